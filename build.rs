@@ -1,9 +1,9 @@
-//! Says which commit the program is built from, so that whoever reads its results can build the same again.
+//! Records the commit that the program is built from, so that results can be reproduced.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What the program is made of.
+/// The sources of the program.
 const SOURCES: [&str; 14] = [
     "src",
     "sim/src",
@@ -20,7 +20,7 @@ const SOURCES: [&str; 14] = [
     "participant/src",
     "Cargo.lock",
 ];
-/// Letters of a commit that are kept.
+/// The length of the recorded commit hash.
 const LETTERS: &str = "--short=12";
 
 fn main() {
@@ -28,7 +28,7 @@ fn main() {
     for source in SOURCES {
         println!("cargo:rerun-if-changed={source}");
     }
-    // A commit moves these two.
+    // A new commit changes these two files.
     for name in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", name]);
         if let Some(path) = path.filter(|path| Path::new(path).exists()) {
@@ -39,7 +39,7 @@ fn main() {
     println!("cargo:rustc-env=FLORIN_COMMIT={}", commit.unwrap_or_else(|| "unknown".to_owned()));
 }
 
-/// The commit, and whether files differ from it; none outside of git.
+/// The commit, with a suffix if files differ from it; `None` outside git.
 fn commit() -> Option<String> {
     let commit = git(&["rev-parse", LETTERS, "HEAD"])?;
     let mut status = vec!["status", "--porcelain", "--"];
@@ -48,7 +48,7 @@ fn commit() -> Option<String> {
     Some(if changed { format!("{commit}-changed") } else { commit })
 }
 
-/// What git says; none where there is no git or it fails.
+/// The output of a git command; `None` if git is missing or fails.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;

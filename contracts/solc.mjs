@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// solc-js, dressed as the native `solc` that forge asks for: there is no native compiler in the npm registry.
+// A wrapper that presents solc-js as the native `solc` that forge requires: npm has no native
+// compiler.
 //
 // usage: solc.mjs --version | solc.mjs --standard-json < input.json
 
@@ -12,7 +13,7 @@ if (process.argv.includes("--version")) {
   console.log("solc, the solidity compiler commandline interface");
   console.log(`Version: ${solc.version()}`);
 } else if (process.argv.includes("--standard-json")) {
-  // forge puts every source's content into the input: nothing is left to be read or fetched.
+  // forge includes the content of every source in the input, so no import callback is needed.
   process.stdout.write(solc.compile(readFileSync(0, "utf8")));
 } else {
   console.error("error: usage: solc.mjs --version | --standard-json");

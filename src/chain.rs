@@ -1,5 +1,5 @@
-//! An Ethereum chain as the commands see it: its node, the file that names a market's contracts, and the folder beside a
-//! wallet that holds what it has sent.
+//! Ethereum as the commands see it: the node, the file that names a market's contracts, and the
+//! outbox folder next to a wallet.
 
 use std::fs::{File, TryLockError};
 use std::io::Write;
@@ -13,10 +13,10 @@ use florin_protocol::{EthereumInfo, Market};
 
 use crate::failure::Failure;
 
-/// Longest deployment file that is read, in bytes.
+/// Maximum size of a deployment file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// A node at an address. Nothing is asked yet.
+/// The RPC endpoint of a node. No request is sent yet.
 ///
 /// # Errors
 /// `BAD_URL`.
@@ -28,16 +28,16 @@ pub(crate) fn endpoint(rpc: &str) -> anyhow::Result<Arc<HttpEndpoint>> {
     Ok(Arc::new(endpoint))
 }
 
-/// What to look at where a node's first answer does not come.
+/// The error message if a node does not answer its first request.
 pub(crate) fn no_node(endpoint: &dyn Endpoint) -> String {
     format!(
-        "{} does not answer as a node of an Ethereum chain: see that it runs, and that its address is right (http or \
-         https, port, key)",
+        "{} does not answer as an Ethereum node: check that it runs, and that its URL is right \
+         (http or https, host, port, key)",
         endpoint.name()
     )
 }
 
-/// Refuses a node of another chain than the market's, and contracts that are not there or are no market's.
+/// Refuses a node on another chain than the market's, and addresses without a market's contracts.
 ///
 /// # Errors
 /// `WRONG_CHAIN`, `WRONG_CONTRACTS`, `LEDGER_UNAVAILABLE`.
@@ -47,7 +47,8 @@ pub(crate) fn check(endpoint: &Arc<HttpEndpoint>, deployment: &Deployment) -> an
     found.map_err(|foreign| foreign_contracts(&foreign).into())
 }
 
-/// The same, and refuses a deployment that names a block after its market's: events before it would be missed.
+/// As [`check`]; also refuses a deployment whose block is later than the market's, because earlier
+/// events would be missed.
 ///
 /// # Errors
 /// Those of [`check`], `BAD_DEPLOYMENT`.
@@ -59,8 +60,8 @@ pub(crate) fn check_history(
     let endpoint: Arc<dyn Endpoint> = endpoint.clone();
     if ethereum::began_earlier(&endpoint, deployment)? {
         let message = format!(
-            "the market at {} was there before block {}, which its deployment names: name the block that holds it, as \
-             an explorer shows",
+            "the market at {} existed before block {}, which its deployment file names: write the \
+             block of its creation, as a block explorer shows it",
             deployment.market, deployment.block
         );
         return Err(Failure::input("BAD_DEPLOYMENT", message).into());
@@ -87,20 +88,24 @@ pub(crate) fn read_deployment(path: &Path) -> anyhow::Result<Deployment> {
     let bad = |what: String| Failure::input("BAD_DEPLOYMENT", format!("{shown}: {what}"));
     let there = std::fs::metadata(path).with_context(|| shown.to_string())?;
     if there.is_dir() {
-        return Err(bad("it is a folder: name the file in it".to_owned()).into());
+        return Err(bad("it is a folder: name a file".to_owned()).into());
     }
     let length = there.len();
     if length > FILE_BYTES_MAX {
-        return Err(bad(format!("it has {length} bytes, and may have {FILE_BYTES_MAX}")).into());
+        return Err(
+            bad(format!("it has {length} bytes, but may have at most {FILE_BYTES_MAX}")).into()
+        );
     }
     let bytes = std::fs::read(path).with_context(|| shown.to_string())?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| bad("it is no text: `florin ledger deploy` writes such files".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        bad("it is not a text file: use a file that `florin ledger deploy` wrote".to_owned())
+    })?;
     toml::from_str(&text).map_err(|error| bad(error.to_string().trim().to_owned()).into())
 }
 
-/// Makes the file of a deployment, before anything is deployed: what was paid for must not be lost for want of a file.
-/// Never overwrites; an empty one, left by a deployment that was killed, is taken on unless its process still runs.
+/// Creates the file of a deployment before anything is deployed, so that a deployment that was paid
+/// for is never lost because its file cannot be written. Never overwrites. An empty file, left by
+/// an interrupted deployment, is reused unless the process that created it still runs.
 ///
 /// # Errors
 /// `DEPLOYMENT_EXISTS`, and those of any file.
@@ -108,7 +113,7 @@ pub(crate) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
     let opened = File::options().append(true).create(true).open(path);
     let file = opened.with_context(|| {
-        format!("{shown} cannot be made; its folder must be there, and nothing was deployed")
+        format!("{shown} cannot be created, and nothing was deployed: check that its folder exists")
     })?;
     let exists = |what: &str| Failure::input("DEPLOYMENT_EXISTS", format!("{shown} {what}"));
     match file.try_lock() {
@@ -119,8 +124,8 @@ pub(crate) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
         Err(TryLockError::Error(error)) => return Err(error).with_context(|| shown.to_string()),
     }
     if file.metadata().with_context(|| shown.to_string())?.len() > 0 {
-        let what =
-            "is there already: name another file, or move it away if nobody needs what it names";
+        let what = "already exists: name another file, or move this one away if its deployment is \
+            not needed";
         return Err(exists(what).into());
     }
     Ok(file)
@@ -132,26 +137,27 @@ pub(crate) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
 /// Those of any file.
 pub(crate) fn write_deployment(mut file: &File, deployment: &Deployment) -> anyhow::Result<()> {
     let text = format!(
-        "# A Florin market on Ethereum, for `florin coordinate --ledger ethereum --deployment` and --deployment \
-         elsewhere.\n{}",
+        "# A Florin market on Ethereum: use it with `florin coordinate --ledger ethereum \
+         --deployment` and with --deployment of the other commands.\n{}",
         toml::to_string(deployment)?
     );
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
     Ok(())
 }
 
-/// Where a wallet keeps the transactions that it has signed for Ethereum: a folder beside its key file.
+/// The outbox of a wallet: a folder next to its key file, for the signed transactions to Ethereum.
 pub(crate) fn outbox(wallet: &Path) -> PathBuf {
     wallet.with_extension("outbox")
 }
 
-/// What a coordinator tells of a deployment.
+/// The contracts of a deployment, as the coordinator publishes them.
 pub(crate) fn info_of(deployment: &Deployment, rpc: Option<String>) -> EthereumInfo {
     let Deployment { token, market, registry, block, .. } = *deployment;
     EthereumInfo { token, market, registry, block, rpc }
 }
 
-/// The contracts that a coordinator tells of, if they are those of its market, and of the file that somebody has.
+/// The contracts that a coordinator publishes, if they match its market and the user's deployment
+/// file.
 ///
 /// # Errors
 /// `WRONG_MARKET`, `BAD_DEPLOYMENT`.
@@ -164,8 +170,8 @@ pub(crate) fn deployment_of(
     let told = Deployment { chain: market.chain, token, market: contract, registry, block };
     if told.market() != market {
         let message = format!(
-            "the coordinator names the contract {contract} on chain {}, and its market's genesis is {}, which is \
-             that of other contracts: send it nothing",
+            "the coordinator names the contract {contract} on chain {}, but the genesis {} of its \
+             market belongs to other contracts: do not send it anything",
             market.chain, market.genesis
         );
         return Err(Failure::no("WRONG_MARKET", message).into());
@@ -174,7 +180,8 @@ pub(crate) fn deployment_of(
     let known = read_deployment(file)?;
     if known.market() != market {
         let message = format!(
-            "the coordinator's market is the contract {contract} on chain {}, and {} names {} on chain {}",
+            "the coordinator's market is the contract {contract} on chain {}, but {} names {} on \
+             chain {}",
             market.chain,
             file.display(),
             known.market,
@@ -185,7 +192,7 @@ pub(crate) fn deployment_of(
     Ok(known)
 }
 
-/// Whether a node's address may hold a key: then it is not for others.
+/// Whether a node's URL may contain a secret, so that it must not be published.
 pub(crate) fn seems_secret(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -223,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_deployment_file_is_taken_on_once_its_process_is_gone() {
+    fn an_empty_deployment_file_is_reused_once_its_process_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deployment.toml");
         let running = new_deployment_file(&path).unwrap();
@@ -249,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coordinator_of_another_market_than_the_file_names_is_refused() {
+    fn a_coordinator_whose_market_differs_from_the_deployment_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deployment.toml");
         write_deployment(&new_deployment_file(&path).unwrap(), &deployment()).unwrap();
@@ -262,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_a_key_is_not_for_others() {
+    fn a_url_with_a_key_seems_secret() {
         for open in ["http://127.0.0.1:8545", "https://node.example/"] {
             assert!(!seems_secret(open), "{open}");
         }

@@ -1,4 +1,4 @@
-//! The only place that picks concrete parts: which engine computes, which ledger keeps the money.
+//! The only place that selects implementations: the compute engine and the ledger.
 
 use std::path::{Path, PathBuf};
 
@@ -14,23 +14,24 @@ use crate::chain;
 use crate::cli::{EngineArg, NodeArg};
 use crate::failure::Failure;
 
-/// The engine that was asked for.
+/// The engine that the arguments select.
 ///
 /// # Errors
-/// [`Failure`] with code `NO_ENGINE`: what is missing and what to do.
+/// [`Failure`] with code `NO_ENGINE`: the missing part and a remedy.
 pub(crate) fn engine(arg: EngineArg) -> anyhow::Result<Box<dyn Engine>> {
     florin_learning::engine(arg.engine, arg.threads.into()).map_err(|error| no_engine(&error))
 }
 
 fn no_engine(error: &EngineError) -> anyhow::Error {
-    let message = format!("{error}; `florin doctor` says what this machine has");
+    let message = format!("{error}; run `florin doctor` to see what this machine provides");
     Failure::input("NO_ENGINE", message).into()
 }
 
-/// The ledger of a market, to look at.
+/// Opens the ledger of a market for reading.
 ///
 /// # Errors
-/// `LEDGER_UNAVAILABLE`; those of [`ethereum`]; `NODE_NOT_NEEDED` for a node where there is no chain to ask.
+/// `LEDGER_UNAVAILABLE`; those of [`ethereum`]; `NODE_NOT_NEEDED` if a node is given for an
+/// embedded ledger.
 pub(crate) fn ledger(
     client: &Client,
     url: &str,
@@ -38,17 +39,18 @@ pub(crate) fn ledger(
 ) -> anyhow::Result<Box<dyn Ledger>> {
     match client.ledger() {
         LedgerInfo::Embedded => embedded(client, url, node),
-        // Nobody writes without a wallet, so nothing is ever put there.
+        // A ledger without a wallet never writes, so this outbox stays empty.
         LedgerInfo::Ethereum(info) => {
             Ok(Box::new(ethereum(client, info, node, &std::env::temp_dir().join("florin-outbox"))?))
         }
     }
 }
 
-/// The ledger of a market, for a wallet to act on: what an earlier run left in its outbox is brought to an end first.
+/// Opens the ledger of a market for a wallet that writes. Pending transactions in the wallet's
+/// outbox are completed first.
 ///
 /// # Errors
-/// As [`ledger`], and `LEDGER_REFUSED` codes of what was left.
+/// As [`ledger`], and the codes of the ledger's refusals of pending transactions.
 pub(crate) fn ledger_of(
     client: &Client,
     url: &str,
@@ -68,8 +70,8 @@ pub(crate) fn ledger_of(
 fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dyn Ledger>> {
     if node.rpc.is_some() || node.deployment.is_some() {
         let message = format!(
-            "the market at {url} keeps its ledger itself: leave out --rpc and --deployment (FLORIN_RPC, \
-             FLORIN_DEPLOYMENT), which name a chain"
+            "the market at {url} has an embedded ledger: remove --rpc and --deployment (or \
+             FLORIN_RPC and FLORIN_DEPLOYMENT), which are for a market on Ethereum"
         );
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
@@ -78,7 +80,8 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
     if ledger.market() != market {
         let (chain, genesis) = (ledger.market().chain, ledger.market().genesis);
         let message = format!(
-            "the coordinator's ledger is chain {chain} with genesis {genesis}, and its market has {}",
+            "the coordinator's ledger has chain {chain} and genesis {genesis}, but its market has \
+             genesis {}",
             market.genesis
         );
         return Err(Failure::no("WRONG_MARKET", message).into());
@@ -86,10 +89,11 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
     Ok(Box::new(ledger))
 }
 
-/// The contracts that a coordinator tells of, through one's own node or the one it suggests.
+/// Opens the contracts that the coordinator names, through the user's node or the suggested one.
 ///
 /// # Errors
-/// `NO_NODE`, `BAD_URL`, `WRONG_CHAIN`, `WRONG_CONTRACTS`, `WRONG_MARKET`, `BAD_DEPLOYMENT`, `LEDGER_UNAVAILABLE`.
+/// `NO_NODE`, `BAD_URL`, `WRONG_CHAIN`, `WRONG_CONTRACTS`, `WRONG_MARKET`, `BAD_DEPLOYMENT`,
+/// `LEDGER_UNAVAILABLE`.
 fn ethereum(
     client: &Client,
     info: &EthereumInfo,
@@ -100,7 +104,7 @@ fn ethereum(
     let deployment = chain::deployment_of(market, info, node.deployment.as_deref())?;
     let Some(rpc) = node.rpc.as_ref().or(info.rpc.as_ref()) else {
         let message = format!(
-            "the market is on chain {}, and its coordinator suggests no node: name one with --rpc",
+            "the market is on chain {}, and its coordinator suggests no node: set one with --rpc",
             market.chain
         );
         return Err(Failure::input("NO_NODE", message).into());
@@ -111,12 +115,12 @@ fn ethereum(
     Ok(EthereumLedger::open(endpoint, deployment, settings, outbox)?)
 }
 
-/// The embedded chain's file within a coordinator's data folder.
+/// The file of the embedded ledger in a coordinator's data folder.
 pub(crate) fn chain_file(data: &Path) -> PathBuf {
     data.join("ledger.redb")
 }
 
-/// Opens the embedded chain of a coordinator, which is its operator.
+/// Opens the embedded ledger of a coordinator; the coordinator is the ledger's operator.
 ///
 /// # Errors
 /// Those of [`LocalChain::open`].
@@ -128,7 +132,7 @@ pub(crate) fn local_chain(
     Ok(LocalChain::open(&chain_file(data), operator, clock)?)
 }
 
-/// A number that nobody else has drawn; 63 bits, as TOML integers have.
+/// A random 63-bit number; TOML integers have 63 bits.
 pub(crate) fn random_number() -> anyhow::Result<u64> {
     use rand::TryRng;
     let mut bytes = [0u8; 8];

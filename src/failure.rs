@@ -1,4 +1,4 @@
-//! How the program fails: a stable code, a sentence, the causes, and an exit code.
+//! Failures of the program: a stable code, a message, the causes and an exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -11,20 +11,21 @@ use florin_participant::{
 };
 use florin_protocol::{Rejection, SpecError};
 
-/// What the process ends with.
+/// The exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Everything was done.
+    /// Success.
     Done = 0,
-    /// It worked, and the answer is no: differences were found, the market or its ledger refused.
+    /// The command ran, and the result is negative: a check failed, or the market or its ledger
+    /// refused a request.
     No = 1,
-    /// Wrong usage or input: the caller can put it right.
+    /// Wrong usage or input, which the caller can correct.
     Input = 2,
-    /// Something broke.
+    /// An internal or system error.
     Fault = 3,
 }
 
-/// A failure of ours, with its stable code. Causes are attached with `anyhow`'s context.
+/// A failure of the program, with its stable code. Causes are attached with `anyhow`'s context.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: &'static str,
@@ -33,17 +34,17 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Wrong input.
+    /// A failure by wrong input.
     pub(crate) fn input(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Input, message: message.into() }
     }
 
-    /// The answer is no.
+    /// A failed check or a refused request.
     pub(crate) fn no(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::No, message: message.into() }
     }
 
-    /// Something broke.
+    /// An internal or system error.
     pub(crate) fn fault(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Fault, message: message.into() }
     }
@@ -57,7 +58,7 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
-/// The code and exit code of an error: those of the first link of its chain that has any.
+/// The code and the exit code of an error: those of the first link of its chain that has any.
 pub(crate) fn verdict(error: &anyhow::Error) -> (String, Exit) {
     error
         .chain()
@@ -99,7 +100,7 @@ fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
 fn of_ledger(error: &LedgerError) -> (String, Exit) {
     let exit = match error {
         LedgerError::Refused(_) => Exit::No,
-        // Whoever pays can put it right: with ether, or a higher limit.
+        // The payer can correct this: with more ether, or with a higher fee limit.
         LedgerError::Gas(_) => Exit::Input,
         LedgerError::Unavailable(_)
         | LedgerError::Corrupt(_)
@@ -109,7 +110,7 @@ fn of_ledger(error: &LedgerError) -> (String, Exit) {
     (florin_participant::ledger_code(error).to_owned(), exit)
 }
 
-/// Codes of our libraries that mean the caller handed in something wrong; the others mean that something broke.
+/// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
 const INPUT_CODES: [&str; 44] = [
     "BAD_SETTINGS",
     "DATA_FOLDER_MISSING",
@@ -167,7 +168,7 @@ fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     if let Some(error) = link.downcast_ref::<ClientError>() {
         return Some(of_client(error));
     }
-    // What an agent was told is an answer to it as to anybody else.
+    // An agent's rejection has the same code and exit code as any other client's.
     match link.downcast_ref::<AgentError>().or_else(|| provider_as_agent(link)) {
         Some(AgentError::Client(error)) => return Some(of_client(error)),
         Some(AgentError::Ledger(error)) => return Some(of_ledger(error)),
@@ -219,7 +220,7 @@ fn split_code(text: &str) -> (&str, Option<&str>) {
     split().map_or((text, None), |(message, code)| (message, Some(code)))
 }
 
-/// Tells a person what failed: the code, the sentence, and each cause that the sentence does not contain already.
+/// Prints an error: the code, the message, and each cause that an earlier message does not contain.
 pub(crate) fn tell(error: &anyhow::Error) {
     use anstyle::{AnsiColor, Style};
     let (code, _) = verdict(error);
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_code_is_that_of_the_first_link_that_has_one() {
+    fn the_first_code_in_the_error_chain_wins() {
         let refused =
             florin_protocol::Rejection::new(florin_protocol::Code::WrongRound, "too late");
         let error = Err::<(), _>(refused).context("round 3").unwrap_err();
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_is_told_ends_it_as_it_would_anybody() {
+    fn an_error_inside_an_agent_error_keeps_its_code_and_exit_code() {
         use florin_ledger::Refusal;
         let refused = || LedgerError::Refused(Refusal::Meaningless("nothing".to_owned()));
         let told = || Rejection::new(florin_protocol::Code::BondTooSmall, "more");
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_code_is_taken_for_a_code() {
+    fn only_an_uppercase_suffix_in_brackets_is_a_code() {
         assert_eq!(split_code("no [such] thing"), ("no [such] thing", None));
         assert_eq!(split_code("a list [1, 2]"), ("a list [1, 2]", None));
         assert_eq!(split_code("late [TOO_LATE]"), ("late", Some("TOO_LATE")));

@@ -1,20 +1,20 @@
-//! How many files the process may have open, which is also how many connections.
+//! The limit on open files of the process, which also limits its connections.
 
 use crate::failure::Failure;
 
-/// Files besides connections: journal, ledger, blobs on their way in and out.
+/// Open files besides connections: journal, ledger, blobs in transfer.
 const BESIDES: u64 = 512;
 
-/// Raises the process's own limit to what the settings need, as far as the system lets it.
+/// Raises the process's soft limit (`RLIMIT_NOFILE`) to what the settings require.
 ///
 /// # Errors
-/// `FILES_LIMIT`: how many it may have, and how many it needs.
+/// `FILES_LIMIT`: the limit and the required number.
 #[cfg(unix)]
 pub(crate) fn allow(connections_max: usize) -> anyhow::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = u64::try_from(connections_max).unwrap_or(u64::MAX).saturating_add(BESIDES);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // No limit is more than any.
+    // `None` means unlimited.
     if current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
@@ -24,8 +24,9 @@ pub(crate) fn allow(connections_max: usize) -> anyhow::Result<()> {
     }
     let most = maximum.or(current).unwrap_or_default();
     let message = format!(
-        "connections_max = {connections_max} needs {needed} open files, and this process may have {most}: raise its \
-         limit (LimitNOFILE= for systemd, `ulimit -n` in a shell), or lower connections_max"
+        "connections_max = {connections_max} needs {needed} open files, but the limit of this \
+         process is {most}: raise the limit (LimitNOFILE= for systemd, `ulimit -n` in a shell), or \
+         lower connections_max"
     );
     Err(Failure::input("FILES_LIMIT", message).into())
 }
@@ -40,10 +41,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_the_system_allows_is_refused_with_both_numbers() {
+    fn a_limit_above_the_system_maximum_is_refused_with_both_numbers() {
         allow(1).unwrap();
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-        // Where there is no limit, everything is allowed.
+        // Without a maximum, every limit is allowed.
         if let Some(most) = most.and_then(|most| usize::try_from(most).ok()) {
             let error = allow(most).unwrap_err();
             assert_eq!(crate::failure::verdict(&error).0, "FILES_LIMIT");

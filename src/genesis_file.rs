@@ -1,4 +1,4 @@
-//! What a local chain begins with, as its operator writes it.
+//! The genesis of an embedded ledger: reads the operator's genesis file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,19 +10,20 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::task_file::parse_date;
 
-/// The chain id of a local chain whose file or flags name none: the usual one for development chains.
+/// The chain id of an embedded ledger if the file or the flags name none: the usual id of
+/// development chains.
 pub(crate) const CHAIN: ChainId = ChainId(31_337);
-/// Longest genesis file that is read, in bytes.
+/// Maximum size of a genesis file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Chain id and first balances.
+/// The chain id and the initial balances.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Beginning {
     /// The chain's id.
     pub(crate) chain: ChainId,
-    /// When it begins, if that is not the moment of its making.
+    /// The time of the genesis; the current time if `None`.
     pub(crate) created: Option<Tick>,
-    /// Who begins with how much.
+    /// The initial balance of each account.
     pub(crate) allocations: Vec<(Address, Amount)>,
 }
 
@@ -42,7 +43,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Beginning> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
     if length > FILE_BYTES_MAX {
-        let message = format!("{shown} has {length} bytes: at most {FILE_BYTES_MAX}");
+        let message = format!(
+            "{shown} has {length} bytes, but a genesis file may have at most {FILE_BYTES_MAX}"
+        );
         return Err(Failure::input("BAD_GENESIS", message).into());
     }
     let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
@@ -81,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_genesis_is_refused() {
+    fn an_invalid_genesis_file_is_refused() {
         for text in [
             "chain = 5",
             "created = \"soon\"\n[allocate]\n",

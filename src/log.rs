@@ -1,4 +1,5 @@
-//! Where the log goes and how it looks. Requests' spans go to a collector as well, where the settings name one.
+//! The destination and the format of the log. If the settings name a collector, request spans are
+//! exported to it as well.
 
 use std::io::IsTerminal;
 
@@ -8,19 +9,20 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use crate::cli::LogFormat;
 
-/// A part of the log.
+/// A layer of the tracing subscriber.
 pub(crate) type Part = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// How much is said, and in which form.
+/// The verbosity and the format of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// How often `-v` was given.
+    /// The number of `-v` flags.
     pub(crate) verbose: u8,
-    /// Lines for people or for programs.
+    /// Text or JSON.
     pub(crate) format: LogFormat,
 }
 
-/// Sends the log to standard error: warnings, and more with -v. `RUST_LOG` wins.
+/// Starts the log on standard error: warnings by default, more with -v. `RUST_LOG` takes
+/// precedence.
 pub(crate) fn start(manner: Manner, spans: Option<Part>) {
     let default = match manner.verbose {
         0 => "warn",
@@ -32,7 +34,7 @@ pub(crate) fn start(manner: Manner, spans: Option<Part>) {
     let lines = fmt::layer().with_writer(std::io::stderr);
     let lines: Part = match manner.format {
         LogFormat::Text => lines.with_ansi(ansi).with_filter(filter).boxed(),
-        // One object a line; a request's id and route are in `span`.
+        // One object per line; a request's id and route are in `span`.
         LogFormat::Json => {
             lines.json().flatten_event(true).with_span_list(false).with_filter(filter).boxed()
         }

@@ -1,7 +1,8 @@
-//! The command-line program: parse, dispatch, print what failed, exit. Everything else has a file of its own.
+//! The command-line program: parses the arguments, runs the command, prints a failure, exits.
 //!
-//! `cli` is the command tree, `commands` has a file per command, `compose` picks the concrete parts, `show` prints,
-//! `task_file` reads what buyers write, and `demo` runs a whole market on one machine.
+//! `cli` is the command tree, `commands` has one file per command, `compose` selects the engine and
+//! the ledger, `show` prints, `task_file` reads task files, and `demo` runs a complete market on
+//! one machine.
 
 mod chain;
 mod cli;
@@ -27,23 +28,24 @@ use mimalloc::MiMalloc;
 
 use failure::Failure;
 
-/// How a panic of the printing macros begins.
+/// The prefix of the panic message of the printing macros.
 const UNPRINTED: &str = "failed printing to stdout";
 
-/// The system's allocator keeps what many threads have given back, and a coordinator grew by it: decision 33.
+/// The default allocator retains freed memory per thread, so a coordinator's resident memory grew:
+/// decision 33.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     leave_unprinted_to_main();
     let cli = cli::Cli::parse();
-    // A coordinator's settings have a say in where its log goes.
-    // What a simulated coordinator complains of is simulated too.
+    // `florin coordinate` starts its own log, because its settings choose where spans are sent. The
+    // warnings of a simulated coordinator belong to the simulation and are not logged.
     let simulated = matches!(cli.command, cli::Command::Sim(_)) && cli.verbose == 0;
     if !matches!(cli.command, cli::Command::Coordinate(_)) && !simulated {
         log::start(cli.log(), None);
     }
-    // Anvil's keeper ends anvil first.
+    // `florin anvil` stops its child process first and then exits on its own.
     if cli.exit_with_parent && !matches!(cli.command, cli::Command::Anvil(_)) {
         parent::exit_with_it();
     }
@@ -62,15 +64,16 @@ fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// What a panic of the printing macros says; `None` for any other.
+/// The message of a panic of the printing macros; `None` for any other panic.
 fn unprinted(panic: &(dyn Any + Send)) -> Option<&str> {
     let said = panic.downcast_ref::<String>().map(String::as_str);
     said.filter(|said| said.starts_with(UNPRINTED))
 }
 
-/// Where standard output takes nothing, the printing macros panic: that still unwinds, so that everything that must be put
-/// away is, and `main` says why. Somebody who closes our pipe (`florin demo | head`) wants no more of us, and no complaint
-/// either: anstream's macros, which all of the program prints with, say nothing then.
+/// Installs a panic hook that stays silent for panics of the printing macros. These macros panic
+/// when standard output cannot be written. The panic unwinds, so every destructor runs, and `main`
+/// reports the failure. A closed pipe (`florin demo | head`) is no failure: anstream's macros,
+/// which the whole program prints with, ignore it.
 fn leave_unprinted_to_main() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,5 @@
-//! A market as the commands see it: its coordinator's interface, and tasks by shortened ids.
+//! A market as the commands see it: a connection to its coordinator, and the lookup of tasks by
+//! shortened ids.
 
 use std::ops::Deref;
 
@@ -13,7 +14,7 @@ use crate::cli::{MarketArg, WalletArg};
 use crate::compose;
 use crate::failure::Failure;
 
-/// Fewest digits of a shortened id.
+/// Minimum number of digits of a shortened id.
 const ID_DIGITS_MIN: usize = 6;
 
 /// A connection to a market.
@@ -30,7 +31,7 @@ impl Deref for Market {
     }
 }
 
-/// Why a ledger could not be opened.
+/// The error of opening a ledger, for the retry loop.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct NotOpened(anyhow::Error);
@@ -42,13 +43,14 @@ impl Passing for NotOpened {
 }
 
 impl Market {
-    /// Connects to the market that a command was given.
+    /// Connects to the market that the arguments name.
     pub(crate) fn connect(at: &MarketArg) -> anyhow::Result<Self> {
         let client = Client::connect(&config(at)?)?;
         Ok(Self { client, at: at.clone() })
     }
 
-    /// Connects for a long stay: waits for a coordinator that is not there yet, or just restarts. `tell` hears why.
+    /// Connects with retries, for a long-running command: waits while the coordinator is starting
+    /// or restarting. `tell` receives an event for each retry.
     pub(crate) fn connect_patiently(
         at: &MarketArg,
         shutdown: &Shutdown,
@@ -64,17 +66,17 @@ impl Market {
         Ok(Self { client, at: at.clone() })
     }
 
-    /// The connection itself.
+    /// The client of the coordinator's interface.
     pub(crate) const fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Its ledger, to look at.
+    /// Opens the market's ledger for reading.
     pub(crate) fn ledger(&self) -> anyhow::Result<Box<dyn Ledger>> {
         compose::ledger(&self.client, &self.at.market, &self.at.node)
     }
 
-    /// Its ledger, for a wallet to act on.
+    /// Opens the market's ledger for a wallet that writes.
     pub(crate) fn ledger_of(
         &self,
         wallet: &Wallet,
@@ -84,7 +86,7 @@ impl Market {
         compose::ledger_of(&self.client, &self.at.market, &self.at.node, by)
     }
 
-    /// The same, for a long stay.
+    /// As [`Market::ledger_of`], with retries.
     pub(crate) fn ledger_patiently(
         &self,
         (wallet, arg): (&Wallet, &WalletArg),
@@ -100,7 +102,7 @@ impl Market {
         opened.map_err(|NotOpened(error)| error)
     }
 
-    /// The task that a whole or shortened id means.
+    /// Finds a task by its whole or shortened id.
     ///
     /// # Errors
     /// `BAD_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`.
@@ -112,21 +114,22 @@ impl Market {
         let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !hex || digits.len() < ID_DIGITS_MIN || digits.len() > 64 {
             let message = format!(
-                "{text:?} is no task id: write its 64 hexadecimal digits, or at least the first {ID_DIGITS_MIN}"
+                "{text:?} is not a task id: write its 64 hexadecimal digits, or at least the first \
+                 {ID_DIGITS_MIN}"
             );
             return Err(Failure::input("BAD_ID", message).into());
         }
         one_of(self.tasks()?.iter().map(|task| task.id), &digits)
     }
 
-    /// Every report there is, first to last.
+    /// Fetches all reports of a task, in order.
     pub(crate) fn reports(&self, task: TaskId) -> anyhow::Result<Vec<Report>> {
         let reported = self.task(task)?.reported;
         (1..=reported).map(|round| Ok(self.report(task, Round(round))?.body)).collect()
     }
 }
 
-/// Where the market is, and on whose word.
+/// The coordinator's URL and the trusted certificates.
 ///
 /// # Errors
 /// `CERTIFICATE_NOT_NEEDED`, and those of reading the file.
@@ -135,8 +138,8 @@ fn config(at: &MarketArg) -> anyhow::Result<ClientConfig> {
         None => Trust::system(),
         Some(_) if !at.market.starts_with("https://") => {
             let message = format!(
-                "--certificate (FLORIN_CERTIFICATE) is for an https:// address, and {} has no TLS: anybody on the way \
-                 could read and change what it says",
+                "--certificate (FLORIN_CERTIFICATE) needs an https:// address, but {} is not \
+                 encrypted: any host on the path could read and change the traffic",
                 at.market
             );
             return Err(Failure::input("CERTIFICATE_NOT_NEEDED", message).into());
@@ -156,12 +159,16 @@ fn one_of(ids: impl Iterator<Item = TaskId>, digits: &str) -> anyhow::Result<Tas
         [one] => Ok(*one),
         [] => {
             let message =
-                format!("no task here begins with {digits}; `florin task list` shows them");
+                format!("no task id starts with {digits}: `florin task list` prints all ids");
             Err(Failure::no("UNKNOWN_TASK", message).into())
         }
         many => {
             let many: Vec<String> = many.iter().map(ToString::to_string).collect();
-            let message = format!("{digits} begins {} tasks: {}", many.len(), many.join(", "));
+            let message = format!(
+                "{digits} is the start of {} task ids, write more digits: {}",
+                many.len(),
+                many.join(", ")
+            );
             Err(Failure::input("AMBIGUOUS_ID", message).into())
         }
     }
@@ -172,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shortened_id_must_mean_one_task() {
+    fn a_shortened_id_must_match_exactly_one_task() {
         let ids = [TaskId([0xab; 32]), TaskId([0xac; 32])];
         assert_eq!(one_of(ids.into_iter(), "ababab").unwrap(), ids[0]);
         let code =

@@ -1,7 +1,7 @@
-//! Requests' spans for an OpenTelemetry collector: OTLP over HTTP, if the settings name one.
+//! Exports request spans to an OpenTelemetry collector (OTLP over HTTP), if the settings name one.
 //!
-//! Spans wait in a bounded queue for a thread of their own; where it is full they are dropped. So a collector that is
-//! slow or gone costs requests nothing, and is mentioned once.
+//! Spans wait in a bounded queue for a dedicated thread and are dropped when the queue is full. A
+//! slow or unreachable collector therefore delays no request, and is logged once.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -19,26 +19,27 @@ use tracing_subscriber::filter::filter_fn;
 
 use crate::log::Part;
 
-/// Spans that wait for the collector.
+/// Maximum number of queued spans.
 const QUEUE_MAX: usize = 4_096;
-/// Spans that go in one request.
+/// Maximum number of spans per request to the collector.
 const BATCH_MAX: usize = 512;
-/// How long spans wait for others.
+/// Maximum delay of a span, to batch it with others.
 const DELAY: Duration = Duration::from_secs(1);
-/// How long one request to the collector may take.
+/// Timeout of a request to the collector.
 const SEND_TIME: Duration = Duration::from_secs(5);
-/// How long the last spans have when the program ends.
+/// Time for the last spans when the program exits.
 const LAST_TIME: Duration = Duration::from_secs(2);
-/// Longest answer of a collector that is read, in bytes.
+/// Maximum size of a collector's response, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
-/// The only spans that go out: one for each request.
+/// The only exported spans: one for each request.
 const SPAN: &str = "request";
 
-/// The way to a collector.
+/// The exporter of spans.
 pub(crate) struct Export(SdkTracerProvider);
 
 impl Export {
-    /// To the collector at this address, `http://HOST:4318` and the like. Nobody is asked yet.
+    /// Creates an exporter to the collector at this URL, such as `http://HOST:4318`. No request is
+    /// sent yet.
     pub(crate) fn to(url: &str) -> anyhow::Result<Self> {
         let exporter = SpanExporter::builder()
             .with_http()
@@ -59,14 +60,14 @@ impl Export {
         Ok(Self(provider.with_resource(resource).with_span_processor(processor).build()))
     }
 
-    /// What takes the spans out of the log.
+    /// The layer of the log that exports spans.
     pub(crate) fn part(&self) -> Part {
         let tracer = self.0.tracer("florin");
         let wanted = filter_fn(|what| what.is_span() && what.name() == SPAN);
         tracing_opentelemetry::layer().with_tracer(tracer).with_filter(wanted).boxed()
     }
 
-    /// Sends what waits, within a short time.
+    /// Sends the queued spans, with a short timeout.
     pub(crate) fn end(&self) {
         if let Err(error) = self.0.shutdown_with_timeout(LAST_TIME) {
             tracing::debug!(%error, "the last spans were not sent");
@@ -74,11 +75,11 @@ impl Export {
     }
 }
 
-/// The collector, as the exporter's thread speaks to it.
+/// The HTTP client of the exporter's thread.
 #[derive(Debug)]
 struct Collector {
     agent: ureq::Agent,
-    /// Whether it was said that it does not answer.
+    /// Whether the log already contains a warning that the collector does not respond.
     told: AtomicBool,
 }
 
@@ -107,7 +108,8 @@ impl Collector {
         match trouble {
             None => self.told.store(false, Ordering::Relaxed),
             Some(why) if !self.told.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%at, why, "the collector takes no spans; they are dropped until it does");
+                tracing::warn!(%at, why, "the collector does not accept spans; they are dropped \
+                    until it does");
             }
             Some(_) => {}
         }
@@ -118,7 +120,7 @@ impl Collector {
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'a>>;
 
 impl HttpClient for Collector {
-    /// The exporter has a thread of its own, which may wait.
+    /// Blocks: the exporter runs in its own thread.
     fn send_bytes<'life0, 'async_trait>(&'life0 self, request: Request<Bytes>) -> Sent<'async_trait>
     where
         'life0: 'async_trait,

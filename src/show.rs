@@ -1,4 +1,5 @@
-//! How figures are shown: tables that align, amounts a person can read, and the same figures exactly as JSON.
+//! Output for people and programs: aligned tables, readable amounts, and the same values exactly as
+//! JSON.
 
 use std::fmt::Write as _;
 
@@ -8,19 +9,20 @@ use serde::Serialize;
 
 /// Table headers.
 pub(crate) const HEAD: Style = Style::new().bold();
-/// What matters less.
+/// Less important text.
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// Good news.
+/// Success.
 pub(crate) const GOOD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Green)));
-/// Bad news.
+/// Failure.
 pub(crate) const BAD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Red)));
-/// Take note.
+/// Attention.
 pub(crate) const NOTE: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Yellow)));
 
-/// Decimals of an amount as people see it.
+/// Decimals of a printed amount.
 const DECIMALS_SHOWN: usize = 4;
 
-/// An amount for people: thousands separated, four decimals rounded down, and never "0.0000" for something.
+/// Formats an amount for people: thousands separators and four decimals, rounded down; a positive
+/// amount never prints as "0.0000".
 pub(crate) fn fln(amount: Amount) -> String {
     let exact = amount.to_string();
     let (whole, part) = exact.split_once('.').unwrap_or((&exact, ""));
@@ -31,7 +33,7 @@ pub(crate) fn fln(amount: Amount) -> String {
     format!("{}.{shown}", thousands(whole))
 }
 
-/// Digits in groups of three.
+/// Inserts thousands separators.
 pub(crate) fn thousands(digits: &str) -> String {
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -43,19 +45,19 @@ pub(crate) fn thousands(digits: &str) -> String {
     out
 }
 
-/// An amount for programs: base units, as text.
+/// Formats an amount for programs: base units, as text.
 pub(crate) fn units(amount: Amount) -> String {
     amount.units().to_string()
 }
 
-/// Wei as ether, to six decimals rounded up: what something cost is never less than that.
+/// Formats wei as ether, with six decimals, rounded up so that a cost is never understated.
 pub(crate) fn ether(wei: u128) -> String {
     const WEI_PER_MICRO: u128 = 1_000_000_000_000;
     let micro = wei.div_ceil(WEI_PER_MICRO);
     format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000)
 }
 
-/// A share of a whole, in per cent.
+/// A fraction of a whole, in per cent.
 #[expect(clippy::cast_precision_loss, reason = "for people, to one decimal")]
 pub(crate) fn share(part: Amount, whole: Amount) -> String {
     if whole.is_zero() {
@@ -64,12 +66,12 @@ pub(crate) fn share(part: Amount, whole: Amount) -> String {
     format!("{:.1} %", 100.0 * part.units() as f64 / whole.units() as f64)
 }
 
-/// So many right of so many, in per cent.
+/// Correct predictions as a fraction of all rows, in per cent.
 pub(crate) fn accuracy(correct: u32, rows: u32) -> String {
     format!("{:.1} %", 100.0 * f64::from(correct) / f64::from(rows.max(1)))
 }
 
-/// A phase as a word or two.
+/// A phase in a word or two.
 pub(crate) fn phase(phase: Phase) -> &'static str {
     match phase {
         Phase::AwaitingBlobs => "awaiting model and holdout",
@@ -83,19 +85,19 @@ pub(crate) fn phase(phase: Phase) -> &'static str {
     }
 }
 
-/// A reason as a word or two; the whole sentence is in the statement.
+/// A reason in a word or two; the statement has the whole sentence.
 pub(crate) fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::Paid => "paid",
-        Reason::Withheld => "withheld for now",
-        Reason::Idle => "changed nothing",
-        Reason::NotHelpful => "not helpful",
+        Reason::Withheld => "not yet significant",
+        Reason::Idle => "no change",
+        Reason::NotHelpful => "no positive score",
         Reason::NoImprovement => "no improvement",
         Reason::Excluded => "excluded",
     }
 }
 
-/// A moment as a date in UTC.
+/// Formats a time as a date in UTC.
 pub(crate) fn date(at: Tick) -> String {
     let seconds = at.0 / 1_000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -109,16 +111,16 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which side a column leans to.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// One cell, with its colour.
+/// A cell and its style.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     text: String,
@@ -126,7 +128,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell with a colour.
+    /// Creates a cell with a style.
     pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
         Self { text: text.into(), style }
     }
@@ -138,7 +140,7 @@ impl<T: ToString> From<T> for Cell {
     }
 }
 
-/// A table whose columns align. Colours vanish where the output is no terminal.
+/// A table with aligned columns. Colours are removed if the output is not a terminal.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -146,7 +148,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table. A title that begins with `>` names a column of numbers.
+    /// Creates an empty table. A title that starts with `>` is a right-aligned column.
     pub(crate) fn new(titles: &[&'static str]) -> Self {
         let columns = titles
             .iter()
@@ -158,12 +160,12 @@ impl Table {
         Self { columns, rows: Vec::new() }
     }
 
-    /// Adds a row; missing cells stay empty.
+    /// Adds a row; missing cells are empty.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Whether there is no row.
+    /// Whether the table has no rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -178,7 +180,7 @@ impl Table {
         widths
     }
 
-    /// The table as text, with ANSI colours.
+    /// Renders the table as text, with ANSI colours.
     pub(crate) fn render(&self) -> String {
         let widths = self.widths();
         let mut out = String::new();
@@ -227,7 +229,7 @@ pub(crate) fn facts(facts: &[(&str, String)]) {
     }
 }
 
-/// A hint of what to do next.
+/// Prints a hint for the next step.
 pub(crate) fn hint(text: &str) {
     anstream::println!("{DIM}{text}{DIM:#}");
 }
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_short_for_people_and_exact_for_programs() {
+    fn amounts_are_short_in_tables_and_exact_in_json() {
         for (text, shown) in [
             ("0", "0.0000"),
             ("12.5", "12.5000"),
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_lean_right_and_words_left() {
+    fn numbers_are_right_aligned_and_words_left_aligned() {
         let mut table = Table::new(&["who", ">rows"]);
         table.row(["ann".into(), 5.into()]);
         table.row(["b".into(), 1_234.into()]);
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_dates() {
+    fn ticks_are_printed_as_dates() {
         assert_eq!(date(Tick(0)), "1970-01-01 00:00 UTC");
         assert_eq!(date(Tick(1_709_210_096_000)), "2024-02-29 12:34 UTC");
     }

@@ -1,7 +1,7 @@
-"""Unpacks the few files of libtorch that we link against from the wheels that bring the rest.
+"""Unpacks the files of libtorch that the program links against from the wheels that contain them.
 
 usage: unpack.py WHEELS TARGET
-WHEELS is a folder of wheels, TARGET a new folder. Fails if any wanted file is missing.
+WHEELS is a folder of wheels, TARGET a new folder. Fails if any required file is missing.
 """
 
 import pathlib
@@ -9,7 +9,7 @@ import shutil
 import sys
 import zipfile
 
-# The library libtorch_cuda.so is left where it is: 450 MB, and a build that sees it would need a GPU's libraries.
+# libtorch_cuda.so is not unpacked: it has 450 MB, and a build that finds it would require a GPU's libraries.
 LIBRARIES = {
     "torch/lib/libtorch_cpu.so",
     "torch/lib/libtorch.so",
@@ -22,7 +22,7 @@ HEADERS = "torch/include/"
 
 
 def place_of(member):
-    """Where a file of a wheel goes, or None."""
+    """Target path of a file of a wheel, or None."""
     if member in LIBRARIES:
         return pathlib.Path("lib") / pathlib.Path(member).name
     if member.startswith(HEADERS) and not member.endswith("/"):
@@ -40,7 +40,7 @@ def main(wheels, target):
                 if place is None:
                     continue
                 if ".." in place.parts:
-                    sys.exit(f"{wheel.name}: {member} points outside of its folder")
+                    sys.exit(f"{wheel.name}: {member} points outside the target folder")
                 path = pathlib.Path(target) / place
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # zipfile checks each member's CRC while reading.
@@ -50,8 +50,8 @@ def main(wheels, target):
                 headers += member.startswith(HEADERS)
     missing = sorted(LIBRARIES - found)
     if missing or not headers:
-        sys.exit(f"the wheels lack {', '.join(missing) or HEADERS}")
-    # torch-sys reads this file and refuses a version that it was not written for.
+        sys.exit(f"the wheels do not contain {', '.join(missing) or HEADERS}")
+    # torch-sys reads this file and refuses unsupported versions.
     (pathlib.Path(target) / "build-version").write_text("2.11.0\n")
 
 

@@ -7,7 +7,7 @@ import {Market} from "../src/Market.sol";
 import {IMarket} from "../src/interfaces/IMarket.sol";
 import {PostedSettlement, TaskState} from "../src/interfaces/Types.sol";
 
-/// @title The cheat codes that halmos knows, too.
+/// @title The cheat codes that halmos supports.
 interface Cheats {
     function assume(bool condition) external pure;
     function prank(address sender) external;
@@ -15,10 +15,11 @@ interface Cheats {
     function setArbitraryStorage(address account) external;
 }
 
-/// @title Where every proof begins: the market and its token as they are deployed, with any books whatever.
-/// @dev halmos runs each `check_` function with unknown arguments, unknown storage of both contracts and an unknown
-/// clock, and looks for values that make an `assert` fail. What is assumed is what a proof does not cover: `wellKept`
-/// and `wellMinted`, which the proofs and the token uphold, and a clock below the year 36,812.
+/// @title Base of the proofs: the market and its token as deployed, with symbolic storage.
+/// @dev halmos runs each `check_` function with symbolic arguments, symbolic storage of both
+/// contracts and a symbolic clock, and searches for values that violate an `assert`. A proof holds
+/// under its assumptions: `wellKept` and `wellMinted`, which the proofs and the token preserve, and
+/// a clock below the year 36,812.
 abstract contract Anything {
     Cheats internal constant vm = Cheats(address(uint160(uint256(keccak256("hevm cheat code")))));
 
@@ -40,8 +41,9 @@ abstract contract Anything {
         vm.warp(second);
     }
 
-    /// @dev What the books of an open or closed task and of one account in it satisfy after every call: each proof of
-    /// a function that writes them shows that they still do. `claimed` is what the account was paid so far.
+    /// @dev Invariant of an opened task's state and of one account in it: each proof of a function
+    /// that writes them shows that the function preserves it. `claimed` is the account's total pay
+    /// so far.
     function wellKept(TaskState memory t, uint128 claimed) internal pure returns (bool) {
         uint256 deposit = uint256(t.terms.data) + t.terms.infrastructure;
         uint256 posted = uint256(t.dataPaid) + t.infrastructurePaid;
@@ -50,7 +52,7 @@ abstract contract Anything {
             && uint256(claimed) + t.owed <= posted;
     }
 
-    /// @dev What FlorinToken guarantees: two holders have no more than there is.
+    /// @dev Invariant of FlorinToken: the balances of two holders do not exceed the supply.
     function wellMinted(address one, address other) internal view returns (bool) {
         (uint256 a, uint256 b) = (token.balanceOf(one), token.balanceOf(other));
         return one != other && a <= SUPPLY && b <= SUPPLY && a + b <= SUPPLY;

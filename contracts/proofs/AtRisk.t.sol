@@ -4,11 +4,11 @@ pragma solidity 0.8.37;
 import {AtRisk, Slash, TaskState} from "../src/interfaces/Types.sol";
 import {Anything} from "./Anything.sol";
 
-/// @title Bonds and stakes: what comes in, goes out and is taken, whatever was there before.
-/// @dev Slashing a stake is missing: a pledge that is used up leaves a list of any length, more than the solver can
-/// look into. `test/Stakes.t.sol` and the invariants run it.
+/// @title Bonds and stakes: deposits, withdrawals and slashing, from any prior state.
+/// @dev Slashing a stake is not proven: a used-up pledge leaves a list of arbitrary length, which
+/// the solver cannot handle. `test/Stakes.t.sol` and the invariants test it.
 contract AtRiskProofs is Anything {
-    function check_a_bond_grows_by_what_arrives(bytes32 id, address account, uint128 amount)
+    function check_a_bond_grows_by_the_received_amount(bytes32 id, address account, uint128 amount)
         external
     {
         vm.assume(wellMinted(address(market), account));
@@ -48,7 +48,7 @@ contract AtRiskProofs is Anything {
         } catch {}
     }
 
-    function check_a_slash_takes_at_most_what_a_bond_has(Slash calldata order, address sender)
+    function check_a_slash_takes_at_most_the_bond(Slash calldata order, address sender)
         external
     {
         vm.assume(!order.stake);

@@ -4,8 +4,9 @@ pragma solidity 0.8.37;
 import {PostedSettlement, TaskState} from "../src/interfaces/Types.sol";
 import {Anything} from "./Anything.sol";
 
-/// @title What a claim does, whatever was paid, debited, owed and bonded before.
-/// @dev Trees have one leaf or two: the root is the leaf, or the hash of the leaf and any sibling.
+/// @title Claims, from any prior state of pay, debits, owed amounts and bonds.
+/// @dev Trees have one or two leaves: the root is the leaf, or the hash of the leaf and any
+/// sibling.
 contract ClaimProofs is Anything {
     struct Books {
         uint128 paid;
@@ -16,7 +17,7 @@ contract ClaimProofs is Anything {
         uint256 wallet;
     }
 
-    function check_a_claim_moves_exactly_what_is_new(
+    function check_a_claim_moves_exactly_the_increase(
         bytes32 id,
         address account,
         uint256 paid,
@@ -25,7 +26,7 @@ contract ClaimProofs is Anything {
         moves(id, account, paid, debited, new bytes32[](0));
     }
 
-    function check_a_claim_with_a_sibling_moves_exactly_what_is_new(
+    function check_a_claim_with_a_sibling_moves_exactly_the_increase(
         bytes32 id,
         address account,
         uint256 paid,
@@ -82,7 +83,7 @@ contract ClaimProofs is Anything {
         } catch {}
     }
 
-    function check_a_claim_touches_nobody_else(
+    function check_a_claim_changes_no_other_account(
         bytes32 id,
         address account,
         uint256 paid,
@@ -100,7 +101,7 @@ contract ClaimProofs is Anything {
         } catch {}
     }
 
-    function check_a_claim_touches_no_other_task(
+    function check_a_claim_changes_no_other_task(
         bytes32 id,
         address account,
         uint256 paid,
@@ -129,7 +130,7 @@ contract ClaimProofs is Anything {
         vm.assume(market.finalize(id, only(s)) == 1);
         bytes32 leaf = keccak256(abi.encode(keccak256(abi.encode(account, paid, debited))));
         try market.claim(id, account, paid, debited, new bytes32[](0)) {
-            // The market keeps 20 bytes of the root.
+            // The market stores 20 bytes of the root.
             assert(bytes20(leaf) == bytes20(s.root));
         } catch {}
     }

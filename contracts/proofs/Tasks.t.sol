@@ -5,7 +5,7 @@ import {PostedSettlement, Settlement, Standing, TaskState, Terms} from
     "../src/interfaces/Types.sol";
 import {Anything} from "./Anything.sol";
 
-/// @title A task's money from its opening to its refund, whatever its books were before.
+/// @title A task's escrow from opening to refund, from any prior state.
 contract TaskProofs is Anything {
     function check_opening_locks_exactly_the_deposit(Terms calldata terms, address account)
         external
@@ -13,7 +13,7 @@ contract TaskProofs is Anything {
         vm.assume(wellMinted(address(market), terms.buyer));
         (uint128 claimed,) = market.claimed(terms.task, account);
         TaskState memory old = market.task(terms.task);
-        // Nothing was ever paid in a task that was never opened.
+        // A task that was never opened has paid nothing.
         vm.assume(claimed == 0 && old.owed == 0 && old.dataPaid == 0);
         vm.assume(old.infrastructurePaid == 0);
         uint256 held = token.balanceOf(address(market));
@@ -54,7 +54,7 @@ contract TaskProofs is Anything {
         } catch {}
     }
 
-    function check_a_settlement_made_final_is_owed_exactly(
+    function check_a_finalised_settlement_is_owed_exactly(
         bytes32 id,
         PostedSettlement calldata s,
         address account,
@@ -112,7 +112,7 @@ contract TaskProofs is Anything {
         } catch {}
     }
 
-    /// @dev What `post` has checked, and what every other settlement before it was checked for.
+    /// @dev The conditions that `post` has checked for this settlement and for all earlier ones.
     function wasPosted(TaskState memory t, PostedSettlement memory s) private pure returns (bool) {
         return s.dataTotal >= t.dataPaid && s.dataTotal <= t.terms.data
             && s.infrastructureTotal >= t.infrastructurePaid

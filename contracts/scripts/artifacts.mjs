@@ -1,4 +1,5 @@
-// The committed ABI and bytecode of what is deployed, for clients: written from a fresh compile, or compared with one.
+// Writes ABI and bytecode of the deployed contracts to abi/*.json for clients, or compares them
+// with a fresh compilation.
 //
 // usage: node scripts/artifacts.mjs write | check     (after `forge build`)
 
@@ -20,7 +21,7 @@ for (const name of NAMES) {
   const built = JSON.parse(readFileSync(join(folder, "out", `${name}.sol`, `${name}.json`), "utf8"));
   const bytes = (built.deployedBytecode.object.length - 2) / 2;
   if (bytes > CODE_BYTES_MAX) {
-    console.error(`error: ${name} has ${bytes} bytes of code; ${CODE_BYTES_MAX} can be deployed`);
+    console.error(`error: ${name} has ${bytes} bytes of code; the limit is ${CODE_BYTES_MAX} (EIP-170)`);
     differing += 1;
   }
   const text = `${JSON.stringify({ contractName: name, abi: built.abi, bytecode: built.bytecode.object }, null, 1)}\n`;
@@ -29,10 +30,10 @@ for (const name of NAMES) {
     writeFileSync(path, text);
     console.log(`wrote abi/${name}.json: ${bytes} bytes of code`);
   } else if (readFileSync(path, "utf8") !== text) {
-    console.error(`error: abi/${name}.json is not what src/ compiles to: run \`cargo xtask contracts build\` and commit it`);
+    console.error(`error: abi/${name}.json differs from the compilation of src/: run \`cargo xtask contracts build\` and commit it`);
     differing += 1;
   } else {
-    console.log(`abi/${name}.json is what src/ compiles to: ${bytes} bytes of code`);
+    console.log(`abi/${name}.json equals the compilation of src/: ${bytes} bytes of code`);
   }
 }
 process.exit(differing === 0 ? 0 : 1);

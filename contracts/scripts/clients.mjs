@@ -1,6 +1,6 @@
-// One task from its opening to its refund, by clients that are not ours: ethers.js signs and sends, cast sends and
-// reads, @openzeppelin/merkle-tree builds the tree. The contracts are deployed from abi/; anvil is the chain. Every
-// balance is compared with what plain arithmetic says, to the unit.
+// A complete task with independent clients: ethers.js signs and sends, cast sends and reads,
+// @openzeppelin/merkle-tree builds the claim tree. The contracts are deployed from abi/ on anvil.
+// Every balance is compared with the expected one, to the unit.
 //
 // usage: node scripts/clients.mjs     exit code 1 if anything differs
 
@@ -21,26 +21,26 @@ const TASK = digest("a task of two rounds");
 
 function must(what, got, wanted) {
   if (got === wanted) return;
-  throw new Error(`${what}: got ${got}, and ${wanted} would be right`);
+  throw new Error(`${what}: got ${got}, expected ${wanted}`);
 }
 
-// ------------------------------------------------------------------------------------------------------------ chain
+// ------------------------------------------------------------------------------------------- chain
 
-// A chain of its own on a free port, gone with this process whichever way it ends.
+// Starts anvil on a free port; it ends with this process.
 async function chain() {
   const anvil = spawn(program("anvil"), ["--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
   process.on("exit", () => anvil.kill("SIGKILL"));
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
-  setTimeout(() => fail(new Error(`not done after ${DEADLINE_MS} ms`)), DEADLINE_MS).unref();
+  setTimeout(() => fail(new Error(`timed out after ${DEADLINE_MS} ms`)), DEADLINE_MS).unref();
   return new Promise((listening, refused) => {
-    let said = "";
+    let output = "";
     anvil.stdout.on("data", (text) => {
-      said += text;
-      const found = said.match(/Listening on (127\.0\.0\.1:\d+)/);
+      output += text;
+      const found = output.match(/Listening on (127\.0\.0\.1:\d+)/);
       if (found) listening(`http://${found[1]}`);
     });
     anvil.on("error", refused);
-    anvil.on("exit", (code) => refused(new Error(`anvil ended with ${code} before it listened:\n${said}`)));
+    anvil.on("exit", (code) => refused(new Error(`anvil exited with code ${code} before it listened:\n${output}`)));
   });
 }
 
@@ -76,15 +76,15 @@ async function sent(transaction) {
   return (await transaction).wait();
 }
 
-// A refusal by its name in the ABI.
+// Expects a custom error by its name in the ABI.
 async function refused(what, name, call) {
   const error = await call.then(() => undefined, (cause) => cause);
   must(what, error?.revert?.name ?? error, name);
 }
 
-// ------------------------------------------------------------------------------------------------------------- steps
+// ------------------------------------------------------------------------------------------- steps
 
-// The buyer signs twice and sends nothing: a stranger brings the permit and the terms.
+// The buyer only signs; another account sends the permit and the terms.
 async function open({ provider, people, token, market }) {
   const { chainId } = await provider.getNetwork();
   const domain = (contract) => ({ name: "Florin", version: "1", chainId, verifyingContract: contract.target });
@@ -118,18 +118,18 @@ async function open({ provider, people, token, market }) {
   await refused("the same terms again", "TaskExists", stranger.openTaskFor.staticCall(terms, until, signature));
 }
 
-// Ada's and Ben's bonds, by cast.
+// Bonds Ada and Ben with cast.
 async function bond({ people, token, market, cast }) {
   for (const name of ["ada", "ben"]) {
     const from = ["--unlocked", "--from", people[name].address];
     await cast("send", ...from, token.target, "approve(address,uint256)", market.target, (20n * FLN).toString());
     await cast("send", ...from, market.target, "bond(bytes32,uint128)", TASK, (20n * FLN).toString());
   }
-  const said = await cast("call", market.target, "bondOf(bytes32,address)(uint128,uint64)", TASK, people.ben.address);
-  must("Ben's bond, by cast", said.split(/\s/)[0], (20n * FLN).toString());
+  const output = await cast("call", market.target, "bondOf(bytes32,address)(uint128,uint64)", TASK, people.ben.address);
+  must("Ben's bond, read by cast", output.split(/\s/)[0], (20n * FLN).toString());
 }
 
-// Posts a round, waits for its window to be over, and makes it final.
+// Posts a round, waits for the end of its challenge window, and finalises it.
 async function settle({ provider, people, market }, round, values, standing) {
   const tree = StandardMerkleTree.of(values, ["address", "uint256", "uint256"]);
   const data = values.reduce((sum, [, paid]) => sum + BigInt(paid), 0n);
@@ -139,14 +139,14 @@ async function settle({ provider, people, market }, round, values, standing) {
   const event = (await market.queryFilter(market.filters.SettlementPosted(TASK, round)))[0].args;
   must("the root in the event", event.root, tree.root);
   const pending = [{ ...posted, finalAt: event.finalAt }];
-  must("made final within the window", await market.finalize.staticCall(TASK, pending), 0n);
+  must("finalised within the window", await market.finalize.staticCall(TASK, pending), 0n);
   await provider.send("evm_increaseTime", [WINDOW_MS / 1_000 + 1]);
   await provider.send("evm_mine", []);
   await sent(market.connect(people.stranger).finalize(TASK, pending));
   return tree;
 }
 
-// What the second round continues, from the first round's event: as History.sol says.
+// The `Standing` of the first round, from its event and by the hashes of History.sol.
 async function standing({ market }, values, root) {
   const hash = (types, list) => keccak256(AbiCoder.defaultAbiCoder().encode(types, list));
   const start = hash(["bytes32", "uint32", "bytes32", "uint128", "uint128"], [ZeroHash, 0, ZeroHash, 0, 0]);
@@ -156,7 +156,7 @@ async function standing({ market }, values, root) {
   return { inner, round: 1, root, dataTotal, infrastructureTotal: 0n };
 }
 
-// A stranger sees Ada's claim and sends it first, by cast: Ada is paid, the stranger is not.
+// A front-runner sends Ada's claim first, with cast: Ada is paid, the front-runner is not.
 async function frontRun({ people, token, market, cast }, tree) {
   const [account, paid, debited] = tree.at(0);
   const proof = tree.getProof(0);
@@ -167,7 +167,7 @@ async function frontRun({ people, token, market, cast }, tree) {
   const own = market.connect(people.ada).claim.staticCall(TASK, account, paid, debited, proof);
   await refused("Ada's claim after it", "NothingToClaim", own);
   const more = market.claim.staticCall(TASK, account, BigInt(paid) + 1n, debited, proof);
-  await refused("one unit more than the leaf says", "BadProof", more);
+  await refused("one unit more than the leaf", "BadProof", more);
 }
 
 async function claimAll({ people, market }, tree) {
@@ -183,7 +183,7 @@ async function end({ provider, people, token, market }) {
   for (const name of ["ada", "ben"]) await sent(market.connect(people[name]).withdrawBond(TASK));
   const expected = {
     deployer: 1_000_000n * FLN - 8_000n * FLN,
-    buyer: 2_000n * FLN - 300n * FLN - 3n, // 70 to Ada, 150 and 1 to Ben, 80 and 2 to Cy; the rest came back
+    buyer: 2_000n * FLN - 300n * FLN - 3n, // 70 to Ada, 150 and 1 to Ben, 80 and 2 to Cy; the rest is refunded
     coordinator: 0n,
     arbiter: 0n,
     ada: 2_000n * FLN + 70n * FLN - 3n * FLN, // her debits
@@ -197,14 +197,14 @@ async function end({ provider, people, token, market }) {
     sum += balance;
   }
   must("the treasury", await market.treasury(), 10n * FLN + 5n);
-  must("what the market holds", await token.balanceOf(market.target), 10n * FLN + 5n);
+  must("the market's balance", await token.balanceOf(market.target), 10n * FLN + 5n);
   must("all of it", sum + 10n * FLN + 5n, await token.totalSupply());
   const state = await market.task(TASK);
   must("still owed", state.owed, 0n);
   must("refunded", state.refunded, 900n * FLN - 3n);
 }
 
-// -------------------------------------------------------------------------------------------------------------- main
+// -------------------------------------------------------------------------------------------- main
 
 async function main() {
   const world = await begin(await chain());
@@ -220,11 +220,11 @@ async function main() {
     leaf("cy", 80n * FLN + 2n, 0n)];
   const second = await settle(world, 2, two, await standing(world, one, first.root));
   await claimAll(world, second);
-  const said = await cast("call", market.target, "claimed(bytes32,address)(uint128,uint128)", TASK, people.ben.address);
-  const totals = said.split("\n").map((line) => line.split(" ")[0]);
-  must("Ben's totals, by cast", totals.join(), `${two[1][1]},${two[1][2]}`);
+  const output = await cast("call", market.target, "claimed(bytes32,address)(uint128,uint128)", TASK, people.ben.address);
+  const totals = output.split("\n").map((line) => line.split(" ")[0]);
+  must("Ben's totals, read by cast", totals.join(), `${two[1][1]},${two[1][2]}`);
   await end(world);
-  console.log("a task of two rounds, by ethers.js, cast and merkle-tree: every balance to the unit");
+  console.log("a task of two rounds with ethers.js, cast and merkle-tree: every balance is exact");
 }
 
 main().then(() => process.exit(0), fail);

@@ -1,5 +1,5 @@
-// Trees of running totals, between OpenZeppelin's own library and the hashing that `Claims` does, in both directions:
-// every proof of theirs leads to their root by our steps, and every root and proof that we build is accepted by theirs.
+// Differential test of the claim tree in both directions: OpenZeppelin's proofs lead to its root by
+// the hashing of `Claims`, and OpenZeppelin accepts the roots and proofs that this script builds.
 //
 // usage: node scripts/trees.mjs [SEED]     prints the seed; exit code 1 if anything differs
 
@@ -14,7 +14,7 @@ const PROOFS_PER_TREE = 20;
 const seed = BigInt(process.argv[2] ?? Math.floor(Math.random() * 2 ** 32));
 console.log(`seed ${seed}`);
 let state = seed;
-// A linear congruential generator (Knuth's MMIX constants): enough to vary trees.
+// A linear congruential generator (Knuth's MMIX constants); sufficient to vary the trees.
 const random = () => {
   state = (state * 6364136223846793005n + 1442695040888963407n) & (2n ** 64n - 1n);
   return state >> 16n;
@@ -56,17 +56,17 @@ for (const size of SIZES) {
   ]);
   const theirs = StandardMerkleTree.of(values, TYPES);
   const heap = build(values.map(leafOf));
-  must(`${size} leaves: our root 0x${heap[0]}, theirs ${theirs.root}`, theirs.root === `0x${heap[0]}`);
+  must(`${size} leaves: root 0x${heap[0]}, OpenZeppelin's ${theirs.root}`, theirs.root === `0x${heap[0]}`);
   for (let n = 0; n < Math.min(size, PROOFS_PER_TREE); n++) {
     const i = Number(random() % BigInt(size));
     const leaf = leafOf(values[i]);
     const folded = theirs.getProof(i).reduce((node, sibling) => parent(node, sibling.slice(2)), leaf);
-    must(`${size} leaves: their proof ${i} by our steps`, folded === heap[0]);
+    must(`${size} leaves: OpenZeppelin's proof ${i}, verified by this script`, folded === heap[0]);
     const ours = proofIn(heap, leaf).map((node) => `0x${node}`);
-    must(`${size} leaves: our proof ${i} by theirs`, StandardMerkleTree.verify(theirs.root, TYPES, values[i], ours));
+    must(`${size} leaves: proof ${i}, verified by OpenZeppelin`, StandardMerkleTree.verify(theirs.root, TYPES, values[i], ours));
     const more = [values[i][0], (BigInt(values[i][1]) + 1n).toString(), values[i][2]];
-    must(`${size} leaves: one unit more proves nothing`, !StandardMerkleTree.verify(theirs.root, TYPES, more, ours));
+    must(`${size} leaves: a proof of one unit more must not verify`, !StandardMerkleTree.verify(theirs.root, TYPES, more, ours));
     proofs += 1;
   }
 }
-console.log(`${SIZES.length} trees and ${proofs} proofs agree, both ways`);
+console.log(`${SIZES.length} trees and ${proofs} proofs agree in both directions`);

@@ -9,10 +9,10 @@ import {Claims} from "./market/Claims.sol";
 import {Stakes} from "./market/Stakes.sol";
 import {Tasks} from "./market/Tasks.sol";
 
-/// @title The market: tasks in escrow, paid by proof.
-/// @notice Table of contents: `Books` is what is stored, `Tasks` opens and closes, `Settlements` (with `History`)
-/// posts, cancels and finalises, `Claims` pays, `Bonds` and `Stakes` hold what is at risk. Everything is explained in
-/// `IMarket`. There is no owner, no proxy and no way to pause.
+/// @title Market: escrow of tasks, payouts by Merkle proof.
+/// @notice Contents: `Books` is the storage, `Tasks` opens and closes tasks, `Settlements` (with
+/// `History`) posts, cancels and finalises settlements, `Claims` pays, `Bonds` and `Stakes` hold
+/// collateral. `IMarket` documents all functions. There is no owner, no proxy and no pause.
 contract Market is Tasks, Claims, Bonds, Stakes {
     /// @param token_ a plain ERC-20; it cannot be changed.
     constructor(IERC20 token_) Books(token_) EIP712("Florin", "1") {}

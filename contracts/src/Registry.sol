@@ -7,7 +7,7 @@ import {SignatureChecker} from
     "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 import {IRegistry} from "./interfaces/IRegistry.sol";
 
-/// @title Which node key speaks for a wallet. Explained in `IRegistry`.
+/// @title Node keys of wallets. `IRegistry` documents all functions.
 contract Registry is IRegistry, EIP712, Nonces {
     bytes32 private constant BIND_TYPE = keccak256(
         "Bind(address wallet,bytes32 nodeKey,bytes32 role,uint256 nonce,uint64 deadline)"

@@ -17,8 +17,10 @@ import {History} from "../src/market/History.sol";
 import {Tree} from "./Tree.sol";
 import {Vm} from "./Vm.sol";
 
-/// @title A buyer, a coordinator, an arbiter and two participants, and words for what they do in a market.
-/// @dev It is the off-chain half too: it remembers what was posted, as a client does from the events.
+/// @title Test base: a buyer, a coordinator, an arbiter and two participants, and helpers for their
+/// actions.
+/// @dev It also implements the off-chain part: it records posted settlements, as a client does from
+/// the events.
 abstract contract Actors {
     Vm internal constant vm = Vm(address(uint160(uint256(keccak256("hevm cheat code")))));
 
@@ -40,17 +42,18 @@ abstract contract Actors {
     IMarket internal market;
     IERC20 internal token;
 
-    /// What stands in each task, oldest first, final ones included; and what `head` was before each.
+    /// The active settlements of each task, oldest first, including final ones; and the value of
+    /// `head` before each.
     mapping(bytes32 => PostedSettlement[]) internal stands;
     mapping(bytes32 => bytes32[]) internal heads;
 
-    /// @dev A market for a token that this contract holds all of.
+    /// @dev Deploys a market for a token whose supply this contract holds.
     function begin(IERC20 token_) internal {
         token = token_;
         market = IMarket(vm.deployCode("Market.sol:Market", abi.encode(token)));
-        address[6] memory everybody = [buyer, coordinator, arbiter, ada, ben, stranger];
-        for (uint256 i = 0; i < everybody.length; ++i) {
-            give(everybody[i], 10_000 * FLN);
+        address[6] memory actors = [buyer, coordinator, arbiter, ada, ben, stranger];
+        for (uint256 i = 0; i < actors.length; ++i) {
+            give(actors[i], 10_000 * FLN);
         }
     }
 
@@ -84,7 +87,7 @@ abstract contract Actors {
         market.openTask(t);
     }
 
-    /// @dev The last settlement that stands.
+    /// @dev The last active settlement.
     function last(bytes32 id) internal view returns (Standing memory standing) {
         uint256 count = stands[id].length;
         if (count == 0) return standing;
@@ -139,7 +142,7 @@ abstract contract Actors {
         return list(id, stands[id].length - market.task(id).pending, stands[id].length);
     }
 
-    /// @dev The settlements that stand at places `from` to `to`, without the last.
+    /// @dev The active settlements at indices `from` to `to`, exclusive.
     function list(bytes32 id, uint256 from, uint256 to)
         internal
         view
@@ -171,7 +174,7 @@ abstract contract Actors {
         return market.finalize(TASK, pending());
     }
 
-    /// @dev A round in which Ada is paid and debited so much in all, and Ben paid so much; made final.
+    /// @dev A round with these running totals, posted and finalised.
     function settle(uint32 round, uint256 adaPaid, uint256 adaDebited, uint256 benPaid) internal {
         bytes32[] memory heap = tree(adaPaid, adaDebited, benPaid);
         post(round, heap[0], adaPaid + benPaid, 0);
@@ -224,7 +227,7 @@ abstract contract Actors {
         vm.expectRevert(refusal);
     }
 
-    /// @dev A bad settlement is told apart by its text.
+    /// @dev Bad settlements are distinguished by their text.
     function refusesSettlement(uint32 round, string memory what) internal {
         vm.expectRevert(abi.encodeWithSelector(IRefusals.BadSettlement.selector, round, what));
     }

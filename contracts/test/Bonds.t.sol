@@ -5,7 +5,7 @@ import {IRefusals} from "../src/interfaces/IRefusals.sol";
 import {PostedSettlement, Terms} from "../src/interfaces/Types.sol";
 import {World} from "./World.sol";
 
-/// @title What participants put at risk, and when they have it back.
+/// @title Bonds of participants: deposit, unbonding and withdrawal.
 contract BondsTest is World {
     function setUp() public override {
         super.setUp();
@@ -38,10 +38,10 @@ contract BondsTest is World {
         bond(ada, 10 * FLN - 1);
         bond(ada, 10 * FLN);
         bond(ada, 1);
-        vm.assertEq(market.bondOf(TASK, ada).amount, 10 * FLN + 1, "they add up");
+        vm.assertEq(market.bondOf(TASK, ada).amount, 10 * FLN + 1, "bonds add up");
     }
 
-    function test_a_bond_needs_the_money() external {
+    function test_a_bond_above_the_balance_is_refused() external {
         bytes memory refusal = abi.encodeWithSelector(
             IRefusals.Insufficient.selector, ada, 10_000 * FLN, 10_000 * FLN + 1
         );
@@ -49,20 +49,20 @@ contract BondsTest is World {
         bond(ada, 10_000 * FLN + 1);
     }
 
-    function test_a_closed_task_takes_no_bonds() external {
+    function test_a_closed_task_accepts_no_bonds() external {
         close();
         refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
         bond(ada, 10 * FLN);
     }
 
-    function test_without_a_bond_there_is_nothing_to_ask_back() external {
+    function test_unbonding_and_withdrawal_require_a_bond() external {
         refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no bond"));
         unbond(ada);
         refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no bond"));
         withdraw(ada);
     }
 
-    function test_a_bond_must_be_asked_back_first() external {
+    function test_a_withdrawal_requires_unbonding_first() external {
         bond(ada, 10 * FLN);
         vm.expectPartialRevert(IRefusals.Missing.selector);
         withdraw(ada);
@@ -75,7 +75,7 @@ contract BondsTest is World {
         vm.assertEq(market.bondOf(TASK, ada).release, release, "release");
         pass(10_000);
         unbond(ada);
-        vm.assertEq(market.bondOf(TASK, ada).release, release, "asking again moves nothing");
+        vm.assertEq(market.bondOf(TASK, ada).release, release, "unbonding is idempotent");
         pass(DELAY - 11_000);
         refusesUntil(release);
         withdraw(ada);
@@ -105,10 +105,11 @@ contract BondsTest is World {
         bond(ada, 10 * FLN);
         unbond(ada);
         bond(ada, 0);
-        vm.assertEq(market.bondOf(TASK, ada).release, 0, "not asked back any more");
+        vm.assertEq(market.bondOf(TASK, ada).release, 0, "unbonding is cancelled");
     }
 
-    /// @dev release = 50 s after asking, window = 100 s: a settlement posted before holds the bond for two windows.
+    /// @dev The release is 50 s after unbonding, the window is 100 s: a settlement posted before
+    /// holds the bond for two windows.
     function test_a_settlement_posted_before_the_release_holds_the_bond_for_two_windows() external {
         bond(ada, 10 * FLN);
         pass(5_000);
@@ -125,7 +126,7 @@ contract BondsTest is World {
         withdraw(ada);
     }
 
-    function test_a_coordinator_that_goes_on_posting_starves_nobody() external {
+    function test_continued_posting_does_not_delay_a_withdrawal() external {
         bond(ada, 10 * FLN);
         unbond(ada);
         uint64 release = market.clock() + DELAY;

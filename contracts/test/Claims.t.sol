@@ -6,14 +6,14 @@ import {Claim, PostedSettlement, Terms} from "../src/interfaces/Types.sol";
 import {Tree} from "./Tree.sol";
 import {World} from "./World.sol";
 
-/// @title Claims: pay and debits, by proof.
+/// @title Claims of pay and debits by Merkle proof.
 contract ClaimsTest is World {
     function setUp() public override {
         super.setUp();
         open();
     }
 
-    function test_a_claim_pays_its_leafs_address_whoever_sends_it() external {
+    function test_a_claim_pays_its_leafs_address_for_any_sender() external {
         settle(1, 30 * FLN, 0, 20 * FLN);
         Claim memory c = adasClaim(30 * FLN, 0, 20 * FLN);
         uint256 adaBefore = token.balanceOf(ada);
@@ -38,7 +38,7 @@ contract ClaimsTest is World {
         vm.assertEq(task().owed, 0, "nothing is owed");
     }
 
-    function test_another_amount_account_or_proof_proves_nothing() external {
+    function test_another_amount_account_or_proof_is_refused() external {
         settle(1, 30 * FLN, 0, 20 * FLN);
         Claim memory c = adasClaim(30 * FLN, 0, 20 * FLN);
         bytes memory bad = abi.encodeWithSelector(IRefusals.BadProof.selector);
@@ -65,7 +65,7 @@ contract ClaimsTest is World {
         claim(c);
     }
 
-    function test_nothing_is_proven_before_a_root_is_final() external {
+    function test_a_claim_requires_a_final_root() external {
         bytes32[] memory heap = tree(30, 0, 20);
         post(1, heap[0], 50, 0);
         pass(WINDOW);
@@ -78,7 +78,7 @@ contract ClaimsTest is World {
         vm.assertEq(claim(c), 30, "after it");
     }
 
-    function test_the_proof_of_one_task_is_worth_nothing_in_another() external {
+    function test_a_proof_does_not_verify_in_another_task() external {
         settle(1, 30 * FLN, 0, 20 * FLN);
         Terms memory t = terms("other");
         open(t);
@@ -88,7 +88,7 @@ contract ClaimsTest is World {
         claim(c);
     }
 
-    function test_a_root_that_promises_too_much_reaches_no_other_money() external {
+    function test_a_root_beyond_its_totals_cannot_reach_other_funds() external {
         bytes32[] memory heap = tree(100, 0, 20);
         post(1, heap[0], 50, 0);
         pass(WINDOW + 1_000);
@@ -96,7 +96,7 @@ contract ClaimsTest is World {
         Claim memory c = adasClaim(100, 0, 20);
         refusesSettlement(1, "it promises more than is owed");
         claim(c);
-        vm.assertEq(claim(bensClaim(100, 0, 20)), 20, "what is there is paid");
+        vm.assertEq(claim(bensClaim(100, 0, 20)), 20, "the owed amount is paid");
     }
 
     function test_a_total_beyond_128_bits_is_refused() external {
@@ -130,7 +130,7 @@ contract ClaimsTest is World {
         claim(c);
     }
 
-    // ---------------------------------------------------------------------------------------------- debits
+    // -------------------------------------------------------------------------------------- debits
 
     function test_a_debit_goes_from_the_bond_to_the_treasury() external {
         bond(ada, 10 * FLN);
@@ -145,7 +145,7 @@ contract ClaimsTest is World {
         claim(again);
     }
 
-    function test_pay_and_debit_come_in_one_claim() external {
+    function test_one_claim_pays_and_debits() external {
         bond(ada, 10 * FLN);
         settle(1, 30 * FLN, 3 * FLN, 20 * FLN);
         vm.assertEq(claim(adasClaim(30 * FLN, 3 * FLN, 20 * FLN)), 30 * FLN, "paid in full");
@@ -155,7 +155,7 @@ contract ClaimsTest is World {
         vm.assertEq(debited, 3 * FLN, "debited so far");
     }
 
-    function test_what_a_bond_no_longer_holds_is_not_owed_later() external {
+    function test_a_debit_beyond_the_bond_is_not_carried_over() external {
         bond(ada, 10 * FLN);
         vm.prank(arbiter);
         market.slash(slashOrder(ada, false, 8 * FLN));
@@ -169,7 +169,7 @@ contract ClaimsTest is World {
         vm.assertEq(market.bondOf(TASK, ada).amount, 9 * FLN, "only the new debit");
     }
 
-    function test_a_round_debits_no_more_than_the_task_allows() external {
+    function test_debits_are_limited_to_debit_max_per_round() external {
         bond(ada, 100 * FLN);
         settle(1, 0, 5 * FLN + 1, 20 * FLN);
         Claim memory c = adasClaim(0, 5 * FLN + 1, 20 * FLN);
@@ -190,9 +190,9 @@ contract ClaimsTest is World {
         vm.assertEq(market.bondOf(TASK, ada).amount, 7 * FLN, "bond");
     }
 
-    // ------------------------------------------------------------------------------------------------ many
+    // ---------------------------------------------------------------------------------------- many
 
-    function test_many_claims_at_once_are_each_a_claim() external {
+    function test_claim_many_equals_single_claims() external {
         settle(1, 30 * FLN, 0, 20 * FLN);
         Claim[] memory both = new Claim[](2);
         both[0] = adasClaim(30 * FLN, 0, 20 * FLN);
@@ -212,7 +212,7 @@ contract ClaimsTest is World {
         market.claimMany(both);
     }
 
-    // ---------------------------------------------------------------------------------------------- fuzzed
+    // -------------------------------------------------------------------------------------- fuzzed
 
     function testFuzz_claims_in_any_order_pay_exactly_what_was_posted(
         uint64[8] memory pay,

@@ -5,7 +5,8 @@ import {Claim, PostedSettlement, Settlement, Standing} from "../src/interfaces/T
 import {Tree} from "./Tree.sol";
 import {World} from "./World.sol";
 
-/// @title What the hot paths cost, each as a transaction of its own: 21,000, calldata and cold storage included.
+/// @title Gas costs of the hot paths, each as a separate transaction: 21,000, calldata and cold
+/// storage included.
 /// @dev `cargo xtask contracts test --mc GasTest -vv` prints the table of README.md.
 contract GasTest is World {
     uint256 private constant POST_MAX = 50_000;
@@ -25,11 +26,11 @@ contract GasTest is World {
     function cost(address to, bytes memory data) private returns (uint256) {
         vm.prank(coordinator);
         (bool done,) = to.call(data);
-        require(done, "the measured call was refused");
+        require(done, "the measured call reverted");
         return vm.lastCallGas().gasTotalUsed;
     }
 
-    /// @dev What the newcomer has earned up to a round; all of its low digits are used.
+    /// @dev The newcomer's total earnings up to a round; all low digits are nonzero.
     function earned(uint256 round) private pure returns (uint256) {
         return round * 1_234_567_890_123_456_789;
     }
@@ -52,19 +53,19 @@ contract GasTest is World {
     function finalizeCost(uint256 count) private returns (uint256) {
         pass(WINDOW + 1_000);
         PostedSettlement[] memory waiting = pending();
-        require(waiting.length == count, "so many wait");
+        require(waiting.length == count, "unexpected number of pending settlements");
         return cost(address(market), abi.encodeCall(market.finalize, (TASK, waiting)));
     }
 
     /// forge-config: default.isolate = true
-    function test_posting_is_flat_and_cheap() external {
+    function test_posting_cost_does_not_depend_on_the_number_of_participants() external {
         open();
         row("post, the first of a task", postGas(1, 4));
         uint256 ten = postGas(2, 4);
         uint256 many = postGas(3, 17);
         row("post, 10 participants", ten);
         row("post, 100,000 participants", many);
-        vm.assertLe(ten > many ? ten - many : many - ten, 100, "flat, but for zeros in hashes");
+        vm.assertLe(ten > many ? ten - many : many - ten, 100, "equal except for zero bytes in hashes");
         row("finalize, 3 settlements, the first of a task", finalizeCost(3));
         for (uint32 round = 4; round < 12; ++round) {
             uint256 gas = postGas(round, 17);
@@ -76,7 +77,7 @@ contract GasTest is World {
     }
 
     /// forge-config: default.isolate = true
-    function test_a_claim_costs_the_same_however_many_rounds_it_covers() external {
+    function test_claim_cost_does_not_depend_on_the_number_of_rounds() external {
         uint256[4] memory small = claimCosts(10);
         uint256[4] memory large = claimCosts(16);
         row("claim, 1,024 accounts, first, new holder", small[0]);
@@ -87,7 +88,7 @@ contract GasTest is World {
         row("claim, 65,536 accounts, later", large[1]);
         vm.assertLe(small[0], FIRST_CLAIM_MAX, "first");
         vm.assertLe(small[1], LATER_CLAIM_MAX, "later");
-        vm.assertLe(small[2], small[1] + 200, "however many rounds");
+        vm.assertLe(small[2], small[1] + 200, "independent of the number of rounds");
         vm.assertLe(large[0], small[0] + SIX_LEVELS_MAX, "64 times the accounts");
         vm.assertLe(large[1], small[1] + SIX_LEVELS_MAX, "64 times the accounts");
     }
@@ -120,7 +121,7 @@ contract GasTest is World {
     }
 
     /// forge-config: default.isolate = true
-    function test_the_neighbours_beside_it() external {
+    function test_cost_of_alternative_payout_designs() external {
         bare();
         oneShot();
         loop(false);

@@ -11,7 +11,7 @@ import {Claim, Terms} from "../src/interfaces/Types.sol";
 import {World} from "./World.sol";
 import {FalseToken, FeeToken, HookToken, Puppet, SilentToken} from "./mocks/Tokens.sol";
 
-/// @title Hostile tokens and hooks: nobody loses anything.
+/// @title Hostile tokens and hooks cause no losses.
 contract HostileTest is World {
     HookToken private hook;
     Puppet private puppet;
@@ -21,7 +21,7 @@ contract HostileTest is World {
         market.stake(uint128(amount));
     }
 
-    function test_a_token_that_charges_for_transfers_is_refused() external {
+    function test_a_fee_on_transfer_token_is_refused() external {
         begin(IERC20(address(new FeeToken())));
         bytes memory refusal = abi.encodeWithSelector(
             IRefusals.WrongArrival.selector, 1_200 * FLN, 1_188 * FLN
@@ -33,7 +33,7 @@ contract HostileTest is World {
         stakeHere(ada, 100);
     }
 
-    function test_a_token_that_returns_false_credits_nothing_and_claims_survive_it() external {
+    function test_a_transfer_that_returns_false_reverts_and_keeps_the_claim() external {
         FalseToken liar = new FalseToken();
         begin(IERC20(address(liar)));
         open();
@@ -51,7 +51,7 @@ contract HostileTest is World {
 
     function test_a_token_without_return_values_works() external {
         SilentToken silent = new SilentToken();
-        // `give` reads a return value: this token has none.
+        // `give` reads a return value, which this token does not have.
         token = IERC20(address(silent));
         market = IMarket(vm.deployCode("Market.sol:Market", abi.encode(token)));
         silent.transfer(buyer, 10_000 * FLN);
@@ -63,9 +63,9 @@ contract HostileTest is World {
         vm.assertEq(silent.balanceOf(ada), 30, "paid");
     }
 
-    // ----------------------------------------------------------------------------------------------- hooks
+    // --------------------------------------------------------------------------------------- hooks
 
-    /// @dev A market with a hook token; the puppet has money and a claim of 30 in round 1.
+    /// @dev A market with a hook token; the puppet has a balance and a claim of 30 in round 1.
     function haunted() private {
         hook = new HookToken();
         begin(hook);
@@ -82,7 +82,7 @@ contract HostileTest is World {
         return abi.encodeCall(Puppet.act, (address(market), data));
     }
 
-    function refusedReentrance() private view {
+    function refusedReentrancy() private view {
         vm.assertFalse(hook.succeeded(), "the inner call was refused");
         bytes memory guard = abi.encodeWithSelector(
             ReentrancyGuardTransient.ReentrancyGuardReentrantCall.selector
@@ -91,7 +91,8 @@ contract HostileTest is World {
         vm.assertEq(hook.answer(), why, "by the guard");
     }
 
-    /// @dev The outer transfer moves nothing, the inner deposit is what arrives: without a guard both count it.
+    /// @dev The outer transfer moves nothing, and the inner deposit is what arrives: without a
+    /// guard both would count it.
     function test_one_deposit_is_not_counted_twice() external {
         haunted();
         bytes[4] memory inner = [
@@ -108,7 +109,7 @@ contract HostileTest is World {
             stakeHere(ben, 100 * FLN);
             hook.plant(address(puppet), address(0), inner[i], false);
             stakeHere(ben, 100 * FLN);
-            refusedReentrance();
+            refusedReentrancy();
         }
         vm.assertEq(
             token.balanceOf(address(market)), 1_600 * FLN, "a task and four stakes, no more"
@@ -153,12 +154,12 @@ contract HostileTest is World {
             uint256 before = token.balanceOf(ada);
             puppet.act(address(market), withdraw);
             vm.assertEq(token.balanceOf(ada) - before, 10 * FLN, "once");
-            refusedReentrance();
+            refusedReentrancy();
             withdraw = abi.encodeCall(market.withdrawStake, ());
         }
     }
 
-    function test_a_claim_inside_of_a_deposit_gains_nothing() external {
+    function test_a_claim_within_a_deposit_gains_nothing() external {
         haunted();
         settle(1, 30 * FLN, 0, 20 * FLN);
         bytes memory inner = puppetCalls(claimCall(adasClaim(30 * FLN, 0, 20 * FLN)));
@@ -167,6 +168,6 @@ contract HostileTest is World {
             abi.encodeWithSelector(IRefusals.WrongArrival.selector, 100 * FLN, 70 * FLN)
         );
         stakeHere(ben, 100 * FLN);
-        vm.assertEq(task().owed, 50 * FLN, "nothing happened");
+        vm.assertEq(task().owed, 50 * FLN, "unchanged");
     }
 }

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IRegistry} from "../src/interfaces/IRegistry.sol";
 import {World} from "./World.sol";
 
-/// @title Binding a node key to a wallet.
+/// @title Binding node keys to wallets.
 contract RegistryTest is World {
     uint256 private constant ORDER =
         0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141;
@@ -36,15 +36,15 @@ contract RegistryTest is World {
         vm.assertEq(registry.keyOf(ada, ROLE), "newer", "replaced");
     }
 
-    function test_a_squatter_keeps_nobody_out() external {
+    function test_a_squatter_cannot_block_a_binding() external {
         vm.prank(stranger);
         registry.bind(KEY, ROLE, deadline, proof);
         vm.prank(ada);
         registry.bind(KEY, ROLE, deadline, proof);
-        vm.assertEq(registry.keyOf(ada, ROLE), KEY, "the owner's binding stands");
+        vm.assertEq(registry.keyOf(ada, ROLE), KEY, "the owner's binding is unchanged");
     }
 
-    function test_a_binding_is_revoked_and_its_signatures_die() external {
+    function test_a_revocation_invalidates_outstanding_signatures() external {
         bytes memory signature = signed(ROLE);
         registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
         bytes memory next = signed(ROLE);
@@ -60,7 +60,7 @@ contract RegistryTest is World {
         registry.revoke(ROLE);
     }
 
-    function test_what_was_not_signed_so_is_refused() external {
+    function test_a_signature_over_other_fields_is_refused() external {
         bytes memory signature = signed(ROLE);
         bytes memory bad = abi.encodeWithSelector(IRegistry.BadSignature.selector);
         refuses(bad);
@@ -88,7 +88,7 @@ contract RegistryTest is World {
         registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
     }
 
-    function test_a_key_a_signature_and_time_are_needed() external {
+    function test_a_zero_key_a_short_signature_or_a_passed_deadline_is_refused() external {
         vm.expectPartialRevert(IRegistry.Meaningless.selector);
         registry.bind(0, ROLE, deadline, proof);
         vm.expectPartialRevert(IRegistry.Meaningless.selector);

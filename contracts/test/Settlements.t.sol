@@ -32,7 +32,7 @@ contract SettlementsTest is World {
         market.post(settlement(1, "a", 1, 0), last(TASK));
     }
 
-    function test_the_same_call_again_is_already_and_changes_nothing() external {
+    function test_posting_the_same_settlement_again_is_idempotent() external {
         Settlement memory s = settlement(1, "a", 10, 0);
         Standing memory before = last(TASK);
         vm.startPrank(coordinator);
@@ -46,7 +46,7 @@ contract SettlementsTest is World {
         market.post(s, before);
     }
 
-    function test_already_holds_when_it_is_final_and_the_task_closed() external {
+    function test_posting_is_idempotent_for_a_final_settlement_of_a_closed_task() external {
         Settlement memory s = settlement(1, "a", 10, 0);
         Standing memory before = last(TASK);
         post(s);
@@ -63,7 +63,7 @@ contract SettlementsTest is World {
         refusePost(1, "b", 10, 0);
     }
 
-    function test_what_it_continues_is_the_last_that_stands() external {
+    function test_a_settlement_must_follow_the_last_active_one() external {
         Standing memory first = last(TASK);
         post(1, "a", 10, 0);
         Standing memory standing = last(TASK);
@@ -83,7 +83,7 @@ contract SettlementsTest is World {
         market.post(s, standing);
     }
 
-    function test_a_closed_task_takes_no_more() external {
+    function test_a_closed_task_accepts_no_settlement() external {
         PostedSettlement[] memory none;
         vm.prank(coordinator);
         market.close(TASK, none);
@@ -91,7 +91,7 @@ contract SettlementsTest is World {
         refusePost(1, "a", 10, 0);
     }
 
-    function test_64_may_wait() external {
+    function test_at_most_64_settlements_may_be_pending() external {
         for (uint32 round = 1; round <= 64; ++round) {
             post(round, bytes32(uint256(round)), round, 0);
         }
@@ -107,7 +107,7 @@ contract SettlementsTest is World {
         post(65, "a", 65, 0);
     }
 
-    function test_an_expired_task_takes_no_more() external {
+    function test_an_expired_task_accepts_no_settlement() external {
         vm.warp(terms(TASK).expires / 1_000 + 1);
         refusesSettlement(1, "the task has expired");
         refusePost(1, "a", 10, 0);
@@ -137,7 +137,7 @@ contract SettlementsTest is World {
         post(2, "b", 1_000 * FLN, 200 * FLN);
     }
 
-    function test_an_empty_root_owes_nothing() external {
+    function test_a_zero_root_requires_zero_totals() external {
         refusesSettlement(1, "totals above zero under an empty root");
         refusePost(1, 0, 1, 0);
         refusesSettlement(1, "totals above zero under an empty root");
@@ -145,7 +145,7 @@ contract SettlementsTest is World {
         post(1, 0, 0, 0);
     }
 
-    // ------------------------------------------------------------------------------------------ finalising
+    // ---------------------------------------------------------------------------------- finalising
 
     function test_a_settlement_is_final_after_its_window_and_not_before() external {
         post(1, "a", 30, 5);
@@ -212,9 +212,9 @@ contract SettlementsTest is World {
         vm.assertEq(task().root, "b", "root");
     }
 
-    // ------------------------------------------------------------------------------------------ cancelling
+    // ---------------------------------------------------------------------------------- cancelling
 
-    function test_the_arbiter_takes_a_settlement_and_every_later_one() external {
+    function test_the_arbiter_cancels_a_settlement_and_all_later_ones() external {
         post(1, "a", 10, 0);
         post(2, "b", 20, 0);
         post(3, "c", 30, 0);
@@ -229,7 +229,7 @@ contract SettlementsTest is World {
         vm.assertEq(task().owed, 15, "owed");
     }
 
-    function test_nobody_else_cancels() external {
+    function test_only_the_arbiter_cancels() external {
         post(1, "a", 10, 0);
         PostedSettlement[] memory list_ = pending();
         refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
@@ -285,7 +285,7 @@ contract SettlementsTest is World {
         market.cancel(TASK, before, list_);
     }
 
-    function test_nothing_and_unknown_things_cannot_be_cancelled() external {
+    function test_empty_and_unknown_lists_cannot_be_cancelled() external {
         post(1, "a", 10, 0);
         PostedSettlement[] memory none;
         PostedSettlement[] memory list_ = pending();
@@ -310,7 +310,7 @@ contract SettlementsTest is World {
         market.mark("other");
     }
 
-    function test_posting_on_does_not_save_a_settlement_from_its_arbiter() external {
+    function test_posting_after_a_mark_does_not_prevent_a_cancellation() external {
         post(1, "a", 10, 0);
         post(2, "b", 20, 0);
         PostedSettlement[] memory both = pending();
@@ -322,7 +322,7 @@ contract SettlementsTest is World {
         vm.prank(arbiter);
         market.cancel(TASK, before, both);
         forget(TASK, 0);
-        vm.assertEq(task().pending, 0, "all of them are gone");
+        vm.assertEq(task().pending, 0, "all are cancelled");
         vm.assertEq(task().head, before, "head");
         vm.assertEq(task().mark, before, "no mark beyond the head");
         post(1, "c", 5, 0);
@@ -330,7 +330,7 @@ contract SettlementsTest is World {
         vm.assertEq(finalize(), 1, "and the task goes on");
     }
 
-    function test_without_a_mark_such_a_list_is_stale() external {
+    function test_without_a_mark_a_list_is_stale_after_another_post() external {
         post(1, "a", 10, 0);
         PostedSettlement[] memory first = pending();
         post(2, "b", 20, 0);
@@ -339,7 +339,7 @@ contract SettlementsTest is World {
         market.cancel(TASK, heads[TASK][0], first);
     }
 
-    function test_a_list_to_the_mark_finalises_too() external {
+    function test_a_list_up_to_the_mark_can_be_finalised() external {
         post(1, "a", 10, 0);
         mark();
         pass(WINDOW + 1_000);
@@ -350,16 +350,17 @@ contract SettlementsTest is World {
         vm.assertEq(task().pending, 2, "two wait");
     }
 
-    /// @dev The mark lies before what is final by then: a list that ends there must not bring it back.
-    function test_an_old_mark_does_not_cancel_what_is_final() external {
+    /// @dev The mark is before the last final settlement: a list that ends there must not move the
+    /// head back.
+    function test_an_old_mark_cannot_cancel_a_final_settlement() external {
         post(1, "a", 10, 0);
         mark();
         PostedSettlement[] memory first = pending();
         bytes32 before = heads[TASK][0];
         pass(WINDOW + 1_000);
         finalize();
-        vm.assertEq(task().mark, task().base, "the mark keeps up with what is final");
-        // Even a clock that ran backwards would not help.
+        vm.assertEq(task().mark, task().base, "the mark is not before the base");
+        // Not even with a clock that runs backwards.
         vm.warp(START);
         refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, first[0].finalAt));
         vm.prank(arbiter);

@@ -5,7 +5,7 @@ import {IRefusals} from "../src/interfaces/IRefusals.sol";
 import {PostedSettlement, Slash, Terms} from "../src/interfaces/Types.sol";
 import {World} from "./World.sol";
 
-/// @title Stakes, pledges, and how an arbiter takes from what is at risk.
+/// @title Stakes, pledges and slashing.
 contract StakesTest is World {
     function setUp() public override {
         super.setUp();
@@ -43,7 +43,7 @@ contract StakesTest is World {
         market.close(id, none);
     }
 
-    function test_a_stake_is_something_and_is_there() external {
+    function test_a_stake_must_be_positive_and_within_the_balance() external {
         refuses(abi.encodeWithSelector(IRefusals.Meaningless.selector, "a stake of 0"));
         stake(0);
         bytes memory refusal = abi.encodeWithSelector(
@@ -53,10 +53,10 @@ contract StakesTest is World {
         stake(10_001 * FLN);
         stake(40 * FLN);
         stake(10 * FLN);
-        vm.assertEq(market.stakeOf(ada).amount, 50 * FLN, "they add up");
+        vm.assertEq(market.stakeOf(ada).amount, 50 * FLN, "stakes add up");
     }
 
-    function test_a_pledge_needs_enough_at_risk() external {
+    function test_a_pledge_requires_a_sufficient_stake() external {
         stake(50 * FLN - 1);
         refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 50 * FLN - 1, 50 * FLN));
         pledge(TASK);
@@ -64,10 +64,10 @@ contract StakesTest is World {
         pledge(TASK);
         vm.assertTrue(market.pledged(TASK, ada), "pledged");
         pledge(TASK);
-        vm.assertEq(market.pledgesOf(ada).length, 1, "again: nothing happens");
+        vm.assertEq(market.pledgesOf(ada).length, 1, "pledging is idempotent");
     }
 
-    function test_even_a_task_that_asks_for_none_wants_a_stake() external {
+    function test_a_pledge_requires_a_stake_even_if_stake_min_is_zero() external {
         Terms memory t = terms("free");
         t.stakeMin = 0;
         open(t);
@@ -75,14 +75,14 @@ contract StakesTest is World {
         pledge("free");
     }
 
-    function test_a_closed_task_takes_no_pledge() external {
+    function test_a_closed_task_accepts_no_pledge() external {
         stake(50 * FLN);
         close(TASK);
         refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
         pledge(TASK);
     }
 
-    function test_256_open_tasks_may_have_a_pledge_and_closed_ones_make_room() external {
+    function test_a_stake_is_pledged_to_at_most_256_open_tasks() external {
         stake(50 * FLN);
         Terms memory t = terms(TASK);
         t.data = 1e15;
@@ -97,10 +97,10 @@ contract StakesTest is World {
         close(bytes32(uint256(7)));
         vm.assertTrue(market.pledged(bytes32(uint256(7)), ada), "until the next pledge");
         pledge(t.task);
-        vm.assertFalse(market.pledged(bytes32(uint256(7)), ada), "then no more");
+        vm.assertFalse(market.pledged(bytes32(uint256(7)), ada), "dropped by the next pledge");
         vm.assertEq(market.pledgesOf(ada).length, 256, "in its place");
         unstake();
-        vm.assertEq(market.stakeOf(ada).release, market.clock() + DELAY, "256 turns");
+        vm.assertEq(market.stakeOf(ada).release, market.clock() + DELAY, "256 iterations");
     }
 
     function test_a_stake_is_at_risk_for_the_longest_delay_of_its_open_tasks() external {
@@ -120,7 +120,7 @@ contract StakesTest is World {
         vm.assertEq(market.stakeOf(ada).release, release, "the longest that is open");
         pass(1_000);
         unstake();
-        vm.assertEq(market.stakeOf(ada).release, release, "asking again moves nothing");
+        vm.assertEq(market.stakeOf(ada).release, release, "unstaking is idempotent");
         vm.warp(release / 1_000 - 1);
         refuses(
             abi.encodeWithSelector(IRefusals.TooEarly.selector, release, release - 1_000)
@@ -149,7 +149,7 @@ contract StakesTest is World {
         vm.assertEq(withdraw(), 50 * FLN, "in the second after it");
     }
 
-    function test_there_is_nothing_to_return_without_a_stake_or_without_asking() external {
+    function test_a_withdrawal_requires_a_stake_and_unstaking() external {
         refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no stake"));
         unstake();
         refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no stake"));
@@ -173,9 +173,9 @@ contract StakesTest is World {
         vm.assertEq(market.stakeOf(ada).release, release, "pledged already");
     }
 
-    // ------------------------------------------------------------------------------------------------ slash
+    // --------------------------------------------------------------------------------------- slash
 
-    function test_only_the_arbiter_slashes_and_only_while_it_is_open() external {
+    function test_only_the_arbiter_slashes_and_only_in_an_open_task() external {
         bond(ada, 10 * FLN);
         refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
         vm.prank(coordinator);
@@ -187,7 +187,7 @@ contract StakesTest is World {
         slash(false, 1);
     }
 
-    function test_a_slash_takes_at_most_the_bond_and_gives_it_to_nobody() external {
+    function test_a_slash_moves_at_most_the_bond_to_the_treasury() external {
         bond(ada, 10 * FLN);
         uint256 before = token.balanceOf(arbiter) + token.balanceOf(buyer);
         vm.assertEq(slash(false, 4 * FLN), 4 * FLN, "a part");
@@ -195,10 +195,10 @@ contract StakesTest is World {
         refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "nothing is left to slash"));
         slash(false, 1);
         vm.assertEq(market.treasury(), 10 * FLN, "treasury");
-        vm.assertEq(token.balanceOf(arbiter) + token.balanceOf(buyer), before, "nobody gains");
+        vm.assertEq(token.balanceOf(arbiter) + token.balanceOf(buyer), before, "no wallet gains");
     }
 
-    function test_a_bond_that_is_asked_back_can_still_be_slashed() external {
+    function test_an_unbonding_bond_can_still_be_slashed() external {
         bond(ada, 10 * FLN);
         vm.prank(ada);
         market.unbond(TASK);
@@ -206,7 +206,7 @@ contract StakesTest is World {
         vm.assertTrue(market.bondOf(TASK, ada).release != 0, "the release stays");
     }
 
-    function test_a_stake_is_slashed_by_the_arbiters_it_is_pledged_to() external {
+    function test_a_stake_is_slashed_only_by_arbiters_of_pledged_tasks() external {
         stake(80 * FLN);
         refuses(
             abi.encodeWithSelector(IRefusals.Missing.selector, "no stake pledged to this task")
@@ -225,7 +225,7 @@ contract StakesTest is World {
         vm.assertEq(slash(true, 80 * FLN), 50 * FLN, "a new pledge, a new limit");
     }
 
-    function test_a_pledge_of_nothing_has_nothing_to_slash() external {
+    function test_a_pledge_with_zero_stake_min_cannot_be_slashed() external {
         Terms memory t = terms("free");
         t.stakeMin = 0;
         open(t);

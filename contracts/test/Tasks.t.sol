@@ -6,7 +6,7 @@ import {IRefusals} from "../src/interfaces/IRefusals.sol";
 import {PostedSettlement, TaskState, Terms} from "../src/interfaces/Types.sol";
 import {World} from "./World.sol";
 
-/// @title Opening and closing a task.
+/// @title Opening and closing tasks.
 contract TasksTest is World {
     uint256 private constant HALF_ORDER =
         0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0;
@@ -19,7 +19,7 @@ contract TasksTest is World {
         market.openTask(terms(TASK));
     }
 
-    function test_an_id_is_taken_once() external {
+    function test_a_task_id_can_be_used_only_once() external {
         open();
         refuses(abi.encodeWithSelector(IRefusals.TaskExists.selector, TASK));
         open();
@@ -32,7 +32,7 @@ contract TasksTest is World {
         open(t);
     }
 
-    function test_a_data_pool_pays_for_a_round() external {
+    function test_a_data_pool_below_the_minimum_is_refused() external {
         Terms memory t = terms(TASK);
         t.data = 1e15 - 1;
         refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 1e15 - 1, 1e15));
@@ -53,8 +53,8 @@ contract TasksTest is World {
         open(t);
         t.unbondMs = most;
         open(t);
-        vm.assertEq(task().terms.challengeMs, most, "challengeMs is kept in full");
-        vm.assertEq(task().terms.unbondMs, most, "unbondMs is kept in full");
+        vm.assertEq(task().terms.challengeMs, most, "challengeMs is stored in full");
+        vm.assertEq(task().terms.unbondMs, most, "unbondMs is stored in full");
     }
 
     function test_pools_beyond_96_bits_are_refused_and_do_not_wrap() external {
@@ -69,7 +69,7 @@ contract TasksTest is World {
         open(t);
     }
 
-    function test_a_buyer_needs_the_money() external {
+    function test_a_deposit_above_the_balance_is_refused() external {
         Terms memory t = terms(TASK);
         t.data = uint128(10_000 * FLN);
         uint256 needed = 10_200 * FLN;
@@ -87,8 +87,8 @@ contract TasksTest is World {
         vm.assertEq(t.infrastructureLocked, 200 * FLN, "infrastructure");
         vm.assertEq(before - token.balanceOf(buyer), 1_200 * FLN, "paid");
         vm.assertEq(token.balanceOf(address(market)), 1_200 * FLN, "arrived");
-        bytes32 kept = keccak256(abi.encode(t.terms));
-        vm.assertEq(kept, keccak256(abi.encode(terms(TASK))), "the terms come back unchanged");
+        bytes32 stored = keccak256(abi.encode(t.terms));
+        vm.assertEq(stored, keccak256(abi.encode(terms(TASK))), "the terms are unchanged");
     }
 
     function test_a_task_never_opened_is_all_zeros_and_unknown() external {
@@ -120,7 +120,7 @@ contract TasksTest is World {
         claim(adasClaim(1, 0, 1));
     }
 
-    // ---------------------------------------------------------------------------------------- by signature
+    // -------------------------------------------------------------------------------- by signature
 
     function signed(Terms memory t, uint64 deadline) private view returns (bytes memory) {
         (uint8 v, bytes32 r, bytes32 s) =
@@ -128,7 +128,7 @@ contract TasksTest is World {
         return abi.encodePacked(r, s, v);
     }
 
-    function test_anybody_may_open_a_task_that_its_buyer_has_signed() external {
+    function test_any_account_may_open_a_task_signed_by_its_buyer() external {
         bytes memory signature = signed(terms(TASK), market.clock());
         uint64 deadline = market.clock();
         vm.prank(stranger);
@@ -164,7 +164,7 @@ contract TasksTest is World {
         (uint8 v, bytes32 r, bytes32 s) =
             vm.sign(BUYER_KEY, market.openTaskDigest(terms(TASK), deadline));
         bytes32 high = bytes32(ORDER - uint256(s));
-        require(uint256(high) > HALF_ORDER, "the signature to begin with is canonical");
+        require(uint256(high) > HALF_ORDER, "the original signature is canonical");
         bytes memory signature = abi.encodePacked(r, high, v == 27 ? uint8(28) : uint8(27));
         refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
         market.openTaskFor(terms(TASK), deadline, signature);
@@ -210,9 +210,9 @@ contract TasksTest is World {
         );
     }
 
-    // ---------------------------------------------------------------------------------------------- closing
+    // ------------------------------------------------------------------------------------- closing
 
-    function test_the_coordinator_closes_at_any_time_and_the_buyer_has_the_rest_back() external {
+    function test_the_coordinator_closes_at_any_time_and_the_rest_is_refunded() external {
         open();
         settle(1, 30 * FLN, 0, 20 * FLN);
         uint256 before = token.balanceOf(buyer);
@@ -231,7 +231,7 @@ contract TasksTest is World {
         vm.assertEq(claim(adasClaim(30 * FLN, 0, 20 * FLN)), 30 * FLN, "claims go on");
     }
 
-    function test_others_close_only_after_it_expired() external {
+    function test_other_accounts_close_only_an_expired_task() external {
         open();
         uint64 expires = terms(TASK).expires;
         PostedSettlement[] memory none;
@@ -249,7 +249,7 @@ contract TasksTest is World {
         vm.assertEq(market.close(TASK, none), 1_200 * FLN, "all of it goes back");
     }
 
-    function test_a_task_without_end_is_closed_by_its_coordinator_alone() external {
+    function test_only_the_coordinator_closes_a_task_without_expiry() external {
         Terms memory t = terms(TASK);
         t.expires = type(uint64).max;
         open(t);

@@ -7,7 +7,7 @@ import {ERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/ERC20P
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {World} from "./World.sol";
 
-/// @title The token: a fixed supply, and permits that work once, here.
+/// @title Florin token: fixed supply, and permits that work only once and only on this chain.
 contract TokenTest is World {
     uint256 private constant ORDER =
         0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141;
@@ -24,7 +24,7 @@ contract TokenTest is World {
         return vm.sign(BUYER_KEY, keccak256(typed));
     }
 
-    function test_it_is_made_once() external view {
+    function test_the_supply_is_fixed() external view {
         vm.assertEq(token.totalSupply(), SUPPLY, "supply");
     }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-/// @title The standard tree of running totals, built plainly: a heap whose last position holds the smallest leaf.
+/// @title Plain implementation of the claim tree: a heap whose last position holds the smallest
+/// leaf.
 library Tree {
     function leaf(address account, uint256 paid, uint256 debited) internal pure returns (bytes32) {
         return keccak256(bytes.concat(keccak256(abi.encode(account, paid, debited))));
     }
 
-    /// @notice The tree's nodes, root first.
+    /// @notice The nodes of the tree, root first.
     function nodes(bytes32[] memory leaves) internal pure returns (bytes32[] memory heap) {
         leaves = sorted(leaves);
         uint256 inner = leaves.length - 1;
@@ -32,7 +33,8 @@ library Tree {
         return first(siblings, length);
     }
 
-    /// @notice A root over one leaf and `depth` strangers: what a claim in a tree of 2^depth accounts looks like.
+    /// @notice A root over one leaf and `depth` arbitrary siblings: the claim of one account in a
+    /// tree of 2^depth accounts.
     function path(bytes32 own, uint256 depth)
         internal
         pure
@@ -65,11 +67,11 @@ library Tree {
     function first(bytes32[] memory values, uint256 count)
         private
         pure
-        returns (bytes32[] memory kept)
+        returns (bytes32[] memory result)
     {
-        kept = new bytes32[](count);
+        result = new bytes32[](count);
         for (uint256 i = 0; i < count; ++i) {
-            kept[i] = values[i];
+            result[i] = values[i];
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-/// @title The cheat codes of forge that these tests use.
+/// @title The forge cheat codes that these tests use.
 interface Vm {
     struct Log {
         bytes32[] topics;

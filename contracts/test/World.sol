@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {Actors} from "./Actors.sol";
 
-/// @title Where most tests begin: the token, a market for it, and actors with 10,000 FLN each.
+/// @title Base of most tests: the token, a market for it, and actors with 10,000 FLN each.
 abstract contract World is Actors {
     function setUp() public virtual {
         vm.warp(START);

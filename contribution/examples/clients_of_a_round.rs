@@ -1,10 +1,10 @@
-//! What each client of a federated round added: a softmax regression on rows that are made here.
+//! The contribution of each client of a federated round: a softmax regression on synthetic rows.
 //!
 //! `cargo run -p florin-contribution --example clients_of_a_round`
 //!
-//! One client sends nothing: weights are fixed for the cohort, so it is worth exactly zero, and an
-//! estimator that samples finds that within its error. One has turned its labels around, and is
-//! worth less than nothing.
+//! One client sends a zero update: weights are fixed for the cohort, so its value is exactly zero,
+//! and a sampling estimator finds that within its error. Another client has permuted its labels,
+//! and its value is negative.
 
 use florin_contribution::{
     AffineGame, AffineSource, Draw, FixedWeights, GameError, LeaveOneOut, Odd, Path, Run, Score,
@@ -15,11 +15,11 @@ const FEATURES: usize = 4;
 const CLASSES: usize = 3;
 const WEIGHTS: usize = FEATURES * CLASSES;
 
-/// Full-batch steps of one client in a round, and how long they are.
+/// Full-batch gradient steps of one client in a round, and the step size.
 const STEPS: usize = 10;
 const STEP: f64 = 0.5;
 
-/// What a client brings: its rows, and what it does with them.
+/// A client: its rows, and its behaviour.
 struct Client {
     name: &'static str,
     rows: usize,
@@ -49,13 +49,15 @@ struct Row {
     class: usize,
 }
 
-/// Rows of `classes` in turn, each around its own corner, some of them on the wrong side.
+/// Rows of `classes` in turn, each around its class's corner, with noise that overlaps the other
+/// classes.
 fn rows(draw: &mut Draw, count: usize, classes: &[usize]) -> Vec<Row> {
     let of = |at: usize, draw: &mut Draw| {
         let class = classes[at % classes.len()];
         let mut features = [1.0; FEATURES];
         for (feature, x) in features.iter_mut().take(FEATURES - 1).enumerate() {
-            // Two even draws make a tent, close enough to a bell.
+            // // The sum of two uniform numbers has a triangular density, close enough to a normal
+            // one.
             let noise = 2.5 * (draw.unit() + draw.unit() - 1.0);
             *x = noise + if feature == class { 1.5 } else { 0.0 };
         }
@@ -64,7 +66,7 @@ fn rows(draw: &mut Draw, count: usize, classes: &[usize]) -> Vec<Row> {
     (0..count).map(|at| of(at, draw)).collect()
 }
 
-/// The probabilities that `weights` give to each class.
+/// The probability of each class under `weights`.
 fn softmax(weights: &[f64], row: &Row) -> [f64; CLASSES] {
     let mut scores = [0.0; CLASSES];
     for (score, of_class) in scores.iter_mut().zip(weights.chunks_exact(FEATURES)) {
@@ -87,7 +89,7 @@ fn gradient(weights: &[f64], row: &Row) -> [f64; WEIGHTS] {
     gradient
 }
 
-/// What a client sends: how far its own training takes it from `start`.
+/// The update of a client: the difference between its locally trained weights and `start`.
 fn update(client: &Client, start: &[f64], draw: &mut Draw) -> Vec<f64> {
     let mut own = rows(draw, client.rows, client.classes);
     if client.deed == Deed::SendsNothing {
@@ -107,7 +109,7 @@ fn update(client: &Client, start: &[f64], draw: &mut Draw) -> Vec<f64> {
     weights.iter().zip(start).map(|(after, before)| after - before).collect()
 }
 
-/// The holdout's loss at any mixture of the updates.
+/// The holdout's loss at any linear combination of the updates.
 struct Round {
     start: Vec<f64>,
     updates: Vec<Vec<f64>>,
@@ -165,18 +167,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn print(path: &Valuation<&str>, odd: &Valuation<&str>, alone: &Valuation<&str>) {
-    println!("Nats of holdout loss that each client took away:\n");
-    println!("{:<14} {:>19} {:>19} {:>10}", "client", "path ± rows", "odd ± pairs", "left out");
+    println!("Reduction of the holdout loss by each client, in nats:\n");
+    println!("{:<14} {:>19} {:>19} {:>12}", "client", "path ± rows", "odd ± pairs", "leave-1-out");
     for ((path, odd), alone) in path.scores.iter().zip(&odd.scores).zip(&alone.scores) {
         let (by_path, by_odd) = (bar(path, path.standard_error), bar(odd, odd.estimator_error));
-        println!("{:<14} {by_path:>19} {by_odd:>19} {:>10.5}", path.id, alone.value);
+        println!("{:<14} {by_path:>19} {by_odd:>19} {:>12.5}", path.id, alone.value);
     }
     let cost = |of: &Valuation<&str>| format!("{} + {}", of.evaluations, of.gradients);
-    println!("{:<14} {:>19.5} {:>19.5} {:>10.5}", "together", path.total, odd.total, alone.total);
-    let gap = |of: &Valuation<&str>| (of.gap * 1e5).round() / 1e5 + 0.0; // no zero below zero
+    println!("{:<14} {:>19.5} {:>19.5} {:>12.5}", "total", path.total, odd.total, alone.total);
+    let gap = |of: &Valuation<&str>| (of.gap * 1e5).round() / 1e5 + 0.0; // avoids a negative zero
     let gaps = [path, odd, alone].map(gap);
-    println!("{:<14} {:>19.5} {:>19.5} {:>10.5}", "unexplained", gaps[0], gaps[1], gaps[2]);
-    println!("{:<14} {:>19} {:>19} {:>10}", "evals + grads", cost(path), cost(odd), cost(alone));
+    println!("{:<14} {:>19.5} {:>19.5} {:>12.5}", "gap", gaps[0], gaps[1], gaps[2]);
+    println!("{:<14} {:>19} {:>19} {:>12}", "evals + grads", cost(path), cost(odd), cost(alone));
 }
 
 fn bar(score: &Score<&str>, error: Option<f64>) -> String {

@@ -1,4 +1,4 @@
-//! What each feature adds to a regression: the game is R², the players are the columns.
+//! The contribution of each feature to a regression: the game is R², the players are the columns.
 //!
 //! `cargo run -p florin-contribution --example features_of_a_regression`
 
@@ -7,7 +7,7 @@ use florin_contribution::{Coalition, Exact, Game, GameError, Odd, Run, Valuation
 const FEATURES: [&str; 6] = ["area", "rooms", "age", "distance", "garden", "shoe size"];
 
 /// Twenty-four houses: square metres, rooms, years, kilometres to the centre, square metres of
-/// garden, the seller's shoe size, and the price in thousands. Made up, like most prices.
+/// garden, the seller's shoe size, and the price in thousands. Synthetic data.
 #[rustfmt::skip]
 const HOUSES: [[f64; 7]; 24] = [
     [110.0, 4.0, 67.0, 1.0, 167.0, 46.0, 277.0],
@@ -36,9 +36,9 @@ const HOUSES: [[f64; 7]; 24] = [
     [173.0, 6.0, 45.0, 12.0, 0.0, 42.0, 344.0],
 ];
 
-/// The worth of some features is the R² of the least-squares fit to them.
+/// The value of a coalition of features is the R² of the least-squares fit to them.
 struct Regression {
-    /// The columns less their means: the features, and last the price.
+    /// The centred columns: the features, and last the price.
     columns: Vec<Vec<f64>>,
 }
 
@@ -51,8 +51,8 @@ impl Regression {
         Self { columns: (0..7).map(centred).collect() }
     }
 
-    /// The price less what the features of `coalition` explain of it, by taking from each column
-    /// what the ones before it already say (Gram and Schmidt).
+    /// The residuals of the price after regression on the features of `coalition`, by Gram–Schmidt
+    /// orthogonalisation.
     fn residuals(&self, coalition: &Coalition) -> Vec<f64> {
         let mut said: Vec<Vec<f64>> = Vec::new();
         for feature in coalition.players() {
@@ -62,7 +62,7 @@ impl Regression {
     }
 }
 
-/// `column` less its parts along `directions`, which are at right angles to each other.
+/// `column` minus its projections on `directions`, which are orthogonal to each other.
 fn less(column: &[f64], directions: &[Vec<f64>]) -> Vec<f64> {
     let mut rest = column.to_vec();
     for direction in directions {
@@ -86,8 +86,8 @@ impl Game for Regression {
         Ok(rows.iter().sum::<f64>() / rows.len() as f64)
     }
 
-    /// R² is one minus the mean of squared residuals over the price's variance, so each house has
-    /// its own part in it, and the scores an error of having looked at these houses only.
+    /// R² is one minus the mean squared residual divided by the price's variance, so each house has
+    /// its own term, and the scores have a standard error over the houses.
     fn value_rows(&mut self, coalition: &Coalition) -> Result<Vec<f64>, GameError> {
         let price = &self.columns[FEATURES.len()];
         let variance = dot(price, price) / price.len() as f64;

@@ -1,9 +1,10 @@
-//! Errors of the odd estimator against evaluations, on the published games.
+//! Relative error of the estimator [`Odd`] against its number of evaluations, on the synthetic
+//! games.
 //!
-//! `cargo run -p florin-contribution --example odd_study -- saturating 20 15 80 110 150 230` prints
-//! the median over 15 games of `‖φ̂ − φ‖/‖φ‖` at each budget, how many times the true error the
-//! estimator's own is (median, and what nine of ten games exceed), and the least time that one
-//! estimate took beside the evaluations.
+//! `cargo run -p florin-contribution --example odd_study -- saturating 20 15 80 110 150 230`
+//! prints, at each budget and over 15 games: the median of `‖φ̂ − φ‖/‖φ‖`, the ratio of the
+//! estimated to the true error (median and lower decile), and the shortest time of one estimate
+//! without evaluations.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,12 +12,12 @@ use std::time::Instant;
 use florin_contribution::games::{Formula, Table};
 use florin_contribution::{Game, LeverageShap, Odd, Run, Valuation, ValuationError, value};
 
-/// What came out at one budget.
+/// The results at one budget.
 #[derive(Default)]
 struct Column {
     odd: Vec<f64>,
     leverage: Vec<f64>,
-    /// The estimator's own error over the true one.
+    /// The estimated error divided by the true one.
     own: Vec<f64>,
     millis: Vec<f64>,
     remarks: BTreeMap<String, u32>,
@@ -77,14 +78,17 @@ fn measure(
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [name, players, games, budgets @ ..] = arguments.as_slice() else {
-        return Err("give a game, its players, the number of games and the budgets".into());
+        return Err("usage: odd_study GAME PLAYERS GAMES BUDGET...".into());
     };
     let (players, games): (usize, u64) = (players.parse()?, games.parse()?);
     let budgets: Vec<u64> =
         budgets.iter().map(|budget| budget.parse()).collect::<Result<_, _>>()?;
     let mut columns: BTreeMap<u64, Column> = BTreeMap::new();
     for seed in 0..games {
-        let mut table = Table::of(&mut game(name, players, seed).ok_or("no such game")?)?;
+        let mut table = Table::of(
+            &mut game(name, players, seed)
+                .ok_or("unknown game; use saturating, coverage, interaction or voting")?,
+        )?;
         let right = table.shapley();
         for &budget in &budgets {
             let column = columns.entry(budget).or_default();

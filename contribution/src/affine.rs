@@ -1,37 +1,38 @@
 //! The game of a training round: a model that moves by a weighted sum of updates.
 //!
 //! `v(S) = mean loss(w) − mean loss(w + Σ_{i∈S} p_i Δ_i)` with weights `p` that are **fixed** for
-//! the whole cohort. With weights renormalised inside each coalition, a player who sends nothing
-//! would earn by diluting others; with fixed ones it is worth exactly zero.
+//! the whole cohort. If the weights were renormalised inside each coalition, a player with a zero
+//! update would earn by diluting the other updates; with fixed weights the value of a zero update
+//! is exactly zero.
 
 use std::error::Error;
 
 use crate::{Along, Coalition, Game, GameError, SmoothGame};
 
 /// A base point, one direction per player, and a loss over rows that can be evaluated anywhere in
-/// their span.
+/// the span of the directions.
 pub trait AffineSource {
-    /// How many directions there are.
+    /// Number of directions, one per player.
     fn players(&self) -> usize;
 
-    /// Each row's loss at `base + Σ_i coefficients[i]·Δ_i`. The number of rows never changes.
+    /// The loss of each row at `base + Σ_i coefficients[i]·Δ_i`. The number of rows never changes.
     ///
     /// # Errors
-    /// Whatever kept the loss from being evaluated.
+    /// The source's own evaluation error.
     fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError>;
 
-    /// The derivative of each row's loss along each direction, at the same point:
+    /// The derivative of each row's loss in each player's direction, at the same point:
     /// `result[player][row]`.
     ///
     /// # Errors
-    /// Whatever kept the loss from being differentiated.
+    /// The source's own error of differentiation.
     fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError>;
 
-    /// The slopes at `t · coefficients` for every node `(t, weight)` of a quadrature, at once; `None`
-    /// from a source that takes them one by one.
+    /// The derivatives at `t · coefficients` for every node `(t, weight)` of a quadrature, in one
+    /// call; `None` if the source differentiates node by node.
     ///
     /// # Errors
-    /// Whatever kept the loss from being differentiated.
+    /// The source's own error of differentiation.
     fn along(
         &mut self,
         coefficients: &[f64],
@@ -41,12 +42,13 @@ pub trait AffineSource {
         Ok(None)
     }
 
-    /// What luck alone does there: for each player the standard deviation, over random directions
-    /// as long as its own, of the mean loss's slope. In `d` dimensions that is
-    /// `‖Δ_i‖·‖∇ mean loss‖ / √d`. `None` where the source does not know its gradient.
+    /// The null standard deviation at this point: for each player, the standard deviation of the
+    /// mean loss's directional derivative over random directions of the same length as the
+    /// player's. In `d` dimensions it is `‖Δ_i‖·‖∇ mean loss‖ / √d`. `None` if the source has no
+    /// gradient.
     ///
     /// # Errors
-    /// Whatever kept the loss from being differentiated.
+    /// The source's own error of differentiation.
     fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
         let _ = coefficients;
         Ok(None)
@@ -81,8 +83,8 @@ impl<S: AffineSource + ?Sized> AffineSource for &mut S {
 
 type Chance<'a> = dyn FnMut(&[f64]) -> Result<Vec<f64>, GameError> + 'a;
 
-/// An [`AffineSource`] made of closures, so that an evaluator of another crate plugs in without a
-/// type of its own.
+/// An [`AffineSource`] made of closures, so that an evaluator of another crate needs no type of its
+/// own.
 pub struct Closures<'a, L, S> {
     players: usize,
     losses: L,
@@ -91,12 +93,13 @@ pub struct Closures<'a, L, S> {
 }
 
 impl<'a, L, S> Closures<'a, L, S> {
-    /// `losses` and `slopes` as the methods of [`AffineSource`] say, over `players` directions.
+    /// A source over `players` directions; `losses` and `slopes` as the methods of
+    /// [`AffineSource`].
     pub fn new(players: usize, losses: L, slopes: S) -> Self {
         Self { players, losses, slopes, chance: None }
     }
 
-    /// The same with `chance`, as the method of [`AffineSource`] says.
+    /// The same source with `chance`, as the method of [`AffineSource`].
     #[must_use]
     pub fn with_chance<E>(
         mut self,
@@ -134,10 +137,10 @@ where
     }
 }
 
-/// Why weights do not make a game.
+/// Why weights do not define a game.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AffineError {
-    /// One weight per player.
+    /// The number of weights differs from the number of players.
     #[error("{weights} weights for {players} players; give exactly one weight per player")]
     WeightsDoNotMatch {
         /// Weights given.
@@ -145,11 +148,13 @@ pub enum AffineError {
         /// Players of the source.
         players: usize,
     },
-    /// Nothing to divide by.
+    /// All weights of the members are zero.
     #[error("the weights of the members sum to 0; at least one member needs a positive weight")]
     WeightsSumToZero,
-    /// Members are a strictly ascending list of players.
-    #[error("member {member} is out of place: members ascend, without repeats, below {players}")]
+    /// Members must be a strictly ascending list of players.
+    #[error(
+        "member {member} is out of place; members must be strictly ascending and below {players}"
+    )]
     MemberOutOfPlace {
         /// The first member that breaks the rule.
         member: usize,
@@ -159,7 +164,7 @@ pub enum AffineError {
 }
 
 impl AffineError {
-    /// A stable name of the refusal, for machines.
+    /// A stable code of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::WeightsDoNotMatch { .. } => "WEIGHTS_DO_NOT_MATCH",
@@ -178,7 +183,7 @@ pub struct FixedWeights {
 }
 
 impl FixedWeights {
-    /// Everybody takes part, with shares in proportion to `weights`.
+    /// Every player is a member, with shares proportional to `weights`.
     ///
     /// # Errors
     /// [`AffineError::WeightsSumToZero`].
@@ -187,8 +192,8 @@ impl FixedWeights {
         Self::over(weights, &everybody)
     }
 
-    /// Only `members` (ascending) take part; their shares are in proportion to their own of the
-    /// `weights`, which are one per player of the source.
+    /// Only `members` (ascending) take part. `weights` has one entry per player of the source; the
+    /// members' shares are proportional to their own entries.
     ///
     /// # Errors
     /// [`AffineError::MemberOutOfPlace`], [`AffineError::WeightsSumToZero`].
@@ -210,19 +215,19 @@ impl FixedWeights {
         Ok(Self { players, members: members.to_vec(), shares })
     }
 
-    /// Who takes part, as players of the source, ascending.
+    /// The members, as players of the source, ascending.
     pub fn members(&self) -> &[usize] {
         &self.members
     }
 
-    /// The members' shares `p_i`, in the order of [`members`](Self::members); they sum to 1 up to
-    /// rounding.
+    /// The shares `p_i` of the members, in the order of [`members`](Self::members); they sum to 1
+    /// up to rounding.
     pub fn shares(&self) -> &[f64] {
         &self.shares
     }
 
-    /// One coefficient per player of the source: `scale · p_i` for the members that `joins` lets
-    /// in, 0 for the rest.
+    /// One coefficient per player of the source: `scale · p_i` for the members at the positions
+    /// that `joins` accepts, 0 for all other players.
     fn coefficients(&self, scale: f64, joins: impl Fn(usize) -> bool) -> Vec<f64> {
         let mut coefficients = vec![0.0; self.players];
         for (position, (&member, share)) in self.members.iter().zip(&self.shares).enumerate() {
@@ -234,10 +239,10 @@ impl FixedWeights {
     }
 }
 
-/// The game of one training round over an [`AffineSource`], its players being the weights' members
-/// in their order.
+/// The game of one training round over an [`AffineSource`]; its players are the members of the
+/// weights, in their order.
 ///
-/// The base point is evaluated once and remembered.
+/// The base point is evaluated once and cached.
 pub struct AffineGame<S> {
     source: S,
     weights: FixedWeights,
@@ -259,17 +264,17 @@ impl<S: AffineSource> AffineGame<S> {
         Ok(Self { source, weights, base: None })
     }
 
-    /// The same, with the base point's losses already known from an earlier game over the same
+    /// The same game with the losses at the base point, known from an earlier game over the same
     /// source.
     pub(crate) fn with_base(mut self, base: Vec<f64>) -> Self {
         self.base = Some(base);
         self
     }
 
-    /// Each row's loss at the base point.
+    /// The loss of each row at the base point.
     ///
     /// # Errors
-    /// Whatever kept the loss from being evaluated.
+    /// The source's own evaluation error.
     pub fn base_losses(&mut self) -> Result<&[f64], GameError> {
         if self.base.is_none() {
             let nowhere = vec![0.0; self.weights.players];
@@ -278,11 +283,11 @@ impl<S: AffineSource> AffineGame<S> {
         Ok(self.base.as_deref().unwrap_or_default())
     }
 
-    /// What luck would do to each member's score: the source's chance half-way along the diagonal,
-    /// times the member's share. All zeros, and `false`, where the source does not know it.
+    /// The null standard deviation of each member's score: the source's value half-way along the
+    /// diagonal, times the member's share. All zeros and `false` if the source does not provide it.
     ///
     /// # Errors
-    /// Whatever kept the loss from being differentiated.
+    /// The source's own error of differentiation, and a value that is missing or not finite.
     pub(crate) fn chance(&mut self) -> Result<(Vec<f64>, bool), GameError> {
         let half_way = self.weights.coefficients(0.5, |_| true);
         let Some(of_players) = self.source.chance(&half_way)? else {
@@ -291,12 +296,14 @@ impl<S: AffineSource> AffineGame<S> {
         let members = self.weights.members.iter().zip(&self.weights.shares);
         let of = |(&member, share): (&usize, &f64)| match of_players.get(member) {
             Some(chance) if chance.is_finite() => Ok(chance * share),
-            _ => Err(GameError::new(format!("the chance of player {member} is missing or NaN"))),
+            _ => Err(GameError::new(format!(
+                "player {member} has no finite null standard deviation"
+            ))),
         };
         Ok((members.map(of).collect::<Result<_, _>>()?, true))
     }
 
-    /// What each row gained when the model moved by `coefficients`.
+    /// The loss reduction of each row when the model moves by `coefficients`.
     fn gains(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
         let base = self.base_losses()?.to_vec();
         if coefficients.iter().all(|coefficient| *coefficient == 0.0) {
@@ -305,7 +312,7 @@ impl<S: AffineSource> AffineGame<S> {
         let moved = self.source.losses(coefficients)?;
         if moved.len() != base.len() {
             return Err(GameError::new(format!(
-                "the source returned {} losses, and {} at the base point",
+                "the source returned {} losses, but {} at the base point",
                 moved.len(),
                 base.len()
             )));
@@ -354,12 +361,12 @@ impl<S: AffineSource> SmoothGame for AffineGame<S> {
 }
 
 impl<S: AffineSource> AffineGame<S> {
-    /// From slopes of the loss along the players' directions to slopes of the worth along the
-    /// members' shares of them.
+    /// Converts derivatives of the loss in the players' directions to derivatives of the game's
+    /// value with respect to the members' participation.
     fn of_members(&self, of_losses: &mut [Vec<f64>]) -> Result<Vec<Vec<f64>>, GameError> {
         if of_losses.len() != self.weights.players {
             return Err(GameError::new(format!(
-                "the source returned slopes for {} players of {}",
+                "the source returned directional derivatives for {} players, not for {}",
                 of_losses.len(),
                 self.weights.players
             )));

@@ -1,20 +1,20 @@
-//! What is already known of a game, so that a valuation that died half-way goes on where it was.
+//! The values already evaluated of one game, so that an interrupted valuation can resume.
 
 use std::collections::BTreeMap;
 
 use crate::Coalition;
 
-/// Most numbers a cache keeps: 128 MiB of worths. Beyond it coalitions are evaluated again when
-/// they come back.
+/// Largest number of floats in a cache: 128 MiB of values. Beyond it, coalitions are evaluated
+/// again when they recur.
 pub const CACHED_NUMBERS_MAX: usize = 1 << 24;
 
-/// The worths of coalitions that were evaluated, of one game.
+/// The evaluated coalitions of one game, with their values.
 ///
-/// Lend it to a [`Run`](crate::Run) with [`remembering`](crate::Run::remembering); when the game
-/// fails, everything evaluated until then is in it, but an unfinished
-/// [`batch`](crate::Game::batch), and a second run with the same cache asks the game only for the
-/// rest. Both runs count what they used alike, so the result and its number of evaluations are
-/// those of a run that was never interrupted.
+/// Pass it to a [`Run`](crate::Run) with [`remembering`](crate::Run::remembering). When the game
+/// fails, the cache contains every value evaluated so far except those of the unfinished
+/// [`batch`](crate::Game::batch); a second run with the same cache asks the game only for the rest.
+/// Both runs count used coalitions in the same way, so the result and its number of evaluations
+/// equal those of an uninterrupted run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cache {
     worths: BTreeMap<Coalition, f64>,
@@ -23,27 +23,27 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Knows nothing.
+    /// An empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many coalitions it knows the worth of.
+    /// Number of coalitions with a known value.
     pub fn len(&self) -> usize {
         self.worths.len() + self.rows.keys().filter(|key| !self.worths.contains_key(*key)).count()
     }
 
-    /// Whether it knows nothing.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.worths.is_empty() && self.rows.is_empty()
     }
 
-    /// What is known by coalition, ascending: the table that a report may carry.
+    /// The known values by coalition, ascending: the table that a report can contain.
     pub fn worths(&self) -> impl Iterator<Item = (&Coalition, f64)> {
         self.worths.iter().map(|(coalition, worth)| (coalition, *worth))
     }
 
-    /// Teaches it a worth from elsewhere, for example from a file.
+    /// Adds a value from another source, for example from a file.
     pub fn insert(&mut self, coalition: Coalition, worth: f64) {
         if self.numbers < CACHED_NUMBERS_MAX && self.worths.insert(coalition, worth).is_none() {
             self.numbers += 1;

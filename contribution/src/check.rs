@@ -1,10 +1,10 @@
-//! A second opinion on a round, that a stranger can verify coalition by coalition.
+//! A sampled cross-check of a round that any third party can verify coalition by coalition.
 //!
-//! A check asks for the worth of some coalitions and estimates every score from them alone. Worths
-//! are rounded to whole nano-nats *before* the estimator sees them and are published with the
-//! result, so there are two things to verify, both easy: that some of the worths, chosen by the
-//! verifier, are what the models say ([`AffineGame`]); and that the estimate follows from the table
-//! ([`recheck`]), which needs no model at all.
+//! A cross-check evaluates some coalitions and estimates every score from them alone. The values
+//! are rounded to whole nano-nats *before* the estimator uses them, and are published with the
+//! result. There are two things to verify, both cheap: that some of the values, chosen by the
+//! verifier, equal the models' losses ([`AffineGame`]); and that the estimate follows from the
+//! table ([`recheck`]), which needs no model.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use crate::{
     RoundError, Run, ValuationError, to_nano, value,
 };
 
-/// What a check may use.
+/// The seed and budget of a cross-check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckRules {
-    /// Everything random is drawn from it.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Coalitions that may be evaluated.
+    /// Largest number of coalitions to evaluate.
     pub passes: u64,
 }
 
-/// What a check found.
+/// The result of a cross-check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundCheck {
-    /// The worth in nano-nats of every coalition that was evaluated, ascending by coalition; the
-    /// coalitions are of the source's players.
+    /// The value in nano-nats of every evaluated coalition, ascending by coalition; coalitions are
+    /// sets of the source's players.
     pub table: Vec<(Coalition, i64)>,
     /// One score in nano-nats per member, in the members' order.
     pub scores_nano: Vec<i64>,
-    /// Evaluations of the loss that it took, each one pass over the holdout: one for every
-    /// coalition of the table but the empty one, and one for the base point.
+    /// Evaluations of the loss, each one pass over the holdout: one for every coalition of the
+    /// table except the empty one, and one for the base point.
     pub passes: u64,
 }
 
@@ -71,11 +71,11 @@ where
     Ok(RoundCheck { table, scores_nano, passes: evaluated + 1 })
 }
 
-/// The scores that follow from a published table, with no model at hand.
+/// Recomputes the scores from a published table, without a model.
 ///
 /// # Errors
-/// [`RoundError`] where the table lacks a coalition that the estimator asks for: it is then not the
-/// table that these rules make.
+/// [`RoundError`] if the table lacks a coalition that the estimator requests: these rules did not
+/// produce the table.
 pub fn recheck<E>(
     estimator: &E,
     table: &[(Coalition, i64)],
@@ -92,7 +92,10 @@ where
         let mut own = Coalition::empty(members.len());
         for player in coalition.players() {
             let Some(&position) = position.get(&player) else {
-                return Err(GameError::new(format!("{coalition} is not of the members")).into());
+                return Err(GameError::new(format!(
+                    "{coalition} contains a player that is not a member"
+                ))
+                .into());
             };
             own.insert(position);
         }
@@ -110,12 +113,13 @@ fn estimate<'a, E: Estimator<Recorded<'a>>>(
     let run = Run::seeded(rules.seed).with_budget(rules.passes);
     let valuation = value(estimator, recorded, &ids, run)?;
     let nano = |value| {
-        to_nano(value).map_err(|source| RoundError::Nano { what: "a score of the check", source })
+        to_nano(value)
+            .map_err(|source| RoundError::Nano { what: "a score of the cross-check", source })
     };
     valuation.scores.iter().map(|score| nano(score.value)).collect()
 }
 
-/// The same set, told in the players of the source.
+/// The same coalition, expressed in the players of the source.
 fn renamed(coalition: &Coalition, members: &[usize], players: usize) -> Coalition {
     let mut of_source = Coalition::empty(players);
     coalition.players().for_each(|position| of_source.insert(members[position]));
@@ -124,7 +128,7 @@ fn renamed(coalition: &Coalition, members: &[usize], players: usize) -> Coalitio
 
 type Ask<'a> = dyn FnMut(&Coalition) -> Result<i64, GameError> + 'a;
 
-/// A game whose worths are whole nano-nats, each asked for once and kept.
+/// A game whose values are whole nano-nats, each evaluated once and stored.
 pub struct Recorded<'a> {
     members: usize,
     known: BTreeMap<Coalition, i64>,
@@ -145,7 +149,9 @@ impl Game for Recorded<'_> {
                 nano
             }
             (None, None) => {
-                return Err(GameError::new(format!("the table has no worth of {coalition}")));
+                return Err(GameError::new(format!(
+                    "the table has no value of coalition {coalition}"
+                )));
             }
         };
         Ok(nano as f64 / NANO_PER_NAT)

@@ -1,4 +1,4 @@
-//! A set of players, of any number.
+//! A set of players of any number, stored as a bit set.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 
 /// A subset of the players `0..n` of one game.
 ///
-/// Ordered by its bits, so that it may stand as a key where the order matters.
+/// Ordered by its bits, so that it can be the key of an ordered map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Coalition {
     universe: usize,
@@ -15,12 +15,12 @@ pub struct Coalition {
 }
 
 impl Coalition {
-    /// Nobody, out of `universe` players.
+    /// The empty coalition of `universe` players.
     pub fn empty(universe: usize) -> Self {
         Self { universe, words: vec![0; universe.div_ceil(WORD_BITS)] }
     }
 
-    /// Everybody, out of `universe` players.
+    /// The grand coalition of `universe` players.
     pub fn full(universe: usize) -> Self {
         let mut everybody = Self::empty(universe);
         (0..universe).for_each(|player| everybody.insert(player));
@@ -38,36 +38,36 @@ impl Coalition {
         coalition
     }
 
-    /// How many players the game has, whether they are in this set or not.
+    /// Number of players of the game, including the players outside this set.
     pub fn universe(&self) -> usize {
         self.universe
     }
 
-    /// How many players are in the set.
+    /// Number of players in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether nobody is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Whether `player` is in the set; a player beyond the universe never is.
+    /// Whether `player` is in the set; `false` for a player outside the universe.
     pub fn contains(&self, player: usize) -> bool {
         player < self.universe && self.words[player / WORD_BITS] >> (player % WORD_BITS) & 1 == 1
     }
 
-    /// Takes `player` in.
+    /// Adds `player`.
     ///
     /// # Panics
-    /// If `player` is not one of the universe's.
+    /// If `player` is outside the universe.
     pub fn insert(&mut self, player: usize) {
         assert!(player < self.universe, "player {player} is not one of 0..{}", self.universe);
         self.words[player / WORD_BITS] |= 1 << (player % WORD_BITS);
     }
 
-    /// Sends `player` out; one who was not in stays out.
+    /// Removes `player`; does nothing if `player` is not in the set.
     pub fn remove(&mut self, player: usize) {
         if player < self.universe {
             self.words[player / WORD_BITS] &= !(1 << (player % WORD_BITS));
@@ -82,7 +82,7 @@ impl Coalition {
         rest
     }
 
-    /// Everybody who is not in this set.
+    /// All players outside this set.
     #[must_use]
     pub fn complement(&self) -> Self {
         let mut rest = Self::full(self.universe);
@@ -92,7 +92,7 @@ impl Coalition {
         rest
     }
 
-    /// Whether everybody of this set is in `other` too.
+    /// Whether every player of this set is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).all(|(ours, theirs)| ours & !theirs == 0)
     }
@@ -100,7 +100,7 @@ impl Coalition {
     /// The same set with `player`.
     ///
     /// # Panics
-    /// If `player` is not one of the universe's.
+    /// If `player` is outside the universe.
     #[must_use]
     pub fn with(&self, player: usize) -> Self {
         let mut more = self.clone();
@@ -113,7 +113,7 @@ impl Coalition {
         self.words.first().copied().unwrap_or(0)
     }
 
-    /// All players as bits, 64 to a word, bit 0 of word 0 being player 0.
+    /// All players as bits, 64 per word; bit 0 of word 0 is player 0.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_never_names_a_player_who_is_not_there() {
+    fn mask_bits_outside_the_universe_are_ignored() {
         assert_eq!(Coalition::from_mask(3, u64::MAX), Coalition::full(3));
         assert_eq!(Coalition::from_mask(0, 1), Coalition::empty(0));
         assert_eq!(Coalition::from_mask(64, u64::MAX).len(), 64);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_a_subset_of_the_whole_and_not_the_reverse() {
+    fn is_subset_is_not_symmetric() {
         let (part, whole) = (Coalition::from_mask(70, 0b101), Coalition::from_mask(70, 0b111));
         assert!(part.is_subset(&whole) && part.is_subset(&part) && !whole.is_subset(&part));
         assert_eq!(part.with(1), whole);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "player 3 is not one of 0..3")]
-    fn a_stranger_cannot_join() {
+    fn inserting_a_player_outside_the_universe_panics() {
         Coalition::empty(3).insert(3);
     }
 }

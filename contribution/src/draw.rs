@@ -1,23 +1,24 @@
-//! Random numbers that repeat: one seed, many independent streams, on every machine the same.
+//! A reproducible random generator: one seed gives many independent streams, identical on every
+//! machine.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The generator of one valuation.
+/// The random generator of one valuation.
 ///
-/// Ranges and shuffles are written out here instead of taken from a library whose algorithms may
-/// change from release to release: an auditor repeats them.
+/// Ranges and shuffles are implemented here rather than taken from a library whose algorithms may
+/// change between releases, because an auditor must reproduce them.
 pub struct Draw(ChaCha20Rng);
 
 impl Draw {
-    /// The generator of `seed`, for purpose `stream`: two streams of one seed are independent.
+    /// The generator of `seed` for purpose `stream`; two streams of one seed are independent.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         rng.set_stream(stream);
         Self(rng)
     }
 
-    /// A number below `bound`, every one equally likely.
+    /// A uniform integer below `bound`.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -32,7 +33,7 @@ impl Draw {
         }
     }
 
-    /// An index below `bound`.
+    /// A uniform index below `bound`.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -40,12 +41,12 @@ impl Draw {
         self.below(bound as u64) as usize
     }
 
-    /// A number in `0..1`, with 53 random bits.
+    /// A uniform number in `0..1`, with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Puts `items` into an order, every one equally likely (Fisher and Yates).
+    /// Shuffles `items` uniformly (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.index(last + 1);
@@ -53,14 +54,14 @@ impl Draw {
         }
     }
 
-    /// The numbers `0..n` in a random order.
+    /// A uniform random permutation of `0..n`.
     pub fn permutation(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         self.shuffle(&mut order);
         order
     }
 
-    /// `size` different players of `0..universe`, every choice equally likely (Floyd).
+    /// A uniform random subset of `size` players of `0..universe` (Floyd).
     ///
     /// # Panics
     /// If `size` is above `universe`.
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_streams_are_the_ones_written_down() {
+    fn streams_match_the_recorded_permutation() {
         assert_eq!(Draw::new(42, 0).permutation(6), PERMUTATION);
         assert_ne!(Draw::new(42, 1).permutation(6), PERMUTATION);
     }

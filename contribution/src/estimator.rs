@@ -1,4 +1,4 @@
-//! The seam of the ladder: what every estimator takes and gives.
+//! The common interface of all estimators: their input, result and errors.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,112 +6,116 @@ use std::fmt::Display;
 use crate::meter::Meter;
 use crate::{Coalition, Game, GameError, Run};
 
-/// What an estimator found, players by their index.
+/// The result of an estimator, with players by index.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estimate {
     /// One value per player.
     pub values: Vec<f64>,
-    /// One standard error per player, over the rows the game was measured on; `None` where they
-    /// cannot be told.
+    /// One standard error per player, over the rows of the game's measurement; `None` if the
+    /// estimator cannot estimate them.
     pub standard_errors: Option<Vec<f64>>,
-    /// One standard error per player, of the estimator's own sampling of coalitions; zeros where
-    /// nothing is sampled, `None` where it cannot be told.
+    /// One standard error per player, of the estimator's own sampling of coalitions: zeros if it
+    /// does not sample, `None` if it cannot estimate them.
     pub estimator_errors: Option<Vec<f64>>,
     /// `v(N) − v(∅)`.
     pub total: f64,
-    /// The slopes that the values were integrated from; empty where none were taken.
+    /// The directional derivatives that were integrated to the values; empty if the estimator uses
+    /// none.
     pub nodes: Vec<NodeSlopes>,
-    /// What the estimator decided on the way, for people: the model it chose, why it stopped.
+    /// A remark for people about the estimator's decisions: the selected model, the reason for
+    /// stopping.
     pub remark: Option<String>,
 }
 
 /// The gradient at one node of a path: `φ_i = Σ_nodes weight · slopes[i]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeSlopes {
-    /// Where on the path, from 0 to 1.
+    /// Position on the path, from 0 to 1.
     pub t: f64,
-    /// The node's weight in the quadrature; they sum to 1.
+    /// The node's weight in the quadrature; the weights sum to 1.
     pub weight: f64,
-    /// The worth's slope along each player's direction, mean over the rows.
+    /// The directional derivative of the value for each player, mean over the rows.
     pub slopes: Vec<f64>,
 }
 
-/// One way of dividing `v(N) − v(∅)` among the players of a game of kind `G`.
+/// A rule that divides `v(N) − v(∅)` among the players of a game of type `G`.
 ///
 /// An estimator that needs only evaluations implements this for every [`Game`]; one that needs
 /// gradients for every [`SmoothGame`](crate::SmoothGame).
 pub trait Estimator<G: Game + ?Sized> {
-    /// The name that reports carry.
+    /// The estimator's name in reports.
     fn name(&self) -> &'static str;
 
-    /// Grows whenever the same game and seed may give other numbers.
+    /// The version; it increases with every change that can change the result for the same game and
+    /// seed.
     fn version(&self) -> u32;
 
-    /// Most players it takes; `None` for any number.
+    /// Largest number of players; `None` for any number.
     fn players_max(&self) -> Option<usize> {
         None
     }
 
-    /// Fewest passes it needs for `players` players.
+    /// Smallest number of passes for `players` players.
     fn passes_min(&self, players: usize) -> u64;
 
-    /// Passes after which it ends when the run sets neither a budget nor a tolerance nor a time;
-    /// `None` for an estimator that ends by itself.
+    /// Number of passes of a run without budget, tolerance and time limit; `None` for an estimator
+    /// with its own stopping rule.
     fn passes_default(&self, players: usize) -> Option<u64> {
         let _ = players;
         None
     }
 
-    /// Values all players of `game`. Called through [`value`], which has checked the number of
-    /// players and the budget.
+    /// Values all players of `game`. Call it through [`value`], which checks the number of players
+    /// and the budget.
     ///
     /// # Errors
-    /// As [`value`] says.
+    /// As [`value`].
     fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError>;
 }
 
-/// What one player is worth.
+/// The contribution of one player.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score<Id> {
-    /// Who.
+    /// The player's id.
     pub id: Id,
-    /// How much, in the game's unit.
+    /// The value, in the game's unit.
     pub value: f64,
-    /// One standard error of `value` over the rows the game was measured on. `None` where the game
-    /// shows fewer than two rows, or the estimator could not keep them apart.
+    /// One standard error of `value` over the rows of the game's measurement. `None` if the game
+    /// has fewer than two rows, or if the estimator does not compute values per row.
     pub standard_error: Option<f64>,
-    /// One standard error of `value` over the estimator's own sampling of coalitions: 0 where
-    /// nothing is sampled, `None` where it cannot be told.
+    /// One standard error of `value` over the estimator's own sampling of coalitions: 0 if it does
+    /// not sample, `None` if it cannot estimate it.
     pub estimator_error: Option<f64>,
 }
 
-/// What all players are worth.
+/// The contributions of all players.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Valuation<Id> {
     /// One score per player, in the order of the ids.
     pub scores: Vec<Score<Id>>,
     /// `v(N) − v(∅)`.
     pub total: f64,
-    /// What the scores leave unexplained: `total − Σ scores`. Zero up to rounding for efficient
-    /// estimators.
+    /// The part of the total that the scores do not explain: `total − Σ scores`. Zero up to
+    /// rounding for efficient estimators.
     pub gap: f64,
-    /// Different coalitions evaluated, those already in the run's cache included.
+    /// Number of distinct coalitions used, including those already in the run's cache.
     pub evaluations: u64,
-    /// Gradients taken.
+    /// Number of gradients.
     pub gradients: u64,
-    /// The slopes that the scores were integrated from; empty where none were taken.
+    /// The directional derivatives that were integrated to the scores; empty if the estimator uses
+    /// none.
     pub nodes: Vec<NodeSlopes>,
-    /// What the estimator decided on the way, for people.
+    /// A remark for people about the estimator's decisions.
     pub remark: Option<String>,
 }
 
-/// Why there is no valuation.
+/// The reasons for which a valuation fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ValuationError {
-    /// A game of nobody.
+    /// The game has no players.
     #[error("the game has 0 players; a valuation needs at least 1")]
     NoPlayers,
-    /// One id per player.
+    /// The number of ids differs from the number of players.
     #[error("{ids} ids for {players} players; give exactly one id per player")]
     IdsDoNotMatch {
         /// Ids given.
@@ -119,25 +123,25 @@ pub enum ValuationError {
         /// Players of the game.
         players: usize,
     },
-    /// Two players under one name.
-    #[error("players {first} and {second} have the same id; every id must be its own")]
+    /// Two players have the same id.
+    #[error("players {first} and {second} have the same id; every id must be unique")]
     DuplicateId {
         /// The earlier player.
         first: usize,
         /// The later one.
         second: usize,
     },
-    /// The estimator would not end.
+    /// The game has more players than the estimator supports.
     #[error("{players} players are too many for `{estimator}`, which takes at most {players_max}")]
     TooManyPlayers {
         /// The estimator's name.
         estimator: &'static str,
         /// Players of the game.
         players: usize,
-        /// Its limit.
+        /// The estimator's limit.
         players_max: usize,
     },
-    /// The budget is below what the estimator needs at least.
+    /// The budget is below the estimator's minimum.
     #[error("a budget of {budget} passes is too small for `{estimator}`, which needs {passes_min}")]
     BudgetTooSmall {
         /// The estimator's name.
@@ -147,12 +151,12 @@ pub enum ValuationError {
         /// Passes needed.
         passes_min: u64,
     },
-    /// The number of nodes is not one of 1..=8.
+    /// The number of nodes is outside 1..=8.
     #[error("{nodes} quadrature nodes; choose from 1 to {nodes_max}")]
     NodesOutOfRange {
-        /// Nodes asked for.
+        /// Nodes requested.
         nodes: usize,
-        /// Most there are.
+        /// Largest number of nodes.
         nodes_max: usize,
     },
     /// A setting of an estimator is outside its bounds.
@@ -160,33 +164,33 @@ pub enum ValuationError {
     SettingOutOfRange {
         /// The estimator's name.
         estimator: &'static str,
-        /// Which setting.
+        /// Name of the setting.
         key: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
-        /// What would be right.
+        /// The valid range.
         bounds: &'static str,
     },
-    /// The equations have no answer.
+    /// The system of equations is singular.
     #[error(
-        "`{estimator}`: the equations of {equations} coalitions have no answer; raise the budget"
+        "`{estimator}`: the equations of {equations} coalitions are singular; raise the budget"
     )]
     Singular {
         /// The estimator's name.
         estimator: &'static str,
-        /// How many coalitions they were made of.
+        /// Number of coalitions in the system.
         equations: usize,
     },
     /// The tolerance is not a positive finite number.
     #[error("a tolerance of {tolerance}; it must be a positive finite number")]
     ToleranceOutOfRange {
-        /// The tolerance asked for.
+        /// The tolerance requested.
         tolerance: f64,
     },
-    /// The game said NaN or an infinity.
-    #[error("coalition {coalition} is worth {worth} in row {row}; a worth must be finite")]
+    /// The game returned NaN or an infinity.
+    #[error("coalition {coalition} has the value {worth} in row {row}; values must be finite")]
     ValueNotFinite {
-        /// Whose worth.
+        /// The coalition.
         coalition: Coalition,
         /// The row.
         row: usize,
@@ -194,21 +198,23 @@ pub enum ValuationError {
         worth: f64,
     },
     /// The game's gradient has a NaN or an infinity.
-    #[error("the slope of player {player} at t = {t} is {slope} in row {row}; it must be finite")]
+    #[error(
+        "the derivative of player {player} at t = {t} is {slope} in row {row}; it must be finite"
+    )]
     SlopeNotFinite {
-        /// Whose direction.
+        /// The player of this direction.
         player: usize,
         /// The row.
         row: usize,
-        /// Where on the path.
+        /// Position on the path.
         t: f64,
         /// NaN or an infinity.
         slope: f64,
     },
-    /// The worth on the path between the empty and the full coalition is NaN or an infinity.
-    #[error("with everybody at t = {t} the worth is {worth} in row {row}; it must be finite")]
+    /// The value on the path between the empty and the grand coalition is NaN or an infinity.
+    #[error("the value on the diagonal at t = {t} is {worth} in row {row}; it must be finite")]
     DiagonalNotFinite {
-        /// Where on the path.
+        /// Position on the path.
         t: f64,
         /// The row.
         row: usize,
@@ -218,11 +224,11 @@ pub enum ValuationError {
     /// The game changed its shape during the valuation.
     #[error("the game returned {got} {what}, where {expected} were expected")]
     ShapeChanged {
-        /// Rows, or players.
+        /// Rows, players, nodes or values.
         what: &'static str,
-        /// As many as it returned.
+        /// The number returned.
         got: usize,
-        /// As many as it should have.
+        /// The number expected.
         expected: usize,
     },
     /// The game failed.
@@ -231,7 +237,7 @@ pub enum ValuationError {
 }
 
 impl ValuationError {
-    /// A stable name of the refusal, for machines.
+    /// A stable code of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoPlayers => "NO_PLAYERS",
@@ -252,13 +258,12 @@ impl ValuationError {
     }
 }
 
-/// Values every player of `game` with `estimator`, and names them by `ids` (one per player, in the
-/// players' order).
+/// Values every player of `game` with `estimator`; `ids` has one id per player, in the players'
+/// order.
 ///
 /// # Errors
-/// Ids that are missing or repeated, more players than the estimator takes, a budget below its
-/// minimum, and anything that is not finite (named with its coalition or place): see
-/// [`ValuationError`].
+/// Missing or duplicate ids, more players than the estimator supports, a budget below its minimum,
+/// and any number that is not finite (with its coalition or position): see [`ValuationError`].
 pub fn value<Id, G, E>(
     estimator: &E,
     game: &mut G,
@@ -334,7 +339,7 @@ fn check_ids<Id: Ord>(ids: &[Id], players: usize) -> Result<(), ValuationError> 
 }
 
 impl<Id: Display> Score<Id> {
-    /// The score as a line for people: `name  0.0123 ± 0.0004`.
+    /// The score as a line of text: `name 0.0123 ± 0.0004`.
     pub fn line(&self) -> String {
         match self.standard_error {
             Some(error) => format!("{}  {:.6} ± {error:.6}", self.id, self.value),

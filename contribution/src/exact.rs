@@ -1,20 +1,20 @@
-//! The Shapley value as it is defined: every coalition once.
+//! The Shapley value by its definition: every coalition is evaluated once.
 
 use crate::meter::Meter;
 use crate::statistics::{mean, standard_error};
 use crate::{Coalition, Estimate, Estimator, Game, ValuationError};
 
-/// Most players: 2^24 coalitions are 128 MiB of worths.
+/// Largest number of players: 2^24 coalitions are 128 MiB of values.
 const PLAYERS_MAX: usize = 24;
 
-/// Most numbers the table of worths holds. Where coalitions × rows fit, scores carry standard
-/// errors; beyond it only the means are kept.
+/// Largest number of floats in the table of values. If coalitions × rows fit, the scores have
+/// standard errors; otherwise the table contains only the means.
 const TABLE_MAX: usize = 1 << PLAYERS_MAX;
 
 /// The Shapley value (L. S. Shapley, "A value for n-person games", 1953) by enumeration, for at
 /// most 24 players: `φ_i = 1/n Σ_s mean_{|S|=s, S∌i} (v(S∪i) − v(S))`.
 ///
-/// The oracle that the other estimators are measured against. The seed plays no part.
+/// It is the ground truth for the other estimators. The seed has no effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Exact;
 
@@ -52,7 +52,8 @@ impl<G: Game + ?Sized> Estimator<G> for Exact {
     }
 }
 
-/// Worths by coalition mask: `width` numbers each, the rows where they fit, else their mean alone.
+/// Values by coalition mask, `width` numbers each: one per row if the rows fit, else only their
+/// mean.
 struct Table {
     width: usize,
     worths: Vec<f64>,
@@ -85,8 +86,8 @@ impl Table {
         &self.worths[mask * self.width..(mask + 1) * self.width]
     }
 
-    /// The player's Shapley value in every row. Marginals are summed within one coalition size
-    /// first, in the order of the masks; a player who never changes anything gets sums of exact
+    /// The player's Shapley value on each row. Marginal contributions are summed within one
+    /// coalition size first, in the order of the masks, so that a null player gets sums of exact
     /// zeros.
     fn shapley(&self, players: usize, player: usize) -> Vec<f64> {
         let bit = 1_usize << player;

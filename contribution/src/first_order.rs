@@ -1,18 +1,18 @@
-//! The first-order value: how fast the game begins to improve along each player's direction.
+//! The first-order value: the initial rate of improvement of the game in each player's direction.
 
 use crate::meter::Meter;
 use crate::statistics::{mean, standard_error};
 use crate::{Estimate, Estimator, SmoothGame, ValuationError};
 
-/// `φ_i = ∂v/∂x_i (0)`: of a training round, the share times the inner product of the update with
-/// the validation loss's negative gradient before the round (J. Wang et al., "Efficient
-/// Participant Contribution Evaluation for Horizontal and Vertical Federated Learning" (DIG-FL),
-/// ICDE 2022, without its Hessian term).
+/// `φ_i = ∂v/∂x_i (0)`: in a training round, the player's share times the inner product of the
+/// update with the negative gradient of the validation loss before the round (J. Wang et al.,
+/// "Efficient Participant Contribution Evaluation for Horizontal and Vertical Federated Learning"
+/// (DIG-FL), ICDE 2022, without its Hessian term).
 ///
-/// One gradient for any number of players, and an update that sends nothing earns exactly nothing.
-/// It sees no curvature: where everybody pulls the same way, it pays each as if alone, and the
-/// valuation's gap says by how much too much. [`Path`](crate::Path) mends that for two gradients
-/// more. Not efficient, for comparison. The seed plays no part.
+/// It costs one gradient for any number of players, and the value of a zero update is exactly zero.
+/// It ignores curvature: if all updates point in the same direction, it overvalues each of them,
+/// and the valuation's gap is the amount. [`Path`](crate::Path) corrects that for two gradients
+/// more. Not efficient, for comparison. The seed has no effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FirstOrder;
 

@@ -1,10 +1,10 @@
-//! What an estimator needs to know of a game.
+//! The interface of a game, as estimators require it.
 
 use std::error::Error;
 
 use crate::Coalition;
 
-/// Why a game could not say what a coalition is worth: the game's own error, whatever it is.
+/// The failure of a game to evaluate a coalition: wraps the game's own error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct GameError(#[source] Box<dyn Error + Send + Sync>);
@@ -18,22 +18,22 @@ impl GameError {
 
 /// A cooperative game over the players `0..players()`.
 ///
-/// Nothing is asked of the worth of the empty coalition: estimators divide `v(N) − v(∅)`.
+/// The value of the empty coalition is arbitrary: estimators divide `v(N) − v(∅)`.
 pub trait Game {
-    /// How many players there are; must not change during a valuation.
+    /// Number of players; must not change during a valuation.
     fn players(&self) -> usize;
 
-    /// What `coalition` is worth, in the game's own unit (nats of validation loss in a training
-    /// round).
+    /// The value `v(S)` of `coalition`, in the game's own unit (nats of validation loss in a
+    /// training round).
     ///
     /// # Errors
-    /// Whatever kept the game from evaluating. A worth that is not finite is caught by the caller.
+    /// The game's own evaluation error. The caller rejects a value that is not finite.
     fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError>;
 
-    /// What each of several coalitions is worth, in their order.
+    /// The values of several coalitions, in the given order.
     ///
-    /// A game that evaluates a batch faster than one by one overrides this. The worth of a
-    /// coalition must not depend on the batch it comes in.
+    /// Override this if the game evaluates a batch faster than single coalitions. The value of a
+    /// coalition must not depend on its batch.
     ///
     /// # Errors
     /// As [`value`](Game::value).
@@ -41,16 +41,17 @@ pub trait Game {
         coalitions.iter().map(|coalition| self.value(coalition)).collect()
     }
 
-    /// How many coalitions at most are asked of [`values`](Game::values) at once. A game that dies loses
-    /// what it found in the batch, and no more; one that overrides `values` says how much it takes.
+    /// Largest number of coalitions that one call of [`values`](Game::values) receives. If the game
+    /// fails, only the values of the unfinished batch are lost. A game that overrides `values`
+    /// returns its preferred batch size here.
     fn batch(&self) -> usize {
         1
     }
 
-    /// What `coalition` is worth row by row; the mean of the rows is its [`value`](Game::value).
+    /// The value of `coalition` on each row; the mean over the rows is its [`value`](Game::value).
     ///
-    /// A game measured on a sample overrides this, and its scores then carry the error of having
-    /// measured on a sample. The number of rows must be the same for every coalition.
+    /// Override this if the game is measured on a sample of rows: the scores then include the
+    /// sampling error of the rows. The number of rows must be the same for every coalition.
     ///
     /// # Errors
     /// As [`value`](Game::value).
@@ -59,41 +60,41 @@ pub trait Game {
     }
 }
 
-/// A game that extends smoothly to players who take part by a fraction, and can be differentiated
-/// there.
+/// A game with a differentiable extension to players that participate with a fraction.
 ///
-/// Only the diagonal is asked for: everybody takes part by the same `t` in `0..=1`. At 0 that is
-/// the empty coalition, at 1 the full one.
+/// Estimators use only the diagonal of the unit cube: every player participates with the same `t`
+/// in `0..=1`. `t = 0` is the empty coalition, `t = 1` the grand coalition.
 pub trait SmoothGame: Game {
-    /// The worth, row by row, when everybody takes part by `t`.
+    /// The value on each row when every player participates with `t`.
     ///
     /// # Errors
-    /// Whatever kept the game from evaluating.
+    /// The game's own evaluation error.
     fn diagonal(&mut self, t: f64) -> Result<Vec<f64>, GameError>;
 
-    /// The derivative of the worth along each player's direction when everybody takes part by `t`:
-    /// `result[player][row]`, as many rows as [`diagonal`](SmoothGame::diagonal) has.
+    /// The directional derivatives of the value, one per player, when every player participates
+    /// with `t`: `result[player][row]`, with as many rows as [`diagonal`](SmoothGame::diagonal).
     ///
     /// # Errors
-    /// Whatever kept the game from differentiating.
+    /// The game's own error of differentiation.
     fn slopes(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError>;
 
-    /// All slopes of a quadrature at once, `nodes` being pairs of place and weight. `None` from a
-    /// game that takes them node by node; one that can share work between the nodes overrides this.
+    /// All directional derivatives of one quadrature in one call; `nodes` are pairs of node and
+    /// weight. `None` if the game differentiates node by node. Override this if the game can share
+    /// work between the nodes.
     ///
     /// # Errors
-    /// Whatever kept the game from differentiating.
+    /// The game's own error of differentiation.
     fn along(&mut self, nodes: &[(f64, f64)]) -> Result<Option<Along>, GameError> {
         let _ = nodes;
         Ok(None)
     }
 }
 
-/// What a quadrature along the diagonal gives.
+/// The directional derivatives of one quadrature along the diagonal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Along {
-    /// `Σ weight · slope` of each player in each row: `[player][row]`.
+    /// `Σ weight · derivative` of each player on each row: `[player][row]`.
     pub integrals: Vec<Vec<f64>>,
-    /// Each node's slope of each player, mean over the rows: `[node][player]`.
+    /// The derivative of each player at each node, mean over the rows: `[node][player]`.
     pub slopes: Vec<Vec<f64>>,
 }

@@ -1,47 +1,48 @@
-//! Games with published formulas, for comparing estimators: anybody can build the same ones.
+//! Synthetic games with published formulas, so that estimators can be compared on reproducible
+//! games.
 //!
-//! All parameters come from one seed through [`Draw`]. The worths are plain formulas,
-//! so that another language can be given the parameters, or the whole table.
+//! All parameters derive from one seed through [`Draw`]. The values are plain formulas, so that an
+//! implementation in another language needs only the parameters or the whole table.
 
 use crate::{Coalition, Draw, Game, GameError};
 
-/// Classes of the coverage game.
+/// Number of classes of the coverage game.
 const CLASSES: usize = 10;
 
-/// Most players of a table.
+/// Largest number of players of a [`Table`].
 const PLAYERS_MAX: usize = 24;
 
-/// A game whose worth is a formula of the coalition.
+/// A game whose value is a formula of the coalition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Formula {
-    /// `0.85·(1 − exp(−Σ_{i∈S} a_i))`: every row of data helps, and each next one less. One `a` a
-    /// player, drawn evenly from 0.05 to 0.5 where there are 10 players, and so much less where
-    /// there are more that all of them together hold about as much.
+    /// `0.85·(1 − exp(−Σ_{i∈S} a_i))`: diminishing returns of more rows. Each player has one `a`,
+    /// uniform in 0.05 to 0.5 for 10 players and scaled by `10 / n`, so that the expected sum over
+    /// all players does not depend on `n`.
     Saturating {
         /// The `a_i`.
         strengths: Vec<f64>,
     },
-    /// `Σ_c (1/10)·(1 − exp(−Σ_{i∈S} r_{ic})) − h·[last ∈ S]`: ten classes, each learnt as far as
-    /// the coalition holds rows of it. Player 1 holds what player 0 holds, the last but one holds
-    /// nothing, and the last one holds nothing and harms by `h`.
+    /// `Σ_c (1/10)·(1 − exp(−Σ_{i∈S} r_{ic})) − h·[last ∈ S]`: ten classes, each learnt in
+    /// proportion to the coalition's rows of it. Player 1 duplicates player 0, the last but one
+    /// player has no rows, and the last player has no rows and subtracts `h`.
     Coverage {
-        /// `rows[i][c]`, in units in which 1 means 63 % learnt.
+        /// `rows[i][c]`, in units of which 1 means 63 % learnt.
         rows: Vec<[f64; CLASSES]>,
-        /// What the last player takes away.
+        /// The value that the last player subtracts.
         harm: f64,
     },
-    /// `Σ_T m_T·[T ⊆ S]` over single players, some pairs and some triples.
+    /// `Σ_T m_T·[T ⊆ S]` over all single players, some pairs and some triples.
     Interaction {
         /// The sets `T` with their `m_T`.
         terms: Vec<(Coalition, f64)>,
-        /// Players.
+        /// Number of players.
         players: usize,
     },
-    /// 1 where the coalition's votes reach the quota, else 0: the least smooth game there is.
+    /// 1 if the coalition's votes reach the quota, else 0: a game with no smoothness at all.
     Voting {
         /// Votes of each player.
         votes: Vec<u64>,
-        /// Votes that decide.
+        /// Number of votes that win.
         quota: u64,
     },
 }
@@ -86,7 +87,7 @@ impl Formula {
         Self::Interaction { terms, players }
     }
 
-    /// The voting game of `seed`: 1 to 10 votes each, and more than half of them decide.
+    /// The voting game of `seed`: 1 to 10 votes per player; the quota is the smallest majority.
     pub fn voting(players: usize, seed: u64) -> Self {
         let mut draw = Draw::new(seed, 4);
         let votes: Vec<u64> = (0..players).map(|_| 1 + draw.below(10)).collect();
@@ -135,7 +136,7 @@ impl Game for Formula {
     }
 }
 
-/// A game given by its whole table: `worths[mask]`, bit 0 being player 0.
+/// A game given by its complete table: `worths[mask]` is a coalition's value, bit 0 is player 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     players: usize,
@@ -143,24 +144,24 @@ pub struct Table {
 }
 
 impl Table {
-    /// The game of so many players with these worths.
+    /// The game of `players` players with these values.
     ///
     /// # Errors
-    /// If there are not 2^players worths, or more than the exact estimator takes.
+    /// If there are not 2^players values, or if there are more than 24 players.
     pub fn new(players: usize, worths: Vec<f64>) -> Result<Self, GameError> {
         if players > PLAYERS_MAX || worths.len() != 1 << players {
             let got = worths.len();
             return Err(GameError::new(format!(
-                "{got} worths for {players} players; give 2^players, for at most {PLAYERS_MAX} players"
+                "{got} values for {players} players; give 2^players, with players ≤ {PLAYERS_MAX}"
             )));
         }
         Ok(Self { players, worths })
     }
 
-    /// The whole table of `game`, asked in batches.
+    /// The complete table of `game`, evaluated in batches.
     ///
     /// # Errors
-    /// More than the exact estimator takes, or the game's own.
+    /// If there are more than 24 players, or the game's own error.
     pub fn of<G: Game + ?Sized>(game: &mut G) -> Result<Self, GameError> {
         const BATCH: u64 = 4_096;
         let players = game.players();
@@ -178,12 +179,12 @@ impl Table {
         Self::new(players, worths)
     }
 
-    /// The worths by mask.
+    /// The values, indexed by mask.
     pub fn worths(&self) -> &[f64] {
         &self.worths
     }
 
-    /// The Shapley values, straight from the table.
+    /// The exact Shapley values, computed from the table.
     pub fn shapley(&self) -> Vec<f64> {
         let n = self.players;
         // weight[s] = s!(n−1−s)!/n! = 1 / (n·C(n−1, s))
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_formulas_are_as_computed_by_hand() {
+    fn formulas_match_hand_computed_values() {
         let saturating = Formula::Saturating { strengths: vec![0.0, 2.0_f64.ln()] };
         assert_eq!(worth(&saturating, 0b01), 0.0);
         assert!((worth(&saturating, 0b11) - 0.425).abs() < 1e-15);
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_coverage_game_has_a_twin_a_free_rider_and_a_harmful_player() {
+    fn the_coverage_game_has_a_duplicate_a_free_rider_and_a_harmful_player() {
         let values = Table::of(&mut Formula::coverage(8, 5)).unwrap().shapley();
         assert!((values[0] - values[1]).abs() < 1e-15);
         assert_eq!(values[6], 0.0);
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_as_long_as_its_players_need() {
+    fn a_table_needs_two_to_the_players_values() {
         assert!(Table::new(2, vec![0.0; 3]).is_err());
         assert!(Table::new(25, Vec::new()).is_err());
         let table = Table::new(2, vec![0.0, 1.0, 2.0, 5.0]).unwrap();

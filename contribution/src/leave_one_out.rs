@@ -1,12 +1,12 @@
-//! What would be missing without you.
+//! The leave-one-out value.
 
 use crate::meter::Meter;
 use crate::statistics::{mean, standard_error};
 use crate::{Coalition, Estimate, Estimator, Game, ValuationError};
 
-/// `φ_i = v(N) − v(N∖i)`: cheap, and blind to players who could replace each other, both of whom
-/// get nothing. Not efficient: the gap is often large. For comparison, never for pay. The seed
-/// plays no part.
+/// `φ_i = v(N) − v(N∖i)`: cheap, but blind to players that can replace each other: both get
+/// nothing. Not efficient: the gap is often large. For comparison, never for payment. The seed has
+/// no effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeaveOneOut;
 

@@ -1,21 +1,21 @@
-//! What an update is worth: Shapley-style values over an abstract game.
+//! Contribution valuation: Shapley-style values of an abstract cooperative game.
 //!
-//! The crate owns the question "several players made something together; what did each add?" It
-//! knows nothing of models, networks or money: a game is anything that can say what a coalition of
-//! its players is worth. It has no threads and no randomness of its own, and looks at a clock only
-//! where a run asks for a limit of time; a seed comes in as an argument, sums run in one fixed
-//! order, and the same game gives the same bits.
+//! Several players produce a result together; this crate estimates the contribution of each player.
+//! It contains no models, networks or money: a [`Game`] is any type that evaluates `v(S)`, the
+//! value of a coalition `S` of its players. The crate starts no threads and has no source of
+//! randomness of its own, and it reads the clock only if a run has a time limit. The seed is an
+//! argument, sums have one fixed order, and the same game gives the same bits.
 //!
-//! * [`Game`] and [`SmoothGame`] are what an estimator needs to know; [`AffineGame`] is the game of
-//!   a training round.
-//! * [`Estimator`] is what the ladder below is made of; [`value`] runs one.
-//! * [`value_round`] is what a market round does with them, and [`to_nano`] the one door from its
-//!   floats to integers.
+//! * [`Game`] and [`SmoothGame`] are the interface between an estimator and a game; [`AffineGame`]
+//!   is the game of a training round.
+//! * [`Estimator`] is the trait of the estimators in the table below; [`value`] runs one of them.
+//! * [`value_round`] values a round of the market; [`to_nano`] is the only conversion from floats
+//!   to integers.
 //!
-//! # Somebody's own game
+//! # A game of your own
 //!
-//! Three neighbours share a taxi. Riding alone costs 6, 12 and 42; together the ride costs what the
-//! farthest pays.
+//! Three passengers share a taxi. Their single fares are 6, 12 and 42. A shared ride costs the fare
+//! of the passenger who travels farthest.
 //!
 //! ```
 //! use florin_contribution::{value, Coalition, Exact, Game, GameError, Run};
@@ -37,38 +37,39 @@
 //! # Ok::<(), florin_contribution::ValuationError>(())
 //! ```
 //!
-//! # The ladder
+//! # Estimators
 //!
-//! A pass is one evaluation of one coalition, or one gradient; n players. *Efficient* says that the
-//! values sum to `v(N) − v(∅)` whatever the budget; elsewhere the valuation's gap tells what is
-//! missing. Everything that samples goes on until its budget, tolerance or time ends, asks for no
-//! coalition twice, and estimates its own error.
+//! One pass is one evaluation of one coalition, or one gradient; `n` is the number of players.
+//! *Efficient* (the efficiency axiom) means that the values sum to `v(N) − v(∅)` for any budget;
+//! for the other estimators the `gap` of the [`Valuation`] reports the difference. Every sampling
+//! estimator runs until its budget, tolerance or time limit is reached, evaluates each coalition at
+//! most once, and estimates its own standard error.
 //!
-//! | estimator | after | fewest passes | what holds |
+//! | estimator | source | fewest passes | properties |
 //! |---|---|---|---|
-//! | `exact` [`Exact`] | Shapley 1953 | 2ⁿ, n ≤ 24 | the Shapley value itself; errors over rows |
-//! | `path` [`Path`] | Aumann and Shapley 1974 | 3 gradients + 2, any n | efficient up to quadrature; exact on quadratic games; splitting gains nothing; needs gradients |
-//! | `odd` [`Odd`] | odd interactions by kernel ridge, LeverageSHAP where they do not fit | 2n | efficient; exact on games of pairs, and with all coalitions; fewest evaluations on smooth games |
-//! | `leverage-shap` [`LeverageShap`] | Musco and Witter 2025 | 2n | efficient; exact on games of pairs, and with all coalitions; no smoothness assumed |
-//! | `kernel-shap` [`KernelShap`] | Lundberg and Lee 2017, Covert and Lee 2021 | 2n | the same, sizes by the kernel |
-//! | `kadd` [`KAdd`] | Pelegrina, Duarte and Grabisch 2023 | 2n | the same, and nearly exact on games of triples from as many pairs as unknowns on (order 3) |
+//! | `exact` [`Exact`] | Shapley 1953 | 2ⁿ, n ≤ 24 | the exact Shapley value; errors from the rows |
+//! | `path` [`Path`] | Aumann and Shapley 1974 | 3 gradients + 2, any n | efficient up to quadrature error; exact on quadratic games; splitting an identity gains nothing; needs gradients |
+//! | `odd` [`Odd`] | kernel ridge regression of the odd interactions; LeverageSHAP where they do not fit | 2n | efficient; exact on games of pairs, and with all coalitions; fewest evaluations on smooth games |
+//! | `leverage-shap` [`LeverageShap`] | Musco and Witter 2025 | 2n | efficient; exact on games of pairs, and with all coalitions; assumes no smoothness |
+//! | `kernel-shap` [`KernelShap`] | Lundberg and Lee 2017, Covert and Lee 2021 | 2n | as `leverage-shap`, with coalition sizes drawn by the Shapley kernel |
+//! | `kadd` [`KAdd`] | Pelegrina, Duarte and Grabisch 2023 | 2n | as `leverage-shap`; nearly exact on games of triples once there are as many pairs as unknowns (order 3) |
 //! | `antithetic-permutation` [`AntitheticPermutation`] | Mitchell and others 2022 | 2n | unbiased, efficient; exact on games of pairs |
 //! | `permutation` [`Permutation`] | Castro, Gómez and Tejada 2009 | n + 1 | unbiased, efficient |
-//! | `stratified` [`Stratified`] | Castro and others 2017 | 2 + 2n + 2n(n − 2) | not efficient; strong where size decides |
-//! | `complementary-contributions` [`ComplementaryContributions`] | Zhang and others 2023 | 2 + 2·Σ ⌈n/j⌉, j ≤ n/2 | not efficient; each pair serves all players |
+//! | `stratified` [`Stratified`] | Castro and others 2017 | 2 + 2n + 2n(n − 2) | not efficient; strong where marginal contributions depend on coalition size |
+//! | `complementary-contributions` [`ComplementaryContributions`] | Zhang and others 2023 | 2 + 2·Σ ⌈n/j⌉, j ≤ n/2 | not efficient; each complementary pair is a sample for every player |
 //! | `owen` [`Owen`] | Owen 1972, Okhrati and Lipani 2021 | 2n + 4 | unbiased, not efficient; exact on games of pairs |
-//! | `truncated-monte-carlo` [`TruncatedMonteCarlo`] | Ghorbani and Zou 2019 | n + 1 | biased by its tolerance, which the gap shows |
-//! | `gtg-mended`, `gtg-as-published` [`Gtg`] | Liu and others 2022 | n² − n + 2 | biased by its thresholds; as published also by its cache, for comparison only |
-//! | `banzhaf` [`Banzhaf`] | Banzhaf 1965, Wang and Jia 2023 | 4 | unbiased for another value; not efficient unless normalised |
-//! | `beta-shapley` [`BetaShapley`] | Kwon and Zou 2022 | n + 1 | unbiased for another value; not efficient unless α = β = 1 |
-//! | `leave-one-out` [`LeaveOneOut`] | – | n + 2 | not efficient; blind to players who replace each other |
-//! | `first-order` [`FirstOrder`] | DIG-FL, Wang and others 2022 | 1 gradient + 2, any n | not efficient; sees no curvature; needs gradients |
-//! | [`cosine`] | CGSV, Xu and others 2021 | none, no game | directions only; splitting multiplies it |
+//! | `truncated-monte-carlo` [`TruncatedMonteCarlo`] | Ghorbani and Zou 2019 | n + 1 | biased by its truncation tolerance, which the gap shows |
+//! | `gtg-mended`, `gtg-as-published` [`Gtg`] | Liu and others 2022 | n² − n + 2 | biased by its truncation thresholds; as published also by its cache, for comparison only |
+//! | `banzhaf` [`Banzhaf`] | Banzhaf 1965, Wang and Jia 2023 | 4 | unbiased for the Banzhaf value; not efficient unless normalised |
+//! | `beta-shapley` [`BetaShapley`] | Kwon and Zou 2022 | n + 1 | unbiased for the Beta(α, β) value; not efficient unless α = β = 1 |
+//! | `leave-one-out` [`LeaveOneOut`] | – | n + 2 | not efficient; blind to players that replace each other |
+//! | `first-order` [`FirstOrder`] | DIG-FL, Wang and others 2022 | 1 gradient + 2, any n | not efficient; ignores curvature; needs gradients |
+//! | [`cosine`] | CGSV, Xu and others 2021 | none, no game | directions only; splitting an identity multiplies its score |
 //!
-//! [`TruncatedBetweenRounds`] puts any of them behind a published threshold below which a round is
-//! not valued, and [`Reputation`] smooths scores over rounds. For money: `path` where there are
-//! gradients, `odd` where there are none and as the check of the other, `exact` where n is small.
-//! The rest is there to be compared with.
+//! [`TruncatedBetweenRounds`] wraps any of them with a published threshold: a round whose total
+//! gain is below the threshold is not valued. [`Reputation`] smooths scores over rounds. For
+//! payments, use `path` if the game has gradients, `odd` if it has none and as the cross-check of
+//! `path`, and `exact` if `n` is small. The other estimators are there for comparison.
 
 mod affine;
 mod cache;

@@ -1,12 +1,12 @@
-//! Symmetric positive definite systems, dense, in `f64`, with every sum in one fixed order.
+//! Dense symmetric positive definite systems in `f64`, with every sum in one fixed order.
 //!
-//! Written out instead of taken from a library that chooses its order of summation by the machine it
-//! finds: the same game gives the same bits everywhere.
+//! Implemented here rather than taken from a library that selects its order of summation by
+//! machine, so that the same game gives the same bits everywhere.
 
-/// Sums that run side by side in a dot product; added at the end in pairs.
+/// Number of parallel partial sums of a dot product; they are added pairwise at the end.
 const LANES: usize = 8;
 
-/// `Σ a_k·b_k` over the shorter of the two, in a fixed order that fits vector registers.
+/// `Σ a_k·b_k` over the length of the shorter vector, in a fixed order that fits vector registers.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let length = a.len().min(b.len());
     let (a, b) = (&a[..length], &b[..length]);
@@ -25,17 +25,18 @@ pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// The lower triangle `L` of `A = L·Lᵀ`, rows of `n` numbers; above the diagonal it holds zeros.
+/// The Cholesky factor: lower triangle `L` of `A = L·Lᵀ`, by rows of `n` numbers, zeros above the
+/// diagonal.
 pub(crate) struct Cholesky {
     n: usize,
     lower: Vec<f64>,
 }
 
 impl Cholesky {
-    /// Factors the symmetric matrix `a` (`n × n`, by rows; only its lower triangle is read).
-    /// `None` where it is not positive definite in `f64`.
+    /// Factors the symmetric matrix `a` (`n × n`, by rows; only its lower triangle is read). `None`
+    /// if it is not positive definite in `f64`.
     pub(crate) fn of(mut a: Vec<f64>, n: usize) -> Option<Self> {
-        assert_eq!(a.len(), n * n, "a square matrix");
+        assert_eq!(a.len(), n * n, "the matrix must be square");
         for row in 0..n {
             let (above, current) = a.split_at_mut(row * n);
             for column in 0..row {
@@ -57,7 +58,7 @@ impl Cholesky {
         &self.lower[row * self.n..(row + 1) * self.n]
     }
 
-    /// `x` with `A·x = b`.
+    /// Solves `A·x = b`.
     pub(crate) fn solve(&self, b: &[f64]) -> Vec<f64> {
         let mut x = b.to_vec();
         for row in 0..self.n {
@@ -75,7 +76,7 @@ impl Cholesky {
         x
     }
 
-    /// `L⁻¹`, by rows; above the diagonal it holds zeros.
+    /// `L⁻¹` by rows, zeros above the diagonal.
     pub(crate) fn inverse_lower(&self) -> Vec<f64> {
         let n = self.n;
         let mut inverse = vec![0.0; n * n];
@@ -116,7 +117,7 @@ mod tests {
     const A: [f64; 9] = [4.0, 2.0, -2.0, 2.0, 10.0, 5.0, -2.0, 5.0, 6.0];
 
     #[test]
-    fn a_matrix_made_by_hand_has_its_factor_and_its_answer() {
+    fn factor_and_solution_match_a_hand_computed_matrix() {
         let factor = Cholesky::of(A.to_vec(), 3).unwrap();
         assert_eq!(factor.lower, [2.0, 0.0, 0.0, 1.0, 3.0, 0.0, -1.0, 2.0, 1.0]);
         // A·(1, 2, 3)ᵀ = (2, 37, 26)ᵀ.
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inverse_s_diagonal_is_that_of_the_solved_unit_vectors() {
+    fn inverse_diagonal_matches_solved_unit_vectors() {
         let seed = 11;
         println!("seed {seed}");
         let mut draw = Draw::new(seed, 0);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_positive_definite_has_no_factor() {
+    fn a_matrix_that_is_not_positive_definite_has_no_factor() {
         assert!(Cholesky::of(vec![1.0, 2.0, 2.0, 1.0], 2).is_none());
         assert!(Cholesky::of(vec![f64::NAN], 1).is_none());
     }

@@ -1,15 +1,16 @@
-//! Counts what an estimator asks of a game, and lets nothing through that is not finite.
+//! Counts the evaluations that an estimator requests of a game, and rejects every number that is
+//! not finite.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::{Along, Cache, Coalition, Game, Progress, Run, SmoothGame, ValuationError};
 
-/// Passes after which even a run without a budget ends.
+/// Pass limit of a run without a budget.
 pub const PASSES_MAX: u64 = 1 << 26;
 
-/// The only way an estimator speaks to its game: every pass is counted, reported, remembered and
-/// checked here.
+/// The only connection between an estimator and its game: it counts, reports, caches and checks
+/// every pass.
 pub struct Meter<'a> {
     run: Run<'a>,
     players: usize,
@@ -18,7 +19,7 @@ pub struct Meter<'a> {
     budget: u64,
     started: Instant,
     own: Cache,
-    /// Coalitions that this run has used.
+    /// Coalitions that this run has already used.
     used: BTreeSet<Coalition>,
     evaluations: u64,
     gradients: u64,
@@ -49,7 +50,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// What everything random must be drawn from.
+    /// The seed of all random numbers of the run.
     pub fn seed(&self) -> u64 {
         self.run.seed
     }
@@ -59,25 +60,25 @@ impl<'a> Meter<'a> {
         self.run.tolerance
     }
 
-    /// Whether a sampling estimator may stop: the run asked for a tolerance, and `errors` (one per
-    /// player) are within it of `values`.
+    /// Whether a sampling estimator has converged: the run has a tolerance, and the norm of
+    /// `errors` (one per player) is within it of the norm of `values`.
     pub fn is_content(&self, values: &[f64], errors: &[f64]) -> bool {
         let norm = |of: &[f64]| of.iter().map(|x| x * x).sum::<f64>().sqrt();
         self.run.tolerance.is_some_and(|tolerance| norm(errors) <= tolerance * norm(values))
     }
 
-    /// Passes still allowed.
+    /// Passes left in the budget.
     pub fn budget_left(&self) -> u64 {
         self.budget.saturating_sub(self.passes())
     }
 
-    /// Whether `passes` more are within the budget and the time is not over.
+    /// Whether `passes` more fit the budget, and the time limit is not reached.
     pub fn affords(&self, passes: u64) -> bool {
         let in_time = self.run.time.is_none_or(|time| self.started.elapsed() < time);
         in_time && passes <= self.budget_left()
     }
 
-    /// Evaluations so far: different coalitions.
+    /// Evaluations so far: number of distinct coalitions.
     pub fn evaluations(&self) -> u64 {
         self.evaluations
     }
@@ -87,8 +88,8 @@ impl<'a> Meter<'a> {
         self.gradients
     }
 
-    /// The slopes of all `nodes` at once, counted as a gradient each; `None` from a game that takes
-    /// them one by one.
+    /// The derivatives at all `nodes` in one call, counted as one gradient per node; `None` if the
+    /// game differentiates node by node.
     ///
     /// # Errors
     /// As [`slopes`](Self::slopes).
@@ -107,7 +108,7 @@ impl<'a> Meter<'a> {
             let (got, expected) = (slopes.len(), self.players);
             if got != expected {
                 return Err(ValuationError::ShapeChanged {
-                    what: "players' slopes",
+                    what: "players with derivatives",
                     got,
                     expected,
                 });
@@ -121,17 +122,17 @@ impl<'a> Meter<'a> {
         Ok(Some(along))
     }
 
-    /// Announces `passes` more than were foreseen.
+    /// Adds `passes` to the number of planned passes.
     pub fn plan_more(&mut self, passes: u64) {
         self.planned += passes;
     }
 
-    /// Whether this run has used `coalition` already, so that asking again costs nothing.
+    /// Whether this run has already used `coalition`, so that using it again costs nothing.
     pub fn knows(&self, coalition: &Coalition) -> bool {
         self.used.contains(coalition)
     }
 
-    /// The worth of `coalition`.
+    /// The value of `coalition`.
     ///
     /// # Errors
     /// As [`values`](Self::values).
@@ -143,8 +144,8 @@ impl<'a> Meter<'a> {
         Ok(self.values(game, std::slice::from_ref(coalition))?[0])
     }
 
-    /// The worths of `coalitions`, in their order. Each different one is asked of the game once in
-    /// a valuation, and not at all where the run's cache knows it.
+    /// The values of `coalitions`, in the given order. Each distinct coalition is evaluated at most
+    /// once per valuation, and not at all if the run's cache contains it.
     ///
     /// # Errors
     /// [`ValuationError::ValueNotFinite`], [`ValuationError::ShapeChanged`], or the game's own.
@@ -171,7 +172,7 @@ impl<'a> Meter<'a> {
             let answers = game.values(&asked)?;
             if answers.len() != asked.len() {
                 let (got, expected) = (answers.len(), asked.len());
-                return Err(ValuationError::ShapeChanged { what: "worths", got, expected });
+                return Err(ValuationError::ShapeChanged { what: "values", got, expected });
             }
             for ((coalition, places), worth) in chunk.iter().zip(answers) {
                 self.check_worth(coalition, worth)?;
@@ -183,7 +184,7 @@ impl<'a> Meter<'a> {
         Ok(worths.into_iter().flatten().collect())
     }
 
-    /// The worth of `coalition`, row by row.
+    /// The value of `coalition` on each row.
     ///
     /// # Errors
     /// [`ValuationError::ValueNotFinite`], [`ValuationError::ShapeChanged`], or the game's own.
@@ -202,7 +203,8 @@ impl<'a> Meter<'a> {
             let coalition = coalition.clone();
             return Err(ValuationError::ValueNotFinite { coalition, row, worth });
         }
-        // Only a lent cache outlives this valuation; no estimator asks for the same rows twice.
+        // // Only a borrowed cache outlives this valuation; no estimator evaluates the same rows
+        // twice.
         if let Some(cache) = self.run.cache.as_mut() {
             cache.insert_rows(coalition.clone(), &rows);
         }
@@ -210,7 +212,7 @@ impl<'a> Meter<'a> {
         Ok(rows)
     }
 
-    /// The worth with everybody at `t`, row by row.
+    /// The value on each row when every player participates with `t`.
     ///
     /// # Errors
     /// [`ValuationError::DiagonalNotFinite`] (at 0 and 1 [`ValuationError::ValueNotFinite`], since
@@ -230,7 +232,7 @@ impl<'a> Meter<'a> {
         Ok(rows)
     }
 
-    /// The slopes with everybody at `t`: `[player][row]`.
+    /// The directional derivatives when every player participates with `t`: `[player][row]`.
     ///
     /// # Errors
     /// [`ValuationError::SlopeNotFinite`], [`ValuationError::ShapeChanged`], or the game's own.
@@ -249,7 +251,11 @@ impl<'a> Meter<'a> {
     fn check_slopes(&mut self, slopes: &[Vec<f64>], t: f64) -> Result<(), ValuationError> {
         if slopes.len() != self.players {
             let (got, expected) = (slopes.len(), self.players);
-            return Err(ValuationError::ShapeChanged { what: "players' slopes", got, expected });
+            return Err(ValuationError::ShapeChanged {
+                what: "players with derivatives",
+                got,
+                expected,
+            });
         }
         for (player, rows) in slopes.iter().enumerate() {
             self.check_rows(rows.len())?;
@@ -268,7 +274,7 @@ impl<'a> Meter<'a> {
         self.run.cache.as_deref_mut().unwrap_or(&mut self.own)
     }
 
-    /// A coalition counts the first time that it is used.
+    /// Counts a coalition at its first use.
     fn count(&mut self, coalition: &Coalition) {
         if self.used.insert(coalition.clone()) {
             self.evaluations += 1;

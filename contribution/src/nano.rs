@@ -1,32 +1,31 @@
-//! The door from scores in floats to scores in integers. There is no other: what is published,
-//! compared, signed or paid has passed through here.
+//! The only conversion from float scores to integer scores: every number that is published,
+//! compared, signed or paid has passed through it.
 
 /// Nano-nats in a nat, the unit of published losses and scores.
 pub const NANO_PER_NAT: f64 = 1e9;
 
-/// The first magnitude, in nano-nats, that an `i64` cannot hold: 2^63, which an `f64` holds
-/// exactly.
+/// The smallest magnitude, in nano-nats, that exceeds an `i64`: 2^63, which is exact in `f64`.
 const OUT_OF_RANGE: f64 = 9_223_372_036_854_775_808.0;
 
-/// Why a float has no integer.
+/// Why a float has no integer representation.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum NanoError {
     /// NaN or an infinity.
-    #[error("{nats} nats is not a finite number; a score must be finite")]
+    #[error("{nats} nats is not a finite number; scores must be finite")]
     NotFinite {
-        /// The offending number.
+        /// The number.
         nats: f64,
     },
-    /// Larger than the integer holds.
+    /// The number exceeds the integer.
     #[error("{nats} nats does not fit 64 bits of nano-nats; scores lie within ±9.22e9 nats")]
     OutOfRange {
-        /// The offending number.
+        /// The number.
         nats: f64,
     },
 }
 
 impl NanoError {
-    /// A stable name of the refusal, for machines.
+    /// A stable code of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFinite { .. } => "SCORE_NOT_FINITE",
@@ -35,11 +34,11 @@ impl NanoError {
     }
 }
 
-/// Nats to nano-nats: `nats · 10^9` in `f64`, rounded half to even.
+/// Converts nats to nano-nats: `nats · 10^9` in `f64`, rounded half to even.
 ///
 /// # Errors
-/// [`NanoError::NotFinite`] for NaN and infinities, [`NanoError::OutOfRange`] where an `i64` is too
-/// small.
+/// [`NanoError::NotFinite`] for NaN and infinities, [`NanoError::OutOfRange`] for numbers beyond
+/// `i64`.
 pub fn to_nano(nats: f64) -> Result<i64, NanoError> {
     if !nats.is_finite() {
         return Err(NanoError::NotFinite { nats });
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_go_to_the_even_neighbour() {
+    fn halves_round_to_even() {
         let table = [
             (0.0, 0),
             (-0.0, 0),
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_or_too_large_is_refused() {
+    fn non_finite_and_too_large_numbers_are_refused() {
         for nats in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert_eq!(to_nano(nats).unwrap_err().code(), "SCORE_NOT_FINITE");
         }

@@ -1,65 +1,67 @@
-//! Pairs of a coalition and its complement, each at most once, for estimators that look at games
-//! through them.
+//! Complementary pairs, each drawn at most once, for estimators that observe games through them.
 //!
-//! Half the difference `d(S) = (v(S) − v(Sᶜ))/2` of a pair holds everything that the Shapley value
-//! depends on, and nothing of what it does not (the even part of the game). The pair of nobody and
-//! everybody is not drawn here: it is the sum of the values, which every estimator asks for first.
+//! Half the difference `d(S) = (v(S) − v(Sᶜ))/2` of a pair contains everything that determines the
+//! Shapley value, and nothing of the even part of the game, which does not affect it. The grand
+//! pair (empty and grand coalition) is not drawn here: its difference is the sum of the values,
+//! which every estimator evaluates first.
 
 use std::collections::BTreeSet;
 
 use crate::{Coalition, Draw};
 
-/// The stream of the seed that pairs are drawn from.
+/// The stream of the seed for drawing pairs.
 const STREAM: u64 = 0x7061_6972;
 
-/// Which pairs come first; the rest is drawn evenly over the sizes in any case.
+/// The initial pairs; all further pairs are spread evenly over the sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// All pairs of one player against the rest, in random order.
+    /// All pairs of one player and the rest, in random order.
     Singles,
-    /// The pairs along a random permutation (its prefixes against the rest, which are the prefixes
-    /// of the reversed permutation): with the grand pair they fix a quadratic game.
+    /// The pairs along a random permutation (each prefix and its complement, which is a prefix of
+    /// the reversed permutation): together with the grand pair they determine a quadratic game.
     Chain,
 }
 
-/// Draws different pairs {S, Sᶜ} without end until all are drawn; the items are the smaller side of
-/// each (of two halves the one with player 0).
+/// Draws distinct pairs {S, Sᶜ} until none are left. An item is the smaller side of a pair, or the
+/// half with player 0 if both sides have the same size.
 ///
-/// The pairs of one size are drawn without replacement, every one equally likely. Sizes take turns,
-/// in rounds of one pair of each size in random order: since a size s stands for n − s too, the
-/// middle size of an even number of players, which stands for itself only, has a turn in every other
-/// round. That is the allocation of leverage scores (Musco and Witter, "Provably Accurate Shapley
-/// Value Estimation via Leverage Score Sampling", 2025), made exact round by round, so that
+/// The pairs of one size are drawn uniformly without replacement. The sizes alternate in rounds of
+/// one pair of each size in random order. A size s also covers n − s; the middle size of an even
+/// number of players covers only itself, so it is part of every second round. That is the
+/// allocation of leverage scores (Musco and Witter, "Provably Accurate Shapley Value Estimation via
+/// Leverage Score Sampling", 2025), made exact round by round, so that
 /// [`inclusion`](Self::inclusion) is a plain fraction. Memory grows with the pairs drawn, not with
-/// 2^n, and any number of players is welcome.
+/// 2^n, so the number of players is unlimited.
 ///
-/// Where a sum over all coalitions of size s is meant, each pair drawn stands for
-/// `1/inclusion(s)` of them. The Shapley kernel `(n−1)/(C(n,s)·s·(n−s))` over the inclusion is,
-/// without any binomial, `(n−1)/(s·(n−s)·drawn(s))` — halved in the middle, where C(n,s) coalitions
-/// make only half as many pairs: see [`kernel_weight`](Self::kernel_weight).
+/// In an estimate of a sum over all coalitions of size s, each drawn pair represents
+/// `1/inclusion(s)` of them. The Shapley kernel `(n−1)/(C(n,s)·s·(n−s))` divided by the inclusion
+/// probability is `(n−1)/(s·(n−s)·drawn(s))`, without any binomial; it is half of that at the
+/// middle size, where C(n,s) coalitions form only half as many pairs: see
+/// [`kernel_weight`](Self::kernel_weight).
 pub(crate) struct Pairs {
     players: usize,
     draw: Draw,
-    /// Pairs that come before the rounds, last one first.
+    /// Initial pairs that precede the rounds, last one first.
     first: Vec<Coalition>,
-    /// Sizes that are still to have their turn in this round, last one first.
+    /// Sizes left in this round, last one first.
     turns: Vec<usize>,
     round: u64,
     strata: Vec<Stratum>,
     seen: BTreeSet<Coalition>,
 }
 
-/// The pairs whose smaller side has one size.
+/// The pairs whose smaller side has a given size.
 struct Stratum {
-    /// How many there are; `u64::MAX` stands for more than can be counted.
+    /// Number of pairs; `u64::MAX` if it exceeds 64 bits.
     pairs: u64,
     drawn: u64,
-    /// All that are left in random order, once more than half are drawn and guessing would be slow.
+    /// All remaining pairs in random order, once more than half are drawn and rejection sampling
+    /// would be slow.
     rest: Option<Vec<Coalition>>,
 }
 
 impl Pairs {
-    /// The pairs of a game of `players` players that `seed` draws.
+    /// The pairs that `seed` draws for a game of `players` players.
     pub(crate) fn new(players: usize, seed: u64, start: Start) -> Self {
         let strata = (0..=players / 2).map(|size| Stratum::of(players, size)).collect();
         let draw = Draw::new(seed, STREAM);
@@ -79,29 +81,29 @@ impl Pairs {
                     pairs.first.push(smaller_side(prefix.clone()));
                 }
                 pairs.first.reverse();
-                // A chain holds two pairs of each size, which is what two rounds hold.
+                // // The permutation contains two pairs of each size, as do two rounds.
                 pairs.round = 2;
             }
         }
         pairs
     }
 
-    /// How many pairs there are, those drawn included: `2^(n−1) − 1`, and `u64::MAX` where that is
-    /// more than can be counted.
+    /// Number of pairs, including those already drawn: `2^(n−1) − 1`, or `u64::MAX` if it exceeds
+    /// 64 bits.
     pub(crate) fn all(&self) -> u64 {
         let counted = u32::try_from(self.players).ok().filter(|players| (1..=64).contains(players));
         counted.map_or(if self.players == 0 { 0 } else { u64::MAX }, |n| (1_u64 << (n - 1)) - 1)
     }
 
-    /// The probability with which any one pair with a smaller side of `size` is among those drawn
-    /// so far (given how many of the size are); 1 where all of them are.
+    /// The inclusion probability of a pair with a smaller side of `size`, given the number of pairs
+    /// of that size drawn so far; 1 if all of them are drawn.
     pub(crate) fn inclusion(&self, size: usize) -> f64 {
         self.strata[size].drawn as f64 / self.strata[size].pairs as f64
     }
 
-    /// What a drawn pair with a smaller side of `size` weighs in a least-squares problem over all
+    /// The weight of a drawn pair with a smaller side of `size` in a least-squares problem over all
     /// pairs under the Shapley kernel, up to one common factor: `1/(s·(n−s)·drawn(s))`, half of it
-    /// in the middle. 0 where none of the size is drawn.
+    /// at the middle size. 0 if no pair of the size is drawn.
     pub(crate) fn kernel_weight(&self, size: usize) -> f64 {
         let drawn = self.strata[size].drawn;
         if drawn == 0 || size == 0 {
@@ -111,8 +113,8 @@ impl Pairs {
         middle / (size as f64 * (self.players - size) as f64 * drawn as f64)
     }
 
-    /// A pair with a smaller side of `size` out of turn, for estimators that spread their sizes
-    /// otherwise; `None` where all of the size are drawn. To be called after those of the start.
+    /// Draws a pair with a smaller side of `size`, for estimators with another distribution of
+    /// sizes; `None` if all pairs of the size are drawn. Call it only after the initial pairs.
     pub(crate) fn next_of(&mut self, size: usize) -> Option<Coalition> {
         let stratum = &self.strata[size];
         if stratum.drawn >= stratum.pairs {
@@ -122,14 +124,14 @@ impl Pairs {
         Some(self.record(pair))
     }
 
-    /// Counts `pair` among those drawn.
+    /// Counts `pair` as drawn.
     fn record(&mut self, pair: Coalition) -> Coalition {
         self.strata[pair.len()].drawn += 1;
         self.seen.insert(pair.clone());
         pair
     }
 
-    /// The next size whose turn it is and that is not exhausted.
+    /// The next size of the round that is not exhausted.
     fn turn(&mut self) -> Option<usize> {
         loop {
             while let Some(size) = self.turns.pop() {
@@ -152,7 +154,7 @@ impl Pairs {
         }
     }
 
-    /// A pair of `size` that was not drawn before.
+    /// A new pair of `size`.
     fn fresh(&mut self, size: usize) -> Coalition {
         let stratum = &mut self.strata[size];
         if stratum.rest.is_none() && stratum.drawn >= stratum.pairs / 2 {
@@ -179,7 +181,8 @@ impl Iterator for Pairs {
     fn next(&mut self) -> Option<Coalition> {
         let pair = match self.first.pop() {
             Some(pair) if !self.seen.contains(&pair) => pair,
-            Some(_) => return self.next(), // of two players, each is the rest of the other
+            // With two players, both single-player pairs are the same pair.
+            Some(_) => return self.next(),
             None => {
                 let size = self.turn()?;
                 self.fresh(size)
@@ -197,7 +200,7 @@ impl Stratum {
     }
 }
 
-/// `C(n, k)`; `None` where a step of it does not fit.
+/// `C(n, k)`; `None` if an intermediate product overflows.
 fn choose(n: usize, k: usize) -> Option<u64> {
     let mut choices = 1_u64;
     for step in 0..k {
@@ -206,7 +209,7 @@ fn choose(n: usize, k: usize) -> Option<u64> {
     Some(choices)
 }
 
-/// The side by which a pair is known: the smaller, and of two halves the one with player 0.
+/// The side that represents a pair: the smaller one, or the half with player 0.
 fn smaller_side(side: Coalition) -> Coalition {
     let (size, players) = (side.len(), side.universe());
     if 2 * size > players || (2 * size == players && !side.contains(0)) {
@@ -215,7 +218,7 @@ fn smaller_side(side: Coalition) -> Coalition {
     side
 }
 
-/// Every pair with a smaller side of `size`, in lexical order.
+/// Every pair with a smaller side of `size`, in lexicographic order.
 fn all_pairs(players: usize, size: usize) -> Vec<Coalition> {
     let mut chosen: Vec<usize> = (0..size).collect();
     let mut pairs = Vec::new();
@@ -243,7 +246,7 @@ mod tests {
     const STARTS: [Start; 2] = [Start::Singles, Start::Chain];
 
     #[test]
-    fn every_pair_comes_exactly_once() {
+    fn every_pair_is_drawn_exactly_once() {
         for start in STARTS {
             for players in 1..=11 {
                 let pairs = Pairs::new(players, 3, start);
@@ -258,10 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn sizes_take_turns_and_the_middle_one_every_other_round() {
+    fn sizes_alternate_and_the_middle_size_is_in_every_second_round() {
         let mut pairs = Pairs::new(10, 1, Start::Chain);
         let sizes: Vec<usize> = pairs.by_ref().take(18).map(|pair| pair.len()).collect();
-        // Two rounds hold two pairs of sizes 1 to 4 and one of size 5.
+        // // Two rounds contain two pairs of sizes 1 to 4 and one of size 5.
         for nine in sizes.chunks(9) {
             assert_eq!(nine.iter().filter(|size| **size == 5).count(), 1, "{sizes:?}");
             assert!((1..5).all(|size| nine.iter().filter(|one| **one == size).count() == 2));
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_are_what_they_say() {
+    fn initial_pairs_are_singles_or_permutation_prefixes() {
         let singles: Vec<usize> =
             Pairs::new(7, 5, Start::Singles).take(7).map(|pair| pair.len()).collect();
         assert_eq!(singles, [1; 7]);
@@ -296,14 +299,15 @@ mod tests {
     }
 
     #[test]
-    fn any_pair_of_a_size_is_as_likely_as_another() {
+    fn pairs_of_one_size_are_equally_likely() {
         let mut seen = std::collections::BTreeMap::new();
         for seed in 0..6_000 {
             for pair in Pairs::new(6, seed, Start::Chain).take(5) {
                 *seen.entry(pair).or_insert(0_u32) += 1;
             }
         }
-        // Per seed two pairs each of 6 singles and of 15 twos, and one of 10 threes.
+        // // Per seed: two pairs each of the 6 of size 1 and of the 15 of size 2, and one of the 10
+        // of size 3.
         for (pair, count) in seen {
             let expected = [0.0, 2.0 / 6.0, 2.0 / 15.0, 1.0 / 10.0][pair.len()] * 6_000.0;
             assert!((f64::from(count) - expected).abs() < 5.0 * expected.sqrt(), "{pair}: {count}");
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_players_are_welcome() {
+    fn pairs_are_drawn_for_thousands_of_players() {
         let mut pairs = Pairs::new(3_000, 1, Start::Chain);
         let sizes: BTreeSet<usize> =
             pairs.by_ref().skip(2_999).take(1_499).map(|pair| pair.len()).collect();

@@ -1,22 +1,23 @@
-//! The Aumann–Shapley value: what each player adds along the straight way from nobody to everybody.
+//! The Aumann–Shapley value: the path integral of each player's marginal contribution along the
+//! diagonal from the empty to the grand coalition.
 
 use crate::meter::Meter;
 use crate::quadrature::{MAX_NODES, rule};
 use crate::statistics::{mean, standard_error};
 use crate::{Estimate, Estimator, NodeSlopes, SmoothGame, ValuationError};
 
-/// The gradients of the market's default.
+/// Gradients of the market's default.
 const NODES_DEFAULT: usize = 3;
 
 /// `φ_i = ∫₀¹ ∂v/∂x_i (t, …, t) dt` by Gauss–Legendre quadrature (R. J. Aumann and L. S. Shapley,
 /// *Values of Non-Atomic Games*, 1974).
 ///
-/// It costs as many gradients as nodes, whatever the number of players. It agrees with the Shapley
-/// value through second order, and it is linear in a player's own contribution along a path that
-/// does not change when that contribution is split, so splitting an identity gains nothing
-/// (Sprumont characterises the rule by exactly that, together with additivity and dummy). That
-/// holds for a given aggregate: it says nothing about a player who changes the aggregate, by
-/// inflating its weight or copying another. The seed plays no part.
+/// The cost is one gradient per node, for any number of players. The value agrees with the Shapley
+/// value through second order. It is linear in a player's own contribution along a path that does
+/// not change when that contribution is split, so splitting an identity gains nothing (Sprumont
+/// characterises the rule by exactly this property, together with additivity and dummy). The
+/// property holds for a given aggregate: it does not cover a player that changes the aggregate, by
+/// inflating its weight or by copying another player. The seed has no effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Path {
     nodes: usize,
@@ -30,7 +31,7 @@ impl Default for Path {
 }
 
 impl Path {
-    /// With `nodes` gradients.
+    /// A path with `nodes` gradients.
     ///
     /// # Errors
     /// [`ValuationError::NodesOutOfRange`] outside `1..=8`.
@@ -41,9 +42,9 @@ impl Path {
         Ok(Self { nodes, tolerance: None })
     }
 
-    /// Adds a node, and takes all gradients anew, until the gap is at most `tolerance·|v(N) −
-    /// v(∅)|`. Ends without having reached it at 8 nodes or at the end of the budget: the
-    /// valuation's `gap` tells.
+    /// Adds a node and recomputes all gradients until the gap is at most `tolerance·|v(N) − v(∅)|`.
+    /// Stops without having reached it at 8 nodes or at the end of the budget: see the `gap` of the
+    /// valuation.
     ///
     /// # Errors
     /// [`ValuationError::ToleranceOutOfRange`] unless positive and finite.
@@ -55,12 +56,13 @@ impl Path {
         Ok(self)
     }
 
-    /// Nodes it starts with.
+    /// Number of nodes at the start.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// Whether to take one more node: asked for, needed, there is one, and the budget pays for it.
+    /// Whether to add a node: a tolerance is set and not yet met, the limit of nodes is not
+    /// reached, and the budget suffices.
     fn looks_closer(&self, nodes: usize, values: &[f64], total: f64, meter: &Meter<'_>) -> bool {
         let Some(tolerance) = self.tolerance else { return false };
         let gap = total - values.iter().sum::<f64>();
@@ -107,7 +109,8 @@ impl<G: SmoothGame + ?Sized> Estimator<G> for Path {
     }
 }
 
-/// `Σ_k ω_k · slope(t_k)` per player and row, nodes in ascending order; and each node's mean slopes.
+/// The integral `Σ_k ω_k · derivative(t_k)` of each player on each row, nodes in ascending order,
+/// and the mean derivatives at each node.
 fn integrate<G: SmoothGame + ?Sized>(
     game: &mut G,
     meter: &mut Meter<'_>,

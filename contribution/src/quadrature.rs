@@ -1,13 +1,13 @@
 //! Gauss–Legendre quadrature on the unit interval.
 //!
-//! The numbers are tabulated rather than computed: two machines then agree on every bit, whatever
-//! their `cos` says.
+//! The numbers are tabulated rather than computed, so that two machines agree on every bit even if
+//! their `cos` differs.
 
-/// Most nodes that the path estimator can be asked for.
+/// Largest number of nodes of the path estimator.
 pub const MAX_NODES: usize = 8;
 
-/// `(node, weight)` on `0..=1`, ascending, for 1 to [`MAX_NODES`] nodes; K nodes integrate
-/// polynomials of degree `2K − 1` exactly. Each number is the nearest `f64` to the true one.
+/// Pairs `(node, weight)` on `0..=1`, ascending, for 1 to [`MAX_NODES`] nodes; K nodes integrate
+/// polynomials of degree `2K − 1` exactly. Each number is the `f64` nearest to the true one.
 const RULES: [&[(f64, f64)]; MAX_NODES] = [
     &[(0.5, 1.0)],
     &[(0.2113248654051871, 0.5), (0.7886751345948129, 0.5)],
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn k_nodes_integrate_monomials_up_to_degree_2k_less_1_and_no_further() {
+    fn k_nodes_integrate_monomials_exactly_up_to_degree_2k_minus_1() {
         for nodes in 1..=MAX_NODES {
             let rule = rule(nodes).unwrap();
             assert_eq!(rule.len(), nodes);

@@ -1,18 +1,19 @@
-//! What a market round does with its updates: who is worth what, and who stays out of the
+//! Valuation of one market round: the score of each update, and which updates are excluded from the
 //! aggregate.
 //!
-//! Stage 1 values everybody with shares `p_i = w_i / Σw`. Whoever is negative beyond its own error,
-//! `φ < −z·SE`, is excluded. If anybody was, stage 2 values those who remain with shares over them
-//! alone, since that is the model the round will make; the excluded keep their score of stage 1.
-//! Players who sent nothing are worth exactly 0 ± 0 and stay.
+//! Stage 1 values all players with shares `p_i = w_i / Σw`. It excludes every player whose score is
+//! negative beyond its error, `φ < −z·SE`. If a player is excluded, stage 2 values the remaining
+//! players with shares over them alone, since these shares make the round's model; an excluded
+//! player keeps its score of stage 1. A player with a zero update has the score 0 ± 0 and remains.
 //!
-//! A score's error has two parts, added as squares. One is the sampling of the holdout's rows. The
-//! other is luck: what a random direction of the same length would get by chance, where the source
-//! knows its gradient. In `d` dimensions luck is small against honest work (a cosine of `1/√d`),
-//! but without it random noise would look certain wherever the gradient is.
+//! The error of a score has two parts, added in quadrature. One is the sampling error of the
+//! holdout's rows. The other is the null standard deviation: the score of a random direction of the
+//! same length, if the source has a gradient. In `d` dimensions it is small against honest work (a
+//! cosine of `1/√d`), but without it random noise would look significant wherever the gradient is
+//! large.
 //!
-//! Floats end here. The decision to exclude is taken on the published integers, so that a reader of
-//! the report can check it with a pocket calculator.
+//! Floats end here. The exclusion is decided on the published integers, so that a reader of the
+//! report can check it with a pocket calculator.
 
 use std::num::TryFromIntError;
 
@@ -22,70 +23,72 @@ use crate::{
     ValuationError, to_nano, value,
 };
 
-/// Micro-units in one unit of `z`.
+/// Micro-units of one unit of `z`.
 pub const Z_MICRO_PER_UNIT: u64 = 1_000_000;
 
-/// The rules of valuation that a task publishes.
+/// The valuation rules that a task publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundRules {
-    /// Standard errors below zero at which an update is excluded, in millionths: 2_000_000 is 2.0.
+    /// Number of standard errors below zero beyond which an update is excluded, in millionths:
+    /// 2_000_000 is 2.0.
     pub z_micro: u64,
     /// Gradients per stage, 1 to 8.
     pub nodes: usize,
 }
 
-/// What one player of the round is worth.
+/// The score of one player of the round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundScore {
     /// The player's index in the source.
     pub player: usize,
     /// Score in nano-nats.
     pub score_nano: i64,
-    /// One standard error of the score in nano-nats: sampling of the rows, and luck.
+    /// One standard error of the score in nano-nats: sampling error of the rows and null standard
+    /// deviation.
     pub error_nano: u64,
-    /// The slope along the player's direction at each node of the path, in nano-nats; the score is
-    /// their sum by the quadrature's weights.
+    /// The directional derivative of the player at each node of the path, in nano-nats; their sum,
+    /// weighted by the quadrature, is the score.
     pub slopes_nano: Vec<i64>,
-    /// Whether the update stays out of the aggregate.
+    /// Whether the update is excluded from the aggregate.
     pub excluded: bool,
 }
 
 impl RoundScore {
-    /// Whether the update did nothing at all: worth 0, with no error about it.
+    /// Whether the update has no effect at all: the score is 0 with an error of 0.
     pub fn is_idle(&self) -> bool {
         self.score_nano == 0 && self.error_nano == 0
     }
 }
 
-/// Whether a score lies more than `z` (in millionths) of its standard errors below zero.
+/// Whether a score is more than `z` (in millionths) of its standard errors below zero.
 pub fn is_negative_beyond_error(score_nano: i64, error_nano: u64, z_micro: u64) -> bool {
     // Neither product overflows: magnitudes below 2^63 · 2^20 and 2^64 · 2^64, the latter in u128.
     let below = u128::from(score_nano.min(0).unsigned_abs()) * u128::from(Z_MICRO_PER_UNIT);
     below > u128::from(z_micro) * u128::from(error_nano)
 }
 
-/// What a round was worth, in integers. `Σ score_nano` over those who remain `+ gap_nano =
-/// total_nano`.
+/// The valuation of a round, in integers: the sum of `score_nano` over the remaining players plus
+/// `gap_nano` is `total_nano`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundValuation {
     /// Mean loss of the base model in nano-nats.
     pub loss_before_nano: i64,
-    /// Mean loss of the base model moved by those who remain.
+    /// Mean loss of the base model moved by the remaining players.
     pub loss_after_nano: i64,
-    /// What the round gained: before − after.
+    /// Total gain of the round: before − after.
     pub total_nano: i64,
-    /// What the scores leave unexplained: quadrature and rounding.
+    /// The part of the total that the scores do not explain: quadrature and rounding errors.
     pub gap_nano: i64,
     /// One row per player, in the players' order.
     pub rows: Vec<RoundScore>,
-    /// Evaluations of the loss, each one pass over the holdout.
+    /// Evaluations of the loss; each is one pass over the holdout.
     pub losses_evaluated: u64,
-    /// Gradients taken, each one pass over the holdout.
+    /// Gradients; each is one pass over the holdout.
     pub gradients_evaluated: u64,
 }
 
 impl RoundValuation {
-    /// Passes over the holdout: the units of work that the round's valuation took.
+    /// Passes over the holdout: the units of work of the round's valuation.
     pub fn passes(&self) -> u64 {
         self.losses_evaluated + self.gradients_evaluated
     }
@@ -99,19 +102,19 @@ impl RoundValuation {
 /// Why a round has no valuation.
 #[derive(Debug, thiserror::Error)]
 pub enum RoundError {
-    /// The weights do not make a game.
+    /// The weights do not define a game.
     #[error(transparent)]
     Weights(#[from] AffineError),
-    /// The estimator refused.
+    /// The estimator failed.
     #[error(transparent)]
     Valuation(#[from] ValuationError),
-    /// One row has no spread, so no score would have an error.
-    #[error("the holdout has {rows} row; scores need at least 2 to have an error")]
+    /// A single row has no variance, so no score would have an error.
+    #[error("the holdout has {rows} row; a standard error needs at least 2")]
     TooFewRows {
         /// Rows of the holdout.
         rows: usize,
     },
-    /// A number has no integer.
+    /// A float has no integer representation.
     #[error("{what}: {source}")]
     Nano {
         /// Which number.
@@ -119,13 +122,13 @@ pub enum RoundError {
         /// Why.
         source: NanoError,
     },
-    /// Scores sum beyond 64 bits of nano-nats.
+    /// The scores sum beyond 64 bits of nano-nats.
     #[error("the round's scores sum beyond 64 bits of nano-nats")]
     SumOutOfRange,
 }
 
 impl RoundError {
-    /// A stable name of the refusal, for machines.
+    /// A stable code of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Weights(cause) => cause.code(),
@@ -149,15 +152,15 @@ impl From<TryFromIntError> for RoundError {
     }
 }
 
-/// Values one round: `source` moves the model, `weights` are one integer (rows, capped by bond) per
-/// player.
+/// Values one round: `source` moves the model, `weights` has one integer (rows, capped by the bond)
+/// per player.
 ///
-/// A weight of 0 is worth 0. If everybody is excluded, or nobody with a weight remains, the round
-/// gains nothing.
+/// The score of a player with weight 0 is 0. If every player is excluded, or no remaining player
+/// has a weight, the round gains nothing.
 ///
 /// # Errors
-/// Weights that do not match the source or sum to zero, rules out of range, a holdout of fewer than
-/// two rows, and anything that is not finite: see [`RoundError`].
+/// Weights that do not match the source or that sum to zero, rules out of range, a holdout of fewer
+/// than two rows, and any number that is not finite: see [`RoundError`].
 pub fn value_round<S: AffineSource>(
     source: &mut S,
     weights: &[u64],
@@ -204,11 +207,11 @@ pub fn value_round<S: AffineSource>(
     })
 }
 
-/// The scores of `members` (ascending players of `source`) with shares over them alone: one stage of
-/// [`value_round`], for whoever verifies a part of it. Nobody is excluded here.
+/// The scores of `members` (ascending players of `source`) with shares over them alone: one stage
+/// of [`value_round`], for verification of a part of it. No player is excluded here.
 ///
-/// A source that knows the slopes of some players only may say zeros for the others: their scores
-/// are then zero, and those of the rest are right.
+/// A source that can differentiate only some players may return zeros for the others: the scores of
+/// those are then zero, and the scores of the rest are correct.
 ///
 /// # Errors
 /// As [`value_round`].
@@ -223,7 +226,7 @@ pub fn value_members<S: AffineSource>(
     Ok(of_members.rows)
 }
 
-/// One valuation of the members of `weights`.
+/// The result of one stage: one valuation of the members of `weights`.
 struct Stage {
     base: Vec<f64>,
     before_nano: i64,
@@ -233,7 +236,7 @@ struct Stage {
     gradients: u64,
 }
 
-/// `base` are the losses at the base point where an earlier stage has paid for them.
+/// Runs one stage. `base` are the losses at the base point if an earlier stage has evaluated them.
 fn stage<S: AffineSource>(
     source: &mut S,
     weights: FixedWeights,
@@ -246,7 +249,7 @@ fn stage<S: AffineSource>(
     if let Some(base) = base {
         game = game.with_base(base);
     }
-    // The estimators take no seed: nothing here is drawn.
+    // // The path estimator draws no random numbers, so the seed has no effect.
     let valuation = value(&path, &mut game, &members, Run::seeded(0))?;
     let base = game.base_losses()?.to_vec();
     if base.len() < 2 {
@@ -283,7 +286,10 @@ fn round_score(
         player: score.id,
         score_nano: nano("a score", score.value)?,
         error_nano: nano("a score's error", error)?.unsigned_abs(),
-        slopes_nano: slopes.iter().map(|s| nano("a slope", *s)).collect::<Result<_, _>>()?,
+        slopes_nano: slopes
+            .iter()
+            .map(|s| nano("a directional derivative", *s))
+            .collect::<Result<_, _>>()?,
         excluded: false,
     })
 }

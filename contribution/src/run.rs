@@ -1,23 +1,23 @@
-//! The circumstances of one valuation: its seed, its limits, who watches, what is already known.
+//! The options of one valuation: seed, limits, progress callback and cache.
 
 use std::time::Duration;
 
 use crate::Cache;
 
-/// How far a valuation has come, in passes over the game's rows (one evaluation or one gradient
+/// The progress of a valuation, in passes over the game's rows (one evaluation or one gradient
 /// each).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Passes done.
     pub done: u64,
-    /// Passes foreseen; may grow when an estimator decides to look closer.
+    /// Passes planned; grows if an estimator decides to refine its result.
     pub planned: u64,
 }
 
-/// The circumstances of one valuation.
+/// The options of one valuation.
 ///
-/// An estimator that samples goes on until the first of its limits: the budget, the tolerance, the
-/// time. Without any it ends at its own default, [`Estimator::passes_default`].
+/// A sampling estimator stops at the first of its limits: budget, tolerance or time. Without a
+/// limit it stops at its own default, [`Estimator::passes_default`].
 ///
 /// [`Estimator::passes_default`]: crate::Estimator::passes_default
 pub struct Run<'a> {
@@ -30,43 +30,44 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Everything random is drawn from `seed`; no limit; nobody watches.
+    /// All random numbers derive from `seed`; no limits and no progress callback.
     pub fn seeded(seed: u64) -> Self {
         Self { seed, budget: None, tolerance: None, time: None, watch: None, cache: None }
     }
 
-    /// At most `passes` evaluations and gradients together. A coalition counts once, however often
-    /// it is asked for.
+    /// Limits evaluations and gradients together to `passes`. A coalition counts once, however
+    /// often it is used.
     #[must_use]
     pub fn with_budget(mut self, passes: u64) -> Self {
         self.budget = Some(passes);
         self
     }
 
-    /// Until the estimator's own error is at most `tolerance` of the values: the root of the summed
-    /// squares of its errors against that of the values. For estimators that sample.
+    /// Runs a sampling estimator until its estimated relative error is at most `tolerance`: the
+    /// Euclidean norm of the errors divided by the norm of the values.
     #[must_use]
     pub fn until(mut self, tolerance: f64) -> Self {
         self.tolerance = Some(tolerance);
         self
     }
 
-    /// For about so long; the minimum that the estimator needs is done in any case. What comes out
-    /// depends on the machine, so nothing that others shall recompute is run this way.
+    /// Runs for about `time`; the estimator's minimum number of passes runs in any case. The result
+    /// depends on the machine's speed, so do not use it for results that another machine must
+    /// reproduce.
     #[must_use]
     pub fn within(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self
     }
 
-    /// `watch` hears of every pass.
+    /// Calls `watch` after every pass.
     #[must_use]
     pub fn watched_by(mut self, watch: &'a mut dyn FnMut(Progress)) -> Self {
         self.watch = Some(watch);
         self
     }
 
-    /// Takes what `cache` knows, and leaves in it what this run learns.
+    /// Uses the values in `cache`, and adds the values that this run evaluates.
     #[must_use]
     pub fn remembering(mut self, cache: &'a mut Cache) -> Self {
         self.cache = Some(cache);

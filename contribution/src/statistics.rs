@@ -1,4 +1,4 @@
-//! Sums in one fixed order: first row to last, nothing reassociated.
+//! Means and standard errors. Sums have one fixed order: first row to last, no reassociation.
 
 /// The arithmetic mean; 0 for no rows.
 pub(crate) fn mean(rows: &[f64]) -> f64 {
@@ -9,7 +9,7 @@ pub(crate) fn mean(rows: &[f64]) -> f64 {
 }
 
 /// One standard error of the mean of independent rows: √(Σ(x − mean)² / (m − 1) / m). `None` for
-/// fewer than two rows, which say nothing about their own spread.
+/// fewer than two rows.
 pub(crate) fn standard_error(rows: &[f64]) -> Option<f64> {
     if rows.len() < 2 {
         return None;
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_a_mean_is_as_computed_by_hand() {
+    fn standard_error_of_the_mean_matches_a_hand_computed_value() {
         // Mean 2, squares 1 + 0 + 1 = 2, variance 1, standard error √(1/3).
         assert_eq!(standard_error(&[1.0, 2.0, 3.0]), Some((1.0_f64 / 3.0).sqrt()));
         assert_eq!(standard_error(&[0.0, 0.0]), Some(0.0));

@@ -1,33 +1,33 @@
-//! Leaving out rounds in which nothing happened, by a threshold that everybody knows beforehand.
+//! Truncation between rounds: skips rounds without effect, by a published threshold.
 
 use crate::meter::Meter;
 use crate::{Coalition, Estimate, Estimator, Game, ValuationError, to_nano};
 
-/// Passes that tell whether a round is worth looking at.
+/// Passes that decide whether a round is valued.
 const PASSES: u64 = 2;
 
-/// Whether a round that gained `total` nats is valued, under a published threshold in nano-nats: if
-/// `|total|`, rounded to whole nano-nats, is above it.
+/// Whether a round with a gain of `total` nats is valued under a published threshold in nano-nats:
+/// if `|total|`, rounded to whole nano-nats, exceeds it.
 ///
-/// In whole numbers, so that everybody who recomputes it decides alike.
+/// The comparison uses integers, so that every recomputation gives the same decision.
 pub fn worth_looking(total: f64, threshold_nano: u64) -> bool {
-    // What does not fit nano-nats is larger than any threshold, and NaN is for others to refuse.
+    // // A total beyond nano-nats exceeds any threshold, and NaN is rejected elsewhere.
     to_nano(total).map_or(true, |nano| nano.unsigned_abs() > threshold_nano)
 }
 
 /// Truncation between rounds (T. Song, Y. Tong and S. Wei, "Profit Allocation for Federated
-/// Learning", 2019; Z. Liu et al., "GTG-Shapley", 2022): a game whose `|v(N) − v(∅)|` is at or
-/// below a threshold is answered with zeros, for 2 passes; any other by the estimator within.
+/// Learning", 2019; Z. Liu et al., "GTG-Shapley", 2022): if `|v(N) − v(∅)|` is at most the
+/// threshold, all values are zero, at a cost of 2 passes; otherwise the inner estimator runs.
 ///
 /// The sum of the values is then off by at most the threshold, which the gap shows. A single value
-/// can be off by more, where players cancel each other: whoever publishes a threshold decides that a
-/// round in which one harmed as much as others helped is not settled either. The threshold is a
-/// number published beforehand and never learnt from the rounds it is applied to.
+/// can be off by more if players cancel each other: with a threshold, a round in which one player
+/// harmed as much as the others helped is not settled either. Publish the threshold in advance, and
+/// never derive it from the rounds it applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TruncatedBetweenRounds<E> {
-    /// The published threshold in nano-nats; 0 leaves out only what rounds to nothing.
+    /// The published threshold in nano-nats; 0 skips only rounds whose gain rounds to zero.
     pub threshold_nano: u64,
-    /// Who values the rounds that are worth it.
+    /// The estimator of the rounds above the threshold.
     pub inner: E,
 }
 

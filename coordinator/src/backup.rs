@@ -1,10 +1,12 @@
-//! Backup of a data folder, running or at rest, and its way back.
+//! Backup and restore of a data folder, running or at rest.
 //!
-//! A backup is what a power cut at one moment could have left. In a running coordinator that moment is one in which the
-//! engine's thread does nothing else: it closes the journal's newest segment and opens a reader of the ledger. So no
-//! settlement is in the copied ledger whose report is not in the copied journal: reports are in the journal before they
-//! are posted. Everything else is copied while the market goes on: closed segments and snapshots do not change, and a
-//! blob was durable before the journal spoke of it, so that a later look at the blobs finds all that are needed.
+//! A backup is crash-consistent: it equals a state that a power failure at one point in time could
+//! have left. In a running coordinator, the engine's thread closes the journal's newest segment and
+//! opens a read transaction on the ledger, and does nothing else in between. Every settlement in
+//! the copied ledger therefore has its report in the copied journal, because a report is journaled
+//! before it is posted. All other files are copied while the coordinator continues: closed segments
+//! and snapshots do not change, and a blob is durable before the journal refers to it, so a later
+//! copy of the blobs contains all that the journal needs.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,93 +19,95 @@ use serde::{Deserialize, Serialize};
 use crate::identity::{Identity, IdentityError};
 use florin_store::{FolderError, blobs, history, is_full, lock, newest, snapshot, sync_folder};
 
-/// The file that makes a folder a backup; written last.
+/// The file that marks a folder as a complete backup. It is written last.
 const MANIFEST: &str = "backup.json";
-/// The form of a backup.
+/// Version of the backup format.
 const FORMAT: u32 = 1;
 /// The embedded chain's file in a data folder.
 pub const CHAIN_FILE: &str = "ledger.redb";
 
-/// What a backup says of itself.
+/// The manifest of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The form of the backup.
+    /// Version of the backup format.
     pub format: u32,
-    /// Whose data it is.
+    /// The owner of the data.
     pub identity: Identity,
-    /// Records in the journal.
+    /// Number of records in the journal.
     pub records: u64,
-    /// Their chain value.
+    /// Chain hash after the last record.
     pub chain: Digest,
-    /// The newest block of the embedded chain; none where the market is on Ethereum.
+    /// The newest block of the embedded chain; `None` for a market on Ethereum.
     pub block: Option<u64>,
-    /// Files copied, without this one.
+    /// Number of files copied, without this one.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes in these files.
     pub bytes: u64,
 }
 
-/// Why there is no backup, or none was restored.
+/// Why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Something is there already.
+    /// The destination is not empty.
     #[error(
-        "{0} is there and not empty: name a new folder; nothing is ever overwritten [FOLDER_NOT_EMPTY]"
+        "{0} is not empty: name a new folder; existing files are never overwritten \
+         [FOLDER_NOT_EMPTY]"
     )]
     NotEmpty(PathBuf),
-    /// Where a restore would copy to first.
+    /// The staging folder of a restore is not empty.
     #[error(
-        "{0} is there, where the copy is made before it gets its name; a restore that was killed leaves it: remove \
-         it, or name another folder [FOLDER_NOT_EMPTY]"
+        "{0} is not empty, and a restore needs it as its staging folder. An interrupted restore \
+         leaves it behind: remove it, or name another folder [FOLDER_NOT_EMPTY]"
     )]
     InTheWay(PathBuf),
-    /// No backup, or one that was cut off.
-    #[error("{path} is no finished backup ({why}): make another one [BACKUP_UNFINISHED]")]
+    /// Not a backup, or an incomplete one.
+    #[error("{path} is not a complete backup ({why}): make another one [BACKUP_UNFINISHED]")]
     Unfinished {
-        /// Which folder.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// The folder is used, or cannot be.
+    /// The folder is in use, or cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// It does not say whose it is.
+    /// The folder has no identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The embedded chain.
+    /// The embedded chain cannot be copied.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// The journal could not be closed.
-    #[error("the journal could not be closed for a backup: {0} [JOURNAL_UNUSABLE]")]
+    /// The journal could not be rotated or read.
+    #[error("the journal could not be prepared for a backup: {0} [JOURNAL_UNUSABLE]")]
     Journal(String),
-    /// The system said no.
+    /// A system call failed.
     #[error("{path}: {source} [BACKUP_FAILED]")]
     Failed {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// What is copied, and up to where.
+/// The point in time that a backup represents.
 pub struct Moment {
-    /// Whose data it is.
+    /// The owner of the data.
     pub identity: Identity,
-    /// Records that are in the backup, and their chain value.
+    /// The journal position up to which records are copied.
     pub at: florin_store::Position,
-    /// Whether segments that begin behind them are left out: those of a running coordinator.
+    /// Whether the coordinator is running. Then segments that begin at or after the position are
+    /// left out.
     pub running: bool,
-    /// The ledger at that moment, if it is an embedded one.
+    /// A read transaction on the embedded ledger, if the market has one.
     pub chain: Option<ChainCopy>,
 }
 
-/// Copies a data folder as it was at a moment into a new folder.
+/// Copies a data folder, as of `moment`, into a new folder.
 ///
 /// # Errors
-/// [`BackupError`]; what was copied by then stays, and is no backup.
+/// [`BackupError`]; files copied before the error remain, without a manifest.
 pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, BackupError> {
     make_new(dest)?;
     let mut copier = Copier { files: 0, bytes: 0 };
@@ -115,7 +119,7 @@ pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, Backup
         segment || snapshot || name == newest::FILE && !moment.running
     });
     if moment.running {
-        // The segment that begins at the end has nothing in it yet: a new one takes its place.
+        // The segment that begins at the position is still empty: a new one replaces it.
         names.retain(|name| history::number(name) != Some(at));
         let owner = crate::host::owner(moment.identity.market, moment.identity.coordinator);
         let volume = florin_store::Local(dest.to_owned());
@@ -145,7 +149,7 @@ pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, Backup
     Ok(manifest)
 }
 
-/// The same of a folder that nobody uses.
+/// Copies a data folder that no process uses.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -165,7 +169,7 @@ pub fn copy_at_rest(data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
     copy(data, dest, Moment { identity, at, running: false, chain })
 }
 
-/// What a backup says of itself.
+/// The manifest of a backup.
 ///
 /// # Errors
 /// [`BackupError::Unfinished`].
@@ -175,16 +179,18 @@ pub fn manifest(from: &Path) -> Result<Manifest, BackupError> {
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| unfinished(format!("{MANIFEST}: {e}")))?;
     if manifest.format != FORMAT {
-        let why = format!("its form is {}, this program reads {FORMAT}", manifest.format);
+        let why =
+            format!("its format is {}, and this program reads format {FORMAT}", manifest.format);
         return Err(unfinished(why));
     }
     Ok(manifest)
 }
 
-/// Copies a backup to a new data folder, which has its name only once `check` found it in order.
+/// Copies a backup to a new data folder. The folder gets its name only after `check` has accepted
+/// the copy.
 ///
 /// # Errors
-/// [`BackupError`], or what `check` says; there is no data folder then.
+/// [`BackupError`], or the error of `check`. The data folder does not exist then.
 pub fn restore<E: From<BackupError>>(
     from: &Path,
     data: &Path,
@@ -194,19 +200,20 @@ pub fn restore<E: From<BackupError>>(
     if !is_empty(data)? {
         return Err(BackupError::NotEmpty(data.to_owned()).into());
     }
-    // Without a slash behind it, or the folder beside it would lie in it.
+    // Without a trailing slash, which would put the staging folder inside the data folder.
     let data = &data.components().collect::<PathBuf>();
     let mut unfinished = data.as_os_str().to_owned();
     unfinished.push(".unfinished");
     let unfinished = PathBuf::from(unfinished);
-    // What a restore leaves that is killed, or somebody's own: it is not ours to say.
+    // Left by an interrupted restore, or unrelated files: only the operator can decide.
     if !is_empty(&unfinished)? {
         return Err(BackupError::InTheWay(unfinished).into());
     }
     let brought = bring(from, &unfinished)
         .map_err(E::from)
         .and_then(|()| check(&unfinished, &manifest))
-        // Lost or damaged, the manifest has it too: without it a start could take the folder for a new one.
+        // If the identity file was lost or damaged, the manifest has it too. Without it, a
+        // coordinator could take the folder for a new one.
         .and_then(|()| {
             let written = manifest.identity.write(&unfinished);
             written.map_err(|source| E::from(failed(&unfinished, source)))
@@ -216,7 +223,7 @@ pub fn restore<E: From<BackupError>>(
         && unfinished.exists()
         && let Err(error) = fs::remove_dir_all(&unfinished)
     {
-        tracing::warn!(folder = %unfinished.display(), %error, "what was copied is still there");
+        tracing::warn!(folder = %unfinished.display(), %error, "the incomplete copy was not removed");
     }
     brought.map(|()| manifest)
 }
@@ -231,7 +238,7 @@ fn bring(from: &Path, to: &Path) -> Result<(), BackupError> {
     sync_folder(to).map_err(|source| failed(to, source))
 }
 
-/// Makes the data folder of what is finished.
+/// Renames the complete copy to the data folder.
 fn put_in_place(finished: &Path, data: &Path) -> Result<(), BackupError> {
     if data.is_dir() {
         fs::remove_dir(data).map_err(|source| failed(data, source))?;
@@ -241,7 +248,7 @@ fn put_in_place(finished: &Path, data: &Path) -> Result<(), BackupError> {
     sync_folder(parent.unwrap_or(Path::new("."))).map_err(|source| failed(data, source))
 }
 
-/// Counts what it copies, and makes it durable.
+/// Copies files durably and counts them.
 struct Copier {
     files: u64,
     bytes: u64,
@@ -294,8 +301,8 @@ fn write_manifest(dest: &Path, manifest: &Manifest) -> io::Result<()> {
     sync_folder(dest)
 }
 
-/// The names of a folder's files, but for those that only a running coordinator has. A link stands for what it leads to,
-/// as it does for a coordinator; one that leads nowhere is an error.
+/// The names of a folder's files, without the lock file. A symbolic link counts as its target, as
+/// it does for a coordinator. A dangling link is an error.
 fn names(folder: &Path) -> Result<Vec<String>, BackupError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(|source| failed(folder, source))? {

@@ -1,7 +1,8 @@
-//! Reads a data folder back, whole, and says what is in order and what is not. Changes nothing.
+//! Verifies a complete data folder and reports the findings. It changes nothing.
 //!
-//! The folder must be at rest: the newest pack and the newest segment of a running coordinator are in the middle of
-//! something. For a look at a running one, make a backup and check that.
+//! No process may use the folder: the newest pack and the newest segment of a running coordinator
+//! can be in the middle of a write. To verify a running coordinator, make a backup and check the
+//! backup.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,40 +18,40 @@ use crate::identity::Identity;
 use florin_engine::Engine;
 use florin_store::{FolderError, Local, blobs, history, lock_to_look, pack, snapshot};
 
-/// Digests of missing or damaged blobs that are named; more are counted.
+/// Most digests of missing blobs that are listed by name; the rest are counted.
 const NAMED_MAX: usize = 5;
 
-/// How something was found.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// In order.
+    /// Intact.
     Good,
-    /// In order, and worth knowing.
+    /// Intact, with information for the operator.
     Note,
-    /// Not in order.
+    /// Damaged or missing.
     Bad,
 }
 
-/// What was found of one part of a folder.
+/// The result for one part of a folder.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// Which part.
+    /// The part.
     pub part: &'static str,
-    /// How it is.
+    /// The severity.
     pub verdict: Verdict,
-    /// A stable code where it is not in order; empty otherwise.
+    /// A stable error code; empty unless the part is damaged.
     pub code: &'static str,
-    /// How many records, snapshots, blobs or blocks.
+    /// Number of records, snapshots, blobs or blocks.
     pub count: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// In words.
+    /// Description.
     pub what: String,
 }
 
 impl Finding {
-    /// Something that is as it should be.
+    /// An intact part.
     #[must_use]
     pub fn good(part: &'static str, count: u64, bytes: u64, what: impl Into<String>) -> Self {
         Self { part, verdict: Verdict::Good, code: "", count, bytes, what: what.into() }
@@ -60,73 +61,74 @@ impl Finding {
         Self { verdict: Verdict::Note, ..Self::good(part, count, bytes, what) }
     }
 
-    /// Whether a start goes on in spite of it: a damaged snapshot is passed over, and a damaged pack or blob costs what is
-    /// in it. Where that is needed, `BLOB_MISSING` says so besides.
+    /// Whether a coordinator can start in spite of it: a damaged snapshot is skipped, and a damaged
+    /// pack or blob loses only its own content. If the state needs that content, `BLOB_MISSING` is
+    /// reported as well.
     #[must_use]
     pub fn is_survived(&self) -> bool {
         self.verdict != Verdict::Bad
             || matches!(self.code, "SNAPSHOT_DAMAGED" | "PACK_DAMAGED" | "BLOB_DAMAGED")
     }
 
-    /// Something that is not.
+    /// A damaged part.
     #[must_use]
     pub fn bad(part: &'static str, code: &'static str, what: impl Into<String>) -> Self {
         Self { verdict: Verdict::Bad, code, ..Self::good(part, 0, 0, what) }
     }
 }
 
-/// Everything that was found, and where the journal ends.
+/// All findings, and the end of the journal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Findings {
-    /// Records in the journal.
+    /// Number of records in the journal.
     pub records: u64,
-    /// Their chain value.
+    /// Chain hash after the last record.
     pub chain: Digest,
-    /// Part by part.
+    /// The findings, part by part.
     pub parts: Vec<Finding>,
 }
 
 impl Findings {
-    /// Whether everything is in order.
+    /// Whether no part is damaged.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.parts.iter().all(|part| part.verdict != Verdict::Bad)
     }
 }
 
-/// Why a folder could not be looked at.
+/// Why a folder could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// Somebody uses it, or it is none.
+    /// Another process uses the folder, or it is not a data folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// It does not say whose it is.
+    /// The folder has no identity.
     #[error(transparent)]
     Identity(#[from] crate::identity::IdentityError),
-    /// A file could not be read for a reason that is not in its bytes.
+    /// A file could not be read for a reason other than its content.
     #[error("{path}: {source} [DATA_FOLDER_UNUSABLE]")]
     Unreadable {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// A blob that is somewhere else than in the folder.
+/// Returns whether a blob exists outside the folder.
 pub type Elsewhere<'a> = dyn Fn(Digest) -> Result<bool, String> + 'a;
 
-/// Reads everything back. `known` is whose folder it is, if the caller knows; otherwise the folder says it. `elsewhere`
-/// is asked for blobs that are not in the folder.
+/// Verifies a data folder. `known` is the owner of the folder, if the caller knows it; otherwise it
+/// is read from the folder. `elsewhere` is called for blobs that are not in the folder.
 ///
 /// # Errors
-/// [`CheckError`] where nothing can be said; what is damaged is a finding.
+/// [`CheckError`] if the check is impossible. Damage is a finding, not an error.
 pub fn check(
     data: &Path,
     known: Option<Identity>,
     elsewhere: Option<&Elsewhere<'_>>,
 ) -> Result<Findings, CheckError> {
-    // Held to the end: nobody changes what is being read.
+    // Held until the end, so that no coordinator changes the folder meanwhile.
     let _lock: Option<File> = lock_to_look(data)?;
     let identity = match known {
         Some(identity) => identity,
@@ -142,7 +144,7 @@ pub fn check(
     Ok(findings)
 }
 
-/// Follows the journal, and holds each snapshot against what the records before it come to.
+/// Replays the journal, and compares each snapshot with the state after the records before it.
 fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Option<Engine> {
     let volume = Local(data.to_owned());
     let Identity { market, coordinator } = identity;
@@ -154,7 +156,7 @@ fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Op
     {
         None => {}
         Some(Err(why)) => wrong.push(("SNAPSHOT_DAMAGED", why)),
-        // A start passes over what another version wrote, and so does this.
+        // Snapshots of another state version are skipped, as a coordinator does at its start.
         Some(Ok(found)) if !found.state.starts_with(&STATE_VERSION.to_le_bytes()) => {}
         Some(Ok(found)) if Some(&found.state) == to_bytes(engine.state()).as_ref() => {
             compared = (compared.0 + 1, compared.1.saturating_add(found.state.len() as u64));
@@ -163,7 +165,7 @@ fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Op
             let name = snapshot::name(records);
             wrong.push((
                 "SNAPSHOT_WRONG",
-                format!("{name}: its state is not what the records come to"),
+                format!("{name}: its state differs from the replayed records"),
             ));
         }
     };
@@ -173,13 +175,13 @@ fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Op
         Ok(read) => {
             (findings.records, findings.chain) = (read.at.records, read.at.chain);
             let from = match read.from {
-                None => "from the first".to_owned(),
-                Some(from) => format!("from record {from} on; those before it are not kept"),
+                None => "from the first one".to_owned(),
+                Some(from) => format!("from record {from} on; earlier records were removed"),
             };
             let (records, bytes) = (read.read.records, read.read.bytes);
             parts.push(Finding::good("journal", records, bytes, format!("records, {from}")));
             if read.unfinished > 0 {
-                let what = "bytes of a last record that was never finished, nor answered for";
+                let what = "bytes of an incomplete last record, which was never acknowledged";
                 parts.push(Finding::note("journal", 0, read.unfinished, what));
             }
             wrong.extend(read.unused.into_iter().map(|why| ("SNAPSHOT_DAMAGED", why)));
@@ -191,19 +193,14 @@ fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Op
         }
     };
     let (count, bytes) = compared;
-    parts.push(Finding::good(
-        "snapshots",
-        count,
-        bytes,
-        "are what the records before them come to",
-    ));
+    parts.push(Finding::good("snapshots", count, bytes, "match the replayed records"));
     parts.extend(wrong.into_iter().map(|(code, why)| Finding::bad("snapshots", code, why)));
     engine
 }
 
 type Present = BTreeMap<Digest, u64>;
 
-/// Hashes every blob.
+/// Verifies the digest of every blob.
 fn check_blobs(data: &Path, parts: &mut Vec<Finding>) -> io::Result<Present> {
     let root = data.join("blobs");
     let mut present = Present::new();
@@ -212,10 +209,10 @@ fn check_blobs(data: &Path, parts: &mut Vec<Finding>) -> io::Result<Present> {
     if packs.is_dir() {
         let read = pack::check(&Local(packs))?;
         let bytes = read.whole.values().copied().sum();
-        let what = format!("blobs in {} packs have their digests", read.packs);
+        let what = format!("blobs in {} packs match their digests", read.packs);
         parts.push(Finding::good("packs", read.whole.len() as u64, bytes, what));
         if read.unfinished > 0 {
-            let what = "bytes behind the last whole blob of the newest pack, nor answered for";
+            let what = "bytes after the last complete blob of the newest pack, never acknowledged";
             parts.push(Finding::note("packs", 0, read.unfinished, what));
         }
         damaged.extend(
@@ -235,11 +232,8 @@ fn check_blobs(data: &Path, parts: &mut Vec<Finding>) -> io::Result<Present> {
             damaged.push(Finding::bad("blobs", "BLOB_DAMAGED", what));
         }
     }
-    parts.push(Finding::good("blobs", count, bytes, "files have their digests"));
-    for (folder, what) in [
-        ("partial", "writes that were never finished"),
-        ("uploads", "uploads that are not finished"),
-    ] {
+    parts.push(Finding::good("blobs", count, bytes, "files match their digests"));
+    for (folder, what) in [("partial", "unfinished writes"), ("uploads", "unfinished uploads")] {
         let left = leftovers(&root.join(folder))?;
         if left.0 > 0 {
             parts.push(Finding::note("blobs", left.0, left.1, what));
@@ -260,7 +254,7 @@ fn leftovers(partial: &Path) -> io::Result<(u64, u64)> {
     Ok((count, bytes))
 }
 
-/// Holds what the state needs against what is there.
+/// Compares the blobs that the state refers to with the blobs that exist.
 fn check_needs(
     engine: &Engine,
     present: &Present,
@@ -282,9 +276,14 @@ fn check_needs(
             },
         }
     }
-    parts.push(Finding::good("needed", count, bytes, "blobs that the state names are here"));
+    parts.push(Finding::good(
+        "needed",
+        count,
+        bytes,
+        "blobs that the state refers to are in the folder",
+    ));
     if remote > 0 {
-        parts.push(Finding::good("needed", remote, 0, "more of them are in the bucket alone"));
+        parts.push(Finding::good("needed", remote, 0, "more of them are only in the bucket"));
     }
     if !missing.is_empty() {
         let named = missing.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
@@ -296,8 +295,7 @@ fn check_needs(
     let spare: Vec<u64> =
         present.iter().filter(|(digest, _)| !needed.contains(digest)).map(|(_, n)| *n).collect();
     if !spare.is_empty() {
-        let what =
-            "blobs that nothing names: refused, abandoned, or of a round that went on without them";
+        let what = "unreferenced blobs: rejected, abandoned, or of a round that did not use them";
         parts.push(Finding::note("needed", spare.len() as u64, spare.iter().sum(), what));
     }
 }

@@ -1,5 +1,6 @@
-//! The operator's own way to a running coordinator: a socket in its data folder, which only whoever owns the folder can
-//! open. One request and one answer, each a line of JSON.
+//! The operator's interface to a running coordinator: a Unix socket in the data folder, accessible
+//! only to the owner of the folder. A connection carries one request and one response, each a line
+//! of JSON.
 
 use std::fs;
 use std::io;
@@ -17,34 +18,34 @@ use crate::host::Host;
 
 /// The socket's name in the data folder.
 const SOCKET: &str = "control";
-/// Longest request or answer, in bytes.
+/// Longest request or response, in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// How long a client has for its request.
+/// Time that a client has to send its request.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
-/// What an operator may ask.
+/// A request of the operator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Request {
-    /// Copy everything into this new folder.
+    /// Write a backup to this new folder.
     Backup(PathBuf),
 }
 
-/// What it hears.
+/// The response to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
     Made(Manifest),
-    /// A sentence with its code.
+    /// An error message with its code.
     Refused(String),
 }
 
-/// Listens until the folder is given back. Without the socket everything goes on, and there are no backups of the running
-/// coordinator.
+/// Opens the control socket. If that fails, the coordinator runs without it, and no backup of the
+/// running coordinator is possible.
 pub(crate) fn listen(data: &Path) -> Option<Control> {
     let path = data.join(SOCKET);
     let bind = || -> io::Result<UnixListener> {
-        // A process that was killed leaves its socket; the folder is ours.
+        // A killed process leaves its socket. This process owns the folder, so it may remove it.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -57,13 +58,13 @@ pub(crate) fn listen(data: &Path) -> Option<Control> {
         Ok(listener) => Some(Control { listener, path }),
         Err(error) => {
             let path = path.display();
-            tracing::warn!(%path, %error, "no socket for the operator: no backups while running");
+            tracing::warn!(%path, %error, "no control socket: no backups while running");
             None
         }
     }
 }
 
-/// The socket; gone when it is dropped.
+/// The control socket. It is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: UnixListener,
@@ -72,21 +73,21 @@ pub(crate) struct Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Left behind, it is removed at the next start.
+        // A remaining socket is removed at the next start.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl Control {
-    /// Answers one operator after the other.
+    /// Serves one connection after the other.
     pub(crate) async fn serve(self, host: Host, data: PathBuf) {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else {
-                tracing::warn!("the operator's socket takes nobody more");
+                tracing::warn!("the control socket accepts no more connections");
                 return;
             };
             if let Err(error) = answer(stream, &host, &data).await {
-                tracing::warn!(%error, "an operator's request came to nothing");
+                tracing::warn!(%error, "a request on the control socket failed");
             }
         }
     }
@@ -104,14 +105,14 @@ async fn answer(stream: UnixStream, host: &Host, data: &Path) -> io::Result<()> 
             Ok(made) => Answer::Made(made),
             Err(error) => Answer::Refused(error.to_string()),
         },
-        Err(error) => Answer::Refused(format!("no request: {error} [MALFORMED]")),
+        Err(error) => Answer::Refused(format!("invalid request: {error} [MALFORMED]")),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
     stream.get_mut().write_all(&line).await
 }
 
-/// Copies the data folder of a running engine, as it is at one moment, into a new folder.
+/// Copies the data folder of a running engine, as of one point in time, into a new folder.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -120,7 +121,7 @@ pub async fn back_up(host: &Host, data: &Path, dest: &Path) -> Result<Manifest, 
     let host = host.clone();
     let runtime = tokio::runtime::Handle::current();
     let copied = tokio::task::spawn_blocking(move || {
-        // Nothing is removed while it is copied.
+        // No file is removed while the copy runs.
         let _held = files.lock().unwrap_or_else(PoisonError::into_inner);
         let moment = runtime.block_on(host.cut())?;
         backup::copy(&data, &dest, moment)
@@ -128,26 +129,27 @@ pub async fn back_up(host: &Host, data: &Path, dest: &Path) -> Result<Manifest, 
     copied.await.unwrap_or_else(|error| Err(BackupError::Journal(error.to_string())))
 }
 
-/// Why a running coordinator made no backup.
+/// Why a running coordinator did not make a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens.
+    /// No coordinator answers on the socket.
     #[error(
-        "a coordinator uses {path}, and does not answer on its socket ({source}): see its log, or stop it first \
-         [COORDINATOR_SILENT]"
+        "a coordinator uses {path} but does not answer on its control socket ({source}): see its \
+         log, or stop it first [COORDINATOR_SILENT]"
     )]
     Silent {
-        /// Which folder.
+        /// The data folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It said why not.
+    /// The coordinator rejected the request.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Asks the coordinator that uses `data` for a backup in `dest`, and waits for it.
+/// Requests a backup to `dest` from the coordinator that uses `data`, and waits until it is
+/// complete.
 ///
 /// # Errors
 /// [`AskError`].
@@ -170,5 +172,5 @@ pub fn ask_backup(data: &Path, dest: &Path) -> Result<Manifest, AskError> {
     }
 }
 
-/// Something that is copied is not removed meanwhile: held by whoever copies, and by whoever removes.
+/// Lock that keeps files in place during a copy: copying and removing both hold it.
 pub type Files = Arc<std::sync::Mutex<()>>;

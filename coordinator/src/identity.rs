@@ -1,5 +1,5 @@
-//! Whose data folder it is: written at the first start, so that it can be checked, backed up and restored without the
-//! wallet.
+//! The owner of a data folder. It is written at the first start, so that the folder can be checked,
+//! backed up and restored without the wallet.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use florin_store::{IDENTITY_FILE, sync_folder};
 
-/// What a data folder belongs to.
+/// The market and the coordinator that a data folder belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -20,23 +20,24 @@ pub struct Identity {
     pub coordinator: Address,
 }
 
-/// Why it is not known whose a folder is.
+/// Why the owner of a folder is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{path} does not say whose data it is ({why}): start the coordinator on it once [DATA_FOLDER_UNKNOWN]"
+    "{path} does not name the folder's owner ({why}): start the coordinator on the folder once \
+     [DATA_FOLDER_UNKNOWN]"
 )]
 pub struct IdentityError {
-    /// Which file.
+    /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     pub why: String,
 }
 
 impl Identity {
-    /// Writes it into a folder, unless it is there.
+    /// Writes the identity into a folder, unless the folder already has it.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn write(self, data: &Path) -> io::Result<()> {
         if Self::read(data).is_ok_and(|known| known == self) {
             return Ok(());
@@ -49,7 +50,7 @@ impl Identity {
         sync_folder(data)
     }
 
-    /// Reads it.
+    /// Reads the identity of a folder.
     ///
     /// # Errors
     /// [`IdentityError`].

@@ -1,19 +1,20 @@
-//! Runs the round: a pure engine, its journal and its server.
+//! The coordinator: a deterministic state machine, its write-ahead journal and its HTTP server.
 //!
-//! It owns the order of a round, the journal that remembers it and the HTTP interface through which participants,
-//! buyers, providers and auditors take part. It holds no money: the ledger it is handed does, and pays what
-//! [`florin_protocol::close_round`] decides. It does no learning either: the valuer it is handed computes what updates
-//! were worth, and anybody can compute it again.
+//! A coordinator runs the rounds of federated-learning tasks. It owns the sequence of a round, the
+//! journal that makes the round durable, and the HTTP interface for participants, buyers, providers
+//! and auditors. It holds no money: the ledger holds it and pays what
+//! [`florin_protocol::close_round`] decides. It does not compute contributions either: the valuer
+//! that it is given values the updates, and any party can recompute the result.
 //!
-//! * [`engine`] is a function, (state, event, now) → effects; pure.
-//! * [`store`] has journal and blobs, one folder, one owner.
-//! * [`host`] is one thread around the engine, and its workers.
-//! * [`server`] has routes, limits, signatures.
-//! * [`config`] has the settings.
-//! * [`check`] reads a data folder back; [`backup`] copies one, running or not, and brings it back; [`control`] is the
-//!   operator's way to a running coordinator.
+//! * [`engine`]: the state machine, a pure function (state, event, time) → (state, effects).
+//! * [`store`]: durable storage in one data folder: journal, snapshots, blobs.
+//! * [`host`]: runs the engine on one thread, with worker threads for its effects.
+//! * [`server`]: routes, limits, signature checks.
+//! * [`config`]: the settings.
+//! * [`check`] verifies a data folder, [`backup`] copies and restores one, and [`control`] is the
+//!   operator's socket to a running coordinator.
 //!
-//! [`run`] puts them together.
+//! [`run`] combines all parts.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -41,38 +42,39 @@ pub use server::{App, WAITING_THREADS_MAX, openapi, router};
 
 use host::Running;
 
-/// How long after connections were told to end those are answered that wait for news.
+/// Delay at shutdown between the stop of the connections and the completion of the long polls.
 const LAST_ANSWERS: Duration = Duration::from_millis(50);
-/// How long requests have to end when the engine stopped by itself and can answer none.
+/// Time that in-flight requests have to end after the engine has stopped by itself; it can answer
+/// none of them.
 const GRACE_WITHOUT_ENGINE: Duration = Duration::from_secs(5);
 
-/// Why a coordinator did not run, or stopped.
+/// Why a coordinator did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Its settings.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Its data folder.
+    /// The data folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The bucket behind it.
+    /// The bucket cannot be used.
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// Its journal or threads.
+    /// The journal could not be opened, or a thread could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Its certificate or key.
+    /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The address for the operator's eyes.
+    /// The operator's listener could not be opened.
     #[error("cannot listen on metrics_listen = {0}: {1} [METRICS_ADDRESS]")]
     Operator(SocketAddr, std::io::Error),
-    /// The engine stopped by itself; the log says why.
+    /// The engine stopped by itself; the log has the reason.
     #[error("the engine stopped: see the log, then start again [ENGINE_STOPPED]")]
     Stopped,
 }
 
-/// A coordinator that has read what it must know and has not answered anybody yet.
+/// An opened coordinator: everything is loaded, no request has been served yet.
 pub struct Opened {
     config: Config,
     listener: TcpListener,
@@ -83,7 +85,7 @@ pub struct Opened {
     running: Running,
 }
 
-/// Reads settings, journal and certificate for a coordinator on `listener`.
+/// Loads settings, data folder, journal and certificate for a coordinator on `listener`.
 ///
 /// # Errors
 /// [`RunError`].
@@ -106,7 +108,8 @@ pub async fn open(
     Ok(Opened { config, listener, operator, tls, app, host, running })
 }
 
-/// Runs a coordinator on `listener` until `shutdown` resolves; what was begun is continued at the next start.
+/// Runs a coordinator on `listener` until `shutdown` resolves. Unfinished work continues after the
+/// next start.
 ///
 /// # Errors
 /// [`RunError`].
@@ -120,20 +123,20 @@ pub async fn run(
 }
 
 impl Opened {
-    /// The certificate that everybody will be shown, if the port speaks TLS.
+    /// The TLS certificate of the listener, if TLS is enabled.
     #[must_use]
     pub const fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
 
-    /// Its engine, to ask whether it is well.
+    /// The host of the engine, for health checks.
     #[must_use]
     pub const fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Answers until `shutdown` resolves. Then nobody connects any more, who waits for something to happen is answered
-    /// at once, and uploads in flight end, within the settings' `shutdown_ms`.
+    /// Serves requests until `shutdown` resolves, then shuts down gracefully: it accepts no more
+    /// connections, completes long polls, and gives in-flight requests `shutdown_ms` to finish.
     ///
     /// # Errors
     /// [`RunError::Stopped`] if the engine stopped by itself.
@@ -147,7 +150,8 @@ impl Opened {
                 () = shutdown => {}
                 () = engine_gone => died = true,
             }
-            // A little later, so that by then every connection knows that its next answer is its last.
+            // After a delay, so that every connection already sends its next response as its last
+            // one.
             tokio::spawn(async move {
                 tokio::time::sleep(LAST_ANSWERS).await;
                 app_to_close.close();
@@ -179,22 +183,23 @@ impl Opened {
         if let Some(watched) = watched {
             watched.abort();
         }
-        // The threads end by themselves; waiting for them must not hold up the runtime.
+        // The threads end by themselves. The runtime must not block while it joins them.
         if tokio::task::spawn_blocking(move || running.join()).await.is_err() {
-            tracing::error!("waiting for the coordinator's threads failed");
+            tracing::error!("the coordinator's threads could not be joined");
         }
         if died { Err(RunError::Stopped) } else { Ok(()) }
     }
 }
 
-/// Connections that may wait to be accepted; the kernel has a limit of its own (`net.core.somaxconn`). The usual 128 are
-/// too few: a client beyond them believes that it is connected, and nobody knows of it.
+/// Most connections that wait to be accepted; the kernel has its own limit (`net.core.somaxconn`).
+/// The default of 128 is too small: a client whose connection does not fit into the queue believes
+/// that it is connected, but the server never sees it.
 const ACCEPT_QUEUE_MAX: u32 = 4_096;
 
-/// Listens on an address, for [`open`].
+/// Opens a listener for [`open`].
 ///
 /// # Errors
-/// What the system says; `AddrInUse` where somebody else listens.
+/// The system's error; `AddrInUse` if another process listens on the address.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -209,7 +214,7 @@ async fn operator_listener(config: &Config) -> Result<Option<TcpListener>, RunEr
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|error| RunError::Operator(address, error))?;
     if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, "metrics, for the operator");
+        tracing::info!(%address, "serving metrics for the operator");
     }
     Ok(Some(listener))
 }

@@ -1,8 +1,8 @@
-//! How fast coalitions and paths are on this machine:
+//! Benchmark of coalitions and paths on this machine:
 //! `cargo run --release -p florin-learning --example coalitions`.
 //!
-//! On a machine that is busy with other things, `-- own` counts the processor's time in place of
-//! the clock's; everything here runs on one thread.
+//! On a busy machine, `-- own` measures the CPU time of the thread instead of wall-clock time;
+//! everything runs on one thread.
 
 use std::error::Error;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use florin_learning::measure::{self, Problem};
 use florin_learning::{Evaluator, Masks, ModelSpec};
 
-/// Times each way so often; the best counts, since anything else on the machine only adds.
+/// Number of repetitions; the best one counts, since other load only adds time.
 const REPEATS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -33,7 +33,7 @@ fn clock() -> impl FnMut() -> f64 {
     move || if own { processor_time() } else { start.elapsed().as_secs_f64() }
 }
 
-/// Seconds that this thread has run.
+/// CPU time of this thread in seconds.
 #[cfg(unix)]
 fn processor_time() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -45,7 +45,7 @@ fn processor_time() -> f64 {
     f64::NAN
 }
 
-/// Prints what `count` coalitions take, one core each way.
+/// Prints the time of `count` coalitions with each implementation on one core.
 fn coalitions(problem: &Problem, count: usize) -> Result<(), Box<dyn Error>> {
     let masks = match count {
         1_024 => Masks::all(10)?,
@@ -75,7 +75,7 @@ fn coalitions(problem: &Problem, count: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints what the path of `updates` updates takes against a pass over the rows.
+/// Prints the time of the path values of `updates` updates and of a pass over the rows.
 fn path(problem: &Problem, updates: usize, groups: usize) -> Result<(), Box<dyn Error>> {
     #[cfg(feature = "torch")]
     let mut engine = {
@@ -96,7 +96,7 @@ fn path(problem: &Problem, updates: usize, groups: usize) -> Result<(), Box<dyn 
     }
     println!(
         "  validation pass {:.4} s, gradients and losses {:.4} s; reading updates {:.4} s, \
-         valuing them {:.4} s",
+         path values {:.4} s",
         timed.validation, timed.gradients, timed.reading, timed.values
     );
     Ok(())

@@ -1,5 +1,5 @@
-//! The loss of a round's models as a function of how much of each update goes in: the bridge from
-//! learning to what an update is worth.
+//! The loss of a round's models as a function of the updates' coefficients: the source of the
+//! valuation game.
 
 use pulp::Arch;
 
@@ -8,11 +8,12 @@ use crate::engine::{Engine, EvalError, InputError};
 use crate::model::ModelSpec;
 use crate::params::norm;
 
-/// Numbers of a model that stay in the cache while all updates are added.
+/// Number of parameters in one cached block while all updates are added.
 const BLOCK: usize = 1_024;
 
-/// The models `base + Σ cᵢ·deltaᵢ`, measured on a holdout. A coalition is a vector of coefficients
-/// that are its members' weights or zero; a path between two coalitions is a line in them.
+/// The models `base + Σ cᵢ·deltaᵢ`, evaluated on a holdout. A coalition is a coefficient vector of
+/// its members' shares and zeros; a path between two coalitions is a line segment of coefficient
+/// vectors.
 pub struct AffineLoss<'a> {
     model: &'a ModelSpec,
     base: &'a [f32],
@@ -22,7 +23,7 @@ pub struct AffineLoss<'a> {
 }
 
 impl<'a> AffineLoss<'a> {
-    /// Puts a round together. Lengths that differ from the model's are refused here.
+    /// Creates the source; vectors of another length than the model's are refused.
     pub fn new(
         model: &'a ModelSpec,
         base: &'a [f32],
@@ -43,7 +44,7 @@ impl<'a> AffineLoss<'a> {
         Ok(Self { model, base, deltas, holdout, engine })
     }
 
-    /// How many updates there are, and so coefficients.
+    /// Number of updates, which is the number of coefficients.
     pub fn players(&self) -> usize {
         self.deltas.len()
     }
@@ -54,17 +55,18 @@ impl<'a> AffineLoss<'a> {
         self.engine.row_losses(self.model, &params, self.holdout)
     }
 
-    /// How fast each row's loss grows with each coefficient, there: `[player][row]`, in nats.
+    /// The derivative of each row's loss with respect to each coefficient at this point:
+    /// `[player][row]`, in nats.
     pub fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, EvalError> {
         let params = self.combined(coefficients)?;
         self.engine.row_slopes(self.model, &params, self.deltas, self.holdout)
     }
 
-    /// The slopes of these players at several places: `[place][player][row]`, to the bit what [`slopes`](Self::slopes)
-    /// gives at each.
+    /// The derivatives of these players at several points: `[point][player][row]`, with the same
+    /// bits as [`slopes`](Self::slopes) at each of them.
     ///
     /// # Panics
-    /// If there is no such player.
+    /// If a player is out of range.
     pub fn slopes_at(
         &mut self,
         players: &[usize],
@@ -76,10 +78,10 @@ impl<'a> AffineLoss<'a> {
         self.engine.row_slopes_at(self.model, &all, &directions, self.holdout)
     }
 
-    /// The same for one player alone: `[row]`, to the bit what [`slopes`](Self::slopes) gives it.
+    /// The derivatives of one player: `[row]`, with the same bits as [`slopes`](Self::slopes).
     ///
     /// # Panics
-    /// If there is no such player.
+    /// If the player is out of range.
     pub fn slopes_of(
         &mut self,
         player: usize,
@@ -91,8 +93,9 @@ impl<'a> AffineLoss<'a> {
         Ok(slopes.into_iter().flatten().collect())
     }
 
-    /// For each update the standard deviation, over random directions as long as it, of the mean
-    /// loss's slope there: `‖deltaᵢ‖·‖∇ mean loss‖ / √d` in `d` parameters, in nats.
+    /// The null standard deviation of each update at this point: the standard deviation of the mean
+    /// loss's directional derivative over random directions of the update's length, `‖deltaᵢ‖·‖∇
+    /// mean loss‖ / √d` with `d` parameters, in nats.
     pub fn chance(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
         let params = self.combined(coefficients)?;
         let (_, gradient) = self.engine.gradient(self.model, &params, self.holdout)?;
@@ -104,14 +107,14 @@ impl<'a> AffineLoss<'a> {
         Ok(self.deltas.iter().map(|delta| norm(delta) * typical).collect())
     }
 
-    /// How many rows of the holdout the model there gets right.
+    /// Number of rows of the holdout that the model at this point classifies correctly.
     pub fn correct(&mut self, coefficients: &[f64]) -> Result<usize, EvalError> {
         let params = self.combined(coefficients)?;
         self.engine.correct(self.model, &params, self.holdout)
     }
 
-    /// `base + Σ cᵢ·deltaᵢ` in `f64`, added in the order of the updates: the same bits everywhere.
-    /// A coefficient of zero leaves no trace, whatever its update holds.
+    /// `base + Σ cᵢ·deltaᵢ` in `f64`, added in the order of the updates: the same bits on every
+    /// machine. An update with a coefficient of zero is skipped, even if it contains NaN.
     fn combined(&self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
         let (expected, got) = (self.deltas.len(), coefficients.len());
         if got != expected {
@@ -143,7 +146,7 @@ mod tests {
     use crate::reference::Reference;
 
     #[test]
-    fn losses_and_slopes_belong_to_the_combined_model() {
+    fn losses_and_derivatives_are_those_of_the_combined_model() {
         let holdout = load(&DataSource::Digits).unwrap().slice(0..64).unwrap();
         let model = ModelSpec::Mlp { inputs: 64, hidden: vec![6], classes: 10 };
         let (base, one, two) = (model.init(1), model.init(2), model.init(3));
@@ -175,9 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_what_a_blind_step_of_that_length_would_do() {
-        // As worked out for the reference engine: the gradient at zero is (−¼, ¼, 0, 0), of norm
-        // ¼·√2; a direction drawn at random in 4 dimensions sees half of that.
+    fn null_standard_deviation_matches_the_gradient_norm() {
+        // // The gradient at zero is (−¼, ¼, 0, 0), as computed for the reference engine, with norm
+        // ¼·√2; the root mean square of its projection on a random direction in 4 dimensions is
+        // half of that.
         let holdout = Dataset::new(vec![2.0, 1.0], vec![0, 1], 1, 2).unwrap();
         let model = ModelSpec::Softmax { inputs: 1, classes: 2 };
         let deltas: [&[f32]; 2] = [&[0.0; 4], &[3.0, 0.0, 0.0, -4.0]];
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_outside_the_coalition_leaves_no_trace() {
+    fn an_update_outside_the_coalition_has_no_effect() {
         let holdout = load(&DataSource::Digits).unwrap().slice(0..8).unwrap();
         let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
         let (base, one) = (model.init(1), model.init(2));

@@ -1,8 +1,8 @@
-//! What an engine does: train a model on rows, and measure it on rows.
+//! The engine traits: training and evaluation of a model on rows.
 //!
-//! Training runs in `f32`, as participants do it on whatever they own. Evaluation runs in `f64` and
-//! gives one number per row, so that the caller sums in an order of its own: two engines, or two
-//! machines, then agree to about 1e-9 and to the last digit after rounding to nano-nats.
+//! Training runs in `f32` on the participants' own hardware. Evaluation runs in `f64` and returns
+//! one number per row, so that the caller controls the order of summation: two engines or machines
+//! then agree to about 1e-9, and to the last digit after rounding to nano-nats.
 
 use std::ops::{ControlFlow, Range};
 
@@ -13,21 +13,21 @@ use crate::data::Dataset;
 use crate::model::{ModelError, ModelSpec};
 use crate::params::first_not_finite;
 
-/// Evaluation takes so many rows at a time, whatever the size of the data.
+/// Number of rows per evaluation chunk, for any size of the data.
 pub const EVAL_CHUNK_ROWS: usize = 256;
-/// Most epochs of one local training.
+/// Largest number of epochs of one local training.
 pub const EPOCHS_MAX: u32 = 1_000;
-/// Most rows of a batch.
+/// Largest number of rows of a batch.
 pub const BATCH_MAX: u32 = 65_536;
-/// Largest step per unit of gradient.
+/// Largest learning rate.
 pub const LEARNING_RATE_MAX: f64 = 100.0;
-/// Largest pull towards zero.
+/// Largest weight decay.
 pub const WEIGHT_DECAY_MAX: f64 = 1.0;
 /// Largest gradient norm to clip to, and largest FedProx coefficient.
 pub const COEFFICIENT_MAX: f64 = 1e6;
 
-/// How a participant trains. Each step, with `w` the parameters, `w₀` where they started, and a
-/// velocity `v` that is zero at first:
+/// Hyperparameters of local training. In each step, with `w` the parameters, `w₀` their initial
+/// values, and `v` a velocity that starts at zero:
 ///
 /// ```text
 /// g = ∇(mean cross-entropy of the batch) + fedprox · (w − w₀)
@@ -38,40 +38,40 @@ pub const COEFFICIENT_MAX: f64 = 1e6;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Training {
-    /// Passes over the data, 1 to [`EPOCHS_MAX`].
+    /// Number of passes over the data, 1 to [`EPOCHS_MAX`].
     pub epochs: u32,
-    /// Rows per step, 1 to [`BATCH_MAX`]; the last batch of an epoch may be smaller.
+    /// Number of rows per step, 1 to [`BATCH_MAX`]; the last batch of an epoch may be smaller.
     pub batch: u32,
-    /// Above 0, at most [`LEARNING_RATE_MAX`].
+    /// Learning rate, above 0 and at most [`LEARNING_RATE_MAX`].
     pub learning_rate: f64,
-    /// 0 to below 1.
+    /// Momentum, 0 to below 1.
     #[serde(default)]
     pub momentum: f64,
-    /// 0 to [`WEIGHT_DECAY_MAX`].
+    /// Weight decay, 0 to [`WEIGHT_DECAY_MAX`].
     #[serde(default)]
     pub weight_decay: f64,
-    /// Largest norm of a step's gradient; none means unlimited.
+    /// Largest norm of a step's gradient; `None` means unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip_gradient: Option<f64>,
-    /// How strongly the start attracts; none and 0 mean not at all.
+    /// FedProx coefficient: strength of the proximal term towards `w₀`; `None` and 0 disable it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fedprox: Option<f64>,
 }
 
-/// A number in [`Training`] that makes no sense.
+/// A hyperparameter in [`Training`] is out of bounds.
 #[derive(Debug, Clone, Error, PartialEq)]
 #[error("training: {key} is {value}: must be {bounds}")]
 pub struct TrainingError {
-    /// Which number.
+    /// Name of the hyperparameter.
     pub key: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: f64,
-    /// What would be right.
+    /// The valid range.
     pub bounds: &'static str,
 }
 
 impl Training {
-    /// Holds every number against its bounds.
+    /// Checks every hyperparameter against its bounds.
     pub fn check(&self) -> Result<(), TrainingError> {
         let must = |holds: bool, key, value, bounds| match holds {
             true => Ok(()),
@@ -96,131 +96,131 @@ impl Training {
         Ok(())
     }
 
-    /// Steps that training on `rows` rows takes.
+    /// Number of steps of a training on `rows` rows.
     pub fn steps(&self, rows: usize) -> u64 {
         u64::from(self.epochs) * (rows as u64).div_ceil(u64::from(self.batch.max(1)))
     }
 }
 
-/// How far a training is.
+/// Progress of a training.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// Steps done, from 1.
+    /// Number of steps done, from 1.
     pub step: u64,
-    /// Steps there will be.
+    /// Total number of steps.
     pub steps: u64,
     /// Mean loss of the batch before the step, in nats.
     pub loss: f64,
 }
 
-/// What a training gives.
+/// Result of a training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trained {
     /// The trained parameters, all finite.
     pub params: Vec<f32>,
-    /// Steps taken.
+    /// Number of steps.
     pub steps: u64,
     /// Mean loss over the rows of the last epoch, each measured before its step, in nats.
     pub mean_loss: f64,
 }
 
-/// Why a training gave nothing.
+/// A training failed.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum TrainError {
-    /// The model, the numbers, the rows or the start do not go together.
+    /// The model, the data and the initial parameters do not match.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// A number of the training makes no sense.
+    /// A hyperparameter is out of bounds.
     #[error(transparent)]
     Training(#[from] TrainingError),
-    /// The loss or the parameters left the numbers.
+    /// The loss or a parameter is no longer finite.
     #[error("training diverged at step {step}: lower the learning rate or clip the gradient")]
     Diverged {
-        /// Which step, from 1.
+        /// The step, from 1.
         step: u64,
     },
-    /// The progress function said so.
+    /// The progress callback stopped the training.
     #[error("training was stopped after step {step}")]
     Stopped {
-        /// Steps done.
+        /// Number of steps done.
         step: u64,
     },
-    /// The engine itself failed.
+    /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
 
-/// Why an evaluation gave nothing.
+/// An evaluation failed.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum EvalError {
-    /// The model, the parameters, the rows or the directions do not go together.
+    /// The model, the parameters, the data or the directions do not match.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// The engine itself failed.
+    /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
 
-/// What an engine was given and cannot work with.
+/// Invalid input of an engine.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum InputError {
-    /// The model is none, or the data does not fit it.
+    /// The model is invalid, or the data does not fit it.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The engine does not know this kind of model.
-    #[error("the {engine} engine does not do {model}: build with the feature `torch` for it")]
+    /// The engine does not support this kind of model.
+    #[error("the {engine} engine does not support {model}; build with the feature `torch`")]
     Unsupported {
         /// The engine's name.
         engine: &'static str,
-        /// The model in words.
+        /// The model as text.
         model: String,
     },
-    /// Nothing to learn or measure.
-    #[error("the data has no rows: must have at least one")]
+    /// The data has no rows.
+    #[error("the data has no rows; at least one is required")]
     NoRows,
-    /// A group of rows that are not there.
-    #[error("a group ends before row {end}: there are {rows} rows")]
+    /// A group exceeds the rows of the data.
+    #[error("a group ends before row {end}, but the data has {rows} rows")]
     Group {
-        /// Where it ends.
+        /// End of the group, exclusive.
         end: usize,
-        /// The rows there are.
+        /// Number of rows of the data.
         rows: usize,
     },
-    /// Too few or too many numbers.
+    /// A vector has the wrong length.
     #[error("{what}: {got} numbers; the model has {expected} parameters")]
     Length {
-        /// Parameters, or which direction.
+        /// The parameters, or the index of the direction.
         what: String,
-        /// The model's parameters.
+        /// Number of the model's parameters.
         expected: usize,
-        /// What there is.
+        /// Length of the vector.
         got: usize,
     },
-    /// NaN or infinity.
+    /// A vector contains NaN or infinity.
     #[error("{what}: number {index} is not finite")]
     NotFinite {
-        /// Parameters, or which direction.
+        /// The parameters, or the index of the direction.
         what: String,
-        /// Which number, from 0.
+        /// Index of the element, from 0.
         index: usize,
     },
 }
 
-/// A failure inside an engine, in its own words.
+/// A failure inside an engine, with the engine's own message.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[error("the {engine} engine failed: {why}")]
 pub struct BackendError {
     /// The engine's name.
     pub engine: &'static str,
-    /// What it said, first line.
+    /// The first line of its message.
     pub why: String,
 }
 
-/// Trains.
+/// An engine that trains.
 pub trait Trainer {
-    /// Trains `model` from `start` on `data`. After every step `progress` is told; where it breaks,
-    /// training stops. The same arguments on the same machine give the same bits; another machine
-    /// or engine sees the same batches and differs in rounding.
+    /// Trains `model` from `start` on `data`, and calls `progress` after every step; training stops
+    /// if the callback returns `Break`. The same arguments on the same machine give the same bits;
+    /// another machine or engine uses the same batches and differs in rounding.
     fn train(
         &mut self,
         model: &ModelSpec,
@@ -232,7 +232,7 @@ pub trait Trainer {
     ) -> Result<Trained, TrainError>;
 }
 
-/// Measures, in `f64`.
+/// An engine that evaluates, in `f64`.
 pub trait Evaluator {
     /// The cross-entropy of each row, in nats.
     fn row_losses(
@@ -242,9 +242,8 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError>;
 
-    /// How fast each row's loss grows along each direction: `[i][r]` is
-    /// `d/dε loss_r(params + ε·directions[i])` at ε = 0, in nats. Where a ReLU stands at zero its
-    /// slope is taken as zero.
+    /// The directional derivatives of each row's loss: `[i][r]` is `d/dε loss_r(params +
+    /// ε·directions[i])` at ε = 0, in nats. The derivative of ReLU at zero is zero.
     fn row_slopes(
         &mut self,
         model: &ModelSpec,
@@ -253,8 +252,8 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError>;
 
-    /// The slopes of [`row_slopes`](Self::row_slopes) at several models: `[model][direction][row]`, with the same bits.
-    /// What an engine finds out about a direction once, it need not find out for each model.
+    /// As [`row_slopes`](Self::row_slopes) at several models, with the same bits:
+    /// `[model][direction][row]`. An engine can share work on a direction between the models.
     fn row_slopes_at(
         &mut self,
         model: &ModelSpec,
@@ -265,7 +264,7 @@ pub trait Evaluator {
         params.iter().map(|params| self.row_slopes(model, params, directions, data)).collect()
     }
 
-    /// How many rows have their largest logit at their label; of equal logits the first counts.
+    /// Number of rows whose largest logit is at their label; of equal logits the first one counts.
     fn correct(
         &mut self,
         model: &ModelSpec,
@@ -273,7 +272,7 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<usize, EvalError>;
 
-    /// Mean loss of the rows, and its gradient by every parameter.
+    /// Mean loss of the rows, and its gradient with respect to all parameters.
     fn gradient(
         &mut self,
         model: &ModelSpec,
@@ -281,13 +280,13 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError>;
 
-    /// Measures groups of rows at several places of a way. Shows for each group, in order, and in
-    /// each for every place, in order: which group, which place, and the numbers there, which are
-    /// the gradient of the group's summed losses by every parameter where the place asks for it and
-    /// the loss of each of its rows where it does not.
+    /// Evaluates groups of rows at several places of a segment of parameters. For each group in
+    /// order, and within it for each place in order, calls `look` with the index of the group, the
+    /// index of the place, and the numbers there: the gradient of the group's summed loss with
+    /// respect to all parameters if the place requests it, else the loss of each row of the group.
     ///
-    /// An engine may use what models along a way have in common, and then differs in rounding from
-    /// what [`gradient`](Self::gradient) and [`row_losses`](Self::row_losses) give there.
+    /// An engine may share work between models on the segment, and then differs in rounding from
+    /// [`gradient`](Self::gradient) and [`row_losses`](Self::row_losses).
     fn measure_along(
         &mut self,
         way: Way<'_>,
@@ -315,14 +314,14 @@ pub trait Evaluator {
     }
 }
 
-/// The way of a round's models from its base to its aggregate.
+/// The line segment of a round's parameters from the base model to the aggregate.
 #[derive(Debug, Clone, Copy)]
 pub struct Way<'a> {
     /// The model.
     pub model: &'a ModelSpec,
-    /// Its parameters before the round.
+    /// The parameters before the round.
     pub base: &'a [f32],
-    /// What all updates together change: each times its share.
+    /// The total change: the sum of all updates, each times its share.
     pub total: &'a [f64],
 }
 
@@ -333,7 +332,7 @@ impl Way<'_> {
         self.base.iter().zip(self.total).map(moved).collect()
     }
 
-    /// Refuses a way whose ends are no parameters of its model.
+    /// Checks that base and total have the length of the model's parameters.
     pub(crate) fn check(&self) -> Result<(), InputError> {
         self.model.check()?;
         let expected = self.model.parameters();
@@ -346,22 +345,23 @@ impl Way<'_> {
     }
 }
 
-/// Somewhere on a way.
+/// A point on a segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
-    /// How far, from 0 to 1.
+    /// Position on the segment, from 0 to 1.
     pub t: f64,
-    /// Whether the gradient is asked for there, in place of the losses.
+    /// Whether the gradient is requested there instead of the losses.
     pub gradient: bool,
 }
 
-/// Both, under a name. An engine may move to another thread, but works on one at a time.
+/// An engine for training and evaluation, with a name. It can move to another thread, but runs one
+/// operation at a time.
 pub trait Engine: Trainer + Evaluator + Send {
-    /// What it is, for a person: `torch 2.11.0 (CPU)`, `reference`.
+    /// The name for display: `torch 2.11.0 (CPU)`, `reference`.
     fn name(&self) -> &'static str;
 }
 
-/// Mean of row values, added in order; 0 for none.
+/// Mean of the row values, added in order; 0 for none.
 pub fn mean(values: &[f64]) -> f64 {
     let mut sum = 0.0;
     for value in values {
@@ -370,7 +370,7 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { sum / values.len() as f64 }
 }
 
-/// What must hold before any engine trains.
+/// Preconditions of every engine's training.
 pub(crate) fn check_training(
     model: &ModelSpec,
     start: &[f32],
@@ -382,7 +382,7 @@ pub(crate) fn check_training(
     Ok(how.check()?)
 }
 
-/// What must hold before any engine takes rows in groups.
+/// Preconditions of every engine's evaluation of groups.
 pub(crate) fn check_groups(data: &Dataset, groups: &[Range<usize>]) -> Result<(), InputError> {
     let rows = data.rows();
     match groups.iter().find(|group| group.is_empty() || group.end > rows) {
@@ -392,7 +392,7 @@ pub(crate) fn check_groups(data: &Dataset, groups: &[Range<usize>]) -> Result<()
     }
 }
 
-/// What must hold before any engine evaluates.
+/// Preconditions of every engine's evaluation.
 pub(crate) fn check_evaluation(
     model: &ModelSpec,
     params: &[f64],
@@ -432,19 +432,19 @@ fn check_finite(what: &str, bad: Option<usize>) -> Result<(), InputError> {
     }
 }
 
-/// Whether the first largest logit is the label's.
+/// Whether the largest logit is at `label`; of equal logits the first one counts.
 pub(crate) fn hits_label<T: PartialOrd>(logits: &[T], label: u32) -> bool {
     let (before, from) = logits.split_at(label as usize);
     let Some(own) = from.first() else { return false };
     before.iter().all(|logit| logit < own) && from.iter().all(|logit| logit <= own)
 }
 
-/// The ranges of rows in which an evaluation goes through `rows` rows.
+/// The chunks of rows of an evaluation of `rows` rows.
 pub(crate) fn chunks(rows: usize) -> impl Iterator<Item = Range<usize>> {
     chunks_of(0..rows)
 }
 
-/// The same within a range of rows.
+/// The chunks of a range of rows.
 pub(crate) fn chunks_of(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = rows.end;
     rows.step_by(EVAL_CHUNK_ROWS).map(move |start| start..end.min(start + EVAL_CHUNK_ROWS))
@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_make_no_training_are_refused() {
+    fn hyperparameters_out_of_bounds_are_refused() {
         let good = Training {
             epochs: 1,
             batch: 1,

@@ -1,12 +1,12 @@
-//! Scalar products over eight interleaved lanes: what the kernels that multiply many vectors share.
+//! Dot products over eight interleaved lanes, shared by the kernels that multiply many vectors.
 
-/// Number j of a vector belongs to lane j mod 8; a product is the sum over each lane in order, and
-/// then over the lanes.
+/// Element j of a vector belongs to lane j mod 8; a dot product is the sum over each lane in order,
+/// and then over the lanes.
 pub(crate) const LANES: usize = 8;
-/// Numbers of each vector that stay in the cache while all others pass by.
+/// Number of elements of each vector in one cached block.
 pub(crate) const BLOCK: usize = 128;
 
-/// A product from its lanes.
+/// Adds up the lanes of a dot product.
 pub(crate) fn summed(lanes: &[f64; LANES]) -> f64 {
     let mut sum = 0.0;
     for lane in lanes {
@@ -15,7 +15,8 @@ pub(crate) fn summed(lanes: &[f64; LANES]) -> f64 {
     sum
 }
 
-/// Puts the numbers `from` of each vector, at most [`BLOCK`], into its block.
+/// Copies the elements from index `from` on of each vector, at most [`BLOCK`] of them, into its
+/// block.
 pub(crate) fn load_blocks<'a>(
     blocks: &mut [f64],
     vectors: impl Iterator<Item = &'a [f32]>,

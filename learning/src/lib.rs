@@ -1,17 +1,18 @@
 //! Data, models, local training, evaluation and aggregation rules.
 //!
-//! This crate owns what a model is and how it learns. It knows nothing of money, rounds, networks
-//! or signatures, and reads no clock; all randomness comes from a seed that the caller names.
+//! The crate defines models and their training. It contains no money, rounds, networking or
+//! signatures, and reads no clock; all randomness derives from a seed of the caller.
 //!
-//! * [`data`]: labelled rows, from files or from inside the program; [`partition`]: who owns which.
-//! * [`model`], [`params`], [`tensors`]: what a task declares, its parameters, their bytes; [`wire`]:
-//!   the formats in which updates travel.
-//! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and, with the feature
-//!   `torch`, `torch` are the two engines behind them; [`select`] picks one.
-//! * [`mapped`]: files read, and rows filled, as if they lay in memory.
-//! * [`aggregate`]: many updates into one. [`affine`]: a round's models as a function of
-//!   coefficients, which is what valuation asks for; [`coalitions`]: very many of those models,
-//!   fast; [`path`]: what each of very many updates does to the loss.
+//! * [`data`]: labelled rows, from files or embedded; [`partition`]: their distribution over
+//!   owners.
+//! * [`model`], [`params`], [`tensors`]: model specifications, parameters and their encoding;
+//!   [`wire`]: the wire formats of updates.
+//! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and (feature `torch`)
+//!   `torch` are the two engines that implement them; [`select`] creates one.
+//! * [`mapped`]: memory-mapped files, for reading and as scratch space.
+//! * [`aggregate`]: aggregation of updates. [`affine`]: a round's models as a function of
+//!   coefficients, for valuation; [`coalitions`]: fast evaluation of very many of those models;
+//!   [`path`]: the path integral of the loss for very many updates.
 //!
 //! ```no_run,standalone_crate
 //! use std::ops::ControlFlow;

@@ -1,7 +1,8 @@
-//! Bytes and numbers that may be larger than memory: files that are read, and filled, as if they lay in it.
+//! Memory-mapped bytes and numbers, which may exceed the memory: files for reading and scratch
+//! files.
 //!
-//! A mapped file is read by the system where it is touched, and forgotten again when memory is wanted for something
-//! else. So a round of a hundred updates of a gigabyte takes the memory that there is, and no more.
+//! The system loads the pages of a mapped file on access, and evicts them if memory is needed. So a
+//! round of a hundred updates of a gigabyte each uses only the memory that is available.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,17 +10,18 @@ use std::path::PathBuf;
 
 use memmap2::MmapMut;
 
-/// Where many numbers are kept.
+/// The storage for many numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// Up to so many bytes in memory; more in a file without a name, which is gone when it is closed.
+    /// Up to this many bytes are allocated in memory; more go to a file without a name, which is
+    /// deleted on closing.
     pub memory_max: u64,
-    /// The folder for that file: not on a file system that is itself memory.
+    /// The folder for that file; it must not be on a file system in memory.
     pub folder: PathBuf,
 }
 
 impl Room {
-    /// What is left of it once these rows are there.
+    /// The scratch space that remains after the allocation of `rows`.
     #[must_use]
     pub fn beside(&self, rows: &Rows) -> Self {
         let taken = match &rows.held {
@@ -29,16 +31,16 @@ impl Room {
         Self { memory_max: self.memory_max.saturating_sub(taken), folder: self.folder.clone() }
     }
 
-    /// Everything in memory.
+    /// Unlimited memory, without a file.
     pub const fn memory() -> Self {
         Self { memory_max: u64::MAX, folder: PathBuf::new() }
     }
 }
 
-/// Everything in memory, for who has little or much of it.
+/// Unlimited memory, without a file, for callers that need no limit.
 pub static MEMORY: Room = Room::memory();
 
-/// Rows of equally many numbers, one behind the other, in memory or in a file.
+/// Rows of equal width, stored one after another, in memory or in a file.
 #[derive(Debug)]
 pub struct Rows {
     held: Held,
@@ -53,14 +55,14 @@ enum Held {
 }
 
 impl Rows {
-    /// So many rows of `width` zeros.
+    /// `rows` rows of `width` zeros.
     ///
     /// # Errors
-    /// What the system said, where they go into a file; `InvalidInput` where they would not fit into
-    /// any address space.
+    /// The system's error if the rows go to a file; `InvalidInput` if they exceed the address
+    /// space.
     pub fn zeros(rows: usize, width: usize, room: &Room) -> io::Result<Self> {
         let too_many = || {
-            let what = format!("{rows} rows of {width} numbers are more than can be addressed");
+            let what = format!("{rows} rows of {width} numbers exceed the address space");
             io::Error::new(io::ErrorKind::InvalidInput, what)
         };
         let numbers = rows.checked_mul(width).ok_or_else(too_many)?;
@@ -87,17 +89,17 @@ impl Rows {
         }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// How many numbers a row has.
+    /// Number of elements per row.
     pub fn width(&self) -> usize {
         self.width
     }
@@ -105,15 +107,15 @@ impl Rows {
     /// One row.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If the index is out of range.
     pub fn row(&self, at: usize) -> &[f32] {
         &self.numbers()[at * self.width..][..self.width]
     }
 
-    /// One row, to be filled.
+    /// One row, mutable.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If the index is out of range.
     pub fn row_mut(&mut self, at: usize) -> &mut [f32] {
         let width = self.width;
         &mut self.numbers_mut()[at * width..][..width]
@@ -127,19 +129,19 @@ impl Rows {
 
 impl From<Vec<Vec<f32>>> for Rows {
     /// # Panics
-    /// If the rows are not of one length.
+    /// If the rows differ in length.
     fn from(rows: Vec<Vec<f32>>) -> Self {
         let width = rows.first().map_or(0, Vec::len);
-        assert!(rows.iter().all(|row| row.len() == width), "rows of one length");
+        assert!(rows.iter().all(|row| row.len() == width), "all rows must have the same length");
         Self { rows: rows.len(), width, held: Held::Memory(rows.concat()) }
     }
 }
 
-/// Fills a new file with so many zeros.
+/// Allocates `bytes` zero bytes in a new file.
 fn take_blocks(mut file: &File, bytes: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        // File systems over a network may not know it.
+        // // Network file systems may not support it.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
             io::copy(&mut io::repeat(0).take(bytes), &mut file).map(|_| ())
         }
@@ -147,12 +149,13 @@ fn take_blocks(mut file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-#[expect(unsafe_code, reason = "mapping a file; there is no safe way")]
+#[expect(unsafe_code, reason = "mapping a file has no safe interface")]
 fn scratch(bytes: u64, room: &Room) -> io::Result<MmapMut> {
     let file = tempfile::tempfile_in(&room.folder)?;
-    // The blocks are taken now: a disk that fills up later would end the process in mid-write.
+    // // Allocate the blocks now: on a disk that fills up later, a write would end the process
+    // (SIGBUS).
     take_blocks(&file, bytes)?;
-    // SAFETY: the file has no name, so nobody else can open, change or shorten it.
+    // // SAFETY: the file has no name, so no other process can open, change or truncate it.
     unsafe { MmapMut::map_mut(&file) }
 }
 
@@ -162,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_hold_what_was_written_wherever_they_lie() {
+    fn rows_return_what_was_written_in_memory_and_in_a_file() {
         let dir = tempfile::tempdir().unwrap();
         for memory_max in [0, 1 << 20] {
             let room = Room { memory_max, folder: dir.path().to_owned() };

@@ -1,5 +1,5 @@
-//! How long coalitions and paths take on a drawn problem, by the caller's clock: this crate reads
-//! none.
+//! Timing of coalition and path evaluations on a synthetic round. The caller provides the clock:
+//! this crate reads none.
 
 use std::convert::Infallible;
 
@@ -11,26 +11,26 @@ use crate::params::norm;
 use crate::path::{PathError, PathGradient};
 use crate::seed::{Purpose, below, rng, unit};
 
-/// A round out of a generator: not one that learned anything, but of the sizes of one.
+/// A synthetic round: random updates with realistic sizes, without any training.
 #[derive(Debug, Clone)]
 pub struct Problem {
     /// The model.
     pub model: ModelSpec,
-    /// Its parameters before the round.
+    /// The parameters before the round.
     pub base: Vec<f32>,
-    /// What each player would change.
+    /// The update of each player.
     pub deltas: Vec<Vec<f32>>,
     /// Equal shares.
     pub shares: Vec<f64>,
-    /// The rows, of features between 0 and 1.
+    /// The rows, with features between 0 and 1.
     pub holdout: Dataset,
 }
 
 impl Problem {
-    /// Draws one of `players` updates and `rows` rows. The same seed gives the same bits.
+    /// Generates a round of `players` updates and `rows` rows. The same seed gives the same bits.
     ///
     /// # Errors
-    /// [`DatasetError`] for more rows than a data set may have.
+    /// [`DatasetError`] if the rows exceed the limit of a data set.
     pub fn drawn(
         model: ModelSpec,
         players: usize,
@@ -52,7 +52,7 @@ impl Problem {
         Ok(Self { model, base, deltas, shares, holdout })
     }
 
-    /// Lends the updates to `work`.
+    /// Calls `work` with the updates.
     pub fn with<T>(&self, work: impl FnOnce(Updates<'_>) -> T) -> T {
         let deltas: Vec<&[f32]> = self.deltas.iter().map(Vec::as_slice).collect();
         let (model, base, shares) = (&self.model, self.base.as_slice(), self.shares.as_slice());
@@ -60,10 +60,10 @@ impl Problem {
     }
 }
 
-/// Mean losses, and what they took.
+/// Mean losses of coalitions, and the time of their evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timed {
-    /// Seconds for all coalitions, preparation included.
+    /// Seconds for all coalitions, including preparation.
     pub seconds: f64,
     /// The mean loss of each coalition, in nats.
     pub losses: Vec<f64>,
@@ -85,7 +85,7 @@ impl Timed {
     }
 }
 
-/// `count` of all coalitions of `players` players, evenly spread.
+/// `count` of all coalitions of `players` players, evenly spaced.
 ///
 /// # Errors
 /// [`CoalitionError::TooManyToEnumerate`].
@@ -93,13 +93,13 @@ pub fn sample(players: usize, count: usize) -> Result<Masks, CoalitionError> {
     let all = Masks::all(players)?.len();
     let mut masks = Masks::new(players);
     for at in 0..count.min(all) {
-        // The middle of each part, so that neither only small nor only large ones are taken.
+        // // The middle of each part, so that the sizes are balanced.
         masks.push(&[((2 * at + 1) * all / (2 * count.min(all))) as u64][..players.min(1)])?;
     }
     Ok(masks)
 }
 
-/// Times [`Coalitions`], from nothing to the last loss. `clock` tells seconds.
+/// Times [`Coalitions`], including its construction. `clock` returns seconds.
 ///
 /// # Errors
 /// [`CoalitionError`].
@@ -114,7 +114,7 @@ pub fn coalitions(
     })
 }
 
-/// Times libtorch, one coalition after another, after one that is not counted.
+/// Times libtorch, one coalition after another, after one warm-up evaluation.
 ///
 /// # Errors
 /// [`CoalitionError`].
@@ -132,7 +132,7 @@ pub fn one_by_one(
     })
 }
 
-/// Times libtorch in large batches, after one that is not counted.
+/// Times libtorch in large batches, after one warm-up evaluation.
 ///
 /// # Errors
 /// [`CoalitionError`].
@@ -151,21 +151,21 @@ pub fn batched(
     })
 }
 
-/// What a path over many updates took, in seconds.
+/// Times of the path evaluation of many updates, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathTimed {
     /// One gradient of the mean loss over all rows: a validation pass.
     pub validation: f64,
-    /// Three gradients by groups, and the losses at both ends.
+    /// Three gradients by groups, and the losses at both endpoints.
     pub gradients: f64,
-    /// Handing out all updates and measuring their lengths: what any pass over them costs.
+    /// Reading all updates and computing their norms: the minimum cost of any pass over them.
     pub reading: f64,
-    /// The pass that values them.
+    /// The pass that computes their values.
     pub values: f64,
 }
 
-/// Times the path of `updates` updates, which are the problem's own handed out again and again,
-/// with three nodes.
+/// Times the path evaluation of `updates` updates, which are the round's updates repeated, with
+/// three nodes.
 ///
 /// # Errors
 /// [`PathError`].
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::Reference;
 
-    /// A clock that goes on by one at each look.
+    /// A clock that advances by one at each call.
     fn ticks() -> impl FnMut() -> f64 {
         let mut now = 0.0;
         move || {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_timed_is_what_it_says() {
+    fn timings_cover_the_work_of_each_phase() {
         let problem = small();
         let masks = Masks::all(4).unwrap();
         let timed = coalitions(&problem, &masks, 2, &mut ticks()).unwrap();
@@ -255,7 +255,7 @@ mod tests {
 
     #[cfg(feature = "torch")]
     #[test]
-    fn every_way_finds_the_same_losses() {
+    fn all_implementations_give_the_same_losses() {
         use crate::torch::{Processor, Torch};
         let (problem, masks) = (small(), Masks::all(4).unwrap());
         let mut torch = Torch::new(Processor::Cpu, 1).unwrap();

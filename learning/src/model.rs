@@ -1,4 +1,4 @@
-//! The models that a task can declare, and the order of their parameters.
+//! Model specifications of a task, and the order of their parameters.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,96 +10,98 @@ use crate::data::{CLASSES_MAX, Dataset, WIDTH_MAX};
 use crate::params::Params;
 use crate::seed::{Purpose, rng, unit};
 
-/// Most parameters of a model.
+/// Largest number of parameters of a model.
 pub const PARAMETERS_MAX: usize = 100_000_000;
-/// Most hidden layers of an MLP.
+/// Largest number of hidden layers of an MLP.
 pub const HIDDEN_LAYERS_MAX: usize = 16;
-/// Most units of a hidden layer.
+/// Largest number of units of a hidden layer.
 pub const HIDDEN_MAX: usize = 65_536;
-/// Most filters of a convolution.
+/// Largest number of filters of a convolution.
 pub const FILTERS_MAX: usize = 4_096;
-/// Most rows or columns of an image.
+/// Largest number of rows or columns of an image.
 pub const SIDE_MAX: usize = 1_024;
-/// Fewest rows or columns of an image: two poolings leave one pixel of four.
+/// Smallest number of rows or columns of an image: after two poolings one pixel is left of four.
 pub const SIDE_MIN: usize = 4;
 
-/// A model as a task declares it. All end in `classes` logits; the loss is their cross-entropy.
+/// The model specification in a task. Every model ends in `classes` logits; the loss is their
+/// cross-entropy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ModelSpec {
     /// Softmax regression: one dense layer.
     Softmax {
-        /// Features per row.
+        /// Number of features per row.
         inputs: usize,
-        /// Classes.
+        /// Number of classes.
         classes: usize,
     },
     /// Dense layers with ReLU between them.
     Mlp {
-        /// Features per row.
+        /// Number of features per row.
         inputs: usize,
-        /// Units of each hidden layer, first to last; at least one layer.
+        /// Number of units of each hidden layer, first to last; at least one layer.
         hidden: Vec<usize>,
-        /// Classes.
+        /// Number of classes.
         classes: usize,
     },
-    /// Two 3×3 convolutions that keep the size, each with ReLU and 2×2 max pooling, then one dense
-    /// hidden layer with ReLU, then the logits. A row is channel after channel, line after line.
+    /// Two 3×3 convolutions with padding, each with ReLU and 2×2 max pooling, then one dense hidden
+    /// layer with ReLU, then the logits. A row contains the channels one after another, each line
+    /// by line.
     Cnn {
-        /// Colour planes.
+        /// Number of colour channels.
         channels: usize,
-        /// Lines of an image.
+        /// Number of lines of an image.
         height: usize,
-        /// Columns of an image.
+        /// Number of columns of an image.
         width: usize,
-        /// Filters of the two convolutions.
+        /// Number of filters of the two convolutions.
         filters: [usize; 2],
-        /// Units of the dense hidden layer.
+        /// Number of units of the dense hidden layer.
         hidden: usize,
-        /// Classes.
+        /// Number of classes.
         classes: usize,
     },
 }
 
-/// Why a declared model is none, or does not fit the data.
+/// A model specification is invalid, or does not fit the data.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum ModelError {
-    /// A size out of bounds.
+    /// A size is out of bounds.
     #[error("model: {key} is {value}: must be {min} to {max}")]
     Size {
-        /// Which size.
+        /// Name of the size.
         key: &'static str,
-        /// What was declared.
+        /// The given value.
         value: usize,
-        /// The least.
+        /// Smallest valid value.
         min: usize,
-        /// The most.
+        /// Largest valid value.
         max: usize,
     },
-    /// Too many parameters together.
+    /// The total number of parameters exceeds the limit.
     #[error("model: {parameters} parameters: must be at most {PARAMETERS_MAX}")]
     TooManyParameters {
-        /// How many.
+        /// Number of parameters.
         parameters: u128,
     },
-    /// The data has another width than the model.
-    #[error("the data has {width} features per row: the model {model} takes {inputs}")]
+    /// The data has another number of features than the model.
+    #[error("the data has {width} features per row; the model {model} expects {inputs}")]
     Width {
-        /// The data's.
+        /// Features per row of the data.
         width: usize,
-        /// The model's.
+        /// Features per row of the model.
         inputs: usize,
-        /// The model in words.
+        /// The model as text.
         model: String,
     },
-    /// The data has classes that the model does not know.
-    #[error("the data has {data} classes: the model {model} knows {classes}")]
+    /// The data has more classes than the model.
+    #[error("the data has {data} classes; the model {model} supports {classes}")]
     Classes {
-        /// The data's.
+        /// Classes of the data.
         data: usize,
-        /// The model's.
+        /// Classes of the model.
         classes: usize,
-        /// The model in words.
+        /// The model as text.
         model: String,
     },
 }
@@ -114,13 +116,13 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// How many numbers it holds.
+    /// Number of elements.
     pub fn numbers(&self) -> usize {
         self.shape.iter().product()
     }
 }
 
-/// A dense layer by its sizes, for the engines.
+/// Sizes of a dense layer, for the engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dense {
     pub(crate) inputs: usize,
@@ -128,8 +130,8 @@ pub(crate) struct Dense {
 }
 
 impl ModelSpec {
-    /// Holds every size against its limits. A model from outside must pass before anything else
-    /// here is asked of it: the other methods multiply without looking.
+    /// Checks every size against its limits. Call it first on a model from outside: the other
+    /// methods multiply without overflow checks.
     pub fn check(&self) -> Result<(), ModelError> {
         let within = |key, value, min, max| match value {
             value if (min..=max).contains(&value) => Ok(()),
@@ -168,12 +170,12 @@ impl ModelSpec {
         Ok(())
     }
 
-    /// Whether the rows and labels of `data` are ones that this model takes.
+    /// Checks that rows and labels of `data` fit this model.
     pub fn check_fits(&self, data: &Dataset) -> Result<(), ModelError> {
         self.check_takes(data.width(), data.classes())
     }
 
-    /// Whether this model takes rows of `width` features with labels below `data`.
+    /// Checks that rows of `width` features with labels below `data` fit this model.
     pub(crate) fn check_takes(&self, width: usize, data: usize) -> Result<(), ModelError> {
         let (inputs, classes) = (self.inputs(), self.classes());
         if width != inputs {
@@ -185,7 +187,7 @@ impl ModelSpec {
         Ok(())
     }
 
-    /// Features per row.
+    /// Number of features per row.
     pub fn inputs(&self) -> usize {
         match self {
             Self::Softmax { inputs, .. } | Self::Mlp { inputs, .. } => *inputs,
@@ -193,7 +195,7 @@ impl ModelSpec {
         }
     }
 
-    /// Classes, that is logits.
+    /// Number of classes, which is the number of logits.
     pub fn classes(&self) -> usize {
         match self {
             Self::Softmax { classes, .. }
@@ -202,7 +204,8 @@ impl ModelSpec {
         }
     }
 
-    /// The dense layers, first to last: all of a softmax or MLP, the tail of a CNN.
+    /// The dense layers, first to last: all layers of a softmax or MLP model, the last layers of a
+    /// CNN.
     pub(crate) fn dense(&self) -> Vec<Dense> {
         let (inputs, hidden, classes) = match self {
             Self::Softmax { inputs, classes } => (*inputs, &[][..], *classes),
@@ -221,7 +224,7 @@ impl ModelSpec {
         layers
     }
 
-    /// Shapes of all tensors in order: of each layer the weight, then the bias.
+    /// Shapes of all tensors in order: for each layer the weight, then the bias.
     fn shapes(&self) -> Vec<Vec<usize>> {
         let mut shapes = Vec::new();
         if let Self::Cnn { channels, filters, .. } = self {
@@ -234,7 +237,7 @@ impl ModelSpec {
         shapes
     }
 
-    /// All tensors in the order in which their numbers stand in [`Params`] and in files.
+    /// All tensors in their order in [`Params`] and in files.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let named = |(at, shape)| {
             let part = if at % 2 == 0 { "weight" } else { "bias" };
@@ -243,7 +246,7 @@ impl ModelSpec {
         self.shapes().into_iter().enumerate().map(named).collect()
     }
 
-    /// Where each tensor's numbers stand among all parameters.
+    /// The range of each tensor in the flat parameter vector.
     pub(crate) fn ranges(&self) -> Vec<Range<usize>> {
         let mut from = 0;
         let range = |shape: Vec<usize>| {
@@ -254,13 +257,13 @@ impl ModelSpec {
         self.shapes().into_iter().map(range).collect()
     }
 
-    /// How many parameters.
+    /// Number of parameters.
     pub fn parameters(&self) -> usize {
         self.ranges().last().map_or(0, |range| range.end)
     }
 
-    /// Parameters to start from: weights uniform within ±√(6 / inputs of the unit) (He), biases
-    /// zero. The same seed gives the same bits everywhere.
+    /// Initial parameters: weights uniform within ±√(6 / inputs of the unit) (He), biases zero. The
+    /// same seed gives the same bits on every machine.
     pub fn init(&self, seed: u64) -> Params {
         let mut rng = rng(seed, Purpose::Init, 0);
         let mut values = Vec::with_capacity(self.parameters());
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_stand_in_their_order() {
+    fn tensors_have_a_fixed_order() {
         let mlp = ModelSpec::Mlp { inputs: 4, hidden: vec![3, 2], classes: 5 };
         let listed: Vec<String> = mlp
             .tensors()
@@ -375,14 +378,14 @@ mod tests {
         let model = ModelSpec::Softmax { inputs: 2, classes: 3 };
         let narrow = Dataset::new(vec![1.0], vec![0], 1, 3).unwrap();
         let error = model.check_fits(&narrow).unwrap_err().to_string();
-        assert_eq!(error, "the data has 1 features per row: the model softmax 2-3 takes 2");
+        assert_eq!(error, "the data has 1 features per row; the model softmax 2-3 expects 2");
         let many = Dataset::new(vec![1.0, 2.0], vec![3], 2, 4).unwrap();
         let error = model.check_fits(&many).unwrap_err().to_string();
-        assert_eq!(error, "the data has 4 classes: the model softmax 2-3 knows 3");
+        assert_eq!(error, "the data has 4 classes; the model softmax 2-3 supports 3");
     }
 
     #[test]
-    fn a_start_repeats_from_its_seed_and_keeps_its_bounds() {
+    fn initial_parameters_repeat_from_the_seed_and_stay_within_bounds() {
         let model = cnn();
         let start = model.init(9);
         assert_eq!(start, model.init(9));

@@ -1,18 +1,19 @@
-//! The scalar products of a tile's vectors with each other, so many at a time that they wait for arithmetic and not for
-//! memory.
+//! Micro-kernel of the dot products between the vectors of a tile, blocked so that it is bound by
+//! arithmetic and not by memory bandwidth.
 //!
-//! The lanes are those of [`crate::lanes`]. A product of two numbers of 32 bits is exact in 64, so that it is the same
-//! whether a machine rounds it before it adds or not: what multiplies and adds in one go may be used where there is such.
+//! The lanes are those of [`crate::lanes`]. The product of two `f32` numbers is exact in `f64`, so
+//! that fused and separate multiply-add give the same bits, and the kernel may use either.
 
 use pulp::{Simd, WithSimd};
 
 use crate::lanes::{BLOCK, LANES, load_blocks, summed};
 
-/// The products of some vectors with others, all of one length: `[row][column]`.
+/// The dot products of `rows` with `columns`, all vectors of one length: `[row][column]`.
 pub(crate) struct Pairs<'a> {
     pub(crate) rows: &'a [&'a [f32]],
     pub(crate) columns: &'a [&'a [f32]],
-    /// Whether the columns are the rows, so that those before a row need no product with it: zero may stand there.
+    /// Whether the columns are the rows. Entries below the diagonal are then not needed and may be
+    /// zero.
     pub(crate) symmetric: bool,
 }
 
@@ -46,7 +47,7 @@ impl WithSimd for Pairs<'_> {
     }
 }
 
-/// The numbers of all vectors that are in the cache together: [`BLOCK`] of each, of which `size` count.
+/// One cached block of all vectors: [`BLOCK`] elements of each, of which `size` are valid.
 struct Block<'a> {
     own: &'a [f64],
     others: &'a [f64],
@@ -55,7 +56,8 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Adds all products of the block onto their lanes, `K` rows by `U` columns at a time; `V` registers have eight lanes.
+    /// Adds all products of the block to their lanes, in tiles of `K` rows by `U` columns; `V`
+    /// registers contain eight lanes.
     #[inline(always)]
     fn all<S: Simd, const K: usize, const U: usize, const V: usize>(
         &self,
@@ -76,7 +78,7 @@ impl Block<'_> {
         }
     }
 
-    /// `K` rows from one on, by all columns from the first that is wanted.
+    /// `K` rows from `row` on, by all columns from `first` on.
     #[inline(always)]
     fn row<S: Simd, const K: usize, const U: usize, const V: usize>(
         &self,

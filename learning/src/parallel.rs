@@ -1,16 +1,16 @@
-//! Independent pieces of work on several threads, their results in order.
+//! A parallel map over independent tasks, with results in order.
 
 use std::sync::{Mutex, OnceLock};
 
-/// Processors that this program may use; one where the system does not say. It is asked once: the answer is read from
-/// several files, which takes as long as the checks of a small update.
+/// Number of processors available to this program; 1 if the system does not report it. The result
+/// is cached: the query reads several files, which takes as long as the checks of a small update.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Does `work` on every task, on up to `threads` threads, and gives the results in the order of
-/// the tasks. A task must not depend on another; then nothing depends on the number of threads.
+/// Runs `work` on every task, on up to `threads` threads, and returns the results in the order of
+/// the tasks. Tasks must be independent; then the result does not depend on the number of threads.
 pub(crate) fn on_threads<T: Send, R: Send>(
     threads: usize,
     tasks: Vec<T>,
@@ -24,7 +24,7 @@ pub(crate) fn on_threads<T: Send, R: Send>(
     let one_worker = || {
         let mut done = Vec::new();
         loop {
-            // A worker that panicked while it held the lock left the iterator whole.
+            // // A worker that panicked with the lock held has left the iterator intact.
             let next = waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
             let Some((at, task)) = next else { return done };
             done.push((at, work(task)));
@@ -32,7 +32,7 @@ pub(crate) fn on_threads<T: Send, R: Send>(
     };
     let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
         let handles: Vec<_> = (1..workers).map(|_| scope.spawn(one_worker)).collect();
-        // This thread is one of them: it would only wait.
+        // // The calling thread is one of the workers, since it would only wait.
         let mut done = one_worker();
         for handle in handles {
             done.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -48,7 +48,7 @@ mod tests {
     use super::on_threads;
 
     #[test]
-    fn results_come_in_the_order_of_the_tasks() {
+    fn results_are_in_the_order_of_the_tasks() {
         for threads in [0, 1, 2, 7, 200] {
             let squares = on_threads(threads, (0..100).collect(), |task: usize| task * task);
             assert_eq!(squares, (0..100).map(|task| task * task).collect::<Vec<_>>());
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_task_is_the_callers() {
+    fn a_panic_in_a_task_propagates_to_the_caller() {
         let run = || on_threads(3, vec![1, 0, 2, 3], |task: i32| 6 / task);
         assert!(std::panic::catch_unwind(run).is_err());
     }

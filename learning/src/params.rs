@@ -1,38 +1,38 @@
-//! A model's parameters, or a difference of two, as one flat vector.
+//! The parameters of a model, or a difference of two models, as a flat vector.
 
 use thiserror::Error;
 
 use crate::model::ModelSpec;
 
-/// All numbers of a model's tensors in their order. Nothing is promised about the numbers: a
-/// diverged run has NaN in them, and [`Params::is_finite`] tells.
+/// All elements of a model's tensors in order. Elements may be NaN or infinite after a diverged
+/// training: see [`Params::is_finite`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params(Vec<f32>);
 
-/// Why numbers are no parameters of a model, or two vectors do not belong together.
+/// A vector does not fit a model or another vector, or cannot be clipped.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum ParamsError {
-    /// Too few or too many.
+    /// The number of elements is wrong.
     #[error("{got} parameters: must be {expected}")]
     Length {
-        /// How many there should be.
+        /// Number of elements expected.
         expected: usize,
-        /// How many there are.
+        /// Number of elements given.
         got: usize,
     },
-    /// A norm that nothing can be clipped to.
+    /// The norm to clip to is invalid.
     #[error("a norm cannot be clipped to {given}: must be a positive finite number")]
     Norm {
-        /// What was asked for.
+        /// The given norm.
         given: String,
     },
-    /// Only finite numbers have a norm to clip.
-    #[error("the parameters hold NaN or infinity: nothing can be clipped")]
+    /// A vector with NaN or infinity cannot be clipped.
+    #[error("the parameters contain NaN or infinity; only finite parameters can be clipped")]
     NotFinite,
 }
 
 impl Params {
-    /// Takes numbers as the parameters of `model`, if there are as many as it has.
+    /// Uses `values` as the parameters of `model`, if their number matches.
     pub fn from_vec(model: &ModelSpec, values: Vec<f32>) -> Result<Self, ParamsError> {
         same_length(model.parameters(), values.len())?;
         Ok(Self(values))
@@ -42,23 +42,23 @@ impl Params {
         Self(values)
     }
 
-    /// The numbers in order.
+    /// The elements in order.
     pub fn as_slice(&self) -> &[f32] {
         &self.0
     }
 
-    /// The numbers in order, to keep.
+    /// The elements in order, owned.
     pub fn into_vec(self) -> Vec<f32> {
         self.0
     }
 
-    /// How far these are from `base`: `self − base`, number by number.
+    /// The difference `self − base`, elementwise.
     pub fn delta_from(&self, base: &[f32]) -> Result<Self, ParamsError> {
         same_length(base.len(), self.0.len())?;
         Ok(Self(self.0.iter().zip(base).map(|(own, base)| own - base).collect()))
     }
 
-    /// Moves these by a difference: `self + delta`, number by number.
+    /// The sum `self + delta`, elementwise.
     pub fn apply(&self, delta: &[f32]) -> Result<Self, ParamsError> {
         same_length(self.0.len(), delta.len())?;
         Ok(Self(self.0.iter().zip(delta).map(|(own, delta)| own + delta).collect()))
@@ -74,8 +74,9 @@ impl Params {
         first_not_finite(&self.0).is_none()
     }
 
-    /// Scales these down until their norm is at most `max`, as [`norm`] measures it on any machine:
-    /// a receiver who repeats the measurement never finds more. Shorter ones stay as they are.
+    /// Scales the vector down until its norm, as computed by [`norm`] on any machine, is at most
+    /// `max`, so that a receiver's own computation never exceeds it. Shorter vectors stay
+    /// unchanged.
     pub fn clip_norm(&mut self, max: f64) -> Result<(), ParamsError> {
         if !(max.is_finite() && max > 0.0) {
             return Err(ParamsError::Norm { given: max.to_string() });
@@ -94,32 +95,32 @@ impl Params {
                 self.0 = clipped;
                 return Ok(());
             }
-            // Rounding to f32 may have lengthened it by a few parts in 10^8.
+            // // Rounding to f32 may have increased the norm by a few parts in 10^8.
             scale *= 1.0 - f64::from(f32::EPSILON);
         }
     }
 }
 
-/// The Euclidean norm in `f64`. Additions run in one fixed order, so that every machine finds the
-/// same bits.
+/// The Euclidean norm in `f64`. Additions have one fixed order, so that every machine gets the same
+/// bits.
 pub fn norm(values: &[f32]) -> f64 {
     squares(values).sqrt()
 }
 
-/// Sum of squares over eight interleaved lanes, then over the lanes.
+/// The sum of squares over eight interleaved lanes, then over the lanes.
 pub(crate) fn squares(values: &[f32]) -> f64 {
     let mut squares = Squares::default();
     squares.add(0, values);
     squares.sum()
 }
 
-/// The lanes of a [`norm`] that is taken piece by piece. A number's lane is its place, so that the
-/// norm has the same bits however the numbers are cut, and whether or not zeros are left out.
+/// The lanes of a [`norm`] that is computed piece by piece. An element's lane is its index modulo
+/// 8, so that the norm has the same bits for any division into pieces, and with or without zeros.
 #[derive(Debug, Clone, Default)]
 pub struct Squares([f64; 8]);
 
 impl Squares {
-    /// Adds the numbers from place `from` on. Places ascend from call to call.
+    /// Adds the elements from index `from` on. The index ascends from call to call.
     pub fn add(&mut self, from: usize, values: &[f32]) {
         let lead = (8 - from % 8) % 8;
         let (ahead, aligned) = values.split_at(lead.min(values.len()));
@@ -140,7 +141,7 @@ impl Squares {
         self.0 = lanes;
     }
 
-    /// The norm of all that was added: bit for bit what [`norm`] says of the whole vector.
+    /// The norm of all elements added so far: the same bits as [`norm`] of the whole vector.
     pub fn norm(&self) -> f64 {
         self.sum().sqrt()
     }
@@ -150,8 +151,8 @@ impl Squares {
     }
 }
 
-/// Where the first NaN or infinity stands. Looks at a block at a time, which the compiler turns into
-/// wide comparisons; only a bad block is searched.
+/// Index of the first NaN or infinity. Checks a block at a time, which the compiler vectorises;
+/// only a block with such a number is searched.
 pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
     const BLOCK: usize = 1024;
     let bad = |block: &[f32]| block.iter().fold(false, |bad, value| bad | !value.is_finite());
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delta_brings_one_model_to_the_other() {
+    fn applying_a_delta_gives_the_other_model() {
         let model = ModelSpec::Softmax { inputs: 1, classes: 2 };
         let base = Params::from_vec(&model, vec![1.0, 2.0, 3.0, 4.0]).unwrap();
         let trained = Params::from_vec(&model, vec![1.5, 2.0, 2.0, 4.25]).unwrap();
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn three_four_five() {
+    fn norm_and_clipping_of_a_3_4_5_vector() {
         let mut params = Params(vec![3.0, 0.0, -4.0]);
         assert_eq!(params.norm(), 5.0);
         params.clip_norm(10.0).unwrap();
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bad_number_is_found_wherever_it_stands() {
+    fn the_first_non_finite_number_is_found_at_any_index() {
         for at in [0, 1, 1023, 1024, 2500] {
             let mut values = vec![1.0; 2501];
             assert_eq!(first_not_finite(&values), None);
@@ -211,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_norm_taken_in_pieces_and_without_zeros_has_the_same_bits(
+        fn a_norm_computed_in_pieces_and_without_zeros_has_the_same_bits(
             values in prop::collection::vec(-1e3_f32..1e3, 1..100), cut in 0_usize..100,
             dropped in 0_usize..100,
         ) {
@@ -231,7 +232,7 @@ mod tests {
         }
 
         #[test]
-        fn a_clipped_norm_is_never_above_the_limit_and_hardly_below(
+        fn a_clipped_norm_is_at_most_the_limit_and_close_to_it(
             values in prop::collection::vec(-1e6_f32..1e6, 1..100), max in 1e-3_f64..1e3,
         ) {
             let mut params = Params(values);

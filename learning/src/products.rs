@@ -1,17 +1,17 @@
-//! All scalar products of many vectors with each other.
+//! The Gram matrix of many vectors: all their dot products.
 
 use pulp::Arch;
 
 use crate::pairs::Pairs;
 use crate::parallel::on_threads;
 
-/// Vectors on either side that are multiplied with each other while their blocks are in the cache.
+/// Number of vectors per side of a tile, so that their blocks fit the cache.
 const TILE: usize = 16;
 
-/// The symmetric matrix of all products of `vectors`, `len × len` numbers, row by row. Each is a sum
-/// in `f64` over eight interleaved lanes, then over the lanes: the same bits on every machine and on
-/// any number of threads. All vectors are of one length. Of the last `apart` vectors, products with each other may be
-/// left out: zero where they are, but for every vector's square.
+/// The symmetric Gram matrix of `vectors`, `len × len` numbers by rows. Each entry is a sum in
+/// `f64` over eight interleaved lanes, then over the lanes: the same bits on every machine and with
+/// any number of threads. All vectors have one length. Products between two of the last `apart`
+/// vectors, except the squares, may be left out as zeros.
 pub fn products(vectors: &[&[f32]], apart: usize, threads: usize) -> Vec<f64> {
     let side = vectors.len();
     let tiles = side.div_ceil(TILE);
@@ -28,7 +28,7 @@ pub fn products(vectors: &[&[f32]], apart: usize, threads: usize) -> Vec<f64> {
     for ((row, column), products) in pairs.zip(found) {
         let columns = tile(column);
         for (i, products) in tile(row).zip(products.chunks(columns.len())) {
-            // Before the diagonal they need not be products.
+            // // Entries below the diagonal of a symmetric tile are not valid.
             for (j, &product) in columns.clone().zip(products).filter(|(j, _)| *j >= i) {
                 matrix[i * side + j] = product;
                 matrix[j * side + i] = product;
@@ -44,14 +44,14 @@ mod tests {
     use crate::lanes::{LANES, summed};
 
     #[test]
-    fn what_is_left_out_is_among_the_last_ones_only() {
+    fn only_products_between_the_last_vectors_are_left_out() {
         let vectors = vectors(51, 40);
         let slices: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
         let whole = products(&slices, 0, 1);
         for apart in [0, 1, 15, 16, 20, 35, 51, 60] {
             let part = products(&slices, apart, 2);
             let wanted = 51_usize.saturating_sub(apart);
-            // Tiles of 16: the last two are apart from 19 on.
+            // // Tiles of 16: from 19 on, the last two tiles are left out.
             let mut left_out = 0;
             for (at, (part, whole)) in part.iter().zip(&whole).enumerate() {
                 let (row, column) = (at / 51, at % 51);
@@ -68,7 +68,7 @@ mod tests {
         (0..count).map(|row| (0..width).map(|at| number(row * width + at)).collect()).collect()
     }
 
-    /// As the docs say it.
+    /// Reference implementation of the documented sum.
     fn plain(a: &[f32], b: &[f32]) -> f64 {
         let mut lanes = [0.0; LANES];
         for (at, (&a, &b)) in a.iter().zip(b).enumerate() {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_product_has_the_bits_of_the_plain_sum_for_every_remainder_and_any_threads() {
+    fn every_product_has_the_bits_of_the_reference_sum_with_any_threads() {
         for (count, width) in [(0, 5), (1, 0), (1, 1), (15, 7), (16, 128), (17, 129), (35, 300)] {
             let vectors = vectors(count, width);
             let slices: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();

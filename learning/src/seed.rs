@@ -1,10 +1,11 @@
-//! Randomness that repeats: one seed, many independent streams, on every machine the same.
+//! Reproducible random numbers: one seed gives many independent streams, identical on every
+//! machine.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What a stream of random numbers is for. Two purposes never share a stream, so that drawing
-/// more numbers for one does not shift the numbers of another.
+/// The purpose of a random stream. Two purposes never share a stream, so that drawing more numbers
+/// for one does not shift the numbers of another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     Init,
@@ -21,12 +22,12 @@ pub(crate) fn rng(seed: u64, purpose: Purpose, part: u32) -> ChaCha20Rng {
     rng
 }
 
-/// A number below `bound`, every one equally likely. `bound` must be positive.
+/// A uniform integer below `bound`, which must be positive.
 ///
-/// Written out instead of taken from `rand`, whose ranges may change from release to release: a
-/// batch order is part of what an auditor repeats.
+/// Implemented here rather than taken from `rand`, whose ranges may change between releases: an
+/// auditor must reproduce the order of batches.
 pub(crate) fn below(rng: &mut ChaCha20Rng, bound: u64) -> u64 {
-    debug_assert!(bound > 0, "a number below nothing");
+    debug_assert!(bound > 0, "the bound must be positive");
     let reject_above = u64::MAX - (u64::MAX % bound + 1) % bound;
     loop {
         let drawn = rng.next_u64();
@@ -36,12 +37,12 @@ pub(crate) fn below(rng: &mut ChaCha20Rng, bound: u64) -> u64 {
     }
 }
 
-/// A number in [0, 1) with 53 random bits.
+/// A uniform number in [0, 1) with 53 random bits.
 pub(crate) fn unit(rng: &mut ChaCha20Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Fisher and Yates.
+/// A uniform shuffle (Fisher and Yates).
 pub(crate) fn shuffle<T>(rng: &mut ChaCha20Rng, items: &mut [T]) {
     for last in (1..items.len()).rev() {
         let other = below(rng, last as u64 + 1) as usize;
@@ -49,8 +50,8 @@ pub(crate) fn shuffle<T>(rng: &mut ChaCha20Rng, items: &mut [T]) {
     }
 }
 
-/// The rows of one epoch in the order in which training visits them. Both engines ask here, so
-/// that they see the same batches.
+/// The order of the rows in one epoch of training. Both engines use it, so that they train on the
+/// same batches.
 pub(crate) fn epoch_order(rows: usize, seed: u64, epoch: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rows).collect();
     shuffle(&mut rng(seed, Purpose::Batches, epoch), &mut order);
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_a_bound_are_spread_evenly() {
+    fn numbers_below_a_bound_are_uniform() {
         let mut rng = rng(1, Purpose::Split, 0);
         let mut seen = [0_u32; 3];
         for _ in 0..30_000 {
@@ -82,10 +83,10 @@ mod tests {
         assert!(seen.iter().all(|&count| (9_700..10_300).contains(&count)), "{seen:?}");
     }
 
-    /// Whoever audits a round draws the same numbers: a new release of the generator must not
-    /// change them unnoticed.
+    /// An auditor must draw the same numbers: a new release of the generator must not change them
+    /// unnoticed.
     #[test]
-    fn the_streams_are_the_ones_written_down() {
+    fn streams_match_the_recorded_numbers() {
         assert_eq!(epoch_order(8, 42, 0), [5, 4, 7, 2, 3, 1, 0, 6]);
         assert_eq!(unit(&mut rng(42, Purpose::Init, 0)), 0.514_049_295_765_024_1);
     }

@@ -1,4 +1,4 @@
-//! Choosing an engine by name.
+//! Selection of an engine by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,53 +9,54 @@ use thiserror::Error;
 use crate::engine::{BackendError, Engine};
 use crate::reference::Reference;
 
-/// Most threads that an engine may be given.
+/// Largest number of threads of an engine.
 pub const THREADS_MAX: usize = 1_024;
 
-/// Which engine. `FromStr` reads what `Display` writes: `auto`, `torch`, `cuda`, `reference`.
+/// The kind of engine. `FromStr` parses the output of `Display`: `auto`, `torch`, `cuda`,
+/// `reference`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineKind {
-    /// libtorch on the first GPU if there is one, else libtorch on the CPU; the plain-Rust engine in
-    /// a program built without libtorch.
+    /// libtorch on the first GPU if there is one, else libtorch on the CPU; the pure Rust engine in
+    /// a build without libtorch.
     #[default]
     Auto,
     /// libtorch on the CPU.
     Torch,
-    /// libtorch on the first GPU, or nothing.
+    /// libtorch on the first GPU; an error without one.
     Cuda,
-    /// Plain Rust.
+    /// The pure Rust engine.
     Reference,
 }
 
-/// Why there is no such engine here.
+/// The engine is not available.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum EngineError {
-    /// This program has no libtorch in it.
+    /// This build has no libtorch.
     #[error(
-        "this program was built without libtorch: build with the feature `torch`, or choose `reference`"
+        "this program was built without libtorch: enable the feature `torch`, or use `reference`"
     )]
     NoTorch,
-    /// No GPU that libtorch could use.
+    /// libtorch found no usable GPU.
     #[error("libtorch finds no GPU: {why}")]
     NoGpu {
-        /// What was tried.
+        /// Details of the search.
         why: String,
     },
-    /// Zero threads, or too many.
+    /// The number of threads is out of bounds.
     #[error("threads is {threads}: must be 1 to {THREADS_MAX}")]
     Threads {
-        /// What was asked for.
+        /// The number requested.
         threads: usize,
     },
-    /// libtorch is there and does not work.
+    /// libtorch failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
 
-/// A word that names no engine.
+/// The name of an engine is unknown.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
-#[error("`{given}` names no engine: write auto, torch, cuda or reference")]
+#[error("`{given}` is not an engine: use auto, torch, cuda or reference")]
 pub struct EngineNameError {
     given: String,
 }
@@ -85,8 +86,9 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// An engine of this kind. `threads` is how many a single operation of libtorch may use; one is
-/// best for small models and for many participants on one machine. The plain-Rust engine uses one.
+/// Creates an engine of this kind. `threads` is the number of threads of a single operation; one is
+/// best for small models and for many participants on one machine. The pure Rust engine uses them
+/// only for directional derivatives.
 pub fn engine(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, EngineError> {
     if threads == 0 || threads > THREADS_MAX {
         return Err(EngineError::Threads { threads });
@@ -121,12 +123,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_written_as_it_is_read() {
+    fn engine_names_round_trip() {
         for text in ["auto", "torch", "cuda", "reference"] {
             assert_eq!(text.parse::<EngineKind>().unwrap().to_string(), text);
         }
         let error = "gpu".parse::<EngineKind>().unwrap_err().to_string();
-        assert_eq!(error, "`gpu` names no engine: write auto, torch, cuda or reference");
+        assert_eq!(error, "`gpu` is not an engine: use auto, torch, cuda or reference");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Parameters as safetensors bytes, and back from bytes that a stranger sent.
+//! Parameters as safetensors bytes, with a strict decoder for untrusted input.
 //!
 //! ```text
 //! 8 bytes     length of the header, little-endian
@@ -6,8 +6,8 @@
 //!             spaces up to a multiple of 8
 //! the rest    the numbers, f32 little-endian, in the order of the model's tensors
 //! ```
-//! These bytes are canonical: one model and one vector make one string of bytes, and only that is
-//! read. What other writers make of the same tensors is refused with what is different.
+//! The encoding is canonical: one model and one vector have exactly one encoding, and the decoder
+//! accepts only that. Other encodings of the same tensors are refused with the difference.
 
 mod error;
 pub(crate) mod header;
@@ -19,7 +19,7 @@ use header::{Dtype, Section};
 use crate::model::ModelSpec;
 use crate::params::{ParamsError, first_not_finite};
 
-/// So many numbers are decoded at a time. A multiple of the lanes of a norm.
+/// Numbers decoded at a time: a multiple of the lanes of a norm.
 pub(crate) const PIECE: usize = 4096;
 
 fn sections(model: &ModelSpec) -> Vec<Section> {
@@ -31,13 +31,13 @@ fn sections(model: &ModelSpec) -> Vec<Section> {
     model.tensors().into_iter().map(section).collect()
 }
 
-/// Length of what [`encode`] writes for a model, in bytes.
+/// Length of the output of [`encode`] for a model, in bytes.
 pub fn encoded_len(model: &ModelSpec) -> usize {
     header::write(&sections(model)).len() + 4 * model.parameters()
 }
 
-/// The canonical bytes of `values`, which must be as many as the model has parameters; whether they
-/// are finite is not looked at here.
+/// The canonical bytes of `values`, whose number must equal the model's parameters; does not check
+/// whether they are finite.
 pub fn encode(model: &ModelSpec, values: &[f32]) -> Result<Vec<u8>, ParamsError> {
     let expected = model.parameters();
     if values.len() != expected {
@@ -49,7 +49,7 @@ pub fn encode(model: &ModelSpec, values: &[f32]) -> Result<Vec<u8>, ParamsError>
     Ok(bytes)
 }
 
-/// Puts numbers behind bytes, each as four of them.
+/// Appends numbers of four bytes each.
 pub(crate) fn put_words(bytes: &mut Vec<u8>, values: impl ExactSizeIterator<Item = f32>) {
     let from = bytes.len();
     bytes.resize(from + 4 * values.len(), 0);
@@ -58,8 +58,8 @@ pub(crate) fn put_words(bytes: &mut Vec<u8>, values: impl ExactSizeIterator<Item
     }
 }
 
-/// The numbers of a model's tensors in the model's order. Lengths are checked before the header is
-/// looked at, the header before a number is read; every number is finite when this succeeds.
+/// Decodes the numbers of a model's tensors in the model's order. Checks lengths before the header,
+/// and the header before the numbers; on success every number is finite.
 pub fn decode(model: &ModelSpec, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> {
     let sections = sections(model);
     let body = header::open(&sections, bytes)?;
@@ -70,8 +70,8 @@ pub fn decode(model: &ModelSpec, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> 
     Ok(values)
 }
 
-/// Gives the numbers behind a header, of `WIDTH` bytes each, to `take` in pieces, each with the place of
-/// its first number. Every number is finite when this succeeds.
+/// Decodes the numbers after a header, of `WIDTH` bytes each, and calls `take` with pieces and the
+/// index of their first number. On success every number is finite.
 pub(crate) fn walk_body<const WIDTH: usize>(
     sections: &[Section],
     body: &[u8],
@@ -94,7 +94,7 @@ pub(crate) fn walk_body<const WIDTH: usize>(
     Ok(())
 }
 
-/// Names the tensor that number `at` of all belongs to.
+/// The error for number `at` of all, with its tensor.
 fn not_finite(sections: &[Section], at: usize) -> DecodeError {
     let mut index = at;
     for section in sections {

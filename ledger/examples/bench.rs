@@ -1,6 +1,7 @@
-//! Prints what the ledger can do on this machine: `cargo run --release -p florin-ledger --example bench [TRANSFERS]`.
+//! Prints the throughput of the ledger on this machine:
+//! `cargo run --release -p florin-ledger --example bench [TRANSFERS]`.
 
-#[expect(clippy::disallowed_types, reason = "a stopwatch is what a benchmark is about")]
+#[expect(clippy::disallowed_types, reason = "a benchmark measures wall-clock time")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = std::env::args().nth(1).map_or(Ok(200_000), |text| text.parse())?;
     let folder = tempfile::tempdir()?;

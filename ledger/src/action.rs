@@ -1,4 +1,4 @@
-//! What an account can ask of the ledger: one action per write of the trait.
+//! The actions that an account can submit to the ledger: one action per write method of the trait.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::merkle::Totals;
@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{Claim, Settlement, Slash, Terms};
 
-/// One write. Each variant is a method of [`crate::Ledger`], which says what it does and when it is refused.
+/// One write. Each variant corresponds to a method of [`crate::Ledger`], which documents its effect
+/// and its refusals.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Action {
     /// [`crate::Ledger::transfer`]
     Transfer {
-        /// Who receives it.
+        /// The recipient.
         to: Address,
-        /// How much.
+        /// The amount to transfer.
         amount: Amount,
     },
     /// [`crate::Ledger::open_task`]
@@ -25,7 +26,7 @@ pub enum Action {
     Bond {
         /// The task.
         task: TaskId,
-        /// How much is added.
+        /// The amount to add to the bond.
         amount: Amount,
     },
     /// [`crate::Ledger::unbond`]
@@ -40,7 +41,7 @@ pub enum Action {
     },
     /// [`crate::Ledger::stake`]
     Stake {
-        /// How much is added.
+        /// The amount to add to the stake.
         amount: Amount,
     },
     /// [`crate::Ledger::pledge`]
@@ -58,7 +59,7 @@ pub enum Action {
     Cancel {
         /// The task.
         task: TaskId,
-        /// The first settlement to go.
+        /// The first settlement to cancel.
         payout: PayoutId,
     },
     /// [`crate::Ledger::finalize`]
@@ -86,8 +87,11 @@ impl Canonical for Settlement {
 }
 
 impl Action {
-    /// The sentence that a wallet shows before it signs. It follows from the action alone; what it leaves out is
-    /// covered by the action's digest, which is signed beside it.
+    /// The summary that a wallet displays before it signs. It depends on the action alone. The
+    /// action's digest, which is signed with it, covers every field that the summary omits.
+    ///
+    /// The text is part of the signed EIP-712 structure: a change of wording changes every
+    /// signature.
     #[must_use]
     pub fn summary(&self) -> String {
         let of = |task: &TaskId| format!("task {}…", task.short());
@@ -131,7 +135,7 @@ impl Action {
     }
 }
 
-/// A claim takes from a bond as well as it pays, and says so.
+/// The summary of a claim: a claim both pays an account and debits its bond.
 fn claim_summary(claim: &Claim) -> String {
     let Claim { task, account, totals: Totals { paid, debited }, .. } = claim;
     let task = task.short();

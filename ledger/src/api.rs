@@ -1,4 +1,5 @@
-//! The trait [`Ledger`]: everything the market asks of whoever keeps its money. Each method lists its outcomes.
+//! The trait [`Ledger`]: every operation that the market needs of its ledger. Each method lists its
+//! refusals.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::merkle::Totals;
@@ -7,41 +8,43 @@ use florin_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Names a transaction that was carried out, or found everything as it asked for: its digest.
+/// Identifies an executed transaction, or one that had nothing to change: the transaction's digest.
 pub type TxId = Digest;
 
-/// What the ledger needs to know of a task.
+/// The part of a task's specification that the ledger enforces.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Terms {
     /// The task's id.
     pub task: TaskId,
-    /// Who opens and funds it, and has the rest refunded.
+    /// The account that opens and funds the task and receives the refund.
     pub buyer: Address,
-    /// Who posts settlements.
+    /// The account that posts settlements.
     pub coordinator: Address,
-    /// Who may cancel a settlement within its window, and slash.
+    /// The account that may cancel a settlement within its challenge window, and slash.
     pub arbiter: Address,
-    /// Locked for data.
+    /// Amount locked for data.
     pub data: Amount,
-    /// Locked for infrastructure services.
+    /// Amount locked for infrastructure services.
     pub infrastructure: Amount,
     /// Smallest bond.
     pub bond_min: Amount,
-    /// Most that one round may debit from one bond: after round `r`, `r` times as much in all.
+    /// The most that one round may debit from one bond; after round `r` at most `r` times as much
+    /// in total.
     pub debit_max: Amount,
-    /// Smallest stake of a provider that serves the task, and the most that may be slashed from it here.
+    /// Smallest stake of a provider that serves the task, and the most that this task may slash
+    /// from it.
     pub stake_min: Amount,
-    /// How long a settlement can be challenged.
+    /// Challenge window: how long a settlement can be cancelled, in milliseconds.
     pub challenge_ms: u64,
-    /// How long a bond stays at risk after its owner asks for it back.
+    /// How long a bond stays at risk after its owner has requested its return, in milliseconds.
     pub unbond_ms: u64,
-    /// After this moment anybody may close the task.
+    /// After this moment any account may close the task.
     pub expires: Tick,
 }
 
 impl Terms {
-    /// The terms of a task as its specification states them.
+    /// The terms of a task, taken from its specification.
     #[must_use]
     pub fn of(spec: &TaskSpec) -> Self {
         Self {
@@ -61,8 +64,8 @@ impl Terms {
     }
 }
 
-/// One round's settlement as the coordinator posts it: of one size, however many were paid or debited. Totals are
-/// running totals over the task.
+/// One round's settlement as the coordinator posts it. Its size does not depend on the number of
+/// paid or debited accounts. All totals are running totals over the task.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -70,24 +73,25 @@ impl Terms {
 pub struct Settlement {
     /// The task.
     pub task: TaskId,
-    /// The settlement's name; can be posted once.
+    /// Identifies the settlement; each id can be posted once.
     pub payout: PayoutId,
     /// The round.
     pub round: Round,
     /// Digest of the round's report.
     pub report: Digest,
-    /// Root of the settlement that this one continues: the last that stands, pending or final; zeros for the first.
+    /// Root of the preceding settlement, which is the latest one, pending or final; zeros for the
+    /// first.
     pub previous_root: Digest,
-    /// Root of the tree of running totals, paid and debited.
+    /// Root of the Merkle tree of running totals, paid and debited.
     pub root: Digest,
-    /// Paid for data in the task so far, this round included.
+    /// Total paid for data in the task, including this round.
     pub data_total: Amount,
-    /// Paid for infrastructure in the task so far, this round included.
+    /// Total paid for infrastructure in the task, including this round.
     pub infrastructure_total: Amount,
 }
 
 impl Settlement {
-    /// The settlement of a round, from its report and the report's digest.
+    /// The settlement that a report states; a pure function of the report.
     #[must_use]
     pub const fn from_report(report: &Report, digest: Digest) -> Self {
         Self {
@@ -103,21 +107,22 @@ impl Settlement {
     }
 }
 
-/// A claim of everything that a task has come to for one account: what it is owed, and what its bond owes.
+/// A claim of everything due to one account in a task: the payout that it is owed, and the debit
+/// that its bond owes.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Claim {
     /// The task.
     pub task: TaskId,
-    /// Who is paid and debited, whoever sends the claim.
+    /// The account that is paid and debited; any account may send the claim.
     pub account: Address,
-    /// The running totals in the final root.
+    /// The account's running totals under the final root.
     pub totals: Totals,
-    /// Sibling hashes to the root.
+    /// Merkle proof: sibling hashes from the leaf to the root.
     pub proof: Vec<Digest>,
 }
 
-/// What one claim moved.
+/// The amounts that one claim moved.
 #[derive(
     Clone,
     Copy,
@@ -134,23 +139,25 @@ pub struct Claim {
 pub struct Claimed {
     /// Paid into the account's wallet.
     pub paid: Amount,
-    /// Taken from its bond: less than was debited where the bond held less.
+    /// Taken from the account's bond: less than the debit if the bond held less.
     pub taken: Amount,
 }
 
-/// What an arbiter takes from a bond or a pledged stake, and why.
+/// An arbiter's request to take an amount from a bond or a pledged stake, with a reference to the
+/// evidence.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Slash {
-    /// The task under whose rules it happens.
+    /// The task whose rules apply.
     pub task: TaskId,
-    /// Who loses it.
+    /// The account that is slashed.
     pub account: Address,
     /// True for a provider's stake, false for a participant's bond.
     pub stake: bool,
-    /// How much; at most what is there (for a stake: at most the task's `stake_min` in all).
+    /// The amount requested; the ledger takes at most the available balance (of a stake: at most
+    /// the task's `stake_min` in total).
     pub amount: Amount,
-    /// Digest of the evidence, for whoever wants to check it.
+    /// Digest of the evidence, so that it can be verified.
     pub evidence: Digest,
 }
 
@@ -158,49 +165,49 @@ pub struct Slash {
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PendingSettlement {
-    /// What was posted.
+    /// The settlement as posted.
     pub settlement: Settlement,
     /// Final after this moment.
     pub final_at: Tick,
 }
 
-/// Where a settlement is.
+/// The status of a settlement.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum SettlementStatus {
-    /// Never posted, or cancelled and so free to be posted again.
+    /// Never posted, or cancelled; it can be posted (again).
     Unknown,
     /// Within its challenge window, or not finalised yet.
     Pending,
-    /// Final: paid into `Owed`.
+    /// Final: its amounts were moved to `Owed`.
     Final,
 }
 
-/// A task's books.
+/// The ledger's state of one task.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskState {
-    /// What it was opened with.
+    /// The terms with which the task was opened.
     pub terms: Terms,
     /// Still in escrow for data.
     pub data_locked: Amount,
     /// Still in escrow for infrastructure.
     pub infrastructure_locked: Amount,
-    /// Made final for data so far (claimed or not).
+    /// Finalised for data so far (claimed or not).
     pub data_paid: Amount,
-    /// Made final for infrastructure so far (claimed or not).
+    /// Finalised for infrastructure so far (claimed or not).
     pub infrastructure_paid: Amount,
-    /// Given back to the buyer.
+    /// Refunded to the buyer.
     pub refunded: Amount,
-    /// Final but not claimed yet.
+    /// Final and not claimed yet.
     pub owed: Amount,
     /// Root of the last final settlement; zeros before the first.
     pub root: Digest,
-    /// Settlements not final yet, oldest first: at most [`crate::limits::PENDING_MAX`].
+    /// Settlements that are not final yet, oldest first: at most [`crate::limits::PENDING_MAX`].
     pub pending: Vec<PendingSettlement>,
-    /// Closed for ever.
+    /// Closed permanently.
     pub closed: bool,
 }
 
@@ -219,9 +226,10 @@ pub struct TaskState {
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BondState {
-    /// At risk now.
+    /// Currently at risk.
     pub amount: Amount,
-    /// Until then at least it stays at risk, if its owner has asked for it back; see [`Ledger::withdraw_bond`].
+    /// The earliest moment of its return, if its owner has requested it; see
+    /// [`Ledger::withdraw_bond`].
     pub release: Option<Tick>,
 }
 
@@ -240,25 +248,26 @@ pub struct BondState {
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StakeState {
-    /// At risk now.
+    /// Currently at risk.
     pub amount: Amount,
-    /// When it can be withdrawn, if its owner has asked for it back.
+    /// The moment from which it can be withdrawn, if its owner has requested its return.
     pub release: Option<Tick>,
 }
 
-/// What posting a settlement came to.
+/// The result of posting a settlement.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Posted {
-    /// It stands now.
+    /// The settlement was recorded.
     New,
-    /// Exactly this settlement stood already: nothing happened.
+    /// The identical settlement was recorded before: nothing changed.
     Already,
 }
 
-/// Why the ledger refused: a fact about its state, which a retry does not change.
+/// The reason for a refusal: a property of the ledger's state, so that an identical retry is
+/// refused as well.
 #[derive(
     Clone,
     Debug,
@@ -272,59 +281,59 @@ pub enum Posted {
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Refusal {
-    /// Not enough in the account that pays.
+    /// The paying account has too little.
     #[error("{account} has {available} FLN, but {needed} FLN are needed")]
     Insufficient {
-        /// Who pays.
+        /// The paying account.
         account: Address,
-        /// What is there.
+        /// Its balance.
         available: Amount,
-        /// What it takes.
+        /// The required amount.
         needed: Amount,
     },
-    /// A transaction that does not continue its account's sequence.
-    #[error("nonce {got} does not follow: the account's next nonce is {expected}")]
+    /// The transaction's nonce is not the account's next one.
+    #[error("nonce {got} is out of sequence: the account's next nonce is {expected}")]
     WrongNonce {
-        /// What was sent.
+        /// The nonce sent.
         got: u64,
-        /// What would be right.
+        /// The account's next nonce.
         expected: u64,
     },
-    /// Signed by somebody else, or not at all.
-    #[error("the transaction's signature is not the sender's")]
+    /// Signed by another account, or not at all.
+    #[error("the signature is not by the sender of the transaction")]
     BadSignature,
     /// Signed for another chain or market.
-    #[error("the transaction is for another chain or market")]
+    #[error("the transaction was signed for another chain or market")]
     WrongMarket,
-    /// No such task.
-    #[error("task {0} is not on this ledger: open it first")]
+    /// The task is unknown.
+    #[error("task {0} does not exist on this ledger: open it first")]
     UnknownTask(TaskId),
-    /// The id is taken.
-    #[error("task {0} is open already")]
+    /// The task id is in use.
+    #[error("task {0} exists already")]
     TaskExists(TaskId),
-    /// It is over.
+    /// The task is closed.
     #[error("task {0} is closed")]
     TaskClosed(TaskId),
-    /// The sender may not do this.
+    /// The sender lacks the permission.
     #[error("only {allowed} may do this, not {sender}")]
     NotAllowed {
-        /// Who sent it.
+        /// The sender.
         sender: Address,
-        /// Who may.
+        /// The account or role that is allowed.
         allowed: String,
     },
-    /// A bond, a stake or a data pool below the smallest allowed.
-    #[error("{offered} FLN are less than the smallest allowed, {smallest} FLN")]
+    /// A bond, a stake or a data pool below its minimum.
+    #[error("{offered} FLN are below the minimum of {smallest} FLN")]
     TooSmall {
-        /// What was offered.
+        /// The amount offered.
         offered: Amount,
-        /// The least there may be.
+        /// The minimum.
         smallest: Amount,
     },
-    /// Not before a certain moment.
-    #[error("not before {at}, and it is {now}")]
+    /// The action is possible only later.
+    #[error("not possible before {at}; the ledger's time is {now}")]
     TooEarly {
-        /// When it can be.
+        /// The earliest moment.
         at: Tick,
         /// The ledger's clock.
         now: Tick,
@@ -332,39 +341,39 @@ pub enum Refusal {
     /// The challenge window is over.
     #[error("the challenge window closed at {0}")]
     WindowClosed(Tick),
-    /// Settlements wait for their window.
+    /// Settlements are within their challenge window.
     #[error("{0} settlements are not final yet")]
     Pending(u64),
-    /// Another settlement stands under this name.
-    #[error("another settlement stands under payout id {0}")]
+    /// Another settlement was posted under this payout id.
+    #[error("another settlement was posted under payout id {0}")]
     ConflictingSettlement(PayoutId),
-    /// Running totals that shrink, or exceed what was deposited, or debits above their limit.
+    /// Running totals that decrease or exceed the deposit, or debits above their limit.
     #[error("settlement of round {round}: {what}")]
     BadSettlement {
         /// The round.
         round: Round,
-        /// What is wrong.
+        /// The violated rule.
         what: String,
     },
-    /// The proof does not lead to the final root.
-    #[error("the proof does not lead to the task's final root: fetch a fresh one")]
+    /// The proof does not verify against the final root.
+    #[error("the proof does not match the task's final root: fetch a current proof")]
     BadProof,
-    /// Everything was paid and taken before.
-    #[error("nothing is left to claim: what the task owes was paid, and what it debited was taken")]
+    /// Everything was paid and debited before.
+    #[error("nothing to claim: every payout was paid and every debit was taken before")]
     NothingToClaim,
-    /// No such bond, stake or settlement.
+    /// The bond, stake or settlement does not exist.
     #[error("{0}")]
     Missing(String),
-    /// An amount of zero, or an account paying itself, or another argument without meaning.
+    /// An amount of zero, a transfer to the sender itself, or another invalid argument.
     #[error("{0}")]
     Meaningless(String),
-    /// A named limit.
+    /// A limit of [`crate::limits`].
     #[error("limit reached: {0}")]
     Limit(String),
 }
 
 impl Refusal {
-    /// The stable code of each refusal.
+    /// The stable error code of the refusal.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -391,115 +400,125 @@ impl Refusal {
     }
 }
 
-/// What can come back instead of success.
+/// The error of a ledger operation.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// The ledger said no. Nothing changed.
+    /// The ledger refused the request. Nothing changed.
     #[error("{0} [{code}]", code = .0.code())]
     Refused(#[from] Refusal),
-    /// The ledger could not be asked, or its answer was lost: it is not known whether anything changed. Ask again
-    /// before repeating.
-    #[error("the ledger does not answer: {0} [LEDGER_UNAVAILABLE]")]
+    /// The ledger could not be reached, or its response was lost: it is unknown whether anything
+    /// changed. Query the ledger before repeating the write.
+    #[error("the ledger is unavailable: {0} [LEDGER_UNAVAILABLE]")]
     Unavailable(String),
-    /// The ledger's own records contradict themselves. Nothing more is done with them.
-    #[error("the ledger is damaged: {0} [LEDGER_CORRUPT]")]
+    /// The ledger's own records are inconsistent. The ledger stops using them.
+    #[error("the ledger is corrupt: {0} [LEDGER_CORRUPT]")]
     Corrupt(String),
-    /// A transaction that cannot be paid for, or that would cost more than its sender allows. Nothing changed.
+    /// A transaction whose gas the sender cannot pay, or whose gas would cost more than the sender
+    /// allows. Nothing changed.
     #[error("{0} [GAS_NOT_PAID]")]
     Gas(String),
-    /// The record of what a wallet has sent cannot be used. Nothing was sent.
-    #[error("the outbox: {0} [OUTBOX_FAILED]")]
+    /// The outbox, the record of the wallet's sent transactions, is unusable. Nothing was sent.
+    #[error("outbox: {0} [OUTBOX_FAILED]")]
     Outbox(String),
     /// The wallet could not sign.
     #[error("{0} [SIGNING_FAILED]")]
     Signing(#[from] florin_protocol::SignError),
 }
 
-/// Who owns what. Every write is signed by `by`; every method may also come back with [`LedgerError::Unavailable`],
-/// [`LedgerError::Corrupt`] or (writes) [`LedgerError::Signing`]. Refusals change nothing and leave no record, and no
-/// more does a write that finds everything as it asks for: it is answered, and that is all.
+/// The accounts of a market. `by` signs every write. Every method may also return
+/// [`LedgerError::Unavailable`], [`LedgerError::Corrupt`] or (writes) [`LedgerError::Signing`]. A
+/// refused write changes nothing and leaves no record. Neither does a write that would change
+/// nothing: the ledger returns its result and records no transaction.
 pub trait Ledger: Send + Sync {
     /// The market this ledger belongs to: chain id and genesis.
     fn market(&self) -> Market;
 
-    /// Sees through what an earlier run of this account left unfinished, and does anew what a reorganisation of the chain
-    /// has undone. To be called before anything is read to decide what to write, and again after
-    /// [`LedgerError::Unavailable`]. A ledger that answers when all is durable has nothing to do here.
+    /// Completes the transactions that an earlier run of this account left unfinished, and resends
+    /// those that a reorganisation of the chain has reverted. Call it before reading any state that
+    /// decides about a write, and again after [`LedgerError::Unavailable`]. A ledger that returns
+    /// only after a write is durable has nothing to do here.
     ///
     /// # Errors
-    /// [`LedgerError`]; what is left can be resumed later.
+    /// [`LedgerError`]; the rest can be resumed later.
     fn resume(&self, by: &dyn Signer) -> Result<(), LedgerError> {
         let _ = by;
         Ok(())
     }
 
-    /// The ledger's clock, by which deadlines and windows are judged.
+    /// The ledger's clock, which decides about deadlines and windows.
     fn now(&self) -> Result<Tick, LedgerError>;
 
-    /// What a wallet holds; zero for an account never seen.
+    /// The balance of a wallet; zero for an unknown account.
     fn balance(&self, account: Address) -> Result<Amount, LedgerError>;
 
-    /// What everybody's debits and slashes have come to.
+    /// The balance of the treasury: all debits and slashed amounts.
     fn treasury(&self) -> Result<Amount, LedgerError>;
 
-    /// A task's books; `None` for a task never opened.
+    /// The state of a task; `None` for a task that was never opened.
     fn task(&self, task: TaskId) -> Result<Option<TaskState>, LedgerError>;
 
-    /// A bond; zero for one never made.
+    /// A participant's bond in a task; zero if there is none.
     fn bond_of(&self, task: TaskId, account: Address) -> Result<BondState, LedgerError>;
 
-    /// A stake; zero for one never made.
+    /// A provider's stake; zero if there is none.
     fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError>;
 
     /// Whether a provider has pledged its stake to a task.
     fn pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError>;
 
-    /// What an account's claims in a task have come to: what it was paid, and the debits that were proven, which its
-    /// bond may not have covered.
+    /// The totals of an account's claims in a task: the amount paid to it, and the debits proven,
+    /// which its bond may not have covered.
     fn claimed(&self, task: TaskId, account: Address) -> Result<Totals, LedgerError>;
 
-    /// Where a settlement is.
+    /// The status of a settlement.
     fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError>;
 
     /// Moves tokens between wallets.
-    /// Refused: `Insufficient`, `Meaningless` (zero, to oneself, or to the zero address).
+    /// Refused: `Insufficient`, `Meaningless` (zero, to the sender itself, or to the zero address).
     fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError>;
 
-    /// Locks a task's budget in escrow; `by` must be its buyer.
-    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `Meaningless` (the buyer is the arbiter), `TooSmall` (a
-    /// data pool below [`florin_protocol::DUST_PER_ROUND`]), `Limit` (a window or delay above 30 days).
+    /// Locks a task's budget in escrow; `by` must be the buyer.
+    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `Meaningless` (the buyer is the
+    /// arbiter), `TooSmall` (a data pool below [`florin_protocol::DUST_PER_ROUND`]), `Limit` (a
+    /// window or a delay above 30 days).
     fn open_task(&self, by: &dyn Signer, terms: &Terms) -> Result<TxId, LedgerError>;
 
-    /// Adds to the sender's bond in a task; cancels a running unbonding.
-    /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (the bond would be below the task's minimum), `Insufficient`.
+    /// Adds to the sender's bond in a task; cancels a pending unbonding.
+    /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (the bond would be below the task's
+    /// minimum), `Insufficient`.
     fn bond(&self, by: &dyn Signer, task: TaskId, amount: Amount) -> Result<TxId, LedgerError>;
 
-    /// Asks for the sender's bond back: it stays at risk for `unbond_ms`, and then until what was posted meanwhile can
-    /// be proven.
-    /// Asking again does not move the moment.
+    /// Requests the return of the sender's bond: it stays at risk for `unbond_ms`, and then until
+    /// every settlement posted before that moment can be proven. A repeated request does not change
+    /// the moment.
     /// Refused: `UnknownTask`, `Missing`.
     fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
 
-    /// Returns an unbonded bond to its owner's wallet, from `max(release, min(last_post, release) + 2 · challenge_ms)`
-    /// on, `last_post` being the moment at which the task's latest settlement was posted; from `release` on if there
-    /// was none. What was posted before `release` is final one window later, and another window is the time in which
-    /// anybody can prove a debit; what is posted later concerns the bond no more, so that nobody can keep it for
-    /// longer than `release + 2 · challenge_ms`. When the task is closed, nobody needs to ask: from
-    /// `last_post + 2 · challenge_ms` on, or at once if there was none.
+    /// Returns an unbonded bond to its owner's wallet, from
+    /// `max(release, min(last_post, release) + 2 · challenge_ms)` on. `last_post` is the moment at
+    /// which the task's latest settlement was posted; without any settlement the bond is free from
+    /// `release` on. A settlement posted before `release` is final one window later, and during
+    /// another window any account can prove a debit. A settlement posted later does not affect the
+    /// bond, so that no coordinator can hold a bond for longer than `release + 2 · challenge_ms`.
+    /// After the task is closed no request is needed: the bond is free from
+    /// `last_post + 2 · challenge_ms` on, or at once without any settlement.
     /// Refused: `UnknownTask`, `Missing`, `TooEarly` (with that moment).
     fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError>;
 
-    /// Adds to the sender's stake; cancels a running unstaking.
+    /// Adds to the sender's stake; cancels a pending unstaking.
     /// Refused: `Insufficient`, `Meaningless`.
     fn stake(&self, by: &dyn Signer, amount: Amount) -> Result<TxId, LedgerError>;
 
-    /// Puts the sender's stake under a task's arbiter, up to the task's `stake_min`; cancels a running unstaking.
-    /// Again: nothing happens. A pledge of which `stake_min` was slashed is used up, and one ends when the stake is
+    /// Pledges the sender's stake to a task, so that the task's arbiter can slash up to the task's
+    /// `stake_min` from it; cancels a pending unstaking. A repeated pledge changes nothing. A
+    /// pledge from which `stake_min` was slashed is used up, and a pledge ends when the stake is
     /// withdrawn.
-    /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (a stake below `stake_min`, or none at all), `Limit`.
+    /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (a stake below `stake_min`, or none at
+    /// all), `Limit`.
     fn pledge(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
 
-    /// Asks for the stake back; it stays at risk for the longest `unbond_ms` of the open tasks it is pledged to.
+    /// Requests the return of the stake; it stays at risk for the longest `unbond_ms` of the open
+    /// tasks it is pledged to.
     /// Refused: `Missing`.
     fn unstake(&self, by: &dyn Signer) -> Result<TxId, LedgerError>;
 
@@ -507,39 +526,44 @@ pub trait Ledger: Send + Sync {
     /// Refused: `Missing`, `TooEarly`.
     fn withdraw_stake(&self, by: &dyn Signer) -> Result<Amount, LedgerError>;
 
-    /// Posts a round's settlement; `by` must be the task's coordinator. It becomes final after the challenge window.
-    /// Posting exactly the same again is [`Posted::Already`].
-    /// Refused: `UnknownTask`, `TaskClosed`, `NotAllowed`, `ConflictingSettlement`, `BadSettlement` (totals that
-    /// shrink or exceed the deposit, a round that does not follow, a `previous_root` that is not the last standing
-    /// settlement's, a payout id that is not the round's, a task that has expired: a coordinator that goes on posting
-    /// could keep the buyer's money locked), `Limit`.
+    /// Posts a round's settlement; `by` must be the task's coordinator. It becomes final after the
+    /// challenge window. Posting the identical settlement again returns [`Posted::Already`].
+    /// Refused: `UnknownTask`, `TaskClosed`, `NotAllowed`, `ConflictingSettlement`, `BadSettlement`
+    /// (totals that decrease or exceed the deposit, a round that is not later than the previous
+    /// one, a `previous_root` that is not the root of the latest settlement, a payout id that is
+    /// not the round's, an expired task: a coordinator that continues to post could keep the
+    /// buyer's money locked), `Limit`.
     fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError>;
 
-    /// Cancels a settlement, and every later one of the task, within its window; `by` must be the task's arbiter.
+    /// Cancels a settlement, and every later one of the task, within its window; `by` must be the
+    /// task's arbiter.
     /// Refused: `UnknownTask`, `NotAllowed`, `Missing`, `WindowClosed`.
     fn cancel(&self, by: &dyn Signer, task: TaskId, payout: PayoutId) -> Result<TxId, LedgerError>;
 
-    /// Makes final every settlement of a task whose window is over; anybody may. Returns how many there were; 0 is
-    /// no refusal.
+    /// Finalises every settlement of a task whose window is over; any account may call it. Returns
+    /// the number of settlements finalised; 0 is not a refusal.
     /// Refused: `UnknownTask`.
     fn finalize(&self, by: &dyn Signer, task: TaskId) -> Result<u64, LedgerError>;
 
-    /// Carries out what the task's last final root says about `claim.account`, by proof; anybody may send it, and when
-    /// the task is closed too. Pays it the difference between `totals.paid` and what it was paid before, and takes the
-    /// difference between `totals.debited` and what was proven before from its bond, to the treasury. What the bond
-    /// does not hold (any more) is not owed later either.
-    /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim` (neither is more than before), `BadSettlement` (a root that
-    /// promises more than its own totals; running totals that shrank; more debited than `debit_max` for each round up
-    /// to the last final one).
+    /// Executes the running totals of `claim.account` under the task's last final root, by Merkle
+    /// proof. Any account may send it, also after the task is closed. Pays the account the
+    /// difference between `totals.paid` and the amount paid before, and takes the difference
+    /// between `totals.debited` and the amount proven before from its bond, to the treasury. A
+    /// debit that exceeds the bond is not owed later.
+    /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim` (neither total has increased),
+    /// `BadSettlement` (a root that promises more than its own totals; running totals that
+    /// decreased; more debited than `debit_max` for each round up to the last final one).
     fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError>;
 
-    /// Closes a task and refunds what is still in escrow: its coordinator may at any time, anybody after `expires`;
-    /// settlements whose window is over are made final first. Returns the refund.
+    /// Closes a task and refunds the amount still in escrow. The coordinator may close at any time,
+    /// any account after `expires`. Settlements whose window is over are finalised first. Returns
+    /// the refund.
     /// Refused: `UnknownTask`, `TaskClosed`, `Pending`, `TooEarly`.
     fn close(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError>;
 
-    /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter. Returns what was taken.
-    /// Refused: `UnknownTask`, `NotAllowed`, `TaskClosed`, `Meaningless` (zero), `Missing` (no bond, no pledge, or
-    /// nothing left of it).
+    /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter.
+    /// Returns the amount taken.
+    /// Refused: `UnknownTask`, `NotAllowed`, `TaskClosed`, `Meaningless` (zero), `Missing` (no
+    /// bond, no pledge, or nothing left of it).
     fn slash(&self, by: &dyn Signer, slash: &Slash) -> Result<Amount, LedgerError>;
 }

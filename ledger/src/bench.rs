@@ -1,5 +1,5 @@
-//! How fast: durable transfers, signature checks, and the bare database beside them. `florin bench ledger` calls this
-//! and brings the stopwatch.
+//! Benchmarks of the embedded chain: durable transfers, signature verification, and the database
+//! alone for comparison. `florin bench ledger` calls them and provides the stopwatch.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -17,23 +17,23 @@ use crate::transaction::{Checked, SignedTransaction, Transaction, check_on};
 
 /// Transfers per second that the chain must reach on two cores.
 const TRANSFERS_BAR: u64 = 150_000;
-/// Accounts among which money moves.
+/// Accounts among which the transfers move money.
 const ACCOUNTS: u64 = 1_000;
-/// The fastest of so many runs counts: what is measured is this program, not what else the machine does.
+/// Repetitions, of which the fastest counts: the least affected by other load of the machine.
 const REPEATS: usize = 3;
-/// Signatures that are made and checked for the second figure.
+/// Signatures that are made and verified for the second measurement.
 const SIGNATURES: u64 = 4_000;
 
-/// One measured figure.
+/// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What was measured.
+    /// The name of the measured quantity.
     pub name: String,
-    /// How much.
+    /// The measured value.
     pub value: u64,
-    /// Of what.
+    /// The unit of the value.
     pub unit: &'static str,
-    /// What it must reach at least, where there is a bar.
+    /// The required minimum, if there is one.
     pub bar: Option<u64>,
 }
 
@@ -43,27 +43,27 @@ impl Row {
     }
 }
 
-/// Why nothing could be measured.
+/// The error of a benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The chain's file.
+    /// The chain's file failed.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// The chain.
+    /// The chain failed.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The database beside it.
-    #[error("the database beside the chain: {0}")]
+    /// The database of the comparison failed.
+    #[error("the database for comparison: {0}")]
     Database(String),
-    /// A transfer or a signature that should have been in order was not.
+    /// A valid transfer or signature was refused.
     #[error("a transaction of the benchmark was refused: {0}")]
     Refused(#[from] Refusal),
-    /// A test key.
+    /// A test key could not sign.
     #[error(transparent)]
     Signing(#[from] florin_protocol::SignError),
 }
 
-/// Microseconds since some moment.
+/// Returns microseconds since a fixed moment.
 pub type Stopwatch<'a> = &'a dyn Fn() -> u128;
 
 fn per_second(count: u64, micros: u128) -> u64 {
@@ -71,15 +71,16 @@ fn per_second(count: u64, micros: u128) -> u64 {
     rate.and_then(|rate| u64::try_from(rate).ok()).unwrap_or(u64::MAX)
 }
 
-/// Measures `count` transfers among 1,000 accounts in blocks of 1,000 in a new chain in `folder`, the rate of checking
-/// signatures, and the bare database with the same number of rows and bytes in each commit.
+/// Measures `count` transfers among 1,000 accounts in blocks of 1,000 in a new chain in `folder`,
+/// the rate of signature verification, and the database alone with the same number of rows and
+/// bytes in each commit.
 ///
 /// # Errors
 /// [`BenchError`].
 pub fn transfers(folder: &Path, count: u64, micros: Stopwatch<'_>) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     let (mut rate, mut block_bytes) = (0, 0);
-    // Every account sends once and receives once in a block: its balance changes, and its nonce.
+    // Every account sends once and receives once per block: its balance and its nonce change.
     let changed = usize::try_from(ACCOUNTS.saturating_mul(2)).unwrap_or(usize::MAX);
     let mut bare_rate = 0;
     for repeat in 0..REPEATS {
@@ -118,7 +119,7 @@ fn genesis(operator: &NodeSigner) -> Genesis {
     }
 }
 
-/// Transfers as they are once their signatures have been checked.
+/// Transfers that count as verified; their signatures are dummies.
 fn checked(market: Market, count: u64) -> Vec<Result<Checked, Refusal>> {
     let amount = Amount::from_units(1_000_000_000_000_000);
     (0..count)
@@ -157,7 +158,8 @@ fn chain(path: &Path, count: u64, micros: Stopwatch<'_>) -> Result<(u64, usize),
     Ok((rate, bytes))
 }
 
-/// The same number of rows and bytes, without chain, signature, hash or rule.
+/// Measures the database with the same number of rows and bytes, without chain, signatures, hashes
+/// and rules.
 fn bare(
     path: &Path,
     count: u64,

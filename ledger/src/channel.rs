@@ -1,4 +1,5 @@
-//! What a local chain and a remote one have in common: the trait's methods as requests and signed transactions.
+//! The code that the embedded chain and its remote client share: the trait's methods as requests
+//! and signed transactions.
 
 use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, Market, PayoutId, Signer, TaskId, Tick};
@@ -12,28 +13,30 @@ use crate::limits::NONCE_RETRIES_MAX;
 use crate::rpc::{Request, Response};
 use crate::transaction::{Fate, Outcome, SignedTransaction, Transaction};
 
-/// A way to a chain. Whatever is one is a [`Ledger`].
+/// A connection to a chain. Every implementation is a [`Ledger`].
 pub trait Channel: Send + Sync {
     /// The chain's market.
     fn market(&self) -> Market;
 
-    /// Asks something. Refusals and failures come back as errors, not as responses.
+    /// Sends a query. Refusals and failures are returned as errors, not as responses.
     ///
     /// # Errors
     /// [`LedgerError`].
     fn ask(&self, request: Request) -> Result<Response, LedgerError>;
 
-    /// Has a transaction carried out; returns when it is durable.
+    /// Submits a transaction; returns when it is durable.
     ///
     /// # Errors
     /// [`LedgerError`].
     fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError>;
 }
 
-/// Has a transaction carried out by somebody far away. Where the answer is lost, its fate is asked for.
+/// Submits a transaction to a remote ledger. If the response is lost, queries the transaction's
+/// status.
 ///
 /// # Errors
-/// [`LedgerError`]; after [`LedgerError::Unavailable`] it may have been carried out, or may still be.
+/// [`LedgerError`]; after [`LedgerError::Unavailable`] the transaction may have been executed, or
+/// may still be.
 pub fn submit_over(
     ask: &dyn Fn(Request) -> Result<Response, LedgerError>,
     transaction: SignedTransaction,
@@ -44,14 +47,14 @@ pub fn submit_over(
         Ok(Response::Outcome(outcome)) => Ok(outcome),
         Ok(other) => Err(confused(&other)),
         Err(LedgerError::Unavailable(lost)) => {
-            // The answer is lost, but perhaps not the transaction.
+            // The response is lost, but the transaction may have been executed.
             match ask(Request::Fate { from, nonce, id }) {
                 Ok(Response::Fate(Fate::CarriedOut(outcome))) => Ok(outcome),
                 Ok(Response::Fate(Fate::NotYet)) => Err(LedgerError::Unavailable(format!(
-                    "{lost}; transaction {id} has not been carried out so far"
+                    "{lost}; transaction {id} has not been executed so far"
                 ))),
                 _ => Err(LedgerError::Unavailable(format!(
-                    "{lost}; whether transaction {id} was carried out is not known"
+                    "{lost}; it is unknown whether transaction {id} was executed"
                 ))),
             }
         }
@@ -59,11 +62,11 @@ pub fn submit_over(
     }
 }
 
-/// An answer to another question than the one that was asked.
+/// The error for a response that does not match its request.
 fn confused(response: &Response) -> LedgerError {
     let mut text = format!("{response:?}");
     text.truncate(text.floor_char_boundary(200));
-    LedgerError::Unavailable(format!("it answers another question: {text}"))
+    LedgerError::Unavailable(format!("the response does not match the request: {text}"))
 }
 
 macro_rules! ask {
@@ -75,8 +78,9 @@ macro_rules! ask {
     };
 }
 
-/// Signs and submits an action. Where another transaction of the same account came first, it is signed anew with the
-/// next nonce: such a refusal is certain, so that nothing can be carried out twice.
+/// Signs and submits an action. If another transaction of the same account was executed first,
+/// signs the action again with the next nonce. A refusal for a wrong nonce is definite, so that
+/// nothing is executed twice.
 fn carry_out(
     channel: &impl Channel,
     by: &dyn Signer,
@@ -101,10 +105,12 @@ fn carry_out(
     }
 }
 
+/// Executes an action and returns its transaction id.
 fn done(channel: &impl Channel, by: &dyn Signer, action: &Action) -> Result<TxId, LedgerError> {
     carry_out(channel, by, action).map(|(id, _)| id)
 }
 
+/// Executes an action and returns the amount that it moved.
 fn moved(channel: &impl Channel, by: &dyn Signer, action: &Action) -> Result<Amount, LedgerError> {
     match carry_out(channel, by, action)?.1 {
         Outcome::Moved(amount) => Ok(amount),
@@ -201,7 +207,7 @@ impl<C: Channel> Ledger for C {
     }
 
     fn finalize(&self, by: &dyn Signer, task: TaskId) -> Result<u64, LedgerError> {
-        // Coordinators ask often: while nothing is due, that need not make a block.
+        // Coordinators call this often: while no settlement is due, no block needs to be written.
         if ask!(self, Request::Due { task }, Response::Due(due) => due)? == Some(0) {
             return Ok(0);
         }

@@ -1,4 +1,5 @@
-//! Double entry: the accounts, and what moves between them. Nothing moves without both sides.
+//! Double entry: the accounts, and the movements between them. Every movement debits one account
+//! and credits another.
 
 use std::fmt;
 
@@ -22,13 +23,13 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Pool {
-    /// Pays participants for what their updates were worth.
+    /// Pays participants for the value of their updates.
     Data,
     /// Pays providers for verified work.
     Infrastructure,
 }
 
-/// Where money can be.
+/// An account that can hold money.
 #[derive(
     Clone,
     Copy,
@@ -44,7 +45,7 @@ pub enum Pool {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Account {
-    /// Free to be spent by its owner.
+    /// Available to its owner.
     Wallet(Address),
     /// Locked for a task.
     Escrow(TaskId, Pool),
@@ -52,14 +53,14 @@ pub enum Account {
     Bond(TaskId, Address),
     /// At risk for a provider's work.
     Stake(Address),
-    /// Made final by a task's settlements and not claimed yet.
+    /// Finalised by a task's settlements and not claimed yet.
     Owed(TaskId),
-    /// What debits and slashes have come to.
+    /// Receives all debits and slashed amounts.
     Treasury,
 }
 
 impl Account {
-    /// The task whose equation this account is part of.
+    /// The task in whose conservation equation this account appears.
     #[must_use]
     pub const fn task(&self) -> Option<TaskId> {
         match self {
@@ -79,53 +80,53 @@ impl fmt::Display for Account {
             }
             Self::Bond(task, owner) => write!(f, "bond of {owner} in task {task}"),
             Self::Stake(owner) => write!(f, "stake of {owner}"),
-            Self::Owed(task) => write!(f, "what task {task} owes"),
+            Self::Owed(task) => write!(f, "amount owed by task {task}"),
             Self::Treasury => f.write_str("treasury"),
         }
     }
 }
 
-/// Why money moved.
+/// The reason for a movement.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Its owner gave it away.
+    /// The owner transferred the amount.
     Transferred,
-    /// A buyer funded its task.
+    /// A buyer funded a task.
     Deposited,
-    /// A participant put it at risk.
+    /// A participant deposited a bond.
     Bonded,
-    /// A bond went back to its owner.
+    /// A bond was returned to its owner.
     BondReturned,
-    /// A provider put it at risk.
+    /// A provider deposited a stake.
     Staked,
-    /// A stake went back to its owner.
+    /// A stake was returned to its owner.
     StakeReturned,
     /// A settlement became final.
     Settled,
-    /// Taken from a bond, by proof of a final debit.
+    /// A final debit was proven and taken from a bond.
     Debited,
-    /// It was claimed by proof.
+    /// An amount owed was claimed by proof.
     Claimed,
-    /// The task was closed.
+    /// The task was closed and the rest was refunded.
     Refunded,
-    /// An arbiter took it.
+    /// An arbiter slashed the account.
     Slashed,
 }
 
-/// One entry of the books: the same amount leaves one account and reaches another.
+/// One bookkeeping entry: the same amount is debited from one account and credited to another.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 pub struct Movement {
-    /// Whose amount shrinks.
+    /// The debited account.
     pub from: Account,
-    /// Whose amount grows.
+    /// The credited account.
     pub to: Account,
-    /// By how much; never zero.
+    /// The amount; never zero.
     pub amount: Amount,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
 }

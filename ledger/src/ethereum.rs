@@ -1,35 +1,36 @@
-//! How a client behaves towards a node, and what it is willing to spend.
+//! Settings of an Ethereum client: confirmations, timeouts and spending limits.
 
 use serde::{Deserialize, Serialize};
 
-/// Every limit of the client, by name.
+/// The settings of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// How many blocks deep something must be before it counts as having happened, its own block included. From 1 to
-    /// [`CONFIRMATIONS_MAX`](crate::limits::CONFIRMATIONS_MAX).
+    /// Confirmations that a block needs before its transactions count as executed; the block itself
+    /// is the first. From 1 to [`CONFIRMATIONS_MAX`](crate::limits::CONFIRMATIONS_MAX).
     pub confirmations: u64,
-    /// Most gas that one transaction may use.
+    /// Gas limit of one transaction.
     pub gas_max: u64,
-    /// Most that a unit of gas may cost, in wei.
+    /// Highest price of a unit of gas, in wei.
     #[serde(with = "as_integer")]
     pub fee_max_wei: u128,
-    /// After how long a transaction that no block has taken goes out again with a higher fee, in milliseconds.
+    /// Time after which a transaction that is not mined is replaced by one with a higher fee, in
+    /// milliseconds.
     pub resubmit_ms: u64,
-    /// After how long a write gives up waiting, in milliseconds. The transaction stays in the outbox.
+    /// Timeout of a write, in milliseconds. The transaction stays in the outbox.
     pub patience_ms: u64,
-    /// How long a nonce must have been taken without a receipt of ours before another transaction is believed to have
-    /// it, in milliseconds: nodes show an account's new nonce before the receipt, and not all nodes behind one address
-    /// are equally far.
+    /// How long a nonce must have been taken without a receipt of our transaction before it counts
+    /// as displaced, in milliseconds: nodes update an account's nonce before they return the
+    /// receipt, and the nodes behind one address may be at different blocks.
     pub displaced_ms: u64,
-    /// Longest pause between two looks at the chain, in milliseconds.
+    /// Longest pause between two polls of the chain, in milliseconds.
     pub poll_ms_max: u64,
-    /// Most blocks that one question for events covers; halved where a node refuses.
+    /// Most blocks per log query; halved if the node refuses the range.
     pub log_blocks_max: u64,
 }
 
 impl Settings {
-    /// The newest block that counts as having happened, where `tip` is the newest there is.
+    /// The newest confirmed block if `tip` is the newest block.
     #[must_use]
     pub const fn counted(&self, tip: u64) -> u64 {
         tip.saturating_sub(self.confirmations.saturating_sub(1))
@@ -51,7 +52,8 @@ impl Default for Settings {
     }
 }
 
-/// As an integer that settings files have: TOML's end at 63 bits, nine ether for a unit of gas.
+/// An integer that settings files can represent: TOML integers have 63 bits, which suffices for 9
+/// ether per unit of gas.
 mod as_integer {
     use serde::de::Deserialize;
     use serde::ser::Error;

@@ -1,12 +1,14 @@
-//! Who owns what in a market: the trait [`Ledger`], the embedded [local chain](local), the [remote](remote) view of
-//! one over HTTP, and one [conformance] suite that each of them passes.
+//! The market's ledger: the trait [`Ledger`], the [embedded chain](local), the
+//! [remote](remote) client of such a chain over HTTP, the [Ethereum](ethereum) implementation, and
+//! one [conformance] suite that each of them passes.
 //!
-//! Double entry: money sits in accounts (`Wallet`, `Escrow`, `Bond`, `Stake`, `Owed`, `Treasury`) and only ever moves
-//! from one to another. It is made once, at genesis. For every task, at every moment:
+//! Bookkeeping is double entry: money is held in accounts (`Wallet`, `Escrow`, `Bond`, `Stake`,
+//! `Owed`, `Treasury`) and only moves from one account to another. The whole supply is created
+//! once, at genesis. For every task, at every moment:
 //! `deposited = data paid + infrastructure paid + refunded + still locked`.
 //!
-//! This crate knows amounts and nothing about machine learning. It has no floats; the local chain takes its clock as
-//! an argument.
+//! This crate handles amounts only and contains no machine learning. It uses no floats. The
+//! embedded chain takes its clock as an argument.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -16,7 +18,8 @@
 //! use florin_protocol::{ChainId, NodeSigner, Signer, Tick};
 //!
 //! let folder = tempfile::tempdir()?;
-//! let (operator, alice, bob) = (NodeSigner::from_seed(&[1; 32]), TestSigner::new(1)?, TestSigner::new(2)?);
+//! let (operator, alice, bob) =
+//!     (NodeSigner::from_seed(&[1; 32]), TestSigner::new(1)?, TestSigner::new(2)?);
 //! let genesis = Genesis {
 //!     chain_id: ChainId(1),
 //!     operator: alice.address(),

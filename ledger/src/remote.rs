@@ -1,4 +1,5 @@
-//! A ledger that somebody else runs, over HTTP. Keys stay here: what leaves is signed.
+//! Client of a remote ledger, over HTTP. Private keys stay on this side: only signed transactions
+//! are sent.
 
 use std::time::Duration;
 
@@ -12,24 +13,24 @@ use crate::rpc::{Request, Response};
 use crate::transaction::{Outcome, SignedTransaction};
 use crate::trust::Trust;
 
-/// Where a coordinator serves its ledger.
+/// The route at which a coordinator serves its ledger.
 pub const PATH: &str = "/v1/ledger";
-/// How long a connection may take.
+/// Connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take: a block is one commit, and a busy disk is given time.
+/// Response timeout: a block takes one commit, and a busy disk takes time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The status of a request too many.
+/// HTTP status of a request above the rate limit.
 const TOO_OFTEN: u16 = 429;
-/// How often such a request is sent.
+/// Attempts of a request above the rate limit.
 const TOO_OFTEN_TRIES: u32 = 10;
-/// How long to wait before it is sent again.
+/// Pause before the next attempt.
 const TOO_OFTEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// A [`crate::Ledger`] behind a coordinator's `POST /v1/ledger`.
 ///
-/// It believes the coordinator's answers. Who does not wants [`RemoteLedger::genesis`] and [`RemoteLedger::block`], and
-/// follows the chain on its own.
+/// It trusts the coordinator's responses. A client that does not can follow the chain with
+/// [`RemoteLedger::genesis`] and [`RemoteLedger::block`] and verify it.
 #[derive(Debug)]
 pub struct RemoteLedger {
     agent: ureq::Agent,
@@ -38,7 +39,7 @@ pub struct RemoteLedger {
 }
 
 impl RemoteLedger {
-    /// Connects to a coordinator, such as `http://127.0.0.1:7070`, and asks for its market.
+    /// Connects to a coordinator, such as `http://127.0.0.1:7070`, and requests its market.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
@@ -46,7 +47,7 @@ impl RemoteLedger {
         Self::connect_trusting(base_url, &Trust::system())
     }
 
-    /// The same, where an `https://` address is believed on somebody's word.
+    /// Like [`RemoteLedger::connect`], with explicit trust anchors for an `https://` address.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
@@ -67,10 +68,10 @@ impl RemoteLedger {
     }
 
     fn confused() -> LedgerError {
-        LedgerError::Unavailable("it answers another question than it was asked".to_owned())
+        LedgerError::Unavailable("the response does not match the request".to_owned())
     }
 
-    /// What the chain began with, checked against the market.
+    /// The chain's genesis, checked against the market.
     ///
     /// # Errors
     /// [`LedgerError`]; [`LedgerError::Corrupt`] for a genesis that is not the market's.
@@ -78,13 +79,13 @@ impl RemoteLedger {
         match self.ask(Request::Genesis)? {
             Response::Genesis(genesis) if genesis.market() == self.market => Ok(*genesis),
             Response::Genesis(_) => {
-                Err(LedgerError::Corrupt("the genesis is not this market's".to_owned()))
+                Err(LedgerError::Corrupt("the genesis belongs to another market".to_owned()))
             }
             _ => Err(Self::confused()),
         }
     }
 
-    /// The newest block's place, as the coordinator says.
+    /// The newest block's number and hash, as the coordinator reports them.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -95,7 +96,7 @@ impl RemoteLedger {
         }
     }
 
-    /// A block; `None` beyond the newest.
+    /// A block; `None` for a number beyond the newest.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -110,7 +111,7 @@ impl RemoteLedger {
 fn post(agent: &ureq::Agent, url: &str, request: &Request) -> Result<Response, LedgerError> {
     let lost = |error: ureq::Error| LedgerError::Unavailable(format!("{url}: {error}"));
     let mut response = agent.post(url).send_json(request).map_err(lost)?;
-    // Nothing was carried out then, and a second later there is room again.
+    // A request above the rate limit was not executed; after the pause it is allowed again.
     for _ in 1..TOO_OFTEN_TRIES {
         if response.status() != TOO_OFTEN {
             break;

@@ -1,7 +1,9 @@
-//! The ledger as a conversation: what can be asked over the wire, and the one function that answers.
+//! The ledger's RPC interface: the requests, the responses, and the function that handles a
+//! request.
 //!
-//! Both sides are JSON. Amounts are decimal florins as text, ids are hexadecimal. Nothing in a response is secret:
-//! anybody may follow the chain from [`Request::Genesis`] with [`Request::Head`] and [`Request::Block`].
+//! Requests and responses are JSON. Amounts are decimal florins as text, ids are hexadecimal. No
+//! response is secret: any client may follow the chain from [`Request::Genesis`] with
+//! [`Request::Head`] and [`Request::Block`].
 
 use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, Market, PayoutId, TaskId, Tick};
@@ -14,90 +16,92 @@ use crate::local::{Block, Genesis, Head, LocalChain};
 use crate::state::State;
 use crate::transaction::{Fate, Outcome, SignedTransaction};
 
-/// A question to a ledger, or a transaction for it.
+/// A query to a ledger, or a transaction for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LedgerRequest))]
 pub enum Request {
-    /// Which market is this?
+    /// The ledger's market.
     Market,
-    /// What time is it?
+    /// The ledger's time.
     Now,
-    /// What does a wallet hold?
+    /// The balance of a wallet.
     Balance {
-        /// Whose.
+        /// The wallet's owner.
         account: Address,
     },
-    /// What have debits and slashes come to?
+    /// The balance of the treasury.
     Treasury,
-    /// How does a task stand? The answer has at most [`crate::limits::TASK_ANSWER_BYTES_MAX`] bytes.
+    /// The state of a task. The response has at most [`crate::limits::TASK_ANSWER_BYTES_MAX`]
+    /// bytes.
     Task {
-        /// Which.
+        /// The task.
         task: TaskId,
     },
-    /// How many settlements of a task could be made final now?
+    /// The number of a task's settlements that can be finalised now.
     Due {
-        /// Which.
+        /// The task.
         task: TaskId,
     },
-    /// What has an account bonded in a task?
+    /// The bond of an account in a task.
     Bond {
-        /// In which task.
+        /// The task.
         task: TaskId,
-        /// Whose.
+        /// The bond's owner.
         account: Address,
     },
-    /// What has an account staked?
+    /// The stake of an account.
     Stake {
-        /// Whose.
+        /// The stake's owner.
         account: Address,
     },
-    /// Is a provider's stake pledged to a task?
+    /// Whether a provider has pledged its stake to a task.
     Pledged {
-        /// To which task.
+        /// The task.
         task: TaskId,
-        /// Whose.
+        /// The provider.
         provider: Address,
     },
-    /// What have an account's claims in a task come to?
+    /// The totals of an account's claims in a task.
     Claimed {
-        /// In which task.
+        /// The task.
         task: TaskId,
-        /// Whose.
+        /// The account.
         account: Address,
     },
-    /// Where is a settlement?
+    /// The status of a settlement.
     Settlement {
-        /// Of which task.
+        /// The task.
         task: TaskId,
-        /// Its name.
+        /// The settlement's payout id.
         payout: PayoutId,
     },
-    /// Which nonce does an account's next transaction have?
+    /// The nonce of an account's next transaction.
     Nonce {
-        /// Whose.
+        /// The account.
         account: Address,
     },
-    /// What became of a transaction?
+    /// The status of a transaction.
     Fate {
-        /// Who sent it.
+        /// The sender.
         from: Address,
         /// Its nonce.
         nonce: u64,
-        /// Its name.
+        /// Its id.
         id: TxId,
     },
-    /// Carry this out. Sent again, it is refused with [`Refusal::WrongNonce`]: ask for its fate instead.
+    /// Executes a transaction. A repeated submission is refused with [`Refusal::WrongNonce`]: query
+    /// [`Request::Fate`] instead.
     Submit(Box<SignedTransaction>),
-    /// What did the chain begin with?
+    /// The chain's genesis.
     Genesis,
-    /// Which block is the newest?
+    /// The newest block's number and hash.
     Head,
-    /// What is in a block?
+    /// The block with this number.
     Block(u64),
 }
 
-/// What comes back.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LedgerResponse))]
@@ -110,9 +114,9 @@ pub enum Response {
     Amount(Amount),
     /// To [`Request::Claimed`].
     Totals(Totals),
-    /// To [`Request::Task`]; nothing for a task never opened.
+    /// To [`Request::Task`]; `None` for a task that was never opened.
     Task(Option<Box<TaskState>>),
-    /// To [`Request::Due`]; nothing for a task never opened.
+    /// To [`Request::Due`]; `None` for a task that was never opened.
     Due(Option<u64>),
     /// To [`Request::Bond`].
     Bond(BondState),
@@ -126,24 +130,24 @@ pub enum Response {
     Nonce(u64),
     /// To [`Request::Fate`].
     Fate(Fate),
-    /// To [`Request::Submit`]: it is durable, or there was nothing to do.
+    /// To [`Request::Submit`]: the transaction is durable, or there was nothing to change.
     Outcome(Outcome),
     /// To [`Request::Genesis`].
     Genesis(Box<Genesis>),
     /// To [`Request::Head`].
     Head(Head),
-    /// To [`Request::Block`]; nothing beyond the newest.
+    /// To [`Request::Block`]; `None` for a number beyond the newest.
     Block(Option<Box<Block>>),
-    /// The ledger said no, and nothing changed.
+    /// The ledger refused the request, and nothing changed.
     Refused(Refusal),
-    /// The ledger cannot be asked now.
+    /// The ledger is not available now.
     Unavailable(String),
-    /// The ledger's records contradict themselves.
+    /// The ledger's records are inconsistent.
     Corrupt(String),
 }
 
 impl Response {
-    /// A response to the question, or what came instead.
+    /// Separates errors from responses.
     ///
     /// # Errors
     /// [`LedgerError`] for the last three variants.
@@ -169,7 +173,8 @@ impl From<LedgerError> for Response {
     }
 }
 
-/// What a state answers at a moment; `None` to what is no question to it.
+/// The response of a state to a query at a given time; `None` for requests that need more than the
+/// state.
 #[must_use]
 pub fn look(state: &State, now: Tick, request: &Request) -> Option<Response> {
     Some(match *request {
@@ -190,7 +195,8 @@ pub fn look(state: &State, now: Tick, request: &Request) -> Option<Response> {
     })
 }
 
-/// Answers one request. [`Request::Submit`] waits for the disk, so that a server calls this where it may block.
+/// Handles one request. [`Request::Submit`] blocks until the transaction is durable, so that a
+/// server must call it from a thread that may block.
 #[must_use]
 pub fn answer(chain: &LocalChain, request: Request) -> Response {
     chain.ask(request).unwrap_or_else(Response::from)
@@ -215,8 +221,8 @@ impl Channel for LocalChain {
             Request::Genesis => Response::Genesis(Box::new(self.genesis().clone())),
             Request::Head => Response::Head(self.head()),
             Request::Block(number) => Response::Block(self.block(number)?.map(Box::new)),
-            // What a state answers.
-            other => Response::Unavailable(format!("nobody answers {other:?}")),
+            // [`look`] handled these above.
+            other => Response::Unavailable(format!("no handler for request {other:?}")),
         })
     }
 

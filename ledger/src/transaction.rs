@@ -1,4 +1,4 @@
-//! Transactions: an action, its account's place in the queue, and the account's signature.
+//! Transactions: an action, its account's nonce, and the account's signature.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::api::{Claimed, Posted, Refusal, TxId};
 use crate::limits::TRANSACTION_BYTES_MAX;
 
 mod typed {
-    //! The EIP-712 structure of a transaction, named as wallets show it.
+    //! The EIP-712 structure of a transaction; wallets display its field names.
     #![allow(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
     alloy_sol_types::sol! {
         struct Transaction {
@@ -29,17 +29,18 @@ mod typed {
     }
 }
 
-/// An action of one account in one market. Its digest is its [`TxId`]: market, account and nonce make it unique.
+/// An action of one account in one market. Its digest is its [`TxId`]: market, account and nonce
+/// make it unique.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Transaction {
     /// Chain and market.
     pub market: Market,
-    /// Whose action.
+    /// The sender.
     pub from: Address,
-    /// How many transactions this account has had before.
+    /// The number of earlier transactions of this account.
     pub nonce: u64,
-    /// What it asks for.
+    /// The action to execute.
     pub action: Action,
 }
 
@@ -48,14 +49,15 @@ impl Canonical for Transaction {
 }
 
 impl Transaction {
-    /// Its name.
+    /// Its id.
     #[must_use]
     pub fn id(&self) -> TxId {
         self.digest()
     }
 
-    /// The EIP-712 hash that its account signs:
-    /// `Transaction(address from,uint64 nonce,string summary,bytes32 action)` in the market's domain.
+    /// The EIP-712 hash that the sender signs:
+    /// `Transaction(address from,uint64 nonce,string summary,bytes32 action)` in the market's
+    /// domain.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         typed::Transaction {
@@ -68,7 +70,7 @@ impl Transaction {
         .0
     }
 
-    /// Signs it.
+    /// Signs the transaction.
     ///
     /// # Errors
     /// [`SignError`] from the wallet.
@@ -78,13 +80,13 @@ impl Transaction {
     }
 }
 
-/// A transaction and what claims to be its account's signature: ask [`SignedTransaction::check`].
+/// A transaction with an unverified signature: see [`SignedTransaction::check`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SignedTransaction {
-    /// What is asked for.
+    /// The transaction.
     pub transaction: Transaction,
-    /// Over [`Transaction::hash`].
+    /// The signature of [`Transaction::hash`].
     pub signature: WalletSignature,
 }
 
@@ -93,7 +95,7 @@ impl Canonical for SignedTransaction {
 }
 
 impl SignedTransaction {
-    /// Everything that can be checked without knowing the ledger's state: market, size and signature.
+    /// Verifies everything that does not depend on the ledger's state: market, size and signature.
     ///
     /// # Errors
     /// [`Refusal::WrongMarket`], [`Refusal::Limit`] or [`Refusal::BadSignature`].
@@ -104,7 +106,7 @@ impl SignedTransaction {
         let bytes = self.to_bytes().len();
         if bytes > TRANSACTION_BYTES_MAX {
             let limit =
-                format!("a transaction of {bytes} bytes; at most {TRANSACTION_BYTES_MAX} are read");
+                format!("a transaction of {bytes} bytes; the maximum is {TRANSACTION_BYTES_MAX}");
             return Err(Refusal::Limit(limit));
         }
         match recover_wallet(self.transaction.hash(), &self.signature) {
@@ -115,7 +117,8 @@ impl SignedTransaction {
     }
 }
 
-/// A transaction whose signature, size and market have been checked: the state takes nothing less.
+/// A transaction whose signature, size and market have been verified: the state accepts no other
+/// type.
 #[derive(Clone, Debug)]
 pub struct Checked {
     signed: SignedTransaction,
@@ -124,13 +127,14 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// For transactions that were checked before they were stored, and for measuring everything but the check.
+    /// For transactions that were verified before they were stored, and for benchmarks without
+    /// signature verification.
     pub(crate) fn unchecked(signed: SignedTransaction, bytes: usize) -> Self {
         let id = signed.transaction.id();
         Self { signed, id, bytes }
     }
 
-    /// The transaction's name.
+    /// The transaction's id.
     #[must_use]
     pub const fn id(&self) -> TxId {
         self.id
@@ -152,7 +156,7 @@ impl Checked {
     }
 }
 
-/// Checks many transactions on `threads` threads; the answers come in the order of the transactions.
+/// Verifies transactions on `threads` threads; the results are in the order of the transactions.
 pub(crate) fn check_on(
     market: Market,
     transactions: Vec<SignedTransaction>,
@@ -171,7 +175,8 @@ pub(crate) fn check_on(
     let check = |chunk: Vec<SignedTransaction>| -> Vec<Result<Checked, Refusal>> {
         chunk.into_iter().map(|signed| signed.check(market)).collect()
     };
-    // The last chunk is this thread's own: one transaction, or one core, starts no thread at all.
+    // This thread verifies the last chunk: a single transaction, or a single core, starts no
+    // thread.
     let last = chunks.pop();
     thread::scope(|scope| {
         let others: Vec<_> = chunks
@@ -181,7 +186,7 @@ pub(crate) fn check_on(
         let mine = last.map(check).unwrap_or_default();
         let mut answers = Vec::new();
         for (length, other) in others {
-            // A check that panicked vouches for nothing.
+            // If a verifying thread panicked, its transactions count as unverified.
             let verdicts = other.join().unwrap_or_else(|_| {
                 std::iter::repeat_with(|| Err(Refusal::BadSignature)).take(length).collect()
             });
@@ -192,7 +197,7 @@ pub(crate) fn check_on(
     })
 }
 
-/// Checks many transactions on all cores.
+/// Verifies transactions on all cores.
 pub(crate) fn check_all(
     market: Market,
     transactions: Vec<SignedTransaction>,
@@ -201,38 +206,38 @@ pub(crate) fn check_all(
     check_on(market, transactions, threads)
 }
 
-/// What a transaction came to.
+/// The result of a transaction.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Outcome {
-    /// It was done; there is nothing more to say.
+    /// Executed; there is no further result.
     Done,
-    /// A settlement was posted, or stood already.
+    /// A settlement was posted, or had been posted before.
     Posted(Posted),
-    /// So many settlements became final.
+    /// The number of settlements that became final.
     Finalised(u64),
-    /// So much was moved: withdrawn, refunded or slashed.
+    /// The amount moved: withdrawn, refunded or slashed.
     Moved(Amount),
-    /// So much was paid and taken by a claim.
+    /// The amounts paid and debited by a claim.
     Claimed(Claimed),
 }
 
-/// What is known of a transaction that somebody sent.
+/// The status of a sent transaction.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Fate {
-    /// It was carried out.
+    /// It was executed.
     CarriedOut(Outcome),
-    /// Its nonce is still free: it was not carried out, and still can be.
+    /// Its nonce is still free: it was not executed, and still can be.
     NotYet,
-    /// Its nonce is used and it is not among the last [`crate::limits::RECENT_MAX`]: another transaction took its
-    /// place, or it was carried out long ago.
+    /// Its nonce is used and it is not among the last [`crate::limits::RECENT_MAX`] transactions:
+    /// either another transaction used the nonce, or it was executed long ago.
     Unknown,
 }
 
@@ -245,7 +250,7 @@ mod tests {
     use crate::conformance::TestSigner;
 
     #[test]
-    fn a_wallet_shows_what_it_signs() {
+    fn the_eip712_type_of_a_transaction_matches_its_documentation() {
         let shown = "Transaction(address from,uint64 nonce,string summary,bytes32 action)";
         assert_eq!(typed::Transaction::eip712_encode_type(), shown);
         let amount = "100".parse().unwrap();
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_for_one_action_of_one_account_in_one_market_at_one_place() {
+    fn a_signature_is_valid_for_one_action_account_market_and_nonce_only() {
         let by = TestSigner::new(1).unwrap();
         let market = Market { chain: ChainId(1), genesis: Digest([2; 32]) };
         let action = Action::Transfer { to: Address([3; 20]), amount: Amount::from_units(4) };

@@ -1,42 +1,43 @@
-//! Whom a connection over TLS believes: who this system trusts, or one certificate and nobody else.
+//! Trust anchors of TLS connections: the system's certificate store, or a given set of
+//! certificates.
 
 use std::sync::{Arc, OnceLock};
 
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// Most certificates in a file.
+/// Most certificates in one PEM file.
 const CERTIFICATES_MAX: usize = 64;
 
-/// Whose word for "this is the coordinator" counts on an `https://` address; cheap to copy.
+/// The trust anchors that authenticate the coordinator at an `https://` address; cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// Certificates in DER; who this system trusts where there are none.
+    /// Certificates in DER; `None` for the system's certificate store.
     only: Option<Arc<[Vec<u8>]>>,
 }
 
-/// A text without a certificate that could be trusted.
+/// An error in a PEM text with trust anchors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTrust {
-    /// None in it.
+    /// It contains no certificate.
     #[error(
-        "there is no certificate in it; expected PEM, with -----BEGIN CERTIFICATE----- \
+        "it contains no certificate: expected PEM with -----BEGIN CERTIFICATE----- \
          [CERTIFICATE_MISSING]"
     )]
     Missing,
-    /// Something else than certificates.
+    /// It contains something else than certificates.
     #[error("{0} [CERTIFICATE_MALFORMED]")]
     Malformed(String),
 }
 
 impl Trust {
-    /// Who this system trusts: its certificate store, or `SSL_CERT_FILE` and `SSL_CERT_DIR`. A system without any is
-    /// lent Mozilla's list.
+    /// The system's trust anchors: its certificate store, or `SSL_CERT_FILE` and `SSL_CERT_DIR`. A
+    /// system without any uses Mozilla's root certificates (webpki-roots).
     #[must_use]
     pub const fn system() -> Self {
         Self { only: None }
     }
 
-    /// These certificates in PEM, the coordinator's own or its authority's, and nobody else.
+    /// Only the given PEM certificates: the coordinator's own or its certificate authority's.
     ///
     /// # Errors
     /// [`BadTrust`].
@@ -46,7 +47,7 @@ impl Trust {
             match item.map_err(|error| BadTrust::Malformed(error.to_string()))? {
                 PemItem::Certificate(certificate) => all.push(certificate.der().to_vec()),
                 _ => {
-                    let what = "there is a private key in it: hand out the certificate alone";
+                    let what = "it contains a private key: pass a file with the certificate only";
                     return Err(BadTrust::Malformed(what.to_owned()));
                 }
             }
@@ -61,7 +62,8 @@ impl Trust {
         Ok(Self { only: Some(all.into()) })
     }
 
-    /// The same for an HTTP client. An address without TLS needs none of it, and reads no store.
+    /// The TLS configuration of an HTTP client. For a URL without TLS it reads no certificate
+    /// store.
     #[must_use]
     pub fn tls_config(&self, url: &str) -> TlsConfig {
         let roots = match &self.only {
@@ -73,18 +75,19 @@ impl Trust {
     }
 }
 
+/// Converts DER certificates to root certificates.
 fn roots_of(certificates: &[Vec<u8>]) -> RootCerts {
     let owned = certificates.iter().map(|der| Certificate::from_der(der).to_owned());
     RootCerts::Specific(Arc::new(owned.collect()))
 }
 
-/// What the system trusts, read once.
+/// The system's certificate store, read once.
 fn systems() -> &'static RootCerts {
     static SYSTEM: OnceLock<RootCerts> = OnceLock::new();
     SYSTEM.get_or_init(|| {
         let found = rustls_native_certs::load_native_certs();
         for error in &found.errors {
-            tracing::warn!(%error, "a certificate of this system cannot be read");
+            tracing::warn!(%error, "cannot read a certificate of the system's certificate store");
         }
         let certificates: Vec<Vec<u8>> = found.certs.iter().map(|der| der.to_vec()).collect();
         if certificates.is_empty() { RootCerts::WebPki } else { roots_of(&certificates) }
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_refused_by_name() {
+    fn pem_without_a_valid_certificate_is_refused_with_a_code() {
         let odd = |what: &str| format!("-----BEGIN {what}-----\nAAAA\n-----END {what}-----\n");
         let code = |text: &str| Trust::only(text.as_bytes()).unwrap_err().to_string();
         for (text, expected) in [

@@ -1,8 +1,8 @@
-//! How a participant answers a round. Honest, unless an experiment asks for something else.
+//! A participant's behaviour in a round: honest training, or an experiment.
 //!
-//! The market must hold against participants who do not do the work. Demonstrations and tests show
-//! that it does, with the behaviours here; each but the honest one says that it is an experiment,
-//! and the agent says so too whenever it runs with one.
+//! The market must withstand participants that do not do the work. Demonstrations and tests use the
+//! behaviours below to show that it does. Every behaviour except the honest one is marked as an
+//! experiment, and the agent emits an event when it runs one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,26 +15,26 @@ use florin_learning::engine::TrainError;
 /// Trains as the task prescribes, from the round's base model, and returns the difference.
 pub type Train<'a> = dyn FnMut() -> Result<Vec<f32>, TrainError> + 'a;
 
-/// How a participant gets from its data to an update.
+/// Produces a participant's update from its data.
 pub trait Behaviour: Send {
     /// Its name: `honest`, `noise`, `flipped`, `idle`.
     fn name(&self) -> &'static str;
 
-    /// True for everything that is not honest work.
+    /// True for every behaviour but the honest one.
     fn is_experiment(&self) -> bool {
         true
     }
 
-    /// The rows it trains on.
+    /// The rows that it trains on.
     ///
     /// # Errors
-    /// [`DatasetError`] where its rows do not make a data set.
+    /// [`DatasetError`] if its rows do not form a data set.
     fn data<'a>(&self, own: &'a Dataset) -> Result<Cow<'a, Dataset>, DatasetError> {
         Ok(Cow::Borrowed(own))
     }
 
-    /// The difference that it submits, of `parameters` numbers; it is clipped to the task's norm
-    /// afterwards. `seed` is the round's, so that the same run gives the same bytes.
+    /// The update that it submits, of `parameters` numbers; the agent clips it to the task's norm
+    /// limit afterwards. `seed` is the round's seed, so the same run gives the same bytes.
     ///
     /// # Errors
     /// [`TrainError`] from `train`.
@@ -46,27 +46,27 @@ pub trait Behaviour: Send {
     ) -> Result<Vec<f32>, TrainError>;
 }
 
-/// Which behaviour. `FromStr` reads what `Display` writes.
+/// A behaviour by name. `FromStr` parses the output of `Display`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BehaviourKind {
     /// Trains on its own rows and submits the result.
     #[default]
     Honest,
-    /// Submits a random direction of the length that honest work would have had.
+    /// Submits a random direction with the norm of an honest update.
     Noise,
-    /// Trains on rows that each carry another label than their own, drawn at random.
+    /// Trains on rows with random wrong labels.
     Flipped,
     /// Submits the model unchanged.
     Idle,
 }
 
-/// A word that names no behaviour.
+/// An unknown name of a behaviour.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no behaviour: use honest, noise, flipped or idle")]
+#[error("unknown behaviour {0:?}: use honest, noise, flipped or idle")]
 pub struct BehaviourNameError(String);
 
 impl BehaviourKind {
-    /// Every behaviour there is.
+    /// All behaviours.
     pub const ALL: [Self; 4] = [Self::Honest, Self::Noise, Self::Flipped, Self::Idle];
 
     /// Its name.
@@ -80,7 +80,7 @@ impl BehaviourKind {
         }
     }
 
-    /// The behaviour itself.
+    /// The implementation of the behaviour.
     #[must_use]
     pub fn behaviour(self) -> Box<dyn Behaviour> {
         match self {
@@ -110,11 +110,11 @@ impl FromStr for BehaviourKind {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Honest;
 
-/// Submits a random direction of the length that honest work would have had.
+/// Submits a random direction with the norm of an honest update.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Noise;
 
-/// Trains on rows that each carry another label than their own.
+/// Trains on rows with random wrong labels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flipped;
 
@@ -152,7 +152,7 @@ impl Behaviour for Noise {
         seed: u64,
         train: &mut Train<'_>,
     ) -> Result<Vec<f32>, TrainError> {
-        // Training is the only way to know how long an honest update is.
+        // Only training gives the norm of an honest update.
         let length = florin_learning::params::norm(&train()?);
         let mut noise = noise(parameters, seed);
         let factor = match florin_learning::params::norm(&noise) {
@@ -166,7 +166,7 @@ impl Behaviour for Noise {
     }
 }
 
-/// Numbers spread evenly over −1 to 1, from the seed's blake3 stream.
+/// Numbers uniform in −1 to 1, from the BLAKE3 output stream of the seed.
 fn noise(parameters: usize, seed: u64) -> Vec<f32> {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 experiment noise");
     hasher.update(&seed.to_le_bytes());
@@ -183,7 +183,8 @@ impl Behaviour for Flipped {
     }
 
     fn data<'a>(&self, own: &'a Dataset) -> Result<Cow<'a, Dataset>, DatasetError> {
-        // A fixed exchange of labels would not do: digits that are exchanged may look alike, and then it helps.
+        // A fixed permutation of labels does not work: two digits may look alike, and then it
+        // helps.
         let others = u32::try_from(own.classes()).unwrap_or(u32::MAX).saturating_sub(1).max(1);
         let mut hasher = blake3::Hasher::new_derive_key("florin v1 experiment labels");
         own.labels().iter().for_each(|label| {
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn only_honest_work_is_no_experiment() {
+    fn every_behaviour_but_honest_is_an_experiment() {
         for kind in BehaviourKind::ALL {
             let behaviour = kind.behaviour();
             assert_eq!(behaviour.name().parse(), Ok(kind));
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_as_long_as_honest_work_and_repeats_from_its_seed() {
+    fn noise_has_the_honest_norm_and_is_deterministic() {
         let mut train = || Ok(trained());
         let noise = Noise.delta(4, 7, &mut train).unwrap();
         assert!((florin_learning::params::norm(&noise) - 5.0).abs() < 1e-5);
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn flipped_labels_are_all_wrong_and_the_rest_stays() {
+    fn flipped_changes_every_label_and_no_feature() {
         let labels: Vec<u32> = (0..200).map(|row| row % 5).collect();
         let own = Dataset::new(vec![1.0; 200], labels, 1, 5).unwrap();
         let flipped = Flipped.data(&own).unwrap();
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_participant_does_not_even_train() {
+    fn idle_does_not_train() {
         let mut train = || panic!("idle must not train");
         assert_eq!(Idle.delta(3, 1, &mut train).unwrap(), [0.0; 3]);
     }

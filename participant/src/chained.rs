@@ -1,14 +1,14 @@
-//! An append-only file whose records vouch for all that came before them.
+//! A hash-chained append-only log: each record authenticates all records before it.
 //!
-//! Each record is `length (u32 LE) ‖ check of the length (8 bytes) ‖ payload ‖ link (32 bytes)`.
-//! A link is blake3 in key-derivation mode over the link before it and the payload; the check of a
-//! length is the beginning of the same hash over the link before it and the length, so that a
-//! flipped length is seen as damage and not taken for the end. The file begins with a link of its
-//! own, over the name of what it records.
+//! Each record is `length (u32 LE) ‖ length checksum (8 bytes) ‖ payload ‖ link (32 bytes)`. A link
+//! is BLAKE3 in key-derivation mode over the previous link and the payload. A length checksum is a
+//! prefix of the same hash over the previous link and the length, so a corrupted length is detected
+//! as damage and not mistaken for the end of the file. The file starts with an initial link over
+//! its context string.
 //!
-//! A write that a crash cut short was never acknowledged: such a torn tail is cut off when the file
-//! is opened. Anything else that does not fit is damage, and the file is refused. What no such file
-//! can see is that its last records were taken away whole, by an old backup for example.
+//! A write that a crash interrupted was never acknowledged: opening the file truncates such a torn
+//! tail. Any other inconsistency is damage, and the file is refused. The log cannot detect that
+//! whole records are missing at its end, for example after restoring an old backup.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -27,45 +27,45 @@ const LINK_BYTES: usize = 32;
 
 type Link = [u8; LINK_BYTES];
 
-/// Why the file cannot be used.
+/// Errors of the log.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainedError {
-    /// Another process has it open.
+    /// Another process has the file open.
     #[error(
-        "{path} is in use by another process: stop that one, or choose another data folder",
+        "{path} is in use by another process: stop that process, or choose another data folder",
         path = path.display()
     )]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// Its records do not fit together.
+    /// The records are inconsistent.
     #[error(
-        "{path} is damaged at byte {at}: {what}. It remembers what was signed, so nothing is \
+        "{path} is damaged at byte {at}: {what}. It records what was signed, so nothing is \
          signed without it: restore it from a backup, or use a new wallet",
         path = path.display()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Offset in bytes.
         at: u64,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// An earlier write failed, so it is not known what is on disk.
-    #[error("{path} failed while it was written: open it again", path = path.display())]
+    /// An earlier write failed, so the content on disk is unknown.
+    #[error("an earlier write to {path} failed: open it again", path = path.display())]
     Failed {
         /// The file.
         path: PathBuf,
     },
-    /// Disk trouble.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl ChainedError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl ChainedError {
     }
 }
 
-/// The file, open and locked against other processes.
+/// The log, open and locked against other processes.
 #[derive(Debug)]
 pub(crate) struct ChainedFile {
     path: PathBuf,
@@ -88,8 +88,8 @@ pub(crate) struct ChainedFile {
 }
 
 impl ChainedFile {
-    /// Opens the file or makes a new one, and returns its records in order. `context` names what it
-    /// records; a file of something else is refused.
+    /// Opens or creates the file, and returns its records in order. `context` names the content; a
+    /// file with another context is refused.
     pub(crate) fn open(
         path: &Path,
         context: &'static str,
@@ -113,13 +113,16 @@ impl ChainedFile {
         };
         let length = file.metadata().map_err(failed("read"))?.len();
         if length > FILE_BYTES_MAX {
-            return Err(damaged((0, format!("it has {length} bytes: at most {FILE_BYTES_MAX}"))));
+            return Err(damaged((
+                0,
+                format!("it has {length} bytes: the limit is {FILE_BYTES_MAX}"),
+            )));
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed("read"))?;
         let read = read(&bytes, context).map_err(damaged)?;
         if read.end < bytes.len() {
-            tracing::warn!(path = %path.display(), at = read.end, "cut a torn record off");
+            tracing::warn!(path = %path.display(), at = read.end, "truncated a torn record");
             file.set_len(read.end as u64).map_err(failed("write"))?;
         }
         file.seek(SeekFrom::End(0)).map_err(failed("read"))?;
@@ -132,10 +135,9 @@ impl ChainedFile {
         Ok((Self { path, file, context, link: read.link, failed: false }, read.records))
     }
 
-    /// Adds a record. When this returns, it is on disk.
+    /// Appends a record. It is on disk when this returns.
     pub(crate) fn append(&mut self, payload: &[u8]) -> Result<(), ChainedError> {
-        // After a failed write or sync nobody knows how much of it is on disk; only reading it
-        // again can tell.
+        // After a failed write or sync the content on disk is unknown until the file is read again.
         if self.failed {
             return Err(ChainedError::Failed { path: self.path.clone() });
         }
@@ -155,11 +157,11 @@ impl ChainedFile {
 struct Records {
     records: Vec<Vec<u8>>,
     link: Link,
-    /// Where the next record goes.
+    /// Offset of the next record.
     end: usize,
 }
 
-/// Reads as many whole records as there are. What is left after [`Records::end`] is a torn tail.
+/// Parses all whole records. Bytes after [`Records::end`] are a torn tail.
 fn read(bytes: &[u8], context: &'static str) -> Result<Records, (usize, String)> {
     let first = first_link(context);
     let mut read = Records { records: Vec::new(), link: first, end: 0 };
@@ -167,7 +169,7 @@ fn read(bytes: &[u8], context: &'static str) -> Result<Records, (usize, String)>
         return Ok(read);
     }
     if !bytes.starts_with(&first) {
-        return Err((0, format!("it does not begin as a file of \"{context}\"")));
+        return Err((0, format!("it is not a file of \"{context}\"")));
     }
     read.end = LINK_BYTES;
     loop {
@@ -198,7 +200,7 @@ fn read(bytes: &[u8], context: &'static str) -> Result<Records, (usize, String)>
     }
 }
 
-/// What a power cut leaves where a file grew before its bytes arrived.
+/// Zeros: the state after a power failure if a file grew before its data was written.
 fn blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
@@ -225,7 +227,7 @@ fn record(context: &'static str, before: &Link, payload: &[u8], link: &Link) -> 
     let length = u32::try_from(payload.len())
         .ok()
         .filter(|_| payload.len() <= RECORD_BYTES_MAX)
-        .expect("what is recorded is a protocol message, and those are shorter")
+        .expect("records are protocol messages, which are shorter")
         .to_le_bytes();
     [&length[..], &length_check(context, before, &length), payload, link].concat()
 }
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_keeps_every_whole_record_and_goes_on() {
+    fn a_truncated_file_keeps_all_whole_records_and_accepts_more() {
         let (_folder, path, records) = written();
         let whole = std::fs::read(&path).unwrap();
         let mut seen = 0;
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_of_zeros_is_torn_and_not_damaged() {
+    fn a_tail_of_zeros_is_torn_not_damaged() {
         let (_folder, path, records) = written();
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.extend([0; 500]);
@@ -288,12 +290,12 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             let error = ChainedFile::open(&path, CONTEXT).unwrap_err();
             assert_eq!(error.code(), "GUARD_DAMAGED", "flipped at {at}: {error}");
-            assert_eq!(std::fs::read(&path).unwrap(), bytes, "evidence is left as it is");
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "a damaged file is not changed");
         }
     }
 
     #[test]
-    fn a_record_taken_from_the_middle_is_missed() {
+    fn a_removed_record_is_detected() {
         let (_folder, path, records) = written();
         let bytes = std::fs::read(&path).unwrap();
         let second = LINK_BYTES + HEAD_BYTES + records[0].len() + LINK_BYTES;
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_user_and_another_kind_of_file_are_refused() {
+    fn a_second_process_and_another_context_are_refused() {
         let (_folder, path, _) = written();
         let first = ChainedFile::open(&path, CONTEXT).unwrap();
         let error = ChainedFile::open(&path, CONTEXT).unwrap_err();

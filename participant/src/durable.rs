@@ -1,19 +1,19 @@
-//! Files that are there whole or not at all.
+//! Atomic, durable file writes: a crash leaves the old file or the new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file operation that failed: what was tried, where, and what the system said.
+/// A failed file operation: the operation, the path, and the operating system's error.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {path}: {source}", path = path.display())]
 pub struct FileError {
-    /// What was tried: `read`, `write`, `lock`.
+    /// The operation: `read`, `write`, `lock`.
     pub what: &'static str,
-    /// Which file or folder.
+    /// The file or folder.
     pub path: PathBuf,
-    /// What the system said.
+    /// The operating system's error.
     pub source: io::Error,
 }
 
@@ -32,10 +32,10 @@ impl FileError {
     }
 }
 
-/// Makes two names that are written beside each other at the same time different.
+/// Makes the names of concurrent temporary files unique.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Readable and writable for its owner only.
+/// Open options for a file that only its owner can read and write (mode 0600).
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -43,7 +43,7 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
-/// Creates a folder and its parents; new ones are for their owner only.
+/// Creates a folder and its parents, accessible to the owner only (mode 0700).
 pub(crate) fn create_folder(path: &Path) -> Result<(), FileError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -52,7 +52,7 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), FileError> {
     builder.create(path).map_err(|source| FileError::new("create the folder", path, source))
 }
 
-/// Writes a file whole: a crash leaves the old one or the new one. Mode 0600.
+/// Replaces a file atomically: a crash leaves the old file or the new one. Mode 0600.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let beside = write_beside(path, bytes)?;
     let renamed = fs::rename(&beside, path).and_then(|()| sync_parent(path));
@@ -62,17 +62,17 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     })
 }
 
-/// Writes a file whole, unless there is one of this name: then the error's kind is
-/// [`io::ErrorKind::AlreadyExists`] and the file stays as it is. Mode 0600.
+/// Creates a file atomically. If a file of this name exists, it is not changed, and the error's
+/// kind is [`io::ErrorKind::AlreadyExists`]. Mode 0600.
 pub(crate) fn create(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let beside = write_beside(path, bytes)?;
-    // A link, unlike a rename, refuses to replace what is there.
+    // A hard link, unlike a rename, fails if the target exists.
     let linked = fs::hard_link(&beside, path);
     let _ = fs::remove_file(&beside);
     linked.and_then(|()| sync_parent(path)).map_err(|source| FileError::new("write", path, source))
 }
 
-/// Reads a file of at most `limit` bytes; `None` where there is none.
+/// Reads a file of at most `limit` bytes; `None` if it does not exist.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     let failed = |source| FileError::new("read", path, source);
     let length = match fs::metadata(path) {
@@ -81,7 +81,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError
         Err(error) => return Err(failed(error)),
     };
     if length > limit {
-        let what = format!("it has {length} bytes, and at most {limit} are expected");
+        let what = format!("it has {length} bytes: the limit is {limit}");
         return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, what)));
     }
     fs::read(path).map(Some).map_err(failed)
@@ -93,7 +93,7 @@ fn write_beside(path: &Path, bytes: &[u8]) -> Result<PathBuf, FileError> {
     name.push(format!(".{}-{number}.new", std::process::id()));
     let beside = path.with_file_name(name);
     let write = || -> io::Result<()> {
-        // Left behind by a crashed process that had our number.
+        // Left behind by a crashed process that had the same process id.
         let _ = fs::remove_file(&beside);
         let mut file = private().write(true).create_new(true).open(&beside)?;
         file.write_all(bytes)?;
@@ -108,7 +108,7 @@ fn write_beside(path: &Path, bytes: &[u8]) -> Result<PathBuf, FileError> {
     }
 }
 
-/// Makes a new or renamed file's name durable.
+/// Makes the name of a new or renamed file durable.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_private_and_is_not_overwritten_by_create() {
+    fn create_makes_a_private_file_and_never_overwrites() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("wallet.json");
         create(&path, b"first").unwrap();
@@ -136,16 +136,16 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
-    fn a_file_longer_than_expected_is_not_read() {
+    fn a_file_above_the_limit_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("big");
         replace(&path, &[0; 11]).unwrap();
         assert_eq!(read(&path, 11).unwrap().unwrap().len(), 11);
-        assert!(read(&path, 10).unwrap_err().to_string().contains("at most 10"));
+        assert!(read(&path, 10).unwrap_err().to_string().contains("the limit is 10"));
         assert!(read(&folder.path().join("none"), 10).unwrap().is_none());
     }
 }

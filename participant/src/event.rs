@@ -1,4 +1,4 @@
-//! What happened, told while it happens.
+//! Events of a participant or provider, emitted while it runs.
 
 use std::fmt;
 
@@ -7,240 +7,240 @@ use florin_work::Difference;
 
 use crate::agent::Drawn;
 
-/// A step of a participant's or provider's work. `Display` is a line for a person.
+/// One event. `Display` writes a line for people.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// It runs with a behaviour that is not honest work.
+    /// The participant runs an experimental behaviour.
     Experiment {
         /// The behaviour's name.
         behaviour: &'static str,
     },
-    /// Wallet and node key are known to the coordinator now.
+    /// The coordinator registered the wallet and its node key.
     Registered {
         /// The account.
         account: Address,
     },
-    /// A bond was raised.
+    /// The bond was raised.
     Bonded {
-        /// What was added.
+        /// The amount added.
         added: Amount,
-        /// What is at risk now.
+        /// The resulting bond.
         bond: Amount,
     },
-    /// The bond that was there already is enough.
+    /// The bond after joining, if nothing was added or if it does not cover all rows.
     BondStands {
-        /// What is at risk.
+        /// The bond.
         bond: Amount,
-        /// Rows that it covers, of those that are trained on.
+        /// Number of rows that it covers.
         covered: u64,
-        /// Rows that are trained on.
+        /// Number of rows that the participant trains on.
         rows: u64,
     },
-    /// The task's participants include this one now.
+    /// The participant is enrolled in the task.
     Enrolled {
         /// The task.
         task: TaskId,
     },
-    /// The coordinator refused to enrol it again.
+    /// The coordinator rejected a repeated enrolment.
     NotEnrolled {
         /// The task.
         task: TaskId,
-        /// The coordinator's answer.
+        /// The coordinator's rejection.
         rejection: Rejection,
     },
-    /// The task's arbiter is neither its coordinator nor one that the participant accepts.
+    /// The task's arbiter is neither its coordinator nor an accepted arbiter.
     UnknownArbiter {
         /// The task's arbiter.
         arbiter: Address,
     },
-    /// A round asks this participant.
+    /// The participant is selected for a round.
     Asked {
         /// The round.
         round: Round,
-        /// The most it can pay for data.
+        /// The round's pool: the most that it can pay for data.
         pool: Amount,
-        /// How many are asked.
+        /// Number of selected participants.
         cohort: usize,
     },
-    /// A round asks others.
+    /// The participant is not selected for a round.
     NotAsked {
         /// The round.
         round: Round,
     },
-    /// An update was computed.
+    /// An update was trained.
     Trained {
         /// The round.
         round: Round,
-        /// Rows it was trained on.
+        /// Number of rows that it was trained on.
         rows: usize,
-        /// Mean loss over the last epoch, in millionths of a nat; absent if nothing was trained.
+        /// Mean loss over the last epoch, in millionths of a nat; absent if no training ran.
         loss_micro: Option<u64>,
-        /// How long it took, in milliseconds.
+        /// Duration in milliseconds.
         ms: u64,
     },
-    /// An update that was computed before a restart was found on disk.
+    /// An update from before a restart was found on disk.
     TrainedBefore {
         /// The round.
         round: Round,
     },
-    /// What the update of a round left out cannot be read, so the next one does not carry it.
+    /// The residual of a round cannot be read, so the next update does not add it.
     ResidualLost {
         /// The round.
         round: Round,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// The commit was taken.
+    /// The coordinator accepted the commit.
     Committed {
         /// The round.
         round: Round,
     },
-    /// The update was taken, and its receipt is on disk.
+    /// The coordinator accepted the update, and the receipt is on disk.
     Receipted {
         /// The round.
         round: Round,
         /// Digest of its header.
         update: Digest,
     },
-    /// This participant's part of a round is lost; the next one begins afresh.
+    /// The participant submits no update in a round; the next round starts afresh.
     RoundLost {
         /// The round.
         round: Round,
-        /// The stable code.
+        /// The stable error code.
         code: &'static str,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// A round was reported and this participant is in it.
+    /// A round with an update of this participant was reported.
     Reported {
-        /// What it says about this participant.
+        /// The participant's statement of the round.
         statement: Box<Statement>,
     },
-    /// A round was reported without this participant.
+    /// A round without an update of this participant was reported.
     ReportedWithout {
         /// The round.
         round: Round,
     },
-    /// A receipt was given, but the report does not have the update.
+    /// The report of a round omits an update that has a receipt.
     ReceiptIgnored {
         /// The round.
         round: Round,
         /// Digest of the update's header.
         update: Digest,
     },
-    /// A report contradicts itself, its offer, or the report before.
+    /// A report contradicts itself, its offer or the previous report.
     ReportWrong {
         /// The round.
         round: Round,
-        /// The first line that disagrees.
+        /// The first mismatch.
         first: Difference,
     },
-    /// Tokens were drawn.
+    /// Tokens were claimed.
     Claimed {
         /// The task.
         task: TaskId,
-        /// What was drawn now, and in all.
+        /// The amounts of this claim, and the cumulative totals.
         drawn: Drawn,
     },
     /// The bond is back in the wallet.
     BondReturned {
-        /// How much.
+        /// The amount.
         amount: Amount,
     },
-    /// The bond was asked back and stays at risk for a while.
+    /// Withdrawal of the bond was requested; the bond stays locked for some time.
     BondHeld {
-        /// Until when.
+        /// When it can be withdrawn.
         until: Tick,
     },
-    /// A stake was raised.
+    /// The stake was raised.
     Staked {
-        /// What was added.
+        /// The amount added.
         added: Amount,
-        /// What is at risk now.
+        /// The resulting stake.
         stake: Amount,
     },
-    /// The stake stands for a task.
+    /// The stake was pledged to a task.
     Pledged {
         /// The task.
         task: TaskId,
     },
-    /// The coordinator knows that this provider asks for the task's work: what it orders from now
-    /// on waits for this provider until it is due.
+    /// The coordinator answered this provider's first query for a task's work: from now on it holds
+    /// work orders for this provider until they are due.
     Ready {
         /// The task.
         task: TaskId,
     },
-    /// A task cannot be served.
+    /// The provider does not serve a task.
     TaskSkipped {
         /// The task.
         task: TaskId,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// Work was given.
+    /// The coordinator issued a work order.
     Ordered {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
-        /// Updates to value.
+        /// Number of updates to evaluate.
         updates: usize,
     },
-    /// Work was done.
+    /// A work order was executed.
     Worked {
         /// The round.
         round: Round,
-        /// Passes over the holdout.
+        /// Units of work: passes over the holdout.
         units: u64,
-        /// How long it took, in milliseconds.
+        /// Duration in milliseconds.
         ms: u64,
     },
-    /// Work that was done before a restart was found in the records.
+    /// A result from before a restart was found in the guard's records.
     WorkedBefore {
         /// The round.
         round: Round,
     },
-    /// Work was verified and will be paid.
+    /// The coordinator verified a work record and will pay it.
     WorkTaken {
         /// The round.
         round: Round,
         /// Units that are paid.
         units: u64,
     },
-    /// Work was not taken.
+    /// The coordinator rejected a work record.
     WorkRefused {
         /// The round.
         round: Round,
-        /// The coordinator's answer.
+        /// The coordinator's rejection.
         rejection: Rejection,
     },
-    /// Work could not be done.
+    /// A work order could not be executed.
     WorkFailed {
         /// The round.
         round: Round,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// Something passes, and is tried again.
+    /// A transient error; the operation is retried.
     Retrying {
-        /// What failed.
+        /// The error.
         why: String,
     },
-    /// Everything is done for this task.
+    /// The task is finished for this participant or provider.
     Finished {
         /// The task.
         task: TaskId,
     },
-    /// Stopped as asked; it goes on from here when it is started again.
+    /// Stopped on request; a restart continues from here.
     Stopped,
 }
 
 impl Event {
-    /// How the line of [`Event::Ready`] begins, for whoever waits for it in a provider's output.
-    pub const READY: &str = "ready: orders of task";
+    /// Start of the line of [`Event::Ready`]; scripts wait for it in a provider's output.
+    pub const READY: &str = "ready: work orders of task";
 
-    /// Whether somebody should look at it: the other side did something it must not do.
+    /// Whether an operator should look at it: the coordinator broke the protocol.
     #[must_use]
     pub const fn is_alarm(&self) -> bool {
         matches!(self, Self::ReceiptIgnored { .. } | Self::ReportWrong { .. })
@@ -251,15 +251,10 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Experiment { behaviour } => {
-                write!(f, "EXPERIMENT: this participant does not work honestly ({behaviour})")
+                write!(f, "EXPERIMENT: this participant is not honest (behaviour: {behaviour})")
             }
             Self::Registered { account } => write!(f, "registered {account}"),
             Self::Bonded { added, bond } => write!(f, "bonded {added} FLN; {bond} FLN at risk"),
-            Self::BondStands { bond, covered, rows } if covered < rows => write!(
-                f,
-                "the bond of {bond} FLN covers {covered} of {rows} rows; only those count"
-            ),
-            Self::BondStands { bond, .. } => write!(f, "the bond of {bond} FLN is enough"),
             Self::Enrolled { task } => write!(f, "enrolled in task {}", task.short()),
             Self::NotEnrolled { task, rejection } => {
                 write!(f, "not enrolled again in task {}: {rejection}", task.short())
@@ -272,11 +267,11 @@ impl fmt::Display for Event {
             Self::Asked { round, pool, cohort } => {
                 write!(
                     f,
-                    "round {round}: asked with {} others; up to {pool} FLN",
+                    "round {round}: selected with {} others; pool of {pool} FLN",
                     cohort.saturating_sub(1)
                 )
             }
-            Self::NotAsked { round } => write!(f, "round {round}: not asked this time"),
+            Self::NotAsked { round } => write!(f, "round {round}: not selected"),
             Self::Trained { round, rows, loss_micro, ms } => {
                 write!(f, "round {round}: trained on {rows} rows in {ms} ms")?;
                 match loss_micro {
@@ -290,7 +285,7 @@ impl fmt::Display for Event {
             Self::ResidualLost { round, why } => {
                 write!(
                     f,
-                    "round {round}: what its update left out is lost, the next goes on: {why}"
+                    "round {round}: its residual cannot be read, so the next update omits it: {why}"
                 )
             }
             Self::Committed { round } => write!(f, "round {round}: committed"),
@@ -298,10 +293,12 @@ impl fmt::Display for Event {
                 write!(f, "round {round}: uploaded, receipt for {}", update.short())
             }
             Self::RoundLost { round, code, why } => {
-                write!(f, "round {round}: no update from us: {why} [{code}]")
+                write!(f, "round {round}: no update submitted: {why} [{code}]")
             }
             Self::Reported { statement } => statement_line(f, statement),
-            Self::ReportedWithout { round } => write!(f, "round {round}: reported without us"),
+            Self::ReportedWithout { round } => {
+                write!(f, "round {round}: reported without an update of this participant")
+            }
             Self::ReceiptIgnored { round, update } => write!(
                 f,
                 "ALARM round {round}: the coordinator receipted update {update}, but its report \
@@ -309,7 +306,7 @@ impl fmt::Display for Event {
             ),
             Self::ReportWrong { round, first } => write!(
                 f,
-                "ALARM round {round}: the report is wrong at {}: it says {}, and {} follows",
+                "ALARM round {round}: the report is wrong at {}: it states {}, but {} is expected",
                 first.line, first.reported, first.recomputed
             ),
             other => other.money_and_work(f),
@@ -320,44 +317,56 @@ impl fmt::Display for Event {
 impl Event {
     fn money_and_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::BondStands { bond, covered, rows } if covered < rows => write!(
+                f,
+                "the bond of {bond} FLN covers {covered} of {rows} rows; only covered rows count"
+            ),
+            Self::BondStands { bond, .. } => {
+                write!(f, "the existing bond of {bond} FLN covers all rows")
+            }
             Self::Claimed { task, drawn: Drawn { paid, taken, totals } } => {
-                write!(f, "claimed {paid} FLN; task {} paid {} in all", task.short(), totals.paid)?;
+                write!(
+                    f,
+                    "claimed {paid} FLN; task {} has paid {} FLN in total",
+                    task.short(),
+                    totals.paid
+                )?;
                 if taken.is_zero() {
                     return Ok(());
                 }
                 write!(f, ", and {taken} FLN of debits were taken from the bond")
             }
-            Self::BondReturned { amount } => write!(f, "the bond of {amount} FLN is back"),
+            Self::BondReturned { amount } => write!(f, "withdrew the bond of {amount} FLN"),
             Self::BondHeld { until } => write!(
                 f,
-                "the bond stays at risk until {until}: what the last settlement debits can be proven \
-                 until then"
+                "the bond is locked until {until}, so that late debits of the last settlement can \
+                 still be applied"
             ),
             Self::Staked { added, stake } => write!(f, "staked {added} FLN; {stake} FLN at risk"),
             Self::Pledged { task } => write!(f, "pledged the stake to task {}", task.short()),
             Self::Ready { task } => {
-                write!(f, "{} {} wait for us from now on", Self::READY, task.short())
+                write!(f, "{} {} are held for this provider", Self::READY, task.short())
             }
-            Self::TaskSkipped { task, why } => write!(f, "task {} is skipped: {why}", task.short()),
+            Self::TaskSkipped { task, why } => write!(f, "skipping task {}: {why}", task.short()),
             Self::Ordered { task, round, updates } => {
-                write!(f, "task {} round {round}: {updates} updates to value", task.short())
+                write!(f, "task {} round {round}: {updates} updates to evaluate", task.short())
             }
             Self::Worked { round, units, ms } => {
-                write!(f, "round {round}: {units} units of work in {ms} ms")
+                write!(f, "round {round}: computed {units} units of work in {ms} ms")
             }
             Self::WorkedBefore { round } => {
                 write!(f, "round {round}: found the result from before the restart")
             }
             Self::WorkTaken { round, units } => {
-                write!(f, "round {round}: {units} units verified, to be paid")
+                write!(f, "round {round}: {units} units verified; they will be paid")
             }
             Self::WorkRefused { round, rejection } => {
-                write!(f, "round {round}: work not taken: {rejection}")
+                write!(f, "round {round}: work rejected: {rejection}")
             }
             Self::WorkFailed { round, why } => write!(f, "round {round}: work failed: {why}"),
             Self::Retrying { why } => write!(f, "trying again: {why}"),
-            Self::Finished { task } => write!(f, "task {} is done", task.short()),
-            Self::Stopped => f.write_str("stopped; start again to go on"),
+            Self::Finished { task } => write!(f, "task {} is finished", task.short()),
+            Self::Stopped => f.write_str("stopped; run the same command again to continue"),
             _ => Ok(()),
         }
     }

@@ -1,14 +1,15 @@
-//! The signing guard: what a node key may say only once is written down before it is said.
+//! The signing guard: prevents a node key from signing two conflicting messages, by recording each
+//! message on disk before signing it.
 //!
-//! One round has one update of a sender, and one order has one result of a provider. Two different
-//! ones, both signed, would be evidence against their signer, whether it cheated or merely crashed
-//! and computed again. So the guard holds the node key, and gives a signature only after its record
-//! is on disk. Asked again for the same content, also after a crash, it answers with what it
-//! recorded: ed25519 is deterministic, so it is the same signature. Asked for other content it
-//! refuses.
+//! A sender may sign one update per round, and a provider one result per work order. Two different
+//! signed ones are evidence against their signer, whether it cheated or crashed and computed again.
+//! So the guard holds the node key, and returns a signature only after the record is on disk. A
+//! repeated request with the same content, also after a crash, gets the same signature, because
+//! ed25519 is deterministic. A request with other content is refused.
 //!
-//! The record lives in the data folder, and one process at a time may use it. The same wallet used
-//! from two folders, or from a backup older than its last signature, is beyond what it can see.
+//! The record is a file in the data folder; one process at a time may use it. The guard cannot
+//! detect that the same wallet is used with another data folder, or with a backup that is older
+//! than the last signature.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,25 +22,25 @@ use florin_protocol::{
 
 use crate::chained::{ChainedError, ChainedFile};
 
-/// Context of the guard file's chain.
+/// Key-derivation context of the guard file's hash chain.
 const CONTEXT: &str = "florin v1 signing guard";
 
-/// What the guard file records.
+/// A record of the guard file.
 #[derive(BorshSerialize, BorshDeserialize)]
 enum Record {
-    /// An update was about to be signed.
+    /// An update that is about to be signed.
     Update(UpdateHeader),
-    /// A work record was about to be signed.
+    /// A work record that is about to be signed.
     Work(WorkRecord),
 }
 
 type UpdateKey = (Market, TaskId, Round);
 type WorkKey = (Market, Digest);
 
-/// Why something was not signed.
+/// Errors of the guard.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// Another update of this round was signed before.
+    /// Another update of this round is recorded.
     #[error(
         "round {round} of task {task}: an update with digest {recorded} was signed before, so \
          {refused} is not: two signed updates for one round are evidence against their sender"
@@ -49,30 +50,32 @@ pub enum GuardError {
         task: TaskId,
         /// The round.
         round: Round,
-        /// Digest of the header that was signed.
+        /// Digest of the recorded header.
         recorded: Digest,
-        /// Digest of the header that was asked for.
+        /// Digest of the refused header.
         refused: Digest,
     },
-    /// Another result of this order was signed before.
+    /// Another result of this work order is recorded.
     #[error(
         "order {order}: another result was signed before, so this one is not: two signed results \
          for one order are evidence against their provider"
     )]
     DoubleWork {
-        /// The order's digest.
+        /// The work order's digest.
         order: Digest,
     },
-    /// A record that is none, in a file whose links are whole: written by another program.
-    #[error("the guard file holds a record that this program does not know: {0}")]
+    /// An unknown record in a file with an intact chain: another program version wrote it.
+    #[error(
+        "the guard file contains an unknown record, written by another version of this program: {0}"
+    )]
     UnknownRecord(String),
-    /// The file cannot be used.
+    /// The guard file cannot be used.
     #[error(transparent)]
     File(#[from] ChainedError),
 }
 
 impl GuardError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -83,14 +86,13 @@ impl GuardError {
     }
 }
 
-/// Messages that may be signed as often as anybody likes: wishes and questions, which bind to
-/// nothing.
+/// Messages that may be signed any number of times: requests and queries without obligations.
 pub trait Unguarded: Canonical {}
 impl Unguarded for Enrol {}
 impl Unguarded for BlobRequest {}
 impl Unguarded for WorkQuery {}
 
-/// A node key that remembers what it signed.
+/// A node key with a record of its signatures.
 #[derive(Debug)]
 pub struct Guard {
     file: ChainedFile,
@@ -99,20 +101,21 @@ pub struct Guard {
     work: BTreeMap<WorkKey, WorkRecord>,
 }
 
-/// An update's two signed messages.
+/// The two signed messages of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedUpdate {
-    /// Said first.
+    /// Sent in the commit phase.
     pub commit: Signed<Commit>,
-    /// Travels with the bytes.
+    /// Sent with the update's bytes in the reveal phase.
     pub header: Signed<UpdateHeader>,
 }
 
 impl Guard {
-    /// Opens the guard file at `path`, or begins one.
+    /// Opens or creates the guard file at `path`.
     ///
     /// # Errors
-    /// [`GuardError::File`]: in use, damaged, or disk trouble; [`GuardError::UnknownRecord`].
+    /// [`GuardError::File`]: in use, damaged, or a failed file operation;
+    /// [`GuardError::UnknownRecord`].
     pub fn open(path: &Path, signer: NodeSigner) -> Result<Self, GuardError> {
         let (file, records) = ChainedFile::open(path, CONTEXT)?;
         let mut guard = Self { file, signer, updates: BTreeMap::new(), work: BTreeMap::new() };
@@ -124,13 +127,13 @@ impl Guard {
         Ok(guard)
     }
 
-    /// The public half of the key.
+    /// The public key.
     #[must_use]
     pub fn key(&self) -> NodeKey {
         self.signer.key()
     }
 
-    /// The update that was recorded for a round, signed again.
+    /// The recorded update of a round, signed again.
     #[must_use]
     pub fn update_of(&self, market: Market, task: TaskId, round: Round) -> Option<SignedUpdate> {
         let header = self.updates.get(&(market, task, round))?;
@@ -139,9 +142,9 @@ impl Guard {
 
     /// Records an update, then signs its commit and its header.
     ///
-    /// Where an update of this market, task and round is recorded already, the recorded one is
-    /// signed if it has the same content: sender, offer, base model, rows, digest and length. Salt
-    /// and expiry are then the recorded ones.
+    /// If an update of this market, task and round is recorded, the recorded one is signed,
+    /// provided that it has the same content: sender, offer, base model, rows, digest and length.
+    /// Salt and expiry are those of the record.
     ///
     /// # Errors
     /// [`GuardError::DoubleUpdate`] for other content; [`GuardError::File`].
@@ -164,13 +167,13 @@ impl Guard {
         Ok(self.signed_update(header))
     }
 
-    /// The work record that was made for an order, signed again.
+    /// The recorded work record of an order, signed again.
     #[must_use]
     pub fn work_of(&self, market: Market, order: Digest) -> Option<Signed<WorkRecord>> {
         self.work.get(&(market, order)).map(|record| self.signer.sign(record.clone()))
     }
 
-    /// Records a result, then signs it. The same again is signed again.
+    /// Records a result, then signs it. An identical result is signed again.
     ///
     /// # Errors
     /// [`GuardError::DoubleWork`] for another result of the same order; [`GuardError::File`].
@@ -185,13 +188,13 @@ impl Guard {
         Ok(self.signer.sign(record))
     }
 
-    /// Signs a message that may be said again.
+    /// Signs a message that may be repeated.
     #[must_use]
     pub fn sign<T: Unguarded>(&self, body: T) -> Signed<T> {
         self.signer.sign(body)
     }
 
-    /// The key itself, for the one message that both keys sign: a registration.
+    /// The key itself, for the only message that both keys sign: a registration.
     pub(crate) fn signer(&self) -> &NodeSigner {
         &self.signer
     }
@@ -226,7 +229,7 @@ impl Guard {
     }
 }
 
-/// Whether two headers say the same: everything but salt and expiry.
+/// Whether two headers have the same content: all fields but salt and expiry.
 fn is_same(recorded: &UpdateHeader, header: &UpdateHeader) -> bool {
     let (salt, expires) = (recorded.salt, recorded.expires);
     *recorded == UpdateHeader { salt, expires, ..header.clone() }
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_update_for_a_round_is_refused_also_after_reopening() {
+    fn a_second_update_of_a_round_is_refused_also_after_reopening() {
         let (_folder, path) = place();
         let mut guard = Guard::open(&path, signer()).unwrap();
         let first = guard.sign_update(header(1, 1)).unwrap();
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_update_is_answered_with_the_recorded_signature() {
+    fn the_same_update_gets_the_same_signature() {
         let (_folder, path) = place();
         let first = Guard::open(&path, signer()).unwrap().sign_update(header(1, 1)).unwrap();
         let mut guard = Guard::open(&path, signer()).unwrap();
@@ -324,15 +327,15 @@ mod tests {
     }
 
     #[test]
-    fn the_record_is_on_disk_before_the_signature_is_given() {
+    fn the_record_is_on_disk_before_the_signature_is_returned() {
         let (_folder, path) = place();
         let mut guard = Guard::open(&path, signer()).unwrap();
         let empty = std::fs::read(&path).unwrap();
         let first = guard.sign_update(header(1, 1)).unwrap();
         let full = std::fs::read(&path).unwrap();
         drop(guard);
-        // A crash at any byte of the record: either the update is recorded, and the same signature
-        // comes out, or it is not, and then none had been given.
+        // A crash at any byte of the record: either the update is recorded and gets the same
+        // signature, or it is not recorded, and no signature was returned.
         for length in empty.len()..=full.len() {
             std::fs::write(&path, &full[..length]).unwrap();
             let mut guard = Guard::open(&path, signer()).unwrap();
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn one_order_has_one_result() {
+    fn a_second_result_of_an_order_is_refused() {
         let (_folder, path) = place();
         let mut guard = Guard::open(&path, signer()).unwrap();
         let first = guard.sign_work(work(1, 10)).unwrap();

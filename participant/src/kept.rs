@@ -1,5 +1,5 @@
-//! What was fetched for the round that was worked on last, so that who works on the next one need not fetch it again: a
-//! round is held against what the rounds before showed, and most of that was there a round ago.
+//! A cache of blobs from the last round: consecutive rounds share most of the models and updates
+//! that a round is compared with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use florin_protocol::Digest;
 use florin_protocol::limits::LAST_UPDATES_BYTES_MAX;
 
-/// Bytes of models that are kept from one round to the next (1 GiB): what does not fit is fetched again.
+/// Limit of cached model bytes from one round to the next (1 GiB); the rest is fetched again.
 const MODELS_KEPT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// The bytes of no model: nobody can work with them.
+/// The empty model: invalid as an input.
 pub(crate) const NO_MODEL: &[u8] = &[];
 
-/// A blob that was fetched, and has its digest.
+/// A fetched blob with its verified digest.
 pub(crate) type Fetched = (Digest, Arc<Vec<u8>>);
 
-/// Blobs by their digests, up to so many bytes.
+/// Blobs by digest, with a limit on their total size.
 #[derive(Debug)]
 pub(crate) struct Kept {
     bytes_max: u64,
@@ -24,18 +24,19 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// For updates: no more bytes of them than a round is held against.
+    /// A cache of updates, with the protocol's limit on earlier updates of a comparison.
     pub(crate) const fn updates() -> Self {
         Self { bytes_max: LAST_UPDATES_BYTES_MAX, blobs: BTreeMap::new() }
     }
 
-    /// For models that rounds began with.
+    /// A cache of base models.
     pub(crate) const fn models() -> Self {
         Self { bytes_max: MODELS_KEPT_BYTES_MAX, blobs: BTreeMap::new() }
     }
 
-    /// The blobs of these names, in their order: `fetch` is asked for what is not kept, with its place among them, and
-    /// for each blob once. What it does not find is left out.
+    /// Returns the blobs with these digests, in order. Calls `fetch` once for each digest that is
+    /// not cached, with its first position in `names`. Blobs that `fetch` does not find are
+    /// omitted.
     pub(crate) fn with_others<E>(
         &self,
         names: impl IntoIterator<Item = Digest>,
@@ -57,7 +58,7 @@ impl Kept {
         Ok(all)
     }
 
-    /// Keeps these instead, the first ones first, as many as fit.
+    /// Replaces the content of the cache by these blobs, in order, as many as fit.
     pub(crate) fn keep(&mut self, fetched: &[Fetched]) {
         self.blobs.clear();
         let mut room = self.bytes_max;
@@ -70,7 +71,7 @@ impl Kept {
     }
 }
 
-/// The bytes of blobs, as the work takes them.
+/// The blobs' bytes as slices.
 pub(crate) fn views(fetched: &[Fetched]) -> Vec<&[u8]> {
     fetched.iter().map(|(_, bytes)| bytes.as_slice()).collect()
 }
@@ -85,7 +86,7 @@ mod tests {
         Digest([n; 32])
     }
 
-    /// The blobs of these names, and which of them were fetched.
+    /// The blobs with these digests, and the positions that were fetched.
     fn ask(kept: &Kept, names: &[u8]) -> (Vec<Fetched>, Vec<usize>) {
         let mut asked = Vec::new();
         let found = kept.with_others(names.iter().copied().map(named), |at, digest| {
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_fetched_again_and_nothing_is_fetched_twice() {
+    fn cached_and_repeated_blobs_are_fetched_once() {
         let mut kept = Kept::models();
         let (found, asked) = ask(&kept, &[1, 2, 1, 9, 3]);
         assert_eq!(asked, [0, 1, 3, 4]);
@@ -110,11 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_fits_and_the_first_ones_come_first() {
+    fn the_cache_is_filled_in_order_up_to_its_limit() {
         let mut kept = Kept { bytes_max: 9, ..Kept::updates() };
         let (found, _) = ask(&kept, &[1, 1, 2, 3]);
         kept.keep(&found);
-        // A blob that is named twice counts once.
+        // A digest that occurs twice counts once.
         assert_eq!(ask(&kept, &[1, 2, 3]).1, [2]);
     }
 }

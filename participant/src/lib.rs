@@ -1,22 +1,23 @@
-//! The side of those who work for a market: a wallet, an agent that trains and submits, a provider
-//! that does the market's own work, and an auditor who believes nobody.
+//! The client side of a market: a wallet, a training agent that submits updates, a provider daemon
+//! that evaluates coalitions for pay, and an auditor that recomputes every published result.
 //!
 //! | to | call | with |
 //! |---|---|---|
-//! | own an account | [`Wallet`] | a keystore file that Ethereum tools can read |
-//! | take part in a task | [`participate`] | own rows, and an engine that trains on them |
-//! | do work that can be checked | [`provide`] | a stake, and an engine that evaluates |
-//! | draw what is owed | [`claim`], [`return_bond`], [`return_stake`] | proofs and the ledger |
-//! | see what was earned, and why | [`statements`], [`balance`] | |
-//! | check it all | [`audit_task`], [`audit_round`], [`recheck`] | public bytes alone |
+//! | hold an account | [`Wallet`] | a keystore v3 file that Ethereum tools can read |
+//! | take part in a task | [`participate`] | local rows, and an engine that trains on them |
+//! | do verifiable work for pay | [`provide`] | a stake, and an engine that evaluates |
+//! | claim pay, withdraw deposits | [`claim`], [`return_bond`], [`return_stake`] | proofs, ledger |
+//! | list earnings with reasons | [`statements`], [`balance`] | |
+//! | verify a task | [`audit_task`], [`audit_round`], [`recheck`] | public data only |
 //!
-//! Everything that lasts is on the ledger, with the coordinator, or in a data folder, so a process
-//! may be killed anywhere and started again. What a key may say only once goes through the
-//! [`Guard`], which writes it down first. What the coordinator says is checked against the node key
-//! of the first contact by the [`Client`], and by nobody else.
+//! All durable state is on the ledger, at the coordinator or in a data folder, so a process may be
+//! killed at any point and restarted. Messages that a key may sign only once go through the
+//! [`Guard`], which writes a record to disk before it signs. The [`Client`] verifies every message
+//! that the coordinator signs against the node key pinned at first contact; no other module does
+//! that.
 //!
-//! This crate never holds other people's money, runs no rounds, and prints nothing: it tells
-//! [`Event`]s, and whoever runs it decides where they go.
+//! This crate holds no funds of other accounts, runs no rounds and prints nothing: it emits
+//! [`Event`]s, and the caller decides where they go.
 //!
 //! ```no_run,standalone_crate
 //! use florin_participant::{Secret, Strength, Wallet};
@@ -78,7 +79,7 @@ pub use wallet::{
 
 use florin_ledger::LedgerError;
 
-/// The stable code of a ledger's error.
+/// The stable error code of a ledger error.
 #[must_use]
 pub const fn ledger_code(error: &LedgerError) -> &'static str {
     match error {

@@ -1,8 +1,8 @@
-//! The provider: stakes compute, and does the work that the market needs and can check.
+//! The provider daemon: stakes tokens, and executes work orders that the coordinator can verify.
 //!
-//! Like the agent it may be killed anywhere: the stake and the pledge are on the ledger, what was
-//! signed is in the guard, and an order that was not answered is given again until it is due. One
-//! order has one record: computed again after a crash, the recorded one is handed in.
+//! Like the agent, it may be killed at any point: stake and pledge are on the ledger, signatures
+//! are in the guard, and the coordinator reissues an unanswered order until it is due. One order
+//! has one work record: after a crash the recorded result is submitted, not a new one.
 
 mod order;
 
@@ -27,85 +27,84 @@ use crate::retry::{Passing, Patience, patiently, see_through};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
 
-/// Bytes of updates that one order may bring into memory.
+/// Limit on the bytes of updates and models of one order.
 pub const ORDER_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
-/// Most bytes of decoded updates that are held in memory while a round is recomputed; more lie in a temporary file.
+/// Limit on decoded updates in memory during a recomputation; the rest is in a temporary file.
 const WORK_MEMORY_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
-/// Where the decoded updates of a round lie while it is recomputed: the system's folder for temporary files may itself
-/// be memory, so a file goes where its owner keeps data.
+/// Scratch space for a round's decoded updates during a recomputation. The system's temporary
+/// folder may itself be in memory, so the file is placed in the data folder.
 pub(crate) fn work_room(folder: &Path) -> Room {
     Room { memory_max: WORK_MEMORY_MAX, folder: folder.to_owned() }
 }
 
-/// What a provider is told.
+/// Settings of a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderConfig {
-    /// The data folder: what was signed, and a round's updates while more of them are recomputed than memory takes. One
+    /// The data folder: signatures, and scratch files for updates that exceed the memory limit. One
     /// process at a time.
     pub folder: PathBuf,
-    /// The tasks to serve; without any, every open task that pays for work.
+    /// The tasks to serve; by default every open task that pays for work.
     pub tasks: Option<Vec<TaskId>>,
-    /// The most to put at risk.
+    /// The most that this provider puts at risk.
     pub stake_max: Option<Amount>,
-    /// End when every task that was named is over; otherwise go on until asked to stop.
+    /// Whether to end when every named task is over; otherwise run until shutdown.
     pub until_done: bool,
-    /// How long the coordinator is asked to wait for work, in milliseconds; also about how long a
-    /// stop may take.
+    /// Long-poll time for work orders, in milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,
-    /// How long to go on while coordinator or ledger do not answer.
+    /// How long to retry while the coordinator or the ledger does not answer.
     pub patience: Patience,
 }
 
-/// What a provider works with.
+/// The resources that a provider uses.
 pub struct Provider<'a> {
-    /// Whose it is.
+    /// The provider's wallet.
     pub wallet: &'a Wallet,
-    /// The coordinator.
+    /// The client of the coordinator.
     pub client: &'a Client,
-    /// Where the money is.
+    /// The ledger that holds the stake and the pay.
     pub ledger: &'a dyn Ledger,
-    /// What evaluates.
+    /// The engine that evaluates.
     pub engine: &'a mut dyn Engine,
 }
 
-/// What came of it.
+/// The result of a provider's run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provided {
     /// The account.
     pub account: Address,
-    /// Orders whose work was taken.
+    /// Number of accepted work orders.
     pub orders: u64,
-    /// Units that were verified.
+    /// Number of verified units.
     pub units: u64,
-    /// Drawn in this run.
+    /// Amount that this run claimed.
     pub claimed: Amount,
-    /// Whether every task is over; otherwise it was asked to stop.
+    /// True if every task is over; false after a requested shutdown.
     pub finished: bool,
 }
 
-/// Why a provider ended early.
+/// Errors that end a provider's run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// Registering, or the data folder.
+    /// An error of the registration or of the data folder.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// The coordinator.
+    /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The ledger.
+    /// An error of the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The signing guard.
+    /// An error of the signing guard.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// Drawing the pay.
+    /// An error of a claim.
     #[error(transparent)]
     Claim(#[from] ClaimError),
 }
 
 impl ProviderError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -138,12 +137,12 @@ impl Passing for ProviderError {
     }
 }
 
-/// Serves tasks until they are over or somebody asks to stop: registers, stakes what is missing,
-/// pledges, does orders, and draws its pay when a task is done. The stake stays, for the next task;
-/// see [`return_stake`].
+/// Serves tasks until they are over or shutdown is requested: registers, stakes the missing amount,
+/// pledges, executes work orders, and claims the pay when a task is done. The stake stays on the
+/// ledger for the next task; see [`return_stake`].
 ///
 /// # Errors
-/// [`ProviderError`]. Whatever it is, the same call goes on where this one ended.
+/// [`ProviderError`]. After any of them, the same call continues where this one ended.
 pub fn provide(
     config: &ProviderConfig,
     parts: Provider<'_>,
@@ -197,34 +196,35 @@ struct Server<'a, 'p> {
     tell: &'a mut dyn FnMut(&Event),
     guard: Guard,
     registered: bool,
-    /// The last turn failed. The next one asks without waiting: an answer shows that the other side
-    /// is back, and patience begins anew. Otherwise a coordinator that is killed while this
-    /// provider waits for it, and is back at once, would be asked less and less often.
+    /// The last turn failed. The next one does not long-poll: a response shows that the coordinator
+    /// is back, and resets the back-off. Otherwise a coordinator that is restarted during every
+    /// long poll would be queried less and less often.
     interrupted: bool,
-    /// The models of the last order.
+    /// Cached models of the last order.
     models: Kept,
-    /// Its updates, as far as the next one may name them too.
+    /// Its cached updates, as far as the next order may refer to them.
     updates: Kept,
     /// Tasks that the stake is pledged to.
     serving: BTreeMap<TaskId, Served>,
-    /// Tasks that are over, with their pay drawn.
+    /// Finished tasks whose pay is claimed.
     over: BTreeSet<TaskId>,
-    /// Tasks that were told to be skipped.
+    /// Tasks that are not served, each announced by an event.
     skipped: BTreeSet<TaskId>,
     provided: Provided,
 }
 
 struct Served {
     spec: TaskSpec,
-    /// Whether a question for its work was answered; the first one does not wait.
+    /// Whether the coordinator has answered a query for this task's work; the first query does not
+    /// long-poll.
     ready: bool,
-    /// Rounds whose report has been read, and the rows of the holdout that judged them.
+    /// Number of rounds whose report was read, and the holdout rows that they disclosed.
     read: u32,
     exposed: Vec<u32>,
 }
 
 impl Server<'_, '_> {
-    /// Looks after every task once. True when all are over and it need not go on.
+    /// Visits every task once. Returns true if all are over and the run may end.
     fn turn(&mut self) -> Result<bool, ProviderError> {
         let turned = self.look_and_ask();
         self.interrupted = turned.is_err();
@@ -272,7 +272,7 @@ impl Server<'_, '_> {
         Ok(paying.map(|task| task.id).collect())
     }
 
-    /// Pledges to a task that is open, or draws the pay of one that is over.
+    /// Pledges to an open task, or claims the pay of a finished one.
     fn look_after(&mut self, task: TaskId) -> Result<(), ProviderError> {
         let view = self.parts.client.task(task)?;
         if view.phase == Phase::Done {
@@ -296,7 +296,8 @@ impl Server<'_, '_> {
         Ok(())
     }
 
-    /// Stakes what is missing and pledges it. The inner error says why the task is not served.
+    /// Stakes the missing amount and pledges it. The inner error is the reason not to serve the
+    /// task.
     fn pledge(&mut self, spec: &TaskSpec) -> Result<Result<(), String>, ProviderError> {
         let (ledger, wallet, task) = (self.parts.ledger, self.parts.wallet, spec.id());
         let me = wallet.address();
@@ -309,14 +310,16 @@ impl Server<'_, '_> {
         }
         let funded = ledger.task(task)?.is_some_and(|state| state.terms == Terms::of(spec));
         if !funded {
-            return Ok(Err("the ledger does not have it on its terms".to_owned()));
+            return Ok(Err(
+                "its terms on the ledger are missing or differ from its specification".to_owned()
+            ));
         }
         let least = spec.budget.stake_min;
         if self.config.stake_max.is_some_and(|most| most < least) {
-            return Ok(Err(format!("it takes a stake of {least} FLN, more than the limit")));
+            return Ok(Err(format!("it requires a stake of {least} FLN, which exceeds the limit")));
         }
         let there = ledger.stake_of(me)?;
-        // A stake that was asked back is taken on again by any addition, the smallest included.
+        // Any deposit, even the smallest, cancels a pending withdrawal of the stake.
         let smallest = Amount::from_units(u128::from(there.release.is_some()));
         let added = least.minus(there.amount).unwrap_or(Amount::ZERO).max(smallest);
         if !added.is_zero() {
@@ -339,7 +342,7 @@ impl Server<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// Asks for an order of a task, and does it.
+    /// Polls for a work order of a task, and executes it.
     fn ask(&mut self, task: TaskId, share_ms: u64) -> Result<(), ProviderError> {
         let client = self.parts.client;
         let ready = self.serving.get(&task).is_some_and(|served| served.ready);
@@ -354,13 +357,14 @@ impl Server<'_, '_> {
                 self.be_ready(task);
                 order
             }
-            // The task ended in between; the next look at it will show.
+            // The task ended in the meantime; the next visit handles that.
             Err(ClientError::Rejected(rejection))
                 if matches!(rejection.code, Code::TaskClosed | Code::WorkGone) =>
             {
                 None
             }
-            // Slashed, or forgotten: the next turn registers, stakes and pledges again.
+            // The stake was slashed, or the coordinator has no record of this provider: the next
+            // turn registers, stakes and pledges again.
             Err(ClientError::Rejected(rejection)) => {
                 self.registered = false;
                 self.serving.remove(&task);
@@ -376,7 +380,7 @@ impl Server<'_, '_> {
         }
     }
 
-    /// A question was answered, so the coordinator has written down who asked.
+    /// Records the first answered query: the coordinator now holds work orders for this provider.
     fn be_ready(&mut self, task: TaskId) {
         if let Some(served) = self.serving.get_mut(&task).filter(|served| !served.ready) {
             served.ready = true;
@@ -404,7 +408,7 @@ impl Server<'_, '_> {
             }
         };
         if self.shutdown.requested() {
-            // It is recorded: the next start hands it in.
+            // The result is recorded: the next start submits it.
             return Ok(());
         }
         match self.submit(&record) {
@@ -423,7 +427,7 @@ impl Server<'_, '_> {
         }
     }
 
-    /// Hands a record in, and asks again while it is being verified.
+    /// Submits a work record, and repeats the request while the coordinator verifies it.
     fn submit(&mut self, record: &Signed<WorkRecord>) -> Result<WorkVerdict, ClientError> {
         let (client, shutdown) = (self.parts.client, self.shutdown);
         loop {
@@ -442,13 +446,13 @@ impl Server<'_, '_> {
         }
     }
 
-    /// What was refused is asked again soon enough; not in a tight loop.
+    /// Waits before the next attempt after a rejection, to avoid a busy loop.
     fn pause(&self) {
         self.shutdown.wait(std::time::Duration::from_millis(self.config.poll_ms));
     }
 
-    /// Fetches what the order names, carries it out, and signs the result once it is recorded. The
-    /// inner error says why it cannot be done.
+    /// Fetches the order's inputs, executes it, and records and signs the result. The inner error
+    /// is the reason why it cannot be executed.
     fn work(
         &mut self,
         task: TaskId,
@@ -489,8 +493,8 @@ impl Server<'_, '_> {
     }
 }
 
-/// Asks for the whole stake back and takes it where that is possible. Returns what is still at
-/// risk, with the moment when it can be had.
+/// Requests the withdrawal of the whole stake, and withdraws it if the ledger allows that already.
+/// Returns what is still staked, with the time of its release.
 ///
 /// # Errors
 /// [`LedgerError`].

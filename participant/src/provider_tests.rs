@@ -1,4 +1,4 @@
-//! The provider against a market: paid by the unit, whatever interrupts it.
+//! The provider in a test market: it is paid per unit, also after interruptions.
 
 use florin_learning::{EngineKind, engine};
 
@@ -9,7 +9,7 @@ use crate::testing::{Lie, Market, fln, rows, wallet};
 
 const QUICK: Patience = Patience { first_ms: 1, longest_ms: 1, total_ms: 3 };
 
-/// Runs a participant through the task in a thread of its own.
+/// Runs a participant through the task in another thread.
 fn participant(market: &Market) -> std::thread::JoinHandle<Participation> {
     participant_by(market, market.client())
 }
@@ -89,7 +89,7 @@ fn run_by(
 }
 
 #[test]
-fn verified_work_is_paid_by_the_unit() {
+fn verified_work_is_paid_per_unit() {
     let market = Market::begin(1, true);
     let other = participant(&market);
     let mut events = Vec::new();
@@ -100,10 +100,14 @@ fn verified_work_is_paid_by_the_unit() {
     assert_eq!(done.claimed, fln("0.1").mul_div_down(done.units.into(), 1).unwrap());
     assert!(done.units > 0);
     let me = wallet(5).address();
-    assert_eq!(market.ledger.stake_of(me).unwrap().amount, fln("5"), "the stake stays");
+    assert_eq!(
+        market.ledger.stake_of(me).unwrap().amount,
+        fln("5"),
+        "the stake stays on the ledger"
+    );
     let left = fln("995").plus(done.claimed).unwrap();
     assert_eq!(market.ledger.balance(me).unwrap(), left);
-    // Its owner may have it back.
+    // The owner may withdraw it.
     let stake = return_stake(market.ledger.as_ref(), &wallet(5)).unwrap();
     assert!(stake.amount.is_zero());
     let again = run(&market, &config(&market), None, &mut events).unwrap();
@@ -111,17 +115,17 @@ fn verified_work_is_paid_by_the_unit() {
 }
 
 #[test]
-fn a_provider_fetches_each_model_and_each_update_once() {
+fn a_provider_fetches_each_blob_once() {
     let market = Market::begin(1, true);
     let other = participant(&market);
     run(&market, &config(&market), None, &mut Vec::new()).unwrap();
     other.join().unwrap();
-    // Three rounds had a model each to begin with, and an update each.
+    // Three rounds had one base model and one update each.
     assert_eq!(market.fetched("work/blob ").len(), 6);
 }
 
 #[test]
-fn a_provider_stopped_after_any_step_stakes_once_and_is_paid_the_same() {
+fn a_provider_restarted_after_any_event_stakes_once_and_is_paid_the_same() {
     let count = {
         let market = Market::begin(1, true);
         let other = participant(&market);
@@ -141,17 +145,17 @@ fn a_provider_stopped_after_any_step_stakes_once_and_is_paid_the_same() {
         let staked = events.iter().filter(|e| matches!(e, Event::Staked { .. })).count();
         assert_eq!(staked, 1, "stopped after {stop}");
         let worked = events.iter().filter(|e| matches!(e, Event::Worked { .. })).count();
-        assert_eq!(worked, 3, "stopped after {stop}: no order is worked twice");
+        assert_eq!(worked, 3, "stopped after {stop}: no order is executed twice");
         let claimed = first.claimed.plus(second.claimed).unwrap();
         let units = first.units + second.units;
         assert_eq!(claimed, fln("0.1").mul_div_down(units.into(), 1).unwrap());
     }
 }
 
-/// A coordinator that is killed again and again, or a proxy without patience, cuts off every question that waits; the
-/// coordinator answers all others, so it is there, and whoever sleeps longer and longer misses orders.
+/// A coordinator that restarts often, or a proxy with a short timeout, cuts every long poll but
+/// answers all other requests. A provider that backs off further and further would miss orders.
 #[test]
-fn a_provider_whose_waiting_is_always_cut_off_is_paid_the_same() {
+fn a_provider_whose_long_polls_are_cut_is_paid_the_same() {
     let market = Market::begin(1, true);
     market.lie(Lie::CutPolls);
     let other = participant(&market);
@@ -162,9 +166,9 @@ fn a_provider_whose_waiting_is_always_cut_off_is_paid_the_same() {
     assert_eq!((done.orders, done.claimed.is_zero()), (3, false));
 }
 
-/// What they sign is good for ten minutes by the clock that the coordinator showed at first contact.
+/// Signed messages expire ten minutes after the coordinator's time at first contact.
 #[test]
-fn a_coordinator_whose_clock_jumps_ahead_keeps_provider_and_participants() {
+fn messages_are_re_signed_after_the_coordinators_clock_jumps() {
     let market = Market::begin(1, true);
     let (client, others) = (market.client(), market.client());
     market.lie(Lie::ClockAhead);
@@ -176,7 +180,7 @@ fn a_coordinator_whose_clock_jumps_ahead_keeps_provider_and_participants() {
 }
 
 #[test]
-fn a_stake_that_was_asked_back_is_taken_on_again() {
+fn a_pending_stake_withdrawal_is_cancelled_by_staking_again() {
     let market = Market::begin(1, true);
     let mut events = Vec::new();
     // Registered, staked, pledged.
@@ -189,11 +193,11 @@ fn a_stake_that_was_asked_back_is_taken_on_again() {
 }
 
 #[test]
-fn a_task_that_takes_too_much_is_skipped() {
+fn a_task_above_the_stake_limit_is_skipped() {
     let market = Market::begin(1, true);
     let config = ProviderConfig { stake_max: Some(fln("4")), ..config(&market) };
     let mut events = Vec::new();
-    // Registered, and skipped; then it is asked to stop.
+    // Registered, and skipped; then shutdown is requested.
     let done = run(&market, &config, Some(2), &mut events).unwrap();
     assert!(!done.finished);
     assert!(matches!(&events[1], Event::TaskSkipped { .. }), "{events:?}");
@@ -201,7 +205,7 @@ fn a_task_that_takes_too_much_is_skipped() {
 }
 
 #[test]
-fn a_task_that_breaks_the_rules_is_skipped() {
+fn an_invalid_task_is_skipped() {
     let market = Market::with(1, true, |spec| spec.budget.unbond_ms = 239_999);
     let mut events = Vec::new();
     run(&market, &config(&market), Some(2), &mut events).unwrap();
@@ -213,18 +217,18 @@ fn a_task_that_breaks_the_rules_is_skipped() {
 }
 
 #[test]
-fn without_names_every_task_that_pays_for_work_is_served() {
+fn all_paying_tasks_are_served_by_default() {
     let market = Market::begin(1, true);
     let config = ProviderConfig { tasks: None, ..config(&market) };
     let mut events = Vec::new();
     run(&market, &config, Some(4), &mut events).unwrap();
     assert_eq!(events[2], Event::Pledged { task: market.task });
     assert_eq!(events[3], Event::Ready { task: market.task });
-    assert_eq!(market.heard("POST", "work/next"), 1, "ready once a question was answered");
+    assert_eq!(market.heard("POST", "work/next"), 1, "ready after the first answered query");
 }
 
 #[test]
-fn what_memory_does_not_take_lies_where_the_provider_keeps_its_data() {
+fn the_scratch_file_is_in_the_data_folder() {
     let folder = tempfile::tempdir().unwrap();
     let room = work_room(folder.path());
     assert_eq!((room.folder.as_path(), room.memory_max), (folder.path(), WORK_MEMORY_MAX));

@@ -1,5 +1,5 @@
-//! What anybody can check of a report without any blob: that it continues the report before,
-//! answers its offer, and that its money follows from its scores.
+//! Checks of a report that need no blob: that it continues the previous report, matches its offer,
+//! and that its payouts follow from its scores.
 
 use florin_protocol::{
     Canonical, Closing, Digest, Offer, Report, RoundOutcome, TaskSpec, WorkResult, close_round,
@@ -7,9 +7,9 @@ use florin_protocol::{
 use florin_work::{Difference, draw_differs};
 use serde_json::Value;
 
-/// The lines of `report` that contradict its offer, the report before it, or its own scores; the
-/// first first. `exposed` are the rows of the holdout that judged the rounds before. What the scores
-/// are worth is not looked at: that takes the rows themselves.
+/// Returns the mismatches of `report` with its offer, the previous report and its own scores, in
+/// order. The last argument are the holdout rows that earlier rounds disclosed. Does not verify the
+/// scores themselves: that requires the rows.
 ///
 /// ```text
 /// offer, report before ──┐
@@ -35,7 +35,7 @@ pub fn recheck(
             Ok(WorkResult { valuation: valuation.clone(), metrics, model: report.model })
         }
         (RoundOutcome::Settled, ..) => {
-            return vec![difference("valuation", &"absent", &"needed by a settled round")];
+            return vec![difference("valuation", &"absent", &"required in a settled round")];
         }
     };
     let work: Vec<_> =
@@ -58,7 +58,7 @@ pub fn recheck(
     found
 }
 
-/// Whether offer and report belong together and continue the report before.
+/// Checks that offer and report belong together and continue the previous report.
 fn continues(
     spec: &TaskSpec,
     offer: &Offer,
@@ -81,8 +81,8 @@ fn continues(
     found
 }
 
-/// Whether the round was offered what the task has left for it, and to a cohort that the report
-/// accounts for to the last member.
+/// Checks that the offer's pool is what the task has left for the round, and that the report
+/// accounts for every member of its cohort.
 fn cohort(
     spec: &TaskSpec,
     offer: &Offer,
@@ -102,7 +102,7 @@ fn cohort(
     let enough = spec.is_round(report.entries.len()) || report.outcome != RoundOutcome::Settled;
     let ascending = offer.cohort.is_sorted_by(|a, b| a < b);
     let rules = [
-        ("offer.cohort ascending and within what the task asks", {
+        ("offer.cohort ascending and within the size limit", {
             ascending && offer.cohort.len() <= asked
         }),
         ("entries and missing are the cohort", told == offer.cohort),
@@ -135,10 +135,10 @@ pub(crate) fn difference(
 }
 
 fn json(report: &Report) -> Value {
-    serde_json::to_value(report).expect("a report has a JSON form")
+    serde_json::to_value(report).expect("a report is serialisable as JSON")
 }
 
-/// Walks two JSON forms side by side and notes every leaf that differs.
+/// Compares two JSON values, and appends a mismatch for every leaf that differs.
 fn compare(line: String, reported: &Value, ours: &Value, found: &mut Vec<Difference>) {
     match (reported, ours) {
         (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {

@@ -1,4 +1,5 @@
-//! Patience with what passes: a connection refused, a coordinator that restarts.
+//! Retries with exponential back-off for transient errors, such as a refused connection or a
+//! restarting coordinator.
 
 use std::time::Duration;
 
@@ -8,15 +9,15 @@ use florin_protocol::{Code, Signer};
 use crate::client::ClientError;
 use crate::shutdown::Shutdown;
 
-/// How long to go on trying: waits double from the first to the longest, until their sum reaches
-/// the total.
+/// A back-off policy: waits double from the first to the longest, until their sum reaches the
+/// total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// First wait, in milliseconds.
     pub first_ms: u64,
     /// Longest wait, in milliseconds.
     pub longest_ms: u64,
-    /// Sum of all waits after which the last error is final, in milliseconds.
+    /// Sum of all waits after which an error is final, in milliseconds.
     pub total_ms: u64,
 }
 
@@ -27,9 +28,9 @@ impl Default for Patience {
     }
 }
 
-/// An error that may be gone at the next try.
+/// An error that may be transient.
 pub trait Passing {
-    /// Whether trying again makes sense.
+    /// Whether a retry may succeed.
     fn is_passing(&self) -> bool;
 }
 
@@ -45,8 +46,9 @@ impl Passing for LedgerError {
     }
 }
 
-/// What a coordinator said to somebody whose escrow or bond the ledger shows already. "Not funded" and "bond too small"
-/// pass then: a coordinator may read its chain deeper than we do, or through a node that is behind ours.
+/// A client error after a deposit of escrow or bond that is on the ledger. "Not funded" and "bond
+/// too small" are transient then: the coordinator may wait for more confirmations, or use a node
+/// that is behind.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct UntilSeen(pub ClientError);
@@ -59,9 +61,9 @@ impl Passing for UntilSeen {
     }
 }
 
-/// Tries until it works, fails for good, or patience or the program ends; then the last error is
-/// the answer. `attempt` must be safe to repeat where its answer may have been lost. `failed` is
-/// told about every failure that is followed by another try.
+/// Calls `attempt` until it succeeds, fails permanently, exceeds the total wait of the policy, or
+/// shutdown is requested; then returns the last error. `attempt` must be idempotent if its response
+/// can be lost. Calls the callback for every failure that is followed by a retry.
 ///
 /// # Errors
 /// The last error of `attempt`.
@@ -87,11 +89,11 @@ pub fn patiently<T, E: Passing>(
     }
 }
 
-/// Sees through what the ledger still has to do for this account: a reorganisation may have undone something, and then
-/// the ledger says that it is unavailable until somebody writes. How that ends shows at the next try.
+/// Resumes this account's pending transactions: a reorganisation may have undone one, and then the
+/// ledger is unavailable until the transaction is sent again. The next attempt shows the result.
 pub(crate) fn see_through(ledger: &dyn Ledger, wallet: &dyn Signer) {
     if let Err(error) = ledger.resume(wallet) {
-        tracing::debug!(%error, "what was sent to the ledger earlier is not seen through yet");
+        tracing::debug!(%error, "a pending ledger transaction is not confirmed yet");
     }
 }
 
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_tried_again_and_what_stays_is_not() {
+    fn only_transient_errors_are_retried() {
         let (mut tries, mut told) = (0, 0);
         let result = patiently(
             QUICK,
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends() {
+    fn retries_end_after_the_total_wait_or_on_shutdown() {
         let mut tries = 0;
         let result: Result<(), _> = patiently(
             QUICK,

@@ -1,27 +1,27 @@
-//! Secrets in memory: wiped when they go, never printed.
+//! Secrets in memory: zeroised on drop and never printed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-/// Longest passphrase, phrase or key text that is read from a file or a variable, in bytes.
+/// Longest passphrase, phrase or key that is read from a file or an environment variable, in bytes.
 pub const SECRET_BYTES_MAX: u64 = 4_096;
 
-/// A passphrase, a recovery phrase or a private key as text. Its `Debug` prints nothing of it, it
-/// has no `Display`, and its memory is wiped when it goes.
+/// A passphrase, a recovery phrase or a private key as text. Its `Debug` output hides the text, it
+/// has no `Display`, and its memory is zeroised on drop.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
-/// Why a secret could not be had.
+/// Errors of reading a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
     #[error("the secret file {path} cannot be read: {source}", path = path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The file is longer than any secret.
@@ -30,18 +30,20 @@ pub enum SecretError {
         path = path.display()
     )]
     TooLong {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// How long it is.
+        /// Its length in bytes.
         bytes: u64,
     },
-    /// Not set, or not text.
-    #[error("the variable {0} is not set, or is not text: put the secret there, or use a file")]
+    /// The variable is not set, or is not text.
+    #[error(
+        "environment variable {0} is not set, or is not text: set it to the secret, or use a file"
+    )]
     NoVariable(String),
 }
 
 impl SecretError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -53,14 +55,14 @@ impl SecretError {
 }
 
 impl Secret {
-    /// Takes a secret that was typed at a prompt. There is no way to give one as a flag, where
-    /// every process on the machine could read it.
+    /// Wraps a secret typed at a prompt. Secrets are never command-line flags, which every process
+    /// on the machine can read.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
-    /// Reads a file, without the line break at its end.
+    /// Reads a file, without trailing line breaks.
     ///
     /// # Errors
     /// [`SecretError::Unreadable`] and [`SecretError::TooLong`].
@@ -82,8 +84,7 @@ impl Secret {
         std::env::var(name).map(Self::new).map_err(|_| SecretError::NoVariable(name.to_owned()))
     }
 
-    /// The text, for whoever must have it: a key derivation, or the one screen that shows a new
-    /// wallet's recovery phrase.
+    /// The text, for a key derivation or for the one display of a new wallet's recovery phrase.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -101,13 +102,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_does_not_print_itself() {
+    fn debug_output_hides_the_secret() {
         let secret = Secret::new("correct horse".to_owned());
         assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "Secret Some(Secret)");
     }
 
     #[test]
-    fn a_secret_file_loses_its_line_break_and_nothing_else() {
+    fn only_the_trailing_line_break_of_a_secret_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("passphrase");
         std::fs::write(&path, " two words \r\n").unwrap();

@@ -1,4 +1,4 @@
-//! What an account has earned, and why; what it owns, and where.
+//! An account's statements and balances.
 
 use std::ops::RangeInclusive;
 
@@ -7,43 +7,43 @@ use florin_protocol::{Address, Amount, AmountError, Code, Round, Statement, Task
 
 use crate::client::{Client, ClientError};
 
-/// One account's statements over rounds of a task, and their sums.
+/// One account's statements over rounds of a task, with their totals.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Statements {
     /// The task.
     pub task: TaskId,
-    /// Whose they are.
+    /// The account.
     pub account: Address,
     /// One for each reported round that mentions the account.
     pub lines: Vec<Statement>,
-    /// Sum of the scores, in nano-nats, excluded updates left out.
+    /// Sum of the scores, in nano-nats, without excluded updates.
     pub score_nano: i128,
     /// Sum of the weights, in nano-nats.
     pub weight: u128,
-    /// Owed for data by these rounds.
+    /// Pay for data in these rounds.
     pub payout: Amount,
-    /// Owed for infrastructure by these rounds.
+    /// Pay for infrastructure in these rounds.
     pub infrastructure: Amount,
-    /// Taken from the bond by these rounds.
+    /// Debits from the bond in these rounds.
     pub debit: Amount,
 }
 
-/// Why there is no statement or balance.
+/// Errors of statements and balances.
 #[derive(Debug, thiserror::Error)]
 pub enum StatementError {
-    /// The coordinator.
+    /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The ledger.
+    /// An error of the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// Amounts whose sum is larger than any supply: the reports are wrong.
-    #[error("the reports' amounts do not add up: {0}")]
+    /// A sum of amounts overflows: the reports are wrong.
+    #[error("the sum of the reports' amounts is invalid: {0}")]
     Amount(#[from] AmountError),
 }
 
 impl StatementError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl StatementError {
     }
 }
 
-/// The statements of `account` in the reported rounds of `rounds`; without a range, in all.
+/// The statements of `account` in the reported rounds of `rounds`; by default in all rounds.
 ///
 /// # Errors
 /// [`StatementError`].
@@ -98,38 +98,38 @@ impl Statements {
     }
 }
 
-/// What an account owns in a market.
+/// The balance of an account in a market.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Balance {
-    /// Whose it is.
+    /// The account.
     pub account: Address,
-    /// In its wallet.
+    /// Amount in the wallet.
     pub wallet: Amount,
-    /// At risk as a provider.
+    /// Stake as a provider.
     pub stake: StakeState,
-    /// Tasks in which it has, had or is owed something.
+    /// Tasks in which the account has a bond, a pledge or pay.
     pub tasks: Vec<TaskBalance>,
 }
 
-/// What an account has in one task.
+/// The balance of an account in one task.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TaskBalance {
     /// The task.
     pub task: TaskId,
-    /// At risk as a participant.
+    /// Bond as a participant.
     pub bond: BondState,
-    /// Whether its stake is pledged here.
+    /// Whether the account's stake is pledged to the task.
     pub pledged: bool,
-    /// What final settlements owe it in all; what was claimed, if no coordinator was asked.
+    /// Cumulative pay in final settlements; the claimed amount if there is no client.
     pub earned: Amount,
-    /// What it has drawn of that.
+    /// Amount that is claimed already.
     pub claimed: Amount,
-    /// What it can draw now.
+    /// Amount that can be claimed now.
     pub owed: Amount,
 }
 
-/// What `account` owns, in these tasks or in all that the coordinator lists. Without a client the
-/// ledger alone is asked, which knows nothing of what is owed.
+/// The balance of `account` in the given tasks, by default in all that the coordinator lists.
+/// Without a client only the ledger is read, which does not record unclaimed pay.
 ///
 /// # Errors
 /// [`StatementError`].

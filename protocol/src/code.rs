@@ -1,4 +1,4 @@
-//! Stable codes: what a machine may rely on when the market refuses something.
+//! Error codes: stable identifiers that programs may rely on when the market rejects a request.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why something was refused. The text form (`DEADLINE_PASSED`) never changes its meaning.
+        /// Error code of a rejection. The meaning of a text form (`DEADLINE_PASSED`) never changes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize,
                  BorshDeserialize, Serialize, Deserialize)]
         pub enum Code {
@@ -15,7 +15,7 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code there is.
+            /// Every code.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The text form.
@@ -28,87 +28,87 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Bytes that are not the message they should be.
+    /// Bytes that do not decode as the expected message.
     Malformed = "MALFORMED",
     /// A signature that does not verify.
     BadSignature = "BAD_SIGNATURE",
-    /// A node key of small order: anybody could sign for it.
+    /// A node key of small order: signatures under it can be forged.
     WeakKey = "WEAK_KEY",
-    /// Said in another market or chain.
+    /// Signed for another market or chain.
     WrongMarket = "WRONG_MARKET",
-    /// No such task here.
+    /// The task is unknown here.
     UnknownTask = "UNKNOWN_TASK",
-    /// Said for another task.
+    /// Signed for another task.
     WrongTask = "WRONG_TASK",
-    /// The task is not open any more.
+    /// The task is closed.
     TaskClosed = "TASK_CLOSED",
-    /// A task description that cannot work.
+    /// An invalid task specification.
     BadTask = "BAD_TASK",
     /// The task's escrow is missing or smaller than its budget.
     NotFunded = "NOT_FUNDED",
-    /// Said for a round that is not the current one.
+    /// Signed for a round that is not the current one.
     WrongRound = "WRONG_ROUND",
-    /// Trained from another model than the one offered.
+    /// Trained from a base model other than the offered one.
     WrongBaseModel = "WRONG_BASE_MODEL",
-    /// After the deadline.
+    /// The deadline has passed.
     DeadlinePassed = "DEADLINE_PASSED",
-    /// Before its phase: a reveal while commits are still open.
+    /// The phase has not begun yet: for example a reveal during the commit phase.
     TooEarly = "TOO_EARLY",
     /// The sender is not registered.
     NotRegistered = "NOT_REGISTERED",
     /// The sender is not enrolled in the task.
     NotEnrolled = "NOT_ENROLLED",
-    /// The sender was not asked in this round.
+    /// The sender is not selected for this round.
     NotSelected = "NOT_SELECTED",
     /// The sender's bond is too small.
     BondTooSmall = "BOND_TOO_SMALL",
     /// The provider's stake is too small.
     StakeTooSmall = "STAKE_TOO_SMALL",
-    /// A second, different message where only one may be.
+    /// A second, different message where only one is allowed.
     Conflicting = "CONFLICTING",
     /// The update does not match its commit.
     CommitMismatch = "COMMIT_MISMATCH",
-    /// No commit was made for this update.
+    /// The sender has no commit for this update.
     NotCommitted = "NOT_COMMITTED",
-    /// Body larger than the limit.
+    /// The body exceeds the limit.
     TooLarge = "TOO_LARGE",
-    /// Body shorter than announced.
+    /// The body is shorter than announced.
     Truncated = "TRUNCATED",
-    /// A declared number of rows outside 1..=limit.
+    /// The declared number of rows is outside 1..=limit.
     BadRows = "BAD_ROWS",
-    /// A NaN or an infinity in the update.
+    /// The update has a NaN or an infinity.
     UpdateNotFinite = "UPDATE_NOT_FINITE",
-    /// Tensor names, shapes or types are not the model's.
+    /// Tensor names, shapes or types differ from the model's.
     UpdateWrongSchema = "UPDATE_WRONG_SCHEMA",
-    /// The update's norm is above the task's limit.
+    /// The update's norm exceeds the task's limit.
     UpdateNormTooLarge = "UPDATE_NORM_TOO_LARGE",
-    /// Too many of something at once.
+    /// A limit on concurrent items is reached.
     LimitReached = "LIMIT_REACHED",
-    /// No such thing.
+    /// The requested item does not exist.
     NotFound = "NOT_FOUND",
     /// Not published yet.
     NotYetPublic = "NOT_YET_PUBLIC",
-    /// The work was done by somebody else or the order is gone.
+    /// Another provider did the work, or the order no longer exists.
     WorkGone = "WORK_GONE",
-    /// The work's result does not match its recomputation.
+    /// The result of the work does not match its recomputation.
     WorkWrong = "WORK_WRONG",
     /// The ledger refused a transaction.
     LedgerRefused = "LEDGER_REFUSED",
     /// The disk is full.
     StorageFull = "STORAGE_FULL",
-    /// Something broke on our side.
+    /// Internal error of the server.
     Internal = "INTERNAL",
-    /// More requests or messages than an address or a wallet may send.
+    /// An address or a wallet exceeds its rate limit of requests or messages.
     RateLimited = "RATE_LIMITED",
     /// The route exists, but not with this method.
     MethodNotAllowed = "METHOD_NOT_ALLOWED",
-    /// A body of another type than the route takes.
+    /// The body has a content type that the route does not accept.
     WrongContentType = "WRONG_CONTENT_TYPE",
-    /// An upload that goes on where the bytes that are here do not end.
+    /// The upload's offset is not the end of the bytes received so far.
     WrongOffset = "WRONG_OFFSET",
-    /// What uploads may take together is taken: a sender's, a task's or everybody's.
+    /// The upload quota of a sender, a task or the whole server is exhausted.
     QuotaExceeded = "QUOTA_EXCEEDED",
-    /// Where blobs are kept does not answer: the same works later.
+    /// The blob store is unavailable; retry later.
     StorageUnavailable = "STORAGE_UNAVAILABLE",
 }
 
@@ -118,19 +118,20 @@ impl fmt::Display for Code {
     }
 }
 
-/// An answer to a sender: a stable code and a sentence that says what would be right.
+/// An error response to a sender: a stable code, and a message with what is wrong and what is
+/// valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message} [{code}]")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rejection {
-    /// For machines.
+    /// For programs.
     pub code: Code,
     /// For people.
     pub message: String,
 }
 
 impl Rejection {
-    /// A rejection with its sentence.
+    /// A rejection with its message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }

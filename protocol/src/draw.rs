@@ -1,15 +1,16 @@
-//! Which rows of the holdout judge a round: drawn by a seed that nobody could know before the reveals closed, among the
-//! rows that no earlier round was judged by.
+//! Draws the holdout rows that evaluate a round: by a seed that is unpredictable until the reveal
+//! phase ends, from the rows that no earlier round has used.
 
 use crate::holdout::Holdout;
 use crate::id::{Address, Digest};
 use crate::message::Scope;
 use crate::report::Entry;
 
-/// The seed of everything random in a round: which round it is, the commits, and what the reveals disclosed. While
-/// commits are open the salts are known to their senders only. A sender can still keep its update back, and nothing else:
-/// its salt is fixed by its commitment, so there is nothing to search through. No clock enters, so that a market whose
-/// participants repeat themselves repeats its draws.
+/// The seed of all randomness of a round: a digest of the round's identity, the commits and the
+/// salts revealed by the updates. While the commit phase is open, each sender knows only its own
+/// salt. Afterwards a sender can only withhold its update: the commitment fixes the salt, so there
+/// is nothing to grind. The seed does not depend on a clock, so that a replay of a market with the
+/// same inputs makes the same draws.
 #[must_use]
 pub fn round_seed(scope: Scope, commits: &[(Address, Digest)], entries: &[Entry]) -> Digest {
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX).to_le_bytes();
@@ -34,33 +35,35 @@ pub fn round_seed(scope: Scope, commits: &[(Address, Digest)], entries: &[Entry]
 /// Why rows cannot be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrawError {
-    /// Earlier rounds have used up too many.
-    #[error("{left} rows of the holdout were never shown: a round takes {per_round}")]
+    /// Earlier rounds have used too many rows.
+    #[error("the holdout has {left} undisclosed rows left; a round needs {per_round}")]
     TooFewLeft {
-        /// How many are left.
+        /// Number of unused rows.
         left: usize,
-        /// How many it takes.
+        /// Number of rows that a round needs.
         per_round: u32,
     },
-    /// An earlier round names a row that is not there.
-    #[error("row {row} was shown in an earlier round: the holdout has {rows}")]
+    /// An earlier round names a row outside the holdout.
+    #[error("an earlier round disclosed row {row}, but the holdout has only {rows} rows")]
     NoSuchRow {
         /// The row.
         row: u32,
-        /// How many there are.
+        /// Number of rows in the holdout.
         rows: u32,
     },
 }
 
-/// Draws a round's rows, ascending: `per_round` of those that are not among the `exposed`, each set of them equally
-/// likely. A row may be named twice among the exposed.
+/// Draws the rows of a round, ascending: `per_round` of those that are not `exposed`, with every
+/// subset equally likely. `exposed` may contain duplicates.
 ///
-/// The rows left, ascending, are shuffled from the front (Durstenfeld 1964) by numbers from blake3's output in
-/// key-derivation mode, context `florin v1 draw`, over the seed: eight bytes each, little-endian, those at or above the
-/// largest multiple of the range discarded.
+/// The unused rows, ascending, are shuffled from the front (Durstenfeld 1964). The random numbers
+/// are BLAKE3's extended output in key-derivation mode, context `florin v1 draw`, over the seed:
+/// eight bytes each, little-endian, with rejection of numbers at or above the largest multiple of
+/// the range.
 ///
 /// # Errors
-/// [`DrawError`]; impossible in a chain of honest reports, because a task has rows for all its rounds.
+/// [`DrawError`]; impossible in a chain of honest reports, because a task has enough rows for all
+/// its rounds.
 pub fn draw_rows(holdout: &Holdout, exposed: &[u32], seed: Digest) -> Result<Vec<u32>, DrawError> {
     let size = usize::try_from(holdout.rows).unwrap_or(usize::MAX);
     let mut gone = vec![false; size];
@@ -86,7 +89,7 @@ pub fn draw_rows(holdout: &Holdout, exposed: &[u32], seed: Digest) -> Result<Vec
     Ok(left)
 }
 
-/// Random numbers from a seed.
+/// A deterministic random number generator.
 struct Stream(blake3::OutputReader);
 
 impl Stream {
@@ -96,9 +99,10 @@ impl Stream {
         Self(hasher.finalize_xof())
     }
 
-    /// A number below `range`, each equally likely; 0 for an empty range.
+    /// A uniform number below `range`; 0 for an empty range.
     fn below(&mut self, range: u64) -> u64 {
-        // 2⁶⁴ mod range, from numbers that fit: so many of the 2⁶⁴ would be one too many for some remainders.
+        // Rejection sampling: the highest `2⁶⁴ mod range` numbers would favour some remainders. The
+        // value is computed without exceeding 64 bits.
         let surplus = u64::MAX.checked_rem(range).map_or(0, |rest| rest.saturating_add(1));
         let surplus = surplus.checked_rem(range).unwrap_or_default();
         let largest = u64::MAX.saturating_sub(surplus);

@@ -1,4 +1,5 @@
-//! The draw: no row twice, no row again, all equally likely.
+//! The draw: no row is drawn twice in a round or again in a later one, and all subsets are equally
+//! likely.
 
 use std::collections::BTreeSet;
 
@@ -34,9 +35,9 @@ fn entry(sender: u8, salt: u8) -> Entry {
 }
 
 proptest! {
-    /// A failing case prints its numbers, the seed among them.
+    /// A failing case prints its inputs, including the seed.
     #[test]
-    fn round_after_round_no_row_comes_twice(
+    fn no_row_is_drawn_twice_over_all_rounds(
         per_round in 2u32..20, rounds in 1u32..12, spare in 0u32..9, from in any::<u64>(),
     ) {
         let holdout = holdout(per_round * rounds + spare, per_round);
@@ -58,7 +59,7 @@ proptest! {
     }
 
     #[test]
-    fn what_earlier_rounds_showed_counts_once_and_in_any_order(from in any::<u64>()) {
+    fn duplicates_and_order_of_exposed_rows_do_not_matter(from in any::<u64>()) {
         let holdout = holdout(20, 5);
         let drawn = draw_rows(&holdout, &[1, 4, 9, 16], seed(from)).unwrap();
         prop_assert_eq!(draw_rows(&holdout, &[16, 4, 4, 9, 1, 1], seed(from)).unwrap(), drawn);
@@ -67,7 +68,8 @@ proptest! {
 
 #[test]
 fn every_set_of_rows_is_equally_likely() {
-    // 2 of {0, 1, 3, 4, 5}: ten sets, 1,000 expected of each in 10,000; five standard deviations are 150.
+    // 2 of {0, 1, 3, 4, 5}: ten sets, 1,000 expected of each in 10,000; five standard deviations
+    // are 150.
     let holdout = holdout(6, 2);
     let mut times = std::collections::BTreeMap::new();
     for n in 0..10_000 {
@@ -78,8 +80,8 @@ fn every_set_of_rows_is_equally_likely() {
 }
 
 #[test]
-fn a_range_that_does_not_divide_the_numbers_is_still_fair() {
-    // Three quarters of 2⁶⁴: without rejection the first third would come twice as often.
+fn rejection_sampling_is_uniform_for_any_range() {
+    // Three quarters of 2⁶⁴: without rejection the first third would occur twice as often.
     let range = 3 << 62;
     let low = (0..3_000).filter(|n| Stream::new(seed(*n)).below(range) < range / 3).count();
     // 1,000 expected; five standard deviations are 130. Without rejection 1,500.
@@ -87,13 +89,13 @@ fn a_range_that_does_not_divide_the_numbers_is_still_fair() {
 }
 
 #[test]
-fn a_row_that_is_not_there_was_never_shown() {
+fn an_exposed_row_outside_the_holdout_is_an_error() {
     let error = draw_rows(&holdout(6, 2), &[6], seed(0)).unwrap_err();
     assert_eq!(error, DrawError::NoSuchRow { row: 6, rows: 6 });
 }
 
 #[test]
-fn the_seed_is_another_whatever_was_said() {
+fn the_seed_depends_on_round_commits_senders_and_salts() {
     let commits = [(Address([1; 20]), Digest([2; 32])), (Address([3; 20]), Digest([4; 32]))];
     let entries = [entry(1, 5), entry(3, 6)];
     let base = round_seed(scope(1), &commits, &entries);
@@ -109,9 +111,9 @@ fn the_seed_is_another_whatever_was_said() {
 }
 
 #[test]
-fn what_a_sender_can_still_choose_when_it_reveals_does_not_move_the_seed() {
-    let said = [entry(1, 5)];
+fn the_seed_ignores_fields_that_a_sender_can_choose_at_reveal() {
+    let first = [entry(1, 5)];
     // The header's digest covers its expiry and its rows, which no commitment fixes.
-    let later = [Entry { header: Digest([8; 32]), rows_declared: 7, ..said[0].clone() }];
-    assert_eq!(round_seed(scope(1), &[], &said), round_seed(scope(1), &[], &later));
+    let later = [Entry { header: Digest([8; 32]), rows_declared: 7, ..first[0].clone() }];
+    assert_eq!(round_seed(scope(1), &[], &first), round_seed(scope(1), &[], &later));
 }

@@ -1,4 +1,5 @@
-//! The updates of earlier rounds that a round's are held against, because everybody could read them when it began.
+//! Published updates of earlier rounds. Updates of a new round are compared with them, because
+//! every participant could read them when that round began.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +10,18 @@ use crate::limits::{LAST_ROUNDS_MAX, LAST_UPDATES_BYTES_MAX};
 use crate::report::Report;
 use crate::task::{Protection, Repeats};
 
-/// The updates that were shown since the model last got better, carried from report to report. Those of the last round
-/// that came to something still help the model that the next one begins with, and so do those shown since: rounds that
-/// came to nothing show their updates too.
+/// The updates published since the last productive round (v(N) > 0), carried from report to report.
+/// Both the updates of that round and those of the unproductive rounds since then would still
+/// improve the current model, so copies of them must be detected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct EarlierUpdates {
-    /// The last round that came to something and those behind it, the oldest first; all since the first one where none
-    /// did. Senders and digests, in the order of their commits.
+    /// Updates per round, the oldest round first: the last productive round and those after it, or
+    /// all rounds if none was productive. Senders and digests, in commit order.
     rounds: Vec<Vec<(Address, Digest)>>,
 }
 
 impl EarlierUpdates {
-    /// Those that a task's reports show, the first round's first.
+    /// Collects the updates that a task's `reports` published. The reports start with round 1.
     #[must_use]
     pub fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Self {
         let mut shown = Self::default();
@@ -28,7 +29,7 @@ impl EarlierUpdates {
         shown
     }
 
-    /// Goes on to the round after this one.
+    /// Adds the updates of the next round, given its report.
     pub fn pass(&mut self, report: &Report) {
         if report.came_to_something() {
             self.rounds.clear();
@@ -38,16 +39,19 @@ impl EarlierUpdates {
             self.rounds.push(updates);
         }
         if self.rounds.len() > LAST_ROUNDS_MAX {
-            // The first stays: its updates are worth the most, and nobody is to push them out with rounds that fail.
+            // The first round stays, because its updates are worth the most: otherwise a sequence
+            // of unproductive rounds could push them out.
             self.rounds.remove(1);
         }
     }
 
-    /// What the next round's updates are held against: senders and digests, those of earlier rounds first, within a round
-    /// in the order of their commits, so that whoever sent something first stands first. None where the task pays for
-    /// repeats. Rounds are left out whose updates, decoded, would bring all of them over [`LAST_UPDATES_BYTES_MAX`]
-    /// bytes; the last one that came to something goes before the later ones, and of these the latest. `model_bytes` is
-    /// the length of one.
+    /// The updates that the next round's updates are compared with: senders and digests, by round
+    /// and then in commit order, so that the first sender of an update precedes its copies. Empty
+    /// if the task pays for duplicates.
+    ///
+    /// Rounds whose decoded updates would exceed the total of [`LAST_UPDATES_BYTES_MAX`] bytes are
+    /// omitted. The last productive round has priority, then the later rounds, the latest first.
+    /// `model_bytes` is the decoded size of one update.
     #[must_use]
     pub fn held_against(&self, rules: Protection, model_bytes: u64) -> Vec<(Address, Digest)> {
         if rules.repeats == Repeats::Counted {
@@ -67,8 +71,9 @@ impl EarlierUpdates {
     }
 }
 
-/// A round's updates in the order of their commits, but for those that were set aside: else whoever sends a member's old
-/// update once more would have that member's next one held against it.
+/// The updates of a round in commit order, except those that were rejected as near-duplicates.
+/// Otherwise a sender that repeats another member's old update would cause that member's next
+/// update to be compared with it.
 fn own_work(report: &Report) -> Vec<(Address, Digest)> {
     let scores = report.valuation.as_ref().map_or(&[][..], |valuation| &valuation.scores);
     let repeats = scores.iter().filter(|score| score.treatment.repeats.is_some());

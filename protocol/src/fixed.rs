@@ -8,14 +8,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::text_form;
 
-/// A non-negative decimal with six places, kept as an integer number of millionths: learning rates, norms, error
-/// multiples. As text and in JSON a decimal number.
+/// A non-negative decimal with six places, stored as an integer number of millionths: learning
+/// rates, norms, multiples of the standard error. Its text and JSON form is a decimal number.
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize,
 )]
 pub struct Micro(pub u64);
 
-/// A text that is no such number.
+/// The text is not a valid [`Micro`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a number from 0 to 18446744073709 with at most six decimals, such as 0.05")]
 pub struct FixedError(String);
@@ -25,7 +25,7 @@ const PLACES: usize = 6;
 const ONE: u64 = 1_000_000;
 
 impl Micro {
-    /// Nothing, or "switched off" where a setting says so.
+    /// Zero; for some settings it means "off".
     pub const ZERO: Self = Self(0);
     /// One.
     pub const ONE: Self = Self(ONE);

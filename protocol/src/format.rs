@@ -1,15 +1,17 @@
-//! How the numbers of an update are written: a term of the task, as everybody must read the same delta.
+//! Encodings of an update's numbers. The encoding is a term of the task: every reader must decode
+//! the same delta.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::task::{SpecError, require};
 
-/// Most permille of a model's parameters that [`UpdateFormat::TopK`] keeps: with more, whole updates are shorter.
+/// Largest share of a model's parameters, in permille, for [`UpdateFormat::TopK`]. Above it a dense
+/// update is shorter.
 pub const TOP_K_PERMILLE_MAX: u16 = 500;
 
-/// How the numbers of an update are written. What is valued, aggregated, held to the norm and audited is the decoded
-/// delta; `docs/protocol.md` has the bytes.
+/// Encoding of an update's numbers. Norm check, valuation, aggregation and audit all use the
+/// decoded delta; `docs/protocol.md` specifies the bytes.
 #[derive(
     Clone,
     Copy,
@@ -25,16 +27,17 @@ pub const TOP_K_PERMILLE_MAX: u16 = 500;
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum UpdateFormat {
-    /// Floats of 32 bits: as training made them.
+    /// 32-bit floats, unchanged from training.
     #[default]
     F32,
-    /// The upper 16 bits of each, rounded to nearest.
+    /// bfloat16: the upper 16 bits of each float, rounded to nearest.
     Bf16,
-    /// Whole multiples, -127 to 127, of a scale that each tensor has, rounded by chance.
+    /// Integers from -127 to 127 times a scale per tensor, with stochastic rounding.
     Int8,
-    /// The largest parameters only; participants keep the rest back for the next round.
+    /// Only the largest parameters; participants carry the rest over to the next round.
     TopK {
-        /// How many of a thousand parameters are kept: 1 to [`TOP_K_PERMILLE_MAX`], and at least one parameter.
+        /// Share of the parameters that is sent, in permille: 1 to [`TOP_K_PERMILLE_MAX`], and at
+        /// least one parameter.
         permille: u16,
     },
 }
@@ -47,7 +50,7 @@ impl UpdateFormat {
                 (1..=TOP_K_PERMILLE_MAX).contains(&permille),
                 "rounds.format.permille",
                 permille,
-                "use 1 to 500 thousandths of the parameters: beyond, the kind \"f32\" is shorter",
+                "use 1 to 500 permille of the parameters; above 500 the kind \"f32\" is shorter",
             ),
         }
     }

@@ -1,15 +1,16 @@
-//! The holdout's commitment: a Merkle tree over its rows, so that a few rows can be shown, and proven to be those the
-//! buyer committed to, while the others stay secret.
+//! Commitment to the holdout: a Merkle tree over its rows. The holder can disclose some rows and
+//! prove that the buyer committed to them, while the other rows stay secret.
 //!
 //! ```text
 //! row    features as f32 ‖ label as u32, little-endian
-//! blind  blake3 "florin v1 holdout blind" over whole ‖ index u32     whole: digest of all rows' canonical bytes
+//! blind  blake3 "florin v1 holdout blind" over whole ‖ index u32   whole: digest of all rows' canonical bytes
 //! leaf   blake3 "florin v1 holdout row"   over index u32 ‖ blind ‖ row
-//! node   blake3 "florin v1 holdout node"  over left ‖ right          a node without a neighbour moves up as it is
+//! node   blake3 "florin v1 holdout node"  over left ‖ right        a node without a sibling moves up unchanged
 //! ```
-//! All in key-derivation mode, so that no leaf can pass for a node. The blind keeps the rows that are not shown secret:
-//! a proof gives the hashes of its neighbours away, and whoever has a guess at a row could otherwise confirm it. It
-//! follows from all the rows together, so that nothing besides them has to be kept.
+//! All hashes are in key-derivation mode, so that a leaf cannot pass for a node. The blinding
+//! factor hides the undisclosed rows: a proof reveals the hashes of neighbouring leaves, against
+//! which a guessed row could otherwise be tested. It is derived from all rows together, so that no
+//! additional secret has to be stored.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
@@ -19,17 +20,18 @@ use crate::id::Digest;
 use crate::limits::{HOLDOUT_PER_ROUND_MAX, HOLDOUT_ROWS_MAX, SHOWN_BYTES_MAX};
 use crate::task::{SpecError, require, wrong};
 
-/// The committed validation rows. Each round is judged by some of them, drawn after its reveals have closed; nobody is
-/// judged by a row that anybody could have seen before.
+/// Commitment to the validation rows. Each round is evaluated on some of them, drawn after its
+/// reveal phase has ended, so that no participant can have seen them before.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Holdout {
-    /// Root of the tree over them: [`RowTree`].
+    /// Root of the Merkle tree over the rows: [`RowTree`].
     pub root: Digest,
-    /// How many there are.
+    /// Number of rows.
     pub rows: u32,
-    /// How many judge one round; they are shown with it and never judge another.
+    /// Number of rows that evaluate one round. They are disclosed with that round and evaluate no
+    /// other.
     pub per_round: u32,
 }
 
@@ -45,14 +47,14 @@ impl Holdout {
             (2..=HOLDOUT_PER_ROUND_MAX).contains(&self.per_round),
             "holdout.per_round",
             self.per_round,
-            "use 2 to 65536 rows a round: one row has no standard error",
+            "use 2 to 65536 rows per round: one row has no standard error",
         )?;
         let needed = u64::from(rounds).saturating_mul(self.per_round.into());
         if needed > u64::from(self.rows) {
             let most = self.rows.checked_div(rounds).unwrap_or_default();
             let right = format!(
-                "{rounds} rounds take {needed} rows, and the holdout has {}: a row judges one round \
-                 only. Use at most {most} rows a round, fewer rounds, or more rows",
+                "{rounds} rounds take {needed} rows, and the holdout has {}: each row evaluates \
+                 only one round. Use at most {most} rows per round, fewer rounds, or more rows",
                 self.rows
             );
             return Err(wrong("holdout.per_round", self.per_round, right));
@@ -60,24 +62,27 @@ impl Holdout {
         let bytes = self.shown_bytes_max(width);
         if bytes > SHOWN_BYTES_MAX {
             let right = format!(
-                "with their proofs they take {bytes} bytes: use fewer, for at most {SHOWN_BYTES_MAX}"
+                "with their proofs they take {bytes} bytes: use fewer rows; the limit is \
+                 {SHOWN_BYTES_MAX}"
             );
             return Err(wrong("holdout.per_round", self.per_round, right));
         }
         Ok(())
     }
 
-    /// The most bytes that one round's rows of `width` features take with their proofs.
+    /// The largest size in bytes of one round's disclosed rows of `width` features with their
+    /// proofs.
     #[must_use]
     pub fn shown_bytes_max(&self, width: u32) -> u64 {
         ShownRows::bytes_max(self.per_round, width, self.rows)
     }
 }
 
-/// Hashes in the longest proof of a row: 2³² rows have no more levels.
+/// Length of the longest proof of a row: a tree over 2³² rows has 32 levels.
 const LEVELS_MAX: usize = 32;
 
-/// What blinds the leaf of a row; `whole` is the digest of all rows' canonical bytes, and as secret as they are.
+/// The blinding factor of a row's leaf. `whole` is the digest of all rows' canonical bytes; it is
+/// as secret as the rows.
 #[must_use]
 pub fn blind(whole: Digest, index: u32) -> Digest {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 holdout blind");
@@ -86,7 +91,8 @@ pub fn blind(whole: Digest, index: u32) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// The hash of one row at its place; `row` are its features as `f32` and its label as `u32`, little-endian.
+/// The leaf of the row at `index`. `row` is its features as `f32` and its label as `u32`,
+/// little-endian.
 #[must_use]
 pub fn leaf(index: u32, blind: Digest, row: &[u8]) -> Digest {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 holdout row");
@@ -103,7 +109,7 @@ fn node(left: Digest, right: Digest) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// The tree over all rows, ready to give proofs.
+/// The Merkle tree over all rows.
 #[derive(Clone, Debug)]
 pub struct RowTree {
     /// The leaves first, the root last; empty without rows.
@@ -111,7 +117,7 @@ pub struct RowTree {
 }
 
 impl RowTree {
-    /// Over the leaves in the order of their rows.
+    /// Builds the tree; `leaves` are in row order.
     #[must_use]
     pub fn new(leaves: Vec<Digest>) -> Self {
         let mut levels = Vec::new();
@@ -130,13 +136,14 @@ impl RowTree {
         Self { levels }
     }
 
-    /// The root; all zeros without rows, which proves nothing.
+    /// The root; all zeros without rows, for which no proof verifies.
     #[must_use]
     pub fn root(&self) -> Digest {
         self.levels.last().and_then(|top| top.first()).copied().unwrap_or_default()
     }
 
-    /// The neighbours of a row's leaf from the bottom to the root; `None` if there is no such row.
+    /// The sibling hashes of a row's leaf from the bottom to the root; `None` if the row does not
+    /// exist.
     #[must_use]
     pub fn proof(&self, index: u32) -> Option<Vec<Digest>> {
         let mut at = usize::try_from(index).ok()?;
@@ -150,8 +157,9 @@ impl RowTree {
     }
 }
 
-/// Whether `proof` leads from the leaf of row `index` of `rows` to `root`. It has exactly the hashes that this place in
-/// a tree of this size needs; the all-zero root proves nothing.
+/// Verifies that `proof` leads from the leaf of row `index` of `rows` to `root`. The proof must
+/// have exactly the hashes that this position in a tree of this size needs. False for the all-zero
+/// root.
 #[must_use]
 pub fn verify(root: Digest, rows: u32, index: u32, leaf: Digest, proof: &[Digest]) -> bool {
     if index >= rows || root == Digest::default() || proof.len() > LEVELS_MAX {
@@ -171,21 +179,21 @@ pub fn verify(root: Digest, rows: u32, index: u32, leaf: Digest, proof: &[Digest
     rest.next().is_none() && here == root
 }
 
-/// One row of a holdout, shown with its proof.
+/// A disclosed holdout row with its proof.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ShownRow {
-    /// Its place in the holdout, from 0.
+    /// Its position in the holdout, from 0.
     pub index: u32,
-    /// What blinds its leaf: [`blind`].
+    /// Blinding factor of its leaf: [`blind`].
     pub blind: Digest,
     /// Its features as `f32` and its label as `u32`, little-endian.
     pub row: Vec<u8>,
-    /// The neighbours of its leaf from the bottom to the root.
+    /// The sibling hashes of its leaf from the bottom to the root.
     pub proof: Vec<Digest>,
 }
 
 impl ShownRow {
-    /// Whether the row is the one that was committed to at its place.
+    /// Verifies that the row is the one committed to at its position.
     #[must_use]
     pub fn belongs(&self, root: Digest, rows: u32) -> bool {
         let leaf = leaf(self.index, self.blind, &self.row);
@@ -193,8 +201,8 @@ impl ShownRow {
     }
 }
 
-/// The rows by which one round is judged, as everybody gets them once they are drawn. Their bytes follow from the
-/// commitment and the drawn places alone.
+/// The disclosed rows that evaluate one round. Their bytes depend only on the commitment and the
+/// drawn positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ShownRows {
     /// Ascending by index.
@@ -202,22 +210,23 @@ pub struct ShownRows {
 }
 
 impl ShownRows {
-    /// The name of these bytes, for error messages.
+    /// Name of this encoding, for error messages.
     const KIND: &'static str = "florin v1 shown rows";
 
-    /// The one byte string, in borsh.
+    /// The canonical bytes, in borsh.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let written = self.serialize(&mut bytes);
-        debug_assert!(written.is_ok(), "writing to memory fails only past 4 GiB a list");
+        debug_assert!(written.is_ok(), "writing to memory fails only for lists beyond 4 GiB");
         bytes
     }
 
-    /// Reads the bytes: all of them, nothing after them. Whether the rows belong to a holdout is not looked at.
+    /// Decodes the bytes; trailing bytes are an error. Does not verify the proofs.
     ///
     /// # Errors
-    /// [`DecodeError`] if they are more than [`SHOWN_BYTES_MAX`], cut off, trailing or no rows.
+    /// [`DecodeError`] if the bytes exceed [`SHOWN_BYTES_MAX`], are truncated, followed by more
+    /// bytes, or malformed.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
         if u64::try_from(bytes.len()).map_or(true, |length| length > SHOWN_BYTES_MAX) {
             return Err(DecodeError::TooLong { domain: Self::KIND, bytes: bytes.len() });
@@ -226,10 +235,11 @@ impl ShownRows {
             .map_err(|source| DecodeError::Malformed { domain: Self::KIND, source })
     }
 
-    /// The most bytes that `per_round` rows of `width` features can have, out of a holdout of `rows`.
+    /// The largest size in bytes of `per_round` rows of `width` features from a holdout of `rows`
+    /// rows.
     #[must_use]
     pub fn bytes_max(per_round: u32, width: u32, rows: u32) -> u64 {
-        /// Place, blind, and the lengths of row and proof.
+        /// Index, blinding factor, and the lengths of row and proof.
         const FIXED: u64 = 4 + 32 + 4 + 4;
         let levels = u64::from(u32::BITS.saturating_sub(rows.saturating_sub(1).leading_zeros()));
         let row = u64::from(width).saturating_add(1).saturating_mul(4);

@@ -1,4 +1,4 @@
-//! What a proof proves, and what it does not.
+//! Merkle proofs of holdout rows: valid proofs verify, forged ones do not.
 
 use super::*;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn shown(tree: &RowTree, index: u32) -> ShownRow {
 }
 
 #[test]
-fn every_row_can_be_proven_at_its_place_and_nowhere_else() {
+fn every_row_verifies_at_its_own_index_only() {
     for rows in (1..=33).chain([64, 65, 100]) {
         let tree = tree(rows);
         for index in 0..rows {
@@ -37,7 +37,7 @@ fn every_row_can_be_proven_at_its_place_and_nowhere_else() {
 }
 
 #[test]
-fn a_forged_row_a_swapped_row_and_a_bent_proof_are_seen() {
+fn forged_rows_swapped_rows_and_altered_proofs_do_not_verify() {
     let tree = tree(13);
     let (root, honest, other) = (tree.root(), shown(&tree, 5), shown(&tree, 6));
     let mut bent = honest.proof.clone();
@@ -47,7 +47,7 @@ fn a_forged_row_a_swapped_row_and_a_bent_proof_are_seen() {
     let forgeries = [
         ("a changed feature", ShownRow { row: row(6), ..honest.clone() }),
         ("a longer row", ShownRow { row: [row(5), vec![0]].concat(), ..honest.clone() }),
-        ("another blind", ShownRow { blind: blind(WHOLE, 6), ..honest.clone() }),
+        ("another blinding factor", ShownRow { blind: blind(WHOLE, 6), ..honest.clone() }),
         ("a swapped row", ShownRow { index: 5, ..other.clone() }),
         ("a proof of another row", ShownRow { proof: other.proof, ..honest.clone() }),
         ("a truncated proof", ShownRow { proof: honest.proof[1..].to_vec(), ..honest.clone() }),
@@ -62,13 +62,13 @@ fn a_forged_row_a_swapped_row_and_a_bent_proof_are_seen() {
         assert!(!forged.belongs(root, 13), "{what}");
     }
     assert!(honest.belongs(root, 13));
-    // The shape of the tree is part of the claim.
+    // The size of the tree is part of the statement that a proof proves.
     assert!(!honest.belongs(root, 3) && !honest.belongs(Digest::default(), 13));
 }
 
 #[test]
-fn a_node_is_not_a_leaf() {
-    // The hash over two leaves, claimed to be a row of a tree with half as many.
+fn an_inner_node_does_not_verify_as_a_leaf() {
+    // The hash over two leaves, presented as a row of a tree with half as many rows.
     let (a, b) = (leaf(0, WHOLE, b"a"), leaf(1, WHOLE, b"b"));
     let all = [a, b, leaf(2, WHOLE, b"c"), leaf(3, WHOLE, b"d")];
     let root = RowTree::new(all.to_vec()).root();
@@ -78,7 +78,7 @@ fn a_node_is_not_a_leaf() {
 }
 
 #[test]
-fn without_rows_there_is_no_root() {
+fn an_empty_tree_has_a_zero_root_and_verifies_nothing() {
     let empty = RowTree::new(Vec::new());
     assert_eq!((empty.root(), empty.proof(0)), (Digest::default(), None));
     assert!(!verify(Digest::default(), 0, 0, Digest::default(), &[]));
@@ -86,15 +86,16 @@ fn without_rows_there_is_no_root() {
 }
 
 #[test]
-fn the_same_row_at_two_places_has_two_hashes() {
-    // Nobody can see from the hashes of a proof that two secret rows are equal, or equal to one that he has.
+fn equal_rows_at_different_indices_have_different_leaves() {
+    // The hashes in a proof do not reveal whether two secret rows are equal to each other or to a
+    // known row.
     assert_ne!(leaf(0, blind(WHOLE, 0), &row(1)), leaf(1, blind(WHOLE, 1), &row(1)));
     assert_ne!(blind(WHOLE, 0), blind(Digest([8; 32]), 0));
-    assert_ne!(leaf(0, WHOLE, &row(1)), leaf(1, WHOLE, &row(1)), "also without the blind");
+    assert_ne!(leaf(0, WHOLE, &row(1)), leaf(1, WHOLE, &row(1)), "even without a blinding factor");
 }
 
 #[test]
-fn bytes_are_read_back_to_the_last_and_have_a_limit() {
+fn disclosed_rows_round_trip_and_trailing_bytes_are_refused() {
     let tree = tree(100);
     let all = ShownRows { rows: [3, 50, 99].map(|i| shown(&tree, i)).to_vec() };
     let bytes = all.to_bytes();
@@ -107,7 +108,7 @@ fn bytes_are_read_back_to_the_last_and_have_a_limit() {
 
 proptest! {
     #[test]
-    fn the_longest_shown_rows_are_within_their_bound(rows in 2u32..300, width in 1u32..9) {
+    fn encoded_disclosed_rows_stay_within_their_size_bound(rows in 2u32..300, width in 1u32..9) {
         let row = vec![0; (width as usize + 1) * 4];
         let tree = RowTree::new((0..rows).map(|i| leaf(i, WHOLE, &row)).collect());
         let one = |index| {

@@ -1,4 +1,4 @@
-//! Names that cannot be mixed: digests, addresses, keys and the ids made of them.
+//! Identifiers as distinct types: digests, addresses, keys and ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Why a text is not the id it should be.
+/// Why a text is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// The wrong number of hexadecimal digits, or a character that is none.
-    #[error("{text:?} is no {what}: expected {expected} hexadecimal digits, with or without 0x")]
+    /// The wrong number of hexadecimal digits, or a character that is not one.
+    #[error("{text:?} is not a {what}: expected {expected} hexadecimal digits, with or without 0x")]
     NotHex {
-        /// What the text should have been.
+        /// Kind of the expected id.
         what: &'static str,
-        /// How many digits it takes.
+        /// Expected number of digits.
         expected: usize,
         /// The text, cut to a printable length.
         text: String,
     },
-    /// Mixed upper and lower case that does not match the EIP-55 checksum: a typing error.
-    #[error("address {0:?} fails its EIP-55 checksum: compare it letter by letter with the source")]
+    /// Mixed case that does not match the EIP-55 checksum: probably a typing error.
+    #[error("address {0:?} fails its EIP-55 checksum: compare it with the source")]
     Checksum(String),
 }
 
@@ -47,11 +47,12 @@ pub(crate) fn parse_hex<const N: usize>(
     Ok(out)
 }
 
-/// Bytes that become text at once.
+/// Bytes per formatter call.
 const HEX_PIECE: usize = 32;
 
-/// Bytes as lower-case hexadecimal digits. Many are given to the formatter at once: it takes as long for two digits as
-/// for sixty, and each answer of a coordinator has hundreds.
+/// Writes bytes as lower-case hexadecimal digits. It passes many digits to the formatter at once: a
+/// call takes as long for two digits as for sixty, and each response of a coordinator has hundreds
+/// of them.
 pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     let digit = |nibble: u8| b"0123456789abcdef".get(usize::from(nibble)).copied();
     let mut text = [0u8; 2 * HEX_PIECE];
@@ -124,24 +125,25 @@ macro_rules! bytes_id {
 }
 
 bytes_id!(
-    /// A blake3 digest, 32 bytes.
+    /// A BLAKE3 digest, 32 bytes.
     Digest, 32, "digest"
 );
 bytes_id!(
-    /// The digest of a [`crate::TaskSpec`]: the task's name for ever.
+    /// The digest of a [`crate::TaskSpec`], used as the task's id.
     TaskId, 32, "task id"
 );
 bytes_id!(
-    /// Names one settlement: derived from task and round, so that it can happen only once.
+    /// Id of one settlement: derived from task and round, so that a round can be settled only once.
     PayoutId, 32, "payout id"
 );
 bytes_id!(
-    /// An ed25519 public key: what a participant, provider or coordinator signs frequent things with.
+    /// An ed25519 public key, with which a participant, provider or coordinator signs frequent
+    /// messages.
     NodeKey, 32, "node key"
 );
 
-/// An account: the last 20 bytes of the keccak hash of a secp256k1 public key, as in Ethereum. Shown with its EIP-55
-/// checksum.
+/// An account: the last 20 bytes of the keccak hash of a secp256k1 public key, as in Ethereum. Its
+/// text form has the EIP-55 checksum.
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize,
 )]
@@ -212,8 +214,9 @@ impl fmt::Display for ChainId {
     }
 }
 
-/// One market: a chain, and the digest of what it began with (the local chain's genesis, or the contract's address).
-/// Every signature names it, so that nothing said in one market is heard in another.
+/// Id of a market: a chain, and the digest of the market's origin (the local chain's genesis, or
+/// the contract's address). Every signed message includes it, so that a message cannot be replayed
+/// in another market.
 #[derive(
     Clone,
     Copy,
@@ -232,11 +235,11 @@ impl fmt::Display for ChainId {
 pub struct Market {
     /// The chain.
     pub chain: ChainId,
-    /// What the market on it began with.
+    /// Digest of the market's origin.
     pub genesis: Digest,
 }
 
-/// A round's number within its task; the first is 1.
+/// Number of a round within its task; the first is 1.
 #[derive(
     Clone,
     Copy,
@@ -258,7 +261,7 @@ pub struct Round(pub u32);
 impl Round {
     /// The first round of a task.
     pub const FIRST: Self = Self(1);
-    /// The round before this one; `None` before the first.
+    /// The preceding round; `None` for the first.
     #[must_use]
     pub const fn before(self) -> Option<Self> {
         match self.0 {
@@ -267,7 +270,7 @@ impl Round {
         }
     }
 
-    /// The round after this one; `None` after the last number there is.
+    /// The next round; `None` after the largest number.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         match self.0.checked_add(1) {
@@ -288,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_in_any_case_but_a_wrong_checksum_is_refused() {
+    fn addresses_parse_in_any_case_but_a_wrong_checksum_is_refused() {
         let text = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"; // from EIP-55
         let address: Address = text.parse().unwrap();
         assert_eq!(address.to_string(), text);
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_the_same_as_one_by_one() {
+    fn hex_output_equals_per_byte_formatting() {
         let all: [u8; 256] = std::array::from_fn(|byte| u8::try_from(byte).unwrap());
         struct Shown<'a>(&'a [u8]);
         impl fmt::Display for Shown<'_> {

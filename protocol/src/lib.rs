@@ -1,27 +1,37 @@
-//! What may be said in a Florin market, and exactly which bytes say it.
+//! Messages of a Florin market, and the exact bytes of each.
 //!
-//! The words, in the order a round meets them:
+//! The terms, in the order in which a round uses them:
 //!
-//! * **Task** ([`TaskSpec`]): model, data schema, rules, deadlines and budget. Immutable; its digest is its id.
-//! * **Registration** ([`Registration`]): a wallet and a node key, each signing for the other.
-//! * **Offer** ([`Offer`]): the coordinator's signed invitation to one round: base model, deadlines, pool, bond.
-//! * **Commit** ([`Commit`]): the digest of an update and a salt, signed before anybody can read an upload.
-//! * **Update** ([`UpdateHeader`]): the signed header that travels in front of the parameter delta's bytes.
-//! * **Receipt** ([`Receipt`]): the coordinator's signed proof that it took an update.
-//! * **Draw** ([`draw_rows`]): which rows of the [`holdout`] judge the round, by a seed that nobody could know before
-//!   the reveals closed. They are shown with their proofs ([`ShownRows`]) and judge no other round.
-//! * **Score**: what an update was worth, in integer nano-nats of validation loss ([`Scored`]). Floats stop before
-//!   this crate: `contribution` has the one door.
-//! * **Weight**: the part of the scores that is paid now, after what is withheld for their error ([`pay`]).
-//! * **Payout**: an integer [`Amount`] owed, from weights by largest remainder ([`payout`]).
-//! * **Report** ([`Report`]): everything a stranger needs to recompute one round's payouts.
-//! * **Statement** ([`Statement`]): the same, told to one participant.
-//! * **Work record** ([`WorkRecord`]): a provider's signed result for work that the market can check.
-//! * **Claim**: drawing what is owed, and taking what is debited, with a Merkle proof of running totals ([`merkle`]).
+//! * **Task** ([`TaskSpec`]): model, data schema, rules, deadlines and budget. Immutable; its
+//!   digest is its id.
+//! * **Registration** ([`Registration`]): binds a wallet and a node key; each signs for the other.
+//! * **Offer** ([`Offer`]): the coordinator's signed offer of one round: base model, deadlines
+//!   and pool.
+//! * **Commit** ([`Commit`]): a signed commitment to the digest of an update, made before any
+//!   update can be read.
+//! * **Update** ([`UpdateHeader`]): the signed header that precedes the bytes of the parameter
+//!   delta.
+//! * **Receipt** ([`Receipt`]): the coordinator's signed proof that it accepted an update.
+//! * **Draw** ([`draw_rows`]): selects the rows of the [`holdout`] that evaluate the round, by a
+//!   seed that is unpredictable until the reveal phase ends. The rows are disclosed with Merkle
+//!   proofs ([`ShownRows`]) and evaluate no other round.
+//! * **Score** ([`Scored`]): the value of an update as an integer number of nano-nats of validation
+//!   loss. Floats end before this crate: `contribution::to_nano` is the only conversion.
+//! * **Weight**: the part of the accumulated score that a round pays, after a margin of z standard
+//!   errors is withheld ([`pay`]).
+//! * **Payout**: an integer [`Amount`] owed, computed from the weights by the largest remainder
+//!   method ([`payout`]).
+//! * **Report** ([`Report`]): everything that an auditor needs to recompute the payouts of one
+//!   round.
+//! * **Statement** ([`Statement`]): the part of a report that concerns one account, in plain text.
+//! * **Work record** ([`WorkRecord`]): a provider's signed result for work that can be verified by
+//!   recomputation.
+//! * **Claim**: withdraws earnings and applies debits, with a Merkle proof of running totals
+//!   ([`merkle`]).
 //!
-//! This crate does no input or output and has no clock, no randomness, no floats and no hash maps. Every signed thing
-//! names its market, and is hashed under a domain of its own: see `docs/protocol.md`, and `vectors/` for golden bytes
-//! that another language reproduces.
+//! This crate has no I/O, no clock, no randomness, no floats and no hash maps. Every signed message
+//! names its market, and each kind of message is hashed under its own domain. `docs/protocol.md`
+//! specifies the bytes; `vectors/` has golden vectors that programs in other languages reproduce.
 //!
 //! ```
 //! use florin_protocol::{Amount, split_by_weight};

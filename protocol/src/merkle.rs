@@ -1,8 +1,10 @@
-//! The tree of running totals, in the form of OpenZeppelin's `standard-v1` trees, so that
-//! `@openzeppelin/merkle-tree` and `MerkleProof.sol` agree with it hash for hash.
+//! The claim tree: a Merkle tree of running totals, in the form of OpenZeppelin's `standard-v1`
+//! trees. Its roots and proofs equal those of `@openzeppelin/merkle-tree` and verify with
+//! `MerkleProof.sol`.
 //!
-//! A leaf is `keccak256(keccak256(abi.encode(address account, uint256 paid, uint256 debited)))`: hashed twice so that
-//! no inner node can pass for a leaf. Leaves are sorted by hash; inner nodes hash their two children in ascending order.
+//! A leaf is `keccak256(keccak256(abi.encode(address account, uint256 paid, uint256 debited)))`.
+//! The double hash prevents an inner node from passing for a leaf. Leaves are sorted by hash; inner
+//! nodes hash their two children in ascending order.
 //!
 //! Source: <https://github.com/OpenZeppelin/merkle-tree#standard-merkle-trees>.
 
@@ -14,7 +16,7 @@ use crate::id::{Address, Digest};
 use crate::limits::PROOF_LEN_MAX;
 use crate::money::Amount;
 
-/// What a task has come to for one account so far. Neither of the two ever shrinks.
+/// Running totals of one account in a task. Both are non-decreasing.
 #[derive(
     Clone,
     Copy,
@@ -29,9 +31,9 @@ use crate::money::Amount;
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Totals {
-    /// Owed to it, for data and infrastructure together.
+    /// Total owed to it, for data and infrastructure together.
     pub paid: Amount,
-    /// To be taken from its bond.
+    /// Total to debit from its bond.
     pub debited: Amount,
 }
 
@@ -48,7 +50,7 @@ fn put(word: &mut [u8], number: &[u8]) {
     word.iter_mut().rev().zip(number.iter().rev()).for_each(|(to, from)| *to = *from);
 }
 
-/// The hash of one account's running totals.
+/// The leaf of one account's totals.
 #[must_use]
 pub fn leaf(account: Address, totals: Totals) -> Digest {
     let mut encoded = [0u8; 96];
@@ -66,20 +68,21 @@ fn parent(a: Digest, b: Digest) -> Digest {
     Digest(keccak256(both).0)
 }
 
-/// Position arithmetic of the heap layout: the root is 0, the children of `i` are `2i + 1` and `2i + 2`.
+/// Index of a child in the heap layout: the root is 0, the children of `i` are `2i + 1` and `2i +
+/// 2`.
 fn child(i: usize, second: bool) -> usize {
     i.saturating_mul(2).saturating_add(if second { 2 } else { 1 })
 }
 
-/// A tree over running totals, ready to give proofs.
+/// A Merkle tree of running totals.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// Heap layout, root first; empty for no accounts.
+    /// Heap layout, root first; empty without accounts.
     nodes: Vec<Digest>,
 }
 
 impl Tree {
-    /// Builds the tree. The order of `totals` does not matter; equal leaves are kept as often as they come.
+    /// Builds the tree. The order of `totals` does not matter; duplicate leaves are retained.
     pub fn new(totals: impl IntoIterator<Item = (Address, Totals)>) -> Self {
         let mut leaves: Vec<Digest> = totals.into_iter().map(|(a, t)| leaf(a, t)).collect();
         leaves.sort_unstable();
@@ -99,13 +102,14 @@ impl Tree {
         Self { nodes }
     }
 
-    /// The root; all zeros for a tree without accounts, which proves nothing.
+    /// The root; all zeros for a tree without accounts, for which no proof verifies.
     #[must_use]
     pub fn root(&self) -> Digest {
         self.nodes.first().copied().unwrap_or_default()
     }
 
-    /// The sibling hashes from the leaf of `account` and `totals` to the root; `None` if it is not in the tree.
+    /// The sibling hashes from the leaf of `account` and `totals` to the root; `None` if the tree
+    /// does not contain the leaf.
     #[must_use]
     pub fn proof(&self, account: Address, totals: Totals) -> Option<Vec<Digest>> {
         let hash = leaf(account, totals);
@@ -127,8 +131,8 @@ impl Tree {
     }
 }
 
-/// Whether `proof` leads from the leaf of `account` and `totals` to `root`. False for the all-zero root of an empty
-/// tree and for proofs longer than [`PROOF_LEN_MAX`].
+/// Verifies that `proof` leads from the leaf of `account` and `totals` to `root`. False for the
+/// all-zero root of an empty tree and for proofs longer than [`PROOF_LEN_MAX`].
 #[must_use]
 pub fn verify(root: Digest, account: Address, totals: Totals, proof: &[Digest]) -> bool {
     root != Digest::default()
@@ -159,7 +163,7 @@ mod tests {
                 let proof = tree.proof(*account, *own).unwrap();
                 assert!(verify(tree.root(), *account, *own, &proof));
                 let (paid, debited) = (own.paid.units(), own.debited.units());
-                // More paid, more debited, and the one for the other.
+                // More paid, more debited, and the two swapped.
                 for wrong in [(paid + 1, debited), (paid, debited + 1), (debited, paid)] {
                     let wrong = totals(wrong.0, wrong.1);
                     assert!(wrong == *own || !verify(tree.root(), *account, wrong, &proof));
@@ -178,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inner_node_is_not_a_leaf() {
+    fn an_overlong_or_empty_proof_does_not_verify() {
         let tree = Tree::new(all(4));
         let too_long = vec![Digest::default(); PROOF_LEN_MAX + 1];
         let own = totals(1_000, 1);

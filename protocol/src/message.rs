@@ -1,4 +1,4 @@
-//! What passes between coordinator and participants in a round.
+//! Messages between coordinator and participants in a round.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,8 @@ use crate::limits::ROWS_MAX;
 use crate::money::Amount;
 use crate::time::Tick;
 
-/// Where something was said: carried by every signed message of a round, so that it means nothing anywhere else.
+/// Market, task and round of a message. Every signed message of a round includes it, so that it
+/// cannot be replayed in another context.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -24,7 +25,8 @@ pub struct Scope {
     pub round: Round,
 }
 
-/// A participant's wish to be asked in a task's rounds; signed by its node key. Saying it again changes nothing.
+/// A participant's request to be selected for the rounds of a task; signed by its node key.
+/// Idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Enrol {
@@ -34,7 +36,7 @@ pub struct Enrol {
     pub task: TaskId,
     /// The participant's wallet.
     pub sender: Address,
-    /// Not to be accepted after this moment.
+    /// Expiry: not accepted after this time.
     pub expires: Tick,
 }
 
@@ -42,7 +44,7 @@ impl Canonical for Enrol {
     const DOMAIN: &'static str = "florin v1 enrol";
 }
 
-/// The coordinator's invitation to one round; signed by its node key.
+/// The coordinator's offer of one round to the selected participants; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Offer {
@@ -50,15 +52,16 @@ pub struct Offer {
     pub scope: Scope,
     /// Digest of the model to train from.
     pub base_model: Digest,
-    /// The report of the round before; the task's id in round 1. Chains a task's rounds.
+    /// Digest of the preceding round's report; the task's id in round 1. Chains the rounds of a
+    /// task.
     pub previous: Digest,
-    /// Who is asked, ascending.
+    /// The selected participants, ascending.
     pub cohort: Vec<Address>,
-    /// When the round opened.
+    /// Start of the round.
     pub opened: Tick,
-    /// The last moment for a commit.
+    /// Deadline for commits.
     pub commit_by: Tick,
-    /// The last moment for an upload.
+    /// Deadline for uploads.
     pub reveal_by: Tick,
     /// The most that this round can pay for data.
     pub pool: Amount,
@@ -68,7 +71,7 @@ impl Canonical for Offer {
     const DOMAIN: &'static str = "florin v1 offer";
 }
 
-/// A promise of one particular update, made before anybody can read an upload; signed by the sender's node key.
+/// A commitment to one update, made before any upload can be read; signed by the sender's node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Commit {
@@ -76,9 +79,9 @@ pub struct Commit {
     pub scope: Scope,
     /// The participant's wallet.
     pub sender: Address,
-    /// Digest of the offer that is answered.
+    /// Digest of the offer that it answers.
     pub offer: Digest,
-    /// [`UpdateHeader::commitment`] of the update to come.
+    /// [`UpdateHeader::commitment`] of the update.
     pub commitment: Digest,
 }
 
@@ -89,7 +92,8 @@ impl Canonical for Commit {
 /// The digest of an [`UpdateHeader`].
 pub type UpdateId = Digest;
 
-/// What travels, signed by the sender's node key, in front of an update's safetensors bytes.
+/// Header of an update; it precedes the update's safetensors bytes and is signed by the sender's
+/// node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UpdateHeader {
@@ -97,19 +101,20 @@ pub struct UpdateHeader {
     pub scope: Scope,
     /// The participant's wallet.
     pub sender: Address,
-    /// Digest of the offer that is answered.
+    /// Digest of the offer that it answers.
     pub offer: Digest,
-    /// Digest of the model it was trained from.
+    /// Digest of the model from which the sender trained.
     pub base_model: Digest,
-    /// Rows it was trained on, as the sender declares them; 1 to [`ROWS_MAX`]. They count only as far as bonded.
+    /// Number of training rows, as the sender declares it; 1 to [`ROWS_MAX`]. Only rows that the
+    /// bond covers count.
     pub rows: u64,
     /// Digest of the parameter delta's bytes.
     pub update: Digest,
     /// Number of those bytes.
     pub bytes: u64,
-    /// Blinds the commitment.
+    /// Random salt that hides the update in the commitment.
     pub salt: Digest,
-    /// Not to be accepted after this moment.
+    /// Expiry: not accepted after this time.
     pub expires: Tick,
 }
 
@@ -118,34 +123,35 @@ impl Canonical for UpdateHeader {
 }
 
 impl UpdateHeader {
-    /// What the sender committed to: update digest, salt and sender, hashed together.
+    /// The commitment: update digest, salt and sender, hashed together.
     #[must_use]
     pub fn commitment(&self) -> Digest {
-        let said = [&self.update.0[..], &self.salt.0, &self.sender.0].concat();
-        Digest(blake3::derive_key("florin v1 commitment", &said))
+        let preimage = [&self.update.0[..], &self.salt.0, &self.sender.0].concat();
+        Digest(blake3::derive_key("florin v1 commitment", &preimage))
     }
 
-    /// Whether the declared rows are a number that may be declared at all.
+    /// Whether the declared number of rows is within the limits.
     #[must_use]
     pub fn rows_allowed(&self) -> bool {
         (1..=ROWS_MAX).contains(&self.rows)
     }
 }
 
-/// The coordinator's signed proof that it took an update, given only after update and journal are on disk.
+/// The coordinator's signed proof that it accepted an update. It sends a receipt only after update
+/// and journal are on disk.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Receipt {
     /// Market, task and round.
     pub scope: Scope,
-    /// Whose update.
+    /// The sender of the update.
     pub sender: Address,
     /// The header's digest.
     pub update: UpdateId,
-    /// When it was taken.
+    /// When the coordinator accepted it.
     pub at: Tick,
-    /// The place of its commit among those that were taken in the round, from 1: of two near-duplicates the earlier
-    /// commit owns the work.
+    /// Position of its commit among the accepted commits of the round, from 1: of two
+    /// near-duplicates only the earlier commit is paid.
     pub order: u32,
 }
 
@@ -153,22 +159,22 @@ impl Canonical for Receipt {
     const DOMAIN: &'static str = "florin v1 receipt";
 }
 
-/// Why somebody who was asked is not among a round's updates.
+/// Why a selected participant has no accepted update in a round.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Missing {
-    /// No commit came in time.
+    /// It sent no commit before the deadline.
     NoCommit,
-    /// A commit came, but no upload in time.
+    /// It sent a commit, but no upload before the deadline.
     NoReveal,
-    /// The last upload was refused for this reason.
+    /// The coordinator rejected its last upload with this code.
     Refused(Code),
 }
 
-/// Why a round ended without a settlement. Nobody loses a bond for it and the pool rolls over.
+/// Why a round ended without a settlement. No bond is debited and the pool rolls over.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -177,16 +183,16 @@ pub enum Missing {
 pub enum AbandonReason {
     /// Fewer updates than `cohort_min`.
     TooFewUpdates {
-        /// How many came.
+        /// Number of accepted updates.
         got: u32,
-        /// How many it takes.
+        /// Number of updates required.
         needed: u32,
     },
-    /// The valuation failed: the updates combine to a model without a finite loss.
+    /// The valuation failed: the aggregated model has no finite loss.
     ValuationFailed,
 }
 
-/// How a round ended.
+/// Outcome of a round.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -195,6 +201,6 @@ pub enum AbandonReason {
 pub enum RoundOutcome {
     /// Valued and settled.
     Settled,
-    /// Given up.
+    /// Abandoned.
     Abandoned(AbandonReason),
 }

@@ -1,10 +1,10 @@
-//! What a declared model comes to: its inputs, its labels, its parameters, and whether it can be built.
+//! Properties of a declared model: input width, number of classes, number of parameters, validity.
 
 use crate::limits::{HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, PARAMETERS_MAX};
 use crate::task::{Model, SpecError, wrong};
 
 impl Model {
-    /// Features of a row.
+    /// Features of a row; `None` on overflow.
     #[must_use]
     pub fn inputs(&self) -> Option<u32> {
         match self {
@@ -15,7 +15,7 @@ impl Model {
         }
     }
 
-    /// Number of labels.
+    /// Number of classes.
     #[must_use]
     pub fn classes(&self) -> u32 {
         match self {
@@ -25,7 +25,7 @@ impl Model {
         }
     }
 
-    /// Number of parameters; `None` where it does not fit in 64 bits.
+    /// Number of parameters; `None` on overflow.
     #[must_use]
     pub fn parameters(&self) -> Option<u64> {
         let dense = |i: u64, o: u64| i.checked_add(1)?.checked_mul(o);
@@ -72,7 +72,7 @@ impl Model {
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         let wrong = |right: &str| Err(wrong("model", format!("{self:?}"), right));
         if self.layers().iter().any(|units| *units == 0 || *units > LAYER_UNITS_MAX) {
-            return wrong("every size must be from 1 to 65536");
+            return wrong("every layer size must be 1 to 65536");
         }
         if self.classes() < 2 {
             return wrong("a model needs at least 2 classes");
@@ -85,7 +85,7 @@ impl Model {
         if let Self::Cnn { height, width, .. } = self
             && (*height < 4 || *width < 4)
         {
-            return wrong("images must be at least 4 by 4 pixels for two poolings");
+            return wrong("images must be at least 4 by 4 pixels: the network pools twice");
         }
         match self.parameters() {
             Some(n) if n <= PARAMETERS_MAX => Ok(()),

@@ -1,4 +1,4 @@
-//! Money: an integer without operators.
+//! Amounts of money: an integer without arithmetic operators.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,28 +8,28 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::text_form;
 
-/// An amount of florins (FLN) in base units of 10⁻¹⁸, as in Ethereum tokens. It has checked methods only: an
-/// expression that could overflow or go below zero does not compile to a silent wrong number.
+/// An amount of florins (FLN) in base units of 10⁻¹⁸, as in Ethereum tokens. All arithmetic is
+/// checked, so that an overflow or a negative result is an error instead of a wrong number.
 ///
-/// As text it is a decimal number of whole florins ("12.5"); in JSON the same, so use [`Amount::units`] where a
-/// machine wants integers.
+/// Its text and JSON form is a decimal number of whole florins ("12.5"); use [`Amount::units`]
+/// where a program needs integers.
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize,
 )]
 pub struct Amount(u128);
 
-/// Why an amount could not be made.
+/// Why an operation on amounts failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
     /// The sum does not fit in 128 bits.
-    #[error("the sum of two amounts is larger than any supply")]
+    #[error("the sum of two amounts exceeds 128 bits")]
     Overflow,
-    /// More was taken than there was.
-    #[error("{needed} FLN are needed, but only {available} FLN are there")]
+    /// The subtrahend is larger than the amount.
+    #[error("{needed} FLN are needed, but only {available} FLN are available")]
     Insufficient {
-        /// What there was.
+        /// The available amount.
         available: Amount,
-        /// What was asked for.
+        /// The requested amount.
         needed: Amount,
     },
     /// Division by zero.
@@ -48,7 +48,7 @@ const DECIMALS: usize = 18;
 const UNITS_PER_FLORIN: u128 = 1_000_000_000_000_000_000;
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     /// From base units of 10⁻¹⁸ florin.
@@ -57,13 +57,13 @@ impl Amount {
         Self(units)
     }
 
-    /// In base units of 10⁻¹⁸ florin.
+    /// The number of base units of 10⁻¹⁸ florin.
     #[must_use]
     pub const fn units(self) -> u128 {
         self.0
     }
 
-    /// Whether this is nothing.
+    /// Whether the amount is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
@@ -88,7 +88,7 @@ impl Amount {
             .ok_or(AmountError::Insufficient { available: self, needed: other })
     }
 
-    /// The sum of many.
+    /// The sum of `amounts`.
     ///
     /// # Errors
     /// [`AmountError::Overflow`].
@@ -96,10 +96,10 @@ impl Amount {
         amounts.into_iter().try_fold(Self::ZERO, Self::plus)
     }
 
-    /// `self × numerator / denominator`, rounded down; exact in between, whatever the size.
+    /// `self × numerator / denominator`, rounded down; the intermediate product is exact.
     ///
     /// # Errors
-    /// [`AmountError::Overflow`] where the result does not fit; [`AmountError::DivisionByZero`].
+    /// [`AmountError::Overflow`] if the result does not fit; [`AmountError::DivisionByZero`].
     pub fn mul_div_down(self, numerator: u128, denominator: u128) -> Result<Self, AmountError> {
         use alloy_primitives::U256;
         let product =
@@ -149,7 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn text_and_units_agree() {
+    fn text_form_and_base_units_agree() {
         for (text, units) in [("0", 0), ("1", 10u128.pow(18)), ("0.000000000000000001", 1)] {
             let amount: Amount = text.parse().unwrap();
             assert_eq!((amount.units(), amount.to_string().as_str()), (units, text));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_amount_is_refused() {
+    fn invalid_amounts_are_refused() {
         for text in ["", "-1", "+1", "1e3", "1.", ".5", "1.0000000000000000001", "NaN", "1 FLN"] {
             assert!(text.parse::<Amount>().is_err(), "{text:?}");
         }
@@ -168,20 +168,20 @@ mod tests {
     }
 
     #[test]
-    fn taking_more_than_there_is_names_both_numbers() {
+    fn an_insufficient_amount_error_names_both_amounts() {
         let error = Amount::from_units(1).minus(Amount::from_units(2)).unwrap_err();
         assert!(error.to_string().contains("0.000000000000000002 FLN are needed"));
     }
 
     proptest! {
         #[test]
-        fn every_amount_survives_its_text(units: u128) {
+        fn every_amount_round_trips_through_its_text_form(units: u128) {
             let amount = Amount::from_units(units);
             prop_assert_eq!(amount.to_string().parse::<Amount>().unwrap(), amount);
         }
 
         #[test]
-        fn a_share_is_never_more_than_the_whole(units: u128, n: u64, more: u64) {
+        fn a_share_never_exceeds_the_whole(units: u128, n: u64, more: u64) {
             let d = u128::from(n) + u128::from(more) + 1;
             let share = Amount::from_units(units).mul_div_down(n.into(), d).unwrap();
             prop_assert!(share.units() <= units);

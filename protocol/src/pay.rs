@@ -1,16 +1,18 @@
-//! From scores to money: the one rule by which a round pays, in integers from here on.
+//! The pay rule: integer payouts and debits of a round from its scores.
 //!
-//! Pay is linear in the score. A participant's scores and their squared standard errors are summed over the rounds;
-//! what stands out of its own error by `withheld` standard errors is **payable**, and a round pays the part of it that
-//! earlier rounds have not: that is the round's **weight**. Noise sums to nothing, so it never stands out; honest work
-//! sums faster than its error, so nothing is kept from it for long.
+//! Pay is linear in the score. For each participant the scores and their squared standard errors
+//! are summed over the rounds. The **payable** score is `max(0, Σφ − z·√ΣSE²)`, where z is the
+//! task's `withheld` setting. A round's **weight** is the increase of the payable score since the
+//! last payment. Sampling noise averages out and never becomes payable; honest work grows faster
+//! than its standard error, so it is withheld only for a few rounds.
 //!
-//! A round spends `min(pool, per_nat_max × Σ weights)`, split by weight. A round that made the model no better spends
-//! nothing, keeps the weights for later and rolls its pool over.
+//! A round spends `min(pool, per_nat_max × Σ weights)`, split by weight. A round that does not
+//! improve the model spends nothing, carries the weights over and rolls its pool over.
 //!
-//! An update that was excluded, because its score is negative beyond its error, debits its sender's bond at the same
-//! price per nat. Its score counts in the sum as well, so that a sender whose luck changes from round to round earns
-//! nothing by its good days; what the debit took back from earlier pay need not be earned twice.
+//! An update is excluded if its score is significantly negative (below −z·SE). It debits its
+//! sender's bond at the same price per nat. Its score also counts in the sum, so that a sender
+//! whose scores fluctuate earns nothing from its good rounds. The part of earlier pay that a debit
+//! claws back does not have to be earned again.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +27,13 @@ use crate::payout::{SplitError, split_by_weight};
 use crate::report::{Infrastructure, Scored};
 use crate::task::Budget;
 
-/// Nano-nats in a nat.
+/// Nano-nats per nat.
 pub const NANO: u128 = 1_000_000_000;
 
-/// An account that can be owed something.
+/// An account that can be owed money.
 pub type Account = Address;
 
-/// What a task has found out about one account so far; carried from report to report.
+/// Accumulated scores and amounts of one account in a task, carried from report to report.
 #[derive(
     Clone,
     Copy,
@@ -54,7 +56,8 @@ pub struct Standing {
     #[serde(with = "crate::report::text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub variance: u128,
-    /// The part of the payable score that weights have counted already, less what debits took back, in nano-nats.
+    /// The part of the payable score that earlier weights already include, less clawbacks, in
+    /// nano-nats.
     #[serde(with = "crate::report::text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub counted_nano: u128,
@@ -67,7 +70,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Its running totals as a settlement's root commits to them: data and infrastructure together, and debits.
+    /// The running totals that a settlement's root commits to: data plus infrastructure pay, and
+    /// debits.
     ///
     /// # Errors
     /// [`AmountError::Overflow`].
@@ -76,51 +80,52 @@ impl Standing {
     }
 }
 
-/// Why a participant was paid what it was paid in a round.
+/// The reason for a participant's pay in a round.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Reason {
-    /// Its scores stand out of their error: paid by weight.
+    /// The payable score increased: paid by weight.
     Paid,
-    /// Positive so far, but not yet beyond its error: withheld, and counted later.
+    /// The summed score is positive but not significantly: withheld until later rounds.
     Withheld,
-    /// The update changed nothing: score and error are exactly zero.
+    /// The update changed nothing: score and standard error are exactly zero.
     Idle,
-    /// Its scores so far do not help, but not beyond their error: nothing paid, nothing debited.
+    /// The summed score is not positive, but the update is not significantly harmful: no pay, no
+    /// debit.
     NotHelpful,
-    /// The round did not improve the model: nobody is paid, the pool rolls over.
+    /// The round did not improve the model: no pay; the pool rolls over.
     NoImprovement,
-    /// Negative beyond its error: kept out of the model, and debited from the bond.
+    /// Significantly harmful: not aggregated, and debited from the bond.
     Excluded,
 }
 
-/// One participant's part of a round.
+/// The pay of one participant in one round.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Line {
-    /// Who.
+    /// The participant.
     pub account: Account,
-    /// The part of its payable score that this round counts, in nano-nats.
+    /// The increase of its payable score in this round, in nano-nats.
     #[serde(with = "crate::report::text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub weight: u128,
-    /// Owed for it.
+    /// Amount owed for it.
     pub payout: Amount,
-    /// Taken from its bond.
+    /// Amount debited from its bond.
     pub debit: Amount,
-    /// Why.
+    /// Reason for the amounts.
     pub reason: Reason,
 }
 
-/// Everything that one round's pay decides.
+/// Result of the pay rule for one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundPay {
-    /// A line per participant, in the order of the scores.
+    /// One line per participant, in the order of the scores.
     pub lines: Vec<Line>,
-    /// A line per piece of verified work.
+    /// One line per piece of verified work.
     pub infrastructure: Vec<Infrastructure>,
     /// Spent on data in this round.
     pub data_spent: Amount,
@@ -128,53 +133,54 @@ pub struct RoundPay {
     pub infrastructure_spent: Amount,
     /// Debited from bonds in this round.
     pub debited: Amount,
-    /// The standings after the round.
+    /// The totals of all accounts after the round.
     pub standings: BTreeMap<Account, Standing>,
 }
 
-/// Why a round cannot be paid. Each of these is a fault in the figures handed in, not an answer to a participant.
+/// Why a round cannot be paid. Each is an inconsistency of the inputs, not a response to a
+/// participant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PayError {
-    /// Amounts do not add up.
+    /// An amount overflows or would become negative.
     #[error("round pay: {0}")]
     Amount(#[from] AmountError),
-    /// Weights cannot be split.
+    /// The pool cannot be split by the weights.
     #[error("round pay: {0}")]
     Split(#[from] SplitError),
-    /// A score or error so large that its sums overflow.
+    /// The sums of an account's scores or squared errors overflow.
     #[error("round pay: scores of {0} overflow 128 bits")]
     Overflow(Account),
-    /// The same account twice.
-    #[error("round pay: {0} is scored twice")]
+    /// Two scores for one account.
+    #[error("round pay: {0} has two scores")]
     Twice(Account),
 }
 
-/// What a round has to spend.
+/// Amounts that a round may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purse {
-    /// The most this round may spend on data.
+    /// The most that this round may spend on data.
     pub pool: Amount,
-    /// What is left for infrastructure in the whole task.
+    /// The remaining infrastructure budget of the task.
     pub infrastructure: Amount,
 }
 
-/// Verified work to be paid: provider, digest of its work record, units.
+/// Verified work to pay: provider, digest of its work record, units.
 pub type Work = (Account, Digest, u64);
 
-/// The pool of a round: what is left for data, divided by the rounds that are left, rounded down. The last round has
-/// everything that is left.
+/// The pool of a round: the remaining data budget divided by the remaining rounds, rounded down.
+/// The last round may spend the whole rest.
 #[must_use]
 pub fn round_pool(data_left: Amount, rounds_left: u32) -> Amount {
     data_left.mul_div_down(1, u128::from(rounds_left.max(1))).unwrap_or(Amount::ZERO)
 }
 
-/// Pays one round.
+/// Computes the pay of one round.
 ///
-/// `scores` are the round's valued updates, each account once; `bonds` gives what each account has at risk;
-/// `improvement_nano` is v(N) of the updates that went into the model, in nano-nats.
+/// `scores` has one score per account; `bonds` is each account's bond; `improvement_nano` is v(N)
+/// of the aggregated updates, in nano-nats.
 ///
 /// # Errors
-/// [`PayError`]; nothing is paid then.
+/// [`PayError`]; then the round pays nothing.
 pub fn pay_round(
     budget: &Budget,
     purse: Purse,
@@ -221,13 +227,13 @@ pub fn pay_round(
     Ok(RoundPay { lines, infrastructure, data_spent, infrastructure_spent, debited, standings })
 }
 
-/// `rate × amount / unit`, rounded down. Beyond 128 bits it is the largest amount there is: a pool, a limit or a bond
-/// always caps it, so that no rate, however large, can keep a round from closing.
+/// `rate × amount / unit`, rounded down and saturating at 2¹²⁸ − 1. A pool, a limit or a bond
+/// always caps the result, so that a large rate cannot prevent a round from closing.
 fn price(rate: Amount, amount: u128, unit: u128) -> Amount {
     rate.mul_div_down(amount, unit).unwrap_or(Amount::from_units(u128::MAX))
 }
 
-/// One participant's weight, and the account's new sums.
+/// Adds a score to the account's totals and computes the participant's weight.
 fn weigh(
     withheld: Micro,
     standing: &mut Standing,
@@ -268,8 +274,8 @@ fn weigh(
     Ok(line(weight, Reason::Paid))
 }
 
-/// The part of an account's summed score that stands out of its summed error: `max(0, Σφ − z·√ΣSE²)`, both square root
-/// and product rounded up, in nano-nats. `None` if it does not fit.
+/// The payable score of an account: `max(0, Σφ − z·√ΣSE²)` in nano-nats, with the square root and
+/// the product rounded up. `None` on overflow.
 #[must_use]
 pub fn payable_nano(withheld: Micro, standing: &Standing) -> Option<u128> {
     let scored = u128::try_from(standing.scored_nano).unwrap_or(0);
@@ -280,8 +286,8 @@ pub fn payable_nano(withheld: Micro, standing: &Standing) -> Option<u128> {
     Some(scored.saturating_sub(error))
 }
 
-/// After a debit of `debit` where `price` would have been due for `harm` nano-nats: that share of the harm is settled,
-/// and what was counted before shrinks by it.
+/// Clawback: a debit of `debit` settles its share (`debit / price`) of the harm of `harm`
+/// nano-nats, and the score paid so far shrinks by that share.
 fn take_back(
     standing: &mut Standing,
     harm: u128,
@@ -315,8 +321,8 @@ fn pay_work(
     Ok((lines, spent))
 }
 
-/// The tree of running totals: what a settlement's root commits to. Accounts that were neither paid nor debited are
-/// left out.
+/// The Merkle tree of running totals, to whose root a settlement commits. Accounts without pay
+/// and debits have no leaf.
 ///
 /// # Errors
 /// [`AmountError::Overflow`].

@@ -1,4 +1,4 @@
-//! The pay rule as a table that can be checked by hand, and its properties.
+//! The pay rule: a table computed by hand, and its properties.
 
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ const PURSE: Purse = Purse {
     infrastructure: Amount::from_units(10u128.pow(18)),
 };
 
-/// Milli-nats, for legible tables.
+/// In milli-nats, for readable tables.
 fn score(n: u8, value_m: i64, error_m: u64) -> Scored {
     Scored {
         account: who(n),
@@ -55,8 +55,9 @@ fn pay(before: &BTreeMap<Account, Standing>, scores: &[Scored], total_m: i64) ->
 }
 
 #[test]
-fn the_table_by_hand() {
-    // 30 − 2·5 = 20 and 25 − 2·10 = 5 stand out; 9 − 2·5 does not; 0 ± 0 is idle; −50 is beyond 2·10.
+fn pay_matches_the_hand_computed_table() {
+    // 30 − 2·5 = 20 and 25 − 2·10 = 5 are payable; 9 − 2·5 is not positive; 0 ± 0 is idle; −50 is
+    // significantly harmful (2·10).
     let scores =
         [score(1, 30, 5), score(2, 25, 10), score(3, 9, 5), score(4, 0, 0), score(5, -50, 10)];
     let paid = pay(&BTreeMap::new(), &scores, 64);
@@ -65,7 +66,8 @@ fn the_table_by_hand() {
         .iter()
         .map(|l| (l.weight / 1_000_000, l.payout.to_string(), l.debit.to_string(), l.reason))
         .collect();
-    // 25 milli-nats at 100 FLN a nat are 2.5 FLN, below the pool of 10; harm of 50 milli-nats costs 5 FLN.
+    // 25 milli-nats at 100 FLN per nat are 2.5 FLN, below the pool of 10; harm of 50 milli-nats
+    // costs 5 FLN.
     assert_eq!(
         rows,
         [
@@ -80,7 +82,7 @@ fn the_table_by_hand() {
 }
 
 #[test]
-fn a_good_day_after_a_bad_one_earns_nothing() {
+fn a_good_round_after_a_harmful_one_earns_nothing() {
     let first = pay(&BTreeMap::new(), &[score(1, -50, 1), score(2, 60, 1)], 60);
     assert_eq!(first.lines[0].reason, Reason::Excluded);
     let second = pay(&first.standings, &[score(1, 45, 1), score(2, 60, 1)], 105);
@@ -91,8 +93,8 @@ fn a_good_day_after_a_bad_one_earns_nothing() {
 }
 
 #[test]
-fn what_a_debit_took_back_need_not_be_earned_twice() {
-    let first = pay(&BTreeMap::new(), &[score(1, 50, 0)], 50); // 5 FLN at 100 a nat
+fn clawed_back_score_can_be_earned_again() {
+    let first = pay(&BTreeMap::new(), &[score(1, 50, 0)], 50); // 5 FLN at 100 per nat
     let second = pay(&first.standings, &[score(1, -20, 0), score(2, 60, 0)], 60);
     assert_eq!((first.lines[0].payout, second.lines[0].debit), (fln("5"), fln("2")));
     let third = pay(&second.standings, &[score(1, 10, 0)], 10);
@@ -100,19 +102,19 @@ fn what_a_debit_took_back_need_not_be_earned_twice() {
 }
 
 #[test]
-fn what_was_withheld_is_released_when_it_stands_out() {
+fn withheld_pay_is_released_once_the_score_is_significant() {
     let first = pay(&BTreeMap::new(), &[score(1, 9, 5)], 9);
     assert_eq!(first.data_spent, Amount::ZERO);
     // Two rounds: 18 − 2·√(25 + 25) = 18 − 14.142… = 3.857… milli-nats.
     let second = pay(&first.standings, &[score(1, 9, 5)], 9);
     assert_eq!(second.lines[0].weight, 3_857_864);
-    // Three: 27 − 2·√75 = 9.679… (both root and product rounded up), less what was counted.
+    // Three: 27 − 2·√75 = 9.679… (root and product rounded up), less the second round's weight.
     let third = pay(&second.standings, &[score(1, 9, 5)], 9);
     assert_eq!(third.lines[0].weight + second.lines[0].weight, 9_679_490);
 }
 
 #[test]
-fn a_round_that_did_not_help_pays_nothing_and_keeps_the_weights() {
+fn a_round_without_improvement_pays_nothing_and_carries_weights_over() {
     let first = pay(&BTreeMap::new(), &[score(1, 30, 5)], 0);
     assert_eq!((first.data_spent, first.lines[0].reason), (Amount::ZERO, Reason::NoImprovement));
     let second = pay(&first.standings, &[score(1, 0, 1)], 1);
@@ -120,7 +122,7 @@ fn a_round_that_did_not_help_pays_nothing_and_keeps_the_weights() {
 }
 
 #[test]
-fn a_small_pool_lowers_the_price_for_pay_and_debit_alike() {
+fn a_small_pool_lowers_the_price_of_pay_and_debit_equally() {
     let purse = Purse { pool: fln("1"), ..PURSE };
     let scores = [score(1, 20, 0), score(2, -40, 0)];
     let paid = pay_round(&budget(), purse, &BTreeMap::new(), &scores, &bonds(), 1, &[]).unwrap();
@@ -128,7 +130,7 @@ fn a_small_pool_lowers_the_price_for_pay_and_debit_alike() {
 }
 
 #[test]
-fn a_debit_is_never_more_than_the_bond_or_the_limit() {
+fn a_debit_never_exceeds_the_bond_or_the_limit() {
     let scores = [score(1, -1_000, 0)];
     assert_eq!(pay(&BTreeMap::new(), &scores, 0).debited, fln("5"));
     let poor = BTreeMap::from([(who(1), fln("0.25"))]);
@@ -137,14 +139,14 @@ fn a_debit_is_never_more_than_the_bond_or_the_limit() {
 }
 
 #[test]
-fn no_rate_however_large_keeps_a_round_from_closing() {
+fn the_largest_rates_do_not_prevent_a_round_from_closing() {
     let most = Amount::from_units(u128::MAX);
     let budget = Budget { per_nat_max: most, per_unit: most, debit_max: most, ..budget() };
     let scores = [score(1, 2_000, 0), score(2, -2_000, 0)];
     let work = [(who(7), Digest([1; 32]), u64::MAX)];
     let paid = pay_round(&budget, PURSE, &BTreeMap::new(), &scores, &bonds(), 1, &work).unwrap();
     assert_eq!((paid.data_spent, paid.infrastructure_spent), (PURSE.pool, PURSE.infrastructure));
-    assert_eq!(paid.debited, fln("5"), "all of the bond");
+    assert_eq!(paid.debited, fln("5"), "the whole bond");
 }
 
 #[test]
@@ -157,7 +159,7 @@ fn verified_work_is_paid_by_unit_until_its_pool_is_empty() {
 }
 
 #[test]
-fn nobody_is_scored_twice() {
+fn two_scores_for_one_account_are_an_error() {
     let scores = [score(1, 1, 0), score(1, 1, 0)];
     let error =
         pay_round(&budget(), PURSE, &BTreeMap::new(), &scores, &bonds(), 1, &[]).unwrap_err();
@@ -165,7 +167,7 @@ fn nobody_is_scored_twice() {
 }
 
 #[test]
-fn the_root_holds_what_was_paid_and_what_was_debited() {
+fn the_claim_root_commits_to_pay_and_debits() {
     let with = |data, infrastructure, debited| Standing {
         data: fln(data),
         infrastructure: fln(infrastructure),
@@ -182,12 +184,16 @@ fn the_root_holds_what_was_paid_and_what_was_debited() {
     let leaves =
         [(who(1), totals("7", "0")), (who(2), totals("0", "5")), (who(3), totals("1", "2"))];
     let tree = totals_tree(&standings).unwrap();
-    assert_eq!(tree.root(), Tree::new(leaves).root(), "nobody with nothing has a leaf");
+    assert_eq!(
+        tree.root(),
+        Tree::new(leaves).root(),
+        "accounts without pay and debits have no leaf"
+    );
     assert_eq!(totals_tree(&BTreeMap::new()).unwrap().root(), Digest::default());
 }
 
 #[test]
-fn the_last_round_has_everything_that_is_left() {
+fn the_last_round_may_spend_the_whole_rest() {
     assert_eq!(round_pool(fln("10"), 4), fln("2.5"));
     assert_eq!(round_pool(Amount::from_units(7), 3), Amount::from_units(2));
     assert_eq!(round_pool(fln("10"), 1), fln("10"));
@@ -196,7 +202,7 @@ fn the_last_round_has_everything_that_is_left() {
 
 proptest! {
     #[test]
-    fn money_is_exact_and_only_help_is_paid(
+    fn payouts_sum_exactly_and_only_improvement_is_paid(
         rounds in prop::collection::vec(
             prop::collection::vec((-100i64..100, 0u64..30), 1..8), 1..12),
     ) {
@@ -222,7 +228,7 @@ proptest! {
         }
         let totals = Amount::total(standings.values().map(|s| s.data)).unwrap();
         prop_assert_eq!(totals, spent);
-        // Nobody was paid for more than its scores came to.
+        // No account was paid for more than the sum of its positive scores.
         for standing in standings.values() {
             prop_assert!(i128::try_from(standing.counted_nano).unwrap()
                 <= rounds.iter().flatten().map(|(v, _)| i128::from(v.max(&0) * 1_000_000)).sum());
@@ -230,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn splitting_an_identity_gains_nothing_without_error(
+    fn a_sybil_split_gains_nothing_at_zero_standard_error(
         value in 1i64..500, part in 0i64..500, pool in 1u128..10_000,
     ) {
         let part = part.min(value);

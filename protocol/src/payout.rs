@@ -1,4 +1,4 @@
-//! Weights become amounts: by largest remainder, with an exact sum.
+//! Splits a pool by weights with the largest remainder method. The sum of the parts is exact.
 
 use alloy_primitives::U256;
 
@@ -7,21 +7,23 @@ use crate::money::Amount;
 /// Why a pool cannot be split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
-    /// Nobody has a weight, so nobody can be given the pool.
+    /// Every weight is zero, so the pool has no recipient.
     #[error("{0} FLN cannot be split: every weight is zero")]
     NoWeight(Amount),
-    /// The weights' sum does not fit in 128 bits.
+    /// The sum of the weights does not fit in 128 bits.
     #[error("the sum of the weights does not fit in 128 bits")]
     Overflow,
 }
 
 /// Splits `pool` in proportion to `weights`. The parts sum to the pool exactly.
 ///
-/// Each part is first rounded down; the units that are left over (fewer than there are weights) go one each to the
-/// largest remainders, ties to the earlier position (Hamilton's method). A weight of zero gets nothing, always.
+/// Each part is first rounded down. The remaining units (fewer than there are weights) go one each
+/// to the largest remainders; ties go to the earlier position (Hamilton's method). A weight of zero
+/// always receives nothing.
 ///
 /// # Errors
-/// [`SplitError::NoWeight`] if the pool is not empty and every weight is zero.
+/// [`SplitError::NoWeight`] if the pool is not zero and every weight is zero;
+/// [`SplitError::Overflow`].
 pub fn split_by_weight(pool: Amount, weights: &[u128]) -> Result<Vec<Amount>, SplitError> {
     let total =
         weights.iter().try_fold(0u128, |sum, w| sum.checked_add(*w)).ok_or(SplitError::Overflow)?;
@@ -35,7 +37,8 @@ pub fn split_by_weight(pool: Amount, weights: &[u128]) -> Result<Vec<Amount>, Sp
     let mut remainders = Vec::with_capacity(weights.len());
     let mut given = 0u128;
     for (position, weight) in weights.iter().enumerate() {
-        // Neither step can fail: a product of two 128-bit numbers fits in 256 bits, and total is not zero.
+        // Neither step can fail: a product of two 128-bit numbers fits in 256 bits, and total is
+        // not zero.
         let product = U256::from(pool.units())
             .checked_mul(U256::from(*weight))
             .ok_or(SplitError::Overflow)?;
@@ -68,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_by_hand() {
+    fn parts_match_the_hand_computed_table() {
         assert_eq!(split(10, &[1, 1, 1]), [4, 3, 3]); // a tie: the earlier position
         assert_eq!(split(10, &[0, 1, 1, 1]), [0, 4, 3, 3]);
         assert_eq!(split(7, &[1, 2, 4]), [1, 2, 4]);
@@ -78,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_nobody_has_a_weight_in_is_refused() {
+    fn a_pool_without_positive_weights_is_refused() {
         let pool = Amount::from_units(5);
         assert_eq!(split_by_weight(pool, &[0, 0]), Err(SplitError::NoWeight(pool)));
         assert_eq!(split_by_weight(pool, &[]), Err(SplitError::NoWeight(pool)));
@@ -87,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_is_exact_and_no_part_is_off_by_more_than_one_unit(
+        fn the_sum_is_exact_and_each_part_is_within_one_unit_of_its_share(
             pool: u128,
             weights in prop::collection::vec(0u128..u128::MAX >> 8, 1..40),
         ) {

@@ -1,4 +1,4 @@
-//! The report: everything a stranger needs to recompute one round's payouts.
+//! The report: everything that an auditor needs to recompute the payouts of one round.
 
 use std::collections::BTreeMap;
 
@@ -16,150 +16,154 @@ use crate::pay::{Line, Standing};
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Entry {
-    /// Whose.
+    /// The sender's wallet.
     pub sender: Address,
     /// Digest of its signed header.
     pub header: UpdateId,
     /// Digest of its bytes.
     pub update: Digest,
-    /// What blinded its commitment, and known to its sender only until it was revealed: the round's seed rests on it.
+    /// The random salt of its commitment. Only the sender knows it before the reveal; the round's
+    /// seed depends on it.
     pub salt: Digest,
     /// Rows the sender declared.
     pub rows_declared: u64,
-    /// Rows that count: as far as the bond covers them.
+    /// Rows that count: the declared number, at most what the bond covers.
     pub rows_counted: u64,
-    /// What the sender had at risk when its commit was taken.
+    /// The sender's bond when the coordinator accepted the commit.
     pub bond: Amount,
-    /// The place of its commit among those that were taken in the round, from 1.
+    /// Position of its commit among the accepted commits of the round, from 1.
     pub order: u32,
 }
 
-/// What an update repeats.
+/// The source that a near-duplicate repeats.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Origin {
-    /// The update of this sender, which was committed earlier.
+    /// An earlier commit of the same round, by this sender.
     Update(Address),
-    /// What the rounds before did to the model, which everybody knows: one such step, or a mixture.
+    /// The global model deltas of earlier rounds, which are public: one delta or a linear
+    /// combination.
     PublicSteps,
-    /// The update that this sender sent in an earlier round, which everybody could read.
+    /// An update that this sender sent in an earlier round, which is public.
     LastUpdate(Address),
 }
 
-/// An update repeats what was there before it.
+/// A match of an update with an earlier source.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Repeat {
-    /// What it repeats.
+    /// The source.
     pub of: Origin,
-    /// The cosine between the two, rounded down.
+    /// Cosine similarity of the two, rounded down.
     pub cosine: Micro,
 }
 
-/// What was done to an update before it was valued.
+/// Preprocessing of an update before its valuation.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Treatment {
-    /// By what it was multiplied to be as long as the cohort's median; 1 if it was not.
+    /// Factor that rescaled it to the cohort's median norm; 1 if it was not rescaled.
     pub clip: Micro,
-    /// What it repeats: then it was set aside, and counted as zero.
+    /// The match, if the update was rejected as a near-duplicate; its value is zero then.
     pub repeats: Option<Repeat>,
 }
 
 impl Default for Treatment {
-    /// Nothing was done.
+    /// No preprocessing.
     fn default() -> Self {
         Self { clip: Micro::ONE, repeats: None }
     }
 }
 
-/// One update's score, in integers: floats ended at `contribution`'s door.
+/// Score of one update, in integers (`contribution::to_nano` is the conversion from floats).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Scored {
-    /// Whose update.
+    /// The sender of the update.
     pub account: Address,
-    /// φ in nano-nats of validation loss; positive helps.
+    /// φ in nano-nats of validation loss; positive means an improvement.
     pub score_nano: i64,
-    /// Its standard error over validation rows, in nano-nats.
+    /// Standard error of the score over the validation rows, in nano-nats.
     pub error_nano: u64,
-    /// Negative beyond its error: kept out of the model.
+    /// The score is significantly negative: the update is not aggregated.
     pub excluded: bool,
-    /// What was done to the update before it was valued.
+    /// Preprocessing of the update before its valuation.
     pub treatment: Treatment,
 }
 
-/// What the valuation of a round found.
+/// Valuation of a round's updates.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Valuation {
-    /// Mean cross-entropy of the base model on the round's rows, in nano-nats.
+    /// Mean cross-entropy of the base model on the round's validation rows, in nano-nats.
     pub loss_before_nano: i64,
-    /// The same with the updates that were not excluded, by weighted mean.
+    /// The same for the base model plus the weighted mean of the updates that are not excluded.
     pub loss_after_nano: i64,
-    /// v(N) = before − after.
+    /// v(N): loss before minus loss after, in nano-nats.
     pub total_nano: i64,
-    /// v(N) − Σ scores of the updates that were not excluded: the estimator's own error.
+    /// v(N) − Σ scores of the updates that are not excluded: the estimator's efficiency gap.
     pub gap_nano: i64,
-    /// A score for every entry, in the order of the entries.
+    /// One score per accepted update, in the order of the entries.
     pub scores: Vec<Scored>,
-    /// Passes over the round's rows that it took.
+    /// Forward or gradient passes over the round's validation rows that the valuation took.
     pub units: u64,
-    /// What a stranger can verify it by without repeating all of it.
+    /// Data that supports spot checks, without repeating the whole valuation.
     pub evidence: Evidence,
 }
 
-/// What supports the scores of a round.
+/// Data that supports the scores of a round.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Evidence {
-    /// For every entry the slope of the improvement along its update at each node of the path, in nano-nats: the score
-    /// is their sum by the quadrature's weights.
+    /// For every entry the directional derivative of the improvement along its update at each
+    /// quadrature node, in nano-nats. The score is their sum weighted by the quadrature weights.
     pub slopes_nano: Vec<Vec<i64>>,
-    /// The scores estimated once more, from coalitions alone; absent where the task asks for none, or where the updates
-    /// that were not excluded are fewer than 2 or more than [`CHECK_COHORT_MAX`](crate::limits::CHECK_COHORT_MAX).
+    /// Cross-check of the scores by sampled coalitions. Absent if the task requests none, or if
+    /// fewer than 2 or more than [`CHECK_COHORT_MAX`](crate::limits::CHECK_COHORT_MAX) updates are
+    /// not excluded.
     pub check: Option<Check>,
 }
 
-/// A second opinion on the scores, from whole coalitions and without gradients. Everything in it but the worths follows
-/// from the worths.
+/// A second estimate of the scores from sampled coalition values, without gradients. Apart from the
+/// coalition values, all its contents can be recomputed from them.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Check {
-    /// Version of the `odd` estimator that made it.
+    /// Version of the `odd` estimator (paired regression) that produced it.
     pub version: u32,
-    /// What its coalitions were drawn from.
+    /// Seed of the sampled coalitions.
     pub seed: u64,
-    /// How many coalitions it might use.
+    /// Budget of coalition evaluations.
     pub passes: u64,
-    /// Every coalition that it used, ascending.
+    /// Every evaluated coalition, ascending.
     pub table: Vec<Worth>,
-    /// A score in nano-nats for every entry that was not excluded, in the order of the entries.
+    /// One score in nano-nats per entry that is not excluded, in the order of the entries.
     pub scores_nano: Vec<i64>,
 }
 
-/// What one coalition is worth.
+/// Value v(S) of one coalition S.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Worth {
-    /// Places of its members among the round's entries, ascending.
+    /// The members: their positions in the round's entries, ascending.
     pub entries: Vec<u16>,
-    /// By how much the model moved by them alone, with the round's fixed shares, has less loss; in nano-nats.
+    /// v(S): the decrease in loss when only these members' updates are applied, with the round's
+    /// fixed weights; in nano-nats.
     pub worth_nano: i64,
 }
 
-/// How good the model is, before the round and after it (with the task's own aggregation rule).
+/// Accuracy and loss of the model before and after the round (with the task's aggregation rule).
 #[derive(
     Clone,
     Copy,
@@ -174,41 +178,43 @@ pub struct Worth {
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Metrics {
-    /// Rows of the holdout that judged the round.
+    /// Number of validation rows of the round.
     pub rows: u32,
-    /// Rows whose label the base model gets right.
+    /// Rows that the base model classifies correctly.
     pub correct_before: u32,
-    /// Rows whose label the round's model gets right.
+    /// Rows that the round's model classifies correctly.
     pub correct_after: u32,
     /// Mean cross-entropy of the round's model, in nano-nats.
     pub loss_after_nano: i64,
 }
 
-/// Pay for one piece of verified work.
+/// Payment for one piece of verified work.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Infrastructure {
-    /// Who did it.
+    /// The provider.
     pub provider: Address,
     /// Digest of the signed work record.
     pub record: Digest,
-    /// Units: passes over the round's rows.
+    /// Units of work: passes over the round's validation rows.
     pub units: u64,
-    /// Owed for it.
+    /// Amount owed for it.
     pub amount: Amount,
 }
 
-/// The rows by which a round was judged.
+/// The holdout rows that evaluate a round.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HoldoutRound {
-    /// By which they were drawn: nobody could know it before the reveals closed.
+    /// Seed of the draw; unpredictable until the reveal phase ends.
     pub seed: Digest,
-    /// Their places in the holdout, ascending; none where too few updates came. No other round is judged by them.
+    /// Their positions in the holdout, ascending; empty if there are too few updates. They evaluate
+    /// no other round.
     pub rows: Vec<u32>,
 }
 
-/// One round, whole: from the bytes it names, every figure in it can be computed again.
+/// The complete record of one round. Every figure in it can be recomputed from the blobs that it
+/// names.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Report {
@@ -216,45 +222,45 @@ pub struct Report {
     pub version: u16,
     /// Market, task and round.
     pub scope: Scope,
-    /// The report of the round before; the task's id in round 1.
+    /// Digest of the preceding round's report; the task's id in round 1.
     pub previous: Digest,
     /// Digest of the round's offer.
     pub offer: Digest,
     /// How the round ended.
     pub outcome: RoundOutcome,
-    /// Digest of the model the round began with.
+    /// Digest of the model that the round starts from.
     pub base_model: Digest,
-    /// Digest of the model it ended with.
+    /// Digest of the model after the round.
     pub model: Digest,
-    /// The rows by which it was judged.
+    /// The holdout rows that evaluate the round.
     pub holdout: HoldoutRound,
-    /// Every commit that was taken: sender and commitment, ascending by sender.
+    /// Every accepted commit: sender and commitment, ascending by sender.
     pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.
     pub entries: Vec<Entry>,
-    /// Who was asked and is not among them, and why.
+    /// Selected participants without an accepted update, and why.
     pub missing: Vec<(Address, Missing)>,
-    /// What the updates were worth; absent in an abandoned round.
+    /// Scores of the updates; absent in an abandoned round.
     pub valuation: Option<Valuation>,
-    /// How good the model is; absent in an abandoned round.
+    /// Accuracy and loss of the model; absent in an abandoned round.
     pub metrics: Option<Metrics>,
     /// The most this round could spend on data.
     pub pool: Amount,
-    /// A line per entry, in the order of the entries.
+    /// One line per entry, in the order of the entries.
     pub lines: Vec<Line>,
-    /// A line per piece of verified work.
+    /// One line per piece of verified work.
     pub infrastructure: Vec<Infrastructure>,
-    /// The standings after the round, ascending by account.
+    /// The accumulated totals after the round, ascending by account.
     pub standings: BTreeMap<Address, Standing>,
     /// Paid for data in the task so far.
     pub data_total: Amount,
     /// Paid for infrastructure in the task so far.
     pub infrastructure_total: Amount,
-    /// Root of the tree of running totals before the round; zeros in round 1. Chains the settlements.
+    /// Root of the claim tree before the round; zeros in round 1. Chains the settlements.
     pub root_before: Digest,
-    /// Root of the tree of running totals.
+    /// Root of the claim tree (running totals) after the round.
     pub root: Digest,
-    /// Names the settlement.
+    /// Id of the settlement.
     pub payout: PayoutId,
 }
 
@@ -263,17 +269,17 @@ impl Canonical for Report {
 }
 
 impl Report {
-    /// The layout this crate writes.
+    /// The layout version that this crate writes.
     pub const VERSION: u16 = 1;
 
-    /// Whether the model got better by it: the updates together were worth something. If not, those that were shown
-    /// before it are worth as much to the model as they were.
+    /// Whether the round was productive: v(N) > 0, so that its updates improved the model.
     #[must_use]
     pub fn came_to_something(&self) -> bool {
         self.valuation.as_ref().is_some_and(|valuation| valuation.total_nano > 0)
     }
 
-    /// The name of a round's settlement: the same whenever it is asked for, so that it can happen only once.
+    /// The id of a round's settlement. It depends only on task and round, so that a round can be
+    /// settled only once.
     #[must_use]
     pub fn payout_id(task: TaskId, round: Round) -> PayoutId {
         let mut hasher = blake3::Hasher::new_derive_key("florin v1 payout");
@@ -282,7 +288,7 @@ impl Report {
         PayoutId(*hasher.finalize().as_bytes())
     }
 
-    /// The line of one participant.
+    /// The pay line of one participant.
     #[must_use]
     pub fn line(&self, account: Address) -> Option<&Line> {
         self.lines.iter().find(|line| line.account == account)
@@ -295,7 +301,7 @@ impl Report {
     }
 }
 
-/// Wide integers as decimal text in JSON, which has no 128-bit numbers.
+/// 128-bit integers as decimal strings in JSON, which has no integers of that size.
 pub(crate) mod text {
     use std::fmt::Display;
     use std::str::FromStr;

@@ -1,6 +1,8 @@
-//! JSON schemas of the types whose JSON is a text: what the derived schemas of all others are made of.
+//! JSON schemas of the types whose JSON form is a string. The derived schemas of all other types
+//! refer to them.
 //!
-//! Behind the feature `schema`, for who describes an interface; nothing here is needed to take part in a market.
+//! Behind the feature `schema`, for programs that describe the HTTP interface. Participants and
+//! auditors do not need it.
 
 use std::borrow::Cow;
 
@@ -35,12 +37,17 @@ macro_rules! text_schema {
 }
 
 text_schema!(Digest, "hex", "^(0x)?[0-9a-fA-F]{64}$", "A BLAKE3 digest: 32 bytes in hexadecimal.");
-text_schema!(TaskId, "hex", "^(0x)?[0-9a-fA-F]{64}$", "The digest of a task: its name for ever.");
+text_schema!(
+    TaskId,
+    "hex",
+    "^(0x)?[0-9a-fA-F]{64}$",
+    "The digest of a task specification: the task's id."
+);
 text_schema!(
     PayoutId,
     "hex",
     "^(0x)?[0-9a-fA-F]{64}$",
-    "Names one settlement: 32 bytes in hexadecimal."
+    "The id of one settlement: 32 bytes in hexadecimal."
 );
 text_schema!(
     NodeKey,
@@ -52,7 +59,7 @@ text_schema!(
     Address,
     "eip55",
     "^(0x)?[0-9a-fA-F]{40}$",
-    "An account. In mixed case it must have its EIP-55 checksum; all answers have it."
+    "An account. Mixed case must match the EIP-55 checksum; all responses use it."
 );
 text_schema!(NodeSignature, "hex", "^(0x)?[0-9a-fA-F]{128}$", "An ed25519 signature, 64 bytes.");
 text_schema!(
@@ -65,13 +72,13 @@ text_schema!(
     Amount,
     "decimal",
     "^[0-9]{1,20}(\\.[0-9]{1,18})?$",
-    "Florins as decimal text, at most 18 places and 2^128 - 1 base units."
+    "Florins as a decimal string with at most 18 places, at most 2^128 - 1 base units."
 );
 text_schema!(
     Micro,
     "decimal",
     "^[0-9]{1,13}(\\.[0-9]{1,6})?$",
-    "A decimal number as text, at most 6 places."
+    "A decimal number as a string, at most 6 places."
 );
 
 impl PartialSchema for Code {
@@ -79,7 +86,7 @@ impl PartialSchema for Code {
         let text = ObjectBuilder::new()
             .schema_type(SchemaType::Type(Type::String))
             .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
-            .description(Some("Why something was refused. A code never changes its meaning."));
+            .description(Some("Error code of a rejection. The meaning of a code never changes."));
         RefOr::T(Schema::Object(text.build()))
     }
 }

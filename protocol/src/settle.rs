@@ -1,5 +1,5 @@
-//! Closing a round: from what happened in it to its report. The coordinator's engine and every auditor call this one
-//! function; an honest report is what it returns.
+//! Closes a round: builds its report from its inputs. The coordinator's engine and every auditor
+//! call the same function; an honest report equals its result.
 
 use std::collections::BTreeMap;
 
@@ -13,31 +13,32 @@ use crate::report::{Entry, HoldoutRound, Report};
 use crate::task::TaskSpec;
 use crate::work::WorkResult;
 
-/// Everything that a round came to.
+/// The inputs of a round's report.
 #[derive(Clone, Copy, Debug)]
 pub struct Closing<'a> {
     /// The task.
     pub spec: &'a TaskSpec,
     /// The round's offer.
     pub offer: &'a Offer,
-    /// The report of the round before; `None` in round 1.
+    /// The report of the preceding round; `None` in round 1.
     pub before: Option<&'a Report>,
-    /// Every commit that was taken: sender and commitment, ascending by sender.
+    /// Every accepted commit: sender and commitment, ascending by sender.
     pub commits: &'a [(Address, Digest)],
     /// The accepted updates, ascending by sender.
     pub entries: &'a [Entry],
-    /// Who was asked and is not among them.
+    /// Selected participants without an accepted update, and why.
     pub missing: &'a [(Address, Missing)],
-    /// The rows of the holdout that judged it, as [`crate::draw_rows`] gave them; none where too few updates came.
+    /// The holdout rows that evaluate the round, from [`crate::draw_rows`]; empty if there are too
+    /// few updates.
     pub rows: &'a [u32],
-    /// What the work gave, or why there is none.
+    /// The result of the valuation, or why there is none.
     pub result: Result<&'a WorkResult, AbandonReason>,
-    /// Verified work to be paid.
+    /// Verified work to pay.
     pub work: &'a [Work],
 }
 
 impl TaskSpec {
-    /// Rows that count for an update: as declared, but only as far as the bond covers them.
+    /// Rows that count for an update: the declared number, at most what the bond covers.
     #[must_use]
     pub fn rows_counted(&self, declared: u64, bond: Amount) -> u64 {
         let covered = bond
@@ -48,10 +49,10 @@ impl TaskSpec {
         declared.min(covered)
     }
 
-    /// The most that a round may spend on data, after the round before it.
+    /// The most that a round may spend on data, given the report of the preceding round.
     ///
     /// # Errors
-    /// [`AmountError`] if more was paid than deposited.
+    /// [`AmountError`] if more than the deposit was paid.
     pub fn pool_of_round(
         &self,
         round: Round,
@@ -62,17 +63,17 @@ impl TaskSpec {
         Ok(round_pool(self.budget.data.minus(paid)?, self.rounds.count.saturating_sub(gone)))
     }
 
-    /// Whether so many updates make a round: one that is valued, and judged by rows of its own.
+    /// Whether `updates` updates are enough for a round to be valued.
     #[must_use]
     pub fn is_round(&self, updates: usize) -> bool {
         usize::try_from(self.rounds.cohort_min).is_ok_and(|needed| updates >= needed)
     }
 }
 
-/// Closes a round.
+/// Computes the report of a round.
 ///
 /// # Errors
-/// [`PayError`] if the figures contradict each other; nothing is settled then.
+/// [`PayError`] if the inputs are inconsistent; then nothing is settled.
 pub fn close_round(closing: &Closing<'_>) -> Result<Report, PayError> {
     let Closing { spec, offer, before, .. } = *closing;
     let standings: BTreeMap<Address, Standing> =

@@ -1,5 +1,5 @@
-//! Signatures: EIP-712 typed data by the wallet (secp256k1) for rare things, ed25519 by the node key for frequent
-//! ones, and the registration that binds the two in both directions.
+//! Signatures: EIP-712 typed data by the wallet (secp256k1) for rare messages, ed25519 by the node
+//! key for frequent ones, and the registration that binds the two keys to each other.
 
 use std::fmt;
 
@@ -13,31 +13,33 @@ use crate::bytes::Canonical;
 use crate::id::{Address, Market, NodeKey, TaskId, text_form};
 use crate::time::Tick;
 
-/// Why a signature is not accepted.
+/// Why a signature is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// The key is of small order: a signature under it proves nothing.
-    #[error("the node key is weak (of small order): anybody could sign for it; make a new one")]
+    /// The key is of small order: signatures under it can be forged.
+    #[error(
+        "the node key is weak (of small order): signatures under it can be forged; make a new key"
+    )]
     WeakKey,
-    /// The key is no point of the curve.
+    /// The key is not a point of the curve.
     #[error("the node key is not an ed25519 public key")]
     BadKey,
     /// The signature does not verify.
-    #[error("the signature does not fit message and key")]
+    #[error("the signature does not verify for this message and key")]
     BadSignature,
-    /// The wallet signature is another account's.
+    /// The wallet signature belongs to another account.
     #[error("signed by {signed_by}, not by {claimed}")]
     WrongWallet {
-        /// Who was claimed to have signed.
+        /// The claimed signer.
         claimed: Address,
-        /// Whose signature it is.
+        /// The actual signer.
         signed_by: Address,
     },
-    /// Said too late.
-    #[error("it expired at {0}")]
+    /// The message has expired.
+    #[error("the message expired at {0}")]
     Expired(Tick),
-    /// Said in another market.
-    #[error("it was signed for another market or chain")]
+    /// Signed for another market.
+    #[error("the message was signed for another market or chain")]
     WrongMarket,
 }
 
@@ -73,20 +75,22 @@ macro_rules! signature_text {
 signature_text!(WalletSignature, 65, "wallet signature");
 signature_text!(NodeSignature, 64, "node signature");
 
-/// Something that signs for one account: a keystore, a hardware wallet, a test.
+/// A wallet that signs for one account: a keystore, a hardware wallet, a test key.
 pub trait Signer: Send + Sync {
     /// The account.
     fn address(&self) -> Address;
 
-    /// Signs the EIP-712 hash of a typed structure. The caller has shown the structure to its owner; nothing is added
-    /// here, in particular no chain id beyond the one in the structure's domain.
+    /// Signs the EIP-712 hash of a typed structure. The caller has displayed the structure to the
+    /// key's owner. The method adds nothing, in particular no chain id beyond the one in the
+    /// structure's domain.
     ///
     /// # Errors
     /// [`SignError`] if the key cannot be used.
     fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError>;
 
-    /// Signs the hash of an Ethereum transaction. The hash covers the chain id. For a key in memory that is the same
-    /// operation; a wallet that shows what it signs tells the two apart.
+    /// Signs the hash of an Ethereum transaction; the hash covers the chain id. A key in memory
+    /// signs it like any other hash; a wallet that displays what it signs distinguishes the two
+    /// methods.
     ///
     /// # Errors
     /// [`SignError`] if the key cannot be used.
@@ -95,7 +99,8 @@ pub trait Signer: Send + Sync {
     }
 }
 
-/// The EIP-712 domain of a market: name "Florin", version "1", the chain id, and the market's genesis as salt.
+/// The EIP-712 domain of a market: name "Florin", version "1", the chain id, and the market's
+/// genesis as salt.
 #[must_use]
 pub fn typed_domain(market: Market) -> Eip712Domain {
     eip712_domain! {
@@ -106,11 +111,11 @@ pub fn typed_domain(market: Market) -> Eip712Domain {
     }
 }
 
-/// The account that signed `hash`.
+/// Recovers the account that signed `hash`.
 ///
 /// # Errors
-/// [`VerifyError::BadSignature`] for a v other than 27 or 28, a high s (which would be a second signature of the same
-/// message), or a signature that no key could have made.
+/// [`VerifyError::BadSignature`] for a v other than 27 or 28, for a high s (a second valid
+/// signature of the same message), or if no key can have made the signature.
 pub fn recover_wallet(hash: [u8; 32], signature: &WalletSignature) -> Result<Address, VerifyError> {
     let (rs, v) = signature.0.split_at(64);
     let (r, s) = rs.split_at(32);
@@ -129,7 +134,7 @@ pub fn recover_wallet(hash: [u8; 32], signature: &WalletSignature) -> Result<Add
         .map_err(|_| VerifyError::BadSignature)
 }
 
-/// Checks that `signature` is `claimed`'s over `hash`.
+/// Verifies that `claimed` signed `hash`.
 ///
 /// # Errors
 /// [`VerifyError::WrongWallet`] or [`VerifyError::BadSignature`].
@@ -142,13 +147,14 @@ pub fn verify_wallet(
     if signed_by == claimed { Ok(()) } else { Err(VerifyError::WrongWallet { claimed, signed_by }) }
 }
 
-/// A node key that was found to be a point of the curve, and no weak one. Whoever checks many signatures of one key
-/// unpacks it once: that takes about as long as a quarter of a check.
+/// A decompressed node key: a valid point of the curve, not of small order. Decompression takes
+/// about a quarter of the time of a verification, so callers that verify many signatures of one key
+/// decompress it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnpackedKey(VerifyingKey);
 
 impl UnpackedKey {
-    /// Unpacks a key.
+    /// Decompresses a key.
     ///
     /// # Errors
     /// [`VerifyError::BadKey`], [`VerifyError::WeakKey`].
@@ -157,7 +163,7 @@ impl UnpackedKey {
         if key.is_weak() { Err(VerifyError::WeakKey) } else { Ok(Self(key)) }
     }
 
-    /// Checks a signature over `message`, exactly as [`verify_node`] does.
+    /// Verifies a signature over `message`, exactly as [`verify_node`] does.
     ///
     /// # Errors
     /// [`VerifyError::BadSignature`].
@@ -167,8 +173,8 @@ impl UnpackedKey {
     }
 }
 
-/// Checks an ed25519 signature over `message` strictly: weak keys, non-canonical points and malleated signatures are
-/// refused.
+/// Verifies an ed25519 signature over `message` strictly: it rejects weak keys, non-canonical
+/// points and malleated signatures.
 ///
 /// # Errors
 /// [`VerifyError`].
@@ -180,12 +186,13 @@ pub fn verify_node(
     UnpackedKey::of(key)?.verify(message, signature)
 }
 
-/// A node key's secret half. Its `Debug` shows the public half only; its memory is wiped when it goes.
+/// The secret half of a node key. Its `Debug` output has only the public half; its memory is zeroed
+/// on drop.
 #[derive(Clone)]
 pub struct NodeSigner(SigningKey);
 
 impl NodeSigner {
-    /// From 32 secret bytes, which the caller draws.
+    /// Creates the key from 32 secret random bytes.
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
@@ -197,13 +204,14 @@ impl NodeSigner {
         NodeKey(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs bytes as they are. What is signed should be a digest of a [`Canonical`] message or an EIP-712 hash.
+    /// Signs bytes as they are. They should be the digest of a [`Canonical`] message or an EIP-712
+    /// hash.
     #[must_use]
     pub fn sign_bytes(&self, message: &[u8]) -> NodeSignature {
         NodeSignature(self.0.sign(message).to_bytes())
     }
 
-    /// Signs a message's digest.
+    /// Signs the digest of a message.
     #[must_use]
     pub fn sign<T: Canonical>(&self, body: T) -> Signed<T> {
         let signature = self.sign_bytes(&body.digest().0);
@@ -217,26 +225,27 @@ impl fmt::Debug for NodeSigner {
     }
 }
 
-/// A message and a node key's signature over its digest. Says nothing about whose key it is: ask [`Signed::verify`].
+/// A message and a node key's signature over its digest. It does not name the signing key: use
+/// [`Signed::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Signed<T> {
-    /// What was said.
+    /// The message.
     pub body: T,
-    /// Over the digest of `body`.
+    /// Signature over the digest of `body`.
     pub signature: NodeSignature,
 }
 
 impl<T: Canonical> Signed<T> {
-    /// The message, if `key` signed it.
+    /// Verifies the signature and returns the message.
     ///
     /// # Errors
-    /// [`VerifyError`].
+    /// [`VerifyError`] if `key` did not sign it.
     pub fn verify(&self, key: NodeKey) -> Result<&T, VerifyError> {
         self.verify_under(&UnpackedKey::of(key)?)
     }
 
-    /// The same with a key that was unpacked before.
+    /// Verifies with a key that is already decompressed.
     ///
     /// # Errors
     /// [`VerifyError::BadSignature`].
@@ -250,7 +259,7 @@ impl<T: Canonical> Canonical for Signed<T> {
     const DOMAIN: &'static str = "florin v1 signed";
 }
 
-/// What a registered account is.
+/// Role of a registered account.
 #[derive(
     Clone,
     Copy,
@@ -269,14 +278,14 @@ impl<T: Canonical> Canonical for Signed<T> {
 pub enum Role {
     /// Trains on its own data.
     Participant,
-    /// Does checkable work for the market.
+    /// Does verifiable work for the market.
     Provider,
     /// Runs rounds.
     Coordinator,
 }
 
 impl Role {
-    /// As it is signed and shown.
+    /// The signed and displayed form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -294,7 +303,7 @@ impl fmt::Display for Role {
 }
 
 mod typed {
-    //! The EIP-712 structure of a registration, named as wallets show it.
+    //! EIP-712 structures, named as wallets display them.
     #![allow(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
     use super::sol;
     sol! {
@@ -310,7 +319,7 @@ mod typed {
     }
 }
 
-/// A buyer's wish to end its task after the round that is running; signed by its wallet.
+/// A buyer's request to end its task after the current round; signed by its wallet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CloseRequest {
@@ -321,7 +330,7 @@ pub struct CloseRequest {
 }
 
 impl CloseRequest {
-    /// Signs the wish.
+    /// Creates and signs the request.
     ///
     /// # Errors
     /// [`SignError`] from the wallet.
@@ -329,13 +338,13 @@ impl CloseRequest {
         Ok(Self { task, signature: buyer.sign_typed(Self::hash(market, task))? })
     }
 
-    /// The EIP-712 hash that is signed.
+    /// The EIP-712 hash to sign.
     #[must_use]
     pub fn hash(market: Market, task: TaskId) -> [u8; 32] {
         typed::CloseTask { task: FixedBytes(task.0) }.eip712_signing_hash(&typed_domain(market)).0
     }
 
-    /// Checks that `buyer` signed it in `market`.
+    /// Verifies that `buyer` signed it for `market`.
     ///
     /// # Errors
     /// [`VerifyError`].
@@ -344,8 +353,8 @@ impl CloseRequest {
     }
 }
 
-/// A wallet and a node key that vouch for each other: the wallet signs the node key, and the node key signs the same
-/// hash, so that neither can be claimed by somebody who does not hold both.
+/// Binds a wallet and a node key: both sign the same hash, so that a registration requires the
+/// possession of both keys.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Registration {
@@ -353,11 +362,11 @@ pub struct Registration {
     pub market: Market,
     /// The account.
     pub wallet: Address,
-    /// What it signs frequent things with.
+    /// The key with which it signs frequent messages.
     pub node_key: NodeKey,
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// Not to be accepted after this moment.
+    /// Expiry: not accepted after this time.
     pub expires: Tick,
     /// The wallet's signature.
     pub wallet_signature: WalletSignature,
@@ -370,7 +379,7 @@ impl Canonical for Registration {
 }
 
 impl Registration {
-    /// Makes and signs a registration.
+    /// Creates and signs a registration.
     ///
     /// # Errors
     /// [`SignError`] from the wallet.
@@ -412,7 +421,7 @@ impl Registration {
         .0
     }
 
-    /// Checks both signatures, the market and the expiry.
+    /// Verifies both signatures, the market and the expiry.
     ///
     /// # Errors
     /// [`VerifyError`].

@@ -1,4 +1,4 @@
-//! Signatures: what is accepted, and everything that must not be.
+//! Signatures: which are accepted, and which must be rejected.
 
 use alloy_signer::SignerSync;
 use alloy_signer_local::PrivateKeySigner;
@@ -50,19 +50,19 @@ fn a_registration_binds_both_keys() {
 }
 
 #[test]
-fn a_registration_with_anything_changed_is_refused() {
+fn a_registration_with_any_field_changed_is_refused() {
     let good = registration(1);
     let other_node = NodeSigner::from_seed(&[6; 32]);
     let hash = Registration::hash(good.market, good.wallet, good.node_key, good.role, good.expires);
     let cases: Vec<(Registration, VerifyError)> = vec![
         (Registration { market: market(2), ..good.clone() }, VerifyError::WrongMarket),
         (
-            // The wallet signs for a key that did not sign for the wallet.
+            // The wallet signs for a node key that did not sign for the wallet.
             Registration { node_signature: other_node.sign_bytes(&hash), ..good.clone() },
             VerifyError::BadSignature,
         ),
         (
-            // The node key signs for a wallet that did not sign for it.
+            // The node key signs for a wallet that did not sign for the node key.
             Registration { wallet_signature: wallet(2).sign_typed(hash).unwrap(), ..good.clone() },
             VerifyError::WrongWallet { claimed: good.wallet, signed_by: wallet(2).address() },
         ),
@@ -78,7 +78,7 @@ fn a_registration_with_anything_changed_is_refused() {
 }
 
 #[test]
-fn a_high_s_or_a_strange_v_is_no_second_signature() {
+fn a_high_s_or_an_invalid_v_is_refused() {
     let hash = [7; 32];
     let good = wallet(1).sign_typed(hash).unwrap();
     verify_wallet(hash, &good, wallet(1).address()).unwrap();
@@ -116,8 +116,9 @@ const SMALL_ORDER: [&str; 12] = [
 ];
 
 #[test]
-fn a_weak_key_signs_nothing() {
-    // Under the identity point, (R = identity, S = 0) passes the plain check for any message.
+fn signatures_under_small_order_keys_are_refused() {
+    // With the identity point as key, (R = identity, S = 0) passes non-strict verification for
+    // any message.
     let mut forged = [0; 64];
     forged[0] = 1;
     for key in SMALL_ORDER {
@@ -134,7 +135,7 @@ fn a_weak_key_signs_nothing() {
 
 #[test]
 fn a_malleated_signature_is_refused() {
-    // S + L is the same scalar; a lax check would take it as a second signature.
+    // S + L is the same scalar; a lax verifier would accept it as a second signature.
     let order = U256::from_str_radix(
         "1000000000000000000000000000000014def9dea2f79cd65812631a5cf5d3ed",
         16,
@@ -150,7 +151,7 @@ fn a_malleated_signature_is_refused() {
 }
 
 #[test]
-fn a_signature_means_nothing_in_another_context() {
+fn a_signature_does_not_verify_in_another_context() {
     let node = NodeSigner::from_seed(&[5; 32]);
     let good = node.sign(commit());
     let changes: [fn(&mut Commit); 7] = [

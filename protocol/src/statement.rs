@@ -1,4 +1,4 @@
-//! The statement: a report told to one participant, with the reason in words.
+//! Statement: the part of a report that concerns one account, with the reason in plain text.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,32 +9,32 @@ use crate::money::Amount;
 use crate::pay::{Line, Reason};
 use crate::report::{Origin, Repeat, Report, Scored, Treatment};
 
-/// "Why did I get this": one participant's view of one round.
+/// One account's view of one round: its amounts and the reason for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statement {
     /// The round.
     pub round: Round,
-    /// Whose statement.
+    /// The account.
     pub account: Address,
-    /// φ in nano-nats; absent where no update of this account was valued.
+    /// The score φ in nano-nats; absent if no update of this account was valued.
     pub score_nano: Option<i64>,
     /// Its standard error in nano-nats.
     pub error_nano: Option<u64>,
-    /// The weight that this round counted, in nano-nats.
+    /// The weight in this round, in nano-nats.
     #[serde(with = "crate::report::text")]
     pub weight: u128,
-    /// Owed for data.
+    /// Amount owed for data.
     pub payout: Amount,
-    /// Owed for infrastructure.
+    /// Amount owed for infrastructure.
     pub infrastructure: Amount,
-    /// Taken from the bond.
+    /// Amount debited from the bond.
     pub debit: Amount,
-    /// In words.
+    /// The reason, in plain text.
     pub why: String,
 }
 
 impl Statement {
-    /// What `report` says about `account`; `None` if it does not mention it.
+    /// The statement of `account` from `report`; `None` if the report does not mention the account.
     #[must_use]
     pub fn of(report: &Report, account: Address) -> Option<Self> {
         let line = report.line(account);
@@ -76,24 +76,24 @@ impl Statement {
 fn abandoned(reason: AbandonReason) -> String {
     match reason {
         AbandonReason::TooFewUpdates { got, needed } => format!(
-            "The round was abandoned: {got} of at least {needed} updates came. No bond was touched; \
-             the pool rolls over."
+            "The round was abandoned: it had {got} updates and needs at least {needed}. No bond \
+             was debited; the pool rolls over."
         ),
         AbandonReason::ValuationFailed => "The round was abandoned: its updates could not be \
-             valued. No bond was touched; the pool rolls over."
+             valued. No bond was debited; the pool rolls over."
             .to_owned(),
     }
 }
 
 fn missing_in_words(missing: Missing) -> String {
     match missing {
-        Missing::NoCommit => "No commit arrived before the deadline, so there is nothing to pay. \
-             The bond is untouched."
+        Missing::NoCommit => "No commit arrived before the deadline, so there is no pay. \
+             The bond is unchanged."
             .to_owned(),
         Missing::NoReveal => "An update was committed but not uploaded before the deadline, so \
-             there is nothing to pay. The bond is untouched."
+             there is no pay. The bond is unchanged."
             .to_owned(),
-        Missing::Refused(code) => format!("The update was refused [{code}] and changed nothing."),
+        Missing::Refused(code) => format!("The update was rejected [{code}] and changed nothing."),
     }
 }
 
@@ -103,30 +103,30 @@ fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> Stri
     let figures = format!("{} ± {} nats", nats(score.into()), nats(error.into()));
     let mut why = match line.reason {
         Reason::Paid => format!(
-            "The update lowered the validation loss by {figures}; {} nats stand out of the error \
-             and earned {} FLN.",
+            "The score of the update is {figures}. The statistically significant part of all \
+             scores so far grew by {} nats since the last payment and earned {} FLN.",
             nats(line.weight.try_into().unwrap_or(i128::MAX)),
             line.payout
         ),
         Reason::Withheld => format!(
-            "The update was worth {figures}: not yet beyond its error over the rounds so far, so it \
-             is withheld and counts later."
+            "The score of the update is {figures}. Over all rounds so far this is not yet \
+             statistically significant: the pay is withheld until later rounds confirm it."
         ),
         Reason::Idle if treatment.repeats.is_some() => String::new(),
         Reason::Idle => {
-            "The update did not change the model: it was worth exactly nothing.".to_owned()
+            "The update did not change the model: its score is exactly zero.".to_owned()
         }
         Reason::NotHelpful => format!(
-            "The updates so far did not help (this one: {figures}). Nothing is paid; the harm is \
-             within its error, so nothing is debited."
+            "The updates so far did not improve the model (this one: {figures}). There is no pay. \
+             The harm is not statistically significant, so there is no debit."
         ),
         Reason::NoImprovement => format!(
-            "The update was worth {figures}, but the round did not improve the model: nobody is \
-             paid, and the weight counts later."
+            "The score of the update is {figures}, but the round did not improve the model: no \
+             participant is paid, and the weight carries over to a later round."
         ),
         Reason::Excluded => format!(
-            "The update raised the validation loss beyond its error ({figures}): it was kept out of \
-             the model, and {} FLN are taken from the bond once the settlement is final.",
+            "The update significantly raised the validation loss ({figures}): it was not merged \
+             into the model, and {} FLN are debited from the bond once the settlement is final.",
             line.debit
         ),
     };
@@ -137,36 +137,37 @@ fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> Stri
         .find(|entry| entry.sender == line.account && entry.rows_counted < entry.rows_declared);
     if let Some(entry) = capped {
         why.push_str(&format!(
-            " The bond of {} FLN covers {} of the {} declared rows; only those counted.",
+            " The bond of {} FLN covers {} of the {} declared rows; only those count.",
             entry.bond, entry.rows_counted, entry.rows_declared
         ));
     }
     why
 }
 
-/// What was done to an update before it was valued, where that changed its pay; in sentences.
+/// Preprocessing of an update where it changed its pay, in sentences.
 fn treated(treatment: Treatment) -> String {
     match treatment.repeats {
         Some(Repeat { of: Origin::Update(sender), cosine }) => format!(
-            "The update repeats that of {sender}, which was committed earlier (cosine {cosine}): it \
-             was set aside and is worth nothing. The earliest commit owns the work."
+            "The update is a near-duplicate of the update of {sender}, which was committed earlier \
+             (cosine {cosine}): it was rejected, and its score is zero. Only the earliest commit \
+             is paid."
         ),
         Some(Repeat { of: Origin::PublicSteps, cosine }) => format!(
-            "The update repeats what the rounds before did to the model (cosine {cosine}), which \
-             everybody knows: it was set aside and is worth nothing."
+            "The update is a near-duplicate of the global model deltas of earlier rounds (cosine \
+             {cosine}), which are public: it was rejected, and its score is zero."
         ),
         Some(Repeat { of: Origin::LastUpdate(sender), cosine }) => format!(
-            "The update repeats what {sender} sent in an earlier round (cosine {cosine}), which \
-             everybody could read: it was set aside and is worth nothing."
+            "The update is a near-duplicate of an update that {sender} sent in an earlier round \
+             (cosine {cosine}), which is public: it was rejected, and its score is zero."
         ),
         None if treatment.clip < Micro::ONE => format!(
-            " The update was longer than the cohort's median: it was shortened to {} of its length \
-             before it was valued.",
+            " The norm of the update was above the cohort's median: the update was scaled to {} of \
+             its norm before the valuation.",
             treatment.clip
         ),
         None if treatment.clip > Micro::ONE => format!(
-            " The update was shorter than the cohort's median: it was lengthened to {} of its length \
-             before it was valued, so that sending it longer would not have earned more.",
+            " The norm of the update was below the cohort's median: the update was scaled to {} of \
+             its norm before the valuation. A larger update would not have earned more.",
             treatment.clip
         ),
         None => String::new(),
@@ -191,7 +192,7 @@ mod tests {
     use crate::report::{Origin, Repeat, Treatment};
 
     #[test]
-    fn what_was_done_to_an_update_is_told_with_its_numbers() {
+    fn a_statement_reports_preprocessing_with_its_numbers() {
         let set_aside = |of| {
             let repeats = Some(Repeat { of, cosine: Micro(987_654) });
             treated(Treatment { clip: Micro::ONE, repeats })
@@ -199,20 +200,20 @@ mod tests {
         let copy = set_aside(Origin::Update(Address([7; 20])));
         let sender = Address([7; 20]).to_string();
         assert!(copy.contains(&sender) && copy.contains("cosine 0.987654"), "{copy}");
-        assert!(copy.contains("earliest commit"), "{copy}");
+        assert!(copy.contains("earliest commit is paid"), "{copy}");
         let replay = set_aside(Origin::PublicSteps);
-        assert!(replay.contains("the rounds before") && replay.contains("0.987654"), "{replay}");
+        assert!(replay.contains("global model deltas") && replay.contains("0.987654"), "{replay}");
         let last = set_aside(Origin::LastUpdate(Address([7; 20])));
         assert!(last.contains(&sender) && last.contains("in an earlier round"), "{last}");
         let clipped = treated(Treatment { clip: Micro(432_000), repeats: None });
-        assert!(clipped.contains("shortened to 0.432 of its length"), "{clipped}");
+        assert!(clipped.contains("scaled to 0.432 of"), "{clipped}");
         let longer = treated(Treatment { clip: Micro(1_250_000), repeats: None });
-        assert!(longer.contains("lengthened to 1.25 of its length"), "{longer}");
+        assert!(longer.contains("scaled to 1.25 of"), "{longer}");
         assert_eq!(treated(Treatment::default()), "");
     }
 
     #[test]
-    fn nats_are_written_with_their_sign() {
+    fn nats_are_formatted_with_their_sign() {
         for (nano, text) in
             [(0, "0.000000"), (-1, "0.000000"), (-1_500, "-0.000001"), (2_123_456_789, "2.123456")]
         {

@@ -1,4 +1,5 @@
-//! The task: what a buyer asks for, what it pays, and by which rules. Immutable once published.
+//! Task specification: what a buyer requests, what it pays, and the rules. Immutable once
+//! published.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
@@ -14,13 +15,14 @@ use crate::limits::{
 use crate::money::Amount;
 use crate::time::Tick;
 
-/// The layout this crate writes and reads.
+/// The layout version that this crate writes and reads.
 pub const SPEC_VERSION: u16 = 1;
 
-/// Smallest data pool per round: below it, rounding would decide who is paid.
+/// Smallest data pool per round (dust limit): below it, rounding would decide the payouts.
 pub const DUST_PER_ROUND: Amount = Amount::from_units(1_000_000_000_000_000);
 
-/// Allowed between the end of a round's phases and its settlement on the ledger, in milliseconds.
+/// Time allowed between the end of a round's phases and its settlement on the ledger, in
+/// milliseconds.
 pub const SETTLE_MS_MARGIN: u64 = 60_000;
 
 /// A learning task. Its digest is its [`TaskId`].
@@ -32,37 +34,37 @@ pub struct TaskSpec {
     pub version: u16,
     /// The market it is published in.
     pub market: Market,
-    /// Who pays, and receives the model and the refund.
+    /// The account that pays, and that receives the model and the refund.
     pub buyer: Address,
-    /// Who runs the rounds and posts settlements.
+    /// The account that runs the rounds and posts settlements.
     pub coordinator: Address,
-    /// Who may cancel a settlement within its challenge window.
+    /// The account that may cancel a settlement within its challenge window.
     pub arbiter: Address,
-    /// For people; at most [`NAME_BYTES_MAX`] bytes.
+    /// Display name; at most [`NAME_BYTES_MAX`] bytes.
     pub name: String,
-    /// Makes two otherwise equal tasks different.
+    /// Distinguishes two otherwise equal tasks.
     pub salt: u64,
     /// The model to train.
     pub model: Model,
-    /// Digest of the parameters that round 1 begins with.
+    /// Digest of the parameters that round 1 starts from.
     pub base_model: Digest,
-    /// What rows look like.
+    /// Schema of the rows.
     pub data: DataSchema,
-    /// The rows by which updates are judged.
+    /// The validation rows by which updates are valued.
     pub holdout: Holdout,
-    /// How participants train.
+    /// Settings of local training.
     pub training: Training,
-    /// How rounds run.
+    /// Rules of the rounds.
     pub rounds: RoundRules,
-    /// How updates are valued.
+    /// Estimator of the scores.
     pub estimator: Estimator,
-    /// What is paid, and what is put at risk.
+    /// Prices, bonds and stakes.
     pub budget: Budget,
-    /// After this moment anybody may close the task and have the rest refunded.
+    /// After this time any account may close the task and trigger the refund.
     pub expires: Tick,
 }
 
-/// A model that both engines know how to build.
+/// A model architecture that both engines implement.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -71,7 +73,7 @@ pub enum Model {
     Softmax {
         /// Features of a row.
         inputs: u32,
-        /// Number of labels.
+        /// Number of classes.
         classes: u32,
     },
     /// Fully connected layers with ReLU between them.
@@ -80,7 +82,7 @@ pub enum Model {
         inputs: u32,
         /// Units of each hidden layer.
         hidden: Vec<u32>,
-        /// Number of labels.
+        /// Number of classes.
         classes: u32,
     },
     /// Two 3×3 convolutions with ReLU and 2×2 pooling, then one hidden layer.
@@ -95,75 +97,77 @@ pub enum Model {
         filters: [u32; 2],
         /// Units of the hidden layer.
         hidden: u32,
-        /// Number of labels.
+        /// Number of classes.
         classes: u32,
     },
 }
 
-/// What rows look like: the buyer's promise to participants.
+/// Schema of the rows: the buyer's specification for participants.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DataSchema {
     /// Features of a row.
     pub width: u32,
-    /// Number of labels; labels are `0..classes`.
+    /// Number of classes; labels are `0..classes`.
     pub classes: u32,
 }
 
-/// Local training: SGD.
+/// Settings of local training by SGD.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Training {
     /// Passes over the participant's rows in a round.
     pub epochs: u32,
-    /// Rows of a step.
+    /// Batch size in rows.
     pub batch: u32,
     /// Step size.
     pub learning_rate: Micro,
     /// Momentum, below 1; 0 is plain SGD.
     pub momentum: Micro,
-    /// L2 penalty.
+    /// L2 regularisation.
     pub weight_decay: Micro,
-    /// Largest gradient norm of a step; 0 switches clipping off.
+    /// Largest gradient norm of a step; 0 disables clipping.
     pub clip_gradient: Micro,
-    /// FedProx μ: pull towards the round's base model; 0 switches it off.
+    /// FedProx μ: proximal term towards the round's base model; 0 disables it.
     pub fedprox: Micro,
 }
 
-/// How rounds run. All times in milliseconds.
+/// Rules of the rounds. All times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RoundRules {
-    /// How many rounds.
+    /// Number of rounds.
     pub count: u32,
-    /// Fewest updates that make a round; with fewer it is abandoned.
+    /// Fewest updates of a round; a round with fewer is abandoned.
     pub cohort_min: u32,
-    /// Updates wanted; commits close early when so many are in.
+    /// Target number of updates; the commit phase ends early when it is reached.
     pub cohort_target: u32,
-    /// Participants asked beyond the target, against stragglers.
+    /// Participants selected beyond the target, to compensate for stragglers.
     pub over_selection: u32,
-    /// How long the first round waits for `cohort_target` participants before it makes do with `cohort_min`.
+    /// How long the first round waits for `cohort_target` participants before it starts with
+    /// `cohort_min`.
     pub enrol_ms: u64,
-    /// From the offer to the last commit: time to fetch the model and train.
+    /// Time from the offer to the last commit: to fetch the model and train.
     pub train_ms: u64,
-    /// From the close of commits to the last upload.
+    /// Time from the end of the commit phase to the last upload.
     pub reveal_ms: u64,
-    /// How long a provider has for the valuation before the coordinator does it itself.
+    /// Time that a provider has for the valuation; then the coordinator does it itself.
     pub value_ms: u64,
-    /// How updates are written.
+    /// Encoding of the updates.
     pub format: UpdateFormat,
-    /// Largest L2 norm of an update, as it is decoded.
+    /// Largest L2 norm of a decoded update.
     pub delta_norm_max: Micro,
-    /// How updates combine.
+    /// Aggregation rule of the updates.
     pub aggregation: Aggregation,
-    /// What is done to updates before they are valued.
+    /// Preprocessing of the updates before their valuation.
     pub protection: Protection,
 }
 
-/// What is done to updates before they are valued, so that nobody gains by how it sends its work.
+/// Preprocessing of updates before their valuation, so that neither the norm nor a copy of an
+/// update earns extra.
 #[derive(
     Clone,
     Copy,
@@ -179,13 +183,13 @@ pub struct RoundRules {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Protection {
-    /// How long an update may be beside the others.
+    /// Rescaling of the norms.
     pub clip: Clip,
-    /// What becomes of an update that repeats what was there before.
+    /// Treatment of near-duplicates.
     pub repeats: Repeats,
 }
 
-/// How long an update may be beside the others.
+/// Rescaling of the norms of a round's updates.
 #[derive(
     Clone,
     Copy,
@@ -201,15 +205,16 @@ pub struct Protection {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Clip {
-    /// As long as `delta_norm_max` allows.
+    /// No rescaling; only `delta_norm_max` applies.
     None,
-    /// As long as the median of the round's updates, weighted by their counted rows: longer ones are shortened to it,
-    /// shorter ones lengthened, at most twice.
+    /// Rescale to the median norm of the round's updates, weighted by their counted rows: larger
+    /// updates are scaled down, smaller ones up, at most by a factor of two.
     #[default]
     Median,
 }
 
-/// What becomes of an update that is a near-duplicate of an earlier commit, or of public steps of the rounds before.
+/// Treatment of an update that is a near-duplicate of an earlier commit, of an earlier round's
+/// update or of the global model deltas of earlier rounds.
 #[derive(
     Clone,
     Copy,
@@ -225,80 +230,81 @@ pub enum Clip {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Repeats {
-    /// It counts like any other.
+    /// Accepted like any other update.
     Counted,
-    /// It counts as zero, and so do its rows: the earliest commit owns the work.
+    /// Rejected: its value is zero and its rows do not count. Only the earliest commit is paid.
     #[default]
     SetAside,
 }
 
-/// How updates combine into the next model.
+/// Aggregation of the updates into the next model.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "rule", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Aggregation {
-    /// Mean weighted by counted rows. The rule that valuation measures exactly.
+    /// Mean weighted by counted rows. The valuation is exact for this rule.
     Mean,
     /// Coordinate-wise median.
     Median,
-    /// Coordinate-wise mean without the largest and smallest.
+    /// Coordinate-wise mean without the largest and smallest values.
     TrimmedMean {
-        /// Share cut off at each end, below one half.
+        /// Share trimmed at each end, below one half.
         trim: Micro,
     },
     /// The update nearest to its neighbours (Blanchard et al. 2017).
     Krum {
-        /// How many hostile updates to survive.
+        /// Number of Byzantine updates to tolerate.
         byzantine: u32,
     },
-    /// Mean weighted by rows, each update clipped to the cohort's median norm.
+    /// Mean weighted by rows, with each update clipped to the cohort's median norm.
     ClippedMean,
 }
 
-/// How updates are valued.
+/// Estimator of the scores.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Estimator {
-    /// Aumann–Shapley by Gauss–Legendre quadrature along the round's path.
+    /// Aumann–Shapley values by Gauss–Legendre quadrature along the round's path.
     Path {
-        /// Number of gradients.
+        /// Number of quadrature nodes (gradients).
         nodes: u8,
-        /// Pairs of complementary coalitions per participant that are evaluated to check the scores; 0 for no check.
+        /// Pairs of complementary coalitions per participant that a cross-check of the scores
+        /// evaluates; 0 disables it.
         check_pairs: u8,
     },
 }
 
-/// What is paid, and what is put at risk.
+/// Budgets, prices, bonds and stakes.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Budget {
-    /// Locked for data.
+    /// Budget for data, locked in escrow.
     pub data: Amount,
-    /// Locked for infrastructure services.
+    /// Budget for infrastructure, locked in escrow.
     pub infrastructure: Amount,
-    /// Most that is paid for one nat of improvement of the validation loss (κ_max).
+    /// Highest price of one nat of improvement of the validation loss (κ_max).
     pub per_nat_max: Amount,
-    /// Standard errors withheld from a score until later rounds make it certain (z).
+    /// Number of standard errors z that is withheld from a score until later rounds confirm it.
     pub withheld: Micro,
-    /// Smallest bond of a participant.
+    /// Minimum bond of a participant.
     pub bond_min: Amount,
-    /// Bond that one counted row takes: rows beyond `bond / bond_per_row` do not count.
+    /// Bond per counted row: rows beyond `bond / bond_per_row` do not count.
     pub bond_per_row: Amount,
-    /// Most that one round may debit from a bond.
+    /// Largest debit from a bond in one round.
     pub debit_max: Amount,
-    /// Smallest stake of a provider.
+    /// Minimum stake of a provider.
     pub stake_min: Amount,
-    /// Paid for one unit of verified work: one pass over the holdout.
+    /// Price of one unit of verified work: one pass over the round's validation rows.
     pub per_unit: Amount,
-    /// How long a posted settlement can be challenged before it is final.
+    /// Challenge window: the time from posting a settlement until it is final.
     pub challenge_ms: u64,
-    /// How long a bond stays at risk after its owner asks for it back.
+    /// Unbonding delay: how long a bond stays at risk after its owner requests it back.
     pub unbond_ms: u64,
 }
 
@@ -306,15 +312,15 @@ impl Canonical for TaskSpec {
     const DOMAIN: &'static str = "florin v1 task";
 }
 
-/// A setting that cannot work: which, what it is, and what would be right.
+/// An invalid setting: its key, its value, and what is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: {right}")]
 pub struct SpecError {
-    /// The key as it is written in the task file.
+    /// The key as written in the task file.
     pub key: &'static str,
     /// Its value.
     pub value: String,
-    /// What would be right.
+    /// The valid values.
     pub right: String,
 }
 
@@ -336,16 +342,16 @@ pub(crate) fn require(
 }
 
 impl TaskSpec {
-    /// The task's id: its digest.
+    /// The task's id: the digest of the specification.
     #[must_use]
     pub fn id(&self) -> TaskId {
         TaskId(self.digest().0)
     }
 
-    /// Whether the task can work at all: every rule that needs no ledger and no data.
+    /// Checks every rule that needs neither ledger nor data.
     ///
     /// # Errors
-    /// The first [`SpecError`], with the key, its value and what would be right.
+    /// The first [`SpecError`], with the key, its value and what is valid.
     pub fn check(&self) -> Result<(), SpecError> {
         require(self.version == SPEC_VERSION, "version", self.version, "must be 1")?;
         require(
@@ -369,27 +375,27 @@ impl TaskSpec {
         self.check_powers()
     }
 
-    /// What keeps one party from robbing the others.
+    /// Rules that prevent one party from defrauding the others.
     fn check_powers(&self) -> Result<(), SpecError> {
         require(
             self.arbiter != self.buyer,
             "arbiter",
             self.arbiter,
-            "must not be the buyer, who could cancel every settlement and keep the model",
+            "must not be the buyer: a buyer could cancel every settlement and keep the model",
         )?;
         let least = self.unbond_ms_min();
         if self.budget.unbond_ms < least {
             let right = format!(
-                "must be at least {least} ms (rounds.train_ms + reveal_ms + value_ms, \
-                 budget.challenge_ms and a minute): a bond outlives the settlement that may debit it"
+                "must be at least {least} ms (rounds.train_ms + reveal_ms + value_ms + \
+                 budget.challenge_ms + 60000): a bond must outlive the settlement that may debit it"
             );
             return Err(wrong("budget.unbond_ms", self.budget.unbond_ms, right));
         }
         Ok(())
     }
 
-    /// The shortest time for which a bond must stay at risk: from a commit to the end of its settlement's challenge
-    /// window, and [`SETTLE_MS_MARGIN`].
+    /// The minimum unbonding delay: from a commit to the end of its settlement's challenge window,
+    /// plus [`SETTLE_MS_MARGIN`].
     #[must_use]
     pub fn unbond_ms_min(&self) -> u64 {
         self.rounds
@@ -405,7 +411,7 @@ impl TaskSpec {
             return Err(wrong("data.width", self.data.width, right));
         }
         if self.data.classes != classes {
-            let right = format!("the model tells {classes} classes apart: make both equal");
+            let right = format!("the model has {classes} classes: make both equal");
             return Err(wrong("data.classes", self.data.classes, right));
         }
         self.holdout.check(self.rounds.count, self.data.width)
@@ -464,13 +470,13 @@ impl Training {
 }
 
 impl RoundRules {
-    /// The longest that a round's phases may take together, in milliseconds.
+    /// The longest total duration of a round's phases, in milliseconds.
     #[must_use]
     pub const fn round_ms(&self) -> u64 {
         self.train_ms.saturating_add(self.reveal_ms).saturating_add(self.value_ms)
     }
 
-    /// How many participants a round asks: target and over-selection.
+    /// Number of participants selected for a round: target plus over-selection.
     #[must_use]
     pub const fn asked(&self) -> u32 {
         match self.cohort_target.checked_add(self.over_selection) {
@@ -508,7 +514,7 @@ impl RoundRules {
             self.delta_norm_max > Micro::ZERO,
             "rounds.delta_norm_max",
             self.delta_norm_max,
-            "must be above 0: every update is held to it",
+            "must be above 0: it limits the norm of every update",
         )?;
         self.format.check()?;
         for (key, ms) in [
@@ -529,7 +535,7 @@ impl RoundRules {
                 trim < Micro(500_000) && trim.0.is_multiple_of(1_000),
                 "rounds.aggregation.trim",
                 trim,
-                "must be below 0.5, with at most three decimals: something must remain",
+                "must be below 0.5, with at most three decimals: some values must remain",
             ),
             Aggregation::Krum { byzantine } => require(
                 u64::from(self.cohort_min)
@@ -556,7 +562,7 @@ impl Budget {
             !self.per_nat_max.is_zero(),
             "budget.per_nat_max",
             self.per_nat_max,
-            "must be above 0: it is the most that one nat of improvement earns",
+            "must be above 0: it is the highest price of one nat of improvement",
         )?;
         require(
             self.withheld <= Micro(10_000_000),

@@ -1,4 +1,4 @@
-//! What a task may not say.
+//! Validation of task specifications.
 
 use super::*;
 use crate::id::ChainId;
@@ -59,7 +59,7 @@ pub(crate) fn spec() -> TaskSpec {
     }
 }
 
-/// A rule by hand: what is changed, and the key that the refusal must name.
+/// A change that makes the specification invalid, and the key that the error must name.
 type Case = (&'static str, fn(&mut TaskSpec));
 
 const IMPOSSIBLE: &[Case] = &[
@@ -117,12 +117,12 @@ const IMPOSSIBLE: &[Case] = &[
 ];
 
 #[test]
-fn a_possible_task_is_accepted() {
+fn a_valid_task_is_accepted() {
     spec().check().unwrap();
 }
 
 #[test]
-fn every_impossible_setting_is_refused_by_its_key() {
+fn every_invalid_setting_is_refused_by_its_key() {
     for (key, change) in IMPOSSIBLE {
         let mut spec = spec();
         change(&mut spec);
@@ -133,7 +133,7 @@ fn every_impossible_setting_is_refused_by_its_key() {
 }
 
 #[test]
-fn a_holdout_that_does_not_last_says_what_would() {
+fn a_holdout_too_small_for_all_rounds_names_valid_values() {
     let mut spec = spec();
     spec.holdout.per_round = 40;
     let error = spec.check().unwrap_err();
@@ -145,7 +145,7 @@ fn a_holdout_that_does_not_last_says_what_would() {
 }
 
 #[test]
-fn the_id_is_another_whatever_is_changed() {
+fn the_task_id_depends_on_every_setting() {
     let id = spec().id();
     for (key, change) in IMPOSSIBLE {
         let mut spec = spec();
@@ -155,7 +155,7 @@ fn the_id_is_another_whatever_is_changed() {
 }
 
 #[test]
-fn parameters_are_counted() {
+fn parameter_counts_match_the_architectures() {
     for (model, parameters) in [
         (Model::Softmax { inputs: 64, classes: 10 }, 650),
         (Model::Mlp { inputs: 64, hidden: vec![128], classes: 10 }, 9_610),

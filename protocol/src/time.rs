@@ -1,11 +1,11 @@
-//! Time as an argument: hosts hand it in, nothing here reads a clock.
+//! Time is an argument: callers pass it in, and no function of this crate reads a clock.
 
 use std::fmt;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
-/// A moment: milliseconds since 1970-01-01 UTC, or since whatever a virtual clock began with.
+/// A point in time: milliseconds since 1970-01-01 UTC, or since the start of a virtual clock.
 #[derive(
     Clone,
     Copy,
@@ -26,11 +26,10 @@ use serde::{Deserialize, Serialize};
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// The end of time: what a deadline becomes that would lie beyond it.
+    /// The latest point in time: the result where a deadline would lie beyond it.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// This moment and so many milliseconds; [`Tick::NEVER`] where that would overflow, which for a deadline is the
-    /// honest meaning.
+    /// This time plus `ms` milliseconds; [`Tick::NEVER`] on overflow.
     #[must_use]
     pub const fn after_ms(self, ms: u64) -> Self {
         match self.0.checked_add(ms) {
@@ -39,7 +38,7 @@ impl Tick {
         }
     }
 
-    /// Milliseconds from `earlier` to this moment; 0 if it lies in the future.
+    /// Milliseconds from `earlier` to this time; 0 if `earlier` is later than this time.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         match self.0.checked_sub(earlier.0) {

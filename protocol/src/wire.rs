@@ -1,5 +1,5 @@
-//! What the coordinator's HTTP interface says beyond the signed messages: views, lists and small requests, as JSON.
-//! `docs/protocol.md` lists the routes.
+//! JSON types of the coordinator's HTTP interface besides the signed messages: views, lists and
+//! small requests. `docs/protocol.md` lists the routes.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
@@ -13,80 +13,80 @@ use crate::sign::Signed;
 use crate::task::TaskSpec;
 use crate::time::Tick;
 
-/// Who runs this market.
+/// Identity of a market and its coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MarketInfo {
-    /// The program's version.
+    /// Version of the coordinator's program.
     pub version: String,
     /// Chain and genesis.
     pub market: Market,
     /// The coordinator's account.
     pub coordinator: Address,
-    /// What it signs offers, receipts, orders and reports with.
+    /// The key with which it signs offers, receipts, orders and reports.
     pub node_key: NodeKey,
-    /// Which ledger keeps the money, and where it is found.
+    /// The market's ledger and its location.
     pub ledger: LedgerInfo,
-    /// The coordinator's clock.
+    /// Current time of the coordinator's clock.
     pub now: Tick,
 }
 
-/// Which ledger keeps a market's money, and where it is found.
+/// A market's ledger and its location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum LedgerInfo {
-    /// The coordinator's own chain: it answers `POST /v1/ledger`.
+    /// The coordinator's embedded chain, served at `POST /v1/ledger`.
     Embedded,
-    /// Contracts on the market's chain, which everybody asks for themselves.
+    /// Contracts on the market's chain, which every client queries directly.
     Ethereum(EthereumInfo),
 }
 
-/// Where a market's contracts are. Its genesis is the digest of chain and addresses, so that nobody can name others for
-/// the same market.
+/// Addresses of a market's contracts. The market's genesis is the digest of chain and addresses, so
+/// that a market cannot be presented with other contracts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EthereumInfo {
-    /// The ERC-20 that everything is counted in.
+    /// The ERC-20 token of all amounts.
     pub token: Address,
-    /// Escrow, bonds, stakes, settlements.
+    /// The market contract: escrow, bonds, stakes, settlements.
     pub market: Address,
-    /// Node keys of wallets.
+    /// The registry contract: node keys of wallets.
     pub registry: Address,
-    /// The block that holds the deployment: nothing of the market is older.
+    /// Block of the deployment; the market has no earlier events.
     pub block: u64,
-    /// A node that the coordinator suggests to those who have none of their own.
+    /// A node that the coordinator suggests to clients without one of their own.
     pub rpc: Option<String>,
 }
 
-/// How far an upload has come: its sender goes on with byte `offset`.
+/// Progress of a resumable upload: the sender continues at byte `offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UploadState {
-    /// Bytes that the coordinator has.
+    /// Bytes that the coordinator has received.
     pub offset: u64,
-    /// All its bytes.
+    /// Total number of bytes.
     pub bytes: u64,
 }
 
-/// Where a task is.
+/// Phase of a task.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Phase {
-    /// Published and funded; its base model or holdout has not been uploaded yet.
+    /// Published and funded; base model or holdout are not uploaded yet.
     AwaitingBlobs,
     /// Waiting for participants.
     Enrolling,
-    /// An offer is out: participants train and commit.
+    /// An offer is open: participants train and commit.
     Committing,
-    /// Commits are closed: updates are uploaded.
+    /// The commit phase is over: participants upload their updates.
     Revealing,
-    /// Updates are being valued and aggregated.
+    /// The updates are being valued and aggregated.
     Valuing,
-    /// The settlement is on its way to the ledger.
+    /// The settlement is being posted to the ledger.
     Settling,
     /// Every round is settled; the task is being closed.
     Closing,
@@ -94,21 +94,22 @@ pub enum Phase {
     Done,
 }
 
-/// A task as anybody may see it now.
+/// Public state of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskView {
-    /// Grows with every change of this view; ask for the next with `?after=`.
+    /// Version of this view; it grows with every change. Request the next one with `?after=` (long
+    /// poll).
     pub sequence: u64,
-    /// The coordinator's clock.
+    /// Current time of the coordinator's clock.
     pub now: Tick,
     /// The task's id.
     pub id: TaskId,
-    /// The task.
+    /// The task specification.
     pub spec: TaskSpec,
-    /// Where it is.
+    /// Current phase.
     pub phase: Phase,
-    /// The round that is running, or the last one.
+    /// The current round, or the last one.
     pub round: Round,
     /// Rounds with a report.
     pub reported: u32,
@@ -116,17 +117,17 @@ pub struct TaskView {
     pub finalised: u32,
     /// Participants enrolled.
     pub enrolled: u32,
-    /// Commits taken in the running round.
+    /// Commits accepted in the current round.
     pub committed: u32,
-    /// Updates taken in the running round.
+    /// Updates accepted in the current round.
     pub revealed: u32,
-    /// The running round's offer.
+    /// The current round's offer.
     pub offer: Option<Signed<Offer>>,
-    /// The newest model.
+    /// Digest of the latest model.
     pub model: Digest,
-    /// Blobs the coordinator still waits for.
+    /// Blobs that have not been uploaded yet.
     pub wanted: Vec<Digest>,
-    /// Whether it still waits for the holdout.
+    /// Whether the holdout has not been uploaded yet.
     pub holdout_wanted: bool,
 }
 
@@ -138,29 +139,31 @@ pub struct TaskSummary {
     pub id: TaskId,
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Current phase.
     pub phase: Phase,
-    /// The running or last round.
+    /// The current or last round.
     pub round: Round,
-    /// How many there will be.
+    /// Total number of rounds.
     pub rounds: u32,
     /// Participants enrolled.
     pub enrolled: u32,
-    /// The data pool it began with.
+    /// Initial budget for data.
     pub data: Amount,
-    /// The infrastructure pool it began with.
+    /// Initial budget for infrastructure.
     pub infrastructure: Amount,
 }
 
-/// Running totals and their proof: what a claim needs. Only final settlements have one.
+/// Running totals with their Merkle proof, as a claim needs them. Only final settlements have
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClaimProof {
-    /// The last final round.
+    /// Round of the last final settlement.
     pub round: Round,
     /// The root on the ledger.
     pub root: Digest,
-    /// The account's running totals; zero, with an empty proof, if it was neither paid nor debited.
+    /// The account's running totals; zero, with an empty proof, if it has neither pay nor
+    /// debits.
     pub totals: Totals,
     /// Sibling hashes.
     pub proof: Vec<Digest>,
@@ -178,7 +181,7 @@ pub struct BlobRequest {
     pub digest: Digest,
     /// The provider's wallet.
     pub sender: Address,
-    /// Not to be honoured after this moment.
+    /// Expiry: not accepted after this time.
     pub expires: Tick,
 }
 
@@ -186,17 +189,17 @@ impl Canonical for BlobRequest {
     const DOMAIN: &'static str = "florin v1 blob request";
 }
 
-/// A provider's question for work; signed by its node key.
+/// A provider's request for work; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkQuery {
     /// Chain and market.
     pub market: Market,
-    /// The task it has pledged its stake to.
+    /// The task to which its stake is pledged.
     pub task: TaskId,
     /// The provider's wallet.
     pub provider: Address,
-    /// Not to be honoured after this moment.
+    /// Expiry: not accepted after this time.
     pub expires: Tick,
 }
 
@@ -204,10 +207,10 @@ impl Canonical for WorkQuery {
     const DOMAIN: &'static str = "florin v1 work query";
 }
 
-/// What became of a work record.
+/// The response to a work record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkVerdict {
-    /// Units that will be paid with the round's settlement.
+    /// Units that the round's settlement will pay.
     pub units: u64,
 }

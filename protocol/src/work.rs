@@ -1,4 +1,4 @@
-//! Work that the market needs and can check: orders, results and signed records.
+//! Verifiable work: orders, results and signed records.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
@@ -9,29 +9,31 @@ use crate::message::Scope;
 use crate::report::{Entry, Metrics, Valuation};
 use crate::time::Tick;
 
-/// "Value and aggregate this round": what a provider is asked to do, and all that it takes besides the task itself.
-/// Signed by the coordinator's node key. The same inputs give the same result on anybody's machine.
+/// Orders a provider to value and aggregate one round. Together with the task it names every input.
+/// Signed by the coordinator's node key. The same inputs give the same result on every machine.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkOrder {
     /// Market, task and round.
     pub scope: Scope,
-    /// Digest of the model the round began with.
+    /// Digest of the model that the round starts from.
     pub base_model: Digest,
-    /// Digest of the rows that judge the round, shown with their proofs: of [`crate::ShownRows::to_bytes`].
+    /// Digest of the round's disclosed holdout rows: of [`crate::ShownRows::to_bytes`].
     pub holdout: Digest,
-    /// Every commit that was taken: sender and commitment, ascending by sender.
+    /// Every accepted commit: sender and commitment, ascending by sender.
     pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.
     pub entries: Vec<Entry>,
-    /// After this moment the coordinator does the work itself.
+    /// Deadline. After it the coordinator does the work itself.
     pub due: Tick,
-    /// Digests of the models that the rounds before began with, the latest first, at most
-    /// [`PUBLIC_STEPS_MAX`](crate::limits::PUBLIC_STEPS_MAX); none in round 1. From each to the one after it is a public
-    /// step, which nobody is paid for twice.
+    /// Digests of the base models of the preceding rounds, the latest first, at most
+    /// [`PUBLIC_STEPS_MAX`](crate::limits::PUBLIC_STEPS_MAX); empty in round 1. The difference of
+    /// two consecutive models is a global model delta; an update that repeats one earns nothing.
     pub previous: Vec<Digest>,
-    /// The updates of earlier rounds that everybody can read and that nobody but their sender is paid for, by
-    /// [`EarlierUpdates::held_against`](crate::EarlierUpdates::held_against): senders and digests, in that order.
+    /// The published updates of earlier rounds that the round's updates are compared with: senders
+    /// and digests, in the order of
+    /// [`EarlierUpdates::held_against`](crate::EarlierUpdates::held_against). Only its original
+    /// sender is paid for an update.
     pub last_updates: Vec<(Address, Digest)>,
 }
 
@@ -39,29 +41,29 @@ impl Canonical for WorkOrder {
     const DOMAIN: &'static str = "florin v1 work order";
 }
 
-/// What the work gives.
+/// Result of a work order.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkResult {
-    /// What the updates were worth.
+    /// Scores of the updates.
     pub valuation: Valuation,
-    /// How good the model is.
+    /// Accuracy and loss of the model.
     pub metrics: Metrics,
     /// Digest of the aggregated model's bytes.
     pub model: Digest,
 }
 
-/// A provider's claim to have done an order; signed by its node key.
+/// A provider's signed result of a work order; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkRecord {
     /// Chain and market.
     pub market: Market,
-    /// Digest of the order.
+    /// Digest of the work order.
     pub order: Digest,
     /// The provider's wallet.
     pub provider: Address,
-    /// What came out.
+    /// The result.
     pub result: WorkResult,
 }
 

@@ -1,5 +1,6 @@
-//! Random trees of 1 to 5,000 accounts, ours and OpenZeppelin's, in both directions: their `verify`
-//! accepts our roots and proofs, ours accepts theirs, and not another amount.
+//! Differential test against OpenZeppelin with random trees of 1 to 5,000 accounts: OpenZeppelin's
+//! `verify` accepts this crate's roots and proofs, and this crate accepts OpenZeppelin's, but no
+//! other amount.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
@@ -11,15 +12,15 @@ use florin_protocol::{Address, Amount, Digest};
 use serde::Deserialize;
 use serde_json::json;
 
-/// A claim goes up at most this many levels here: 2^13 is more than 5,000.
+/// The longest proof here: 2^13 is more than 5,000.
 const LEVELS_MAX: usize = 13;
 const PROOFS_PER_TREE: usize = 25;
 
-/// SplitMix64: plain, and the same everywhere.
+/// SplitMix64: deterministic on every platform.
 struct Random(u64);
 
 impl Random {
-    /// From FLORIN_TEST_SEED, or another one each time; printed in either case.
+    /// Seeded from FLORIN_TEST_SEED, or randomly; prints the seed in either case.
     fn begin() -> Self {
         let seed = match std::env::var("FLORIN_TEST_SEED") {
             Ok(seed) => seed.parse().expect("FLORIN_TEST_SEED is a number"),
@@ -43,7 +44,7 @@ impl Random {
     fn account(&mut self) -> (Address, Totals) {
         let mut address = [0; 20];
         address.iter_mut().for_each(|byte| *byte = self.next() as u8);
-        // Amounts of every length, the longest included.
+        // Amounts of every magnitude, including the largest.
         let mut amount = || {
             let units = (u128::from(self.next()) << 64) | u128::from(self.next());
             Amount::from_units(units >> (self.next() % 128))
@@ -59,7 +60,8 @@ struct Proven {
     proof: Vec<Digest>,
 }
 
-/// What OpenZeppelin's library makes of the same leaves, having accepted our proofs.
+/// Root and proofs that OpenZeppelin's library computes for the same leaves, after it accepted this
+/// crate's proofs.
 #[derive(Deserialize)]
 struct Theirs {
     root: Digest,
@@ -73,11 +75,11 @@ fn theirs(input: &str) -> Theirs {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("`cargo xtask setup` says what this test needs");
-    // Read to its end before it writes a byte: neither waits for the other.
+        .expect("node is missing: `cargo xtask setup` lists what this test needs");
+    // The child reads all input before it writes, so that the pipes cannot deadlock.
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "refused, or `cargo xtask setup` was not run: see above");
+    assert!(output.status.success(), "trees.mjs failed (see above); was `cargo xtask setup` run?");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -118,7 +120,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn openzeppelin_and_we_accept_each_others_random_trees() {
+fn random_trees_and_proofs_agree_with_openzeppelin() {
     let mut random = Random::begin();
     let mut sizes = vec![1, 2, 3, 5_000];
     sizes.extend((0..3).map(|_| 1 + random.below(5_000)));

@@ -1,5 +1,6 @@
-//! The golden vectors: our bytes are the committed ones, and programs in other languages, which share no code with us,
-//! come to the same. `FLORIN_BLESS=1` writes them anew after a deliberate change of layout.
+//! Golden vectors: this crate's bytes equal the committed ones, and independent programs in other
+//! languages compute the same. `FLORIN_BLESS=1` rewrites them after a deliberate change of a
+//! layout.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -187,7 +188,7 @@ fn messages() -> Value {
     ])
 }
 
-/// One that helped and one that harmed.
+/// One improving and one harmful update.
 fn valuation(cohort: &[Address; 3]) -> Valuation {
     let score = |i: usize, score_nano, error_nano, excluded| Scored {
         account: cohort[i],
@@ -359,7 +360,7 @@ fn payouts() -> Value {
 
 fn trees() -> Value {
     let one = |n: u8| {
-        // Some were only paid, some only debited, some both.
+        // Some accounts are only paid, some only debited, some both.
         let leaves: Vec<(Address, merkle::Totals)> = (0..n)
             .map(|i| {
                 let units = u128::from(i).pow(3) * 10u128.pow(17) + u128::from(i);
@@ -382,7 +383,8 @@ fn trees() -> Value {
     [1, 2, 3, 4, 5, 8, 13, 32, 100].map(one).to_vec().into()
 }
 
-/// Rounds of one small holdout, one after the other, each from its seed and the rows of the rounds before.
+/// Consecutive rounds of one small holdout, each drawn by its seed from the rows that earlier
+/// rounds left.
 fn draws() -> Value {
     let one = |name: &str, rows: u32, per_round: u32, rounds: u32| {
         let holdout = Holdout { root: Digest([1; 32]), rows, per_round };
@@ -405,7 +407,7 @@ fn draws() -> Value {
     ])
 }
 
-/// Rows of one feature and a label, shown with their proofs.
+/// Rows of one feature and a label, disclosed with their proofs.
 fn holdouts() -> Value {
     let one = |rows: u32| {
         let whole = Digest([0x99; 32]);
@@ -446,7 +448,7 @@ fn vectors() -> BTreeMap<&'static str, Value> {
 }
 
 #[test]
-fn our_bytes_are_the_committed_ones() {
+fn canonical_bytes_match_the_committed_vectors() {
     for (name, value) in vectors() {
         let path = folder().join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
@@ -459,7 +461,7 @@ fn our_bytes_are_the_committed_ones() {
 }
 
 #[test]
-fn every_committed_message_is_read_back() {
+fn every_committed_report_decodes_and_reencodes() {
     for vector in messages().as_array().unwrap() {
         if vector["kind"] == "report" {
             let report: Report = serde_json::from_value(vector["value"].clone()).unwrap();
@@ -472,7 +474,7 @@ fn every_committed_message_is_read_back() {
     }
 }
 
-/// Runs a checker of another language and shows what it printed if it found a difference.
+/// Runs a checker in another language and prints its output if it finds a difference.
 fn run(mut command: Command) {
     let shown = format!("{command:?}");
     let output = command.output().unwrap_or_else(|error| {
@@ -487,7 +489,7 @@ fn run(mut command: Command) {
 }
 
 #[test]
-fn python_comes_to_the_same_bytes_digests_and_signatures() {
+fn python_reproduces_bytes_digests_and_signatures() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", root.join(".tools/python"));
@@ -496,7 +498,7 @@ fn python_comes_to_the_same_bytes_digests_and_signatures() {
 }
 
 #[test]
-fn openzeppelin_comes_to_the_same_trees() {
+fn openzeppelin_reproduces_the_claim_trees() {
     let mut command = Command::new("node");
     command.arg(folder().join("check.mjs")).arg(folder());
     run(command);

@@ -1,4 +1,4 @@
-// Checks the Merkle vectors with OpenZeppelin's own tree, from npm.
+// Checks the Merkle vectors with OpenZeppelin's reference implementation from npm.
 //
 // usage: node check.mjs FOLDER     prints one line per vector; exit code 1 if any differs, or if none was read
 

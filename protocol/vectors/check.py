@@ -1,4 +1,4 @@
-"""Checks the golden vectors with nothing of Florin's: an own borsh encoder, blake3, ed25519 and EIP-712 from pip.
+"""Checks the golden vectors without any Florin code: its own borsh encoder; blake3, ed25519 and EIP-712 from PyPI.
 
 usage: check.py FOLDER        prints one line per vector; exit code 1 if any differs, or if none was read
 """
@@ -15,7 +15,7 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from eth_utils import keccak
 
-# --- borsh, by its specification: little-endian integers, u32 lengths, enums by index, fields in order. ---
+# --- borsh, from its specification: little-endian integers, u32 lengths, enums by index, fields in order. ---
 
 
 def uint(size):
@@ -64,7 +64,7 @@ def pair(a, b):
 
 
 def mapping(key, value):
-    # In ascending order of the encoded keys, which for addresses is their order as bytes.
+    # In ascending order of the encoded keys; for addresses that is byte order.
     return lambda v: u32(len(v)) + b"".join(
         key(k) + value(v[k]) for k in sorted(v, key=lambda k: key(k))
     )
@@ -75,7 +75,7 @@ def fields(*items):
 
 
 def tagged(tag, *variants):
-    """An enum whose JSON form is an object with its variant's name under `tag`."""
+    """An enum whose JSON form is an object with the variant's name under the key `tag`."""
 
     def encode(v):
         names = [name for name, _ in variants]
@@ -86,7 +86,7 @@ def tagged(tag, *variants):
 
 
 def named(*variants):
-    """An enum whose JSON form is a name, or an object with one name."""
+    """An enum whose JSON form is the variant's name, or an object with that name as its only key."""
 
     def encode(v):
         name, content = (v, None) if isinstance(v, str) else next(iter(v.items()))
@@ -98,7 +98,7 @@ def named(*variants):
 
 
 def decimal(places, size):
-    """A decimal number as text, encoded as an integer of its last place."""
+    """A decimal string, encoded as an integer number of units of its last place."""
 
     def encode(v):
         whole, _, part = v.partition(".")
@@ -109,7 +109,7 @@ def decimal(places, size):
 
 amount, micro = decimal(18, 16), decimal(6, 8)
 
-# --- the messages, as docs/protocol.md lists them ---
+# --- the messages, as in docs/protocol.md ---
 
 market = fields(("chain", u64), ("genesis", digest))
 scope = fields(("market", market), ("task", digest), ("round", u32))
@@ -279,7 +279,7 @@ def check_message(v):
         except InvalidSignature:
             pass
         else:
-            raise AssertionError("the signature verifies for another message")
+            raise AssertionError("the signature also verifies for another message")
     if v["kind"] == "report":
         check_seed(v["value"])
     if v["kind"] == "update":
@@ -322,7 +322,7 @@ def check_close(v):
 
 
 def check_payout(v):
-    """Largest remainder, by fractions."""
+    """The largest remainder method, with exact fractions."""
     from fractions import Fraction
 
     pool, weights = int(v["pool"]), [int(w) for w in v["weights"]]
@@ -336,7 +336,7 @@ def check_payout(v):
 
 
 def check_seed(report):
-    """The seed that the rows were drawn by, from what else the report says."""
+    """Recomputes the seed of the row draw from the other fields of the report."""
     raw = scope(report["scope"]) + u64(len(report["commits"]))
     raw += b"".join(address(a) + digest(c) for a, c in report["commits"])
     raw += u64(len(report["entries"]))
@@ -345,7 +345,7 @@ def check_seed(report):
 
 
 def check_tree(v):
-    """OpenZeppelin's standard-v1 tree over (account, paid, debited), from its description."""
+    """OpenZeppelin's standard-v1 tree over (account, paid, debited), from its specification."""
     types = ["address", "uint256", "uint256"]
     leaves = [keccak(keccak(encode(types, [a, int(p), int(d)]))) for a, p, d in v["leaves"]]
     heap = [b""] * (len(leaves) - 1) + sorted(leaves, reverse=True)
@@ -397,7 +397,7 @@ def check_holdout(v):
         proof = [level[at] for level, at in places if at < len(level)]
         raw += u32(index) + blinds[index] + u32(len(rows[index])) + rows[index]
         raw += u32(len(proof)) + b"".join(proof)
-    assert raw.hex() == v["bytes"], "the shown rows' bytes differ"
+    assert raw.hex() == v["bytes"], "the bytes of the disclosed rows differ"
     assert blake3(raw).hexdigest() == v["digest"], "digest differs"
 
 

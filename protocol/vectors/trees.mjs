@@ -1,5 +1,6 @@
-// One random tree, held against OpenZeppelin's own from npm: JSON {leaves, root, proofs: [{index, proof}]} on standard
-// input, their {root, proofs} for the same leaves on standard output. Exit code 1 if theirs refuses one of ours.
+// Differential test of one tree against OpenZeppelin's implementation from npm. Standard input: JSON {leaves, root,
+// proofs: [{index, proof}]}. Standard output: OpenZeppelin's {root, proofs} for the same leaves. Exit code 1 if
+// OpenZeppelin rejects one of the given proofs.
 //
 // usage: node trees.mjs < tree.json
 
@@ -12,7 +13,7 @@ const { leaves, root, proofs } = JSON.parse(readFileSync(0, "utf8"));
 for (const { index, proof } of proofs) {
   const ours = proof.map((hash) => `0x${hash}`);
   if (StandardMerkleTree.verify(`0x${root}`, types, leaves[index], ours)) continue;
-  console.error(`proof ${index} of ${leaves.length} leaves is refused under 0x${root}`);
+  console.error(`proof ${index} of ${leaves.length} leaves does not verify against 0x${root}`);
   process.exit(1);
 }
 const tree = StandardMerkleTree.of(leaves, types);

@@ -1,9 +1,11 @@
-//! Randomness that repeats: every purpose has a stream of its own, so that drawing more for one shifts no other.
+//! Reproducible random streams: every purpose has its own stream, so that extra draws for one
+//! purpose do not shift another.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The generator of `seed` for a purpose, and for the part of it that `at` names: a member, a round.
+/// The random generator of `seed` for one purpose. `at` selects a sub-stream, for example a member
+/// and a round.
 #[must_use]
 pub fn stream(seed: u64, purpose: &str, at: [u64; 2]) -> ChaCha8Rng {
     let mut hasher = blake3_of(purpose);
@@ -20,39 +22,39 @@ fn blake3_of(purpose: &str) -> Vec<u8> {
     bytes
 }
 
-/// A number in [0, 1) with 53 random bits.
+/// A uniform number in [0, 1) with 53 random bits.
 pub fn unit(rng: &mut impl Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A number below `bound`, which must not be zero; every one equally likely to within one in 2⁶⁴.
+/// A uniform integer below `bound`, which must not be zero. The bias is at most 2⁻⁶⁴.
 pub fn below(rng: &mut impl Rng, bound: u64) -> u64 {
-    debug_assert!(bound > 0, "a number below nothing");
+    debug_assert!(bound > 0, "the bound must not be zero");
     let product = u128::from(rng.next_u64()) * u128::from(bound);
     (product >> 64) as u64
 }
 
-/// Normally distributed, mean 0 and standard deviation 1 (G. E. P. Box and M. E. Muller, 1958).
+/// A standard normal number (G. E. P. Box and M. E. Muller, 1958).
 pub fn normal(rng: &mut impl Rng) -> f64 {
     let radius = (-2.0 * (1.0 - unit(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * unit(rng)).cos()
 }
 
-/// As many parts as asked, which sum to one: a draw from a symmetric Dirichlet distribution.
+/// A draw from a symmetric Dirichlet distribution with `parts` components, which sum to one.
 pub fn dirichlet(rng: &mut impl Rng, alpha: f64, parts: usize) -> Vec<f64> {
     let mut shares: Vec<f64> = (0..parts).map(|_| gamma(rng, alpha)).collect();
     let sum: f64 = shares.iter().sum();
     if sum > 0.0 {
         shares.iter_mut().for_each(|share| *share /= sum);
     } else {
-        // All underflowed, as for a tiny alpha: one part has everything.
+        // All components underflowed, as for a tiny alpha: one component gets everything.
         let at = below(rng, parts.max(1) as u64) as usize;
         shares.iter_mut().enumerate().for_each(|(i, share)| *share = f64::from(u8::from(i == at)));
     }
     shares
 }
 
-/// Gamma distributed with scale 1 (G. Marsaglia and W. W. Tsang, 2000).
+/// A gamma distributed number with scale 1 (G. Marsaglia and W. W. Tsang, 2000).
 fn gamma(rng: &mut impl Rng, shape: f64) -> f64 {
     if shape < 1.0 {
         let boost = (1.0 - unit(rng)).powf(1.0 / shape);
@@ -69,7 +71,7 @@ fn gamma(rng: &mut impl Rng, shape: f64) -> f64 {
     }
 }
 
-/// A direction in so many dimensions, of this length.
+/// A random direction: a vector with `dimensions` components and Euclidean norm `length`.
 pub fn direction(rng: &mut impl Rng, dimensions: usize, length: f64) -> Vec<f32> {
     let mut out: Vec<f64> = (0..dimensions).map(|_| normal(rng)).collect();
     let norm = out.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_repeat_and_differ() {
+    fn streams_are_reproducible_and_independent() {
         let first = |seed, purpose, at| stream(seed, purpose, at).next_u64();
         assert_eq!(first(1, "a", [0, 0]), first(1, "a", [0, 0]));
         let all = [
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_those_of_the_distributions() {
+    fn sample_moments_match_the_distributions() {
         let rng = &mut stream(3, "test", [0, 0]);
         let n = 20_000;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;

@@ -1,4 +1,5 @@
-//! Many games at once, in the order in which they were asked for; the first that comes to a halt stops the rest.
+//! Runs many simulations in parallel and returns their outcomes in input order; the first failure
+//! stops the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,31 +8,31 @@ use crate::parallel::each;
 use crate::play::{Played, SimError, play};
 use crate::scenario::Scenario;
 
-/// A game that came to a halt.
+/// A simulation that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("seed {seed}: {error}")]
 pub struct Halted {
-    /// Its seed.
+    /// The seed of the simulation.
     pub seed: u64,
-    /// Why.
+    /// The cause.
     #[source]
     pub error: SimError,
 }
 
-/// A game to be played: a seed of a scenario.
+/// One simulation to run: a seed and its scenario.
 pub(crate) type Wanted = (u64, Arc<Scenario>);
 
-/// Hears how many games are done, and of how many.
+/// Progress callback: receives the number of finished simulations and the total.
 pub type Watch<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
-/// Plays them all on so many threads. After a halt no further game is begun.
+/// Runs all simulations on up to `threads` threads. After a failure no further simulation starts.
 pub(crate) fn play_all(
     games: Vec<Wanted>,
     threads: usize,
     watch: Watch<'_>,
 ) -> Result<Vec<Played>, Halted> {
     let (all, done, halted) = (games.len(), AtomicUsize::new(0), AtomicBool::new(false));
-    // A game on each thread is faster than several threads in one game.
+    // One simulation per thread is faster than several threads in one simulation.
     let inner = (threads / all.max(1)).max(1);
     let one = |(): &mut (), (seed, scenario): Wanted| {
         if halted.load(Ordering::Relaxed) {
@@ -44,7 +45,7 @@ pub(crate) fn play_all(
         watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
         Some(played)
     };
-    // What was not begun stands behind a halt, and is left out with it.
+    // A simulation that did not start comes after a failure, and `collect` stops at the failure.
     each(threads, games, || (), one).into_iter().flatten().collect()
 }
 
@@ -53,11 +54,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_halt_ends_it_and_names_its_seed() {
+    fn the_first_failed_simulation_stops_the_rest_and_reports_its_seed() {
         let text = "name = 'a'\nquestion = 'Does it stop?'\nrounds = 1\n\
             [population.honest]\ncount = 2\nrows = [20, 20]";
         let mut scenario = Scenario::read(text, &[]).unwrap();
-        // No market takes such a task; the scenario is not checked again.
+        // The engine refuses a task with no rounds; `play` does not check the scenario again.
         scenario.rounds = 0;
         let scenario = Arc::new(scenario);
         let begun = AtomicUsize::new(0);
@@ -67,6 +68,6 @@ mod tests {
         let games = (1..=50).map(|seed| (seed, Arc::clone(&scenario))).collect();
         let halted = play_all(games, 1, &watch).unwrap_err();
         assert!(halted.to_string().starts_with("seed 1: "), "{halted}");
-        assert_eq!(begun.load(Ordering::Relaxed), 1, "no other game is begun");
+        assert_eq!(begun.load(Ordering::Relaxed), 1, "no other simulation starts");
     }
 }

@@ -1,22 +1,26 @@
-//! The incentive laboratory: what honesty and its alternatives earn, measured on the code that really pays.
+//! The incentive laboratory: measures what honest and deviating strategies earn, on the code that
+//! pays in production.
 //!
-//! A [`Scenario`] says who takes part, what they do, by which rule they are paid and what is to be found out. [`run`]
-//! plays it under virtual time, once for each seed: the coordinator's engine takes every message, `florin-work` values
-//! every round, [`florin_protocol::close_round`] decides every payout, and the ledger's own rules move every token. What
-//! is left out are sockets, files and signatures; nothing else is imitated. The same seed gives the same bytes, whatever
-//! the number of threads.
+//! A [`Scenario`] states the population, the strategy of each group, the payment mechanism and the
+//! question. [`results::run`] simulates it under virtual time, once for each seed: the
+//! coordinator's engine receives every message, `florin-work` values every round,
+//! [`florin_protocol::close_round`] computes every payout, and the ledger's own rules move every
+//! token. The simulation leaves out sockets, files and signatures; it mocks nothing else. One seed
+//! gives the same bytes on any number of threads.
 //!
-//! * [`scenario`] is what is asked, as a file.
-//! * [`population`] is who is there: shards of rows, machines, lines, costs.
-//! * [`strategy`] is what they do with it.
-//! * [`market`] is the engine, the books and the virtual clock.
-//! * [`mechanism`] is how a round becomes scores: the market's own way, and those it is held against.
-//! * [`measure`] is what came of it, seed by seed and over all seeds.
-//! * [`search`] looks for the strategy that gains most.
-//! * [`surrogate`] is the same for a million members: curves fitted to small real games, and the real pay rule.
-//! * [`workload`] is what other simulators are compared by.
+//! * [`scenario`] reads the experiment from a file.
+//! * [`population`] draws the members: their rows, machines, bandwidth and costs.
+//! * [`strategy`] implements what members do.
+//! * [`market`] joins the engine, the ledger and the virtual clock.
+//! * [`mechanism`] turns a round into scores: Florin's own mechanism and the baselines.
+//! * [`measure`] computes the measures of each seed and their means over all seeds.
+//! * [`search`] searches for the deviation with the highest gain.
+//! * [`surrogate`] simulates up to a million members: score curves fitted to small real
+//!   simulations, paid by the real pay rule.
+//! * [`workload`] is the workload for comparisons with other simulators.
 //!
-//! `florin-faults` is the same market on bad days: what survives lost messages, crashes and disks that fail.
+//! `florin-faults` tests the same market by deterministic simulation with lost messages, crashes and
+//! failing disks.
 
 pub mod draw;
 mod games;

@@ -1,10 +1,10 @@
-//! Independent pieces of work on several threads, their results in order.
+//! Parallel map over independent tasks; the results keep the order of the tasks.
 
 use std::sync::Mutex;
 use std::thread;
 
-/// Does `work` on every task on up to `threads` threads, each with a state of its own, and gives the results in the
-/// order of the tasks.
+/// Applies `work` to every task on up to `threads` threads and returns the results in the order of
+/// the tasks. Each thread has its own state, made by `state`.
 pub fn each<T: Send, R: Send, S>(
     threads: usize,
     tasks: Vec<T>,
@@ -20,7 +20,7 @@ pub fn each<T: Send, R: Send, S>(
     let worker = || {
         let (mut own, mut done) = (state(), Vec::new());
         loop {
-            // A worker that panicked while it held the lock left the iterator whole.
+            // A worker that panics while it holds the lock leaves the iterator intact.
             let next = waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
             let Some((at, task)) = next else { return done };
             done.push((at, work(&mut own, task)));
@@ -28,7 +28,7 @@ pub fn each<T: Send, R: Send, S>(
     };
     let mut done: Vec<(usize, R)> = thread::scope(|scope| {
         let handles: Vec<_> = (1..workers).map(|_| scope.spawn(worker)).collect();
-        // This thread is one of them: it would only wait.
+        // This thread works too: otherwise it would only wait.
         let mut done = worker();
         for handle in handles {
             done.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -42,7 +42,7 @@ pub fn each<T: Send, R: Send, S>(
 #[cfg(test)]
 mod tests {
     #[test]
-    fn results_come_in_the_order_of_the_tasks_whatever_the_threads() {
+    fn results_keep_task_order_on_any_number_of_threads() {
         for threads in [0, 1, 2, 9] {
             let squares = super::each(threads, (0..50).collect(), || (), |(), n: u64| n * n);
             assert_eq!(squares, (0..50).map(|n| n * n).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Playing one seed of a scenario, from the first offer to the last bond that comes back.
+//! Simulates one seed of a scenario, from the first offer to the last returned bond.
 
 mod habits;
 mod tokens;
@@ -20,60 +20,60 @@ use crate::strategy::{ActError, triggered};
 use habits::Habits;
 use tokens::InTokens;
 
-/// Why a seed could not be played.
+/// Why the simulation of a seed failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// There is no population.
+    /// The population cannot be drawn.
     #[error(transparent)]
     Population(#[from] PopulationError),
-    /// The market came to a halt.
+    /// The market failed.
     #[error(transparent)]
     Market(#[from] MarketError),
-    /// The first model could not be made, or a model not be measured.
+    /// The initial model cannot be made, or a model cannot be evaluated.
     #[error(transparent)]
     Work(#[from] WorkError),
-    /// Somebody could not train.
-    #[error("a member could not train: {0}; lower learning.learning_rate [SIM_TRAINING]")]
+    /// A member's training failed.
+    #[error("training of a member failed: {0}; lower learning.learning_rate [SIM_TRAINING]")]
     Act(#[from] ActError),
-    /// A model could not be measured.
-    #[error("a model could not be measured: {0} [SIM_MEASURE]")]
+    /// A model cannot be evaluated.
+    #[error("a model cannot be evaluated: {0} [SIM_MEASURE]")]
     Measure(#[from] florin_learning::engine::EvalError),
-    /// Scores drawn from curves could not be paid.
-    #[error("the surrogate came to a halt: {0} [SIM_SURROGATE]")]
+    /// Scores drawn from the fitted curves cannot be paid.
+    #[error("the surrogate failed: {0} [SIM_SURROGATE]")]
     Surrogate(#[from] crate::surrogate::SurrogateError),
 }
 
-/// What one member came to.
+/// The outcome of one member.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberOutcome {
-    /// Its group, by its place among the names.
+    /// Index of its group among the group names.
     pub group: usize,
-    /// Whether it does what the task asks for.
+    /// Whether its strategy is the one that the task asks for.
     pub honest: bool,
-    /// Its rows.
+    /// Number of its rows.
     pub rows: usize,
-    /// Updates of it that were taken, of all its identities.
+    /// Number of accepted updates of all its identities.
     pub rounds: u32,
-    /// How often one of its identities was asked.
+    /// How often one of its identities was selected into a cohort.
     pub asked: u32,
-    /// Of its updates, those that were kept out or set aside.
+    /// How many of its updates were excluded as harmful or rejected as near-duplicates.
     pub refused: u32,
-    /// Of its updates, those that took something from its bond.
+    /// How many of its updates led to a debit of its bond.
     pub debited: u32,
-    /// What it has more than at the beginning, in florins: pay less debits.
+    /// Change of its balance since the start, in florins: pay minus debits.
     pub earned: f64,
-    /// What its work cost it, in florins.
+    /// Cost of its work, in florins.
     pub cost: f64,
     /// Sum of its scores, in nats.
     pub score: f64,
-    /// Sum of their standard errors, in nats.
+    /// Sum of the standard errors of its scores, in nats.
     pub error: f64,
-    /// What it was paid in each round, less debits.
+    /// Pay minus debits in each round.
     pub by_round: Vec<f64>,
 }
 
 impl MemberOutcome {
-    /// What a member of a group has come to before the first round.
+    /// The outcome of a member before the first round.
     pub(crate) const fn before(group: usize, honest: bool, rows: usize) -> Self {
         Self {
             group,
@@ -91,62 +91,64 @@ impl MemberOutcome {
         }
     }
 
-    /// What is left of its earnings after costs, in florins.
+    /// Earnings minus costs, in florins.
     #[must_use]
     pub fn profit(&self) -> f64 {
         self.earned - self.cost
     }
 }
 
-/// What one round came to.
+/// The outcome of one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundOutcomeRow {
-    /// Which, from 1.
+    /// Round number, from 1.
     pub round: u32,
-    /// When it ended, in virtual milliseconds.
+    /// When the round ended, in virtual milliseconds.
     pub at_ms: u64,
-    /// Whether it ended with a settlement, and not with too few updates.
+    /// Whether it ended with a settlement; false when there were too few updates.
     pub settled: bool,
-    /// Members who were there when it opened, and wanted to come.
+    /// Number of members that were online at the start of the round and took part.
     pub there: usize,
-    /// Accounts asked.
+    /// Number of accounts selected into the cohort.
     pub asked: usize,
-    /// Updates taken.
+    /// Number of accepted updates.
     pub updates: usize,
-    /// Of them kept out of the model.
+    /// How many of them were excluded from the aggregate as harmful.
     pub excluded: usize,
-    /// Of them set aside.
+    /// How many of them were rejected as near-duplicates.
     pub set_aside: usize,
-    /// Improvement of the loss on the round's rows, in nats.
+    /// Decrease of the loss on the round's holdout rows, in nats.
     pub improvement: f64,
     /// Paid for data, in florins.
     pub spent: f64,
-    /// Share of the test rows that the new model gets right.
+    /// Accuracy of the new model on the test rows.
     pub accuracy: f64,
 }
 
-/// What one seed came to.
+/// The outcome of the simulation of one seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Played {
     /// The seed.
     pub seed: u64,
     /// Names of the groups.
     pub groups: Vec<String>,
-    /// Everybody.
+    /// The outcome of every member.
     pub members: Vec<MemberOutcome>,
-    /// Every round.
+    /// The outcome of every round.
     pub rounds: Vec<RoundOutcomeRow>,
     /// Accuracy on the test rows before the first round.
     pub accuracy_before: f64,
-    /// Share of marked test rows that the last model takes for what a backdoor teaches.
+    /// Backdoor success rate: fraction of triggered test rows that the final model assigns to the
+    /// backdoor's target class.
     pub backdoor: f64,
-    /// Florins of the budget that the buyer has back.
+    /// Unspent florins of the budget that the buyer received back.
     pub returned: f64,
-    /// Whether the money added up at the end.
+    /// Whether the total of all accounts equals the supply at the end.
     pub balanced: bool,
 }
 
-/// Plays a scenario with one seed, at the speed that it asks for, on so many threads; their number changes nothing.
+/// Simulates `scenario` with one seed at the scenario's speed, on up to `threads` threads. The
+/// number of threads does not change the outcome.
 ///
 /// # Errors
 /// [`SimError`].
@@ -162,7 +164,7 @@ pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<Played, Si
     game.close()
 }
 
-/// A market with its members in the middle of a task.
+/// A running simulation: a market and its members in the middle of a task.
 pub struct Game<'a> {
     scenario: &'a Scenario,
     seed: u64,
@@ -171,7 +173,7 @@ pub struct Game<'a> {
     seats: Vec<Seat>,
     /// The groups, in the order of their names.
     groups: Vec<&'a Group>,
-    /// Which member an account is of, and which identity of it.
+    /// The member and the identity to which an account belongs.
     owner: BTreeMap<Address, (usize, u32)>,
     tokens: Option<Tokens>,
     model: ModelSpec,
@@ -181,15 +183,15 @@ pub struct Game<'a> {
     members: Vec<MemberOutcome>,
     rounds: Vec<RoundOutcomeRow>,
     accuracy_before: f64,
-    /// What the last round did to the model.
+    /// The last public step: the change of the model in the last round that changed it.
     last_step: Option<Vec<f32>>,
-    /// What the member with the most rows sent last.
+    /// The last update of the honest member with the most rows.
     idol: Option<Vec<f32>>,
-    /// Who was there when the open round began.
+    /// Number of members online at the start of the open round.
     there: usize,
     /// How often the task waited for members.
     waits: u64,
-    /// What the last round came to.
+    /// The report of the last round.
     report: Option<Report>,
 }
 
@@ -200,7 +202,7 @@ impl std::fmt::Debug for Game<'_> {
 }
 
 impl<'a> Game<'a> {
-    /// Opens a scenario's market for a population.
+    /// Opens the market of `scenario` for `population`.
     ///
     /// # Errors
     /// [`SimError`].
@@ -261,7 +263,7 @@ impl<'a> Game<'a> {
         Ok(right as f64 / test.rows() as f64)
     }
 
-    /// Plays the round that is open, from everybody's training to its settlement.
+    /// Simulates the open round, from the members' training to its settlement.
     ///
     /// # Errors
     /// [`SimError`].
@@ -279,18 +281,19 @@ impl<'a> Game<'a> {
         Ok(())
     }
 
-    /// The last round's report.
+    /// The report of the last round.
     pub(crate) const fn report(&self) -> Option<&Report> {
         self.report.as_ref()
     }
 
-    /// The member that an account is of, and its group.
+    /// The member that owns an account, and its group.
     pub(crate) fn owner_of(&self, account: Address) -> Option<(usize, usize)> {
         let (member, _) = *self.owner.get(&account)?;
         Some((member, self.members.get(member)?.group))
     }
 
-    /// Loss in nats and share of right rows of the newest model, on rows that nobody in the market sees.
+    /// Loss in nats and accuracy of the newest model on the test rows, which no participant in the
+    /// market sees.
     pub(crate) fn standing(&mut self) -> Result<(f64, f64), SimError> {
         let wide: Vec<f64> = self.market.last_model()?.into_iter().map(f64::from).collect();
         let test = &self.population.test;
@@ -299,7 +302,8 @@ impl<'a> Game<'a> {
         Ok((florin_learning::mean(&losses), right as f64 / test.rows() as f64))
     }
 
-    /// Measures the model that the last round came to, which the market itself never does.
+    /// Measures the test accuracy of the model after the last round. The market itself never does
+    /// this.
     ///
     /// # Errors
     /// [`SimError`].
@@ -312,7 +316,7 @@ impl<'a> Game<'a> {
         Ok(())
     }
 
-    /// Writes down what the round's report says of each member.
+    /// Records the results of the round for each member from the round's report.
     fn note(&mut self, done: &RoundDone, in_tokens: InTokens) {
         let report = &done.report;
         let InTokens { mut pay, scores } = in_tokens;
@@ -333,7 +337,7 @@ impl<'a> Game<'a> {
             let refused = score.excluded || score.treatment.repeats.is_some();
             member.refused += u32::from(refused);
         }
-        // Who was late sits out like who was silent, until it enrols again.
+        // A member that was late sits out, like a silent one, until it enrols again.
         for (who, _) in &report.missing {
             if let Some((at, _)) = self.owner.get(who) {
                 self.habits[*at].is_silent = true;
@@ -345,7 +349,7 @@ impl<'a> Game<'a> {
         }
     }
 
-    /// Ends the task: everything final is claimed, and bonds come back.
+    /// Ends the task: claims everything final and returns the bonds.
     ///
     /// # Errors
     /// [`SimError`].
@@ -373,8 +377,8 @@ impl<'a> Game<'a> {
     }
 }
 
-/// An account for each identity, with what a participant's program bonds for its rows: once, before the first round, and
-/// nothing more after a debit.
+/// Creates one account per identity. Its bond is the amount that the participant program bonds for
+/// its rows: once, before the first round, and without a top-up after a debit.
 fn seats(
     scenario: &Scenario,
     spec: &TaskSpec,

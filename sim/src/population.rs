@@ -1,4 +1,5 @@
-//! Who is there: each member's rows, machine, line and days, drawn from its group's distributions.
+//! The population of one seed: each member's rows, machine, bandwidth and daily rhythm, drawn from
+//! the distributions of its group.
 
 use florin_learning::data::{DatasetError, LoadError, load};
 use florin_learning::{DataSource, Dataset};
@@ -8,60 +9,60 @@ use crate::draw::{below, dirichlet, normal, stream, unit};
 use crate::scenario::{Group, Online, Scenario};
 use crate::strategy::Strategy;
 
-/// Hours of a virtual day.
+/// Hours per virtual day.
 const HOURS: f64 = 24.0;
-/// Milliseconds of an hour.
+/// Milliseconds per hour.
 const HOUR_MS: f64 = 3_600_000.0;
-/// Tries to find a row of a wanted label before any row is taken.
+/// Attempts to draw a row with a given label before any row is accepted.
 const TRIES_MAX: usize = 64;
 
-/// One member.
+/// One member of the population.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Which, from 0.
+    /// Index in the population, from 0.
     pub number: usize,
-    /// Its group, by its place among the names.
+    /// Index of its group among the group names.
     pub group: usize,
-    /// Its place in the group, from 0.
+    /// Index within its group, from 0.
     pub place: usize,
-    /// What it does.
+    /// Its strategy.
     pub strategy: Strategy,
-    /// Its rows.
+    /// Its training rows.
     pub rows: Dataset,
-    /// Training steps a second.
+    /// Training steps per second.
     pub steps_per_second: f64,
-    /// Bytes a second, each way.
+    /// Bytes per second, in each direction.
     pub bytes_per_second: f64,
-    /// Hours by which its day is shifted.
+    /// Hours by which its daily rhythm is shifted.
     pub shift: f64,
 }
 
-/// Everybody and everything that a seed draws before the first round.
+/// Everything that a seed draws before the first round.
 #[derive(Clone, Debug)]
 pub struct Population {
     /// Names of the groups.
     pub groups: Vec<String>,
-    /// Everybody, group by group.
+    /// All members, group by group.
     pub members: Vec<Member>,
-    /// What the buyer judges by.
+    /// The buyer's holdout rows, on which rounds are valued.
     pub holdout: Dataset,
-    /// What accuracies are measured on.
+    /// The test rows, on which accuracy is measured.
     pub test: Dataset,
 }
 
-/// Why there is no population.
+/// Error of drawing a population.
 #[derive(Debug, thiserror::Error)]
 pub enum PopulationError {
-    /// The digits could not be read.
+    /// The digits dataset cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Rows that make no data set.
+    /// The rows do not form a valid dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
 }
 
 impl Population {
-    /// Draws a population.
+    /// Draws the population of `scenario` for `seed`.
     ///
     /// # Errors
     /// [`PopulationError`].
@@ -82,21 +83,23 @@ impl Population {
     }
 }
 
-/// Who a row is for.
+/// The use of a row: evaluation (holdout and test) or training by a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Judge,
     Member,
 }
 
-/// The digits in an order of the seed's, dealt once; with noise, again and again, but no digit to both sides.
+/// The digits in a shuffled order of the seed. Without jitter each row is drawn once. With jitter
+/// rows are drawn with replacement, but the evaluation rows and the members' rows come from
+/// disjoint halves.
 struct Deck<'a> {
     digits: &'a Dataset,
     order: Vec<usize>,
-    /// How many were dealt.
+    /// Number of rows drawn so far.
     dealt: usize,
     jitter: f64,
-    /// Where members' rows begin when rows come more than once.
+    /// First index of the members' half when rows are drawn with replacement.
     middle: usize,
     noise: ChaCha8Rng,
 }
@@ -113,7 +116,7 @@ impl<'a> Deck<'a> {
         Self { digits, order, dealt: 0, jitter: scenario.learning.jitter, middle, noise }
     }
 
-    /// The next row for a side.
+    /// The index of the next row for this use.
     fn next(&mut self, side: Side) -> usize {
         let at = if self.jitter > 0.0 {
             let (from, to) = match side {
@@ -149,7 +152,8 @@ impl<'a> Deck<'a> {
         Dataset::new(features, labels, self.digits.width(), self.digits.classes())
     }
 
-    /// Rows whose labels are as uneven as the group's skew makes them: each is looked for among the rows to come.
+    /// Rows whose labels follow the group's Dirichlet skew: each drawn label is searched for among
+    /// the rows that are left.
     fn deal_skewed(
         &mut self,
         rows: usize,
@@ -167,7 +171,8 @@ impl<'a> Deck<'a> {
         Dataset::new(features, labels, self.digits.width(), self.digits.classes())
     }
 
-    /// A row with this label, if one is found soon; it changes places with the one whose turn it was.
+    /// A row with the label `wanted`, if one is found soon; it is swapped with the next row in the
+    /// order.
     fn find(&mut self, wanted: u32) -> usize {
         let label = |row: usize| self.digits.labels()[row];
         if self.jitter > 0.0 {
@@ -227,7 +232,7 @@ impl<'a> Deck<'a> {
     }
 }
 
-/// Which part a number in [0, 1) falls into.
+/// The category into which a number in [0, 1) falls, given the category probabilities.
 fn pick(shares: &[f64], at: f64) -> usize {
     let mut sum = 0.0;
     let found = shares.iter().position(|share| {
@@ -237,7 +242,7 @@ fn pick(shares: &[f64], at: f64) -> usize {
     found.unwrap_or(shares.len().saturating_sub(1))
 }
 
-/// The rows with so large a share of their labels moved to another one.
+/// The rows with a fraction `share` of their labels replaced by another label.
 fn mislabelled(data: &Dataset, share: f64, rng: &mut ChaCha8Rng) -> Result<Dataset, DatasetError> {
     let classes = data.classes() as u64;
     let moved = |label: &u32| {
@@ -251,7 +256,7 @@ fn mislabelled(data: &Dataset, share: f64, rng: &mut ChaCha8Rng) -> Result<Datas
 }
 
 impl Member {
-    /// Whether it is there when a round opens at this moment of virtual time.
+    /// Whether the member is online when a round opens at this moment of virtual time.
     #[must_use]
     pub fn is_online(&self, online: &Online, round: u64, at_ms: u64, seed: u64) -> bool {
         let share = match online {

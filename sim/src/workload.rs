@@ -1,8 +1,8 @@
-//! The workload that simulators are compared by: federated averaging of a small network on handwritten digits, over
-//! clients whose labels are uneven, without a market and with one.
+//! The workload for comparisons with other simulators: federated averaging of a small network on
+//! handwritten digits, over clients with a skewed label distribution, with and without a market.
 //!
-//! Rows, partition and first model are drawn here and can be handed to another program ([`Workload::to_json`]), so that
-//! all of them learn the same thing from the same rows.
+//! The rows, the partition and the initial model are drawn here. [`Workload::to_json`] exports them
+//! to other programs, so that all of them train the same model on the same rows.
 
 use std::ops::ControlFlow;
 
@@ -20,73 +20,75 @@ use crate::population::{Member, Population};
 use crate::scenario::Scenario;
 use crate::strategy::{ActError, Strategy};
 
-/// Share of the digits that clients own; the rest is what accuracies are measured on.
+/// Fraction of the digits that the clients own; the rest is the test set.
 const TRAINED: f64 = 0.8;
-/// How uneven labels are: the concentration of the Dirichlet distribution.
+/// Label skew: the concentration of the Dirichlet distribution.
 const ALPHA: f64 = 0.5;
-/// Fewest rows of a client.
+/// Minimum rows per client.
 const ROWS_MIN: usize = 2;
-/// Rows of each client where there are more clients than rows to deal.
+/// Rows per client when rows are drawn with replacement.
 const ROWS_EACH: usize = 20;
 /// Units of the hidden layer.
 const HIDDEN: u32 = 128;
-/// Rows of a step.
+/// Batch size.
 const BATCH: u32 = 16;
-/// Step size.
+/// Learning rate.
 const LEARNING_RATE: f64 = 0.1;
 
-/// Least bond of a client, and most that one round takes of it, in florins: so little that a client of two rows, who bonds
-/// 0.2, is still asked after a hundred debits. A round of fewer clients would say nothing about the time that one takes.
+/// Minimum bond of a client, and maximum debit per round, in florins. They are small enough that a
+/// client with two rows and a bond of 0.2 is still selected after a hundred debits. Rounds with
+/// fewer clients would distort the measured time of a round.
 const BOND_MIN: f64 = 0.01;
 const DEBIT_MAX: f64 = 0.001;
 
-/// Why there is no workload, or a round of it failed.
+/// Error of drawing a workload or running a round of it.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
-    /// The digits could not be read.
+    /// The digits dataset cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// They could not be split.
+    /// The digits cannot be split into training and test rows.
     #[error(transparent)]
     Split(#[from] florin_learning::partition::SplitError),
-    /// They could not be dealt to so many clients.
+    /// The training rows cannot be partitioned among this number of clients.
     #[error(transparent)]
     Partition(#[from] florin_learning::partition::PartitionError),
-    /// Rows that make no data set.
+    /// The rows do not form a valid dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// Somebody could not train.
+    /// A client failed to train.
     #[error(transparent)]
     Train(#[from] florin_learning::engine::TrainError),
-    /// The updates do not combine.
+    /// The updates cannot be aggregated.
     #[error(transparent)]
     Aggregate(#[from] AggregateError),
-    /// A model could not be measured.
+    /// A model cannot be evaluated.
     #[error(transparent)]
     Measure(#[from] florin_learning::engine::EvalError),
-    /// The market came to a halt.
+    /// The market simulation failed.
     #[error(transparent)]
     Market(#[from] SimError),
-    /// The market's scenario cannot be played.
+    /// The scenario of the market is invalid.
     #[error(transparent)]
     Scenario(#[from] crate::ScenarioError),
 }
 
-/// Who owns which rows.
+/// The number of clients and how rows are assigned to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// So many, every row with one of them, labels as uneven as a draw from a Dirichlet distribution of concentration
-    /// one half makes them.
+    /// This number of clients with disjoint rows; the label skew follows a Dirichlet distribution
+    /// with concentration 0.5.
     Uneven(usize),
-    /// So many, 20 rows each, drawn from all: a row may be with many of them.
+    /// This number of clients with 20 rows each, drawn with replacement: several clients can own
+    /// one row.
     Many(usize),
 }
 
-/// Clients with their rows, the rows that judge, a model and how it is trained.
+/// Clients with their rows, the test rows, the model and its training settings.
 #[derive(Clone, Debug)]
 pub struct Workload {
     digits: Dataset,
-    /// Rows of each client, by their places among the digits.
+    /// Rows of each client, as indices into the digits.
     owned: Vec<Vec<usize>>,
     clients: Vec<Dataset>,
     judged: Vec<usize>,
@@ -98,7 +100,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Draws a workload.
+    /// Draws a workload for `seed`.
     ///
     /// # Errors
     /// [`WorkloadError`].
@@ -136,14 +138,15 @@ impl Workload {
         Ok(Self { digits, owned, clients: own, judged, test, model, how, start, seed })
     }
 
-    /// Rows of all clients together.
+    /// Number of rows of all clients together.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.clients.iter().map(Dataset::rows).sum()
     }
 
-    /// Everything another program needs to learn the same: all digits, whose rows are whose, by their places, and the
-    /// numbers of the first model, layer by layer, each weight as rows of inputs, then the biases.
+    /// Everything that another program needs to train the same model: all digits, the row indices
+    /// of each client, and the initial model's parameters, layer by layer: the weights, row by row
+    /// of the inputs, then the biases.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let rows: Vec<&[f32]> = (0..self.digits.rows()).map(|row| self.digits.row(row)).collect();
@@ -158,14 +161,14 @@ impl Workload {
         })
     }
 
-    /// Federated averaging from the first model.
+    /// Federated averaging, starting from the initial model.
     #[must_use]
     pub fn averaging(&self) -> Averaging<'_> {
         Averaging { workload: self, params: self.start.clone(), round: 0 }
     }
 
-    /// The same clients in a market: every round is valued by `judged` rows, paid and booked. The rows that judge are
-    /// the workload's, each as often as it takes.
+    /// The same clients in a market: every round is valued on `judged` holdout rows, paid and
+    /// booked. The holdout rows are the workload's test rows, repeated as often as necessary.
     ///
     /// # Errors
     /// [`WorkloadError`].
@@ -176,8 +179,9 @@ impl Workload {
         judged: u32,
     ) -> Result<Scenario, WorkloadError> {
         let text = format!(
-            "name = \"workload\"\nquestion = \"What does a round take?\"\nrounds = {rounds}\n\
-             [learning]\nhidden = [{HIDDEN}]\nepochs = 1\nbatch = {BATCH}\nlearning_rate = {LEARNING_RATE}\n\
+            "name = \"workload\"\nquestion = \"How long does a round take?\"\nrounds = {rounds}\n\
+             [learning]\nhidden = [{HIDDEN}]\nepochs = 1\nbatch = {BATCH}\nlearning_rate = \
+             {LEARNING_RATE}\n\
              judged_rows = {judged}\nholdout_rows = {}\njitter = 1\n\
              [task]\ncohort = {cohort}\nbond_min = {BOND_MIN}\ndebit_max = {DEBIT_MAX}\n\
              [population.client]\ncount = {}\n",
@@ -187,7 +191,7 @@ impl Workload {
         Ok(Scenario::read(&text, &[])?)
     }
 
-    /// The game of a [`scenario`](Self::scenario).
+    /// The simulation of a [`scenario`](Self::scenario).
     ///
     /// # Errors
     /// [`WorkloadError`].
@@ -215,7 +219,7 @@ impl Workload {
     }
 }
 
-/// Federated averaging in the middle of its rounds.
+/// Federated averaging between two rounds.
 #[derive(Clone, Debug)]
 pub struct Averaging<'a> {
     workload: &'a Workload,
@@ -224,8 +228,9 @@ pub struct Averaging<'a> {
 }
 
 impl Averaging<'_> {
-    /// One round: so many clients train on so many threads, and the mean of what they learned, by rows, moves the model.
-    /// The threads change nothing but the time.
+    /// Runs one round: `cohort` clients train on up to `threads` threads, and the mean of their
+    /// updates, weighted by rows, is added to the model. The number of threads changes only the run
+    /// time.
     ///
     /// # Errors
     /// [`WorkloadError`].
@@ -251,7 +256,7 @@ impl Averaging<'_> {
         Ok(())
     }
 
-    /// Share of the rows that judge which the model gets right.
+    /// Accuracy of the model on the test rows.
     ///
     /// # Errors
     /// [`WorkloadError`].
@@ -262,14 +267,15 @@ impl Averaging<'_> {
         Ok(right as f64 / test.rows() as f64)
     }
 
-    /// The model's numbers.
+    /// The parameters of the model.
     #[must_use]
     pub fn params(&self) -> &[f32] {
         &self.params
     }
 }
 
-/// So many of `count`, ascending, every choice equally likely (Fisher and Yates, as far as needed).
+/// A uniform sample of `cohort` out of `count` indices, in ascending order (partial Fisher–Yates
+/// shuffle).
 fn drawn(count: usize, cohort: usize, seed: u64, round: u64) -> Vec<usize> {
     let rng = &mut stream(seed, "cohort", [round, 0]);
     let mut all: Vec<usize> = (0..count).collect();

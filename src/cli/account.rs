@@ -1,4 +1,4 @@
-//! The arguments about what somebody owns and why.
+//! Arguments of the commands about an account: balance, transfer, claim, statement, audit.
 
 use std::path::PathBuf;
 
@@ -10,11 +10,11 @@ use super::{EngineArg, JsonArg, MarketArg, WalletArg};
 /// `florin balance`
 #[derive(Debug, Args)]
 pub(crate) struct Balance {
-    /// Whose [default: the wallet's]
+    /// The account [default: the wallet's]
     pub(crate) account: Option<Address>,
     #[command(flatten)]
     pub(crate) market: MarketArg,
-    /// The key file whose account is meant; it is not unlocked
+    /// Key file of the account; it is not unlocked
     #[arg(long, value_name = "FILE", env = "FLORIN_WALLET")]
     pub(crate) wallet: Option<PathBuf>,
     #[command(flatten)]
@@ -24,9 +24,9 @@ pub(crate) struct Balance {
 /// `florin transfer`
 #[derive(Debug, Args)]
 pub(crate) struct Transfer {
-    /// To whom
+    /// The account that receives the tokens
     pub(crate) to: Address,
-    /// How much, in FLN
+    /// The amount in FLN
     pub(crate) amount: Amount,
     #[command(flatten)]
     pub(crate) market: MarketArg,
@@ -39,13 +39,14 @@ pub(crate) struct Transfer {
 /// `florin claim`
 #[derive(Debug, Args)]
 pub(crate) struct Claim {
-    /// The task: its id, or the first digits of it (6 or more)
+    /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Claim for this account; it is paid, whoever sends the claim [default: the wallet's]
+    /// Claim for this account; the payout goes to this account, not to the sender [default: the
+    /// wallet's]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) account: Option<Address>,
     #[command(flatten)]
@@ -55,13 +56,13 @@ pub(crate) struct Claim {
 /// `florin statement`
 #[derive(Debug, Args)]
 pub(crate) struct Statement {
-    /// The task: its id, or the first digits of it (6 or more)
+    /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
-    /// Whose [default: the wallet's]
+    /// The account [default: the wallet's]
     pub(crate) account: Option<Address>,
     #[command(flatten)]
     pub(crate) market: MarketArg,
-    /// The key file whose account is meant; it is not unlocked
+    /// Key file of the account; it is not unlocked
     #[arg(long, value_name = "FILE", env = "FLORIN_WALLET")]
     pub(crate) wallet: Option<PathBuf>,
     #[command(flatten)]
@@ -71,26 +72,28 @@ pub(crate) struct Statement {
 /// `florin audit`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Trusts nobody: it fetches models, updates, the rows of the holdout and signatures, checks each digest, \
-    recomputes every figure, and compares the result with the report and with the ledger."
+    after_help = "The audit does not trust the coordinator. It fetches models, updates, holdout \
+        rows and signatures, checks each digest, recomputes every value, and compares the result \
+        with the report and with the ledger."
 )]
 pub(crate) struct Audit {
-    /// The task: its id, or the first digits of it (6 or more)
+    /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
-    /// Only this round
+    /// Audit only this round
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) round: Option<u32>,
-    /// Also hold the reports against the receipts that a participant keeps in this folder (its --state)
+    /// Also check the reports against the receipts in this folder (a participant's --state)
     #[arg(long, value_name = "DIR")]
     pub(crate) receipts: Option<PathBuf>,
-    /// Recompute only so many scores and coalitions of each round, drawn at random; the model, its losses and metrics,
-    /// units and money in full
+    /// Recompute only Q scores and coalition values per round, drawn at random; the model, losses,
+    /// metrics, units and payouts are still checked in full
     #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) spot_check: Option<u32>,
-    /// Draw them by this seed, to repeat a spot check
+    /// Seed of the draw of --spot-check, to repeat it
     #[arg(long, value_name = "N", requires = "spot_check")]
     pub(crate) seed: Option<u64>,
-    /// Where a round's updates go if there are more than 2 GiB of them: not on a file system that is itself memory
+    /// Folder for temporary files when the updates of a round exceed 2 GiB; must be on a disk, not
+    /// on an in-memory file system
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) scratch: PathBuf,
     #[command(flatten)]

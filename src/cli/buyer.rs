@@ -1,4 +1,4 @@
-//! The arguments of a buyer.
+//! Arguments of the buyer's commands: `florin task …`.
 
 use std::path::PathBuf;
 
@@ -10,26 +10,26 @@ use super::{EngineArg, JsonArg, MarketArg, WalletArg};
 /// `florin task …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
-    /// Write a task file with every key explained
+    /// Write a task file that explains every key
     New(TaskNew),
-    /// Check a task file, its holdout and its numbers, without publishing anything
+    /// Check a task file, its holdout and its numbers, without publishing it
     Check(TaskCheck),
-    /// Lock a task's budget on the ledger and open it to participants
+    /// Lock a task's budget on the ledger and open the task to participants
     Publish(TaskPublish),
-    /// The market's tasks
+    /// List the market's tasks
     List(TaskList),
-    /// One task: where it is, its rounds, its money
+    /// Show the state, the rounds and the payments of a task
     Show(TaskShow),
-    /// Fetch a task's newest model, its digest checked
+    /// Fetch the newest model of a task and check its digest
     Model(TaskModel),
-    /// End a task after its running round and have the rest refunded
+    /// Close a task after its current round and refund the unspent budget
     Close(TaskClose),
 }
 
 /// `florin task new`
 #[derive(Debug, Args)]
 pub(crate) struct TaskNew {
-    /// Where to write it
+    /// Path of the new task file
     #[arg(default_value = "task.toml")]
     pub(crate) file: PathBuf,
 }
@@ -47,7 +47,8 @@ pub(crate) struct TaskCheck {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  florin task publish digits.toml --market http://127.0.0.1:7700 \
-    --wallet buyer.json\n\nPublishing the same file again continues where it stopped; nothing is locked twice."
+        --wallet buyer.json\n\nPublishing the same file again resumes an interrupted publication; \
+        the budget is locked only once."
 )]
 pub(crate) struct TaskPublish {
     /// The task file
@@ -72,7 +73,7 @@ pub(crate) struct TaskList {
 /// `florin task show`
 #[derive(Debug, Args)]
 pub(crate) struct TaskShow {
-    /// The task: its id, or the first digits of it (6 or more)
+    /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
     #[command(flatten)]
     pub(crate) market: MarketArg,
@@ -83,12 +84,13 @@ pub(crate) struct TaskShow {
 /// `florin task model`
 #[derive(Debug, Args)]
 pub(crate) struct TaskModel {
-    /// The task: its id, or the first digits of it (6 or more)
+    /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
-    /// Where to write the parameters (safetensors)
+    /// File for the parameters (safetensors)
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Evaluate the model on this data: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
+    /// Evaluate the model on this data source: digits, csv:FILE#LABEL, idx:IMAGES,LABELS,
+    /// cifar10:FILE,…, florin:FILE
     #[arg(long, value_name = "DATA")]
     pub(crate) evaluate: Option<DataSource>,
     #[command(flatten)]
@@ -102,7 +104,7 @@ pub(crate) struct TaskModel {
 /// `florin task close`
 #[derive(Debug, Args)]
 pub(crate) struct TaskClose {
-    /// The task: its id, or the first digits of it (6 or more)
+    /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
     #[command(flatten)]
     pub(crate) market: MarketArg,

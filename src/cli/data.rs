@@ -1,4 +1,4 @@
-//! The arguments about rows.
+//! Arguments of `florin data`: show and split a data source.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,16 @@ use super::JsonArg;
 /// `florin data …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Data {
-    /// Rows, features and labels of a data source
+    /// Show the rows, features and labels of a data source
     Show(DataShow),
-    /// Cut a data source into shards, with a holdout and a test set if wanted
+    /// Split a data source into shards, optionally with a holdout and a test set
     Split(DataSplit),
 }
 
 /// `florin data show`
 #[derive(Debug, Args)]
 pub(crate) struct DataShow {
-    /// digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
+    /// Data source: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
     pub(crate) source: DataSource,
     #[command(flatten)]
     pub(crate) json: JsonArg,
@@ -28,31 +28,32 @@ pub(crate) struct DataShow {
 /// `florin data split`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  florin data split digits --shards 8 --how dirichlet:0.5 --holdout 0.2 --test 0.2 \
-    --seed 1 --out shards/"
+    after_help = "Example:\n  florin data split digits --shards 8 --how dirichlet:0.5 --holdout \
+        0.2 --test 0.2 --seed 1 --out shards/"
 )]
 pub(crate) struct DataSplit {
-    /// digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
+    /// Data source: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
     pub(crate) source: DataSource,
-    /// How many shards
+    /// Number of shards
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) shards: u32,
-    /// How rows are dealt: iid, dirichlet:ALPHA, label:PIECES or file:PATH (a shard number per line)
+    /// Partition of the rows: iid, dirichlet:ALPHA, label:PIECES or file:PATH (one shard number per
+    /// line)
     #[arg(long, default_value = "iid")]
     pub(crate) how: Partition,
-    /// Share of the rows set aside for the buyer's holdout, 0 to 0.9
+    /// Fraction of the rows for the buyer's holdout, 0 to 0.9
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub(crate) holdout: f64,
-    /// Share of the rows set aside for a test set, 0 to 0.9
+    /// Fraction of the rows for a test set, 0 to 0.9
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub(crate) test: f64,
-    /// Fewest rows of a shard
+    /// Minimum number of rows per shard
     #[arg(long, default_value_t = 1)]
     pub(crate) rows_min: usize,
-    /// Repeats the split exactly
+    /// Seed of the split
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Folder to write to; made if it does not exist
+    /// Output folder; created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     #[command(flatten)]

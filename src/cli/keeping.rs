@@ -1,4 +1,4 @@
-//! The arguments of backup and restore.
+//! Arguments of `florin backup` and `florin restore`.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,13 @@ use super::JsonArg;
 /// `florin backup`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  florin backup backups/monday --data market/\n\nA coordinator that uses the data \
-    folder makes the backup itself and goes on meanwhile. Wallet, passphrase and TLS keys are not in it, nor, on \
-    Ethereum, the wallet's outbox: keep those elsewhere."
+    after_help = "Example:\n  florin backup backups/monday --data market/\n\nA coordinator that is \
+        running on the data folder makes the backup itself, without interruption. A backup does \
+        not contain the wallet, the passphrase, the TLS keys or, on Ethereum, the wallet's outbox: \
+        back them up separately."
 )]
 pub(crate) struct Backup {
-    /// A new folder for the backup
+    /// New folder for the backup
     #[arg(value_name = "DEST")]
     pub(crate) dest: PathBuf,
     /// The coordinator's data folder
@@ -27,17 +28,19 @@ pub(crate) struct Backup {
 /// `florin restore`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  florin restore backups/monday --data market-again/\n\nEverything is read back \
-    before the data folder has its name. Never run two coordinators of one market: stop the old one for good first."
+    after_help = "Example:\n  florin restore backups/monday --data market-again/\n\nThe backup is \
+        read back in full before the data folder gets its name. Never run two coordinators of one \
+        market: stop the old one for good first."
 )]
 pub(crate) struct Restore {
-    /// A backup
+    /// Folder of the backup
     #[arg(value_name = "FROM")]
     pub(crate) from: PathBuf,
-    /// A new data folder; nothing is ever overwritten
+    /// New data folder; nothing is ever overwritten
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
-    /// The coordinator's settings: blobs that the backup lacks may be in the bucket that they name
+    /// The coordinator's settings; blobs that the backup lacks are looked up in the bucket named
+    /// there
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The arguments of those who keep a market running: coordinator, participant, provider.
+//! Arguments of the long-running commands: coordinate, participate, provide.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use florin_protocol::{Address, Amount};
 use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
 use super::{EngineArg, MarketArg, WalletArg, allocation, rows};
 
-/// Where `florin coordinate --help` lists what TLS takes.
+/// Help heading of the TLS options of `florin coordinate`.
 const TLS: &str = "TLS";
-/// Where it lists what --check takes.
+/// Help heading of the options about --check.
 const CHECK: &str = "Check";
 
 /// `florin coordinate`
@@ -22,54 +22,57 @@ const CHECK: &str = "Check";
     --allocate 0x5aAe…=1000000\n  florin coordinate --data market/ --wallet coordinator.json\n  \
     florin coordinate --data market/ --wallet coordinator.json --ledger ethereum \
     --deployment deployment.toml --rpc http://127.0.0.1:8545\n\n\
-    With the embedded ledger the first start makes its genesis, from --genesis or --allocate; tokens are made \
-    then and never again.")]
+    With the embedded ledger, the first start creates the genesis from --genesis or --allocate. \
+    No tokens are created after that.")]
 pub(crate) struct Coordinate {
-    /// The folder that holds ledger, journal, blobs and node key, unless the settings name it
+    /// Data folder with ledger, journal, blobs and node key; may also be set in the settings
     #[arg(long, value_name = "DIR", env = "FLORIN_COORDINATOR_DATA")]
     pub(crate) data: Option<PathBuf>,
-    /// Address and port to listen on; port 0 takes a free one. 127.0.0.1:7700 unless said here or in the settings
+    /// Address and port to listen on; port 0 selects a free port. Default: the settings' address,
+    /// or 127.0.0.1:7700
     #[arg(long, value_name = "ADDRESS", env = "FLORIN_COORDINATOR_LISTEN")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Write the address that it listens on to this file, once it does
+    /// Write the address to this file once the coordinator listens
     #[arg(long, value_name = "FILE")]
     pub(crate) address_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Limits on connections, uploads and rates, and tables [rate], [tls], [http2], [otlp] and [ethereum], as TOML; every key
-    /// is optional, and docs/operations.md lists them
+    /// Settings file (TOML): limits on connections, uploads and rates, and the tables [rate],
+    /// [tls], [http2], [otlp] and [ethereum]; every key is optional, see docs/operations.md
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
-    /// The certificate and its chain, in PEM: the port then speaks TLS, and nothing else
+    /// Certificate and its chain (PEM); the port then accepts only TLS
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = TLS)]
     pub(crate) tls_certificate: Option<PathBuf>,
-    /// The certificate's private key, in PEM
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_certificate", help_heading = TLS)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// For trials: make a certificate in the data folder, or use the one made before; participants need its file
+    /// For trials: create a self-signed certificate in the data folder, or use the existing one;
+    /// participants need its file
     #[arg(long, conflicts_with = "tls_certificate", help_heading = TLS)]
     pub(crate) tls_self_signed: bool,
-    /// What the chain begins with: a TOML file with `chain = N` and a table `[allocate]` of ADDRESS = "AMOUNT"
+    /// Genesis file (TOML) with `chain = N` and a table `[allocate]` of ADDRESS = "AMOUNT"
     #[arg(long, value_name = "FILE", conflicts_with = "allocate")]
     pub(crate) genesis: Option<PathBuf>,
-    /// An account and the tokens it begins with; may be repeated
+    /// Initial balance of an account in the genesis; may be repeated
     #[arg(long, value_name = "ADDRESS=AMOUNT", value_parser = allocation)]
     pub(crate) allocate: Vec<(Address, Amount)>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
-    /// Which ledger keeps the money
+    /// Ledger of the market
     #[arg(long, value_enum, default_value_t = LedgerKind::Embedded)]
     pub(crate) ledger: LedgerKind,
     #[command(flatten)]
     pub(crate) node: NodeArg,
-    /// Run nothing: read the data folder back, whole, and say what is in order. No coordinator may use it meanwhile; of a
-    /// running one, make a backup and check that
+    /// Do not run: read the whole data folder back and report its state. No coordinator may use the
+    /// folder meanwhile; for a running coordinator, check a backup instead
     #[arg(long, help_heading = CHECK)]
     pub(crate) check: bool,
     /// With --check: print JSON
     #[arg(long, requires = "check", help_heading = CHECK)]
     pub(crate) json: bool,
-    /// The node that is suggested to everybody else [default: --rpc, unless it seems to hold a secret]
+    /// RPC endpoint that the coordinator suggests to clients [default: --rpc, unless it seems to
+    /// contain a secret]
     #[arg(long, value_name = "URL", help_heading = HEADING)]
     pub(crate) public_rpc: Option<String>,
 }
@@ -79,69 +82,70 @@ pub(crate) struct Coordinate {
 #[command(
     after_help = "Example:\n  florin participate --market http://127.0.0.1:7700 --task 3fa9c1 \
     --wallet me.json --data csv:scans.csv#digit\n\nMay be stopped and started again at any moment: \
-    it continues its round."
+    the participant resumes its round."
 )]
 pub(crate) struct Participate {
-    /// The task: its id, or the first digits of it (6 or more)
+    /// Task id, or its first digits (6 or more)
     #[arg(long, value_name = "ID")]
     pub(crate) task: String,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Your rows: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
+    /// Training data: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
     #[arg(long, value_name = "SOURCE", required_unless_present = "shard")]
     pub(crate) data: Option<DataSource>,
-    /// Use only rows A to B of it, B not included
+    /// Use only the rows from A to B, B excluded
     #[arg(long, value_name = "A..B", value_parser = rows, requires = "data")]
     pub(crate) rows: Option<Range<usize>>,
-    /// Your rows as a file that `florin data split` wrote; short for --data florin:FILE
+    /// Shard file, as written by `florin data split`; the same as --data florin:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     pub(crate) shard: Option<PathBuf>,
-    /// Where it keeps what it must not forget [default: a folder beside the wallet]
+    /// Directory for persistent state [default: a folder next to the wallet]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Most to put at risk [default: what all your rows take]; rows beyond the bond do not count
+    /// Maximum bond [default: the bond for all rows]; rows beyond the bond do not count
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) bond: Option<Amount>,
-    /// An arbiter you trust besides the coordinator; about any other one you are warned. May be repeated
+    /// Trusted arbiter besides the coordinator; any other arbiter causes a warning. May be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) accept_arbiter: Vec<Address>,
-    /// Seed of the local training [default: follows from the account]
+    /// Seed of the local training [default: derived from the account]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Behave badly, for the demonstration
+    /// Misbehave, for the demonstration
     #[arg(long, value_enum, hide = true)]
     pub(crate) experiment: Option<Experiment>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
 }
 
-/// Ways to behave that the market must not pay for.
+/// Dishonest behaviours that the market must not pay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Experiment {
-    /// Send random numbers
+    /// Submit random numbers
     Noise,
     /// Train on flipped labels
     Flip,
-    /// Send the unchanged model
+    /// Submit the unchanged model
     Idle,
 }
 
 /// `florin provide`
 #[derive(Debug, Args)]
 pub(crate) struct Provide {
-    /// The task to serve, to its end: its id, or the first digits of it (6 or more) [default: every task that pays]
+    /// Task to evaluate, until it ends: its id, or the first digits (6 or more) [default: every
+    /// task that pays providers]
     #[arg(long, value_name = "ID")]
     pub(crate) task: Option<String>,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Most to put at risk [default: what the tasks ask for]
+    /// Maximum stake [default: the stake that the tasks require]
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) stake: Option<Amount>,
-    /// Where it keeps what it must not forget [default: a folder beside the wallet]
+    /// Directory for persistent state [default: a folder next to the wallet]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     #[command(flatten)]
@@ -151,10 +155,10 @@ pub(crate) struct Provide {
 /// `florin ledger …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum LedgerCommand {
-    /// Put a market's contracts on an Ethereum chain
+    /// Deploy a market's contracts on an Ethereum chain
     Deploy(LedgerDeploy),
-    /// A market's contracts at a glance: the chain, what they hold, whether the node answers
+    /// Show a market's contracts: the chain, their balances, whether the node answers
     Status(LedgerStatus),
-    /// Rebuild a ledger's state from its history and compare it with what it says
+    /// Rebuild a ledger's state from its history and compare it with the recorded state
     Verify(LedgerVerify),
 }

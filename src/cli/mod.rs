@@ -1,4 +1,4 @@
-//! The command tree and its help texts. Nothing here does anything.
+//! The command tree and its help texts; no behaviour.
 
 mod account;
 mod buyer;
@@ -35,25 +35,26 @@ pub(crate) use sim::{
 pub(crate) use tools::{Bench, BenchName, BenchSoak, BenchUploads, Demo, Doctor, Fuzz, PeerArg};
 pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
 
-/// A marketplace for trained models: buyers lock tokens behind a learning task, participants train on their own data,
-/// and everybody is paid for what their work was measurably worth.
+/// A marketplace for federated learning: buyers lock tokens behind a learning task, participants
+/// train on their own data, and payouts follow the measured value of each update.
 #[derive(Debug, Parser)]
 #[command(
     name = "florin",
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Begin with `florin demo`: a whole market on this machine, in a minute.\n\
-        Exit codes: 0 done · 1 the answer is no (differences, a refusal) · 2 wrong input · 3 something broke"
+    after_help = "Start with `florin demo`: a complete market on this machine, in a minute.\n\
+        Exit codes: 0 = success · 1 = check failed or request refused · 2 = wrong input · 3 = \
+        internal or system error"
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Say more: -v what happens, -vv how.
+    /// More log output: -v for events, -vv for details.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// How the log's lines look on standard error: text for people, json for programs
+    /// Format of the log on standard error: text or json
     #[arg(
         long,
         global = true,
@@ -62,86 +63,89 @@ pub(crate) struct Cli {
         env = "FLORIN_LOG_FORMAT"
     )]
     pub(crate) log_format: LogFormat,
-    /// Stop as soon as standard input closes: for a program that starts this one and must not leave it behind.
+    /// Exit as soon as standard input closes, so that this process does not outlive the program
+    /// that started it.
     #[arg(long, global = true, hide = true)]
     pub(crate) exit_with_parent: bool,
 }
 
 impl Cli {
-    /// How the log is kept.
+    /// The verbosity and the format of the log.
     pub(crate) const fn log(&self) -> Manner {
         Manner { verbose: self.verbose, format: self.log_format }
     }
 }
 
-/// How a log's lines look.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people
+    /// Lines of text
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
-/// What the program can do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a whole market on this machine: eight participants, one provider, ten paid and audited rounds
+    /// Run a complete market on this machine: eight participants, one provider, ten paid and
+    /// audited rounds
     Demo(Demo),
-    /// For buyers: describe a task, fund it, watch it, fetch its model
+    /// For buyers: write, check, publish, show and close a task, and fetch its model
     #[command(subcommand)]
     Task(Task),
-    /// Run a market: its rounds, and its ledger unless that is on Ethereum
+    /// Run a market: its rounds, and its ledger unless the ledger is on Ethereum
     Coordinate(Coordinate),
-    /// For coordinators: copy a market's data folder, while it runs or not
+    /// For coordinators: back up a market's data folder; the coordinator may keep running
     Backup(Backup),
-    /// For coordinators: bring a backup back, checked, as a new data folder
+    /// For coordinators: restore a backup into a new data folder and check it
     Restore(Restore),
-    /// Train for a task on your own data, and be paid for it
+    /// Train for a task on your own data and earn payouts
     Participate(Participate),
-    /// Stake compute and do the checkable work of a task
+    /// Deposit a stake and evaluate updates for pay
     Provide(Provide),
-    /// Make, import, show and export the key file that your tokens belong to
+    /// Create, import, show and export a wallet (the key file that owns your tokens)
     #[command(subcommand)]
     Wallet(Wallet),
-    /// What an account holds: wallet, bonds, stake, and what it is owed
+    /// Show an account's balance, bonds, stake and unclaimed earnings
     Balance(Balance),
     /// Send tokens to another account
     Transfer(Transfer),
-    /// Draw what a task owes you, and have debits taken by proof
+    /// Withdraw your earnings from a task and apply pending bond deductions
     Claim(Claim),
-    /// Why you were paid what you were paid, round by round, in words
+    /// Explain your payouts from a task, round by round
     Statement(Statement),
-    /// Recompute a task's reports from public bytes and name the first line that disagrees
+    /// Recompute a task's reports from public data and print the first mismatch
     Audit(Audit),
-    /// The ledger itself: deploy it, look at it, verify it
+    /// Deploy, show and verify a ledger
     #[command(subcommand)]
     Ledger(LedgerCommand),
-    /// Look at data, and cut it into shards
+    /// Inspect a data source and split it into shards
     #[command(subcommand)]
     Data(Data),
-    /// The incentive laboratory: what honesty and its alternatives earn, on the code that pays
+    /// Simulate markets: what honest and dishonest strategies earn under the real payment code
     #[command(subcommand)]
     Sim(Sim),
-    /// Print the OpenAPI description of a coordinator's interface, which it also serves at /openapi.json
+    /// Print the OpenAPI description of the coordinator's HTTP interface (also served at
+    /// /openapi.json)
     Openapi,
-    /// What this machine has, what is missing, and what to do about it
+    /// Check what this machine provides and how to install what is missing
     Doctor(Doctor),
-    /// Measure this program against its limits and its neighbours
+    /// Measure this program against its limits and against peers
     #[command(hide = true)]
     Bench(Bench),
-    /// Hand this program millions of broken inputs
+    /// Fuzz this program's parsers with broken inputs
     #[command(hide = true)]
     Fuzz(Fuzz),
-    /// Run anvil until standard input closes: a development chain that nobody leaves behind
+    /// Run a development chain (anvil) until standard input closes, and stop it then
     #[command(hide = true)]
     Anvil(Anvil),
 }
 
-/// Which market.
+/// The market to connect to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MarketArg {
-    /// Where its coordinator listens, such as http://127.0.0.1:7700 or https://market.example
+    /// URL of the market's coordinator, such as http://127.0.0.1:7700 or https://market.example
     #[arg(long, value_name = "URL", env = "FLORIN_MARKET")]
     pub(crate) market: String,
     #[command(flatten)]
@@ -150,47 +154,50 @@ pub(crate) struct MarketArg {
     pub(crate) node: NodeArg,
 }
 
-/// Whom to believe that a market is the one it says.
+/// Which TLS certificates a client trusts.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TrustArg {
-    /// Believe an https:// market only with this certificate, or one signed by it (PEM) [default: who this system trusts]
+    /// Trust an https:// market only with this certificate, or one signed by it (PEM) [default: the
+    /// system's trust store]
     #[arg(long, value_name = "FILE", env = "FLORIN_CERTIFICATE")]
     pub(crate) certificate: Option<PathBuf>,
 }
 
-/// Whose key.
+/// The wallet that signs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WalletArg {
-    /// The key file (keystore v3, as other Ethereum tools read and write it)
+    /// Wallet: the key file (Ethereum keystore v3)
     #[arg(long, value_name = "FILE", env = "FLORIN_WALLET")]
     pub(crate) wallet: PathBuf,
     #[command(flatten)]
     pub(crate) passphrase: PassphraseArg,
 }
 
-/// Where the passphrase comes from. Never a flag: flags are visible to everybody on the machine.
+/// The source of the passphrase. It is never a flag, because other users of the machine can read
+/// flags.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PassphraseArg {
-    /// Read the passphrase from this file's first line; otherwise from FLORIN_PASSPHRASE, otherwise it is asked for
+    /// Read the passphrase from the first line of this file [default: FLORIN_PASSPHRASE, otherwise
+    /// a prompt]
     #[arg(long, value_name = "FILE")]
     pub(crate) passphrase_file: Option<PathBuf>,
 }
 
-/// For programs.
+/// Machine-readable output.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct JsonArg {
-    /// Print JSON: the same figures, amounts as integer strings of base units (10^-18 FLN)
+    /// Print JSON, with amounts as integer strings of base units (10^-18 FLN)
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What computes.
+/// The compute engine.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct EngineArg {
-    /// What trains and evaluates: auto, torch, cuda, or reference (plain Rust; no convolutions)
+    /// Compute engine: auto, torch, cuda, or reference (plain Rust; no convolutions)
     #[arg(long, value_name = "NAME", default_value_t = EngineKind::Auto, env = "FLORIN_ENGINE")]
     pub(crate) engine: EngineKind,
-    /// Threads it may use
+    /// Number of threads for the engine
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
@@ -204,7 +211,7 @@ fn allocation(text: &str) -> Result<(Address, Amount), String> {
     Ok((address, amount.trim().parse::<Amount>().map_err(|e| e.to_string())?))
 }
 
-/// A range of rows as `A..B`, B not included.
+/// Parses a range of rows `A..B`, B excluded.
 pub(crate) fn rows(text: &str) -> Result<Range<usize>, String> {
     let wrong =
         || format!("{text:?} is not a range of rows: write A..B with A < B, such as 0..500");

@@ -1,4 +1,4 @@
-//! The arguments of the incentive laboratory.
+//! Arguments of the simulator, `florin sim`.
 
 use std::path::PathBuf;
 
@@ -11,26 +11,28 @@ use super::JsonArg;
 /// `florin sim`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sim {
-    /// The scenarios that come with the program, and what each asks
+    /// List the built-in scenarios and the question of each
     List(SimList),
-    /// Print a scenario as TOML, every key written out
+    /// Print a scenario as TOML with every key
     Show(SimShow),
-    /// Play a scenario over its seeds, and say what everybody earned
+    /// Run a scenario over its seeds and print the earnings of each group
     #[command(after_help = "Examples:\n  florin sim run copying\n  \
         florin sim run copying --set task.commit_reveal=false --out without/\n  \
         florin sim run my.toml --seeds 30 --json")]
     Run(SimRun),
-    /// Look for the strategy that gains most against a scenario's mechanism, and measure it on fresh seeds
+    /// Search for the strategy that gains most under a scenario's rules, and measure it on fresh
+    /// seeds
     #[command(after_help = "Examples:\n  florin sim attack attacks --out attacks/\n  \
         florin sim attack attacks --set task.bond_per_row=0.5 --seeds 5")]
     Attack(SimRun),
-    /// Play one game again, named SEED@COMMIT, and hold it against what a results folder has of it
+    /// Replay one game, named SEED@COMMIT, and compare it with a results folder
     Replay(SimReplay),
-    /// Play a scenario for every combination of some values; go on where an earlier sweep was stopped
+    /// Run a scenario for every combination of given values; an interrupted sweep resumes
     Sweep(SimSweep),
-    /// Results beside each other, and what differs beyond chance
+    /// Compare results folders and print the significant differences
     Compare(SimCompare),
-    /// Whole tasks while messages get lost, processes die and disks fail; an auditor says what must not be
+    /// Run whole tasks with lost messages, crashed processes and failing disks; an auditor checks
+    /// the invariants
     Faults(SimFaults),
 }
 
@@ -41,13 +43,13 @@ pub(crate) struct SimList {
     pub(crate) json: JsonArg,
 }
 
-/// Which scenario, and what is changed in it.
+/// A scenario and the keys that are changed in it.
 #[derive(Debug, Args)]
 pub(crate) struct ScenarioArg {
-    /// A scenario that comes with the program (`florin sim list`), or a file ending in .toml; to replay, also a folder
-    /// that `florin sim run --out` wrote
+    /// A built-in scenario (`florin sim list`) or a file ending in .toml; for replay also a folder
+    /// written by `florin sim run --out`
     pub(crate) scenario: String,
-    /// Change a key of it, such as population.honest.count=8; may be repeated
+    /// Set a key of the scenario, such as population.honest.count=8; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) changes: Vec<Change>,
 }
@@ -61,16 +63,16 @@ pub(crate) struct SimShow {
     pub(crate) json: JsonArg,
 }
 
-/// How an experiment is played.
+/// Seeds and threads of an experiment.
 #[derive(Debug, Args)]
 pub(crate) struct PlayArg {
-    /// The first seed, instead of the scenario's
+    /// First seed [default: the scenario's]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// How many seeds, instead of the scenario's
+    /// Number of seeds [default: the scenario's]
     #[arg(long, value_name = "N")]
     pub(crate) seeds: Option<u32>,
-    /// Games at once; all cores unless said. It changes nothing but the time
+    /// Games run in parallel [default: all cores]; does not change the results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub(crate) threads: Option<u16>,
 }
@@ -82,7 +84,7 @@ pub(crate) struct SimRun {
     pub(crate) what: ScenarioArg,
     #[command(flatten)]
     pub(crate) play: PlayArg,
-    /// Write scenario, figures, members and rounds into this folder
+    /// Write the scenario, the figures, the members and the rounds into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
@@ -94,10 +96,10 @@ pub(crate) struct SimRun {
 #[command(after_help = "Examples:\n  florin sim replay 7@0123456789ab results/\n  \
     florin sim replay 7@0123456789ab copying --set task.commit_reveal=false")]
 pub(crate) struct SimReplay {
-    /// The game, as the column `game` of a results folder names it
+    /// The game, as in the column `game` of a results folder
     #[arg(value_name = "SEED@COMMIT")]
     pub(crate) game: String,
-    // Here the scenario may also be a folder that `florin sim run --out` wrote.
+    // For replay, the scenario may also be a folder that `florin sim run --out` wrote.
     #[command(flatten)]
     pub(crate) what: ScenarioArg,
     #[command(flatten)]
@@ -113,13 +115,13 @@ pub(crate) struct SimSweep {
     pub(crate) what: ScenarioArg,
     #[command(flatten)]
     pub(crate) play: PlayArg,
-    /// A key and the values it shall have, such as task.withheld=0,1,2,3; may be repeated
+    /// A key and its values, such as task.withheld=0,1,2,3; may be repeated
     #[arg(long, value_name = "KEY=V1,V2,…", required = true)]
     pub(crate) vary: Vec<String>,
-    /// Play so many combinations only, drawn from all of them
+    /// Run only N combinations, drawn at random
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) draw: Option<u32>,
-    /// Folder for the results, one folder in it for each combination
+    /// Results folder, with one subfolder per combination
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     #[command(flatten)]
@@ -129,13 +131,13 @@ pub(crate) struct SimSweep {
 /// `florin sim compare`
 #[derive(Debug, Args)]
 pub(crate) struct SimCompare {
-    /// Folder with results
+    /// Results folder
     pub(crate) a: PathBuf,
-    /// Another one
+    /// Second results folder
     pub(crate) b: PathBuf,
-    /// More of them, for the page
+    /// Further results folders, for the page
     pub(crate) more: Vec<PathBuf>,
-    /// Write a page with plots of all of them into this folder
+    /// Write an HTML page with plots of all results into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
@@ -145,22 +147,22 @@ pub(crate) struct SimCompare {
 /// `florin sim faults`
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  florin sim faults --seeds 20000\n  \
-    florin sim faults --seed 17        one seed, with everything that happens in it")]
+    florin sim faults --seed 17        one seed, with its trace")]
 pub(crate) struct SimFaults {
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) seeds: Option<u64>,
-    /// The first seed; without --seeds this one alone, with its trace
+    /// First seed; without --seeds only this seed, with its trace
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Rounds of each seed's task
+    /// Rounds of each task
     #[arg(long, value_name = "N", default_value_t = florin_faults::ROUNDS,
         value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) rounds: u32,
-    /// Seeds at once; all cores unless said. It changes nothing but the time
+    /// Seeds run in parallel [default: all cores]; does not change the results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub(crate) threads: Option<u16>,
-    /// Plant a bug around the market's code, to see that it is found
+    /// Inject a bug around the market's code, to test that the auditor finds it
     #[arg(long, value_name = "NAME", hide = true)]
     pub(crate) bug: Option<Bug>,
     #[command(flatten)]

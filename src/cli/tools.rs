@@ -1,4 +1,4 @@
-//! The arguments of the demonstration, the doctor and the benchmarks.
+//! Arguments of `florin demo`, `doctor`, `bench` and `fuzz`.
 
 use std::path::PathBuf;
 
@@ -13,25 +13,25 @@ use super::{AnvilArg, EngineArg, JsonArg, LedgerKind};
     florin demo --ledger ethereum --anvil path/to/anvil\n  \
     florin demo --json result.json --out report.html --keep market/")]
 pub(crate) struct Demo {
-    /// Repeats money and scores exactly on one machine
+    /// Seed; repeats payouts and scores exactly on the same machine
     #[arg(long, default_value_t = crate::demo::plan::SEED)]
     pub(crate) seed: u64,
-    /// Rounds of the task
+    /// Number of rounds
     #[arg(long, default_value_t = crate::demo::plan::ROUNDS,
           value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) rounds: u32,
-    /// How updates are written: f32, bf16, int8, or top_k:N for the largest N of 1000 numbers
+    /// Format of the updates: f32, bf16, int8, or top_k:N for the largest N of 1000 values
     #[arg(long, default_value = "f32", value_parser = crate::demo::plan::format)]
     pub(crate) format: UpdateFormat,
-    /// Which ledger keeps the money
+    /// Ledger of the market
     #[arg(long, value_enum, default_value_t = LedgerKind::Embedded)]
     pub(crate) ledger: LedgerKind,
     #[command(flatten)]
     pub(crate) anvil: AnvilArg,
-    /// Write the outcome as JSON
+    /// Write the result as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write the report here
+    /// Write the HTML report to this file
     #[arg(long, value_name = "FILE", default_value = "florin-demo.html")]
     pub(crate) out: PathBuf,
     /// Keep wallets, shards, logs and the ledger in this new folder
@@ -44,7 +44,7 @@ pub(crate) struct Demo {
 /// `florin doctor`
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Also look at this coordinator's data folder
+    /// Also check this coordinator data folder
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
@@ -56,16 +56,17 @@ pub(crate) struct Doctor {
 /// `florin bench`
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// What to measure
+    /// The benchmark
     #[arg(value_enum)]
     pub(crate) name: BenchName,
-    /// Write the rows as JSON
+    /// Write the rows as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Folder of Python packages (torch, numpy; for contribution shapiq, pyDVL) for the neighbours' rows
+    /// Folder of Python packages for the peers' rows (torch, numpy; for contribution shapiq, pyDVL)
     #[arg(long, value_name = "DIR")]
     pub(crate) python: Option<PathBuf>,
-    /// server, round, sim: a neighbour to measure in the same run, which `cargo xtask bench` fetches; sim takes several
+    /// server, round, sim: a peer to measure in the same run, as fetched by `cargo xtask bench`;
+    /// sim accepts several
     #[arg(long, value_enum)]
     pub(crate) peer: Vec<PeerArg>,
     #[command(flatten)]
@@ -80,80 +81,81 @@ pub(crate) struct Bench {
     pub(crate) wire: BenchWire,
 }
 
-/// What only `florin bench wire` listens to.
+/// Options of `florin bench wire`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchWire {
-    /// wire: tasks that are trained in each format, one for each seed from 1 on
+    /// wire: number of tasks trained in each format, with seeds 1 to N
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(2..=100))]
     pub(crate) seeds: u64,
 }
 
-/// Neighbours that are measured only where somebody asks for it.
+/// Peers that are measured only on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeerArg {
-    /// Flower: a SuperLink and four SuperNodes; for sim its simulation
+    /// Flower: a SuperLink and four SuperNodes; for sim its simulator
     Flower,
     /// sim: Apple's pfl-research
     Pfl,
 }
 
-/// What only `florin bench door` listens to.
+/// Options of `florin bench door`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchDoor {
-    /// door: bad connections at once
+    /// door: number of concurrent bad connections
     #[arg(long, value_name = "N", default_value_t = 2_000,
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) connections: u32,
 }
 
-/// What only `florin bench uploads` listens to.
+/// Options of `florin bench uploads`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchUploads {
-    /// uploads: large updates at once; fewer where the disk has no room for them
+    /// uploads: number of concurrent large updates; fewer if the disk lacks space
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) uploads: u32,
-    /// uploads: size of each, in MB
+    /// uploads: size of each update, in MB
     #[arg(long, value_name = "MB", default_value_t = 256,
           value_parser = clap::value_parser!(u32).range(1..=4_000))]
     pub(crate) megabytes: u32,
 }
 
-/// What only `florin bench soak` listens to.
+/// Options of `florin bench soak`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchSoak {
-    /// soak: for how long
+    /// soak: duration in minutes
     #[arg(long, value_name = "N", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=10_080))]
     pub(crate) minutes: u32,
-    /// soak: participants, each a process of its own
+    /// soak: number of participants, each in its own process
     #[arg(long, value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(2..=500))]
     pub(crate) participants: u32,
-    /// soak: seconds from one kill to the next; participant, provider and coordinator take turns
+    /// soak: seconds between kills; participant, provider and coordinator take turns
     #[arg(long, value_name = "S", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) kill_every: u32,
 }
 
-/// What only `florin bench contribution` listens to.
+/// Options of `florin bench contribution`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchContribution {
-    /// contribution: a few minutes instead of an hour, on fewer games and rounds
+    /// contribution: fewer games and rounds; a few minutes instead of an hour
     #[arg(long)]
     pub(crate) quick: bool,
-    /// contribution: only how long exact values and paths take beside libtorch, in a minute and without peers
+    /// contribution: measure only the time of exact values and path integrals beside libtorch; a
+    /// minute, without peers
     #[arg(long, conflicts_with_all = ["quick", "rounds", "idx"])]
     pub(crate) speed: bool,
-    /// contribution: training rounds of each kind, seed and number of players
+    /// contribution: training rounds for each kind, seed and number of players
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) rounds: Option<u32>,
-    /// contribution: also rounds on the MNIST-like IDX files of this folder
+    /// contribution: also use the MNIST-like IDX files of this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) idx: Option<PathBuf>,
-    /// contribution, attacks: write plots into this folder, and refresh the tables of its contribution.md; wire: the
-    /// table of its operations.md
+    /// contribution, attacks: write plots into this folder and refresh the tables of its
+    /// contribution.md; wire: the table of its operations.md
     #[arg(long, value_name = "DIR")]
     pub(crate) docs: Option<PathBuf>,
 }
@@ -161,25 +163,26 @@ pub(crate) struct BenchContribution {
 /// `florin fuzz`
 #[derive(Debug, Args)]
 pub(crate) struct Fuzz {
-    /// For how long, beyond the corpus itself
+    /// Duration in seconds, after the corpus
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub(crate) seconds: u32,
-    /// What repeats a run, as far as its time goes
+    /// Seed of the mutations
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// The folder with a folder of inputs for each target; what breaks something is added to it
+    /// Corpus: a folder with one folder of inputs per target; a failing input is added to it
     #[arg(long, value_name = "DIR", default_value = "tests/fuzz")]
     pub(crate) corpus: PathBuf,
-    /// Add so many small inputs to each target's folder that behave in a way of their own
+    /// Add up to N small inputs with distinct behaviour to the corpus of each target
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) keep: u32,
-    /// Only this target, in this process
+    /// Run only this target, in this process
     #[arg(long, value_name = "NAME")]
     pub(crate) target: Option<String>,
-    /// With --target: take whatever behaves like this for a panic, to see that the target gets there
+    /// With --target: treat an outcome that contains this text as a panic, to test that the fuzzer
+    /// reaches it
     #[arg(long, value_name = "TEXT", requires = "target")]
     pub(crate) plant: Option<String>,
-    /// With --target: write each input here before it is tried
+    /// With --target: write each input to this file before it is tried
     #[arg(long, value_name = "FILE", requires = "target")]
     pub(crate) input: Option<PathBuf>,
 }
@@ -187,30 +190,31 @@ pub(crate) struct Fuzz {
 /// The benchmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchName {
-    /// Aggregating updates of millions of floats
+    /// Aggregation of updates with millions of floats
     Aggregate,
-    /// One participant's training steps
+    /// Training steps of one participant
     Train,
     /// Durable transfers
     Ledger,
-    /// Updates that a coordinator takes, and what each costs it
+    /// Updates that a coordinator accepts per second, and the cost of each
     Server,
-    /// A round of four participants, each a process of its own
+    /// A round of four participants, each in its own process
     Round,
     /// Honest requests beside thousands of slow, idle and dribbling connections
     Door,
-    /// Large updates at once, beside copying and hashing the same bytes
+    /// Concurrent large uploads, beside copying and hashing the same bytes
     Uploads,
-    /// A start on a journal of a million events, with snapshots and without
+    /// Recovery from a journal of a million events, with and without snapshots
     Recovery,
-    /// A market in which somebody is killed every minute
+    /// A market in which a process is killed every minute
     Soak,
-    /// What attackers of the demonstration's market earn, beside what they earn honestly
+    /// Earnings of attackers in the demonstration's market, beside their honest earnings
     Attacks,
-    /// What updates are worth, beside shapiq and pyDVL
+    /// Shapley values of updates, beside shapiq and pyDVL
     Contribution,
-    /// A simulated round beside other simulators', and what the market adds to it
+    /// A simulated round beside other simulators, and the overhead of the market
     Sim,
-    /// The formats of updates: bytes, and what they cost the demonstration's model in accuracy
+    /// The update formats: their size, and their effect on the accuracy of the demonstration's
+    /// model
     Wire,
 }

@@ -1,4 +1,4 @@
-//! The arguments about key files.
+//! Arguments of `florin wallet`.
 
 use std::path::PathBuf;
 
@@ -9,27 +9,27 @@ use super::{JsonArg, PassphraseArg, WalletArg};
 /// `florin wallet …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Wallet {
-    /// Make a new key file and its recovery phrase
+    /// Create a new key file and its recovery phrase
     New(WalletNew),
-    /// Make a key file from a recovery phrase, a private key or another key file
+    /// Create a key file from a recovery phrase, a private key or another key file
     Import(WalletImport),
-    /// The address of a key file
+    /// Print the address of a key file
     Show(WalletShow),
-    /// Copy a key file under a passphrase of its own: a backup, or for another Ethereum tool
+    /// Copy a key file under a new passphrase: for a backup or another Ethereum tool
     Export(WalletExport),
 }
 
 /// `florin wallet new`
 #[derive(Debug, Args)]
 pub(crate) struct WalletNew {
-    /// Where to write the key file; never overwritten
+    /// Path of the new key file; never overwritten
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) passphrase: PassphraseArg,
-    /// Print the recovery phrase even where the output is not a terminal
+    /// Print the recovery phrase even if the output is not a terminal
     #[arg(long)]
     pub(crate) show_phrase: bool,
-    /// Encrypt with a small work factor: fast, and weaker against somebody who has the file
+    /// Encrypt with a low scrypt cost: fast, and weaker against an attacker who has the file
     #[arg(long, hide = true)]
     pub(crate) light: bool,
     #[command(flatten)]
@@ -39,21 +39,21 @@ pub(crate) struct WalletNew {
 /// `florin wallet import`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A phrase or key is asked for on a terminal and read from standard input otherwise; \
-    never given as a flag, where everybody on the machine could read it."
+    after_help = "The phrase or key is read from a prompt on a terminal, and from standard input \
+        otherwise. It is never a flag, because other users of the machine can read flags."
 )]
 pub(crate) struct WalletImport {
-    /// Where to write the key file; never overwritten
+    /// Path of the new key file; never overwritten
     pub(crate) file: PathBuf,
-    /// Import a private key of 64 hexadecimal digits instead of a recovery phrase
+    /// Import a private key (64 hexadecimal digits) instead of a recovery phrase
     #[arg(long, conflicts_with = "keystore")]
     pub(crate) key: bool,
-    /// Import this key file of another tool, which has the same passphrase
+    /// Import this key file of another tool; the passphrase stays the same
     #[arg(long, value_name = "FILE")]
     pub(crate) keystore: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) passphrase: PassphraseArg,
-    /// Encrypt with a small work factor: fast, and weaker against somebody who has the file
+    /// Encrypt with a low scrypt cost: fast, and weaker against an attacker who has the file
     #[arg(long, hide = true)]
     pub(crate) light: bool,
     #[command(flatten)]
@@ -73,11 +73,12 @@ pub(crate) struct WalletShow {
 /// `florin wallet export`
 #[derive(Debug, Args)]
 pub(crate) struct WalletExport {
-    /// Where to write the copy; never overwritten
+    /// Path of the copy; never overwritten
     pub(crate) to: PathBuf,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Read the copy's passphrase from this file; otherwise from FLORIN_NEW_PASSPHRASE, otherwise it is asked for
+    /// Read the copy's passphrase from this file [default: FLORIN_NEW_PASSPHRASE, otherwise a
+    /// prompt]
     #[arg(long, value_name = "FILE")]
     pub(crate) new_passphrase_file: Option<PathBuf>,
 }

@@ -1,7 +1,7 @@
-//! `florin anvil`: keeps a development chain for as long as somebody holds its standard input, and leaves nobody behind.
+//! `florin anvil`: runs a development chain until standard input closes, and then stops it.
 //!
-//! A block comes with every transaction and every second besides, so that the chain's clock moves while nothing happens.
-//! Neither makes it run ahead of the machine's.
+//! Anvil mines a block for every transaction and one per second, so that the chain's clock advances
+//! while the chain is idle. Neither makes the chain's clock run ahead of the machine's.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -14,28 +14,29 @@ use anyhow::Context;
 use crate::cli::{Anvil, AnvilArg};
 use crate::failure::{Exit, Failure};
 
-/// What anvil says when it listens.
+/// The line that anvil prints once it listens.
 const LISTENING: &str = "Listening on ";
-/// What to do where there is none.
-pub(crate) const REMEDY: &str = "`cargo xtask demo --ledger ethereum` fetches anvil from npm; otherwise install Foundry \
-                                 (https://getfoundry.sh), or name the program with --anvil or FLORIN_ANVIL";
-/// How long it may take to say so.
+/// The remedy if anvil is missing.
+pub(crate) const REMEDY: &str = "`cargo xtask demo --ledger ethereum` installs anvil from npm; \
+    otherwise install Foundry (https://getfoundry.sh), or set the path with --anvil or \
+    FLORIN_ANVIL";
+/// Timeout of anvil's start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked after.
+/// Interval of the checks that anvil still runs.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Why the keeper stops waiting, or goes on.
+/// An event for the main thread.
 enum News {
     Listens(String),
     Let,
 }
 
-/// Ends anvil with this process's work, however that ends.
+/// Kills anvil on drop.
 struct Kept(Child);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // an error means that it has stopped already
+        let _ = self.0.kill(); // an error means that anvil has already exited
         let _ = self.0.wait();
     }
 }
@@ -46,7 +47,8 @@ pub(super) fn run(arguments: &Anvil) -> anyhow::Result<Exit> {
     command
         .args(["--host", "127.0.0.1", "--port", "0"])
         .args(["--block-time", "1", "--mixed-mining"])
-        // Its keys, as everybody knows them; and so that a list of processes says whose it is.
+        // The file with anvil's well-known keys; its path also identifies the owner in a process
+        // list.
         .arg("--config-out")
         .arg(arguments.address_file.with_extension("json"))
         .stdin(Stdio::null())
@@ -61,7 +63,10 @@ pub(super) fn run(arguments: &Anvil) -> anyhow::Result<Exit> {
         Ok(News::Listens(address)) => address,
         Ok(News::Let) => return Ok(Exit::Done),
         Err(_) => {
-            let message = format!("{} did not say {LISTENING:?}: is it anvil?", program.display());
+            let message = format!(
+                "{} did not print {LISTENING:?}: check that it is anvil",
+                program.display()
+            );
             return Err(Failure::fault("TIMEOUT", message).into());
         }
     };
@@ -69,30 +74,31 @@ pub(super) fn run(arguments: &Anvil) -> anyhow::Result<Exit> {
     wait(&mut kept, &news)
 }
 
-/// The anvil that was named, or the one on PATH.
+/// The given anvil, or the one on PATH.
 pub(crate) fn program(named: &AnvilArg) -> PathBuf {
     named.anvil.clone().unwrap_or_else(|| PathBuf::from("anvil"))
 }
 
-/// What to do where there is no anvil.
+/// The error if anvil cannot be started.
 pub(crate) fn missing(program: &Path, error: &std::io::Error) -> anyhow::Error {
     let message = format!("{} cannot be started ({error}): {REMEDY}", program.display());
     Failure::input("TOOL_MISSING", message).into()
 }
 
-/// Finds the address in what anvil says, and goes on reading, so that anvil can go on talking.
+/// Finds the address in anvil's output, and continues to read, so that anvil never blocks on a full
+/// pipe.
 fn listen(stdout: impl Read + Send + 'static, tell: Sender<News>) {
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if let Some(address) = line.strip_prefix(LISTENING) {
-                // Nobody listens any more where the keeper is on its way out.
+                // The receiver is gone if the main thread is exiting.
                 let _ = tell.send(News::Listens(address.trim().to_owned()));
             }
         }
     });
 }
 
-/// Tells when standard input closes, which the system does when whoever holds it is gone.
+/// Sends an event when standard input closes, which happens when the parent process ends.
 fn stop_with_input(tell: Sender<News>) {
     std::thread::spawn(move || {
         let mut ignored = [0u8; 64];
@@ -102,7 +108,7 @@ fn stop_with_input(tell: Sender<News>) {
 }
 
 fn write_address(file: &Path, address: &str) -> anyhow::Result<()> {
-    // Whoever waits for the file must not see half of it.
+    // The file appears under its name only when it is complete.
     let unfinished = file.with_extension("unfinished");
     std::fs::write(&unfinished, format!("http://{address}\n"))
         .and_then(|()| std::fs::rename(&unfinished, file))
@@ -112,7 +118,7 @@ fn write_address(file: &Path, address: &str) -> anyhow::Result<()> {
 fn wait(kept: &mut Kept, news: &Receiver<News>) -> anyhow::Result<Exit> {
     loop {
         if let Some(status) = kept.0.try_wait()? {
-            let message = format!("anvil stopped by itself ({status})");
+            let message = format!("anvil exited unexpectedly ({status})");
             return Err(Failure::fault("CHILD_FAILED", message).into());
         }
         match news.recv_timeout(POLL) {

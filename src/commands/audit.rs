@@ -1,4 +1,4 @@
-//! `florin audit`: recomputes reports from public bytes, and names the first line that disagrees.
+//! `florin audit`: recomputes reports from public data, and prints the first mismatch.
 
 use florin_participant::{AuditReport, RoundAudit, Scrutiny, audit_task, kept_receipts};
 use florin_work::{Difference, Spot, escape_probability};
@@ -10,7 +10,7 @@ use crate::failure::Exit;
 use crate::market::Market;
 use crate::show::{self, BAD, GOOD, NOTE};
 
-/// Shares of forged figures for which a spot check says how likely they escape it.
+/// Fractions of forged scores for which a spot check prints its escape probability.
 const FORGED_SHARES: [f64; 3] = [0.05, 0.1, 0.5];
 
 pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
@@ -55,19 +55,20 @@ fn say(audit: &RoundAudit) {
         Some(looked) => {
             let ((scores, of_scores), (worths, of_worths)) = (looked.scores, looked.worths);
             let apart = looked.apart.map_or(String::new(), |apart| {
-                format!("; gradients and coalitions {:.1} % apart", 100.0 * apart)
+                format!("; path scores and coalition check differ by {:.1} %", 100.0 * apart)
             });
             format!(
-                "{scores} of {of_scores} scores, {worths} of {of_worths} coalitions recomputed{apart}"
+                "{scores} of {of_scores} scores, {worths} of {of_worths} coalition values \
+                 recomputed{apart}"
             )
         }
         None if audit.recomputed => "recomputed".to_owned(),
-        None => "checked without its bytes".to_owned(),
+        None => "checked without recomputation (its blobs are missing)".to_owned(),
     };
     match audit.differences.first() {
         None => anstream::println!("round {:>3}   {GOOD}agrees{GOOD:#}   {how}", audit.round.0),
         Some(first) => anstream::println!(
-            "round {:>3}   {BAD}{} differences{BAD:#}, the first in {}",
+            "round {:>3}   {BAD}{} mismatches{BAD:#}, the first: {}",
             audit.round.0,
             audit.differences.len(),
             words(first)
@@ -76,12 +77,12 @@ fn say(audit: &RoundAudit) {
 }
 
 fn words(line: &Difference) -> String {
-    format!("{}: {} is reported, {} was recomputed", line.line, line.reported, line.recomputed)
+    format!("{}: reported {}, recomputed {}", line.line, line.reported, line.recomputed)
 }
 
 fn conclude(found: &AuditReport) {
     for line in &found.ledger {
-        anstream::println!("ledger      {BAD}differs{BAD:#} in {}", words(line));
+        anstream::println!("ledger      {BAD}mismatch{BAD:#}: {}", words(line));
     }
     for untold in &found.untold {
         anstream::println!("{NOTE}{untold}{NOTE:#}");
@@ -89,7 +90,7 @@ fn conclude(found: &AuditReport) {
     let differences = found.differences();
     let style = if differences == 0 { GOOD } else { BAD };
     anstream::println!(
-        "\naudit: {} of {} rounds recomputed, {style}{differences} differences{style:#}",
+        "\naudit: {} of {} rounds recomputed, {style}{differences} mismatches{style:#}",
         found.recomputed(),
         found.rounds.len()
     );
@@ -99,29 +100,30 @@ fn conclude(found: &AuditReport) {
     }
 }
 
-/// The fewest scores that a spot check drew in a round; nothing where it drew none.
+/// The smallest number of scores that a spot check drew in a round; `None` if it drew none.
 fn fewest_draws(found: &AuditReport) -> Option<usize> {
     let looked = found.rounds.iter().filter_map(|round| round.spotted.as_ref());
     looked.map(|looked| looked.scores.0).filter(|draws| *draws > 0).min()
 }
 
-/// For shares of forged scores, the probability with which they would have escaped.
+/// The probability that forged scores escape the spot check, for each fraction of
+/// [`FORGED_SHARES`].
 fn escapes(found: &AuditReport) -> Vec<(f64, f64)> {
     let draws = fewest_draws(found);
     let of = |share| draws.map(|draws| (share, escape_probability(share, draws)));
     FORGED_SHARES.into_iter().filter_map(of).collect()
 }
 
-/// What a spot check is worth.
+/// Prints the detection power of a spot check.
 fn say_what_escapes(found: &AuditReport, spot: Spot) {
     let Some(fewest) = fewest_draws(found) else { return };
     let chances: Vec<String> = escapes(found)
         .iter()
-        .map(|(share, escapes)| format!("{:.0} % of them: {:.1} %", 100.0 * share, 100.0 * escapes))
+        .map(|(share, escapes)| format!("{:.0} % forged: {:.1} %", 100.0 * share, 100.0 * escapes))
         .collect();
     anstream::println!(
-        "{NOTE}Had the coordinator forged some of a round's scores, it would have escaped {fewest} \
-         draws with a probability of at most: {}. Seed {}.{NOTE:#}",
+        "{NOTE}If the coordinator had forged a fraction of a round's scores, {fewest} random draws \
+         would miss all of them with a probability of at most: {}. Seed {}.{NOTE:#}",
         chances.join("; "),
         spot.seed
     );

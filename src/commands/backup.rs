@@ -1,4 +1,4 @@
-//! `florin backup`: copies a coordinator's data folder, while it runs or not.
+//! `florin backup`: backs up a coordinator's data folder; the coordinator may be running.
 
 use florin_coordinator::backup::{self, BackupError, Manifest};
 use florin_coordinator::control;
@@ -11,12 +11,12 @@ use crate::show;
 pub(super) fn run(arguments: &Backup) -> anyhow::Result<Exit> {
     let data = &arguments.data;
     if !data.is_dir() {
-        let message = format!("{} is no data folder", data.display());
+        let message = format!("{} is not a data folder", data.display());
         return Err(Failure::input("DATA_FOLDER_MISSING", message).into());
     }
     let made = match backup::copy_at_rest(data, &arguments.dest) {
         Err(BackupError::Folder(FolderError::InUse(_))) => {
-            // The coordinator has a working folder of its own.
+            // The coordinator has another working directory: send an absolute path.
             control::ask_backup(data, &std::path::absolute(&arguments.dest)?)?
         }
         other => other?,
@@ -24,19 +24,18 @@ pub(super) fn run(arguments: &Backup) -> anyhow::Result<Exit> {
     show_manifest(&made, arguments.json)?;
     if !arguments.json.json {
         let place = arguments.dest.display();
-        show::hint(&format!(
-            "Brought back and read through with: florin restore {place} --data NEW"
-        ));
+        show::hint(&format!("Restore and check with: florin restore {place} --data NEW"));
     }
     Ok(Exit::Done)
 }
 
-/// Shows what is in a backup.
+/// Prints the contents of a backup.
 pub(super) fn show_manifest(made: &Manifest, json: JsonArg) -> anyhow::Result<()> {
     if json.json {
         return show::json(made);
     }
-    let ledger = made.block.map_or("on Ethereum: not in it".to_owned(), |n| format!("block {n}"));
+    let ledger =
+        made.block.map_or("on Ethereum: not included".to_owned(), |n| format!("block {n}"));
     show::facts(&[
         ("coordinator", made.identity.coordinator.to_string()),
         ("genesis", made.identity.market.genesis.to_string()),

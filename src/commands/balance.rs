@@ -1,4 +1,4 @@
-//! `florin balance`: what an account holds, wherever it lies.
+//! `florin balance`: prints an account's balance, bonds, stake and unclaimed earnings.
 
 use florin_participant::{TaskBalance, balance};
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! `florin claim`: drawing what a task owes, and proving what it debited, for oneself or for anybody.
+//! `florin claim`: withdraws the earnings of a task and applies its bond deductions, for any
+//! account.
 
 use florin_participant::{Drawn, claim};
 use florin_protocol::{Address, Amount, Signer};
@@ -30,26 +31,26 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
     } else {
         anstream::println!("{}", told(account, drawn, holds));
         if drawn.paid.is_zero() && drawn.taken.is_zero() {
-            show::hint("Settlements can be claimed once their challenge window is over.");
+            show::hint("A settlement can be claimed after its challenge window.");
         }
     }
     Ok(Exit::Done)
 }
 
-/// What became of the account, in a sentence. A claim that only takes a debit says so.
+/// The result of a claim, in one sentence.
 fn told(account: Address, drawn: Drawn, holds: Amount) -> String {
     let Drawn { paid, taken, .. } = drawn;
     let holds = show::fln(holds);
     match (paid.is_zero(), taken.is_zero()) {
-        (true, true) => format!("Nothing is owed to {account} now; it holds {holds} FLN."),
-        (false, true) => format!("{paid} FLN were paid to {account}; it holds {holds} FLN."),
+        (true, true) => format!("{account} has nothing to claim now; its balance is {holds} FLN."),
+        (false, true) => format!("{paid} FLN were paid to {account}; its balance is {holds} FLN."),
         (true, false) => format!(
-            "No pay was due to {account}; {taken} FLN that the task debited were taken from its bond. \
-             It holds {holds} FLN."
+            "{account} had no earnings to claim; {taken} FLN were deducted from its bond. \
+             Its balance is {holds} FLN."
         ),
         (false, false) => format!(
-            "{paid} FLN were paid to {account}, and {taken} FLN that the task debited were taken from \
-             its bond; it holds {holds} FLN."
+            "{paid} FLN were paid to {account}, and {taken} FLN were deducted from its bond; \
+             its balance is {holds} FLN."
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! `florin data show|split`: looking at rows, and dealing them out.
+//! `florin data show|split`: inspects rows, and splits them into shards.
 
 use std::path::Path;
 
@@ -47,29 +47,29 @@ fn look(arguments: &DataShow) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A part of a data set under its file name.
+/// A part of a data set and its file name.
 struct Piece {
-    /// File name without folder.
+    /// File name without the folder.
     file: String,
-    /// Its rows.
+    /// The rows.
     data: Dataset,
 }
 
-/// How a data set is dealt out.
+/// The parameters of a split.
 struct Deal<'a> {
-    /// Shares set aside: holdout, test.
+    /// Fractions of the rows for the holdout and the test set.
     aside: (f64, f64),
-    /// The shards' file names, without ending.
+    /// The shards' file names, without the extension.
     shards: &'a [String],
-    /// How rows go to shards.
+    /// The partition of the rows into shards.
     how: &'a florin_learning::Partition,
-    /// Fewest rows of a shard.
+    /// Minimum number of rows per shard.
     rows_min: usize,
-    /// Repeats it.
+    /// Seed of the split.
     seed: u64,
 }
 
-/// Sets holdout and test rows aside and deals the rest to shards.
+/// Draws the holdout and the test set, and partitions the other rows into shards.
 fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piece>> {
     let (holdout, test) = deal.aside;
     if holdout + test > 0.95 {
@@ -94,7 +94,7 @@ fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// Writes each piece into a folder.
+/// Writes each part to a file in a folder.
 fn write(pieces: &[Piece], folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for piece in pieces {

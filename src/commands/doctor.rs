@@ -1,4 +1,4 @@
-//! `florin doctor`: what this machine has, what is missing, and what to do about it.
+//! `florin doctor`: checks what this machine provides, and prints how to install what is missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,19 +12,19 @@ use crate::compose;
 use crate::failure::Exit;
 use crate::show::{self, BAD, Cell, GOOD, NOTE, Table};
 
-/// One thing that was looked at.
+/// The result of one check.
 struct Finding {
     what: &'static str,
     state: State,
     found: String,
-    /// What to do; empty if nothing.
+    /// A remedy; empty if none is needed.
     advice: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Good,
-    /// Works, but could be better.
+    /// Works, but could be improved.
     Note,
     Bad,
 }
@@ -64,13 +64,13 @@ fn threads() -> Finding {
             what: "processor",
             state: State::Note,
             found: error.to_string(),
-            advice: "choose --threads yourself".to_owned(),
+            advice: "set --threads".to_owned(),
         },
     }
 }
 
 fn reference() -> Finding {
-    good("reference engine", "always here: softmax regression and multilayer perceptrons")
+    good("reference engine", "always available: softmax regression and multilayer perceptrons")
 }
 
 #[cfg(feature = "torch")]
@@ -96,7 +96,7 @@ fn libtorch() -> Finding {
         what: "libtorch",
         state: State::Note,
         found: missing,
-        advice: "build with the feature `torch` for convolutions, speed and GPUs".to_owned(),
+        advice: "build with the feature `torch` for CNNs, higher speed and GPUs".to_owned(),
     }
 }
 
@@ -119,7 +119,8 @@ fn gpu() -> Option<Finding> {
         state: State::Note,
         found: format!("no GPU ({})", tried.join("; ")),
         advice: format!(
-            "nothing needs one; to use one, point FLORIN_TORCH_CUDA to the lib folder of a PyTorch {} with CUDA",
+            "optional; to use a GPU, set FLORIN_TORCH_CUDA to the lib folder of a PyTorch {} with \
+             CUDA",
             probe.version
         ),
     })
@@ -130,14 +131,14 @@ fn gpu() -> Option<Finding> {
     None
 }
 
-/// What `demo --ledger ethereum` starts; nothing else needs it.
+/// Checks for `anvil`, which only `demo --ledger ethereum` needs.
 fn development_chain(named: &AnvilArg) -> Finding {
     let program = anvil::program(named);
     let note = |found: String| Finding {
         what: "anvil",
         state: State::Note,
         found,
-        advice: format!("only `florin demo --ledger ethereum` needs it: {}", anvil::REMEDY),
+        advice: format!("needed only by `florin demo --ledger ethereum`: {}", anvil::REMEDY),
     };
     match Command::new(&program).arg("--version").output() {
         Ok(said) if said.status.success() => {
@@ -145,7 +146,7 @@ fn development_chain(named: &AnvilArg) -> Finding {
             let version = text.lines().next().unwrap_or_default().trim().to_owned();
             good("anvil", format!("{version} ({})", program.display()))
         }
-        Ok(said) => note(format!("{} --version ends with {}", program.display(), said.status)),
+        Ok(said) => note(format!("{} --version failed with {}", program.display(), said.status)),
         Err(error) => note(format!("{} cannot be started ({error})", program.display())),
     }
 }
@@ -160,7 +161,7 @@ fn temporary_folder() -> Finding {
             what: "temporary folder",
             state: State::Bad,
             found: format!("{}: {error}", folder.display()),
-            advice: "the demonstration writes there: free some space, or set TMPDIR".to_owned(),
+            advice: "the demonstration needs it: free some space, or set TMPDIR".to_owned(),
         },
     }
 }
@@ -169,9 +170,10 @@ fn data_folder(folder: &Path) -> Finding {
     let found = folder.display().to_string();
     if folder.is_dir() {
         let advice = if compose::chain_file(folder).exists() {
-            format!("`florin ledger verify --data {found}` replays its ledger")
+            format!("verify its ledger with `florin ledger verify --data {found}`")
         } else {
-            "its ledger is not here: `florin ledger verify --market URL` verifies one on Ethereum"
+            "it contains no ledger: verify a ledger on Ethereum with `florin ledger verify \
+             --market URL`"
                 .to_owned()
         };
         return Finding { what: "data folder", state: State::Good, found, advice };
@@ -179,8 +181,8 @@ fn data_folder(folder: &Path) -> Finding {
     Finding {
         what: "data folder",
         state: State::Bad,
-        found: format!("{found}: not there"),
-        advice: "`florin coordinate --data` makes it at its first start".to_owned(),
+        found: format!("{found}: does not exist"),
+        advice: "`florin coordinate --data` creates it at the first start".to_owned(),
     }
 }
 
@@ -194,7 +196,7 @@ fn as_json(finding: &Finding) -> serde_json::Value {
 }
 
 fn print(findings: &[Finding]) {
-    let mut table = Table::new(&["", "what", "found"]);
+    let mut table = Table::new(&["", "check", "result"]);
     for finding in findings {
         let mark = match finding.state {
             State::Good => Cell::styled("✓", GOOD),

@@ -1,4 +1,5 @@
-//! One file per command: each reads its arguments, asks the library that does the work, and shows the result.
+//! The commands, one file each: a command reads its arguments, calls the library that does the
+//! work, and prints the result.
 
 pub(crate) mod anvil;
 mod audit;
@@ -29,7 +30,7 @@ use crate::cli::{Cli, Command};
 use crate::demo;
 use crate::failure::Exit;
 
-/// Does what was asked.
+/// Runs the command.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     let log = cli.log();
     match cli.command {
@@ -57,7 +58,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
 }
 
-/// The clock of this machine. The market's own decides.
+/// The clock of this machine; the market's own clock is authoritative.
 pub(crate) fn now() -> Tick {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Tick(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

@@ -1,4 +1,5 @@
-//! `florin openapi`: prints the description of the coordinator's interface, without a coordinator.
+//! `florin openapi`: prints the OpenAPI description of the coordinator's interface, without a
+//! coordinator.
 
 use crate::failure::Exit;
 

@@ -1,4 +1,5 @@
-//! `florin participate`: trains for a task on one's own rows, until the task is over and everything is drawn.
+//! `florin participate`: trains for a task on local rows, until the task has ended and all earnings
+//! are withdrawn.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use crate::market::Market;
 use crate::show::{self, BAD, NOTE};
 use crate::task_file::cut;
 
-/// How long the coordinator is asked to wait when nothing changes, in milliseconds: also how long a stop may take.
+/// Long-poll timeout in milliseconds; also the longest delay of a shutdown.
 pub(super) const POLL_MS: u64 = 2_000;
 
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     summary(&outcome)
 }
 
-/// Tells a step as it happens.
+/// Prints an event.
 pub(super) fn say(event: &Event) {
     let style = match event {
         event if event.is_alarm() => BAD,
@@ -63,15 +64,15 @@ pub(super) fn say(event: &Event) {
         Event::BondHeld { until } => {
             let until = show::date(*until);
             anstream::println!(
-                "{style}the bond stays at risk until {until}: what the last settlement debits can be proven until \
-                 then{style:#}"
+                "{style}the bond is locked until {until}, so that pending deductions can still be \
+                 applied{style:#}"
             );
         }
         event => anstream::println!("{style}{event}{style:#}"),
     }
 }
 
-/// Ctrl-C and a polite request to stop end the work at the next safe point.
+/// Ctrl-C and SIGTERM stop the work at the next safe point.
 pub(super) fn stop_on_request() -> anyhow::Result<Shutdown> {
     let shutdown = Shutdown::new();
     let asked = shutdown.clone();
@@ -82,7 +83,7 @@ pub(super) fn stop_on_request() -> anyhow::Result<Shutdown> {
 fn rows(arguments: &Participate) -> anyhow::Result<Dataset> {
     let shard = arguments.shard.clone().map(|file| DataSource::Florin { file });
     let Some(source) = shard.or_else(|| arguments.data.clone()) else {
-        let message = "which rows? name them with --data or --shard";
+        let message = "no training data: set --data or --shard";
         return Err(Failure::input("NO_DATA", message).into());
     };
     let data = load(&source)?;
@@ -102,12 +103,13 @@ fn kind(experiment: Option<Experiment>) -> BehaviourKind {
     }
 }
 
-/// Where a wallet's work is kept: a folder beside it, unless another was named.
+/// The directory for persistent state: the given one, or a folder next to the wallet.
 pub(super) fn state_folder(named: Option<&Path>, wallet: &Path) -> PathBuf {
     named.map_or_else(|| wallet.with_extension("state"), Path::to_owned)
 }
 
-/// The same account trains the same way whenever it is asked.
+/// The default training seed, which depends only on the account, so that a repeated training is
+/// identical.
 fn seed_of(account: Address) -> u64 {
     let digest = blob_digest(account.as_bytes()).0;
     digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
@@ -120,7 +122,7 @@ fn summary(outcome: &Participation) -> anyhow::Result<Exit> {
         ("account", outcome.account.to_string()),
         ("rounds", outcome.statements.len().to_string()),
         ("earned", format!("{} FLN", show::fln(earned))),
-        ("drawn now", format!("{} FLN", show::fln(outcome.claimed))),
+        ("withdrawn", format!("{} FLN", show::fln(outcome.claimed))),
         ("alarms", outcome.alarms.to_string()),
     ]);
     Ok(if outcome.alarms > 0 { Exit::No } else { Exit::Done })

@@ -1,4 +1,4 @@
-//! `florin provide`: stakes compute, and does the checkable work of a task.
+//! `florin provide`: deposits a stake and evaluates updates for pay.
 
 use florin_participant::{Patience, Provider, ProviderConfig, provide};
 
@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
         ("account", outcome.account.to_string()),
         ("orders", outcome.orders.to_string()),
         ("units", outcome.units.to_string()),
-        ("drawn now", format!("{} FLN", show::fln(outcome.claimed))),
+        ("withdrawn", format!("{} FLN", show::fln(outcome.claimed))),
     ]);
     Ok(Exit::Done)
 }

@@ -1,4 +1,5 @@
-//! `florin restore`: brings a backup back as a new data folder, once everything in it was read and found in order.
+//! `florin restore`: restores a backup into a new data folder, after reading and checking all of
+//! it.
 
 use std::path::Path;
 
@@ -24,32 +25,33 @@ pub(super) fn run(arguments: &Restore) -> anyhow::Result<Exit> {
     let made = backup::restore(&arguments.from, &arguments.data, check)?;
     for Finding { part, code, what, .. } in &survived {
         anstream::eprintln!(
-            "{NOTE}note{NOTE:#}: {part}: {what} [{code}]. Nothing that the market needs is lost with it."
+            "{NOTE}note{NOTE:#}: {part}: {what} [{code}]. The market does not need this part."
         );
     }
     show_manifest(&made, arguments.json)?;
     if !arguments.json.json {
         show::hint(
-            "Everything was read. Start the coordinator on it with the same wallet; what was acknowledged after the \
-             backup is not in it.",
+            "The backup is complete. Start the coordinator on this folder with the same wallet. \
+             The folder does not contain anything acknowledged after the backup.",
         );
     }
     Ok(Exit::Done)
 }
 
-/// Where blobs may be that the backup does not have.
+/// The bucket that may hold blobs that the backup lacks.
 fn bucket(arguments: &Restore) -> anyhow::Result<Option<Bucket>> {
     let data = arguments.data.to_str().context("the data folder's name is not UTF-8")?;
     let settings = read_settings(arguments.settings.as_deref(), |variable| match variable {
         "FLORIN_COORDINATOR_DATA" => Some(data.to_owned()),
-        // Nobody listens here.
+        // The restore opens no port; the setting is mandatory.
         "FLORIN_COORDINATOR_LISTEN" => Some("127.0.0.1:0".to_owned()),
         _ => None,
     })?;
     check::bucket_of(&settings)
 }
 
-/// Whether a copy is what the backup says, and a coordinator can start on it. Returns what is damaged all the same.
+/// Checks that a copy matches the manifest and that a coordinator can start on it. Returns the
+/// damages that a coordinator tolerates.
 fn in_order(
     copy: &Path,
     bucket: Option<&Bucket>,
@@ -64,16 +66,17 @@ fn in_order(
             let (found, said) = (identity.market.genesis, manifest.identity.market.genesis);
             let (by, of) = (identity.coordinator, manifest.identity.coordinator);
             format!(
-                "folder: it is {by}'s in market {found}, the backup was made of {of}'s in {said}"
+                "folder: it belongs to coordinator {by} in market {found}, but the manifest names \
+                 {of} in market {said}"
             )
         }
         None if (findings.records, findings.chain) != (manifest.records, manifest.chain) => {
             let (found, said) = (findings.records, manifest.records);
-            format!("journal: {found} records are there, the backup was made of {said}")
+            format!("journal: it has {found} records, but the manifest names {said}")
         }
         None if block != manifest.block => {
             format!(
-                "ledger: {} is there, the backup was made at {}",
+                "ledger: it ends at {}, but the manifest names {}",
                 in_words(block),
                 in_words(manifest.block)
             )

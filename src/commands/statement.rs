@@ -1,4 +1,4 @@
-//! `florin statement`: why an account was paid what it was paid.
+//! `florin statement`: explains the payouts of an account.
 
 use florin_participant::{Statements, statements};
 use florin_protocol::{Statement, nats};
@@ -16,7 +16,7 @@ pub(super) fn run(arguments: &cli::Statement) -> anyhow::Result<Exit> {
     let task = market.find(&arguments.task)?;
     let all = statements(&market, task, account, None)?;
     if all.lines.is_empty() {
-        let message = format!("no report of task {} mentions {account} so far", task.short());
+        let message = format!("no report of task {} mentions {account} yet", task.short());
         return Err(Failure::no("NOT_FOUND", message).into());
     }
     if arguments.json.json {
@@ -63,7 +63,7 @@ fn print(all: &Statements) -> anyhow::Result<()> {
         anstream::println!("Round {}. {}", statement.round, statement.why);
     }
     anstream::println!(
-        "\nTogether {} FLN for data, {} FLN for infrastructure, {} FLN debited.",
+        "\nTotal: {} FLN for data, {} FLN for infrastructure, {} FLN debited.",
         show::fln(all.payout),
         show::fln(all.infrastructure),
         show::fln(all.debit)

@@ -1,4 +1,4 @@
-//! `florin transfer`: tokens to another account.
+//! `florin transfer`: sends tokens to another account.
 
 use florin_protocol::{Address, Digest, LedgerInfo, Signer};
 use serde_json::json;
@@ -16,36 +16,37 @@ pub(super) fn run(arguments: &Transfer) -> anyhow::Result<Exit> {
     let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
     let transaction = ledger.transfer(&wallet, arguments.to, arguments.amount)?;
     let transaction = as_its_ledger_writes(market.client().ledger(), transaction);
-    // It is sent, whatever becomes of this question: who hears of a failure would send it again.
+    // The transfer is sent already: a failure of this query must not look like a failed transfer,
+    // or the user sends it twice.
     let left = ledger.balance(wallet.address()).ok();
     if arguments.json.json {
         show::json(&json!({ "transaction": transaction, "left": left.map(show::units) }))?;
     } else {
-        let left = left
-            .map_or_else(|| "unknown now".to_owned(), |left| format!("{} FLN", show::fln(left)));
+        let left =
+            left.map_or_else(|| "unknown".to_owned(), |left| format!("{} FLN", show::fln(left)));
         show::facts(&[
             ("sent", format!("{} FLN to {}", arguments.amount, arguments.to)),
             ("transaction", transaction),
-            ("left", left),
+            ("balance", left),
         ]);
     }
     Ok(Exit::Done)
 }
 
-/// Refuses what nobody could have back: tokens that one of the market's contracts got by a bare transfer.
+/// Refuses a transfer to one of the market's contracts, because such tokens cannot be recovered.
 fn keep_out_of_contracts(place: &LedgerInfo, to: Address) -> anyhow::Result<()> {
     let LedgerInfo::Ethereum(info) = place else { return Ok(()) };
     if ![info.token, info.market, info.registry].contains(&to) {
         return Ok(());
     }
     let message = format!(
-        "{to} is one of the market's contracts: nobody could have the tokens back; budgets, bonds and stakes are put \
-         there by `florin task publish`, `participate` and `provide`"
+        "{to} is one of the market's contracts, and tokens sent to it are lost: budgets, bonds and \
+         stakes are deposited by `florin task publish`, `participate` and `provide`"
     );
     Err(Failure::no("MEANINGLESS", message).into())
 }
 
-/// Explorers and other programs write a transaction's hash on Ethereum with its 0x.
+/// Formats a transaction id as its ledger does: hashes on Ethereum start with 0x.
 fn as_its_ledger_writes(place: &LedgerInfo, transaction: Digest) -> String {
     match place {
         LedgerInfo::Embedded => transaction.to_string(),

@@ -1,4 +1,4 @@
-//! `florin wallet new|import|show|export`, and the way every command comes to a passphrase.
+//! `florin wallet new|import|show|export`, and the source of the passphrase for every command.
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -14,9 +14,9 @@ use crate::cli::{
 use crate::failure::{Exit, Failure};
 use crate::show::{self, NOTE};
 
-/// The variable that holds the passphrase where no file is named.
+/// The variable that holds the passphrase if no file is given.
 const VARIABLE: &str = "FLORIN_PASSPHRASE";
-/// The variable that holds the passphrase of a copy.
+/// The variable that holds the passphrase of an exported copy.
 const NEW_VARIABLE: &str = "FLORIN_NEW_PASSPHRASE";
 
 pub(super) fn run(command: cli::Wallet) -> anyhow::Result<Exit> {
@@ -28,14 +28,14 @@ pub(super) fn run(command: cli::Wallet) -> anyhow::Result<Exit> {
     }
 }
 
-/// Opens the wallet that a command was given.
+/// Opens the wallet that the arguments name.
 pub(crate) fn open(arg: &WalletArg) -> anyhow::Result<Wallet> {
     let question = format!("Passphrase of {}: ", arg.wallet.display());
     let passphrase = passphrase(&arg.passphrase, VARIABLE, &question)?;
     Ok(Wallet::open(&arg.wallet, &passphrase)?)
 }
 
-/// From a file, else from a variable, else from the terminal.
+/// Reads a passphrase: from a file, otherwise from a variable, otherwise from a prompt.
 fn passphrase(arg: &PassphraseArg, variable: &str, question: &str) -> anyhow::Result<Secret> {
     if let Some(file) = &arg.passphrase_file {
         return Ok(Secret::from_file(file)?);
@@ -48,21 +48,22 @@ fn passphrase(arg: &PassphraseArg, variable: &str, question: &str) -> anyhow::Re
 
 fn ask(question: &str, otherwise: &str) -> anyhow::Result<Secret> {
     if !std::io::stdin().is_terminal() {
-        let message = format!("nobody is there to be asked for a secret: {otherwise}");
+        let message = format!("no terminal for a prompt: {otherwise}");
         return Err(Failure::input("NO_SECRET", message).into());
     }
-    let text = rpassword::prompt_password(question).context("the terminal does not answer")?;
+    let text = rpassword::prompt_password(question).context("cannot read from the terminal")?;
     Ok(Secret::new(text))
 }
 
-/// A passphrase for a new file: on a terminal it is asked for twice.
+/// Reads the passphrase of a new file; a prompt asks twice.
 fn new_passphrase(arg: &PassphraseArg, variable: &str) -> anyhow::Result<Secret> {
     let asked = arg.passphrase_file.is_none() && std::env::var_os(variable).is_none();
     let first = passphrase(arg, variable, "New passphrase: ")?;
     if asked {
-        let second = passphrase(arg, variable, "The same again: ")?;
+        let second = passphrase(arg, variable, "Repeat the passphrase: ")?;
         if first.reveal() != second.reveal() {
-            let message = "the two passphrases differ: nothing was written";
+            let message =
+                "the two passphrases differ, and nothing was written: run the command again";
             return Err(Failure::input("PASSPHRASES_DIFFER", message).into());
         }
     }
@@ -88,14 +89,16 @@ fn new(arguments: &WalletNew) -> anyhow::Result<Exit> {
     made(&wallet, &arguments.file);
     if shown {
         anstream::println!(
-            "\n{NOTE}Recovery phrase. It is shown once and stored nowhere: write it down on paper.\n\
-             Whoever has it has everything this account owns.{NOTE:#}\n\n  {}\n",
+            "\n{NOTE}Recovery phrase. It is shown only now and is not stored: write it down on \
+             paper.\n\
+             Anyone who has it controls this account.{NOTE:#}\n\n  {}\n",
             phrase.reveal()
         );
     } else {
         show::hint(
-            "The recovery phrase was not printed, because the output is no terminal (--show-phrase prints it). \
-             The key file and its passphrase are the only way to this account.",
+            "The recovery phrase was not printed, because the output is not a terminal (use \
+             --show-phrase to print it). Without the key file and its passphrase this account is \
+             lost.",
         );
     }
     Ok(Exit::Done)
@@ -133,7 +136,7 @@ fn import(arguments: &WalletImport) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A secret from the terminal, unseen; from standard input where that is no terminal.
+/// Reads a secret from a hidden prompt, or from standard input if it is not a terminal.
 fn typed(question: &str) -> anyhow::Result<Secret> {
     if std::io::stdin().is_terminal() {
         return ask(question, "");
@@ -142,7 +145,7 @@ fn typed(question: &str) -> anyhow::Result<Secret> {
     std::io::stdin()
         .take(SECRET_BYTES_MAX)
         .read_to_string(&mut text)
-        .context("standard input cannot be read")?;
+        .context("cannot read standard input")?;
     let secret = Secret::new(text.trim().to_owned());
     if secret.reveal().is_empty() {
         let message =
@@ -152,7 +155,7 @@ fn typed(question: &str) -> anyhow::Result<Secret> {
     Ok(secret)
 }
 
-/// The address that a key file states, without unlocking it.
+/// The address in a key file, without unlocking it.
 pub(crate) fn address_of(file: &Path) -> anyhow::Result<Address> {
     let corrupt = |what: &str| {
         let message =
@@ -163,17 +166,17 @@ pub(crate) fn address_of(file: &Path) -> anyhow::Result<Address> {
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| corrupt(&error.to_string()))?;
     let address = value.get("address").and_then(|address| address.as_str());
-    let address = address.ok_or_else(|| corrupt("it states none"))?;
+    let address = address.ok_or_else(|| corrupt("the address is missing"))?;
     Ok(address.parse().map_err(|error: florin_protocol::IdError| corrupt(&error.to_string()))?)
 }
 
-/// The account that is meant: named outright, or by a key file that is not unlocked.
+/// The account that the arguments name: an address, or a key file, which is not unlocked.
 pub(crate) fn account(named: Option<Address>, file: Option<&Path>) -> anyhow::Result<Address> {
     match (named, file) {
         (Some(account), _) => Ok(account),
         (None, Some(file)) => address_of(file),
         (None, None) => {
-            let message = "whose? name an address, or a key file with --wallet";
+            let message = "no account: give an address, or a key file with --wallet";
             Err(Failure::input("NO_ACCOUNT", message).into())
         }
     }

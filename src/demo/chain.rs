@@ -1,4 +1,5 @@
-//! The demonstration's own Ethereum chain: anvil, the contracts on it, and tokens and ether for everybody.
+//! The demonstration's own Ethereum chain: anvil, the deployed contracts, and tokens and ether for
+//! all accounts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,15 +17,15 @@ use crate::chain;
 use crate::cli::AnvilArg;
 use crate::commands::anvil;
 
-/// The recovery phrase that every anvil begins with. The whole world knows it: it is worth what a chain is worth that
-/// ends with this process.
+/// The well-known recovery phrase of every anvil. It is safe only because the chain ends with this
+/// process.
 const ANVILS_PHRASE: &str = "test test test test test test test test test test test junk";
-/// Gas money for each wallet: a thousand times what the demonstration takes.
+/// Ether for gas per wallet: a thousand times what the demonstration needs.
 const WEI_EACH: u128 = 5_000_000_000_000_000_000;
-/// Who deploys and funds.
+/// The account that deploys the contracts and funds the other accounts.
 pub(super) const DEPLOYER: &str = "deployer";
 
-/// A chain with a market on it.
+/// A chain with the contracts of a market.
 pub(super) struct Chain {
     pub(super) rpc: String,
     pub(super) deployment: Deployment,
@@ -32,7 +33,7 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Starts anvil, deploys, and gives everybody tokens and ether.
+    /// Starts anvil, deploys the contracts, and sends tokens and ether to all accounts.
     pub(super) fn open(
         children: &mut Children,
         stage: &Stage,
@@ -42,7 +43,8 @@ impl Chain {
         let program = anvil::program(named);
         let mut call = words(&["anvil", "--address-file", &address, "--anvil"]);
         call.push(program.display().to_string());
-        // What keeps anvil would say the same into its log.
+        // Check here that anvil starts; otherwise the error would appear only in the log of the
+        // child process.
         let probe = std::process::Command::new(&program).arg("--version").output();
         probe.map_err(|error| anvil::missing(&program, &error))?;
         children.start("chain", &call)?;
@@ -69,9 +71,13 @@ impl Chain {
         let outbox = chain::outbox(Path::new(&stage.path(&format!("{DEPLOYER}.json"))));
         let ledger = self.ledger(&outbox)?;
         for (account, purse) in &stage.purses {
-            ledger.send_ether(deployer, *account, WEI_EACH).context("ether for everybody")?;
+            ledger
+                .send_ether(deployer, *account, WEI_EACH)
+                .context("funding accounts with ether")?;
             if !purse.is_zero() {
-                ledger.transfer(deployer, *account, *purse).context("tokens for everybody")?;
+                ledger
+                    .transfer(deployer, *account, *purse)
+                    .context("funding accounts with tokens")?;
             }
         }
         Ok(())
@@ -82,7 +88,7 @@ impl Chain {
         Ok(EthereumLedger::open(endpoint, self.deployment, Settings::default(), outbox)?)
     }
 
-    /// The way to its node.
+    /// The RPC endpoint of its node.
     pub(super) fn endpoint(&self) -> anyhow::Result<Arc<dyn Endpoint>> {
         Ok(chain::endpoint(&self.rpc)?)
     }

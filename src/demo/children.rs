@@ -1,7 +1,7 @@
-//! The demonstration's processes: started from this same program, watched, and never left behind.
+//! The demonstration's child processes: instances of this program, monitored and always stopped.
 //!
-//! Each child has a pipe as standard input and stops when it closes, so that even a killed demonstration leaves nobody
-//! behind. On every other way out the guard kills and reaps what still runs.
+//! Each child has a pipe as standard input and exits when it closes, so that no child survives a
+//! killed demonstration. On every other exit the guard kills and reaps the remaining children.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -14,23 +14,23 @@ use anyhow::Context;
 
 use crate::failure::Failure;
 
-/// How often a wait looks up.
+/// Poll interval of a wait.
 const POLL: Duration = Duration::from_millis(20);
-/// Bytes of a log that an error quotes.
+/// Maximum number of bytes of a log in an error message.
 const LOG_TAIL_BYTES: usize = 2_000;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on Ctrl-C and a polite request to stop end the demonstration in order.
+/// Makes Ctrl-C and SIGTERM end the demonstration with a cleanup.
 pub(super) fn catch_interrupts() -> anyhow::Result<()> {
     ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst))
         .context("cannot listen for Ctrl-C")
 }
 
-/// Refuses to go on after an interrupt.
+/// Fails after an interrupt.
 pub(super) fn check_interrupted() -> anyhow::Result<()> {
     if INTERRUPTED.load(Ordering::SeqCst) {
-        return Err(Failure::fault("INTERRUPTED", "stopped before the end").into());
+        return Err(Failure::fault("INTERRUPTED", "interrupted before the end").into());
     }
     Ok(())
 }
@@ -41,7 +41,7 @@ struct Running {
     child: Child,
 }
 
-/// All children of a demonstration.
+/// All child processes of a demonstration.
 pub(super) struct Children {
     program: PathBuf,
     logs: PathBuf,
@@ -49,10 +49,10 @@ pub(super) struct Children {
 }
 
 impl Children {
-    /// No children yet; their output will go to files in `logs`.
+    /// No children yet; their output goes to files in `logs`.
     pub(super) fn new(logs: PathBuf) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let program = std::env::current_exe().context("cannot find this program's executable")?;
         Ok(Self { program, logs, running: Vec::new() })
     }
 
@@ -67,7 +67,7 @@ impl Children {
         command
     }
 
-    /// Starts a process that works beside the others.
+    /// Starts a process in the background.
     pub(super) fn start(&mut self, name: &str, arguments: &[String]) -> anyhow::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         let out = open_log(&log)?;
@@ -82,7 +82,7 @@ impl Children {
         Ok(())
     }
 
-    /// Runs a process to its end and returns its exit status and standard output.
+    /// Runs a process until it exits, and returns its exit status and standard output.
     pub(super) fn call(
         &mut self,
         name: &str,
@@ -102,7 +102,7 @@ impl Children {
         Ok((status, std::fs::read_to_string(&out).with_context(|| out.display().to_string())?))
     }
 
-    /// Waits for one child's end.
+    /// Waits until a child exits.
     pub(super) fn wait_for(
         &mut self,
         name: &str,
@@ -124,7 +124,7 @@ impl Children {
             if begun.elapsed() > patience {
                 let tail = tail(&running.log);
                 let message = format!(
-                    "{name} did not come to an end within {} s; it said:\n{tail}",
+                    "{name} did not exit within {} s; its log ends with:\n{tail}",
                     patience.as_secs()
                 );
                 return Err(Failure::fault("TIMEOUT", message).into());
@@ -133,7 +133,7 @@ impl Children {
         }
     }
 
-    /// Fails if somebody who should still be working has stopped with an error.
+    /// Fails if a child has exited with an error.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         check_interrupted()?;
         for running in &mut self.running {
@@ -159,7 +159,7 @@ impl Children {
         })
     }
 
-    /// Waits until the child `name` has told a line that begins so.
+    /// Waits until the log of the child `name` has a line that starts with `begins`.
     pub(super) fn wait_for_line(
         &mut self,
         name: &str,
@@ -173,7 +173,7 @@ impl Children {
         })
     }
 
-    /// Looks again and again for what the child `name` does when it has started.
+    /// Polls until `look` returns a value for the child `name`.
     fn wait_until<T>(
         &mut self,
         name: &str,
@@ -187,19 +187,20 @@ impl Children {
             }
             self.check()?;
             if begun.elapsed() > patience {
-                let message = format!("{name} did not start; it said:\n{}", self.told(name));
+                let message =
+                    format!("{name} did not start; its log ends with:\n{}", self.told(name));
                 return Err(Failure::fault("TIMEOUT", message).into());
             }
             std::thread::sleep(POLL);
         }
     }
 
-    /// What a child's log says, for an error.
+    /// The end of a child's log, for an error message.
     pub(super) fn told(&self, name: &str) -> String {
         tail(&self.logs.join(format!("{name}.log")))
     }
 
-    /// Asks everybody to stop, waits a moment, and kills who is left.
+    /// Asks all children to stop, waits up to `patience`, and kills the remaining ones.
     pub(super) fn stop(&mut self, patience: Duration) {
         for running in &mut self.running {
             drop(running.child.stdin.take());
@@ -211,7 +212,7 @@ impl Children {
             std::thread::sleep(POLL);
         }
         for running in &mut self.running {
-            let _ = running.child.kill(); // an error means that it has stopped already
+            let _ = running.child.kill(); // an error means that it has already exited
             let _ = running.child.wait();
         }
         self.running.clear();
@@ -234,14 +235,17 @@ fn open_log(path: &Path) -> anyhow::Result<File> {
 }
 
 fn broken(name: &str, status: ExitStatus, log: &Path) -> Failure {
-    Failure::fault("CHILD_FAILED", format!("{name} stopped ({status}); it said:\n{}", tail(log)))
+    Failure::fault(
+        "CHILD_FAILED",
+        format!("{name} exited ({status}); its log ends with:\n{}", tail(log)),
+    )
 }
 
 fn tail(log: &Path) -> String {
     let mut text = String::new();
     let read = File::open(log).and_then(|mut file| file.read_to_string(&mut text));
     if read.is_err() || text.trim().is_empty() {
-        return "(nothing)".to_owned();
+        return "(empty)".to_owned();
     }
     let mut from = text.len().saturating_sub(LOG_TAIL_BYTES);
     while !text.is_char_boundary(from) {

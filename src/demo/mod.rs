@@ -1,5 +1,6 @@
-//! `florin demo`: a whole market on this machine. Everybody is a process of this same program: the coordinator with its
-//! ledger, the buyer, eight participants, the provider and the auditor. They meet only over loopback.
+//! `florin demo`: a complete market on this machine. Each role is a process of this program: the
+//! coordinator with its ledger, the buyer, eight participants, the provider and the auditor. They
+//! communicate only over the loopback interface.
 
 mod chain;
 mod children;
@@ -36,14 +37,14 @@ use outcome::{Earner, Outcome};
 use progress::Progress;
 use stage::{Folder, Stage};
 
-/// Longest wait for a process that should be quick.
+/// Timeout of a process that should be fast.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest wait between two changes of the task.
+/// Timeout between two changes of the task's state.
 const STANDSTILL: Duration = Duration::from_secs(180);
-/// How long one question to the coordinator may wait: as long as an interrupt may have to.
+/// Long-poll timeout; also the longest delay of an interrupt.
 const LOOK_MS: u64 = 250;
 
-/// Runs it.
+/// Runs the demonstration.
 pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     for file in [Some(&arguments.out), arguments.json.as_ref()].into_iter().flatten() {
         writable(file)?;
@@ -71,18 +72,19 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     finish(arguments, &outcome)
 }
 
-/// Whether a file can be written at the end: found out at the beginning.
+/// Checks at the start that a file can be written at the end.
 fn writable(file: &Path) -> anyhow::Result<()> {
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
     opened.map(drop).with_context(|| file.display().to_string())
 }
 
-/// Prints and writes what it came to.
+/// Prints the result and writes the report files.
 fn finish(arguments: &Demo, outcome: &Outcome) -> anyhow::Result<Exit> {
     let write = |path: &Path, text: String| {
         std::fs::write(path, text).with_context(|| path.display().to_string())
     };
-    // Files first: whoever closes the pipe half-way has them all the same.
+    // Write the files first, so that they exist even if the reader of standard output closes the
+    // pipe.
     write(&arguments.out, html::page(outcome)?)?;
     if let Some(file) = &arguments.json {
         write(file, format!("{:#}\n", outcome.to_json()?))?;
@@ -96,21 +98,21 @@ fn finish(arguments: &Demo, outcome: &Outcome) -> anyhow::Result<Exit> {
     Ok(if clean { Exit::Done } else { Exit::No })
 }
 
-/// Everything that is on stage.
+/// The context of a running demonstration.
 struct Play {
     stage: Stage,
     children: Children,
     progress: Progress,
     engine: EngineArg,
     url: String,
-    /// Where the money is, unless the coordinator has it.
+    /// The Ethereum chain; `None` with an embedded ledger.
     chain: Option<Chain>,
 }
 
 impl Play {
     fn perform(&mut self, arguments: &Demo) -> anyhow::Result<Outcome> {
         if arguments.ledger == LedgerKind::Ethereum {
-            self.progress.step("Starting anvil, deploying the contracts, funding everybody");
+            self.progress.step("Starting anvil, deploying the contracts, funding the accounts");
             self.chain = Some(Chain::open(&mut self.children, &self.stage, &arguments.anvil)?);
         }
         self.open_market()?;
@@ -130,7 +132,7 @@ impl Play {
             None => None,
             Some(chain) => {
                 self.progress.step(
-                    "Verifying the contracts, and paying everything again on the embedded chain",
+                    "Verifying the contracts, and replaying all payments on an embedded ledger",
                 );
                 let look = (&self.stage, &mut self.children);
                 Some(OnChain::look(chain, look, task, &reports)?)
@@ -175,24 +177,25 @@ impl Play {
     }
 
     fn publish(&mut self) -> anyhow::Result<TaskId> {
-        self.progress.step("The buyer locks the budget and publishes the task");
+        self.progress.step("Publishing the task and locking its budget");
         let mut call = words(&["task", "publish", "--json"]);
         call.push(self.stage.path("task.toml"));
         call.extend(self.market());
         call.extend(self.stage.signing("buyer"));
         let answer = answer(&mut self.children, "buyer", &call)?;
-        let id = answer["task"].as_str().context("`task publish` names no task")?;
+        let id = answer["task"].as_str().context("`task publish` returned no task")?;
         Ok(id.parse()?)
     }
 
     fn start_everybody(&mut self, task: TaskId, seed: u64) -> anyhow::Result<()> {
-        self.progress.step("Eight participants and a provider join");
+        self.progress.step("Starting the provider and eight participants");
         let mut call = words(&["provide", "--task", &task.to_string()]);
         call.extend(self.market());
         call.extend(self.stage.signing("provider"));
         call.extend(self.engine());
         self.children.start("provider", &call)?;
-        // Before anybody can train: a round without a provider is not paid, and the money would not repeat.
+        // Wait for the provider before any participant can train: a round without a provider pays
+        // no infrastructure, and the payouts would not be reproducible.
         self.children.wait_for_line("provider", Event::READY, PATIENCE)?;
         for actor in &self.stage.actors {
             let mut call = words(&["participate", "--task", &task.to_string()]);
@@ -209,7 +212,7 @@ impl Play {
         Ok(())
     }
 
-    /// Follows the task to its end, from what anybody may read.
+    /// Follows the task to its end through the public interface.
     fn watch(&mut self, market: &Market, task: TaskId, rounds: u32) -> anyhow::Result<Vec<Report>> {
         let mut reports: Vec<Report> = Vec::new();
         let mut view = market.task(task)?;
@@ -233,7 +236,8 @@ impl Play {
             view = next;
             if changed.elapsed() > STANDSTILL {
                 let message = format!(
-                    "nothing has changed for {} s in round {} of {rounds}; the coordinator said:\n{}",
+                    "nothing has changed for {} s in round {} of {rounds}; the coordinator's log \
+                     ends with:\n{}",
                     STANDSTILL.as_secs(),
                     view.round,
                     self.children.told("coordinator")
@@ -244,7 +248,7 @@ impl Play {
         Ok(reports)
     }
 
-    /// Waits for somebody who stops by itself when everything is claimed.
+    /// Waits for a child that exits by itself after its last claim.
     fn end_of(&mut self, name: &str) -> anyhow::Result<()> {
         let status = self.children.wait_for(name, PATIENCE)?;
         if status.success() {
@@ -254,17 +258,18 @@ impl Play {
         Err(Failure::fault("CHILD_FAILED", message).into())
     }
 
-    /// Another process recomputes every round from public bytes.
+    /// Runs an auditor in a separate process; it recomputes every round from public data.
     fn audit(&mut self, task: TaskId) -> anyhow::Result<(u32, Vec<String>)> {
         let mut call = words(&["audit", "--json", &task.to_string()]);
         call.extend(self.market());
         call.extend(self.engine());
         let answer = answer(&mut self.children, "auditor", &call)?;
-        let rounds = answer["rounds"].as_u64().context("`audit` counts no rounds")?;
-        let differences = answer["differences"].as_array().context("`audit` lists nothing")?;
+        let rounds = answer["rounds"].as_u64().context("`audit` returned no number of rounds")?;
+        let differences =
+            answer["differences"].as_array().context("`audit` returned no list of mismatches")?;
         let lines = differences.iter().map(|line| {
             format!(
-                "round {}: {} is {}, but {} was recomputed",
+                "round {}: {}: reported {}, recomputed {}",
                 line["round"],
                 line["line"].as_str().unwrap_or_default(),
                 line["reported"].as_str().unwrap_or_default(),
@@ -283,7 +288,7 @@ impl Play {
         audit: (u32, Vec<String>),
     ) -> anyhow::Result<Outcome> {
         let ledger = market.ledger()?;
-        let books = ledger.task(task)?.context("the ledger does not know the task")?;
+        let books = ledger.task(task)?.context("the ledger has no such task")?;
         let mut earners = Vec::with_capacity(self.stage.actors.len());
         for actor in &self.stage.actors {
             let earned = ledger.claimed(task, actor.account)?.paid;
@@ -316,7 +321,8 @@ impl Play {
         Ok((units, ledger.claimed(task, self.stage.provider)?.paid))
     }
 
-    /// How many test rows the first and the last model get right.
+    /// The numbers of correct test rows of the initial and of the final model, and the number of
+    /// test rows.
     fn test(
         &self,
         market: &Market,
@@ -335,7 +341,8 @@ impl Play {
     }
 }
 
-/// Runs a process to its end and reads the JSON it prints. An exit code of 1 is an answer as well.
+/// Runs a process until it exits and parses the JSON it prints. Exit code 1 (a negative result)
+/// also has JSON.
 fn answer(children: &mut Children, name: &str, call: &[String]) -> anyhow::Result<Value> {
     let (status, text) = children.call(name, call, PATIENCE)?;
     match status.code() {

@@ -1,5 +1,5 @@
-//! What an Ethereum demonstration shows besides: what gas everybody spent, that the contracts agree with their events,
-//! and that the embedded chain pays the same.
+//! The Ethereum part of a demonstration: the gas per role, the check of the contracts against their
+//! events, and the replay of all payments on an embedded ledger.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::twin::{self, Twin};
 use super::words;
 use crate::show::{self, BAD, GOOD, HEAD, Table};
 
-/// What one role spent.
+/// The transactions and the gas of one role.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Gas {
     pub(super) transactions: u64,
@@ -25,28 +25,28 @@ pub(super) struct Gas {
     pub(super) wei: u128,
 }
 
-/// One round's settlement, as the market's events have it.
+/// The settlement of a round, from the market's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settled {
     pub(super) round: Round,
     pub(super) payout: PayoutId,
-    /// The block that posted it, and the one that made it final.
+    /// The block that posted it, and the block that finalised it.
     pub(super) posted: u64,
     pub(super) finalised: Option<u64>,
-    /// Its root of running totals.
+    /// Merkle root of the accounts' running totals.
     pub(super) root: Digest,
 }
 
-/// Everything about the chain.
+/// All results about the chain.
 #[derive(Debug)]
 pub(super) struct OnChain {
-    /// Chain and contracts.
+    /// The chain and its contracts.
     pub(super) deployment: Deployment,
     /// The task's settlements, by round.
     pub(super) settled: Vec<Settled>,
     /// By role, in the order of the table.
     pub(super) gas: Vec<(&'static str, Gas)>,
-    /// Numbers that `florin ledger verify` compared, and those that differ.
+    /// The numbers of compared and of mismatching values from `florin ledger verify`.
     pub(super) verified: (u64, u64),
     pub(super) twin: Twin,
 }
@@ -55,7 +55,7 @@ const ROLES: [&str; 5] =
     ["deployment, funding", "coordinator", "buyer", "participants", "provider"];
 
 impl OnChain {
-    /// Looks at the chain when everybody is done.
+    /// Examines the chain after the last claim.
     pub(super) fn look(
         chain: &Chain,
         (stage, children): (&Stage, &mut Children),
@@ -66,7 +66,8 @@ impl OnChain {
         let call =
             words(&["ledger", "verify", "--json", "--rpc", &chain.rpc, "--deployment", &file]);
         let said = super::answer(children, "verification", &call)?;
-        let number = |key: &str| said[key].as_u64().context("`ledger verify` does not count");
+        let number =
+            |key: &str| said[key].as_u64().context("`ledger verify` returned no such number");
         let verified = (number("compared")?, number("differing")?);
         let happened = history(&chain.endpoint()?, &chain.deployment, &Settings::default())?;
         let twin = twin::compare((chain, &happened), stage, task, reports)?;
@@ -79,32 +80,37 @@ impl OnChain {
         })
     }
 
-    /// Whether nothing differs anywhere.
+    /// Whether there is no mismatch.
     pub(super) fn is_clean(&self) -> bool {
         self.verified.1 == 0 && self.twin.differences.is_empty()
     }
 
-    /// Prints it below the table of people.
+    /// Prints the results below the table of participants.
     pub(super) fn print(&self) {
         let (compared, differing) = self.verified;
         let style = |clean: bool| if clean { GOOD } else { BAD };
         let mark = style(differing == 0);
         anstream::println!(
-            "{HEAD}Events{HEAD:#}   rebuilt from events: {compared} numbers of the contracts compared, \
-             {mark}{differing} differences{mark:#}"
+            "{HEAD}Events{HEAD:#}   state rebuilt from events: {compared} values of the contracts \
+             compared, {mark}{differing} mismatches{mark:#}"
         );
         let Twin { events, compared, differences } = &self.twin;
         let mark = style(differences.is_empty());
         anstream::println!(
-            "{HEAD}Twin{HEAD:#}     {events} events carried out again on the embedded chain: {compared} balances \
-             compared, {mark}{} differences{mark:#}",
+            "{HEAD}Replay{HEAD:#}   {events} events replayed on an embedded ledger: {compared} \
+             balances compared, {mark}{} mismatches{mark:#}",
             differences.len()
         );
         for line in differences {
             anstream::println!("         {BAD}{line}{BAD:#}");
         }
-        let mut table =
-            Table::new(&["gas of", ">transactions", ">gas", ">at 1 gwei, ETH", ">paid here, ETH"]);
+        let mut table = Table::new(&[
+            "gas by role",
+            ">transactions",
+            ">gas",
+            ">at 1 gwei, ETH",
+            ">paid here, ETH",
+        ]);
         for (role, gas) in &self.gas {
             table.row([
                 (*role).into(),
@@ -118,7 +124,7 @@ impl OnChain {
         table.print();
     }
 
-    /// The same for programs.
+    /// The results as JSON.
     pub(super) fn to_json(&self) -> Value {
         let gas: serde_json::Map<String, Value> = self
             .gas
@@ -155,7 +161,8 @@ impl OnChain {
     }
 }
 
-/// The settlements of a task: what was posted last for each round, and when it became final.
+/// The settlements of a task: the last settlement posted for each round, and the block that
+/// finalised it.
 fn settled(happened: &[Happened], task: TaskId, reports: &[Report]) -> Vec<Settled> {
     let mut rounds: BTreeMap<Round, Settled> = BTreeMap::new();
     let payouts: BTreeMap<Round, PayoutId> =
@@ -169,7 +176,7 @@ fn settled(happened: &[Happened], task: TaskId, reports: &[Report]) -> Vec<Settl
                 let (posted, finalised) = (one.block, None);
                 rounds.insert(round, Settled { round, payout, posted, finalised, root });
             }
-            // It names the last of those that became final together.
+            // The event names only the last of the settlements that were finalised together.
             MarketEvents::SettlementFinalised(e) if TaskId(e.task.into()) == task => {
                 for (_, settled) in rounds.range_mut(..=Round(e.round)) {
                     settled.finalised.get_or_insert(one.block);
@@ -193,7 +200,7 @@ fn gas(chain: &Chain, stage: &Stage) -> anyhow::Result<Vec<(&'static str, Gas)>>
     roles.insert(stage.provider, ROLES[4]);
     let mut sums: BTreeMap<&'static str, Gas> = BTreeMap::new();
     for one in spent(&endpoint, 0, last.block)? {
-        let role = roles.get(&one.by).context("somebody else has spent gas")?;
+        let role = roles.get(&one.by).context("an unknown account has spent gas")?;
         let sum = sums.entry(role).or_default();
         sum.transactions += 1;
         sum.gas += one.gas;

@@ -1,4 +1,4 @@
-//! What a demonstration came to: the figures behind the table, the JSON and the report.
+//! The result of a demonstration: the values behind the table, the JSON and the HTML report.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,34 @@ use super::on_chain::OnChain;
 use super::plan::Behaviour;
 use crate::show;
 
-/// Nano-nats in a nat.
+/// Nano-nats per nat.
 pub(super) const NANO: f64 = 1e9;
 
-/// One participant's way through the task.
+/// The results of one participant.
 #[derive(Debug)]
 pub(super) struct Earner {
     pub(super) name: &'static str,
     pub(super) behaviour: Behaviour,
-    /// Rows of its shard.
+    /// Number of rows of its shard.
     pub(super) rows: u64,
-    /// Rounds in which it had an update in the report.
+    /// Number of rounds whose report contains its update.
     pub(super) rounds: u32,
-    /// Sum of its scores, in nano-nats, excluded updates included.
+    /// Sum of its scores in nano-nats, including excluded updates.
     pub(super) score_nano: i128,
-    /// Sum of the weights that rounds counted, in nano-nats.
+    /// Sum of its weights in nano-nats.
     pub(super) weight: u128,
-    /// Claimed from the task.
+    /// Amount claimed from the task.
     pub(super) earned: Amount,
-    /// Left of its bond after every round.
+    /// Its bond after all deductions.
     pub(super) bond: Amount,
-    /// Its part of every round.
+    /// Its results per round.
     pub(super) parts: Vec<Part>,
-    /// How its rounds ended, in words, and the statement that says so at length.
+    /// The counts of the reasons, and the statement with the most frequent reason.
     pub(super) summary: String,
     pub(super) why: String,
 }
 
-/// One participant's part of one round.
+/// The results of one participant in one round.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Part {
     pub(super) score_nano: i64,
@@ -47,7 +47,7 @@ pub(super) struct Part {
     pub(super) reason: Option<Reason>,
 }
 
-/// Everything a demonstration came to.
+/// All results of a demonstration.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) seed: u64,
@@ -55,20 +55,20 @@ pub(super) struct Outcome {
     pub(super) rounds: u32,
     pub(super) reports: Vec<Report>,
     pub(super) earners: Vec<Earner>,
-    /// The provider's paid units and what it claimed.
+    /// The provider's paid units, and the amount it claimed.
     pub(super) provider: (u64, Amount),
     pub(super) books: TaskState,
     pub(super) treasury: Amount,
-    /// Correct rows before and after, of so many test rows.
+    /// Numbers of correct test rows before and after, and the number of test rows.
     pub(super) test: (u32, u32, u32),
-    /// Rounds recomputed, and the differences found.
+    /// Number of recomputed rounds, and the mismatches.
     pub(super) audit: (u32, Vec<String>),
-    /// What an Ethereum chain says besides.
+    /// The results about the Ethereum chain, if there is one.
     pub(super) on_chain: Option<OnChain>,
     pub(super) seconds: f64,
 }
 
-/// The money equation's terms.
+/// The terms of the balance equation of the task's escrow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Money {
     pub(super) deposited: Amount,
@@ -79,7 +79,7 @@ pub(super) struct Money {
 }
 
 impl Earner {
-    /// Reads one participant's way through the task out of its reports.
+    /// Collects the results of one participant from the reports.
     pub(super) fn of(
         (name, behaviour): (&'static str, Behaviour),
         account: Address,
@@ -110,7 +110,7 @@ impl Earner {
     }
 }
 
-/// What an account had at risk in its first round, before anything was debited.
+/// An account's bond in its first round, before any deduction.
 fn first_bond(account: Address, reports: &[Report]) -> Amount {
     let entries = reports.iter().flat_map(|report| &report.entries);
     entries.into_iter().find(|entry| entry.sender == account).map_or(Amount::ZERO, |e| e.bond)
@@ -129,7 +129,7 @@ fn part(report: &Report, account: Address) -> Part {
     }
 }
 
-/// How often which reason was given, and the last statement with the most frequent of them.
+/// The count of each reason, and the last statement with the most frequent reason.
 fn why(account: Address, reports: &[Report]) -> (String, String) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let reasons: Vec<Option<Reason>> =
@@ -153,7 +153,7 @@ fn why(account: Address, reports: &[Report]) -> (String, String) {
 }
 
 impl Outcome {
-    /// The terms of the money equation.
+    /// The terms of the balance equation.
     pub(super) fn money(&self) -> anyhow::Result<Money> {
         let books = &self.books;
         Ok(Money {
@@ -165,7 +165,7 @@ impl Outcome {
         })
     }
 
-    /// Whether `deposited = data paid + infrastructure paid + refunded + locked`, to the last unit.
+    /// Whether `deposited = data paid + infrastructure paid + refunded + locked`, exactly.
     pub(super) fn balances(&self) -> anyhow::Result<bool> {
         let m = self.money()?;
         let parts = [m.data_paid, m.infrastructure_paid, m.refunded, m.locked];
@@ -179,18 +179,19 @@ impl Outcome {
         (of(before), of(after))
     }
 
-    /// What the last part of the story is called: it must be true for every seed.
+    /// The title of the last section; it must be correct for every seed.
     pub(super) fn title_of_cheats(&self) -> &'static str {
         let earned =
             |earner: &Earner| earner.behaviour != Behaviour::Honest && !earner.earned.is_zero();
         if self.earners.iter().any(earned) {
-            "What became of those who did not work honestly"
+            "Results of the dishonest participants"
         } else {
-            "Why three of them earned nothing"
+            "Why three participants earned nothing"
         }
     }
 
-    /// The outcome for programs: amounts as integer strings of base units, scores in nats, weights in nano-nats.
+    /// The result as JSON: amounts as integer strings of base units, scores in nats, weights in
+    /// nano-nats.
     pub(super) fn to_json(&self) -> anyhow::Result<Value> {
         let money = self.money()?;
         let (before, after) = self.accuracy();
@@ -228,8 +229,11 @@ impl Outcome {
     }
 }
 
-/// Nano-nats as nats.
-#[expect(clippy::cast_precision_loss, reason = "for people and plots; reports keep the integer")]
+/// Converts nano-nats to nats.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "for output and plots; reports have the exact integer"
+)]
 pub(super) fn nats(nano: i128) -> f64 {
     nano as f64 / NANO
 }

@@ -1,41 +1,43 @@
-//! The demonstration's settings: who takes part, on what, and with how much. The task itself is `task.toml`, beside
-//! this file.
+//! The demonstration's settings: the participants, their data and their balances. The task itself
+//! is in `task.toml` next to this file.
 
 use std::fmt;
 
 use florin_protocol::{Address, Amount, TOP_K_PERMILLE_MAX, UpdateFormat};
 
-/// Seed where none is given.
+/// Default seed.
 pub(crate) const SEED: u64 = 1;
-/// Rounds where no number is given.
+/// Default number of rounds.
 pub(crate) const ROUNDS: u32 = 10;
 
-/// Share of the digits' rows that the buyer keeps to judge updates by: 755, of which each of ten rounds uses up 75.
+/// Fraction of the rows for the buyer's holdout: 755 rows, of which each of ten rounds uses 75.
 pub(super) const HOLDOUT: f64 = 0.42;
-/// Share of the rows that nobody in the market sees: the accuracy before and after is measured on them.
+/// Fraction of the rows for the test set, which no party of the market uses; it measures the
+/// accuracy before and after.
 pub(super) const TEST: f64 = 0.15;
-/// Share of the rows that lies with participants who do not work honestly.
+/// Fraction of the rows for the dishonest participants.
 pub(super) const NOT_HONEST: f64 = 0.13;
-/// How unequal the shards are (Dirichlet concentration): 0.5 gives most participants a few digits and hardly any others.
+/// Dirichlet concentration of the shards: with 0.5 most participants have many rows of a few digits
+/// and few rows of the others.
 pub(super) const ALPHA: f64 = 0.5;
-/// Fewest rows of a shard.
+/// Minimum number of rows per shard.
 pub(super) const ROWS_MIN: usize = 60;
 
-/// How a participant behaves.
+/// The behaviour of a participant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     /// Trains on its own rows.
     Honest,
-    /// Sends random numbers.
+    /// Submits random numbers.
     Noise,
     /// Trains on wrong labels.
     Flip,
-    /// Sends the model back as it came.
+    /// Submits the unchanged model.
     Idle,
 }
 
 impl Behaviour {
-    /// What `florin participate --experiment` calls it.
+    /// The value of `florin participate --experiment`.
     pub(crate) const fn experiment(self) -> Option<&'static str> {
         match self {
             Self::Honest => None,
@@ -69,20 +71,21 @@ pub(crate) const PARTICIPANTS: [(&str, Behaviour); 8] = [
     ("ida", Behaviour::Idle),
 ];
 
-/// What the buyer begins with.
+/// Initial balance of the buyer.
 pub(super) const BUYER_FLN: u64 = 5_000;
-/// What each participant begins with.
+/// Initial balance of each participant.
 pub(super) const PARTICIPANT_FLN: u64 = 100;
-/// What the provider begins with.
+/// Initial balance of the provider.
 pub(super) const PROVIDER_FLN: u64 = 100;
 
-/// An amount of whole florins.
+/// Converts whole florins to an amount.
 pub(super) fn florins(whole: u64) -> Amount {
     const UNITS_PER_FLORIN: u128 = 1_000_000_000_000_000_000;
     Amount::from_units(u128::from(whole) * UNITS_PER_FLORIN)
 }
 
-/// The task file that the demonstration's buyer publishes: `task.toml` beside this file, filled in.
+/// The task file of the demonstration: `task.toml` next to this file, with its placeholders filled
+/// in.
 pub(crate) fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: Address) -> String {
     let salt = seed & (u64::MAX >> 1); // TOML integers have 63 bits
     include_str!("task.toml")
@@ -93,7 +96,7 @@ pub(crate) fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: A
         .replace("@ARBITER@", &arbiter.to_string())
 }
 
-/// A format as the task file has it.
+/// Formats an update format as in a task file.
 fn written(format: UpdateFormat) -> String {
     match format {
         UpdateFormat::F32 => r#"{ kind = "f32" }"#.to_owned(),
@@ -105,7 +108,7 @@ fn written(format: UpdateFormat) -> String {
     }
 }
 
-/// A format as the command line has it.
+/// Parses an update format from the command line.
 pub(crate) fn format(text: &str) -> Result<UpdateFormat, String> {
     let permille = |n: &u16| (1..=TOP_K_PERMILLE_MAX).contains(n);
     match (text, text.strip_prefix("top_k:")) {
@@ -114,9 +117,9 @@ pub(crate) fn format(text: &str) -> Result<UpdateFormat, String> {
         ("int8", _) => Ok(UpdateFormat::Int8),
         (_, Some(share)) => match share.parse().ok().filter(permille) {
             Some(permille) => Ok(UpdateFormat::TopK { permille }),
-            None => Err("use top_k:1 to top_k:500, thousandths of the parameters".to_owned()),
+            None => Err("write top_k:1 to top_k:500, in thousandths of the parameters".to_owned()),
         },
-        _ => Err("use f32, bf16, int8, or top_k:N".to_owned()),
+        _ => Err("write f32, bf16, int8, or top_k:N".to_owned()),
     }
 }
 
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_is_written_as_a_task_file_reads_it() {
+    fn an_update_format_is_written_as_the_task_file_reads_it() {
         for text in ["f32", "bf16", "int8", "top_k:50"] {
             let file = task_file(1, 10, format(text).unwrap(), Address([2; 20]));
             let kind = text.split(':').next().unwrap();

@@ -1,4 +1,4 @@
-//! What is shown while the rounds run: a bar that moves on a terminal, plain lines anywhere else.
+//! The output during the rounds: a progress bar on a terminal, plain lines otherwise.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::show;
 
-/// How often the bar turns.
+/// Refresh interval of the bar.
 const TURN: Duration = Duration::from_millis(120);
 
-/// The rounds' progress.
+/// The progress of the rounds.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// For so many rounds.
+    /// Creates the progress of a task with `rounds` rounds.
     pub(super) fn new(rounds: u32) -> anyhow::Result<Self> {
         if !std::io::stderr().is_terminal() || !std::io::stdout().is_terminal() {
             return Ok(Self { bar: None });
@@ -36,7 +36,7 @@ impl Progress {
         }
     }
 
-    /// One more step of the preparations.
+    /// Shows the next step of the preparation.
     pub(super) fn step(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
@@ -44,21 +44,21 @@ impl Progress {
         }
     }
 
-    /// Where the running round is. Only a terminal is told every phase.
+    /// Shows the phase of the current round, on a terminal only.
     pub(super) fn phase(&self, view: &TaskView) {
         let Some(bar) = &self.bar else { return };
         let asked = view.offer.as_ref().map_or(view.enrolled as usize, |o| o.body.cohort.len());
         let done = match view.phase {
             Phase::AwaitingBlobs | Phase::Closing | Phase::Done => String::new(),
-            Phase::Enrolling => format!(", {} here", view.enrolled),
-            Phase::Committing => format!(", {} of {asked} done", view.committed),
-            Phase::Revealing => format!(", {} of {asked} in", view.revealed),
+            Phase::Enrolling => format!(", {} enrolled", view.enrolled),
+            Phase::Committing => format!(", {} of {asked} committed", view.committed),
+            Phase::Revealing => format!(", {} of {asked} submitted", view.revealed),
             Phase::Valuing | Phase::Settling => format!(", {} updates", view.revealed),
         };
         bar.set_message(format!("round {}: {}{done}", view.round, show::phase(view.phase)));
     }
 
-    /// A round is over.
+    /// Shows a completed round.
     pub(super) fn round(&self, report: &Report) -> anyhow::Result<()> {
         if let Some(bar) = &self.bar {
             bar.set_position(report.scope.round.0.into());
@@ -67,7 +67,7 @@ impl Progress {
         Ok(())
     }
 
-    /// All rounds are over.
+    /// Removes the bar after the last round.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -87,7 +87,8 @@ fn in_words(report: &Report) -> anyhow::Result<String> {
     let paid = Amount::total(report.lines.iter().map(|line| line.payout))?;
     let excluded = valuation.scores.iter().filter(|score| score.excluded).count();
     Ok(format!(
-        "round {:>3}   loss {} → {}   accuracy {:>6}   {} updates, {excluded} kept out   {:>8} FLN paid",
+        "round {:>3}   loss {} → {}   accuracy {:>6}   {} updates, {excluded} excluded   {:>8} FLN \
+         paid",
         round.0,
         short(valuation.loss_before_nano),
         short(metrics.loss_after_nano),
@@ -97,7 +98,7 @@ fn in_words(report: &Report) -> anyhow::Result<String> {
     ))
 }
 
-/// Four decimals of a number of nats.
+/// A number of nats with four decimals.
 fn short(nano: i64) -> String {
     let text = nats(nano.into());
     text[..text.len() - 2].to_owned()

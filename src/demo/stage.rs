@@ -1,4 +1,4 @@
-//! Before the first round: shards, wallets, genesis and task file in one folder.
+//! The setup of a demonstration: shards, wallets, genesis and task file in one folder.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +13,10 @@ use florin_protocol::{Address, Amount, Signer, UpdateFormat, blob_digest};
 use super::plan::{self, Behaviour};
 use crate::failure::Failure;
 
-/// The file that holds everybody's passphrase.
+/// The file with the passphrase of all wallets.
 const PASSPHRASE_FILE: &str = "passphrase";
 
-/// One participant, ready to start.
+/// A participant, ready to start.
 pub(super) struct Actor {
     pub(super) name: &'static str,
     pub(super) behaviour: Behaviour,
@@ -24,19 +24,19 @@ pub(super) struct Actor {
     pub(super) rows: u64,
 }
 
-/// Everything on disk that a demonstration begins with.
+/// The files and accounts of a demonstration.
 pub(super) struct Stage {
     folder: PathBuf,
     pub(super) actors: Vec<Actor>,
     pub(super) buyer: Address,
     pub(super) provider: Address,
     pub(super) coordinator: Address,
-    /// Every account, and the tokens it begins with.
+    /// The initial balance of every account.
     pub(super) purses: Vec<(Address, Amount)>,
 }
 
 impl Stage {
-    /// Prepares it all in an empty folder.
+    /// Creates all files in an empty folder.
     pub(super) fn set(
         folder: &Path,
         seed: u64,
@@ -68,12 +68,12 @@ impl Stage {
         Ok(Self { folder: folder.to_owned(), actors, buyer, provider, coordinator, purses })
     }
 
-    /// Everybody's passphrase.
+    /// The passphrase of all wallets.
     pub(super) fn passphrase(&self) -> anyhow::Result<Secret> {
         Ok(Secret::from_file(&self.folder.join(PASSPHRASE_FILE))?)
     }
 
-    /// Everybody's wallet.
+    /// The wallets of all accounts.
     pub(super) fn wallets(&self) -> anyhow::Result<BTreeMap<Address, Wallet>> {
         let passphrase = self.passphrase()?;
         let names = self.actors.iter().map(|actor| actor.name);
@@ -85,17 +85,17 @@ impl Stage {
         Ok(wallets)
     }
 
-    /// A file of the folder, as an argument.
+    /// The path of a file in the folder, as an argument.
     pub(super) fn path(&self, file: &str) -> String {
         self.folder.join(file).display().to_string()
     }
 
-    /// The folder of everybody's logs.
+    /// The folder of the logs.
     pub(super) fn logs(&self) -> PathBuf {
         self.folder.join("logs")
     }
 
-    /// The arguments by which somebody signs.
+    /// The arguments for signing with an account's wallet.
     pub(super) fn signing(&self, name: &str) -> [String; 4] {
         [
             "--wallet".to_owned(),
@@ -106,18 +106,18 @@ impl Stage {
     }
 }
 
-/// The digits' rows, dealt out.
+/// The rows of the digits data set, by owner.
 pub(crate) struct Dealt {
-    /// The buyer's, to judge updates by.
+    /// The buyer's holdout.
     pub(crate) holdout: Dataset,
-    /// Nobody's: the accuracy is measured on them.
+    /// The test set; no party of the market has it.
     pub(crate) test: Dataset,
-    /// Each participant's, in the order of [`plan::PARTICIPANTS`].
+    /// The shards of the participants, in the order of [`plan::PARTICIPANTS`].
     pub(crate) shards: Vec<Dataset>,
 }
 
-/// Deals the digits out. Honest and other participants are dealt to separately, so that no digit lies only with somebody
-/// who does not teach it.
+/// Splits the digits data set. Honest and dishonest participants get separate parts, so that no
+/// digit is held only by participants that do not train on it.
 pub(crate) fn deal(seed: u64) -> anyhow::Result<Dealt> {
     let digits = load(&DataSource::Digits)?;
     let aside = [plan::HOLDOUT, plan::TEST, plan::NOT_HONEST].map(Part::Fraction);
@@ -142,7 +142,7 @@ pub(crate) fn deal(seed: u64) -> anyhow::Result<Dealt> {
     })
 }
 
-/// Writes everybody's rows into the folder and returns how many each participant has.
+/// Writes all rows into files of the folder, and returns the number of rows of each participant.
 fn shards(folder: &Path, seed: u64) -> anyhow::Result<Vec<u64>> {
     let Dealt { holdout, test, shards } = deal(seed)?;
     save(&holdout, &folder.join("holdout.florin"))?;
@@ -153,8 +153,8 @@ fn shards(folder: &Path, seed: u64) -> anyhow::Result<Vec<u64>> {
     Ok(shards.iter().map(|shard| shard.rows() as u64).collect())
 }
 
-/// Makes somebody's wallet. Its key follows from the seed, so that a demonstration repeats exactly: entries are ordered
-/// by address. Such a key is worth as much as the money of a demonstration.
+/// Creates a wallet. Its key is derived from the seed, so that a demonstration is reproducible
+/// (entries are ordered by address). Such a key is not secret and must not hold real tokens.
 fn wallet(folder: &Path, seed: u64, name: &str) -> anyhow::Result<Address> {
     let key = blob_digest(format!("florin demonstration {seed}: {name}").as_bytes());
     let passphrase = Secret::from_file(&folder.join(PASSPHRASE_FILE))?;
@@ -164,7 +164,7 @@ fn wallet(folder: &Path, seed: u64, name: &str) -> anyhow::Result<Address> {
 }
 
 fn genesis(purses: &[(Address, Amount)]) -> String {
-    // A fixed beginning: the chain's name, and with it the task's, repeats with the seed.
+    // A fixed creation time: the genesis digest, and with it the task id, depends only on the seed.
     let mut text = String::from("chain = 31337\ncreated = \"2026-01-01\"\n\n[allocate]\n");
     for (account, amount) in purses.iter().filter(|(_, amount)| !amount.is_zero()) {
         let _ = writeln!(text, "{account} = \"{amount}\"");
@@ -172,28 +172,28 @@ fn genesis(purses: &[(Address, Amount)]) -> String {
     text
 }
 
-/// The folder that a demonstration works in: a temporary one, or a new one that is kept.
+/// The working folder of a demonstration: a temporary folder, or a new permanent one.
 pub(super) enum Folder {
     Temporary(tempfile::TempDir),
     Kept(PathBuf),
 }
 
 impl Folder {
-    /// Makes it.
+    /// Creates the folder.
     pub(super) fn make(keep: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = keep else {
             let made = tempfile::Builder::new().prefix("florin-demo-").tempdir();
-            return Ok(Self::Temporary(made.context("no temporary folder can be made")?));
+            return Ok(Self::Temporary(made.context("cannot create a temporary folder")?));
         };
         if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
-            let message = format!("{} is not empty: name a new folder", path.display());
+            let message = format!("{} is not empty: choose a new folder", path.display());
             return Err(Failure::input("FOLDER_NOT_EMPTY", message).into());
         }
         std::fs::create_dir_all(path).with_context(|| path.display().to_string())?;
         Ok(Self::Kept(path.to_owned()))
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Temporary(folder) => folder.path(),

@@ -1,16 +1,17 @@
-//! What a demonstration prints at its end.
+//! The final output of a demonstration.
 
 use super::outcome::{Outcome, nats};
 use super::plan::Behaviour;
 use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, Table};
 
-/// Prints everything that a stranger needs to believe it.
+/// Prints all results.
 pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
     anstream::println!();
     people(outcome).print();
     let (before, after) = outcome.accuracy();
     anstream::println!(
-        "\n{HEAD}Model{HEAD:#}    accuracy {:.1} % → {GOOD}{:.1} %{GOOD:#} on {} rows that nobody in the market saw",
+        "\n{HEAD}Model{HEAD:#}    accuracy {:.1} % → {GOOD}{:.1} %{GOOD:#} on {} test rows that \
+         were never used in the market",
         100.0 * before,
         100.0 * after,
         outcome.test.2
@@ -64,7 +65,7 @@ fn people(outcome: &Outcome) -> Table {
     let worked = outcome.reports.iter().filter(|report| !report.infrastructure.is_empty()).count();
     table.row([
         "provider".into(),
-        "values the rounds".into(),
+        "evaluates the rounds".into(),
         "".into(),
         worked.into(),
         format!("{} units", outcome.provider.0).into(),
@@ -75,13 +76,14 @@ fn people(outcome: &Outcome) -> Table {
     table
 }
 
-/// To the last unit: rounded figures would not add up to the eye.
+/// Prints exact amounts, because rounded ones would not add up.
 fn money(outcome: &Outcome) -> anyhow::Result<()> {
     let money = outcome.money()?;
     let balances = outcome.balances()?;
     let (mark, style) = if balances { ("exactly", GOOD) } else { ("NOT EQUAL", BAD) };
     anstream::println!(
-        "{HEAD}Money{HEAD:#}    {} deposited = {} data + {} infrastructure + {} refunded + {} locked ({style}{mark}{style:#})",
+        "{HEAD}Money{HEAD:#}    {} deposited = {} data + {} infrastructure + {} refunded + {} \
+         locked ({style}{mark}{style:#})",
         money.deposited,
         money.data_paid,
         money.infrastructure_paid,
@@ -89,7 +91,7 @@ fn money(outcome: &Outcome) -> anyhow::Result<()> {
         money.locked
     );
     anstream::println!(
-        "         {DIM}{} FLN were debited from bonds for harmful updates{DIM:#}",
+        "         {DIM}{} FLN were deducted from bonds for harmful updates{DIM:#}",
         show::fln(outcome.treasury)
     );
     Ok(())
@@ -99,7 +101,8 @@ fn audit(outcome: &Outcome) {
     let (rounds, differences) = (outcome.audit.0, &outcome.audit.1);
     let style = if differences.is_empty() { GOOD } else { BAD };
     anstream::println!(
-        "{HEAD}Audit{HEAD:#}    audit: {rounds} of {} rounds recomputed, {style}{} differences{style:#}",
+        "{HEAD}Audit{HEAD:#}    audit: {rounds} of {} rounds recomputed, {style}{} \
+         mismatches{style:#}",
         outcome.rounds,
         differences.len()
     );

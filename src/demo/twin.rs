@@ -1,9 +1,9 @@
-//! The same money twice: what happened on Ethereum is carried out again on an embedded chain, event by event and with
-//! proofs of its own, and everything that anybody has is compared.
+//! A replay of an Ethereum market on an embedded ledger: every event is replayed, with newly built
+//! proofs, and all balances are compared.
 //!
-//! Two demonstrations on two ledgers cannot be compared themselves: which rows of the holdout judge a round follows from
-//! what was committed for this task in this market, and the ledger's name is part of that. So the figures are those of one
-//! run, and the rules by which they are paid are those of both ledgers.
+//! Two demonstrations on two ledgers cannot be compared directly: the holdout rows of a round
+//! depend on the task's commitments and on the ledger's identity. Therefore one run supplies the
+//! scores, and both ledgers pay by them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,25 +25,25 @@ use super::chain::Chain;
 use super::stage::Stage;
 use crate::chain;
 
-/// What comparing the two came to.
+/// The result of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Twin {
-    /// Events that were carried out again.
+    /// Number of replayed events.
     pub(super) events: usize,
-    /// Numbers that were compared.
+    /// Number of compared values.
     pub(super) compared: usize,
-    /// Those that differ, in words.
+    /// Descriptions of the mismatches.
     pub(super) differences: Vec<String>,
 }
 
-/// Carries everything that happened on the chain out again, and compares.
+/// Replays all events of the chain on an embedded ledger, and compares the balances.
 pub(super) fn compare(
     (chain, happened): (&Chain, &[Happened]),
     stage: &Stage,
     task: TaskId,
     reports: &[Report],
 ) -> anyhow::Result<Twin> {
-    let begun = happened.first().context("nothing has happened on the chain")?.made;
+    let begun = happened.first().context("the chain has no events")?.made;
     let outbox = chain::outbox(Path::new(&stage.path("nobody.json")));
     let there = EthereumLedger::open(
         chain::endpoint(&chain.rpc)?,
@@ -59,7 +59,7 @@ pub(super) fn compare(
     again.compare(&there, task, happened.len())
 }
 
-/// An embedded chain that follows another one.
+/// An embedded ledger that replays the events of another ledger.
 struct Again<'a> {
     chain: LocalChain,
     clock: Arc<AtomicU64>,
@@ -98,7 +98,9 @@ impl<'a> Again<'a> {
     }
 
     fn wallet(&self, account: Address) -> anyhow::Result<&Wallet> {
-        self.wallets.get(&account).with_context(|| format!("{account} is nobody's here"))
+        self.wallets
+            .get(&account)
+            .with_context(|| format!("no wallet of the demonstration has the account {account}"))
     }
 
     fn carry_out(&self, one: &Happened) -> anyhow::Result<()> {
@@ -130,9 +132,9 @@ impl<'a> Again<'a> {
             | MarketEvents::TaskEnded(_) => self.settle(&one.event)?,
             MarketEvents::Claimed(e) => self.claim(task_id(e.task), e.account.into())?,
             MarketEvents::Debited(e) => self.claim(task_id(e.task), e.account.into())?,
-            // What these do follows from the others.
+            // These events follow from others.
             MarketEvents::PledgeEnded(_) | MarketEvents::Marked(_) => {}
-            other => bail!("it is none of a demonstration: {other:?}"),
+            other => bail!("unexpected event in a demonstration: {other:?}"),
         }
         Ok(())
     }
@@ -176,7 +178,7 @@ impl<'a> Again<'a> {
         Ok(())
     }
 
-    /// One claim may have two events.
+    /// A claim can emit two events, so the second one is skipped.
     fn claim(&self, task: TaskId, account: Address) -> anyhow::Result<()> {
         let root = self.books(task)?.root;
         let report = self.reports.iter().find(|report| report.root == root);
@@ -195,7 +197,7 @@ impl<'a> Again<'a> {
             twin.compared += 1;
             if ethereum != embedded {
                 let words =
-                    format!("{what}: {ethereum} on Ethereum, {embedded} on the embedded chain");
+                    format!("{what}: {ethereum} on Ethereum, {embedded} on the embedded ledger");
                 twin.differences.push(words);
             }
         };
@@ -215,7 +217,7 @@ impl<'a> Again<'a> {
         }
         let books =
             |ledger: &dyn Ledger| Ok::<_, anyhow::Error>(format!("{:?}", ledger.task(task)?));
-        weigh("the task's books".to_owned(), books(there)?, books(here)?);
+        weigh("the task's state".to_owned(), books(there)?, books(here)?);
         let treasury = |ledger: &dyn Ledger| Ok::<_, anyhow::Error>(ledger.treasury()?.to_string());
         weigh("treasury".to_owned(), treasury(there)?, treasury(here)?);
         Ok(twin)

@@ -1,17 +1,18 @@
-//! Times as people write them: `90 s`, `1 h 30 min`, `7 d`, or a date.
+//! Durations and dates in text form: `90 s`, `1 h 30 min`, `7 d`, or a date.
 
 use florin_protocol::Tick;
 
 const MS_PER_DAY: u64 = 86_400_000;
 
-/// Milliseconds of a duration such as `90 s` or `1 h 30 min`.
+/// Parses a duration such as `90 s` or `1 h 30 min` into milliseconds.
 ///
 /// # Errors
-/// What would be right, as a sentence.
+/// A sentence with the expected form.
 pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "{text:?} is not a duration: write a number and a unit (ms, s, min, h, d), such as \"90 s\""
+            "{text:?} is not a duration: write a number and a unit (ms, s, min, h, d), for example \
+             \"90 s\""
         )
     };
     let mut total = 0u64;
@@ -44,7 +45,7 @@ fn unit_ms(unit: &str) -> Option<u64> {
     })
 }
 
-/// Milliseconds in the largest units that say it exactly: what [`parse_ms`] reads back.
+/// Formats milliseconds as an exact duration in the largest units; [`parse_ms`] reads it back.
 pub(crate) fn words(ms: u64) -> String {
     let units = [(MS_PER_DAY, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")];
     let mut rest = ms;
@@ -58,22 +59,24 @@ pub(crate) fn words(ms: u64) -> String {
     if parts.is_empty() { "0 ms".to_owned() } else { parts.join(" ") }
 }
 
-/// A moment: a duration from now, or a date in UTC such as `2030-01-31` or `2030-01-31T18:00`.
+/// Parses a point in time: a duration from now, or a date in UTC such as `2030-01-31` or
+/// `2030-01-31T18:00`.
 ///
 /// # Errors
-/// What would be right, as a sentence.
+/// A sentence with the expected form.
 pub(crate) fn parse_moment(text: &str, now: Tick) -> Result<Tick, String> {
     if let Ok(ms) = parse_ms(text) {
         return Ok(now.after_ms(ms));
     }
     parse_date(text).ok_or_else(|| {
         format!(
-            "{text:?} is neither a duration nor a date: write \"7 d\", \"2030-01-31\" or \"2030-01-31T18:00\" (UTC)"
+            "{text:?} is neither a duration nor a date: write \"7 d\", \"2030-01-31\" or \
+             \"2030-01-31T18:00\" (UTC)"
         )
     })
 }
 
-/// A date in UTC, with or without a time of day; `None` if it is none.
+/// Parses a date in UTC, with or without a time of day; `None` if the text is not a date.
 pub(crate) fn parse_date(text: &str) -> Option<Tick> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
@@ -84,7 +87,7 @@ pub(crate) fn parse_date(text: &str) -> Option<Tick> {
     }
     let days = days_from_civil(year, month, day);
     if civil(days) != (year, month, day) {
-        return None; // a month 13, or the 30th of February
+        return None; // such as month 13, or the 30th of February
     }
     let mut parts = time.split(':').map(|part| part.parse::<u64>().ok());
     let (hour, minute) = (parts.next()??, parts.next()??);
@@ -95,8 +98,8 @@ pub(crate) fn parse_date(text: &str) -> Option<Tick> {
     Some(Tick((days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. March is taken as the first month of a year, so that the
-/// leap day comes last.
+/// Days from 1970-01-01 to a date of the Gregorian calendar (Howard Hinnant's `days_from_civil`). A
+/// year starts in March here, so that the leap day is its last day.
 fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year / 400, year % 400);
@@ -106,7 +109,7 @@ fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
     (era * 146_097 + day_of_era).saturating_sub(719_468)
 }
 
-/// Year, month and day of so many days after 1970-01-01.
+/// The date (year, month, day) that is `days` days after 1970-01-01.
 pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_a_date_or_counted_from_now() {
+    fn a_moment_is_a_date_or_a_duration_from_now() {
         assert_eq!(parse_moment("2 s", Tick(5)), Ok(Tick(2_005)));
         assert_eq!(parse_moment("1970-01-02", Tick(5)), Ok(Tick(MS_PER_DAY)));
         assert!(parse_moment("soon", Tick(5)).unwrap_err().contains("soon"));

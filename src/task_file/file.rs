@@ -1,4 +1,4 @@
-//! The task file as it is written: every section and key, and nothing else.
+//! The sections and keys of a task file, as serde types.
 
 use std::fmt;
 
@@ -23,12 +23,12 @@ pub(super) struct TaskFile {
     pub(super) budget: BudgetSection,
 }
 
-/// Who may cancel settlements.
+/// The account that may cancel settlements.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Arbiter {
-    /// Whoever runs the market.
+    /// The market's coordinator.
     Coordinator,
-    /// Somebody else.
+    /// Another account.
     Account(Address),
 }
 
@@ -43,7 +43,8 @@ impl<'de> Deserialize<'de> for Arbiter {
     }
 }
 
-/// `[model]`: the union of all kinds' keys, so that a wrong one is named with its line.
+/// `[model]`: the union of the keys of all kinds, so that a misplaced key is reported with its
+/// line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ModelSection {
@@ -66,7 +67,7 @@ pub(super) enum ModelKind {
     Cnn,
 }
 
-/// One layer's units, or several.
+/// The units of one hidden layer, or of several.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a number of units, or a list of them such as [64, 32]")]
 pub(super) enum Units {
@@ -163,7 +164,10 @@ pub(super) enum Rule {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EstimatorSection {
-    #[expect(dead_code, reason = "one kind today; the key is there so that a file says it")]
+    #[expect(
+        dead_code,
+        reason = "there is only one kind so far; the key makes the choice explicit in the file"
+    )]
     pub(super) kind: EstimatorKind,
     pub(super) nodes: u8,
     pub(super) check_pairs: Option<u8>,
@@ -191,7 +195,7 @@ pub(super) struct BudgetSection {
     pub(super) unbond: Duration,
 }
 
-/// A decimal number, written as TOML number or as text; exact to six places.
+/// A decimal number, written as a TOML number or as text; exact to six decimals.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Decimal(pub(super) Micro);
 
@@ -212,7 +216,7 @@ impl<'de> Deserialize<'de> for Decimal {
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<Decimal, E> {
                 self.visit_str(&value.to_string())
             }
-            // The shortest decimal that reads back as this float is what stood in the file.
+            // The shortest decimal that parses to this float equals the text in the file.
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<Decimal, E> {
                 self.visit_str(&value.to_string())
             }

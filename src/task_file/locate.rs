@@ -1,4 +1,4 @@
-//! Where in a TOML file a key stands.
+//! Finds the line of a key in a TOML file, and the key at a position.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,13 @@ use toml::de::{DeTable, DeValue};
 
 type Entry<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
 
-/// The line of a byte offset, counted from 1.
+/// The line of a byte offset, starting at 1.
 pub(super) fn line_at(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// The line of a key such as `rounds.count`; of its section if the key is not there; `None` if neither is.
+/// The line of a key such as `rounds.count`; the line of its section if the key is missing; `None`
+/// if the section is missing too.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     let table = DeTable::parse(text).ok()?;
     let mut table = table.get_ref();
@@ -32,8 +33,8 @@ fn find<'a>(table: &'a DeTable<'a>, part: &str) -> Option<Entry<'a>> {
     table.iter().find(|(name, _)| name.get_ref() == part)
 }
 
-/// The dotted key whose value, or name, holds a byte offset. A section's own span is only its header, so every section
-/// is looked into.
+/// The dotted key whose name or value contains a byte offset. The span of a section covers only its
+/// header, so the search descends into every section.
 pub(super) fn key_at(text: &str, offset: usize) -> Option<String> {
     let table = DeTable::parse(text).ok()?;
     within(table.get_ref(), offset).map(|path| path.join("."))

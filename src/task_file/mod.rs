@@ -1,7 +1,7 @@
-//! The task file: what a buyer writes, with every key's meaning beside it, and how it becomes a task.
+//! The task file: parses and checks the buyer's file, and builds the task specification from it.
 //!
-//! A file that cannot work is refused with the line, the key, its value and what would be right. Keys have the names
-//! that the protocol's own checks use; durations are written without `_ms`, as `"90 s"`.
+//! An invalid file is refused with the line, the key, its value and the expected value. Keys have
+//! the names that the protocol's own checks use; durations are written without `_ms`, as `"90 s"`.
 
 mod duration;
 mod file;
@@ -26,51 +26,53 @@ use file::{
     TaskFile, Units,
 };
 
-/// The annotated file that `florin task new` writes.
+/// The annotated template that `florin task new` writes.
 pub(crate) const TEMPLATE: &str = include_str!("template.toml");
 
-/// Pairs of coalitions per participant that check the scores, where the file does not say.
+/// Default of `estimator.check_pairs`: coalition pairs per participant that check the scores.
 const CHECK_PAIRS: u8 = 1;
 
-/// Longest task file that is read, in bytes.
+/// Maximum size of a task file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Who and where: what a task needs beyond its file.
+/// The market and the accounts of a task, which its file does not contain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parties {
-    /// The market it is published in.
+    /// The market in which the task is published.
     pub(crate) market: Market,
-    /// Who pays.
+    /// The account that pays.
     pub(crate) buyer: Address,
-    /// Who runs the rounds.
+    /// The account that runs the rounds.
     pub(crate) coordinator: Address,
-    /// The moment of publication.
+    /// The time of publication.
     pub(crate) now: Tick,
 }
 
-/// A task file that works, with the bytes it names.
+/// A valid task file, with the blobs that it refers to.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// The task.
+    /// The task specification.
     pub(crate) spec: TaskSpec,
     /// The initial parameters, as safetensors.
     pub(crate) base_model: Vec<u8>,
-    /// The validation rows' canonical bytes.
+    /// The canonical bytes of the holdout rows.
     pub(crate) holdout: Vec<u8>,
-    /// Whether the file leaves out how many rows judge a round: they are shared among the rounds then.
+    /// Whether the file omits `holdout.per_round`; the rounds then share all rows equally.
     pub(crate) shared: bool,
 }
 
-/// Reads a task file and everything it names.
+/// Reads a task file and the data it refers to.
 ///
 /// # Errors
-/// [`Failure`] with code `BAD_TASK`: the first thing that is wrong, with its line, key, value and what would be right.
+/// [`Failure`] with code `BAD_TASK`: the first mistake, with its line, key, value and the expected
+/// value.
 pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<Ready> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
     if length > FILE_BYTES_MAX {
-        let message =
-            format!("{shown} has {length} bytes: a task file has at most {FILE_BYTES_MAX}");
+        let message = format!(
+            "{shown} has {length} bytes, but a task file may have at most {FILE_BYTES_MAX}"
+        );
         return Err(Failure::input("BAD_TASK", message).into());
     }
     let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
@@ -78,12 +80,12 @@ pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<Ready> {
     from_text(&text, folder, parties).map_err(|problem| problem.at(path, &text).into())
 }
 
-/// What is wrong with a file.
+/// A mistake in a task file.
 #[derive(Debug)]
 enum Problem {
-    /// Not TOML, an unknown or missing key, or a value of the wrong kind.
+    /// Invalid TOML, an unknown or missing key, or a value of the wrong type.
     Toml(Box<toml::de::Error>),
-    /// A value that cannot be.
+    /// A value that is not allowed.
     Key { key: String, value: String, right: String },
 }
 
@@ -119,7 +121,7 @@ impl From<toml::de::Error> for Problem {
 }
 
 impl From<SpecError> for Problem {
-    /// The protocol speaks of milliseconds; the file of durations, under keys without `_ms`.
+    /// The protocol reports milliseconds; the file has durations, under keys without `_ms`.
     fn from(error: SpecError) -> Self {
         let as_written = |text: &str| text.replace("_ms", "");
         match error.key.strip_suffix("_ms") {
@@ -133,7 +135,8 @@ impl From<SpecError> for Problem {
     }
 }
 
-/// The task that a file's text describes, before anything it names is read: no holdout and no model yet.
+/// Builds the task from a file's text without reading the data it refers to: no holdout and no
+/// model yet.
 ///
 /// # Errors
 /// As [`read`].
@@ -148,7 +151,8 @@ fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<Ready, Prob
     let rows = read_holdout(&file, folder, &spec)?;
     let holdout = canonical_bytes(&rows);
     spec.holdout = commit_to(rows, file.holdout.per_round, spec.rounds.count)?;
-    // Everything but the base model's digest is settled: check before a model of impossible size is built.
+    // Everything but the digest of the base model is known here: check before building a model that
+    // may be impossibly large.
     spec.check()?;
     let base_model = florin_work::initial_model(&spec.model, file.model.seed).map_err(|error| {
         Problem::key("model.seed", file.model.seed.to_string(), error.to_string())
@@ -162,7 +166,7 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
     let expires = duration::parse_moment(&file.expires, parties.now)
         .map_err(|right| Problem::key("expires", format!("{:?}", file.expires), right))?;
     if expires <= parties.now {
-        let right = "must lie in the future";
+        let right = "must be in the future";
         return Err(Problem::key("expires", format!("{:?}", file.expires), right));
     }
     let (training, rounds, budget) = (&file.training, &file.rounds, &file.budget);
@@ -241,11 +245,15 @@ fn model(section: &ModelSection) -> Result<Model, Problem> {
             return Err(Problem::key(
                 key,
                 "…",
-                format!("a model of kind {name:?} has no such key"),
+                format!("a model of kind {name:?} has no such key: remove it"),
             ));
         }
         if belongs && !is_there {
-            return Err(Problem::key(key, "nothing", format!("a model of kind {name:?} needs it")));
+            return Err(Problem::key(
+                key,
+                "nothing",
+                format!("a model of kind {name:?} requires this key"),
+            ));
         }
     }
     let classes = section.classes;
@@ -267,22 +275,23 @@ fn model(section: &ModelSection) -> Result<Model, Problem> {
             classes,
         }),
         (_, other) => {
-            let right = format!("a model of kind {name:?} has one hidden layer: write a number");
+            let right = format!("a model of kind {name:?} has one hidden layer: write one number");
             Err(Problem::key("model.hidden", format!("{other:?}"), right))
         }
     }
 }
 
 fn aggregation(section: &AggregationSection) -> Result<Aggregation, Problem> {
-    let needs =
-        |key: &str, rule: &str| Problem::key(key, "nothing", format!("the rule {rule:?} needs it"));
+    let needs = |key: &str, rule: &str| {
+        Problem::key(key, "nothing", format!("the rule {rule:?} requires this key"))
+    };
     let rule = section.rule;
     if section.trim.is_some() && rule != Rule::TrimmedMean {
-        let right = "only the rule \"trimmed_mean\" has it";
+        let right = "only the rule \"trimmed_mean\" has this key: remove it";
         return Err(Problem::key("rounds.aggregation.trim", "…", right));
     }
     if section.byzantine.is_some() && rule != Rule::Krum {
-        let right = "only the rule \"krum\" has it";
+        let right = "only the rule \"krum\" has this key: remove it";
         return Err(Problem::key("rounds.aggregation.byzantine", "…", right));
     }
     Ok(match rule {
@@ -302,7 +311,7 @@ fn aggregation(section: &AggregationSection) -> Result<Aggregation, Problem> {
     })
 }
 
-/// How updates are written; as training made them, where the file does not say.
+/// The update format; the default format (f32) if the section is missing.
 fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, Problem> {
     const KEY: &str = "rounds.format.permille";
     let Some(FormatSection { kind, permille }) = section else {
@@ -311,11 +320,12 @@ fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, Problem> {
     match (kind, permille) {
         (FormatKind::TopK, Some(permille)) => Ok(UpdateFormat::TopK { permille: *permille }),
         (FormatKind::TopK, None) => {
-            let right = "the kind \"top_k\" needs it: use 1 to 500 thousandths of the parameters";
+            let right = "the kind \"top_k\" requires this key: write 1 to 500 thousandths of the \
+                parameters";
             Err(Problem::key(KEY, "nothing", right))
         }
         (_, Some(permille)) => {
-            let right = "only the kind \"top_k\" has it";
+            let right = "only the kind \"top_k\" has this key: remove it";
             Err(Problem::key(KEY, permille.to_string(), right))
         }
         (FormatKind::F32, None) => Ok(UpdateFormat::F32),
@@ -324,17 +334,18 @@ fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, Problem> {
     }
 }
 
-/// What the task commits to. Where the file does not say how many rows judge a round, the rounds share them all.
+/// The holdout commitment. If the file does not set the rows per round, the rounds share all rows
+/// equally.
 fn commit_to(rows: Dataset, per_round: Option<u32>, rounds: u32) -> Result<Holdout, Problem> {
     let there = rows.rows();
     let count = u32::try_from(there).map_err(|_| {
-        Problem::key("holdout.rows", there.to_string(), "a holdout has at most 16777216 rows")
+        Problem::key("holdout.rows", there.to_string(), "a holdout may have at most 16777216 rows")
     })?;
     let shared = count.checked_div(rounds).unwrap_or_default();
     if per_round.is_none() && rounds > 0 && shared < 2 && count >= 2 {
         let right = format!(
-            "{rounds} rounds need 2 rows each and a row judges one round only: use at least {} rows, \
-             or at most {} rounds",
+            "{rounds} rounds need at least 2 rows each, and each row is used in only one round: \
+             use at least {} rows, or at most {} rounds",
             u64::from(rounds) * 2,
             count / 2
         );
@@ -344,7 +355,7 @@ fn commit_to(rows: Dataset, per_round: Option<u32>, rounds: u32) -> Result<Holdo
     Ok(Holdout { root, rows: count, per_round: per_round.unwrap_or(shared) })
 }
 
-/// The holdout's rows: read, cut, and held against the task's data schema.
+/// Reads the holdout rows, selects the range, and checks them against the task's data schema.
 fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Dataset, Problem> {
     let written = format!("{:?}", file.holdout.source);
     let wrong = |right: String| Problem::key("holdout.source", written.as_str(), right);
@@ -365,33 +376,36 @@ fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Datas
     Ok(data)
 }
 
-/// A range of a data set's rows.
+/// Selects a range of a data set's rows.
 ///
 /// # Errors
-/// What would be right, as a sentence.
+/// A sentence with the allowed range.
 pub(crate) fn cut(data: &Dataset, range: Range<usize>) -> Result<Dataset, String> {
     if range.end > data.rows() {
-        return Err(format!("the data has {0} rows: use 0..{0} or a part of it", data.rows()));
+        return Err(format!(
+            "the data has {0} rows: write 0..{0} or a range within it",
+            data.rows()
+        ));
     }
     data.slice(range).map_err(|e| e.to_string())
 }
 
-/// Why data does not fit a task's schema, as a sentence; `None` if it does. A file in which the highest labels do not
-/// occur still fits.
+/// The reason why data does not fit a task's schema, as a sentence; `None` if it fits. Data in
+/// which the highest labels do not occur still fits.
 pub(crate) fn misfit(data: &Dataset, spec: &TaskSpec) -> Option<String> {
     let (width, classes) = (spec.data.width as usize, spec.data.classes as usize);
     if data.width() != width {
         return Some(format!(
-            "its rows have {} features, but the task asks for data.width = {width}",
+            "its rows have {} features, but the task requires data.width = {width}",
             data.width()
         ));
     }
     let used = data.labels().iter().max().map_or(0, |label| *label as usize + 1);
     (used > classes)
-        .then(|| format!("it has {used} labels, but the task asks for data.classes = {classes}"))
+        .then(|| format!("it has {used} labels, but the task requires data.classes = {classes}"))
 }
 
-/// A data source whose file names are relative to a folder.
+/// Resolves the file names of a data source relative to a folder.
 pub(crate) fn relative_to(folder: &Path, source: DataSource) -> DataSource {
     match source {
         DataSource::Digits => DataSource::Digits,

@@ -1,4 +1,4 @@
-//! What is refused, and how.
+//! The template is valid, and invalid files are refused with line, key, value and expected value.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn the_template_is_a_task_that_works() {
+fn the_template_is_a_valid_task() {
     let ready = from_text(&template(), Path::new(""), &parties()).unwrap();
     assert_eq!(ready.spec.check(), Ok(()));
     let Holdout { rows, per_round, .. } = ready.spec.holdout;
@@ -37,7 +37,7 @@ fn the_template_is_a_task_that_works() {
 }
 
 #[test]
-fn without_a_number_of_its_own_every_round_has_an_equal_share_of_the_rows() {
+fn without_per_round_the_rounds_share_the_holdout_rows_equally() {
     let text = template().replace("per_round = 75", "").replace("count = 10", "count = 7");
     let ready = from_text(&text, Path::new(""), &parties()).unwrap();
     assert_eq!((ready.spec.holdout.per_round, ready.shared), (107, true));
@@ -53,15 +53,15 @@ fn the_same_file_gives_the_same_task() {
     assert_eq!(read(), read());
 }
 
-/// The template's line of the format, and its value.
+/// The template's line with the update format, and its value.
 const FORMAT: &str = "format = { kind = \"f32\" }";
 const F32: &str = "{ kind = \"f32\" }";
 
 #[test]
-fn every_format_of_updates_becomes_the_tasks() {
+fn every_update_format_is_read_from_the_file() {
     let spec = |text: &str| from_text(text, Path::new(""), &parties()).unwrap().spec.rounds.format;
     assert_eq!(spec(&template()), UpdateFormat::F32);
-    assert_eq!(spec(&template().replace(FORMAT, "")), UpdateFormat::F32, "where nothing is said");
+    assert_eq!(spec(&template().replace(FORMAT, "")), UpdateFormat::F32, "the default");
     for (written, format) in [
         ("{ kind = \"bf16\" }", UpdateFormat::Bf16),
         ("{ kind = \"int8\" }", UpdateFormat::Int8),
@@ -73,7 +73,7 @@ fn every_format_of_updates_becomes_the_tasks() {
 }
 
 #[test]
-fn every_impossible_value_is_refused_with_line_key_value_and_what_would_be_right() {
+fn an_invalid_value_is_refused_with_line_key_value_and_expected_value() {
     for (from, to, parts) in [
         ("count = 10", "count = 0", ["rounds.count = 0", "1 to 100000"]),
         ("data = \"1000\"", "data = \"0.005\"", ["budget.data = 0.005", "at least 0.01"]),
@@ -101,14 +101,14 @@ fn every_impossible_value_is_refused_with_line_key_value_and_what_would_be_right
         assert!(text.contains(from), "the template has no {from:?}");
         let message = refused(&text.replacen(from, to, 1));
         for part in parts {
-            assert!(message.contains(part), "{to}: {message:?} does not say {part:?}");
+            assert!(message.contains(part), "{to}: {message:?} lacks {part:?}");
         }
         assert!(message.contains("task.toml, line "), "{to}: no line in {message:?}");
     }
 }
 
 #[test]
-fn what_is_no_task_file_is_refused_with_its_line() {
+fn an_invalid_task_file_is_refused_with_its_line() {
     for (from, to, part) in [
         ("count = 10", "count = 10\ncuont = 9", "cuont"),
         ("count = 10", "", "count"),
@@ -123,13 +123,13 @@ fn what_is_no_task_file_is_refused_with_its_line() {
         (FORMAT, "format = { kind = \"f16\" }", "`bf16`, `int8`, `top_k`"),
     ] {
         let message = refused(&template().replacen(from, to, 1));
-        assert!(message.contains(part), "{to}: {message:?} does not say {part:?}");
+        assert!(message.contains(part), "{to}: {message:?} lacks {part:?}");
         assert!(message.contains("task.toml, line "), "{to}: no line in {message:?}");
     }
 }
 
 #[test]
-fn a_line_is_that_of_the_key() {
+fn a_key_is_located_by_its_line_and_by_its_offset() {
     let text = "a = 1\n[rounds]\ncount = 0\n";
     assert_eq!(locate::line_of(text, "rounds.count"), Some(3));
     assert_eq!(locate::line_of(text, "rounds.gone"), Some(2));

@@ -1,5 +1,5 @@
-//! A backup of a market that runs: it is made without a stop, comes back checked, and what was acknowledged before it is
-//! there.
+//! Backup and restore of a running market: the coordinator makes the backup without a stop, the
+//! restore checks it, and the restored folder contains everything that was acknowledged before.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::support::process::{command, florin};
 use crate::support::{On, Plan, TestMarket};
 
 #[test]
-fn a_backup_of_a_running_market_comes_back_with_all_that_was_acknowledged() {
+fn a_backup_of_a_running_market_is_restored_with_everything_acknowledged() {
     let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
     let task = market.run();
     let before = (market.view(task), market.books(task), market.balances(task));
@@ -24,7 +24,7 @@ fn a_backup_of_a_running_market_comes_back_with_all_that_was_acknowledged() {
     );
     florin(&["backup", &backup, "--data", &data]).refused(2, "FOLDER_NOT_EMPTY");
 
-    // What was the data folder is gone; the backup takes its place, and the market goes on from there.
+    // The data folder is lost. The restored backup replaces it, and the market continues.
     market.coordinator.kill();
     std::fs::rename(&data, market.file("lost")).unwrap();
     only_what_the_manifest_says_is_restored(&backup, &market.file("never"));
@@ -37,7 +37,7 @@ fn a_backup_of_a_running_market_comes_back_with_all_that_was_acknowledged() {
     assert_eq!((again.0.sequence, again.1, again.2), (before.0.sequence, before.1, before.2));
     market.coordinator.ask_to_stop();
     market.coordinator.finish();
-    // Who only looks changes nothing, and is told whose the folder is.
+    // A read-only check changes nothing, and reports a foreign owner.
     let ledger = Path::new(&data).join("ledger.redb");
     let bytes = std::fs::read(&ledger).unwrap();
     florin(&["ledger", "verify", "--data", &data]).expect(0);
@@ -48,7 +48,7 @@ fn a_backup_of_a_running_market_comes_back_with_all_that_was_acknowledged() {
     let found = florin(&theirs).expect(1).json();
     assert!(found["parts"].to_string().contains("WALLET_FOREIGN"), "{found}");
 
-    // A byte of a blob is another one: the check says so, and says no.
+    // A flipped byte in a blob changes its digest: the check reports it and fails.
     let pack = Path::new(&data).join("blobs/packs/0000000000.pack");
     let mut bytes = std::fs::read(&pack).unwrap();
     bytes[60] ^= 1;
@@ -58,7 +58,7 @@ fn a_backup_of_a_running_market_comes_back_with_all_that_was_acknowledged() {
     assert!(said.status.code() == Some(1) && text.contains("PACK_DAMAGED"), "{text}");
 }
 
-/// A manifest that speaks of another market, another coordinator or another block than what lies beside it.
+/// Restores with a manifest that names another block, coordinator or market are refused.
 fn only_what_the_manifest_says_is_restored(backup: &str, to: &str) {
     let path = Path::new(backup).join("backup.json");
     let whole = std::fs::read(&path).unwrap();
@@ -80,7 +80,7 @@ fn only_what_the_manifest_says_is_restored(backup: &str, to: &str) {
     std::fs::write(path, whole).unwrap();
 }
 
-/// A damaged blob that nobody needs is told of, and keeps nobody from starting.
+/// A damaged blob that the market does not need causes a note, not a failure.
 fn with_what_nobody_needs_damaged(backup: &str, data: &str) {
     let pack = Path::new(backup).join("blobs/packs/0000000900.pack");
     let blob = b"a blob that nobody needs, and another one behind it";

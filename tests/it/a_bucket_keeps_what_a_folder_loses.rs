@@ -1,4 +1,5 @@
-//! A coordinator whose disk lost its blobs, or all of it but a backup, goes on with those in its bucket.
+//! A coordinator whose disk lost its blobs, or everything but a backup, continues with the blobs in
+//! its bucket.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,7 +10,8 @@ use serde_json::Value;
 use crate::support::process::command;
 use crate::support::{On, Plan, TestMarket};
 
-/// A service that speaks S3; it ends with its input, and so with this process at the latest.
+/// An S3 service. It exits when its standard input closes, at the latest together with this
+/// process.
 struct Service(Child, Vec<(String, String)>);
 
 impl Service {
@@ -38,13 +40,13 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The service may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What a command ends with, and its text.
+/// Runs a command; returns its exit code and its output.
 fn run(arguments: &[&str], variables: &[(String, String)]) -> (Option<i32>, String) {
     let variables = variables.iter().map(|(name, value)| (name, value));
     let said = command(arguments).env("NO_COLOR", "1").envs(variables).output().unwrap();
@@ -57,7 +59,7 @@ fn a_lost_folder_is_checked_restored_and_audited_with_the_blobs_of_its_bucket() 
     let service = Service::start();
     let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
     let task = market.run();
-    // It ran without a bucket; from now on there is one, which is given everything first.
+    // The market ran without a bucket. Now the coordinator gets one, and first uploads all blobs.
     market.coordinator.ask_to_stop();
     market.coordinator.finish();
     market.environment.clone_from(&service.1);
@@ -72,7 +74,7 @@ fn a_lost_folder_is_checked_restored_and_audited_with_the_blobs_of_its_bucket() 
     let (exit, text) = run(&check, &[]);
     assert!(exit == Some(1) && text.contains("BLOB_MISSING"), "{exit:?} {text}");
     let (exit, text) = run(&check, &service.1);
-    assert!(exit == Some(0) && text.contains("in the bucket alone"), "{exit:?} {text}");
+    assert!(exit == Some(0) && text.contains("only in the bucket"), "{exit:?} {text}");
     let (exit, text) = run(&["backup", &backup, "--data", &data], &[]);
     assert_eq!(exit, Some(0), "{text}");
     std::fs::rename(&data, market.file("lost")).unwrap();
@@ -82,9 +84,9 @@ fn a_lost_folder_is_checked_restored_and_audited_with_the_blobs_of_its_bucket() 
     let (exit, text) = run(&restore, &service.1);
     assert_eq!(exit, Some(0), "{text}");
 
-    // A bucket that is not there is named, and nothing starts.
+    // A missing bucket is reported, and the coordinator does not start.
     let mut elsewhere = service.1.clone();
-    elsewhere[0].1 = "s3://nobodys".to_owned();
+    elsewhere[0].1 = "s3://missing-bucket".to_owned();
     let passphrase = market.file("passphrase");
     let start = ["coordinate", "--listen", "127.0.0.1:0", "--data", &data, "--wallet", &wallet];
     let start = [start.as_slice(), &["--engine", "reference", "--passphrase-file", &passphrase]];

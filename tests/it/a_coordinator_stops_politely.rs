@@ -1,4 +1,5 @@
-//! SIGTERM in the middle of an upload: it is taken, and the process ends well. systemd hears of everything.
+//! Graceful shutdown: SIGTERM during an upload completes the upload, and systemd is notified of
+//! each step.
 #![cfg(unix)]
 
 use std::io::{Read, Write};
@@ -11,15 +12,15 @@ use florin_protocol::{Registration, Role, Signer, Tick};
 use crate::support::process::{PATIENCE, until};
 use crate::support::{On, Plan, TestMarket};
 
-/// The next thing that systemd would hear.
+/// The next notification to systemd.
 fn heard(socket: &UnixDatagram) -> String {
     let mut bytes = [0; 1_024];
-    let n = socket.recv(&mut bytes).expect("nothing is said to systemd");
+    let n = socket.recv(&mut bytes).expect("systemd receives a notification");
     String::from_utf8_lossy(&bytes[..n]).into_owned()
 }
 
 #[test]
-fn what_is_half_sent_at_sigterm_is_taken_and_the_process_ends_well() {
+fn an_upload_in_flight_at_sigterm_is_completed_and_the_process_exits_successfully() {
     let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
     let notify = market.folder().join("notify");
     let systemd = UnixDatagram::bind(&notify).unwrap();
@@ -46,13 +47,21 @@ fn what_is_half_sent_at_sigterm_is_taken_and_the_process_ends_well() {
     write!(upload, "POST /v1/registrations HTTP/1.1\r\nhost: x\r\n{head}").unwrap();
     let (first, second) = body.split_at(body.len() / 2);
     upload.write_all(first).unwrap();
-    // It is in flight when another request that came later has been answered.
+    // The upload is in flight once a later request has a response.
     market.client();
 
     market.coordinator.ask_to_stop();
-    until("systemd hears of the end", || heard(&systemd).starts_with("STOPPING=1").then_some(()));
-    until("nobody connects", || TcpStream::connect(market.address()).is_err().then_some(()));
-    assert!(market.coordinator.runs(), "it does not wait: {}", market.coordinator.said());
+    until("systemd is notified of the shutdown", || {
+        heard(&systemd).starts_with("STOPPING=1").then_some(())
+    });
+    until("connections are refused", || {
+        TcpStream::connect(market.address()).is_err().then_some(())
+    });
+    assert!(
+        market.coordinator.runs(),
+        "the coordinator must wait for the upload: {}",
+        market.coordinator.said()
+    );
     upload.write_all(second).unwrap();
     let mut answer = String::new();
     upload.read_to_string(&mut answer).unwrap();
@@ -67,7 +76,7 @@ fn what_is_half_sent_at_sigterm_is_taken_and_the_process_ends_well() {
 }
 
 #[test]
-fn who_dribbles_does_not_keep_it_from_ending() {
+fn a_dribbling_client_does_not_delay_the_shutdown_beyond_its_limit() {
     let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
     market.environment = vec![("FLORIN_COORDINATOR_SHUTDOWN_MS".to_owned(), "100".to_owned())];
     market.restart_coordinator();
@@ -83,7 +92,7 @@ fn who_dribbles_does_not_keep_it_from_ending() {
 }
 
 #[test]
-fn a_second_request_to_stop_ends_it_at_once() {
+fn a_second_stop_signal_ends_the_coordinator_at_once() {
     let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
     market.environment = vec![("FLORIN_COORDINATOR_SHUTDOWN_MS".to_owned(), "60000".to_owned())];
     market.restart_coordinator();
@@ -92,12 +101,18 @@ fn a_second_request_to_stop_ends_it_at_once() {
     upload.write_all(head.as_bytes()).unwrap();
     market.client();
     market.coordinator.ask_to_stop();
-    until("nobody connects", || TcpStream::connect(market.address()).is_err().then_some(()));
-    assert!(market.coordinator.runs(), "it does not wait: {}", market.coordinator.said());
+    until("connections are refused", || {
+        TcpStream::connect(market.address()).is_err().then_some(())
+    });
+    assert!(
+        market.coordinator.runs(),
+        "the coordinator must wait for the upload: {}",
+        market.coordinator.said()
+    );
     market.coordinator.ask_to_stop();
     let status = market.coordinator.wait();
     assert_eq!(status.code(), Some(130), "{}", market.coordinator.said());
-    assert!(market.coordinator.said().contains("Ended at once"), "{}", market.coordinator.said());
+    assert!(market.coordinator.said().contains("Stopped at once"), "{}", market.coordinator.said());
     market.environment.clear();
     market.start_coordinator_again();
     market.client();

@@ -1,8 +1,8 @@
-//! A disk without room, or one whose fsync fails: what was not made durable was not acknowledged, and started again, the
-//! coordinator goes on where it was.
+//! A full disk, and a disk whose fsync fails: data that is not durable is never acknowledged, and a
+//! restarted coordinator resumes.
 //!
-//! Room is taken by a limit on the size of files. fsync fails by `strace`, which attaches itself to the coordinator; where
-//! there is no strace, or it may not attach, those tests say so and try nothing.
+//! A limit on the file size simulates a full disk. `strace`, attached to the coordinator, makes
+//! fsync fail; if strace is missing or may not attach, those tests print a note and do nothing.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -20,17 +20,18 @@ use crate::support::{On, Plan, TestMarket, florin};
 
 /// Accounts that commit.
 const NAMES: [&str; 2] = ["one", "two"];
-/// fsyncs of each thread that are made to fail, one in each run of a round.
+/// Indices of the fsync call of each thread that fails, one per run of a round.
 const FAILING: [u32; 4] = [1, 2, 4, 7];
 
-/// A strace that makes fsyncs fail. Dropped, it lets go of the coordinator.
+/// A strace process that makes fsync fail. On drop it detaches from the coordinator.
 struct Failing {
     strace: Child,
     calls: PathBuf,
 }
 
 impl Failing {
-    /// Attaches to a process; `which` as strace counts calls, for each thread: `3` or `1+`. `None` where it cannot.
+    /// Attaches to a process. `which` selects calls of each thread in strace's syntax: `3` or `1+`.
+    /// `None` if strace cannot attach.
     fn fsyncs(folder: &Path, of: &Process, which: &str) -> Option<Self> {
         let (calls, told) = (folder.join("strace-calls"), folder.join("strace.log"));
         let _ = std::fs::remove_file(&calls);
@@ -45,7 +46,7 @@ impl Failing {
         let mut strace = match started {
             Ok(strace) => strace,
             Err(error) => {
-                eprintln!("SKIPPED: no strace here: {error}");
+                eprintln!("SKIPPED: strace is missing: {error}");
                 return None;
             }
         };
@@ -63,7 +64,7 @@ impl Failing {
         }
     }
 
-    /// Whether a call has failed by now.
+    /// Whether a call has failed so far.
     fn has_failed_one(&self) -> bool {
         std::fs::read_to_string(&self.calls).is_ok_and(|calls| calls.contains("(INJECTED)"))
     }
@@ -71,13 +72,13 @@ impl Failing {
 
 impl Drop for Failing {
     fn drop(&mut self) {
-        // Asked politely, it detaches first.
+        // On SIGTERM, strace detaches before it exits.
         let _ = kill_process(Pid::from_child(&self.strace), Signal::TERM);
         let _ = self.strace.wait();
     }
 }
 
-/// A round in which two are asked, without processes of their own.
+/// A round with two invited participants that have no processes.
 struct Two {
     market: TestMarket,
     task: TaskId,
@@ -121,7 +122,8 @@ impl Two {
         Failing::fsyncs(self.market.folder(), &self.market.coordinator, "1+")
     }
 
-    /// Leaves no room on the coordinator's disk, until what is returned is dropped: not even for what it says.
+    /// Makes the coordinator's disk full until the returned guard is dropped; even its log cannot
+    /// grow.
     fn no_room(&self) -> NoRoom {
         let log = self.market.folder().join("coordinator.log");
         let mut log = std::fs::File::options().append(true).open(log).unwrap();
@@ -132,9 +134,9 @@ impl Two {
         NoRoom(coordinator)
     }
 
-    /// The round ends with both, is paid once, and everything on disk is in order.
+    /// The round ends with both updates and is paid once, and all files on disk are valid.
     fn ends_well(mut self) {
-        until("the task's end", || {
+        until("the task is done", || {
             (self.market.view(self.task).phase == Phase::Done).then_some(())
         });
         let report = self.market.report(self.task, 1);
@@ -152,18 +154,18 @@ impl Two {
     }
 }
 
-/// A disk without room; there is some when this is dropped.
+/// A full disk; on drop it has space again.
 struct NoRoom(Pid);
 
 impl Drop for NoRoom {
     fn drop(&mut self) {
         let any = Rlimit { current: None, maximum: None };
-        let _ = prlimit(Some(self.0), Resource::Fsize, any); // a coordinator that ended needs none
+        let _ = prlimit(Some(self.0), Resource::Fsize, any); // fails if the coordinator has exited
     }
 }
 
 #[test]
-fn a_disk_without_room_refuses_and_goes_on_when_there_is_room() {
+fn a_full_disk_rejects_requests_until_it_has_space_again() {
     let two = Two::open();
     let full = two.no_room();
     assert_eq!([two.commit(0), two.commit(0)], ["STORAGE_FULL", "STORAGE_FULL"]);
@@ -178,7 +180,7 @@ fn a_disk_without_room_refuses_and_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_ledger_without_room_moves_nothing_until_it_is_opened_again_and_then_once() {
+fn a_transfer_on_a_full_disk_moves_nothing_and_a_retry_after_a_restart_moves_the_amount_once() {
     let mut two = Two::open();
     let to = two.market.account("two").to_string();
     let held = || two.market.ledger().balance(two.market.account("two")).unwrap();
@@ -191,21 +193,22 @@ fn a_ledger_without_room_moves_nothing_until_it_is_opened_again_and_then_once() 
     assert_eq!(held(), before);
     two.market.restart_coordinator();
     let before_again = two.market.ledger().balance(two.market.account("two")).unwrap();
-    assert_eq!(before_again, before, "what was not acknowledged did not happen");
+    assert_eq!(before_again, before, "a transfer without an acknowledgement has no effect");
     two.market.ask_as("one", &transfer).expect(0);
     let after = two.market.ledger().balance(two.market.account("two")).unwrap();
     assert_eq!(after, before.plus("7".parse().unwrap()).unwrap());
 }
 
 #[test]
-fn what_was_not_made_durable_is_not_acknowledged_and_a_restart_goes_on() {
+fn data_that_is_not_durable_is_not_acknowledged_and_a_restart_resumes() {
     let mut two = Two::open();
     assert_eq!(two.commit(0), "OK");
     let Some(failing) = two.failing() else { return };
     assert_eq!(two.commit(1), "INTERNAL");
     assert!(failing.has_failed_one());
     drop(failing);
-    // What is on the disk is not known: nothing is taken, and what was acknowledged is told still.
+    // The state of the disk is unknown: writes are rejected, but acknowledged state is still
+    // served.
     assert_eq!(two.commit(1), "INTERNAL");
     assert_eq!(two.market.view(two.task).committed, 1);
     two.market.restart_coordinator();
@@ -222,8 +225,9 @@ fn what_was_not_made_durable_is_not_acknowledged_and_a_restart_goes_on() {
 
 type Balances = BTreeMap<&'static str, (Amount, Amount)>;
 
-/// One round of two participants and a provider; the coordinator is started again when an fsync of it has failed, if
-/// `nth` of each of its threads is to. What everybody holds in the end, and whether one failed; `None` without strace.
+/// Runs one round of two participants and a provider. If `nth` is given, that fsync of each thread
+/// of the coordinator fails, and the coordinator is then restarted. Returns all balances at the
+/// end, and whether an fsync failed; `None` without strace.
 fn round(nth: Option<u32>) -> Option<(Balances, bool)> {
     let mut plan = Plan::honest(On::Embedded, 1);
     plan.participants.truncate(2);
@@ -248,7 +252,7 @@ fn round(nth: Option<u32>) -> Option<(Balances, bool)> {
         all[0].said().contains(Event::READY).then_some(())
     });
     all.extend(["ann", "ben"].map(|name| market.participant(task, name)));
-    until("everybody's end", || {
+    until("all processes exit", || {
         again(&mut market);
         (!all.iter_mut().any(Process::runs)).then_some(())
     });
@@ -258,12 +262,12 @@ fn round(nth: Option<u32>) -> Option<(Balances, bool)> {
 }
 
 #[test]
-fn an_fsync_that_fails_anywhere_in_a_round_costs_nobody_anything() {
+fn a_failed_fsync_anywhere_in_a_round_changes_no_balance() {
     let undisturbed = round(None).map(|(balances, _)| balances);
     let mut failed = 0;
     for nth in FAILING {
         let Some((balances, one)) = round(Some(nth)) else { return };
-        eprintln!("fsync {nth} of each thread: {}", if one { "one failed" } else { "none came" });
+        eprintln!("fsync {nth} of each thread: {}", if one { "one failed" } else { "none failed" });
         assert_eq!(Some(balances), undisturbed, "fsync {nth} of each thread");
         failed += u32::from(one);
     }

@@ -1,4 +1,5 @@
-//! A free-rider earns nothing: neither who sends noise, nor who flips labels, nor who sends the model back unchanged.
+//! A free-rider earns nothing, whether it submits noise, flips labels, or submits the unchanged
+//! model.
 
 use florin_protocol::{Amount, Statement};
 
@@ -23,15 +24,19 @@ fn a_free_rider_earns_nothing(on: On) {
         assert_eq!(standing.data, Amount::ZERO, "{name}: {standing:?}");
         for round in 1..=3 {
             let statement = Statement::of(&market.report(task, round), account).unwrap();
-            assert!(!statement.why.is_empty(), "{name} is told why in round {round}");
+            assert!(!statement.why.is_empty(), "{name} has an explanation for round {round}");
         }
     }
     let idle = last.standings[&market.account("ida")];
-    assert_eq!((idle.scored_nano, idle.debited), (0, Amount::ZERO), "idleness costs nothing");
+    assert_eq!(
+        (idle.scored_nano, idle.debited),
+        (0, Amount::ZERO),
+        "an unchanged model costs nothing"
+    );
     for name in ["ann", "ben", "cy"] {
         assert!(
             !last.standings[&market.account(name)].data.is_zero(),
-            "{name} is paid beside them"
+            "{name} is honest and is paid"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! A hostile update changes nothing: every kind is refused by its name, and the round comes to the same model, scores
-//! and payouts, bit for bit, as one in which it was never sent.
+//! Every kind of hostile update is rejected with its own code, and the round has bit for bit the
+//! same model, scores and payouts as a round without it.
 
 use florin_participant::ClientError;
 use florin_protocol::{
@@ -13,13 +13,14 @@ use crate::support::{On, Plan, TestMarket, on_both};
 
 on_both!(a_hostile_update_changes_nothing);
 
-/// Hostile accounts: all join and commit, and each uploads something else.
+/// Hostile accounts: all join and commit, and each uploads a different invalid update.
 const HOSTILE: [&str; 8] = ["h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"];
 
-/// Turns good update bytes into bad ones.
+/// Corrupts valid update bytes.
 type Spoil = fn(&mut Vec<u8>);
 
-/// What each of them sends, and how it is refused. The header commits to the very bytes that are sent.
+/// The corruption and the expected code of each hostile account. The header commits to the bytes
+/// that are sent.
 const SPOILED: [(&str, &str, Spoil); 7] = [
     ("a NaN", "UPDATE_NOT_FINITE", |bytes| last_float(bytes, f32::NAN)),
     ("an infinity", "UPDATE_NOT_FINITE", |bytes| last_float(bytes, f32::INFINITY)),
@@ -38,7 +39,10 @@ fn last_float(bytes: &mut [u8], value: f32) {
 }
 
 fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
-    let at = bytes.windows(from.len()).position(|part| part == from).expect("it is in the header");
+    let at = bytes
+        .windows(from.len())
+        .position(|part| part == from)
+        .expect("the header contains the bytes");
     bytes[at..at + to.len()].copy_from_slice(to);
 }
 
@@ -48,18 +52,18 @@ struct World {
     all: Vec<Process>,
     senders: Vec<Sender>,
     offer: Offer,
-    /// Bytes of a good update that changes nothing.
+    /// Bytes of a valid update that changes nothing.
     good: Vec<u8>,
 }
 
-/// Opens a market in which two honest participants and all hostile ones have committed; the hostile ones to what
-/// `update` makes of good bytes.
+/// Opens a market in which two honest participants and all hostile accounts have committed.
+/// `update` derives the committed bytes of a hostile account from valid bytes.
 fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> World {
     let mut plan = Plan::honest(on, 1);
     plan.participants.truncate(2);
     plan.others.extend(HOSTILE);
     plan.target = 2 + HOSTILE.len();
-    // Not everybody uploads, so the round lasts until its deadline: early enough to wait for.
+    // Some uploads never arrive, so the round lasts until its deadline; keep the deadline short.
     plan.train_ms = 10_000;
     plan.reveal_ms = 5_000;
     plan.provider = false;
@@ -95,7 +99,7 @@ fn finish(mut world: World) -> (TestMarket, Report) {
 }
 
 fn a_hostile_update_changes_nothing(on: On) {
-    // Beside it, the same round, in which the same accounts commit and never send anything.
+    // The reference: the same round, in which the same accounts commit but never upload.
     let silent = std::thread::spawn(move || finish(open(on, spoiled)).1);
     let world = open(on, spoiled);
     second_thoughts(&world);
@@ -117,7 +121,7 @@ fn a_hostile_update_changes_nothing(on: On) {
     }
     replays(&mut market, task, &late, &report);
 
-    let undisturbed = silent.join().expect("the round that nobody disturbs");
+    let undisturbed = silent.join().expect("the reference round");
     assert_eq!(report.entries.len(), 2);
     let updates = |report: &Report| report.entries.iter().map(|e| e.update).collect::<Vec<_>>();
     assert_eq!(updates(&report), updates(&undisturbed));
@@ -126,7 +130,7 @@ fn a_hostile_update_changes_nothing(on: On) {
     assert_eq!((report.lines, report.root), (undisturbed.lines, undisturbed.root));
 }
 
-/// A second, different commit of one sender.
+/// A second, different commit by the same sender.
 fn second_thoughts(world: &World) {
     let sender = &world.senders[7];
     let other = sender.header(&world.offer, b"something else");
@@ -135,7 +139,7 @@ fn second_thoughts(world: &World) {
 
 type Lie = fn(&mut UpdateHeader);
 
-/// Headers that are signed, but say what is not so.
+/// Signed headers with false fields.
 fn lies_in_the_header(world: &World) {
     let table: [(&str, &str, Lie); 9] = [
         ("10^12 rows", "BAD_ROWS", |h| h.rows = 1_000_000_000_000),
@@ -164,22 +168,26 @@ fn lies_in_the_header(world: &World) {
     assert_eq!(sender.upload(&sender.node.sign(replayed), &world.good), "WRONG_TASK");
 }
 
-/// Bodies that end too soon, or never.
+/// Bodies that are truncated, too long, or never complete.
 fn broken_bodies(world: &World) {
     let sender = &world.senders[7];
     let header = sender.node.sign(sender.header(&world.offer, &world.good));
     let whole = framed(&header, &world.good);
     let half = &whole[..whole.len() / 2];
-    assert_eq!(sender.upload_raw(half, half.len()), "TRUNCATED", "half of it, honestly announced");
+    assert_eq!(
+        sender.upload_raw(half, half.len()),
+        "TRUNCATED",
+        "half of it, with the right content length"
+    );
     let long = [whole.clone(), vec![0; 1 << 20]].concat();
     assert_eq!(sender.upload_raw(&long, long.len()), "TOO_LARGE");
-    // Announced and not sent: whatever the answer, the next one is served.
+    // Announced but not sent: the coordinator must still serve the next request.
     let _ = sender.upload_raw(half, whole.len());
     let answer = sender.upload_raw(&whole, 1 << 60);
     assert!(["TOO_LARGE", "TRUNCATED"].contains(&answer.as_str()), "an exabyte: {answer}");
 }
 
-/// A node key of small order, for which anybody could sign.
+/// A node key of small order, for which anyone can forge signatures.
 fn weak_key(world: &World) {
     let (sender, client) = (&world.senders[6], world.market.client());
     let mut identity = [0u8; 32];
@@ -203,8 +211,8 @@ fn weak_key(world: &World) {
     );
 }
 
-/// What was said once is not said again by saying it again: the very same update has the very same receipt, whenever it
-/// comes and also after a restart, and nothing is counted twice. Anything else comes too late.
+/// Uploads are idempotent: the same update has the same receipt at any time, also after a restart,
+/// and is counted once. Any other update is too late.
 fn replays(market: &mut TestMarket, task: TaskId, late: &Sender, report: &Report) {
     let client = market.client();
     let entry = &report.entries[0];
@@ -218,7 +226,7 @@ fn replays(market: &mut TestMarket, task: TaskId, late: &Sender, report: &Report
     let too_late = ["WRONG_ROUND", "TASK_CLOSED", "DEADLINE_PASSED", "NOT_COMMITTED"];
     assert!(
         too_late.contains(&answer.as_str()),
-        "somebody else's update, after its round: {answer}"
+        "another account's update after its round: {answer}"
     );
-    assert_eq!(&market.report(task, 1), report, "what is reported stays");
+    assert_eq!(&market.report(task, 1), report, "the report does not change");
 }

@@ -1,8 +1,9 @@
-//! Whoever is killed at any request of a round, before the coordinator has heard it or when it has answered and nobody has
-//! heard that, goes on when it is started again; everybody ends with what they had without it.
+//! A process killed at any request of a round, before the request reaches the coordinator or before
+//! its response arrives, resumes after a restart, and all final balances are the same as without
+//! the kill.
 //!
-//! `FLORIN_KILLS=all` tries each request of each of them; otherwise a few are drawn, by the seed in `FLORIN_KILLS` or, where
-//! there is none, by the time of day.
+//! `FLORIN_KILLS=all` tries every request of every process. Otherwise a few are drawn at random,
+//! with the seed in `FLORIN_KILLS` or, by default, the current time.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
@@ -16,10 +17,10 @@ use crate::support::process::until;
 use crate::support::tripwire::{Tripwire, When};
 use crate::support::{On, Plan, Process, TestMarket};
 
-/// Cases that are drawn for each of them.
+/// Number of random cases per process.
 const DRAWN: usize = 3;
 
-/// Who is killed.
+/// The process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Participant,
@@ -27,12 +28,12 @@ enum Victim {
     Coordinator,
 }
 
-/// What a round came to.
+/// The result of a round.
 struct Ended {
     balances: BTreeMap<&'static str, (Amount, Amount)>,
     /// The requests that passed the tripwire.
     requests: Vec<String>,
-    /// The one at which somebody was killed.
+    /// The request at which the process was killed.
     sprung: Option<String>,
 }
 
@@ -43,11 +44,11 @@ fn plan() -> Plan {
     plan
 }
 
-/// One round of two participants and a provider. The victim's requests, or everybody's where it is the coordinator, pass
-/// a tripwire.
+/// One round of two participants and a provider. The requests of the victim pass a tripwire; if the
+/// victim is the coordinator, all requests do.
 struct Round {
     victim: Victim,
-    // Before the market, so that processes end before its folder goes.
+    // Declared before the market, so that processes are stopped before its folder is removed.
     all: Vec<Process>,
     market: TestMarket,
     task: TaskId,
@@ -62,7 +63,7 @@ impl Round {
         Self { victim, market, task, wire, all: Vec::new(), revived: false }
     }
 
-    /// How one of them comes to the coordinator.
+    /// The URL at which a process reaches the coordinator.
     fn url(&self, of: Victim) -> String {
         let watched = [of, Victim::Coordinator].contains(&self.victim);
         if watched { self.wire.url.clone() } else { self.market.url.clone() }
@@ -92,7 +93,7 @@ impl Round {
         }
         let url = if self.victim == Victim::Coordinator { &url } else { &self.market.url };
         self.all.push(self.market.participant_through(url, self.task, "ben"));
-        until("everybody's end", || {
+        until("all processes exit", || {
             self.revive();
             (!self.all.iter_mut().any(Process::runs)).then_some(())
         });
@@ -101,7 +102,7 @@ impl Round {
         self.ended()
     }
 
-    /// Starts the victim again, once it is killed.
+    /// Restarts the victim, once it has been killed.
     fn revive(&mut self) {
         if self.revived || self.wire.sprung().is_none() {
             return;
@@ -117,13 +118,13 @@ impl Round {
     fn ended(self) -> Ended {
         let (market, task) = (&self.market, self.task);
         assert_eq!(market.view(task).phase, Phase::Done);
-        assert_eq!(market.report(task, 1).entries.len(), 2, "nobody missed the round");
+        assert_eq!(market.report(task, 1).entries.len(), 2, "no update is missing");
         let balances = market.balances(task);
         Ended { balances, requests: self.wire.passed(), sprung: self.wire.sprung() }
     }
 }
 
-/// The cases to try out of all: each request, and before or after it.
+/// The cases to try: each request, with a kill before or after it.
 fn cases(victim: Victim, requests: usize) -> Vec<(usize, When)> {
     let both = |nth| [(nth, When::Before), (nth, When::Answered)];
     let all: Vec<_> = (0..requests).flat_map(both).collect();
@@ -133,8 +134,8 @@ fn cases(victim: Victim, requests: usize) -> Vec<(usize, When)> {
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let seed: u64 = wanted.parse().unwrap_or(now);
-    eprintln!("FLORIN_KILLS={seed} repeats this");
-    // One out of each part of the round.
+    eprintln!("use FLORIN_KILLS={seed} to repeat this run");
+    // One case from each part of the round.
     let part = all.len() / DRAWN;
     let draw = |n: usize| {
         let digest = blob_digest(format!("{seed} {victim:?} {n}").as_bytes()).0;
@@ -144,13 +145,16 @@ fn cases(victim: Victim, requests: usize) -> Vec<(usize, When)> {
     (0..DRAWN).map(draw).collect()
 }
 
-/// What everybody holds when nobody is killed.
+/// All final balances without a kill.
 static UNDISTURBED: LazyLock<BTreeMap<&'static str, (Amount, Amount)>> =
     LazyLock::new(|| Round::open(Victim::Participant).play(None).balances);
 
 fn a_kill_costs_nothing(victim: Victim) {
     let undisturbed = Round::open(victim).play(None);
-    assert_eq!(undisturbed.balances, *UNDISTURBED, "two rounds of one plan come to the same");
+    assert_eq!(
+        undisturbed.balances, *UNDISTURBED,
+        "two rounds of the same plan have equal balances"
+    );
     eprintln!("{victim:?}: {:?}", undisturbed.requests);
     let cases = cases(victim, undisturbed.requests.len());
     let mut sprung = 0;
@@ -161,8 +165,8 @@ fn a_kill_costs_nothing(victim: Victim) {
         assert_eq!(ended.balances, *UNDISTURBED, "{victim:?} at {case:?}: {:?}", ended.sprung);
         sprung += usize::from(ended.sprung.is_some());
     }
-    // Who waits asks more often on a slow machine, so that the last requests may not come.
-    assert!(2 * sprung >= cases.len(), "{sprung} of {} were killed", cases.len());
+    // A slow machine polls more often, so that a late request may not exist in every run.
+    assert!(2 * sprung >= cases.len(), "only {sprung} of {} kills happened", cases.len());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A ledger on Ethereum is open to everybody: deployed with one command, looked at with another, verified with a third
-//! that believes neither node nor coordinator more than they agree.
+//! The commands for a ledger on Ethereum: `ledger deploy`, `ledger status`, and `ledger verify`,
+//! which trusts neither the node nor the coordinator.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::support::proxy::Proxy;
 use crate::support::{On, Plan, Process, TestMarket, florin};
 
 #[test]
-fn a_market_is_deployed_looked_at_and_verified() {
+fn a_market_is_deployed_shown_and_verified() {
     let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
     let (rpc, known) = (market.chain().anvil.rpc.clone(), market.file("deployment.toml"));
     let (wallet, secret) = (market.file("deployer.json"), market.file("passphrase"));
@@ -37,26 +37,29 @@ fn a_market_is_deployed_looked_at_and_verified() {
         (&1.into(), &0.into(), &0.into())
     );
     assert_eq!(status["escrow"], "0");
-    assert_eq!(status["stakes"], "5000000000000000000", "the provider's stake stays");
+    assert_eq!(status["stakes"], "5000000000000000000", "the provider's stake remains");
     let told = florin(&["ledger", "status", "--market", &market.url]).expect(0).out;
-    assert!(told.contains("answered all") && told.contains("1, of which 0 are open"), "{told}");
+    assert!(told.contains("answered all") && told.contains("1, 0 of them open"), "{told}");
     let found = look("verify", &known);
     assert_eq!((&found["tasks"], &found["differing"]), (&1.into(), &0.into()), "{found:#}");
 
-    // A node that lies about a single number.
+    // A node that changes a single number.
     let held = market.ledger().balance(market.chain().deployment.market).unwrap().units();
-    assert!(held > 0, "task {task}: the stake is there");
+    assert!(held > 0, "task {task}: the contract holds the stake");
     let (truth, lie) = (format!("\"0x{held:064x}\""), format!("\"0x{:064x}\"", held - 1));
     let liar = Proxy::before(&rpc, "", move |body| {
         String::from_utf8_lossy(body).replace(&truth, &lie).into_bytes()
     });
     let call = ["ledger", "verify", "--deployment", &known, "--rpc", &liar.url];
     let said = florin(&call).refused(1, "LEDGER_DIFFERS");
-    assert!(said.err.contains("numbers are not what the market's events say"), "{said:?}");
+    assert!(
+        said.err.contains("values of the contract differ from the market's events"),
+        "{said:?}"
+    );
 }
 
 #[test]
-fn each_ledger_says_what_it_is_and_refuses_what_belongs_to_the_other() {
+fn options_of_the_other_ledger_are_refused() {
     let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
     let host = market.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
@@ -95,7 +98,7 @@ fn each_ledger_says_what_it_is_and_refuses_what_belongs_to_the_other() {
 }
 
 #[test]
-fn a_coordinator_that_looks_deeper_than_everybody_else_is_waited_for() {
+fn publishing_waits_for_a_coordinator_that_requires_more_confirmations() {
     let mut plan = Plan::honest(On::Ethereum, 1);
     plan.depth = 3;
     plan.participants.truncate(2);
@@ -104,7 +107,7 @@ fn a_coordinator_that_looks_deeper_than_everybody_else_is_waited_for() {
     let published =
         market.ask_as("buyer", &["task", "publish", "--json", &market.file("task.toml")]);
     let published = published.expect(0);
-    assert!(published.err.contains("trying again: no escrow is open"), "{published:?}");
+    assert!(published.err.contains("retrying: no escrow is open"), "{published:?}");
     let task = published.json()["task"].as_str().unwrap().parse().unwrap();
     market.everybody(task).iter_mut().for_each(Process::finish);
     assert_eq!(market.view(task).phase, Phase::Done);

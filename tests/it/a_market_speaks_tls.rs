@@ -1,4 +1,4 @@
-//! A whole market over TLS, with a certificate that nobody but its participants believes.
+//! A complete market over TLS, with a self-signed certificate that only its participants trust.
 
 use crate::support::{On, Plan, TestMarket, florin};
 
@@ -14,14 +14,14 @@ fn a_task_is_trained_paid_and_audited_over_tls() {
 }
 
 #[test]
-fn whom_nobody_vouches_for_is_not_believed() {
+fn an_untrusted_certificate_is_refused() {
     let market = TestMarket::open(Plan { tls: true, ..Plan::honest(On::Embedded, 1) });
     let list = |more: &[&str]| {
         let mut call = vec!["task", "list"];
         call.extend(more);
         florin(&call)
     };
-    // Without its certificate, with another one, and where there is no TLS to check.
+    // Without the certificate, with another one, and with a certificate for an unencrypted market.
     list(&["--market", &market.url]).refused(2, "TLS_NOT_TRUSTED");
     let other = TestMarket::open(Plan { tls: true, seed: 2, ..Plan::honest(On::Embedded, 1) });
     let others = other.file("coordinator/tls/certificate.pem");
@@ -39,7 +39,7 @@ fn whom_nobody_vouches_for_is_not_believed() {
 }
 
 #[test]
-fn a_coordinator_with_wrong_files_says_which() {
+fn invalid_tls_files_are_refused_with_a_precise_code() {
     let market = TestMarket::open(Plan { tls: true, ..Plan::honest(On::Embedded, 1) });
     let (certificate, key) =
         (market.file("coordinator/tls/certificate.pem"), market.file("coordinator/tls/key.pem"));

@@ -1,5 +1,6 @@
-//! A node may fail or lie: one that is away is waited for, one of another chain is refused, contracts that are not the
-//! market's are never written to, and whoever cannot pay for gas is told what it takes.
+//! Ethereum nodes that fail or lie: the coordinator waits for an unavailable node, commands refuse
+//! a node of another chain, a client never writes to contracts other than the market's, and an
+//! account without ether gets a precise error.
 
 use florin_protocol::{Amount, Phase};
 
@@ -15,20 +16,20 @@ fn verified(market: &TestMarket) -> Said {
 }
 
 #[test]
-fn a_node_that_is_away_for_a_while_costs_nobody_anything() {
+fn a_node_outage_changes_no_balance() {
     let market = TestMarket::open(Plan::honest(On::Ethereum, 2));
     let gate = market.gate.as_ref().unwrap();
     let task = market.publish();
     let mut all = market.everybody(task);
     market.wait_for(task, 1, Phase::Committing);
     gate.shut();
-    let told = || market.coordinator.said().contains("the node does not answer").then_some(());
-    until("the coordinator misses its node", told);
+    let told = || market.coordinator.said().contains("the node is unreachable").then_some(());
+    until("the coordinator reports the outage", told);
     gate.open();
     market.wait_for(task, 2, Phase::Committing);
     gate.shut();
-    let misses = || market.coordinator.said().matches("the node does not answer").count() > 1;
-    until("the coordinator misses its node again", || misses().then_some(()));
+    let misses = || market.coordinator.said().matches("the node is unreachable").count() > 1;
+    until("the coordinator reports the second outage", || misses().then_some(()));
     gate.open();
     all.iter_mut().for_each(Process::finish);
     let (ledger, last) = (market.ledger(), market.report(task, 2));
@@ -43,7 +44,7 @@ fn a_node_that_is_away_for_a_while_costs_nobody_anything() {
 }
 
 #[test]
-fn whoever_has_no_ether_is_told_what_is_needed() {
+fn an_account_without_ether_gets_an_error_with_the_required_amount() {
     let mut plan = Plan::honest(On::Ethereum, 1);
     plan.participants.truncate(2);
     plan.target = 2;
@@ -84,11 +85,11 @@ fn a_node_of_another_chain_is_refused() {
 }
 
 #[test]
-fn contracts_that_are_not_the_markets_are_never_written_to() {
+fn a_client_never_writes_to_contracts_of_another_market() {
     let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
     let contract = market.chain().deployment.market.to_string();
     let token = market.chain().deployment.token.to_string();
-    // A coordinator that would have everybody approve its own contract.
+    // A coordinator that names its own contract, so that clients would approve it.
     let liar = Proxy::before(&market.url, "/v1/market", move |body| {
         String::from_utf8_lossy(body).replace(&contract, &token).into_bytes()
     });
@@ -97,7 +98,7 @@ fn contracts_that_are_not_the_markets_are_never_written_to() {
     let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--market", &liar.url];
     let transfer = [&["transfer", &buyer, "1"], &signing[..]].concat();
     florin(&transfer).refused(1, "WRONG_MARKET");
-    // And one that says the truth, of another market than somebody's file names.
+    // An honest coordinator, but of another market than the deployment file names.
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(market.file("passphrase"), folder.path().join("passphrase")).unwrap();
     let other = Chain::open(folder.path(), &[(ann, "1".parse().unwrap())]);

@@ -1,5 +1,5 @@
-//! A payout survives a crash: whoever is killed without a word, at whichever step of a round or of its settlement, the
-//! final balances are those of a run without the crash.
+//! Payouts after crashes: if any process is killed at any step of a round or its settlement, the
+//! final balances are the same as in a run without a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -11,9 +11,9 @@ use crate::support::process::{PATIENCE, Process, until_within};
 use crate::support::{On, Plan, TestMarket, on_both};
 
 on_both!(
-    a_participant_or_provider_that_is_killed_after_any_step_loses_nothing,
-    a_coordinator_that_is_killed_in_any_phase_and_after_any_request_pays_the_same,
-    everybody_killed_at_once_in_every_round_pays_the_same,
+    a_participant_or_provider_killed_after_any_step_loses_nothing,
+    a_coordinator_killed_in_any_phase_pays_the_same,
+    killing_all_processes_in_every_round_pays_the_same,
 );
 
 type Balances = BTreeMap<&'static str, (Amount, Amount)>;
@@ -22,7 +22,7 @@ fn plan(on: On) -> Plan {
     Plan::honest(on, 2)
 }
 
-/// What everybody holds in the end when nothing happens to anybody.
+/// All final balances without a kill.
 static UNDISTURBED: [LazyLock<Balances>; 2] =
     [LazyLock::new(|| undisturbed(On::Embedded)), LazyLock::new(|| undisturbed(On::Ethereum))];
 
@@ -32,7 +32,7 @@ fn undisturbed(on: On) -> Balances {
     market.balances(task)
 }
 
-/// The steps a process has told so far, without their figures.
+/// The distinct log lines of a process so far, without numbers.
 fn steps(process: &Process) -> BTreeSet<String> {
     let plain = |line: &str| {
         let words = line.split_whitespace().filter(|word| !word.contains(|c: char| c.is_numeric()));
@@ -41,7 +41,7 @@ fn steps(process: &Process) -> BTreeSet<String> {
     process.said().lines().map(plain).filter(|step| !step.is_empty()).collect()
 }
 
-/// The first step of a process that nobody was killed for yet.
+/// The first log line of a process at which it was not killed yet.
 fn new_step(process: &Process, killed_for: &mut BTreeSet<String>) -> Option<String> {
     steps(process).into_iter().find(|step| killed_for.insert(step.clone()))
 }
@@ -52,13 +52,13 @@ fn finish(market: &TestMarket, task: TaskId, all: &mut [Process]) {
     assert_eq!(market.balances(task), *UNDISTURBED[market.plan.on as usize]);
 }
 
-fn a_participant_or_provider_that_is_killed_after_any_step_loses_nothing(on: On) {
+fn a_participant_or_provider_killed_after_any_step_loses_nothing(on: On) {
     let market = TestMarket::open(plan(on));
     let task = market.publish();
     let mut all = market.everybody(task);
     let mut killed_for = vec![BTreeSet::new(); all.len()];
     let mut kills = 0;
-    until_within(4 * PATIENCE, "the end of everybody's work", || {
+    until_within(4 * PATIENCE, "all processes exit", || {
         for (process, killed_for) in all.iter_mut().zip(&mut killed_for) {
             if process.runs() && new_step(process, killed_for).is_some() {
                 process.restart();
@@ -68,21 +68,22 @@ fn a_participant_or_provider_that_is_killed_after_any_step_loses_nothing(on: On)
         (!all.iter_mut().any(Process::runs)).then_some(())
     });
     eprintln!("{kills} kills: {killed_for:?}");
-    assert!(kills >= 4 * 5, "every one of them must have been killed at many steps");
-    // Whoever was killed at its very last word has ended without saying so: it may simply be asked again.
+    assert!(kills >= 4 * 5, "every process must have been killed at many steps");
+    // A process that was killed just before its exit has not reported it; it can simply be run
+    // again.
     for process in &mut all {
         process.restart();
     }
     finish(&market, task, &mut all);
 }
 
-fn a_coordinator_that_is_killed_in_any_phase_and_after_any_request_pays_the_same(on: On) {
+fn a_coordinator_killed_in_any_phase_pays_the_same(on: On) {
     let mut market = TestMarket::open(plan(on));
     let task = market.publish();
     let mut all = market.everybody(task);
     let (mut phases, mut killed_for) = (BTreeSet::new(), BTreeSet::new());
     let mut kills = 0;
-    until_within(4 * PATIENCE, "the task's end", || {
+    until_within(4 * PATIENCE, "the task is done", || {
         let phase = phase_of(&market, task);
         let fresh = phase.is_some_and(|phase| phases.insert(format!("{phase:?}")));
         let step = all.iter().find_map(|process| new_step(process, &mut killed_for));
@@ -93,18 +94,18 @@ fn a_coordinator_that_is_killed_in_any_phase_and_after_any_request_pays_the_same
         (phase == Some((u32::MAX, Phase::Done)) || !all.iter_mut().any(Process::runs)).then_some(())
     });
     eprintln!("{kills} kills: {phases:?} {killed_for:?}");
-    assert!(kills >= 10, "the coordinator must have been killed at many moments");
+    assert!(kills >= 10, "the coordinator must have been killed at many steps");
     finish(&market, task, &mut all);
 }
 
-/// The running round and its phase; rounds do not matter at the end.
+/// The current round and its phase; at the end the round does not matter.
 fn phase_of(market: &TestMarket, task: TaskId) -> Option<(u32, Phase)> {
     let config = ClientConfig::at(&market.url);
     let view = Client::connect(&config).ok()?.task(task).ok()?;
     Some((if view.phase == Phase::Done { u32::MAX } else { view.round.0 }, view.phase))
 }
 
-fn everybody_killed_at_once_in_every_round_pays_the_same(on: On) {
+fn killing_all_processes_in_every_round_pays_the_same(on: On) {
     let mut market = TestMarket::open(plan(on));
     let task = market.publish();
     let mut all = market.everybody(task);

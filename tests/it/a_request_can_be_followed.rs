@@ -1,5 +1,5 @@
-//! A request has one name: in its answer, in every line of the log about it, in what a participant's program prints, and
-//! in the span that a collector gets.
+//! Request ids: the same id is in the response, in every log line about the request, in the output
+//! of a participant's command, and in the exported span.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::process::until;
 use crate::support::{On, Plan, TestMarket};
 
-/// Asks for a task that is not there, and returns the request's name.
+/// Requests a task that does not exist; returns the request id.
 fn refused_request(market: &TestMarket) -> String {
     let agent: ureq::Agent =
         ureq::Agent::config_builder().proxy(None).http_status_as_error(false).build().into();
@@ -24,7 +24,7 @@ fn refused_request(market: &TestMarket) -> String {
     id
 }
 
-/// What is sent to a collector: each request's first line and its body.
+/// A collector that records the first line and the body of each request.
 fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -36,7 +36,7 @@ fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
             let mut part = [0; 4_096];
             let (line, body) = loop {
                 let n = stream.read(&mut part).unwrap();
-                assert!(n > 0, "the request is cut off");
+                assert!(n > 0, "the request is complete");
                 all.extend_from_slice(&part[..n]);
                 let Some(end) = all.windows(4).position(|four| four == b"\r\n\r\n") else {
                     continue;
@@ -63,7 +63,7 @@ fn set(name: &str, value: &str) -> (String, String) {
 }
 
 #[test]
-fn a_requests_name_is_in_the_answer_the_log_and_the_span() {
+fn a_request_id_is_in_the_response_the_log_and_the_span() {
     let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
     let (url, spans) = collector();
     market.environment = vec![
@@ -76,7 +76,7 @@ fn a_requests_name_is_in_the_answer_the_log_and_the_span() {
     let contains =
         |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
     loop {
-        let (line, body) = spans.recv_timeout(Duration::from_secs(60)).expect("a span comes");
+        let (line, body) = spans.recv_timeout(Duration::from_secs(60)).expect("a span is exported");
         assert_eq!(line, "post /v1/traces http/1.1");
         if contains(&body, &id) {
             assert!(contains(&body, "/v1/tasks/{id}") && contains(&body, "florin-coordinator"));
@@ -88,29 +88,30 @@ fn a_requests_name_is_in_the_answer_the_log_and_the_span() {
     let ours: Vec<Value> = lines.filter(|line| line["span"]["request_id"] == id.as_str()).collect();
     assert!(!ours.is_empty(), "no line names {id} in\n{log}");
     assert!(ours.iter().all(|line| line["span"]["route"] == "/v1/tasks/{id}"), "{ours:?}");
-    assert!(ours.iter().any(|line| line["message"] == "a request was refused"), "{ours:?}");
+    assert!(ours.iter().any(|line| line["message"] == "a request was rejected"), "{ours:?}");
 }
 
 #[test]
-fn a_collector_that_is_not_there_is_mentioned_once_and_costs_nothing() {
+fn an_unreachable_collector_is_logged_once_and_delays_no_request() {
     let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     market.environment = vec![set("FLORIN_COORDINATOR_OTLP_URL", &format!("http://{free}"))];
     market.restart_coordinator();
-    let told = |market: &TestMarket| market.coordinator.said().matches("takes no spans").count();
-    // Two batches at least: the first is given up before the second is made.
+    let told =
+        |market: &TestMarket| market.coordinator.said().matches("does not accept spans").count();
+    // At least two batches: the export of the first fails before the second is created.
     refused_request(&market);
-    until("the collector is missed", || (told(&market) > 0).then_some(()));
+    until("the failed export is logged", || (told(&market) > 0).then_some(()));
     (0..20).for_each(|_| {
         refused_request(&market);
     });
     market.coordinator.ask_to_stop();
-    until("it stops", || (!market.coordinator.runs()).then_some(()));
+    until("the coordinator exits", || (!market.coordinator.runs()).then_some(()));
     assert_eq!(told(&market), 1, "{}", market.coordinator.said());
 }
 
 #[test]
-fn who_is_refused_is_told_the_requests_name() {
+fn a_rejected_command_prints_the_request_id() {
     let market = TestMarket::open(Plan::honest(On::Embedded, 1));
     let said = market.ask(&["task", "show", &"ab".repeat(32)]);
     assert!(said.code != 0 && said.err.contains("(request "), "{said:?}");

@@ -1,4 +1,5 @@
-//! A restart continues the round: the same offer, the commits that were taken, the receipts that were given.
+//! A restarted coordinator resumes the round with the same offer, the accepted commits and the same
+//! receipts.
 
 use florin_protocol::{Canonical, Phase};
 
@@ -17,16 +18,16 @@ fn a_restart_continues_the_round(on: On) {
     let mut all = market.everybody(task);
     let slow = Sender::join(&market, task, "slow", "10");
 
-    // Two have committed, the third takes its time: the round is open.
+    // Two participants have committed and the third has not: the round is open.
     until("two commits", || (market.view(task).committed == 2).then_some(()));
     let before = market.view(task);
     market.restart_coordinator();
     let after = market.view(task);
     assert_eq!((after.phase, after.committed, after.round), (Phase::Committing, 2, before.round));
     let offer = before.offer.unwrap();
-    assert_eq!(after.offer.as_ref(), Some(&offer), "the offer keeps its bytes and its signature");
+    assert_eq!(after.offer.as_ref(), Some(&offer), "the offer has the same bytes and signature");
 
-    // The third commits, and uploads to a coordinator that was killed once more in between.
+    // The third participant commits, and uploads to a coordinator that was killed again in between.
     let base = market.client().blob(offer.body.base_model, 1 << 20).unwrap();
     let values = florin_work::check_model(&after.spec, &base).unwrap();
     let bytes = florin_work::encode(&after.spec, &vec![0.0; values.len()]);
@@ -34,7 +35,7 @@ fn a_restart_continues_the_round(on: On) {
     assert_eq!(slow.send_commit(&slow.commit(&header)), "OK");
     until("two uploads", || (market.view(task).revealed == 2).then_some(()));
     market.restart_coordinator();
-    assert_eq!(market.view(task).revealed, 2, "what was receipted is there");
+    assert_eq!(market.view(task).revealed, 2, "acknowledged updates survive");
     let signed = slow.node.sign(header);
     let receipt = market.client().upload(&signed, &bytes).unwrap();
     market.restart_coordinator();
@@ -45,5 +46,5 @@ fn a_restart_continues_the_round(on: On) {
     all.iter_mut().for_each(Process::finish);
     let report = market.report(task, 1);
     assert_eq!(report.offer, offer.body.digest());
-    assert_eq!(report.entries.len(), 3, "nobody was lost: {:?}", report.missing);
+    assert_eq!(report.entries.len(), 3, "no update is lost: {:?}", report.missing);
 }

@@ -1,13 +1,16 @@
-//! A sweep ends with what its combinations came to, plays nothing twice, and keeps nothing that is not its own.
+//! A sweep reports violated rules, reuses completed results, and never reuses results of other
+//! inputs.
 
 use std::fs;
 use std::path::Path;
 
 use crate::support::{Said, florin};
 
-const SCENARIO: &str = "name = 'tiny'\nquestion = 'Does it hold?'\nrounds = 2\n[seeds]\ncount = 2\n\
+const SCENARIO: &str = "name = 'tiny'\nquestion = 'Does the rule hold?'\nrounds = \
+    2\n[seeds]\ncount = 2\n\
     [learning]\nhidden = []\nholdout_rows = 60\njudged_rows = 30\n\
-    [population.honest]\ncount = 3\nrows = [20, 30]\nonline = { pattern = 'trace', file = 't.csv' }\n\
+    [population.honest]\ncount = 3\nrows = [20, 30]\nonline = { pattern = 'trace', file = 't.csv' \
+    }\n\
     [[pass]]\nmeasure = 'spent'\nat_most = 300\n";
 
 fn sweep(folder: &Path, budgets: &str) -> Said {
@@ -18,7 +21,7 @@ fn sweep(folder: &Path, budgets: &str) -> Said {
     florin(&["sim", "sweep", &scenario, "--set", per_nat, "--vary", &vary, "--out", &out, "--json"])
 }
 
-/// When each combination's results were written, in the order of names.
+/// The modification time of each combination's results, sorted by folder name.
 fn written(folder: &Path) -> Vec<std::time::SystemTime> {
     let cells = fs::read_dir(folder.join("out")).unwrap().map(|entry| entry.unwrap().path());
     let mut cells: Vec<_> = cells.filter(|path| path.is_dir()).collect();
@@ -30,7 +33,7 @@ fn written(folder: &Path) -> Vec<std::time::SystemTime> {
 }
 
 #[test]
-fn a_sweep_ends_with_one_where_rules_break_in_some_cell_and_plays_only_what_is_new() {
+fn a_sweep_exits_with_one_if_a_rule_is_violated_and_runs_only_new_combinations() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let days = |until: u32| {
@@ -41,18 +44,19 @@ fn a_sweep_ends_with_one_where_rules_break_in_some_cell_and_plays_only_what_is_n
     days(9000);
     sweep(folder, "100,200").expect(0);
     let before = written(folder);
-    // Twice the rule's bound is spent with the last one, and nothing else is played again.
+    // The last combination spends twice the rule's bound, and the other combinations are not run
+    // again.
     let broken = sweep(folder, "100,200,600").expect(1);
     let rows = broken.json();
     let holds: Vec<bool> =
         (0..3).map(|at| rows[at]["results"]["holds"].as_bool().unwrap()).collect();
     assert_eq!(holds, [true, true, false], "{broken:?}");
-    assert_eq!(written(folder)[..2], before[..], "what is there is taken");
-    // What was kept ends like what was played.
+    assert_eq!(written(folder)[..2], before[..], "existing results are reused");
+    // Reused results give the same output as new ones.
     let (again, before) = (sweep(folder, "100,200,600"), written(folder));
     assert_eq!(again.expect(1).json(), rows);
     assert_eq!(written(folder), before);
-    // The same name, another content: everything is played again.
+    // The same trace name with other content: all combinations run again.
     days(700);
     sweep(folder, "100,200").expect(0);
     assert!(written(folder)[..2].iter().zip(&before).all(|(now, then)| now > then));

@@ -1,5 +1,5 @@
-//! A large upload survives a line that breaks, a coordinator that is killed and one that is asked to stop; what nobody
-//! comes back for is gone with its round.
+//! A large upload survives disconnects, a killed coordinator and a graceful shutdown; an abandoned
+//! upload is removed with its round.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,12 +13,12 @@ use crate::support::process::{PATIENCE, until};
 use crate::support::sender::{Sender, framed};
 use crate::support::{On, Plan, TestMarket};
 
-/// Bytes that pass on one connection before the line breaks.
+/// Bytes that pass on a connection before it is cut.
 const CUT: u64 = 150_000;
 /// Accounts that commit.
 const NAMES: [&str; 4] = ["cut", "killed", "stopped", "gone"];
 
-/// A line to a coordinator on which every connection breaks.
+/// A proxy to a coordinator that cuts every connection.
 fn breaking(address: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -49,14 +49,14 @@ struct Round1 {
 }
 
 impl Round1 {
-    /// A round with a model of 600 KB in which everybody has committed.
+    /// A round with a model of 600 KB in which all accounts have committed.
     fn open() -> Self {
         let mut plan = Plan::honest(On::Embedded, 1);
         plan.participants.clear();
         plan.others.extend(NAMES);
         plan.target = NAMES.len();
         plan.provider = false;
-        // Updates are due when both have passed; the last part of the test waits for that.
+        // Uploads are due after both phases; the last part of the test waits for that deadline.
         (plan.train_ms, plan.reveal_ms) = (30_000, 30_000);
         let mut market = TestMarket::open(plan);
         market.environment =
@@ -86,7 +86,7 @@ impl Round1 {
         sender.node.sign(sender.header(&self.offer, &self.updates[n]))
     }
 
-    /// Sends half of an update, and waits until it is there.
+    /// Sends half of an update, and waits until the coordinator has received it.
     fn half(&self, n: usize) -> (TcpStream, Vec<u8>) {
         let mut body = framed(&self.header(n), &self.updates[n]);
         let mut stream = TcpStream::connect(self.market.address()).unwrap();
@@ -96,7 +96,7 @@ impl Round1 {
         write!(stream, "POST {path} HTTP/1.1\r\nhost: x\r\n{head}").unwrap();
         let rest = body.split_off(body.len() / 2);
         stream.write_all(&body).unwrap();
-        until("half of it is there", || (self.here(n) > 200_000).then_some(()));
+        until("the coordinator has half of the update", || (self.here(n) > 200_000).then_some(()));
         (stream, rest)
     }
 
@@ -111,27 +111,27 @@ impl Round1 {
 }
 
 #[test]
-fn a_large_upload_survives_cuts_kills_and_stops_and_what_is_left_goes_with_its_round() {
+fn a_large_upload_survives_disconnects_and_restarts_and_an_abandoned_one_is_removed() {
     let mut round = Round1::open();
-    // The line breaks every 150 KB: the participant's program goes on by itself.
+    // The connection is cut every 150 KB; the participant's client resumes by itself.
     let line = Client::connect(&ClientConfig::at(breaking(round.market.address()))).unwrap();
     let (header, bytes) = (round.header(0), round.updates[0].clone());
     assert!(bytes.len() as u64 > 3 * CUT);
     let receipt = line.upload(&header, &bytes).unwrap();
     assert_eq!(round.market.client().upload(&header, &bytes).unwrap(), receipt);
 
-    // Killed in mid-upload and started again, it goes on where the bytes end.
+    // Killed during the upload and restarted, the coordinator resumes at the last byte.
     let (_upload, _) = round.half(1);
     let there = round.here(1);
     round.market.restart_coordinator();
     assert_eq!(round.here(1), there);
     round.market.client().upload(&round.header(1), &round.updates[1]).unwrap();
 
-    // Asked to stop in mid-upload, it takes the rest first.
+    // After SIGTERM, the coordinator completes the upload first.
     let (mut upload, rest) = round.half(2);
     round.market.coordinator.ask_to_stop();
     let address = round.market.address().to_owned();
-    until("nobody connects", || TcpStream::connect(&address).is_err().then_some(()));
+    until("connections are refused", || TcpStream::connect(&address).is_err().then_some(()));
     upload.write_all(&rest).unwrap();
     let mut answer = String::new();
     upload.read_to_string(&mut answer).unwrap();
@@ -140,12 +140,12 @@ fn a_large_upload_survives_cuts_kills_and_stops_and_what_is_left_goes_with_its_r
     round.market.start_coordinator_again();
     assert_eq!(round.market.view(round.task).revealed, 3);
 
-    // The fourth does not come back. The round closes without it, and its bytes go.
+    // The fourth upload is abandoned. The round closes without it, and its bytes are removed.
     let (upload, _) = round.half(3);
     drop(upload);
     assert_eq!(round.unfinished(), 1);
     until("the round closes", || (round.market.view(round.task).reported == 1).then_some(()));
-    until("what was left is removed", || (round.unfinished() == 0).then_some(()));
+    until("the abandoned upload is removed", || (round.unfinished() == 0).then_some(()));
     let report = round.market.report(round.task, 1);
     assert_eq!((report.scope.round, report.entries.len()), (Round(1), 3));
 }

@@ -1,5 +1,5 @@
-//! Anyone can recompute a payout: an auditor finds nothing wrong with an honest coordinator, and names the line in which
-//! a dishonest one lies, even if it signs its lie.
+//! An auditor finds no mismatch with an honest coordinator, and names the forged line of a
+//! dishonest one, even if the forgery is signed.
 
 use florin_protocol::{Amount, Digest, Phase, Report, Round, ShownRows, Signed};
 
@@ -9,9 +9,9 @@ use crate::support::{On, Plan, Said, TestMarket, florin, on_both};
 
 on_both!(
     anyone_can_recompute_a_payout,
-    a_part_of_a_task_that_the_auditor_chooses_is_recomputed,
-    a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still_secret,
-    a_report_that_the_coordinator_did_not_sign_is_not_believed,
+    a_spot_check_recomputes_a_random_part_of_a_task,
+    a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret,
+    a_report_without_the_coordinators_signature_is_refused,
 );
 
 fn audit(market: &TestMarket, url: &str, task: &str) -> Said {
@@ -22,7 +22,7 @@ fn audit(market: &TestMarket, url: &str, task: &str) -> Said {
     said
 }
 
-/// How a coordinator might forge its last report, and the line that gives it away.
+/// A forgery of the last report, and the line that reveals it.
 type Forgery = (&'static str, fn(&mut Report));
 
 const FORGERIES: [Forgery; 7] = [
@@ -62,12 +62,12 @@ fn anyone_can_recompute_a_payout(on: On) {
         let first = &found["differences"][0];
         assert_eq!(first["round"], 2, "{line}: {found:#}");
         let named = first["line"].as_str().unwrap();
-        assert!(named.contains(line), "{line} was forged, but {named} was named: {found:#}");
+        assert!(named.contains(line), "{line} was forged, but the audit named {named}: {found:#}");
         assert_ne!(first["reported"], first["recomputed"]);
     }
 }
 
-fn a_part_of_a_task_that_the_auditor_chooses_is_recomputed(on: On) {
+fn a_spot_check_recomputes_a_random_part_of_a_task(on: On) {
     let market = TestMarket::open(Plan::honest(on, 2));
     let task = market.run().to_string();
     let look = |url: &str, more: &[&str]| {
@@ -84,7 +84,7 @@ fn a_part_of_a_task_that_the_auditor_chooses_is_recomputed(on: On) {
     assert_eq!(spot["rounds"][0]["scores"][0], 1, "{honest:#}");
     assert_eq!(spot["escapes"][2], serde_json::json!({ "forged": 0.5, "probability": 0.5 }));
     let told = look(&market.url, &["--spot-check", "1", "--seed", "7"]).expect(0);
-    assert!(told.out.contains("50 % of them: 50.0 %. Seed 7."), "{told:?}");
+    assert!(told.out.contains("50 % forged: 50.0 %. Seed 7."), "{told:?}");
 
     let node = market.wallet("coordinator").node_signer();
     let liar = Proxy::before(&market.url, "/rounds/2/report", move |body| {
@@ -101,22 +101,22 @@ fn a_part_of_a_task_that_the_auditor_chooses_is_recomputed(on: On) {
     assert!(said.code == 2 && said.err.contains("--spot-check"), "{said:?}");
 }
 
-fn a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still_secret(on: On) {
+fn a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret(on: On) {
     let market = TestMarket::open(Plan::honest(on, 30));
     let task = market.publish();
     let mut all = market.everybody(task);
     market.wait_for(task, 2, Phase::Committing);
-    // Without the last of them this round or the next waits in vain for a commit or an upload.
+    // Without the last participant, this round or the next waits for its commit or upload.
     all.last_mut().unwrap().kill();
     let name = task.to_string();
     let found = audit(&market, &market.url, &name).expect(0).json();
     assert!(found["audited"].as_u64().unwrap() >= 1, "{found:#}");
-    assert_eq!(found["audited"], found["rounds"], "every one of them is recomputed");
+    assert_eq!(found["audited"], found["rounds"], "every audited round is recomputed");
     let view = market.view(task);
     assert!(view.reported < 29, "the task is almost over: {view:?}");
     let early = market.client().shown(task, Round(30), 1_000_000).unwrap_err();
     assert_eq!(early.code(), "NOT_YET_PUBLIC");
-    // Shown rows that are not what was committed to are named, whoever bends them.
+    // Disclosed rows that do not match the commitment are reported, whoever changed them.
     let bent = Proxy::before(&market.url, "/rounds/1/holdout", |body| {
         let mut shown = ShownRows::from_bytes(body).unwrap();
         shown.rows[1].row[0] ^= 1;
@@ -126,7 +126,7 @@ fn a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still
     assert_eq!(found["differences"][0]["line"], "holdout.rows[1]", "{found:#}");
 }
 
-fn a_report_that_the_coordinator_did_not_sign_is_not_believed(on: On) {
+fn a_report_without_the_coordinators_signature_is_refused(on: On) {
     let market = TestMarket::open(Plan::honest(on, 1));
     let task = market.run().to_string();
     let liar = Proxy::before(&market.url, "/rounds/1/report", |body| {

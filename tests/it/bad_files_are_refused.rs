@@ -1,4 +1,5 @@
-//! Bad files are refused: each with its code, a sentence that says where, an exit code, and nothing lost.
+//! Invalid files are refused with a code, a message with the position, and an exit code, and no
+//! data is lost.
 
 use std::path::Path;
 
@@ -14,12 +15,12 @@ fn file(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> String {
 
 fn says(said: &Said, parts: &[&str]) {
     for part in parts {
-        assert!(said.err.contains(part), "{:?} does not say {part:?}", said.err);
+        assert!(said.err.contains(part), "{:?} lacks {part:?}", said.err);
     }
 }
 
 #[test]
-fn bad_data_is_refused_with_file_and_place() {
+fn invalid_data_is_refused_with_file_and_position() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let idx = |magic: u32, count: u32, rest: &[u8]| {
@@ -51,7 +52,7 @@ fn bad_data_is_refused_with_file_and_place() {
 }
 
 #[test]
-fn bad_wallets_are_refused_and_good_ones_never_overwritten() {
+fn invalid_wallets_are_refused_and_wallets_are_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let passphrase = file(path, "passphrase", "right\n");
@@ -59,7 +60,11 @@ fn bad_wallets_are_refused_and_good_ones_never_overwritten() {
     let wallet = path.join("wallet.json").display().to_string();
     let new = ["wallet", "new", &wallet, "--light", "--passphrase-file", &passphrase];
     let made = florin(&new).expect(0);
-    assert!(!made.out.contains("Recovery phrase. It"), "no phrase into a pipe: {}", made.out);
+    assert!(
+        !made.out.contains("Recovery phrase. It"),
+        "the phrase must not go into a pipe: {}",
+        made.out
+    );
     let before = std::fs::read(&wallet).unwrap();
     florin(&new).refused(2, "KEYSTORE_EXISTS");
     assert_eq!(std::fs::read(&wallet).unwrap(), before);
@@ -77,7 +82,7 @@ fn bad_wallets_are_refused_and_good_ones_never_overwritten() {
 }
 
 #[test]
-fn bad_task_files_are_refused_with_line_key_and_value() {
+fn invalid_task_files_are_refused_with_line_key_and_value() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let task = path.join("task.toml").display().to_string();
@@ -102,7 +107,7 @@ fn bad_task_files_are_refused_with_line_key_and_value() {
     }
 }
 
-/// A market whose one task is over.
+/// A market whose only task is done.
 fn market_with_a_past() -> (TestMarket, TaskId) {
     let mut plan = Plan::honest(On::Embedded, 1);
     plan.participants.truncate(1);
@@ -127,7 +132,7 @@ fn a_second_coordinator_does_not_start() {
     let (data, elsewhere) = (market.file("coordinator"), market.file("elsewhere"));
     let address = market.url.strip_prefix("http://").unwrap();
     coordinate(&market, &elsewhere, address).refused(2, "PORT_IN_USE");
-    assert!(!Path::new(&elsewhere).exists(), "nothing is made for who cannot listen");
+    assert!(!Path::new(&elsewhere).exists(), "a coordinator that cannot listen writes no files");
     coordinate(&market, &data, "127.0.0.1:0").refused(2, "LEDGER_LOCKED");
     florin(&["ledger", "verify", "--data", &data]).refused(2, "LEDGER_LOCKED");
     coordinate(&market, &elsewhere, "127.0.0.1:0").refused(2, "NO_GENESIS");
@@ -141,7 +146,7 @@ fn a_coordinator_refuses_damaged_files_and_loses_nothing() {
     let (balances, data) = (market.balances(task), market.file("coordinator"));
     market.coordinator.kill();
 
-    // A torn tail: the last record was cut off while it was written, so nobody was told of it.
+    // A torn tail: the last record was cut off during its write, so it was never acknowledged.
     let journal = market.folder().join("coordinator/journal");
     let whole = std::fs::read(&journal).unwrap();
     std::fs::write(&journal, &whole[..whole.len() - 3]).unwrap();
@@ -150,13 +155,13 @@ fn a_coordinator_refuses_damaged_files_and_loses_nothing() {
     assert_eq!(market.balances(task), balances);
     market.coordinator.kill();
 
-    // A flipped byte in the middle: nobody can say what it was.
+    // A flipped byte in the middle cannot be repaired.
     let whole = std::fs::read(&journal).unwrap();
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 1;
     std::fs::write(&journal, &flipped).unwrap();
     coordinate(&market, &data, "127.0.0.1:0").refused(3, "JOURNAL_CORRUPT");
-    assert_eq!(std::fs::read(&journal).unwrap(), flipped, "what is damaged is not touched");
+    assert_eq!(std::fs::read(&journal).unwrap(), flipped, "a damaged journal is not changed");
     std::fs::write(&journal, &whole).unwrap();
 
     flip_bytes(&market.folder().join("coordinator/ledger.redb"), &data);
@@ -164,7 +169,7 @@ fn a_coordinator_refuses_damaged_files_and_loses_nothing() {
     assert_eq!(market.balances(task), balances);
 }
 
-/// Flips bytes all over the ledger's file, one at a time; then puts it right again.
+/// Flips bytes all over the ledger's file, one at a time, and restores the file at the end.
 fn flip_bytes(ledger: &Path, data: &str) {
     let good = std::fs::read(ledger).unwrap();
     let mut refused = 0;
@@ -174,15 +179,15 @@ fn flip_bytes(ledger: &Path, data: &str) {
         std::fs::write(ledger, &flipped).unwrap();
         let said = florin(&["ledger", "verify", "--data", data]);
         if said.code != 0 {
-            said.refused(1, "LEDGER_CORRUPT"); // the others are bytes that no page uses
+            said.refused(1, "LEDGER_CORRUPT"); // other bytes belong to no used page
             refused += 1;
         }
     }
-    assert!(refused > 0, "no flipped byte was noticed");
+    assert!(refused > 0, "no flipped byte was detected");
     std::fs::write(ledger, &good).unwrap();
 }
 
-/// A full disk, where the system has one to offer.
+/// A full disk, if the system provides /dev/full.
 fn no_room(market: &TestMarket, task: &str) {
     if Path::new("/dev/full").exists() {
         market.ask(&["task", "model", task, "--out", "/dev/full"]).refused(3, "STORAGE_FULL");
@@ -195,7 +200,7 @@ fn no_room(market: &TestMarket, task: &str) {
 }
 
 #[test]
-fn an_engine_that_is_not_here_is_named() {
+fn a_missing_engine_or_tool_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("r.html").display().to_string();
     let said = florin(&["demo", "--engine", "cuda", "--out", &out]);

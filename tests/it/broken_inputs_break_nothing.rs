@@ -1,4 +1,4 @@
-//! What once broke a parser, and a second of variants of it. `cargo xtask fuzz` takes longer.
+//! The fuzz corpus, and one second of random variants of it. `cargo xtask fuzz` runs longer.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::support::florin;
 
-/// A copy of the corpus: what is found is written into it.
+/// A copy of the corpus, because the fuzzer adds failing inputs to it.
 fn corpus() -> TempDir {
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
     let copy = tempfile::tempdir().unwrap();
@@ -21,16 +21,16 @@ fn corpus() -> TempDir {
 }
 
 #[test]
-fn the_fuzzer_finds_nothing_in_its_corpus_and_beside_it() {
+fn the_fuzzer_finds_no_failure_in_the_corpus_and_its_variants() {
     let copy = corpus();
     let at = copy.path().display().to_string();
     let said = florin(&["fuzz", "--seconds", "1", "--seed", "7", "--corpus", &at]).expect(0);
-    assert!(said.out.contains("fuzz: 8 targets, 0 broken"), "{said:?}");
+    assert!(said.out.contains("fuzz: 8 targets, 0 failed"), "{said:?}");
 }
 
-/// None of these is what a committed seed does: variants have to get there.
+/// No committed seed has these behaviours: the fuzzer must find a variant that has.
 #[test]
-fn a_panic_planted_in_any_target_is_found_and_its_input_kept() {
+fn a_planted_panic_is_found_in_every_target_and_its_input_is_added_to_the_corpus() {
     let copy = corpus();
     let at = copy.path().display().to_string();
     for (target, plant) in [
@@ -40,12 +40,12 @@ fn a_panic_planted_in_any_target_is_found_and_its_input_kept() {
         ("settings", ": use 100 to"),
         ("task_file", "unknown field"),
         ("csv", "must name the columns"),
-        ("idx", "its header calls for"),
+        ("idx", "its header declares"),
         ("keystore", "must be a power of two"),
     ] {
         let call = ["fuzz", "--seconds", "60", "--corpus", &at, "--target", target];
         let said = florin(&[&call[..], &["--plant", plant]].concat());
-        assert!(said.code == 1 && said.out.contains("a panic over"), "{target}: {said:?}");
+        assert!(said.code == 1 && said.out.contains("panic on"), "{target}: {said:?}");
         let files = std::fs::read_dir(copy.path().join(target)).unwrap();
         let kept = files.filter(|file| {
             file.as_ref().unwrap().file_name().to_string_lossy().starts_with("crash-")

@@ -1,9 +1,9 @@
-//! Every format closes its rounds: updates are taken, valued, paid and audited with no difference, and have the length
-//! that the format says.
+//! Tasks in every update format settle and are paid, the audit has no mismatch, and updates have
+//! the size of the format.
 
 use crate::support::{On, Plan, TestMarket};
 
-/// Trains a task in one format; returns the length of its updates.
+/// Runs a task in one format; returns the size of its updates in bytes.
 fn trained_paid_and_audited(format: &'static str) -> u64 {
     let market = TestMarket::open(Plan { format, ..Plan::honest(On::Embedded, 2) });
     let task = market.run();
@@ -15,7 +15,10 @@ fn trained_paid_and_audited(format: &'static str) -> u64 {
         assert!(valuation.total_nano > 0, "{format}, round {round}: {valuation:?}");
     }
     let last = market.report(task, 2);
-    assert!(last.metrics.unwrap().correct_after * 2 > last.metrics.unwrap().rows, "it learns");
+    assert!(
+        last.metrics.unwrap().correct_after * 2 > last.metrics.unwrap().rows,
+        "the model must learn"
+    );
     for name in ["ann", "ben", "cy"] {
         let account = market.account(name);
         let earned = last.standings[&account].data;
@@ -33,8 +36,8 @@ fn trained_paid_and_audited(format: &'static str) -> u64 {
 }
 
 #[test]
-fn updates_of_half_a_quarter_and_a_tenth_of_the_bytes_are_trained_paid_and_audited() {
-    // 650 numbers: 2600 bytes as they are.
+fn updates_in_bf16_int8_and_top_k_are_trained_paid_and_audited() {
+    // 650 parameters: 2600 bytes as f32.
     let lengths =
         ["{ kind = \"bf16\" }", "{ kind = \"int8\" }", "{ kind = \"top_k\", permille = 50 }"]
             .map(trained_paid_and_audited);

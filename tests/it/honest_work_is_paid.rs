@@ -1,4 +1,4 @@
-//! Honest work is paid: three participants train, the model gets better, and each draws what its updates were worth.
+//! Three participants train, the model improves, and each participant is paid for its updates.
 
 use florin_protocol::{Amount, Reason};
 
@@ -11,7 +11,7 @@ fn honest_work_is_paid(on: On) {
     let task = market.run();
     let last = market.report(task, 3);
     let metrics = last.metrics.expect("the round was valued");
-    assert!(metrics.correct_after * 2 > metrics.rows, "the model learns: {metrics:?}");
+    assert!(metrics.correct_after * 2 > metrics.rows, "the model must learn: {metrics:?}");
     let ledger = market.ledger();
     for name in ["ann", "ben", "cy"] {
         let account = market.account(name);
@@ -20,11 +20,11 @@ fn honest_work_is_paid(on: On) {
         assert_eq!(
             ledger.claimed(task, account).unwrap().paid,
             standing.data,
-            "{name} drew it all"
+            "{name} claimed all earnings"
         );
         let purse: Amount = "50".parse().unwrap();
         let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
-        assert_eq!(ledger.balance(account).unwrap(), held, "{name} has pay and bond back");
+        assert_eq!(ledger.balance(account).unwrap(), held, "{name} has its pay and its bond");
         let paid = (1..=3).filter(|round| {
             market.report(task, *round).line(account).unwrap().reason == Reason::Paid
         });
@@ -32,8 +32,8 @@ fn honest_work_is_paid(on: On) {
     }
     let provider = market.account("provider");
     let earned = last.standings[&provider].infrastructure;
-    assert!(!earned.is_zero(), "checkable work is paid from the infrastructure pool");
+    assert!(!earned.is_zero(), "the provider is paid from the infrastructure pool");
     assert_eq!(ledger.claimed(task, provider).unwrap().paid, earned);
     let said = market.ask(&["statement", &task.to_string(), &market.account("ann").to_string()]);
-    assert!(said.expect(0).out.contains("lowered the validation loss"));
+    assert!(said.expect(0).out.contains("statistically significant part"));
 }

@@ -1,4 +1,5 @@
-//! The market as its users see it: the program itself, as real processes over loopback. Each file is one sentence.
+//! The market as its users see it: the program itself, as real processes over the loopback
+//! interface.
 
 mod a_backup_comes_back;
 mod a_bucket_keeps_what_a_folder_loses;

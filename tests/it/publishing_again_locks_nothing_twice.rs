@@ -1,5 +1,5 @@
-//! Publishing again locks nothing twice: the same file is the same task, also where its expiry counts from now; a
-//! changed file is another one.
+//! Publishing the same file again is idempotent, even if its expiry is relative; a changed file is
+//! a new task.
 
 use florin_protocol::Amount;
 
@@ -26,12 +26,12 @@ fn publishing_again_locks_nothing_twice(on: On) {
     assert_ne!(other, task);
     assert_eq!(after.minus(left()), Ok(locked));
 
-    // Ids may be shortened, as far as they mean one task.
+    // A task id may be shortened as long as it is unique.
     let short = &task.to_string()[..8];
     let shown = market.ask(&["task", "show", short, "--json"]).expect(0).json();
     assert_eq!(shown["id"], task.to_string());
     assert_eq!(shown["money"]["deposited"], locked.units().to_string());
     market.ask_as("buyer", &["task", "close", short]).expect(0);
-    assert_eq!(after, left(), "what was not spent is back");
+    assert_eq!(after, left(), "the unspent budget is refunded");
     market.ask_as("coordinator", &["task", "close", &other.to_string()]).refused(1, "NOT_ALLOWED");
 }

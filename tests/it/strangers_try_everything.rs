@@ -1,4 +1,5 @@
-//! A fuzzing client that knows nothing but `/openapi.json` tries every route of a market that has run: schemathesis.
+//! Schemathesis, a fuzzing client that reads only `/openapi.json`, tries every route of a market
+//! that has run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,18 +10,19 @@ use serde_json::{Value, json};
 
 use crate::support::{On, Plan, TestMarket};
 
-/// Repeats everything it sends.
+/// Seed of all requests.
 const SEED: &str = "20260101";
-/// Test cases of one phase for one operation.
+/// Test cases per phase and operation.
 const EXAMPLES_MAX: &str = "12";
-/// Seconds for all of it.
+/// Time limit in seconds.
 const TIME_MAX: &str = "60";
-/// What each answer must be. That our own rules refuse what a schema allows (a signature, a digest) is no failure.
+/// The checks of each response. Our own rules may reject a request that the schema allows (a wrong
+/// signature, an unknown digest); that is no failure.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
      response_headers_conformance,response_schema_conformance,negative_data_rejection,\
      unsupported_method,allow_header_conformance";
 
-/// What really stands in this market, so that not everything is answered "no such thing".
+/// Existing ids of this market, so that not every request is answered with 404.
 fn things(market: &TestMarket, task: TaskId) -> BTreeMap<&'static str, Value> {
     let report = market.report(task, 1);
     BTreeMap::from([
@@ -36,7 +38,7 @@ fn things(market: &TestMarket, task: TaskId) -> BTreeMap<&'static str, Value> {
     ])
 }
 
-/// The document as the coordinator serves it, with an example for each parameter.
+/// The OpenAPI document of the coordinator, with an example for each parameter.
 fn document(market: &TestMarket, task: TaskId) -> Value {
     let agent: ureq::Agent = ureq::Agent::config_builder().proxy(None).build().into();
     let mut answer = agent.get(format!("{}/openapi.json", market.url)).call().unwrap();
@@ -53,7 +55,7 @@ fn document(market: &TestMarket, task: TaskId) -> Value {
 }
 
 #[test]
-fn a_fuzzing_client_finds_no_fault_and_nothing_undocumented() {
+fn a_fuzzing_client_finds_no_fault_and_no_undocumented_response() {
     let market = TestMarket::open(Plan::honest(On::Embedded, 1));
     let task = market.run();
     let file = market.folder().join("openapi.json");
@@ -65,20 +67,21 @@ fn a_fuzzing_client_finds_no_fault_and_nothing_undocumented() {
     client.args(["-m", "schemathesis.cli", "run"]).arg(&file).args(["--url", &market.url]);
     client.args(["--checks", CHECKS, "--seed", SEED, "--max-examples", EXAMPLES_MAX]);
     client.args(["--phases", "examples,coverage,fuzzing", "--max-time", TIME_MAX]);
-    // Longer than the longest poll.
+    // Longer than the longest long poll.
     client.args(["--request-timeout", "45"]);
     client.args(["--workers", "1", "--continue-on-failure", "--no-color", "--warnings", "off"]);
     let said = client.output().expect("python3 starts");
     let text = String::from_utf8_lossy(&said.stdout);
-    // Its own mistakes (CPython 3.11 loses count of its recursion now and then) are not ours.
+    // Failures of schemathesis itself are ignored (CPython 3.11 sometimes miscounts its recursion
+    // depth).
     let ours = text.contains("= FAILURES =") || text.contains("Network Error");
     let its_own = text.contains("AST constructor recursion depth mismatch");
     let fine = said.status.success() || (its_own && !ours);
     assert!(fine, "{text}\n{}", String::from_utf8_lossy(&said.stderr));
-    // It really asked.
+    // Schemathesis has really sent requests.
     let cases = text.lines().find(|line| line.contains("generated"));
     eprintln!("schemathesis, seed {SEED}: {}", cases.unwrap_or("?").trim());
-    // And the market stands as it stood.
+    // And the market is unchanged.
     assert_eq!(market.report(task, 1).scope.task, task);
     let log = market.coordinator.said();
     assert!(!log.contains("panicked"), "{log}");

@@ -1,4 +1,5 @@
-//! The books balance: after every round, for the task and for the whole supply, to the last unit.
+//! The balance equation holds after every round, for the task and for the whole supply, to the last
+//! unit.
 
 use florin_ledger::TaskState;
 use florin_protocol::{Amount, Phase};
@@ -28,7 +29,7 @@ fn the_books_balance(on: On) {
     let task = market.publish();
     let mut all = market.everybody(task);
     let mut looks = 0;
-    until("the task's end", || {
+    until("the task is done", || {
         assert!(equation_holds(&market.books(task)), "{:?}", market.books(task));
         looks += 1;
         (market.view(task).phase == Phase::Done).then_some(())
@@ -38,7 +39,7 @@ fn the_books_balance(on: On) {
     let books = market.books(task);
     assert!(equation_holds(&books) && books.closed);
     assert_eq!(books.data_locked.plus(books.infrastructure_locked), Ok(Amount::ZERO));
-    assert_eq!(books.owed, Amount::ZERO, "everybody drew what it was owed");
+    assert_eq!(books.owed, Amount::ZERO, "all earnings are claimed");
     let held = market.balances(task).into_values().map(|(wallet, risk)| wallet.plus(risk).unwrap());
     let supply = Amount::total(held).unwrap().plus(market.ledger().treasury().unwrap()).unwrap();
     let names = 3 + market.plan.participants.len() as u64;
@@ -54,5 +55,5 @@ fn the_books_balance(on: On) {
         }
     };
     let said = said.expect(0);
-    assert!(said.out.contains("In order"), "{said:?}");
+    assert!(said.out.contains("OK."), "{said:?}");
 }

@@ -1,5 +1,5 @@
-//! The demonstration holds what it promises: figures that add up, cheats that earn nothing, a report that carries
-//! itself, and nobody left behind, however it ends.
+//! The demonstration: its amounts add up, dishonest participants earn nothing, its report is
+//! self-contained, and no process survives it.
 
 use std::process::Stdio;
 
@@ -8,7 +8,7 @@ use crate::support::process::{command, until};
 use crate::support::{On, florin, on_both};
 
 fn amount(value: &serde_json::Value) -> u128 {
-    value.as_str().expect("amounts are texts").parse().expect("amounts are integers")
+    value.as_str().expect("amounts are strings").parse().expect("amounts are integers")
 }
 
 on_both!(the_demonstration_holds_what_it_promises);
@@ -24,8 +24,8 @@ fn the_demonstration_holds_what_it_promises(on: On) {
     };
     let call = ["demo", "--rounds", "4", "--json", &json, "--out", &page];
     let said = florin(&[&call[..], &ledger].concat()).expect(0);
-    assert!(said.out.contains("audit: 4 of 4 rounds recomputed, 0 differences"), "{}", said.out);
-    assert!(!said.out.contains('\u{1b}'), "no colours into a pipe");
+    assert!(said.out.contains("audit: 4 of 4 rounds recomputed, 0 mismatches"), "{}", said.out);
+    assert!(!said.out.contains('\u{1b}'), "a pipe gets no colours");
     let result: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     let money = &result["money"];
@@ -46,7 +46,7 @@ fn the_demonstration_holds_what_it_promises(on: On) {
     assert_eq!(amount(&result["provider"]["earned"]), amount(&money["infrastructure_paid"]));
     if on == On::Ethereum {
         let chain = &result["ethereum"];
-        // The same payments, by the embedded chain's rules: to the last unit.
+        // The embedded ledger gives the same payments, exactly.
         assert_eq!(chain["twin"]["differences"], serde_json::json!([]), "{chain:#}");
         assert!(chain["twin"]["compared"].as_u64() > Some(40), "{chain:#}");
         assert_eq!(chain["verified"]["differing"], 0, "{chain:#}");
@@ -56,13 +56,16 @@ fn the_demonstration_holds_what_it_promises(on: On) {
         assert!(gas.values().all(|role| role["gas"].as_u64() > Some(100_000)), "{gas:#?}");
     }
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("</html>") && !page.contains("http"), "the report carries itself");
+    assert!(
+        page.contains("</html>") && !page.contains("http"),
+        "the report must be self-contained"
+    );
     let contract = result["ethereum"]["deployment"]["market"].as_str();
     assert_eq!(contract.is_some(), on == On::Ethereum);
-    assert!(page.contains(contract.unwrap_or_default()), "the report says where the money was");
+    assert!(page.contains(contract.unwrap_or_default()), "the report names the contract");
 }
 
-/// Processes of this demonstration: its folder is in their arguments.
+/// Processes of this demonstration, identified by its folder in their arguments.
 #[cfg(target_os = "linux")]
 fn of(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -78,7 +81,7 @@ fn of(folder: &str) -> Vec<String> {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn nobody_is_left_behind_by_an_interrupted_or_killed_demonstration() {
+fn no_process_survives_an_interrupted_or_killed_demonstration() {
     let program = anvil().display().to_string();
     let ethereum = ["--ledger", "ethereum", "--anvil", &program];
     let kinds: [(&str, &[&str]); 4] =
@@ -93,12 +96,12 @@ fn nobody_is_left_behind_by_an_interrupted_or_killed_demonstration() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        until("everybody is on stage", || (of(&keep).len() >= 10).then_some(()));
+        until("all processes run", || (of(&keep).len() >= 10).then_some(()));
         let id = demo.id().to_string();
         let sent = std::process::Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(sent.success());
         let status = demo.wait().unwrap();
         assert!(!status.success(), "{signal}: an interrupted demonstration is not a success");
-        until(&format!("nobody is left after {signal}"), || of(&keep).is_empty().then_some(()));
+        until(&format!("no process runs after {signal}"), || of(&keep).is_empty().then_some(()));
     }
 }

@@ -1,6 +1,7 @@
-//! The house rules that a machine can check. STYLE.md and ARCHITECTURE.md say why they exist.
+//! The house rules that a machine can check. STYLE.md and ARCHITECTURE.md give the reasons.
 //!
-//! Every rule is a function from files to violations, so that each is also tried on a planted one.
+//! Every rule is a function from files to violations, so that each is also tested on a planted
+//! violation.
 
 mod manifest;
 mod repository;
@@ -10,7 +11,7 @@ use manifest::Manifest;
 use repository::{Repository, TextFile};
 use source::Source;
 
-/// Which of our crates each may use; what is not listed is refused.
+/// The workspace crates that each crate may use; any other is refused.
 const ARROWS: [(&str, &[&str]); 15] = [
     ("florin-protocol", &[]),
     ("florin-contribution", &[]),
@@ -79,13 +80,13 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("xtask", &[]),
 ];
 
-/// What only tests may use, of every crate.
+/// The crate of test fixtures: any crate may use it, in its tests only.
 const TESTKIT: &str = "florin-testkit";
 
-/// Everything that the state machine may depend on. It is `no_std`, so that this list is its whole wall.
+/// All dependencies of the state machine. The crate is `no_std`, so that this list is its whole wall.
 const ENGINE_DEPENDENCIES: [&str; 3] = ["florin-protocol", "blake3", "borsh"];
 
-/// Other people's crates that only these of ours may use.
+/// External crates that only these of our crates may use.
 const OWNERS: [(&str, &[&str]); 8] = [
     ("axum", &["florin-coordinator"]),
     ("object_store", &["florin-store"]),
@@ -97,14 +98,14 @@ const OWNERS: [(&str, &[&str]); 8] = [
     ("alloy-contract", &["florin-ledger-ethereum"]),
 ];
 
-/// Words that would break a promise of the folder they stand in.
+/// Words that would break a guarantee of the folder they appear in.
 const FORBIDDEN_WORDS: [(&str, &[&str]); 3] = [
     ("protocol/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
     ("ledger/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
     ("ledger/ethereum/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
 ];
 
-/// Paths that would break the same promises: the protocol does nothing but compute.
+/// Paths that would break the same guarantees: the protocol only computes.
 const FORBIDDEN_PATHS: [(&str, &[&str]); 1] = [(
     "protocol/src/",
     &["std::fs", "std::net", "std::thread", "std::env", "std::process", "rand::"],
@@ -113,13 +114,14 @@ const FORBIDDEN_PATHS: [(&str, &[&str]); 1] = [(
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 600;
 
-/// Functions that were longer when the rule came: path, name, lines. The list may only shrink.
+/// Functions that were longer when the rule was introduced: path, name, lines. The list may only
+/// shrink.
 const LONG_FUNCTIONS: [(&str, &str, usize); 0] = [];
 
-/// Files that were longer when the rule came: path, lines. The list may only shrink.
+/// Files that were longer when the rule was introduced: path, lines. The list may only shrink.
 const LONG_FILES: [(&str, usize); 0] = [];
 
-/// What no file may contain: promises to do it later. In two halves, so that this file may stand.
+/// Marks of unfinished work that no file may contain; split in two, so that this file passes.
 const UNFINISHED: [(&str, &str); 6] = [
     ("TO", "DO"),
     ("FIX", "ME"),
@@ -224,7 +226,7 @@ fn strangers(manifests: &[Manifest]) -> Vec<String> {
     let mut violations = Vec::new();
     for manifest in manifests {
         for (stranger, owners) in OWNERS {
-            let uses = manifest.all_dependencies().any(|dependency| dependency == stranger);
+            let uses = manifest.dependencies.iter().any(|dependency| dependency == stranger);
             if uses && !owners.contains(&manifest.name.as_str()) {
                 let owners = owners.join(" or ");
                 violations.push(format!("{} uses {stranger}, which is {owners}'s", manifest.name));
@@ -434,7 +436,7 @@ fn a_long_file_would_be_seen() {
 fn unfinished(files: &[TextFile]) -> Vec<String> {
     let marks = UNFINISHED.map(|(head, tail)| format!("{head}{tail}"));
     let mut violations = Vec::new();
-    // Prose may speak of the marks; code may not carry them.
+    // Prose may mention the marks; code must not contain them.
     for file in files.iter().filter(|file| !file.path.ends_with(".md")) {
         for (number, line) in file.text.lines().enumerate() {
             if let Some(mark) = marks.iter().find(|mark| line.contains(*mark)) {
@@ -476,7 +478,7 @@ fn a_file_that_does_not_say_what_it_is_for_would_be_seen() {
     assert!(without_front(&[Source::new("a.rs", "//! Ready.\n")]).is_empty());
 }
 
-/// Commands that a text tells its reader to run, and xtask does not have.
+/// Commands `cargo xtask …` in a text that xtask does not have.
 fn unknown_commands(text: &TextFile, xtask: &str) -> Vec<String> {
     let calls = text.text.split("cargo xtask ").skip(1);
     let words = calls.map(|rest| {
@@ -513,7 +515,7 @@ fn a_command_that_does_not_exist_would_be_seen() {
     assert_eq!(found, ["README.md: xtask has no command `dance`"]);
 }
 
-/// Decisions that the index does not name, and names that lead nowhere.
+/// Decisions that are missing in the index, and links to missing decisions.
 fn unlisted(index: &str, notes: &[&str]) -> Vec<String> {
     let mut violations: Vec<String> = notes
         .iter()

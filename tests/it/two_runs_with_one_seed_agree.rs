@@ -1,4 +1,5 @@
-//! Two runs with one seed agree: every score, every payout, every balance; another seed gives others.
+//! Two runs with the same seed have equal scores, payouts and balances; another seed gives
+//! different ones.
 
 use florin_protocol::Report;
 

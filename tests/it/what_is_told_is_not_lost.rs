@@ -1,4 +1,5 @@
-//! What the program prints and keeps: where that is not possible, it says so, and it writes over nobody's results.
+//! Output errors are reported, a closed pipe is not an error, and results of another experiment are
+//! never overwritten.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -6,11 +7,12 @@ use std::process::Stdio;
 use crate::support::florin;
 use crate::support::process::command;
 
-const SCENARIO: &str = "name = 'tiny'\nquestion = 'Is it kept?'\nrounds = 2\n[seeds]\ncount = 1\n\
-    [learning]\nhidden = []\nholdout_rows = 60\njudged_rows = 20\n[population.honest]\ncount = 3\nrows = [20, 30]\n";
+const SCENARIO: &str = "name = 'tiny'\nquestion = 'Is it stored?'\nrounds = 2\n[seeds]\ncount = 1\n\
+    [learning]\nhidden = []\nholdout_rows = 60\njudged_rows = 20\n[population.honest]\ncount = \
+    3\nrows = [20, 30]\n";
 
 #[test]
-fn results_are_written_over_by_their_own_experiment_only() {
+fn results_are_overwritten_only_by_the_same_experiment() {
     let folder = tempfile::tempdir().unwrap();
     let (scenario, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
     fs::write(&scenario, SCENARIO).unwrap();
@@ -24,7 +26,7 @@ fn results_are_written_over_by_their_own_experiment_only() {
     let said = run("rounds=3", &out).refused(2, "RESULTS_IN_THE_WAY");
     assert!(said.err.contains("--out") && said.out.is_empty(), "{said:?}");
     assert_eq!(fs::read(out.join("results.json")).unwrap(), kept);
-    // Nor by a page of several results, nor by a sweep.
+    // A comparison page or a sweep does not overwrite them either.
     let (of, scenario) = (out.display().to_string(), scenario.display().to_string());
     florin(&["sim", "compare", &of, &of, "--out", &of]).refused(2, "RESULTS_IN_THE_WAY");
     let sweep = |what: &str, seeds: &str, out: &str| {
@@ -35,13 +37,13 @@ fn results_are_written_over_by_their_own_experiment_only() {
     sweep(&scenario, "1", &swept).expect(0);
     sweep(&scenario, "2", &swept).refused(2, "RESULTS_IN_THE_WAY");
     sweep("noise", "1", &swept).refused(2, "RESULTS_IN_THE_WAY");
-    // Nor into a folder that has other things.
+    // A folder with other files is refused as well.
     run("rounds=2", folder.path()).refused(2, "RESULTS_IN_THE_WAY");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_behind_standard_output_is_told() {
+fn a_full_disk_on_standard_output_is_reported() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let said = command(&["sim", "list"]).stdout(full).output().unwrap();
     let why = String::from_utf8(said.stderr).unwrap();
@@ -50,7 +52,7 @@ fn a_full_disk_behind_standard_output_is_told() {
 }
 
 #[test]
-fn whoever_closes_the_pipe_hears_no_complaint() {
+fn a_closed_pipe_is_not_an_error() {
     for more in [None, Some("--json")] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -61,7 +63,7 @@ fn whoever_closes_the_pipe_hears_no_complaint() {
 }
 
 #[test]
-fn the_settings_say_where_a_coordinator_listens_and_keeps_its_data() {
+fn the_settings_can_set_the_listen_address_and_the_data_folder() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
     let (wallet, passphrase, settings) = (file("w.json"), file("p"), file("s.toml"));

@@ -1,12 +1,12 @@
-//! What nobody could use is refused before it costs anything: contracts that are no market's, tokens that are none, and
-//! transfers that nobody could have back.
+//! Commands refuse contracts that are no market, tokens that are no ERC-20, and irrecoverable
+//! transfers, before they cost anything.
 
 use florin_ledger_ethereum::Deployment;
 use florin_protocol::Address;
 
 use crate::support::{On, Plan, TestMarket, florin};
 
-/// A deployment file of the market's folder that differs from the market's.
+/// A deployment file that differs from the market's.
 fn other(market: &TestMarket, differs: impl FnOnce(&mut Deployment)) -> String {
     let mut deployment = market.chain().deployment;
     differs(&mut deployment);
@@ -16,7 +16,7 @@ fn other(market: &TestMarket, differs: impl FnOnce(&mut Deployment)) -> String {
 }
 
 #[test]
-fn contracts_that_are_no_market_are_refused_by_whoever_would_read_or_run_it() {
+fn contracts_that_are_no_market_are_refused_by_every_command() {
     let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
     let (rpc, real) = (market.chain().anvil.rpc.clone(), market.chain().deployment);
     let (wallet, secret) = (market.file("coordinator.json"), market.file("passphrase"));
@@ -30,18 +30,18 @@ fn contracts_that_are_no_market_are_refused_by_whoever_would_read_or_run_it() {
             let said = said.refused(2, code);
             assert!(said.err.contains(word), "no {word} in {said:?}");
         }
-        assert!(!std::path::Path::new(&data).exists(), "nothing was made for {file}");
+        assert!(!std::path::Path::new(&data).exists(), "no data folder was created for {file}");
     };
     let nobody = Address([8; 20]);
     let wrong = "WRONG_CONTRACTS";
-    refused(&other(&market, |d| d.market = nobody), wrong, "where the market should be");
-    refused(&other(&market, |d| d.registry = nobody), wrong, "where the registry should be");
-    refused(&other(&market, |d| d.token = nobody), wrong, "counts in");
-    refused(&other(&market, |d| d.market = real.token), wrong, "is no market");
+    refused(&other(&market, |d| d.market = nobody), wrong, "the address of the market");
+    refused(&other(&market, |d| d.registry = nobody), wrong, "the address of the registry");
+    refused(&other(&market, |d| d.token = nobody), wrong, "uses token");
+    refused(&other(&market, |d| d.market = real.token), wrong, "is not a market");
     let late = other(&market, |d| d.block = real.block + 1);
-    refused(&late, "BAD_DEPLOYMENT", "was there before block");
+    refused(&late, "BAD_DEPLOYMENT", "existed before block");
     std::fs::write(market.file("bytes.toml"), [0xff, 0xfe, 0]).unwrap();
-    refused(&market.file("bytes.toml"), "BAD_DEPLOYMENT", "it is no text");
+    refused(&market.file("bytes.toml"), "BAD_DEPLOYMENT", "it is not a text file");
     refused(&market.folder().display().to_string(), "BAD_DEPLOYMENT", "it is a folder");
 }
 
@@ -59,7 +59,7 @@ fn a_second_coordinator_of_the_same_market_is_refused() {
 }
 
 #[test]
-fn tokens_that_nobody_could_use_are_not_deployed() {
+fn unusable_tokens_are_not_deployed() {
     let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
     let (rpc, real) = (market.chain().anvil.rpc.clone(), market.chain().deployment);
     let (wallet, secret) = (market.file("deployer.json"), market.file("passphrase"));
@@ -70,32 +70,32 @@ fn tokens_that_nobody_could_use_are_not_deployed() {
     let refused = |more: &[&str], word: &str| {
         let said = deploy(more).refused(1, "MEANINGLESS");
         assert!(said.err.contains(word), "no {word} in {said:?}");
-        assert!(!std::path::Path::new(&out).exists(), "no file is left in the way");
+        assert!(!std::path::Path::new(&out).exists(), "no file remains");
     };
     refused(&["--supply", "0"], "above zero");
-    refused(&["--supply", "5", "--holder", &nobody], "an account that has a key");
+    refused(&["--supply", "5", "--holder", &nobody], "an account with a key");
     refused(&["--token", &nobody], "no contract at");
-    refused(&["--token", &no_token], "is no ERC-20 token");
+    refused(&["--token", &no_token], "is not an ERC-20 token");
     let said = deploy(&[]).expect(2);
     assert!(said.err.contains("--token <ADDRESS>|--supply <AMOUNT>"), "{said:?}");
-    // What a killed deployment leaves is not in the way of the next one.
+    // The empty file of a killed deployment does not block the next one.
     std::fs::write(&out, "").unwrap();
     deploy(&["--supply", "5"]).expect(0);
     deploy(&["--supply", "5"]).refused(2, "DEPLOYMENT_EXISTS");
 }
 
 #[test]
-fn tokens_are_not_sent_where_nobody_could_have_them_back() {
+fn irrecoverable_transfers_are_refused() {
     let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
     let real = market.chain().deployment;
     for to in [Address::default(), real.token, real.market, real.registry] {
         let said = market.ask_as("ann", &["transfer", &to.to_string(), "1"]);
         let said = said.refused(1, "MEANINGLESS");
-        assert!(said.err.contains("back"), "{said:?}");
+        assert!(said.err.contains("lost"), "{said:?}");
     }
     let buyer = market.account("buyer").to_string();
     let said = market.ask_as("ann", &["transfer", "--json", &buyer, "1"]).expect(0).json();
     let hash = said["transaction"].as_str().unwrap();
-    assert!(hash.starts_with("0x") && hash.len() == 66, "as explorers write it: {hash}");
+    assert!(hash.starts_with("0x") && hash.len() == 66, "a hash as in block explorers: {hash}");
     assert_eq!(said["left"], "49000000000000000000");
 }

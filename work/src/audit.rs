@@ -1,4 +1,4 @@
-//! The audit of one round: nobody's word is taken for anything that can be computed.
+//! Audit of one round: recomputes everything that can be computed.
 
 use florin_learning::Engine;
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
@@ -14,52 +14,53 @@ use crate::contents::Contents;
 use crate::holdout::check_shown;
 use crate::round::{Inputs, WorkError, agree, carry_out};
 
-/// A line of a report that does not stand.
+/// A line of a report that differs from its recomputation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Which line, as a path into the report's JSON form.
+    /// Path of the line in the report's JSON form.
     pub line: String,
-    /// What the report says.
+    /// The reported value.
     pub reported: String,
-    /// What was recomputed.
+    /// The recomputed value.
     pub recomputed: String,
 }
 
-/// A report and what it rests on. Signatures are the caller's to check.
+/// A report and its inputs. The caller verifies the signatures.
 #[derive(Clone, Copy)]
 pub struct AuditInputs<'a> {
-    /// The round's inputs, as the report names them.
+    /// The inputs of the valuation, as the report names them.
     pub round: Inputs<'a>,
     /// The round's offer.
     pub offer: &'a Offer,
     /// The report.
     pub report: &'a Report,
-    /// The report of the round before.
+    /// The report of the preceding round.
     pub before: Option<&'a Report>,
-    /// The digests of the models that all earlier rounds began with, the latest first.
+    /// Digests of the base models of all earlier rounds, the latest first.
     pub earlier: &'a [Digest],
-    /// The updates that all earlier rounds showed.
+    /// The published updates of all earlier rounds.
     pub shown: &'a EarlierUpdates,
-    /// The rows of the holdout that all earlier rounds were judged by, in any order.
+    /// Indices of the holdout rows that all earlier rounds used, in any order.
     pub exposed: &'a [u32],
     /// The headers of the updates, in the order of the entries.
     pub headers: &'a [UpdateHeader],
 }
 
-/// Recomputes one round, and returns every line that disagrees, the first first. An honest report gives none.
+/// Recomputes one round and returns every line that differs. The result is empty for an honest
+/// report.
 ///
-/// Scores, errors and losses are held to [`crate::TOLERANCE_NANO`]; all that follows from the stated ones (weights,
-/// payouts, debits, standings, totals, root) must be exact.
+/// Scores, standard errors and losses may differ by [`crate::TOLERANCE_NANO`]. Everything derived
+/// from the stated values (weights, payouts, debits, totals, root) must be equal.
 ///
 /// # Errors
-/// [`WorkError`] where the inputs cannot be worked with at all.
+/// [`WorkError`] if the inputs cannot be processed.
 pub fn audit_round(
     inputs: &AuditInputs<'_>,
     engine: &mut dyn Engine,
 ) -> Result<Vec<Difference>, WorkError> {
     let mut found = inputs_differ(inputs);
     if !found.is_empty() {
-        // On other inputs a recomputation would say nothing.
+        // With other inputs a recomputation is meaningless.
         return Ok(found);
     }
     let report = inputs.report;
@@ -82,7 +83,7 @@ pub fn audit_round(
     Ok(found)
 }
 
-/// Where what the report rests on is not what it says.
+/// Differences between the given inputs and those that the report names.
 pub(crate) fn inputs_differ(inputs: &AuditInputs<'_>) -> Vec<Difference> {
     let mut found = Vec::new();
     evidence(inputs, &mut found);
@@ -103,10 +104,10 @@ pub(crate) fn stated_result(report: &Report) -> Option<WorkResult> {
     Some(WorkResult { valuation, metrics, model: report.model })
 }
 
-/// Takes a line, what the report says and what was recomputed.
+/// Callback with a line, the reported value and the recomputed value.
 type Equal<'a> = dyn FnMut(&str, &dyn ToString, &dyn ToString) + 'a;
 
-/// Whether the updates are held against what everybody could read when the round began.
+/// Checks the global model deltas and earlier updates with which the round's updates are compared.
 fn known(inputs: &AuditInputs<'_>, equal: &mut Equal<'_>) {
     let AuditInputs { round, earlier, shown, .. } = *inputs;
     let digests = |of: &dyn Contents| of.iter().map(blob_digest).collect::<Vec<Digest>>();
@@ -122,7 +123,8 @@ fn known(inputs: &AuditInputs<'_>, equal: &mut Equal<'_>) {
     equal(line, &format!("{stated:?}"), &format!("{given:?}"));
 }
 
-/// Whether the bytes are those the report names, and whether its entries are what the senders signed.
+/// Checks that the given bytes are those that the report names, and that its entries match the
+/// signed headers.
 fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     let AuditInputs { round, offer, report, before, headers, .. } = *inputs;
     let spec = round.spec;
@@ -146,11 +148,11 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     equal("offer.pool", &offer.pool, &pool);
     let asked = offer.cohort.windows(2).all(|pair| pair[0] < pair[1])
         && offer.cohort.len() <= usize::try_from(spec.rounds.asked()).unwrap_or(usize::MAX);
-    equal("offer.cohort ascending and within what the task asks", &asked, &true);
-    let mut told: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
-    told.extend(report.missing.iter().map(|(sender, _)| *sender));
-    told.sort_unstable();
-    equal("entries and missing are the cohort", &(told == offer.cohort), &true);
+    equal("offer.cohort ascending and within the size limit", &asked, &true);
+    let mut listed: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
+    listed.extend(report.missing.iter().map(|(sender, _)| *sender));
+    listed.sort_unstable();
+    equal("entries and missing are the cohort", &(listed == offer.cohort), &true);
     let enough = spec.is_round(report.entries.len()) || report.outcome != RoundOutcome::Settled;
     equal("entries are at least cohort_min", &enough, &true);
     equal("entries", &report.entries.len(), &headers.len());
@@ -162,14 +164,14 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     let last = u32::try_from(report.commits.len()).unwrap_or(u32::MAX);
     let distinct = orders.windows(2).all(|pair| pair[0] < pair[1])
         && orders.iter().all(|order| (1..=last).contains(order));
-    equal("entries' orders distinct, from 1 to the number of commits", &distinct, &true);
+    equal("entries' commit positions distinct, from 1 to the number of commits", &distinct, &true);
     for (i, ((entry, header), bytes)) in
         report.entries.iter().zip(headers).zip(round.updates.iter()).enumerate()
     {
         let line = |field: &str| format!("entries[{i}].{field}");
         equal(&line("header"), &entry.header, &header.digest());
         equal(&line("sender"), &entry.sender, &header.sender);
-        equal(&line("sender asked"), &offer.cohort.contains(&entry.sender), &true);
+        equal(&line("sender in the cohort"), &offer.cohort.contains(&entry.sender), &true);
         equal(&line("update"), &entry.update, &header.update);
         equal(&line("update's bytes"), &entry.update, &blob_digest(bytes));
         equal(&line("salt"), &entry.salt, &header.salt);
@@ -184,15 +186,16 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     }
 }
 
-/// Where the rows that judge a round are not those that should: the seed is not what was said, the rows are not those
-/// that it draws, or an earlier round was judged by one of them. `exposed` are the rows of all earlier rounds.
+/// Checks the draw of a round's validation rows: the seed is derived from the round's messages, and
+/// the rows are those drawn by it from the rows that no earlier round used. `exposed` is the rows
+/// of all earlier rounds. Returns the differences.
 #[must_use]
 pub fn draw_differs(spec: &TaskSpec, report: &Report, exposed: &[u32]) -> Vec<Difference> {
     let mut found = Vec::new();
-    let said = &report.holdout;
+    let stated = &report.holdout;
     let seed = round_seed(report.scope, &report.commits, &report.entries);
-    if said.seed != seed {
-        found.push(difference("holdout.seed", &said.seed, &seed));
+    if stated.seed != seed {
+        found.push(difference("holdout.seed", &stated.seed, &seed));
     }
     let drawn = match spec.is_round(report.entries.len()) {
         true => draw_rows(&spec.holdout, exposed, seed),
@@ -201,24 +204,25 @@ pub fn draw_differs(spec: &TaskSpec, report: &Report, exposed: &[u32]) -> Vec<Di
     let drawn = match drawn {
         Ok(drawn) => drawn,
         Err(error) => {
-            found.push(difference("holdout.rows", &format!("{} rows", said.rows.len()), &error));
+            found.push(difference("holdout.rows", &format!("{} rows", stated.rows.len()), &error));
             return found;
         }
     };
-    if said.rows.len() != drawn.len() {
+    if stated.rows.len() != drawn.len() {
         let rows = |rows: &[u32]| format!("{} rows", rows.len());
-        found.push(difference("holdout.rows", &rows(&said.rows), &rows(&drawn)));
+        found.push(difference("holdout.rows", &rows(&stated.rows), &rows(&drawn)));
     }
-    let mut pairs = said.rows.iter().zip(&drawn).enumerate();
-    if let Some((at, (said, ours))) = pairs.find(|(_, (said, ours))| said != ours) {
-        let again = if exposed.contains(said) { ", shown in an earlier round" } else { "" };
-        let reported = format!("row {said}{again}");
+    let mut pairs = stated.rows.iter().zip(&drawn).enumerate();
+    if let Some((at, (stated, ours))) = pairs.find(|(_, (stated, ours))| stated != ours) {
+        let again = if exposed.contains(stated) { ", disclosed in an earlier round" } else { "" };
+        let reported = format!("row {stated}{again}");
         found.push(difference(&format!("holdout.rows[{at}]"), &reported, &format!("row {ours}")));
     }
     found
 }
 
-/// Whether the round is judged by the rows that were drawn for it, and whether these are what the task committed to.
+/// Checks that the round's validation rows are those drawn for it and those to which the task
+/// committed.
 fn holdout(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     let AuditInputs { round, report, exposed, .. } = *inputs;
     let differs = draw_differs(round.spec, report, exposed);
@@ -227,12 +231,12 @@ fn holdout(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
         && !drawn.is_empty()
         && let Err(error) = check_shown(round.spec, drawn, round.holdout)
     {
-        found.push(difference(&error.line(), &"shown", &error));
+        found.push(difference(&error.line(), &"disclosed", &error));
     }
     found.extend(differs);
 }
 
-/// Whether a round was given up for the reason that it states.
+/// Checks the stated reason of an abandoned round.
 fn abandoned(
     inputs: &AuditInputs<'_>,
     reason: AbandonReason,
@@ -248,14 +252,14 @@ fn abandoned(
                 found.push(difference(
                     "outcome",
                     &format!("{reason:?}"),
-                    &format!("{got} updates came, {needed} were needed"),
+                    &format!("{got} accepted updates, {needed} required"),
                 ));
             }
         }
         AbandonReason::ValuationFailed if got < needed => found.push(difference(
             "outcome",
             &"the valuation failed",
-            &format!("{got} updates came, {needed} were needed"),
+            &format!("{got} accepted updates, {needed} required"),
         )),
         AbandonReason::ValuationFailed => {
             if let Ok(outcome) = carry_out(&inputs.round, engine) {
@@ -263,14 +267,14 @@ fn abandoned(
                 found.push(difference(
                     "outcome",
                     &"the valuation failed",
-                    &format!("it succeeds, with an improvement of {total} nano-nats"),
+                    &format!("the valuation succeeds with v(N) = {total} nano-nats"),
                 ));
             }
         }
     }
 }
 
-/// Whether everything that follows from the stated scores follows.
+/// Checks everything that is derived from the stated scores.
 pub(crate) fn money(
     inputs: &AuditInputs<'_>,
     stated: Option<&WorkResult>,
@@ -319,7 +323,7 @@ fn json(report: &Report) -> Value {
     serde_json::to_value(report).expect("a report has a JSON form")
 }
 
-/// Walks two JSON forms side by side and notes every leaf that differs.
+/// Compares two JSON values recursively and records every differing leaf.
 fn compare(path: &str, reported: &Value, recomputed: &Value, found: &mut Vec<Difference>) {
     match (reported, recomputed) {
         (Value::Object(a), Value::Object(b)) => {

@@ -1,4 +1,4 @@
-//! Bytes that claim to be a model or an update: what they must be before anybody works with them.
+//! Validation, decoding and encoding of models and updates.
 
 use florin_learning::params::{Squares, norm as norm_of};
 use florin_learning::tensors::{self, DecodeError, decode, encoded_len};
@@ -9,15 +9,17 @@ use florin_protocol::{Code, Model, Rejection, TaskSpec};
 use crate::convert::{format, model_spec, norm_max};
 use crate::round::WorkError;
 
-/// A sender that clips to the limit in `f32` may land a rounding error above it: so much is forgiven, relatively.
+/// Relative tolerance of the norm check. A sender that clips to the limit in `f32` may exceed it by
+/// a rounding error.
 const NORM_SLACK: f64 = 1e-6;
 
-/// The parameters that round 1 begins with: drawn from `seed`, but with the last layer at zero, as canonical
-/// safetensors bytes. Such a model holds every label for equally likely. A random last layer would be confidently wrong
-/// instead, and then any update at all, flipped labels included, would earn by making it less confident.
+/// The parameters that round 1 starts from, as canonical safetensors bytes: initialised from
+/// `seed`, with zeros in the last layer, so that all classes are equally likely. A random last
+/// layer would be confidently wrong; then any update, even one trained on flipped labels, would
+/// earn by lowering that confidence.
 ///
 /// # Errors
-/// [`WorkError::Model`] for a model that cannot be built.
+/// [`WorkError::Model`] if the model cannot be built.
 pub fn initial_model(model: &Model, seed: u64) -> Result<Vec<u8>, WorkError> {
     let model = model_spec(model);
     model.check().map_err(|error| WorkError::Model(error.to_string()))?;
@@ -41,17 +43,17 @@ pub fn update_bytes(spec: &TaskSpec) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// The canonical safetensors bytes of parameters: a model, or what a participant keeps back.
+/// Encodes parameters as canonical safetensors bytes: a model, or a participant's residual.
 ///
 /// # Panics
-/// If `values` is not as long as the model has parameters: a mistake of the caller.
+/// If the length of `values` is not the model's number of parameters (a caller's error).
 #[must_use]
 pub fn encode(spec: &TaskSpec, values: &[f32]) -> Vec<u8> {
     bytes_of(&model_spec(&spec.model), values)
 }
 
 fn bytes_of(model: &ModelSpec, values: &[f32]) -> Vec<u8> {
-    tensors::encode(model, values).expect("the caller's values are the model's parameters")
+    tensors::encode(model, values).expect("the caller passes one value per parameter of the model")
 }
 
 fn rejection(error: &DecodeError) -> Rejection {
@@ -64,53 +66,54 @@ fn rejection(error: &DecodeError) -> Rejection {
     Rejection::new(code, error.to_string())
 }
 
-/// Reads a model of this task: exact names, shapes and types, finite, canonical.
+/// Decodes a model of this task and checks it: exact names, shapes and types, finite, canonical.
 ///
 /// # Errors
-/// A [`Rejection`] that names what is wrong.
+/// A [`Rejection`] that names the error.
 pub fn check_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
     decode(&model_spec(&spec.model), bytes).map_err(|error| rejection(&error))
 }
 
-/// Checks a model of this task as [`check_model`] does, without keeping its numbers.
+/// Checks a model of this task like [`check_model`], without storing its numbers.
 ///
 /// # Errors
-/// A [`Rejection`] that names what is wrong.
+/// A [`Rejection`] that names the error.
 pub fn inspect_model(spec: &TaskSpec, bytes: &[u8]) -> Result<(), Rejection> {
     wire::walk(&model_spec(&spec.model), Format::F32, bytes, &mut |_, _| {})
         .map_err(|error| rejection(&error))
 }
 
-/// What is known of an update that passed every check.
+/// Properties of a valid update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inspected {
-    /// Its L2 norm: the same bits, whichever way it was read.
+    /// Its L2 norm; bit-identical for both ways of reading the update.
     pub norm: f64,
 }
 
-/// Checks an update of this task: exact tensors in the task's format, canonical, its decoded delta finite and within the
-/// task's norm. Beside `bytes`, which may be a mapped file, it takes a few kilobytes, however large the model is.
+/// Checks an update of this task: exact tensors in the task's format, canonical, a finite decoded
+/// delta within the task's norm. Besides `bytes`, which may be a mapped file, it uses a few
+/// kilobytes for a model of any size.
 ///
 /// # Errors
-/// A [`Rejection`] that names what is wrong.
+/// A [`Rejection`] that names the error.
 pub fn inspect_update(spec: &TaskSpec, bytes: &[u8]) -> Result<Inspected, Rejection> {
     read_update(spec, bytes, &mut |_, _| {})
 }
 
-/// Checks an update as [`inspect_update`] does and writes its decoded delta to `out`, which must be as long as the model has parameters. After
-/// an error the numbers in `out` mean nothing.
+/// Checks an update like [`inspect_update`] and writes its decoded delta to `out`. After an error
+/// the contents of `out` are unspecified.
 ///
 /// # Errors
-/// A [`Rejection`] that names what is wrong.
+/// A [`Rejection`] that names the error.
 ///
 /// # Panics
-/// If `out` has another length: a mistake of the caller.
+/// If the length of `out` is not the model's number of parameters (a caller's error).
 pub fn decode_update_into(spec: &TaskSpec, bytes: &[u8], out: &mut [f32]) -> Result<(), Rejection> {
     let parameters = model_spec(&spec.model).parameters();
-    assert_eq!(out.len(), parameters, "a delta is as long as the model has parameters");
+    assert_eq!(out.len(), parameters, "a delta has one value per parameter of the model");
     let mut reached = 0;
     read_update(spec, bytes, &mut |from, piece| {
-        // A format may leave zeros out.
+        // Sparse formats omit zeros.
         out[reached..from].fill(0.0);
         reached = from + piece.len();
         out[from..reached].copy_from_slice(piece);
@@ -139,35 +142,39 @@ fn read_update(
     Ok(Inspected { norm })
 }
 
-/// Whether the first of `total` bytes that are still arriving hold the whole header of an update of this task, and it is
-/// right; `false` as long as more of it must come.
+/// Checks the header of an update that is still being received, from its `first` bytes and its
+/// `total` length. Returns `true` once the header is complete and valid, `false` while it is
+/// incomplete.
 ///
 /// # Errors
-/// The [`Rejection`] that [`inspect_update`] would give for the header or the length, as soon as it can be known.
+/// The [`Rejection`] of the header or the length that [`inspect_update`] would return, as soon as
+/// it can be determined.
 pub fn check_update_header(spec: &TaskSpec, first: &[u8], total: u64) -> Result<bool, Rejection> {
     let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
     wire::check_header(&model, format, first, total).map_err(|error| rejection(&error))
 }
 
-/// Writes a delta in the task's format, so that what is decoded is within the task's norm. `carried` is what an earlier
-/// round's update left out, and what this one leaves out is the answer's residual: see [`wire::Encoded`]. The same
-/// arguments make the same bytes; `seed` decides how int8 rounds.
+/// Encodes a delta in the task's format such that the decoded delta is within the task's norm.
+/// `carried` is the residual of an earlier round's update; the residual of this one is in the
+/// result ([`wire::Encoded`]). Deterministic; `seed` selects the stochastic rounding of int8.
 ///
 /// # Errors
-/// A [`Rejection`] where numbers are not finite.
+/// A [`Rejection`] if a number is not finite.
 ///
 /// # Panics
-/// If `delta` or `carried` is not as long as the model has parameters: a mistake of the caller.
+/// If the length of `delta` or `carried` is not the model's number of parameters (a caller's
+/// error).
 pub fn encode_update(
     spec: &TaskSpec,
     mut delta: Vec<f32>,
     carried: Option<&[f32]>,
     seed: u64,
 ) -> Result<Encoded, Rejection> {
-    // First the round's own work, so that what is left out stays bounded: each round adds the norm at most.
+    // Clip the round's own work first, so that the residual stays bounded: each round adds the norm
+    // limit at most.
     clip_update(spec, &mut delta);
     if let Some(carried) = carried {
-        assert_eq!(carried.len(), delta.len(), "both are as long as the model has parameters");
+        assert_eq!(carried.len(), delta.len(), "both have one value per parameter of the model");
         delta.iter_mut().zip(carried).for_each(|(own, carried)| *own += carried);
     }
     let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
@@ -175,12 +182,12 @@ pub fn encode_update(
     wire::encode(&model, format, &delta, max, seed).map_err(|error| match error {
         EncodeError::NotFinite { .. } => Rejection::new(Code::UpdateNotFinite, error.to_string()),
         other => unreachable!(
-            "the caller's values are the model's parameters, and the task is checked: {other}"
+            "the caller passes one value per parameter, and the task is valid: {other}"
         ),
     })
 }
 
-/// Shortens a delta to the task's norm where it is longer.
+/// Clips a delta to the task's norm.
 pub fn clip_update(spec: &TaskSpec, delta: &mut [f32]) {
     let (norm, max) = (norm_of(delta), norm_max(spec.rounds.delta_norm_max));
     if norm > max {

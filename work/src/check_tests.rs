@@ -1,4 +1,5 @@
-//! Bytes that claim to be an update: what is refused, by which code, and that every way of reading agrees.
+//! Validation of update bytes: which are rejected and by which code, and that all ways of reading
+//! agree.
 
 use florin_protocol::{Code, UpdateFormat};
 
@@ -6,7 +7,7 @@ use crate::tests::{World, decoded, world};
 use crate::*;
 
 #[test]
-fn bytes_that_are_no_update_are_refused_with_their_code() {
+fn invalid_update_bytes_are_refused_with_their_code() {
     let World { spec, updates, .. } = world();
     let good = &updates[0];
     let float = |at: usize, value: f32| {
@@ -48,7 +49,7 @@ fn bytes_that_are_no_update_are_refused_with_their_code() {
 }
 
 #[test]
-fn every_format_is_read_the_same_way_whichever_way_it_is_read() {
+fn all_ways_of_reading_agree_for_every_format() {
     let World { mut spec, updates, .. } = world();
     let plain = decoded(&spec, &updates[0]).unwrap();
     for format in [
@@ -63,16 +64,16 @@ fn every_format_is_read_the_same_way_whichever_way_it_is_read() {
         let delta = decoded(&spec, &bytes).unwrap();
         let norm = florin_learning::params::norm(&delta);
         assert_eq!(inspect_update(&spec, &bytes).unwrap().norm.to_bits(), norm.to_bits());
-        // What lay in the memory before is gone.
+        // The previous contents of the buffer are overwritten.
         let mut out = vec![f32::NAN; delta.len()];
         decode_update_into(&spec, &bytes, &mut out).unwrap();
         assert_eq!(out, delta, "{format:?}");
         assert_eq!(delta == plain, format == UpdateFormat::F32);
-        // Far too long, it is shortened to the norm as it is decoded.
+        // A delta above the norm limit is clipped such that its decoded form is within the limit.
         let longer: Vec<f32> = plain.iter().map(|value| value * 1e4).collect();
         let bytes = encode_update(&spec, longer, None, 7).unwrap().bytes;
         let norm = inspect_update(&spec, &bytes).unwrap().norm;
-        // What is left out is left out of the norm too.
+        // Omitted parameters do not count in the norm.
         let least = if matches!(format, UpdateFormat::TopK { .. }) { 1.0 } else { 9.9 };
         assert!((least..=10.00001).contains(&norm), "{format:?}: {norm}");
         let error = encode_update(&spec, vec![f32::NAN; plain.len()], None, 7).unwrap_err();
@@ -99,7 +100,7 @@ fn an_update_beyond_the_norm_is_refused_in_every_format() {
 }
 
 #[test]
-fn what_was_left_out_is_carried() {
+fn the_residual_is_carried_to_the_next_round() {
     let World { mut spec, updates, .. } = world();
     let delta = decoded(&spec, &updates[0]).unwrap();
     spec.rounds.format = UpdateFormat::TopK { permille: 100 };

@@ -1,29 +1,29 @@
-//! Many byte strings in an order, wherever they lie.
+//! An ordered list of blobs, in memory or in mapped files.
 
 use std::ops::Deref;
 
-/// Byte strings in an order: in memory, or files that are read where they are touched.
+/// An ordered list of blobs: in memory, or files that are mapped and read on access.
 pub trait Contents: Sync {
-    /// How many.
+    /// Number of blobs.
     fn len(&self) -> usize;
 
-    /// One of them; empty where there is no such one.
+    /// The blob at an index; empty if the index is out of range.
     fn at(&self, at: usize) -> &[u8];
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl dyn Contents + '_ {
-    /// All of them, in order.
+    /// All blobs, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|at| self.at(at))
     }
 }
 
-/// No byte strings.
+/// The empty list.
 pub const NOTHING: &[&[u8]] = &[];
 
 fn at<T: Deref<Target = [u8]>>(all: &[T], at: usize) -> &[u8] {

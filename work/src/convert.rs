@@ -1,4 +1,5 @@
-//! From what a task says to what the engines take: fixed-point decimals become floats here and nowhere else.
+//! Converts a task's settings into those of the engines. It is the only place where fixed-point
+//! decimals become floats.
 
 use florin_learning::wire::Format;
 use florin_learning::{ModelSpec, Rule};
@@ -38,7 +39,7 @@ pub fn model_spec(model: &Model) -> ModelSpec {
     }
 }
 
-/// The training that a task prescribes.
+/// The training settings of a task.
 #[must_use]
 pub fn training(training: &Training) -> florin_learning::Training {
     let unless_zero = |micro: Micro| (micro != Micro::ZERO).then(|| real(micro));
@@ -53,7 +54,7 @@ pub fn training(training: &Training) -> florin_learning::Training {
     }
 }
 
-/// The rule by which a task aggregates.
+/// The aggregation rule of a task.
 #[must_use]
 pub fn aggregation(rule: Aggregation) -> Rule {
     match rule {
@@ -67,7 +68,7 @@ pub fn aggregation(rule: Aggregation) -> Rule {
     }
 }
 
-/// How a task's updates are written.
+/// The update encoding of a task.
 #[must_use]
 pub fn format(format: UpdateFormat) -> Format {
     match format {
@@ -78,7 +79,7 @@ pub fn format(format: UpdateFormat) -> Format {
     }
 }
 
-/// The largest norm that a task allows an update, as a float.
+/// The largest update norm of a task, as a float.
 pub(crate) fn norm_max(limit: Micro) -> f64 {
     real(limit)
 }

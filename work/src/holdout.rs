@@ -1,4 +1,5 @@
-//! The rows that judge: committing to all of them, showing those of one round, and reading what was shown.
+//! The validation rows: commitment to all rows, disclosure of one round's rows, and verification of
+//! disclosed rows.
 
 use florin_learning::Dataset;
 use florin_learning::data::{canonical_bytes, from_canonical_bytes};
@@ -8,23 +9,23 @@ use florin_protocol::{
 
 use crate::convert::model_spec;
 
-/// All rows of a holdout and the tree over them. As secret as the rows.
+/// All rows of a holdout and the Merkle tree over them. As secret as the rows.
 #[derive(Debug)]
 pub struct Committed {
     data: Dataset,
-    /// Digest of the canonical bytes: what the blinds follow from.
+    /// Digest of the canonical bytes, from which the blinding factors are derived.
     whole: Digest,
     tree: RowTree,
 }
 
-/// The bytes of one row as they are hashed and shown: features, then the label.
+/// The bytes of one row, as hashed and disclosed: features, then the label.
 fn row_bytes(data: &Dataset, row: usize) -> Vec<u8> {
     let features = data.row(row).iter().flat_map(|value| value.to_le_bytes());
     features.chain(data.labels()[row].to_le_bytes()).collect()
 }
 
 impl Committed {
-    /// Builds the tree over the rows.
+    /// Builds the Merkle tree over the rows.
     #[must_use]
     pub fn new(data: Dataset) -> Self {
         let whole = blob_digest(&canonical_bytes(&data));
@@ -37,17 +38,20 @@ impl Committed {
         Self { data, whole, tree }
     }
 
-    /// Reads a holdout's canonical bytes, as the buyer uploads them: rows that the task committed to and its model can
-    /// judge by.
+    /// Decodes a holdout's canonical bytes, as the buyer uploads them, and checks that they match
+    /// the task's commitment and model.
     ///
     /// # Errors
-    /// A [`Rejection`] that names what is wrong.
+    /// A [`Rejection`] that names the error.
     pub fn read(spec: &TaskSpec, bytes: &[u8]) -> Result<Self, Rejection> {
         let bad = |message: String| Rejection::new(Code::BadTask, message);
         let data = from_canonical_bytes(bytes).map_err(|error| bad(format!("holdout: {error}")))?;
         let rows = u64::from(spec.holdout.rows);
         if u64::try_from(data.rows()) != Ok(rows) {
-            return Err(bad(format!("the holdout has {} rows: the task says {rows}", data.rows())));
+            return Err(bad(format!(
+                "the holdout has {} rows, but the task declares {rows}",
+                data.rows()
+            )));
         }
         model_spec(&spec.model)
             .check_fits(&data)
@@ -63,13 +67,13 @@ impl Committed {
         Ok(read)
     }
 
-    /// What a task commits to.
+    /// The root to which a task commits.
     #[must_use]
     pub fn root(&self) -> Digest {
         self.tree.root()
     }
 
-    /// The drawn rows with their proofs; `None` if one of them is not there.
+    /// Discloses the drawn rows with their proofs; `None` if an index is out of range.
     #[must_use]
     pub fn show(&self, drawn: &[u32]) -> Option<ShownRows> {
         let show = |index: &u32| {
@@ -81,45 +85,45 @@ impl Committed {
     }
 }
 
-/// Why the rows shown for a round are not those that should judge it.
+/// Why disclosed rows are not the validation rows of a round.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShownError {
-    /// Not the bytes of shown rows.
+    /// The bytes do not decode.
     #[error("{0}")]
     Malformed(String),
-    /// More or fewer than were drawn.
-    #[error("{shown} rows are shown: {drawn} were drawn")]
+    /// The number of rows differs from the number drawn.
+    #[error("{shown} rows are disclosed, but {drawn} were drawn")]
     Count {
-        /// How many there are.
+        /// Number of disclosed rows.
         shown: usize,
-        /// How many there should be.
+        /// Number of drawn rows.
         drawn: usize,
     },
-    /// A row that was not drawn, or not in its place.
-    #[error("row {shown} of the holdout is shown: row {drawn} was drawn")]
+    /// A row that was not drawn, or is not at its position.
+    #[error("row {shown} of the holdout is disclosed, but row {drawn} was drawn")]
     OtherRow {
-        /// Which of the drawn rows, from 0.
+        /// Position among the drawn rows, from 0.
         at: usize,
-        /// The one there is.
+        /// Index of the disclosed row.
         shown: u32,
-        /// The one there should be.
+        /// Index of the drawn row.
         drawn: u32,
     },
-    /// Nothing that the buyer committed to.
+    /// The buyer did not commit to this row.
     #[error("the proof of row {row} does not lead to the root that the task committed to")]
     NotCommitted {
-        /// Which of the drawn rows, from 0.
+        /// Position among the drawn rows, from 0.
         at: usize,
-        /// Its place in the holdout.
+        /// Index of the row in the holdout.
         row: u32,
     },
-    /// Committed to, but no row of this task.
+    /// The rows match the commitment, but do not fit the task's model.
     #[error("the rows do not fit the task: {0}")]
     Misfit(String),
 }
 
 impl ShownError {
-    /// Which line of a report it is about.
+    /// Path of the affected line in a report.
     #[must_use]
     pub fn line(&self) -> String {
         match self {
@@ -131,7 +135,8 @@ impl ShownError {
     }
 }
 
-/// Reads the rows shown for a round: those that were drawn, proven to be those the task committed to.
+/// Decodes the disclosed rows of a round and verifies that they are the drawn rows and that the
+/// task committed to them.
 ///
 /// # Errors
 /// The first [`ShownError`].

@@ -1,4 +1,4 @@
-//! What everybody could read when a round began is nobody's work: public steps, and the updates of the round before.
+//! Near-duplicates of public vectors: global model deltas and updates of earlier rounds.
 
 use florin_learning::Reference;
 use florin_protocol::*;
@@ -7,7 +7,7 @@ use crate::tests::{decoded, world};
 use crate::*;
 
 #[test]
-fn the_step_of_the_round_before_is_nobodys_work() {
+fn a_replayed_global_model_delta_is_rejected() {
     let world = world();
     let base = check_model(&world.spec, &world.base).unwrap();
     let delta = decoded(&world.spec, &world.updates[0]).unwrap();
@@ -26,7 +26,7 @@ fn the_step_of_the_round_before_is_nobodys_work() {
 }
 
 #[test]
-fn what_somebody_sent_a_round_before_is_not_paid_again() {
+fn a_copy_of_an_earlier_rounds_update_is_rejected() {
     let world = world();
     let bytes = vec![world.updates[0].clone()];
     let (drawn, shown) = (world.drawn(), world.shown());
@@ -38,7 +38,7 @@ fn what_somebody_sent_a_round_before_is_not_paid_again() {
     let repeat = Repeat { of: Origin::LastUpdate(Address([99; 20])), cosine: Micro::ONE };
     assert_eq!(scores[0].treatment.repeats, Some(repeat));
     assert_eq!(scores[1].treatment.repeats, None);
-    // Its own is its own.
+    // A sender may repeat its own update.
     let named = by(world.entries[0].sender);
     let inputs = Inputs { last: LastUpdates { named: &named, ..last }, ..inputs };
     let scores = carry_out(&inputs, &mut Reference::new()).unwrap().result.valuation.scores;
@@ -54,13 +54,15 @@ fn what_somebody_sent_a_round_before_is_not_paid_again() {
 
 const RULES: Protection = Protection { clip: Clip::Median, repeats: Repeats::SetAside };
 
-/// Who sent the updates that a round behind these is held against, each of so many bytes.
+/// The senders of the earlier updates with which the next round is compared; `bytes` is the size of
+/// an update.
 fn senders(reports: &[Report], bytes: u64) -> Vec<u8> {
     let held = EarlierUpdates::of(reports).held_against(RULES, bytes);
     held.iter().map(|(sender, _)| sender.0[0]).collect()
 }
 
-/// The report of a round in which these sent updates, the first the first to commit, that came to so much together.
+/// The report of a round with updates of the senders `by`, in commit order, and v(N) =
+/// `total_nano`.
 fn came(by: &[u8], total_nano: i64) -> Report {
     let world = world();
     let mut report = world.report(Ok(&world.outcome().result));
@@ -81,14 +83,14 @@ fn came(by: &[u8], total_nano: i64) -> Report {
 }
 
 #[test]
-fn a_round_is_held_against_all_that_was_shown_since_the_model_got_better() {
+fn updates_are_compared_with_all_updates_since_the_last_productive_round() {
     let unvalued = |report: &Report| Report { valuation: None, ..report.clone() };
     let (first, second) = (came(&[3, 1], 10), came(&[4, 2, 5], 20));
     assert!(senders(&[], 1).is_empty());
-    // In the order of their commits, and nothing from before the last round that came to something.
+    // In commit order, and nothing from before the last productive round.
     assert_eq!(senders(std::slice::from_ref(&first), 1), [3, 1]);
     assert_eq!(senders(&[first.clone(), second.clone()], 1), [4, 2, 5]);
-    // A round that came to nothing, or was given up, left the model as it was.
+    // An unproductive or abandoned round does not improve the model.
     for nothing in [came(&[4, 2, 5], 0), came(&[4, 2, 5], -7), unvalued(&second)] {
         let mut reports = vec![first.clone(), nothing.clone()];
         assert_eq!(senders(&reports, 1), [3, 1, 4, 2, 5]);
@@ -97,15 +99,15 @@ fn a_round_is_held_against_all_that_was_shown_since_the_model_got_better() {
         reports.push(second.clone());
         assert_eq!(senders(&reports, 1), [4, 2, 5]);
     }
-    // Also where none has come to something yet.
+    // Also if no round has been productive yet.
     assert_eq!(senders(&[unvalued(&first), unvalued(&second)], 1), [3, 1, 4, 2, 5]);
 }
 
 #[test]
-fn what_was_set_aside_holds_nobody_back_and_where_repeats_count_nothing_does() {
+fn rejected_copies_are_not_compared_and_accepting_duplicates_disables_it() {
     let mut report = came(&[3, 1], 10);
     let scores = &mut report.valuation.as_mut().unwrap().scores;
-    // Whoever sends a member's old update again does not make that member a copier.
+    // Repeating a member's old update does not make that member a copier.
     scores[0].treatment.repeats = Some(Repeat { of: Origin::PublicSteps, cosine: Micro::ONE });
     let report = std::slice::from_ref(&report);
     assert_eq!(senders(report, 1), [3]);
@@ -114,12 +116,13 @@ fn what_was_set_aside_holds_nobody_back_and_where_repeats_count_nothing_does() {
 }
 
 #[test]
-fn rounds_that_fail_push_out_neither_the_last_that_did_not_nor_the_latest() {
+fn failed_rounds_evict_neither_the_last_productive_round_nor_the_latest_ones() {
     let numbered = |n: u8| Report { valuation: None, ..came(&[n], 0) };
     let mut reports = vec![came(&[100, 101], 10)];
     reports.extend((1..=10).map(numbered));
     assert_eq!(senders(&reports, 1), [100, 101, 4, 5, 6, 7, 8, 9, 10]);
-    // Room for five: the first round, and the latest three. For one: the first does not fit, the latest does.
+    // Memory for five updates: the first round and the latest three. For one: the first round does
+    // not fit, the latest does.
     let room = |updates: u64| limits::LAST_UPDATES_BYTES_MAX / updates;
     assert_eq!(senders(&reports, room(5)), [100, 101, 8, 9, 10]);
     assert_eq!(senders(&reports, room(1)), [10]);

@@ -1,4 +1,4 @@
-//! A cohort beyond the size in which every participant has a slope for every row.
+//! A cohort too large for a derivative per row and participant.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ use crate::{Spot, Spotted, spot_check_round};
 
 const MEMBERS: usize = CHECK_COHORT_MAX + 2;
 const ROWS: usize = 19;
-/// The second learns wrong labels, the third changes nothing, all others are honest.
+/// The second member trains on flipped labels, the third is idle, all others are honest.
 const LIAR: usize = 1;
 const IDLE: usize = 2;
 
@@ -31,7 +31,7 @@ fn crowd() -> World {
     world_of(&digits, &shards)
 }
 
-/// The same round with a slope for every row and participant.
+/// The same round with a derivative per row and participant.
 fn row_by_row(world: &World) -> RoundValuation {
     let (drawn, shown) = (world.drawn(), world.shown());
     let inputs = world.inputs(&drawn, &shown);
@@ -56,7 +56,7 @@ fn spotted(world: &World, report: &Report) -> Spotted {
 }
 
 #[test]
-fn groups_of_rows_give_the_scores_that_single_rows_give_and_errors_of_their_size() {
+fn row_groups_give_equal_scores_and_similar_standard_errors_to_single_rows() {
     let world = crowd();
     let valuation: Valuation = world.outcome().result.valuation;
     let by_row = row_by_row(&world);
@@ -70,7 +70,8 @@ fn groups_of_rows_give_the_scores_that_single_rows_give_and_errors_of_their_size
             ratios.push(score.error_nano as f64 / row.error_nano as f64);
         }
     }
-    // The spread of 32 groups of rows estimates the same error with a deviation of an eighth, the same rows for all.
+    // The spread of 32 groups of rows estimates the same standard error with a deviation of an
+    // eighth; all members share the rows.
     ratios.sort_by(f64::total_cmp);
     assert!(ratios[0] > 0.5 && ratios[ratios.len() - 1] < 1.7, "{ratios:?}");
     let median = ratios[ratios.len() / 2];
@@ -81,12 +82,12 @@ fn groups_of_rows_give_the_scores_that_single_rows_give_and_errors_of_their_size
 }
 
 #[test]
-fn a_large_cohort_costs_a_few_passes_and_can_be_audited_in_full_and_in_part() {
+fn a_large_cohort_takes_few_passes_and_supports_audit_and_spot_check() {
     let world = crowd();
     let result = world.outcome().result;
     let valuation = &result.valuation;
     assert!(valuation.units < 20, "{} passes for {MEMBERS}", valuation.units);
-    assert!(valuation.evidence.check.is_none(), "such a cohort has no second opinion");
+    assert!(valuation.evidence.check.is_none(), "a large cohort has no cross-check");
     assert_eq!(valuation.evidence.slopes_nano.len(), MEMBERS);
     let report = world.report(Ok(&result));
     assert_eq!(world.audit(&report), []);
@@ -96,7 +97,7 @@ fn a_large_cohort_costs_a_few_passes_and_can_be_audited_in_full_and_in_part() {
     let mut forged = result;
     for score in &mut forged.valuation.scores {
         score.score_nano += 1_000;
-        // A careful forger: otherwise the gap gives it away, whatever is drawn.
+        // A careful forger: otherwise the efficiency gap exposes it without samples.
         if !score.excluded {
             forged.valuation.gap_nano -= 1_000;
         }

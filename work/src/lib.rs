@@ -1,10 +1,12 @@
-//! The checkable work of a round: valuing its updates and aggregating them, from public bytes alone.
+//! Verifiable work of a round: valuation and aggregation of its updates, from public bytes alone.
 //!
-//! Coordinator, provider and auditor call the same [`carry_out`]; the same bytes give the same integers on anybody's
-//! machine, up to [`TOLERANCE_NANO`] where floats were rounded. [`audit_round`] holds a report against it and against
-//! the protocol's pay rule, and names the first line that disagrees.
+//! Coordinator, provider and auditor call the same [`carry_out`]. The same bytes give the same
+//! integers on every machine, up to [`TOLERANCE_NANO`] where floats are rounded. [`audit_round`]
+//! recomputes a report with it and with the protocol's pay rule, and returns every line that
+//! differs.
 //!
-//! This crate decides nothing about money (`florin-protocol` does) and keeps nothing: no files, no sockets, no clock.
+//! This crate contains no pay rules (`florin-protocol` does) and no state: no files, no sockets, no
+//! clock.
 
 mod audit;
 mod check;

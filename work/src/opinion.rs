@@ -1,4 +1,5 @@
-//! The second opinion on a round's scores: from coalitions alone, in a form that a stranger can verify piece by piece.
+//! Cross-check of a round's scores by sampled coalitions, in a form that an auditor can verify
+//! piece by piece.
 
 use florin_contribution::{
     AffineSource, CheckRules, Coalition, Estimator, Odd, Recorded, RoundError, check_round, recheck,
@@ -8,11 +9,11 @@ use florin_protocol::{Check, Valuation, Worth, blob_digest};
 
 use crate::round::{Disagreement, Inputs, TOLERANCE_NANO};
 
-/// Coalitions beside the pairs: nobody, and everybody.
+/// Coalitions besides the pairs: the empty coalition and the grand coalition.
 const GRAND_PASSES: u64 = 2;
 
-/// What the coalitions of a check are drawn from: the round's own rows and model, which nobody knew before the reveals
-/// closed.
+/// Seed of a cross-check's coalitions, derived from the round's base model and validation rows,
+/// which are unknown until the reveal phase ends.
 pub(crate) fn check_seed(inputs: &Inputs<'_>) -> u64 {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 check");
     hasher.update(&blob_digest(inputs.base).0);
@@ -21,7 +22,8 @@ pub(crate) fn check_seed(inputs: &Inputs<'_>) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The check that a task with so many pairs per participant asks for over `members`, and the passes that it took.
+/// The cross-check over `members` with `pairs` pairs of coalitions per participant, and the number
+/// of passes it took. `None` if the task requests none or the cohort's size does not allow one.
 pub(crate) fn second_opinion<S: AffineSource>(
     source: &mut S,
     rows: &[u64],
@@ -49,8 +51,8 @@ pub(crate) fn second_opinion<S: AffineSource>(
     Ok(Some((check, checked.passes)))
 }
 
-/// Whether a stated check asks for the coalitions that it should, states the worths that were recomputed, and the scores
-/// that follow from its own worths.
+/// Compares a stated cross-check with the recomputed one: the coalitions, their values within
+/// [`TOLERANCE_NANO`], and the scores that follow from the stated values.
 pub(crate) fn agree_on_checks(ours: &Valuation, theirs: &Valuation) -> Result<(), Disagreement> {
     let differ = |line: String, ours: String, theirs: String| {
         Err(Disagreement { line: format!("valuation.evidence.check{line}"), ours, theirs })
@@ -59,8 +61,9 @@ pub(crate) fn agree_on_checks(ours: &Valuation, theirs: &Valuation) -> Result<()
         (None, None) => return Ok(()),
         (Some(ours), Some(theirs)) => (ours, theirs),
         (ours, theirs) => {
-            let told = |check: &Option<Check>| if check.is_some() { "a check" } else { "none" };
-            return differ(String::new(), told(ours).to_owned(), told(theirs).to_owned());
+            let describe =
+                |check: &Option<Check>| if check.is_some() { "a cross-check" } else { "none" };
+            return differ(String::new(), describe(ours).to_owned(), describe(theirs).to_owned());
         }
     };
     for (line, ours, theirs) in [
@@ -86,7 +89,7 @@ pub(crate) fn agree_on_checks(ours: &Valuation, theirs: &Valuation) -> Result<()
     follows(theirs)
 }
 
-/// Whether the scores of a stated check follow from its worths.
+/// Recomputes the scores of a stated cross-check from its stated coalition values.
 pub(crate) fn follows(stated: &Valuation) -> Result<(), Disagreement> {
     let Some(check) = &stated.evidence.check else { return Ok(()) };
     let differ = |line: &str, ours: String, theirs: String| {
@@ -109,7 +112,7 @@ pub(crate) fn follows(stated: &Valuation) -> Result<(), Disagreement> {
     let rules = CheckRules { seed: check.seed, passes: check.passes };
     let scores = match recheck(&Odd, &table, &members, rules) {
         Ok(scores) => scores,
-        Err(error) => return differ("table", error.to_string(), "this table".to_owned()),
+        Err(error) => return differ("table", error.to_string(), "the stated table".to_owned()),
     };
     if scores.len() != check.scores_nano.len() {
         let (ours, theirs) = (scores.len().to_string(), check.scores_nano.len().to_string());

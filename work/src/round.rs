@@ -1,4 +1,4 @@
-//! Valuing and aggregating one round.
+//! Valuation and aggregation of one round.
 
 use florin_contribution::{NanoError, RoundError, RoundRules, to_nano, value_round};
 use florin_learning::engine::EvalError;
@@ -18,100 +18,103 @@ use crate::opinion::{agree_on_checks, check_seed, second_opinion};
 use crate::protect::{Known, Protected, protect};
 use crate::source::RoundSource;
 
-/// How far two honest machines may differ in a score, an error or a loss, in nano-nats. Evaluation runs in `f64` with
-/// one order of summation, so engines differ by about 1e-12 nats, and by one nano-nat where that tips a rounding.
+/// Largest difference of a score, a standard error or a loss between two honest machines, in
+/// nano-nats. Evaluation runs in `f64` with a fixed order of summation, so engines differ by about
+/// 1e-12 nats, which can change the rounded integer by one nano-nat.
 pub const TOLERANCE_NANO: u64 = 10;
 
-/// A round's inputs: all of them public bytes that a report names by digest.
+/// Inputs of a round's valuation: public bytes that the report names by digest.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// The task.
     pub spec: &'a TaskSpec,
-    /// The model that the round began with.
+    /// Bytes of the model that the round starts from.
     pub base: &'a [u8],
-    /// The rows that were drawn for it.
+    /// Indices of the holdout rows drawn for the round.
     pub drawn: &'a [u32],
-    /// The bytes in which they are shown: [`florin_protocol::ShownRows`].
+    /// Bytes of the disclosed rows: [`florin_protocol::ShownRows`].
     pub holdout: &'a [u8],
     /// The accepted updates, ascending by sender.
     pub entries: &'a [Entry],
-    /// Their bytes, in the order of the entries.
+    /// Bytes of the updates, in the order of the entries.
     pub updates: &'a dyn Contents,
-    /// The models that the rounds before began with, the latest first, at most
+    /// Base models of the preceding rounds, the latest first, at most
     /// [`PUBLIC_STEPS_MAX`](florin_protocol::limits::PUBLIC_STEPS_MAX).
     pub previous: &'a dyn Contents,
-    /// The updates of earlier rounds, which everybody could read: [`florin_protocol::EarlierUpdates`].
+    /// Published updates of earlier rounds: [`florin_protocol::EarlierUpdates`].
     pub last: LastUpdates<'a>,
-    /// Where the decoded updates lie while they are worked with. It changes no bit of the outcome.
+    /// Scratch space for the decoded updates. It does not affect the result.
     pub room: &'a Room,
 }
 
-/// Updates of earlier rounds.
+/// Published updates of earlier rounds.
 #[derive(Clone, Copy)]
 pub struct LastUpdates<'a> {
-    /// Who sent which: senders and digests, as the order names them.
+    /// Senders and digests, as the work order lists them.
     pub named: &'a [(Address, Digest)],
-    /// Their bytes, in that order.
+    /// Bytes of the updates, in the same order.
     pub bytes: &'a dyn Contents,
 }
 
 impl LastUpdates<'_> {
-    /// None: in a task's first round, or where repeats are counted.
+    /// No updates: in a task's first round, or if the task pays for duplicates.
     pub const NONE: Self = Self { named: &[], bytes: &NOTHING };
 }
 
-/// What the work gives.
+/// Result of the valuation and aggregation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Scores, metrics and the new model's digest.
+    /// Scores, metrics and the digest of the new model.
     pub result: WorkResult,
-    /// The new model's bytes.
+    /// Bytes of the new model.
     pub model: Vec<u8>,
 }
 
-/// Why the work gave nothing.
+/// Why the round cannot be valued and aggregated.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// A model that cannot be built.
+    /// The model cannot be built.
     #[error("model: {0}")]
     Model(String),
-    /// An input that is not what its digest or the task says.
+    /// An input does not match its digest or the task.
     #[error("{what}: {source}")]
     Input {
-        /// Which input.
+        /// Name of the input.
         what: String,
-        /// What is wrong with it.
+        /// The error in it.
         source: Rejection,
     },
-    /// Rows that should not judge the round.
+    /// The disclosed rows are not the round's validation rows.
     #[error("holdout: {0}")]
     Holdout(#[from] ShownError),
-    /// More or fewer update bytes than entries.
-    #[error("{updates} updates for {entries} entries: every entry needs its bytes")]
+    /// The number of update bytes differs from the number of entries.
+    #[error("{updates} updates for {entries} entries: each entry needs the bytes of its update")]
     Count {
-        /// How many entries.
+        /// Number of entries.
         entries: usize,
-        /// How many updates.
+        /// Number of updates.
         updates: usize,
     },
     /// The valuation failed.
     #[error("valuation: {0}")]
     Valuation(#[from] RoundError),
-    /// The engine failed.
+    /// The evaluation engine failed.
     #[error("evaluation: {0}")]
     Evaluation(#[from] EvalError),
-    /// The updates do not combine.
+    /// The aggregation failed.
     #[error("aggregation: {0}")]
     Aggregation(#[from] AggregateError),
-    /// There is no room for the decoded updates.
-    #[error("room for the decoded updates: {0}; free the disk, or allow more memory")]
+    /// There is not enough scratch space for the decoded updates.
+    #[error(
+        "scratch space for the decoded updates: {0}; free disk space, or raise the memory limit"
+    )]
     Room(#[from] std::io::Error),
-    /// A loss that is no number.
+    /// A loss is not finite.
     #[error("loss: {0}")]
     Loss(#[from] NanoError),
 }
 
-/// Values the updates, keeps out those that harm beyond their error, aggregates the rest.
+/// Values the updates, excludes the significantly harmful ones and aggregates the rest.
 ///
 /// # Errors
 /// [`WorkError`]; the same on every machine for the same inputs.
@@ -124,7 +127,7 @@ pub fn carry_out(inputs: &Inputs<'_>, engine: &mut dyn Engine) -> Result<Outcome
     Ok(Outcome { result, model: bytes })
 }
 
-/// A round's inputs, read and checked.
+/// The decoded and checked inputs of a round.
 pub(crate) struct Opened {
     pub(crate) model: ModelSpec,
     pub(crate) base: Vec<f32>,
@@ -158,12 +161,12 @@ impl Opened {
         Ok(Self { model: model_spec(&spec.model), base, held, holdout })
     }
 
-    /// The updates as the valuation takes them.
+    /// The preprocessed updates, as the valuation takes them.
     pub(crate) fn slices(&self) -> Vec<&[f32]> {
         self.held.deltas.slices()
     }
 
-    /// The round's models, in which `slices` move the base.
+    /// The losses and derivatives of the round's models: the base model moved by `slices`.
     pub(crate) fn source<'a>(
         &'a self,
         slices: &'a [&'a [f32]],
@@ -214,7 +217,8 @@ fn value(
     })
 }
 
-/// What the rounds before did to the model, the latest first; nothing where nobody asks for it.
+/// The global model deltas of earlier rounds, the latest first; empty if the task pays for
+/// duplicates.
 fn steps(inputs: &Inputs<'_>, base: &[f32], room: &Room) -> Result<Rows, WorkError> {
     let Inputs { spec, previous, .. } = *inputs;
     let asked = spec.rounds.protection.repeats == Repeats::SetAside;
@@ -233,7 +237,7 @@ fn steps(inputs: &Inputs<'_>, base: &[f32], room: &Room) -> Result<Rows, WorkErr
     Ok(steps)
 }
 
-/// The updates of earlier rounds, decoded. Theirs was checked when it came.
+/// The decoded updates of earlier rounds. They were checked when the coordinator accepted them.
 fn last_updates(inputs: &Inputs<'_>, parameters: usize, room: &Room) -> Result<Rows, WorkError> {
     let Inputs { spec, last, .. } = *inputs;
     if last.named.len() != last.bytes.len() {
@@ -248,16 +252,17 @@ fn last_updates(inputs: &Inputs<'_>, parameters: usize, room: &Room) -> Result<R
     Ok(updates)
 }
 
-/// The model after the round, as bytes and as numbers: by the task's rule over the updates that were neither set aside
-/// nor excluded, in the order of the senders. Bit for bit the model of a round in which those set aside were never sent;
-/// so, too, for excluded ones, but that they count where the median is taken.
+/// The model after the round, as bytes and as numbers. The task's rule aggregates the updates that
+/// are neither rejected as near-duplicates nor excluded, in sender order. The result is bit for bit
+/// the model of a round without the rejected updates. The same holds for excluded updates, except
+/// that they count in the median norm.
 pub(crate) fn combine(
     inputs: &Inputs<'_>,
     opened: &Opened,
     valuation: &Valuation,
 ) -> Result<(Vec<u8>, Vec<f32>), WorkError> {
     let spec = inputs.spec;
-    let kept: Vec<(u64, &[f32])> = opened
+    let included: Vec<(u64, &[f32])> = opened
         .held
         .rows
         .iter()
@@ -267,13 +272,13 @@ pub(crate) fn combine(
         .map(|((rows, delta), _)| (*rows, delta))
         .collect();
     let base = &opened.base;
-    if kept.is_empty() {
+    if included.is_empty() {
         return Ok((encode(spec, base), base.clone()));
     }
-    let step = match aggregate(aggregation(spec.rounds.aggregation), &kept) {
-        // Exclusion may leave fewer updates than a rule promises something for: the median takes any number, and
-        // survives whoever is left.
-        Err(AggregateError::TooFew { .. }) => aggregate(Rule::Median, &kept)?,
+    let step = match aggregate(aggregation(spec.rounds.aggregation), &included) {
+        // Exclusion may leave fewer updates than the rule requires. The median takes any number and
+        // tolerates a minority of outliers among them.
+        Err(AggregateError::TooFew { .. }) => aggregate(Rule::Median, &included)?,
         step => step?,
     };
     let after: Vec<f32> = base.iter().zip(step).map(|(base, step)| base + step).collect();
@@ -298,24 +303,24 @@ pub(crate) fn measure(
     })
 }
 
-/// The first figure in which two results disagree.
+/// The first figure in which two results differ.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{line}: {theirs} was stated, {ours} was recomputed")]
+#[error("{line}: stated {theirs}, recomputed {ours}")]
 pub struct Disagreement {
-    /// Which figure.
+    /// Path of the figure.
     pub line: String,
-    /// What was recomputed.
+    /// The recomputed value.
     pub ours: String,
-    /// What was stated.
+    /// The stated value.
     pub theirs: String,
 }
 
-/// What an update repeats, for a message.
+/// The source of a near-duplicate, as text.
 fn said(repeats: Option<Repeat>) -> String {
     match repeats {
         None => "nothing".to_owned(),
         Some(Repeat { of: Origin::PublicSteps, cosine }) => {
-            format!("the public steps (cosine {cosine})")
+            format!("the global model deltas of earlier rounds (cosine {cosine})")
         }
         Some(Repeat { of: Origin::Update(sender), cosine }) => {
             format!("the update of {sender} (cosine {cosine})")
@@ -326,8 +331,8 @@ fn said(repeats: Option<Repeat>) -> String {
     }
 }
 
-/// Whether a stated result is what was recomputed: losses, scores and errors within [`TOLERANCE_NANO`], everything else
-/// exactly.
+/// Compares a stated result with the recomputed one: losses, scores and standard errors within
+/// [`TOLERANCE_NANO`], all other figures exactly.
 ///
 /// # Errors
 /// The first [`Disagreement`].

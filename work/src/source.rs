@@ -1,20 +1,21 @@
-//! A round's models as the valuation asks for them: row by row in cohorts of ordinary size, by groups of rows in large
-//! ones.
+//! The losses and directional derivatives of a round's models, as the valuation requests them: per
+//! row for ordinary cohorts, per group of rows for large ones.
 //!
-//! A slope for every row and participant costs a pass over the rows for each participant. In a large cohort the gradients
-//! are taken once, by groups of rows, and each update is held against them: then the valuation costs a few passes over the
-//! rows and one over the updates, whatever the number of participants, and the errors of the scores come from the spread
-//! of the groups.
+//! A derivative per row and participant takes a pass over the rows for each participant. For a
+//! large cohort, the gradients are computed once per group of rows and multiplied with each update:
+//! then the valuation takes a few passes over the rows and one over the updates, independent of the
+//! number of participants. The standard errors follow from the spread between the groups.
 
 use florin_contribution::{AffineSource, Along, GameError};
 use florin_learning::path::group_means;
 use florin_learning::{AffineLoss, Dataset, Engine, ModelSpec, PathGradient, Way, cores, mean};
 use florin_protocol::limits::CHECK_COHORT_MAX;
 
-/// Groups of rows from which a large cohort's errors come, or as many as there are rows.
+/// Groups of rows from which the standard errors of a large cohort are estimated; at most the
+/// number of rows.
 const GROUPS: usize = 32;
 
-/// The losses and slopes of a round's models.
+/// The losses and directional derivatives of a round's models.
 pub(crate) struct RoundSource<'a> {
     model: &'a ModelSpec,
     base: &'a [f32],
@@ -22,16 +23,17 @@ pub(crate) struct RoundSource<'a> {
     holdout: &'a Dataset,
     engine: &'a mut dyn Engine,
     threads: usize,
-    /// Groups of rows in a large cohort.
+    /// Number of row groups; only for a large cohort.
     groups: Option<usize>,
-    /// The only participant whose slopes are wanted; zeros stand for the others'.
+    /// Restricts the derivatives to one participant; the others' are zero.
     only: Option<usize>,
-    /// What luck does at the half of these coefficients, as the gradients taken last say it.
+    /// Cached standard deviations of a random direction, with the coefficients of the path's
+    /// midpoint at which the last gradients give them.
     chances: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl<'a> RoundSource<'a> {
-    /// The source of a round in which `deltas` move `base`, judged by `holdout`.
+    /// The source for a round in which `deltas` move `base`, evaluated on `holdout`.
     pub(crate) fn new(
         model: &'a ModelSpec,
         base: &'a [f32],
@@ -45,7 +47,7 @@ impl<'a> RoundSource<'a> {
         Self { model, base, deltas, holdout, engine, threads, groups, only: None, chances: None }
     }
 
-    /// The same for the slopes of one participant.
+    /// Restricts the source to the derivatives of one participant.
     pub(crate) fn only(mut self, player: usize) -> Self {
         self.only = Some(player);
         self
@@ -56,13 +58,14 @@ impl<'a> RoundSource<'a> {
             .map_err(GameError::new)
     }
 
-    /// A cohort of ordinary size, row by row: what an update does to the first layer is found once for all nodes.
+    /// Path integral for an ordinary cohort, per row. The products of the updates with the first
+    /// layer are computed once for all nodes.
     fn along_rows(
         &mut self,
         coefficients: &[f64],
         nodes: &[(f64, f64)],
     ) -> Result<Along, GameError> {
-        // Who does not move the model is worth nothing, whatever its slopes are.
+        // A participant with coefficient zero has value zero for any derivative.
         let moves = |player: &usize| coefficients[*player] != 0.0;
         let wanted = |player: &usize| self.only.is_none_or(|only| only == *player);
         let asked: Vec<usize> =
@@ -84,7 +87,7 @@ impl<'a> RoundSource<'a> {
         Ok(Along { integrals, slopes })
     }
 
-    /// `Σ cᵢ·Δᵢ` in `f64`, added in the order of the updates.
+    /// `Σ cᵢ·Δᵢ` in `f64`, summed in the order of the updates.
     fn total(&self, coefficients: &[f64]) -> Vec<f64> {
         let mut total = vec![0.0; self.base.len()];
         for (&coefficient, delta) in coefficients.iter().zip(self.deltas) {
@@ -136,7 +139,8 @@ impl AffineSource for RoundSource<'_> {
         let wanted = |player: &usize| self.only.is_none_or(|only| only == *player);
         let asked: Vec<usize> = (0..self.deltas.len()).filter(wanted).collect();
         let mut next = asked.iter();
-        // A share of −1 makes of what an update takes off the loss the loss's own slope along it.
+        // The factor −1 turns the decrease of the loss along an update into the derivative of the
+        // loss.
         let values = gradient
             .values(self.threads, |update| {
                 let Some(&player) = next.next() else { return Ok::<_, GameError>(None) };

@@ -1,14 +1,18 @@
-//! The short audit: a few figures of a round, chosen by the auditor, instead of all of them.
+//! Spot check: a sampled audit. The auditor recomputes a random sample of a round's figures instead
+//! of all of them.
 //!
-//! What costs a few passes over the rows at most is held to in full: the bytes, what was done to each update, the new
-//! model and its metrics, the losses before and after the round, what it improved, its units, which coalitions the check
-//! asks for, the check's scores (which follow from its table), and everything about money. An abandoned round is audited
-//! as ever. Whoever was excluded must be negative beyond its stated error; where nobody was, nobody may be.
+//! Everything that takes at most a few passes over the rows is checked in full: the bytes, the
+//! preprocessing of each update, the new model and its metrics, the losses before and after the
+//! round, the improvement, the units of work, the coalitions of the cross-check and the scores
+//! derived from its table, and all amounts. An abandoned round is audited in full. An excluded
+//! update must be significantly harmful by its stated score and standard error; if no update is
+//! excluded, no update may be.
 //!
-//! Of what costs a pass for every figure, so many coalitions of the table and so many scores are recomputed, drawn by a
-//! seed that the auditor alone knows. A drawn score is recomputed with its error and its slopes; and where somebody was
-//! excluded and this update was not, so is whether it had to be. Whoever forged a share `f` of such figures escapes `q`
-//! draws with a probability of at most `(1 − f)^q`.
+//! Of the figures that take a pass each, a number of coalition values and of scores is recomputed.
+//! They are drawn by a seed that only the auditor knows. A drawn score is recomputed with its
+//! standard error and derivatives. If other updates were excluded, the check also recomputes
+//! whether the drawn update should have been. If a fraction `f` of such figures is forged, `q`
+//! draws all miss with a probability of at most `(1 − f)^q`.
 
 use std::collections::BTreeSet;
 
@@ -25,43 +29,45 @@ use crate::audit::{AuditInputs, Difference, audit_round, inputs_differ, money, s
 use crate::opinion::{agree_on_checks, check_seed, second_opinion};
 use crate::round::{Opened, TOLERANCE_NANO, WorkError, combine, measure};
 
-/// Passes of a stage of the valuation beside one for each node of the path: nobody, everybody, and the gradient that
-/// tells luck. A second stage knows nobody's loss from the first.
+/// Passes of a stage of the valuation besides one per quadrature node: the empty coalition, the
+/// grand coalition, and the gradient for the null variance. A second stage reuses the first one's
+/// empty coalition.
 const STAGE_PASSES: u64 = 3;
 
-/// How much of a round a short audit looks at.
+/// Sample size and seed of a spot check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spot {
-    /// Coalitions to recompute, and as many scores; all of them where there are fewer.
+    /// Number of coalition values to recompute, and of scores; all of them if there are fewer.
     pub draws: u32,
-    /// What they are drawn by; nobody else should know it before the report was signed.
+    /// Seed of the sample; secret until the report is signed.
     pub seed: u64,
 }
 
-/// What a short audit of a round looked at.
+/// Result of a spot check.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Spotted {
-    /// Lines that disagree.
+    /// Lines that differ.
     pub differences: Vec<Difference>,
-    /// Coalitions recomputed, and how many the table has.
+    /// Recomputed coalition values, and size of the table.
     pub worths: (usize, usize),
-    /// Scores recomputed with their errors, and how many there are.
+    /// Recomputed scores, and number of scores.
     pub scores: (usize, usize),
-    /// How far the scores of gradients and those of coalitions are apart: the length of their difference, as a share of
-    /// the scores' own. `None` without a check.
+    /// Relative distance between the gradient scores and the cross-check's scores: the norm of
+    /// their difference divided by the norm of the gradient scores. `None` without a cross-check.
     pub apart: Option<f64>,
 }
 
-/// With which probability, at most, somebody who forged so large a share of the figures escapes so many draws.
+/// The probability that `draws` random checks all miss if a fraction `forged` of the figures is
+/// forged: an upper bound.
 #[must_use]
 pub fn escape_probability(forged: f64, draws: usize) -> f64 {
     (0..draws).map(|_| 1.0 - forged).product()
 }
 
-/// Looks at a part of a round. An honest report gives no differences.
+/// Audits a sample of a round's figures. An honest report has no differences.
 ///
 /// # Errors
-/// [`WorkError`] where the inputs cannot be worked with at all.
+/// [`WorkError`] if the inputs cannot be processed.
 pub fn spot_check_round(
     inputs: &AuditInputs<'_>,
     spot: Spot,
@@ -73,7 +79,7 @@ pub fn spot_check_round(
     }
     let stated = stated_result(inputs.report);
     let (RoundOutcome::Settled, Some(result)) = (&inputs.report.outcome, &stated) else {
-        // Nothing was valued: there is nothing to draw from.
+        // The round was not valued: there are no figures to sample.
         spotted.differences = audit_round(inputs, engine)?;
         return Ok(spotted);
     };
@@ -83,7 +89,11 @@ pub fn spot_check_round(
     }
     let opened = Opened::read(&inputs.round)?;
     if opened.held.rows.iter().all(|rows| *rows == 0) {
-        spotted.differ("outcome", &"settled", &"no update has rows that count: it has no value");
+        spotted.differ(
+            "outcome",
+            &"settled",
+            &"no update has counted rows: the round cannot be valued",
+        );
         return Ok(spotted);
     }
     spotted.apart = apart(&result.valuation);
@@ -93,17 +103,22 @@ pub fn spot_check_round(
 }
 
 impl Spotted {
-    /// Whether there is one of everything for each entry, and the stated figures allow the stated exclusions: who was
-    /// excluded is negative beyond its error, and where nobody was, nobody is. (Where somebody was, the others were
-    /// valued again after it, and may then be negative.)
+    /// Checks that every entry has a score and derivatives, and that the stated exclusions match
+    /// the stated scores: an excluded update is significantly harmful; without exclusions, no
+    /// update is. (After an exclusion the other updates are valued again and may then be
+    /// significantly harmful.)
     fn shape(&mut self, stated: &Valuation, inputs: &AuditInputs<'_>) {
         let entries = inputs.round.entries;
         let lengths = [stated.scores.len(), stated.evidence.slopes_nano.len()];
         if lengths != [entries.len(); 2] {
-            self.differ("valuation", &format!("{lengths:?} scores and slopes"), &entries.len());
+            self.differ(
+                "valuation",
+                &format!("{lengths:?} scores and derivatives"),
+                &entries.len(),
+            );
             return;
         }
-        let somebody = stated.scores.iter().any(|score| score.excluded);
+        let any_excluded = stated.scores.iter().any(|score| score.excluded);
         let z = inputs.round.spec.budget.withheld.0;
         for (i, (score, entry)) in stated.scores.iter().zip(entries).enumerate() {
             let line = |field: &str| format!("valuation.scores[{i}].{field}");
@@ -111,7 +126,7 @@ impl Spotted {
                 self.differ(&line("account"), &score.account, &entry.sender);
             }
             let harmful = is_negative_beyond_error(score.score_nano, score.error_nano, z);
-            let wrong = if somebody { score.excluded && !harmful } else { harmful };
+            let wrong = if any_excluded { score.excluded && !harmful } else { harmful };
             if wrong {
                 self.differ(&line("excluded"), &score.excluded, &harmful);
             }
@@ -124,15 +139,15 @@ impl Spotted {
     }
 }
 
-/// A settled round as it is stated, and what it rests on.
+/// A settled round: its stated result and its inputs.
 struct Look<'a> {
     inputs: &'a AuditInputs<'a>,
     opened: &'a Opened,
     stated: &'a Valuation,
     everybody: Vec<usize>,
-    /// Who is not stated as excluded.
+    /// Entries that are not stated as excluded.
     remaining: Vec<usize>,
-    /// Whether one of them has rows that count: then they were valued, and a model was made of them.
+    /// Whether one of them has counted rows. If so, they were valued and aggregated.
     moves: bool,
 }
 
@@ -146,7 +161,7 @@ impl<'a> Look<'a> {
         Self { inputs, opened, stated, everybody, remaining, moves }
     }
 
-    /// Looks at everything but the money.
+    /// Checks everything except the amounts.
     fn over(
         &self,
         result: &WorkResult,
@@ -184,12 +199,12 @@ impl<'a> Look<'a> {
         self.remaining.len() == self.everybody.len()
     }
 
-    /// Over whom those were valued that were not excluded.
+    /// The members over whom the updates that are not excluded were valued.
     fn valued(&self) -> &[usize] {
         if self.moves { &self.remaining } else { &self.everybody }
     }
 
-    /// Passes that the valuation takes without the check.
+    /// Passes of the valuation without the cross-check.
     fn stages(&self) -> u64 {
         let first = u64::from(self.nodes()) + STAGE_PASSES;
         if self.nobody_is_excluded() || !self.moves { first } else { first + first - 1 }
@@ -205,7 +220,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The model that the stated exclusions make; `None` where they make none, which no honest round has.
+    /// The model that follows from the stated exclusions; `None` if the aggregation fails, which is
+    /// impossible for an honest round.
     fn model(&self, stated: Digest, spotted: &mut Spotted) -> Option<Vec<f32>> {
         match combine(&self.inputs.round, self.opened, self.stated) {
             Ok((bytes, after)) => {
@@ -222,10 +238,11 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The check that the task asks for over those who remain, with no worth in it that means anything, and its passes.
+    /// The cross-check that the task requires over the remaining members, with placeholder
+    /// coalition values, and its number of passes.
     ///
-    /// Which coalitions are asked for does not depend on what they are worth, so any game tells them. This one has
-    /// interactions of every order, and costs nothing.
+    /// The choice of coalitions does not depend on their values, so any game yields the same ones.
+    /// This game has interactions of every order and needs no evaluations.
     fn due(&self) -> Result<Option<(Check, u64)>, WorkError> {
         let Estimator::Path { check_pairs, .. } = self.inputs.round.spec.estimator;
         let rows = &self.opened.held.rows;
@@ -240,13 +257,14 @@ impl<'a> Look<'a> {
         Ok(second_opinion(&mut source, rows, &self.remaining, seed, check_pairs)?)
     }
 
-    /// Whether the stated check is the one that is due, and its scores follow from its worths.
+    /// Checks that the stated cross-check uses the required coalitions, and that its scores follow
+    /// from its stated values.
     fn check(&self, due: Option<&Check>, spotted: &mut Spotted) {
         let mut ours = self.stated.clone();
         ours.evidence.check = due.cloned();
         if let (Some(ours), Some(theirs)) = (&mut ours.evidence.check, &self.stated.evidence.check)
         {
-            // The worths are looked at where they are drawn.
+            // The coalition values are checked by sampling, in `worths`.
             for (ours, theirs) in ours.table.iter_mut().zip(&theirs.table) {
                 ours.worth_nano = theirs.worth_nano;
             }
@@ -256,7 +274,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Recomputes the drawn scores, and whether the drawn updates should have been excluded.
+    /// Recomputes the sampled scores, and whether the sampled updates should have been excluded.
     fn scores(
         &self,
         spot: Spot,
@@ -284,7 +302,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// One player's slopes, score and error among `members`.
+    /// Derivatives, score and standard error of one player among `members`.
     fn score(
         &self,
         player: usize,
@@ -298,7 +316,7 @@ impl<'a> Look<'a> {
         Ok(scores.into_iter().find(|score| score.player == player))
     }
 
-    /// Whether a score is negative beyond its error wherever it was computed.
+    /// Whether a score is significantly negative even within the tolerance between machines.
     fn harms(&self, ours: &RoundScore) -> bool {
         let score = ours.score_nano.saturating_add_unsigned(TOLERANCE_NANO);
         let error = ours.error_nano.saturating_add(TOLERANCE_NANO);
@@ -323,7 +341,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Recomputes the drawn coalitions of a table that has those that are `due`.
+    /// Recomputes the sampled coalition values of a table with the required coalitions.
     fn worths(
         &self,
         due: &Check,
@@ -335,7 +353,8 @@ impl<'a> Look<'a> {
         let mut pairs = due.table.iter().zip(&check.table);
         let same = pairs.all(|(ours, theirs)| ours.entries == theirs.entries);
         if due.table.len() != check.table.len() || !same {
-            // Such a table was named already, and what is not due has no worth to compare.
+            // The difference is already recorded, and there is nothing to compare with other
+            // coalitions.
             return Ok(());
         }
         let slices = self.opened.slices();
@@ -362,7 +381,8 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Recomputes the losses before and after the round, and what follows from them and the stated scores.
+    /// Recomputes the losses before and after the round, and the figures derived from them and the
+    /// stated scores.
     fn losses(&self, engine: &mut dyn Engine, spotted: &mut Spotted) -> Result<(), WorkError> {
         let slices = self.opened.slices();
         let mut source = self.opened.source(&slices, engine);
@@ -378,8 +398,8 @@ impl<'a> Look<'a> {
         let before = i128::from(to_nano(base)?);
         let after = i128::from(to_nano(base - gained)?);
         let total = before - after;
-        let kept = self.stated.scores.iter().filter(|score| !score.excluded);
-        let explained: i128 = kept.map(|score| i128::from(score.score_nano)).sum();
+        let included = self.stated.scores.iter().filter(|score| !score.excluded);
+        let explained: i128 = included.map(|score| i128::from(score.score_nano)).sum();
         let stated = self.stated;
         for (line, theirs, ours) in [
             ("valuation.loss_before_nano", stated.loss_before_nano, before),
@@ -394,7 +414,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Recomputes how good the model is, before the round and after it.
+    /// Recomputes the metrics of the model before and after the round.
     fn metrics(
         &self,
         theirs: Metrics,
@@ -421,19 +441,20 @@ impl<'a> Look<'a> {
     }
 }
 
-/// `draws` different numbers below `of`, ascending; all of them where there are not more.
+/// A uniform sample of `draws` distinct numbers below `of`, ascending; all of them if there are
+/// fewer.
 fn choose(draw: &mut Draw, of: usize, draws: u32) -> Vec<usize> {
     let wanted = usize::try_from(draws).unwrap_or(usize::MAX).min(of);
     let chosen: BTreeSet<usize> = draw.permutation(of).into_iter().take(wanted).collect();
     chosen.into_iter().collect()
 }
 
-/// ‖scores − check's scores‖ / ‖scores‖ over the updates that were not excluded.
+/// ‖scores − cross-check scores‖ / ‖scores‖ over the updates that are not excluded.
 fn apart(stated: &Valuation) -> Option<f64> {
     let check = stated.evidence.check.as_ref()?;
-    let kept = stated.scores.iter().filter(|score| !score.excluded);
+    let included = stated.scores.iter().filter(|score| !score.excluded);
     let mut squares = (0.0, 0.0);
-    for (score, second) in kept.zip(&check.scores_nano) {
+    for (score, second) in included.zip(&check.scores_nano) {
         let (score, second) = (score.score_nano as f64, *second as f64);
         squares.0 += (score - second) * (score - second);
         squares.1 += score * score;

@@ -1,4 +1,5 @@
-//! The short audit finds what it looks at, and everything that costs nothing to look at.
+//! Spot checks: they detect forgeries in the sampled figures, and in everything that is checked in
+//! full.
 
 use florin_learning::Reference;
 use florin_learning::data::{DataSource, load};
@@ -13,7 +14,7 @@ fn spotted(world: &World, report: &Report, draws: u32, seed: u64) -> Spotted {
     spot_check_round(&inputs, Spot { draws, seed }, &mut Reference::new()).unwrap()
 }
 
-/// The report of a coordinator that forged the result, and did everything else by the rules.
+/// The report of a coordinator that forges the result and follows all other rules.
 fn forged(world: &World, forge: impl FnOnce(&mut WorkResult)) -> Report {
     let mut result = world.outcome().result;
     forge(&mut result);
@@ -34,7 +35,7 @@ fn two_liars() -> World {
 }
 
 #[test]
-fn an_honest_report_has_no_difference_and_says_what_was_looked_at() {
+fn an_honest_report_has_no_differences_and_sample_sizes_are_reported() {
     let world = world();
     let report = forged(&world, |_| ());
     let found = spotted(&world, &report, 2, 5);
@@ -49,7 +50,7 @@ fn an_honest_report_has_no_difference_and_says_what_was_looked_at() {
 }
 
 #[test]
-fn a_forged_figure_is_found_when_it_is_drawn() {
+fn a_forged_score_is_detected_when_it_is_sampled() {
     let world = world();
     let report = forged(&world, |result| {
         result.valuation.scores[1].score_nano += 1_000_000;
@@ -64,14 +65,14 @@ fn a_forged_figure_is_found_when_it_is_drawn() {
         "valuation.evidence.slopes_nano[3]",
     ];
     assert_eq!(lines(&all), named);
-    // One score in four is drawn by each seed: three of four seeds find something, in the mean.
+    // Each seed samples one score in four: on average three of four seeds find a forgery.
     let found = (0..40).filter(|seed| !spotted(&world, &report, 1, *seed).differences.is_empty());
     let found = found.count();
     assert!((20..=38).contains(&found), "{found} of 40 draws");
 }
 
 #[test]
-fn a_forged_worth_does_not_give_the_stated_scores_and_is_found_when_drawn() {
+fn a_forged_coalition_value_contradicts_the_scores_and_is_detected_when_sampled() {
     let world = world();
     let report = forged(&world, |result| {
         let check = result.valuation.evidence.check.as_mut().unwrap();
@@ -86,7 +87,7 @@ fn a_forged_worth_does_not_give_the_stated_scores_and_is_found_when_drawn() {
 }
 
 #[test]
-fn what_costs_nothing_is_always_looked_at() {
+fn model_totals_and_exclusions_are_checked_without_samples() {
     let world = world();
     let mut report = forged(&world, |_| ());
     report.data_total = florin_protocol::Amount::ZERO;
@@ -101,14 +102,14 @@ fn what_costs_nothing_is_always_looked_at() {
 }
 
 #[test]
-fn the_probability_of_escaping_falls_with_every_draw() {
+fn the_escape_probability_falls_with_every_sample() {
     assert_eq!(escape_probability(0.5, 0), 1.0);
     assert_eq!(escape_probability(0.5, 3), 0.125);
     assert_eq!(escape_probability(0.0, 9), 1.0);
 }
 
 #[test]
-fn what_costs_a_few_passes_is_held_to_in_full() {
+fn losses_metrics_and_units_are_checked_without_samples() {
     let world = world();
     type Forgery = (&'static str, fn(&mut WorkResult));
     let forgeries: &[Forgery] = &[
@@ -131,7 +132,7 @@ fn what_costs_a_few_passes_is_held_to_in_full() {
 }
 
 #[test]
-fn a_check_that_is_not_the_one_due_is_named_and_breaks_nothing() {
+fn a_wrong_cross_check_is_named_and_the_other_checks_still_run() {
     let world = world();
     type Forgery = (&'static str, fn(&mut Check));
     let forgeries: &[Forgery] = &[
@@ -163,7 +164,7 @@ fn score_of(player: usize) -> String {
 }
 
 #[test]
-fn a_harmful_update_that_was_let_in_is_found() {
+fn an_unexcluded_harmful_update_is_detected() {
     let world = world();
     let report = forged(&world, |result| result.valuation.scores[2].excluded = false);
     assert_eq!(lines(&spotted(&world, &report, 0, 1)), ["valuation.scores[2].excluded"]);
@@ -174,7 +175,8 @@ fn a_harmful_update_that_was_let_in_is_found() {
     let report = forged(&world, |_| ());
     assert_eq!(spotted(&world, &report, 1_000, 1).differences, []);
     let report = forged(&world, |result| {
-        // Valued among those who remain it may well be what was stated: only the first stage tells.
+        // Valued among the remaining updates the stated score is possible: only the first stage
+        // detects it.
         let score = &mut result.valuation.scores[5];
         (score.excluded, score.score_nano) = (false, 1);
     });
@@ -183,7 +185,7 @@ fn a_harmful_update_that_was_let_in_is_found() {
 }
 
 #[test]
-fn a_report_in_which_everybody_is_excluded_is_named_by_its_lines() {
+fn a_report_that_excludes_every_update_is_named_by_its_lines() {
     let world = world();
     for keep_check in [true, false] {
         let report = forged(&world, |result| {
@@ -204,7 +206,7 @@ fn a_report_in_which_everybody_is_excluded_is_named_by_its_lines() {
 }
 
 #[test]
-fn a_round_in_which_nobody_did_anything_has_no_difference() {
+fn a_round_of_idle_members_has_no_differences() {
     let digits = load(&DataSource::Digits).unwrap();
     let world = world_of(&digits, &[None, None, None]);
     let report = forged(&world, |_| ());

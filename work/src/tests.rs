@@ -1,4 +1,4 @@
-//! A small round on real digits, its audit, and every forgery that the audit must name.
+//! A small round on the digits data set, its audit, and every forgery that the audit must detect.
 
 use std::ops::ControlFlow;
 
@@ -17,11 +17,11 @@ pub(crate) struct World {
     headers: Vec<UpdateHeader>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) updates: Vec<Vec<u8>>,
-    /// By earlier rounds.
+    /// Published updates of earlier rounds.
     shown: EarlierUpdates,
 }
 
-/// An update's delta, where it is one.
+/// Decodes an update.
 pub(crate) fn decoded(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
     let mut delta = vec![f32::NAN; model_spec(&spec.model).parameters()];
     decode_update_into(spec, bytes, &mut delta).map(|()| delta)
@@ -86,7 +86,7 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
     }
 }
 
-/// Rows 0..500 are the holdout; sender `i` has rows of its own.
+/// Rows 0..500 are the holdout; sender `i` has its own rows.
 fn shard(digits: &Dataset, i: usize) -> Dataset {
     digits.slice(500 + 200 * i..700 + 200 * i).unwrap()
 }
@@ -96,7 +96,7 @@ pub(crate) fn flipped(data: &Dataset) -> Dataset {
     Dataset::new(data.features().to_vec(), labels, data.width(), data.classes()).unwrap()
 }
 
-/// What is sent after training on a shard; without one, nothing changes.
+/// The update after training on a shard; zero without a shard.
 fn update(spec: &TaskSpec, start: &[f32], shard: Option<&Dataset>) -> Vec<u8> {
     let mut delta = vec![0.0; start.len()];
     if let Some(data) = shard {
@@ -109,7 +109,7 @@ fn update(spec: &TaskSpec, start: &[f32], shard: Option<&Dataset>) -> Vec<u8> {
     encode(spec, &delta)
 }
 
-/// Two honest senders, one with flipped labels, one that changes nothing.
+/// Two honest senders, one with flipped labels, and an idle one.
 pub(crate) fn world() -> World {
     let digits = load(&DataSource::Digits).unwrap();
     let shards =
@@ -117,7 +117,7 @@ pub(crate) fn world() -> World {
     world_of(&digits, &shards)
 }
 
-/// One sender for each shard; without one it changes nothing.
+/// One sender per shard; a sender without a shard is idle.
 pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> World {
     let committed = Committed::new(digits.slice(0..500).unwrap());
     let base = initial_model(&Model::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
@@ -176,7 +176,7 @@ impl World {
         self.headers.iter().map(|h| (h.sender, h.commitment())).collect()
     }
 
-    /// What is drawn, with nothing shown before; nothing where too few updates came.
+    /// The rows drawn for the round, with none exposed before; empty if there are too few updates.
     pub(crate) fn drawn(&self) -> Vec<u32> {
         let seed = round_seed(self.offer.scope, &self.commits(), &self.entries);
         match self.spec.is_round(self.entries.len()) {
@@ -207,7 +207,7 @@ impl World {
         carry_out(&self.inputs(&self.drawn(), &self.shown()), &mut Reference::new()).unwrap()
     }
 
-    /// Who was asked and is not among the entries.
+    /// Selected participants without an entry.
     fn missing(&self) -> Vec<(Address, Missing)> {
         let came = |who: &Address| self.entries.iter().any(|entry| entry.sender == *who);
         let cohort = self.offer.cohort.iter();
@@ -235,7 +235,7 @@ impl World {
         self.audit_on(report, &self.shown(), &[])
     }
 
-    /// The same where these bytes are shown, and these rows were shown before.
+    /// Audits with the given disclosed rows, and with rows exposed by earlier rounds.
     fn audit_on(&self, report: &Report, shown: &[u8], exposed: &[u32]) -> Vec<Difference> {
         audit_round(&self.audited(report, shown, exposed), &mut Reference::new()).unwrap()
     }
@@ -261,7 +261,7 @@ impl World {
 }
 
 #[test]
-fn honest_work_helps_flipped_labels_harm_and_nothing_is_nothing() {
+fn honest_updates_score_positive_flipped_labels_are_excluded_and_idle_ones_score_zero() {
     let world = world();
     let Outcome { result, model } = world.outcome();
     let scores = &result.valuation.scores;
@@ -274,9 +274,9 @@ fn honest_work_helps_flipped_labels_harm_and_nothing_is_nothing() {
 }
 
 #[test]
-fn an_excluded_update_leaves_no_trace_in_the_model() {
+fn the_model_does_not_depend_on_an_excluded_update() {
     let mut world = world();
-    // The median of the norms is taken before anybody is valued, so excluded ones count in it.
+    // The median norm is taken before the valuation, so it includes excluded updates.
     world.spec.rounds.protection.clip = Clip::None;
     let with = world.outcome();
     assert!(with.result.valuation.scores[2].excluded);
@@ -286,7 +286,7 @@ fn an_excluded_update_leaves_no_trace_in_the_model() {
 }
 
 #[test]
-fn an_honest_report_has_no_difference() {
+fn an_honest_report_audits_without_differences() {
     let world = world();
     let report = world.report(Ok(&world.outcome().result));
     assert!(!report.data_total.is_zero());
@@ -301,7 +301,7 @@ fn check(report: &mut Report) -> &mut Check {
     evidence(report).check.as_mut().unwrap()
 }
 
-/// The root of the report's standings with so many times the debits.
+/// The root of the report's totals with all debits multiplied by `times`.
 fn root_with_debits(report: &Report, times: u128) -> Digest {
     let mut standings = report.standings.clone();
     for standing in standings.values_mut() {
@@ -310,8 +310,11 @@ fn root_with_debits(report: &Report, times: u128) -> Digest {
     totals_tree(&standings).unwrap().root()
 }
 
+/// The rule that a forged commit position breaks.
+const POSITIONS: &str = "entries' commit positions distinct, from 1 to the number of commits";
+
 #[test]
-fn every_forgery_is_named_by_its_line() {
+fn the_audit_names_the_line_of_every_forgery() {
     let world = world();
     let honest = world.report(Ok(&world.outcome().result));
     type Forgery = (&'static str, fn(&mut Report));
@@ -334,8 +337,8 @@ fn every_forgery_is_named_by_its_line() {
             let repeat = Repeat { of: Origin::PublicSteps, cosine: Micro::ONE };
             r.valuation.as_mut().unwrap().scores[1].treatment.repeats = Some(repeat);
         }),
-        ("entries' orders distinct, from 1 to the number of commits", |r| r.entries[1].order = 1),
-        ("entries' orders distinct, from 1 to the number of commits", |r| r.entries[3].order = 5),
+        (POSITIONS, |r| r.entries[1].order = 1),
+        (POSITIONS, |r| r.entries[3].order = 5),
         ("model", |r| r.model = Digest([1; 32])),
         ("lines[0].payout", |r| {
             r.lines[0].payout = r.lines[0].payout.plus(Amount::from_units(1)).unwrap();
@@ -350,7 +353,7 @@ fn every_forgery_is_named_by_its_line() {
         ("valuation.evidence.check.table[1].entries", |r| check(r).table[1].entries = vec![7]),
         ("valuation.evidence.check.scores_nano[1]", |r| check(r).scores_nano[1] += 11),
         ("root", |r| r.root = Digest([1; 32])),
-        // What was debited is in the root as well: nothing may be missing, or be there twice.
+        // The root also commits to debits: none may be missing or doubled.
         ("root", |r| r.root = root_with_debits(r, 0)),
         ("root", |r| r.root = root_with_debits(r, 2)),
         ("root_before", |r| r.root_before = Digest([1; 32])),
@@ -379,7 +382,8 @@ fn every_forgery_is_named_by_its_line() {
     }
 }
 
-/// The second sender's bytes become the first one's: what a commit-reveal forbids, but colluders can do.
+/// The second sender's bytes equal the first one's: commit-reveal prevents this unless the two
+/// collude.
 fn copied() -> World {
     let mut world = world();
     world.updates[1] = world.updates[0].clone();
@@ -390,7 +394,7 @@ fn copied() -> World {
 }
 
 #[test]
-fn a_copy_is_worth_nothing_and_leaves_no_trace_in_the_model() {
+fn a_copy_scores_zero_and_the_model_does_not_depend_on_it() {
     let mut world = copied();
     let with = world.outcome();
     let score = with.result.valuation.scores[1];
@@ -403,7 +407,7 @@ fn a_copy_is_worth_nothing_and_leaves_no_trace_in_the_model() {
 }
 
 #[test]
-fn a_report_that_spares_a_copier_is_named() {
+fn the_audit_detects_a_report_that_accepts_a_copy() {
     let world = copied();
     let mut result = world.outcome().result;
     assert_eq!(world.audit(&world.report(Ok(&result))), []);
@@ -414,7 +418,7 @@ fn a_report_that_spares_a_copier_is_named() {
 }
 
 #[test]
-fn where_the_updates_lie_changes_no_bit() {
+fn scratch_space_on_disk_does_not_change_the_result() {
     let world = world();
     let dir = tempfile::tempdir().unwrap();
     let room = Room { memory_max: 0, folder: dir.path().to_owned() };
@@ -428,7 +432,7 @@ fn where_the_updates_lie_changes_no_bit() {
 }
 
 #[test]
-fn a_round_given_up_without_reason_is_named() {
+fn the_audit_detects_a_round_abandoned_without_reason() {
     let mut world = world();
     let unfounded = world.report(Err(AbandonReason::ValuationFailed));
     assert_eq!(world.audit(&unfounded)[0].line, "outcome");
@@ -441,13 +445,13 @@ fn a_round_given_up_without_reason_is_named() {
 }
 
 #[test]
-fn an_offer_beyond_the_rules_is_named() {
+fn the_audit_detects_an_offer_that_violates_the_task() {
     let mut world = world();
     let honest = world.report(Ok(&world.outcome().result));
     type Change = (&'static str, fn(&mut Offer));
     let changes: [Change; 3] = [
         ("offer.pool", |o| o.pool = Amount::ZERO),
-        ("offer.cohort ascending and within what the task asks", |o| o.cohort.reverse()),
+        ("offer.cohort ascending and within the size limit", |o| o.cohort.reverse()),
         ("entries and missing are the cohort", |o| o.cohort.truncate(3)),
     ];
     let offer = world.offer.clone();
@@ -460,7 +464,7 @@ fn an_offer_beyond_the_rules_is_named() {
 }
 
 #[test]
-fn a_round_with_too_few_updates_is_not_settled() {
+fn the_audit_detects_a_settled_round_with_too_few_updates() {
     let mut world = world();
     let report = world.report(Ok(&world.outcome().result));
     world.spec.rounds.cohort_min = 5;
@@ -469,7 +473,7 @@ fn a_round_with_too_few_updates_is_not_settled() {
 }
 
 #[test]
-fn where_exclusion_leaves_too_few_for_krum_the_median_stands_in() {
+fn the_median_replaces_krum_if_exclusion_leaves_too_few_updates() {
     let mut world = world();
     world.spec.rounds.aggregation = Aggregation::Krum { byzantine: 1 };
     let outcome = world.outcome();
@@ -501,7 +505,7 @@ fn a_holdout_that_is_not_the_committed_one_is_refused() {
 }
 
 #[test]
-fn rows_that_should_not_judge_the_round_are_named() {
+fn forged_or_undrawn_validation_rows_are_detected() {
     let world = world();
     let report = world.report(Ok(&world.outcome().result));
     let drawn = world.drawn();
@@ -523,7 +527,7 @@ fn rows_that_should_not_judge_the_round_are_named() {
         }),
         ("holdout.rows[5]", "was drawn", |rows| rows.swap(5, 6)),
         ("holdout.rows[0]", "was drawn", |rows| rows[0].index += 1_000),
-        ("holdout.rows", "199 rows are shown", |rows| {
+        ("holdout.rows", "199 rows are disclosed", |rows| {
             rows.pop();
         }),
     ];
@@ -534,7 +538,7 @@ fn rows_that_should_not_judge_the_round_are_named() {
         let found = world.audit_on(&report, &bytes, &[]);
         let named = found.len() == 1 && found[0].line == *line && found[0].recomputed.contains(why);
         assert!(named, "{line}, {why}: {found:?}");
-        // A provider does not work on them either.
+        // A provider rejects these rows too.
         let error = carry_out(&world.inputs(&drawn, &bytes), &mut Reference::new()).unwrap_err();
         assert!(matches!(&error, WorkError::Holdout(error) if error.line() == *line), "{error}");
     }
@@ -543,20 +547,20 @@ fn rows_that_should_not_judge_the_round_are_named() {
 }
 
 #[test]
-fn a_row_of_an_earlier_round_is_named() {
+fn the_audit_detects_a_row_reused_from_an_earlier_round() {
     let world = world();
     let report = world.report(Ok(&world.outcome().result));
     let again = report.holdout.rows[0];
     let found = world.audit_on(&report, &world.shown(), &[again]);
     assert_eq!(found[0].line, "holdout.rows[0]");
-    assert_eq!(found[0].reported, format!("row {again}, shown in an earlier round"));
+    assert_eq!(found[0].reported, format!("row {again}, disclosed in an earlier round"));
     let used_up: Vec<u32> = (0..301).collect();
     let found = world.audit_on(&report, &world.shown(), &used_up);
-    assert_eq!(found[0].recomputed, "199 rows of the holdout were never shown: a round takes 200");
+    assert_eq!(found[0].recomputed, "the holdout has 199 undisclosed rows left; a round needs 200");
 }
 
 #[test]
-fn rows_of_another_shape_judge_nobody() {
+fn rows_that_do_not_fit_the_model_are_refused() {
     let World { mut spec, .. } = world();
     let narrow = Dataset::new(vec![0.5; 4], vec![0, 1], 2, 10).unwrap();
     let committed = Committed::new(narrow);

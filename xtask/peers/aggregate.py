@@ -1,10 +1,10 @@
 """The weighted mean of many large updates, in NumPy.
 
-`florin bench aggregate` runs this beside its own: 100 updates of 10 million floats, as a NumPy user
-would write it, and in the way a federated-learning server goes about it, one update after another into
-an accumulator in place. Prints one JSON line per row.
+`florin bench aggregate` compares its own implementation with this one: 100 updates of 10 million floats,
+as a NumPy user would write it, and as a federated-learning server does it, adding one update after
+another to an accumulator in place. Prints one JSON line per row.
 
-Fewer arrays than updates are kept, and used in turn: each is larger than the caches, so the memory
+Memory holds fewer arrays than updates, used in turn: each is larger than the CPU caches, so the memory
 traffic is the same.
 
 usage: PYTHONPATH=PACKAGES python3 aggregate.py [--updates N] [--floats N] [--distinct N] [--repeats N]
@@ -22,14 +22,14 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--updates", type=int, default=100)
     parser.add_argument("--floats", type=int, default=10_000_000, help="per update")
-    parser.add_argument("--distinct", type=int, default=10, help="arrays kept in memory")
-    parser.add_argument("--repeats", type=int, default=3, help="the fastest one counts")
+    parser.add_argument("--distinct", type=int, default=10, help="arrays held in memory")
+    parser.add_argument("--repeats", type=int, default=3, help="the fastest repeat counts")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
 
 def one_temporary(updates, shares):
-    """Scale into one scratch array, add to the accumulator."""
+    """Scale into one scratch array, and add that to the accumulator."""
     total = numpy.zeros_like(updates[0])
     scratch = numpy.empty_like(total)
     for update, share in zip(updates, shares):
@@ -39,7 +39,7 @@ def one_temporary(updates, shares):
 
 
 def in_place(updates, shares):
-    """Take each update as an array of its own, as it comes off the wire; scale it there; add it."""
+    """Copy each update into its own array, as if received; scale it in place; add it."""
     total = None
     for update, share in zip(updates, shares):
         arrived = update.copy()
@@ -78,7 +78,7 @@ def main():
         results.append(result)
         print(json.dumps({"name": name, "value": min(times), "unit": "s"}), flush=True)
     if not numpy.allclose(results[0], results[1], rtol=1e-4, atol=1e-6):
-        sys.exit("the two ways disagree")
+        sys.exit("the two implementations disagree")
 
 
 if __name__ == "__main__":

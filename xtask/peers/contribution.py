@@ -1,10 +1,10 @@
-"""Other people's Shapley estimators on the games that `florin bench contribution` writes.
+"""Third-party Shapley estimators on the games that `florin bench contribution` writes.
 
 Reads FOLDER/games.json, a list of {"name", "budgets", "exact", "instances": [{"file", "seed", "players"}]},
-where each file is a whole game: 2^players doubles, little endian, bit 0 of the position being player 0.
-Each estimator sees a game only through a function from coalitions to worths, which counts the different
-coalitions that it was asked for. Prints one JSON line per (estimator, instance, budget), and first the
-versions of what runs. Exact values are computed here anew and held against those in games.json.
+where each file is a complete game: 2^players doubles, little endian; bit 0 of the index is player 0.
+An estimator accesses a game only through its value function v(S), which counts the distinct coalitions
+that were evaluated. Prints the versions of the packages first, then one JSON line per (estimator,
+instance, budget). Exact values are recomputed here and compared with those in games.json.
 
 usage: PYTHONPATH=PACKAGES python3 contribution.py FOLDER [--seconds S] [--only NAME]
 """
@@ -45,18 +45,18 @@ from shapiq.approximator import (
     kADDSHAP,
 )
 
-# An estimator is not taken further once its median error is below this.
+# Budgets of an estimator stop growing once its median error is below this.
 ENOUGH = 0.002
-# Samplers that repeat themselves may make 2 to the power of so many times the largest budget of calls.
+# Samplers that repeat coalitions may make up to 2^REPEATS times the largest budget of calls.
 REPEATS = 5
-# Exact values that differ by more than this mean that the two sides do not play the same game.
+# Relative tolerance of exact values; a larger difference means that the two programs read different games.
 AGREEMENT = 1e-9
-# The reader speaks little endian.
+# The files are little endian.
 DOUBLES = numpy.dtype("<f8")
 
 
 class Game:
-    """One instance: worths by mask, and who has been asked for."""
+    """One instance: coalition values by bit mask, and the set of evaluated coalitions."""
 
     def __init__(self, folder, instance):
         self.players = instance["players"]
@@ -88,7 +88,7 @@ class Game:
 
 
 def shapley(worths, players):
-    """Exact values from the whole table: each player's gains, weighted by the size of the rest."""
+    """Exact Shapley values from all coalition values: weighted sums of marginal contributions."""
     masks = numpy.arange(len(worths))
     sizes = numpy.zeros(len(worths), dtype=numpy.int64)
     for player in range(players):
@@ -102,8 +102,8 @@ def shapley(worths, players):
     return values
 
 
-# shapiq: one run per budget. A budget counts calls; a sampler that asks for the same coalition again
-# pays again, so where all coalitions are few its budget may go far beyond their number.
+# shapiq: one run per budget. A budget counts calls, also repeated ones, so for a sampler that repeats
+# coalitions of a small game the budget may exceed the number of coalitions by far.
 
 
 def of_shapiq(build, repeats=False):
@@ -125,7 +125,7 @@ def of_shapiq(build, repeats=False):
     return run
 
 
-# pyDVL: one run, looked at whenever a budget is used up.
+# pyDVL: one run, with a reading of the error whenever a budget is used up.
 
 
 class TableUtility(UtilityBase):
@@ -139,7 +139,7 @@ class TableUtility(UtilityBase):
 
 
 class Watch(StoppingCriterion):
-    """Notes the error when a budget is used up, and stops at the last one or when time is over."""
+    """Records the error when a budget is used up, and stops at the last budget or at the deadline."""
 
     def __init__(self, game, budgets, deadline):
         super().__init__()
@@ -182,7 +182,7 @@ def of_pydvl(sampler):
 
 
 def truncated(game):
-    # The library's own defaults for truncated Monte Carlo.
+    # The library's defaults for truncated Monte Carlo.
     truncation = RelativeTruncation(rtol=0.01, burn_in_fraction=0.4)
     return PermutationSampler(truncation=truncation, seed=game.seed)
 
@@ -230,7 +230,7 @@ ESTIMATORS = {
 
 
 def trials(run, games, budgets, seconds):
-    """All instances of one game: budget after budget, until it is accurate enough or time is over."""
+    """Runs all instances of one game with growing budgets, until the error is small enough or time is over."""
     begun = time.process_time()
     if getattr(run, "whole", False):
         for at, game in enumerate(games):
@@ -259,8 +259,8 @@ def versions():
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of processor time, for one estimator on one game")
-    parser.add_argument("--only", help="only estimators with this in their names")
+    parser.add_argument("--seconds", type=float, default=20.0, help="processor time limit for one estimator on one game")
+    parser.add_argument("--only", help="only estimators whose names contain this")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
-"""Flower, deployed: one SuperLink, four SuperNodes, each a process, on this machine.
+"""A Flower deployment on this machine: one SuperLink and four SuperNodes, each in its own process.
 
-A NumPy client moves the parameters of the same 40 KB model by a little: neither side trains, so that a round's length is
-what the deployment itself takes. Prints one JSON object per line: name, value, unit.
+A NumPy client adds a constant to the parameters of the same 40 KB model. Neither side trains, so the duration of a
+round is the overhead of the deployment. Prints one JSON object per line: name, value, unit.
 Usage: flower.py ROUNDS, with flwr and NumPy on PYTHONPATH.
 """
 
@@ -91,7 +91,7 @@ def free_port():
 
 
 def until_open(*ports):
-    """Waits until something listens on every port."""
+    """Waits until every port accepts connections."""
     deadline = time.monotonic() + 120
     for port in ports:
         while time.monotonic() < deadline:
@@ -107,7 +107,7 @@ def processor_seconds(pid):
 
 
 def start(folder, name, arguments, log):
-    # The programs start others of their own by name, so the folder of their scripts leads PATH.
+    # These programs start other Flower programs by name, so PATH starts with the folder of their scripts.
     environment = dict(os.environ, FLWR_HOME=str(folder / "home"), FLWR_TELEMETRY_ENABLED="0")
     scripts = next(p for p in sys.path if pathlib.Path(p, "flwr").is_dir()) + "/bin"
     environment["PATH"] = scripts + os.pathsep + environment["PATH"]
@@ -155,7 +155,7 @@ def measure(folder, rounds, processes):
                 ends[int(found[1])] = (float(found[2]), int(found[3]))
     if len(ends) < rounds:
         said = "\n".join(f"{log.name}: {log.read_text()[-600:]}" for log in folder.glob("*.log"))
-        sys.exit(f"Flower came to {len(ends)} of {rounds} rounds:\n{said}")
+        sys.exit(f"Flower finished {len(ends)} of {rounds} rounds:\n{said}")
     used = processor_seconds(link.pid) - before
     times = [ends[number][0] for number in sorted(ends)]
     lengths = sorted(b - a for a, b in zip(times, times[1:]))

@@ -1,7 +1,7 @@
-"""Flower's simulation: the workload of `florin bench sim`, with a NumPy client, the fastest there is for so small a model.
+"""Flower's simulation of the workload of `florin bench sim`, with a NumPy client, the fastest for so small a model.
 
 Prints one JSON object per line: name, value, unit. Usage: flower_sim.py FOLDER ROUNDS, with flwr, ray and NumPy on
-PYTHONPATH; FOLDER has the workloads as `florin bench sim` wrote them: w-1.json, … and s.json.
+PYTHONPATH; FOLDER contains the workloads that `florin bench sim` wrote: w-1.json, … and s.json.
 """
 
 import json
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-# Accuracies take as many runs; a run takes seconds to start and a tenth of a second or more a round.
+# Each accuracy needs its own run; a run takes seconds to start and at least 0.1 s per round.
 WORKER = '''
 import json
 import resource
@@ -123,7 +123,7 @@ def play(folder, worker, name, rounds, cohort, seed):
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):
             return json.loads(line[len("RESULT ") :])
-    sys.exit(f"Flower said nothing ({done.returncode}): {done.stderr[-2000:]}")
+    sys.exit(f"Flower printed no result ({done.returncode}): {done.stderr[-2000:]}")
 
 
 def say(name, value, unit):

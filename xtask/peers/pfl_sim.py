@@ -1,7 +1,7 @@
-"""pfl-research: the workload of `florin bench sim`, simulated in one process and in two.
+"""pfl-research's simulation of the workload of `florin bench sim`, in one process and in two.
 
 Prints one JSON object per line: name, value, unit. Usage: pfl_sim.py FOLDER ROUNDS, with pfl, torch and NumPy on
-PYTHONPATH; FOLDER has the workloads as `florin bench sim` wrote them: w-1.json, … and s.json.
+PYTHONPATH; FOLDER contains the workloads that `florin bench sim` wrote: w-1.json, … and s.json.
 """
 
 import json
@@ -124,7 +124,7 @@ def play(folder, worker, name, rounds, cohort, seed, processes):
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):
             return json.loads(line[len("RESULT ") :])
-    sys.exit(f"pfl said nothing ({done.returncode}): {done.stderr[-2000:]}")
+    sys.exit(f"pfl printed no result ({done.returncode}): {done.stderr[-2000:]}")
 
 
 def say(name, value, unit):

@@ -1,7 +1,7 @@
-"""One participant's training loop as PyTorch's own manual would write it.
+"""One participant's training loop, in the style of PyTorch's documentation.
 
-`florin bench train` runs this beside its own loop, on as many threads: an MLP of 64-128-10, batches of
-16, plain SGD at 0.1, cross-entropy. Prints one JSON line per row.
+`florin bench train` compares its own loop with this one on the same number of threads: a 64-128-10 MLP,
+batches of 16, plain SGD with learning rate 0.1, cross-entropy. Prints one JSON line per row.
 
 usage: PYTHONPATH=PACKAGES python3 train.py [--steps N] [--threads N] [--repeats N] [--seed N]
 """
@@ -20,13 +20,13 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=5000, help="steps in one repeat")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5, help="the fastest one counts")
+    parser.add_argument("--repeats", type=int, default=5, help="the fastest repeat counts")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
 
 def batches(generator, features, labels):
-    """Endless shuffled batches of BATCH rows; the few rows left at the end of a pass are skipped."""
+    """Yields shuffled batches of BATCH rows without end; skips the incomplete batch of each epoch."""
     while True:
         order = torch.randperm(ROWS, generator=generator)
         for start in range(0, ROWS - BATCH + 1, BATCH):
@@ -35,7 +35,7 @@ def batches(generator, features, labels):
 
 
 def seconds(options):
-    """How long `steps` steps take, after a hundred to warm up."""
+    """Seconds that `steps` steps take, after a warm-up of a hundred steps."""
     generator = torch.Generator().manual_seed(options.seed)
     features = torch.rand((ROWS, FEATURES), generator=generator)
     labels = torch.randint(0, CLASSES, (ROWS,), generator=generator)

@@ -1,21 +1,22 @@
-//! `cargo xtask bench NAME`: builds optimised, fetches the neighbours, and becomes `florin bench`.
+//! `cargo xtask bench NAME`: makes a release build, fetches the peer implementations, and executes
+//! `florin bench`.
 
 use std::process::{Command, ExitCode};
 
 use crate::failure::Failure;
 use crate::{market, process, setup, tools, torch};
 
-/// The packages that a benchmark's neighbours need.
+/// The Python packages of the peer implementations that a benchmark compares with.
 #[derive(Clone, Copy)]
 enum Neighbours {
     Nobody,
     /// PyTorch and NumPy.
     Learning,
-    /// Flower, where `--peer flower` asks for it: its round takes a minute of its own.
+    /// Flower, only with `--peer flower`: one of its rounds takes about a minute.
     Flower,
-    /// pfl-research and Flower's simulation, where `--peer` asks for one.
+    /// pfl-research and Flower's simulation, only with `--peer`.
     Simulators,
-    /// shapiq and pyDVL, with a NumPy of their own.
+    /// shapiq and pyDVL, with their own version of NumPy.
     Contribution,
 }
 
@@ -35,8 +36,8 @@ const BENCHMARKS: [(&str, Neighbours); 13] = [
     ("sim", Neighbours::Simulators),
 ];
 
-/// Runs one benchmark; `arguments` are its name, `--json FILE` and its own flags, which go to the
-/// program as they are.
+/// Runs one benchmark. `arguments` are its name, `--json FILE` and its own flags, which are passed
+/// on unchanged.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     let name = arguments.first().map_or("", String::as_str);
     let Some((_, neighbours)) = BENCHMARKS.iter().find(|(known, _)| *known == name) else {
@@ -48,7 +49,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         ));
     };
     setup::for_building()?;
-    eprintln!("bench: building optimised (a few minutes the first time)");
+    eprintln!("bench: making a release build (a few minutes the first time)");
     market::build(&["build", "--release", "--package", "florin", "--bin", "florin"])?;
     let mut florin = Command::new(process::root().join("target/release/florin"));
     florin.arg("bench").args(arguments);

@@ -11,7 +11,7 @@ use crate::{process, tools};
 
 const FOLDER: &str = "contracts";
 
-/// How long the solver may look for one counterexample.
+/// The solver's time limit for one counterexample.
 const PROOF_TIMEOUT: &str = "300s";
 
 const USAGE: &str = "cargo xtask contracts build | test [FORGE TEST ARGUMENTS] | check | \
@@ -31,13 +31,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         ("lint", []) => lint(),
         _ => Err(Failure::new(
             "ARGUMENT_UNKNOWN",
-            format!("`contracts` cannot do `{}`", arguments.join(" ")),
+            format!("`contracts` has no command `{}`", arguments.join(" ")),
             format!("run `{USAGE}`"),
         )),
     }
 }
 
-/// Compiles, and writes the ABI and bytecode that clients read.
+/// Compiles the contracts, and writes the ABI and bytecode that clients read.
 fn build() -> Result<ExitCode, Failure> {
     install()?;
     forge(&["build"], &[])?;
@@ -45,11 +45,13 @@ fn build() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs forge's tests, the trees that OpenZeppelin's library builds, and other people's clients.
+/// Runs forge's tests, and checks Merkle trees built by OpenZeppelin's library and calls by
+/// third-party clients.
 fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     install()?;
     let start = Instant::now();
-    // All of it first: tests deploy contracts by name, and a filter compiles only what it imports.
+    // Everything is compiled first: tests deploy contracts by name, and a filter compiles only what
+    // it imports.
     forge(&["build"], &[])?;
     forge(&["test"], arguments)?;
     node(&["scripts/trees.mjs"])?;
@@ -58,7 +60,7 @@ fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the committed ABI and bytecode are what the sources compile to.
+/// Checks that the committed ABI and bytecode match the sources.
 fn check() -> Result<ExitCode, Failure> {
     install()?;
     forge(&["build"], &[])?;
@@ -66,7 +68,7 @@ fn check() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Proves what `proofs/` claims for any arguments and any books. Takes minutes.
+/// Proves the claims of `proofs/` for arbitrary arguments and ledger states. Takes minutes.
 fn prove(arguments: &[String]) -> Result<ExitCode, Failure> {
     install()?;
     let start = Instant::now();
@@ -78,8 +80,8 @@ fn prove(arguments: &[String]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the sources for known mistakes; a finding that nobody has explained is a failure, and so
-/// is an explanation without a finding.
+/// Static analysis of the sources. A finding without an explanation is a failure, and so is an
+/// explanation without a finding.
 fn lint() -> Result<ExitCode, Failure> {
     install()?;
     let found = folder().join("out/slither.json");
@@ -93,8 +95,8 @@ fn lint() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A Python program that compiles the contracts itself, by a profile of foundry.toml: it finds
-/// forge, and forge finds the compiler as always.
+/// A Python tool that compiles the contracts with a profile of foundry.toml. PATH leads to forge,
+/// which locates the compiler itself.
 fn checker(profile: &str, module: &str) -> Result<Command, Failure> {
     let packages = tools::contract_checks_if_missing()?;
     let forge = folder().join("node_modules/@foundry-rs/forge-linux-amd64/bin");
@@ -106,18 +108,18 @@ fn checker(profile: &str, module: &str) -> Result<Command, Failure> {
     Ok(python)
 }
 
-/// Everything that a change must pass.
+/// All contract checks that a change must pass.
 pub(crate) fn everything() -> Result<(), Failure> {
     test(&[])?;
     check().map(|_| ())
 }
 
-/// Fetches the tools, exactly as locked.
+/// Installs the npm tools at their locked versions.
 pub(crate) fn install() -> Result<(), Failure> {
     tools::npm_if_missing(FOLDER, "the contracts' compiler, forge and anvil")
 }
 
-/// The development chain's program, once [`install`] has fetched it.
+/// Path of anvil, the development chain, after [`install`].
 pub(crate) fn anvil() -> PathBuf {
     folder().join("node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil")
 }
@@ -146,6 +148,6 @@ fn succeed(command: &mut Command, name: &str) -> Result<(), Failure> {
     Err(Failure::new(
         "CONTRACTS",
         format!("`{name}` failed in {FOLDER}/"),
-        "read the message above; `cargo xtask contracts test -vvv` shows what a failing test did",
+        "read the message above; `cargo xtask contracts test -vvv` prints traces of failing tests",
     ))
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask deny`: licences, bans, sources and advisories of what we depend on.
+//! `cargo xtask deny`: checks licences, bans, sources and advisories of the dependencies.
 //!
-//! cargo-deny does the work where it is installed. Where it is not, or where the advisory database
-//! cannot be reached, the check is skipped, and one line says so.
+//! Uses cargo-deny if it is installed. If it is not, or if the advisory database is unreachable,
+//! the check is skipped and prints one line about that.
 
 use std::env;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::failure::Failure;
 use crate::process;
 
-/// The oldest cargo-deny that reads our lock file and our deny.toml.
+/// The oldest cargo-deny that reads the lock file and deny.toml.
 const OLDEST: (u32, u32) = (0, 18);
 
 /// `cargo xtask deny`.
@@ -24,18 +24,19 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         return Err(Failure::new(
             "DENIED",
             "a dependency breaks the rules of deny.toml",
-            "cargo-deny's message above names it and the way it came in",
+            "cargo-deny's message above names it and its dependents",
         ));
     }
     println!("deny: licences, bans and sources are fine");
     advisories()
 }
 
-/// Whether a cargo-deny is there and new enough; if not, why.
+/// Whether a sufficiently new cargo-deny is installed. The inner error is the reason to skip the
+/// check.
 fn usable() -> Result<Result<(), String>, Failure> {
     let in_home = cargo_home().is_some_and(|home| home.join("bin/cargo-deny").is_file());
     if !in_home && !process::is_on_path("cargo-deny") {
-        let reason = "cargo-deny is not installed (`cargo install --locked cargo-deny` does it)";
+        let reason = "cargo-deny is not installed (run `cargo install --locked cargo-deny`)";
         return Ok(Err(reason.to_owned()));
     }
     let answer = process::capture(process::cargo().args(["deny", "--version"]))?;
@@ -51,7 +52,8 @@ fn usable() -> Result<Result<(), String>, Failure> {
     }
 }
 
-/// Known vulnerabilities, from the database on the network or from the copy of an earlier run.
+/// Checks for known vulnerabilities, with the online advisory database or with the copy of an
+/// earlier run.
 fn advisories() -> Result<ExitCode, Failure> {
     let mut deny = process::cargo();
     let fetched = process::capture(deny.args(["deny", "fetch", "db"]))?;
@@ -60,7 +62,7 @@ fn advisories() -> Result<ExitCode, Failure> {
     if let Err(said) = fetched {
         if !has_local_database() {
             println!(
-                "deny: advisories skipped: the database cannot be fetched and no copy is here"
+                "deny: advisories skipped: the database cannot be fetched, no local copy exists"
             );
             println!("{said}");
             return Ok(ExitCode::SUCCESS);
@@ -79,7 +81,7 @@ fn advisories() -> Result<ExitCode, Failure> {
     ))
 }
 
-/// Whether an earlier run has left a copy of the database: a folder that holds `crates/`.
+/// Whether an earlier run left a copy of the database: a folder with a subfolder `crates`.
 fn has_local_database() -> bool {
     let Some(home) = cargo_home() else { return false };
     ["advisory-dbs", "advisory-db"].iter().any(|name| {
@@ -93,7 +95,7 @@ fn cargo_home() -> Option<PathBuf> {
     named.or_else(|| env::home_dir().map(|home| home.join(".cargo")))
 }
 
-/// `(0, 18)` of `cargo-deny 0.18.2`.
+/// Parses `(0, 18)` from `cargo-deny 0.18.2`.
 fn version_of(answer: &str) -> Option<(u32, u32)> {
     let number = answer.split_whitespace().last()?;
     let mut parts = number.split('.').map(str::parse);
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_cargo_deny_is_told_from_a_new_one() {
+    fn versions_of_cargo_deny_are_compared() {
         assert!(version_of("cargo-deny 0.14.2\n").unwrap() < OLDEST);
         assert!(version_of("cargo-deny 0.18.5\n").unwrap() >= OLDEST);
         assert!(version_of("cargo-deny 1.0.0\n").unwrap() >= OLDEST);

@@ -1,10 +1,10 @@
-//! What a person reads when a command cannot go on: a stable code, what happened, and what to do.
+//! Failure messages of commands: a stable code, what happened, and what to do.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// The end of a command.
+/// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: &'static str,
@@ -21,7 +21,7 @@ impl Failure {
         Self { code, what: what.into(), remedy: remedy.into() }
     }
 
-    /// A file operation that failed: `doing` is "write", "create" and so on.
+    /// A failed file operation: `doing` is "write", "create" and so on.
     pub(crate) fn file(doing: &str, path: &Path, cause: &io::Error) -> Self {
         let what = format!("could not {doing} {}: {cause}", path.display());
         if cause.kind() == io::ErrorKind::StorageFull {
@@ -42,17 +42,17 @@ impl fmt::Display for Failure {
     }
 }
 
-const DISK_REMEDY: &str = "free about 3 GB on this disk (8 GB for benchmarks), then run the same command again: it starts \
-                           over with what is missing";
+const DISK_REMEDY: &str = "free about 3 GB on this disk (8 GB for benchmarks), then run the same \
+                           command again: it fetches what is still missing";
 
-/// Puts a code to what pip or npm said before they gave up.
+/// Derives a failure code from the error output of pip or npm.
 pub(crate) fn of_fetching(what: &str, said: &str) -> Failure {
     const SIGNS: [(&str, &[&str], &str); 5] = [
         (
             "HASH_MISMATCH",
             &["DO NOT MATCH THE HASHES", "EINTEGRITY"],
-            "what arrived is not what this checkout pins. Run it again; if it stays so, the registry \
-             or something on the way to it changes files: do not use them",
+            "the downloaded file does not match the pinned hash. Run it again; if it fails again, \
+             the registry or a proxy changes the files: do not use them",
         ),
         ("DISK_FULL", &["No space left on device", "ENOSPC", "Errno 28"], DISK_REMEDY),
         (
@@ -73,11 +73,12 @@ pub(crate) fn of_fetching(what: &str, said: &str) -> Failure {
                 "ECONNRESET",
                 "ETIMEDOUT",
                 "EAI_AGAIN",
-                // pip has retried in silence: an index that offers no version at all was not read.
+                // pip retried without a message: an index that offers no version at all could not
+                // be read.
                 "(from versions: none)",
             ],
-            "the package registry could not be reached. Check the network, and pip's and npm's proxy \
-             and index settings, then run it again",
+            "the package registry could not be reached. Check the network, and the proxy and index \
+             settings of pip and npm, then run it again",
         ),
         (
             "LOCK_MISMATCH",
@@ -97,7 +98,7 @@ pub(crate) fn of_fetching(what: &str, said: &str) -> Failure {
         None => Failure::new(
             "FETCH",
             format!("{what} failed:\n{said}"),
-            "read the lines above, then run it again: it starts over with what is missing",
+            "read the lines above, then run it again: it fetches what is still missing",
         ),
     }
 }
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_pip_and_npm_say_becomes_a_stable_code() {
+    fn output_of_pip_and_npm_maps_to_stable_codes() {
         let table = [
             (
                 "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
@@ -116,7 +117,8 @@ mod tests {
             ("npm error code EINTEGRITY", "HASH_MISMATCH"),
             ("OSError: [Errno 28] No space left on device", "DISK_FULL"),
             (
-                // Without a network pip ends on "no matching distribution"; the reason comes first.
+                // Without a network pip ends with "no matching distribution", after the actual
+                // reason.
                 "WARNING: Retrying ... NewConnectionError\nERROR: No matching distribution found",
                 "NETWORK",
             ),
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_its_code_what_happened_and_what_to_do() {
+    fn a_failure_message_has_code_cause_and_remedy() {
         let failure = of_fetching("fetching libtorch", "No space left on device");
         let text = failure.to_string();
         assert!(text.starts_with("error [DISK_FULL]: fetching libtorch failed"), "{text}");

@@ -1,9 +1,9 @@
 //! The project's own commands: `cargo xtask setup | demo | test | bench NAME | fuzz | contracts |
 //! deny`.
 //!
-//! It depends on nothing but the standard library, so that the first command in a fresh clone
-//! starts within seconds. It never builds anything itself: it fetches, calls cargo, and gets out of
-//! the way.
+//! It depends on the standard library only, so that the first command in a fresh clone starts
+//! within seconds. It builds nothing itself: it fetches tools, calls cargo, and replaces itself by
+//! the built program.
 
 mod bench;
 mod contracts;
@@ -24,18 +24,19 @@ use crate::failure::Failure;
 const USAGE: &str = "\
 cargo xtask COMMAND
 
-  setup                    fetch libtorch and the test tools; a second run has nothing to do
+  setup                    fetch libtorch and the test tools; a second run does nothing
   demo [--seed N] [--ledger embedded|ethereum] [--rounds N] [--format F] [--json FILE] ...
-                           set up, build, and run a whole market on this machine
+                           set up, build, and run a complete market on this machine
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
-  bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger, server,
-                           round, door, recovery, uploads, contribution, attacks, wire, sim
+  bench NAME [--json FILE] set up, make a release build, and measure: aggregate, train, ledger,
+                           server, round, door, recovery, uploads, soak, contribution, attacks,
+                           wire, sim
   fuzz [--seconds N] [--seed N] [--target NAME] [--keep N]
-                           hand every parser broken inputs, each in a process of its own
+                           fuzz every parser with malformed inputs, each target in its own process
   contracts build|test|check|prove|lint
                            compile the contracts and write their ABI; test them; compare the ABI;
-                           prove their arithmetic; look for known mistakes
+                           prove their arithmetic; run static analysis
   deny                     check licences, bans, sources and advisories of the dependencies
 ";
 

@@ -8,14 +8,14 @@ use crate::failure::Failure;
 use crate::tally::Tally;
 use crate::{contracts, process, setup, tools, torch};
 
-/// Sets up, builds, and becomes `florin demo` with the person's own arguments.
+/// Sets up, builds, and executes `florin demo` with the user's arguments.
 pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::for_building()?;
     if is_on_ethereum(arguments) {
         setup::for_a_chain()?;
     }
     eprintln!("demo: building (a few minutes the first time)");
-    // The whole workspace is selected, as in the tests: with the same features nothing is built twice.
+    // The whole workspace is selected, as in the tests: identical features avoid a second build.
     build(&["build", "--workspace", "--bin", "florin"])?;
     let mut florin = Command::new(process::root().join("target/debug/florin"));
     florin.arg("demo").args(arguments);
@@ -24,7 +24,7 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     Err(process::become_program(&mut florin))
 }
 
-/// Sets up, builds, and becomes `florin fuzz`. The corpus is the checkout's.
+/// Sets up, builds, and executes `florin fuzz` with the checkout's corpus.
 pub(crate) fn fuzz(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::for_building()?;
     build(&["build", "--workspace", "--bin", "florin"])?;
@@ -34,13 +34,14 @@ pub(crate) fn fuzz(arguments: &[String]) -> Result<ExitCode, Failure> {
     Err(process::become_program(&mut florin))
 }
 
-/// Tests at once on a small machine: those that run whole markets mostly wait for clocks and processes.
+/// Minimum number of test threads: tests that run complete markets mostly wait for clocks and
+/// processes.
 const TESTS_AT_ONCE_MIN: usize = 4;
 
-/// Sets up, then tests the contracts, runs every test of the workspace and adds them up.
+/// Sets up, tests the contracts, runs every test of the workspace, and sums up the results.
 pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::everything()?;
-    // Whoever names crates wants those alone.
+    // With explicit packages only those are tested.
     if !names_packages(arguments) {
         contracts::everything()?;
     }
@@ -70,31 +71,31 @@ pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if tally.failures().is_empty() {
-        eprintln!("test: cargo failed before the tests could; its message is above");
+        eprintln!("test: cargo failed before any test ran; see its message above");
     }
     Ok(ExitCode::FAILURE)
 }
 
-/// Whether the person wants the market on an Ethereum chain.
+/// Whether the arguments select the ledger on an Ethereum chain.
 fn is_on_ethereum(arguments: &[String]) -> bool {
     let named = arguments.iter().any(|argument| argument == "--ledger=ethereum");
     named || arguments.windows(2).any(|pair| pair[0] == "--ledger" && pair[1] == "ethereum")
 }
 
-/// Lets a program find the anvil of this checkout, unless the person has named another one.
+/// Sets FLORIN_ANVIL to the checkout's anvil, unless the user has set it.
 fn point_to_anvil(command: &mut Command) {
     if std::env::var_os("FLORIN_ANVIL").is_none() && contracts::anvil().exists() {
         command.env("FLORIN_ANVIL", contracts::anvil());
     }
 }
 
-/// Whether the person has said which crates to test.
+/// Whether the arguments select packages.
 fn names_packages(arguments: &[String]) -> bool {
     let ours = arguments.iter().take_while(|argument| *argument != "--");
     ours.into_iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
 }
 
-/// Builds with cargo, whose own messages are the explanation when it fails.
+/// Builds with cargo, which prints its own error messages.
 pub(crate) fn build(arguments: &[&str]) -> Result<(), Failure> {
     if process::run(process::cargo().args(arguments))?.success() {
         return Ok(());
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_named_before_the_dashes_narrow_the_tests() {
+    fn packages_are_selected_only_before_the_double_dash() {
         let named = |text: &str| {
             let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
             names_packages(&arguments)
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_fetched_for_those_who_want_one() {
+    fn the_ethereum_ledger_is_recognised_in_the_arguments() {
         let wanted = |text: &str| {
             let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
             is_on_ethereum(&arguments)

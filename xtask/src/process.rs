@@ -1,4 +1,4 @@
-//! Other programs, and where this checkout is.
+//! Child processes, and the paths of the checkout.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::failure::Failure;
 
-/// Lines of another program's complaint that are worth repeating.
+/// Number of lines of a failed program's error output that are repeated.
 const COMPLAINT_LINES_MAX: usize = 30;
 
 /// The root of the checkout.
@@ -20,13 +20,13 @@ pub(crate) fn root() -> PathBuf {
     here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
 }
 
-/// Where everything fetched lies, except libtorch itself; ignored by git.
+/// The folder of all fetched tools except libtorch; ignored by git.
 pub(crate) fn tools_folder() -> PathBuf {
     root().join(".tools")
 }
 
-/// The cargo that runs us, as if it had been called from a shell: variables that it set for us
-/// would make it build things anew.
+/// The cargo that runs xtask, with the environment of a plain shell: the variables that cargo sets
+/// for xtask would cause rebuilds.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).stdin(Stdio::null());
@@ -40,12 +40,12 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// Runs a program that speaks to the person itself.
+/// Runs a program that prints its own messages.
 pub(crate) fn run(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|cause| cannot_start(command, &cause))
 }
 
-/// Runs a quiet program; its standard output is returned, or what it complained of.
+/// Runs a program silently; returns its standard output, or on failure the end of its error output.
 pub(crate) fn capture(command: &mut Command) -> Result<Result<String, String>, Failure> {
     let output =
         command.stdin(Stdio::null()).output().map_err(|cause| cannot_start(command, &cause))?;
@@ -55,8 +55,7 @@ pub(crate) fn capture(command: &mut Command) -> Result<Result<String, String>, F
     Ok(Err(last_lines(&String::from_utf8_lossy(&output.stderr))))
 }
 
-/// Runs a program whose output the person may watch, and hands back what it complained of on
-/// failure.
+/// Runs a program with visible progress; on failure returns the end of its error output.
 pub(crate) fn watch(command: &mut Command) -> Result<Result<(), String>, Failure> {
     let progress = if io::stderr().is_terminal() { Stdio::inherit() } else { Stdio::null() };
     let mut child = command
@@ -71,7 +70,7 @@ pub(crate) fn watch(command: &mut Command) -> Result<Result<(), String>, Failure
     Ok(if status.success() { Ok(()) } else { Err(last_lines(&said)) })
 }
 
-/// Runs a program and hands every line of its standard output on, having shown it to `see`.
+/// Runs a program and forwards its standard output, after passing each line to the callback.
 pub(crate) fn tee(command: &mut Command, mut see: impl FnMut(&str)) -> Result<ExitStatus, Failure> {
     let mut child = command
         .stdin(Stdio::null())
@@ -83,32 +82,33 @@ pub(crate) fn tee(command: &mut Command, mut see: impl FnMut(&str)) -> Result<Ex
         for line in BufReader::new(stdout).split(b'\n') {
             let Ok(line) = line else { break };
             see(&String::from_utf8_lossy(&line));
-            // A closed pipe on our side is no reason to stop the tests.
+            // A closed pipe on standard output must not stop the tests.
             let _ = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
         }
     }
     child.wait().map_err(|cause| cannot_start(command, &cause))
 }
 
-/// Becomes another program: its exit code is ours, and Ctrl-C reaches it alone.
+/// Replaces this process by another program (exec), so that its exit code and signals are handled
+/// directly. Returns only on failure.
 pub(crate) fn become_program(command: &mut Command) -> Failure {
     use std::os::unix::process::CommandExt;
     let cause = command.exec();
     cannot_start(command, &cause)
 }
 
-/// Whether a program of this name can be started from PATH.
+/// Whether PATH contains a program of this name.
 pub(crate) fn is_on_path(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// `folder` in front of what the variable already holds.
+/// `folder` followed by the current value of the variable.
 pub(crate) fn prepend_path(variable: &str, folder: &Path) -> OsString {
     prepend(&env::var_os(variable).unwrap_or_default(), folder)
 }
 
-/// `folder` in front of a list of folders.
+/// `folder` followed by a list of folders.
 pub(crate) fn prepend(before: &OsStr, folder: &Path) -> OsString {
     let folders = std::iter::once(folder.to_path_buf())
         .chain(env::split_paths(before).filter(|folder| !folder.as_os_str().is_empty()));
@@ -136,6 +136,6 @@ fn cannot_start(command: &Command, cause: &io::Error) -> Failure {
     Failure::new(
         "PROGRAM_MISSING",
         format!("`{program}` could not be run: {cause}"),
-        format!("install it, or put the folder it lies in on PATH, so that `{program}` starts"),
+        format!("install it, or add the folder that contains `{program}` to PATH"),
     )
 }

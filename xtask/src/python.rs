@@ -1,4 +1,4 @@
-//! The machine's Python: the only thing that can fetch and unpack wheels.
+//! The system's Python, which downloads and unpacks wheels.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::failure::{self, Failure};
 use crate::process;
 
-/// The oldest Python that every pinned package has wheels for.
+/// The oldest Python for which every pinned package has wheels.
 const OLDEST: (u32, u32) = (3, 11);
 
-/// A Python that has pip.
+/// A Python with pip.
 pub(crate) struct Python {
     program: &'static str,
     version: (u32, u32),
@@ -22,7 +22,7 @@ impl Python {
         let Some(program) = program else {
             return Err(Failure::new(
                 "PYTHON_MISSING",
-                "there is no python3 on PATH; libtorch and the test tools come as Python packages",
+                "there is no python3 on PATH; libtorch and the test tools are Python packages",
                 "install Python 3.11 or later with pip (on Debian: apt-get install python3-pip)",
             ));
         };
@@ -32,7 +32,7 @@ impl Python {
         let Some(version) = version.filter(|version| *version >= OLDEST) else {
             let got = match version {
                 Some((major, minor)) => format!("{program} is {major}.{minor}"),
-                None => format!("{program} does not say its version: {answer:?}"),
+                None => format!("{program} does not print its version: {answer:?}"),
             };
             return Err(Failure::new(
                 "PYTHON_TOO_OLD",
@@ -51,17 +51,18 @@ impl Python {
         Ok(python)
     }
 
-    /// `3.11` and the like.
+    /// The version, such as `3.11`.
     pub(crate) fn version(&self) -> String {
         format!("{}.{}", self.version.0, self.version.1)
     }
 
-    /// Python itself.
+    /// A command that starts Python.
     pub(crate) fn command(&self) -> Command {
         Command::new(self.program)
     }
 
-    /// pip, whatever this person's settings say about where packages go and who is asked.
+    /// A command that starts pip, independent of the user's pip configuration of targets and
+    /// prompts.
     fn pip(&self) -> Command {
         let mut pip = self.command();
         pip.args(["-m", "pip"])
@@ -74,10 +75,9 @@ impl Python {
         pip
     }
 
-    /// Downloads wheels named with their hashes in `requirements`, without their dependencies.
+    /// Downloads the wheels that `requirements` pins by hash, without their dependencies.
     ///
-    /// The wheels are asked for by the platform they run on, not by the one pip runs on: the same
-    /// files whatever Python this machine has.
+    /// The target platform is fixed, so the files do not depend on the system's Python.
     pub(crate) fn download(&self, requirements: &Path, into: &Path) -> Result<(), Failure> {
         let mut pip = self.pip();
         pip.args(["download", "--no-deps", "--require-hashes", "--only-binary=:all:"]).args([
@@ -93,7 +93,7 @@ impl Python {
         process::watch(&mut pip)?.map_err(|said| failure::of_fetching("fetching libtorch", &said))
     }
 
-    /// Installs the packages named in `requirements` into a folder of their own.
+    /// Installs the packages of `requirements` into their own folder.
     pub(crate) fn install(&self, requirements: &Path, into: &Path) -> Result<(), Failure> {
         let mut pip = self.pip();
         pip.args(["install", "--only-binary=:all:", "--no-warn-script-location"]);
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_two_numbers() {
+    fn a_version_is_parsed_from_two_numbers() {
         assert_eq!(version_of("3 11\n"), Some((3, 11)));
         assert_eq!(version_of("3"), None);
         assert_eq!(version_of("three eleven"), None);

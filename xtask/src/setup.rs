@@ -1,8 +1,8 @@
-//! Makes a fresh clone ready: libtorch, and the tools that the tests compare us with.
+//! Prepares a fresh clone: fetches libtorch and the tools that the tests compare with.
 //!
-//! Everything is fetched into a temporary folder and renamed into place with a stamp inside that
-//! says what it is. A folder without the right stamp is not there: an interrupted setup is repaired
-//! by running it again, and a second run has nothing to do.
+//! Each tool is fetched into a temporary folder with a stamp file that identifies its content, and
+//! then renamed into place. A folder without the right stamp counts as missing, so a second run
+//! repairs an interrupted setup, and does nothing after a complete one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::failure::Failure;
 use crate::{contracts, process, tools, torch};
 
-/// The file that says what a folder holds.
+/// The stamp file, which identifies a folder's content.
 const STAMP: &str = "florin-stamp.txt";
 
 /// `cargo xtask setup`.
@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fetches whatever is missing for building and testing.
+/// Fetches everything that is missing for building and testing.
 pub(crate) fn everything() -> Result<(), Failure> {
     let _lock = lock()?;
     torch::fetch_if_missing()?;
@@ -33,19 +33,19 @@ pub(crate) fn everything() -> Result<(), Failure> {
     contracts::install()
 }
 
-/// Fetches whatever is missing for building.
+/// Fetches everything that is missing for building.
 pub(crate) fn for_building() -> Result<(), Failure> {
     let _lock = lock()?;
     torch::fetch_if_missing()
 }
 
-/// Fetches whatever is missing for a development chain.
+/// Fetches everything that is missing for a development chain.
 pub(crate) fn for_a_chain() -> Result<(), Failure> {
     let _lock = lock()?;
     contracts::install()
 }
 
-/// One setup at a time in one checkout; the lock goes with the process.
+/// Allows one setup at a time in a checkout; the lock is released when the process ends.
 fn lock() -> Result<File, Failure> {
     let folder = process::tools_folder();
     fs::create_dir_all(&folder).map_err(|cause| Failure::file("create", &folder, &cause))?;
@@ -58,18 +58,18 @@ fn lock() -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Whether `folder` holds exactly what `stamp` says.
+/// Whether the stamp of `folder` equals `stamp`.
 pub(crate) fn is_in_place(folder: &Path, stamp: &str) -> bool {
     fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == stamp)
 }
 
-/// Says what `folder` holds; the last thing to be written.
+/// Writes the stamp of `folder`; must be the last file written.
 pub(crate) fn write_stamp(folder: &Path, stamp: &str) -> Result<(), Failure> {
     let path = folder.join(STAMP);
     fs::write(&path, stamp).map_err(|cause| Failure::file("write", &path, &cause))
 }
 
-/// Fills a temporary folder, stamps it, and puts it in the place of `folder`.
+/// Fills and stamps a temporary folder, and replaces `folder` by it.
 pub(crate) fn put_in_place(
     folder: &Path,
     stamp: &str,
@@ -82,8 +82,7 @@ pub(crate) fn put_in_place(
     fs::rename(&partial, folder).map_err(|cause| Failure::file("create", folder, &cause))
 }
 
-/// An empty folder of this name beside the tools, on the same disk as everything that is put in
-/// place.
+/// An empty folder of this name beside the tools, on the same file system as the final folders.
 pub(crate) fn fresh_folder(name: &str) -> Result<PathBuf, Failure> {
     let path = process::tools_folder().join(name);
     remove(&path)?;
@@ -91,7 +90,7 @@ pub(crate) fn fresh_folder(name: &str) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Removes a folder that may not be there.
+/// Removes a folder if it exists.
 pub(crate) fn remove(folder: &Path) -> Result<(), Failure> {
     if !folder.exists() {
         return Ok(());
@@ -99,7 +98,7 @@ pub(crate) fn remove(folder: &Path) -> Result<(), Failure> {
     fs::remove_dir_all(folder).map_err(|cause| Failure::file("remove", folder, &cause))
 }
 
-/// Says what is being done, and when it is, how long it took.
+/// Prints a line before and after a step, the latter with its duration.
 pub(crate) fn step(
     doing: &str,
     done: &str,

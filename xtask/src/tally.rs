@@ -1,8 +1,8 @@
-//! Adds up what cargo's test programs report.
+//! Sums up the results of cargo's test programs.
 
 use std::fmt;
 
-/// Passed and failed tests over all test programs of a run.
+/// Passed and failed tests of all test programs in a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     passed: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Takes in one line of `cargo test`'s output.
+    /// Parses one line of `cargo test`'s output.
     pub(crate) fn see(&mut self, line: &str) {
         let line = without_colours(line);
         if let Some(name) =
@@ -26,7 +26,7 @@ impl Tally {
         self.failed += number_before(result, " failed");
     }
 
-    /// The tests that failed, by name.
+    /// Names of the failed tests.
     pub(crate) fn failures(&self) -> &[String] {
         &self.failures
     }
@@ -44,7 +44,7 @@ fn number_before(text: &str, word: &str) -> u64 {
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// The text without terminal colours (escape, bracket, parameters, `m`).
+/// The text without terminal colour codes (escape, bracket, parameters, `m`).
 fn without_colours(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut pieces = line.split("\u{1b}[");
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_add_up_and_failures_are_named() {
+    fn results_are_summed_and_failures_are_listed() {
         let mut tally = Tally::default();
         for line in [
             "running 3 tests",

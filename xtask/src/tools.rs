@@ -1,5 +1,5 @@
-//! What the tests compare us with: other people's implementations in Python and JavaScript, and the
-//! Python environment that the benchmarks' neighbours run in.
+//! Third-party packages: reference implementations for the tests in Python and JavaScript, and peer
+//! implementations for the benchmarks.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,31 +18,33 @@ const SIMULATOR_PINS: &str = "xtask/peers/simulation-requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
 const CONTRACT_PINS: &str = "contracts/requirements.txt";
 
-/// Where the vector tests' Python packages lie; a Python finds them through PYTHONPATH.
+/// Folder of the vector tests' Python packages; the tests add it to PYTHONPATH.
 pub(crate) fn python_folder() -> PathBuf {
     process::tools_folder().join("python")
 }
 
-/// Fetches the Python packages of the vector tests.
+/// Installs the Python packages of the vector tests.
 pub(crate) fn python_if_missing() -> Result<(), Failure> {
     let python = Python::find()?;
     packages_if_missing(&python, PYTHON_PINS, &python_folder(), "the vector tests' Python packages")
 }
 
-/// Fetches the fuzzing client that the coordinator's interface is tested with. The tests look for
-/// it there.
+/// Installs the fuzzing client for the coordinator's HTTP interface, in the folder where the tests
+/// look for it.
 pub(crate) fn http_client_if_missing() -> Result<(), Failure> {
     let folder = process::tools_folder().join("http");
     packages_if_missing(&Python::find()?, HTTP_PINS, &folder, "schemathesis")
 }
 
-/// Fetches the service that speaks S3, in which the tests keep blobs. The tests look for it there.
+/// Installs the S3 service in which the tests store blobs, in the folder where the tests look for
+/// it.
 pub(crate) fn bucket_service_if_missing() -> Result<(), Failure> {
     let folder = process::tools_folder().join("s3");
-    packages_if_missing(&Python::find()?, S3_PINS, &folder, "moto, a service that speaks S3")
+    packages_if_missing(&Python::find()?, S3_PINS, &folder, "moto, an S3 service")
 }
 
-/// Fetches the neighbours that benchmarks run beside us, and says where they lie.
+/// Installs the peer implementations of the training and aggregation benchmarks. Returns their
+/// folder.
 pub(crate) fn bench_if_missing() -> Result<PathBuf, Failure> {
     let folder = process::tools_folder().join("bench");
     let python = Python::find()?;
@@ -50,13 +52,13 @@ pub(crate) fn bench_if_missing() -> Result<PathBuf, Failure> {
         &python,
         BENCH_PINS,
         &folder,
-        "PyTorch and NumPy to compare with (5 GB on disk)",
+        "PyTorch and NumPy for comparison (5 GB on disk)",
     )?;
     Ok(folder)
 }
 
-/// Fetches the neighbours of `cargo xtask bench contribution`, and says where they lie: a folder of
-/// their own, since they and PyTorch want different NumPys.
+/// Installs the peer implementations of `cargo xtask bench contribution`. Returns their own folder:
+/// their NumPy version conflicts with PyTorch's.
 pub(crate) fn contribution_bench_if_missing() -> Result<PathBuf, Failure> {
     let folder = process::tools_folder().join("contribution");
     let python = Python::find()?;
@@ -64,29 +66,30 @@ pub(crate) fn contribution_bench_if_missing() -> Result<PathBuf, Failure> {
         &python,
         CONTRIBUTION_PINS,
         &folder,
-        "shapiq and pyDVL to compare with (1 GB on disk)",
+        "shapiq and pyDVL for comparison (1 GB on disk)",
     )?;
     Ok(folder)
 }
 
-/// Fetches Flower, the neighbour of `cargo xtask bench server --peer flower`, and says where it lies.
+/// Installs Flower, the peer implementation of `cargo xtask bench server --peer flower`. Returns
+/// its folder.
 pub(crate) fn flower_bench_if_missing() -> Result<PathBuf, Failure> {
     let folder = process::tools_folder().join("flower");
     let python = Python::find()?;
-    packages_if_missing(&python, FLOWER_PINS, &folder, "Flower to compare with (300 MB on disk)")?;
+    packages_if_missing(&python, FLOWER_PINS, &folder, "Flower for comparison (300 MB on disk)")?;
     Ok(folder)
 }
 
-/// Fetches the neighbours of `cargo xtask bench sim --peer …`, and says where they lie.
+/// Installs the peer implementations of `cargo xtask bench sim --peer …`. Returns their folder.
 pub(crate) fn simulators_if_missing() -> Result<PathBuf, Failure> {
     let folder = process::tools_folder().join("simulation");
     let python = Python::find()?;
-    let name = "pfl-research and Flower's simulation to compare with (5 GB on disk)";
+    let name = "pfl-research and Flower's simulation for comparison (5 GB on disk)";
     packages_if_missing(&python, SIMULATOR_PINS, &folder, name)?;
     Ok(folder)
 }
 
-/// Fetches what looks at the contracts without running them, and says where it lies.
+/// Installs the static analysis tools for the contracts. Returns their folder.
 pub(crate) fn contract_checks_if_missing() -> Result<PathBuf, Failure> {
     let folder = process::tools_folder().join("contracts");
     let python = Python::find()?;
@@ -103,23 +106,23 @@ fn packages_if_missing(
     let requirements = process::root().join(pins);
     let text = std::fs::read_to_string(&requirements)
         .map_err(|cause| Failure::file("read", &requirements, &cause))?;
-    // Compiled packages fit one minor version of Python only.
+    // Binary packages match one minor version of Python only.
     let stamp = format!("python {}\n{text}", python.version());
     if setup::is_in_place(folder, &stamp) {
         return Ok(());
     }
-    setup::step(&format!("fetching {name}"), "they are in place", || {
+    setup::step(&format!("fetching {name}"), "installed", || {
         setup::put_in_place(folder, &stamp, |partial| python.install(&requirements, partial))
     })
 }
 
-/// Fetches the JavaScript package of the vector tests, exactly as locked.
+/// Installs the JavaScript package of the vector tests at its locked version.
 pub(crate) fn node_if_missing() -> Result<(), Failure> {
     npm_if_missing(NODE_FOLDER, "the vector tests' JavaScript package")
 }
 
-/// Fetches a folder's packages from npm, exactly as its package-lock.json says. None of their
-/// scripts is run.
+/// Installs a folder's npm packages at the versions of its package-lock.json, without running their
+/// scripts.
 pub(crate) fn npm_if_missing(folder: &str, name: &str) -> Result<(), Failure> {
     let folder = process::root().join(folder);
     let lock = folder.join("package-lock.json");
@@ -138,7 +141,7 @@ pub(crate) fn npm_if_missing(folder: &str, name: &str) -> Result<(), Failure> {
             ));
         }
     }
-    setup::step(&format!("fetching {name}"), "it is in place", || {
+    setup::step(&format!("fetching {name}"), "installed", || {
         let mut npm = Command::new("npm");
         npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
         process::watch(&mut npm)?.map_err(|said| failure::of_fetching("npm ci", &said))?;

@@ -1,4 +1,4 @@
-//! libtorch: fetched once into `.libtorch`, unless the person has their own.
+//! libtorch: downloaded into `.libtorch`, unless the user provides one.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,25 +8,25 @@ use crate::failure::{self, Failure};
 use crate::python::Python;
 use crate::{process, setup};
 
-/// What is fetched; also the stamp, so that a changed pin fetches anew.
+/// The pinned wheels; also the stamp, so a changed pin causes a new download.
 const PINS: &str = include_str!("../libtorch.txt");
 
-/// The version that the bindings are written for.
+/// The version that the bindings require.
 const VERSION: &str = "2.11";
 
-/// Where our own copy lies. `.cargo/config.toml` points builds there.
+/// Folder of the checkout's own copy. `.cargo/config.toml` refers to it.
 fn own_folder() -> PathBuf {
     process::root().join(".libtorch")
 }
 
-/// The libtorch that the person named in LIBTORCH, if any. cargo sets the variable to our own
-/// folder where nobody else did.
+/// The libtorch that the user set in LIBTORCH, if any. Otherwise cargo sets the variable to the
+/// checkout's own folder.
 fn named_by_person() -> Option<PathBuf> {
     let named = PathBuf::from(env::var_os("LIBTORCH").filter(|value| !value.is_empty())?);
     (named != own_folder()).then_some(named)
 }
 
-/// Fetches libtorch, or checks the one that LIBTORCH names.
+/// Fetches libtorch, or checks the one in LIBTORCH.
 pub(crate) fn fetch_if_missing() -> Result<(), Failure> {
     check_compiler()?;
     if let Some(folder) = named_by_person() {
@@ -88,7 +88,7 @@ fn check_named(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The bindings to libtorch contain a little C++.
+/// The bindings to libtorch contain some C++.
 fn check_compiler() -> Result<(), Failure> {
     let named = env::var_os("CXX").is_some_and(|value| !value.is_empty());
     if named || ["c++", "g++", "clang++"].iter().any(|name| process::is_on_path(name)) {
@@ -101,10 +101,10 @@ fn check_compiler() -> Result<(), Failure> {
     ))
 }
 
-/// Lets a program that cargo builds or runs find the right libtorch.
+/// Configures a command, so that a program that cargo builds or runs finds the right libtorch.
 ///
-/// Our own needs nothing: `.cargo/config.toml` says where it is, and the variable that cargo set
-/// for us on that account must not reach the next cargo, which would take it for a change.
+/// The checkout's own copy needs no variable: `.cargo/config.toml` refers to it. The LIBTORCH that
+/// cargo derived from it is removed, because the next cargo would treat it as a change and rebuild.
 pub(crate) fn point_to(command: &mut Command) {
     match named_by_person() {
         None => {
@@ -123,7 +123,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_named_libtorch_must_be_one_and_of_the_right_version() {
+    fn a_user_provided_libtorch_must_exist_and_match_the_version() {
         let folder = env::temp_dir().join(format!("florin-xtask-torch-{}", std::process::id()));
         fs::create_dir_all(folder.join("lib")).unwrap();
         assert_eq!(check_named(&folder).unwrap_err().code(), "TORCH_MISSING");

@@ -3,14 +3,14 @@ pragma solidity 0.8.37;
 
 import {Terms} from "./Types.sol";
 
-/// @title What has happened, in full: folding these events gives all of the market's state.
+/// @title Events of the market. A fold over them yields the market's complete state.
 interface IMarketEvents {
     /// @notice A task was opened and its budget locked.
     event TaskOpened(bytes32 indexed task, address indexed buyer, Terms terms);
     /// @notice A task was closed and `refund` given back to its buyer.
     event TaskEnded(bytes32 indexed task, uint128 refund);
 
-    /// @notice A settlement stands. It was posted `challengeMs` before `finalAt`.
+    /// @notice A settlement was posted, `challengeMs` before `finalAt`.
     event SettlementPosted(
         bytes32 indexed task,
         uint32 indexed round,
@@ -20,38 +20,38 @@ interface IMarketEvents {
         uint128 infrastructureTotal,
         uint64 finalAt
     );
-    /// @notice The arbiter has written down what `head` is.
+    /// @notice The arbiter recorded the current `head`.
     event Marked(bytes32 indexed task, bytes32 head);
-    /// @notice The settlement of `fromRound` and every later one of the task are gone.
+    /// @notice The settlement of `fromRound` and all later ones of the task were cancelled.
     event SettlementsCancelled(bytes32 indexed task, uint32 indexed fromRound);
-    /// @notice A settlement is final: what it added to the totals is owed.
+    /// @notice A settlement is final: the increase of its totals is owed.
     event SettlementFinalised(bytes32 indexed task, uint32 indexed round);
 
-    /// @notice `paid` is everything that `account` has been paid in the task so far.
+    /// @notice `paid` is the running total paid to `account` in the task.
     event Claimed(bytes32 indexed task, address indexed account, uint128 paid);
-    /// @notice `debited` is everything that `account` has been debited so far; `taken` went from its bond to the
-    /// treasury this time.
+    /// @notice `debited` is the running total debited from `account`; `taken` is the part that this
+    /// call moved from its bond to the treasury.
     event Debited(bytes32 indexed task, address indexed account, uint128 debited, uint128 taken);
 
-    /// @notice `amount` was added to a bond; it is not asked back any more.
+    /// @notice `amount` was added to a bond; a running unbonding is cancelled.
     event Bonded(bytes32 indexed task, address indexed account, uint128 amount);
-    /// @notice A bond was asked back.
+    /// @notice Unbonding was requested.
     event Unbonding(bytes32 indexed task, address indexed account, uint64 release);
     /// @notice A bond was returned in full.
     event BondWithdrawn(bytes32 indexed task, address indexed account, uint128 amount);
 
-    /// @notice `amount` was added to a stake; it is not asked back any more.
+    /// @notice `amount` was added to a stake; a running unstaking is cancelled.
     event Staked(address indexed provider, uint128 amount);
-    /// @notice A stake was put under a task's arbiter; it is not asked back any more.
+    /// @notice A stake was pledged to a task; a running unstaking is cancelled.
     event Pledged(bytes32 indexed task, address indexed provider);
-    /// @notice A pledge is used up, or its task was found closed.
+    /// @notice A pledge is used up, or its task is closed.
     event PledgeEnded(bytes32 indexed task, address indexed provider);
-    /// @notice A stake was asked back.
+    /// @notice Unstaking was requested.
     event Unstaking(address indexed provider, uint64 release);
     /// @notice A stake was returned in full; all of its pledges ended.
     event StakeWithdrawn(address indexed provider, uint128 amount);
 
-    /// @notice `amount` went from a bond or a pledged stake to the treasury.
+    /// @notice `amount` was moved from a bond or a pledged stake to the treasury.
     event Slashed(
         bytes32 indexed task, address indexed account, bool stake, uint128 amount, bytes32 evidence
     );

@@ -1,45 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-/// @title Why the market refuses. Each error is the refusal of the same name in the trait `Ledger`.
-/// @notice A refusal changes nothing.
+/// @title Errors of the market. Each has the name of the corresponding error of the Rust trait
+/// `Ledger`.
+/// @notice A reverted call changes nothing.
 interface IRefusals {
-    /// @notice Not enough in the wallet that pays.
+    /// @notice The paying wallet's balance is too small.
     error Insufficient(address account, uint256 available, uint256 needed);
-    /// @notice Signed by somebody else, for another market or chain, or not in canonical form.
+    /// @notice Signed by another account, for another market or chain, or not in canonical form.
     error BadSignature();
-    /// @notice No such task.
+    /// @notice The task does not exist.
     error UnknownTask(bytes32 task);
-    /// @notice The id is taken.
+    /// @notice The task id is already used.
     error TaskExists(bytes32 task);
-    /// @notice It is over.
+    /// @notice The task is closed.
     error TaskClosed(bytes32 task);
-    /// @notice The sender may not do this.
+    /// @notice The sender is not authorised.
     error NotAllowed(address sender, address allowed);
-    /// @notice A bond, a stake or a data pool below the smallest allowed.
+    /// @notice A bond, a stake or a data pool is below its minimum.
     error TooSmall(uint256 offered, uint256 smallest);
-    /// @notice Not before a certain moment.
+    /// @notice The action is not allowed before `moment`.
     error TooEarly(uint64 moment, uint64 current);
-    /// @notice The challenge window, or the time to use a signature, is over.
+    /// @notice The challenge window, or the deadline of a signature, has passed.
     error WindowClosed(uint64 moment);
-    /// @notice Settlements wait for their window.
+    /// @notice Settlements are still within their challenge windows.
     error Pending(uint64 count);
-    /// @notice Another settlement stands under this task and round.
+    /// @notice A different settlement is active for this task and round.
     error ConflictingSettlement(bytes32 task, uint32 round);
-    /// @notice Running totals that shrink, or exceed what was deposited, or a debit above its limit.
+    /// @notice Running totals decrease or exceed the deposit, or a debit exceeds its limit.
     error BadSettlement(uint32 round, string what);
     /// @notice The proof does not lead to the final root.
     error BadProof();
-    /// @notice Everything was claimed before.
+    /// @notice Everything is already claimed.
     error NothingToClaim();
-    /// @notice No such bond, stake or settlement.
+    /// @notice The bond, stake or settlement does not exist.
     error Missing(string what);
-    /// @notice An amount of zero, or another argument without meaning.
+    /// @notice An amount of zero, or another invalid argument.
     error Meaningless(string what);
-    /// @notice A named limit.
+    /// @notice A limit is exceeded.
     error Limit(string what);
-    /// @notice What was passed along is not what stands: another transaction came first. Read the events again.
+    /// @notice The arguments do not match the current `head`: another transaction was included
+    /// first. Read the events again.
     error Stale(bytes32 head);
-    /// @notice A token that delivers less, or more, than it was told to move.
+    /// @notice The token transferred less, or more, than requested.
     error WrongArrival(uint256 expected, uint256 arrived);
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-/// @title Which node key speaks for a wallet.
-/// @notice A wallet binds one ed25519 key for each role. The chain cannot verify ed25519, so a binding holds only if
-/// `nodeSignature` in its event is the key's signature over `digest(...)`: readers check it (RFC 8032, strict) and
-/// ignore bindings without one. For the same reason a key is never "taken": whoever bound somebody else's key
-/// first would keep its owner out.
+/// @title Registry of node keys.
+/// @notice A wallet binds one ed25519 key per role. The chain cannot verify ed25519, so a binding
+/// is valid only if `nodeSignature` in its event is the key's signature over `digest(...)`: readers
+/// verify it (RFC 8032, strict) and ignore bindings without a valid one. For the same reason
+/// several wallets may bind the same key: otherwise an account that binds a foreign key first would
+/// lock out its owner.
 interface IRegistry {
-    /// @notice A wallet says that a key speaks for it. The digest that both signed follows from the fields.
+    /// @notice A wallet bound a key. The digest that both signed can be computed from the fields.
     event Bound(
         address indexed wallet,
         bytes32 indexed role,
@@ -16,36 +17,39 @@ interface IRegistry {
         uint64 deadline,
         bytes nodeSignature
     );
-    /// @notice No key speaks for the wallet in this role any more.
+    /// @notice The wallet has no key in this role any more.
     event Revoked(address indexed wallet, bytes32 indexed role, bytes32 indexed nodeKey);
 
-    /// @notice Signed by somebody else, for another registry or chain, used before, or not in canonical form.
+    /// @notice Signed by another account, for another registry or chain, already used, or not in
+    /// canonical form.
     error BadSignature();
-    /// @notice The time to use the signature is over.
+    /// @notice The deadline of the signature has passed.
     error WindowClosed(uint64 moment);
-    /// @notice Nothing is bound.
+    /// @notice No key is bound.
     error Missing(string what);
-    /// @notice A key of zeros, or a node signature that is not 64 bytes long.
+    /// @notice The key is zero, or the node signature is not 64 bytes long.
     error Meaningless(string what);
 
-    /// @notice The key bound to a wallet in a role; zeros for none.
+    /// @notice The key bound to a wallet in a role; zero if there is none.
     function keyOf(address wallet, bytes32 role) external view returns (bytes32);
 
-    /// @notice What wallet and node key sign: EIP-712 `Bind(address wallet,bytes32 nodeKey,bytes32 role,uint256 nonce,
-    /// uint64 deadline)`, with the wallet's next nonce. `role` is ASCII text, filled up with zeros.
+    /// @notice The digest that wallet and node key sign: EIP-712 `Bind(address wallet,bytes32
+    /// nodeKey,bytes32 role,uint256 nonce,uint64 deadline)`, with the wallet's next nonce. `role`
+    /// is ASCII text, padded with zeros.
     function digest(address wallet, bytes32 nodeKey, bytes32 role, uint64 deadline)
         external
         view
         returns (bytes32);
 
     /// @notice Binds a key to the sender.
-    /// @dev Effects: replaces the role's key; uses up the wallet's nonce; emits `Bound`.
-    /// Requirements: a key, and 64 bytes of signature (`Meaningless`); `deadline` has not passed (`WindowClosed`).
+    /// @dev Effects: replaces the role's key; increments the wallet's nonce; emits `Bound`.
+    /// Requirements: the key is not zero and the signature has 64 bytes (`Meaningless`); `deadline`
+    /// has not passed (`WindowClosed`).
     function bind(bytes32 nodeKey, bytes32 role, uint64 deadline, bytes calldata nodeSignature)
         external;
 
-    /// @notice Binds a key to a wallet that has signed for it (a contract wallet by ERC-1271).
-    /// @dev As `bind`; the wallet's signature takes the place of its transaction (`BadSignature`).
+    /// @notice Binds a key to a wallet that has signed it (a contract wallet by ERC-1271).
+    /// @dev As `bind`, with the wallet's signature instead of its transaction (`BadSignature`).
     function bindFor(
         address wallet,
         bytes32 nodeKey,
@@ -55,8 +59,8 @@ interface IRegistry {
         bytes calldata nodeSignature
     ) external;
 
-    /// @notice Takes the sender's binding back; its outstanding signatures become worthless.
-    /// @dev Effects: clears the role's key; uses up the wallet's nonce; emits `Revoked`.
+    /// @notice Revokes the sender's binding and invalidates its outstanding signatures.
+    /// @dev Effects: clears the role's key; increments the wallet's nonce; emits `Revoked`.
     /// Requirements: a key is bound (`Missing`).
     function revoke(bytes32 role) external;
 }

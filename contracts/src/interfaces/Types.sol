@@ -1,57 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-// The words of the market. Amounts are base units, moments milliseconds since 1970, as in the trait `Ledger`.
+// Data types of the market. Amounts are in base units, times in milliseconds since 1970, as in the
+// Rust trait `Ledger`.
 
-/// @notice What the market needs to know of a task. It cannot be changed.
+/// @notice The terms of a task that the market enforces. They cannot be changed.
 struct Terms {
     /// The task's id: the digest of its specification.
     bytes32 task;
-    /// Who funds it, and has the rest refunded.
+    /// The buyer: funds the task and receives the refund.
     address buyer;
-    /// Who posts settlements.
+    /// The coordinator: posts settlements.
     address coordinator;
-    /// Who may cancel a settlement within its window, and slash.
+    /// The arbiter: may cancel a settlement within its challenge window, and slash.
     address arbiter;
-    /// Locked for data.
+    /// Budget for data.
     uint128 data;
-    /// Locked for infrastructure services.
+    /// Budget for infrastructure.
     uint128 infrastructure;
-    /// Smallest bond.
+    /// Minimum bond.
     uint128 bondMin;
-    /// Most that one round may debit from one bond.
+    /// Largest debit per round from one bond.
     uint128 debitMax;
-    /// Smallest stake of a provider that serves the task, and the most that may be slashed from it here.
+    /// Minimum stake of a provider of the task, and the most that the task may slash from it.
     uint128 stakeMin;
-    /// How long a settlement can be challenged.
+    /// Challenge window of a settlement.
     uint64 challengeMs;
-    /// How long a bond stays at risk after its owner asks for it back.
+    /// Unbonding delay: how long a bond stays at risk after its owner requests it back.
     uint64 unbondMs;
-    /// After this moment anybody may close the task.
+    /// After this time any account may close the task.
     uint64 expires;
 }
 
-/// @notice One round's settlement as the coordinator posts it. Totals are running totals over the task. What it
-/// continues is told by a `Standing`, which names the previous root and all that came before.
+/// @notice One round's settlement as the coordinator posts it. Totals are running totals of the
+/// task. A `Standing` names the settlement that it follows.
 struct Settlement {
     /// The task.
     bytes32 task;
-    /// The round; with the task it names the settlement.
+    /// The round; task and round identify the settlement.
     uint32 round;
     /// Digest of the round's report.
     bytes32 report;
-    /// Root of the tree of running totals.
+    /// Root of the Merkle tree of running totals.
     bytes32 root;
-    /// Paid for data in the task so far, this round included.
+    /// Total paid for data in the task, including this round.
     uint128 dataTotal;
-    /// Paid for infrastructure in the task so far, this round included.
+    /// Total paid for infrastructure in the task, including this round.
     uint128 infrastructureTotal;
 }
 
-/// @notice The last settlement that stands, as much of it as a new one is measured against. All zeros in a task
-/// without one.
+/// @notice The last active settlement: the part with which a new one is compared. All zeros in a
+/// task without settlements.
 struct Standing {
-    /// Hash of what came before it, its report and its moment: see `History.inner`.
+    /// Hash of the preceding history, the report and the final time: see `History.inner`.
     bytes32 inner;
     /// Its round.
     uint32 round;
@@ -63,96 +64,96 @@ struct Standing {
     uint128 infrastructureTotal;
 }
 
-/// @notice A settlement that was posted, as its event `SettlementPosted` tells it.
+/// @notice A posted settlement, as in its event `SettlementPosted`.
 struct PostedSettlement {
     /// The round.
     uint32 round;
     /// Digest of the round's report.
     bytes32 report;
-    /// Root of the tree of running totals.
+    /// Root of the Merkle tree of running totals.
     bytes32 root;
     /// Data total.
     uint128 dataTotal;
     /// Infrastructure total.
     uint128 infrastructureTotal;
-    /// Final after this moment.
+    /// The settlement is final after this time.
     uint64 finalAt;
 }
 
-/// @notice A claim of everything that one account is owed in one task, and a proof of everything that it owes.
+/// @notice A claim: pays everything owed to one account in one task, and applies all its debits.
 struct Claim {
     /// The task.
     bytes32 task;
-    /// Who is paid, whoever sends the claim.
+    /// The account that is paid, independent of the sender of the claim.
     address account;
     /// Running total of pay in the final root.
     uint256 paid;
     /// Running total of debits in the final root.
     uint256 debited;
-    /// Sibling hashes to the root.
+    /// Sibling hashes from the leaf to the root.
     bytes32[] proof;
 }
 
-/// @notice What an arbiter takes from a bond or a pledged stake, and why.
+/// @notice An arbiter's order to slash a bond or a pledged stake.
 struct Slash {
-    /// The task under whose rules it happens.
+    /// The task under whose rules it is slashed.
     bytes32 task;
-    /// Who loses it.
+    /// The owner of the bond or stake.
     address account;
     /// True for a provider's stake, false for a participant's bond.
     bool stake;
-    /// How much; at most what is there (for a stake: at most the task's `stakeMin` in all).
+    /// The amount; capped by the available amount (for a stake: by the task's `stakeMin` in total).
     uint128 amount;
-    /// Digest of the evidence, for whoever wants to check it.
+    /// Digest of the evidence, for verification off chain.
     bytes32 evidence;
 }
 
-/// @notice A task's books. Its settlements that are not final yet are in the events; `head` commits to them.
+/// @notice State of a task. Its pending settlements are in the events; `head` commits to them.
 struct TaskState {
-    /// What it was opened with.
+    /// The terms of the task.
     Terms terms;
     /// Still in escrow for data.
     uint128 dataLocked;
     /// Still in escrow for infrastructure.
     uint128 infrastructureLocked;
-    /// Made final for data so far, claimed or not.
+    /// Finalised for data so far, claimed or not.
     uint128 dataPaid;
-    /// Made final for infrastructure so far, claimed or not.
+    /// Finalised for infrastructure so far, claimed or not.
     uint128 infrastructurePaid;
-    /// Given back to the buyer.
+    /// Refunded to the buyer.
     uint128 refunded;
-    /// Final but not claimed yet.
+    /// Finalised but not claimed yet.
     uint128 owed;
     /// Root of the last final settlement; zeros before the first.
     bytes32 root;
     /// Round of the last final settlement; 0 before the first.
     uint32 round;
-    /// How many settlements are not final yet.
+    /// Number of pending settlements.
     uint32 pending;
-    /// When the latest settlement was posted; 0 before the first.
+    /// Time at which the latest settlement was posted; 0 before the first.
     uint64 lastPost;
-    /// Closed for ever.
+    /// Whether the task is closed.
     bool closed;
-    /// Commits to every settlement that stands, up to the last.
+    /// Commits to every active settlement.
     bytes32 head;
     /// Commits to every settlement up to the last final one.
     bytes32 base;
-    /// What `head` was when the arbiter wrote it down, or `base`: see `History`.
+    /// The value of `head` that the arbiter recorded, or `base`: see `History`.
     bytes32 mark;
 }
 
-/// @notice A bond or a stake.
+/// @notice Collateral: a bond or a stake.
 struct AtRisk {
-    /// At risk now.
+    /// The amount at risk.
     uint128 amount;
-    /// When it can be withdrawn at the earliest, if its owner has asked for it back; else 0.
+    /// The earliest time of withdrawal, if its owner has requested it back; otherwise 0.
     uint64 release;
 }
 
-/// @notice What posting a settlement came to.
+/// @notice Result of posting a settlement.
 enum Posted {
-    /// It stands now.
+    /// It was posted.
     New,
-    /// Exactly this settlement is the last that stands: nothing happened.
+    /// It equals the last active settlement: no effect.
     Already
 }

@@ -5,7 +5,7 @@ import {IMarket} from "../interfaces/IMarket.sol";
 import {AtRisk} from "../interfaces/Types.sol";
 import {Books} from "./Books.sol";
 
-/// @title Bonds: what participants put at risk in a task, and how they get it back.
+/// @title Bonds: collateral of participants in a task, and its withdrawal.
 abstract contract Bonds is Books {
     /// @inheritdoc IMarket
     function bond(bytes32 id, uint128 amount) external nonReentrant {
@@ -53,8 +53,9 @@ abstract contract Bonds is Books {
         return AtRisk(bond_.amount, bond_.release);
     }
 
-    /// @dev Only settlements posted before the release can concern a bond. They are final one window later; the second
-    /// window is everybody's time to prove a debit. A coordinator that goes on posting cannot move the moment.
+    /// @dev Only settlements posted before the release can debit a bond. They are final one window
+    /// later; the second window is the time to prove a debit. A coordinator cannot delay the
+    /// withdrawal by posting more settlements.
     function _withdrawable(Task storage task_, uint64 release) private view returns (uint64) {
         uint64 posted = task_.progress.lastPost;
         uint64 windows = 2 * uint64(task_.challengeMs);

@@ -7,12 +7,12 @@ import {ReentrancyGuardTransient} from
     "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
 
-/// @title What the market stores, its clock, and the two doors through which money comes and goes.
+/// @title Storage of the market, its clock, and the two functions that move tokens.
 abstract contract Books is IMarket, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
 
-    /// @dev One line for each storage slot. A round touches coordinator, deposits, progress and head; a claim touches
-    /// claimable alone.
+    /// @dev One line per storage slot. A round accesses coordinator, deposits, progress and head; a
+    /// claim accesses only claimable.
     struct Task {
         address coordinator; uint64 expires; uint32 challengeMs;
         address arbiter; uint32 unbondMs;
@@ -29,7 +29,8 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         bytes32 root;
     }
 
-    /// @dev `posted`, `finalised` and `marked` count the settlements up to `head`, `base` and `mark`.
+    /// @dev `posted`, `finalised` and `marked` count the settlements up to `head`, `base` and
+    /// `mark`.
     struct Progress {
         uint32 posted;
         uint32 finalised;
@@ -39,9 +40,9 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         bool closed;
     }
 
-    /// @dev What a claim needs, in one slot: 2,100 gas less for everybody who claims. `tag` is the first 20 bytes of
-    /// the final root: a second tree under it takes 2^160 hashes for a stranger and 2^80 for the coordinator itself,
-    /// as for an address.
+    /// @dev The state that a claim needs, in one slot; this saves 2,100 gas per claim. `tag` is the
+    /// first 20 bytes of the final root: a second tree with the same tag takes 2^160 hashes for a
+    /// third party and 2^80 for the coordinator itself, as for an address.
     struct Claimable {
         uint96 owed;
         bytes20 tag;
@@ -62,14 +63,15 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         Bond bond;
     }
 
-    /// @dev `generation` counts the stakes that were withdrawn: pledges of an earlier one are gone.
+    /// @dev `generation` counts the withdrawals of the stake: pledges of an earlier generation are
+    /// void.
     struct Stake {
         uint128 amount;
         uint64 release;
         uint32 generation;
     }
 
-    /// @dev `place` is the pledge's index in its list, plus one; 0 for no pledge.
+    /// @dev `place` is the index of the pledge in its list, plus one; 0 for no pledge.
     struct Pledge {
         uint128 slashed;
         uint32 place;
@@ -100,11 +102,12 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
 
     function _known(bytes32 id) internal view returns (Task storage task_) {
         task_ = _tasks[id];
-        // A history begins with a hash.
+        // The head of an opened task is never zero: its history starts with a hash.
         if (task_.head == 0) revert UnknownTask(id);
     }
 
-    /// @dev Takes `amount` from `from`, and looks whether it came: a token that charges for transfers is refused.
+    /// @dev Transfers `amount` from `from` and checks the received amount: a token that charges a
+    /// fee on transfer is rejected.
     function _receive(address from, uint256 amount) internal {
         if (amount == 0) return;
         uint256 before = token.balanceOf(address(this));
@@ -118,7 +121,7 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         if (available < needed) revert Insufficient(account, available, needed);
     }
 
-    /// @dev The last thing that a function does.
+    /// @dev Must be the last action of a function (checks-effects-interactions).
     function _send(address to, uint256 amount) internal {
         if (amount != 0) token.safeTransfer(to, amount);
     }

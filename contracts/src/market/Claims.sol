@@ -7,10 +7,12 @@ import {Claim} from "../interfaces/Types.sol";
 import {Books} from "./Books.sol";
 import {Limits} from "./Limits.sol";
 
-/// @title Claims: what a final root says of an account is paid to it and taken from its bond, by anybody's proof.
+/// @title Claims: pay an account and debit its bond by Merkle proof against the final root. Any
+/// account may send a claim.
 abstract contract Claims is Books {
     /// @inheritdoc IMarket
-    /// @dev No guard against re-entrance: everything is written before the transfer, which is the last thing.
+    /// @dev No reentrancy guard: all state is written before the transfer, which is the last
+    /// action.
     function claim(
         bytes32 id,
         address account,
@@ -43,7 +45,7 @@ abstract contract Claims is Books {
         return (taken.paid, taken.debited);
     }
 
-    /// @dev Everything but the transfer.
+    /// @dev Everything except the transfer.
     function _claim(
         bytes32 id,
         address account,
@@ -63,25 +65,25 @@ abstract contract Claims is Books {
         if (paid < paidBefore) revert BadSettlement(task_.progress.round, "the pay shrinks");
         if (debited != debitedBefore) _debit(id, account, debited, debitedBefore);
         else if (paid == paidBefore) revert NothingToClaim();
-        // Checked above; what is owed fits into 96 bits.
+        // Checked above; owed amounts fit into 96 bits.
         unchecked {
             if (paid - paidBefore > owed) {
                 revert BadSettlement(task_.progress.round, "it promises more than is owed");
             }
             amount = uint128(paid - paidBefore);
         }
-        // Nobody is paid more than was owed, 2^96 - 1 in all; and `_debit` has looked at the debits.
+        // No account is paid more than was owed, at most 2^96 - 1; `_debit` has checked the debits.
         books.taken.paid = uint128(paid);
         books.taken.debited = uint128(debited);
         if (amount == 0) return 0;
         unchecked {
-            // Both parts of the slot, so that it is not read once more.
+            // Writes both parts of the slot, which avoids another read.
             (claimable.owed, claimable.tag) = (owed - uint96(amount), tag);
         }
         emit Claimed(id, account, uint128(paid));
     }
 
-    /// @dev What a bond no longer holds is not owed later.
+    /// @dev A debit that exceeds the bond is not carried over to a later bond.
     function _debit(bytes32 id, address account, uint256 debited, uint128 before) private {
         Task storage task_ = _tasks[id];
         uint32 round = task_.progress.round;
@@ -97,7 +99,8 @@ abstract contract Claims is Books {
         emit Debited(id, account, uint128(debited), amount);
     }
 
-    /// @dev A leaf of OpenZeppelin's standard tree is hashed twice, so that no inner node can pass for one.
+    /// @dev A leaf of OpenZeppelin's standard tree is hashed twice, so that no inner node can pass
+    /// for a leaf.
     function _root(address account, uint256 paid, uint256 debited, bytes32[] calldata proof)
         private
         pure

@@ -3,24 +3,25 @@ pragma solidity 0.8.37;
 
 import {PostedSettlement, Standing} from "../interfaces/Types.sol";
 
-/// @title The chain of settlements: one hash commits to all that stand.
-/// @notice A new storage slot for each settlement would alone cost 22,100 gas. So a task keeps hashes of its list:
-/// `head` after the last settlement, `base` after the last final one. What was posted is in the events, and whoever
-/// finalises or cancels brings it along.
+/// @title Hash chain of settlements: one hash commits to all active settlements.
+/// @notice A new storage slot for each settlement would cost 22,100 gas. Instead a task stores
+/// hashes of its list: `head` after the last settlement, `base` after the last final one. The
+/// settlements themselves are in the events, and a caller that finalises or cancels passes them as
+/// arguments.
 ///
-/// A list that somebody prepared becomes stale when the coordinator posts again, so a coordinator could disturb an
-/// arbiter by posting. Hence `mark`: the arbiter writes down what `head` is, and lists that end there are good too,
-/// whatever is posted meanwhile.
-/// @dev entry(n) = keccak256(inner(n), round, root, dataTotal, infrastructureTotal), each in 32 bytes;
-/// inner(n) = keccak256(entry(n-1), report, finalAt); before the first everything is zero. The settlement's previous
-/// root lies in entry(n-1).
+/// A prepared list becomes stale when the coordinator posts again, so a coordinator could obstruct
+/// the arbiter by posting. `mark` prevents this: the arbiter records the current `head`, and lists
+/// that end there remain valid after further posts.
+/// @dev entry(n) = keccak256(inner(n), round, root, dataTotal, infrastructureTotal), each in 32
+/// bytes; inner(n) = keccak256(entry(n-1), report, finalAt); entry(0) has only zeros. The
+/// settlement's previous root is part of entry(n-1).
 library History {
-    /// @notice What a task's history begins with.
+    /// @notice The initial hash of a task's history.
     function start() internal pure returns (bytes32) {
         return entry(bytes32(0), 0, bytes32(0), 0, 0);
     }
 
-    /// @notice The part of an entry that a successor is not measured against.
+    /// @notice The part of an entry that is not compared with the next settlement.
     function inner(bytes32 before, bytes32 report, uint64 finalAt)
         internal
         pure
@@ -29,7 +30,7 @@ library History {
         return keccak256(abi.encode(before, report, finalAt));
     }
 
-    /// @notice The history up to a settlement.
+    /// @notice The hash of the history up to and including a settlement.
     function entry(
         bytes32 innerHash,
         uint32 round,
@@ -40,13 +41,13 @@ library History {
         return keccak256(abi.encode(innerHash, round, root, dataTotal, infrastructureTotal));
     }
 
-    /// @notice The history up to the settlement that somebody says is the last.
+    /// @notice The hash of a history that ends with `last`.
     function upTo(Standing calldata last) internal pure returns (bytes32) {
         return
             entry(last.inner, last.round, last.root, last.dataTotal, last.infrastructureTotal);
     }
 
-    /// @notice The history `before`, and then `next`.
+    /// @notice The hash of the history `before`, extended by `next`.
     function then(bytes32 before, PostedSettlement calldata next) internal pure returns (bytes32) {
         return entry(
             inner(before, next.report, next.finalAt),

@@ -7,7 +7,8 @@ import {Books} from "./Books.sol";
 import {History} from "./History.sol";
 import {Limits} from "./Limits.sol";
 
-/// @title Settlements: posted by the coordinator, cancelled by the arbiter within their window, final after it.
+/// @title Settlements: the coordinator posts them, the arbiter can cancel them within their
+/// challenge window, and they are final after it.
 abstract contract Settlements is Books {
     /// @inheritdoc IMarket
     function post(Settlement calldata settlement, Standing calldata last)
@@ -15,7 +16,7 @@ abstract contract Settlements is Books {
         returns (Posted)
     {
         Task storage task_ = _tasks[settlement.task];
-        // Each slot is read once: 100 gas for each time more.
+        // Reads each slot only once; another read costs 100 gas.
         bytes32 head = task_.head;
         if (head == 0) revert UnknownTask(settlement.task);
         (address coordinator, uint64 expires, uint64 window) =
@@ -24,7 +25,7 @@ abstract contract Settlements is Books {
         Progress memory progress = task_.progress;
         bytes32 standing = History.upTo(last);
         if (standing != head) {
-            // The same call again is no refusal: then `last` is what stood before it.
+            // A repeated call is not an error: then `last` is the settlement before it.
             if (_entry(standing, settlement, progress.lastPost + window) != head) {
                 revert Stale(head);
             }
@@ -79,7 +80,8 @@ abstract contract Settlements is Books {
         uint256 last = _leadsTo(task_, before, from);
         uint64 finalAt = from[0].finalAt;
         Progress memory progress = task_.progress;
-        // A list may begin before the last final settlement, whose window is over by any clock.
+        // A list may begin before the last final settlement; the windows of final settlements are
+        // over.
         if (clock() > finalAt || last < progress.finalised + from.length) {
             revert WindowClosed(finalAt);
         }
@@ -101,7 +103,8 @@ abstract contract Settlements is Books {
         return _settleDue(id, _known(id), pending);
     }
 
-    /// @dev Makes final what is due, oldest first. `pending` leads from `base` to `head` or `mark`.
+    /// @dev Finalises the due settlements, oldest first. `pending` leads from `base` to `head` or
+    /// `mark`.
     function _settleDue(bytes32 id, Task storage task_, PostedSettlement[] calldata pending)
         internal
         returns (uint256 count)
@@ -109,7 +112,7 @@ abstract contract Settlements is Books {
         bytes32 base = task_.base;
         _leadsTo(task_, base, pending);
         uint64 current = clock();
-        // At most PENDING_MAX: more would not have led from base to head.
+        // At most PENDING_MAX: a longer list cannot lead from base to head.
         while (count < pending.length && current > pending[count].finalAt) {
             base = History.then(base, pending[count]);
             emit SettlementFinalised(id, pending[count].round);
@@ -131,12 +134,13 @@ abstract contract Settlements is Books {
         uint256 total = uint256(last.dataTotal) + last.infrastructureTotal;
         task_.dataPaid = last.dataTotal;
         task_.infrastructurePaid = last.infrastructureTotal;
-        // Both totals are within the deposit, which fits.
+        // Both totals are within the deposit, which fits into 96 bits.
         task_.claimable.owed += uint96(total - before);
         task_.claimable.tag = bytes20(last.root);
     }
 
-    /// @dev The number of settlements up to the end of `list`, if it leads from `before` to `head` or `mark`.
+    /// @dev The number of settlements up to the end of `list`, if it leads from `before` to `head`
+    /// or `mark`.
     function _leadsTo(Task storage task_, bytes32 before, PostedSettlement[] calldata list)
         private
         view

@@ -6,7 +6,7 @@ import {AtRisk, Slash} from "../interfaces/Types.sol";
 import {Books} from "./Books.sol";
 import {Limits} from "./Limits.sol";
 
-/// @title Stakes: what providers put at risk, to which tasks they pledge it, and how an arbiter takes from it.
+/// @title Stakes: collateral of providers, its pledges to tasks, and slashing by an arbiter.
 abstract contract Stakes is Books {
     /// @inheritdoc IMarket
     function stake(uint128 amount) external nonReentrant {
@@ -26,7 +26,8 @@ abstract contract Stakes is Books {
         Stake storage stake_ = _stakes[msg.sender];
         uint32 generation = stake_.generation;
         if (_pledges[msg.sender][generation][id].place != 0) return;
-        // Not even where the task asks for none: pledges of nothing would be rows that cost nothing.
+        // At least 1, even if the task requires no stake: pledges of an empty stake would be free
+        // entries.
         uint128 smallest = task_.stakeMin == 0 ? 1 : task_.stakeMin;
         if (stake_.amount < smallest) revert TooSmall(stake_.amount, smallest);
         _dropClosed(msg.sender, generation);
@@ -34,7 +35,7 @@ abstract contract Stakes is Books {
         if (list.length >= Limits.PLEDGES_MAX) revert Limit("256 open tasks for one stake");
         list.push(id);
         _pledges[msg.sender][generation][id] = Pledge(0, uint32(list.length));
-        // The new task's arbiter must not find a stake that is already on its way out.
+        // A pledge cancels a running unstaking, so that the new task's arbiter finds the stake.
         stake_.release = 0;
         emit Pledged(id, msg.sender);
     }
@@ -60,7 +61,7 @@ abstract contract Stakes is Books {
         if (current < release) revert TooEarly(release, current);
         stake_.amount = 0;
         stake_.release = 0;
-        // Nothing is left to pledge: whoever stakes again pledges again.
+        // All pledges are void: a provider that stakes again must pledge again.
         stake_.generation += 1;
         emit StakeWithdrawn(msg.sender, amount);
         _send(msg.sender, amount);
@@ -116,11 +117,12 @@ abstract contract Stakes is Books {
         taken = _least(_least(order.amount, stake_.amount), stakeMin - pledge_.slashed);
         stake_.amount -= taken;
         pledge_.slashed += taken;
-        // A pledge that is used up ends: who wants to serve on must pledge again, with enough at risk.
+        // A used-up pledge ends: to continue, the provider must pledge again with sufficient stake.
         if (pledge_.slashed == stakeMin) _end(order.account, generation, order.task);
     }
 
-    /// @dev Closed tasks have no hold on a stake any more: they make room. At most PLEDGES_MAX turns.
+    /// @dev Removes pledges to closed tasks, which no longer put the stake at risk. At most
+    /// PLEDGES_MAX iterations.
     function _dropClosed(address provider, uint32 generation) private {
         bytes32[] storage list = _pledged[provider][generation];
         for (uint256 i = list.length; i > 0; --i) {
@@ -129,7 +131,7 @@ abstract contract Stakes is Books {
         }
     }
 
-    /// @dev The list's last pledge takes the free place.
+    /// @dev The last pledge of the list moves to the free index.
     function _end(address provider, uint32 generation, bytes32 id) private {
         bytes32[] storage list = _pledged[provider][generation];
         mapping(bytes32 => Pledge) storage pledges = _pledges[provider][generation];
@@ -142,7 +144,7 @@ abstract contract Stakes is Books {
         emit PledgeEnded(id, provider);
     }
 
-    /// @dev At most PLEDGES_MAX turns.
+    /// @dev At most PLEDGES_MAX iterations.
     function _longestDelay(bytes32[] storage list) private view returns (uint64 longest) {
         uint256 length = list.length;
         for (uint256 i = 0; i < length; ++i) {

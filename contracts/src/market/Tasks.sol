@@ -10,7 +10,7 @@ import {History} from "./History.sol";
 import {Limits} from "./Limits.sol";
 import {Settlements} from "./Settlements.sol";
 
-/// @title Opening a task locks its budget; closing it gives the rest back.
+/// @title Tasks: opening locks the budget in escrow; closing refunds the rest.
 abstract contract Tasks is Settlements, EIP712 {
     bytes32 private constant OPEN_TASK_TYPE = keccak256(
         "OpenTask(bytes32 task,address buyer,address coordinator,address arbiter,uint128 data,"
@@ -53,7 +53,7 @@ abstract contract Tasks is Settlements, EIP712 {
         uint256 count = _settleDue(id, task_, pending);
         uint256 waiting = task_.progress.posted - task_.progress.finalised;
         if (waiting != 0) {
-            // A list that ends at the mark leaves out what was posted later: that would not be due either.
+            // A list that ends at the mark omits later settlements, which are not due either.
             if (pending.length != count + waiting) revert Stale(task_.head);
             revert Pending(uint64(waiting));
         }
@@ -92,7 +92,7 @@ abstract contract Tasks is Settlements, EIP712 {
         view
         returns (bytes32)
     {
-        // Every field takes 32 bytes, so the terms are encoded as EIP-712 asks.
+        // Every field takes 32 bytes, so `abi.encode` is the EIP-712 encoding of the terms.
         return _hashTypedDataV4(keccak256(abi.encode(OPEN_TASK_TYPE, terms, deadline)));
     }
 
@@ -116,7 +116,7 @@ abstract contract Tasks is Settlements, EIP712 {
     function _store(Task storage task_, Terms calldata terms) private {
         task_.coordinator = terms.coordinator;
         task_.expires = terms.expires;
-        // The limit of 30 days lets both delays fit.
+        // The limit of 30 days makes both delays fit into 32 bits.
         task_.challengeMs = uint32(terms.challengeMs);
         task_.arbiter = terms.arbiter;
         task_.unbondMs = uint32(terms.unbondMs);

@@ -7,7 +7,7 @@ import {World} from "../World.sol";
 import {Fold} from "./Fold.sol";
 import {Handler} from "./Handler.sol";
 
-/// @title Events are enough: folding them gives the state that the contract has.
+/// @title A fold over the events yields the contract's state.
 contract EventsTest is World {
     uint256 private constant STEPS = 150;
     Handler private handler;
@@ -20,11 +20,11 @@ contract EventsTest is World {
     }
 
     /// forge-config: default.fuzz.runs = 48
-    function testFuzz_folding_the_events_gives_the_state(uint256 seed) external {
+    function testFuzz_folding_the_events_yields_the_state(uint256 seed) external {
         for (uint256 i = 0; i < STEPS; ++i) {
             seed = uint256(keccak256(abi.encode(seed)));
             vm.recordLogs();
-            // Tasks come first, or little would happen.
+            // Tasks are opened first; otherwise most calls would have no effect.
             if (i < 2) handler.openTask(i);
             else act(seed >> 32, seed % 21);
             Vm.Log[] memory logs = vm.getRecordedLogs();
@@ -59,12 +59,12 @@ contract EventsTest is World {
     }
 
     function compareTask(bytes32 id) private view {
-        TaskState memory told = fold.task(id);
-        TaskState memory kept = market.task(id);
-        vm.assertEq(told.head, kept.head, "head");
-        vm.assertEq(told.base, kept.base, "base");
-        vm.assertEq(told.mark, kept.mark, "mark");
-        vm.assertEq(abi.encode(told), abi.encode(kept), "the whole task");
+        TaskState memory folded = fold.task(id);
+        TaskState memory stored = market.task(id);
+        vm.assertEq(folded.head, stored.head, "head");
+        vm.assertEq(folded.base, stored.base, "base");
+        vm.assertEq(folded.mark, stored.mark, "mark");
+        vm.assertEq(abi.encode(folded), abi.encode(stored), "the whole task");
         for (uint256 i = 0; i < 2; ++i) {
             address who = handler.people(i);
             (uint128 paid, uint128 debited) = market.claimed(id, who);

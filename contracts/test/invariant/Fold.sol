@@ -6,8 +6,8 @@ import {PostedSettlement, TaskState, Terms} from "../../src/interfaces/Types.sol
 import {History} from "../../src/market/History.sol";
 import {Vm} from "../Vm.sol";
 
-/// @title The market's state, rebuilt from its events alone.
-/// @dev What a client does off chain. It reads nothing but logs.
+/// @title The market's state, rebuilt from its events only.
+/// @dev The off-chain implementation of a client. It reads only logs.
 contract Fold {
     mapping(bytes32 => TaskState) private _tasks;
     mapping(bytes32 => PostedSettlement[]) private _stands;
@@ -132,7 +132,7 @@ contract Fold {
         (bool ofStake, uint128 amount,) = abi.decode(log.data, (bool, uint128, bytes32));
         if (ofStake) {
             stakes[_whom(log)] -= amount;
-            // A pledge that is used up has ended one log before.
+            // A used-up pledge has ended one log earlier.
             if (pledged[log.topics[1]][_whom(log)]) slashedOf[log.topics[1]][_whom(log)] += amount;
         } else {
             bonds[log.topics[1]][_whom(log)] -= amount;
@@ -173,7 +173,7 @@ contract Fold {
             stakeReleases[_whom(log)] = 0;
             _everPledged[_whom(log)].push(log.topics[1]);
         } else {
-            require(kind == IMarketEvents.PledgeEnded.selector, "an event that nobody knows");
+            require(kind == IMarketEvents.PledgeEnded.selector, "unknown event");
             _unpledge(log.topics[1], _whom(log));
         }
     }

@@ -15,13 +15,14 @@ import {
 import {Actors} from "../Actors.sol";
 import {Tree} from "../Tree.sol";
 
-/// @title Everybody who acts in the market, at random but within the rules: no call of these may be refused.
-/// @dev Rules that speak of one call (who is paid, what may move, when it may) are checked here, around each call;
-/// those that hold at any time are in the invariant tests.
+/// @title Handler of the invariant tests: random actions within the rules, so that no call may
+/// revert.
+/// @dev It checks the properties of single calls (recipient, amounts, timing) around each call; the
+/// invariant tests check those that hold at any time.
 contract Handler is Actors {
     bytes32[2] public tasks = [bytes32("quick"), bytes32("slow")];
 
-    /// What each account is owed and owes by the last settlement of each task, and by each root.
+    /// The pay and debits of each account in each settlement of each task.
     struct Totals {
         uint256[2] paid;
         uint256[2] debited;
@@ -37,12 +38,13 @@ contract Handler is Actors {
         token = token_;
     }
 
-    /// @dev What may change by every call: nothing of a stranger, and no final root but by finalising.
+    /// @dev No call may change a bystander's balance; only finalising calls may change a final
+    /// root.
     modifier watched(bool finalising) {
         bytes32 before = _seen(finalising);
         calls += 1;
         _;
-        vm.assertEq(_seen(finalising), before, "no stranger's money and no final root moves");
+        vm.assertEq(_seen(finalising), before, "bystander's balance and final roots are unchanged");
     }
 
     function _seen(bool finalising) private view returns (bytes32) {
@@ -64,7 +66,7 @@ contract Handler is Actors {
         }
     }
 
-    // ----------------------------------------------------------------------------------------------- actions
+    // ------------------------------------------------------------------------------------- actions
 
     function wait(uint256 seconds_) external watched(false) {
         vm.warp(block.timestamp + 1 + seconds_ % 90);
@@ -140,7 +142,7 @@ contract Handler is Actors {
         uint256 other = token.balanceOf(bystander);
         claim(c);
         vm.assertEq(token.balanceOf(c.account) - own, due, "the leaf's address is paid");
-        vm.assertEq(token.balanceOf(bystander), other, "and nobody else");
+        vm.assertEq(token.balanceOf(bystander), other, "and no other account");
     }
 
     function bondMore(uint256 which, uint256 who, uint256 amount) external watched(false) {
@@ -226,7 +228,7 @@ contract Handler is Actors {
     function closeTask(uint256 which, uint256 dice) external watched(true) {
         bytes32 id = tasks[which % 2];
         TaskState memory t = market.task(id);
-        // Seldom, or most histories would be short.
+        // Rarely, because otherwise most histories would be short.
         if (t.head == 0 || t.closed || dice % 8 != 0) return;
         PostedSettlement[] memory waiting = pending(id);
         if (waiting.length > 0 && market.clock() <= waiting[waiting.length - 1].finalAt) return;
@@ -236,7 +238,7 @@ contract Handler is Actors {
         vm.assertEq(token.balanceOf(buyer) - before, refund, "to the buyer");
     }
 
-    // ------------------------------------------------------------------------------------------------ inside
+    // -------------------------------------------------------------------------------------- inside
 
     function _finals(bytes32 id) private view returns (uint256) {
         return stands[id].length - market.task(id).pending;

@@ -5,7 +5,7 @@ import {TaskState} from "../../src/interfaces/Types.sol";
 import {World} from "../World.sol";
 import {Handler} from "./Handler.sol";
 
-/// @title What holds after every call of any history.
+/// @title Invariants after every call of any history.
 /// @dev FOUNDRY_PROFILE=long runs 10,000 histories of 256 calls.
 contract Invariants is World {
     Handler private handler;
@@ -15,7 +15,7 @@ contract Invariants is World {
         handler = new Handler(market, token);
     }
 
-    /// @dev forge calls nothing but the handler.
+    /// @dev forge calls only the handler.
     function targetContracts() external view returns (address[] memory targets) {
         targets = new address[](1);
         targets[0] = address(handler);

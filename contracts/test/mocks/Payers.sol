@@ -5,10 +5,10 @@ import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
-/// @title Other ways to pay many accounts, for the gas table: without windows, escrow or anything that holds a task's
-/// money apart from another's.
+/// @title Alternative payout designs for the gas table, without challenge windows, escrow or
+/// separation of the tasks' funds.
 
-/// @notice One root of running totals, replaced each round.
+/// @notice One root of running totals, replaced in each round.
 contract BareRunningTotals {
     using SafeERC20 for IERC20;
 
@@ -36,7 +36,7 @@ contract BareRunningTotals {
     }
 }
 
-/// @notice One root for each round, and one claim for each round: a bitmap says who was there.
+/// @notice One root and one claim per round; a bitmap records the claims.
 contract OneShot {
     using SafeERC20 for IERC20;
 
@@ -63,7 +63,7 @@ contract OneShot {
     }
 }
 
-/// @notice Sends everybody its pay.
+/// @notice Transfers the pay of every account in a loop.
 contract Loop {
     using SafeERC20 for IERC20;
 

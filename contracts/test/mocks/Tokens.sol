@@ -3,14 +3,14 @@ pragma solidity 0.8.37;
 
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 
-/// @title Tokens that are not what they seem.
+/// @title Nonstandard tokens.
 abstract contract Strange is ERC20 {
     constructor() ERC20("Strange", "???") {
         _mint(msg.sender, 1_000_000e18);
     }
 }
 
-/// @notice Keeps a hundredth of every transfer.
+/// @notice Charges one per cent of every transfer as a fee.
 contract FeeToken is Strange {
     function _update(address from, address to, uint256 value) internal override {
         if (from == address(0)) return super._update(from, to, value);
@@ -19,7 +19,7 @@ contract FeeToken is Strange {
     }
 }
 
-/// @notice Says no by returning false, and moves nothing.
+/// @notice Fails by returning false, without moving funds.
 contract FalseToken is Strange {
     bool public honest = true;
 
@@ -36,7 +36,7 @@ contract FalseToken is Strange {
     }
 }
 
-/// @notice Returns nothing, as some old tokens do.
+/// @notice Returns no value, as some old tokens do.
 contract SilentToken {
     mapping(address => uint256) public balanceOf;
     mapping(address => mapping(address => uint256)) public allowance;
@@ -61,8 +61,8 @@ contract SilentToken {
     }
 }
 
-/// @notice Calls somebody before it moves money and after, like ERC-777; and, where it is told to, moves nothing
-/// at all the first time.
+/// @notice Calls a contract before and after it moves funds, like ERC-777; if `skip` is set, the
+/// first transfer moves nothing.
 contract HookToken is Strange {
     address public before;
     address public afterwards;
@@ -89,7 +89,7 @@ contract HookToken is Strange {
     }
 }
 
-/// @notice An account that does what it is told, so that a hook can act in its name.
+/// @notice An account that executes arbitrary calls, so that a hook can act in its name.
 contract Puppet {
     function act(address target, bytes calldata data) external {
         (bool done, bytes memory why) = target.call(data);

@@ -1,38 +1,38 @@
-//! What is thought beforehand of a game's interactions of three and more: kernels over coalitions.
+//! Kernels over coalitions: priors of a game's interactions of three and more players.
 //!
 //! A game is a sum of products of signs, `v(z) = Σ_T a_T·Π_{i∈T} z_i` with z_i = +1 in and −1 out.
-//! A kernel `K(z, z') = Σ_T w_T·Π_{i∈T} z_i·z'_i` says how large each a_T² is expected to be. Only
-//! products of an odd number of players matter to the Shapley value, `φ_i = Σ_{T∋i, |T| odd}
-//! 2·a_T/|T|`; those of an even number tell who interacts with whom.
+//! A kernel `K(z, z') = Σ_T w_T·Π_{i∈T} z_i·z'_i` is a prior with variance w_T of each a_T. Only
+//! products of an odd number of players affect the Shapley value, `φ_i = Σ_{T∋i, |T| odd}
+//! 2·a_T/|T|`; those of an even number reveal which players interact.
 
 use crate::{Coalition, quadrature};
 
-/// Nodes of the read-out's integral. It is exact up to 16 players and next to exact beyond, where
-/// interactions of very many count for little.
+/// Quadrature nodes of the integral for the Shapley values. It is exact up to 16 players and nearly
+/// exact beyond, since interactions of very many players have small weight.
 const NODES: usize = 8;
 
-/// Numbers that one byte of a coalition takes.
+/// Number of values of one byte of a coalition.
 const BYTE: usize = 256;
 
-/// Which interactions are expected, and how large.
+/// The prior of the interactions.
 pub(crate) enum Kernel {
-    /// Of two (even part) and of three (odd part), all alike.
+    /// Interactions of two (even part) and of three players (odd part), all with the same variance.
     Alike,
-    /// By the scales of the players.
+    /// Variances are products of the players' scales.
     Products(Products),
 }
 
-/// `Σ_r Π_i (1 + τ_ri·z_i·z'_i)`: in each term r, an interaction is expected in proportion to the
-/// product of its players' scales.
+/// `Σ_r Π_i (1 + τ_ri·z_i·z'_i)`: in each term r, the variance of an interaction is the product of
+/// its players' scales.
 pub(crate) struct Products {
     scales: Vec<Vec<f64>>,
-    /// The factors of eight players at once: `[eight][byte of z ⊕ z'][term]`.
+    /// The factors of eight players at once: `[group of eight][byte of z ⊕ z'][term]`.
     factors: Vec<f64>,
-    /// `Σ_r Σ_i τ_ri·z_i·z'_i`, likewise: `[eight][byte]`.
+    /// `Σ_r Σ_i τ_ri·z_i·z'_i` of eight players at once: `[group of eight][byte]`.
     singles: Vec<f64>,
 }
 
-/// Which half of a game a kernel is for.
+/// The half of a game that a kernel models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// `(v(S) − v(Sᶜ))/2`, beyond its linear part.
@@ -51,7 +51,8 @@ impl Products {
             let (from, from_single) = (factors.len(), singles.len());
             factors.resize(from + terms, 1.0);
             singles.push(0.0);
-            // Each player doubles the table: as it is where the two agree on it, and turned.
+            // // Each player doubles the table: one half where the signs agree, and one where they
+            // differ.
             for player in first..first + 8 {
                 let scale = |term: &Vec<f64>| term.get(player).copied().unwrap_or(0.0);
                 let taus: Vec<f64> = scales.iter().map(scale).collect();
@@ -75,7 +76,7 @@ impl Products {
         Self { scales, factors, singles }
     }
 
-    /// `K(z, z')` of one part; `products` is room for two numbers a term.
+    /// `K(z, z')` of one part; `products` is scratch space for two numbers per term.
     fn of(&self, part: Part, a: &Coalition, b: &Coalition, products: &mut [f64]) -> f64 {
         let terms = self.scales.len();
         products.fill(1.0);
@@ -101,7 +102,7 @@ impl Products {
         }
     }
 
-    /// `Σ_r τ_ri·τ_rj`, by rows: how large the interaction of each two is expected to be.
+    /// `Σ_r τ_ri·τ_rj`, by rows: the prior variance of each pairwise interaction.
     pub(crate) fn twos(&self, players: usize) -> Vec<f64> {
         let mut twos = vec![0.0; players * players];
         for term in &self.scales {
@@ -113,7 +114,7 @@ impl Products {
     }
 }
 
-/// A kernel's matrix over coalitions, and by what it was multiplied to have ones on its diagonal.
+/// The Gram matrix of a kernel over coalitions, and the factor that normalised its diagonal to 1.
 pub(crate) struct Gram {
     /// By rows; only the lower triangle is filled.
     pub(crate) matrix: Vec<f64>,
@@ -135,7 +136,7 @@ impl Kernel {
         }
     }
 
-    /// Room that [`of`](Self::of) needs.
+    /// Scratch space for [`of`](Self::of).
     fn room(&self) -> Vec<f64> {
         match self {
             Self::Alike => Vec::new(),
@@ -143,7 +144,7 @@ impl Kernel {
         }
     }
 
-    /// The kernel between all of `sides`. `None` where it expects nothing at all.
+    /// The Gram matrix over `sides`. `None` if the kernel is zero.
     pub(crate) fn gram(&self, part: Part, sides: &[Coalition]) -> Option<Gram> {
         let mut room = self.room();
         let alone = self.of(part, &sides[0], &sides[0], &mut room);
@@ -160,7 +161,7 @@ impl Kernel {
         Some(Gram { matrix, scale })
     }
 
-    /// The odd kernel of `of` to each of `sides`, times `scale`.
+    /// The odd kernel between `of` and each of `sides`, times `scale`.
     pub(crate) fn row(&self, of: &Coalition, sides: &[Coalition], scale: f64) -> Vec<f64> {
         let mut room = self.room();
         sides.iter().map(|side| scale * self.of(Part::Odd, of, side, &mut room)).collect()
@@ -184,20 +185,20 @@ impl Kernel {
     }
 }
 
-/// +1 for who is in, −1 for who is not.
+/// The sign of `player`: +1 on the side, −1 off it.
 pub(crate) fn side_of(side: &Coalition, player: usize) -> f64 {
     if side.contains(player) { 1.0 } else { -1.0 }
 }
 
-/// `Σ_i z_i·z'_i`.
+/// The dot product of the sign vectors, `Σ_i z_i·z'_i`.
 pub(crate) fn agreement(a: &Coalition, b: &Coalition) -> f64 {
     let words = a.words().iter().zip(b.words());
     let differ: u32 = words.map(|(a, b)| (a ^ b).count_ones()).sum();
     a.universe() as f64 - 2.0 * f64::from(differ)
 }
 
-/// Each player gets two thirds of every product of three that it is in:
-/// `z_i·((D − z_i)² − (n − 1))/2` of them, with D the sum of all signs.
+/// Adds the values of the uniform kernel. A player gets two thirds of every product of three that
+/// contains it: `z_i·((D − z_i)² − (n − 1))/2` of them, with D the sum of all signs.
 fn read_threes(signs: &[f64], scale: f64, values: &mut [f64]) {
     let sum: f64 = signs.iter().sum();
     let others = signs.len() as f64 - 1.0;
@@ -207,9 +208,10 @@ fn read_threes(signs: &[f64], scale: f64, values: &mut [f64]) {
     }
 }
 
-/// `2·τ_i·z_i·∫₀¹ ½[Π_{j≠i}(1 + sτ_jz_j) + Π_{j≠i}(1 − sτ_jz_j)] ds`, less its linear part.
+/// Adds the values of one product term: `2·τ_i·z_i·∫₀¹ ½[Π_{j≠i}(1 + sτ_jz_j) + Π_{j≠i}(1 −
+/// sτ_jz_j)] ds`, minus its linear part.
 fn read_product(scales: &[f64], signs: &[f64], scale: f64, values: &mut [f64]) {
-    let rule = quadrature::rule(NODES).expect("there is a rule of eight nodes");
+    let rule = quadrature::rule(NODES).expect("8 is within 1..=MAX_NODES");
     for &(node, weight) in rule {
         let (mut with, mut against) = (1.0, 1.0);
         for (tau, sign) in scales.iter().zip(signs) {
@@ -241,7 +243,7 @@ mod tests {
         vec![(Kernel::Alike, Vec::new()), (products, scales)]
     }
 
-    /// The definition: the sum over sets of players, by their sizes' parity.
+    /// The definition: the sum over sets of players, by the parity of their sizes.
     fn plain(scales: &[Vec<f64>], part: Part, a: &Coalition, b: &Coalition) -> f64 {
         all()
             .iter()
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_the_sums_over_sets_of_players_that_they_stand_for() {
+    fn kernels_equal_their_sums_over_sets_of_players() {
         for (kernel, scales) in kernels() {
             for part in [Part::Odd, Part::Even] {
                 let gram = kernel.gram(part, &all()).unwrap();
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_read_out_is_the_shapley_value_of_the_kernel_as_a_game() {
+    fn closed_form_values_equal_the_shapley_values_of_the_kernel_as_a_game() {
         for (kernel, _) in kernels() {
             let read = kernel.read_out(&all(), 0.3);
             for (side, read) in all().iter().zip(read.chunks_exact(PLAYERS)) {
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn three_interactions_of_two_players_are_none() {
+    fn two_players_have_no_interactions_of_three() {
         assert!(Kernel::Alike.gram(Part::Odd, &[Coalition::full(2)]).is_none());
     }
 }

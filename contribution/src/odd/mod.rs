@@ -1,4 +1,5 @@
-//! Values from what a coalition and the rest of the players differ by.
+//! Odd regression: Shapley values from half the differences between coalitions and their
+//! complements.
 
 mod kernel;
 mod model;
@@ -11,47 +12,48 @@ use crate::{Coalition, Estimate, Estimator, Game, ValuationError};
 use model::{Model, Sample};
 use ridge::OddFit;
 
-/// Passes for each player where the run sets no limit: 1 % on games of 20 players that overlap a
-/// lot.
+/// Passes per player of a run without a limit: about 1 % error on games of 20 players with strong
+/// overlap.
 const PASSES_PER_PLAYER: u64 = 40;
 
-/// Fewest pairs between two looks at the clock and the tolerance.
+/// Smallest number of pairs between two checks of the limits.
 const STEP_MIN: usize = 4;
 
-/// Between two looks the pairs grow by one part in this many, so that all the fits together cost a
-/// few times the last one.
+/// Between two checks the number of pairs grows by one part in this many, so that all fits together
+/// cost a few times the last one.
 const GROWTH: usize = 4;
 
-/// Most pairs that interactions are fitted to: the equations take the square of it in memory and
-/// its cube in time. What further pairs add to the fit is fitted linearly.
+/// Largest number of pairs of the fit with interactions: its system takes quadratic memory and
+/// cubic time. Additional pairs enter by a linear fit.
 const PAIRS_FITTED_MAX: usize = 1_024;
 
-/// Most players whose interactions are looked for: comparing models takes the cube of them in time.
+/// Largest number of players for a fit with interactions: model selection takes cubic time in it.
 const PLAYERS_MAX: usize = 256;
 
-/// A fit that leaves more than this share of what the plain sum of players misses is corrected
-/// linearly too, once there are [`CORRECTED_FROM`] pairs a player: on a game that jumps, the
-/// expectations of a kernel would bias the values for ever.
+/// A fit whose residual exceeds this share of the residual of the linear fit gets a linear
+/// correction too, once there are [`CORRECTED_FROM`] pairs per player: on a discontinuous game, the
+/// kernel's prior would bias the values forever.
 const LEFT_MAX: f64 = 0.5;
 const CORRECTED_FROM: usize = 10;
 
-/// Groups of pairs that are left out in turn.
+/// Number of groups of pairs in the jackknife.
 const GROUPS: usize = 10;
 
-/// Odd regression: the Shapley value depends only on half the differences `d(S) = (v(S) − v(Sᶜ))/2`
-/// of coalitions and their complements, and of those on interactions of odd numbers of players.
-/// This estimator fits d to distinct pairs, single players first and then all sizes alike, by
-/// kernel ridge regression: additive games are free, and interactions of three and more are
-/// expected to be small, in one of three ways (all alike; by the players' values; by who interacts
-/// with whom, which the sums `v(S) + v(Sᶜ)` tell without further evaluations). The way that best
-/// foretells pairs it has not seen is taken. Where none foretells better than the plain sum of
-/// players, it is LeverageSHAP (Musco and Witter, 2025) on the same pairs.
+/// Odd regression. The Shapley value depends only on half the differences `d(S) = (v(S) − v(Sᶜ))/2`
+/// of coalitions and their complements, and these only on interactions of odd numbers of players.
+/// This estimator fits d to distinct pairs (single players first, then all sizes equally often) by
+/// kernel ridge regression. The linear part is unpenalised, and interactions of three and more
+/// players have one of three priors: uniform; scaled by the players' values; or scaled by the
+/// interaction partners, which the sums `v(S) + v(Sᶜ)` reveal without further evaluations.
+/// Cross-validation selects the prior that best predicts held-out pairs. If none predicts better
+/// than the additive model, the estimator is LeverageSHAP (Musco and Witter, 2025) on the same
+/// pairs.
 ///
-/// 2n evaluations are exact for games of interactions of up to two, all 2^n for every game. Its own
-/// errors come from leaving out a tenth of the pairs at a time. That complementary pairs see odd
-/// orders only is in "PolySHAP: extending KernelSHAP with interaction-informed polynomial
-/// regression" (2026); the read-out of the kernels in closed form and the choice of scales from the
-/// even part are worked out here.
+/// 2n evaluations are exact for games with interactions of up to two players, all 2^n for every
+/// game. Standard errors come from leaving out a tenth of the pairs at a time. That complementary
+/// pairs observe odd orders only is in "PolySHAP: extending KernelSHAP with interaction-informed
+/// polynomial regression" (2026); the closed-form Shapley values of the kernels and the choice of
+/// scales from the even part are derived here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Odd;
 
@@ -93,25 +95,25 @@ impl<G: Game + ?Sized> Estimator<G> for Odd {
     }
 }
 
-/// How many pairs to look at next: what the budget allows, in growing steps.
+/// Number of pairs to draw next: within the budget, in growing steps.
 fn step(meter: &Meter<'_>, seen: usize) -> usize {
     let within_budget = usize::try_from(meter.budget_left() / 2).unwrap_or(usize::MAX);
     within_budget.min(STEP_MIN.max(seen / GROWTH))
 }
 
-/// What is seen of a game so far.
+/// The observations of a game so far.
 struct Sight {
     players: usize,
     total: f64,
     pairs: Pairs,
-    /// The grand pair, and then the pairs drawn.
+    /// The grand pair, followed by the pairs drawn.
     sample: Sample,
 }
 
 impl Sight {
     fn open<G: Game + ?Sized>(game: &mut G, meter: &mut Meter<'_>) -> Result<Self, ValuationError> {
         let players = game.players();
-        // Single players first are the better start, but only once all of them are there.
+        // // Single players first are the better start, but only if the budget covers all of them.
         let least = 2_u64.saturating_mul(players as u64).saturating_add(2);
         let start = if meter.affords(least) { Start::Singles } else { Start::Chain };
         let pairs = Pairs::new(players, meter.seed(), start);
@@ -121,7 +123,7 @@ impl Sight {
         Ok(sight)
     }
 
-    /// Looks at `wanted` more pairs, or all that are left; says how many.
+    /// Evaluates `wanted` more pairs, or all remaining pairs; returns their number.
     fn look<G: Game + ?Sized>(
         &mut self,
         game: &mut G,
@@ -150,7 +152,7 @@ impl Sight {
         Ok(())
     }
 
-    /// Pairs seen, the grand one aside.
+    /// Number of observed pairs, without the grand pair.
     fn seen(&self) -> usize {
         self.sample.sides.len() - 1
     }
@@ -168,11 +170,11 @@ impl Sight {
         match fitted {
             Some(answer) => Ok(answer),
             None if seen < self.players => self.linear(format!("{seen} pairs along a permutation")),
-            None => self.linear(format!("{seen} pairs; the sum of players foretells them best")),
+            None => self.linear(format!("{seen} pairs; the additive model predicts them best")),
         }
     }
 
-    /// The linear fit with leverage weights.
+    /// The linear fit with leverage-score weights.
     fn linear(&self, remark: String) -> Result<Estimate, ValuationError> {
         let fit = self.linear_to(self.total, &self.sample.odd[1..])?;
         Ok(self.estimate(fit.values, fit.errors, remark))
@@ -188,7 +190,7 @@ impl Sight {
         linear_fit(&observed).ok_or(ValuationError::Singular { estimator, equations: sides.len() })
     }
 
-    /// The fit with interactions; `None` where there is none to prefer.
+    /// The fit with interactions; `None` if no such model is better than the linear fit.
     fn odd(&self) -> Option<Estimate> {
         let model = model::choose(&self.sample)?;
         let count = self.sample.sides.len().min(PAIRS_FITTED_MAX + 1);
@@ -208,8 +210,8 @@ impl Sight {
         Some(self.estimate(values, errors, remark))
     }
 
-    /// What the fit misses of each pair, foretold from the others, is fitted linearly: LeverageSHAP
-    /// on what is left of the game, which comes to the exact values in the end.
+    /// Fits the residual of each pair, predicted from the others, linearly: LeverageSHAP on the
+    /// residual game, which converges to the exact values.
     fn corrected(
         &self,
         model: &Model,
@@ -238,15 +240,15 @@ impl Sight {
     }
 }
 
-/// Spreads what is missing to `total` alike.
+/// Adds a constant to all values so that they sum to `total`.
 fn level(values: &mut [f64], total: f64) {
     let missing = (total - values.iter().sum::<f64>()) / values.len() as f64;
     values.iter_mut().for_each(|value| *value += missing);
 }
 
-/// The standard error of each value by leaving out one of [`GROUPS`] groups of pairs at a time,
-/// without fitting again: to leave a group out is to put what the others foretell in its place.
-/// `None` where a group is needed to decide the fit.
+/// The jackknife standard error of each value, leaving out one of [`GROUPS`] groups of pairs at a
+/// time, without refitting: leaving a group out is equivalent to replacing its data by the
+/// predictions of the others. `None` if a group is needed to determine the fit.
 fn jackknife(fit: &OddFit, read_out: &[f64], players: usize) -> Option<Vec<f64>> {
     let sides = read_out.len() / players;
     if sides <= GROUPS {

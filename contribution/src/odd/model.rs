@@ -1,40 +1,39 @@
-//! Chooses what to think of a game beforehand, by how well each thought foretells pairs it has not
-//! seen.
+//! Model selection: chooses the prior of a game's interactions by cross-validation.
 
 use super::kernel::{Gram, Kernel, Part, Products};
 use super::ridge::{self, Trial};
 use crate::Coalition;
 
-/// Pairs that models are compared on; with more than that the differences are plain.
+/// Number of pairs for model selection; with more, the differences between models are clear.
 const PAIRS_MAX: usize = 256;
 
-/// Fewest pairs beyond one a player, on which models can be told apart.
+/// Fewest pairs beyond one per player for which models can be compared.
 const SPARE_MIN: usize = 4;
 
-/// Most players whose partners are looked for one by one: the kernel has a term for each.
+/// Largest number of players with individual partner scales: the kernel has one term per player.
 const PARTNERS_MAX: usize = 64;
 
-/// Noises, as shares of what the kernel expects, that are tried where interactions are alike: from
-/// a game of three exactly to one that is hardly smooth.
+/// Noise levels, as shares of the kernel's variance, tried with the uniform prior: from a game with
+/// exact interactions of three players to one that is hardly smooth.
 const NOISES_ALIKE: [f64; 4] = [1e-9, 1e-4, 1e-2, 1.0];
 
-/// Noise with which scales are compared, and those tried with the best scales.
+/// Noise level for the comparison of scales, and the levels tried with the best scales.
 const NOISE: f64 = 1e-3;
 const NOISES_BEST: [f64; 2] = [1e-6, 1e-1];
 
-/// `(γ, τ)` tried: the scale of a player is τ times its share of the strongest, to the power γ.
+/// `(γ, τ)` tried: the scale of a player is τ times its relative strength to the power γ.
 const PARTNER_SHAPES: [(f64, f64); 4] = [(1.0, 0.1), (1.0, 0.3), (2.0, 0.3), (2.0, 0.9)];
 const VALUE_SHAPES: [(f64, f64); 4] = [(0.5, 0.1), (1.0, 0.1), (1.0, 0.3), (2.0, 0.3)];
-/// The same for a second look at who interacts with whom.
+/// The same for the second estimate of the pairwise interactions.
 const SECOND_SHAPES: [(f64, f64); 2] = [(1.0, 0.1), (1.0, 0.3)];
 
-/// Noises tried for the interactions of two.
+/// Noise levels tried for the pairwise interactions.
 const NOISES_TWOS: [f64; 2] = [1e-4, 1e-2];
 
-/// No scale is below this share of τ: nobody is excluded beforehand.
+/// Lower bound of a scale as a share of τ, so that no player is excluded a priori.
 const SCALE_MIN: f64 = 1e-4;
 
-/// What was seen of a game. The first side is everybody.
+/// The observations of a game. The first side is the grand coalition.
 #[derive(Default)]
 pub(crate) struct Sample {
     pub(crate) sides: Vec<Coalition>,
@@ -44,20 +43,21 @@ pub(crate) struct Sample {
     pub(crate) even: Vec<f64>,
 }
 
-/// What to think of a game.
+/// A prior of a game's interactions.
 pub(crate) struct Model {
-    /// In words.
+    /// A description for people.
     pub(crate) name: &'static str,
     pub(crate) kernel: Kernel,
-    /// As a share of the kernel's own size.
+    /// As a share of the kernel's own variance.
     pub(crate) noise: f64,
-    /// The root of the mean squared miss of a pair foretold from the others.
+    /// The leave-one-out error: root mean square of the residuals of pairs predicted from the
+    /// others.
     pub(crate) miss: f64,
-    /// The same of the plain sum of players.
+    /// The same of the additive model.
     pub(crate) linear_miss: f64,
 }
 
-/// One part of a sample, as far as models are compared on it.
+/// The part of a sample that models are compared on.
 struct Bench<'a> {
     part: Part,
     sides: &'a [Coalition],
@@ -82,13 +82,13 @@ impl<'a> Bench<'a> {
         ridge::try_out(Some(gram), noise, &self.free, self.data)
     }
 
-    /// The noise that foretells best.
+    /// The noise level with the smallest leave-one-out error.
     fn best(&self, gram: &Gram, noises: &[f64]) -> Option<(f64, Trial)> {
         let trials = noises.iter().filter_map(|&noise| Some((noise, self.trial(gram, noise)?)));
         trials.min_by(|a, b| a.1.miss.total_cmp(&b.1.miss))
     }
 
-    /// The shape that foretells best at a middling noise.
+    /// The shape with the smallest leave-one-out error at the noise level [`NOISE`].
     fn best_shape(
         &self,
         name: &'static str,
@@ -105,8 +105,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The model that foretells best; `None` where the plain sum of players does as well, or where
-/// there are too few pairs for interactions of three.
+/// The model with the smallest leave-one-out error; `None` if the additive model is as good, or if
+/// there are too few pairs for interactions of three players.
 pub(crate) fn choose(sample: &Sample) -> Option<Model> {
     let bench = Bench::new(Part::Odd, sample);
     let players = sample.sides[0].universe();
@@ -121,13 +121,21 @@ pub(crate) fn choose(sample: &Sample) -> Option<Model> {
     let (noise, first) = bench.best(&alike, exactly)?;
     let values = values_of(&bench, &alike, &first);
     let mut models = vec![(alike_model(noise, first.miss), alike)];
-    models.extend(bench.best_shape("players by their size", &VALUE_SHAPES, |power, largest| {
-        let top = largest_of(&values);
-        vec![values.iter().map(|value| scale(value.abs() / top, power, largest)).collect()]
-    }));
+    models.extend(bench.best_shape(
+        "scales from player values",
+        &VALUE_SHAPES,
+        |power, largest| {
+            let top = largest_of(&values);
+            vec![values.iter().map(|value| scale(value.abs() / top, power, largest)).collect()]
+        },
+    ));
     if let Some(twos) = interactions_of_two(sample) {
         let scales = |power, largest| partner_scales(&twos, players, power, largest);
-        models.extend(bench.best_shape("players by their partners", &PARTNER_SHAPES, scales));
+        models.extend(bench.best_shape(
+            "scales from interaction partners",
+            &PARTNER_SHAPES,
+            scales,
+        ));
     }
     let (mut best, gram) = models.into_iter().min_by(|a, b| a.0.miss.total_cmp(&b.0.miss))?;
     if matches!(best.kernel, Kernel::Products(_))
@@ -140,14 +148,14 @@ pub(crate) fn choose(sample: &Sample) -> Option<Model> {
     (best.miss < linear.miss).then_some(best)
 }
 
-/// How many interactions of one and of three there are: with more pairs than that, a game without
-/// others is met exactly.
+/// Number of interactions of one and of three players: with more pairs than that, the fit is exact
+/// on a game without other interactions.
 fn unknowns(players: usize) -> usize {
     players + players * (players - 1) * players.saturating_sub(2) / 6
 }
 
 fn alike_model(noise: f64, miss: f64) -> Model {
-    let (name, linear_miss) = ("interactions of three alike", f64::INFINITY);
+    let (name, linear_miss) = ("uniform interactions of three players", f64::INFINITY);
     Model { name, kernel: Kernel::Alike, noise, miss, linear_miss }
 }
 
@@ -160,8 +168,9 @@ fn values_of(bench: &Bench<'_>, gram: &Gram, trial: &Trial) -> Vec<f64> {
     values
 }
 
-/// How strongly each two interact, by rows with zeros on the diagonal, from the even part: first
-/// with all alike, then again with what the first look says. `None` for too many players.
+/// The strength of each pairwise interaction, by rows with zeros on the diagonal, from the even
+/// part: first with a uniform prior, then again with the first estimate as the prior. `None` for
+/// too many players.
 fn interactions_of_two(sample: &Sample) -> Option<Vec<f64>> {
     let bench = Bench::new(Part::Even, sample);
     let players = bench.sides[0].universe();
@@ -199,8 +208,8 @@ fn twos_of(bench: &Bench<'_>, trial: &Trial, expected: &[f64]) -> Vec<f64> {
     twos
 }
 
-/// One term a player: who interacts with it, by how much. It stands next to its strongest partner
-/// itself, for nothing tells how a player interacts with itself.
+/// One term per player: the strengths of its interactions with the others. Its own entry equals its
+/// strongest partner's, since no observation shows how a player interacts with itself.
 fn partner_scales(twos: &[f64], players: usize, power: f64, largest: f64) -> Vec<Vec<f64>> {
     let top = largest_of(twos);
     let term = |(player, row): (usize, &[f64])| {
@@ -215,7 +224,8 @@ fn largest_of(numbers: &[f64]) -> f64 {
     numbers.iter().fold(f64::MIN_POSITIVE, |largest, number| largest.max(number.abs()))
 }
 
-/// Powers of a half, one and two, without a library's `powf`, whose last bit depends on the machine.
+/// `share` to the power ½, 1 or 2, without a library's `powf`, whose last bit depends on the
+/// machine.
 fn scale(share: f64, power: f64, largest: f64) -> f64 {
     let raised = if power < 1.0 {
         share.sqrt()

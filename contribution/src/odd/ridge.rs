@@ -1,35 +1,35 @@
-//! Fits one part of a game to what was seen of it: a flat part that is free (linear, or the mean),
-//! and beyond it what a kernel expects.
+//! Kernel ridge regression of one part of a game: an unpenalised part (linear, or the mean), and
+//! the interactions under a kernel's prior.
 //!
-//! With M = K + noise and the flat part's columns H, the fit is `β = (HᵀM⁻¹H)⁻¹HᵀM⁻¹d` and
-//! `α = A·d` with `A = M⁻¹ − M⁻¹H(HᵀM⁻¹H)⁻¹HᵀM⁻¹`; leaving pair k out misses it by `α_k/A_kk`. A
-//! game that is all flat is met exactly, whatever the kernel.
+//! With M = K + noise and the unpenalised part's columns H, the fit is `β = (HᵀM⁻¹H)⁻¹HᵀM⁻¹d` and
+//! `α = A·d` with `A = M⁻¹ − M⁻¹H(HᵀM⁻¹H)⁻¹HᵀM⁻¹`. The leave-one-out residual of pair k is
+//! `α_k/A_kk`. A game in the span of H is fitted exactly under any kernel.
 
 use super::kernel::{Gram, Part, agreement, side_of};
 use crate::Coalition;
 use crate::linear::{Cholesky, dot};
 use crate::regression::weighted::add_scaled;
 
-/// The variance that stands for "free" where only models are compared: so much that what it keeps
-/// the flat part from is far below a thousandth of any residual.
+/// The prior variance that approximates "unpenalised" during model selection: so large that the
+/// bias of the unpenalised part is far below a thousandth of any residual.
 const FREE: f64 = 1e6;
 
-/// The pair of nobody and everybody is not sampled: it has this share of the others' noise.
+/// The grand pair is not sampled: its noise is this share of the others'.
 const GRAND_SHARE: f64 = 1e-3;
 
-/// A pair whose prediction by the others would be so many times less certain than the kernel
-/// itself alone decides a flat direction; it says nothing for or against a model.
+/// If the predictive variance of a pair exceeds the kernel's own variance by this factor, the pair
+/// alone determines an unpenalised direction, and it does not enter the comparison of models.
 const UNCERTAIN_MAX: f64 = 1e3;
 
-/// How well a model foretells pairs that it has not seen.
+/// The leave-one-out result of a model.
 pub(crate) struct Trial {
-    /// The root of the mean squared miss, each pair foretold from all others.
+    /// Root mean square of the residuals, each pair predicted from all others.
     pub(crate) miss: f64,
     /// `(M + free·HHᵀ)⁻¹·d`.
     pub(crate) alpha: Vec<f64>,
 }
 
-/// `H·Hᵀ·FREE` over sides, by rows.
+/// `H·Hᵀ·FREE` over the sides, by rows.
 pub(crate) fn free_part(part: Part, sides: &[Coalition]) -> Vec<f64> {
     let n = sides[0].universe() as f64;
     let mut free = Vec::with_capacity(sides.len() * sides.len());
@@ -42,7 +42,7 @@ pub(crate) fn free_part(part: Part, sides: &[Coalition]) -> Vec<f64> {
     free
 }
 
-/// What `alpha` says of the linear part as values: `2·β_i`.
+/// The values of the linear part under `alpha`: `2·β_i`.
 pub(crate) fn free_values(sides: &[Coalition], alpha: &[f64]) -> Vec<f64> {
     let players = sides[0].universe();
     let value = |player: usize| -> f64 {
@@ -51,8 +51,9 @@ pub(crate) fn free_values(sides: &[Coalition], alpha: &[f64]) -> Vec<f64> {
     (0..players).map(|player| 2.0 * FREE / players as f64 * value(player)).collect()
 }
 
-/// Tries a kernel with a noise; without a kernel, the flat part alone. The grand pair comes first
-/// and is not foretold. `None` where the numbers do not allow it.
+/// Computes the leave-one-out error of a kernel with a noise level; without a kernel, of the
+/// unpenalised part alone. The grand pair is the first one and is not predicted. `None` if the
+/// system is singular.
 pub(crate) fn try_out(
     gram: Option<&Gram>,
     noise: f64,
@@ -85,22 +86,22 @@ fn add_noise(a: &mut [f64], m: usize, noise: f64) {
     (1..m).for_each(|k| a[k * m + k] += noise);
 }
 
-/// A fit of the odd part, with what leaving pairs out does to it.
+/// A fit of the odd part, with closed forms for leaving pairs out.
 pub(crate) struct OddFit {
     players: usize,
-    /// The linear part, one number a player.
+    /// The linear part, one coefficient per player.
     beta: Vec<f64>,
     alpha: Vec<f64>,
     /// `L⁻¹` of `M = L·Lᵀ`, by rows.
     inverse_lower: Vec<f64>,
-    /// `A = M⁻¹ − UᵀU`, U by rows of one number a pair.
+    /// `A = M⁻¹ − UᵀU`; U by rows of one number per pair.
     u: Vec<f64>,
-    /// `β = Bᵀ·d`, likewise by player.
+    /// `β = Bᵀ·d`; B by players, rows of one number per pair.
     b: Vec<f64>,
 }
 
 impl OddFit {
-    /// Fits `data`, one number per side. `None` where the sides leave something undecided.
+    /// Fits `data`, one number per side. `None` if the sides do not determine the fit.
     pub(crate) fn of(gram: &Gram, noise: f64, sides: &[Coalition], data: &[f64]) -> Option<Self> {
         let (m, players) = (sides.len(), sides[0].universe());
         let mut a = gram.matrix.clone();
@@ -148,8 +149,8 @@ impl OddFit {
         Some(Self { players, beta, alpha, inverse_lower, u, b })
     }
 
-    /// The values: twice the linear part, and what `read_out` (a row of values per side) makes of
-    /// the rest.
+    /// The values: twice the linear part, and the contribution of the interactions by `read_out` (a
+    /// row of values per side).
     pub(crate) fn values(&self, read_out: &[f64]) -> Vec<f64> {
         let mut values: Vec<f64> = self.beta.iter().map(|beta| 2.0 * beta).collect();
         for (alpha, row) in self.alpha.iter().zip(read_out.chunks_exact(self.players)) {
@@ -158,13 +159,13 @@ impl OddFit {
         values
     }
 
-    /// The fitted worth of `side`, whose kernel to the sides is `row`.
+    /// The prediction for `side`, whose kernel to the sides is `row`.
     pub(crate) fn foretell(&self, side: &Coalition, row: &[f64]) -> f64 {
         let flat: f64 = self.beta.iter().enumerate().map(|(i, beta)| beta * side_of(side, i)).sum();
         flat + dot(row, &self.alpha)
     }
 
-    /// `A` between the sides of `group`, by rows.
+    /// The entries of `A` between the sides of `group`, by rows.
     fn block(&self, group: &[usize]) -> Vec<f64> {
         let m = self.alpha.len();
         let mut block = vec![0.0; group.len() * group.len()];
@@ -179,15 +180,16 @@ impl OddFit {
         block
     }
 
-    /// By how much each of `group` is missed when all of it is left out. `None` where the others do
-    /// not decide the fit.
+    /// The residuals of the sides in `group` when all of them are left out. `None` if the others do
+    /// not determine the fit.
     pub(crate) fn misses(&self, group: &[usize]) -> Option<Vec<f64>> {
         let block = self.block(group);
         let factor = Cholesky::of(block, group.len())?;
         Some(factor.solve(&group.iter().map(|&k| self.alpha[k]).collect::<Vec<f64>>()))
     }
 
-    /// How the values answer to each side's datum: a row of one number per side for each player.
+    /// The sensitivity of the values to each side's datum: for each player a row of one number per
+    /// side.
     pub(crate) fn responses(&self, read_out: &[f64]) -> Vec<f64> {
         let (m, players) = (self.alpha.len(), self.players);
         let mut responses: Vec<f64> = self.b.iter().map(|b| 2.0 * b).collect();
@@ -227,7 +229,7 @@ mod tests {
         [Kernel::Alike, Kernel::Products(Products::new(scales))]
     }
 
-    /// The fit to what is left without `group`, in the same scale.
+    /// The fit without `group`, at the same scale.
     fn without(
         kernel: &Kernel,
         group: &[usize],
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_a_group_out_is_what_fitting_again_without_it_gives() {
+    fn closed_form_leave_out_equals_refitting_without_the_group() {
         let (sides, data) = sample(20);
         for kernel in kernels() {
             let gram = kernel.gram(Part::Odd, &sides).unwrap();
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_misses_each_pair_as_the_fit_without_it_does() {
+    fn leave_one_out_error_matches_fits_without_each_pair() {
         let (sides, data) = sample(20);
         let free = free_part(Part::Odd, &sides);
         for kernel in kernels() {
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_game_that_is_all_flat_is_met_whatever_the_kernel() {
+    fn an_additive_game_is_fitted_exactly_under_any_kernel() {
         let (sides, _) = sample(9);
         let worth = |side: &Coalition| -> f64 {
             (0..PLAYERS).map(|player| (player + 1) as f64 * side_of(side, player)).sum()

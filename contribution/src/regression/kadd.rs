@@ -1,4 +1,4 @@
-//! kADD-SHAP: the fit of all interactions up to an order.
+//! kADD-SHAP: the fit of all interactions up to a given order.
 
 use super::sampled::{Law, Plan, all_coalitions, passes_min};
 use super::triples::{SYSTEM_MAX, pairs_max, triple_fit};
@@ -6,10 +6,10 @@ use super::weighted::linear_fit;
 use crate::meter::Meter;
 use crate::{Estimate, Estimator, Game, ValuationError};
 
-/// The estimator's name in reports and refusals.
+/// The estimator's name in reports and errors.
 const NAME: &str = "kadd";
 
-/// Passes per player where a run sets no limit.
+/// Passes per player of a run without a limit.
 const PASSES_PER_PLAYER: u64 = 40;
 
 /// A k-additive game fitted by weighted least squares under the Shapley kernel (G. D. Pelegrina,
@@ -17,12 +17,12 @@ const PASSES_PER_PLAYER: u64 = 40;
 /// SHAP values for local interpretability in machine learning", Artificial Intelligence 2023), on
 /// distinct complementary pairs, with `Σφ = v(N) − v(∅)` as a constraint.
 ///
-/// Pairs separate even from odd interactions, and only odd ones bear on the values (see PolySHAP,
-/// 2026). So order 2 is the linear fit, and order 3 has `n + C(n, 3)` unknowns instead of all the
-/// `n + C(n, 2) + C(n, 3)`. Where there are fewer pairs than unknowns, order 3 takes the smallest
-/// triples that explain the pairs, by a tiny ridge. Far ahead of the linear fits on games that three
-/// players at a time explain, and behind them on step-like ones; once all coalitions are seen it is
-/// exact for any game.
+/// Pairs separate even from odd interactions, and only odd ones affect the values (see PolySHAP,
+/// 2026). So order 2 is the linear fit, and order 3 has `n + C(n, 3)` unknowns instead of `n + C(n,
+/// 2) + C(n, 3)`. If there are fewer pairs than unknowns, a small ridge penalty selects the
+/// smallest triple interactions that explain the pairs. It is far more accurate than the linear
+/// fits on games with interactions of three players, and less accurate on step-like games; once all
+/// coalitions are evaluated it is exact for any game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KAdd {
     order: u8,
@@ -35,7 +35,7 @@ impl Default for KAdd {
 }
 
 impl KAdd {
-    /// With interactions of up to `order` players.
+    /// An estimator with interactions of up to `order` players.
     ///
     /// # Errors
     /// [`ValuationError::SettingOutOfRange`] unless 2 or 3.
@@ -47,7 +47,7 @@ impl KAdd {
         Ok(Self { order })
     }
 
-    /// The order of the interactions that it fits.
+    /// The order of the fitted interactions.
     pub fn order(&self) -> u8 {
         self.order
     }

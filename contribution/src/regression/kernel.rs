@@ -1,21 +1,21 @@
-//! KernelSHAP on pairs: the linear fit to pairs whose sizes follow the Shapley kernel.
+//! Paired KernelSHAP: the linear fit to pairs whose sizes follow the Shapley kernel.
 
 use super::sampled::{Law, Plan, all_coalitions, passes_min};
 use super::weighted::linear_fit;
 use crate::meter::Meter;
 use crate::{Estimate, Estimator, Game, ValuationError};
 
-/// Passes per player where a run sets no limit.
+/// Passes per player of a run without a limit.
 const PASSES_PER_PLAYER: u64 = 200;
 
 /// Paired KernelSHAP (S. M. Lundberg and S.-I. Lee, "A Unified Approach to Interpreting Model
 /// Predictions", NeurIPS 2017; pairs: I. Covert and S.-I. Lee, "Improving KernelSHAP", AISTATS
 /// 2021), with `Σφ = v(N) − v(∅)` as a constraint of the fit.
 ///
-/// Sizes are drawn in proportion to the kernel's weight of the whole size, `1/(s·(n − s))`. Unlike
-/// the published version it draws pairs *without* replacement and reweighs them by their inclusion
-/// probability, because a coalition that is asked for twice says nothing new; the first n − 1 pairs
-/// lie along a random permutation, so that the fit is decided from 2n passes on.
+/// Sizes are drawn in proportion to the kernel's total weight of the size, `1/(s·(n − s))`. Unlike
+/// the published version it draws pairs *without* replacement and reweights them by their inclusion
+/// probability, because a repeated coalition adds no information. The first n − 1 pairs lie along a
+/// random permutation, so that the fit is determined from 2n passes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KernelShap;
 

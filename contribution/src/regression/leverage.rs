@@ -1,22 +1,23 @@
-//! LeverageSHAP: the linear fit to pairs of evenly spread sizes.
+//! LeverageSHAP: the linear fit to pairs with uniformly distributed sizes.
 
 use super::sampled::{Law, Plan, all_coalitions, passes_min};
 use super::weighted::linear_fit;
 use crate::meter::Meter;
 use crate::{Estimate, Estimator, Game, ValuationError};
 
-/// Passes per player where a run sets no limit.
+/// Passes per player of a run without a limit.
 const PASSES_PER_PLAYER: u64 = 200;
 
 /// Leverage-score sampling (C. Musco and R. T. Witter, "Provably Accurate Shapley Value Estimation
-/// via Leverage Score Sampling", ICLR 2025): complementary pairs without replacement, every size
-/// alike, and weighted least squares with each pair reweighed by its inclusion probability; the
-/// values sum to `v(N) − v(∅)` by constraint.
+/// via Leverage Score Sampling", ICLR 2025): complementary pairs without replacement, all sizes
+/// equally often, and weighted least squares with each pair reweighted by its inclusion
+/// probability; the values sum to `v(N) − v(∅)` by constraint.
 ///
-/// Sizes take turns instead of being drawn, and the first n − 1 pairs lie along a random
-/// permutation (which has two of each size), so that the fit is decided from 2n passes on and exact
-/// there for games of pairwise interactions. Exact for any game once all coalitions are seen. Makes
-/// no assumption that the game is smooth, which is why it is the fallback of those that do.
+/// The sizes alternate instead of being drawn, and the first n − 1 pairs lie along a random
+/// permutation (which has two of each size), so that the fit is determined from 2n passes on, and
+/// exact there for games of pairwise interactions. Exact for any game once all coalitions are
+/// evaluated. It assumes no smoothness of the game, which is why it is the fallback of the
+/// estimators that do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeverageShap;
 

@@ -1,9 +1,10 @@
-//! Estimators that fit a simple game to what was seen, and read the values off the fit.
+//! Regression estimators: they fit a simple game to observed values and read the Shapley values off
+//! the fit.
 //!
-//! All of them look at complementary pairs. When S and Sᶜ weigh the same, everything that an even
-//! interaction adds to one side it adds to the other, so the fit separates: only half the
-//! differences `d(S) = (v(S) − v(Sᶜ))/2` matter to the values, and only odd interactions explain
-//! them. A linear fit to pairs is therefore already the fit of all interactions of two.
+//! All of them observe complementary pairs. If S and Sᶜ have the same weight, an even interaction
+//! contributes equally to both sides, so the fit separates: only half the differences `d(S) = (v(S)
+//! − v(Sᶜ))/2` affect the values, and only odd interactions explain them. A linear fit to pairs is
+//! therefore already the fit of all interactions of two players.
 
 mod kadd;
 mod kernel;

@@ -1,5 +1,5 @@
-//! The plain twin of the fits: every equation written out and eliminated by hand, each pair really
-//! left out.
+//! Reference implementation of the regression fits, for tests: explicit equations, solved by
+//! elimination, and a jackknife that actually refits without each pair.
 
 use super::weighted::{Fit, Observed};
 use crate::pairs::{Pairs, Start};
@@ -28,7 +28,7 @@ impl Sample {
     }
 }
 
-/// The product of the signs of every set of one of these `orders`.
+/// The product of signs over every set whose size is in `orders`.
 fn features(side: &Coalition, orders: &[usize]) -> Vec<f64> {
     sets(side.universe(), orders)
         .iter()
@@ -41,8 +41,8 @@ fn sets(players: usize, orders: &[usize]) -> Vec<Coalition> {
     all.filter(|set| orders.contains(&set.len())).collect()
 }
 
-/// The fit of all interactions of `orders`, a squared interaction of more than one player costing
-/// `ridge`, with errors from fits to all pairs but one (at the weights of all).
+/// The fit of all interactions of the sizes `orders`, with a ridge penalty on interactions of more
+/// than one player. Errors come from fits to all pairs but one (with the weights of all).
 pub(crate) fn fit(observed: &Observed<'_>, orders: &[usize], ridge: f64) -> Fit {
     let weights = observed.weights();
     let values = values(observed, orders, ridge, &weights);
@@ -62,7 +62,7 @@ fn values(observed: &Observed<'_>, orders: &[usize], ridge: f64, weights: &[f64]
     let players = observed.players();
     let sets = sets(players, orders);
     let n = sets.len();
-    // Stationarity of the squares, and the sum of all coefficients as one more row and column.
+    // // The stationarity conditions, and the constraint on the sum as one more row and column.
     let mut equations = vec![vec![0.0; n + 2]; n + 1];
     for ((side, half), weight) in observed.sides.iter().zip(observed.halves).zip(weights) {
         let x = features(side, orders);
@@ -87,7 +87,7 @@ fn values(observed: &Observed<'_>, orders: &[usize], ridge: f64, weights: &[f64]
     (0..players).map(value).collect()
 }
 
-/// Gauss and Jordan, with pivots.
+/// Gauss–Jordan elimination with pivoting.
 fn eliminate(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     let n = rows.len();
     for column in 0..n {

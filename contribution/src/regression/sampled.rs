@@ -1,44 +1,46 @@
-//! Draws pairs, asks the game for them, and fits, until a limit of the run is reached.
+//! The loop of the regression estimators: draws pairs, evaluates them and fits, until a limit of
+//! the run is reached.
 
 use super::weighted::{Fit, Observed};
 use crate::meter::Meter;
 use crate::pairs::{Pairs, Start};
 use crate::{Coalition, Draw, Estimate, Game, ValuationError};
 
-/// Fewest pairs that are drawn between two looks at the clock and the tolerance.
+/// Smallest number of pairs between two checks of the limits.
 const STEP_MIN: usize = 32;
 
-/// Between two looks the pairs grow by one part in this many, so that all the fits together cost a
-/// few times the last one.
+/// Between two checks the number of pairs grows by one part in this many, so that all fits together
+/// cost a few times the last one.
 const GROWTH: usize = 4;
 
-/// The stream of the seed that sizes are drawn from.
+/// The stream of the seed for drawing sizes.
 const STREAM: u64 = 0x7369_7a65;
 
-/// How often which sizes are drawn.
+/// The distribution of the pairs' sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Law {
-    /// Every size alike.
+    /// All sizes equally often.
     Even,
-    /// In proportion to what the Shapley kernel gives to the whole size: `1/(s·(n − s))`.
+    /// In proportion to the Shapley kernel's total weight of the size: `1/(s·(n − s))`.
     Kernel,
 }
 
-/// What distinguishes one regression from another.
+/// The parameters that distinguish the regression estimators.
 pub(crate) struct Plan<F> {
     pub(crate) name: &'static str,
     pub(crate) law: Law,
-    /// Most pairs that `fit` takes.
+    /// Largest number of pairs for `fit`.
     pub(crate) pairs_max: usize,
     pub(crate) fit: F,
 }
 
-/// Fewest passes that decide a fit: nobody, everybody, and n − 1 pairs along a permutation.
+/// Fewest passes that determine a fit: empty and grand coalition, and n − 1 pairs along a
+/// permutation.
 pub(crate) fn passes_min(players: usize) -> u64 {
     (players as u64).saturating_mul(2)
 }
 
-/// All coalitions, where they can be counted.
+/// Number of all coalitions, or `u64::MAX` if it exceeds 64 bits.
 pub(crate) fn all_coalitions(players: usize) -> u64 {
     u32::try_from(players).ok().and_then(|n| 1_u64.checked_shl(n)).unwrap_or(u64::MAX)
 }
@@ -83,7 +85,7 @@ fn estimate(fit: Fit, observed: &Observed<'_>, pairs_max: usize) -> Estimate {
     let remark = if observed.is_complete() {
         format!("all {seen} pairs: the values are exact")
     } else if seen == pairs_max {
-        format!("ended at {seen} pairs, the most that the fit takes")
+        format!("stopped at {seen} pairs, the limit of the fit")
     } else {
         format!("fitted to {seen} pairs")
     };
@@ -92,7 +94,7 @@ fn estimate(fit: Fit, observed: &Observed<'_>, pairs_max: usize) -> Estimate {
     Estimate { values, estimator_errors, total, remark, ..Estimate::default() }
 }
 
-/// How many pairs to draw next: what the limits allow, in growing steps.
+/// Number of pairs to draw next: within the limits, in growing steps.
 fn affordable(meter: &Meter<'_>, seen: usize) -> usize {
     if !meter.affords(2) {
         return 0;
@@ -101,7 +103,7 @@ fn affordable(meter: &Meter<'_>, seen: usize) -> usize {
     within_budget.min(STEP_MIN.max(seen / GROWTH))
 }
 
-/// `(v(S) − v(Sᶜ))/2` of each side, asked in one batch.
+/// `(v(S) − v(Sᶜ))/2` of each side, evaluated in one batch.
 fn half_differences<G: Game + ?Sized>(
     game: &mut G,
     meter: &mut Meter<'_>,
@@ -113,8 +115,8 @@ fn half_differences<G: Game + ?Sized>(
     Ok(worths.chunks_exact(2).map(|pair| 0.5 * (pair[0] - pair[1])).collect())
 }
 
-/// Different pairs, their sizes by a law, after n − 1 along a permutation: without those a fit to
-/// few pairs may leave players undecided.
+/// Distinct pairs with a given distribution of sizes, after n − 1 pairs along a permutation:
+/// without these, a fit to few pairs may leave players undetermined.
 struct Source {
     pairs: Pairs,
     law: Law,
@@ -130,7 +132,7 @@ impl Source {
         Self { pairs, law, sizes: Draw::new(seed, STREAM), chain_left, players }
     }
 
-    /// `count` pairs, or all that are left.
+    /// `count` pairs, or all remaining pairs.
     fn take(&mut self, count: usize) -> Vec<Coalition> {
         (0..count).map_while(|_| self.next()).collect()
     }
@@ -144,7 +146,7 @@ impl Source {
         self.pairs.next_of(size)
     }
 
-    /// A size that is not exhausted, in proportion to the kernel's weight of it.
+    /// A size that is not exhausted, drawn in proportion to the kernel's weight.
     fn size_by_kernel(&mut self) -> Option<usize> {
         let players = self.players;
         let open = (1..=players / 2).filter(|&size| self.pairs.inclusion(size) < 1.0);

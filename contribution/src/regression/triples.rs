@@ -2,30 +2,32 @@
 //!
 //! The model is `d(z) = Σ_i a_i·z_i + Σ_{|T|=3} a_T·Π_{i∈T} z_i` over signs z (+1 on the side, −1
 //! off it), with `d(1, …, 1) = total/2`, and the values are `φ_i = 2·a_i + (2/3)·Σ_{T∋i} a_T`. It
-//! minimises `Σ_k w_k·(d_k − d(z_k))² + λ·Σ_T a_T²`: a ridge on triples that is tiny, and none on
-//! players. The same minimum is reached two ways: over the unknowns, or,
-//! where the pairs are fewer, over the pairs, in whose kernel the triples never appear one by one.
+//! minimises `Σ_k w_k·(d_k − d(z_k))² + λ·Σ_T a_T²`: a small ridge penalty on triples, and none on
+//! players. The same minimum is computed in two ways: over the unknowns (primal) or, if there are
+//! fewer pairs, over the pairs (dual), with a kernel in which the triples never appear one by one.
 
 use super::weighted::{Fit, Observed, add_scaled, linear_fit};
 use crate::linear::{Cholesky, dot};
 
-/// Most equations in one system: 72 MiB, and some seconds.
+/// Largest number of equations of one system: 72 MiB, and some seconds.
 pub(crate) const SYSTEM_MAX: usize = 3_072;
 
-/// λ: what a triple's square costs against a pair's squared residual.
+/// λ: the penalty on a triple's square relative to a pair's squared residual.
 const RIDGE: f64 = 0.03;
 
-/// The grand pair is without noise; this part of the ridge keeps its equation apart from others.
+/// The grand pair has no noise; this part of the ridge keeps its equation independent of the
+/// others.
 const GRAND_RIDGE: f64 = 1e-6;
 
-/// A pair that alone decides something says nothing of its own error: one whose part of P is below
-/// this much of the largest counts as that.
+/// A pair that alone determines a direction of the fit has no residual to estimate its error from;
+/// a pair counts as such if its diagonal entry of P is below this share of the largest.
 const SLACK: f64 = 1e-9;
 
-/// Pairs that are turned into features at once.
+/// Number of pairs that are converted to features at once.
 const BLOCK: usize = 256;
 
-/// Most pairs that the fit takes for so many players: no limit where the unknowns fit a system.
+/// Largest number of pairs of the fit for `players` players: unlimited if the unknowns fit one
+/// system.
 pub(crate) fn pairs_max(players: usize) -> usize {
     if unknowns(players) <= SYSTEM_MAX { usize::MAX } else { SYSTEM_MAX }
 }
@@ -35,8 +37,9 @@ fn unknowns(players: usize) -> usize {
     players.saturating_add(players.saturating_mul(below(1)).saturating_mul(below(2)) / 6)
 }
 
-/// The fit, over whichever of pairs and unknowns are fewer. With all pairs seen the Shapley kernel
-/// makes the linear part of this fit the linear fit, so that one is taken, which has no ridge.
+/// The fit, over the pairs or over the unknowns, whichever are fewer. With all pairs observed, the
+/// Shapley kernel makes the linear part of this fit equal to the linear fit; that one is used,
+/// since it has no ridge.
 pub(crate) fn triple_fit(observed: &Observed<'_>) -> Option<Fit> {
     if observed.is_complete() {
         return linear_fit(observed);
@@ -48,11 +51,11 @@ pub(crate) fn triple_fit(observed: &Observed<'_>) -> Option<Fit> {
     }
 }
 
-/// The dual, with players free: `d(z) = Σ a_i·z_i + Σ_k α_k·K(z, z_k)`, where
-/// `K(z, z') = (t³ − (3n − 2)·t)/6`, `t = z·z'`, is the sum over all triples. With `G = (K + λ/w)⁻¹`
-/// and Z the signs, `α = P·d` and `a = (Zᵀ·G·Z)⁻¹·Zᵀ·G·d`, P being G less its part along Z.
+/// The dual, with unpenalised players: `d(z) = Σ a_i·z_i + Σ_k α_k·K(z, z_k)`, where `K(z, z') =
+/// (t³ − (3n − 2)·t)/6`, `t = z·z'`, is the sum over all triples. With `G = (K + λ/w)⁻¹` and Z the
+/// signs, `α = P·d` and `a = (Zᵀ·G·Z)⁻¹·Zᵀ·G·d`, where P is G minus its part along Z.
 ///
-/// Errors leave out each pair in closed form: without pair k the values move by their own
+/// The errors leave out each pair in closed form: without pair k the values change by their
 /// coefficient of `d_k`, times `α_k/P_kk`.
 fn over_pairs(observed: &Observed<'_>) -> Option<Fit> {
     let players = observed.players();
@@ -68,7 +71,7 @@ fn over_pairs(observed: &Observed<'_>) -> Option<Fit> {
     let through: Vec<Vec<f64>> = columns.iter().map(|column| factor.solve(column)).collect();
     let inner = columns.iter().flat_map(|one| through.iter().map(|other| dot(one, other)));
     let inner = Cholesky::of(inner.collect(), players)?;
-    // `x` less its part along the players, and that part, both after G.
+    // // Removes from `x` its part along the players; the result is multiplied by G.
     let apart = |x: &[f64]| {
         let along: Vec<f64> = through.iter().map(|through| dot(through, x)).collect();
         let along = inner.solve(&along);
@@ -101,7 +104,7 @@ fn over_pairs(observed: &Observed<'_>) -> Option<Fit> {
     Some(efficient(Fit { values, errors }, observed.total))
 }
 
-/// Row i of `(Zᵀ·G·Z)⁻¹·Zᵀ·G` from the rows of `Zᵀ·G`: what each difference adds to `a_i`.
+/// Row i of `(Zᵀ·G·Z)⁻¹·Zᵀ·G` from the rows of `Zᵀ·G`: the coefficient of each difference in `a_i`.
 fn directs(through: &[Vec<f64>], inner: &Cholesky) -> Vec<Vec<f64>> {
     let of = |player: usize| {
         let mut unit = vec![0.0; through.len()];
@@ -115,7 +118,7 @@ fn directs(through: &[Vec<f64>], inner: &Cholesky) -> Vec<Vec<f64>> {
     (0..through.len()).map(of).collect()
 }
 
-/// `K + λ/w` by rows (its lower triangle), the last row being the grand pair.
+/// `K + λ/w` by rows (its lower triangle); the last row is the grand pair.
 fn kernel(rows: &[&[f64]], weights: &[f64]) -> Vec<f64> {
     let size = rows.len();
     let mut kernel = vec![0.0; size * size];
@@ -130,8 +133,8 @@ fn kernel(rows: &[&[f64]], weights: &[f64]) -> Vec<f64> {
     kernel
 }
 
-/// How much each row says of `player`'s value through its triples:
-/// `(2/3)·z_i·((D − z_i)² − (n − 1))/2`, D being the sum of the row.
+/// The coefficient of each row's kernel in `player`'s value through its triples: `(2/3)·z_i·((D −
+/// z_i)² − (n − 1))/2`, with D the sum of the row.
 fn reader(rows: &[&[f64]], player: usize) -> Vec<f64> {
     let of = |row: &&[f64]| {
         let sign = row[player];
@@ -141,7 +144,7 @@ fn reader(rows: &[&[f64]], player: usize) -> Vec<f64> {
     rows.iter().map(of).collect()
 }
 
-/// Spreads what the grand pair's little ridge left over equally.
+/// Distributes the gap that the ridge on the grand pair leaves, equally over the players.
 fn efficient(mut fit: Fit, total: f64) -> Fit {
     let gap = (total - fit.values.iter().sum::<f64>()) / fit.values.len() as f64;
     fit.values.iter_mut().for_each(|value| *value += gap);
@@ -149,7 +152,7 @@ fn efficient(mut fit: Fit, total: f64) -> Fit {
 }
 
 /// The primal: the normal equations over players and triples, with the grand pair as a constraint.
-/// Errors leave out each pair with the leverage that pairs have on average, unknowns by pairs.
+/// The errors leave out each pair with the mean leverage, which is unknowns divided by pairs.
 fn over_unknowns(observed: &Observed<'_>) -> Option<Fit> {
     let players = observed.players();
     let size = unknowns(players);
@@ -209,7 +212,7 @@ fn triples(players: usize) -> impl Iterator<Item = [usize; 3]> {
     })
 }
 
-/// For each player what its value takes from each unknown: 2 of its own, 2/3 of its triples.
+/// The coefficients of each player's value: 2 for its own unknown, 2/3 for each of its triples.
 fn readers(players: usize, size: usize) -> Vec<Vec<f64>> {
     let mut readers = vec![vec![0.0; size]; players];
     for (player, reader) in readers.iter_mut().enumerate() {
@@ -264,7 +267,7 @@ mod tests {
     use crate::regression::plain::{self, Sample, assert_close};
 
     #[test]
-    fn over_pairs_the_fit_and_its_errors_are_those_of_leaving_each_pair_out() {
+    fn dual_fit_and_errors_match_explicit_leave_one_out_fits() {
         for (players, count, seed) in [(4, 5, 1), (5, 9, 2), (6, 14, 3), (7, 30, 4)] {
             let sample = Sample::of(players, count, seed);
             let fit = over_pairs(&sample.observed()).unwrap();
@@ -275,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn over_unknowns_the_fit_is_the_same_and_its_errors_are_alike() {
+    fn primal_fit_equals_the_dual_fit_with_similar_errors() {
         for (players, count, seed) in [(6, 30, 1), (7, 60, 2), (8, 110, 3)] {
             let sample = Sample::of(players, count, seed);
             let fit = over_unknowns(&sample.observed()).unwrap();
             let other = over_pairs(&sample.observed()).unwrap();
             assert_close(&fit.values, &other.values, 1e-5);
-            // The mean leverage in place of each pair's own: alike, not the same.
+            // // The mean leverage replaces each pair's own: the errors are similar, not equal.
             for (error, other) in fit.errors.unwrap().iter().zip(other.errors.unwrap()) {
                 assert!((0.4..2.5).contains(&(error / other)), "{error} {other}");
             }
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_equations_as_players_leave_no_triples_and_no_error() {
+    fn as_many_equations_as_players_give_the_linear_fit_without_errors() {
         let sample = Sample::of(9, 8, 5);
         let fit = over_pairs(&sample.observed()).unwrap();
         assert_close(&fit.values, &linear_fit(&sample.observed()).unwrap().values, 1e-9);
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn unknowns_are_players_and_triples() {
+    fn unknowns_are_all_players_and_all_triples() {
         assert_eq!((unknowns(1), unknowns(3), unknowns(20)), (1, 4, 1_160));
         assert_eq!(triples(5).count(), 10);
         assert_eq!((pairs_max(26), pairs_max(28)), (usize::MAX, SYSTEM_MAX));

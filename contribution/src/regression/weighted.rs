@@ -1,34 +1,34 @@
-//! The weighted least-squares fit of an additive game to complementary pairs, efficient by
-//! constraint, with the error of the pairs it was made from.
+//! The weighted least-squares fit of an additive game to complementary pairs, with the efficiency
+//! constraint and with standard errors from the pairs.
 
 use crate::Coalition;
 use crate::linear::{Cholesky, dot};
 use crate::pairs::Pairs;
 
-/// A pair that alone decides a direction of the fit says nothing about its own error; leverages this
-/// close to 1 count as that.
+/// A pair that alone determines a direction of the fit has no residual to estimate its error from;
+/// leverages this close to 1 count as such.
 const LEVERAGE_SLACK: f64 = 1e-9;
 
-/// What was seen of a game: pairs drawn by `pairs`, in the order in which they came.
+/// The observations of a game: pairs drawn by `pairs`, in the order of drawing.
 pub(crate) struct Observed<'a> {
     /// `v(N) − v(∅)`.
     pub(crate) total: f64,
-    /// One side of each pair, the one that [`Pairs`] gave.
+    /// One side of each pair, as returned by [`Pairs`].
     pub(crate) sides: &'a [Coalition],
     /// `(v(S) − v(Sᶜ))/2` of each pair.
     pub(crate) halves: &'a [f64],
-    /// Where they were drawn, which says what each stands for.
+    /// The sampler of the pairs, which provides their inclusion probabilities.
     pub(crate) pairs: &'a Pairs,
 }
 
 impl Observed<'_> {
-    /// How many players the game has.
+    /// Number of players of the game.
     pub(crate) fn players(&self) -> usize {
         self.sides.first().map_or(1, Coalition::universe)
     }
 
-    /// What each pair weighs, so that the sum over those seen estimates the Shapley kernel's sum
-    /// over all; 1 on average.
+    /// The weight of each pair, such that the sum over the observed pairs estimates the Shapley
+    /// kernel's sum over all pairs; scaled to a mean of 1.
     pub(crate) fn weights(&self) -> Vec<f64> {
         let raw = self.sides.iter().map(|side| self.pairs.kernel_weight(side.len()));
         let mut weights: Vec<f64> = raw.collect();
@@ -37,14 +37,15 @@ impl Observed<'_> {
         weights
     }
 
-    /// The share of each pair's size that was not seen. Sampling it anew would change the fit in
-    /// proportion to its root; where all of a size is seen there is nothing to sample.
+    /// The finite population correction of each pair: the share of pairs of its size that were not
+    /// observed. The sampling error of the fit is proportional to its root; it is zero if all pairs
+    /// of a size are observed.
     pub(crate) fn unseen(&self) -> Vec<f64> {
         let of = |side: &Coalition| (1.0 - self.pairs.inclusion(side.len())).max(0.0);
         self.sides.iter().map(of).collect()
     }
 
-    /// The pairs as rows of +1 for those on the side and −1 for the rest.
+    /// The pairs as rows of signs: +1 for players on the side, −1 for the others.
     pub(crate) fn signs(&self) -> Vec<f64> {
         let mut signs = Vec::with_capacity(self.sides.len() * self.players());
         for side in self.sides {
@@ -54,29 +55,29 @@ impl Observed<'_> {
         signs
     }
 
-    /// Whether there is no pair that was not seen.
+    /// Whether all pairs are observed.
     pub(crate) fn is_complete(&self) -> bool {
         self.sides.len() as u64 == self.pairs.all()
     }
 }
 
-/// Values with the error of the pairs they were fitted to.
+/// Values with their standard errors.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fit {
     /// One value per player; they sum to the total.
     pub(crate) values: Vec<f64>,
-    /// One standard error per player; `None` where there are no more pairs than unknowns, or one
-    /// pair alone decides something.
+    /// One standard error per player; `None` if there are no more pairs than unknowns, or if a
+    /// single pair determines a direction of the fit.
     pub(crate) errors: Option<Vec<f64>>,
 }
 
 /// Minimises `Σ_k w_k·(2·d_k − Σ_i z_ki·φ_i)²` with `Σ_i φ_i = total`: the fit of LeverageSHAP and
-/// of paired KernelSHAP, and exactly the Shapley value once every pair is seen.
+/// of paired KernelSHAP, and exactly the Shapley value once every pair is observed.
 ///
-/// Errors are those of a jackknife over the pairs in closed form: leaving pair k out moves the
-/// values by `A⁻¹·z_k·w_k·e_k/(1 − h_k)`, with its residual e and its leverage h; the squares add
-/// up, each times the share of its size that was not seen. `None` where the pairs leave something
-/// undecided; n − 1 pairs along a permutation do not.
+/// Errors are those of a closed-form jackknife over the pairs: leaving pair k out changes the
+/// values by `A⁻¹·z_k·w_k·e_k/(1 − h_k)`, with its residual e and its leverage h. The squares add
+/// up, each times its finite population correction. `None` if the pairs do not determine the fit; n
+/// − 1 pairs along a permutation do.
 pub(crate) fn linear_fit(observed: &Observed<'_>) -> Option<Fit> {
     let players = observed.players();
     if players == 1 {
@@ -130,14 +131,14 @@ pub(crate) fn add_scaled(sums: &mut [f64], factor: f64, row: &[f64]) {
     }
 }
 
-/// Takes the mean away.
+/// Subtracts the mean.
 pub(crate) fn centre(of: &mut [f64]) {
     let mean = crate::statistics::mean(of);
     of.iter_mut().for_each(|x| *x -= mean);
 }
 
-/// `P·A·P + c·(1 − P)` with P taking means away: A where values differ from each other, and a
-/// number of its size for their common level, which the constraint decides.
+/// `P·A·P + c·(1 − P)`, where P subtracts means: A on the differences between values, and a number
+/// of its magnitude on their common level, which the constraint determines.
 fn centre_both(a: &mut [f64], n: usize) {
     let level = (0..n).map(|i| a[i * n + i]).sum::<f64>() / n as f64;
     let means: Vec<f64> = a.chunks_exact(n).map(crate::statistics::mean).collect();
@@ -155,7 +156,7 @@ mod tests {
     use crate::regression::plain::{self, Sample, assert_close};
 
     #[test]
-    fn the_fit_and_its_errors_are_those_of_leaving_each_pair_out() {
+    fn linear_fit_and_errors_match_explicit_leave_one_out_fits() {
         for (players, count, seed) in [(3, 3, 1), (5, 9, 2), (6, 14, 3), (9, 40, 4)] {
             let sample = Sample::of(players, count, seed);
             let fit = linear_fit(&sample.observed()).unwrap();
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_pairs_than_a_permutation_decide_nothing() {
+    fn fewer_pairs_than_a_permutation_do_not_determine_the_fit() {
         let sample = Sample::of(8, 5, 1);
         assert_eq!(linear_fit(&sample.observed()), None);
         let sample = Sample::of(8, 7, 1);

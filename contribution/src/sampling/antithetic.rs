@@ -1,4 +1,4 @@
-//! Random orders of arrival, each together with its reverse.
+//! Antithetic permutation sampling: random permutations, each with its reverse.
 
 use super::ends::{Ends, all_coalitions, shapley_shares};
 use super::samples::{Sampler, carry_out};
@@ -10,11 +10,11 @@ use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 /// (R. Mitchell, J. Cooper, E. Frank and G. Holmes, "Sampling Permutations for Shapley Value
 /// Estimation", 2022; the pairing goes back to J. M. Hammersley and K. W. Morton, 1956).
 ///
-/// Whoever comes early in the one comes late in the other, so that all interactions of two players
-/// cancel: on a game of single players and pairs (a quadratic one) the first pair of orders is
-/// already exact. Unbiased and efficient on any game. One pair costs at most 2·(n − 1) evaluations.
-/// Its error is taken over the pairs, which are independent, and never over the orders, which are
-/// not. At least 2·n passes (one pair); by default 100·n + 2, fifty pairs.
+/// A player that is early in one permutation is late in its reverse, so that all interactions of
+/// two players cancel: on a quadratic game (single players and pairs) the first pair of
+/// permutations is already exact. Unbiased and efficient on any game. One pair costs at most
+/// 2·(n − 1) evaluations. The error is computed over the pairs, which are independent, not over the
+/// permutations, which are not. At least 2·n passes (one pair); by default 100·n + 2, fifty pairs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AntitheticPermutation;
 
@@ -56,7 +56,7 @@ impl Sampler for OrderPairs {
         draw.permutation(players)
     }
 
-    /// The prefixes of the order, then those of its reverse.
+    /// The prefixes of the permutation, followed by those of its reverse.
     fn coalitions(&self, order: &Vec<usize>) -> Vec<Coalition> {
         let mut passed = walk::prefixes(order);
         passed.extend(walk::prefixes(&reversed(order)));

@@ -1,4 +1,4 @@
-//! What a player changes in a coalition tossed by coins.
+//! The Banzhaf value: the mean marginal contribution to a uniformly random coalition.
 
 use super::ends::{Ends, all_coalitions};
 use super::passes_default;
@@ -9,26 +9,26 @@ use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 
 /// The Banzhaf value (J. F. Banzhaf, "Weighted Voting Doesn't Work", 1965) by maximum sample reuse
 /// (J. T. Wang and R. Jia, "Data Banzhaf: A Robust Data Valuation Framework for Machine Learning",
-/// 2023): `φ_i = mean of v(S) with i in S − mean of v(S) without i`, over coalitions tossed by coins,
-/// so that each evaluation serves every player.
+/// 2023): `φ_i = mean of v(S) with i in S − mean of v(S) without i`, over uniformly random
+/// coalitions, so that each evaluation is a sample for every player.
 ///
-/// Each S comes with its complement. Then neither mean is ever empty, the part of a game that treats
-/// S and its complement alike, which no player's value depends on, cancels, and the error is that of
-/// a mean over independent pairs. Unbiased. Not efficient: the values do not sum to `v(N) − v(∅)`,
-/// and the gap says by how much, unless [`normalised`](Self::normalised). At least 4 passes (one
-/// pair); by default 100·n + 2.
+/// Each S is evaluated together with its complement. Then neither mean is ever empty; the even part
+/// of the game, which affects no player's value, cancels; and the error is that of a mean over
+/// independent pairs. Unbiased. Not efficient: the values do not sum to `v(N) − v(∅)`, and the gap
+/// reports the difference, unless [`normalised`](Self::normalised). At least 4 passes (one pair);
+/// by default 100·n + 2.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Banzhaf {
     normalises: bool,
 }
 
 impl Banzhaf {
-    /// The values times the one factor that makes them sum to `v(N) − v(∅)`. Who is worth nothing
-    /// stays at nothing, but marginals are no longer what they were, and noise in the sum moves all
-    /// values together, which the errors hold.
+    /// The values times the one factor that makes them sum to `v(N) − v(∅)`. A null player still
+    /// has the value zero, but the values are no longer mean marginal contributions, and sampling
+    /// noise of the sum changes all values together, which the errors include.
     ///
-    /// Where the raw values do not sum to anything of the sign of `v(N) − v(∅)` there is no such
-    /// factor, and the valuation is refused with [`ValuationError::Singular`].
+    /// If the raw values sum to zero or to the opposite sign of `v(N) − v(∅)`, there is no such
+    /// factor, and the valuation fails with [`ValuationError::Singular`].
     pub fn normalised() -> Self {
         Self { normalises: true }
     }
@@ -105,8 +105,8 @@ impl Sampler for CoinPairs {
     }
 }
 
-/// The same samples; each brings the sum of its values, and that sum with each value, so that the
-/// spreads of `x`, `Σ` and `x + Σ` give the covariance of `x` with `Σ`.
+/// The same samples. Each also returns the sum of its values, and that sum added to each value, so
+/// that the variances of `x`, `Σ` and `x + Σ` give the covariance of `x` and `Σ`.
 struct Normalised;
 
 impl Sampler for Normalised {
@@ -123,7 +123,7 @@ impl Sampler for Normalised {
         CoinPairs.coalitions(coalition)
     }
 
-    /// Everybody's value, everybody's value plus the sum, the sum.
+    /// The values of all players, the values plus their sum, and the sum.
     fn read(&self, coalition: &Coalition, worths: &[f64], ends: &Ends) -> Vec<f64> {
         let mut numbers = CoinPairs.read(coalition, worths, ends);
         let sum: f64 = numbers.iter().sum();
@@ -152,7 +152,7 @@ impl Sampler for Normalised {
                 (moments[player].variance()?, moments[player + ends.players].variance()?);
             let spread_of_sum = spread_of_sum?;
             let covariance = 0.5 * (both - own - spread_of_sum);
-            // The share of the sum that the value is moves with the sum: x − r·Σ.
+            // // The value's share of the sum varies with the sum: x − r·Σ.
             let ratio = if ends.total() == 0.0 { 0.0 } else { values[player] / ends.total() };
             let spread = own - 2.0 * ratio * covariance + ratio * ratio * spread_of_sum;
             Some(factor.abs() * (spread.max(0.0) / tally.count() as f64).sqrt())
@@ -167,8 +167,7 @@ impl Sampler for Normalised {
     }
 }
 
-/// What makes values that sum to `sum` sum to `total`; `None` where only a negative or no factor
-/// would.
+/// The factor that scales `sum` to `total`; `None` if it would be negative or infinite.
 fn factor(sum: f64, total: f64) -> Option<f64> {
     if sum == 0.0 && total == 0.0 {
         return Some(1.0);
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_normalised_error_is_that_of_what_a_share_of_the_sum_leaves() {
+    fn normalised_error_is_that_of_the_residual_after_the_share_of_the_sum() {
         let samples = [[3.0, -1.0], [1.0, 2.0], [5.0, 0.5], [2.0, 0.0]];
         let ends = Ends { players: 2, nobody: 0.0, everybody: 6.25 };
         let mut tally = Tally::new(5);

@@ -1,12 +1,12 @@
-//! Questions that are asked together, and fit the budget together.
+//! A batch of coalitions that fits the budget as a whole.
 
 use std::collections::BTreeSet;
 
 use crate::meter::Meter;
 use crate::{Coalition, Game, ValuationError};
 
-/// Coalitions to ask for at once. Those that the meter knows cost nothing, and each other one costs
-/// once.
+/// Coalitions to evaluate together. Those that the meter has already counted are free, and each
+/// other distinct one costs one pass.
 #[derive(Default)]
 pub(super) struct Batch {
     coalitions: Vec<Coalition>,
@@ -14,10 +14,11 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Takes `more` in if what is new of it fits what is left of the budget; says whether it did.
+    /// Adds `more` if its new coalitions fit the remaining budget; returns whether they did.
     ///
-    /// Whether it fits depends on which coalitions were drawn before and never on who is in them:
-    /// renaming the players changes nothing. So leaving the last sample out favours nobody.
+    /// The decision depends on which coalitions were drawn before, and never on which players they
+    /// contain: it is invariant under renaming the players. So dropping the last sample introduces
+    /// no bias.
     pub(super) fn take(&mut self, meter: &Meter<'_>, more: &[Coalition]) -> bool {
         let unknown = |one: &&Coalition| !meter.knows(one) && !self.fresh.contains(*one);
         let new: BTreeSet<Coalition> = more.iter().filter(unknown).cloned().collect();
@@ -29,12 +30,12 @@ impl Batch {
         true
     }
 
-    /// How many coalitions are to be asked for, known ones included.
+    /// Number of coalitions in the batch, including those already known.
     pub(super) fn len(&self) -> usize {
         self.coalitions.len()
     }
 
-    /// Their worths, in the order in which they were taken.
+    /// The values of the coalitions, in the order of addition.
     pub(super) fn ask<G: Game + ?Sized>(
         &self,
         game: &mut G,

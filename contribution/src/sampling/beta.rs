@@ -1,4 +1,4 @@
-//! Semivalues between those who favour small coalitions and those who favour large ones.
+//! Beta Shapley: semivalues that weight marginal contributions by coalition size.
 
 use super::ends::Ends;
 use super::permutation::one_walk;
@@ -11,17 +11,18 @@ use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 const PARAMETER_MIN: f64 = 0.01;
 const PARAMETER_MAX: f64 = 1_000.0;
 
-/// Weights above it are scaled down together before they overflow.
+/// Threshold above which all weights are rescaled, to prevent overflow.
 const SCALE: f64 = 1e200;
 
 /// Beta Shapley (Y. Kwon and J. Zou, "Beta Shapley: a Unified and Noise-reduced Data Valuation
-/// Framework for Machine Learning", 2022): what each player adds on joining, weighted by how many
-/// were there before. Coming j-th of n weighs `n·C(n−1, j−1)·B(j+β−1, n−j+α) / B(α, β)`.
+/// Framework for Machine Learning", 2022): each player's marginal contribution, weighted by the
+/// number of its predecessors. The weight at position j of n is `n·C(n−1, j−1)·B(j+β−1, n−j+α) /
+/// B(α, β)`.
 ///
 /// α = β = 1 is the Shapley value; a larger α favours small coalitions, a larger β large ones. Not
-/// efficient unless α = β = 1: the gap is what the values leave undivided. Sampled along random
-/// orders, each marginal times its weight; the error is that of a mean of independent orders. Unbiased.
-/// At least n + 1 passes (one order); by default 100·n + 2.
+/// efficient unless α = β = 1: the gap is the undivided rest. Sampled along random permutations,
+/// each marginal contribution times its weight; the error is that of a mean of independent
+/// permutations. Unbiased. At least n + 1 passes (one permutation); by default 100·n + 2.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BetaShapley {
     alpha: f64,
@@ -43,8 +44,8 @@ impl BetaShapley {
         Ok(Self { alpha, beta })
     }
 
-    /// How likely each number of predecessors is: the weights over n, by their ratios from one to
-    /// the next, so that no gamma function is needed.
+    /// The probability of each number of predecessors: the weights divided by n, computed by their
+    /// successive ratios, so that no gamma function is needed.
     fn shares(&self, players: usize) -> Vec<f64> {
         let n = players as f64;
         let mut weights = Vec::with_capacity(players);
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_weights_are_as_computed_by_hand() {
+    fn beta_weights_match_hand_computed_values() {
         // n = 3, α = 2, β = 1: C(2, j−1)·B(j, 5−j) is 1/4, 1/6, 1/12, and B(2, 1) = 1/2.
         let shares = BetaShapley::new(2.0, 1.0).unwrap().shares(3);
         for (share, wanted) in shares.iter().zip([1.0 / 2.0, 1.0 / 3.0, 1.0 / 6.0]) {
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weights_stay_finite_at_their_bounds() {
+    fn beta_weights_stay_finite_at_the_parameter_bounds() {
         for (alpha, beta) in [(0.01, 1_000.0), (1_000.0, 0.01), (0.01, 0.01), (1_000.0, 1_000.0)] {
             let shares = BetaShapley::new(alpha, beta).unwrap().shares(1_000);
             assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)), "{alpha} {beta}");

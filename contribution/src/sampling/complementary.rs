@@ -1,4 +1,4 @@
-//! Coalitions against their complements, by size.
+//! Complementary contributions: coalitions against their complements, stratified by size.
 
 use super::ends::{Ends, all_coalitions};
 use super::passes_default;
@@ -10,28 +10,28 @@ use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 const NAME: &str = "complementary-contributions";
 const STREAM: u64 = 0x6363_2d73;
 
-/// Complementary contributions, or CC-Shapley (J. Zhang, Q. Sun, J. Liu, L. Xiong, J. Pei and
-/// K. Ren, "Efficient Sampling Approaches to Shapley Value Approximation", SIGMOD 2023): with
-/// `u(S) = v(S) − v(N∖S)`, `φ_i = 1/n Σ_j E[u(S) : |S| = j, i ∈ S]`, so that each pair of evaluations
-/// serves every player: who is in S, by u(S), and who is not, by −u(S) among the coalitions of
-/// n − |S|.
+/// Complementary contributions, or CC-Shapley (J. Zhang, Q. Sun, J. Liu, L. Xiong, J. Pei and K.
+/// Ren, "Efficient Sampling Approaches to Shapley Value Approximation", SIGMOD 2023): with `u(S) =
+/// v(S) − v(N∖S)`, `φ_i = 1/n Σ_j E[u(S) : |S| = j, i ∈ S]`, so that each pair of evaluations is a
+/// sample for every player: u(S) for a player in S, and −u(S) at the size n − |S| for all others.
 ///
-/// A pilot goes through every size twice, cutting a random order of the players into coalitions of
-/// that size, so that everybody is in one; after it the pairs are drawn freely, their sizes in
-/// proportion to the spreads (Neyman's optimum), looked at again as they grow. The spread of a size is
-/// foreseen from the other sizes, because one that decided for itself would bias its own mean
-/// (measured on a voting game: by more than its error, however large the budget). The pairs of one
-/// against the rest are few and are all asked for; with the grand pair they are exact.
+/// A pilot covers every size twice, each time splitting a random permutation of the players into
+/// coalitions of that size, so that every player is in one. After it the pairs are drawn freely,
+/// with sizes in proportion to their standard deviations (Neyman allocation), which are updated as
+/// the samples grow. The standard deviation of a size is predicted from the other sizes, because a
+/// size that used its own would bias its own mean (measured on a voting game: by more than its
+/// error, for any budget). The pairs of one player and the rest are few and are all evaluated; like
+/// the grand pair they are exact.
 ///
-/// Not efficient: the gap is noise. Its error is `√(Σ_j variance/count)/n`, every spread drawn towards
-/// that of its size where samples are few; what the common order of a pilot correlates is left out of
-/// it. At least `2 + 2·Σ_j ⌈n/j⌉` passes over sizes to n/2 (every size once, no error yet); by default
-/// 100·n + 2, or four times the least if that is more. Memory grows with n².
+/// Not efficient: the gap is noise. The error is `√(Σ_j variance/count)/n`; a variance with few
+/// samples is shrunk towards that of its size, and the correlation within a pilot's permutation is
+/// ignored. At least `2 + 2·Σ_j ⌈n/j⌉` passes over sizes to n/2 (every size once, no error yet); by
+/// default 100·n + 2, or four times the minimum if that is more. Memory grows with n².
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ComplementaryContributions;
 
-/// Pairs that go through one size of n players: everybody is in one of its coalitions. Half of the
-/// players and the other half are one pair.
+/// Number of pairs that cover all players with coalitions of `size`. At the middle size, the two
+/// halves are one pair.
 fn cover(players: usize, size: usize) -> usize {
     if 2 * size == players { 1 } else { players.div_ceil(size) }
 }
@@ -65,9 +65,9 @@ impl<G: Game + ?Sized> Estimator<G> for ComplementaryContributions {
 
 struct Sampling {
     players: usize,
-    /// By player and size of the coalition that the player is in; size j is column j − 1.
+    /// By player and size of the player's coalition; size j is column j − 1.
     strata: Strata,
-    /// Pairs looked at by the size of their smaller side.
+    /// Pairs evaluated, by the size of their smaller side.
     counts: Vec<u64>,
     draw: Draw,
 }
@@ -76,7 +76,7 @@ impl Rounds for Sampling {
     type Item = Coalition;
     const UNITS: &'static str = "complementary pairs";
 
-    /// The grand pair, and all pairs of one against the rest.
+    /// Evaluates the grand pair, and all pairs of one player and the rest.
     fn begin<G: Game + ?Sized>(
         game: &mut G,
         meter: &mut Meter<'_>,
@@ -133,14 +133,14 @@ impl Rounds for Sampling {
         &self.strata
     }
 
-    /// All but the sizes 1, n − 1 and n.
+    /// All columns except those of the sizes 1, n − 1 and n.
     fn sampled(&self) -> Vec<usize> {
         (1..self.players.saturating_sub(2)).collect()
     }
 }
 
 impl Sampling {
-    /// What the difference of a pair says about everybody.
+    /// Adds the difference of a pair to the strata of all players.
     fn tell(&mut self, coalition: &Coalition, difference: f64) {
         let size = coalition.len();
         for player in 0..self.players {
@@ -152,13 +152,13 @@ impl Sampling {
         }
     }
 
-    /// The sizes of smaller sides that are sampled.
+    /// The sampled sizes of smaller sides.
     fn sizes(&self) -> std::ops::RangeInclusive<usize> {
         2..=self.players / 2
     }
 
-    /// A random order of the players, cut into coalitions of `size`; the last one is filled up from
-    /// the beginning.
+    /// Splits a random permutation of the players into coalitions of `size`; the last one wraps
+    /// around to the beginning.
     fn cut(&mut self, size: usize, into: &mut Vec<Coalition>) {
         let order = self.draw.permutation(self.players);
         for block in 0..cover(self.players, size) {
@@ -170,11 +170,12 @@ impl Sampling {
         }
     }
 
-    /// How much one more pair of each size is worth, in proportion: the root of the variance of a
-    /// difference there, times what the means of everybody's two strata make of it, a player being in
-    /// the smaller side of j with probability j/n. The variance is foreseen from the other sizes, the
-    /// neighbours counting most, and never from the size itself: one whose first pairs happen to agree
-    /// would be left early, and one that showed something rare diluted.
+    /// The benefit of one more pair of each size, up to a common factor: the standard deviation of
+    /// a difference of that size, times its effect on the means of all players' two strata, where a
+    /// player is in the smaller side of j players with probability j/n. The variance is predicted
+    /// from the other sizes, with the largest weight on the adjacent ones, and never from the size
+    /// itself: a size whose first pairs happen to agree would be abandoned early, and a size with a
+    /// rare large difference would be oversampled.
     fn spreads(&self) -> Option<Vec<f64>> {
         let n = self.players as f64;
         let mean = |size: usize| {

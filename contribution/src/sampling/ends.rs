@@ -1,25 +1,26 @@
-//! What nobody and everybody is worth, and the exact values when everything between is known too.
+//! The values of the empty and the grand coalition, and exact values once every coalition is known.
 
 use crate::meter::Meter;
 use crate::{Coalition, Game, ValuationError};
 
-/// Most players whose 2^n coalitions are ever counted on to become known: a table of 128 MiB.
+/// Largest number of players for which exhaustion of all 2^n coalitions is tracked: a table of 128
+/// MiB.
 const EXACT_PLAYERS_MAX: usize = 24;
 
-/// Coalitions that the whole table is asked for at once.
+/// Coalitions per request when the whole table is evaluated.
 const TABLE_CHUNK: u64 = 4_096;
 
-/// All coalitions of so many players; `u64::MAX` where they cannot be counted.
+/// Number of all coalitions of `players` players; `u64::MAX` if it exceeds 64 bits.
 pub(super) fn all_coalitions(players: usize) -> u64 {
     u32::try_from(players).ok().and_then(|n| 1_u64.checked_shl(n)).unwrap_or(u64::MAX)
 }
 
-/// How likely each number of predecessors is under the Shapley value: all alike.
+/// The probability of each number of predecessors under the Shapley value: uniform.
 pub(super) fn shapley_shares(players: usize) -> Vec<f64> {
     vec![1.0 / players as f64; players]
 }
 
-/// The worths of nobody and of everybody, which every estimator asks for first.
+/// The values of the empty and the grand coalition, which every estimator evaluates first.
 pub(super) struct Ends {
     pub(super) players: usize,
     pub(super) nobody: f64,
@@ -42,14 +43,13 @@ impl Ends {
         self.everybody - self.nobody
     }
 
-    /// How many coalitions the meter does not know yet; `None` where there are too many to ever
-    /// know them all.
+    /// Number of coalitions not yet evaluated; `None` if there are too many for a complete table.
     pub(super) fn unknown(&self, meter: &Meter<'_>) -> Option<u64> {
         let countable = self.players <= EXACT_PLAYERS_MAX;
         countable.then(|| all_coalitions(self.players).saturating_sub(meter.evaluations()))
     }
 
-    /// The semivalue itself, from all coalitions: `Σ_s shares[s]·mean_{|S|=s, S∌i} (v(S∪i) − v(S))`.
+    /// The exact semivalue from all coalitions: `Σ_s shares[s]·mean_{|S|=s, S∌i} (v(S∪i) − v(S))`.
     pub(super) fn exact<G: Game + ?Sized>(
         &self,
         game: &mut G,
@@ -68,8 +68,8 @@ impl Ends {
     }
 }
 
-/// One player's semivalue from the table of worths by mask. Marginals of one size are summed first,
-/// in the order of the masks.
+/// One player's semivalue from the table of values by mask. Marginal contributions of one size are
+/// summed first, in the order of the masks.
 fn semivalue(worths: &[f64], player: usize, shares: &[f64]) -> f64 {
     let bit = 1_usize << player;
     let mut by_size = vec![0.0; shares.len()];

@@ -1,4 +1,4 @@
-//! Guided truncation: as published, and mended.
+//! GTG-Shapley: as published, and corrected.
 
 use super::batch::Batch;
 use super::ends::{Ends, all_coalitions, shapley_shares};
@@ -7,29 +7,29 @@ use super::{gtg_published, passes_default, walk};
 use crate::meter::Meter;
 use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 
-/// The authors' between-round threshold, in the game's unit.
+/// The authors' threshold of between-round truncation, in the game's unit.
 const BETWEEN_DEFAULT: f64 = 0.01;
 
-/// The authors' within-round threshold, in the game's unit.
+/// The authors' threshold of within-round truncation, in the game's unit.
 const WITHIN_DEFAULT: f64 = 0.001;
 
-/// Cycles after which the mended one ends by default, where 100·n + 2 passes hold fewer.
+/// Default number of cycles of the corrected variant, if 100·n + 2 passes contain fewer.
 const CYCLES_DEFAULT: u64 = 5;
 
-/// The stream of the seed that both draw their orders from.
+/// The stream of the seed for the permutations of both variants.
 const STREAM: u64 = 0x6774_672d;
 
 /// GTG-Shapley (Z. Liu, Y. Chen, H. Yu, Y. Liu and L. Cui, "GTG-Shapley: Efficient and Accurate
-/// Participant Contribution Evaluation in Federated Learning", 2022): permutation sampling in cycles
-/// of n orders, in which everybody comes first once and the rest is random (guided); an order is left
-/// as soon as it is within ε_i of `v(N)` (within-round truncation); and a game with
-/// `|v(N) − v(∅)| ≤ ε_b` is answered with zeros (between-round truncation).
+/// Participant Contribution Evaluation in Federated Learning", 2022): permutation sampling in
+/// cycles of n permutations, in which every player is first once and the rest is random (guided); a
+/// permutation is truncated as soon as its value is within ε_i of `v(N)` (within-round truncation);
+/// and the values of a game with `|v(N) − v(∅)| ≤ ε_b` are zero (between-round truncation).
 ///
 /// [`as_published`](Self::as_published) is **for comparison only**: its values can be wrong by
-/// design, however long it runs. [`mended`](Self::mended) is the same idea without the defects. Both
-/// are biased by ε_i like [`TruncatedMonteCarlo`](crate::TruncatedMonteCarlo). Both thresholds are in
-/// the game's unit; by default ε_b = 0.01 and ε_i = 0.001, as in the authors' code. At least
-/// n² − n + 2 passes: one cycle.
+/// design, even with an unlimited budget. [`mended`](Self::mended) is the corrected variant. Both
+/// are biased by ε_i like [`TruncatedMonteCarlo`](crate::TruncatedMonteCarlo). Both thresholds are
+/// in the game's unit; by default ε_b = 0.01 and ε_i = 0.001, as in the authors' code. At least n²
+/// − n + 2 passes: one cycle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gtg {
     between: f64,
@@ -38,32 +38,32 @@ pub struct Gtg {
 }
 
 impl Gtg {
-    /// **For comparison only.** What the authors' code does, defects included, except that its orders
-    /// are drawn from the seed:
+    /// **For comparison only.** Reproduces the authors' code, including its defects, except that
+    /// the permutations are drawn from the seed:
     ///
-    /// - what truncation supposes is remembered as if it had been evaluated, and comes back in later
-    ///   orders; even `v(N)`, which truncation is measured against, is written over;
-    /// - it stops after more than 30 orders, at the end of a cycle, once the last ten running means
-    ///   are on average within 5 % of the last one, which says nothing about the distance to the
-    ///   truth. A tolerance, a budget or a time only make it stop earlier.
+    /// - truncated values are cached like evaluated ones and are used by later permutations; even
+    ///   `v(N)`, the reference of the truncation, is overwritten;
+    /// - it stops after more than 30 permutations, at the end of a cycle, once the last ten running
+    ///   means are on average within 5 % of the last one, which is no bound on the distance to the
+    ///   true value. A tolerance, a budget or a time limit can only make it stop earlier.
     ///
-    /// Since what is remembered decides what the next order sees, one coalition is asked for at a
-    /// time. Its error, over cycles, holds none of these defects. Never exact, even where all
+    /// The cache affects the next permutation, so coalitions are evaluated one at a time. The
+    /// error, over cycles, includes none of these defects. The result is never exact, even if all
     /// coalitions are known.
     pub fn as_published() -> Self {
         Self { between: BETWEEN_DEFAULT, within: WITHIN_DEFAULT, mended: false }
     }
 
-    /// Remembers nothing that was not evaluated, and goes on until the run's own limits, its
-    /// tolerance judged by the standard error over cycles, which are independent of each other.
-    /// Unbiased with ε_i = 0: within a cycle everybody comes in every place equally often on average.
-    /// By default 100·n + 2 passes, or five cycles if that is more.
+    /// Caches only evaluated coalitions, and runs until the run's own limits; the tolerance is
+    /// compared with the standard error over cycles, which are independent of each other. Unbiased
+    /// with ε_i = 0: within a cycle, every player has every position equally often on average. By
+    /// default 100·n + 2 passes, or five cycles if that is more.
     pub fn mended() -> Self {
         Self { between: BETWEEN_DEFAULT, within: WITHIN_DEFAULT, mended: true }
     }
 
-    /// The same with other thresholds, ε_b and ε_i, in the game's unit; 0 for `within` never
-    /// truncates, 0 for `between` answers only a game in which nothing is gained or lost.
+    /// The same with the thresholds ε_b and ε_i, in the game's unit; `within` = 0 never truncates,
+    /// `between` = 0 skips only a game with a total of zero.
     ///
     /// # Errors
     /// [`ValuationError::SettingOutOfRange`] unless both are finite and not negative.
@@ -121,7 +121,7 @@ impl<G: Game + ?Sized> Estimator<G> for Gtg {
     }
 }
 
-/// n orders; order k begins with player k, and the rest is random.
+/// n permutations; permutation k starts with player k, and the rest is random.
 fn draw_cycle(players: usize, draw: &mut Draw) -> Vec<Vec<usize>> {
     let order = |first| {
         let mut order: Vec<usize> = (0..players).collect();
@@ -132,7 +132,7 @@ fn draw_cycle(players: usize, draw: &mut Draw) -> Vec<Vec<usize>> {
     (0..players).map(order).collect()
 }
 
-/// The orders of a valuation, cycle by cycle.
+/// The permutations of a valuation, cycle by cycle.
 pub(super) struct Guide(Draw);
 
 impl Guide {
@@ -154,7 +154,7 @@ impl Sampler for Cycles {
     const NAME: &'static str = "gtg-mended";
     const UNITS: &'static str = "guided cycles";
     const STREAM: u64 = STREAM;
-    /// One cycle at a time is enough.
+    /// One cycle per batch is enough.
     const BATCH: usize = 1;
     const TRUNCATES: bool = true;
 
@@ -166,7 +166,7 @@ impl Sampler for Cycles {
         cycle.iter().flat_map(|order| walk::prefixes(order)).collect()
     }
 
-    /// The mean over the cycle, from the marginals of its orders one after another.
+    /// The mean over the cycle; `marginals` contains the permutations one after another.
     fn read(&self, cycle: &Self::Sample, marginals: &[f64], ends: &Ends) -> Vec<f64> {
         let mut values = vec![0.0; ends.players];
         for (order, marginals) in cycle.iter().zip(marginals.chunks(ends.players)) {

@@ -1,4 +1,4 @@
-//! GTG-Shapley as its authors run it, defects included, for comparison only.
+//! GTG-Shapley as published by its authors, including its defects, for comparison only.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,25 +10,25 @@ use super::walk;
 use crate::meter::Meter;
 use crate::{Coalition, Estimate, Game, ValuationError};
 
-/// Orders that the stopping test needs more than.
+/// The stopping rule applies after more permutations than this.
 const ORDERS_MIN: u64 = 30;
 
-/// Running means that the stopping test looks at.
+/// Number of running means in the stopping rule.
 const MEANS: usize = 10;
 
 /// Mean relative change below which it stops.
 const CHANGE_MAX: f64 = 0.05;
 
-/// Keeps a relative change finite where a value is 0.
+/// Prevents a division by zero in the relative change.
 const NEVER_ZERO: f64 = 1e-12;
 
-/// Orders after which it ends even where the stopping test never does.
+/// Number of permutations after which it ends even if the stopping rule never applies.
 const ORDERS_MAX: u64 = 1 << 20;
 
-/// Fewest cycles whose spread is believed when a tolerance is asked for.
+/// Fewest cycles for an error estimate that is compared with a tolerance.
 const CYCLES_MIN: u64 = 5;
 
-/// Values all players the published way.
+/// Values all players with the published algorithm.
 pub(super) fn carry_out<G: Game + ?Sized>(
     game: &mut G,
     meter: &mut Meter<'_>,
@@ -41,7 +41,7 @@ pub(super) fn carry_out<G: Game + ?Sized>(
     let mut means: VecDeque<Vec<f64>> = VecDeque::with_capacity(MEANS);
     let why = loop {
         if orders.count() > ORDERS_MIN && has_settled(&means) {
-            break "the last 10 running means are within 5 % of the last";
+            break "the last 10 running means are within 5 % of the last one";
         }
         if cycles.count() >= CYCLES_MIN
             && cycles.standard_errors().is_some_and(|e| meter.is_content(&orders.means(), &e))
@@ -49,15 +49,15 @@ pub(super) fn carry_out<G: Game + ?Sized>(
             break "the error is within the tolerance";
         }
         if orders.count() >= ORDERS_MAX {
-            break "no more orders are drawn";
+            break "the limit of permutations is reached";
         }
         if cycles.count() > 0 && !meter.affords(0) {
-            break "the time is over";
+            break "the time limit is reached";
         }
         let cycle = guide.cycle(ends.players);
         let passed: Vec<Coalition> = cycle.iter().flat_map(|order| walk::prefixes(order)).collect();
         if !Batch::default().take(meter, &passed) {
-            break "what is left of the budget is too little for another cycle";
+            break "the remaining budget is too small for another cycle";
         }
         let mut sums = vec![0.0; ends.players];
         for order in &cycle {
@@ -81,7 +81,7 @@ pub(super) fn carry_out<G: Game + ?Sized>(
     })
 }
 
-/// Worths as the published code remembers them: evaluated ones and merely supposed ones alike.
+/// The cache of the published code: evaluated values and assumed values alike.
 struct Supposed {
     worths: BTreeMap<Coalition, f64>,
     nobody: f64,
@@ -96,7 +96,7 @@ impl Supposed {
         Self { worths, nobody: ends.nobody, everybody, within }
     }
 
-    /// What everybody adds along `order`, by player.
+    /// The marginal contributions along `order`, by player.
     fn follow<G: Game + ?Sized>(
         &mut self,
         game: &mut G,
@@ -108,7 +108,7 @@ impl Supposed {
         let mut before = self.nobody;
         for &player in order {
             reached.insert(player);
-            // The whole is looked up each time, because truncation may have written over it.
+            // // Read v(N) each time, because truncation may have overwritten it.
             let whole = self.worths.get(&self.everybody).copied().unwrap_or(before);
             let after = if (whole - before).abs() < self.within {
                 before
@@ -126,7 +126,7 @@ impl Supposed {
     }
 }
 
-/// Whether all of the last running means are, on average over the players, close to the last one.
+/// Whether each of the last running means is close to the last one, on average over the players.
 fn has_settled(means: &VecDeque<Vec<f64>>) -> bool {
     let Some(last) = means.back() else { return false };
     let change = |mean: &Vec<f64>| {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stopping_test_looks_at_the_mean_relative_change() {
+    fn the_stopping_rule_uses_the_mean_relative_change() {
         let settled =
             |earlier: [f64; 2]| has_settled(&VecDeque::from([earlier.to_vec(), vec![1.0, 2.0]]));
         assert!(settled([1.05, 2.1]));

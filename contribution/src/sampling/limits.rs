@@ -1,68 +1,70 @@
-//! When a sampler stops, and why.
+//! Stopping rules of the sampling estimators, and their reasons.
 
 use super::ends::Ends;
 use crate::meter::Meter;
 
-/// Samples in a row without a new coalition after which what can still be reached is taken to be
-/// exhausted: a truncated walk never looks beyond its truncation, and would go on for ever.
+/// Consecutive samples without a new coalition after which the reachable coalitions count as
+/// exhausted: a truncated walk never evaluates anything beyond its truncation, and would continue
+/// forever.
 const IDLE_SAMPLES_MAX: u64 = 1_000;
 
-/// Why a sampler stopped.
+/// The reason for which a sampler stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Every coalition is known, or what is left costs no more than going on.
+    /// Every coalition is known, or evaluating the rest costs no more than the next round.
     Exhausted,
-    /// Its error is within the tolerance.
+    /// The error is within the tolerance.
     Content,
-    /// The time is over.
+    /// The time limit is reached.
     OutOfTime,
     /// The next sample does not fit the budget.
     OutOfBudget,
-    /// So many samples asked for nothing new.
+    /// [`IDLE_SAMPLES_MAX`] consecutive samples contained no new coalition.
     Idle,
 }
 
 impl Stop {
-    /// The reason as the end of a remark.
+    /// The reason as the last part of a remark.
     pub(super) fn words(self) -> String {
         match self {
             Self::Exhausted => "all coalitions are known, so the values are exact".into(),
             Self::Content => "the error is within the tolerance".into(),
-            Self::OutOfTime => "the time is over".into(),
-            Self::OutOfBudget => "what is left of the budget is too little for another".into(),
-            Self::Idle => format!("the last {IDLE_SAMPLES_MAX} asked for nothing new"),
+            Self::OutOfTime => "the time limit is reached".into(),
+            Self::OutOfBudget => "the remaining budget is too small for another sample".into(),
+            Self::Idle => format!("the last {IDLE_SAMPLES_MAX} samples contained no new coalition"),
         }
     }
 }
 
-/// What a sampler has to say for itself between two rounds.
+/// The status of a sampler between two rounds.
 pub(super) struct Standing<'a> {
     /// Samples so far.
     pub(super) samples: u64,
-    /// Whether they are enough to believe their spread.
+    /// Whether the samples suffice for an estimate of their variance.
     pub(super) settled: bool,
     /// The values.
     pub(super) values: &'a [f64],
-    /// Their errors, where they can be told.
+    /// Their standard errors, if they can be estimated.
     pub(super) errors: Option<&'a [f64]>,
-    /// Whether the last round could not do all it should, for want of budget or time.
+    /// Whether the last round was cut short by the budget or the time limit.
     pub(super) curtailed: bool,
-    /// What the next round may cost. Where all that is unknown costs no more, it is asked for
-    /// instead, and the values are exact; 0 for an estimator that must not.
+    /// Upper bound of the cost of the next round. If all unknown coalitions cost no more, they are
+    /// evaluated instead, and the values are exact; 0 for an estimator that must not evaluate all
+    /// coalitions.
     pub(super) next_cost: u64,
 }
 
-/// Looks at the run's limits between two rounds.
+/// Checks the run's limits between two rounds.
 #[derive(Default)]
 pub(super) struct Limits {
     evaluations: u64,
-    /// Samples there were when the last new coalition was seen.
+    /// Number of samples at the last new coalition.
     samples: u64,
 }
 
 impl Limits {
-    /// Why to stop now, if there is a reason. Before the first sample nothing but exhaustion is one:
-    /// the least that an estimator needs is always done.
+    /// The reason to stop now, if there is one. Before the first sample only exhaustion counts: the
+    /// minimum number of passes of an estimator always runs.
     pub(super) fn reached(
         &mut self,
         ends: &Ends,

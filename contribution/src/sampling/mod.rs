@@ -1,16 +1,16 @@
-//! Estimators that ask for coalitions at random: the published families, one file each.
+//! Sampling estimators: the published families, one file each.
 //!
-//! All of them end the same way: at the run's budget, tolerance or time, or when every coalition is
-//! known, and then the value they estimate is computed exactly instead. All of them report the
-//! standard error of their own sampling, from the spread of samples that are independent of each
-//! other. A seed and a budget fix their result to the last bit; a run that is limited by time is the
-//! only one that depends on the machine.
+//! All of them stop in the same way: at the run's budget, tolerance or time limit, or when every
+//! coalition is known, in which case the estimated value is computed exactly instead. All of them
+//! report the standard error of their own sampling, from the variance of independent samples. Seed
+//! and budget determine the result to the last bit; only a run with a time limit depends on the
+//! machine.
 //!
-//! What the machinery is made of: [`Ends`](ends::Ends) knows what nobody and everybody is worth and
-//! what exhaustion gives, [`Limits`](limits::Limits) says when to stop, [`Batch`](batch::Batch)
-//! keeps a set of questions within the budget, [`carry_out`](samples::carry_out) is the loop of all
-//! who average independent samples, [`rounds::carry_out`] the loop of
-//! those who average by strata, whose books [`Strata`](strata::Strata) keeps.
+//! Components: [`Ends`](ends::Ends) contains the values of the empty and the grand coalition and
+//! computes exact values after exhaustion; [`Limits`](limits::Limits) decides when to stop;
+//! [`Batch`](batch::Batch) collects coalitions within the budget; [`carry_out`](samples::carry_out)
+//! is the loop of the estimators that average independent samples; [`rounds::carry_out`] is the
+//! loop of the estimators that average by strata, with the moments in [`Strata`](strata::Strata).
 
 mod antithetic;
 mod banzhaf;
@@ -41,14 +41,14 @@ pub use permutation::Permutation;
 pub use stratified::Stratified;
 pub use truncated::TruncatedMonteCarlo;
 
-/// Coalitions that are asked for together, at least, where the algorithm allows.
+/// Smallest number of coalitions per request, if the algorithm allows it.
 const BATCH_COALITIONS: usize = 128;
 
-/// Passes per player after which a run without limits ends, where the least is not above it: about
-/// a hundred permutations.
+/// Passes per player of a run without limits, unless the minimum is higher: about a hundred
+/// permutations.
 const PASSES_PER_PLAYER: u64 = 100;
 
-/// Passes after which an estimator that needs at least `least` ends by default.
+/// Default number of passes of an estimator that needs at least `least`.
 fn passes_default(players: usize, least: u64) -> u64 {
     let hundred_walks = (players as u64).saturating_mul(PASSES_PER_PLAYER).saturating_add(2);
     hundred_walks.max(least).min(ends::all_coalitions(players))

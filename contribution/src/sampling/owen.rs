@@ -1,4 +1,4 @@
-//! Coalitions that everybody joins with one probability.
+//! Sampling of the multilinear extension: every player joins with the same probability.
 
 use super::ends::{Ends, all_coalitions, shapley_shares};
 use super::passes_default;
@@ -6,19 +6,20 @@ use super::samples::{Sampler, carry_out};
 use crate::meter::Meter;
 use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 
-/// Parts into which the probabilities from 0 to ½ are cut; each has its turn before one comes again.
+/// Number of strata of the probabilities from 0 to ½; all of them are sampled before one is
+/// repeated.
 const LEVELS: usize = 8;
 
-/// Sampling of the multilinear extension (G. Owen, "Multilinear Extensions of Games", 1972;
-/// R. Okhrati and A. Lipani, "A Multilinear Sampling Algorithm to Estimate Shapley Values", 2021):
-/// `φ_i = ∫₀¹ E[v(S_q ∪ i) − v(S_q ∖ i)] dq`, where everybody is in `S_q` with probability q.
+/// Sampling of the multilinear extension (G. Owen, "Multilinear Extensions of Games", 1972; R.
+/// Okhrati and A. Lipani, "A Multilinear Sampling Algorithm to Estimate Shapley Values", 2021):
+/// `φ_i = ∫₀¹ E[v(S_q ∪ i) − v(S_q ∖ i)] dq`, where every player is in `S_q` with probability q.
 ///
-/// Antithetic: `S_q` comes with its complement, which is an `S_{1−q}`, so that q is drawn below ½
-/// only, and quadratic games are exact from the first pair on. q is drawn evenly within eight levels
-/// that take turns in random order, instead of on a fixed grid whose quadrature would leave a bias.
-/// Unbiased; not efficient at a finite budget: the gap is noise. One pair costs at most 2·(n + 1)
-/// evaluations. Its error is taken over the pairs as if the levels did not take turns, which
-/// overstates it a little. At least 2·n + 4 passes (one pair); by default 100·n + 2.
+/// Antithetic: `S_q` is evaluated together with its complement, which is an `S_{1−q}`, so that q is
+/// drawn below ½ only, and quadratic games are exact from the first pair on. q is uniform within
+/// eight strata in random order, instead of on a fixed grid, whose quadrature error would be a
+/// bias. Unbiased; not efficient at a finite budget: the gap is noise. One pair costs at most
+/// 2·(n + 1) evaluations. The error is computed over the pairs as if q were not stratified, which
+/// overstates it slightly. At least 2·n + 4 passes (one pair); by default 100·n + 2.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Owen;
 
@@ -49,7 +50,7 @@ impl<G: Game + ?Sized> Estimator<G> for Owen {
 }
 
 struct Levels {
-    /// The levels that are still to have their turn.
+    /// The strata left in this round.
     left: Vec<usize>,
 }
 
@@ -74,7 +75,7 @@ impl Sampler for Levels {
         coalition
     }
 
-    /// The coalition and its neighbours, one player's choice changed, then the complements.
+    /// The coalition and its neighbours (one player added or removed), followed by the complements.
     fn coalitions(&self, coalition: &Coalition) -> Vec<Coalition> {
         let mut asked = with_neighbours(coalition);
         asked.extend(with_neighbours(&coalition.complement()));

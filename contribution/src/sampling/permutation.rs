@@ -1,4 +1,4 @@
-//! Random orders of arrival.
+//! Permutation sampling.
 
 use super::ends::{Ends, all_coalitions, shapley_shares};
 use super::samples::{Sampler, carry_out};
@@ -6,17 +6,18 @@ use super::{passes_default, walk};
 use crate::meter::Meter;
 use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 
-/// Permutation sampling, or ApproShapley (J. Castro, D. Gómez and J. Tejada, "Polynomial calculation
-/// of the Shapley value based on sampling", 2009): what each player adds on joining, averaged over
-/// random orders of arrival.
+/// Permutation sampling, or ApproShapley (J. Castro, D. Gómez and J. Tejada, "Polynomial
+/// calculation of the Shapley value based on sampling", 2009): each player's marginal contribution,
+/// averaged over random permutations.
 ///
-/// Unbiased, and efficient whatever the budget: each order divides the whole of `v(N) − v(∅)`. One
-/// order costs at most n − 1 evaluations. Its error is that of a mean of independent orders. At
-/// least n + 1 passes (one order); by default 100·n + 2, a hundred orders.
+/// Unbiased, and efficient for any budget: each permutation divides all of `v(N) − v(∅)`. One
+/// permutation costs at most n − 1 evaluations. The error is that of a mean of independent
+/// permutations. At least n + 1 passes (one permutation); by default 100·n + 2, a hundred
+/// permutations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Permutation;
 
-/// Fewest passes that value everybody once along an order.
+/// Fewest passes that value every player once along a permutation.
 pub(super) fn one_walk(players: usize) -> u64 {
     (players as u64).saturating_add(1).min(all_coalitions(players))
 }

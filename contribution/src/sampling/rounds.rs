@@ -1,4 +1,4 @@
-//! The loop of all estimators that ask for differences of two coalitions, stratum by stratum.
+//! The loop of the stratified estimators, which sample differences of two coalitions.
 
 use super::batch::Batch;
 use super::ends::{Ends, shapley_shares};
@@ -7,51 +7,52 @@ use super::strata::Strata;
 use crate::meter::Meter;
 use crate::{Coalition, Estimate, Game, ValuationError};
 
-/// Rounds that visit every stratum before the spreads seen decide.
+/// Number of pilot rounds, which visit every stratum before the standard deviations control the
+/// allocation.
 pub(super) const PILOT: u64 = 2;
 
-/// Samples of one round after the pilot, at least.
+/// Smallest number of samples of one round after the pilot.
 const ROUND_MIN: u64 = 64;
 
-/// From round to round the samples grow by one part in this many.
+/// From round to round the number of samples grows by one part in this many.
 const GROWTH: u64 = 4;
 
-/// Coalitions that are asked for together.
+/// Coalitions per request.
 const CHUNK: usize = 1_024;
 
-/// Samples of the next round after the pilot, where there are so many already.
+/// Number of samples of the next round after the pilot, given the samples per stratum so far.
 pub(super) fn round_length(samples: &[u64]) -> u64 {
     ROUND_MIN.max(samples.iter().sum::<u64>() / GROWTH)
 }
 
-/// A way of sampling strata, round by round.
+/// A stratified sampling scheme, round by round.
 pub(super) trait Rounds: Sized {
-    /// What is to be looked at once.
+    /// One sample to evaluate.
     type Item;
-    /// What the samples are called in a remark.
+    /// The unit of the samples in a remark.
     const UNITS: &'static str;
 
-    /// Everything that is not sampled: the strata of one coalition each.
+    /// Evaluates everything that is not sampled: the strata of one coalition each.
     fn begin<G: Game + ?Sized>(
         game: &mut G,
         meter: &mut Meter<'_>,
         ends: &Ends,
     ) -> Result<Self, ValuationError>;
 
-    /// What to look at in round `number`, in random order, so that one left out for want of budget is
-    /// any. The rounds of the pilot visit every stratum.
+    /// The samples of round `number`, in random order, so that dropping some for lack of budget
+    /// introduces no bias. The rounds of the pilot visit every stratum.
     fn next_round(&mut self, number: u64) -> Vec<Self::Item>;
 
     /// The two coalitions whose difference is a sample.
     fn pair(&mut self, item: &Self::Item) -> [Coalition; 2];
 
-    /// Notes their difference, first less second.
+    /// Adds the difference, first minus second.
     fn learn(&mut self, item: &Self::Item, difference: f64);
 
-    /// What was seen so far.
+    /// The strata so far.
     fn strata(&self) -> &Strata;
 
-    /// The columns of the strata that are sampled.
+    /// The columns of the sampled strata.
     fn sampled(&self) -> Vec<usize>;
 }
 
@@ -95,8 +96,9 @@ pub(super) fn carry_out<G: Game + ?Sized, R: Rounds>(
     Ok(Estimate { values, estimator_errors: errors, total, remark, ..Estimate::default() })
 }
 
-/// Looks at the items of `round` in their order, as far as the budget and, where it is `timed`, the
-/// time go; says at how many. The first round is not timed, since without it there are no values.
+/// Evaluates the items of `round` in their order, as far as the budget and, if `timed`, the time
+/// limit allow; returns their number. The first round is not timed, since without it there are no
+/// values.
 fn look_at<G: Game + ?Sized, R: Rounds>(
     rounds: &mut R,
     game: &mut G,

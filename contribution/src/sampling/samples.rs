@@ -1,4 +1,4 @@
-//! The loop of all estimators that average independent samples of everybody's value.
+//! The loop of the estimators that average independent samples of all players' values.
 
 use super::BATCH_COALITIONS;
 use super::batch::Batch;
@@ -8,57 +8,57 @@ use super::tally::Tally;
 use crate::meter::Meter;
 use crate::{Coalition, Draw, Estimate, Game, ValuationError};
 
-/// Fewest samples whose spread is believed when a tolerance is asked for.
+/// Fewest samples for an error estimate that is compared with a tolerance.
 const SAMPLES_MIN: u64 = 5;
 
-/// A sample and what it looks at.
+/// A sample and its coalitions.
 pub(super) struct Drawn<S> {
     pub(super) sample: S,
-    /// All coalitions it may ask for.
+    /// All coalitions that it may evaluate.
     pub(super) coalitions: Vec<Coalition>,
 }
 
-/// Values with their errors.
+/// Values with their standard errors.
 pub(super) struct Summary {
     pub(super) values: Vec<f64>,
     pub(super) errors: Option<Vec<f64>>,
 }
 
-/// A way of drawing samples, independent of each other and alike, each of which values all players
-/// once, unbiased.
+/// A sampling scheme whose samples are independent and identically distributed; each sample is an
+/// unbiased estimate of the values of all players.
 pub(super) trait Sampler {
-    /// What tells one sample from another.
+    /// The parameters of one sample.
     type Sample;
     /// The estimator's name.
     const NAME: &'static str;
-    /// What the samples are called in a remark.
+    /// The unit of the samples in a remark.
     const UNITS: &'static str;
-    /// The stream of the seed that they are drawn from.
+    /// The stream of the seed for the samples.
     const STREAM: u64;
-    /// Coalitions after which a batch takes no further sample.
+    /// Number of coalitions at which a batch is full.
     const BATCH: usize = BATCH_COALITIONS;
-    /// Whether it leaves out coalitions on purpose, so that it shall not be given all of them in the
-    /// end.
+    /// Whether it omits coalitions on purpose, so that it must not be completed to all coalitions
+    /// at the end.
     const TRUNCATES: bool = false;
 
     /// The next sample.
     fn draw(&mut self, players: usize, draw: &mut Draw) -> Self::Sample;
 
-    /// All coalitions that `sample` may look at, without nobody and everybody.
+    /// All coalitions that `sample` may evaluate, except the empty and the grand coalition.
     fn coalitions(&self, sample: &Self::Sample) -> Vec<Coalition>;
 
-    /// What `sample` says, from the worths of its coalitions: at least one number per player.
+    /// The estimates of `sample` from the values of its coalitions: at least one number per player.
     fn read(&self, sample: &Self::Sample, worths: &[f64], ends: &Ends) -> Vec<f64>;
 
-    /// How likely each number of predecessors is under the value that is estimated.
+    /// The probability of each number of predecessors under the estimated value.
     fn shares(&self, players: usize) -> Vec<f64>;
 
-    /// How many numbers `read` gives.
+    /// Length of the vector that `read` returns.
     fn width(&self, players: usize) -> usize {
         players
     }
 
-    /// What several samples say, in their order.
+    /// The estimates of several samples, in their order.
     fn measure<G: Game + ?Sized>(
         &self,
         game: &mut G,
@@ -78,18 +78,18 @@ pub(super) trait Sampler {
         Ok(found)
     }
 
-    /// Values and errors of what was seen so far; `None` where there are none to be had from it.
+    /// Values and errors of the samples so far; `None` if they do not determine them.
     fn summary(&self, tally: &Tally, _ends: &Ends) -> Option<Summary> {
         Some(Summary { values: tally.means(), errors: tally.standard_errors() })
     }
 
-    /// The values where every coalition is known, from the semivalue itself; `None` as above.
+    /// The values once every coalition is known, from the exact semivalue; `None` as in `summary`.
     fn finish(&self, exact: Vec<f64>, _ends: &Ends) -> Option<Vec<f64>> {
         Some(exact)
     }
 }
 
-/// Draws samples with `sampler` until a limit of the run is reached.
+/// Draws samples from `sampler` until a limit of the run is reached.
 pub(super) fn carry_out<G: Game + ?Sized, S: Sampler>(
     mut sampler: S,
     game: &mut G,
@@ -135,8 +135,8 @@ pub(super) fn carry_out<G: Game + ?Sized, S: Sampler>(
     Ok(Estimate { values, estimator_errors: errors, total, remark, ..Estimate::default() })
 }
 
-/// Samples for one batch, as many as fit the budget. One that does not fit is kept as `pending` and
-/// comes first next time, since what a batch reserves may turn out to be more than it uses.
+/// The samples of one batch, as many as fit the budget. One that does not fit becomes `pending` and
+/// is the first of the next batch, since a batch may reserve more than it uses.
 fn fill<S: Sampler>(
     sampler: &mut S,
     players: usize,

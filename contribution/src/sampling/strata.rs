@@ -1,20 +1,20 @@
-//! Means and spreads by player and size, and where the next samples serve most.
+//! Means and variances by player and size, and the allocation of the next samples.
 
 use super::tally::Moments;
 
-/// How many samples' worth of the spread common to a size goes into the spread of one player there.
-/// Two marginals that happen to be equal would otherwise end the sampling of their stratum for ever.
+/// Weight of the common variance of a size, in samples, in the variance of one player at that size.
+/// Without it, two equal marginal contributions would end the sampling of their stratum forever.
 const PRIOR_SAMPLES: f64 = 2.0;
 
-/// Moments by player and size: memory for n² of them and no more.
+/// Moments by player and size; memory for n² of them.
 pub(super) struct Strata {
     players: usize,
     cells: Vec<Moments>,
 }
 
 impl Strata {
-    /// Strata of so many players and as many sizes each, the first of which is 0 or 1 as their owner
-    /// counts.
+    /// Strata of `players` players and as many sizes each; whether the first size is 0 or 1 is up
+    /// to the caller.
     pub(super) fn new(players: usize) -> Self {
         Self { players, cells: vec![Moments::default(); players * players] }
     }
@@ -27,7 +27,7 @@ impl Strata {
         &self.cells[player * self.players + size]
     }
 
-    /// Each player's mean of the means of the sizes.
+    /// The mean over the sizes of each player's means.
     pub(super) fn values(&self) -> Vec<f64> {
         let value = |cells: &[Moments]| {
             cells.iter().map(|cell| cell.mean).sum::<f64>() / self.players as f64
@@ -35,8 +35,8 @@ impl Strata {
         self.cells.chunks(self.players).map(value).collect()
     }
 
-    /// The variance of one number of `size`, common to all players; `None` before any player has
-    /// two.
+    /// The variance of one number of `size`, pooled over all players; `None` before any player has
+    /// two numbers.
     fn common(&self, size: usize) -> Option<f64> {
         let (mut squares, mut freedom) = (0.0, 0);
         for cell in (0..self.players).map(|player| self.cell(player, size)) {
@@ -46,8 +46,8 @@ impl Strata {
         (freedom > 0).then(|| squares / freedom as f64)
     }
 
-    /// The variances of one number of `size`, by player: each player's own, drawn towards the common
-    /// one as far as its own numbers are few.
+    /// The variances of one number of `size`, by player: each player's own, shrunk towards the
+    /// pooled one if it has few numbers.
     pub(super) fn variances(&self, size: usize) -> Option<Vec<f64>> {
         let common = self.common(size)?;
         let own = |player| {
@@ -58,13 +58,15 @@ impl Strata {
         Some((0..self.players).map(own).collect())
     }
 
-    /// How far one number of each stratum of the `sampled` sizes spreads, by player and then size, as
-    /// the others tell it: the mean variance of the player's other sizes times that of the size's
-    /// other players, over that of all strata, in roots; the mean of all takes the place of its own, so
-    /// that nobody is given up. `None` before every size has been seen twice.
+    /// The predicted standard deviation of one number in each stratum of the `sampled` sizes, by
+    /// player and then size, from the other strata: the mean variance of the player's other sizes
+    /// times that of the size's other players, divided by the mean variance of all strata, and the
+    /// square root of that. The overall mean replaces the stratum's own variance, so that no
+    /// stratum is abandoned. `None` before every size has two samples.
     ///
-    /// Never from the stratum itself: one whose first numbers happen to agree would be left early,
-    /// and one that showed something rare diluted, so that rare effects would be valued too low.
+    /// The stratum's own variance is never used: a stratum whose first numbers happen to agree
+    /// would be abandoned early, and one with a rare large number oversampled, so that rare effects
+    /// would be undervalued.
     pub(super) fn foreseen_spreads(&self, sampled: &[usize]) -> Option<Vec<f64>> {
         let by_size: Option<Vec<Vec<f64>>> =
             sampled.iter().map(|&size| self.variances_alone(size)).collect();
@@ -88,15 +90,16 @@ impl Strata {
         Some(spreads)
     }
 
-    /// Each player's own variance of one number of `size`, where it has two; the common one where not.
+    /// Each player's own variance of one number of `size` if it has two numbers, else the pooled
+    /// one.
     fn variances_alone(&self, size: usize) -> Option<Vec<f64>> {
         let common = self.common(size)?;
         let own = |player| self.cell(player, size).variance().unwrap_or(common);
         Some((0..self.players).map(own).collect())
     }
 
-    /// One standard error per player, the means of `sampled` sizes being random and independent of
-    /// each other, the others exact: `√(Σ_s variance_s / count_s) / n`.
+    /// One standard error per player: `√(Σ_s variance_s / count_s) / n`. The means of the `sampled`
+    /// sizes are random and independent of each other; the others are exact.
     pub(super) fn standard_errors(&self, sampled: &[usize]) -> Option<Vec<f64>> {
         let mut squares = vec![0.0; self.players];
         for &size in sampled {
@@ -108,9 +111,9 @@ impl Strata {
     }
 }
 
-/// Divides `more` samples among strata so that all of them, with the `counts` they have, come as
-/// close as they can to shares in proportion to their `spreads` (J. Neyman, "On the Two Different
-/// Aspects of the Representative Method", 1934). Evenly where nothing spreads.
+/// Allocates `more` samples to strata so that the totals, including the existing `counts`, are as
+/// close as possible to proportional to their `spreads` (Neyman allocation; J. Neyman, "On the Two
+/// Different Aspects of the Representative Method", 1934). Uniform if all spreads are zero.
 pub(super) fn neyman(spreads: &[f64], counts: &[u64], more: u64) -> Vec<u64> {
     let sum: f64 = spreads.iter().sum();
     let even = 1.0 / spreads.len().max(1) as f64;
@@ -127,7 +130,7 @@ pub(super) fn neyman(spreads: &[f64], counts: &[u64], more: u64) -> Vec<u64> {
     let (mut owed, mut given) = (0.0, 0);
     let divide = |wanted: &f64| {
         owed += wanted * scale;
-        // Rounded as a running sum, so that the whole is `more`.
+        // // Rounded as a running sum, so that the total is `more`.
         let now = ((owed + 0.5) as u64).min(more) - given;
         given += now;
         now
@@ -140,15 +143,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_go_where_the_spread_is() {
+    fn neyman_allocation_is_proportional_to_the_standard_deviations() {
         assert_eq!(neyman(&[1.0, 3.0, 0.0], &[2, 2, 2], 14), [3, 11, 0]);
         assert_eq!(neyman(&[0.0, 0.0], &[5, 1], 4), [0, 4]);
         assert_eq!(neyman(&[1.0, 1.0, 1.0], &[0, 0, 0], 10).iter().sum::<u64>(), 10);
     }
 
     #[test]
-    fn errors_are_as_computed_by_hand() {
-        // Two players, sizes 0 (exact) and 1. Player 0 saw 1 and 3 (squares 2), player 1 saw 5, 5.
+    fn stratified_errors_match_hand_computed_values() {
+        // // Two players, sizes 0 (exact) and 1. Player 0 has 1 and 3 (squares 2), player 1 has 5
+        // and 5.
         let mut strata = Strata::new(2);
         for (player, numbers) in [(0, [1.0, 3.0]), (1, [5.0, 5.0])] {
             strata.add(player, 0, 7.0);

@@ -1,4 +1,4 @@
-//! Marginals by player and by how many came before.
+//! Stratified sampling: marginal contributions by player and number of predecessors.
 
 use super::ends::{Ends, all_coalitions};
 use super::passes_default;
@@ -12,23 +12,24 @@ const STREAM: u64 = 0x7374_7261;
 
 /// Stratified sampling (J. Castro, D. Gómez, E. Molina and J. Tejada, "Improving polynomial
 /// estimation of the Shapley value by stratified random sampling with optimum allocation", 2017):
-/// `φ_i = 1/n Σ_s E[v(S ∪ i) − v(S)]` over coalitions S of s others, each (player, size) a stratum
-/// of its own.
+/// `φ_i = 1/n Σ_s E[v(S ∪ i) − v(S)]` over coalitions S of s other players; each (player, size) is
+/// a stratum.
 ///
-/// A pilot visits every stratum twice; after it the samples go in proportion to the spreads
-/// (Neyman's optimum), looked at again as they grow. The spread that decides for a stratum is told by
-/// the player's other sizes and the size's other players, because one that decided for itself would
-/// bias its own mean (measured: by a third of the error on a voting game). The two extreme sizes hold
-/// one coalition each and are exact.
+/// A pilot visits every stratum twice. After it the samples are allocated in proportion to the
+/// standard deviations (Neyman allocation), which are updated as the samples grow. The standard
+/// deviation of a stratum is predicted from the player's other sizes and the size's other players,
+/// because a stratum that used its own would bias its own mean (measured: by a third of the error
+/// on a voting game). The two extreme sizes have one coalition each and are exact.
 ///
-/// Strong where worths depend mostly on size. Not efficient: the gap is noise. Its error is
-/// `√(Σ_s variance/count)/n`, every spread drawn towards that of its size where samples are few. One
-/// sample costs at most 2 evaluations. At least 2 + 2·n + 2·n·(n − 2) passes (every stratum once, no
-/// error yet); by default five samples a stratum, or 100·n + 2 if that is more. Memory grows with n².
+/// Strong if values depend mostly on coalition size. Not efficient: the gap is noise. The error is
+/// `√(Σ_s variance/count)/n`; a variance with few samples is shrunk towards that of its size. One
+/// sample costs at most 2 evaluations. At least 2 + 2·n + 2·n·(n − 2) passes (every stratum once,
+/// no error yet); by default five samples per stratum, or 100·n + 2 if that is more. Memory grows
+/// with n².
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stratified;
 
-/// Every stratum `times` over.
+/// Number of passes that visit every stratum `times` times.
 fn visits(players: usize, times: u64) -> u64 {
     let n = players as u64;
     let between = n.saturating_mul(n.saturating_sub(2)).saturating_mul(2 * times);
@@ -57,7 +58,7 @@ impl<G: Game + ?Sized> Estimator<G> for Stratified {
     }
 }
 
-/// A stratum: the player who joins, and how many others are there.
+/// A stratum: the joining player, and the number of its predecessors.
 type Stratum = (usize, usize);
 
 struct Sampling {
@@ -70,7 +71,7 @@ impl Rounds for Sampling {
     type Item = Stratum;
     const UNITS: &'static str = "marginals by strata";
 
-    /// The strata of nobody and of all others hold one coalition each.
+    /// Evaluates the strata of no predecessors and of all others, which have one coalition each.
     fn begin<G: Game + ?Sized>(
         game: &mut G,
         meter: &mut Meter<'_>,
@@ -131,7 +132,7 @@ impl Rounds for Sampling {
 }
 
 impl Sampling {
-    /// `size` of the players other than `player`, every choice equally likely.
+    /// A uniformly random coalition of `size` players other than `player`.
     fn others(&mut self, player: usize, size: usize) -> Coalition {
         let chosen = self.draw.coalition(self.players - 1, size);
         let mut others = Coalition::empty(self.players);

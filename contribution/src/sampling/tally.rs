@@ -1,8 +1,8 @@
-//! Running means and spreads, one pass, in the order in which the numbers come.
+//! Running means and variances in one pass, in the order of the numbers.
 
-/// Count, mean and spread of numbers seen one after another (B. P. Welford, "Note on a method for
-/// calculating corrected sums of squares and products", 1962). Numbers that are all alike give
-/// exactly their value as the mean and exactly 0 as the spread.
+/// Count, mean and sum of squares of a sequence of numbers (B. P. Welford, "Note on a method for
+/// calculating corrected sums of squares and products", 1962). Equal numbers give exactly their
+/// value as the mean and exactly 0 as the sum of squares.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Moments {
     pub(super) count: u64,
@@ -30,7 +30,7 @@ impl Moments {
     }
 }
 
-/// Moments of several numbers that come together, sample by sample.
+/// Moments of vectors, component by component.
 pub(super) struct Tally(Vec<Moments>);
 
 impl Tally {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_as_computed_by_hand() {
+    fn moments_match_hand_computed_values() {
         // Of 1, 2, 6: mean 3, squares 4 + 1 + 9 = 14, variance 7, error √(7/3).
         let mut tally = Tally::new(2);
         for number in [1.0, 2.0, 6.0] {
@@ -75,11 +75,11 @@ mod tests {
         assert_eq!(tally.moments()[0].variance(), Some(7.0));
         let errors = tally.standard_errors().unwrap();
         assert!((errors[0] - (7.0_f64 / 3.0).sqrt()).abs() < 1e-15, "{errors:?}");
-        assert_eq!(errors[1], 0.0, "numbers that are alike have no spread");
+        assert_eq!(errors[1], 0.0, "equal numbers have zero variance");
     }
 
     #[test]
-    fn one_number_says_nothing_of_its_spread() {
+    fn one_number_has_no_standard_error() {
         let mut tally = Tally::new(1);
         assert_eq!((tally.count(), tally.standard_errors()), (0, None));
         tally.add(&[5.0]);

@@ -1,4 +1,4 @@
-//! Random orders of arrival, each followed only until little is left to gain.
+//! Truncated Monte Carlo: random permutations, each evaluated only until little is left to gain.
 
 use super::batch::Batch;
 use super::ends::{Ends, shapley_shares};
@@ -12,22 +12,22 @@ use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 const TOLERANCE_DEFAULT: f64 = 0.01;
 
 /// Truncated Monte Carlo (A. Ghorbani and J. Zou, "Data Shapley", 2019): permutation sampling that
-/// leaves an order as soon as what it has reached is within `tolerance·|v(N) − v(∅)|` of `v(N)`, and
-/// gives nothing to those who would have come later.
+/// truncates a permutation as soon as its value is within `tolerance·|v(N) − v(∅)|` of `v(N)`, and
+/// gives the remaining players nothing.
 ///
-/// Biased by design. In a game in which nobody ever harms, each player loses at most
-/// `tolerance·|v(N) − v(∅)|`, all of them together no more than that, and nobody gains; in other
-/// games there is no such bound on a single player. The gap, at most the same, shows the bias; the
-/// error of the sampling, taken over the orders, does not hold it. The orders of one batch are
-/// followed side by side, and nothing beyond a cut is evaluated. At least n + 1 passes; by default
-/// 100·n + 2.
+/// Biased by design. In a game without negative marginal contributions, each player loses at most
+/// `tolerance·|v(N) − v(∅)|`, all players together lose no more than that, and no player gains; in
+/// other games there is no such bound for a single player. The gap, at most the same, shows the
+/// bias; the sampling error, computed over the permutations, does not include it. The permutations
+/// of one batch advance in parallel, and nothing beyond a truncation is evaluated. At least n + 1
+/// passes; by default 100·n + 2.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TruncatedMonteCarlo {
     tolerance: f64,
 }
 
 impl TruncatedMonteCarlo {
-    /// Truncates within `tolerance` of the whole, as a share of `|v(N) − v(∅)|`; 0 never truncates.
+    /// Truncates within `tolerance` of `v(N)`, as a share of `|v(N) − v(∅)|`; 0 never truncates.
     ///
     /// # Errors
     /// [`ValuationError::SettingOutOfRange`] unless `tolerance` is from 0 to 1.
@@ -45,7 +45,7 @@ impl TruncatedMonteCarlo {
 }
 
 impl Default for TruncatedMonteCarlo {
-    /// Truncates within 1 % of the whole.
+    /// Truncates within 1 % of `|v(N) − v(∅)|`.
     fn default() -> Self {
         Self { tolerance: TOLERANCE_DEFAULT }
     }
@@ -82,7 +82,7 @@ impl Sampler for TruncatedOrders {
     const NAME: &'static str = "truncated-monte-carlo";
     const UNITS: &'static str = "truncated permutations";
     const STREAM: u64 = 0x746d_6320;
-    /// Larger than elsewhere, because only the prefixes of one size are asked for together.
+    /// Larger than the default, because only the prefixes of one size are evaluated together.
     const BATCH: usize = 512;
     const TRUNCATES: bool = true;
 

@@ -1,10 +1,10 @@
-//! Players who join one after another.
+//! Marginal contributions along permutations.
 
 use super::ends::Ends;
 use crate::meter::Meter;
 use crate::{Coalition, Game, ValuationError};
 
-/// The coalitions that a walk along `order` passes between nobody and everybody.
+/// The coalitions along `order`, between the empty and the grand coalition.
 pub(super) fn prefixes(order: &[usize]) -> Vec<Coalition> {
     let mut prefix = Coalition::empty(order.len());
     let mut passed = Vec::with_capacity(order.len().saturating_sub(1));
@@ -15,32 +15,32 @@ pub(super) fn prefixes(order: &[usize]) -> Vec<Coalition> {
     passed
 }
 
-/// What everybody adds on joining, by position, from the worths of the prefixes.
+/// The marginal contributions, by position, from the values of the prefixes.
 pub(super) fn marginals(worths: &[f64], ends: &Ends) -> Vec<f64> {
     let before = std::iter::once(&ends.nobody).chain(worths);
     let after = worths.iter().chain(std::iter::once(&ends.everybody));
     before.zip(after).map(|(before, after)| after - before).collect()
 }
 
-/// Marginals by position, handed to the players of `order`.
+/// Maps marginal contributions from positions to the players of `order`.
 pub(super) fn by_player(order: &[usize], marginals: &[f64]) -> Vec<f64> {
     let mut values = vec![0.0; order.len()];
     order.iter().zip(marginals).for_each(|(&player, marginal)| values[player] = *marginal);
     values
 }
 
-/// One walk among several that go on side by side.
+/// One of several permutations that advance in parallel.
 struct Walker<'a> {
     prefixes: &'a [Coalition],
-    /// The worths of the prefixes so far.
+    /// The values of the prefixes so far.
     worths: Vec<f64>,
 }
 
-/// The marginals by position of several walks, each cut off as soon as it is within `threshold` of
-/// what everybody is worth: from there on nobody adds anything.
+/// The marginal contributions, by position, of several permutations, each truncated as soon as it
+/// is within `threshold` of the value of the grand coalition: the remaining players get zero.
 ///
-/// The walks go side by side, so that the prefixes of one size are asked for together; what lies
-/// beyond a cut is never asked for.
+/// The permutations advance in parallel, so that the prefixes of one size are evaluated together;
+/// coalitions beyond a truncation are never evaluated.
 pub(super) fn truncated<G: Game + ?Sized>(
     game: &mut G,
     meter: &mut Meter<'_>,

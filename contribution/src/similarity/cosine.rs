@@ -1,18 +1,19 @@
-//! How well each update points the way that all of them together point.
+//! Cosine similarity of each update with the weighted sum of all updates.
 
 use std::borrow::Cow;
 
 use crate::GameError;
 
-/// One vector per player, all of one length.
+/// One vector per player, all of the same length.
 pub trait Directions {
-    /// How many players there are; must not change while they are compared.
+    /// Number of players; must not change during the comparison.
     fn players(&self) -> usize;
 
-    /// The vector of `player`. It is asked for twice, so that one vector at a time is enough memory.
+    /// The vector of `player`. [`cosine`] reads each vector twice, so that only one needs to be in
+    /// memory at a time.
     ///
     /// # Errors
-    /// Whatever kept it from being read.
+    /// The error of reading the vector.
     fn direction(&mut self, player: usize) -> Result<Cow<'_, [f32]>, GameError>;
 }
 
@@ -36,13 +37,13 @@ impl<V: AsRef<[f32]>> Directions for Vec<V> {
     }
 }
 
-/// Why there are no cosines.
+/// The reasons for which cosines cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum CosineError {
-    /// Nobody to compare.
+    /// There are no players.
     #[error("there are 0 directions; a comparison needs at least 1")]
     NoPlayers,
-    /// One share per player.
+    /// The number of shares differs from the number of players.
     #[error("{shares} shares for {players} players; give exactly one share per player")]
     SharesDoNotMatch {
         /// Shares given.
@@ -50,30 +51,30 @@ pub enum CosineError {
         /// Directions there are.
         players: usize,
     },
-    /// A share that is no share.
+    /// A share is negative or not finite.
     #[error("player {player} has a share of {share}; it must be finite and not below 0")]
     ShareOutOfRange {
-        /// Whose.
+        /// The player.
         player: usize,
-        /// What it is.
+        /// The share.
         share: f64,
     },
     /// Vectors of different lengths.
     #[error("player {player}'s direction has {got} numbers, where {expected} were expected")]
     LengthDiffers {
-        /// Whose.
+        /// The player.
         player: usize,
-        /// As many as it has.
+        /// The vector's length.
         got: usize,
-        /// As many as the first one has.
+        /// The length of the first vector.
         expected: usize,
     },
     /// A vector with a NaN or an infinity.
     #[error("player {player}'s direction is {number} at {at}; every number must be finite")]
     NotFinite {
-        /// Whose.
+        /// The player.
         player: usize,
-        /// Where.
+        /// The index in the vector.
         at: usize,
         /// NaN or an infinity.
         number: f32,
@@ -84,7 +85,7 @@ pub enum CosineError {
 }
 
 impl CosineError {
-    /// A stable name of the refusal, for machines.
+    /// A stable code of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoPlayers => "NO_PLAYERS",
@@ -101,14 +102,14 @@ impl CosineError {
 /// al., "Gradient Driven Rewards to Guarantee Fairness in Collaborative Machine Learning" (CGSV),
 /// NeurIPS 2021: its approximation of the Shapley value of `cos(u_S, u_N)`).
 ///
-/// All vectors are brought to one length before they are summed, as published, so that a long one
-/// does not make the sum its own. A vector of zeros gets 0, and so does everybody where the sum is
-/// zero. For comparison, never for pay: splitting an identity multiplies what it gets, and no data
-/// says whether the common direction is a good one.
+/// All vectors are normalised before the summation, as published, so that a long vector does not
+/// dominate the sum. The cosine of a zero vector is 0, and all cosines are 0 if the sum is zero.
+/// For comparison, never for payment: splitting an identity multiplies its score, and no data shows
+/// whether the common direction is a good one.
 ///
 /// # Errors
-/// Shares that do not fit, vectors of different lengths or with numbers that are not finite, and
-/// the reader's own: see [`CosineError`].
+/// Shares that are invalid, vectors of different lengths or with numbers that are not finite, and
+/// read errors: see [`CosineError`].
 pub fn cosine<D: Directions + ?Sized>(
     directions: &mut D,
     shares: &[f64],
@@ -170,7 +171,7 @@ fn check_direction(player: usize, direction: &[f32], expected: usize) -> Result<
     }
 }
 
-/// ‖u‖; squares of `f32` neither overflow nor vanish in `f64`.
+/// ‖u‖; squares of `f32` neither overflow nor underflow in `f64`.
 fn norm(direction: &[f32]) -> f64 {
     direction.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt()
 }

@@ -1,4 +1,4 @@
-//! Scores that compare updates with each other and need no game: nothing is evaluated.
+//! Scores from comparisons of updates with each other. They need no game and no evaluations.
 
 mod cosine;
 mod reputation;

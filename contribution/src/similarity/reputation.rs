@@ -1,15 +1,15 @@
-//! Scores smoothed over rounds.
+//! Reputation: scores smoothed over rounds.
 
-/// Why a reputation does not change.
+/// The reasons for which an update of the reputations fails.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReputationError {
-    /// The weight of the past is no weight.
+    /// The smoothing factor is outside 0..=1.
     #[error("alpha is {alpha}; it must be within 0..=1")]
     AlphaOutOfRange {
-        /// What it is.
+        /// The factor.
         alpha: f64,
     },
-    /// One score per player.
+    /// The number of scores differs from the number of players.
     #[error("{scores} scores for {players} players; give exactly one score per player")]
     ScoresDoNotMatch {
         /// Scores given.
@@ -17,18 +17,18 @@ pub enum ReputationError {
         /// Players with a reputation.
         players: usize,
     },
-    /// A score that is NaN or an infinity.
+    /// A score is NaN or an infinity.
     #[error("player {player} scored {score}; a score must be finite")]
     ScoreNotFinite {
-        /// Whose.
+        /// The player.
         player: usize,
-        /// What it is.
+        /// The score.
         score: f64,
     },
 }
 
 impl ReputationError {
-    /// A stable name of the refusal, for machines.
+    /// A stable code of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::AlphaOutOfRange { .. } => "ALPHA_OUT_OF_RANGE",
@@ -38,11 +38,11 @@ impl ReputationError {
     }
 }
 
-/// `r_i ← α·r_i + (1 − α)·ψ_i`, starting from zero (X. Xu et al., "Gradient Driven Rewards to
-/// Guarantee Fairness in Collaborative Machine Learning", NeurIPS 2021).
+/// Exponential smoothing `r_i ← α·r_i + (1 − α)·ψ_i`, starting from zero (X. Xu et al., "Gradient
+/// Driven Rewards to Guarantee Fairness in Collaborative Machine Learning", NeurIPS 2021).
 ///
-/// For deciding whom to admit and whom to look at closely. Never for pay, which has to stay linear
-/// in the scores.
+/// For decisions about admission and inspection. Never for payment, which must stay linear in the
+/// scores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reputation {
     alpha: f64,
@@ -50,7 +50,7 @@ pub struct Reputation {
 }
 
 impl Reputation {
-    /// Nobody of `players` is known yet; the past will weigh `alpha`.
+    /// Starts with reputations of zero for `players` players; `alpha` is the weight of the past.
     ///
     /// # Errors
     /// [`ReputationError::AlphaOutOfRange`] outside `0..=1`.
@@ -61,7 +61,7 @@ impl Reputation {
         Ok(Self { alpha, of: vec![0.0; players] })
     }
 
-    /// Takes in a round's scores, one per player; on an error nothing changes.
+    /// Updates the reputations with a round's scores, one per player; changes nothing on an error.
     ///
     /// # Errors
     /// [`ReputationError::ScoresDoNotMatch`], [`ReputationError::ScoreNotFinite`].

@@ -1,4 +1,4 @@
-//! A check's table is enough to verify it: worth by worth, and as a whole.
+//! The table of a cross-check suffices to verify it, value by value and as a whole.
 
 use florin_contribution::{
     AffineGame, AffineSource, CheckRules, Exact, FixedWeights, Game, RoundRules, check_round,
@@ -9,7 +9,7 @@ use crate::support::LeastSquares;
 
 const RULES: CheckRules = CheckRules { seed: 7, passes: 64 };
 const WEIGHTS: [u64; 4] = [2, 1, 5, 3];
-/// Player 1 was excluded.
+/// Player 1 is excluded.
 const MEMBERS: [usize; 3] = [0, 2, 3];
 
 fn round() -> LeastSquares {
@@ -21,7 +21,7 @@ fn round() -> LeastSquares {
 }
 
 #[test]
-fn the_table_holds_what_the_models_say_and_the_scores_follow_from_it() {
+fn the_table_matches_the_game_and_the_scores_follow_from_the_table() {
     let round = round();
     let check = check_round(&Exact, &mut round.source(), &WEIGHTS, &MEMBERS, RULES).unwrap();
     assert_eq!(check.table.len(), 8);
@@ -41,20 +41,20 @@ fn the_table_holds_what_the_models_say_and_the_scores_follow_from_it() {
 }
 
 #[test]
-fn a_changed_or_missing_worth_does_not_give_the_stated_scores() {
+fn a_forged_or_missing_value_does_not_reproduce_the_scores() {
     let check = check_round(&Exact, &mut round().source(), &WEIGHTS, &MEMBERS, RULES).unwrap();
     let mut forged = check.table.clone();
     forged[3].1 += 1_000;
     assert_ne!(recheck(&Exact, &forged, &MEMBERS, RULES).unwrap(), check.scores_nano);
     let missing = recheck(&Exact, &check.table[1..], &MEMBERS, RULES).unwrap_err();
-    assert!(missing.to_string().contains("the table has no worth of {}"), "{missing}");
+    assert!(missing.to_string().contains("the table has no value of coalition {}"), "{missing}");
     let strange = recheck(&Exact, &check.table, &[0, 2], RULES).unwrap_err();
-    assert!(strange.to_string().contains("is not of the members"), "{strange}");
+    assert!(strange.to_string().contains("a player that is not a member"), "{strange}");
 }
 
-/// The loss is quadratic in the mask, so both rules give the Shapley value.
+/// The loss is quadratic in the coefficients, so both estimators give the Shapley value.
 #[test]
-fn path_and_check_agree_on_a_quadratic_round_up_to_rounding() {
+fn path_and_cross_check_agree_on_a_quadratic_round_up_to_rounding() {
     let round = round();
     let rules = RoundRules { z_micro: 1_000_000_000, nodes: 2 };
     let weights = [2, 0, 5, 3];
@@ -67,7 +67,7 @@ fn path_and_check_agree_on_a_quadratic_round_up_to_rounding() {
 }
 
 #[test]
-fn scores_are_the_quadrature_of_the_published_slopes() {
+fn scores_are_the_quadrature_of_the_published_derivatives() {
     let rules = RoundRules { z_micro: 1_000_000_000, nodes: 3 };
     let valued = value_round(&mut round().source(), &[2, 0, 5, 3], rules).unwrap();
     for row in &valued.rows {

@@ -1,4 +1,4 @@
-//! Whoever sends nothing is worth exactly nothing, under every estimator: not nearly, exactly.
+//! A null player scores exactly zero under every estimator.
 
 use florin_contribution::{AffineGame, Exact, FixedWeights, LeaveOneOut, Path, Run, value};
 use proptest::prelude::*;

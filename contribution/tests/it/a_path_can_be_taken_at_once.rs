@@ -1,4 +1,4 @@
-//! A source that shares work between the nodes gives the same scores as one that does not.
+//! A source that differentiates all nodes in one call gives the same scores as one that does not.
 
 use florin_contribution::{
     AffineSource, Along, GameError, RoundError, RoundRules, ValuationError, value_round,
@@ -6,7 +6,7 @@ use florin_contribution::{
 
 use crate::support::LeastSquares;
 
-/// Takes all nodes at once, and spoils what it is told to.
+/// Differentiates all nodes in one call, and corrupts the result with `spoil`.
 struct AtOnce<'a> {
     round: &'a LeastSquares,
     spoil: fn(&mut Along),
@@ -22,7 +22,7 @@ impl AffineSource for AtOnce<'_> {
     }
 
     fn slopes(&mut self, _: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
-        Err(GameError::new("slopes are taken at once"))
+        Err(GameError::new("unexpected call for single derivatives"))
     }
 
     fn along(
@@ -59,7 +59,7 @@ fn round() -> LeastSquares {
 }
 
 #[test]
-fn the_whole_path_at_once_is_worth_what_it_is_node_by_node() {
+fn path_integral_in_one_call_equals_node_by_node() {
     let round = round();
     let one_by_one = value_round(&mut round.source(), &WEIGHTS, RULES).unwrap();
     let mut source = AtOnce { round: &round, spoil: |_| () };
@@ -67,7 +67,7 @@ fn the_whole_path_at_once_is_worth_what_it_is_node_by_node() {
 }
 
 #[test]
-fn what_is_not_a_quadrature_is_refused() {
+fn an_invalid_path_integral_is_refused() {
     let round = round();
     let refused = |spoil| match value_round(&mut AtOnce { round: &round, spoil }, &WEIGHTS, RULES) {
         Err(RoundError::Valuation(error)) => error,
@@ -82,5 +82,5 @@ fn what_is_not_a_quadrature_is_refused() {
         ValuationError::ShapeChanged { .. }
     ));
     let error = refused(|along| along.integrals.truncate(2));
-    assert!(error.to_string().contains("2 players of 3"), "{error}");
+    assert!(error.to_string().contains("for 2 players, not for 3"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Truncation between rounds, by a threshold that was published beforehand.
+//! Truncation between rounds, by a published threshold.
 
 use florin_contribution::games::Formula;
 use florin_contribution::{Exact, LeverageShap, Run, TruncatedBetweenRounds, value, worth_looking};
@@ -27,7 +27,7 @@ fn the_threshold_is_compared_in_whole_nano_nats() {
 }
 
 #[test]
-fn below_it_everybody_gets_zero_for_two_passes_and_the_gap_says_what_was_left_out() {
+fn below_the_threshold_all_scores_are_zero_after_two_passes() {
     let mut quiet = support::Formula(5, |c: &florin_contribution::Coalition| c.len() as f64 * 1e-6);
     let ids = [1, 2, 3, 4, 5];
     let found = value(&truncated(5_000, Exact), &mut quiet, &ids, Run::seeded(0)).unwrap();
@@ -41,7 +41,7 @@ fn below_it_everybody_gets_zero_for_two_passes_and_the_gap_says_what_was_left_ou
 }
 
 #[test]
-fn above_it_nothing_changes() {
+fn above_the_threshold_the_inner_estimator_is_unchanged() {
     let mut game = Formula::saturating(8, 1);
     let ids: Vec<usize> = (0..8).collect();
     let run = || Run::seeded(3).with_budget(60);
@@ -50,5 +50,5 @@ fn above_it_nothing_changes() {
     assert_eq!(plain, wrapped);
     let poor = Run::seeded(3).with_budget(17);
     let refusal = value(&truncated(1, LeverageShap), &mut game, &ids, poor).unwrap_err();
-    assert_eq!(refusal.code(), "BUDGET_TOO_SMALL", "16 for the fit and 2 for the look");
+    assert_eq!(refusal.code(), "BUDGET_TOO_SMALL", "16 passes for the fit and 2 for the threshold");
 }

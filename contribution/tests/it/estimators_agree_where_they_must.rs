@@ -1,4 +1,5 @@
-//! Axioms, held on random least-squares rounds (quadratic games) and on a logistic one.
+//! Axioms of the estimators, on random least-squares rounds (quadratic games) and on logistic
+//! rounds.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -66,7 +67,7 @@ fn on_a_quadratic_round_the_path_is_the_shapley_value_with_any_number_of_nodes()
 }
 
 #[test]
-fn scores_sum_to_what_everybody_gained() {
+fn scores_sum_to_the_total_gain() {
     let verdict = runner().run(&problem(1..6), |(problem, weights)| {
         close(exactly(problem.source(), &weights).gap, 0.0)?;
         let path = by_path(problem.source(), &weights, 3);
@@ -89,7 +90,7 @@ fn equal_updates_of_equal_weight_score_equally() {
     verdict.unwrap();
 }
 
-/// Softmax-like curvature: row r loses ln(1 + exp(−y_r x_r·w)), which no polynomial integrates
+/// A logistic loss: row r loses ln(1 + exp(−y_r x_r·w)), which quadrature does not integrate
 /// exactly.
 fn logistic(problem: &LeastSquares) -> impl AffineSource + '_ {
     let margin = |row: usize, coefficients: &[f64]| -> f64 {
@@ -116,7 +117,7 @@ fn logistic(problem: &LeastSquares) -> impl AffineSource + '_ {
 }
 
 #[test]
-fn splitting_a_player_in_two_changes_neither_its_sum_nor_anybody_else() {
+fn splitting_a_player_changes_neither_its_sum_nor_other_scores() {
     let cases = (problem(2..6), 1..100_u64);
     let verdict = runner().run(&cases, |((mut problem, weights), part)| {
         let scaled: Vec<u64> = weights.iter().map(|weight| weight * 100).collect();
@@ -138,8 +139,8 @@ fn splitting_a_player_in_two_changes_neither_its_sum_nor_anybody_else() {
     verdict.unwrap();
 }
 
-/// Not a theorem, so not asked of every round: updates that cancel each other leave little to divide
-/// and a large relative error of it. Half of all rounds must do better than the bounds.
+/// Not a theorem, so not required of every round: updates that cancel each other leave a small
+/// total with a large relative error. The median round must meet the bounds.
 #[test]
 fn three_gradients_come_close_to_the_shapley_value_of_logistic_rounds() {
     let seen = RefCell::new((Vec::new(), Vec::new()));

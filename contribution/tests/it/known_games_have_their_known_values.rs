@@ -1,4 +1,4 @@
-//! Games whose values are in the textbooks, or fit on the back of an envelope.
+//! Games with values from the textbooks, or with values that are easy to compute by hand.
 
 use florin_contribution::{
     Coalition, Exact, Game, GameError, LeaveOneOut, Path, Run, SmoothGame, value,
@@ -21,18 +21,19 @@ fn the_scarce_glove_gets_two_thirds() {
     close(shapley.scores[2].value, 1.0 / 6.0);
     close(shapley.gap, 0.0);
     assert_eq!(shapley.evaluations, 8);
-    assert_eq!(shapley.scores[0].standard_error, None, "one row says nothing of its spread");
+    assert_eq!(shapley.scores[0].standard_error, None, "one row has no standard error");
 
-    // Nobody misses a glove that another replaces: leave-one-out pays the left one alone.
+    // // Each right glove can be replaced by the other: leave-one-out values only the left one.
     let marginal = value(&LeaveOneOut, &mut gloves, &["L", "R1", "R2"], Run::seeded(7)).unwrap();
     let values: Vec<f64> = marginal.scores.iter().map(|score| score.value).collect();
     assert_eq!(values, [1.0, 0.0, 0.0]);
     assert_eq!(marginal.evaluations, 5);
 }
 
-/// A runway as long as the largest plane needs: each stretch is shared by those who use it.
+/// The airport game: the runway's length is that of the largest plane, and the planes that need a
+/// segment share its cost.
 #[test]
-fn planes_share_the_stretches_of_runway_they_use() {
+fn planes_share_the_runway_segments_they_use() {
     let lengths = [1.0, 2.0, 3.0, 3.0];
     let mut airport =
         Formula(4, |c: &Coalition| c.players().map(|p| lengths[p]).fold(0.0, f64::max));
@@ -47,7 +48,7 @@ fn planes_share_the_stretches_of_runway_they_use() {
 }
 
 #[test]
-fn a_worth_of_nobody_is_not_divided() {
+fn the_value_of_the_empty_coalition_is_not_divided() {
     let mut gift = Formula(2, |c: &Coalition| 10.0 + c.len() as f64);
     let values = value(&Exact, &mut gift, &["a", "b"], Run::seeded(0)).unwrap();
     close(values.total, 2.0);
@@ -86,7 +87,7 @@ impl SmoothGame for Cubic {
 }
 
 #[test]
-fn along_the_path_the_steeper_player_of_a_cubic_gets_two_thirds() {
+fn aumann_shapley_value_of_a_cubic_matches_the_integral() {
     for nodes in 2..=8 {
         let path = Path::with_nodes(nodes).unwrap();
         let values = value(&path, &mut Cubic, &["x", "y"], Run::seeded(0)).unwrap();
@@ -97,7 +98,7 @@ fn along_the_path_the_steeper_player_of_a_cubic_gets_two_thirds() {
 }
 
 #[test]
-fn a_gap_beyond_the_tolerance_asks_for_one_node_more() {
+fn a_gap_beyond_the_tolerance_adds_a_node() {
     // One node leaves 1 − 3·(1/2)² = 1/4 of the cubic unexplained; two are exact.
     let one = Path::with_nodes(1).unwrap();
     let rough = value(&one, &mut Cubic, &["x", "y"], Run::seeded(0)).unwrap();
@@ -115,5 +116,5 @@ fn a_gap_beyond_the_tolerance_asks_for_one_node_more() {
 
     let poor = value(&closer, &mut Cubic, &["x", "y"], Run::seeded(0).with_budget(4)).unwrap();
     close(poor.gap, 0.25);
-    assert_eq!(poor.gradients, 1, "four passes do not pay for two gradients more");
+    assert_eq!(poor.gradients, 1, "a budget of four passes does not cover two more gradients");
 }

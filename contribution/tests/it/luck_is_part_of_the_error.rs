@@ -1,10 +1,12 @@
-//! What a random direction would get by chance is added to a score's error, as squares.
+//! The null standard deviation (the score of a random direction) is added to a score's error in
+//! quadrature.
 
 use std::convert::Infallible;
 
 use florin_contribution::{Closures, RoundRules, RoundValuation, value_round};
 
-/// Two rows whose losses fall alike along one direction: the sampling error is zero, so that what is left is luck.
+/// Two rows with equal losses along one direction: the sampling error is zero, so that only the
+/// null standard deviation remains.
 fn round(chance: Option<f64>) -> RoundValuation {
     let losses = |at: &[f64]| Ok::<_, Infallible>(vec![1.0 - at[0] * 0.5; 2]);
     let slopes = |_: &[f64]| Ok::<_, Infallible>(vec![vec![-0.5; 2]]);
@@ -19,7 +21,7 @@ fn round(chance: Option<f64>) -> RoundValuation {
 }
 
 #[test]
-fn luck_is_added_to_the_sampling_error() {
+fn null_standard_deviation_is_added_to_the_sampling_error() {
     let (without, with) = (round(None), round(Some(0.25)));
     assert_eq!((without.rows[0].score_nano, without.rows[0].error_nano), (500_000_000, 0));
     assert_eq!((with.rows[0].score_nano, with.rows[0].error_nano), (500_000_000, 250_000_000));
@@ -27,7 +29,7 @@ fn luck_is_added_to_the_sampling_error() {
 }
 
 #[test]
-fn luck_that_is_no_number_is_refused() {
+fn a_null_standard_deviation_that_is_not_finite_is_refused() {
     let losses = |_: &[f64]| Ok::<_, Infallible>(vec![1.0; 2]);
     let slopes = |_: &[f64]| Ok::<_, Infallible>(vec![vec![0.0; 2]]);
     for chance in [vec![f64::NAN], vec![]] {

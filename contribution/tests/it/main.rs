@@ -1,4 +1,4 @@
-//! The estimators as their users see them.
+//! Integration tests of the estimators through the public interface.
 
 mod a_check_can_be_checked;
 mod a_null_player_is_worth_nothing;

@@ -1,4 +1,4 @@
-//! Every refusal has a stable code and says what was wrong.
+//! Invalid input: every error has a stable code and names the problem.
 
 use florin_contribution::{
     AffineGame, Closures, Coalition, Exact, FixedWeights, Game, GameError, LeaveOneOut, Path, Run,
@@ -17,7 +17,7 @@ fn flat(players: usize) -> Formula<impl FnMut(&Coalition) -> f64> {
 }
 
 #[test]
-fn ids_must_be_there_once_each() {
+fn each_player_needs_one_unique_id() {
     let none: [u8; 0] = [];
     let (code, _) = refusal(value(&Exact, &mut flat(0), &none, Run::seeded(0)));
     assert_eq!(code, "NO_PLAYERS");
@@ -32,7 +32,7 @@ fn ids_must_be_there_once_each() {
 }
 
 #[test]
-fn exact_takes_24_players_and_not_one_more() {
+fn exact_supports_at_most_24_players() {
     let ids: Vec<usize> = (0..25).collect();
     let (code, message) = refusal(value(&Exact, &mut flat(25), &ids, Run::seeded(0)));
     assert_eq!(code, "TOO_MANY_PLAYERS");
@@ -40,7 +40,7 @@ fn exact_takes_24_players_and_not_one_more() {
 }
 
 #[test]
-fn a_budget_below_the_minimum_is_refused_before_any_work() {
+fn a_budget_below_the_minimum_is_refused_before_any_evaluation() {
     let mut asked = 0;
     let mut counted = Formula(3, |c: &Coalition| {
         asked += 1;
@@ -57,7 +57,7 @@ fn a_budget_below_the_minimum_is_refused_before_any_work() {
 }
 
 #[test]
-fn a_worth_that_is_not_finite_names_its_coalition() {
+fn a_value_that_is_not_finite_is_reported_with_its_coalition() {
     for nonsense in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let mut game =
             Formula(3, |c: &Coalition| if c.to_string() == "{0, 2}" { nonsense } else { 1.0 });
@@ -79,7 +79,7 @@ fn by_path(losses: fn(&[f64]) -> Losses, slopes: fn(&[f64]) -> Slopes) -> (&'sta
 }
 
 #[test]
-fn the_path_refuses_losses_and_slopes_that_are_not_finite_or_change_their_shape() {
+fn the_path_refuses_losses_and_derivatives_that_are_not_finite_or_change_shape() {
     let fine_losses = |_: &[f64]| -> Losses { Ok(vec![1.0, 2.0]) };
     let fine_slopes = |_: &[f64]| -> Slopes { Ok(vec![vec![0.0, 0.0]; 2]) };
 
@@ -99,7 +99,7 @@ fn the_path_refuses_losses_and_slopes_that_are_not_finite_or_change_their_shape(
     assert_eq!(code, "SHAPE_CHANGED");
     let (code, message) = by_path(fine_losses, |_| Ok(vec![vec![0.0, 0.0]]));
     assert_eq!(code, "GAME_FAILED");
-    assert!(message.contains("1 players of 2"), "{message}");
+    assert!(message.contains("for 1 players, not for 2"), "{message}");
     let (code, message) = by_path(|_| Err(GameError::new("out of memory")), fine_slopes);
     assert_eq!(code, "GAME_FAILED");
     assert!(message.contains("out of memory"), "{message}");
@@ -137,8 +137,7 @@ fn weights_match_the_players_and_members_ascend() {
     assert_eq!(refused.err().unwrap().code(), "WEIGHTS_DO_NOT_MATCH");
 }
 
-/// A game is an object too: what a host picks at run time works like what it picked at compile
-/// time.
+/// Games and estimators may be trait objects, so that a host can select them at run time.
 #[test]
 fn games_and_estimators_may_be_trait_objects() {
     let game: &mut dyn Game = &mut flat(3);

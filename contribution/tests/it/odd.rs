@@ -1,4 +1,4 @@
-//! The odd estimator: exact where it must be, close with few evaluations, honest about its error.
+//! Odd regression: exactness, accuracy with few evaluations, and coverage of its error estimates.
 
 use florin_contribution::games::{Formula, Table};
 use florin_contribution::{
@@ -34,7 +34,7 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Numbers in −1..1 of a seed, without end.
+/// An endless sequence of random numbers in −1..1, by seed.
 fn numbers(seed: u64) -> impl FnMut() -> f64 {
     let mut draw = florin_contribution::Draw::new(seed, 99);
     move || 2.0 * draw.unit() - 1.0
@@ -45,7 +45,7 @@ fn random_table(players: usize, seed: u64) -> Table {
     Table::new(players, (0..1 << players).map(|_| next()).collect()).unwrap()
 }
 
-/// `c + Σ_i l_i + Σ_{i<j} q_ij` over who is in; values are `l_i + ½·Σ_j q_ij`.
+/// `c + Σ_i l_i + Σ_{i<j} q_ij` over the coalition's players; the values are `l_i + ½·Σ_j q_ij`.
 fn quadratic(players: usize, seed: u64) -> (impl Game, Vec<f64>) {
     let mut next = numbers(seed);
     let empty = next();
@@ -64,7 +64,7 @@ fn quadratic(players: usize, seed: u64) -> (impl Game, Vec<f64>) {
 }
 
 #[test]
-fn two_evaluations_a_player_are_exact_for_every_quadratic_game() {
+fn two_evaluations_per_player_are_exact_for_every_quadratic_game() {
     let games = (1..14_usize, any::<u64>(), 0..40_u64);
     runner()
         .run(&games, |(players, seed, more)| {
@@ -80,7 +80,7 @@ fn two_evaluations_a_player_are_exact_for_every_quadratic_game() {
 }
 
 #[test]
-fn every_budget_from_the_least_upwards_gives_values_that_sum_to_the_total() {
+fn values_sum_to_the_total_at_every_budget() {
     let games = (1..9_usize, any::<u64>(), 0..520_u64);
     runner()
         .run(&games, |(players, seed, more)| {
@@ -102,8 +102,8 @@ fn every_budget_from_the_least_upwards_gives_values_that_sum_to_the_total() {
 }
 
 #[test]
-fn games_of_three_at_a_time_are_met_exactly_by_as_many_pairs_as_they_have_terms() {
-    // 7 singles and C(7, 3) = 35 threes, of 63 pairs.
+fn games_of_triples_are_exact_with_more_pairs_than_unknowns() {
+    // // 7 single players and C(7, 3) = 35 triples, of 63 pairs.
     for seed in 0..8 {
         let mut table = Table::of(&mut Formula::interaction(7, seed)).unwrap();
         let right = table.shapley();
@@ -113,12 +113,12 @@ fn games_of_three_at_a_time_are_met_exactly_by_as_many_pairs_as_they_have_terms(
 }
 
 #[test]
-fn small_games_are_as_computed_by_hand() {
+fn small_games_match_hand_computed_values() {
     let one = odd(&mut Table::new(1, vec![2.0, 5.0]).unwrap(), Run::seeded(1));
     assert_eq!(values(&one), [3.0]);
     let two = odd(&mut Table::new(2, vec![0.0, 1.0, 3.0, 8.0]).unwrap(), Run::seeded(1));
     assert!(miss(&two, &[3.0, 5.0]) < 1e-12);
-    // A shared taxi: what the farthest pays, 6, 12 and 42.
+    // // A shared taxi: the longest fare of 6, 12 and 42.
     let taxi = vec![0.0, 6.0, 12.0, 12.0, 42.0, 42.0, 42.0, 42.0];
     let three = odd(&mut Table::new(3, taxi).unwrap(), Run::seeded(1));
     assert!(miss(&three, &[2.0, 5.0, 35.0]) < 1e-12, "{:?}", values(&three));
@@ -127,7 +127,7 @@ fn small_games_are_as_computed_by_hand() {
 /// A family of games, by players and seed.
 type Family = fn(usize, u64) -> Formula;
 
-/// The median miss over so many games.
+/// The median relative error over `games` games.
 fn median_miss(game: Family, players: usize, games: u64, passes: u64) -> f64 {
     let miss_of = |seed| {
         let mut table = Table::of(&mut game(players, seed)).unwrap();
@@ -138,7 +138,7 @@ fn median_miss(game: Family, players: usize, games: u64, passes: u64) -> f64 {
 }
 
 #[test]
-fn published_games_are_valued_within_one_percent_by_few_evaluations() {
+fn synthetic_games_are_valued_within_one_percent_with_few_evaluations() {
     let bars: [(Family, usize, u64, u64); 4] = [
         (Formula::saturating, 10, 15, 60),
         (Formula::coverage, 10, 15, 90),
@@ -152,7 +152,7 @@ fn published_games_are_valued_within_one_percent_by_few_evaluations() {
 }
 
 #[test]
-fn a_free_rider_gets_next_to_nothing_and_twins_the_same() {
+fn a_free_rider_gets_almost_nothing_and_duplicates_score_equally() {
     for seed in 0..10 {
         let mut game = Formula::coverage(12, seed);
         let found = odd(&mut game, Run::seeded(seed).with_budget(300));
@@ -164,17 +164,17 @@ fn a_free_rider_gets_next_to_nothing_and_twins_the_same() {
 }
 
 #[test]
-fn without_any_structure_it_is_the_linear_fit() {
+fn without_any_structure_the_linear_fit_is_selected() {
     let mut linear = 0;
     for seed in 0..20 {
         let found = odd(&mut random_table(12, seed), Run::seeded(seed).with_budget(200));
-        linear += usize::from(found.remark.unwrap().contains("the sum of players foretells"));
+        linear += usize::from(found.remark.unwrap().contains("the additive model predicts"));
     }
     assert!(linear >= 10, "{linear} of 20");
 }
 
 #[test]
-fn a_game_that_jumps_is_valued_no_worse_than_by_leverage_scores() {
+fn a_discontinuous_game_is_valued_no_worse_than_by_leverage_shap() {
     for passes in [150, 600, 2_000] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for seed in 0..15 {
@@ -190,7 +190,7 @@ fn a_game_that_jumps_is_valued_no_worse_than_by_leverage_scores() {
 }
 
 #[test]
-fn beyond_what_can_be_fitted_the_rest_still_brings_it_closer() {
+fn pairs_beyond_the_kernel_fit_still_improve_the_values() {
     let at = |passes| {
         let mut miss_of = Vec::new();
         for seed in 0..5 {
@@ -207,7 +207,7 @@ fn beyond_what_can_be_fitted_the_rest_still_brings_it_closer() {
 }
 
 #[test]
-fn its_own_errors_cover_the_true_ones() {
+fn error_estimates_cover_the_true_errors() {
     let games: [(Family, usize, u64); 4] = [
         (Formula::saturating, 10, 60),
         (Formula::saturating, 12, 150),
@@ -229,14 +229,16 @@ fn its_own_errors_cover_the_true_ones() {
             let told = norm((0..players).map(own)) / norm(right.iter().copied());
             short += i32::from(told < miss(&found, &right));
         }
-        println!("game {at}: {covered} of {all} within two errors, {short} of 40 too proud");
+        println!(
+            "game {at}: {covered} of {all} within two errors, {short} of 40 games overconfident"
+        );
         assert!(100 * covered >= 95 * all, "game {at}: {covered} of {all}");
         assert!(short <= 4, "game {at}: {short} of 40");
     }
 }
 
 #[test]
-fn it_stops_when_it_is_content_and_is_right_to() {
+fn it_stops_at_the_tolerance_with_an_error_below_it() {
     for seed in 0..10 {
         let mut table = Table::of(&mut Formula::saturating(14, seed)).unwrap();
         let right = table.shapley();
@@ -253,7 +255,7 @@ fn the_same_seed_gives_the_same_bits() {
     assert_ne!(values(&run(5)), values(&run(6)));
 }
 
-/// A game that fails after so many evaluations.
+/// A game that fails after a given number of evaluations.
 struct Failing(Formula, u32);
 
 impl Game for Failing {
@@ -268,21 +270,21 @@ impl Game for Failing {
 }
 
 #[test]
-fn a_run_that_broke_off_goes_on_where_it_was() {
+fn an_interrupted_run_resumes_from_the_cache() {
     let game = || Formula::coverage(12, 1);
     let whole = odd(&mut game(), Run::seeded(2).with_budget(400));
     let mut cache = Cache::new();
     let run = Run::seeded(2).with_budget(400).remembering(&mut cache);
     let broken = value(&Odd, &mut Failing(game(), 280), &ids(12), run);
     assert!(matches!(broken, Err(ValuationError::Game(_))));
-    assert_eq!(cache.len(), 280, "everything that was found");
+    assert_eq!(cache.len(), 280, "every value evaluated so far");
     let left = 400 - cache.len() as u32;
     let run = Run::seeded(2).with_budget(400).remembering(&mut cache);
     assert_eq!(odd(&mut Failing(game(), left), run), whole);
 }
 
 #[test]
-fn a_worth_that_is_no_number_is_refused_with_its_coalition() {
+fn a_value_that_is_not_finite_is_refused_with_its_coalition() {
     let worth = |coalition: &Coalition| if coalition.mask() == 0b100 { f64::NAN } else { 1.0 };
     let refused = value(&Odd, &mut support::Formula(6, worth), &ids(6), Run::seeded(1));
     let refused = refused.unwrap_err();
@@ -291,7 +293,7 @@ fn a_worth_that_is_no_number_is_refused_with_its_coalition() {
 }
 
 #[test]
-fn a_worth_that_is_no_number_is_refused_from_a_cache_too() {
+fn a_cached_value_that_is_not_finite_is_refused() {
     let mut cache = Cache::new();
     cache.insert(Coalition::full(6), f64::NAN);
     let run = Run::seeded(1).remembering(&mut cache);
@@ -300,21 +302,21 @@ fn a_worth_that_is_no_number_is_refused_from_a_cache_too() {
 }
 
 #[test]
-fn a_budget_below_two_evaluations_a_player_is_refused() {
+fn a_budget_below_two_evaluations_per_player_is_refused() {
     let run = Run::seeded(1).with_budget(9);
     let refused = value(&Odd, &mut Formula::saturating(5, 1), &ids(5), run).unwrap_err();
     assert_eq!(refused.code(), "BUDGET_TOO_SMALL");
 }
 
 #[test]
-fn a_flat_game_is_worth_nothing_to_anybody() {
+fn a_constant_game_gives_every_player_zero() {
     let found = odd(&mut support::Formula(9, |_: &Coalition| 3.0), Run::seeded(1));
     assert!(values(&found).iter().all(|value| value.abs() < 1e-12), "{found:?}");
 }
 
 #[test]
-fn hundreds_of_players_are_valued_too() {
-    for (players, model) in [(200, "players by their size"), (300, "the sum of players")] {
+fn hundreds_of_players_are_valued() {
+    for (players, model) in [(200, "scales from player values"), (300, "the additive model")] {
         let mut game = support::Formula(players, |of: &Coalition| (of.len() as f64).sqrt());
         let run = Run::seeded(1).with_budget(3 * players as u64);
         let found = odd(&mut game, run);

@@ -1,6 +1,6 @@
-//! Training rounds small enough to enumerate: a network with one hidden layer, clients that hold
-//! few of the classes each, fixed weights. The odd estimator is to be within 1 % of the exact values
-//! after 40 evaluations.
+//! Training rounds small enough to enumerate: a network with one hidden layer, clients with few of
+//! the classes each, fixed weights. Odd regression must be within 1 % of the exact values after 40
+//! evaluations.
 
 use florin_contribution::games::Table;
 use florin_contribution::{Coalition, Draw, Game, GameError, Odd, Run, value};
@@ -16,7 +16,7 @@ const STEPS: usize = 10;
 /// The weights of both layers, one after the other, by rows of inputs.
 type Weights = Vec<f64>;
 
-/// Rows of a class each.
+/// Rows with their classes.
 struct Rows {
     features: Vec<Vec<f64>>,
     classes: Vec<usize>,
@@ -29,7 +29,7 @@ struct Round {
     judged: Rows,
 }
 
-/// About normal: the sum of twelve even ones.
+/// An approximately normal number: the sum of twelve uniform ones.
 fn bell(draw: &mut Draw) -> f64 {
     (0..12).map(|_| draw.unit()).sum::<f64>() - 6.0
 }
@@ -41,7 +41,7 @@ fn rows(draw: &mut Draw, centres: &[Vec<f64>], of: &[usize], count: usize) -> Ro
     Rows { features, classes }
 }
 
-/// Activations of the hidden layer, and what the network gives each class.
+/// Activations of the hidden layer, and the probability of each class.
 fn forward(weights: &[f64], features: &[f64]) -> ([f64; HIDDEN], [f64; CLASSES]) {
     let (first, second) = weights.split_at(FEATURES * HIDDEN);
     let (mut hidden, mut scores) = ([0.0; HIDDEN], [0.0; CLASSES]);
@@ -63,7 +63,7 @@ fn loss(weights: &[f64], rows: &Rows) -> f64 {
     rows.features.iter().zip(&rows.classes).map(of).sum::<f64>() / rows.classes.len() as f64
 }
 
-/// One step down the gradient of the mean loss.
+/// One gradient step on the mean loss.
 fn step(weights: &mut Weights, rows: &Rows) {
     let mut gradient = vec![0.0; weights.len()];
     for (features, class) in rows.features.iter().zip(&rows.classes) {
@@ -87,8 +87,8 @@ fn step(weights: &mut Weights, rows: &Rows) {
 }
 
 impl Round {
-    /// A round of `players` clients who hold three classes each, after as many rounds of training
-    /// as the seed is odd or even: 0 or 3.
+    /// A round of `players` clients with three classes each, after 0 rounds of training for an even
+    /// seed and 3 for an odd one.
     fn new(players: usize, seed: u64) -> Self {
         let mut draw = Draw::new(seed, 64);
         let centres: Vec<Vec<f64>> =
@@ -139,7 +139,7 @@ impl Game for Round {
     }
 }
 
-/// The median over some rounds of how far the values are off, relative, after `passes`.
+/// The median relative error over some rounds, after `passes`.
 fn median_miss(players: usize, seeds: std::ops::Range<u64>, passes: u64) -> f64 {
     let ids: Vec<usize> = (0..players).collect();
     let mut misses: Vec<f64> = seeds
@@ -159,11 +159,11 @@ fn median_miss(players: usize, seeds: std::ops::Range<u64>, passes: u64) -> f64 
 }
 
 #[test]
-fn a_training_round_of_ten_is_valued_within_one_percent_after_forty_evaluations() {
+fn ten_clients_are_valued_within_one_percent_after_forty_evaluations() {
     assert!(median_miss(10, 0..15, 40) < 0.01);
 }
 
 #[test]
-fn two_evaluations_a_player_are_close_already() {
+fn two_evaluations_per_player_are_within_three_percent() {
     assert!(median_miss(10, 0..6, 20) < 0.03);
 }

@@ -1,4 +1,4 @@
-//! LeverageSHAP, paired KernelSHAP and kADD against enumeration, hand-made games and bad luck.
+//! LeverageSHAP, paired KernelSHAP and kADD-SHAP against enumeration, textbook games and failures.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn families(players: usize, seed: u64) -> [Formula; 4] {
 }
 
 #[test]
-fn with_every_coalition_seen_they_are_the_shapley_value() {
+fn with_all_coalitions_regressions_equal_the_shapley_value() {
     for players in 1..=8 {
         for mut game in families(players, 3) {
             let exact = Table::of(&mut game).unwrap().shapley();
@@ -67,12 +67,12 @@ fn with_every_coalition_seen_they_are_the_shapley_value() {
 }
 
 #[test]
-fn games_with_known_values_have_them() {
+fn textbook_games_have_their_known_values() {
     let fares = [6.0, 12.0, 42.0];
     let taxi = move |c: &Coalition| c.players().map(|p| fares[p]).fold(0.0, f64::max);
     let gloves = |c: &Coalition| f64::from(c.contains(0) && (c.contains(1) || c.contains(2)));
-    // Any two of 3, 2 and 2 votes reach 4; with 4, 3, 2, 1 and a quota of 6 the orders are counted
-    // in every textbook.
+    // // Any two of 3, 2 and 2 votes reach 4. The values for votes 4, 3, 2, 1 and a quota of 6 are
+    // in the textbooks.
     let council = |votes: &'static [usize], quota: usize| {
         move |c: &Coalition| f64::from(c.players().map(|p| votes[p]).sum::<usize>() >= quota)
     };
@@ -101,7 +101,7 @@ fn games_with_known_values_have_them() {
 }
 
 #[test]
-fn games_of_pairs_are_exact_from_the_minimum_on() {
+fn games_of_pairs_are_exact_at_the_minimum_budget() {
     let players = 20;
     let worth = |c: &Coalition| {
         let strength: f64 = c.players().map(|p| p as f64 - 4.0).sum();
@@ -121,7 +121,7 @@ fn games_of_pairs_are_exact_from_the_minimum_on() {
 }
 
 #[test]
-fn games_of_triples_are_within_the_third_order_s_reach_and_not_the_second_s() {
+fn order_three_fits_games_of_triples_and_order_two_does_not() {
     let mut game = Formula::interaction(10, 4);
     let exact = Table::of(&mut game).unwrap().shapley();
     // 10 + C(10, 3) = 130 unknowns.
@@ -154,7 +154,7 @@ fn errors_shrink_as_the_budget_grows() {
 }
 
 #[test]
-fn error_bars_cover_what_they_say_and_not_much_more() {
+fn error_estimates_cover_the_true_errors_without_excess() {
     let seeds = 40;
     for (mut game, budget) in [
         (Formula::coverage(10, 7), 120),
@@ -194,7 +194,7 @@ fn one_seed_gives_one_valuation_and_another_seed_another() {
     }
 }
 
-/// Fails after `left` coalitions and remembers what it was asked.
+/// A game that fails after `left` coalitions and records every coalition requested.
 struct Fragile {
     inner: Formula,
     left: usize,
@@ -209,7 +209,7 @@ impl Game for Fragile {
 
     fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
         if self.left == 0 {
-            return Err(GameError::new("the evaluator died"));
+            return Err(GameError::new("the evaluator failed"));
         }
         self.left -= 1;
         self.asked.push(coalition.clone());
@@ -223,7 +223,7 @@ impl Game for Fragile {
     fn values(&mut self, coalitions: &[Coalition]) -> Result<Vec<f64>, GameError> {
         self.calls += 1;
         if self.left < coalitions.len() {
-            return Err(GameError::new("the evaluator died"));
+            return Err(GameError::new("the evaluator failed"));
         }
         coalitions.iter().map(|coalition| self.value(coalition)).collect()
     }
@@ -234,7 +234,7 @@ fn fragile(left: usize) -> Fragile {
 }
 
 #[test]
-fn after_a_failure_a_cache_leads_to_the_same_valuation_without_asking_twice() {
+fn after_a_failure_the_cache_resumes_to_the_same_valuation_without_repeats() {
     for estimator in regressions() {
         let whole = valued(&estimator, &mut fragile(usize::MAX), Run::seeded(4).with_budget(300));
 
@@ -243,7 +243,7 @@ fn after_a_failure_a_cache_leads_to_the_same_valuation_without_asking_twice() {
         let run = Run::seeded(4).with_budget(300).remembering(&mut cache);
         let refused = value(estimator.as_ref(), &mut game as &mut dyn Game, &ids(10), run);
         assert_eq!(refused.unwrap_err().code(), "GAME_FAILED");
-        assert!(cache.len() > 20, "{}: only {} kept", estimator.name(), cache.len());
+        assert!(cache.len() > 20, "{}: only {} cached", estimator.name(), cache.len());
 
         game.left = usize::MAX;
         let run = Run::seeded(4).with_budget(300).remembering(&mut cache);
@@ -256,7 +256,7 @@ fn after_a_failure_a_cache_leads_to_the_same_valuation_without_asking_twice() {
 }
 
 #[test]
-fn games_are_asked_in_batches() {
+fn coalitions_are_evaluated_in_batches() {
     for estimator in regressions() {
         let mut game = fragile(usize::MAX);
         let found = valued(&estimator, &mut game, Run::seeded(0).with_budget(500));
@@ -266,30 +266,30 @@ fn games_are_asked_in_batches() {
 }
 
 #[test]
-fn a_tolerance_and_a_time_end_them() {
+fn a_tolerance_or_a_time_limit_stops_the_regressions() {
     let mut game = Formula::coverage(12, 1);
     let exact = Table::of(&mut game).unwrap().shapley();
     for estimator in regressions() {
         let name = estimator.name();
         let found = valued(&estimator, &mut game, Run::seeded(1).until(0.03));
-        assert!(found.evaluations < 4_096, "{name} looked at everything");
+        assert!(found.evaluations < 4_096, "{name} evaluated all coalitions");
         let off = distance(&found, &exact);
         assert!(off < 0.06, "{name} is off by {off} after {} evaluations", found.evaluations);
 
         let found = valued(&estimator, &mut game, Run::seeded(1).within(Duration::ZERO));
-        assert_eq!(found.evaluations, 24, "{name}: the minimum is done in any case");
+        assert_eq!(found.evaluations, 24, "{name}: the minimum always runs");
     }
 }
 
 #[test]
-fn as_many_pairs_as_unknowns_say_nothing_of_their_own_error() {
+fn as_many_pairs_as_unknowns_give_no_error_estimate() {
     let estimator: Any = Box::new(LeverageShap);
     let found = valued(&estimator, &mut Formula::voting(9, 1), Run::seeded(1).with_budget(18));
     assert!(found.scores.iter().all(|score| score.estimator_error.is_none()), "{found:?}");
 }
 
 #[test]
-fn nonsense_is_refused_by_each_of_them() {
+fn invalid_input_is_refused_by_every_regression() {
     for estimator in regressions() {
         let name = estimator.name();
         let mut game = support::Formula(4, |c: &Coalition| {

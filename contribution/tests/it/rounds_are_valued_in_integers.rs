@@ -1,4 +1,4 @@
-//! What a market round makes of its updates.
+//! Valuation of market rounds in integers.
 
 use florin_contribution::{
     Closures, GameError, RoundRules, RoundValuation, Z_MICRO_PER_UNIT, value_round,
@@ -10,8 +10,8 @@ use crate::support::{LeastSquares, runner};
 
 const RULES: RoundRules = RoundRules { z_micro: 2 * Z_MICRO_PER_UNIT, nodes: 3 };
 
-/// Every row wants w = 1 (losses ½(1 − w)² with a little spread); each update moves w by its one
-/// number.
+/// The optimum of every row is near w = 1 (losses ½(1 − w)² with a small spread); each update moves
+/// w by its one number.
 fn line(updates: &[f64]) -> LeastSquares {
     LeastSquares {
         features: vec![vec![1.0], vec![1.1], vec![0.9], vec![1.0]],
@@ -32,7 +32,7 @@ fn balances(valuation: &RoundValuation) {
 }
 
 #[test]
-fn honest_work_scores_by_its_weight() {
+fn honest_updates_score_in_proportion_to_their_weights() {
     // p = ¼, ¾; both move w by ½: Δ_N = ½. Mean gain: scores in the ratio 1 : 3.
     let valuation = round(&line(&[0.5, 0.5]), &[100, 300]);
     let [small, large] = &valuation.rows[..] else { panic!("two rows") };
@@ -55,20 +55,20 @@ fn a_harmful_update_is_excluded_and_the_rest_valued_without_it() {
         valuation.rows.iter().map(|row| row.excluded).collect::<Vec<_>>(),
         [false, true, false]
     );
-    assert!(valuation.rows[1].score_nano < 0, "the excluded keeps its score of stage 1");
-    // Those who remain are valued as if the harmful one had never come.
+    assert!(valuation.rows[1].score_nano < 0, "an excluded player keeps its score of stage 1");
+    // // The remaining players are valued as if the harmful update had never been sent.
     let without = round(&line(&[0.5, 0.5]), &[100, 300]);
     assert_eq!(valuation.rows[0].score_nano, without.rows[0].score_nano);
     assert_eq!(valuation.rows[2].score_nano, without.rows[1].score_nano);
     assert_eq!(valuation.total_nano, without.total_nano);
     assert_eq!(valuation.remaining().collect::<Vec<_>>(), [0, 2]);
-    // Stage 2 takes the base losses over from stage 1.
+    // // Stage 2 reuses the base losses of stage 1.
     assert_eq!((valuation.losses_evaluated, valuation.gradients_evaluated), (3, 6));
     balances(&valuation);
 }
 
 #[test]
-fn an_idle_update_scores_nothing_and_stays() {
+fn a_zero_update_scores_zero_and_is_not_excluded() {
     let valuation = round(&line(&[0.5, 0.0]), &[100, 100]);
     let idle = &valuation.rows[1];
     assert_eq!((idle.score_nano, idle.error_nano, idle.excluded), (0, 0, false));
@@ -77,28 +77,29 @@ fn an_idle_update_scores_nothing_and_stays() {
 }
 
 #[test]
-fn an_update_of_no_weight_scores_nothing() {
+fn an_update_with_weight_zero_scores_zero() {
     let valuation = round(&line(&[0.5, -0.5]), &[100, 0]);
     assert!(valuation.rows[1].is_idle());
     assert_eq!(valuation.total_nano, round(&line(&[0.5]), &[7]).total_nano);
 }
 
 #[test]
-fn a_round_of_harm_gains_nothing_and_moves_nothing() {
+fn a_round_of_harmful_updates_gains_nothing_and_keeps_the_model() {
     let valuation = round(&line(&[-0.5, -0.4]), &[100, 100]);
     assert!(valuation.rows.iter().all(|row| row.excluded && row.score_nano < 0));
     assert_eq!(valuation.total_nano, 0);
     assert_eq!(valuation.gap_nano, 0);
     assert_eq!(valuation.loss_after_nano, valuation.loss_before_nano);
-    assert_eq!(valuation.losses_evaluated, 2, "there is nobody left to value");
+    assert_eq!(valuation.losses_evaluated, 2, "no player is left to value");
 
-    // Neither does one whose only remaining update has no weight.
+    // // The same holds for a round whose only remaining update has no weight.
     let valuation = round(&line(&[-0.5, 0.4]), &[100, 0]);
     assert_eq!(valuation.remaining().collect::<Vec<_>>(), [1]);
     assert_eq!((valuation.total_nano, valuation.gap_nano), (0, 0));
 }
 
-/// One update that lowers half of the rows' losses and raises the others' a little more.
+/// One update that lowers half of the rows' losses and raises those of the other half a little
+/// more.
 fn in_doubt(z_micro: u64) -> RoundValuation {
     let mut source = Closures::new(
         1,
@@ -109,7 +110,7 @@ fn in_doubt(z_micro: u64) -> RoundValuation {
 }
 
 #[test]
-fn a_score_within_its_error_is_no_reason_to_exclude() {
+fn a_negative_score_within_its_error_is_not_excluded() {
     // φ = −0.1; rows −1.2 and 1, so SE = 2.2/2 = 1.1: −0.1 lies 1/11 = 0.0909… errors below zero.
     let doubted = in_doubt(2 * Z_MICRO_PER_UNIT).rows[0].clone();
     assert_eq!((doubted.score_nano, doubted.error_nano), (-100_000_000, 1_100_000_000));
@@ -120,7 +121,7 @@ fn a_score_within_its_error_is_no_reason_to_exclude() {
 }
 
 #[test]
-fn what_remains_always_adds_up_to_what_was_gained() {
+fn remaining_scores_and_the_gap_sum_to_the_total() {
     let verdict = runner().run(&problem(1..8), |(problem, weights)| {
         let valuation = round(&problem, &weights);
         let explained: i64 =
@@ -136,7 +137,7 @@ fn what_remains_always_adds_up_to_what_was_gained() {
 }
 
 #[test]
-fn a_round_that_cannot_be_valued_is_refused() {
+fn an_invalid_round_is_refused() {
     let code = |rows: usize, weights: &[u64], rules: RoundRules| {
         let mut source = Closures::new(
             2,

@@ -1,4 +1,4 @@
-//! Games for the tests, and a property runner that prints its seed.
+//! Games for the tests, and a property-test runner that prints its seed.
 
 use florin_contribution::{Closures, Coalition, Game, GameError};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -62,8 +62,8 @@ impl LeastSquares {
     }
 }
 
-/// Runs a property 128 times on a seed that is printed when it fails (cargo shows the output of
-/// failed tests), or on the one given in FLORIN_TEST_SEED.
+/// Runs a property on 128 cases, with a seed that is printed on failure (cargo shows the output of
+/// failed tests), or with the seed in FLORIN_TEST_SEED.
 pub(crate) fn runner() -> TestRunner {
     let seed = match std::env::var("FLORIN_TEST_SEED") {
         Ok(seed) => seed.parse().expect("FLORIN_TEST_SEED is a number"),

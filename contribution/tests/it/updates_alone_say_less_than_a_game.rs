@@ -1,4 +1,4 @@
-//! Scores for comparison: the slope at the beginning, and cosines with the common direction.
+//! First-order scores, cosine similarities and reputations.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use florin_contribution::{
 
 use crate::support::LeastSquares;
 
-/// One feature, two rows (x = 1, targets 2 and 4), updates of 1, 2 and nothing.
+/// One feature, two rows (x = 1, targets 2 and 4), updates of 1, 2 and 0.
 fn round() -> LeastSquares {
     LeastSquares {
         features: vec![vec![1.0], vec![1.0]],
@@ -19,18 +19,20 @@ fn round() -> LeastSquares {
 }
 
 #[test]
-fn the_first_order_value_is_the_slope_at_the_beginning() {
+fn the_first_order_value_is_the_derivative_at_zero() {
     let round = round();
     let weights = FixedWeights::over_all(&[2, 1, 1]).unwrap();
     let mut game = AffineGame::new(round.source(), weights).unwrap();
     let found = value(&FirstOrder, &mut game, &["a", "b", "idle"], Run::seeded(0)).unwrap();
-    // Loss ½(y − w)², so the slope of a row along p·Δ is p·Δ·y: 0.5·1·(2, 4), 0.25·2·(2, 4), 0.
+    // // Loss ½(y − w)², so the derivative of a row along p·Δ is p·Δ·y: 0.5·1·(2, 4), 0.25·2·(2,
+    // 4), 0.
     let values: Vec<f64> = found.scores.iter().map(|score| score.value).collect();
     assert_eq!(values, [1.5, 1.5, 0.0]);
-    // Rows 1 and 2 spread by √½, and the error of their mean is half a unit.
+    // // Rows 1 and 2 have a standard deviation of √½, and the standard error of their mean is 0.5.
     assert_eq!(found.scores[0].standard_error, Some(0.5));
     assert_eq!(found.scores[0].estimator_error, Some(0.0));
-    // Together they move by 1: ½(4 + 16) − ½(1 + 9) over two rows is 2.5; half a unit is curvature.
+    // // Together they move by 1: ½(4 + 16) − ½(1 + 9) over two rows is 2.5; 0.5 is due to
+    // curvature.
     assert_eq!((found.total, found.gap), (2.5, -0.5));
     assert_eq!((found.evaluations, found.gradients), (2, 1));
 
@@ -39,7 +41,7 @@ fn the_first_order_value_is_the_slope_at_the_beginning() {
     assert!((shapley.scores[0].value - 1.25).abs() < 1e-12);
 }
 
-/// v = slope · t for one player.
+/// v = slope · t, for one player.
 struct Line(f64);
 
 impl Game for Line {
@@ -63,7 +65,7 @@ impl SmoothGame for Line {
 }
 
 #[test]
-fn the_first_order_of_a_line_is_all_of_it_and_of_nonsense_nothing() {
+fn the_first_order_value_of_a_linear_game_is_exact_and_nan_is_refused() {
     let found = value(&FirstOrder, &mut Line(3.0), &["only"], Run::seeded(0)).unwrap();
     assert_eq!((found.scores[0].value, found.gap), (3.0, 0.0));
     let refusal = value(&FirstOrder, &mut Line(f64::NAN), &["only"], Run::seeded(0)).unwrap_err();
@@ -81,14 +83,14 @@ fn close(got: &[f64], wanted: &[f64]) {
 }
 
 #[test]
-fn cosines_are_those_with_the_sum_of_equally_long_directions() {
+fn cosines_are_taken_with_the_sum_of_normalised_directions() {
     let half = 0.5_f64.sqrt();
     let mut right_angle = vec![vec![1.0_f32, 0.0], vec![0.0, 1.0]];
     close(&cosine(&mut right_angle, &[0.5, 0.5]).unwrap(), &[half, half]);
-    // A thousandfold length changes nothing, nothing at all is worth nothing.
+    // // The length does not matter, and the cosine of a zero vector is 0.
     let mut uneven = vec![vec![1000.0_f32, 0.0], vec![0.0, 1.0], vec![0.0, 0.0]];
     close(&cosine(&mut uneven, &[0.25, 0.25, 0.5]).unwrap(), &[half, half, 0.0]);
-    // Shares of 3 to 1 lean the sum: (3, 1)/√10.
+    // // Shares of 3 to 1 weight the sum: (3, 1)/√10.
     let leaning = [3.0 / 10.0_f64.sqrt(), 1.0 / 10.0_f64.sqrt()];
     close(&cosine(&mut right_angle, &[0.75, 0.25]).unwrap(), &leaning);
     let mut contrary = vec![[1.0_f32], [1.0], [-5.0]];
@@ -98,7 +100,7 @@ fn cosines_are_those_with_the_sum_of_equally_long_directions() {
     close(&cosine(&mut vec![[-2.0_f32, 1.0]], &[1.0]).unwrap(), &[1.0]);
 }
 
-/// Why it is not for pay.
+/// The reason why cosines are not used for payment.
 #[test]
 fn splitting_an_identity_multiplies_its_cosines() {
     let alone: f64 = cosine(&mut vec![[1.0_f32, 0.0], [0.0, 1.0]], &[0.5; 2]).unwrap()[0];
@@ -116,14 +118,14 @@ impl Directions for Lost {
 
     fn direction(&mut self, player: usize) -> Result<Cow<'_, [f32]>, GameError> {
         if player == 1 {
-            return Err(GameError::new("update 1 is gone"));
+            return Err(GameError::new("update 1 is missing"));
         }
         Ok(Cow::Owned(vec![1.0]))
     }
 }
 
 #[test]
-fn directions_that_cannot_be_compared_are_refused() {
+fn invalid_directions_are_refused() {
     let code = |directions: &mut Vec<Vec<f32>>, shares: &[f64]| {
         let refusal = cosine(directions, shares).expect_err("this must be refused");
         (refusal.code(), refusal.to_string())
@@ -143,11 +145,11 @@ fn directions_that_cannot_be_compared_are_refused() {
     assert!(message.contains("player 1") && message.contains("NaN at 1"), "{message}");
     let refusal = cosine(&mut Lost, &[0.5, 0.5]).unwrap_err();
     assert_eq!(refusal.code(), "DIRECTION_UNREADABLE");
-    assert!(refusal.to_string().contains("update 1 is gone"), "{refusal}");
+    assert!(refusal.to_string().contains("update 1 is missing"), "{refusal}");
 }
 
 #[test]
-fn a_reputation_forgets_by_alpha() {
+fn a_reputation_is_smoothed_by_alpha() {
     let mut reputation = Reputation::new(2, 0.75).unwrap();
     reputation.take_in(&[1.0, -1.0]).unwrap();
     assert_eq!(reputation.all(), [0.25, -0.25]);
@@ -156,7 +158,7 @@ fn a_reputation_forgets_by_alpha() {
 
     assert_eq!(reputation.take_in(&[1.0]).unwrap_err().code(), "SCORES_DO_NOT_MATCH");
     assert_eq!(reputation.take_in(&[1.0, f64::NAN]).unwrap_err().code(), "SCORE_NOT_FINITE");
-    assert_eq!(reputation.all(), [0.4375, -0.1875], "a refusal changes nothing");
+    assert_eq!(reputation.all(), [0.4375, -0.1875], "an error changes nothing");
     for alpha in [-0.1, 1.1, f64::NAN] {
         assert_eq!(Reputation::new(1, alpha).unwrap_err().code(), "ALPHA_OUT_OF_RANGE");
     }

@@ -1,4 +1,4 @@
-//! The work's result becomes the round's report. Pay is decided by [`close_round`] and nothing else.
+//! Builds the round's report from the valuation result. [`close_round`] alone decides the pay.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -32,11 +32,11 @@ impl Engine {
         }
         let scored = result.valuation.scores.iter().map(|score| score.account);
         if !scored.eq(running.updates.keys().copied()) {
-            let message = "the scores are not those of the round's updates, in their order";
+            let message = "the scores do not match the round's updates and their order";
             return reject(Code::WorkWrong, message);
         }
         if paid.is_some_and(|paid| !running.records.iter().any(|(record, _)| *record == paid)) {
-            return reject(Code::WorkGone, "no such record was taken");
+            return reject(Code::WorkGone, "no such record was accepted");
         }
         let work = running.work(paid, result);
         match task.report(running, Ok(result), &work) {
@@ -61,7 +61,7 @@ fn valuing(task: &TaskState, round: Round) -> Option<&Running> {
 }
 
 impl Running {
-    /// The one piece of verified work, if a provider did it.
+    /// The one verified work record, if a provider submitted one.
     fn work(&self, paid: Option<Digest>, result: &WorkResult) -> Vec<Work> {
         let found = self.records.iter().find(|(record, _)| Some(*record) == paid);
         let line = |(record, said): &(Digest, florin_protocol::Signed<_>)| -> Work {
@@ -92,7 +92,8 @@ impl TaskState {
         })
     }
 
-    /// There is a result. Who has the order and did not answer yet may still be paid for agreeing with it.
+    /// Stores the coordinator's own result. A provider that has the order and has not submitted a
+    /// record may still be paid if its record agrees.
     pub(super) fn valued(
         &mut self,
         result: &WorkResult,
@@ -107,7 +108,8 @@ impl TaskState {
         }
     }
 
-    /// Ends the round with the result that is held, unless an agreeing record is still waited for.
+    /// Ends the round with the coordinator's own result, unless a record that may agree is still
+    /// expected.
     pub(super) fn finish_or_wait(&mut self, paid: Option<Digest>, now: Tick) {
         if paid.is_none() && self.running().is_some_and(|running| running.awaits_records(now)) {
             return;
@@ -121,7 +123,7 @@ impl TaskState {
         });
         match report {
             Some(Ok(report)) => self.finish(&running, report, now),
-            // The check made the same report and found it sound.
+            // The check built the same report without an error.
             _ => self.abandon(&running, AbandonReason::ValuationFailed, now),
         }
     }
@@ -141,15 +143,17 @@ impl TaskState {
     fn abandon(&mut self, running: &Running, reason: AbandonReason, now: Tick) {
         match self.report(running, Err(reason), &[]) {
             Ok(report) => self.finish(running, report, now),
-            // Without scores there is no arithmetic that could fail; if it does, nothing more is paid.
+            // A report without scores involves no arithmetic that could fail. If it does, nothing
+            // more is paid.
             Err(_) => self.end(),
         }
     }
 
-    /// The round has its report. Its updates and its model become public.
+    /// Ends the round with its report. The updates and the model become public.
     fn finish(&mut self, running: &Running, report: Report, now: Tick) {
         if running.order.is_some() {
-            // Forgotten until they ask again: nobody waits for a provider twice.
+            // Providers that did not respond are removed until they ask again, so that the
+            // coordinator waits at most once for each.
             self.providers.retain(|provider| running.answered(*provider));
         }
         for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {

@@ -1,4 +1,5 @@
-//! Commits, then reveals. At its deadline a message is in time; one millisecond later it is not.
+//! Commits, then reveals. A deadline is inclusive: a message at the deadline is in time, one
+//! millisecond later it is late.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -26,7 +27,7 @@ impl Engine {
             if taken.commit.body == *said {
                 return Ok(Verdict::Repeat);
             }
-            let message = "another commit of yours was taken for this round; only the first counts";
+            let message = "this round already has another commit from you; only the first counts";
             return reject(Code::Conflicting, message);
         }
         let by = running.offer.commit_by;
@@ -55,13 +56,13 @@ impl Engine {
         let (task, running) = self.check_scope(&said.scope, said.sender, said.offer)?;
         if said.base_model != running.offer.base_model {
             let message = format!(
-                "trained from model {}, but the offer's is {}",
+                "trained from model {}, but the base model of the offer is {}",
                 said.base_model, running.offer.base_model
             );
             return reject(Code::WrongBaseModel, message);
         }
         if !said.rows_allowed() {
-            let message = format!("{} rows cannot be declared: use 1 to 1000000000", said.rows);
+            let message = format!("rows = {}: use 1 to 1000000000", said.rows);
             return reject(Code::BadRows, message);
         }
         if now > said.expires {
@@ -70,21 +71,21 @@ impl Engine {
         check_length(said.bytes, task.update_bytes)?;
         check_reveal_phase(task, running, now)?;
         let Some(taken) = running.commits.get(&said.sender) else {
-            let message = "no commit of yours was taken for this round, so no update can be";
+            let message = "this round has no commit from you, so no update is accepted";
             return reject(Code::NotCommitted, message);
         };
         if running.updates.contains_key(&said.sender) {
-            let message = "another update of yours was taken for this round; only the first counts";
+            let message = "this round already has another update from you; only the first counts";
             return reject(Code::Conflicting, message);
         }
         if taken.commit.body.commitment != said.commitment() {
-            let message = "update, salt and sender do not hash to what you committed to";
+            let message = "the hash of update, salt and sender differs from your commitment";
             return reject(Code::CommitMismatch, message);
         }
         Ok(Verdict::New)
     }
 
-    /// What commits and updates have in common: market, task, round, sender and offer.
+    /// The checks that commits and updates share: market, task, round, sender and offer.
     fn check_scope(
         &self,
         scope: &Scope,
@@ -103,12 +104,12 @@ impl Engine {
                 let message = format!("{sender} is not enrolled in task {}", scope.task.short());
                 return reject(Code::NotEnrolled, message);
             }
-            let message = format!("{sender} was not asked in round {}", scope.round);
+            let message = format!("{sender} was not selected for round {}", scope.round);
             return reject(Code::NotSelected, message);
         }
         if offer != running.offer_digest {
             let message = format!(
-                "answers offer {}, but round {} has offer {}",
+                "the message refers to offer {}, but round {} has offer {}",
                 offer.short(),
                 scope.round,
                 running.offer_digest.short()
@@ -135,8 +136,9 @@ impl Engine {
         Ok(if counts { Verdict::New } else { Verdict::Repeat })
     }
 
-    /// The receipt of an update that was taken: always the same for the same update. `None` for one of a round that is
-    /// not here whole: [`Past::receipt`](super::state::Past::receipt) has it.
+    /// The receipt of an accepted update: always the same for the same update. `None` if the round
+    /// is not in memory: [`Past::receipt`](super::state::Past::receipt) of the archived round has
+    /// it.
     #[must_use]
     pub fn receipt(&self, scope: Scope, sender: Address, update: UpdateId) -> Option<Receipt> {
         let task = self.state.tasks.get(&scope.task).filter(|_| scope.market == self.market)?;
@@ -158,7 +160,7 @@ fn wrong_round<T>(task: &TaskState, said: Round) -> Result<T, Rejection> {
         Some(running) => format!("round {} is running", running.offer.scope.round),
         None => format!("round {} has not opened yet", task.current_round()),
     };
-    reject(Code::WrongRound, format!("said for round {said}, but {now}"))
+    reject(Code::WrongRound, format!("the message is for round {said}, but {now}"))
 }
 
 fn check_length(said: u64, right: u64) -> Result<(), Rejection> {
@@ -175,7 +177,8 @@ fn check_reveal_phase(task: &TaskState, running: &Running, now: Tick) -> Result<
     match task.stage {
         Stage::Committing(_) => reject(
             Code::TooEarly,
-            "commits are still open: upload when they are closed, so that nobody can copy you",
+            "commits are still open: upload after they close, so that no participant can copy your \
+             update",
         ),
         Stage::Revealing(_) if now <= by => Ok(()),
         _ => reject(Code::DeadlinePassed, format!("updates were due by {by}, and it is {now}")),
@@ -218,8 +221,8 @@ impl TaskState {
         }
     }
 
-    /// The time for commits is over. Who gave none is not asked again before it enrols again: somebody who never
-    /// answers would hold up every round.
+    /// The commit deadline has passed. A participant that did not commit is not selected again
+    /// until it enrols again: a participant that never responds would delay every round.
     pub(super) fn commits_due(&mut self, now: Tick) {
         if let Some(running) = self.running() {
             let cohort = running.offer.cohort.iter();
@@ -230,7 +233,7 @@ impl TaskState {
         self.close_commits(now);
     }
 
-    /// No more commits: on to the reveals, unless there cannot be enough of them.
+    /// Closes commits. The reveals start, unless there are too few commits.
     pub(super) fn close_commits(&mut self, now: Tick) {
         let Some(running) = self.take_running() else {
             return;
@@ -242,7 +245,7 @@ impl TaskState {
         }
     }
 
-    /// No more updates: on to the valuation, unless there are too few.
+    /// Closes reveals. The valuation starts, unless there are too few updates.
     pub(super) fn close_reveals(&mut self, now: Tick) {
         let Some(running) = self.take_running() else {
             return;
@@ -261,7 +264,7 @@ impl TaskState {
         usize::try_from(self.spec.rounds.cohort_min).unwrap_or(usize::MAX)
     }
 
-    /// Takes the running round out of its stage, for the next one. Whoever takes it sets the stage.
+    /// Takes the running round out of its stage. The caller sets the next stage.
     pub(super) fn take_running(&mut self) -> Option<Box<Running>> {
         match core::mem::replace(&mut self.stage, Stage::Closing) {
             Stage::Committing(r) | Stage::Revealing(r) | Stage::Valuing(r) => Some(r),

@@ -1,5 +1,5 @@
-//! The rows that judge a round: drawn when its reveals are closed, shown before anybody works with them, and never used
-//! again.
+//! The holdout rows that a round is evaluated on. They are drawn when reveals close, disclosed
+//! before any valuation, and never used again.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -24,11 +24,11 @@ impl Engine {
         }
     }
 
-    /// The digest of the rows shown for a round.
+    /// The digest of the holdout rows disclosed for a round.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] before they are drawn and shown; [`Code::NotFound`] for a round
-    /// without rows.
+    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] before the rows are drawn and disclosed;
+    /// [`Code::NotFound`] for a round without rows.
     pub fn shown(&self, id: TaskId, round: Round) -> Result<Digest, Rejection> {
         let task = self.task(id)?;
         if let Some(past) = task.past(round) {
@@ -38,8 +38,8 @@ impl Engine {
         running.and_then(|running| running.order.as_ref()).map(|order| order.holdout).ok_or_else(
             || {
                 let message = format!(
-                    "the rows that judge round {round} are drawn when its reveals have closed, so \
-                     that nobody can know them before"
+                    "the holdout rows of round {round} are drawn after its reveals close, so that \
+                     they are unpredictable"
                 );
                 Rejection::new(Code::NotYetPublic, message)
             },
@@ -48,11 +48,12 @@ impl Engine {
 }
 
 impl TaskState {
-    /// Reveals are closed: which rows judge the round is known to everybody who saw them. They are to be shown.
+    /// Draws the holdout rows after reveals close. From now on every observer of the reveals can
+    /// compute which rows these are. They are to be disclosed next.
     pub(super) fn draw(&mut self, mut running: Box<Running>) {
         let seed = round_seed(running.offer.scope, &running.said(), &self.entries(&running));
         let exposed: Vec<u32> = self.exposed.iter().copied().collect();
-        // A task has rows for all its rounds; without them nothing more is paid.
+        // A task has enough rows for all its rounds. Without rows, nothing more is paid.
         match draw_rows(&self.spec.holdout, &exposed, seed) {
             Ok(drawn) => {
                 running.drawn = drawn;
@@ -62,7 +63,7 @@ impl TaskState {
         }
     }
 
-    /// Everybody can read the rows: what is to be done is known.
+    /// Issues the work order, now that the rows are public.
     pub(super) fn disclosed(&mut self, shown: Digest, now: Tick) {
         let Some(running) = self.running() else {
             return;
@@ -81,9 +82,9 @@ impl TaskState {
         self.order_work(order);
     }
 
-    /// What the rounds before began with, the latest first.
+    /// The base models of the previous rounds, latest first.
     fn earlier_models(&self) -> Vec<Digest> {
-        // A round begins with the model that the one before ended with.
+        // A round starts from the model that the previous round produced.
         let ended = self.past.iter().rev().skip(1).map(|ended| ended.model);
         let begun = ended.chain([self.spec.base_model]);
         begun.take(PUBLIC_STEPS_MAX.min(self.past.len())).collect()
@@ -91,20 +92,20 @@ impl TaskState {
 }
 
 impl Past {
-    /// The digest of the rows shown for it.
+    /// The digest of the holdout rows disclosed for the round.
     ///
     /// # Errors
     /// [`Code::NotFound`] for a round without rows.
     pub fn rows_shown(&self) -> Result<Digest, Rejection> {
         self.shown.ok_or_else(|| {
             let round = self.report.scope.round;
-            Rejection::new(Code::NotFound, format!("round {round} was judged by no rows"))
+            Rejection::new(Code::NotFound, format!("round {round} has no holdout rows"))
         })
     }
 }
 
 impl Running {
-    /// Every commit that was taken: sender and commitment, ascending by sender.
+    /// Every accepted commit: sender and commitment, ascending by sender.
     pub(super) fn said(&self) -> Vec<(Address, Digest)> {
         let commits = self.commits.iter();
         commits.map(|(sender, taken)| (*sender, taken.commit.body.commitment)).collect()

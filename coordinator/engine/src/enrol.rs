@@ -1,4 +1,4 @@
-//! Before the rounds: who is who, which tasks there are, and who takes part.
+//! Before the rounds: registration, task publication and enrolment.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -16,8 +16,9 @@ use super::state::{Registered, Stage, TaskState};
 use super::{Engine, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, SIT_OUT_ROUNDS, TASKS_MAX, reject};
 
 impl Engine {
-    /// A wallet has one node key per role for ever, so that what it signed can always be verified; the same key may be
-    /// registered again, with a later expiry, when less than half of the time is left.
+    /// A wallet has one node key for each role, permanently, so that its signatures can always be
+    /// verified. The same key may be registered again with a later expiry, once less than half of
+    /// its validity is left.
     pub(super) fn check_registered(
         &self,
         said: &Registration,
@@ -41,8 +42,8 @@ impl Engine {
         match known {
             Some(known) if known.said.node_key != said.node_key => {
                 let message = format!(
-                    "{wallet} is registered as a {role} with another node key, which what it signed \
-                     is verified by: a new key needs a new wallet"
+                    "{wallet} is registered as a {role} with another node key, and its earlier \
+                     signatures are verified with that key: use a new wallet for a new key"
                 );
                 reject(Code::Conflicting, message)
             }
@@ -54,7 +55,7 @@ impl Engine {
             None if !self.evictable(now).is_empty() => Ok(Verdict::New),
             None => reject(
                 Code::LimitReached,
-                format!("this market remembers at most {REGISTRATIONS_MAX} registrations"),
+                format!("this market stores at most {REGISTRATIONS_MAX} registrations"),
             ),
         }
     }
@@ -71,7 +72,7 @@ impl Engine {
         self.state.registrations.insert(key, registered);
     }
 
-    /// Registrations that are over and that nothing remembered here was signed under.
+    /// Expired registrations whose wallet has no signature in the state.
     fn evictable(&self, now: Tick) -> Vec<(Address, Role)> {
         let all = self.state.registrations.iter();
         let over = all.filter(|(_, known)| known.said.expires < now).map(|(key, _)| *key);
@@ -115,17 +116,16 @@ impl Engine {
             );
             return reject(Code::BadTask, message);
         }
-        for (what, bytes) in [("its parameters", model_bytes), ("an update", update_bytes)] {
+        for (what, bytes) in [("model parameters", model_bytes), ("update", update_bytes)] {
             if !(1..=BLOB_BYTES_MAX).contains(&bytes) {
-                let message =
-                    format!("model: {what} take {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
+                let message = format!("{what}: {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
                 return reject(Code::BadTask, message);
             }
         }
         if now > last_start(spec) {
             let message = format!(
-                "expires = {}: it must be later than one round, its settlement and the challenge \
-                 window take ({} ms), and it is {now}",
+                "expires = {}: one round, its settlement and the challenge window take {} ms, and \
+                 it is {now} now: use a later time",
                 spec.expires,
                 spec.unbond_ms_min()
             );
@@ -185,10 +185,10 @@ impl Engine {
         if digest == task.spec.base_model {
             return Ok(Verdict::Repeat);
         }
-        reject(Code::NotFound, format!("task {} does not want blob {digest}", id.short()))
+        reject(Code::NotFound, format!("task {} is not waiting for blob {digest}", id.short()))
     }
 
-    /// There is one holdout that fits a task's commitment.
+    /// A task's commitment fixes its holdout, so a second upload is a duplicate.
     pub(super) fn check_holdout(&self, id: TaskId) -> Result<Verdict, Rejection> {
         let there = self.task(id)?.holdout.is_some();
         Ok(if there { Verdict::Repeat } else { Verdict::New })
@@ -204,7 +204,7 @@ impl Engine {
         let task = self.task(said.task)?;
         self.check_registration_of(said.sender, Role::Participant)?;
         if now > said.expires {
-            return expired("the wish to take part", said.expires, now);
+            return expired("the enrolment", said.expires, now);
         }
         if task.is_over() {
             return reject(Code::TaskClosed, format!("task {} is over", said.task.short()));
@@ -222,7 +222,7 @@ impl Engine {
 }
 
 impl TaskState {
-    /// Everybody whose signature is kept here.
+    /// Every account whose signature is in the state.
     fn named(&self) -> impl Iterator<Item = Address> + '_ {
         let records = self.running().into_iter().flat_map(|running| &running.records);
         let authors = records.map(|(_, record)| record.body.provider);
@@ -230,7 +230,8 @@ impl TaskState {
         known.copied().chain(authors)
     }
 
-    /// What `account` has at risk beyond debits that are not taken yet, if that is enough.
+    /// The bond of `account` less debits that the ledger has not applied yet, if that is at least
+    /// the minimum.
     pub(super) fn bond_at_risk(&self, account: Address, bond: Amount) -> Result<Amount, Rejection> {
         let smallest = self.spec.budget.bond_min;
         let left = bond.minus(self.pending_debits(account)).unwrap_or(Amount::ZERO);
@@ -239,7 +240,7 @@ impl TaskState {
         }
         let message = format!(
             "the bond of {account} is {left} FLN and must be at least {smallest} FLN: bond more (a \
-             bond that was asked back does not count)"
+             bond that is being withdrawn does not count)"
         );
         reject(Code::BondTooSmall, message)
     }
@@ -277,14 +278,15 @@ impl TaskState {
         self.open_if_ready(now);
     }
 
-    /// Whether `sender` did not deliver when it was asked, and has not enrolled again since.
+    /// Whether `sender` was selected, did not deliver, and has not enrolled again since.
     pub(super) fn is_forgotten(&self, sender: Address) -> bool {
         self.sitting_out.get(&sender) == Some(&None)
     }
 }
 
-/// The last moment at which a round can open and still be final before the task expires: its phases, the way of its
-/// settlement to the ledger and the challenge window must fit, as they must into the time for which a bond is held.
+/// The latest time at which a round can open and still become final before the task expires. The
+/// round's phases, the posting of its settlement and the challenge window must fit. The same sum is
+/// the minimum time for which a bond stays locked.
 pub(super) fn last_start(spec: &TaskSpec) -> Tick {
     Tick(spec.expires.0.saturating_sub(spec.unbond_ms_min()))
 }

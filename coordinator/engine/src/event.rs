@@ -1,4 +1,4 @@
-//! What the engine is told, and what it asks for.
+//! The input and output of the engine: events and effects.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,12 +9,12 @@ use florin_protocol::{
     UpdateHeader, WorkRecord, WorkResult,
 };
 
-/// One thing the engine is told. Signatures have been verified by whoever says it.
+/// One input of the engine. The caller has verified the signatures in it.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum Event {
-    /// A wallet and a node key vouched for each other.
+    /// A wallet and a node key signed for each other.
     Registered(Registration),
-    /// A task whose escrow is open on the ledger with the same terms.
+    /// A task was published; its escrow is open on the ledger with the same terms.
     Published {
         /// The task.
         spec: Box<TaskSpec>,
@@ -23,93 +23,96 @@ pub enum Event {
         /// Exact length in bytes of one update of this task.
         update_bytes: u64,
     },
-    /// A blob a task waited for is stored, and its content fits the task.
+    /// A blob that a task is waiting for is stored, and its content fits the task.
     BlobArrived {
         /// The task.
         task: TaskId,
         /// The blob.
         digest: Digest,
     },
-    /// A task's holdout is stored, and its rows are those that the task committed to.
+    /// A task's holdout is stored, and its rows match the commitment in the task.
     HoldoutArrived {
         /// The task.
         task: TaskId,
-        /// The digest of all its rows: as secret as they are.
+        /// The digest of all its rows. It is as secret as the rows.
         digest: Digest,
     },
-    /// A participant wants to be asked.
+    /// A participant enrolled in a task.
     Enrolled {
-        /// What it signed.
+        /// The signed message.
         enrol: Signed<Enrol>,
-        /// What it has at risk on the ledger now.
+        /// The participant's bond at risk on the ledger now.
         bond: Amount,
     },
-    /// A participant promised an update.
+    /// A participant committed to an update.
     Committed {
-        /// What it signed.
+        /// The signed message.
         commit: Signed<Commit>,
-        /// What it has at risk on the ledger now.
+        /// The participant's bond at risk on the ledger now.
         bond: Amount,
     },
-    /// An update is stored, and its bytes are what its header says and fit the task.
+    /// An update is stored; its bytes match its header and fit the task.
     Revealed(Signed<UpdateHeader>),
-    /// An upload was refused for what its bytes were.
+    /// An upload was rejected because of its content.
     Refused {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
-        /// Whose.
+        /// The sender.
         sender: Address,
-        /// Why.
+        /// The reason.
         code: Code,
     },
-    /// A pledged provider asked for a task's work, or was given the open order.
+    /// A pledged provider asked for a task's work, or received the open work order.
     ProviderReady {
         /// The task.
         task: TaskId,
-        /// Who.
+        /// The provider.
         provider: Address,
     },
-    /// A pledged provider claims to have done an order.
+    /// A pledged provider submitted a work record for an order.
     WorkRecorded {
-        /// What it signed.
+        /// The signed record.
         record: Signed<WorkRecord>,
-        /// Whether it agrees with the coordinator's own result, where there is one already.
+        /// Whether it agrees with the coordinator's own result, if that exists already.
         agrees: Option<bool>,
     },
-    /// Time passed. Changes what is due, nothing else.
+    /// Time has passed. Applies every deadline that is due, and changes nothing else.
     Tick,
-    /// The rows drawn for a round are stored with their proofs, for everybody to read.
+    /// The rows drawn for a round are stored with their proofs, and are public.
     Disclosed {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
-        /// The digest of their bytes.
+        /// The digest of the disclosed rows.
         shown: Digest,
     },
-    /// The coordinator's own computation of a round's work, and what it says about the providers' records.
+    /// The coordinator has computed a round's work itself and compared the providers' records with
+    /// its result.
     Valued {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
-        /// What came out.
+        /// The result.
         result: Box<WorkResult>,
-        /// The first record that agrees with it, by the digest of its body: it is paid.
+        /// The first record that agrees with the result, by the digest of its body. Its provider is
+        /// paid.
         paid: Option<Digest>,
-        /// Records that do not.
+        /// The records that disagree with the result.
         wrong: Vec<Digest>,
     },
-    /// The updates combine to nothing that could be valued, or the rows that should judge them cannot be shown.
+    /// The updates cannot be aggregated or valued, or the holdout rows of the round cannot be
+    /// disclosed.
     ValuationFailed {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// The ledger has the round's settlement.
+    /// The ledger contains the round's settlement.
     SettlementPosted {
         /// The task.
         task: TaskId,
@@ -123,22 +126,22 @@ pub enum Event {
         /// The round.
         round: Round,
     },
-    /// The round's settlement does not stand on the ledger any more, and neither does any later one: the arbiter
-    /// cancelled it, or the task was closed before the ledger had it.
+    /// The round's settlement is no longer valid on the ledger, nor is any later one: the arbiter
+    /// cancelled it, or the task was closed before the settlement was posted.
     SettlementCancelled {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// The ledger will never take the round's settlement.
+    /// The ledger will never accept the round's settlement.
     SettlementRefused {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// The buyer wants no more rounds.
+    /// The buyer requested that no more rounds start.
     CloseRequested {
         /// The task.
         task: TaskId,
@@ -147,75 +150,78 @@ pub enum Event {
     Closed {
         /// The task.
         task: TaskId,
-        /// What went back to the buyer.
+        /// The refund to the buyer.
         refund: Amount,
     },
-    /// Every debit of this final round and of all before it is proven on the ledger.
+    /// Every debit of this final round and of all earlier rounds is proven on the ledger.
     DebitsProven {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// What nothing that is to come needs of a round with a report is in a blob.
+    /// A reported round is archived in a blob: all of it that later events do not need.
     Kept {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
-        /// The blob.
+        /// The archive blob.
         digest: Digest,
     },
 }
 
-/// Something the host should see to. Each is asked for once, when it becomes wanted; after a restart
-/// [`crate::Engine::outstanding`] names those still wanted.
+/// An action that the host must carry out. The engine returns each effect once, when it becomes
+/// pending; after a restart [`crate::engine::Engine::outstanding`] returns every effect that is
+/// still pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// Show the rows drawn for the round; answer with [`Event::Disclosed`] or [`Event::ValuationFailed`].
+    /// Disclose the rows drawn for the round. The result is [`Event::Disclosed`] or
+    /// [`Event::ValuationFailed`].
     Disclose {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// Compute the round's work; answer with [`Event::Valued`] or [`Event::ValuationFailed`].
+    /// Compute the round's work. The result is [`Event::Valued`] or [`Event::ValuationFailed`].
     Value {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// Post the round's settlement, which is in its report; answer with [`Event::SettlementPosted`],
-    /// [`Event::SettlementRefused`] or, where an earlier one is gone, its [`Event::SettlementCancelled`].
+    /// Post the round's settlement, which is in its report. The result is
+    /// [`Event::SettlementPosted`], [`Event::SettlementRefused`] or, if an earlier settlement no
+    /// longer exists, that settlement's [`Event::SettlementCancelled`].
     Post {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// See the settlement through its challenge window; answer with [`Event::SettlementFinal`] or
-    /// [`Event::SettlementCancelled`].
+    /// Follow the settlement through its challenge window. The result is [`Event::SettlementFinal`]
+    /// or [`Event::SettlementCancelled`].
     Finalize {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// Close the task on the ledger; answer with [`Event::Closed`].
+    /// Close the task on the ledger. The result is [`Event::Closed`].
     Close {
         /// The task.
         task: TaskId,
     },
-    /// Prove on the ledger what the rounds up to this one, the last final, debited; answer with
-    /// [`Event::DebitsProven`].
+    /// Prove on the ledger the debits of all rounds up to this one, which is the last final round.
+    /// The result is [`Event::DebitsProven`].
     Prove {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
     },
-    /// Keep a round with a report as a blob; answer with [`Event::Kept`].
+    /// Archive a reported round in a blob. The result is [`Event::Kept`].
     Keep {
         /// The task.
         task: TaskId,
@@ -224,23 +230,23 @@ pub enum Effect {
     },
 }
 
-/// Whether an accepted event changes anything.
+/// Whether an accepted event changes the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It does: journal it.
+    /// It changes the state: journal it.
     New,
-    /// It was said before, or nothing is due: the answer is the same as the first time.
+    /// It is a duplicate, or no deadline is due. The response is the same as the first time.
     Repeat,
 }
 
-/// What taking an event came to.
+/// The result of applying an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Whether it changed anything.
+    /// Whether the state changed.
     pub verdict: Verdict,
-    /// What became wanted by it.
+    /// The effects that became pending.
     pub effects: Vec<Effect>,
-    /// Tasks whose view changed.
+    /// The tasks whose view changed.
     pub changed: Vec<TaskId>,
 }
 

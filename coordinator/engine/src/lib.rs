@@ -1,21 +1,30 @@
-//! The round, as a function: (state, event, now) → effects.
+//! The coordinator's state machine: a pure function (state, event, time) → (state, effects).
 //!
-//! Everything the engine is told is an [`Event`] with the moment it was told at; its [`State`] is the fold of them, so
-//! a journal of events is the whole memory of a coordinator. There are no sockets, threads, clocks, random numbers or
-//! floats in here. Heavy work leaves as an [`Effect`] and comes back as an event. An event is checked whole before
-//! anything changes; a rejected one changes nothing and is not journaled.
+//! The engine decides how a round of a federated-learning task proceeds: enrolment, cohort
+//! selection, commit and reveal, disclosure of holdout rows, valuation, report, settlement and the
+//! end of the task. Its input is a sequence of [`Event`]s, each with a timestamp; its [`State`] is
+//! the fold of that sequence. A journal of events therefore holds everything that a coordinator has
+//! to persist, and replaying the journal restores the state (event sourcing).
 //!
-//! A task's way through the files, one phase each:
+//! The engine does no I/O. It uses no sockets, files, threads, clocks, random numbers or
+//! floating-point numbers. It requests expensive work and external calls as [`Effect`]s; the host
+//! executes them and submits each result as another event.
 //!
-//! * `enrol`: registrations, the task's publication and first blobs, participants.
-//! * `offer`: who is asked, and the round's offer; waiting for enough participants.
-//! * `collect`: commits, then reveals; closing both early or by their deadlines.
-//! * `disclose`: the rows that judge the round, drawn and shown.
-//! * `value`: the work order, providers and their records.
-//! * `aggregate`: the work's result becomes the round's report; a round without one is abandoned.
-//! * `settle`: settlements on their way to final, and the task's end.
+//! [`Engine::apply`] validates an event completely before the state changes. A rejected event
+//! changes nothing and is not journaled. The caller verifies signatures before it submits an event.
 //!
-//! Beside them [`state`] is what is remembered, [`event`] what is said, and `view` what may be read.
+//! One module for each phase of a task:
+//!
+//! * `enrol`: registrations, task publication, the first blobs, enrolment of participants.
+//! * `offer`: waits for enough participants, selects the cohort and issues the round's offer.
+//! * `collect`: commits, then reveals; each phase ends early or at its deadline.
+//! * `disclose`: draws the holdout rows that the round is evaluated on, and discloses them.
+//! * `value`: the work order, the providers and their work records.
+//! * `aggregate`: builds the round's report from the valuation result; a round without a result is
+//!   abandoned.
+//! * `settle`: follows settlements until they are final, and ends the task.
+//!
+//! [`state`] defines the state, [`event`] the events and effects, and `view` the read-only queries.
 
 #![no_std]
 
@@ -45,19 +54,21 @@ pub use state::State;
 use state::TaskState;
 pub use view::{Found, ProofTree, Visibility, claim_proof};
 
-/// Tasks one coordinator runs at once; those that are done are remembered besides.
+/// Most tasks that one coordinator runs at the same time. Finished tasks stay in the state and do
+/// not count.
 pub const TASKS_MAX: usize = 10_000;
-/// Registrations one coordinator remembers.
+/// Most registrations in the state of one coordinator.
 pub const REGISTRATIONS_MAX: usize = 100_000;
-/// Furthest expiry of a registration, in milliseconds from when it is made (two years).
+/// Latest expiry of a registration, in milliseconds after it is made (two years).
 pub const REGISTRATION_MS_MAX: u64 = 2 * 365 * 24 * 3_600 * 1_000;
-/// Work records kept for one order: one a provider, the first so many.
+/// Most work records stored for one work order: the first ones, one for each provider.
 pub const RECORDS_PER_ORDER_MAX: usize = 64;
-/// Providers remembered as having asked for a task's work.
+/// Most providers stored for one task.
 pub const PROVIDERS_PER_TASK_MAX: usize = 1_024;
-/// Rounds that somebody sits out who was asked, did not deliver and enrolled again.
+/// Rounds that a participant sits out when it was selected, did not deliver, and enrolled again.
 pub const SIT_OUT_ROUNDS: u32 = 1;
-/// Refused uploads of one sender in one round that are remembered; more are refused all the same.
+/// Most rejected uploads that are counted for one sender in one round. Later uploads are still
+/// rejected, but no longer counted.
 pub const REFUSALS_MAX: u32 = 8;
 
 /// The state machine of one coordinator.
@@ -69,19 +80,19 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that has been told nothing yet.
+    /// An engine in the initial state.
     #[must_use]
     pub fn new(market: Market, coordinator: Address) -> Self {
         Self { market, coordinator, state: State::default() }
     }
 
-    /// An engine that has been told what came to this state.
+    /// An engine that continues from a restored state.
     #[must_use]
     pub const fn with(market: Market, coordinator: Address, state: State) -> Self {
         Self { market, coordinator, state }
     }
 
-    /// The market it serves.
+    /// The market that the coordinator serves.
     #[must_use]
     pub const fn market(&self) -> Market {
         self.market
@@ -93,17 +104,17 @@ impl Engine {
         self.coordinator
     }
 
-    /// Everything it remembers.
+    /// The complete state.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Whether `event` would be accepted at `now`, and whether it would change anything. Time never runs backwards: an
-    /// earlier `now` counts as the last one.
+    /// Validates `event` at time `now` and returns whether it would change the state. Time is
+    /// monotonic: a `now` before the latest one counts as the latest one.
     ///
     /// # Errors
-    /// The [`Rejection`] for whoever said it.
+    /// The [`Rejection`] for the sender of the event.
     pub fn check(&self, event: &Event, now: Tick) -> Result<Verdict, Rejection> {
         let now = now.max(self.state.now);
         match event {
@@ -138,10 +149,10 @@ impl Engine {
         }
     }
 
-    /// Takes one event: checks everything, then changes everything.
+    /// Applies one event: validates it completely, then changes the state.
     ///
     /// # Errors
-    /// The [`Rejection`] for whoever said it; nothing has changed then.
+    /// The [`Rejection`] for the sender of the event; the state is unchanged.
     pub fn apply(&mut self, event: &Event, now: Tick) -> Result<Applied, Rejection> {
         let now = now.max(self.state.now);
         if self.check(event, now)? == Verdict::Repeat {
@@ -153,7 +164,7 @@ impl Engine {
         self.change(event, now);
         let after = self.wants(&touched);
         let effects = after.difference(&before).copied().collect();
-        // Where a round is kept is nothing that anybody could see.
+        // No view shows where a round is stored.
         let changed = if matches!(event, Event::Kept { .. }) { Vec::new() } else { touched };
         for id in &changed {
             if let Some(task) = self.state.tasks.get_mut(id) {
@@ -163,14 +174,14 @@ impl Engine {
         Ok(Applied { verdict: Verdict::New, effects, changed })
     }
 
-    /// Everything that should be under way now: what a host starts after a restart.
+    /// Every effect that should be in progress now. The host starts these after a restart.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Effect> {
         let all: Vec<TaskId> = self.state.tasks.keys().copied().collect();
         self.wants(&all).into_iter().collect()
     }
 
-    /// The next moment at which [`Event::Tick`] would change something.
+    /// The next time at which [`Event::Tick`] changes the state.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
         self.state.tasks.values().filter_map(TaskState::deadline).min()
@@ -183,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// The tasks an event may change.
+    /// The tasks that an event may change.
     fn touched(&self, event: &Event, now: Tick) -> Vec<TaskId> {
         match event {
             Event::Registered(_) => Vec::new(),
@@ -221,7 +232,7 @@ impl Engine {
         known.flat_map(TaskState::wants).collect()
     }
 
-    /// The one writer. Only called with an event that passed [`Engine::check`].
+    /// The only function that changes the state. The event has passed [`Engine::check`].
     fn change(&mut self, event: &Event, now: Tick) {
         match event {
             Event::Registered(registration) => self.register(registration, now),
@@ -276,7 +287,7 @@ impl Engine {
         }
     }
 
-    /// The task of that id.
+    /// The task with this id.
     fn task(&self, id: TaskId) -> Result<&TaskState, Rejection> {
         self.state.tasks.get(&id).ok_or_else(|| {
             Rejection::new(Code::UnknownTask, format!("no task {id} is published here"))
@@ -288,7 +299,7 @@ impl Engine {
             return Ok(());
         }
         let message = format!(
-            "said for chain {} and genesis {}; this market is chain {} and genesis {}",
+            "the message is for chain {} and genesis {}; this market is chain {} and genesis {}",
             market.chain,
             market.genesis.short(),
             self.market.chain,
@@ -298,7 +309,7 @@ impl Engine {
     }
 }
 
-/// A rejection in one word less.
+/// Shorthand for an `Err` with a [`Rejection`].
 fn reject<T>(code: Code, message: impl Into<String>) -> Result<T, Rejection> {
     Err(Rejection::new(code, message))
 }

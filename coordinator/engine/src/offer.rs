@@ -1,4 +1,5 @@
-//! Opening a round: enough participants, a fair draw, and the offer.
+//! Opens a round: waits for enough participants, selects the cohort by a fair random sample, and
+//! issues the offer.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,13 +10,13 @@ use super::enrol::last_start;
 use super::state::{Running, Stage, TaskState};
 
 impl TaskState {
-    /// Participants whose bond suffices, ascending.
+    /// Participants with a sufficient bond, ascending.
     fn bonded(&self) -> impl Iterator<Item = Address> + '_ {
         let smallest = self.spec.budget.bond_min;
         self.enrolled.iter().filter(move |(_, bond)| **bond >= smallest).map(|(who, _)| *who)
     }
 
-    /// Who can be asked in the next round, ascending.
+    /// Participants that can be selected for the next round, ascending.
     fn ready(&self) -> impl Iterator<Item = Address> + '_ {
         let round = self.current_round();
         self.bonded().filter(move |who| match self.sitting_out.get(who) {
@@ -24,7 +25,8 @@ impl TaskState {
         })
     }
 
-    /// Who sits the next round out, but is asked rather than have no round at all; ascending.
+    /// Participants that sit out the next round, ascending. They are selected only if the round
+    /// could not start without them.
     fn reserve(&self) -> impl Iterator<Item = Address> + '_ {
         let round = self.current_round();
         self.bonded().filter(move |who| {
@@ -32,13 +34,14 @@ impl TaskState {
         })
     }
 
-    /// When waiting for participants ends one way or the other.
+    /// The time at which waiting for participants ends: a round opens, or the task ends.
     pub(super) fn enrolling_deadline(&self, target_until: Tick) -> Tick {
         let over = last_start(&self.spec).after_ms(1);
         if self.enough(target_until, target_until) { over.min(target_until) } else { over }
     }
 
-    /// Until its moment a round takes its target of participants; from then on it makes do.
+    /// Before `target_until` a round needs its target number of participants, afterwards the
+    /// minimum.
     fn enough(&self, now: Tick, target_until: Tick) -> bool {
         let rounds = &self.spec.rounds;
         let (there, needed) = if now < target_until {
@@ -49,7 +52,7 @@ impl TaskState {
         usize::try_from(needed).is_ok_and(|needed| there >= needed)
     }
 
-    /// Opens the next round if the task waits for participants and has enough of them by now.
+    /// Opens the next round if the task is waiting for participants and has enough of them.
     pub(super) fn open_if_ready(&mut self, now: Tick) {
         let Stage::Enrolling { target_until } = self.stage else {
             return;
@@ -61,7 +64,7 @@ impl TaskState {
         }
     }
 
-    /// After a round: the next one, or the end.
+    /// After a reported round: starts the next one, or ends the task.
     pub(super) fn next_round(&mut self, now: Tick) {
         if self.ending || self.current_round().0 > self.spec.rounds.count {
             self.end();
@@ -71,7 +74,8 @@ impl TaskState {
         self.open_if_ready(now);
     }
 
-    /// No more rounds; one that runs is dropped. Rows that judged none stay where they are: nothing needs them.
+    /// Ends the task: no more rounds start, and a running round is dropped. Rows drawn for a
+    /// dropped round are not marked as used, because no later round needs rows.
     pub(super) fn end(&mut self) {
         self.stage = Stage::Closing;
         self.exposed.clear();
@@ -85,7 +89,8 @@ impl TaskState {
         let before = last.map(|past| &past.report);
         let commit_by = now.after_ms(self.spec.rounds.train_ms);
         let Ok(pool) = self.spec.pool_of_round(round, before) else {
-            // More paid than deposited: the pay rule makes it impossible; nothing more is paid if it happens.
+            // More was paid than deposited, which the pay rule makes impossible. If it happens,
+            // nothing more is paid.
             self.end();
             return;
         };
@@ -104,7 +109,7 @@ impl TaskState {
         self.stage = Stage::Committing(Box::new(Running::of(offer)));
     }
 
-    /// Who is asked, ascending.
+    /// Selects the cohort of a round, ascending.
     fn cohort(&self, previous: Digest, round: Round) -> Vec<Address> {
         let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
         let asked = size(self.spec.rounds.asked());
@@ -117,7 +122,7 @@ impl TaskState {
         cohort
     }
 
-    /// Changes what is due at `now`.
+    /// Applies the deadline that is due at `now`.
     pub(super) fn tick(&mut self, now: Tick) {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return;
@@ -133,8 +138,9 @@ impl TaskState {
     }
 }
 
-/// Draws `asked` of the eligible: each has a ticket, the hash of a seed that is fixed by the report before, and its
-/// address; the smallest tickets win. Returned ascending by address.
+/// Samples `asked` of the eligible participants without replacement. Each participant has a ticket:
+/// the hash of the previous report, the round and its address. The smallest tickets win. Returns
+/// the addresses in ascending order.
 fn draw(
     previous: Digest,
     round: Round,
@@ -160,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_draw_is_fair_sorted_and_different_each_round() {
+    fn cohort_sampling_is_fair_sorted_and_different_each_round() {
         let all: Vec<Address> = (0..100u8).map(|i| Address([i; 20])).collect();
         let mut times = [0u32; 100];
         for round in 1..=200 {
@@ -169,7 +175,7 @@ mod tests {
             assert!(cohort.is_sorted());
             cohort.iter().for_each(|who| times[usize::from(who.0[0])] += 1);
         }
-        // 20 expected each; 4.2 standard deviations.
+        // The expected count is 20; the bounds are 4.2 standard deviations.
         assert!(times.iter().all(|n| (2..=38).contains(n)), "{times:?}");
         let again = draw(Digest([7; 32]), Round(1), all.iter().rev().copied(), 10);
         assert_eq!(again, draw(Digest([7; 32]), Round(1), all.iter().copied(), 10));

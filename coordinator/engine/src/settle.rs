@@ -1,10 +1,11 @@
-//! Settlements on their way to final, and the end of a task.
+//! Settlements until they are final, and the end of a task.
 //!
-//! A report, and with it the settlement's name, is in the journal before the ledger hears of it; after a crash the same
-//! settlement is posted again, and the ledger answers that it has it already.
+//! A report, and with it the settlement's identifier, is in the journal before it is posted to the
+//! ledger. After a crash the same settlement is posted again, and the ledger responds that it
+//! already has it: posting is idempotent.
 //!
-//! A final settlement takes nothing from a bond by itself: its debits are proven account by account. The coordinator
-//! does that, before it closes the task and while the bonds cannot leave.
+//! A final settlement does not debit a bond by itself. Each debit is proven for its account. The
+//! coordinator submits these proofs before it closes the task, while the bonds are still locked.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -22,13 +23,14 @@ impl Engine {
         Ok(if new { Verdict::New } else { Verdict::Repeat })
     }
 
-    /// The ledger decides what is final, whatever was thought of it here: proofs must lead to its last final root.
+    /// The ledger decides which settlements are final, independent of the engine's state: proofs
+    /// must lead to the ledger's last final root.
     pub(super) fn check_final(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
         let known = self.settled(id, round)?.finalised.contains(&round);
         Ok(if known { Verdict::Repeat } else { Verdict::New })
     }
 
-    /// Only what is final can be proven.
+    /// Debits can be proven only from a final round.
     pub(super) fn check_proven(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
         let task = self.settled(id, round)?;
         if !task.finalised.contains(&round) {
@@ -38,7 +40,7 @@ impl Engine {
         Ok(if new { Verdict::New } else { Verdict::Repeat })
     }
 
-    /// Only what the ledger had can be gone from it.
+    /// Only a posted settlement can be cancelled.
     pub(super) fn check_cancelled(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
         match self.settled(id, round)?.unsettled.get(&round) {
             Some(true) => Ok(Verdict::New),
@@ -51,7 +53,7 @@ impl Engine {
         self.check_posted(id, round)
     }
 
-    /// Only what nobody will ask for any more leaves the memory.
+    /// A round leaves memory only when no later event needs it.
     pub(super) fn check_kept(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
         let task = self.task(id)?;
         if task.ended(round).is_some_and(|ended| ended.kept.is_some()) {
@@ -63,7 +65,7 @@ impl Engine {
         reject(Code::TooEarly, format!("round {round} is still needed"))
     }
 
-    /// The task, if its round has a settlement.
+    /// The task, if this round has a settlement.
     fn settled(&self, id: TaskId, round: Round) -> Result<&TaskState, Rejection> {
         let task = self.task(id)?;
         match task.ended(round) {
@@ -93,7 +95,7 @@ impl TaskState {
         }
     }
 
-    /// Final, with every earlier one: the ledger makes them final in their order.
+    /// Marks this round and every earlier one as final: the ledger finalises them in order.
     pub(super) fn finalised(&mut self, round: Round, now: Tick) {
         let waiting = self.unsettled.range(..=round).map(|(round, _)| *round);
         let done: Vec<Round> = waiting.chain([round]).collect();
@@ -108,19 +110,21 @@ impl TaskState {
         if let Some(standings) = last.map(|past| Standings::of(&past.report)) {
             self.standings = Some(standings);
         }
-        // Somebody may have made it final before its post was answered.
+        // Another account may have finalised the settlement before the host received the response
+        // to its post.
         if matches!(self.stage, Stage::Settling) && self.unsettled.values().all(|posted| *posted) {
             self.next_round(now);
         }
     }
 
-    /// The ledger has taken these debits from the bonds, as far as they went.
+    /// The ledger has applied these debits to the bonds, as far as the bonds cover them.
     pub(super) fn debits_proven(&mut self, round: Round) {
         self.unproven.retain(|other| *other > round);
     }
 
-    /// The settlements of this round and all later ones do not stand and are not posted again. No round is built on
-    /// them, and one that runs is dropped: nothing that it came to could ever be paid. Earlier ones go on.
+    /// Gives up the settlements of this round and all later ones; they are invalid and are not
+    /// posted again. No round is built on them. A running round is dropped, because its result
+    /// could never be paid. Earlier settlements continue.
     pub(super) fn give_up_from(&mut self, round: Round) {
         self.unsettled.retain(|other, _| *other < round);
         self.ending = true;
@@ -136,8 +140,9 @@ impl TaskState {
         }
     }
 
-    /// Closed by us or, after its expiry, by anybody. What was not known to be final by then either is or is gone: the
-    /// ledger is asked about each, so that proofs lead to its last final root.
+    /// The coordinator closed the task, or after its expiry another account did. A settlement that
+    /// was not known to be final is now either final or cancelled. The host asks the ledger about
+    /// each, so that proofs lead to its last final root.
     pub(super) fn closed(&mut self, refund: Amount) {
         self.end();
         self.unsettled.values_mut().for_each(|asked| *asked = true);

@@ -1,4 +1,4 @@
-//! What the engine remembers: the fold of everything it was told.
+//! The engine's state: the fold of all events.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -15,14 +15,14 @@ use super::event::Effect;
 use super::reject;
 use super::value::wrong_record;
 
-/// Everything.
+/// The complete state of one coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct State {
-    /// The latest moment it was told about.
+    /// The latest time of any event.
     pub now: Tick,
-    /// Who is who: the registration with the latest expiry for each wallet and role.
+    /// For each wallet and role, the registration with the latest expiry.
     pub registrations: BTreeMap<(Address, Role), Registered>,
-    /// Every task ever published here.
+    /// Every task ever published to this coordinator.
     pub tasks: BTreeMap<TaskId, TaskState>,
 }
 
@@ -30,17 +30,17 @@ impl Canonical for State {
     const DOMAIN: &'static str = "florin v1 coordinator state";
 }
 
-/// A registration and when it was taken.
+/// A registration and its time of acceptance.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Registered {
-    /// What was signed.
+    /// The signed registration.
     pub said: Registration,
-    /// When it was taken.
+    /// When it was accepted.
     pub since: Tick,
 }
 
 impl Registered {
-    /// Whether less than half of its time is left.
+    /// Whether less than half of its validity is left.
     pub(super) const fn is_half_over(&self, now: Tick) -> bool {
         self.said.expires.ms_since(now) < now.ms_since(self.since)
     }
@@ -49,78 +49,81 @@ impl Registered {
 /// One task.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct TaskState {
-    /// Its id.
+    /// The task's id.
     pub id: TaskId,
-    /// What the buyer asked for.
+    /// The buyer's specification.
     pub spec: TaskSpec,
     /// Exact length in bytes of one model.
     pub model_bytes: u64,
     /// Exact length in bytes of one update.
     pub update_bytes: u64,
-    /// Grows with every event that touches the task.
+    /// Increases with every event that changes the task's view.
     pub sequence: u64,
-    /// Blobs it cannot start without and does not have.
+    /// Blobs that are missing and that the task needs before it can start.
     pub wanted: BTreeSet<Digest>,
-    /// Where all the rows of its holdout are kept, once they are there. Nobody is told.
+    /// The digest of the blob with all holdout rows, once it is stored. It is never disclosed.
     pub holdout: Option<Digest>,
-    /// Who wants to be asked, with the bond last seen, less debits since.
+    /// Enrolled participants, with the bond last read from the ledger, less later debits.
     pub enrolled: BTreeMap<Address, Amount>,
-    /// Who was asked and did not deliver. Such a participant is asked again only once it enrolled again, and then from
-    /// that round on.
+    /// Participants that were selected and did not deliver. Such a participant is selected again
+    /// only after it has enrolled again, and then from the given round on.
     pub sitting_out: BTreeMap<Address, Option<Round>>,
-    /// Pledged providers that have asked for work, and answered the last order if they had asked before it ended.
+    /// Pledged providers that have asked for work. A provider that had asked before the last work
+    /// order ended, and did not submit a record for it, is not among them.
     pub providers: BTreeSet<Address>,
-    /// Where it is.
+    /// The task's stage.
     pub stage: Stage,
-    /// Rounds with a report, in short; round r is at position r − 1.
+    /// Summaries of the reported rounds; round r is at index r − 1.
     pub past: Vec<Ended>,
-    /// Those of them that are here whole: not kept as blobs yet, or still needed.
+    /// The reported rounds that are in memory: not archived yet, or still needed.
     pub whole: BTreeMap<Round, Past>,
-    /// The updates of rounds with a report that the next round's are held against.
+    /// The updates of earlier reported rounds that the next round's updates are compared with, to
+    /// detect duplicates.
     pub earlier: EarlierUpdates,
-    /// Paid by all reports, for data and for infrastructure.
+    /// Total paid by all reports: for data, and for infrastructure.
     pub paid: [Amount; 2],
-    /// The standings that claims are proven by, once a settlement is final.
+    /// The account totals that claims are proven from, once a settlement is final.
     pub standings: Option<Standings>,
-    /// Rows of the holdout that have judged a round.
+    /// Holdout rows that were used in a reported round.
     pub exposed: BTreeSet<u32>,
-    /// Providers whose records are in rounds with a report.
+    /// Providers with work records in reported rounds.
     pub authors: BTreeSet<Address>,
-    /// Settlements that are not final yet; true once the ledger has them, or is to be asked whether it does.
+    /// Settlements that are not final yet. True if the ledger has the settlement, or must be asked
+    /// whether it has it.
     pub unsettled: BTreeMap<Round, bool>,
     /// Rounds whose settlement is final.
     pub finalised: BTreeSet<Round>,
-    /// Those of them whose debits the ledger has not taken yet.
+    /// Final rounds whose debits are not proven on the ledger yet.
     pub unproven: BTreeSet<Round>,
-    /// Every work order there was.
+    /// Every work order of the task.
     pub orders: BTreeMap<Digest, Round>,
-    /// Blobs anybody may read because of this task.
+    /// Blobs that are public because of this task.
     pub public: BTreeSet<Digest>,
-    /// The buyer wants no more rounds, or the arbiter cancelled one.
+    /// No more rounds: the buyer closed the task, or the arbiter cancelled a settlement.
     pub ending: bool,
-    /// What went back to the buyer at the end.
+    /// The refund to the buyer, once the task is closed.
     pub refund: Option<Amount>,
 }
 
-/// Where a task is. The running round moves from one stage to the next.
+/// The stage of a task. The running round moves from one stage to the next.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum Stage {
-    /// Its base model or holdout is missing.
+    /// The base model or the holdout is missing.
     AwaitingBlobs,
-    /// Too few participants for a round.
+    /// Waiting for enough participants for a round.
     Enrolling {
-        /// Until then a round takes `cohort_target` participants, from then on `cohort_min`.
+        /// Before this time a round needs `cohort_target` participants, afterwards `cohort_min`.
         target_until: Tick,
     },
     /// Participants train and commit.
     Committing(Box<Running>),
-    /// Commits are closed; updates come in.
+    /// Commits are closed; participants reveal their updates.
     Revealing(Box<Running>),
-    /// The rows that judge the updates are drawn; once they are shown, the updates are valued.
+    /// The round's holdout rows are drawn. Once they are disclosed, the updates are valued.
     Valuing(Box<Running>),
-    /// The last report's settlement is on its way to the ledger.
+    /// The last report's settlement is not posted to the ledger yet.
     Settling,
-    /// No more rounds; waiting for settlements to be final.
+    /// No more rounds; waiting until all settlements are final.
     Closing,
     /// Closed on the ledger.
     Done,
@@ -129,7 +132,7 @@ pub enum Stage {
 /// A round that has no report yet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Running {
-    /// Its offer.
+    /// The round's offer.
     pub offer: Offer,
     /// The offer's digest.
     pub offer_digest: Digest,
@@ -137,94 +140,95 @@ pub struct Running {
     pub commits: BTreeMap<Address, TakenCommit>,
     /// Updates by sender.
     pub updates: BTreeMap<Address, TakenUpdate>,
-    /// Why a sender's last upload was refused, and how often that happened.
+    /// For each sender, the reason of the last rejected upload and the number of rejected uploads.
     pub refused: BTreeMap<Address, (Code, u32)>,
-    /// The rows of the holdout that judge it, once reveals are closed.
+    /// The holdout rows that the round is evaluated on, once reveals are closed.
     pub drawn: Vec<u32>,
-    /// The work order, once those rows are shown.
+    /// The work order, once the rows are disclosed.
     pub order: Option<WorkOrder>,
-    /// Providers that have asked since the order was issued, and so have it.
+    /// Providers that have received the work order.
     pub served: BTreeSet<Address>,
-    /// Providers' records in the order they came, by the digest of their body.
+    /// The providers' work records in order of arrival, by the digest of their body.
     pub records: Vec<(Digest, Signed<WorkRecord>)>,
-    /// Whether the coordinator computes the work itself now.
+    /// Whether the coordinator's own valuation is due.
     pub own: bool,
-    /// What it computed, while a provider that has the order may still agree with it.
+    /// The coordinator's own result, while a provider that has the work order may still agree with
+    /// it.
     pub held: Option<Box<WorkResult>>,
-    /// Records that do not.
+    /// Records that disagree with that result.
     pub wrong: BTreeSet<Digest>,
 }
 
-/// A commit that was taken.
+/// An accepted commit.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct TakenCommit {
-    /// What was signed.
+    /// The signed commit.
     pub commit: Signed<Commit>,
-    /// What its sender had at risk, less debits that are not taken yet.
+    /// The sender's bond at risk, less debits that the ledger has not applied yet.
     pub bond: Amount,
-    /// Its place among those that were taken in the round, from 1.
+    /// The commit's position among the accepted commits of the round, from 1.
     pub order: u32,
 }
 
-/// An update that was taken.
+/// An accepted update.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct TakenUpdate {
-    /// What was signed.
+    /// The signed header.
     pub header: Signed<UpdateHeader>,
     /// The header's digest.
     pub id: UpdateId,
-    /// When it was taken.
+    /// When it was accepted.
     pub at: Tick,
 }
 
-/// A round with its report, in short: what later rounds are built on.
+/// A summary of a reported round: what later rounds are built on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Ended {
     /// The report's digest.
     pub report: Digest,
-    /// The model it ended with.
+    /// The model after the round.
     pub model: Digest,
     /// Whether it has a settlement.
     pub settled: bool,
-    /// The blob that the rest of it is kept as, once it is.
+    /// The blob in which the rest of the round is archived.
     pub kept: Option<Digest>,
 }
 
-/// The standings after the last round whose settlement is final. They stay here, whatever happens to a blob: money is
-/// claimed by them.
+/// The account totals after the last round whose settlement is final. They always stay in the
+/// state, independent of any blob, because accounts claim their payouts from them.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Standings {
     /// The task.
     pub task: TaskId,
     /// The round.
     pub round: Round,
-    /// The root of their totals.
+    /// The Merkle root of the totals.
     pub root: Digest,
-    /// By account.
+    /// The totals by account.
     pub of: BTreeMap<Address, Standing>,
 }
 
-/// A round with its report, whole.
+/// A reported round in full.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Past {
-    /// Its offer.
+    /// The round's offer.
     pub offer: Offer,
-    /// Its report.
+    /// The round's report.
     pub report: Report,
     /// The report's digest.
     pub digest: Digest,
-    /// The digest of the rows shown for it.
+    /// The digest of the disclosed holdout rows.
     pub shown: Option<Digest>,
     /// The updates, ascending by sender.
     pub updates: Vec<TakenUpdate>,
-    /// Providers' records in the order they came, by the digest of their body.
+    /// The providers' work records in order of arrival, by the digest of their body.
     pub records: Vec<(Digest, Signed<WorkRecord>)>,
-    /// Records that did not agree with the recomputation.
+    /// Records that disagree with the coordinator's own result.
     pub wrong: BTreeSet<Digest>,
 }
 
 impl State {
-    /// Every blob that it needs to be stored, in no task's order.
+    /// Every blob that must be stored for this state, over all tasks.
     #[must_use]
     pub fn blobs(&self) -> BTreeSet<Digest> {
         let mut needed = BTreeSet::new();
@@ -241,7 +245,7 @@ impl State {
 }
 
 impl TaskState {
-    /// The round that has no report yet.
+    /// The running round: it has no report yet.
     #[must_use]
     pub fn running(&self) -> Option<&Running> {
         match &self.stage {
@@ -250,7 +254,7 @@ impl TaskState {
         }
     }
 
-    /// The same, to be changed in its stage.
+    /// The running round, mutable.
     pub(super) fn running_mut(&mut self) -> Option<&mut Running> {
         match &mut self.stage {
             Stage::Committing(r) | Stage::Revealing(r) | Stage::Valuing(r) => Some(r),
@@ -258,54 +262,54 @@ impl TaskState {
         }
     }
 
-    /// A round with its report, in short.
+    /// The summary of a reported round.
     #[must_use]
     pub fn ended(&self, round: Round) -> Option<&Ended> {
         let position = usize::try_from(round.0).ok()?.checked_sub(1)?;
         self.past.get(position)
     }
 
-    /// A round with its report, if it is here whole.
+    /// A reported round, if it is in memory.
     #[must_use]
     pub fn past(&self, round: Round) -> Option<&Past> {
         self.whole.get(&round)
     }
 
-    /// The last round with a report, unless the task is over: the next one is built on it.
+    /// The last reported round, on which the next one is built. `None` if the task is over.
     pub(super) fn last(&self) -> Option<&Past> {
         self.whole.last_key_value().map(|(_, past)| past)
     }
 
-    /// The number of the round that runs, or would be next.
+    /// The number of the running round, or of the next one.
     pub(super) fn current_round(&self) -> Round {
         let reported = u32::try_from(self.past.len()).unwrap_or(u32::MAX);
         Round(reported.saturating_add(1))
     }
 
-    /// Whether there will be no more rounds.
+    /// Whether no more rounds will start.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Closing | Stage::Done)
     }
 
-    /// Debits of `account` that are in reports but not taken by the ledger yet.
+    /// Debits of `account` that are in reports and that the ledger has not applied yet.
     #[must_use]
     pub fn pending_debits(&self, account: Address) -> Amount {
         let rounds = self.unsettled.keys().chain(&self.unproven);
         let reports = rounds.filter_map(|round| self.past(*round));
         let debits = reports.filter_map(|past| past.report.line(account)).map(|line| line.debit);
-        // More than any supply means that no bond covers it.
+        // On overflow: more than any possible supply, so that no bond covers it.
         Amount::total(debits).unwrap_or(Amount::from_units(u128::MAX))
     }
 
-    /// Who was debited by final rounds that are not proven, ascending.
+    /// The accounts with debits in final rounds that are not proven yet, ascending.
     pub fn to_prove(&self) -> Vec<Address> {
         let rounds = self.unproven.iter().filter_map(|round| self.past(*round));
         let accounts: BTreeSet<Address> = rounds.flat_map(Past::debited).collect();
         accounts.into_iter().collect()
     }
 
-    /// The next moment at which a tick changes this task.
+    /// The next time at which a tick changes this task.
     pub(super) fn deadline(&self) -> Option<Tick> {
         match &self.stage {
             Stage::AwaitingBlobs => Some(self.spec.expires.after_ms(1)),
@@ -319,7 +323,7 @@ impl TaskState {
         }
     }
 
-    /// What should be under way for this task.
+    /// The effects that should be in progress for this task.
     pub(super) fn wants(&self) -> Vec<Effect> {
         let task = self.id;
         let mut wanted = Vec::new();
@@ -338,7 +342,7 @@ impl TaskState {
                 Effect::Post { task, round: *round }
             });
         }
-        // The last final root proves the debits of every round before it.
+        // The last final root proves the debits of all earlier rounds.
         if let Some(round) = self.finalised.last().filter(|_| !self.unproven.is_empty()) {
             wanted.push(Effect::Prove { task, round: *round });
         }
@@ -350,13 +354,14 @@ impl TaskState {
         wanted
     }
 
-    /// The first round that is here whole and need not be.
+    /// The first round in memory that can be archived.
     pub(super) fn to_keep(&self) -> Option<Round> {
         self.whole.keys().copied().find(|round| self.is_done_with(*round))
     }
 
-    /// Whether nothing that is to come needs more of the round than its blob. A settlement that is not final may still
-    /// become it, also one that was given up: by its report the debits are proven.
+    /// Whether later events need nothing of the round but its archive. A round whose settlement is
+    /// not final is still needed, even if the engine has given it up: the ledger may still finalise
+    /// the settlement, and the report then proves the debits.
     pub(super) fn is_done_with(&self, round: Round) -> bool {
         let Some(past) = self.whole.get(&round) else {
             return false;
@@ -367,7 +372,7 @@ impl TaskState {
         !built_on && !settles && !self.unproven.contains(&round)
     }
 
-    /// The rest of a round is in a blob.
+    /// Removes an archived round from memory.
     pub(super) fn kept(&mut self, round: Round, digest: Digest) {
         let position = usize::try_from(round.0).ok().and_then(|round| round.checked_sub(1));
         if let Some(ended) = position.and_then(|position| self.past.get_mut(position)) {
@@ -378,7 +383,7 @@ impl TaskState {
 }
 
 impl Standings {
-    /// Those of a report.
+    /// The account totals of a report.
     pub(super) fn of(report: &Report) -> Self {
         let (scope, root) = (report.scope, report.root);
         Self { task: scope.task, round: scope.round, root, of: report.standings.clone() }
@@ -386,7 +391,8 @@ impl Standings {
 }
 
 impl Past {
-    /// What became of a record of the round's order: the units paid, or why none are; `None` for one never taken.
+    /// The outcome of a record for the round's order: the units paid, or the rejection. `None` for
+    /// a record that was never accepted.
     #[must_use]
     pub fn verdict(&self, record: Digest) -> Option<Result<u64, Rejection>> {
         if !self.records.iter().any(|(digest, _)| *digest == record) {
@@ -398,11 +404,11 @@ impl Past {
         Some(if self.wrong.contains(&record) {
             wrong_record()
         } else {
-            reject(Code::WorkGone, "somebody else's record of this order was verified first")
+            reject(Code::WorkGone, "another provider's record of this order was verified first")
         })
     }
 
-    /// The receipt of an update that was taken: always the same for the same update.
+    /// The receipt of an accepted update: always the same for the same update.
     #[must_use]
     pub fn receipt(&self, scope: Scope, sender: Address, update: UpdateId) -> Option<Receipt> {
         let taken = self.updates.iter().find(|taken| taken.header.body.sender == sender)?;
@@ -411,12 +417,12 @@ impl Past {
         (scope == self.report.scope && taken.id == update).then_some(receipt)
     }
 
-    /// Whether it takes something from a bond.
+    /// Whether the report debits any bond.
     pub(super) fn debits(&self) -> bool {
         self.debited().next().is_some()
     }
 
-    /// From whom it takes something.
+    /// The accounts that the report debits.
     fn debited(&self) -> impl Iterator<Item = Address> + '_ {
         let lines = self.report.lines.iter().filter(|line| !line.debit.is_zero());
         lines.map(|line| line.account)
@@ -441,23 +447,23 @@ impl Running {
         }
     }
 
-    /// Whether a provider's record was taken.
+    /// Whether a record of this provider was accepted.
     pub(super) fn answered(&self, provider: Address) -> bool {
         self.records.iter().any(|(_, record)| record.body.provider == provider)
     }
 
-    /// Whether a provider may still send its record of the order.
+    /// Whether a provider that has the order may still submit a record.
     pub(super) fn awaits_records(&self, now: Tick) -> bool {
         let in_time = self.order.as_ref().is_some_and(|order| now <= order.due);
         in_time && self.served.iter().any(|provider| !self.answered(*provider))
     }
 
-    /// Whether the blob is one of its updates.
+    /// Whether the blob is one of the round's updates.
     pub(super) fn names(&self, digest: Digest) -> bool {
         self.updates.values().any(|update| update.header.body.update == digest)
     }
 
-    /// Whether `sender` was asked.
+    /// Whether `sender` is in the cohort.
     #[must_use]
     pub fn asked(&self, sender: Address) -> bool {
         self.offer.cohort.binary_search(&sender).is_ok()

@@ -1,4 +1,4 @@
-//! The work order, the providers who may carry it out, and their records.
+//! Work orders, the providers that execute them, and the providers' work records.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use super::state::{Running, Stage, TakenCommit, TaskState};
 use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX, reject};
 
 impl Engine {
-    /// Task and round of a work order.
+    /// The task and round of a work order.
     #[must_use]
     pub fn find_order(&self, order: Digest) -> Option<(TaskId, Round)> {
         let mut tasks = self.state.tasks.iter();
@@ -54,7 +54,7 @@ impl Engine {
         self.check_market(said.market)?;
         self.check_registration_of(said.provider, Role::Provider)?;
         let gone = || {
-            let message = "no such order is open: it was done by somebody else or never given";
+            let message = "no such work order is open: it is completed or was never issued";
             Rejection::new(Code::WorkGone, message)
         };
         if self.work_verdict(said.order, said.digest()).is_some() {
@@ -73,23 +73,24 @@ impl Engine {
             if known.body == *said {
                 return Ok(Verdict::Repeat);
             }
-            let message = "another record of yours was taken for this order; only the first counts";
+            let message = "this order already has another record from you; only the first counts";
             return reject(Code::Conflicting, message);
         }
         if let Some(order) = running.order.as_ref().filter(|order| now > order.due) {
             return expired("the work order", order.due, now);
         }
         if running.held.is_some() && agrees.is_none() {
-            return reject(Code::Internal, "there is a result: the record must be held against it");
+            return reject(Code::Internal, "a result exists: the record must be compared with it");
         }
         if running.records.len() >= RECORDS_PER_ORDER_MAX {
-            let message = format!("an order takes at most {RECORDS_PER_ORDER_MAX} records");
+            let message = format!("a work order accepts at most {RECORDS_PER_ORDER_MAX} records");
             return reject(Code::LimitReached, message);
         }
         Ok(Verdict::New)
     }
 
-    /// The coordinator's own result of an order, while providers may still agree with it.
+    /// The coordinator's own result of an order, while providers may still submit records that
+    /// agree with it.
     #[must_use]
     pub fn held_result(&self, order: Digest) -> Option<&WorkResult> {
         let (id, round) = self.find_order(order)?;
@@ -97,8 +98,8 @@ impl Engine {
         running.held.as_deref().filter(|_| running.offer.scope.round == round)
     }
 
-    /// What became of a record: `None` while it is not verified, for one never taken, and for one of a round that is not
-    /// here whole. `Ok` has the units paid.
+    /// The outcome of a record: the units paid, or the rejection. `None` for a record that is not
+    /// verified yet or was never accepted, and for one of a round that is not in memory.
     #[must_use]
     pub fn work_verdict(&self, order: Digest, record: Digest) -> Option<Result<u64, Rejection>> {
         let (id, round) = self.find_order(order)?;
@@ -109,7 +110,8 @@ impl Engine {
         task.past(round)?.verdict(record)
     }
 
-    /// The order that `provider` could do now, if its time is not up and it has not done it.
+    /// The open order that `provider` can execute: its deadline has not passed, and the provider
+    /// has not submitted a record.
     #[must_use]
     pub fn open_order(&self, id: TaskId, provider: Address, now: Tick) -> Option<&WorkOrder> {
         let Stage::Valuing(running) = &self.state.tasks.get(&id)?.stage else {
@@ -134,7 +136,8 @@ impl TaskState {
         }
     }
 
-    /// There is something to be done: by providers, if some have asked for work.
+    /// Issues the work order. Providers execute it if some have asked for work; otherwise the
+    /// coordinator does.
     pub(super) fn order_work(&mut self, order: WorkOrder) {
         let nobody = self.providers.is_empty();
         let (digest, round) = (order.digest(), order.scope.round);
@@ -145,7 +148,7 @@ impl TaskState {
         }
     }
 
-    /// The accepted updates as a report lists them, ascending by sender.
+    /// The accepted updates as report entries, ascending by sender.
     pub(super) fn entries(&self, running: &Running) -> Vec<Entry> {
         let both = running.updates.iter().filter_map(|(sender, update)| {
             running.commits.get(sender).map(|commit| (update, commit))
@@ -166,8 +169,9 @@ impl TaskState {
         .collect()
     }
 
-    /// A first record starts the recomputation. Once there is a result, one that agrees with it ends the round; one
-    /// that does not ends nothing for whoever else has the order and time left.
+    /// Adds a provider's record. The first record triggers the coordinator's own computation. Once
+    /// its result exists, a record that agrees with it ends the round; after one that disagrees,
+    /// other providers with the order still have until its deadline.
     pub(super) fn keep_record(
         &mut self,
         record: &Signed<WorkRecord>,
@@ -188,7 +192,7 @@ impl TaskState {
         }
     }
 
-    /// The order's time is over: our own result counts, or is computed now.
+    /// The order's deadline has passed: the coordinator's own result counts, or is computed now.
     pub(super) fn order_due(&mut self, now: Tick) {
         let Some(running) = self.running_mut() else {
             return;
@@ -201,7 +205,7 @@ impl TaskState {
 }
 
 impl Running {
-    /// Who was asked and is not among the updates, and why; ascending.
+    /// The cohort members without an accepted update, with the reason; ascending.
     pub(super) fn missing(&self) -> Vec<(Address, Missing)> {
         let absent = self.offer.cohort.iter().filter(|who| !self.updates.contains_key(who));
         let why = |who: &Address| match (self.refused.get(who), self.commits.get(who)) {

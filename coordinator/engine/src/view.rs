@@ -1,4 +1,4 @@
-//! What may be read, and by whom.
+//! Read-only queries on the state, and the visibility rules of blobs.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,28 +15,29 @@ use florin_protocol::{
 use super::state::{Past, Running, Stage, Standings, TaskState};
 use super::{Engine, reject};
 
-/// Where a round with a report is.
+/// Where a reported round is stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     /// In memory.
     Here(&'a Past),
-    /// In this blob.
+    /// Archived in this blob.
     Kept(Digest),
 }
 
-/// Who may read a blob.
+/// Whether a blob may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// Anybody.
+    /// Public.
     Public,
-    /// Nobody yet, or only providers with an order that names it.
+    /// Known to a task but not public. Only providers whose work order names it may read it.
     NotYet,
-    /// No task knows it.
+    /// Unknown to every task.
     Unknown,
 }
 
 impl Engine {
-    /// A registration; with no role asked for, the first there is.
+    /// The registration of a wallet in a role. Without a role: the first one that exists, in the
+    /// order participant, provider, coordinator.
     ///
     /// # Errors
     /// [`Code::NotRegistered`].
@@ -53,7 +54,8 @@ impl Engine {
         })
     }
 
-    /// A task as anybody may see it, but for the running round's offer, which is returned beside it to be signed.
+    /// The public view of a task, without the running round's offer. The offer is returned
+    /// separately, so that the caller can sign it.
     ///
     /// # Errors
     /// [`Code::UnknownTask`].
@@ -81,7 +83,7 @@ impl Engine {
         Ok((view, running.map(|running| running.offer.clone())))
     }
 
-    /// Every task, in the order of their ids.
+    /// A summary of every task, ascending by id.
     #[must_use]
     pub fn summaries(&self) -> Vec<TaskSummary> {
         let summary = |task: &TaskState| TaskSummary {
@@ -97,7 +99,7 @@ impl Engine {
         self.state.tasks.values().map(summary).collect()
     }
 
-    /// The offer of the round that runs, if it is this one.
+    /// The running round's offer, if that round has this number.
     ///
     /// # Errors
     /// [`Code::UnknownTask`].
@@ -107,21 +109,22 @@ impl Engine {
         Ok(running.map(|running| &running.offer))
     }
 
-    /// The report of a round that is here whole.
+    /// The report of a round that is in memory.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] for a round without a report; [`Code::NotFound`] for one in a blob.
+    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] for a round without a report;
+    /// [`Code::NotFound`] for an archived round.
     pub fn report(&self, id: TaskId, round: Round) -> Result<&Report, Rejection> {
         match self.past(id, round)? {
             Found::Here(past) => Ok(&past.report),
             Found::Kept(digest) => {
-                let message = format!("round {round} is in blob {digest}");
+                let message = format!("round {round} is archived in blob {digest}");
                 Err(Rejection::new(Code::NotFound, message))
             }
         }
     }
 
-    /// A round with its report, or where it is.
+    /// A reported round, or the blob in which it is archived.
     ///
     /// # Errors
     /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
@@ -135,13 +138,14 @@ impl Engine {
         })
     }
 
-    /// The blob in which a round is, if it is not here whole.
+    /// The blob in which a round is archived, if it is no longer in memory.
     #[must_use]
     pub fn kept(&self, id: TaskId, round: Round) -> Option<Digest> {
         self.state.tasks.get(&id)?.ended(round)?.kept
     }
 
-    /// The standings after the last round whose settlement is final on the ledger: what claims are proven from.
+    /// The account totals after the last round whose settlement is final on the ledger. Claims are
+    /// proven from them.
     ///
     /// # Errors
     /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] before the first settlement is final.
@@ -151,7 +155,8 @@ impl Engine {
         })
     }
 
-    /// Who may read a blob. A whole holdout is none that anybody could ask for.
+    /// The visibility of a blob. A complete holdout is unknown to this query: no request may read
+    /// it.
     #[must_use]
     pub fn visibility(&self, digest: Digest) -> Visibility {
         let tasks = || self.state.tasks.values();
@@ -164,7 +169,8 @@ impl Engine {
         if tasks().any(known) { Visibility::NotYet } else { Visibility::Unknown }
     }
 
-    /// Whether the task's open order names the blob, so that a pledged provider may read it.
+    /// Checks that the task's open work order names the blob, so that a pledged provider may read
+    /// it.
     ///
     /// # Errors
     /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
@@ -184,14 +190,14 @@ impl Engine {
         reject(Code::NotYetPublic, format!("the open work order does not name blob {digest}"))
     }
 
-    /// Whether a provider was given the task's open work order.
+    /// Whether a provider has received the task's open work order.
     #[must_use]
     pub fn has_order(&self, id: TaskId, provider: Address) -> bool {
         let running = self.state.tasks.get(&id).and_then(TaskState::running);
         running.is_some_and(|running| running.order.is_some() && running.served.contains(&provider))
     }
 
-    /// A task, and whether its holdout is there.
+    /// A task's specification, and whether its holdout is stored.
     ///
     /// # Errors
     /// [`Code::UnknownTask`].
@@ -199,12 +205,12 @@ impl Engine {
         self.task(id).map(|task| (&task.spec, task.holdout.is_some()))
     }
 
-    /// Tasks that wait for a blob.
+    /// The tasks that are waiting for a blob.
     pub fn wanting(&self, digest: Digest) -> impl Iterator<Item = &TaskState> {
         self.state.tasks.values().filter(move |task| task.wanted.contains(&digest))
     }
 
-    /// Whether this sender's update of this round may still come.
+    /// Whether the round is still waiting for this sender's update.
     #[must_use]
     pub fn awaits_update(&self, id: TaskId, round: Round, sender: Address) -> bool {
         let running = self.state.tasks.get(&id).map(|task| &task.stage);
@@ -216,15 +222,15 @@ impl Engine {
             && !running.updates.contains_key(&sender)
     }
 
-    /// Whether a task still waits for its model or its holdout.
+    /// Whether a task is still waiting for its base model or its holdout.
     #[must_use]
     pub fn awaits_blobs(&self, id: TaskId) -> bool {
         let task = self.state.tasks.get(&id);
         task.is_some_and(|task| matches!(task.stage, Stage::AwaitingBlobs))
     }
 
-    /// Why the bytes of this sender's update can never be taken, if they were refused for what they are: a commit is to
-    /// one string of bytes.
+    /// The reason why this sender's update can never be accepted, if an upload was rejected because
+    /// of its content: a commitment fixes the bytes of the update.
     #[must_use]
     pub fn refused_for_good(&self, id: TaskId, round: Round, sender: Address) -> Option<Code> {
         let running = self.state.tasks.get(&id)?.running()?;
@@ -233,14 +239,14 @@ impl Engine {
         (running.offer.scope.round == round && for_good.contains(code)).then_some(*code)
     }
 
-    /// The records of the round that is being valued, in the order they came.
+    /// The work records of the round that is being valued, in order of arrival.
     #[must_use]
     pub fn open_records(&self, id: TaskId) -> &[(Digest, Signed<WorkRecord>)] {
         let task = self.state.tasks.get(&id);
         task.and_then(TaskState::running).map_or(&[], |running| &running.records)
     }
 
-    /// Who pays for a task.
+    /// The buyer of a task.
     ///
     /// # Errors
     /// [`Code::UnknownTask`].
@@ -248,7 +254,7 @@ impl Engine {
         self.task(id).map(|task| task.spec.buyer)
     }
 
-    /// The smallest stake of a task's providers.
+    /// The minimum stake of a task's providers.
     ///
     /// # Errors
     /// [`Code::UnknownTask`].
@@ -257,7 +263,8 @@ impl Engine {
     }
 }
 
-/// The running totals of a final report, ready to prove what each account was paid and debited.
+/// The Merkle tree over the running totals of a final report, which proves payouts and debits for
+/// each account.
 #[derive(Debug)]
 pub struct ProofTree {
     round: Round,
@@ -267,7 +274,8 @@ pub struct ProofTree {
 }
 
 impl ProofTree {
-    /// Hashes the totals: not on the engine's thread.
+    /// Builds the tree from a report. This hashes every account; do not call it on the engine's
+    /// thread.
     ///
     /// # Errors
     /// [`Code::Internal`] if the totals overflow, which the pay rule makes impossible.
@@ -275,7 +283,7 @@ impl ProofTree {
         Self::over(report.scope.round, report.root, &report.standings)
     }
 
-    /// The same of a task's last final standings.
+    /// Builds the tree from a task's last final account totals.
     ///
     /// # Errors
     /// Those of [`ProofTree::of`].
@@ -298,7 +306,8 @@ impl ProofTree {
         Ok(Self { round, root, totals, tree })
     }
 
-    /// What `account` can claim; nothing, and no proof, for one that was neither paid nor debited.
+    /// The claim proof of `account`. For an account without payouts and debits, the totals are zero
+    /// and the proof is empty.
     #[must_use]
     pub fn proof(&self, account: Address) -> ClaimProof {
         let totals = self.totals.get(&account).copied().unwrap_or_default();
@@ -307,7 +316,7 @@ impl ProofTree {
     }
 }
 
-/// What `account` can claim from a final report.
+/// The claim proof of `account` from a final report.
 ///
 /// # Errors
 /// Those of [`ProofTree::of`].
@@ -316,7 +325,7 @@ pub fn claim_proof(report: &Report, account: Address) -> Result<ClaimProof, Reje
 }
 
 impl TaskState {
-    /// Where it is, as anybody may see it.
+    /// The task's phase in public views.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         match self.stage {
@@ -331,7 +340,7 @@ impl TaskState {
         }
     }
 
-    /// The round that is running, or the last one; the first before there was any.
+    /// The number of the running round, else of the last reported round; 1 before the first report.
     fn shown_round(&self) -> Round {
         let reported = Round(self.current_round().0.saturating_sub(1).max(1));
         self.running().map_or(reported, |running| running.offer.scope.round)

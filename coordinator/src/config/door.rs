@@ -1,4 +1,5 @@
-//! Settings of the front door that have tables of their own: rates, TLS, HTTP/2.
+//! Settings of the public listener that have their own tables: rate limits, TLS, HTTP/2, span
+//! export.
 
 use std::path::PathBuf;
 
@@ -6,25 +7,25 @@ use serde::Deserialize;
 
 use super::{ConfigError, Network};
 
-/// How many requests who may make. What is not used is saved up to a burst.
+/// Rate limits: sustained rates and bursts. Unused capacity accumulates up to the burst.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rate {
-    /// Requests a second from one IPv4 address or IPv6 /64.
+    /// Sustained requests per second from one IPv4 address or IPv6 /64.
     pub address_per_second: u64,
-    /// Requests at once from it after a pause.
+    /// Requests from it in one burst after a pause.
     pub address_burst: u64,
-    /// Signed messages a second from one wallet.
+    /// Sustained signed messages per second from one wallet.
     pub wallet_per_second: u64,
-    /// Signed messages at once from it after a pause.
+    /// Signed messages from it in one burst after a pause.
     pub wallet_burst: u64,
-    /// Blobs a second that one provider fetches for a work order.
+    /// Sustained blobs per second that one provider downloads for a work order.
     pub fetch_per_second: u64,
-    /// Blobs at once that it fetches after a pause.
+    /// Blobs that it downloads in one burst after a pause.
     pub fetch_burst: u64,
-    /// Addresses, and wallets, that are remembered at once.
+    /// Maximum number of addresses, and of wallets, whose rate is tracked.
     pub entries_max: usize,
-    /// Networks without a limit for addresses.
+    /// Networks without a rate limit for addresses.
     pub exempt: Vec<Network>,
 }
 
@@ -44,21 +45,21 @@ impl Default for Rate {
     }
 }
 
-/// TLS on the port that everybody uses.
+/// TLS on the public listener.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
-    /// The certificate and its chain, in PEM.
+    /// PEM file with the certificate and its chain.
     pub certificate: Option<PathBuf>,
-    /// Its private key, in PEM.
+    /// PEM file with the certificate's private key.
     pub key: Option<PathBuf>,
-    /// Whether to make a certificate in the data folder and use it.
+    /// Whether to create a self-signed certificate in the data folder and use it.
     pub self_signed: bool,
-    /// Names and addresses that such a certificate is for, besides this machine's.
+    /// Host names and addresses of the self-signed certificate, in addition to this machine's.
     pub names: Vec<String>,
-    /// Milliseconds for a handshake.
+    /// Milliseconds for the TLS handshake.
     pub handshake_ms: u64,
-    /// Milliseconds from one look at the files, for a renewed certificate, to the next.
+    /// Milliseconds between two checks of the certificate and key files for a renewal.
     pub look_ms: u64,
 }
 
@@ -76,13 +77,13 @@ impl Default for Tls {
 }
 
 impl Tls {
-    /// Whether the port speaks TLS.
+    /// Whether TLS is enabled.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.self_signed || self.certificate.is_some()
     }
 
-    /// Whether the settings go together.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
     /// [`ConfigError::Tls`].
@@ -102,7 +103,7 @@ impl Tls {
     }
 }
 
-/// Where spans of requests go. Nowhere unless asked for.
+/// Export of request spans with OpenTelemetry. Disabled unless set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Otlp {
@@ -111,7 +112,7 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// Whether the address can be one.
+    /// Checks the form of the collector's address.
     ///
     /// # Errors
     /// [`ConfigError::Otlp`].
@@ -127,14 +128,14 @@ impl Otlp {
     }
 }
 
-/// HTTP/2 over TLS. Off unless asked for: it has more ways to be attacked than HTTP/1.1, and participants need none of
-/// what it can do.
+/// HTTP/2 over TLS. Disabled by default: its attack surface is larger than that of HTTP/1.1, and
+/// participants need none of its features.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Http2 {
-    /// Whether it is offered.
+    /// Whether the listener offers HTTP/2.
     pub enabled: bool,
-    /// Requests at once on one connection.
+    /// Maximum number of concurrent requests on one connection.
     pub streams_max: u32,
 }
 

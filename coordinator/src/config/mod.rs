@@ -1,4 +1,5 @@
-//! Settings: one typed, validated structure. Unknown keys are errors, and every key says what it means.
+//! The settings: one typed, validated structure. An unknown key is an error, and every key is
+//! documented.
 
 mod door;
 mod keys;
@@ -27,98 +28,100 @@ pub use uploads::Uploads;
 /// Longest wait of a long poll, in milliseconds.
 pub const WAIT_MS_MAX: u64 = 30_000;
 
-/// Most entries of a list in the settings.
+/// Most entries in a list of the settings.
 pub const LIST_MAX: u64 = 64;
 
 /// Bytes in a MiB.
 pub(crate) const MIB: u64 = 1_024 * 1_024;
 
-/// What the updates of one round may take together unless the settings say otherwise, in bytes (8 GiB): they are read
-/// together when the round is valued.
+/// Default limit of the decoded updates of one round, in bytes (8 GiB). They are read together when
+/// the round is valued.
 pub const ROUND_BYTES_MAX: u64 = 8 * 1_024 * MIB;
 
-/// A coordinator's settings. [`KEYS`] documents each.
+/// The settings of a coordinator. [`KEYS`] documents each key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen.
+    /// Address and port of the HTTP listener.
     #[serde(default = "defaults::listen")]
     pub listen: SocketAddr,
     /// The data folder.
     pub data: PathBuf,
-    /// Address and port of `/metrics`, `/healthz` and `/readyz` for the operator; none unless set.
+    /// Address and port of `/metrics`, `/healthz` and `/readyz` for the operator; disabled unless
+    /// set.
     #[serde(default)]
     pub metrics_listen: Option<SocketAddr>,
-    /// Connections at once.
+    /// Maximum number of connections.
     #[serde(default = "defaults::connections_max")]
     pub connections_max: usize,
-    /// Connections at once from one IPv4 address or IPv6 /64.
+    /// Maximum number of connections from one IPv4 address or IPv6 /64.
     #[serde(default = "defaults::connections_per_address_max")]
     pub connections_per_address_max: usize,
-    /// Milliseconds for a request's head, and for a new connection's first one.
+    /// Milliseconds for the headers of a request, also for the first one of a connection.
     #[serde(default = "defaults::header_ms")]
     pub header_ms: u64,
-    /// Largest head of a request, in bytes.
+    /// Maximum size of the request headers, in bytes.
     #[serde(default = "defaults::header_bytes_max")]
     pub header_bytes_max: usize,
-    /// Milliseconds that a connection is kept between two requests.
+    /// Milliseconds that an idle connection stays open between two requests.
     #[serde(default = "defaults::idle_ms")]
     pub idle_ms: u64,
-    /// Largest body of any request, in MiB.
+    /// Maximum size of any request body, in MiB.
     #[serde(default = "defaults::body_mib_max")]
     pub body_mib_max: u64,
-    /// Milliseconds for a request's body, beyond what its size takes.
+    /// Milliseconds for a request body, in addition to the time for its size.
     #[serde(default = "defaults::body_ms")]
     pub body_ms: u64,
-    /// Slowest upload, in bytes per second.
+    /// Minimum upload rate, in bytes per second.
     #[serde(default = "defaults::bytes_per_second_min")]
     pub bytes_per_second_min: u64,
-    /// Milliseconds a client may take none of an answer.
+    /// Milliseconds after which a client that reads none of its response is disconnected.
     #[serde(default = "defaults::stall_ms")]
     pub stall_ms: u64,
-    /// Milliseconds that requests in flight have to end when the coordinator stops.
+    /// Milliseconds that in-flight requests have to finish during a graceful shutdown.
     #[serde(default = "defaults::shutdown_ms")]
     pub shutdown_ms: u64,
-    /// Proxies whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` header is trusted.
     #[serde(default)]
     pub trusted_proxies: Vec<Network>,
-    /// Bytes of updates that are checked at once, in MiB; models and holdouts have as much besides.
+    /// MiB of updates that are checked at the same time, and the same again for models and
+    /// holdouts.
     #[serde(default = "defaults::in_flight_mib")]
     pub in_flight_mib: u64,
-    /// Largest uploaded holdout, in MiB.
+    /// Maximum size of an uploaded holdout, in MiB.
     #[serde(default = "defaults::holdout_mib_max")]
     pub holdout_mib_max: u64,
-    /// Most that the updates of one round may take together, in MiB.
+    /// Maximum MiB of all decoded updates of one round.
     #[serde(default = "defaults::round_mib_max")]
     pub round_mib_max: u64,
-    /// MiB of decoded updates in memory while a round is valued.
+    /// MiB of decoded updates in memory during valuations.
     #[serde(default = "defaults::work_memory_mib")]
     pub work_memory_mib: u64,
-    /// Rounds that are valued at once.
+    /// Rounds that are valued at the same time.
     #[serde(default = "defaults::valuations_max")]
     pub valuations_max: usize,
-    /// A bucket behind the data folder.
+    /// The bucket that mirrors the blobs.
     #[serde(default)]
     pub blobs: Blobs,
-    /// How much unfinished uploads may hold, and how long.
+    /// Limits of unfinished uploads.
     #[serde(default)]
     pub uploads: Uploads,
-    /// How many requests who may make.
+    /// Rate limits of requests.
     #[serde(default)]
     pub rate: Rate,
-    /// TLS on the port that everybody uses.
+    /// TLS on the public listener.
     #[serde(default)]
     pub tls: Tls,
     /// HTTP/2 over TLS.
     #[serde(default)]
     pub http2: Http2,
-    /// When the journal's state is kept, and what becomes of its old part.
+    /// When snapshots are written, and whether older records are retained.
     #[serde(default)]
     pub journal: Journal,
-    /// Spans of requests, for a collector.
+    /// Export of request spans to a collector.
     #[serde(default)]
     pub otlp: Otlp,
-    /// How it behaves towards an Ethereum node, where the market is on one.
+    /// Parameters of an Ethereum node client, for a market on Ethereum.
     #[serde(default)]
     pub ethereum: Settings,
 }
@@ -176,41 +179,41 @@ mod defaults {
     }
 }
 
-/// Why settings cannot be used.
+/// Why settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// No TOML, an unknown key, or a value of the wrong kind.
+    /// Invalid TOML, an unknown key, or a value of the wrong type.
     #[error("settings: {0} [BAD_SETTINGS]")]
     Unreadable(String),
-    /// Nobody says where the data is.
+    /// The data folder is not set.
     #[error(
-        "no data folder is named: use --data DIR, FLORIN_COORDINATOR_DATA, or data in the settings \
+        "no data folder is set: use --data DIR, FLORIN_COORDINATOR_DATA, or data in the settings \
          [DATA_FOLDER_MISSING]"
     )]
     NoData,
-    /// Out of bounds.
+    /// A value is out of bounds.
     #[error("settings: {key} = {value}: use {bounds} [BAD_SETTINGS]")]
     OutOfBounds {
-        /// Which key.
+        /// The key.
         key: &'static str,
         /// Its value.
         value: u64,
-        /// What would be right.
+        /// The allowed values.
         bounds: &'static str,
     },
-    /// A certificate without its key, a key without its certificate, or a certificate twice.
+    /// A certificate without its key, a key without its certificate, or two certificates.
     #[error("settings: {0} [TLS_SETTINGS]")]
     Tls(&'static str),
-    /// No bucket, or something that only a bucket has.
+    /// An invalid bucket, or a setting that requires a bucket.
     #[error(transparent)]
     Bucket(#[from] BucketSettingsError),
-    /// No address of a collector.
+    /// An invalid address of a collector.
     #[error("settings: otlp.url = {0:?}: use http://HOST:PORT or https://HOST [BAD_SETTINGS]")]
     Otlp(String),
 }
 
 impl Config {
-    /// Settings with the defaults, for an address and a folder.
+    /// The default settings for an address and a data folder.
     #[must_use]
     pub fn new(listen: SocketAddr, data: PathBuf) -> Self {
         Self {
@@ -244,7 +247,8 @@ impl Config {
         }
     }
 
-    /// Reads settings from a TOML text, each key overridden by its variable where `variable` knows it.
+    /// Reads settings from TOML text. For each key, a value that `variable` returns for its
+    /// environment variable overrides the text.
     ///
     /// # Errors
     /// [`ConfigError`], with the key.
@@ -267,10 +271,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether every setting is within its bounds.
+    /// Checks that every setting is within its bounds.
     ///
     /// # Errors
-    /// The first that is not.
+    /// The first setting that is not.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let (chain, rate, uploads) = (&self.ethereum, &self.rate, &self.uploads);
@@ -332,14 +336,14 @@ impl Config {
         self.tls.check()
     }
 
-    /// Largest body of any request, in bytes.
+    /// Maximum size of any request body, in bytes.
     #[must_use]
     pub const fn body_bytes_max(&self) -> u64 {
         self.body_mib_max.saturating_mul(MIB)
     }
 
-    /// Where the decoded updates of a round lie while it is valued: each of the rounds that are valued at once has its
-    /// share of the memory.
+    /// Scratch space for the decoded updates of a round during its valuation. Concurrent valuations
+    /// share the memory equally.
     #[must_use]
     pub fn room(&self) -> Room {
         let at_once = u64::try_from(self.valuations_max).unwrap_or(u64::MAX).max(1);
@@ -347,7 +351,7 @@ impl Config {
         Room { memory_max, folder: self.data.clone() }
     }
 
-    /// How long a body of `bytes` may take.
+    /// Time limit for a body of `bytes` bytes.
     #[must_use]
     pub fn body_time(&self, bytes: u64) -> Duration {
         let by_size = bytes.saturating_mul(1_000).checked_div(self.bytes_per_second_min);
@@ -355,7 +359,8 @@ impl Config {
     }
 }
 
-/// A variable's text as the value that its key has in a file; lists are separated by commas.
+/// Converts an environment variable's text to the TOML value of its key; a list is separated by
+/// commas.
 fn as_in_a_file(key: &Key, text: String) -> toml::Value {
     match key.example.as_bytes().first() {
         Some(b'"') => toml::Value::String(text),
@@ -371,14 +376,14 @@ fn as_in_a_file(key: &Key, text: String) -> toml::Value {
     }
 }
 
-/// Sets a key, or a key of a table where its name has a dot.
+/// Sets a key, or a key in a table if its name contains a dot.
 fn set(table: &mut toml::Table, name: &str, value: toml::Value) {
     let Some((inner, name)) = name.split_once('.') else {
         table.insert(name.to_owned(), value);
         return;
     };
     let empty = || toml::Value::Table(toml::Table::new());
-    // Something else under the table's name is refused when everything is read.
+    // A non-table value under the table's name is rejected when the table is deserialized.
     if let Some(inner) = table.entry(inner).or_insert_with(empty).as_table_mut() {
         inner.insert(name.to_owned(), value);
     }
@@ -395,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_documented_with_an_example_that_works() {
+    fn every_key_is_documented_with_a_valid_example() {
         let text: String =
             KEYS.iter().map(|key| format!("{} = {}\n", key.name, key.example)).collect();
         Config::read(&text, none).unwrap();
@@ -412,25 +417,25 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_file() {
+    fn constructor_and_empty_settings_file_have_the_same_defaults() {
         let config = Config::read(SMALLEST, none).unwrap();
         assert_eq!(config, Config::new("127.0.0.1:0".parse().unwrap(), "folder".into()));
     }
 
     #[test]
-    fn an_unknown_key_is_named() {
+    fn an_unknown_key_is_an_error_that_names_the_key() {
         let error = Config::read(&format!("{SMALLEST}lisen = 1"), none).unwrap_err();
         assert!(error.to_string().contains("lisen"), "{error}");
     }
 
     #[test]
-    fn a_value_out_of_bounds_is_refused_with_what_would_be_right() {
+    fn a_value_out_of_bounds_is_an_error_with_the_bounds() {
         let error = Config::read(&format!("{SMALLEST}header_ms = 5"), none).unwrap_err();
         assert!(error.to_string().contains("header_ms = 5: use 100 to 60000"), "{error}");
     }
 
     #[test]
-    fn a_variable_wins_over_the_file() {
+    fn an_environment_variable_overrides_the_settings_file() {
         let variable = |name: &str| match name {
             "FLORIN_COORDINATOR_HEADER_MS" => Some("5000".to_owned()),
             "FLORIN_COORDINATOR_DATA" => Some("7".to_owned()),
@@ -441,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_page_lists_every_key() {
+    fn operations_md_documents_every_key() {
         let page = include_str!("../../../docs/operations.md");
         for Key { name, meaning, bounds, .. } in KEYS {
             let line = format!("| `{name}` | {meaning} | {bounds} |\n");
@@ -453,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_may_be_a_list_or_a_truth() {
+    fn an_environment_variable_can_be_a_list_or_a_boolean() {
         let variable = |name: &str| match name {
             "FLORIN_COORDINATOR_TRUSTED_PROXIES" => Some("10.0.0.0/8, ::1".to_owned()),
             "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => Some("true".to_owned()),
@@ -471,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_an_end_and_a_certificate_has_a_key() {
+    fn a_list_has_a_maximum_length_and_a_certificate_needs_a_key() {
         let list = vec!["\"10.0.0.1\""; 65].join(", ");
         let error = Config::read(&format!("{SMALLEST}trusted_proxies = [{list}]"), none);
         assert!(error.unwrap_err().to_string().contains("trusted_proxies = 65: use a list"));
@@ -488,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_has_a_table_of_its_own() {
+    fn ethereum_settings_are_a_separate_table() {
         let text = format!("{SMALLEST}[ethereum]\nconfirmations = 6\nfee_max_wei = 30000000000\n");
         let variable = |name: &str| match name {
             "FLORIN_COORDINATOR_ETHEREUM_GAS_MAX" => Some("200000".to_owned()),

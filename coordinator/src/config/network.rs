@@ -1,11 +1,11 @@
-//! Networks in the settings: an address, or an address and how many of its bits count.
+//! IP networks in the settings: an address, or an address and a prefix length (CIDR notation).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// Addresses that begin with the same bits, such as `10.0.0.0/8`; one address where nothing follows it.
+/// An IP network such as `10.0.0.0/8`; without a prefix length, a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Network {
@@ -13,13 +13,16 @@ pub struct Network {
     bits: u32,
 }
 
-/// A text that names no network.
+/// A text that is not an IP network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no network: write an address such as 192.0.2.7, or a network such as 10.0.0.0/8")]
+#[error(
+    "{0:?} is not a network: use an address such as 192.0.2.7, or a network such as 10.0.0.0/8"
+)]
 pub struct BadNetwork(String);
 
 impl Network {
-    /// Whether an address belongs to it. An IPv4 address within IPv6 is that IPv4 address.
+    /// Whether the network contains an address. An IPv4-mapped IPv6 address counts as the IPv4
+    /// address.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -28,7 +31,7 @@ impl Network {
     }
 }
 
-/// An address with all but its first bits cleared, as a number.
+/// The first `bits` bits of an address, as a number.
 fn first_bits(address: IpAddr, bits: u32) -> u128 {
     let (number, width) = match address {
         IpAddr::V4(address) => (u128::from(address.to_bits()), 32u32),
@@ -38,7 +41,8 @@ fn first_bits(address: IpAddr, bits: u32) -> u128 {
     number.checked_shr(cleared).unwrap_or(0)
 }
 
-/// Whom an address is counted as: itself for IPv4; for IPv6 its /64, as everybody has all of theirs.
+/// The unit of rate limits and connection limits for an address: the address itself for IPv4, its
+/// /64 for IPv6, because one client usually controls a whole /64.
 pub(crate) fn holder(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -81,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_has_the_addresses_that_begin_like_it() {
+    fn a_network_contains_the_addresses_with_its_prefix() {
         let table = [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),
@@ -105,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_counts_as_its_64() {
+    fn an_ipv6_address_is_limited_by_its_64_prefix() {
         assert_eq!(holder(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1:2::"));
         assert_eq!(holder(ip("::ffff:192.0.2.1")), ip("192.0.2.1"));
         assert_ne!(holder(ip("2001:db8:1:2::1")), holder(ip("2001:db8:1:3::1")));

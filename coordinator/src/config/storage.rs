@@ -1,16 +1,16 @@
-//! Settings of what is on disk: how often the journal's state is kept, and whether its old part stays.
+//! Settings of the journal: when snapshots are written, and whether older records are retained.
 
 use serde::Deserialize;
 
-/// When a snapshot of the state is written, and what becomes of the journal before it.
+/// When a snapshot of the state is written, and whether the journal before it is retained.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Journal {
-    /// Events after which one is written.
+    /// Events after which a snapshot is written.
     pub snapshot_events: u64,
-    /// MiB of journal after which one is written, if that comes first.
+    /// MiB of journal after which a snapshot is written, if that is reached first.
     pub snapshot_mib: u64,
-    /// Whether the journal before it is kept.
+    /// Whether the journal before the snapshots is retained.
     pub keep: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What uploads that are not whole yet may hold, and how long.
+//! Settings of unfinished uploads: how much space they may use, and for how long.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use serde::Deserialize;
 use super::MIB;
 use florin_store::partial::Limits;
 
-/// How much unfinished uploads may hold, and how long.
+/// Limits of unfinished uploads.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Uploads {
-    /// All together, in MiB.
+    /// Maximum of all unfinished uploads, in MiB.
     pub disk_mib_max: u64,
-    /// Those of one task, in MiB.
+    /// Maximum for one task, in MiB.
     pub task_mib_max: u64,
-    /// Those of one sender, in MiB.
+    /// Maximum for one sender, in MiB.
     pub sender_mib_max: u64,
-    /// What uploads leave free on the disk, in MiB: journal and ledger need it.
+    /// Disk space that uploads leave free for the journal and the ledger, in MiB.
     pub free_mib_min: u64,
-    /// Milliseconds that one is kept whose sender does not come back.
+    /// Milliseconds after which an interrupted upload is removed if its sender does not resume it.
     pub partial_ms_max: u64,
 }
 
@@ -36,7 +36,7 @@ impl Default for Uploads {
 }
 
 impl Uploads {
-    /// The same in bytes.
+    /// The limits in bytes.
     pub(crate) const fn limits(&self) -> Limits {
         Limits {
             all: self.disk_mib_max.saturating_mul(MIB),
@@ -46,7 +46,7 @@ impl Uploads {
         }
     }
 
-    /// How long one is kept whose sender does not come back.
+    /// Age at which an interrupted upload is removed if its sender does not resume it.
     pub(crate) const fn age_max(&self) -> Duration {
         Duration::from_millis(self.partial_ms_max)
     }

@@ -1,4 +1,4 @@
-//! The one thread that owns engine and journal.
+//! The actor thread that owns the engine and its journal.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -21,11 +21,11 @@ use crate::identity::Identity;
 use florin_engine::Effect;
 use florin_store::gather::Gather;
 
-/// Commands that share one fsync.
+/// Most commands that share one fsync.
 const BATCH_MAX: usize = 256;
-/// Longest sleep without a look at the clock, which may have jumped.
+/// Longest sleep between two readings of the clock, which may jump.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Pause before what is due is tried again while the journal takes nothing.
+/// Pause before due deadlines are retried while the journal accepts no records.
 const STUCK_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Actor {
@@ -41,7 +41,7 @@ pub(super) struct Actor {
     pub(super) vitals: Vitals,
 }
 
-/// What a batch of commands wants, each kind in its order.
+/// A batch of commands, sorted by kind; each kind keeps its order.
 #[derive(Default)]
 struct Batch {
     asked: Vec<Asked>,
@@ -70,7 +70,7 @@ impl Batch {
     }
 }
 
-/// Takes what has come meanwhile.
+/// Drains further commands up to the size of a batch.
 fn take_more(queue: &mut mpsc::Receiver<Command>, commands: &mut Vec<Command>) {
     while commands.len() < BATCH_MAX
         && let Ok(next) = queue.try_recv()
@@ -84,7 +84,7 @@ impl Actor {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         match runtime {
             Ok(runtime) => runtime.block_on(self.serve(queue)),
-            Err(error) => tracing::error!(%error, "the engine's thread has no timer"),
+            Err(error) => tracing::error!(%error, "the engine's thread cannot create a timer"),
         }
     }
 
@@ -125,7 +125,7 @@ impl Actor {
         left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX)
     }
 
-    /// Takes what is due and what is queued, makes it durable, answers.
+    /// Applies due deadlines and queued commands, makes them durable, then replies.
     fn batch(&mut self, commands: &mut Vec<Command>) -> Next {
         let now = self.clock.now();
         let mut batch = Batch::of(commands);
@@ -139,10 +139,11 @@ impl Actor {
         self.dispatch(&turn.effects);
         self.announce(&turn.changed);
         for (answer, result) in batch.answers.into_iter().zip(turn.answers) {
-            // Nobody listens any more if the connection is gone.
+            // The receiver is gone if the client has disconnected.
             let _ = answer.send(result);
         }
-        // An engine that could not be read back knows what nobody may hear: who asked hears that it stops.
+        // An engine that could not be rebuilt from the journal contains state that is not durable:
+        // drop the queries, so that their clients receive "stopping".
         let questions = if turn.next == Next::Stop { Vec::new() } else { batch.questions };
         for question in questions {
             question(self.core.engine(), turn.now);
@@ -168,7 +169,7 @@ impl Actor {
         })
     }
 
-    /// The moment that a backup is of: nothing is told, posted or written while this runs.
+    /// The point in time of a backup. No event, reply or effect passes while this runs.
     fn cut(&mut self) -> Result<Moment, BackupError> {
         let (engine, journal) = self.core.parts();
         let at = journal.cut().map_err(|error| BackupError::Journal(error.to_string()))?;
@@ -188,7 +189,7 @@ impl Actor {
 
     fn dispatch(&self, effects: &[Effect]) {
         for effect in effects {
-            // An effect can be overtaken by a later event of its own batch: then there is nothing to do.
+            // A later event of the same batch may have made the effect obsolete.
             let Some(job) = Job::of(self.core.engine(), *effect) else { continue };
             let is_there = match job {
                 Job::Show(job) => self.shows.send(*job).is_ok(),
@@ -197,7 +198,7 @@ impl Actor {
                 Job::Ledger(job) => self.ledger.send(*job).is_ok(),
             };
             if !is_there {
-                tracing::error!(?effect, "the thread that sees to it is gone");
+                tracing::error!(?effect, "the worker thread for this effect has ended");
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Rounds that are over leave the memory: each becomes a blob, and is read from there when somebody asks for it.
+//! Archives finished rounds: each moves from memory into a blob, and requests read it from there.
 //!
-//! The blob is durable before the journal says where it is, as with every blob, and it is not deleted. So a crash at any
-//! moment finds the round in the state or in its blob, and a replayed journal comes to the same state.
+//! As every blob, it is durable before the journal references it, and it is never deleted. So after
+//! a crash at any point the round is in the state or in its blob, and replay leads to the same
+//! state.
 
 use std::io;
 use std::sync::Arc;
@@ -16,21 +17,22 @@ use florin_engine::Event;
 use florin_engine::state::Past;
 use florin_store::{BlobError, Blobs};
 
-/// The form of a round's bytes. Grows whenever [`Past`] gets other fields: blobs of every version there was stay readable.
+/// Version of an archived round's encoding. Increment it whenever [`Past`] gets other fields: blobs
+/// of every earlier version must stay readable.
 pub const PAST_VERSION: u32 = 1;
 
-/// One round to be kept.
+/// One round to archive.
 #[derive(Clone, Debug)]
 pub struct KeepJob {
     /// The task.
     pub task: TaskId,
     /// The round.
     pub round: Round,
-    /// What there is of it.
+    /// The finished round.
     pub past: Box<Past>,
 }
 
-/// The thread that keeps rounds.
+/// The archive thread.
 pub(super) fn work(jobs: Receiver<KeepJob>, blobs: &Arc<Blobs>, mailbox: &Mailbox) {
     let mut jobs = Delayed::new(jobs);
     while let Some(job) = jobs.next() {
@@ -41,43 +43,46 @@ pub(super) fn work(jobs: Receiver<KeepJob>, blobs: &Arc<Blobs>, mailbox: &Mailbo
             told(mailbox.write(Event::Kept { task, round, digest }).map(|_| ()))
         });
         if let Err(why) = kept {
-            // Until then it stays in memory; nothing else waits for it.
-            tracing::warn!(%task, %round, %why, "a round that is over cannot be kept as a blob yet");
+            // The round stays in memory until a retry succeeds; no other work waits for it.
+            tracing::warn!(%task, %round, %why, "the round cannot be archived yet: will retry");
             jobs.again(job, &why);
         }
     }
 }
 
-/// A round as its blob holds it.
+/// Encodes a round as its blob's bytes.
 ///
 /// # Errors
-/// [`BlobError::Failed`] if it has no bytes.
+/// [`BlobError::Failed`] if the encoding fails.
 pub fn to_bytes(past: &Past) -> Result<Vec<u8>, BlobError> {
     let mut bytes = PAST_VERSION.to_le_bytes().to_vec();
     borsh::to_writer(&mut bytes, past)?;
     Ok(bytes)
 }
 
-/// Reads a round back.
+/// Reads an archived round from its blob.
 ///
 /// # Errors
-/// [`BlobError`]; [`BlobError::Failed`] for bytes that are no round, or those of a newer program.
+/// [`BlobError`]; [`BlobError::Failed`] for bytes that do not decode as a round, or that a newer
+/// program wrote.
 pub fn read(blobs: &Blobs, digest: Digest) -> Result<Past, BlobError> {
     let bytes = blobs.read(digest)?;
     from_bytes(&bytes).map_err(|why| {
-        BlobError::Failed(io::Error::other(format!("blob {digest} is no round: {why}")))
+        BlobError::Failed(io::Error::other(format!(
+            "blob {digest} is not an archived round: {why}"
+        )))
     })
 }
 
-/// The round that a blob's bytes hold.
+/// Decodes the round in a blob's bytes.
 ///
 /// # Errors
-/// In words, why they hold none.
+/// The reason as text.
 pub fn from_bytes(bytes: &[u8]) -> Result<Past, String> {
     let (version, past) = bytes.split_first_chunk::<4>().ok_or("it is too short")?;
     let version = u32::from_le_bytes(*version);
     if version != PAST_VERSION {
-        return Err(format!("version {version}, this program reads {PAST_VERSION}"));
+        return Err(format!("version {version}; this program reads {PAST_VERSION}"));
     }
     borsh::from_slice(past).map_err(|error| error.to_string())
 }

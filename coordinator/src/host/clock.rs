@@ -1,4 +1,4 @@
-//! Where the host has its time from.
+//! The host's clocks: system time, slewed system time, and a manual clock for tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use florin_protocol::Tick;
 
-/// The clock by which deadlines are judged: the ledger's own clock, the system's, or a test's.
+/// The clock for deadlines: the ledger's, the system's, or a test's.
 pub trait Clock: Send + Sync {
-    /// The present moment. It may jump; the engine never goes backwards.
+    /// The current time. It may jump; the engine's time never goes backwards.
     fn now(&self) -> Tick;
 }
 
@@ -22,19 +22,20 @@ impl Clock for SystemClock {
     }
 }
 
-/// Part of the time that passes by which a [`SteadyClock`] runs faster or slower to meet the system's.
+/// A [`SteadyClock`] slews by the elapsed time divided by this.
 const BEND_PARTS: u64 = 10;
 
-/// The system's clock without its jumps: what the system showed at the start, and from there what has passed. Where the
-/// system's clock is moved meanwhile, this one goes to meet it, a tenth faster or slower than time passes: an hour takes
-/// ten, and no deadline comes by surprise. It never goes backwards.
+/// The system's clock without its jumps: the system time at the start plus the elapsed monotonic
+/// time. When the system's clock is adjusted, this clock slews towards it, a tenth faster or slower
+/// than real time: a correction by one hour takes ten hours, and no deadline passes unexpectedly.
+/// It never goes backwards.
 #[derive(Debug)]
 pub struct SteadyClock {
     began: Instant,
     face: Mutex<Face>,
 }
 
-/// What a steady clock showed last, and when, in microseconds.
+/// The last reading of a steady clock and the elapsed time at it, both in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Face {
     shown: u64,
@@ -42,7 +43,7 @@ struct Face {
 }
 
 impl Face {
-    /// Shows the time when so much has passed since the start and the system shows `system`.
+    /// The reading when `passed` has elapsed since the start and the system's time is `system`.
     fn look(&mut self, passed: u64, system: u64) -> u64 {
         let since = passed.saturating_sub(self.passed);
         let straight = self.shown.saturating_add(since);
@@ -55,7 +56,7 @@ impl Face {
 }
 
 impl SteadyClock {
-    /// A clock that shows what the system's shows now.
+    /// Starts a clock at the current system time.
     #[must_use]
     pub fn start() -> Self {
         let face = Face { shown: micros(system()), passed: 0 };
@@ -83,18 +84,18 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A clock that stands still until it is moved.
+/// A clock that stands still until a test sets it.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// A clock that reads `now`.
     #[must_use]
     pub const fn at(now: Tick) -> Self {
         Self(AtomicU64::new(now.0))
     }
 
-    /// Moves it; tell the host with [`super::Host::wake`].
+    /// Sets the time. Call [`super::Host::wake`] afterwards.
     pub fn set(&self, now: Tick) {
         self.0.store(now.0, Ordering::SeqCst);
     }
@@ -113,7 +114,8 @@ mod tests {
     const SECOND: u64 = 1_000_000;
     const HOUR: u64 = 3_600 * SECOND;
 
-    /// Looks once a second for so long, with a system's clock that is off by so much.
+    /// Reads the clock once a second for `seconds`, with a system clock that is `off` microseconds
+    /// wrong.
     fn run(face: &mut Face, seconds: u64, off: i64) -> u64 {
         let mut shown = face.shown;
         for _ in 0..seconds {
@@ -130,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_by_an_hour_bends_the_clock_by_a_tenth_until_it_is_made_good() {
+    fn a_jump_of_the_system_clock_slews_the_clock_by_a_tenth_until_both_agree() {
         for (off, minute, after) in [(0, 60, 0), (HOUR as i64, 66, 1), (-(HOUR as i64), 54, -1)] {
             let mut face = face();
             assert_eq!(run(&mut face, 60, off), 100 * HOUR + minute * SECOND, "off by {off}");
             run(&mut face, 10 * 3_600 - 60, off);
-            // Ten hours later both agree, and stay so.
+            // Ten hours later both agree, and they stay in agreement.
             let there = (110 * HOUR).saturating_add_signed(after * HOUR as i64);
             assert_eq!(face.shown, there, "off by {off}");
             assert_eq!(run(&mut face, 5, off), there + 5 * SECOND);
@@ -143,18 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_there_and_back_leaves_nothing() {
+    fn a_jump_forward_and_back_leaves_no_offset() {
         let mut face = face();
         run(&mut face, 60, HOUR as i64);
         run(&mut face, 60, 0);
         assert_eq!(face.shown, 100 * HOUR + 120 * SECOND);
-        // Two looks at one moment show one time, and a look from before it changes nothing.
+        // Two readings at the same instant are equal, and a reading from an earlier instant changes
+        // nothing.
         assert_eq!(face.look(face.passed, 0), face.shown);
         assert_eq!(face.look(face.passed - SECOND, 0), face.shown);
     }
 
     #[test]
-    fn it_begins_where_the_system_is() {
+    fn the_clock_starts_at_the_system_time() {
         let before = SystemClock.now();
         let clock = SteadyClock::start();
         let now = clock.now();

@@ -1,31 +1,33 @@
-//! A worker's jobs: new ones at once, those that failed again after a while.
+//! A worker's retry queue: it returns new jobs at once and failed jobs again after an exponential
+//! back-off.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use florin_store::BlobError;
 
-/// First wait after a failure; doubled with each further one.
+/// First back-off after a failure; doubled after each further failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Longest wait after a failure.
+/// Longest back-off.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// A job and how often it has failed.
+/// A job with its number of failures.
 #[derive(Debug)]
 pub(super) struct Job<T> {
     pub(super) what: T,
-    /// Tries that failed for a reason of the job's own.
+    /// Attempts that failed for a reason that may lie in the job.
     pub(super) failures: u32,
-    /// Tries in a row that only had to wait.
+    /// Consecutive attempts that failed for a transient reason of the machine.
     waits: u32,
 }
 
-/// Why a job comes again.
+/// Why a job is retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Again {
-    /// It failed, which may be its own fault: so many times and no more.
+    /// The job failed, possibly because of its inputs: the number of attempts is limited.
     Failed(String),
-    /// The machine has no room for it, or does not let it read: that says nothing of the job.
+    /// The machine has no space, or a read failed. The reason does not lie in the job, so the
+    /// number of attempts is unlimited.
     Waits(String),
 }
 
@@ -49,12 +51,12 @@ impl<T> Job<T> {
     }
 }
 
-/// Where new jobs come from.
+/// The receiving end of a channel of jobs.
 pub(super) trait Incoming<T> {
-    /// The next one; waits for it as long as it takes, or no longer than this.
+    /// Receives the next job; blocks until one arrives, or at most for `wait`.
     ///
     /// # Errors
-    /// None came in time, or nobody can send any more.
+    /// The time is up, or every sender is dropped.
     fn take(&self, wait: Option<Duration>) -> Result<T, RecvTimeoutError>;
 }
 
@@ -78,7 +80,7 @@ impl<T, I: Incoming<T>> Delayed<T, I> {
         Self { incoming, waiting: Vec::new() }
     }
 
-    /// The next job, when there is one; `None` when nobody can send any more.
+    /// The next job; blocks until one is ready. `None` when every sender is dropped.
     pub(super) fn next(&mut self) -> Option<Job<T>> {
         let first = (0..self.waiting.len()).min_by_key(|i| self.waiting[*i].0);
         let Some(first) = first else {
@@ -92,12 +94,12 @@ impl<T, I: Incoming<T>> Delayed<T, I> {
         }
     }
 
-    /// Puts a job back for later.
+    /// Schedules a job again after a pause.
     pub(super) fn later(&mut self, job: Job<T>, wait: Duration) {
         self.waiting.push((Instant::now() + wait, job));
     }
 
-    /// Puts a job back that failed, or has to wait.
+    /// Schedules a failed job again after its back-off.
     pub(super) fn again(&mut self, job: Job<T>, why: &Again) {
         let (doubled, job) = match why {
             Again::Failed(_) => {
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_job_waits_and_does_not_hold_up_the_others() {
+    fn a_failed_job_backs_off_without_blocking_other_jobs() {
         let (send, receive) = std::sync::mpsc::channel();
         let mut jobs = Delayed::new(receive);
         send.send("fails").unwrap();
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(jobs.next().unwrap().what, "works");
         let again = jobs.next().unwrap();
         assert_eq!((again.what, again.failures), ("fails", 1));
-        // Waiting for room is no failure, however often.
+        // A full disk never counts as a failure of the job.
         let full =
             Again::from(BlobError::from(std::io::Error::from(std::io::ErrorKind::StorageFull)));
         assert!(matches!(full, Again::Waits(_)), "{full:?}");
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_does_not_read_is_waited_for_and_a_blob_that_is_not_there_is_a_failure() {
+    fn an_io_error_is_transient_and_a_missing_blob_is_a_failure() {
         let io = BlobError::from(std::io::Error::other("EIO"));
         assert!(matches!(Again::from(io), Again::Waits(_)));
         let missing = BlobError::Missing(florin_protocol::Digest([1; 32]));

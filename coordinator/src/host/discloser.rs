@@ -1,4 +1,5 @@
-//! The disclosure thread: shows a round's rows, with the proofs that they are those the task committed to.
+//! The disclosure thread: discloses a round's holdout rows with the proofs that they belong to the
+//! task's committed holdout.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -12,18 +13,18 @@ use super::valuer::{TRIES_MAX, told};
 use florin_engine::Event;
 use florin_store::Blobs;
 
-/// One round's rows to be shown.
+/// One round whose rows are to be disclosed.
 #[derive(Clone, Debug)]
 pub struct ShowJob {
     /// The task.
     pub task: TaskId,
     /// The round.
     pub round: Round,
-    /// What the task asks for.
+    /// The task's specification.
     pub spec: TaskSpec,
-    /// Where all the rows are.
+    /// The blob with all rows of the holdout.
     pub holdout: Digest,
-    /// Which of them were drawn.
+    /// The indices of the rows drawn for the round.
     pub drawn: Vec<u32>,
 }
 
@@ -35,28 +36,29 @@ pub(super) fn work(jobs: Receiver<ShowJob>, blobs: &Arc<Blobs>, mailbox: &Mailbo
         let event = match show(&job.what, blobs) {
             Ok(shown) => Event::Disclosed { task, round, shown },
             Err(Again::Failed(why)) if job.failures + 1 >= TRIES_MAX => {
-                tracing::error!(%task, %round, %why, "no rows can be shown: the round is abandoned");
+                tracing::error!(%task, %round, %why, "no disclosure: abandoning the round");
                 Event::ValuationFailed { task, round }
             }
             Err(why) => {
-                tracing::error!(%task, %round, %why, "the round's rows cannot be shown yet");
+                tracing::error!(%task, %round, %why, "no disclosure yet: will retry");
                 jobs.again(job, &why);
                 continue;
             }
         };
         if let Err(why) = told(mailbox.write(event).map(|_| ())) {
-            tracing::error!(%task, %round, %why, "disclosure");
+            tracing::error!(%task, %round, %why, "disclosure not recorded yet: will retry");
             jobs.again(job, &why);
         }
     }
 }
 
-/// Makes the bytes and keeps them: durable before anybody is told of them.
+/// Encodes the disclosed rows and stores them as a blob, which is durable before the engine
+/// references it.
 fn show(job: &ShowJob, blobs: &Blobs) -> Result<Digest, Again> {
     let all = blobs.read(job.holdout)?;
     let all = Committed::read(&job.spec, &all).map_err(|error| Again::Failed(error.to_string()))?;
     let shown = all.show(&job.drawn);
     let shown =
-        shown.ok_or_else(|| Again::Failed("a row was drawn that is not there".to_owned()))?;
+        shown.ok_or_else(|| Again::Failed("a drawn row is not in the holdout".to_owned()))?;
     Ok(blobs.put(&shown.to_bytes())?)
 }

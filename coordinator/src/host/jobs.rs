@@ -1,4 +1,5 @@
-//! What an effect asks of whoever carries it out, with everything that it takes: the engine may go on meanwhile.
+//! Jobs for the worker threads. A job carries all inputs of its effect, so that the engine can
+//! continue meanwhile.
 
 use super::archive::KeepJob;
 use super::discloser::ShowJob;
@@ -8,21 +9,21 @@ use super::valuer::ValueJob;
 use florin_engine::{Effect, Engine};
 use florin_ledger::Settlement;
 
-/// Something to be done outside of the engine.
+/// Work outside the engine.
 #[derive(Clone, Debug)]
 pub enum Job {
-    /// Show the rows that judge a round.
+    /// Disclose the rows that value a round.
     Show(Box<ShowJob>),
-    /// Compute a round's work.
+    /// Value and aggregate a round.
     Value(Box<ValueJob>),
-    /// Keep a round that is over as a blob.
+    /// Archive a finished round as a blob.
     Keep(Box<KeepJob>),
-    /// Have something done by the ledger.
+    /// Send a transaction to the ledger.
     Ledger(Box<LedgerJob>),
 }
 
 impl Job {
-    /// The job of an effect; `None` if nobody wants the effect any more.
+    /// The job of an effect; `None` if the effect is obsolete.
     #[must_use]
     pub fn of(engine: &Engine, effect: Effect) -> Option<Self> {
         let tasks = &engine.state().tasks;

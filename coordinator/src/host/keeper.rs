@@ -1,4 +1,5 @@
-//! Snapshots of the engine's state: made where the journal is cut, written by a thread of their own, read at the start.
+//! Snapshots of the engine's state: taken at a segment boundary of the journal, written by a thread
+//! of their own, read during recovery.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -11,24 +12,25 @@ use crate::config::Journal as Settings;
 use florin_engine::{Engine, State};
 use florin_store::{Fold, Journal, OpenError, Record, Snapshot, Volume, history};
 
-/// A snapshot is made only once the journal has grown by this part of the last one, so that a large state is not
-/// written more often than it is worth.
+/// The journal must grow by the last snapshot's size divided by this before the next snapshot, so
+/// that a large state is not written too often.
 const GROWTH_PARTS: u64 = 4;
 
-/// Part of the last snapshot by which the next one is expected to be longer.
+/// The next snapshot is expected to exceed the last one by its size divided by this.
 const EXPECTED_GROWTH_PARTS: u64 = 2;
 
-/// The form of a state's bytes. Grows whenever [`State`] gets other fields, or its rules make something else of the same
-/// events: a snapshot of another version is not used.
+/// Version of the state's encoding. Increment it whenever [`State`] gets other fields, or when the
+/// same events lead to another state. Recovery ignores snapshots of another version.
 pub const STATE_VERSION: u32 = 4;
 
-/// A state as a snapshot holds it.
+/// Encodes a state as a snapshot's bytes; `None` if the encoding fails.
 #[must_use]
 pub fn to_bytes(state: &State) -> Option<Vec<u8>> {
     to_bytes_within(state, 0)
 }
 
-/// The same for a state that is expected to take so many bytes: what grows by itself takes up to twice of them.
+/// Like [`to_bytes`], with a buffer of `expected` bytes: a buffer that grows on demand can allocate
+/// twice the size.
 fn to_bytes_within(state: &State, expected: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(expected);
     bytes.extend(STATE_VERSION.to_le_bytes());
@@ -36,20 +38,20 @@ fn to_bytes_within(state: &State, expected: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The state that a snapshot's bytes hold.
+/// Decodes the state in a snapshot's bytes.
 ///
 /// # Errors
-/// In words, why they do not.
+/// The reason as text.
 pub fn from_bytes(bytes: &[u8]) -> Result<State, String> {
     let (version, state) = bytes.split_first_chunk::<4>().ok_or("it is too short")?;
     let version = u32::from_le_bytes(*version);
     if version != STATE_VERSION {
-        return Err(format!("version {version} of the state, this program reads {STATE_VERSION}"));
+        return Err(format!("state version {version}; this program reads {STATE_VERSION}"));
     }
     borsh::from_slice(state).map_err(|error| format!("its state cannot be read: {error}"))
 }
 
-/// Lends out what folds a history into an engine.
+/// Calls `work` with the fold that replays a history into an engine.
 pub fn with_fold<T>(
     market: Market,
     coordinator: Address,
@@ -63,7 +65,7 @@ pub fn with_fold<T>(
     work(&Fold { begin: &begin, take: &take })
 }
 
-/// Opens journal and snapshots of a folder.
+/// Opens the journal and snapshots on a volume and recovers the engine.
 pub(super) fn open(
     volume: &Arc<dyn Volume>,
     owner: Digest,
@@ -73,7 +75,7 @@ pub(super) fn open(
     with_fold(market, coordinator, |fold| history::open(volume, owner, fold))
 }
 
-/// Decides when a snapshot is due, and hands it to whoever writes it.
+/// Decides when a snapshot is due and sends it to the writer thread.
 #[derive(Debug)]
 pub struct Keeper {
     settings: Settings,
@@ -83,7 +85,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// A keeper, and what is to be worked off beside it.
+    /// Creates the scheduler and the writer that processes its snapshots.
     #[must_use]
     pub fn new(settings: Settings) -> (Self, Writing) {
         let (snapshots, queue) = sync_channel(1);
@@ -92,7 +94,7 @@ impl Keeper {
         (Self { settings, snapshots, busy, last_bytes: 0 }, writing)
     }
 
-    /// Makes a snapshot if one is due. Without it the coordinator goes on: the next start takes longer, nothing else.
+    /// Takes a snapshot if one is due. A failure is not fatal: only the next start takes longer.
     pub fn see(&mut self, journal: &mut Journal, engine: &Engine) {
         let since = journal.since();
         let many = since.events >= self.settings.snapshot_events
@@ -104,34 +106,35 @@ impl Keeper {
     }
 
     fn make(&mut self, journal: &mut Journal, engine: &Engine) {
-        // Whatever comes of it, the next one is tried after as much again.
+        // The counters restart even if this snapshot fails, so the next try waits for as much
+        // growth.
         let since = journal.since();
         journal.count_anew();
         tracing::debug!(?since, "a snapshot is due");
         let at = match journal.cut() {
             Ok(at) => at,
             Err(error) => {
-                tracing::warn!(%error, "no snapshot: the journal cannot be cut");
+                tracing::warn!(%error, "no snapshot: the journal segment cannot be closed");
                 return;
             }
         };
-        // What is not filled of it is never touched.
+        // Unused capacity costs nothing: the system maps its pages only on first write.
         let more = self.last_bytes.checked_div(EXPECTED_GROWTH_PARTS).unwrap_or_default();
         let expected = self.last_bytes.saturating_add(more);
         let expected = usize::try_from(expected).unwrap_or_default();
         let Some(state) = to_bytes_within(engine.state(), expected) else {
-            tracing::error!("no snapshot: the state has no bytes");
+            tracing::error!("no snapshot: the state cannot be encoded");
             return;
         };
         self.last_bytes = state.len() as u64;
         self.busy.store(true, Ordering::Release);
         if self.snapshots.try_send(Snapshot { at, state }).is_err() {
-            tracing::error!("no snapshot: the thread that writes it is gone");
+            tracing::error!("no snapshot: the writer thread has ended");
         }
     }
 }
 
-/// The snapshots to be written.
+/// Writes the queued snapshots.
 #[derive(Debug)]
 pub struct Writing {
     queue: Receiver<Snapshot>,
@@ -140,7 +143,8 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Writes each snapshot, then removes what it makes superfluous, unless somebody copies `files` meanwhile.
+    /// Writes each snapshot, then removes the files it makes obsolete. Holds `files` meanwhile, so
+    /// that no backup copies them at the same time.
     pub(super) fn work(self, volume: &dyn Volume, owner: Digest, files: &Mutex<()>) {
         while let Ok(snapshot) = self.queue.recv() {
             let _held = files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +152,7 @@ impl Writing {
         }
     }
 
-    /// Writes what is queued now, without a thread.
+    /// Writes the queued snapshots on the calling thread.
     pub fn work_off(&self, volume: &dyn Volume, owner: Digest) {
         while let Ok(snapshot) = self.queue.try_recv() {
             self.write(volume, owner, &snapshot);
@@ -158,8 +162,8 @@ impl Writing {
     fn write(&self, volume: &dyn Volume, owner: Digest, snapshot: &Snapshot) {
         let (records, bytes) = (snapshot.at.records, snapshot.state.len());
         match history::keep(volume, owner, snapshot, self.keeps) {
-            Ok(()) => tracing::info!(records, bytes, "a snapshot is written"),
-            Err(error) => tracing::warn!(records, %error, "no snapshot could be written"),
+            Ok(()) => tracing::info!(records, bytes, "snapshot written"),
+            Err(error) => tracing::warn!(records, %error, "the snapshot cannot be written"),
         }
         self.busy.store(false, Ordering::Release);
     }

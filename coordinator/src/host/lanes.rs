@@ -1,5 +1,5 @@
-//! One queue for several workers: whoever is free takes the next job, so that long or failing ones hold up the others
-//! only when every worker has one.
+//! A multi-producer, multi-consumer (MPMC) queue for a pool of workers: an idle worker takes the
+//! next job, so long or failing jobs delay others only when every worker has one.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::RecvTimeoutError;
@@ -16,21 +16,21 @@ struct Queue<T> {
 
 impl<T> Queue<T> {
     fn lock(&self) -> MutexGuard<'_, (VecDeque<T>, bool)> {
-        // Nobody panics while it is locked.
+        // No code panics while it holds the lock.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where jobs are put. When it is dropped, workers end after what is queued.
+/// The sending end. After it is dropped, the workers finish the queued jobs and end.
 #[derive(Debug)]
 pub(super) struct Lanes<T>(Arc<Queue<T>>);
 
-/// One worker's end of it.
+/// One worker's receiving end.
 #[derive(Debug)]
 pub(super) struct Lane<T>(Arc<Queue<T>>);
 
 impl<T> Lanes<T> {
-    /// For so many workers.
+    /// Creates a queue for `count` workers.
     pub(super) fn new(count: usize) -> (Self, Vec<Lane<T>>) {
         let jobs = Mutex::new((VecDeque::new(), false));
         let queue = Arc::new(Queue { jobs, changed: Condvar::new() });
@@ -38,7 +38,7 @@ impl<T> Lanes<T> {
         (Self(queue), lanes)
     }
 
-    /// Queues a job; `false` where every worker has gone.
+    /// Queues a job; returns `false` if every worker has ended.
     pub(super) fn send(&self, job: T) -> bool {
         self.0.lock().0.push_back(job);
         self.0.changed.notify_one();
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_free_takes_the_next_job_whatever_the_others_have() {
+    fn an_idle_worker_takes_the_next_job_while_others_are_busy() {
         let (lanes, mut all) = Lanes::new(2);
         let (second, first) = (all.pop().unwrap(), all.pop().unwrap());
         for job in ["long", "short", "third", "fourth"] {
@@ -91,17 +91,17 @@ mod tests {
         }
         assert_eq!(first.take(None).unwrap(), "long");
         for job in ["short", "third", "fourth"] {
-            assert_eq!(second.take(None).unwrap(), job, "while the long one is being done");
+            assert_eq!(second.take(None).unwrap(), job, "while the long job runs");
         }
         let soon = Some(Duration::from_millis(1));
         assert_eq!(second.take(soon), Err(RecvTimeoutError::Timeout));
         drop(second);
-        assert!(lanes.send("last"), "one is left");
+        assert!(lanes.send("last"), "one worker is left");
         let waiting = std::thread::spawn(move || (first.take(None), first.take(None)));
         drop(lanes);
         assert_eq!(waiting.join().unwrap(), (Ok("last"), Err(RecvTimeoutError::Disconnected)));
         let (lanes, all) = Lanes::new(1);
         drop(all);
-        assert!(!lanes.send("nobody hears it"));
+        assert!(!lanes.send("no worker is left"));
     }
 }

@@ -1,5 +1,6 @@
-//! What the engine is to be told once something else is done: whoever is done with it says so, and nobody else has to
-//! wake up in between.
+//! Deferred commands: an event and a query that are prepared now and sent once other work is done.
+//! The thread that finishes the work sends them directly, which saves a wake-up of the request's
+//! task.
 
 use florin_protocol::{Rejection, Tick};
 use tokio::sync::{mpsc, oneshot};
@@ -8,23 +9,23 @@ use super::turn::Asked;
 use super::{Command, Host, Question, Written, stopping};
 use florin_engine::{Engine, Event};
 
-/// An event and a question behind it, on their way.
+/// An event and a query after it, ready to send.
 pub struct Later {
     commands: mpsc::Sender<Command>,
     both: Box<[Command; 2]>,
 }
 
-/// What comes of them.
+/// The future reply to a [`Later`].
 pub struct Outcome<T> {
     written: oneshot::Receiver<Result<Written, Rejection>>,
     answer: oneshot::Receiver<T>,
 }
 
 impl Later {
-    /// Tells the engine, from any thread and without waiting.
+    /// Sends both commands to the engine, from any thread and without blocking.
     ///
     /// # Errors
-    /// Nothing was told, and here it is again: the engine's queue is full, or it has stopped.
+    /// Returns the unsent commands if the engine's channel is full or the engine has stopped.
     pub fn tell(self) -> Result<(), Self> {
         let Self { commands, both } = self;
         if let Ok(permits) = commands.try_reserve_many(both.len()) {
@@ -36,10 +37,10 @@ impl Later {
         Err(Self { commands, both })
     }
 
-    /// Tells the engine, as soon as there is room in its queue.
+    /// Sends both commands to the engine, waiting for capacity in its channel.
     ///
     /// # Errors
-    /// [`Code::Internal`](florin_protocol::Code::Internal) when it has stopped.
+    /// [`Code::Internal`](florin_protocol::Code::Internal) when the engine has stopped.
     pub async fn tell_in_turn(self) -> Result<(), Rejection> {
         for command in *self.both {
             self.commands.send(command).await.map_err(|_| stopping())?;
@@ -49,13 +50,14 @@ impl Later {
 }
 
 impl<T> Outcome<T> {
-    /// Waits for the answer, given behind the event when that is durable.
+    /// Waits for the reply to the query, which the engine sends once the event is durable.
     ///
     /// # Errors
-    /// As [`Host::write`]; [`Code::Internal`](florin_protocol::Code::Internal) too if nobody told the engine.
+    /// As [`Host::write`]; also [`Code::Internal`](florin_protocol::Code::Internal) if the commands
+    /// were dropped unsent.
     pub async fn comes(self) -> Result<T, Rejection> {
         let Self { mut written, answer } = self;
-        // The answer comes last, so that waiting for it alone wakes us once.
+        // The query's reply arrives last, so waiting for it alone wakes this task once.
         let answer = answer.await;
         written.try_recv().map_err(|_| stopping())??;
         answer.map_err(|_| stopping())
@@ -63,7 +65,8 @@ impl<T> Outcome<T> {
 }
 
 impl Host {
-    /// An event, and a question that is answered when that is durable, for somebody to tell the engine of.
+    /// Prepares an event, and a query that the engine answers once the event is durable, for
+    /// another thread to send.
     #[must_use]
     pub fn later<T: Send + 'static>(
         &self,
@@ -73,12 +76,12 @@ impl Host {
         let (told, written) = oneshot::channel();
         let (asked, answer) = oneshot::channel();
         let question: Question = Box::new(move |engine, now| {
-            // Nobody listens any more if the connection is gone.
+            // The receiver is gone if the client has disconnected.
             let _ = asked.send(question(engine, now));
         });
         let write = Command::Ask(Asked::Write(Box::new(event)), told);
         let commands = self.mailbox.commands.clone();
-        // The engine answers questions behind what came before them.
+        // The engine answers queries after the events before them.
         let later = Later { commands, both: Box::new([write, Command::Read(question)]) };
         (later, Outcome { written, answer })
     }
@@ -95,10 +98,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_there_is_no_room_for_both_nothing_is_told_until_there_is() {
+    async fn a_full_channel_takes_neither_command_until_it_has_capacity_for_both() {
         let (commands, mut queue) = mpsc::channel(3);
         assert!(later(&commands).tell().is_ok());
-        let full = later(&commands).tell().expect_err("one place is left, and it takes two");
+        let full = later(&commands).tell().expect_err("one slot is free, and two are needed");
         assert_eq!(queue.len(), 2);
         let waiting = tokio::spawn(full.tell_in_turn());
         for _ in 0..2 {
@@ -107,13 +110,13 @@ mod tests {
         }
         waiting.await.unwrap().unwrap();
         drop(queue);
-        let stopped = later(&commands).tell().expect_err("nobody hears it");
+        let stopped = later(&commands).tell().expect_err("the receiver is dropped");
         assert_eq!(stopped.tell_in_turn().await.unwrap_err().code, Code::Internal);
     }
 
     #[tokio::test]
-    async fn an_answer_is_that_of_the_event_even_where_the_question_was_answered() {
-        let rejection = || Rejection::new(Code::Conflicting, "another one was taken");
+    async fn a_rejected_event_is_an_error_even_if_the_query_was_answered() {
+        let rejection = || Rejection::new(Code::Conflicting, "another update was accepted");
         let outcome = |written: Option<Result<Written, Rejection>>, answer: Option<u8>| {
             let (send_written, receive_written) = oneshot::channel();
             let (send_answer, receive_answer) = oneshot::channel();
@@ -127,7 +130,7 @@ mod tests {
         assert_eq!(outcome(Some(Err(rejection())), None).comes().await, Err(rejection()));
         for (written, answer) in [(None, Some(7)), (None, None), (Some(Ok(taken)), None)] {
             let lost = outcome(written, answer).comes().await.unwrap_err();
-            assert_eq!(lost.code, Code::Internal, "nobody was told");
+            assert_eq!(lost.code, Code::Internal, "a reply is missing");
         }
     }
 }

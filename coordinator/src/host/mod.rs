@@ -1,8 +1,10 @@
-//! The engine's host: one thread owns engine and journal and takes commands from a bounded queue.
+//! Hosts the engine as an actor: one thread owns the engine and its journal, and receives commands
+//! from a bounded channel.
 //!
-//! It drains what is queued, applies it, makes the batch durable with one fsync, and only then answers and lets effects
-//! out. So whatever anybody was told survives a crash. Disclosure, valuation, the ledger and the keeping of
-//! rounds that are over have a thread each; they report back through the same queue.
+//! The thread drains the channel, applies the batch, makes it durable with one fsync, and only then
+//! sends replies and dispatches effects. So every acknowledged event survives a crash. Disclosure,
+//! valuation, the ledger and the archiving of finished rounds run on worker threads of their own,
+//! which report back through the same channel.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,41 +51,42 @@ use crate::identity::Identity;
 use florin_engine::{Engine, Event, Verdict};
 use florin_store::{BlobError, Blobs, Folder, OpenError, Partials, Volume};
 
-/// Commands that may wait for the engine.
+/// Capacity of the engine's command channel.
 pub const QUEUE_MAX: usize = 1_024;
 
-/// What a coordinator is made of, besides its folder and settings. The composer chooses.
+/// The dependencies of a coordinator besides its folder and settings. The program injects them.
 pub struct Parts {
-    /// Who owns what.
+    /// The ledger with balances, escrows and bonds.
     pub ledger: Arc<dyn Ledger>,
-    /// The coordinator's account: posts settlements and closes tasks.
+    /// The coordinator's account. It posts settlements and closes tasks.
     pub wallet: Arc<dyn Signer>,
     /// Signs offers, receipts, orders and reports.
     pub node: NodeSigner,
-    /// Compute the work of rounds, each in a thread of its own: as many rounds at once as there are valuers.
+    /// Workers that compute rounds, each in a thread of its own: as many rounds run concurrently as
+    /// there are valuers.
     pub valuers: Vec<Box<dyn Valuer>>,
-    /// Judges deadlines.
+    /// The clock for deadlines.
     pub clock: Arc<dyn Clock>,
-    /// How others come to the ledger.
+    /// How clients reach the ledger.
     pub place: LedgerPlace,
-    /// How a copy of the ledger is begun, if it is in this process: for backups.
+    /// Starts a copy of an embedded ledger for backups; `None` without an embedded ledger.
     pub copier: Option<Copier>,
 }
 
-/// Begins a copy of the embedded ledger.
+/// Starts a copy of the embedded ledger.
 pub type Copier = Arc<dyn Fn() -> Result<ChainCopy, ChainError> + Send + Sync>;
 
-/// Where the ledger is, for everybody else.
+/// How clients reach the ledger.
 #[derive(Clone)]
 pub enum LedgerPlace {
-    /// In this process: the door answers the ledger's own questions over HTTP.
+    /// In this process: the handler serves the ledger's RPC over HTTP.
     Here(LedgerDoor),
-    /// On an Ethereum chain, which everybody asks for themselves.
+    /// On an Ethereum chain, which clients query directly.
     Ethereum(EthereumInfo),
 }
 
 impl LedgerPlace {
-    /// What the market's document says of it.
+    /// The ledger's description in the market document.
     #[must_use]
     pub fn info(&self) -> LedgerInfo {
         match self {
@@ -93,47 +96,47 @@ impl LedgerPlace {
     }
 }
 
-/// Takes a request of the ledger's remote interface and returns its answer, both as JSON.
+/// Handles a request of the ledger's RPC and returns the response, both as JSON.
 pub type LedgerDoor = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, Rejection> + Send + Sync>;
 
-/// The door of the embedded chain.
+/// The RPC handler of the embedded chain.
 #[must_use]
 pub fn door(chain: Arc<LocalChain>) -> LedgerDoor {
     Arc::new(move |request: &[u8]| {
         let request = serde_json::from_slice(request).map_err(|error| {
-            Rejection::new(Code::Malformed, format!("no request of the ledger: {error}"))
+            Rejection::new(Code::Malformed, format!("not a valid ledger request: {error}"))
         })?;
         serde_json::to_vec(&rpc::answer(&chain, request))
             .map_err(|error| Rejection::new(Code::Internal, error.to_string()))
     })
 }
 
-/// The number of changes of each task's view since the beginning.
+/// Per task, the number of changes of its view since the task was published.
 pub type Sequences = BTreeMap<TaskId, u64>;
 
-/// What became of an event.
+/// The reply to an accepted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// When it was taken.
+    /// When the engine applied the event.
     pub now: Tick,
-    /// Whether it changed anything.
+    /// Whether the event changed the state.
     pub verdict: Verdict,
 }
 
 type Answer = oneshot::Sender<Result<Written, Rejection>>;
 type Question = Box<dyn FnOnce(&Engine, Tick) + Send>;
 
-/// What the engine's thread is asked.
+/// A command to the engine's thread.
 enum Command {
     Ask(Asked, Answer),
     Read(Question),
-    /// Close the journal's segment and begin a copy of the ledger, at one moment.
+    /// Close the journal's segment and start a copy of the ledger at the same point.
     Cut(oneshot::Sender<Result<Moment, BackupError>>),
     Wake,
     Stop,
 }
 
-/// A handle to the running engine; cheap to copy.
+/// A handle to the running engine; cheap to clone.
 #[derive(Clone)]
 pub struct Host {
     mailbox: Mailbox,
@@ -151,30 +154,30 @@ pub struct Running {
     _folder: Folder,
 }
 
-/// Why a host cannot be started.
+/// Why a host cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The journal.
+    /// The journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
-    /// What the state names could not be brought to the bucket.
+    /// A blob that the state references cannot be copied to the bucket.
     #[error(transparent)]
     Blobs(#[from] BlobError),
-    /// A thread.
+    /// A thread cannot be spawned.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
 }
 
 impl Host {
-    /// Reads the journal, then starts the engine's threads.
+    /// Replays the journal, then starts the engine's threads.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
+    /// [`StartError`]; then no thread runs.
     pub fn start(folder: Folder, parts: Parts) -> Result<(Self, Running), StartError> {
         Self::start_with(folder, parts, &JournalSettings::default())
     }
 
-    /// The same, with settings of one's own for the journal.
+    /// Like [`Self::start`], with custom journal settings.
     ///
     /// # Errors
     /// [`StartError`].
@@ -187,7 +190,7 @@ impl Host {
         Self::start_on(folder, parts, settings, volume)
     }
 
-    /// The same, with a volume of one's own for journal and snapshots.
+    /// Like [`Self::start_with`], with a custom volume for journal and snapshots.
     ///
     /// # Errors
     /// [`StartError`].
@@ -249,10 +252,11 @@ impl Host {
         Ok((host, Running { threads, _folder: folder }))
     }
 
-    /// Tells the engine something; durable when this returns.
+    /// Sends an event to the engine. The event is durable when this returns.
     ///
     /// # Errors
-    /// The engine's [`Rejection`]; [`Code::StorageFull`] or [`Code::Internal`] where the journal failed.
+    /// The engine's [`Rejection`]; [`Code::StorageFull`] or [`Code::Internal`] if the journal
+    /// failed.
     pub async fn write(&self, event: Event) -> Result<Written, Rejection> {
         let (answer, written) = oneshot::channel();
         let command = Command::Ask(Asked::Write(Box::new(event)), answer);
@@ -260,7 +264,8 @@ impl Host {
         written.await.map_err(|_| stopping())?
     }
 
-    /// Tells the engine something, and asks it something when that is durable: one way there and back.
+    /// Sends an event and a query that the engine answers once the event is durable, in one round
+    /// trip.
     ///
     /// # Errors
     /// As [`Host::write`].
@@ -274,7 +279,7 @@ impl Host {
         outcome.comes().await
     }
 
-    /// Asks the engine something, and its clock. Sees only what is durable.
+    /// Runs a query on the engine and its clock. The query sees only durable state.
     ///
     /// # Errors
     /// [`Code::Internal`] when the engine has stopped.
@@ -284,15 +289,15 @@ impl Host {
     ) -> Result<T, Rejection> {
         let (answer, result) = oneshot::channel();
         let question: Question = Box::new(move |engine, now| {
-            // Nobody listens any more if the connection is gone.
+            // The receiver is gone if the client has disconnected.
             let _ = answer.send(question(engine, now));
         });
         self.mailbox.commands.send(Command::Read(question)).await.map_err(|_| stopping())?;
         result.await.map_err(|_| stopping())
     }
 
-    /// Closes the journal's newest segment and begins a copy of the ledger, at one moment: everything acknowledged before
-    /// is in the backup that is copied from it.
+    /// Closes the journal's newest segment and starts a copy of the ledger at the same point. A
+    /// backup from this point contains every event acknowledged before.
     ///
     /// # Errors
     /// [`BackupError`].
@@ -303,56 +308,56 @@ impl Host {
         moment.await.map_err(|_| gone())?
     }
 
-    /// Held by whoever copies the folder's files, and by whoever removes any.
+    /// The lock that a thread holds while it copies or removes files of the folder.
     #[must_use]
     pub fn files(&self) -> Files {
         Arc::clone(&self.files)
     }
 
-    /// Commands that wait for the engine.
+    /// The number of commands in the engine's channel.
     #[must_use]
     pub fn waiting(&self) -> usize {
         let commands = &self.mailbox.commands;
         commands.max_capacity().saturating_sub(commands.capacity())
     }
 
-    /// What the engine's thread does to the disk.
+    /// Metrics of the journal.
     pub(crate) const fn vitals(&self) -> &Vitals {
         &self.vitals
     }
 
-    /// Tells when a task's view changes.
+    /// Notifies of changes of tasks' views.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<Sequences> {
         self.changes.clone()
     }
 
-    /// The blobs.
+    /// The blob store.
     #[must_use]
     pub const fn blobs(&self) -> &Arc<Blobs> {
         &self.blobs
     }
 
-    /// The uploads that are not whole yet.
+    /// The incomplete uploads.
     #[must_use]
     pub const fn partials(&self) -> &Arc<Partials> {
         &self.partials
     }
 
-    /// Makes the engine look at its clock.
+    /// Makes the engine read its clock.
     pub async fn wake(&self) {
-        // A stopped engine has no clock to look at.
+        // A stopped engine ignores this.
         let _ = self.mailbox.commands.send(Command::Wake).await;
     }
 
-    /// Ends the engine after what is queued.
+    /// Stops the engine after the queued commands.
     pub async fn stop(&self) {
         let _ = self.mailbox.commands.send(Command::Stop).await;
     }
 }
 
 impl Running {
-    /// Waits for the threads to end; ask for it with [`Host::stop`] first.
+    /// Waits until the threads end. Call [`Host::stop`] first.
     pub fn join(self) {
         for thread in self.threads {
             if thread.join().is_err() {
@@ -361,7 +366,7 @@ impl Running {
         }
     }
 
-    /// Whether the engine still runs.
+    /// Whether all threads still run.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
@@ -372,10 +377,10 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<J
     std::thread::Builder::new().name(format!("florin-{name}")).spawn(work)
 }
 
-/// What a journal of that market and coordinator belongs to.
+/// The digest of a market and its coordinator, which a journal records as its owner.
 #[must_use]
 pub fn owner(market: Market, coordinator: Address) -> Digest {
-    /// What a journal belongs to.
+    /// The owner of a journal.
     #[derive(borsh::BorshSerialize, borsh::BorshDeserialize)]
     struct Owner(Market, Address);
     impl Canonical for Owner {
@@ -388,7 +393,7 @@ fn stopping() -> Rejection {
     Rejection::new(Code::Internal, "the coordinator is stopping: try again in a moment")
 }
 
-/// How worker threads reach the engine.
+/// The worker threads' sender to the engine.
 #[derive(Clone)]
 struct Mailbox {
     commands: mpsc::Sender<Command>,

@@ -1,8 +1,8 @@
-//! Proving debits: the coordinator claims for everybody whom a final round debited, so that what the report says is
-//! taken while the bonds cannot leave.
+//! Proves debits: after a final round the coordinator submits a claim for every account that the
+//! round debited, so that the ledger takes each reported debit while the bond is still locked.
 //!
-//! What is proven already is asked for before it is proven, so that a crash between two claims, a claim whose answer was
-//! lost and somebody else's claim all come to the same.
+//! Before each claim the prover reads the amount that is already proven. So a crash between two
+//! claims, a claim whose reply was lost and another account's claim all lead to the same state.
 
 use std::fmt;
 
@@ -12,25 +12,26 @@ use florin_protocol::{Address, Round, Signer, TaskId};
 use florin_engine::ProofTree;
 use florin_engine::state::Standings;
 
-/// Debits that are looked at before other jobs have their turn.
+/// Debits per step; then other jobs of the ledger thread get their turn.
 const AT_ONCE: usize = 32;
 
-/// Debits to be proven by one round's final standings.
+/// Debits to prove from one round's final account totals.
 #[derive(Clone)]
 pub struct Debits {
     standings: Standings,
-    /// Whose are not known to be proven, descending.
+    /// Accounts whose debits are not known to be proven, in descending order.
     accounts: Vec<Address>,
 }
 
-/// How far it came.
+/// The progress of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proven {
-    /// All of them.
+    /// Every debit is proven.
     All,
-    /// Not all of them yet.
+    /// Some debits are left.
     Some,
-    /// The ledger's last final root is another one. Where that is a later round's, its own debits cover these.
+    /// The ledger's last final root differs from this round's. If it is a later round's root, that
+    /// round's debits include these.
     NotNow,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Debug for Debits {
 }
 
 impl Debits {
-    /// The debits of these accounts, by the last final standings.
+    /// The debits of these accounts, from the last final account totals.
     pub(super) fn of(standings: Standings, mut accounts: Vec<Address>) -> Self {
         accounts.reverse();
         Self { standings, accounts }
@@ -57,7 +58,7 @@ impl Debits {
         self.standings.round
     }
 
-    /// Proves some of those that are left.
+    /// Proves the next debits, at most [`AT_ONCE`].
     pub(super) fn prove_some(
         &mut self,
         ledger: &dyn Ledger,
@@ -76,7 +77,7 @@ impl Debits {
         Ok(Proven::Some)
     }
 
-    /// Proves one, and says whether there is nothing left to do for it. The tree is built when it is first needed.
+    /// Proves one debit; returns whether the account is finished. Builds the tree on first use.
     fn prove(
         &self,
         account: Address,
@@ -91,19 +92,19 @@ impl Debits {
         }
         let found = match tree.take().map_or_else(|| ProofTree::of_final(&self.standings), Ok) {
             Ok(built) => tree.insert(built).proof(account),
-            // The same totals made the report's root.
+            // Cannot happen: the same totals produced the report's root.
             Err(error) => {
-                tracing::error!(%task, %round, %error, "debits that cannot be proven are dropped");
+                tracing::error!(%task, %round, %error, "dropping debits that cannot be proven");
                 return Ok(true);
             }
         };
         let claim = Claim { task, account, totals: found.totals, proof: found.proof };
         match ledger.claim(by, &claim) {
             Ok(Claimed { paid, taken }) => {
-                tracing::info!(%task, %round, %account, %taken, %paid, "a debit is proven");
+                tracing::info!(%task, %round, %account, %taken, %paid, "debit proven");
                 Ok(true)
             }
-            // Somebody else was faster.
+            // Another account has claimed first.
             Err(LedgerError::Refused(Refusal::NothingToClaim)) => Ok(true),
             Err(LedgerError::Refused(
                 refusal @ (Refusal::BadProof | Refusal::BadSettlement { .. }),
@@ -112,8 +113,8 @@ impl Debits {
                 if root != Some(self.standings.root) {
                     return Ok(false);
                 }
-                // No retry changes that, and the buyer's refund shall not wait for it.
-                tracing::error!(%task, %round, %account, %refusal, "a debit is never to be proven");
+                // No retry can succeed, and the buyer's refund must not wait for this debit.
+                tracing::error!(%task, %round, %account, %refusal, "dropping a refused debit");
                 Ok(true)
             }
             Err(error) => Err(error),

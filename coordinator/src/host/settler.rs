@@ -1,5 +1,6 @@
-//! The ledger thread: posts settlements, sees them through their window, proves their debits, closes tasks. What the
-//! ledger has is asked for before anything is repeated.
+//! The ledger thread: posts settlements, finalises them after their challenge window, proves their
+//! debits and closes tasks. Before it repeats a transaction it reads the ledger's state, so every
+//! step is idempotent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,44 +15,44 @@ use super::delayed::{Again, Delayed, Job};
 use super::prover::{Debits, Proven};
 use florin_engine::Event;
 
-/// Pause before a refused transaction is tried again: a refusal is a fact about the ledger that only somebody else can
-/// change.
+/// Pause before a refused transaction is retried: only another account's transaction can change the
+/// ledger's state that caused the refusal.
 pub const REFUSED_WAIT: Duration = Duration::from_secs(60);
-/// Pause while too many settlements wait for their windows.
+/// Pause while too many settlements are in their challenge windows.
 const LIMIT_WAIT: Duration = Duration::from_secs(5);
-/// Pause between two looks at a settlement in its challenge window: for so long at most a round can run that is built
-/// on a settlement which the arbiter has cancelled.
+/// Polling interval for a settlement in its challenge window: the longest time for which a round
+/// can run on top of a settlement that the arbiter has cancelled.
 const WATCH_WAIT: Duration = Duration::from_secs(2);
 
-/// Something to be done on the ledger.
+/// A job of the ledger thread.
 #[derive(Clone, Debug)]
 pub enum LedgerJob {
     /// Post a settlement.
     Post {
-        /// Which.
+        /// The settlement.
         settlement: Settlement,
-        /// The settlement that this one is built on, unless that is known to be final.
+        /// The preceding settlement, unless that is known to be final.
         before: Option<(Round, PayoutId)>,
     },
-    /// See a settlement through its window.
+    /// Finalise a settlement after its challenge window.
     Finalize {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
-        /// Its name.
+        /// The settlement's payout id.
         payout: PayoutId,
     },
     /// Close a task.
     Close {
-        /// Which.
+        /// The task.
         task: TaskId,
     },
     /// Prove debits.
     Prove(Debits),
 }
 
-/// As the log names it.
+/// The job's name in the log.
 impl fmt::Display for LedgerJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -59,7 +60,7 @@ impl fmt::Display for LedgerJob {
                 write!(f, "post round {round} of task {task}")
             }
             Self::Finalize { task, round, .. } => {
-                write!(f, "make round {round} of task {task} final")
+                write!(f, "finalise round {round} of task {task}")
             }
             Self::Close { task } => write!(f, "close task {task}"),
             Self::Prove(debits) => write!(f, "prove the debits of task {}", debits.task()),
@@ -67,12 +68,12 @@ impl fmt::Display for LedgerJob {
     }
 }
 
-/// How a job went.
+/// The progress of a job.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// It is done, and the engine is to be told so.
+    /// The job is done: send this event to the engine.
     Done(Box<Event>),
-    /// It goes on after this pause.
+    /// The job continues after this pause.
     Wait(Duration),
 }
 
@@ -94,38 +95,39 @@ pub(super) fn work(
             Ok(Step::Wait(wait)) => jobs.later(job, wait),
             Ok(Step::Done(event)) => tell(mailbox, &mut jobs, job, *event),
             Err(LedgerError::Unavailable(why)) => {
-                tracing::warn!(job = %job.what, why, "the ledger does not answer; trying again");
+                tracing::warn!(job = %job.what, why, "the ledger does not respond: will retry");
                 jobs.again(job, &Again::Waits(why));
                 resume(ledger.as_ref(), wallet.as_ref());
             }
             Err(error) => {
-                tracing::error!(job = %job.what, %error, "the ledger refuses what the round came to");
+                tracing::error!(job = %job.what, %error, "refused by the ledger: will retry");
                 jobs.later(job, REFUSED_WAIT);
             }
         }
     }
 }
 
-/// What was sent and not seen through, or undone since, comes before what is asked for next.
+/// Confirms transactions that were sent before, and resends those that a reorganisation removed,
+/// before the next job.
 fn resume(ledger: &dyn Ledger, wallet: &dyn Signer) {
     if let Err(error) = ledger.resume(wallet) {
-        tracing::warn!(%error, "what was sent to the ledger earlier is not seen through yet");
+        tracing::warn!(%error, "earlier ledger transactions are not confirmed yet");
     }
 }
 
 fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, event: Event) {
     match mailbox.write(event) {
         Err(rejection) if matches!(rejection.code, Code::StorageFull | Code::Internal) => {
-            // Asked again, the ledger gives the same answer.
+            // The job is idempotent: a retry gets the same result from the ledger.
             jobs.again(job, &Again::Waits(rejection.message));
         }
-        Err(rejection) => tracing::warn!(job = %job.what, %rejection, "nobody waits for this"),
+        Err(rejection) => tracing::warn!(job = %job.what, %rejection, "the result is obsolete"),
         Ok(_) => {}
     }
 }
 
-/// Does what can be done of a job now. What the ledger has is asked for before anything is repeated, so that any step may
-/// be done again.
+/// Advances a job as far as possible now. It reads the ledger's state before it repeats a
+/// transaction, so any step is idempotent.
 ///
 /// # Errors
 /// [`LedgerError`].
@@ -151,7 +153,7 @@ pub fn step(
             Proven::All => done(Event::DebitsProven { task: debits.task(), round: debits.round() }),
             Proven::Some => Step::Wait(Duration::ZERO),
             Proven::NotNow => {
-                // The round's settlement may have to be made final once more: a chain can be reorganised.
+                // After a chain reorganisation the round's settlement may need finalising again.
                 ledger.finalize(wallet, debits.task())?;
                 Step::Wait(WATCH_WAIT)
             }
@@ -173,14 +175,14 @@ fn post(
         Ok(_) => Ok(done(Event::SettlementPosted { task, round })),
         Err(LedgerError::Refused(refusal)) => match refusal {
             Refusal::TaskClosed(_) => closed(task, ledger),
-            // Too many settlements wait for their windows: one of them will be final.
+            // Too many settlements are in their challenge windows: one of them will become final.
             Refusal::Limit(_) => Ok(Step::Wait(LIMIT_WAIT)),
             Refusal::BadSettlement { .. } | Refusal::ConflictingSettlement(_) => {
-                // The one before may have been cancelled just now.
+                // The preceding settlement may have been cancelled just now.
                 if let Some(cancelled) = cancelled(task, before, ledger)? {
                     return Ok(cancelled);
                 }
-                tracing::error!(%task, %round, %refusal, "never to be settled: the task ends");
+                tracing::error!(%task, %round, %refusal, "cannot be settled: ending the task");
                 Ok(done(Event::SettlementRefused { task, round }))
             }
             other => Err(other.into()),
@@ -189,7 +191,7 @@ fn post(
     }
 }
 
-/// What there is to tell if the settlement does not stand any more.
+/// Returns the cancellation event if the ledger does not hold the settlement any more.
 fn cancelled(
     task: TaskId,
     settlement: Option<(Round, PayoutId)>,
@@ -203,7 +205,7 @@ fn cancelled(
 }
 
 fn gone(task: TaskId, round: Round) -> Step {
-    tracing::error!(%task, %round, "the settlement does not stand on the ledger: the task ends");
+    tracing::error!(%task, %round, "the ledger has cancelled the settlement: ending the task");
     done(Event::SettlementCancelled { task, round })
 }
 
@@ -244,7 +246,7 @@ fn decided(
     })
 }
 
-/// Somebody else closed the task, as anybody may after its expiry.
+/// Another account has closed the task, as any account may after its expiry.
 fn closed(task: TaskId, ledger: &dyn Ledger) -> Result<Step, LedgerError> {
     let refund = ledger.task(task)?.map(|state| state.refunded).unwrap_or_default();
     Ok(done(Event::Closed { task, refund }))

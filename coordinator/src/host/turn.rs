@@ -1,7 +1,8 @@
-//! One turn of the engine's thread, without the thread: what is due and what was asked is applied, made durable with one
-//! fsync, and only then answered, and only then do effects leave.
+//! One batch of the engine's thread, without the thread: due deadlines and requests are applied and
+//! made durable with one fsync; only then are replies and effects released.
 //!
-//! The actor runs turns by a real clock; the laboratory runs the same turns under virtual time, on disks that fail.
+//! The actor runs batches on a real clock. The fault simulator runs the same batches in virtual
+//! time on disks that fail.
 
 use std::sync::Arc;
 
@@ -13,51 +14,52 @@ use super::valuer::{agrees, judge};
 use florin_engine::{Effect, Engine, Event, Verdict};
 use florin_store::{AppendError, Journal, OpenError, Record, Volume};
 
-/// Something that the engine is told.
+/// A write request to the engine.
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// An event.
     Write(Box<Event>),
-    /// What the coordinator's own computation of a round came to; the providers' records are held against it.
+    /// The result of the coordinator's own computation of a round. The engine compares the
+    /// providers' work records with it.
     Valued {
         /// The task.
         task: TaskId,
         /// The round.
         round: Round,
-        /// What came out.
+        /// The computed result.
         result: Box<WorkResult>,
     },
 }
 
-/// What a turn came to. Everything in it is durable.
+/// The outcome of a batch. All of it is durable.
 #[derive(Debug)]
 pub struct Turn {
-    /// The moment at which it was.
+    /// The time at which the batch was applied.
     pub now: Tick,
-    /// What became of everything asked, in its order.
+    /// One reply for each request, in order.
     pub answers: Vec<Result<Written, Rejection>>,
-    /// What is to be seen to from now on.
+    /// Effects to dispatch now.
     pub effects: Vec<Effect>,
     /// Tasks whose view changed.
     pub changed: Vec<TaskId>,
-    /// What to do next.
+    /// How the caller continues.
     pub next: Next,
-    /// Why the journal takes nothing, if it does not.
+    /// Why the journal accepts no records; `None` if it does.
     pub refusal: Option<String>,
 }
 
-/// What to do after a turn.
+/// How the caller continues after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Everything is well.
+    /// Continue.
     GoOn,
-    /// The journal takes nothing for now.
+    /// Retry later: the journal accepts no records for now.
     Stuck,
-    /// What is durable could not be read back: nobody knows what this engine may say.
+    /// Stop: the durable state could not be read back, so the engine's state is unknown.
     Stop,
 }
 
-/// How a turn's records are made durable: [`Journal::append`], and whatever its host measures around it.
+/// Makes a batch's records durable: [`Journal::append`], plus the host's measurements around it.
 pub type Append<'a> = dyn FnMut(&mut Journal, &[Record]) -> Result<(), AppendError> + 'a;
 
 /// The engine and its journal.
@@ -67,7 +69,7 @@ pub struct Core {
     journal: Journal,
 }
 
-/// What is applied and not durable yet.
+/// Events that are applied but not durable yet.
 #[derive(Default)]
 struct Batch {
     records: Vec<Record>,
@@ -76,7 +78,7 @@ struct Batch {
     answers: Vec<Result<Written, Rejection>>,
 }
 
-/// Takes one record of a journal into an engine.
+/// Applies one record of a journal to an engine.
 pub(super) fn replay(engine: &mut Engine, record: &Record) -> Result<(), String> {
     match engine.apply(&record.event, record.now) {
         Ok(applied) if applied.verdict == Verdict::New => Ok(()),
@@ -86,7 +88,7 @@ pub(super) fn replay(engine: &mut Engine, record: &Record) -> Result<(), String>
 }
 
 impl Core {
-    /// Reads journal and snapshots of a folder, making them where there are none.
+    /// Recovers the engine from the journal and snapshots on a volume; creates them if absent.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -100,7 +102,7 @@ impl Core {
         Ok(Self { engine, journal })
     }
 
-    /// The engine. Between two turns it knows only what is durable.
+    /// The engine. Between two batches its state is durable.
     #[must_use]
     pub const fn engine(&self) -> &Engine {
         &self.engine
@@ -112,12 +114,12 @@ impl Core {
         &self.journal
     }
 
-    /// Engine and journal, for a snapshot or a cut.
+    /// Engine and journal, for a snapshot or a backup.
     pub const fn parts(&mut self) -> (&Engine, &mut Journal) {
         (&self.engine, &mut self.journal)
     }
 
-    /// The engine that the journal's durable records come to.
+    /// Rebuilds an engine from the journal's durable records.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -126,8 +128,9 @@ impl Core {
         with_fold(market, coordinator, |fold| self.journal.read_back(fold))
     }
 
-    /// Takes what is due at `now` and what is asked, makes it durable with one `append`, and says what to answer. Where
-    /// nothing can be made durable nothing has happened, and everybody is told so.
+    /// Applies the deadlines due at `now` and the requests, makes them durable with one `append`,
+    /// and returns the replies. If the append fails, the batch has no effect and every reply is a
+    /// rejection.
     pub fn turn(&mut self, asked: Vec<Asked>, now: Tick, append: &mut Append<'_>) -> Turn {
         let now = now.max(self.engine.state().now);
         let mut batch = Batch::default();
@@ -135,7 +138,7 @@ impl Core {
         let why = room.as_ref().err().map(ToString::to_string);
         let room = room.map_err(|error| refusal(&error));
         if room.is_ok() {
-            // Nothing is due most of the time; then it is a repeat and leaves no record.
+            // Usually no deadline is due: then the tick is a repeat and leaves no record.
             let _ = self.take(Event::Tick, now, &mut batch);
         }
         for asked in asked {
@@ -156,7 +159,7 @@ impl Core {
         }
     }
 
-    /// A record that comes when there is a result is held against it at once.
+    /// Compares a work record at once with the coordinator's own result, if that is already known.
     fn judged(&self, event: Event) -> Event {
         let Event::WorkRecorded { record, .. } = event else {
             return event;
@@ -187,7 +190,7 @@ impl Core {
         if !batch.records.is_empty()
             && let Err(error) = append(&mut self.journal, &batch.records)
         {
-            tracing::error!(%error, "the journal takes nothing");
+            tracing::error!(%error, "the journal accepts no records");
             let rejection = refusal(&error);
             for answer in &mut batch.answers {
                 *answer = Err(rejection.clone());
@@ -201,7 +204,7 @@ impl Core {
         Turn { now, answers, effects, changed, next, refusal: refused }
     }
 
-    /// Forgets what was applied but is not durable: the engine becomes what the journal says.
+    /// Rolls back events that are applied but not durable: rebuilds the engine from the journal.
     fn forget(&mut self) -> Next {
         match self.read_back() {
             Ok(engine) => {
@@ -219,11 +222,12 @@ impl Core {
 fn refusal(error: &AppendError) -> Rejection {
     match error {
         AppendError::Full(_) => {
-            let message = "the coordinator's disk is full; nothing was taken: try again later";
+            let message =
+                "the coordinator's disk is full; the request had no effect: try again later";
             Rejection::new(Code::StorageFull, message)
         }
         AppendError::Failed(_) | AppendError::Broken(_) => {
-            let message = "the coordinator cannot write its journal; nothing was taken";
+            let message = "the coordinator cannot write its journal; the request had no effect";
             Rejection::new(Code::Internal, message)
         }
     }

@@ -1,4 +1,5 @@
-//! The coordinator's own computation of a round's work: the only file that calls [`florin_work`] for it.
+//! The valuation threads: the coordinator's own valuation and aggregation of rounds. The only file
+//! that calls [`florin_work`] for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,12 +14,13 @@ use super::lanes::Lane;
 use florin_engine::Event;
 use florin_store::{BlobError, Blobs};
 
-/// Tries of a computation that fails for no reason in its inputs, before the round is abandoned.
+/// Attempts at a computation that fails for no reason in its inputs, before the round is abandoned.
 pub const TRIES_MAX: u32 = 5;
 
-/// Carries out work orders.
+/// Executes work orders.
 pub trait Valuer: Send {
-    /// Values and aggregates a round from its blobs, by the rows drawn for it. The model that comes out is not kept here.
+    /// Values and aggregates a round from its blobs on the rows drawn for it. It returns the new
+    /// model without storing it.
     ///
     /// # Errors
     /// [`ValuerError`].
@@ -31,16 +33,17 @@ pub trait Valuer: Send {
     ) -> Result<Outcome, ValuerError>;
 }
 
-/// Why an order could not be carried out.
+/// Why a work order cannot be executed.
 #[derive(Debug, thiserror::Error)]
 pub enum ValuerError {
-    /// The updates combine to nothing that could be valued: true for everybody who tries.
+    /// The updates cannot be valued or aggregated: a property of the inputs, the same on every
+    /// machine.
     #[error("the round cannot be valued: {0}")]
     CannotBeValued(String),
-    /// There is no room to work in, or the disk does not let it read: tried again until that is over.
-    #[error("the valuation waits for room: {0}")]
+    /// There is no scratch space, or a read failed: the caller retries without a limit.
+    #[error("the valuation waits for scratch space or a readable disk: {0}")]
     NoRoom(String),
-    /// Something failed here; another try may work.
+    /// A fault of this machine; another attempt may succeed.
     #[error("the valuation failed: {0}")]
     Fault(String),
 }
@@ -54,14 +57,14 @@ impl From<BlobError> for ValuerError {
     }
 }
 
-/// The valuer that everybody has: [`florin_work::carry_out`] on a learning engine.
+/// The default valuer: [`florin_work::carry_out`] on a learning engine.
 pub struct WorkValuer {
     engine: Box<dyn Engine>,
     room: Room,
 }
 
 impl WorkValuer {
-    /// On this engine; the decoded updates of a round lie in this room.
+    /// Creates a valuer on `engine`; `room` is the scratch space for a round's decoded updates.
     #[must_use]
     pub fn new(engine: Box<dyn Engine>, room: Room) -> Self {
         Self { engine, room }
@@ -105,7 +108,8 @@ impl Valuer for WorkValuer {
     }
 }
 
-/// The first record that agrees with our own result, and those before it that do not. Records after it are neither.
+/// The first record that agrees with the coordinator's own result, and the wrong records before it.
+/// Records after the first match are not compared.
 pub(super) fn judge(
     ours: &florin_protocol::WorkResult,
     records: &[(Digest, Signed<WorkRecord>)],
@@ -120,32 +124,32 @@ pub(super) fn judge(
     (None, wrong)
 }
 
-/// Whether a record agrees with our own result.
+/// Whether a record agrees with the coordinator's own result; logs the mismatch if not.
 pub(super) fn agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
     let difference = florin_work::agree(ours, &record.result).err();
     if let Some(difference) = &difference {
         let provider = record.provider;
-        tracing::warn!(%provider, %difference, "a work record is wrong and not paid");
+        tracing::warn!(%provider, %difference, "a work record is wrong and earns no pay");
     }
     difference.is_none()
 }
 
-/// One round to be computed.
+/// One round to value.
 #[derive(Clone, Debug)]
 pub struct ValueJob {
     /// The task.
     pub task: TaskId,
     /// The round.
     pub round: Round,
-    /// What the task asks for.
+    /// The task's specification.
     pub spec: TaskSpec,
-    /// What is to be done.
+    /// The work order.
     pub order: WorkOrder,
-    /// The rows that judge it.
+    /// The indices of the rows drawn for the round.
     pub drawn: Vec<u32>,
 }
 
-/// The valuation thread.
+/// A valuation thread.
 pub(super) fn work(
     jobs: Lane<ValueJob>,
     mut valuer: Box<dyn Valuer>,
@@ -158,7 +162,9 @@ pub(super) fn work(
         match carry_out(what, job.failures, valuer.as_mut(), blobs, mailbox) {
             Ok(()) => {}
             Err(why) => {
-                tracing::error!(task = %what.task, round = %what.round, %why, "valuation");
+                tracing::error!(
+                    task = %what.task, round = %what.round, %why, "valuation failed: will retry"
+                );
                 jobs.again(job, &why);
             }
         }
@@ -174,16 +180,16 @@ fn carry_out(
 ) -> Result<(), Again> {
     let (task, round) = (job.task, job.round);
     let give_up = |why: String| {
-        tracing::error!(%task, %round, %why, "the round is abandoned");
+        tracing::error!(%task, %round, %why, "abandoning the round");
         told(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
     };
-    // A round that makes the valuer panic is that round's failure, and nobody else's.
+    // A panic of the valuer fails this round only.
     let tried = AssertUnwindSafe(|| valuer.carry_out(&job.order, &job.drawn, &job.spec, blobs));
     let tried = catch_unwind(tried)
         .unwrap_or_else(|_| Err(ValuerError::Fault("the valuation panicked".to_owned())));
     match tried {
         Ok(outcome) => {
-            // Durable before the report that names it.
+            // The model is durable before the report that references it.
             blobs.put(&outcome.model)?;
             match mailbox.valued(task, round, outcome.result) {
                 Err(refused) if refused.code == florin_protocol::Code::WorkWrong => {
@@ -199,7 +205,8 @@ fn carry_out(
     }
 }
 
-/// An answer the journal could not take is asked for again; one the engine does not want any more is settled.
+/// Decides from the engine's reply whether to retry: a journal failure is transient; any other
+/// rejection is final, because the engine does not need the event any more.
 pub(super) fn told(answer: Result<(), Rejection>) -> Result<(), Again> {
     use florin_protocol::Code::{Internal, StorageFull};
     match answer {

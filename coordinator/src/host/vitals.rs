@@ -1,4 +1,4 @@
-//! What the engine's thread does to the disk, for who watches from outside.
+//! Journal metrics that the engine's thread records and the server exposes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
-/// Bounds of the histogram, in seconds: memory, a good disk, a bad one.
+/// Bucket bounds of the histogram, in seconds: from memory to a fast disk to a slow one.
 const BOUNDS: [f64; 10] = [0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0];
 
-/// Counters that engine and server share; cheap to copy.
+/// Metrics that the engine and the server share; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Vitals {
-    /// Events that are durable in the journal since the start.
+    /// Events made durable in the journal since the start.
     pub(crate) records: Counter,
     /// Seconds from a batch's first byte to the end of its fsync.
     pub(crate) commit: Histogram,
-    /// Batches that the journal did not take.
+    /// Batches that the journal failed to append.
     pub(crate) failed: Counter,
-    /// Why it takes nothing now.
+    /// Why the journal accepts no records now.
     refusal: Arc<Mutex<Option<String>>>,
 }
 
@@ -34,12 +34,12 @@ impl Default for Vitals {
 }
 
 impl Vitals {
-    /// Why the journal takes nothing, if it does not.
+    /// Why the journal accepts no records; `None` if it does.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Why the journal takes nothing from now on; nothing if it takes what comes.
+    /// Sets why the journal accepts no records from now on; `None` if it does.
     pub(super) fn refused(&self, why: Option<&str>) {
         let mut known = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_deref() != why {
@@ -47,7 +47,7 @@ impl Vitals {
         }
     }
 
-    /// A batch of so many records is durable, and took so long.
+    /// Records that a batch of `records` became durable in the time `took`.
     pub(super) fn committed(&self, records: usize, took: Duration) {
         self.records.inc_by(records as u64);
         self.commit.observe(took.as_secs_f64());

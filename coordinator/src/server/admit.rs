@@ -1,8 +1,9 @@
-//! Who may ask: rates by address and by wallet, and the largest body of all.
+//! Admission control: rate limits by address and by wallet, and the maximum body size.
 //!
-//! `X-Forwarded-For` is what anybody writes. It is read only where the connection comes from a proxy that the settings
-//! trust, and then from its right end: each trusted proxy has added whom it heard, so the first address that is none of
-//! theirs is the sender's, and whatever stands left of it is the sender's own invention.
+//! Any client can forge `X-Forwarded-For`. The header counts only on connections from a proxy in
+//! `trusted_proxies`, and is read from its right end: each trusted proxy has appended the address
+//! of its peer, so the first address that is not a trusted proxy is the sender's. Every address to
+//! the left of it may be forged by the sender.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +22,10 @@ use super::rate::Buckets;
 use crate::config::{Config, Network, holder};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Proxies that a request may pass; beyond that the last one counts as its sender.
+/// Proxies that a request may pass; beyond this the last one counts as the sender.
 const HOPS_MAX: usize = 16;
 
-/// The rates of one server.
+/// The rate limiters of one server.
 pub(super) struct Rates {
     addresses: Buckets<IpAddr>,
     wallets: Buckets<Address>,
@@ -48,20 +49,22 @@ impl Rates {
         }
     }
 
-    /// Counts a message that a wallet's key has signed. Before that is certain anybody could use up another's.
+    /// Counts a message against its wallet's rate. Call it only after the signature is verified:
+    /// otherwise any client could use up another wallet's rate.
     pub(super) fn wallet(&self, wallet: Address) -> ApiResult<()> {
         self.wallets.ask(wallet).map_err(|wait| {
             let ms = wait.as_millis();
-            let message = format!("wallet {wallet} sends too many messages: wait {ms} ms");
+            let message = format!("wallet {wallet} sends too many messages: retry in {ms} ms");
             ApiError::new(Code::RateLimited, message)
         })
     }
 
-    /// Counts a blob that a provider asks for. A round of a thousand has as many, so they have a rate of their own.
+    /// Counts a blob fetch against the provider's rate. A round with a thousand updates has as many
+    /// blobs, so fetches have a rate limit of their own.
     pub(super) fn fetch(&self, provider: Address) -> ApiResult<()> {
         self.fetches.ask(provider).map_err(|wait| {
             let ms = wait.as_millis();
-            let message = format!("provider {provider} fetches too many blobs: wait {ms} ms");
+            let message = format!("provider {provider} fetches too many blobs: retry in {ms} ms");
             ApiError::new(Code::RateLimited, message)
         })
     }
@@ -72,12 +75,13 @@ impl Rates {
         };
         self.addresses.ask(holder(from)).map_err(|wait| {
             let (from, ms) = (holder(from), wait.as_millis());
-            let message = format!("too many requests from {from}: wait {ms} ms");
+            let message = format!("too many requests from {from}: retry in {ms} ms");
             ApiError::new(Code::RateLimited, message)
         })
     }
 
-    /// Whose rate counts; nobody's for what is exempt. What a proxy sends on is not from the proxy's own network.
+    /// The address whose rate limit applies; `None` if the sender is exempt. A forwarded request is
+    /// never exempt: it does not originate in the proxy's network.
     fn limited(&self, peer: IpAddr, headers: &HeaderMap) -> Option<IpAddr> {
         let forwarded = headers.contains_key(FORWARDED_FOR);
         let from = sender(peer, headers, &self.proxies);
@@ -85,16 +89,17 @@ impl Rates {
         if exempt && forwarded && from == peer && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %peer,
-                "requests come with X-Forwarded-For from an address that is no trusted proxy: they share one rate; \
-                 name the proxy in trusted_proxies"
+                "requests with X-Forwarded-For arrive from an address that is not a trusted proxy \
+                 and share one rate limit: add the proxy to trusted_proxies"
             );
         }
         (forwarded || !exempt).then_some(from)
     }
 }
 
-/// Who sent a request: the connection's other end, or, if that is a trusted proxy, the last address in
-/// `X-Forwarded-For` that is none. Where something else than an address stands, nothing left of it is believed.
+/// The sender of a request: the connection's peer, or, if that is a trusted proxy, the last address
+/// in `X-Forwarded-For` that is not a trusted proxy. An entry that is not an address ends the
+/// search: no entry to the left of it is trusted.
 fn sender(peer: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> IpAddr {
     let trusted = |address: IpAddr| proxies.iter().any(|proxy| proxy.contains(address));
     let mut from = peer.to_canonical();
@@ -113,14 +118,15 @@ fn sender(peer: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> IpAddr {
     from
 }
 
-/// An address as proxies write it: bare, in brackets, or with a port.
+/// Parses an address as proxies write it: bare, in brackets, or with a port.
 fn address_of(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let address = bare.parse().or_else(|_| text.parse().map(|at: SocketAddr| at.ip()));
     address.ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// Refuses who asks too often, and bodies that no route would take, before anything else is done for them.
+/// Middleware that rejects requests above the rate limit, and bodies that exceed every route's
+/// limit, before any other work.
 pub(super) async fn admit(
     State(app): State<App>,
     request: Request,
@@ -131,7 +137,7 @@ pub(super) async fn admit(
     }
     let limit = app.config().body_bytes_max();
     if request.body().size_hint().lower() > limit {
-        let message = format!("the body announces more than body_mib_max, {limit} bytes");
+        let message = format!("the body's announced length exceeds body_mib_max = {limit} bytes");
         return Err(ApiError::new(Code::TooLarge, message));
     }
     Ok(next.run(request).await)
@@ -150,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_trusted_proxies_have_added_is_believed() {
+    fn forwarded_for_counts_only_what_trusted_proxies_have_added() {
         let proxies = ["10.0.0.0/8", "2001:db8:ff::/48"].map(|text| text.parse().unwrap());
         let table: [(&str, &[&str], &str); 14] = [
             ("203.0.113.5", &[], "203.0.113.5"),
@@ -187,7 +193,7 @@ mod tests {
         Rates::of(&config)
     }
 
-    /// How many of a thousand requests are taken, each with another invented header.
+    /// How many of a thousand requests are admitted, each with another forged header.
     fn taken(rates: &Rates, peer: &str, header: impl Fn(u32) -> Vec<String>) -> usize {
         let ask = |n: &u32| {
             let lines = header(*n);
@@ -202,20 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_invented_addresses_are_one_sender() {
-        // A second may pass meanwhile, and give one more.
-        let few = |n: usize| assert!((3..10).contains(&n), "{n} of 1,000 requests were taken");
+    fn a_thousand_forged_addresses_count_as_one_sender() {
+        // A second may pass meanwhile and admit one more request.
+        let few = |n: usize| assert!((3..10).contains(&n), "{n} of 1,000 requests were admitted");
         few(taken(&rates(|_| {}), "203.0.113.5", |n| vec![invented(n)]));
         let proxied = rates(|c| c.trusted_proxies = vec!["10.0.0.0/8".parse().unwrap()]);
         few(taken(&proxied, "10.0.0.1", |n| vec![format!("{}, 198.51.100.1", invented(n))]));
         few(taken(&proxied, "10.0.0.1", |n| vec![invented(n), "198.51.100.2".to_owned()]));
         few(taken(&proxied, "2001:db8::1", |n| vec![invented(n)]));
         let all = taken(&proxied, "10.0.0.1", |n| vec![invented(n)]);
-        assert_eq!(all, 1_000, "different senders behind a proxy share a rate");
+        assert_eq!(all, 1_000, "different senders behind a proxy must not share a rate limit");
     }
 
     #[test]
-    fn this_machine_is_exempt_unless_it_sends_on_for_others() {
+    fn loopback_is_exempt_unless_it_forwards_requests() {
         let rates = rates(|_| {});
         assert_eq!(taken(&rates, "127.0.0.1", |_| Vec::new()), 1_000);
         assert_eq!(taken(&rates, "::1", |_| Vec::new()), 1_000);
@@ -224,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ipv6_network_is_one_sender_and_one_wallet_is_one_whoever_sends() {
+    fn an_ipv6_network_shares_one_rate_and_a_wallet_has_one_rate_from_any_address() {
         let rates = rates(|_| {});
         let from = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n]);
         let taken = (0..1_000).filter(|n| rates.address(from(*n), &HeaderMap::new()).is_ok());

@@ -1,4 +1,4 @@
-//! Models and holdouts on their way in, and public bytes on their way out.
+//! Uploads of models and holdouts, and downloads of public blobs.
 
 use std::io;
 
@@ -24,12 +24,12 @@ use florin_store::pack::PACKED_BYTES_MAX;
 use florin_store::partial::{Key, Upload, Wanted, Whose};
 use florin_store::{BlobError, BlobWriter, Blobs, Opened};
 
-/// What a blob says it is.
+/// The content type of blobs.
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// Bytes of a holdout before its rows.
+/// Length of a holdout's header, before its rows.
 const HOLDOUT_HEADER_BYTES: u64 = 32;
 
-/// A model that some task waits for.
+/// Receives a model that a task waits for.
 pub(super) async fn take_blob(
     State(app): State<App>,
     At(digest): At<Digest>,
@@ -44,7 +44,8 @@ pub(super) async fn take_blob(
     taking.answer(taken).await
 }
 
-/// All the rows of a task's holdout. Whoever has them may upload them: the task's commitment says whether they are it.
+/// Receives all rows of a task's holdout. Any client may upload them: the rows must match the
+/// task's commitment.
 pub(super) async fn take_holdout(
     State(app): State<App>,
     At(task): At<TaskId>,
@@ -59,7 +60,7 @@ pub(super) async fn take_holdout(
     taking.answer(taken).await
 }
 
-/// How many bytes of a model are here that came with the request's token.
+/// The offset of a model's upload under the request's token.
 pub(super) async fn ask_blob(
     State(app): State<App>,
     At(digest): At<Digest>,
@@ -72,7 +73,7 @@ pub(super) async fn ask_blob(
     ask(&app, &headers, task, digest)
 }
 
-/// How many bytes of a holdout are here that came with the request's token.
+/// The offset of a holdout's upload under the request's token.
 pub(super) async fn ask_holdout(
     State(app): State<App>,
     At(task): At<TaskId>,
@@ -84,7 +85,7 @@ pub(super) async fn ask_holdout(
 
 fn ask(app: &App, headers: &HeaderMap, task: TaskId, digest: Digest) -> ApiResult<Response> {
     let Some(token) = token_of(headers)? else {
-        let message = "uploads without an Upload-Token begin with byte 0 each time";
+        let message = "an upload without an upload-token header always starts at offset 0";
         return Err(ApiError::new(Code::Malformed, message));
     };
     let key = Key { task, whose: Whose::Token(token), digest };
@@ -95,10 +96,10 @@ fn not_wanted(digest: Digest) -> ApiError {
     ApiError::new(Code::NotFound, format!("no task waits for blob {digest}"))
 }
 
-/// What a request says of itself.
+/// The upload headers of a request.
 struct Said {
     offset: u64,
-    /// Made of what only its sender knows; without it nothing is kept for another connection.
+    /// Derived from a secret of the sender; without it the upload cannot be resumed.
     token: Option<Digest>,
 }
 
@@ -109,11 +110,11 @@ fn open(app: &App, request: Request) -> (ApiResult<Said>, Incoming) {
     (said, Incoming::new(request.into_body(), app.config(), 0))
 }
 
-/// One model or holdout on its way.
+/// An upload of a model or a holdout.
 struct Taking<'a> {
     app: &'a App,
     incoming: Incoming,
-    /// What is kept of it if it breaks off.
+    /// The partial that stays for a later request if this one breaks off.
     key: Option<Key>,
 }
 
@@ -140,7 +141,7 @@ impl Taking<'_> {
             let blobs = app.host().blobs().clone();
             let came = visibility != Visibility::Unknown;
             if came && blocking(move || blobs.has(digest)).await?? {
-                return Ok(()); // It came before.
+                return Ok(()); // It was uploaded before.
             }
             return Err(not_wanted(digest));
         };
@@ -198,7 +199,8 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// Takes bytes that have one of these lengths; `None` where another connection with the same token brought them.
+    /// Receives bytes that must have one of these lengths. `None` if another connection with the
+    /// same token has completed the upload.
     async fn receive(
         &mut self,
         lengths: &[u64],
@@ -214,7 +216,7 @@ impl Taking<'_> {
             if lengths.contains(&bytes) {
                 return Ok(());
             }
-            let message = format!("there must be {limit} bytes, not {bytes}");
+            let message = format!("the body must have {limit} bytes, not {bytes}");
             Err(ApiError::new(Code::Truncated, message))
         };
         let left = limit.saturating_sub(said.offset);
@@ -241,7 +243,7 @@ impl Taking<'_> {
     }
 }
 
-/// Bytes that arrived whole.
+/// A complete upload.
 enum Bytes {
     Small(Option<Box<BlobWriter>>),
     Large(Box<Upload>),
@@ -270,7 +272,7 @@ impl Bytes {
         }
     }
 
-    /// Looks at all of them, without holding those of a large one in memory.
+    /// Inspects all bytes; those of a large upload are memory-mapped.
     fn look<T>(&mut self, look: impl FnOnce(&[u8]) -> T) -> Result<T, BlobError> {
         match self {
             Self::Small(Some(writer)) => Ok(look(&writer.read_back()?)),
@@ -279,17 +281,18 @@ impl Bytes {
         }
     }
 
-    /// Makes a blob of them.
+    /// Stores the bytes as a blob.
     fn keep(&mut self, blobs: &Blobs) -> Result<Digest, BlobError> {
         let writer = match self {
             Self::Small(writer) => writer.take().map(|writer| *writer),
             Self::Large(upload) => Some(upload.take_blob(blobs)?),
         };
-        blobs.keep(writer.ok_or_else(|| io::Error::other("the bytes are a blob already"))?)
+        blobs.keep(writer.ok_or_else(|| io::Error::other("the upload is already a blob"))?)
     }
 }
 
-/// Keeps a model if it fits a task that waits for it; returns those it fits, and the upload, whose turn ends with it.
+/// Stores a model if it fits at least one waiting task. Returns the tasks that it fits, and the
+/// upload, which holds its lease until it is dropped.
 async fn keep_model(
     app: &App,
     specs: Vec<TaskSpec>,
@@ -328,7 +331,7 @@ pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
     u64::from(spec.holdout.rows).saturating_mul(row).saturating_add(HOLDOUT_HEADER_BYTES)
 }
 
-/// The rows by which a round is judged, with their proofs, once they are drawn.
+/// Sends the disclosed rows of a round with their proofs, once they are drawn.
 pub(super) async fn give_shown(
     State(app): State<App>,
     At((task, round)): At<(TaskId, Round)>,
@@ -344,7 +347,7 @@ pub(super) async fn give_shown(
     send_blob(&app, digest).await
 }
 
-/// A blob that anybody may read.
+/// Sends a public blob.
 pub(super) async fn give_blob(
     State(app): State<App>,
     At(digest): At<Digest>,
@@ -361,7 +364,7 @@ pub(super) async fn give_blob(
     }
 }
 
-/// Sends a blob whose bytes have just been checked against their digest.
+/// Sends a blob after checking its bytes against their digest.
 pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
     let blobs = app.host().blobs().clone();
     let mut response = match blocking(move || blobs.open_checked(digest)).await?? {

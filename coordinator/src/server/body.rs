@@ -1,4 +1,5 @@
-//! Bodies as they arrive: limited in size and time, never held whole unless they are small.
+//! Request and response bodies: streamed with limits on size, time and throughput; only small
+//! bodies are held in memory completely.
 
 use std::io::Read;
 use std::pin::Pin;
@@ -19,26 +20,28 @@ use crate::config::Config;
 use florin_store::partial::Upload;
 use florin_store::{BlobError, BlobWriter, Blobs};
 
-/// Bytes handed to the disk at once.
+/// Size of a disk read or write.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Chunks read ahead of a client.
+/// Chunks of a file that are read ahead of the client.
 const CHUNKS_AHEAD: usize = 2;
-/// What is read of a refused body, so that its sender hears the answer instead of a reset connection.
+/// Most bytes drained of a rejected body, so that the client receives the response and not a
+/// connection reset.
 const DRAIN_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// How long that may take.
+/// Longest time to drain a rejected body.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A request's body on its way in.
+/// An incoming request body.
 pub(super) struct Incoming {
     body: Body,
     left: Bytes,
     deadline: Instant,
     pace: Pace,
-    /// Whether it came too slowly: then nobody waits for the rest of it.
+    /// Whether the body was too slow: then it is not drained.
     given_up: bool,
 }
 
-/// Least that must come while we wait for so long. Time that we spend ourselves does not count.
+/// The minimum throughput: at least `least` bytes for each `window` of waiting. Time that the
+/// server itself spends does not count.
 struct Pace {
     window: Duration,
     least: u64,
@@ -47,7 +50,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Whether the window that is over brought enough; the next one begins.
+    /// Starts the next window; returns whether the last one had enough bytes.
     fn next_window(&mut self) -> bool {
         let enough = self.came >= self.least;
         (self.waited, self.came) = (Duration::ZERO, 0);
@@ -56,7 +59,7 @@ impl Pace {
 }
 
 impl Incoming {
-    /// With time for a body of `bytes` bytes.
+    /// Wraps a body, with the time limit for `bytes` bytes.
     pub(super) fn new(body: Body, config: &Config, bytes: u64) -> Self {
         let window = Duration::from_millis(config.body_ms);
         let least = config.bytes_per_second_min.saturating_mul(config.body_ms) / 1_000;
@@ -65,12 +68,12 @@ impl Incoming {
         Self { body, left: Bytes::new(), deadline, pace, given_up: false }
     }
 
-    /// Gives the rest of the body this much time from now.
+    /// Sets the time limit for the rest of the body, from now.
     pub(super) fn allow(&mut self, time: Duration) {
         self.deadline = Instant::now() + time;
     }
 
-    /// The size it announces, if it does.
+    /// The announced size, if there is one.
     pub(super) fn announced(&self) -> Option<u64> {
         self.body.size_hint().exact()
     }
@@ -90,7 +93,7 @@ impl Incoming {
             let slow = self.pace.waited >= self.pace.window && !self.pace.next_window();
             if slow || frame.is_err() && Instant::now() >= self.deadline {
                 self.given_up = true;
-                let message = "the body came too slowly: send it faster";
+                let message = "the body arrives too slowly: send it faster";
                 return Err(ApiError::new(Code::Truncated, message));
             }
             let Ok(frame) = frame else {
@@ -99,7 +102,7 @@ impl Incoming {
             match frame {
                 None => return Ok(None),
                 Some(Err(error)) => {
-                    let message = format!("the body ended before its end: {error}");
+                    let message = format!("the body is incomplete: {error}");
                     return Err(ApiError::new(Code::Truncated, message));
                 }
                 Some(Ok(frame)) => {
@@ -119,7 +122,7 @@ impl Incoming {
         let mut bytes = Vec::with_capacity(n);
         while bytes.len() < n {
             let Some(mut chunk) = self.chunk().await? else {
-                let message = format!("the body has {} bytes where {n} were due", bytes.len());
+                let message = format!("the body has {} bytes; expected {n}", bytes.len());
                 return Err(ApiError::new(Code::Truncated, message));
             };
             let take = chunk.len().min(n - bytes.len());
@@ -129,7 +132,7 @@ impl Incoming {
         Ok(bytes)
     }
 
-    /// Everything, if it is no more than `limit` bytes.
+    /// The whole body, if it has at most `limit` bytes.
     pub(super) async fn whole(&mut self, limit: usize) -> ApiResult<Vec<u8>> {
         self.check_announced(limit as u64)?;
         let mut bytes = Vec::new();
@@ -149,7 +152,7 @@ impl Incoming {
         }
     }
 
-    /// Takes the rest of something small, hashing it; no more than `limit` bytes.
+    /// Writes the rest of a small body to a blob writer, which hashes it; at most `limit` bytes.
     pub(super) async fn write_to(&mut self, blobs: &Blobs, limit: u64) -> ApiResult<BlobWriter> {
         let mut writer = blobs.writer(limit)?;
         while let Some(chunk) = self.chunk().await? {
@@ -161,8 +164,9 @@ impl Incoming {
         Ok(writer)
     }
 
-    /// Takes the rest to disk as it comes, until there are `total` bytes. What came before a connection broke is there
-    /// for the next one, and whoever asks for its turn gets it.
+    /// Appends the rest of the body to an upload on disk as it arrives, up to `total` bytes. Bytes
+    /// that arrived before a connection broke stay for the next one. Another connection that asks
+    /// for the upload takes it over.
     pub(super) async fn append_to(
         &mut self,
         mut upload: Box<Upload>,
@@ -201,7 +205,7 @@ impl Incoming {
         ended.map(|()| upload)
     }
 
-    /// Reads and forgets what is left, within limits.
+    /// Reads and discards the rest of the body, within limits.
     pub(super) async fn drain(&mut self) {
         if self.given_up {
             return;
@@ -217,7 +221,7 @@ impl Incoming {
     }
 }
 
-/// Hands bytes to the disk, and gives their buffer back.
+/// Appends bytes to an upload on a blocking thread; returns the upload and the emptied buffer.
 async fn append(mut upload: Box<Upload>, mut bytes: Vec<u8>) -> ApiResult<(Box<Upload>, Vec<u8>)> {
     let written = blocking(move || {
         upload.write(&bytes)?;
@@ -228,7 +232,7 @@ async fn append(mut upload: Box<Upload>, mut bytes: Vec<u8>) -> ApiResult<(Box<U
 }
 
 fn taken_over() -> ApiError {
-    let message = "another connection has taken this upload over";
+    let message = "another connection has taken over this upload";
     ApiError::new(Code::LimitReached, message)
 }
 
@@ -236,18 +240,19 @@ fn too_large(limit: u64) -> ApiError {
     ApiError::new(Code::TooLarge, format!("the body is larger than its limit of {limit} bytes"))
 }
 
-/// Runs what waits for disk or processor where it holds up nobody else.
+/// Runs work that waits for disk or processor on a blocking thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> ApiResult<T> {
-    // What it logs belongs to the request.
+    // Log events of the work belong to the request's span.
     let span = tracing::Span::current();
     tokio::task::spawn_blocking(move || span.in_scope(work))
         .await
-        .map_err(|error| ApiError::fault("a computation was lost", &error))
+        .map_err(|error| ApiError::fault("a blocking task failed", &error))
 }
 
-/// The same, with what it takes: that is given back when the work is done, also where nobody waits for it any more.
+/// Like [`blocking`], holding permits or locks until the work is done, even if the request is gone
+/// by then.
 pub(super) async fn blocking_with<H: Send + 'static, T: Send + 'static>(
     held: H,
     work: impl FnOnce() -> T + Send + 'static,
@@ -259,7 +264,7 @@ pub(super) async fn blocking_with<H: Send + 'static, T: Send + 'static>(
     .await
 }
 
-/// A file as an answer: read ahead a little, never held whole.
+/// A response that streams a file with bounded read-ahead.
 pub(super) fn send_file(file: std::fs::File, length: u64) -> Response {
     let (send, receive) = mpsc::channel(CHUNKS_AHEAD);
     tokio::spawn(async move {
@@ -319,7 +324,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_work_takes_is_given_back_when_it_is_done_and_not_when_nobody_waits_for_it() {
+    async fn permits_are_held_until_the_work_ends_even_if_the_request_is_cancelled() {
         let room = Arc::new(tokio::sync::Semaphore::new(1));
         let held = Arc::clone(&room).acquire_owned().await.unwrap();
         let (begun, begins) = tokio::sync::oneshot::channel();
@@ -331,7 +336,7 @@ mod tests {
         begins.await.unwrap();
         request.abort();
         assert!(request.await.unwrap_err().is_cancelled());
-        assert_eq!(room.available_permits(), 0, "the work goes on");
+        assert_eq!(room.available_permits(), 0, "the work continues");
         end.send(()).unwrap();
         drop(room.acquire().await.unwrap());
     }

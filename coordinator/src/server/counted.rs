@@ -1,4 +1,4 @@
-//! A body whose bytes are counted as they pass.
+//! A body that counts its bytes as they pass.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 
-/// Says of itself what the body says, and counts what really passes.
+/// A body that forwards the inner body's size hint and counts the bytes that really pass.
 pub(super) struct Counted {
     body: Body,
     counter: Counter,

@@ -1,4 +1,4 @@
-//! The interface described for programs: OpenAPI 3.1, made of the list of routes and of the types that travel.
+//! The OpenAPI 3.1 document, generated from the list of routes and from the message types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -13,22 +13,22 @@ use super::error::status;
 use super::routes::{self, Route, Verb};
 use crate::config::WAIT_MS_MAX;
 
-/// Schemas by name.
+/// The document's schemas by name.
 #[derive(Default)]
 pub(super) struct Components(BTreeMap<String, Value>);
 
-/// What makes a schema and says how to refer to it.
+/// Adds a schema to the document and returns a reference to it.
 type Refer = fn(&mut Components) -> Value;
 
-/// What a route takes.
+/// A route's request body.
 #[derive(Clone, Copy)]
 pub(super) enum Body {
     Nothing,
-    /// JSON of at most so many bytes.
+    /// JSON, and its maximum length in bytes.
     Json(Refer, usize),
-    /// The same, with the signature of a registered node key.
+    /// JSON with the signature of a registered node key, and its maximum length in bytes.
     Signed(Refer, usize),
-    /// Bytes, and how many.
+    /// Bytes, with a description of their length.
     Bytes(&'static str),
 }
 
@@ -45,7 +45,7 @@ impl Body {
         Self::Bytes(how_many)
     }
 
-    /// The only type that it may say it is of.
+    /// The only content type that a request may declare.
     pub(super) const fn media(&self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
@@ -59,7 +59,7 @@ const JSON: &str = "application/json";
 const BYTES: &str = "application/octet-stream";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What a route answers when it does what it was asked.
+/// A route's response on success.
 pub(super) struct Answer {
     status: u16,
     what: &'static str,
@@ -81,7 +81,7 @@ impl Answer {
     }
 
     pub(super) fn json<T: ToSchema>() -> Self {
-        Self::of(200, "as asked", Form::Json(Components::refer::<T>))
+        Self::of(200, "success", Form::Json(Components::refer::<T>))
     }
 
     pub(super) fn signed<T: ToSchema>() -> Self {
@@ -89,7 +89,7 @@ impl Answer {
     }
 
     pub(super) fn list<T: ToSchema>() -> Self {
-        Self::of(200, "as asked", Form::List(Components::refer::<T>))
+        Self::of(200, "success", Form::List(Components::refer::<T>))
     }
 
     pub(super) fn signed_list<T: ToSchema>() -> Self {
@@ -105,7 +105,7 @@ impl Answer {
     }
 
     pub(super) const fn unready() -> Self {
-        Self::of(503, "which of them does not", Form::Text)
+        Self::of(503, "not ready: the component that does not respond", Form::Text)
     }
 
     pub(super) const fn anything(what: &'static str) -> Self {
@@ -117,14 +117,14 @@ impl Answer {
     }
 }
 
-/// A parameter behind the question mark, or in the head; none is required.
+/// An optional parameter in the query string or in the headers.
 pub(super) enum Query {
     Number {
         name: &'static str,
         what: &'static str,
     },
     Role,
-    /// In the head instead.
+    /// A header.
     Head {
         name: &'static str,
         what: &'static str,
@@ -134,19 +134,19 @@ pub(super) enum Query {
 
 impl Query {
     pub(super) const AFTER: Self =
-        Self::Number { name: "after", what: "the `sequence` that is known" };
+        Self::Number { name: "after", what: "the last `sequence` that the client has seen" };
     pub(super) const WAIT_MS: Self =
-        Self::Number { name: "wait_ms", what: "milliseconds to wait; more than 30,000 are 30,000" };
+        Self::Number { name: "wait_ms", what: "long-poll timeout in milliseconds; at most 30,000" };
     pub(super) const ROLE: Self = Self::Role;
 
     pub(super) const OFFSET: Self = Self::Head {
         name: "upload-offset",
-        what: "where the body goes on; 0 without it",
+        what: "the offset at which the body continues the upload; default 0",
         pattern: "^[0-9]{1,19}$",
     };
     pub(super) const TOKEN: Self = Self::Head {
         name: "upload-token",
-        what: "64 hexadecimal digits that nobody can guess: who knows them goes on with the same upload",
+        what: "64 random hexadecimal digits; a request with the same token resumes the upload",
         pattern: "^[0-9a-f]{64}$",
     };
 
@@ -159,7 +159,7 @@ impl Query {
             Self::Number { name, what } => {
                 (*name, *what, json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}))
             }
-            Self::Role => ("role", "in which role; any, if none is named", all.component::<Role>()),
+            Self::Role => ("role", "the role; default any", all.component::<Role>()),
         };
         json!({"name": name, "in": place, "required": false, "description": what, "schema": schema})
     }
@@ -170,14 +170,15 @@ impl Components {
         self.component::<T>()
     }
 
-    /// Keeps the schemas of a type and of all it is made of.
+    /// Adds the schemas of a type and of its parts; returns a reference to the type's schema.
     fn component<T: ToSchema>(&mut self) -> Value {
         let name = T::name().into_owned();
         if !self.0.contains_key(&name) {
             let mut found = vec![(name.clone(), T::schema())];
             T::schemas(&mut found);
             for (name, schema) in found {
-                // A schema that cannot be written accepts nothing, and every test of the document says so.
+                // A schema that cannot be serialised accepts nothing; every test of the document
+                // then fails.
                 let schema = serde_json::to_value(schema).unwrap_or(Value::Bool(false));
                 self.0.entry(name).or_insert(schema);
             }
@@ -187,7 +188,7 @@ impl Components {
 
     fn refer_signed<T: ToSchema>(&mut self) -> Value {
         let (body, signature) = (self.component::<T>(), self.component::<NodeSignature>());
-        // As the derived schemas call a signed message inside of another one.
+        // The name that the derived schemas use for a nested signed message.
         let name = format!("{}_{}", <Signed<T> as ToSchema>::name(), T::name());
         let signed = json!({
             "type": "object",
@@ -199,7 +200,7 @@ impl Components {
     }
 }
 
-/// The whole document.
+/// The OpenAPI document.
 #[must_use]
 pub fn openapi() -> Value {
     let mut all = Components::default();
@@ -221,10 +222,11 @@ pub fn openapi() -> Value {
     })
 }
 
-const DESCRIPTION: &str = "What is signed, hashed and paid is in docs/protocol.md, byte by byte. Every answer has an \
-    `x-request-id`; name it to the operator. Before a request reaches a route: a path that is none is 404 \
-    `NOT_FOUND`, another method 405 `METHOD_NOT_ALLOWED` with `Allow`, and a head above the operator's limit 431. \
-    Numbers are read exactly: 64-bit integers need a reader that keeps them.";
+const DESCRIPTION: &str = "docs/protocol.md specifies what is signed, hashed and paid, byte by \
+    byte. Every response has an `x-request-id` header; quote it to the operator. Before a request \
+    reaches a route: an unknown path is 404 `NOT_FOUND`, another method is 405 \
+    `METHOD_NOT_ALLOWED` with `Allow`, and headers above the operator's limit are 431. Numbers are \
+    exact: use a JSON parser that preserves 64-bit integers.";
 
 const fn verb(verb: Verb) -> &'static str {
     match verb {
@@ -254,7 +256,7 @@ fn operation(route: &Route, all: &mut Components) -> Value {
     operation
 }
 
-/// The parts of a path that vary. Each has the name of what it is.
+/// The parameters of a path. The name of a parameter determines its schema.
 fn path_parameters(path: &str, all: &mut Components) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameter = |name: &str| {
@@ -277,7 +279,7 @@ fn request_body(route: &Route, all: &mut Components) -> Option<Value> {
         }
         Body::Bytes(how_many) => (BYTES, json!({}), (*how_many).to_owned()),
     };
-    // What is there already need not come again: then nobody looks at the body.
+    // A PUT of content that is already stored ignores its body.
     let required = route.verb != Verb::Put;
     Some(json!({"required": required, "description": what, "content": {media: {"schema": schema}}}))
 }
@@ -287,7 +289,7 @@ fn responses(route: &Route, all: &mut Components) -> Value {
     for answer in &route.answers {
         responses.insert(answer.status.to_string(), success(answer, all));
     }
-    // Any route is asked too often, and any can find that something broke on our side.
+    // Every route can reject by rate limit or body size, or fail with an internal error.
     let codes: BTreeSet<Code> = route
         .refuses
         .iter()
@@ -302,7 +304,7 @@ fn responses(route: &Route, all: &mut Components) -> Value {
         responses.insert(status.to_string(), refusal(status, &codes, all));
     }
     if route.verb == Verb::Head {
-        // An answer to HEAD has no body, whatever its headers say.
+        // A response to HEAD has no body, regardless of its headers.
         for response in responses.values_mut().filter_map(Value::as_object_mut) {
             response.remove("content");
         }
@@ -336,7 +338,7 @@ fn refusal(status: u16, codes: &[&str], all: &mut Components) -> Value {
         headers.insert("retry-after".to_owned(), after);
     }
     json!({
-        "description": format!("refused: {}", codes.join(", ")),
+        "description": format!("rejected: {}", codes.join(", ")),
         "headers": headers,
         "content": {JSON: {"schema": {
             "allOf": [rejection],
@@ -347,15 +349,16 @@ fn refusal(status: u16, codes: &[&str], all: &mut Components) -> Value {
 }
 
 fn id_header() -> Value {
-    json!({"required": true, "description": "names this request to the operator", "schema": {"type": "string"}})
+    let what = "identifies the request in the operator's log";
+    json!({"required": true, "description": what, "schema": {"type": "string"}})
 }
 
-/// The document, as everybody gets it.
+/// Serves the document.
 pub(super) async fn serve() -> Response {
     static TEXT: OnceLock<String> = OnceLock::new();
     let text = TEXT.get_or_init(|| openapi().to_string());
     ([(header::CONTENT_TYPE, JSON)], text.as_str()).into_response()
 }
 
-// What `wait_ms` says of itself.
+// The limit in the description of `wait_ms`.
 const _: () = assert!(WAIT_MS_MAX == 30_000);

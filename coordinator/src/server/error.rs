@@ -1,4 +1,4 @@
-//! Answers that are not what was asked for. The only file with status codes.
+//! Error responses. The only file with HTTP status codes.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
@@ -11,15 +11,15 @@ use serde::Serialize;
 use florin_store::BlobError;
 use florin_store::partial::PartialError;
 
-/// What "too many" and "not now" say about trying again, in seconds. Every rate in the settings is at least one a second, so whoever
-/// waited that long may ask again.
+/// The `Retry-After` of 429 and 503 responses, in seconds. Every rate in the settings is at least
+/// one per second, so a client that waits this long may retry.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
-/// A rejection on its way out: status, code and sentence.
+/// A rejection as an HTTP response: status, code and message.
 #[derive(Debug)]
 pub struct ApiError(pub Rejection);
 
-/// What a handler returns.
+/// A handler's result.
 pub(super) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
@@ -27,10 +27,10 @@ impl ApiError {
         Self(Rejection::new(code, message))
     }
 
-    /// Our own fault: logged with its cause, told without it.
+    /// An internal error: the cause is logged, but not sent.
     pub(super) fn fault(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
         tracing::error!(%cause, "{what}");
-        Self::new(Code::Internal, format!("{what}: this is our fault; try again later"))
+        Self::new(Code::Internal, format!("{what}: an error of the coordinator; try again later"))
     }
 }
 
@@ -60,7 +60,7 @@ impl From<LedgerError> for ApiError {
             LedgerError::Refused(refusal) => {
                 Self::new(Code::LedgerRefused, format!("{refusal} [{}]", refusal.code()))
             }
-            LedgerError::Unavailable(_) => Self::fault("the ledger does not answer us", &error),
+            LedgerError::Unavailable(_) => Self::fault("the ledger does not respond", &error),
             other => Self::fault("the ledger failed", &other),
         }
     }
@@ -70,16 +70,16 @@ impl From<BlobError> for ApiError {
     fn from(error: BlobError) -> Self {
         match error {
             BlobError::Missing(digest) => {
-                Self::new(Code::NotFound, format!("blob {digest} is not here"))
+                Self::new(Code::NotFound, format!("blob {digest} is not stored here"))
             }
             BlobError::Full => Self::new(Code::StorageFull, error.to_string()),
             BlobError::Bucket(_) => {
-                tracing::warn!(cause = %error, "a blob could not be kept or fetched");
-                let message = "where blobs are kept does not answer: try again in a moment";
+                tracing::warn!(cause = %error, "a blob cannot be stored or fetched");
+                let message = "the blob storage does not respond: try again in a moment";
                 Self::new(Code::StorageUnavailable, message)
             }
             BlobError::WrongDigest { .. } | BlobError::Failed(_) => {
-                Self::fault("a blob cannot be read or kept", &error)
+                Self::fault("a blob cannot be read or stored", &error)
             }
         }
     }
@@ -105,31 +105,32 @@ impl IntoResponse for ApiError {
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
         }
-        // For whoever counts answers and knows the request's id: see [`explain`].
+        // For the middleware that counts responses and has the request's id: see [`explain`].
         response.extensions_mut().insert(self.0);
         response
     }
 }
 
-/// A rejection as it travels.
+/// The JSON body of a rejection.
 #[derive(Serialize)]
 struct Explained<'a> {
     code: Code,
     message: &'a str,
-    /// By which whoever was refused can name the request to the operator.
+    /// The request's id, which the client can quote to the operator.
     request_id: &'a str,
 }
 
-/// Gives a refusal its body, which names the request.
+/// Sets the JSON body of an error response.
 pub(super) fn explain(response: &mut Response, rejection: &Rejection, request_id: &str) {
     let explained = Explained { code: rejection.code, message: &rejection.message, request_id };
-    // Three texts can always be written.
+    // Serialising three strings cannot fail.
     let body = serde_json::to_vec(&explained).unwrap_or_default();
     response.headers_mut().remove(CONTENT_LENGTH);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *response.body_mut() = Body::from(body);
 }
 
+/// The HTTP status of a rejection code.
 pub(super) const fn status(code: Code) -> StatusCode {
     match code {
         Code::Malformed | Code::Truncated => StatusCode::BAD_REQUEST,

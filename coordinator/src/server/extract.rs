@@ -1,4 +1,5 @@
-//! From bytes to messages: the only place where a [`Verified`] is made.
+//! Extractors: from request bodies, paths and query strings to typed messages. The only file that
+//! constructs a [`Verified`].
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -36,11 +37,12 @@ impl<T: DeserializeOwned, const MAX: usize> FromRequest<App> for Said<T, MAX> {
 async fn read_json<T: DeserializeOwned>(app: &App, request: Request, max: usize) -> ApiResult<T> {
     let bytes = read_whole(app, request, max).await?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        ApiError::new(Code::Malformed, format!("the body is not what this route takes: {error}"))
+        ApiError::new(Code::Malformed, format!("the body does not fit this route: {error}"))
     })
 }
 
-/// A small body, whole. A refused one is read to its end, so that its sender hears why.
+/// Reads a small body completely. A rejected body is drained, so that the client receives the
+/// response.
 pub(super) async fn read_whole(app: &App, request: Request, max: usize) -> ApiResult<Vec<u8>> {
     let mut incoming = Incoming::new(request.into_body(), app.config(), max as u64);
     match incoming.whole(max).await {
@@ -52,8 +54,8 @@ pub(super) async fn read_whole(app: &App, request: Request, max: usize) -> ApiRe
     }
 }
 
-/// Refuses a body that says it is of another type than the route takes. One that does not say is taken for what it
-/// should be.
+/// Middleware that rejects a body of another content type than the route's. A request without a
+/// content type is accepted.
 pub(super) async fn only(
     State((app, expected)): State<(App, &'static str)>,
     request: Request,
@@ -68,19 +70,19 @@ pub(super) async fn only(
         return Ok(next.run(request).await);
     }
     let said: String = essence.chars().take(80).collect();
-    let message = format!("the body is said to be {said:?}; this route takes {expected}");
-    // Read to its end, so that its sender hears why.
+    let message = format!("the content type is {said:?}; this route takes {expected}");
+    // Drain the body, so that the client receives the response.
     Incoming::new(request.into_body(), app.config(), 0).drain().await;
     Err(ApiError::new(Code::WrongContentType, message))
 }
 
-/// A message that names its sender, whose registered node key must have signed it.
+/// A message that is signed by the registered node key of its sender.
 pub(super) trait Spoken: Canonical + Send + Sync + 'static {
     const ROLE: Role;
     const BYTES_MAX: usize = SMALL_BYTES_MAX;
     fn sender(&self) -> Address;
     fn market(&self) -> Market;
-    /// Counts it among what its sender's key has signed.
+    /// Counts the message against its sender's rate limit.
     fn count(&self, rates: &Rates) -> ApiResult<()> {
         rates.wallet(self.sender())
     }
@@ -121,7 +123,7 @@ impl Spoken for BlobRequest {
     }
 }
 
-/// A message whose market is ours and whose signature is its sender's.
+/// A message for this market with a valid signature of its sender.
 pub(super) struct Verified<T>(Signed<T>);
 
 impl<T> Verified<T> {
@@ -138,14 +140,14 @@ pub(super) async fn verify<T: Spoken>(app: &App, signed: Signed<T>) -> ApiResult
     verify_and(app, signed, |_, _| ()).await.map(|(verified, ())| verified)
 }
 
-/// The same, and asks the engine something on the way.
+/// Like [`verify`], with a query to the engine in the same round trip.
 pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
     app: &App,
     signed: Signed<T>,
     question: impl FnOnce(&Engine, Tick) -> A + Send + 'static,
 ) -> ApiResult<(Verified<T>, A)> {
     if signed.body.market() != app.market() {
-        let message = "said for another market or chain; ask /v1/market for this one";
+        let message = "the message is for another market or chain; see /v1/market for this one";
         return Err(ApiError::new(Code::WrongMarket, message));
     }
     let (sender, role) = (signed.body.sender(), T::ROLE);
@@ -167,7 +169,7 @@ impl<T: Spoken + DeserializeOwned> FromRequest<App> for Verified<T> {
     }
 }
 
-/// The parts of a path, in their own types.
+/// Extractor of typed path parameters.
 pub(super) struct At<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<App> for At<T> {
@@ -181,7 +183,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<App> for At<T> {
     }
 }
 
-/// The part of an address after the question mark.
+/// Extractor of the query string.
 pub(super) struct Asked<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<App> for Asked<T> {
@@ -195,11 +197,11 @@ impl<T: DeserializeOwned + Send> FromRequestParts<App> for Asked<T> {
     }
 }
 
-/// A message must be about the task it was sent to.
+/// Checks that a message belongs to the task in its path.
 pub(super) fn check_task(said: TaskId, path: TaskId) -> ApiResult<()> {
     if said == path {
         return Ok(());
     }
-    let message = format!("said for task {said}, but sent to task {path}");
+    let message = format!("the message is for task {said}, but was sent to task {path}");
     Err(ApiError::new(Code::WrongTask, message))
 }

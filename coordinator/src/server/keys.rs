@@ -1,21 +1,22 @@
-//! Node keys that were unpacked: who signs one message signs many, and unpacking a key takes a quarter of a check.
+//! A cache of unpacked node keys: a sender signs many messages, and unpacking its key takes a
+//! quarter of the time of a signature check.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use florin_protocol::{NodeKey, UnpackedKey, VerifyError};
 
-/// Keys that are remembered; about 300 bytes each. When more than these sign, all are forgotten and unpacked again.
+/// Capacity of the cache; a key takes about 300 bytes. When the cache is full, it is cleared.
 const KEYS_MAX: usize = 16_384;
 
-/// Keys by their bytes. Only registered ones are asked for.
+/// Unpacked keys by their bytes. Lookups are only for registered keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     unpacked: Mutex<BTreeMap<NodeKey, UnpackedKey>>,
 }
 
 impl Keys {
-    /// The key, unpacked now or before.
+    /// The unpacked key, from the cache if present.
     pub(super) fn of(&self, key: NodeKey) -> Result<UnpackedKey, VerifyError> {
         let known = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
         if let Some(known) = known {
@@ -38,15 +39,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_its_own_however_often_it_is_asked_for_and_a_bad_one_is_never_remembered() {
+    fn a_cached_key_verifies_its_own_signatures_and_a_weak_key_is_never_cached() {
         let keys = Keys::default();
         let signers = [1, 2].map(|seed| NodeSigner::from_seed(&[seed; 32]));
         for _ in 0..2 {
             for (signer, other) in [(&signers[0], &signers[1]), (&signers[1], &signers[0])] {
                 let key = keys.of(signer.key()).unwrap();
-                key.verify(b"said", &signer.sign_bytes(b"said")).unwrap();
-                let foreign = other.sign_bytes(b"said");
-                assert_eq!(key.verify(b"said", &foreign), Err(VerifyError::BadSignature));
+                key.verify(b"message", &signer.sign_bytes(b"message")).unwrap();
+                let foreign = other.sign_bytes(b"message");
+                assert_eq!(key.verify(b"message", &foreign), Err(VerifyError::BadSignature));
             }
             let mut weak = [0; 32];
             weak[0] = 1;

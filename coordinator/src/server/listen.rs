@@ -1,4 +1,5 @@
-//! The connection loop: limits on how many, how long and how slow, TLS if the settings say so, and an orderly end.
+//! The accept loop: connection limits, timeouts for idle and slow clients, optional TLS, and
+//! graceful shutdown.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -29,19 +30,19 @@ use super::pulse::{Answer, Protocol, Pulse, Watched};
 use super::tls::{Tls, Welcome};
 use crate::config::Config;
 
-/// What a connection may have read ahead of its requests, in bytes.
+/// Read and write buffer of a connection, in bytes.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
-/// Streams of an HTTP/2 connection that its client opened and dropped and that are not cleared away, and those that we
-/// dropped for its mistakes: beyond that the connection ends.
+/// Pending stream resets of an HTTP/2 connection, and resets by the server for its client's errors:
+/// beyond this the connection ends (protection against rapid reset).
 const RESETS_MAX: usize = 20;
-/// What one stream may send ahead of what is read, in bytes.
+/// Flow-control window of an HTTP/2 stream, in bytes.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// What all streams of a connection may send ahead together, in bytes.
+/// Flow-control window of an HTTP/2 connection, in bytes.
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
-/// Pause after an accept failed, as it does when files run out.
+/// Pause after a failed accept, for example when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a front door counts; cheap to copy.
+/// Connection metrics of a listener; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub(super) accepted: Counter,
@@ -49,7 +50,7 @@ pub struct Seen {
     pub(super) refused: Family<Why, Counter>,
 }
 
-/// Why a connection was closed before its time.
+/// The metric label for why a connection was refused or evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Why {
     why: &'static str,
@@ -70,11 +71,12 @@ impl Seen {
     }
 }
 
-/// The address at the other end of a request's connection.
+/// The remote address of a request's connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Serves until `shutdown` resolves, then lets requests in flight end for as long as it resolved to.
+/// Serves until `shutdown` resolves. Then in-flight requests have the grace period that it resolved
+/// to.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -97,12 +99,12 @@ pub async fn serve(
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
+                tracing::warn!(%error, "a connection cannot be accepted");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        // Only now: nobody gives way before somebody has come.
+        // After the accept: a connection is evicted only when another one has arrived.
         let room = tokio::select! {
             grace = &mut shutdown => break grace,
             room = places.room() => room,
@@ -113,16 +115,16 @@ pub async fn serve(
         };
         running.spawn(Arc::clone(&door).connection(stream, from.ip(), place, closed.clone()));
     };
-    // From here on nobody connects any more; who waits between two requests is sent away.
+    // The listener is closed to new connections; idle connections are closed now.
     drop(listener);
     closing.send_replace(true);
     let all = async { while running.join_next().await.is_some() {} };
     if timeout(grace, all).await.is_err() {
-        tracing::warn!(cut_off = running.len(), ?grace, "some requests did not end in time");
+        tracing::warn!(cut_off = running.len(), ?grace, "aborting requests after the grace period");
     }
 }
 
-/// What every connection of a listener needs.
+/// The state shared by all connections of a listener.
 struct Door {
     router: Router,
     http: http1::Builder,
@@ -134,8 +136,9 @@ struct Door {
 impl Door {
     fn new(router: Router, config: &Config, tls: Option<Tls>, seen: Seen) -> Self {
         let mut http = http1::Builder::new();
-        // How long a head may take is watched by the stream, which knows idle connections from slow ones. hyper only asks
-        // an idle stream for more if it has a limit of its own; it is never reached.
+        // The stream enforces the header timeout, because it distinguishes idle connections from
+        // slow ones. hyper reads from an idle stream only if hyper itself has a timeout, so set one
+        // that is never reached.
         let never = Duration::from_millis(config.idle_ms.saturating_add(config.header_ms));
         http.timer(TokioTimer::new())
             .header_read_timeout(never)
@@ -194,7 +197,7 @@ impl Door {
             }
             Err(error) => {
                 self.seen.refused("tls");
-                tracing::debug!(%from, %error, "no TLS connection");
+                tracing::debug!(%from, %error, "the TLS handshake failed");
             }
         }
     }
@@ -254,17 +257,17 @@ impl Door {
 
 fn see_off(ended: Result<(), hyper::Error>) {
     if let Err(error) = ended {
-        tracing::trace!(%error, "a connection ended early");
+        tracing::trace!(%error, "a connection ended with an error");
     }
 }
 
 /// Resolves when the listener closes.
 async fn told(closed: &mut watch::Receiver<bool>) {
-    // A sender that is gone says the same.
+    // A dropped sender means the same.
     let _ = closed.wait_for(|closed| *closed).await;
 }
 
-/// The routes as one connection reaches them.
+/// The router as the service of one connection.
 struct Routes {
     router: TowerToHyperService<Router>,
     peer: Peer,

@@ -1,4 +1,4 @@
-//! The market itself: who runs it, who is registered, and the ledger's own interface.
+//! Routes for the market document, registrations and the embedded ledger's RPC.
 
 use std::sync::Arc;
 
@@ -32,8 +32,9 @@ pub(super) async fn info(State(app): State<App>) -> ApiResult<Json<MarketInfo>> 
     }))
 }
 
-/// Both signatures are checked here; which of two registrations counts is the engine's to say. A wallet that the ledger
-/// has never heard of is not registered: wallets cost nothing, and registrations are kept.
+/// Registers a node key. Both signatures are checked here; the engine decides between conflicting
+/// registrations. A wallet without a balance or stake on the ledger is rejected: wallets cost
+/// nothing, and registrations are stored for good.
 pub(super) async fn register(
     State(app): State<App>,
     Said(registration): Said<Registration, SMALL_BYTES_MAX>,
@@ -63,13 +64,13 @@ async fn check_known(app: &App, wallet: Address) -> ApiResult<()> {
         return Ok(());
     }
     let message = format!(
-        "{wallet} has no balance and no stake on the ledger: fund it, then register it (before \
-         everything is bonded)"
+        "{wallet} has no balance and no stake on the ledger: transfer FLN to it, then register it \
+         (before its whole balance is bonded)"
     );
     Err(ApiError::new(Code::NotFunded, message))
 }
 
-/// Which of an account's registrations is meant.
+/// The query string that selects one of an account's registrations.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WhichRole {
@@ -91,8 +92,8 @@ pub(super) async fn ledger(State(app): State<App>, request: Request) -> ApiResul
         LedgerPlace::Ethereum(info) => {
             let (chain, market) = (app.market().chain, info.market);
             let message = format!(
-                "this market's ledger is the contract {market} on the Ethereum chain {chain}, not a \
-                 chain of the coordinator's: ask a node of that chain"
+                "this market's ledger is the contract {market} on the Ethereum chain {chain}, not \
+                 an embedded chain: query a node of that chain"
             );
             return Err(ApiError::new(Code::NotFound, message));
         }

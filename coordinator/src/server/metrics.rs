@@ -1,7 +1,7 @@
-//! What server and market look like from outside: counters and timings in the OpenMetrics text format.
+//! Metrics of the server and the market, in the OpenMetrics text format.
 //!
-//! `docs/operations.md` says what each is for. Nothing that a peer can choose becomes a label, so that there are never
-//! more series than routes times answers.
+//! `docs/operations.md` explains each metric. No label contains text that a client chooses, so the
+//! number of series is bounded by the routes times the status codes.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -23,10 +23,10 @@ use crate::host::Vitals;
 use florin_engine::{Effect, Engine};
 use florin_store::bucket;
 
-/// Bounds of the latency histograms, in seconds.
+/// Bucket bounds of the latency histograms, in seconds.
 const LATENCIES: [f64; 12] =
     [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
-/// Every phase, by the name that the interface uses.
+/// Every phase with its name in the API.
 const PHASES: [(Phase, &str); 8] = [
     (Phase::AwaitingBlobs, "awaiting_blobs"),
     (Phase::Enrolling, "enrolling"),
@@ -71,18 +71,18 @@ struct OfKind {
 
 type Number = Gauge<f64, AtomicU64>;
 
-/// What waits and what is under way in the server, now.
+/// The server's current load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
-    /// Commands that wait for the engine.
+    /// Commands in the engine's channel.
     pub(super) queue: usize,
-    /// Uploads by kind.
+    /// In-flight uploads by kind.
     pub(super) uploads: [(&'static str, u64); 2],
-    /// Bytes that have arrived and are being checked, by kind.
+    /// Bytes of uploads under validation, by kind.
     pub(super) room: [(&'static str, u64); 2],
 }
 
-/// The market in numbers, as the engine has it.
+/// The engine's state in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Picture {
     tasks: Vec<(&'static str, i64)>,
@@ -97,7 +97,7 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Looks at every task.
+    /// Summarises all tasks.
     pub(super) fn of(engine: &Engine) -> Self {
         let tasks = || engine.state().tasks.values();
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
@@ -129,7 +129,7 @@ impl Picture {
     }
 }
 
-/// Sums of data and infrastructure. More than any supply shows as the most that an amount can say.
+/// Sums of data and infrastructure amounts; saturates at the largest amount.
 fn pools(amounts: impl Iterator<Item = [Amount; 2]>) -> Vec<Amount> {
     let most = Amount::from_units(u128::MAX);
     amounts
@@ -139,7 +139,7 @@ fn pools(amounts: impl Iterator<Item = [Amount; 2]>) -> Vec<Amount> {
         .to_vec()
 }
 
-/// All counters of one server.
+/// All metrics of one server.
 pub(super) struct Metrics {
     registry: Registry,
     door: Seen,
@@ -161,11 +161,12 @@ pub(super) struct Metrics {
     deposited: Family<OfPool, Number>,
     paid: Family<OfPool, Number>,
     escrow: Family<OfPool, Number>,
-    /// Nobody sees the gauges of one look while another look sets them.
+    /// Held while the gauges are set and encoded, so that concurrent scrapes do not mix their
+    /// values.
     looking: Mutex<()>,
 }
 
-/// A request under way, until it is dropped.
+/// The guard of an in-flight request.
 pub(super) struct Begun(Gauge);
 
 impl Drop for Begun {
@@ -175,7 +176,7 @@ impl Drop for Begun {
 }
 
 impl Metrics {
-    /// Nothing has happened yet.
+    /// Registers all metrics, at zero.
     pub(super) fn new(vitals: &Vitals, bucket: &bucket::Seen) -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
@@ -205,7 +206,7 @@ impl Metrics {
         metrics.register_server(all);
         metrics.register_market(all);
         register_journal(all, vitals);
-        let what = "Requests to the bucket, by what became of them";
+        let what = "Requests to the bucket, by outcome";
         all.register("bucket_requests", what, bucket.requests.clone());
         metrics.registry = registry;
         metrics
@@ -213,27 +214,27 @@ impl Metrics {
 
     fn register_server(&self, all: &mut Registry) {
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-        all.register("build", "Which program this is", version);
-        all.register("http_answers", "Requests answered", self.answers.clone());
-        let what = "Time from a request's head to its answer's head";
+        all.register("build", "The version of this program", version);
+        all.register("http_answers", "HTTP responses sent", self.answers.clone());
+        let what = "Time from the request's headers to the response's headers";
         all.register_with_unit("http_duration", what, Unit::Seconds, self.seconds.clone());
-        let what = "Requests that came and are not answered yet, long polls among them";
+        let what = "Requests in flight, including long polls";
         all.register("http_in_flight", what, self.in_flight.clone());
-        let what = "Bytes of requests' bodies";
+        let what = "Bytes of request bodies";
         all.register_with_unit("http_received", what, Unit::Bytes, self.received.clone());
-        let what = "Bytes of answers' bodies";
+        let what = "Bytes of response bodies";
         all.register_with_unit("http_sent", what, Unit::Bytes, self.sent.clone());
-        all.register("rejections", "Answers that were no, by their code", self.rejections.clone());
-        let what = "Connections that got a place";
+        all.register("rejections", "Rejected requests, by code", self.rejections.clone());
+        let what = "Connections accepted within the limits";
         all.register("connections_accepted", what, self.door.accepted.clone());
-        all.register("connections_held", "Connections there are", self.door.held.clone());
-        let what = "Connections closed before their time: too many of one address, no TLS \
-                    handshake, gave way to another";
+        all.register("connections_held", "Open connections", self.door.held.clone());
+        let what = "Connections refused or evicted: too many from one address, failed TLS \
+                    handshake, evicted for another connection";
         all.register("connections_refused", what, self.door.refused.clone());
-        all.register("uploads_in_flight", "Uploads under way", self.uploads.clone());
-        let what = "Bytes that have arrived and are being checked";
+        all.register("uploads_in_flight", "Uploads in flight", self.uploads.clone());
+        let what = "Bytes of uploads under validation";
         all.register_with_unit("upload_room_used", what, Unit::Bytes, self.room.clone());
-        all.register("engine_queue", "Commands that wait for the engine", self.queue.clone());
+        all.register("engine_queue", "Commands in the engine's queue", self.queue.clone());
     }
 
     fn register_market(&self, all: &mut Registry) {
@@ -241,22 +242,21 @@ impl Metrics {
         let what = "Participants enrolled, counted once for each task";
         all.register("enrolled", what, self.enrolled.clone());
         all.register("rounds_reported", "Rounds that have a report", self.rounds.clone());
-        let what = "Rounds among them that ended without a valuation";
+        let what = "Rounds with a report that were abandoned without a valuation";
         all.register("rounds_abandoned", what, self.abandoned.clone());
         let what = "Settlements that are not final yet";
         all.register("settlements_pending", what, self.unsettled.clone());
-        let what =
-            "Work that the engine asked for and that is not done: under way, or in its queue";
+        let what = "Effects of the engine that are not done: queued or running";
         all.register("outstanding", what, self.outstanding.clone());
-        let what = "Florins deposited for all tasks this coordinator has known, rounded";
+        let what = "Florins deposited for all tasks ever published at this coordinator, rounded";
         all.register("deposited_florins", what, self.deposited.clone());
-        let what = "Florins that reports have come to, rounded";
+        let what = "Florins paid out by reports, rounded";
         all.register("paid_florins", what, self.paid.clone());
-        let what = "Florins of tasks not done that no report has given to anybody, rounded";
+        let what = "Florins of unfinished tasks that no report has paid out, rounded";
         all.register("escrow_florins", what, self.escrow.clone());
     }
 
-    /// Counts one answer. `route` is the pattern that matched, never what a peer wrote.
+    /// Counts one response. `route` is the matched pattern, never the client's path.
     pub(super) fn answered(&self, route: &str, status: u16, took: Duration) {
         let route = route.to_owned();
         self.seconds.get_or_create(&OfRoute { route: route.clone() }).observe(took.as_secs_f64());
@@ -284,7 +284,7 @@ impl Metrics {
         self.sent.clone()
     }
 
-    /// Everything, with market and server as they are now.
+    /// Encodes all metrics with the current state of market and server.
     pub(super) fn text(&self, picture: &Picture, load: &Load) -> Result<String, std::fmt::Error> {
         let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -323,13 +323,13 @@ impl Metrics {
 fn register_journal(all: &mut Registry, vitals: &Vitals) {
     let what = "Events made durable since the start";
     all.register("journal_records", what, vitals.records.clone());
-    let what = "Time that a batch of events took to be durable, its fsync included";
+    let what = "Time to make a batch of events durable, including its fsync";
     all.register_with_unit("journal_commit", what, Unit::Seconds, vitals.commit.clone());
-    let what = "Batches that the journal did not take: a full or broken disk";
+    let what = "Batches that the journal failed to append: a full or broken disk";
     all.register("journal_failures", what, vitals.failed.clone());
 }
 
-/// How much the engine waits for, by who does it.
+/// The number of the engine's outstanding effects, by worker.
 fn outstanding(engine: &Engine) -> [(&'static str, u64); 4] {
     let (mut rows, mut valuations, mut ledger, mut rounds) = (0u64, 0u64, 0u64, 0u64);
     for effect in engine.outstanding() {
@@ -347,7 +347,7 @@ fn outstanding(engine: &Engine) -> [(&'static str, u64); 4] {
     [("rows", rows), ("valuations", valuations), ("ledger", ledger), ("rounds", rounds)]
 }
 
-/// For people and their graphs: rounded.
+/// An amount in florins as a float, for graphs: rounded.
 fn florins(amount: Amount) -> f64 {
     amount.to_string().parse().unwrap_or(f64::INFINITY)
 }
@@ -359,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    /// Something in every family.
+    /// Encoded metrics with a value in every family.
     fn everything() -> String {
         let vitals = Vitals::default();
         vitals.records.inc();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_counted_and_shown() {
+    fn every_metric_is_counted_and_encoded() {
         let text = everything();
         for line in [
             "florin_http_answers_total{route=\"/v1/tasks/{id}\",status=\"404\"} 1",
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Every series' name, as Prometheus knows it.
+    /// The names of all series, as Prometheus stores them.
     fn names() -> BTreeSet<String> {
         let text = everything();
         let series = text.lines().filter(|line| !line.starts_with('#'));
@@ -439,7 +439,7 @@ mod tests {
             let used = named_in(&text);
             assert!(used.len() >= 8, "{used:?}");
             let unknown: Vec<_> = used.difference(&known).collect();
-            assert!(unknown.is_empty(), "{unknown:?} are none of {known:?}");
+            assert!(unknown.is_empty(), "{unknown:?} are not in {known:?}");
         }
     }
 

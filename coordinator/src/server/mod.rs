@@ -1,7 +1,8 @@
-//! The HTTP interface. Domain rules live in the engine; here are routes, limits and signatures.
+//! The HTTP server. Domain rules are in the engine; this module has routes, limits and signature
+//! checks.
 //!
-//! [`router`] works without sockets; [`listen`] puts it on a listener with a connection loop of our own, because a
-//! server without header deadlines can be held by a few thousand idle connections.
+//! [`router`] works without sockets. [`listen`] serves it on a listener with an accept loop of its
+//! own, because a few thousand idle connections can exhaust a server without header deadlines.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -55,25 +56,27 @@ use crate::config::Config;
 use crate::host::{Host, LedgerPlace};
 use florin_store::FETCHES_MAX;
 
-/// Uploads of one sender at once.
+/// Concurrent uploads of one sender.
 const UPLOADS_PER_SENDER_MAX: u32 = 4;
-/// Uploads of models and holdouts at once, from anybody.
+/// Concurrent uploads of models and holdouts, from all senders.
 const BLOB_UPLOADS_MAX: usize = 64;
-/// Requests that wait for the ledger at once.
+/// Requests that wait for the ledger concurrently.
 const LEDGER_WAITS_MAX: usize = 6;
-/// Requests at once that wait until a large upload, a model or a holdout is durable, in the bucket too if there is one.
+/// Requests that wait concurrently until a large upload, a model or a holdout is durable, also in
+/// the bucket if there is one.
 const KEEPS_MAX: usize = 4;
-/// Threads that neither the ledger nor the bucket can hold up.
+/// Blocking threads that neither the ledger nor the bucket can occupy.
 const OTHER_WAITS_MIN: usize = 4;
-/// Threads that may wait at once. Each keeps some memory of its own, and more than the processors and the disk can serve
-/// bring nothing; fewer would leave everybody waiting where the ledger or the bucket does not answer.
+/// Maximum number of blocking threads. Each thread holds some memory of its own, and more threads
+/// than processors and disk can serve gain nothing. With fewer, a ledger or a bucket that does not
+/// respond would block all requests.
 pub const WAITING_THREADS_MAX: usize = LEDGER_WAITS_MAX + KEEPS_MAX + FETCHES_MAX + OTHER_WAITS_MIN;
-/// Rounds that are read from their blobs at once.
+/// Concurrent reads of archived rounds from their blobs.
 const KEPT_READS_MAX: usize = 8;
-/// What bytes that are being checked are counted in.
+/// Bytes per permit of the semaphores that bound the memory of uploads under validation.
 const ROOM_UNIT_BYTES: u64 = 1_024;
 
-/// Everything a handler needs; cheap to copy.
+/// The state shared by all handlers; cheap to clone.
 #[derive(Clone)]
 pub struct App {
     inner: Arc<Inner>,
@@ -104,14 +107,14 @@ struct Inner {
     nameless: AtomicU64,
 }
 
-/// A place among those that a semaphore has; waits until there is one.
+/// Acquires a permit of a semaphore; waits until one is free.
 async fn turn_of(places: &Arc<Semaphore>) -> ApiResult<OwnedSemaphorePermit> {
     let place = Arc::clone(places).acquire_owned().await;
-    place.map_err(|error| ApiError::fault("places were closed", &error))
+    place.map_err(|error| ApiError::fault("a semaphore is closed", &error))
 }
 
 impl App {
-    /// The interface of a running host.
+    /// Creates the state for a running host.
     #[must_use]
     pub fn new(
         host: Host,
@@ -156,12 +159,13 @@ impl App {
         }
     }
 
-    /// Answers everybody who waits for something to happen, from now on at once: the coordinator is about to stop.
+    /// Begins the graceful shutdown: completes every long poll, now and from now on, at once.
     pub(crate) fn close(&self) {
         self.inner.closing.send_replace(true);
     }
 
-    /// Waits for something, until a moment or until the coordinator is about to stop; whether it happened.
+    /// Waits for `what` until the deadline `until` or until the shutdown begins; returns whether it
+    /// happened.
     async fn happens(&self, until: Instant, what: impl Future<Output = bool>) -> bool {
         let mut closing = self.inner.closing.subscribe();
         let closes = closing.wait_for(|closing| *closing);
@@ -199,7 +203,7 @@ impl App {
         &self.inner.place
     }
 
-    /// Asks the ledger where it holds up nobody else.
+    /// Calls the ledger on a blocking thread.
     async fn ledger<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&dyn Ledger) -> Result<T, LedgerError> + Send + 'static,
@@ -208,7 +212,8 @@ impl App {
         Ok(self.ledger_turn(move || ask(ledger.as_ref())).await??)
     }
 
-    /// Does what waits for the ledger: of such, only so many at once.
+    /// Runs work that waits for the ledger on a blocking thread; at most [`LEDGER_WAITS_MAX`] run
+    /// concurrently.
     async fn ledger_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -216,12 +221,12 @@ impl App {
         body::blocking_with(turn_of(&self.inner.ledger_waits).await?, work).await
     }
 
-    /// Leave to wait until something large is durable.
+    /// A permit to wait until a large blob is durable.
     async fn keep_turn(&self) -> ApiResult<OwnedSemaphorePermit> {
         turn_of(&self.inner.keeps).await
     }
 
-    /// What a participant has at risk; nothing if it has asked for it back.
+    /// A participant's bond; zero if its release has been requested.
     async fn bond(&self, task: TaskId, account: Address) -> ApiResult<Amount> {
         let bond = self.ledger(move |ledger| ledger.bond_of(task, account)).await?;
         Ok(if bond.release.is_some() { Amount::ZERO } else { bond.amount })
@@ -236,12 +241,12 @@ impl App {
         &self.inner.metrics
     }
 
-    /// What the front door counts.
+    /// The connection metrics of the public listener.
     pub(crate) fn door(&self) -> listen::Seen {
         self.inner.metrics.door()
     }
 
-    /// What waits and what is under way, now.
+    /// The queued commands and in-flight uploads, now.
     fn load(&self) -> Load {
         let inner = &self.inner;
         let uploads = inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,9 +276,13 @@ impl App {
         &self.inner.proofs
     }
 
-    /// Waits for room for so many bytes that have arrived. Nothing is held for bytes that have not: whoever announces
-    /// much and sends nothing takes nothing. Models and holdouts, which anybody may send, have room of their own, so
-    /// that they never stand in the way of updates.
+    /// Reserves memory to validate `bytes` that have arrived; waits until it is free. Bytes that
+    /// have not arrived reserve nothing, so a client that announces much and sends nothing takes no
+    /// memory. Models and holdouts, which any client may send, have a pool of their own, so that
+    /// they never block updates.
+    ///
+    /// # Errors
+    /// [`Code::LimitReached`] if no memory becomes free in time.
     async fn room_for(&self, room: Room, bytes: u64) -> ApiResult<OwnedSemaphorePermit> {
         let units = u32::try_from(bytes.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
         let units = units.min(self.inner.room_units);
@@ -285,27 +294,27 @@ impl App {
         match timeout(self.config().body_time(bytes), room).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => {
-                let message = "too many bytes are being checked: try again in a moment";
+                let message = "too many uploads are being validated: try again in a moment";
                 Err(ApiError::new(Code::LimitReached, message))
             }
         }
     }
 
-    /// One of the places for models and holdouts, given back when dropped.
+    /// A permit to upload a model or a holdout, released when dropped.
     fn blob_place(&self) -> ApiResult<OwnedSemaphorePermit> {
         Arc::clone(&self.inner.blob_places).try_acquire_owned().map_err(|_| {
             let message =
-                format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are under way");
+                format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are in flight: retry");
             ApiError::new(Code::LimitReached, message)
         })
     }
 
-    /// One of a sender's few places for uploads, given back when dropped.
+    /// One of a sender's upload slots, released when dropped.
     fn upload_slot(&self, sender: Address) -> ApiResult<UploadSlot> {
         let mut uploads = self.inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
         let now = uploads.entry(sender).or_insert(0);
         if *now >= UPLOADS_PER_SENDER_MAX {
-            let message = format!("at most {UPLOADS_PER_SENDER_MAX} uploads of one sender at once");
+            let message = format!("at most {UPLOADS_PER_SENDER_MAX} concurrent uploads per sender");
             return Err(ApiError::new(Code::LimitReached, message));
         }
         *now += 1;
@@ -313,7 +322,7 @@ impl App {
     }
 }
 
-/// Whose bytes are checked.
+/// The memory pool for the validation of uploads.
 #[derive(Clone, Copy, Debug)]
 enum Room {
     Updates,
@@ -337,7 +346,7 @@ impl Drop for UploadSlot {
     }
 }
 
-/// The routes, which `/openapi.json` and `docs/protocol.md` describe.
+/// The router of all routes, which `/openapi.json` and `docs/protocol.md` describe.
 pub fn router(app: App) -> Router {
     routes::router(&app)
         .fallback(unknown)
@@ -348,11 +357,11 @@ pub fn router(app: App) -> Router {
 }
 
 async fn unknown() -> ApiError {
-    let message = "there is no such route: see /openapi.json or docs/protocol.md";
+    let message = "no such route: see /openapi.json or docs/protocol.md";
     ApiError::new(Code::NotFound, message)
 }
 
 async fn wrong_method() -> ApiError {
-    let message = "this route has other methods: the header `allow` names them";
+    let message = "this route does not allow the method: see the `allow` header";
     ApiError::new(Code::MethodNotAllowed, message)
 }

@@ -1,4 +1,4 @@
-//! What is known about each request, and whether the coordinator is well.
+//! Request ids, request metrics and logs, and the liveness and readiness probes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use super::counted::Counted;
 use super::error::explain;
 use super::metrics::Picture;
 
-/// The header by which a peer can name a request to the operator.
+/// The response header with the request's id, which a client can quote to the operator.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// How long engine and ledger may take to show that they are ready.
+/// Timeout of the readiness probe for the engine and for the ledger.
 const READY_TIME: Duration = Duration::from_secs(5);
 /// The content type of the OpenMetrics text format.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Numbers the requests of one process.
+/// Generates the request ids of one process.
 #[derive(Debug)]
 pub(super) struct Ids {
     start: u32,
@@ -34,7 +34,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// Of this start of the process: two starts have different ids.
+    /// Creates a generator whose prefix differs at each start of the process.
     pub(super) fn new() -> Self {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let nanos = clock.unwrap_or_default().as_nanos();
@@ -48,7 +48,7 @@ impl Ids {
     }
 }
 
-/// Gives each request an id, which its sender sees too; counts and times it.
+/// Middleware that gives each request an id, opens its span, and records its metrics.
 pub(super) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
     let id = app.ids().next();
     let matched = request.extensions().get::<MatchedPath>();
@@ -56,9 +56,13 @@ pub(super) async fn watch(State(app): State<App>, request: Request, next: Next) 
     let _in_flight = app.metrics().begin();
     let received = app.metrics().received();
     let request = request.map(|body| Body::new(Counted::new(body, received)));
-    // An error's span, so that every line that is logged at all has the id.
+    // A span at level error, so that every logged line has the id at any log level.
     let span = tracing::error_span!(
-        "request", request_id = id, method = %request.method(), route, status = tracing::field::Empty
+        "request",
+        request_id = id,
+        method = %request.method(),
+        route,
+        status = tracing::field::Empty
     );
     let begun = Instant::now();
     let mut response = next.run(request).instrument(span.clone()).await;
@@ -68,7 +72,7 @@ pub(super) async fn watch(State(app): State<App>, request: Request, next: Next) 
     let _entered = span.entered();
     if let Some(rejection) = response.extensions_mut().remove::<Rejection>() {
         app.metrics().rejected(rejection.code);
-        tracing::debug!(%rejection, "a request was refused");
+        tracing::debug!(%rejection, "a request was rejected");
         explain(&mut response, &rejection, &id);
     }
     if status.is_server_error() {
@@ -81,16 +85,17 @@ pub(super) async fn watch(State(app): State<App>, request: Request, next: Next) 
     response
 }
 
-/// Whether the process answers at all.
+/// The liveness probe: whether the process responds.
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether it can do its work: the engine answers, its journal takes what it is told, and the ledger answers.
+/// The readiness probe: whether the engine responds, its journal accepts records, and the ledger
+/// responds.
 pub(super) async fn readyz(State(app): State<App>) -> Response {
     let engine = timeout(READY_TIME, app.host().read(|_, _| ())).await;
     if !matches!(engine, Ok(Ok(()))) {
-        return not_ready("the engine does not answer");
+        return not_ready("the engine does not respond");
     }
     if let Some(why) = app.host().vitals().refusal() {
         return not_ready(&why);
@@ -98,7 +103,7 @@ pub(super) async fn readyz(State(app): State<App>) -> Response {
     match timeout(READY_TIME, app.ledger(|ledger| ledger.now().map(drop))).await {
         Ok(Ok(())) => "ready\n".into_response(),
         Ok(Err(error)) => not_ready(&error.0.message),
-        Err(_) => not_ready("the ledger does not answer"),
+        Err(_) => not_ready("the ledger does not respond"),
     }
 }
 
@@ -117,7 +122,7 @@ async fn metrics(State(app): State<App>) -> Response {
     }
 }
 
-/// What only the operator should see, on an address of its own.
+/// The router of the operator's listener, which is separate from the public one.
 pub(crate) fn operator_router(app: App) -> Router {
     Router::new()
         .route("/metrics", get(metrics))

@@ -1,4 +1,4 @@
-//! Rounds that are over: from the engine's memory, or from the blobs that they are kept as.
+//! Access to finished rounds, in the engine's memory or archived in blobs.
 
 use florin_protocol::Canonical;
 use florin_protocol::{Digest, Receipt, Rejection, Round, TaskId, UpdateHeader};
@@ -10,10 +10,10 @@ use crate::host::archive;
 use florin_engine::Found;
 use florin_engine::state::Past;
 
-/// What became of a work record: the units paid, or why none are.
+/// The verdict on a work record: the units paid, or the reason for none.
 type Verdict = Result<u64, Rejection>;
 
-/// Something of a round that has its report.
+/// Reads a part of a round that has its report.
 pub(super) async fn past<T: Send + 'static>(
     app: &App,
     (id, round): (TaskId, Round),
@@ -31,7 +31,7 @@ pub(super) async fn past<T: Send + 'static>(
     }
 }
 
-/// Something of a round that is kept as a blob.
+/// Reads a part of an archived round from its blob.
 async fn kept<T: Send + 'static>(
     app: &App,
     digest: Digest,
@@ -41,16 +41,16 @@ async fn kept<T: Send + 'static>(
     let place = turn_of(&app.inner.kept_reads).await?;
     let read = move || archive::read(&blobs, digest).map(|past| take(&past));
     let read = blocking_with(place, read).await?;
-    // Whoever asks named a round, not a blob: that it is not there is our fault.
+    // The client asked for a round, not for a blob: a missing blob is an internal error.
     read.map_err(|error| match error {
         florin_store::BlobError::Missing(_) => {
-            ApiError::fault("a round that is over cannot be read", &error)
+            ApiError::fault("an archived round cannot be read", &error)
         }
         other => other.into(),
     })
 }
 
-/// What became of a record of an order; `None` while that is not known.
+/// The verdict on a work record of an order; `None` while it is pending.
 pub(super) async fn verdict(
     app: &App,
     order: Digest,
@@ -66,7 +66,7 @@ pub(super) async fn verdict(
     }
 }
 
-/// The receipt of an update that was taken in a round that is kept as this blob.
+/// The receipt of an update that was accepted in the round archived as this blob.
 pub(super) async fn receipt(
     app: &App,
     round: Digest,

@@ -1,4 +1,5 @@
-//! Places for connections: so many in all, so many for one address, and who gives way when all are taken.
+//! The connection limiter: a limit in total and per address, and eviction of idle connections when
+//! the total is reached.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,14 +14,15 @@ use super::listen::Seen;
 use super::pulse::{Pulse, Waits};
 use crate::config::{Config, Network, holder};
 
-/// A connection younger than this never gives way: whoever means it has asked by then.
+/// A connection that has waited for less than this is never evicted: a real client has sent its
+/// request by then.
 const SPARED: Duration = Duration::from_secs(1);
-/// How often it is tried to find one that gives way.
+/// Interval between two attempts to evict while the limit is reached.
 const SEARCH_EVERY: Duration = Duration::from_millis(100);
-/// One in so many connections gives way at once.
+/// One attempt evicts at most the connection limit divided by this.
 const GIVE_WAY_SHARE: usize = 64;
 
-/// The places of one listener; cheap to copy.
+/// The connection limiter of one listener; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Places {
     free: Arc<Semaphore>,
@@ -32,7 +34,7 @@ pub(super) struct Places {
     seen: Seen,
 }
 
-/// Who has which place. Numbers ascend with time.
+/// The open connections, numbered in the order of their arrival, and their count per address.
 #[derive(Default)]
 struct Held {
     next: u64,
@@ -40,12 +42,12 @@ struct Held {
     of_holder: BTreeMap<IpAddr, usize>,
 }
 
-/// Room for one connection, before it is known whose.
+/// A permit for one connection, before its address is checked.
 pub(super) struct Room {
     _permit: OwnedSemaphorePermit,
 }
 
-/// A connection's place, given back when dropped.
+/// The guard of an open connection: it releases the permit when dropped.
 pub(super) struct Place {
     places: Places,
     number: u64,
@@ -67,7 +69,8 @@ impl Places {
         }
     }
 
-    /// Waits for room. While there is none, those that have waited longest for a request give way.
+    /// Waits for a permit. While none is free, it evicts the connections that have waited longest
+    /// for a request.
     pub(super) async fn room(&self) -> Room {
         if self.free.available_permits() == 0 {
             self.make_room();
@@ -76,15 +79,15 @@ impl Places {
             let free = Arc::clone(&self.free).acquire_owned();
             match timeout(SEARCH_EVERY, free).await {
                 Ok(Ok(permit)) => return Room { _permit: permit },
-                // Nobody closes the semaphore.
+                // The semaphore is never closed.
                 Ok(Err(_)) => std::future::pending().await,
                 Err(_) => self.make_room(),
             }
         }
     }
 
-    /// A place for a connection from this address, unless its holder has all of its own. Proxies that are trusted stand
-    /// for many.
+    /// Registers a connection from this address; `None` if the address has reached its limit. The
+    /// limit does not apply to trusted proxies, which forward for many clients.
     pub(super) fn take(&self, room: Room, from: IpAddr) -> Option<Place> {
         let holder = holder(from);
         let is_proxy = self.proxies.iter().any(|proxy| proxy.contains(from));
@@ -110,11 +113,11 @@ impl Places {
             (waited >= SPARED).then_some((served, Reverse(waited), pulse))
         });
         let mut waiting: Vec<_> = waiting.collect();
-        // Those that never asked anything go first.
+        // Connections that never sent a request come first.
         waiting.sort_unstable_by_key(|(served, waited, _)| (*served, *waited));
         waiting.truncate(self.give_way_max);
         if !waiting.is_empty() {
-            tracing::debug!(number = waiting.len(), "all places are taken: some give way");
+            tracing::debug!(number = waiting.len(), "connection limit reached: evicting idle ones");
         }
         for (.., pulse) in waiting {
             self.seen.refused("gave_way");

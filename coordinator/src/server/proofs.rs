@@ -1,5 +1,5 @@
-//! Proofs of what can be claimed: one tree per task, built when its last final round is first asked for, away from the
-//! engine's thread, and kept until a later round is final.
+//! A cache of claim proofs: one Merkle tree per task, built off the engine's thread at the first
+//! request after a round becomes final, and cached until a later round is final.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use super::error::{ApiError, ApiResult};
 use crate::host::Host;
 use florin_engine::{Engine, ProofTree};
 
-/// Tasks whose tree is kept; the one that was asked for longest ago makes room.
+/// Tasks whose tree is cached; the least recently used one is evicted.
 const TREES_MAX: usize = 64;
 
-/// The trees.
+/// The cached trees.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
     kept: Mutex<Kept>,
@@ -35,7 +35,7 @@ struct Place {
 }
 
 impl Proofs {
-    /// The tree of the task's last final round. Whoever asks while it is being built waits for the same one.
+    /// The tree of the task's last final round. Concurrent requests wait for the same build.
     pub(super) async fn of(&self, host: &Host, task: TaskId) -> ApiResult<Arc<ProofTree>> {
         let final_round =
             move |engine: &Engine, _| engine.final_standings(task).map(|last| last.round);
@@ -43,7 +43,7 @@ impl Proofs {
         let place = self.place(task, round);
         let built = place.get_or_try_init(|| async move {
             let last = host.read(move |engine, _| engine.final_standings(task).cloned()).await??;
-            // Where a later one has become final just now, its proofs are the right answer too.
+            // If a later round has just become final, its proofs are a right answer too.
             blocking(move || ProofTree::of_final(&last).map(Arc::new))
                 .await?
                 .map_err(ApiError::from)
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_final_rounds_tree_has_one_place_until_a_later_round_is_final() {
+    fn a_tree_is_cached_until_a_later_round_is_final() {
         let proofs = Proofs::default();
         let task = |n| TaskId([n; 32]);
         let first = proofs.place(task(0), Round(1));

@@ -1,7 +1,8 @@
-//! What one connection is doing, and the stream that ends when it has done nothing for too long.
+//! Activity of a connection, and a stream with idle, header and write timeouts.
 //!
-//! A connection either waits for a request (its first one, the rest of a head, or the next one) or has some in flight.
-//! Who waits has a deadline here; who sends a body has one in `body.rs`; who takes no answer is cut off here.
+//! A connection either waits for a request (its first one, the rest of a header, or the next one)
+//! or has requests in flight. A waiting connection has a deadline here; a connection that sends a
+//! body has one in `body.rs`; a client that does not read its response is cut off here.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::config::Config;
 
-/// How long a connection may wait, and for what.
+/// The timeouts of a connection: header, idle and write stall.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
     head: Duration,
@@ -37,15 +38,16 @@ impl Waits {
     }
 }
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
-    /// Many requests at once; what comes between them is no head, and what goes out no answer.
+    /// Multiplexed: bytes between requests need not be a header, and outgoing bytes need not be a
+    /// response.
     Http2,
 }
 
-/// What is known of a connection by those who serve it.
+/// The activity of a connection, shared between its stream, its service and the connection limiter.
 #[derive(Debug)]
 pub(super) struct Pulse {
     waits: Waits,
@@ -56,13 +58,14 @@ pub(super) struct Pulse {
 #[derive(Debug)]
 struct Now {
     in_flight: usize,
-    /// Whether a whole head ever came.
+    /// Whether a complete header has ever arrived.
     served: bool,
-    /// Since when it waits: its beginning, the last answer's end or the last byte of it that was taken.
+    /// Start of the idle time: the accept, the end of the last response, or the last byte of it
+    /// that the client took.
     since: Instant,
-    /// When the first byte of an unfinished head came.
+    /// When the first byte of an incomplete header arrived.
     head: Option<Instant>,
-    /// Answers that are not handed over whole, and since when each could have gone on.
+    /// Unfinished responses; for each, since when its next frame has been ready.
     answers: BTreeMap<u64, Option<Instant>>,
     next_answer: u64,
 }
@@ -84,7 +87,7 @@ impl Pulse {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When it has waited too long; never while a request is in flight.
+    /// The deadline of a waiting connection; `None` while a request is in flight.
     fn deadline(&self) -> Option<Instant> {
         let now = self.now();
         match (now.in_flight, now.head) {
@@ -95,7 +98,7 @@ impl Pulse {
         }
     }
 
-    /// Bytes came: the beginning of a head, unless they belong to a request in flight.
+    /// Records incoming bytes: the start of a header, unless a request is in flight.
     fn heard(&self) {
         let mut now = self.now();
         if now.in_flight == 0 && now.head.is_none() {
@@ -103,12 +106,12 @@ impl Pulse {
         }
     }
 
-    /// Some of an answer was taken.
+    /// Records that the client took bytes of a response.
     fn told(&self) {
         self.now().since = Instant::now();
     }
 
-    /// A whole head came; its request is in flight until what is returned is dropped.
+    /// Records a complete header. Its request is in flight until the returned guard is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         let mut now = self.now();
         now.in_flight = now.in_flight.saturating_add(1);
@@ -117,14 +120,15 @@ impl Pulse {
         InFlight(Arc::clone(self))
     }
 
-    /// How long it has waited for a request, and whether there ever was one; nothing while one is in flight.
+    /// How long the connection has waited for a request, and whether it ever had one; `None` while
+    /// one is in flight.
     pub(super) fn waiting(&self) -> Option<(Duration, bool)> {
         let now = self.now();
         (now.in_flight == 0).then(|| (now.since.elapsed(), now.served))
     }
 
-    /// Resolves when an answer could have gone on for too long and nobody took any of it. HTTP/2 needs that: one stream
-    /// may stand still while the connection moves.
+    /// Resolves when a response's next frame has been ready for the stall timeout and the client
+    /// took none of it. HTTP/2 needs this: one stream may stall while the connection moves.
     pub(super) async fn is_stalled(&self) {
         loop {
             let oldest = self.now().answers.values().filter_map(|since| *since).min();
@@ -137,23 +141,23 @@ impl Pulse {
         }
     }
 
-    /// Makes it give way to another connection.
+    /// Evicts the connection in favour of another.
     pub(super) fn cut(&self) {
         self.cut.notify_one();
     }
 
-    /// Resolves when it has to give way.
+    /// Resolves when the connection is evicted.
     pub(super) async fn is_cut(&self) {
         self.cut.notified().await;
     }
 }
 
-/// A request that was read and whose answer has not been handed over whole.
+/// A guard for a request whose header was read and whose response is not sent completely.
 #[derive(Debug)]
 pub(super) struct InFlight(Arc<Pulse>);
 
 impl InFlight {
-    /// Its answer is there, under this number, and could go on.
+    /// Registers the request's response as ready to send; returns its number.
     fn answers(&self) -> u64 {
         let mut now = self.0.now();
         let number = now.next_answer;
@@ -171,7 +175,7 @@ impl Drop for InFlight {
     }
 }
 
-/// An answer's body, which keeps its request in flight.
+/// A response body that holds its request's in-flight guard.
 pub(super) struct Answer {
     body: Body,
     number: u64,
@@ -199,7 +203,7 @@ impl HttpBody for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        // What waits for us does not wait for the client.
+        // While the handler produces the next frame, the response does not wait for the client.
         let could_go_on = frame.is_ready().then(Instant::now);
         let number = self.number;
         if let Some(since) = self.in_flight.0.now().answers.get_mut(&number) {
@@ -217,8 +221,8 @@ impl HttpBody for Answer {
     }
 }
 
-/// A stream whose reads fail when nothing has been asked for too long, and whose writes fail when the other side takes
-/// nothing for too long.
+/// A stream whose reads fail after the idle or header timeout, and whose writes fail when the
+/// client takes no bytes for the stall timeout.
 pub(super) struct Watched<S> {
     stream: S,
     protocol: Protocol,
@@ -260,7 +264,7 @@ impl<S> Watched<S> {
         self.watch(cx, result)
     }
 
-    /// Nothing came: whether that has gone on for too long.
+    /// Polls the timer of a read that is pending: fails when the connection's deadline has passed.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(deadline) = self.pulse.deadline() else {
             return Poll::Pending;

@@ -1,8 +1,10 @@
-//! How often somebody may ask: what is not used is saved up to a burst, and who has used more waits.
+//! Rate limiter: the generic cell rate algorithm (GCRA, ITU-T I.371) per key, with bounded memory.
 //!
-//! Each key has a debt, the moment at which all it took is paid off; asking once puts that moment off by one interval,
-//! and it may lie a burst ahead at most. Who owes nothing is not remembered. When too many owe something, who owes
-//! least is forgotten first: that gives away the least, and whoever asks much is remembered.
+//! Each key stores its theoretical arrival time (TAT): the time at which its used-up allowance is
+//! restored. A request moves the TAT ahead by one interval; it is rejected if the TAT would then
+//! lie more than a burst ahead of now. Keys whose TAT has passed are dropped. When the table is
+//! full, the key with the earliest TAT is dropped first: that gives away the least allowance, and
+//! frequent senders stay in the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -11,10 +13,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const NANOS: u64 = 1_000_000_000;
-/// Debts that are dropped, once paid, each time that somebody asks: more than are made.
+/// Expired entries dropped at each request: more than a request can add.
 const DROPPED_AT_ONCE: usize = 2;
 
-/// Debts by key, of a bounded number of keys.
+/// A GCRA rate limiter for a bounded number of keys.
 pub(super) struct Buckets<K> {
     interval: u64,
     burst: u64,
@@ -23,14 +25,15 @@ pub(super) struct Buckets<K> {
     debts: Mutex<Debts<K>>,
 }
 
-/// Moments are nanoseconds since the beginning.
+/// The theoretical arrival times, by key and in order of time; in nanoseconds since `began`.
 struct Debts<K> {
     until: BTreeMap<K, u64>,
     by_moment: BTreeSet<(u64, K)>,
 }
 
 impl<K: Ord + Copy> Buckets<K> {
-    /// So many a second for long, and so many at once; both at least one.
+    /// Allows `per_second` requests per second in the long run and `burst` at once; both are at
+    /// least one. The table holds at most `entries_max` keys.
     pub(super) fn new(per_second: u64, burst: u64, entries_max: usize) -> Self {
         let interval = NANOS.checked_div(per_second).unwrap_or(NANOS).max(1);
         let debts = Debts { until: BTreeMap::new(), by_moment: BTreeSet::new() };
@@ -43,7 +46,10 @@ impl<K: Ord + Copy> Buckets<K> {
         }
     }
 
-    /// Counts one more for a key, unless it has to wait: then that is how long.
+    /// Counts a request of a key.
+    ///
+    /// # Errors
+    /// The time after which the request would be allowed.
     pub(super) fn ask(&self, key: K) -> Result<(), Duration> {
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.ask_at(key, now).map_err(Duration::from_nanos)
@@ -92,7 +98,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn a_burst_is_taken_at_once_and_comes_back_at_the_rate() {
+    fn a_burst_is_allowed_at_once_and_is_restored_at_the_rate() {
         // Ten a second, three at once.
         let buckets = Buckets::new(10, 3, 100);
         for _ in 0..3 {
@@ -102,7 +108,7 @@ mod tests {
         assert_eq!(buckets.ask_at('a', 99 * MS), Err(MS));
         buckets.ask_at('a', 100 * MS).unwrap();
         assert_eq!(buckets.ask_at('a', 100 * MS), Err(100 * MS));
-        // Others do not notice; and after a long pause there are three again, not more.
+        // Other keys are not affected; and after a long pause three are allowed again, not more.
         buckets.ask_at('b', 100 * MS).unwrap();
         for _ in 0..3 {
             buckets.ask_at('a', 90_000 * MS).unwrap();
@@ -111,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_question_costs_nothing() {
+    fn a_rejected_request_uses_no_allowance() {
         let buckets = Buckets::new(10, 1, 100);
         buckets.ask_at('a', 0).unwrap();
         for _ in 0..50 {
@@ -121,8 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn in_any_hour_nobody_gets_more_than_a_burst_and_the_rate() {
-        // Against a plain twin: a bucket of tokens that fills by whole intervals of its own clock.
+    fn the_limiter_agrees_with_a_token_bucket() {
+        // The reference implementation: a token bucket that fills by whole intervals of its own
+        // clock.
         let seed = 7u64;
         let mut state = seed;
         let mut next = || {
@@ -144,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_forgets_who_owes_least() {
+    fn the_table_is_bounded_and_drops_the_key_with_the_earliest_arrival_time() {
         let buckets = Buckets::new(1, 10, 8);
         for _ in 0..10 {
             buckets.ask_at(0, 0).unwrap();
@@ -154,8 +161,8 @@ mod tests {
         }
         let kept = buckets.debts.lock().unwrap().until.len();
         assert_eq!((kept, buckets.debts.lock().unwrap().by_moment.len()), (8, 8));
-        assert!(buckets.ask_at(0, 0).is_err(), "a thousand others made it be forgotten");
-        // What is paid off goes by itself.
+        assert!(buckets.ask_at(0, 0).is_err(), "a thousand other keys displaced a frequent sender");
+        // Expired entries are dropped by later requests.
         for round in 0..10 {
             buckets.ask_at(5_000, (60 + round) * NANOS).unwrap();
         }

@@ -1,4 +1,5 @@
-//! Uploads that go on where they ended: whose turn it is, where the bytes end, and whether their beginning is right.
+//! Resumable uploads: offset and token headers, take-over of an upload by a newer connection, and
+//! early validation of an update's header.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -14,60 +15,63 @@ use super::error::{ApiError, ApiResult};
 use florin_engine::Engine;
 use florin_store::partial::{Begun, Upload, Wanted};
 
-/// Where an upload goes on, or how many of its bytes are here: the name that the IETF's draft on resumable uploads uses.
+/// The offset of an upload, as in the IETF draft on resumable uploads
+/// (draft-ietf-httpbis-resumable-upload).
 pub(super) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
-/// A secret of whoever uploads a model or a holdout: who knows it goes on with the same upload.
+/// A secret of the client that uploads a model or a holdout; a request with the same token resumes
+/// the upload.
 const UPLOAD_TOKEN: HeaderName = HeaderName::from_static("upload-token");
-/// Contexts under which tokens, and uploads without one, become names: nobody can name another's.
+/// Key derivation contexts for the names of uploads with and without a token; separate contexts
+/// keep the names distinct.
 const TOKEN_CONTEXT: &str = "florin v1 upload token";
 const NAMELESS_CONTEXT: &str = "florin v1 upload without a token";
-/// How long a new connection waits until the one before it has let go of an upload. An update that has arrived is
-/// checked and kept first.
+/// How long a new connection waits until the previous one releases an upload. If the update is
+/// complete, it is first validated and stored.
 const TURN_TIME: Duration = Duration::from_secs(30);
-/// Longest beginning of an update that is held while its header arrives, in bytes: the header and its length.
+/// Longest safetensors header, with its length prefix, that is buffered while it arrives, in bytes.
 const HEAD_BYTES_MAX: u64 = 8 + (1 << 20);
 
-/// Where a request says that it goes on; at 0 it begins.
+/// The offset header of a request; 0 if absent.
 pub(super) fn offset_of(headers: &HeaderMap) -> ApiResult<u64> {
     let Some(said) = headers.get(UPLOAD_OFFSET) else {
         return Ok(0);
     };
     said.to_str().ok().and_then(|said| said.parse().ok()).ok_or_else(|| {
-        let message = format!("{UPLOAD_OFFSET}: {said:?} is no number of bytes");
+        let message = format!("{UPLOAD_OFFSET}: {said:?} is not a number of bytes");
         ApiError::new(Code::Malformed, message)
     })
 }
 
-/// What a request's token becomes, if it has one.
+/// The name derived from a request's token; `None` without a token.
 pub(super) fn token_of(headers: &HeaderMap) -> ApiResult<Option<Digest>> {
     let Some(said) = headers.get(UPLOAD_TOKEN) else {
         return Ok(None);
     };
     let token: Option<Digest> = said.to_str().ok().and_then(|said| said.parse().ok());
     let token = token.ok_or_else(|| {
-        let message = format!("{UPLOAD_TOKEN}: use 64 hexadecimal digits that nobody can guess");
+        let message = format!("{UPLOAD_TOKEN}: use 64 random hexadecimal digits");
         ApiError::new(Code::Malformed, message)
     })?;
     Ok(Some(Digest(blake3::derive_key(TOKEN_CONTEXT, &token.0))))
 }
 
 impl App {
-    /// A name for an upload that has none.
+    /// A fresh name for an upload without a token.
     pub(super) fn nameless(&self) -> Digest {
         let number = self.inner.nameless.fetch_add(1, Ordering::Relaxed);
         Digest(blake3::derive_key(NAMELESS_CONTEXT, &number.to_le_bytes()))
     }
 }
 
-/// An answer that says how many bytes are here.
+/// Adds the upload's offset to a response.
 pub(super) fn with_offset(answer: impl IntoResponse, offset: u64) -> Response {
     let mut response = answer.into_response();
     response.headers_mut().insert(UPLOAD_OFFSET, offset.into());
     response
 }
 
-/// Begins an upload or goes on with it, in the place of an older connection that sends the same; `None` where that one
-/// brought it to its end, so that the engine does not want it any more.
+/// Starts or resumes an upload; takes it over from an older connection that sends the same one.
+/// `None` if that connection has completed it, so that the engine does not need it any more.
 pub(super) async fn begin(
     app: &App,
     wanted: Wanted,
@@ -89,12 +93,12 @@ pub(super) async fn begin(
         }
     };
     timeout(TURN_TIME, taking_turns).await.unwrap_or_else(|_| {
-        let message = "another connection sends this upload: try again in a moment";
+        let message = "another connection is sending this upload: try again in a moment";
         Err(ApiError::new(Code::LimitReached, message))
     })
 }
 
-/// The beginning of bytes that are still arriving.
+/// Validates the safetensors header of an update while its bytes arrive.
 pub(super) struct Head {
     spec: Option<Box<TaskSpec>>,
     total: u64,
@@ -102,17 +106,17 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Of an update of `total` bytes, whose header must fit this task.
+    /// For an update of `total` bytes whose header must fit this task.
     pub(super) fn of_update(spec: &TaskSpec, total: u64) -> Self {
         Self { spec: Some(Box::new(spec.clone())), total, seen: Vec::new() }
     }
 
-    /// Of bytes that are only looked at when all are there.
+    /// For uploads that are validated only when complete.
     pub(super) const fn unseen() -> Self {
         Self { spec: None, total: 0, seen: Vec::new() }
     }
 
-    /// Looks at the next bytes. What is wrong with the header is said as soon as it is known.
+    /// Inspects the next bytes; rejects a wrong header as soon as it is complete.
     pub(super) fn look(&mut self, bytes: &[u8]) -> Result<(), Rejection> {
         let Some(spec) = &self.spec else {
             return Ok(());
@@ -124,7 +128,7 @@ impl Head {
         Ok(())
     }
 
-    /// Looks at what came before the connection broke.
+    /// Inspects the bytes that arrived before the connection broke.
     pub(super) fn look_back(&mut self, upload: &mut Upload) -> ApiResult<()> {
         if upload.bytes() == 0 {
             return Ok(());

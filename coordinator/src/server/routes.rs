@@ -1,5 +1,5 @@
-//! Every route of the interface, once: how it is reached, who answers it, and what may be said there. The router and the
-//! OpenAPI document are both made of this list, so that neither knows a route that the other does not.
+//! The list of all routes: method, path, handler, request, responses and error codes. The router
+//! and the OpenAPI document are both generated from this list, so they always agree.
 
 use axum::routing::{MethodRouter, get, head, post, put};
 use axum::{Router, middleware};
@@ -15,7 +15,7 @@ use super::document::{Answer, Body, Query};
 use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, only};
 use super::{App, blobs, document, market, observe, tasks, upload, work};
 
-/// How a route is reached.
+/// The method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verb {
     Get,
@@ -29,23 +29,24 @@ pub(super) struct Route {
     pub(super) verb: Verb,
     pub(super) path: &'static str,
     handler: MethodRouter<App>,
-    /// What it is for, in a sentence.
+    /// One sentence for the document.
     pub(super) what: &'static str,
     pub(super) query: &'static [Query],
     pub(super) takes: Body,
     pub(super) answers: Vec<Answer>,
-    /// The codes with which it refuses, beyond those of every route.
+    /// The route's rejection codes, beyond those of every route.
     pub(super) refuses: Vec<Code>,
 }
 
-/// What a signed message is refused for before it is understood.
+/// Rejection codes of every route that takes a signed message.
 const SIGNED: [Code; 5] = [BadSignature, WeakKey, WrongMarket, NotRegistered, RateLimited];
-/// What a body is refused for.
+/// Rejection codes of every route that takes a body.
 const BODY: [Code; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
 
 impl Route {
     fn of(verb: Verb, path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        // A part that is empty makes another path.
+        // A path parameter can be malformed, and an empty one makes another path, which is not
+        // found.
         let refuses = if path.contains('{') { vec![Malformed, NotFound] } else { Vec::new() };
         let (takes, answers) = (Body::Nothing, Vec::new());
         Self { verb, path, handler, what, query: &[], takes, answers, refuses }
@@ -90,7 +91,7 @@ impl Route {
     }
 }
 
-/// All of them.
+/// All routes.
 pub(super) fn all() -> Vec<Route> {
     [observed(), of_the_market(), of_tasks(), of_rounds(), of_blobs(), of_work()]
         .into_iter()
@@ -98,7 +99,7 @@ pub(super) fn all() -> Vec<Route> {
         .collect()
 }
 
-/// The router of this list. Other paths and methods are refused elsewhere.
+/// The router of this list. [`super::router`] adds the fallbacks for other paths and methods.
 pub(super) fn router(app: &App) -> Router<App> {
     all().into_iter().fold(Router::new(), |router, route| {
         let handler = match route.takes.media() {
@@ -114,35 +115,39 @@ pub(super) fn router(app: &App) -> Router<App> {
 
 fn observed() -> Vec<Route> {
     vec![
-        Route::get("/healthz", get(observe::healthz), "Whether the process answers.")
-            .answers(Answer::text("it does")),
-        Route::get("/readyz", get(observe::readyz), "Whether engine and ledger answer too.")
-            .answers(Answer::text("they do"))
-            .answers(Answer::unready()),
+        Route::get("/healthz", get(observe::healthz), "Liveness: whether the process responds.")
+            .answers(Answer::text("alive")),
+        Route::get(
+            "/readyz",
+            get(observe::readyz),
+            "Readiness: whether engine and ledger respond.",
+        )
+        .answers(Answer::text("ready"))
+        .answers(Answer::unready()),
         Route::get("/openapi.json", get(document::serve), "This document.")
             .answers(Answer::anything("OpenAPI 3.1")),
-        Route::get("/v1/health", get(market::health), "Whether the process answers.")
-            .answers(Answer::text("it does")),
+        Route::get("/v1/health", get(market::health), "Liveness: whether the process responds.")
+            .answers(Answer::text("alive")),
     ]
 }
 
 fn of_the_market() -> Vec<Route> {
     vec![
-        Route::get("/v1/market", get(market::info), "Who runs this market, and where its ledger is.")
+        Route::get("/v1/market", get(market::info), "The market, its coordinator and its ledger.")
             .answers(Answer::json::<MarketInfo>()),
         Route::post(
             "/v1/registrations",
             post(market::register),
-            "Binds a node key to a wallet, in one role. Both sign; the ledger must know the wallet.",
+            "Binds a node key to a wallet in one role. Both sign. The wallet needs FLN or a stake.",
         )
         .takes(Body::json::<Registration>(SMALL_BYTES_MAX))
-        .answers(Answer::nothing("registered, now or before"))
+        .answers(Answer::nothing("registered, now or earlier"))
         .refuses(&[BadSignature, WeakKey, WrongMarket, DeadlinePassed, NotFunded, Conflicting])
         .refuses(&[LimitReached, LedgerRefused, StorageFull]),
         Route::get(
             "/v1/registrations/{address}",
             get(market::registration),
-            "A wallet's registration in a role, or in any.",
+            "A wallet's registration in a role, or in any role.",
         )
         .asks(&[Query::ROLE])
         .answers(Answer::json::<Registration>())
@@ -150,7 +155,7 @@ fn of_the_market() -> Vec<Route> {
         Route::post(
             "/v1/ledger",
             post(market::ledger),
-            "One question or signed transaction to the embedded chain. A refusal of the ledger is an answer: 200.",
+            "A query or signed transaction for the embedded chain. A ledger refusal is a 200.",
         )
         .takes(Body::json::<rpc::Request>(LARGE_BYTES_MAX))
         .answers(Answer::json::<rpc::Response>())
@@ -165,35 +170,35 @@ fn of_tasks() -> Vec<Route> {
             .answers(Answer::json::<TaskView>())
             .refuses(&[BadTask, NotFunded, TaskClosed, LimitReached, LedgerRefused, StorageFull])
             .refuses(&[WrongMarket, DeadlinePassed]),
-        Route::get("/v1/tasks", get(tasks::list), "Every task that this coordinator has known.")
+        Route::get("/v1/tasks", get(tasks::list), "Every task ever published at this coordinator.")
             .answers(Answer::list::<TaskSummary>()),
         Route::get(
             "/v1/tasks/{id}",
             get(tasks::show),
-            "A task as it is now, or as soon as it is another one than `after` says (long poll).",
+            "A task's current view, or the next one after the sequence `after` (long poll).",
         )
         .asks(&[Query::AFTER, Query::WAIT_MS])
         .answers(Answer::json::<TaskView>())
         .refuses(&[UnknownTask]),
-        Route::post("/v1/tasks/{id}/enrol", post(tasks::enrol), "A participant wants to be asked.")
+        Route::post("/v1/tasks/{id}/enrol", post(tasks::enrol), "Enrols a participant in a task.")
             .takes(Body::signed::<Enrol>(SMALL_BYTES_MAX))
-            .answers(Answer::nothing("enrolled, now or before"))
+            .answers(Answer::nothing("enrolled, now or earlier"))
             .refuses(&[UnknownTask, WrongTask, TaskClosed, DeadlinePassed, BondTooSmall])
             .refuses(&[Conflicting, LimitReached, LedgerRefused, StorageFull]),
-        Route::post("/v1/tasks/{id}/commits", post(tasks::commit), "A promise of one update.")
+        Route::post("/v1/tasks/{id}/commits", post(tasks::commit), "Commits to one update.")
             .takes(Body::signed::<Commit>(SMALL_BYTES_MAX))
-            .answers(Answer::nothing("taken, now or before"))
+            .answers(Answer::nothing("accepted, now or earlier"))
             .refuses(&[UnknownTask, WrongTask, WrongRound, TaskClosed, DeadlinePassed, TooEarly])
             .refuses(&[NotEnrolled, NotSelected, BondTooSmall, Conflicting, WrongBaseModel])
             .refuses(&[LimitReached, LedgerRefused, StorageFull]),
-        Route::post("/v1/tasks/{id}/close", post(tasks::close), "The buyer ends its task.")
+        Route::post("/v1/tasks/{id}/close", post(tasks::close), "Closes a task, for its buyer.")
             .takes(Body::json::<CloseRequest>(SMALL_BYTES_MAX))
-            .answers(Answer::nothing("it ends after the running round"))
+            .answers(Answer::nothing("the task ends after the running round"))
             .refuses(&[UnknownTask, WrongTask, BadSignature, WrongMarket, StorageFull]),
         Route::get(
             "/v1/tasks/{id}/proof/{address}",
             get(tasks::proof),
-            "An account's running totals after the last final round, and their Merkle proof.",
+            "An account's cumulative totals after the last final round, with their Merkle proof.",
         )
         .answers(Answer::json::<ClaimProof>())
         .refuses(&[UnknownTask, NotYetPublic]),
@@ -201,20 +206,20 @@ fn of_tasks() -> Vec<Route> {
 }
 
 fn of_rounds() -> Vec<Route> {
-    // A round that is over may be in a blob, and that in the bucket.
+    // A finished round may be archived in a blob, and the blob may be in the bucket.
     let kept = [UnknownTask, NotYetPublic, NotFound, StorageFull, StorageUnavailable];
     let past = |route: Route| route.refuses(&kept);
     vec![
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/holdout",
             get(blobs::give_shown),
-            "The rows that judge the round, with their proofs: borsh, see docs/protocol.md.",
+            "The round's disclosed holdout rows with their proofs: borsh, see docs/protocol.md.",
         ))
-        .answers(Answer::bytes("the shown rows")),
+        .answers(Answer::bytes("the disclosed rows")),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/report",
             get(tasks::report),
-            "Everything a stranger needs to recompute the round's payouts.",
+            "The round's report: everything needed to recompute its payouts.",
         ))
         .answers(Answer::signed::<Report>()),
         past(Route::get(
@@ -245,7 +250,8 @@ fn of_blobs() -> Vec<Route> {
         resumed(Route::post(
             "/v1/tasks/{id}/updates",
             post(upload::take_update),
-            "An update: u32 length (little-endian), signed header (borsh), safetensors of the parameter delta.",
+            "Uploads an update: u32 length (little-endian), signed header (borsh), safetensors of \
+             the parameter delta.",
         ))
         .asks(&[Query::OFFSET])
         .takes(Body::bytes("exactly 4 + header + the header's `bytes`"))
@@ -258,7 +264,7 @@ fn of_blobs() -> Vec<Route> {
         Route::post(
             "/v1/tasks/{id}/updates/offset",
             post(upload::ask_offset),
-            "How many bytes of an update are here: where its sender goes on.",
+            "The offset of an update's upload: where its sender resumes.",
         )
         .takes(Body::signed::<UpdateHeader>(SMALL_BYTES_MAX))
         .answers(Answer::json::<UploadState>())
@@ -269,11 +275,11 @@ fn of_blobs() -> Vec<Route> {
         resumed(Route::put(
             "/v1/tasks/{id}/holdout",
             put(blobs::take_holdout),
-            "All the rows of a task's holdout, in canonical form: taken if they lead to its root.",
+            "Uploads all rows of a task's holdout in canonical form, which must match its root.",
         ))
         .asks(&[Query::OFFSET, Query::TOKEN])
-        .takes(Body::bytes("32 + rows x 4 x (width + 1) bytes, as the task says"))
-        .answers(Answer::nothing("taken, now or before"))
+        .takes(Body::bytes("32 + rows x 4 x (width + 1) bytes, with the task's rows and width"))
+        .answers(Answer::nothing("stored, now or earlier"))
         .refuses(&fits)
         .refuses(&[BadTask, NotFound]),
         Route::get("/v1/blobs/{digest}", get(blobs::give_blob), "A public blob.")
@@ -282,52 +288,56 @@ fn of_blobs() -> Vec<Route> {
         Route::head(
             "/v1/tasks/{id}/holdout",
             head(blobs::ask_holdout),
-            "`upload-offset`: how many bytes of a holdout are here that came with the token.",
+            "The offset of a holdout's upload under this token.",
         )
         .asks(&[Query::TOKEN])
-        .answers(Answer::nothing("in the header"))
+        .answers(Answer::nothing("the header `upload-offset` has the offset"))
         .refuses(&[UnknownTask, BadTask, NotFound]),
         Route::head(
             "/v1/blobs/{digest}",
             head(blobs::ask_blob),
-            "`upload-offset`: how many bytes of a model are here that came with the token.",
+            "The offset of a model's upload under this token.",
         )
         .asks(&[Query::TOKEN])
-        .answers(Answer::nothing("in the header"))
+        .answers(Answer::nothing("the header `upload-offset` has the offset"))
         .refuses(&[NotFound]),
         resumed(Route::put(
             "/v1/blobs/{digest}",
             put(blobs::take_blob),
-            "A model that a task waits for.",
+            "Uploads a model that a task waits for.",
         ))
         .asks(&[Query::OFFSET, Query::TOKEN])
-            .takes(Body::bytes("safetensors, as long as the task's model"))
-            .answers(Answer::nothing("taken, now or before"))
-            .refuses(&fits)
-            .refuses(&[NotFound]),
+        .takes(Body::bytes("safetensors, exactly as long as the task's model"))
+        .answers(Answer::nothing("stored, now or earlier"))
+        .refuses(&fits)
+        .refuses(&[NotFound]),
     ]
 }
 
 fn of_work() -> Vec<Route> {
     let pledged = [UnknownTask, StakeTooSmall, DeadlinePassed, LedgerRefused, StorageFull];
     vec![
-        Route::post("/v1/work/next", post(work::next), "A provider asks for an order (long poll).")
+        Route::post("/v1/work/next", post(work::next), "A provider's next work order (long poll).")
             .asks(&[Query::WAIT_MS])
             .takes(Body::signed::<WorkQuery>(SMALL_BYTES_MAX))
             .answers(Answer::signed::<WorkOrder>())
             .answers(Answer::nothing("there is no order"))
             .refuses(&pledged)
             .refuses(&[LimitReached]),
-        Route::post("/v1/work/blob", post(work::blob), "A blob that an open order names.")
+        Route::post("/v1/work/blob", post(work::blob), "A blob of an open work order.")
             .takes(Body::signed::<BlobRequest>(SMALL_BYTES_MAX))
             .answers(Answer::bytes("bytes with this digest"))
             .refuses(&pledged)
             .refuses(&[NotFound, NotYetPublic, StorageUnavailable]),
-        Route::post("/v1/work", post(work::record), "A work record; answered when it is verified.")
-            .takes(Body::signed::<WorkRecord>(LARGE_BYTES_MAX))
-            .answers(Answer::json::<WorkVerdict>())
-            .refuses(&pledged)
-            .refuses(&[WorkGone, WorkWrong, Conflicting, LimitReached, TooEarly, TaskClosed])
-            .refuses(&[StorageUnavailable]),
+        Route::post(
+            "/v1/work",
+            post(work::record),
+            "Submits a work record and awaits its verification.",
+        )
+        .takes(Body::signed::<WorkRecord>(LARGE_BYTES_MAX))
+        .answers(Answer::json::<WorkVerdict>())
+        .refuses(&pledged)
+        .refuses(&[WorkGone, WorkWrong, Conflicting, LimitReached, TooEarly, TaskClosed])
+        .refuses(&[StorageUnavailable]),
     ]
 }

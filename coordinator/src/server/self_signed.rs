@@ -1,6 +1,7 @@
-//! A certificate for trials: made once in the data folder, used again at every start.
+//! A self-signed certificate for trials: made once in the data folder and reused at every start.
 //!
-//! Nobody vouches for it. A participant trusts it because it has the file, or has compared its fingerprint.
+//! No authority vouches for it. A participant trusts it because it has the file or has compared the
+//! fingerprint.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -11,17 +12,17 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use super::tls::TlsError;
 use crate::config::Config;
 
-/// What everybody calls this machine.
+/// The loopback names.
 const THIS_MACHINE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Certificate and key, made now if they are not there.
+/// The files of the certificate and key; makes them if they do not exist.
 pub(super) fn have(config: &Config) -> Result<(PathBuf, PathBuf), TlsError> {
     let folder = config.data.join("tls");
     let file = |name: &str| folder.join(name);
     let (certificate, key, names) = (file("certificate.pem"), file("key.pem"), file("names"));
     let failed = |error: io::Error| TlsError::NotMade(folder.clone(), error.to_string());
     let wanted = wanted(config);
-    // The certificate is written last: where it is, all is.
+    // The certificate is written last: if it exists, all files exist.
     if certificate.try_exists().map_err(failed)? {
         check_names(&folder, &std::fs::read_to_string(&names).map_err(failed)?, &wanted)?;
         return Ok((certificate, key));
@@ -41,7 +42,7 @@ pub(super) fn have(config: &Config) -> Result<(PathBuf, PathBuf), TlsError> {
     Ok((certificate, key))
 }
 
-/// This machine's names, the address to listen on and what the settings say.
+/// The loopback names, the listen address and the names in the settings.
 fn wanted(config: &Config) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = THIS_MACHINE.map(str::to_owned).into();
     let ip = config.listen.ip();
@@ -61,7 +62,7 @@ fn check_names(folder: &Path, known: &str, wanted: &BTreeSet<String>) -> Result<
     })
 }
 
-/// Writes a file that only its owner reads, whole or not at all.
+/// Writes a file atomically, readable only by its owner.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let mut options = std::fs::OpenOptions::new();
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_made_once_and_kept_for_the_names_it_has() {
+    fn a_self_signed_certificate_is_made_once_and_reused_for_its_names() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new("192.0.2.7:7700".parse().unwrap(), dir.path().to_owned());
         config.tls.self_signed = true;
@@ -100,7 +101,7 @@ mod tests {
             error.contains("other.example") && error.ends_with("[CERTIFICATE_NAMES]"),
             "{error}"
         );
-        // After a crash before the last file, everything is made again.
+        // After a crash before the last file is written, all files are made again.
         std::fs::remove_file(first.certificate()).unwrap();
         assert_ne!(open(&config).unwrap().unwrap().fingerprint(), first.fingerprint());
         #[cfg(unix)]

@@ -1,4 +1,5 @@
-//! Unfinished uploads whose time is over: their round has closed, their task has what it waited for, or nobody came back.
+//! Garbage collection of incomplete uploads: their round has closed, their task has the blob it
+//! waited for, or they have expired.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -10,12 +11,12 @@ use super::body::blocking;
 use florin_engine::Engine;
 use florin_store::partial::{Key, Whose};
 
-/// How often it is looked whether something is too old; a change of a task is looked at sooner.
+/// Interval between two sweeps without a change of a task; a change triggers a sweep earlier.
 const EVERY: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// Minimum pause between two sweeps.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Removes what is over, for as long as the engine runs.
+/// Removes obsolete uploads while the engine runs.
 pub(crate) async fn sweep(app: App) {
     let mut changes = app.host().changes();
     loop {
@@ -30,12 +31,12 @@ pub(crate) async fn sweep(app: App) {
             let Ok(kept) = kept.await else { return };
             let (partials, age_max) = (partials.clone(), app.config().uploads.age_max());
             let swept = blocking(move || {
-                // What came since it was asked for is not judged.
+                // Uploads that began after the query are not judged.
                 let wanted = |key: &Key| kept.contains(key) || !asked.contains(key);
                 partials.sweep(SystemTime::now(), age_max, wanted)
             });
             if let Ok(number @ 1..) = swept.await {
-                tracing::info!(number, "unfinished uploads whose time is over were removed");
+                tracing::info!(number, "obsolete incomplete uploads removed");
             }
         }
         sleep(PAUSE).await;

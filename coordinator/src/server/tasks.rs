@@ -1,4 +1,4 @@
-//! Tasks: published, looked at, taken part in, closed.
+//! Routes for tasks: publish, list, view, enrol, commit, close, and the documents of their rounds.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) async fn publish(
     app.view(id).await.map(Json)
 }
 
-/// What a round's updates and the holdout take must be what this machine is meant to hold.
+/// Checks that a round's updates and the holdout fit the size limits in the settings.
 fn check_sizes(config: &Config, spec: &TaskSpec, update_bytes: u64) -> Result<(), Rejection> {
     let asked = spec.rounds.asked();
     let all = [
@@ -53,7 +53,7 @@ fn check_sizes(config: &Config, spec: &TaskSpec, update_bytes: u64) -> Result<()
         let limit = mib.saturating_mul(MIB);
         if bytes > limit {
             let message = format!(
-                "{key}: {bytes} bytes, and this coordinator takes {limit} ({asked} updates of \
+                "{key}: {bytes} bytes; this coordinator accepts {limit} ({asked} updates of \
                  {update_bytes} bytes in a round, decoded; {} rows in the holdout): use fewer",
                 spec.holdout.rows
             );
@@ -70,10 +70,10 @@ fn check_escrow(open: Option<&florin_ledger::TaskState>, terms: &Terms) -> ApiRe
             Err(ApiError::new(Code::NotFunded, message))
         }
         Some(open) if open.closed => {
-            Err(ApiError::new(Code::TaskClosed, "the ledger has closed this task"))
+            Err(ApiError::new(Code::TaskClosed, "this task is closed on the ledger"))
         }
         Some(open) if open.terms != *terms => {
-            let message = "the ledger has other terms for this task than its description";
+            let message = "the task's terms on the ledger differ from its specification";
             Err(ApiError::new(Code::NotFunded, message))
         }
         Some(_) => Ok(()),
@@ -84,7 +84,7 @@ pub(super) async fn list(State(app): State<App>) -> ApiResult<Json<Vec<TaskSumma
     Ok(Json(app.host().read(|engine, _| engine.summaries()).await?))
 }
 
-/// For which change of a view to wait, and how long.
+/// The query string of the long poll for a task's view.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wait {

@@ -1,4 +1,5 @@
-//! TLS on the coordinator's port: certificate and key from files, or made in the data folder for trials.
+//! TLS on the coordinator's port, with a certificate and key from files, or with a self-signed
+//! certificate in the data folder for trials.
 
 use std::fmt::Write as _;
 use std::io;
@@ -23,72 +24,72 @@ use crate::config::Config;
 
 /// Longest file with certificates or a key, in bytes.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;
-/// Most certificates of a chain.
+/// Most certificates in a chain.
 const CHAIN_MAX: usize = 16;
-/// How HTTP/2 is called when both sides agree on what to speak.
+/// The ALPN name of HTTP/2.
 const H2: &[u8] = b"h2";
-/// The first byte of every TLS connection.
+/// The first byte of every TLS connection: the record type `handshake`.
 const HANDSHAKE: u8 = 0x16;
-/// What somebody hears who speaks plain HTTP to a port that speaks TLS.
+/// The response to a plain HTTP request on a TLS port.
 const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
     content-length: 86\r\nconnection: close\r\n\r\n\
     {\"code\":\"MALFORMED\",\"message\":\"this port speaks TLS: use https:// instead of http://\"}";
-/// What is read of such a sender's request, in bytes, so that it hears the answer.
+/// Most bytes drained of a plain HTTP request, so that the client receives the response.
 const PLAIN_BYTES_MAX: u64 = 64 * 1024;
 
-/// Why TLS cannot be offered.
+/// Why TLS cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file with the certificate.
+    /// The certificate file cannot be read.
     #[error("tls.certificate = {file}: {1} [CERTIFICATE_UNREADABLE]", file = .0.display())]
     CertificateUnreadable(PathBuf, io::Error),
-    /// No certificate in it.
+    /// The certificate file has no certificate.
     #[error(
-        "tls.certificate = {file}: there is no certificate in it; expected PEM, with -----BEGIN \
+        "tls.certificate = {file}: the file has no certificate; expected PEM, with -----BEGIN \
          CERTIFICATE----- [CERTIFICATE_MISSING]",
         file = .0.display()
     )]
     CertificateMissing(PathBuf),
-    /// Something that is no certificate.
+    /// The certificate is malformed.
     #[error("tls.certificate = {file}: {1} [CERTIFICATE_MALFORMED]", file = .0.display())]
     CertificateMalformed(PathBuf, String),
-    /// The file with the key.
+    /// The key file cannot be read.
     #[error("tls.key = {file}: {1} [TLS_KEY_UNREADABLE]", file = .0.display())]
     KeyUnreadable(PathBuf, io::Error),
-    /// No key in it.
+    /// The key file has no key.
     #[error(
-        "tls.key = {file}: there is no private key in it; expected PEM without a passphrase, with \
+        "tls.key = {file}: the file has no private key; expected PEM without a passphrase, with \
          -----BEGIN PRIVATE KEY----- [TLS_KEY_MISSING]",
         file = .0.display()
     )]
     KeyMissing(PathBuf),
-    /// A key of a kind that is not known, or damaged.
+    /// The key's type is not supported, or the key is damaged.
     #[error(
         "tls.key = {file}: {1}; expected an ECDSA (P-256, P-384), Ed25519 or RSA key \
          [TLS_KEY_UNSUPPORTED]",
         file = .0.display()
     )]
     KeyUnsupported(PathBuf, String),
-    /// Somebody else's key.
+    /// The key belongs to another certificate.
     #[error(
         "tls.key = {file} is not the key of the certificate in {other}: name the pair that belongs \
          together [TLS_KEY_WRONG]",
         file = .0.display(), other = .1.display()
     )]
     KeyWrong(PathBuf, PathBuf),
-    /// A certificate for trials cannot be made or kept.
-    #[error("a certificate for trials in {file}: {1} [CERTIFICATE_NOT_MADE]", file = .0.display())]
+    /// The self-signed certificate cannot be made or stored.
+    #[error("self-signed certificate in {file}: {1} [CERTIFICATE_NOT_MADE]", file = .0.display())]
     NotMade(PathBuf, String),
-    /// The one that exists is for other names.
+    /// The existing self-signed certificate is for other names.
     #[error(
-        "the certificate for trials in {file} is for {1}, and not for {2}: delete that folder for a \
-         new one, which every participant needs then [CERTIFICATE_NAMES]",
+        "the self-signed certificate in {file} is for {1}, not for {2}: delete the folder to make \
+         a new one, and give it to every participant [CERTIFICATE_NAMES]",
         file = .0.display()
     )]
     OtherNames(PathBuf, String, String),
 }
 
-/// TLS as this coordinator speaks it; cheap to copy.
+/// The TLS configuration of this coordinator; cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
     shown: Arc<RwLock<Shown>>,
@@ -97,22 +98,22 @@ pub struct Tls {
     look: Duration,
 }
 
-/// Where certificate and key are, and what else is agreed on by them.
+/// The files of the certificate and key, and whether to offer HTTP/2.
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
     http2: bool,
 }
 
-/// What whoever connects now is shown.
+/// The certificate for new connections.
 struct Shown {
     acceptor: TlsAcceptor,
     fingerprint: String,
-    /// Of both files, as they were when they were looked at last, good or not.
+    /// Digest of both files as last read, valid or not.
     seen: Digest,
 }
 
-/// What the files hold.
+/// The content of the files.
 struct Pem {
     certificate: Vec<u8>,
     key: Vec<u8>,
@@ -127,15 +128,16 @@ impl Pem {
 /// A connection after its handshake.
 pub(super) struct Welcome {
     pub(super) stream: Box<TlsStream<TcpStream>>,
-    /// What both have agreed on.
+    /// The protocol negotiated by ALPN.
     pub(super) protocol: Protocol,
 }
 
 impl Tls {
-    /// What the settings ask for; nothing if that is plain HTTP. Makes the certificate for trials at its first start.
+    /// Loads the certificate in the settings; `None` for plain HTTP. Makes a self-signed
+    /// certificate at the first start if the settings ask for one.
     ///
     /// # Errors
-    /// [`TlsError`], each with its file.
+    /// [`TlsError`], with the file.
     pub fn open(config: &Config) -> Result<Option<Self>, TlsError> {
         let (certificate, key) = match (&config.tls.certificate, &config.tls.key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
@@ -151,10 +153,11 @@ impl Tls {
         }))
     }
 
-    /// Looks at the files again. Whoever connects from now on is shown what they hold, if it has changed.
+    /// Reloads the files if they have changed; new connections then use them. Returns whether they
+    /// have changed.
     ///
     /// # Errors
-    /// [`TlsError`] where what has changed is no good; the certificate from before is still shown.
+    /// [`TlsError`] if the changed files are invalid; the previous certificate stays in use.
     fn look_again(&self) -> Result<bool, TlsError> {
         let pem = self.files.read()?;
         let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +169,7 @@ impl Tls {
         Ok(true)
     }
 
-    /// Sees to it that a renewed certificate is shown, for as long as it is waited for.
+    /// Watches the files for a renewed certificate; never returns.
     pub(crate) async fn keep_looking(self) {
         loop {
             tokio::time::sleep(self.look).await;
@@ -175,23 +178,23 @@ impl Tls {
                 Ok(Ok(false)) => {}
                 Ok(Ok(true)) => {
                     let (file, fingerprint) = (self.certificate().display(), self.fingerprint());
-                    tracing::info!(%file, fingerprint, "a renewed certificate is shown from now on");
+                    tracing::info!(%file, fingerprint, "renewed certificate loaded");
                 }
                 Ok(Err(error)) => {
-                    tracing::error!(%error, "the certificate from before is still shown");
+                    tracing::error!(%error, "the previous certificate stays in use");
                 }
-                Err(error) => tracing::error!(%error, "looking at the certificate failed"),
+                Err(error) => tracing::error!(%error, "reloading the certificate failed"),
             }
         }
     }
 
-    /// The file with the certificate that is shown.
+    /// The certificate's file.
     #[must_use]
     pub fn certificate(&self) -> &Path {
         &self.files.certificate
     }
 
-    /// The SHA-256 of that certificate, as `openssl x509 -fingerprint -sha256` writes it.
+    /// The certificate's SHA-256 fingerprint, as `openssl x509 -fingerprint -sha256` prints it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         self.shown.read().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
@@ -201,7 +204,8 @@ impl Tls {
         self.shown.read().unwrap_or_else(PoisonError::into_inner).acceptor.clone()
     }
 
-    /// Shakes hands, within its time. Who speaks plain HTTP is told so.
+    /// Performs the TLS handshake within its timeout. A plain HTTP request gets a response with the
+    /// reason.
     pub(super) async fn welcome(&self, stream: TcpStream) -> io::Result<Welcome> {
         let hello = async {
             let mut first = [0; 1];
@@ -256,7 +260,7 @@ async fn refuse_plain(mut stream: TcpStream) -> io::Result<Welcome> {
     stream.write_all(PLAIN_ANSWER).await?;
     stream.shutdown().await?;
     tokio::io::copy(&mut stream.take(PLAIN_BYTES_MAX), &mut tokio::io::sink()).await?;
-    Err(io::Error::other("it does not speak TLS"))
+    Err(io::Error::other("a plain HTTP request on a TLS port"))
 }
 
 fn refused(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
@@ -299,7 +303,7 @@ fn read_bounded(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(file)?.take(PEM_BYTES_MAX.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PEM_BYTES_MAX {
-        return Err(io::Error::other(format!("it is longer than {PEM_BYTES_MAX} bytes")));
+        return Err(io::Error::other(format!("the file is longer than {PEM_BYTES_MAX} bytes")));
     }
     Ok(bytes)
 }
@@ -310,7 +314,7 @@ fn warn_if_others_read(file: &Path) {
     if let Ok(known) = std::fs::metadata(file)
         && known.permissions().mode() & 0o007 != 0
     {
-        tracing::warn!(file = %file.display(), "everybody on this machine can read the TLS key: chmod o= it");
+        tracing::warn!(file = %file.display(), "every user can read the TLS key: use chmod o=");
     }
 }
 
@@ -332,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_to_plain_http_has_the_length_it_says() {
+    fn the_content_length_of_the_plain_http_response_is_right() {
         let text = std::str::from_utf8(PLAIN_ANSWER).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_of_being_wrong_has_its_code() {
+    fn each_certificate_and_key_error_has_its_code() {
         let dir = tempfile::tempdir().unwrap();
         let ((certificate, key), (_, other)) = (pair(), pair());
         let sealed =

@@ -1,4 +1,5 @@
-//! Updates on their way in: checked as they arrive, on disk as they come, and resumed where a connection broke.
+//! Uploads of updates: validated while they arrive, streamed to disk, and resumable after a broken
+//! connection.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -22,7 +23,8 @@ use florin_store::BlobError;
 use florin_store::pack::PACKED_BYTES_MAX;
 use florin_store::partial::{Key, Upload, Wanted, Whose};
 
-/// An update: length of the signed header, the header, then the delta's bytes from the request's offset on.
+/// Receives an update: the length of the signed header, the header, then the delta's bytes from the
+/// request's offset on.
 pub(super) async fn take_update(
     State(app): State<App>,
     At(task): At<TaskId>,
@@ -36,7 +38,8 @@ pub(super) async fn take_update(
         Ok(offset) => taking.receive(offset).await,
         Err(error) => Err(error),
     };
-    // Whatever is left is read, so that the sender hears the answer instead of a reset connection.
+    // Drain the rest of the body, so that the client receives the response and not a connection
+    // reset.
     taking.incoming.drain().await;
     match (taken, taking.key) {
         (Ok(receipt), _) => Json(receipt).into_response(),
@@ -45,7 +48,7 @@ pub(super) async fn take_update(
     }
 }
 
-/// How many bytes of an update are here: where its sender goes on.
+/// The offset of an update's upload: where its sender resumes.
 pub(super) async fn ask_offset(
     State(app): State<App>,
     At(task): At<TaskId>,
@@ -70,7 +73,7 @@ pub(super) async fn ask_offset(
     }
     if let Some(code) = refused {
         let message =
-            "this update was refused for what its bytes are, and a commit is to one update";
+            "this update was rejected for its content, and a commit is to exactly one update";
         return Err(ApiError::new(code, message));
     }
     let offset = app.host().partials().bytes_of(&key_of(&header));
@@ -82,12 +85,12 @@ fn key_of(header: &UpdateHeader) -> Key {
     Key { task: header.scope.task, whose, digest: header.update }
 }
 
-/// One upload on its way.
+/// An upload of an update.
 struct Taking<'a> {
     app: &'a App,
     task: TaskId,
     incoming: Incoming,
-    /// What is kept of it if it breaks off.
+    /// The partial that stays for a later request if this one breaks off.
     key: Option<Key>,
 }
 
@@ -129,8 +132,8 @@ impl Taking<'_> {
         sign_receipt(app, told)
     }
 
-    /// Takes the bytes, checks all that can be known about them, keeps them and tells the engine, which knows the receipt
-    /// then; nothing to do where another connection did it meanwhile.
+    /// Receives the bytes, validates and stores them and sends the event to the engine. Returns the
+    /// engine's receipt; the outer `None` means that another connection completed the upload.
     async fn store(
         &mut self,
         spec: &TaskSpec,
@@ -141,7 +144,7 @@ impl Taking<'_> {
         let _slot = self.app.upload_slot(header.sender)?;
         if header.bytes <= PACKED_BYTES_MAX as u64 {
             if offset != 0 {
-                let message = "an update this small is sent whole: go on with byte 0";
+                let message = "an update this small cannot be resumed: start at offset 0";
                 return Err(ApiError::new(Code::WrongOffset, message));
             }
             return self.store_small(spec, header, event).await.map(Some);
@@ -156,8 +159,8 @@ impl Taking<'_> {
         let Some(upload) = begun.await? else {
             return Ok(None);
         };
-        // It holds its turn until the receipt is there: another connection with the same bytes waits for that instead of
-        // sending them again.
+        // Hold the lease until the receipt exists: another connection with the same bytes waits for
+        // it and does not send them again.
         let _turn = self.store_large(spec, header, upload).await?;
         Ok(Some(self.app.host().write_then(event, receipt_of(header)).await?))
     }
@@ -173,12 +176,13 @@ impl Taking<'_> {
         let mut writer = self.incoming.write_to(app.host().blobs(), header.bytes).await?;
         check_arrived(writer.bytes(), || writer.digest(), header)?;
         let _room = app.room_for(Room::Updates, header.bytes).await?;
-        // It is checked faster than another thread wakes up.
+        // Validation takes less time than waking another thread.
         florin_work::inspect_update(spec, &writer.read_back()?)?;
         let (later, outcome) = app.host().later(event, receipt_of(header));
         let (failed, mut failure) = oneshot::channel();
         let runtime = Handle::current();
-        // Whoever makes the blob durable tells the engine: nobody has to wake up here in between.
+        // The thread that makes the blob durable sends the event, which saves a wake-up of this
+        // task.
         let done = move |kept: Result<Digest, BlobError>| match kept {
             Ok(_) => {
                 if let Err(later) = later.tell() {
@@ -186,7 +190,7 @@ impl Taking<'_> {
                 }
             }
             Err(error) => {
-                // Nobody listens any more if the connection is gone.
+                // The receiver is gone if the client has disconnected.
                 let _ = failed.send(error);
             }
         };
@@ -235,14 +239,14 @@ impl Taking<'_> {
     }
 }
 
-/// Whether all bytes came, and are those that were committed to.
+/// Checks that all bytes have arrived and match the committed digest.
 fn check_arrived(
     came: u64,
     digest: impl FnOnce() -> Digest,
     header: &UpdateHeader,
 ) -> ApiResult<()> {
     if came < header.bytes {
-        let message = format!("{came} of {} bytes came", header.bytes);
+        let message = format!("only {came} of {} bytes arrived: resume the upload", header.bytes);
         return Err(ApiError::new(Code::Truncated, message));
     }
     let digest = digest();
@@ -258,14 +262,14 @@ async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>>
     let length = <[u8; 4]>::try_from(length.as_slice()).map(u32::from_le_bytes);
     let length = usize::try_from(length.unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
     if length > HEADER_BYTES_MAX {
-        let message = format!("a header of {length} bytes: at most {HEADER_BYTES_MAX}");
+        let message = format!("the header has {length} bytes; at most {HEADER_BYTES_MAX}");
         return Err(ApiError::new(Code::TooLarge, message));
     }
     let bytes = incoming.exact(length).await?;
     Signed::from_bytes(&bytes).map_err(|error| ApiError::new(Code::Malformed, error.to_string()))
 }
 
-/// What was wrong with somebody's bytes goes into the round's report.
+/// Records a rejection that is the sender's fault, for the round's report.
 async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
     let theirs = matches!(
         why.code,
@@ -286,11 +290,11 @@ async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
         code: why.code,
     };
     if let Err(error) = app.host().write(event).await {
-        tracing::debug!(%error, "a refused upload was not noted");
+        tracing::debug!(%error, "the rejected upload is not recorded");
     }
 }
 
-/// Asks for the receipt of an update that was taken.
+/// A query for the receipt of an accepted update.
 fn receipt_of(header: &UpdateHeader) -> impl FnOnce(&Engine, Tick) -> Option<Receipt> + use<> {
     let (scope, sender, id) = (header.scope, header.sender, header.digest());
     move |engine, _| engine.receipt(scope, sender, id)
@@ -298,6 +302,6 @@ fn receipt_of(header: &UpdateHeader) -> impl FnOnce(&Engine, Tick) -> Option<Rec
 
 fn sign_receipt(app: &App, receipt: Option<Receipt>) -> ApiResult<Signed<Receipt>> {
     let receipt = receipt
-        .ok_or_else(|| ApiError::fault("a receipt is missing", &"the update was just taken"))?;
+        .ok_or_else(|| ApiError::fault("a receipt is missing", &"the update was just accepted"))?;
     Ok(app.node().sign(receipt))
 }

@@ -1,4 +1,4 @@
-//! Providers: orders, the blobs that orders name, and records.
+//! Routes for providers: work orders, the blobs of work orders, and work records.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::{App, past};
 use crate::config::WAIT_MS_MAX;
 use florin_engine::Event;
 
-/// How long to wait for an order.
+/// The query string of the long poll for an order.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wait {
@@ -43,7 +43,7 @@ pub(super) async fn next(
         let order =
             app.host().read(move |engine, now| engine.open_order(task, provider, now).cloned());
         if let Some(order) = order.await? {
-            // Whoever waited for it has it now, and is waited for.
+            // The provider now has the order: the engine waits for its record.
             app.host().write(Event::ProviderReady { task, provider }).await?;
             return Ok(Json(app.node().sign(order)).into_response());
         }
@@ -59,7 +59,8 @@ pub(super) async fn blob(
 ) -> ApiResult<Response> {
     let BlobRequest { task, digest, sender, expires, .. } = *said.body();
     check_expiry(&app, expires).await?;
-    // Whoever has the order has shown its stake for it; a ledger far away is not asked again for each of its blobs.
+    // A provider with the order has proven its stake, so a remote ledger is not queried again for
+    // each blob.
     if !app.host().read(move |engine, _| engine.has_order(task, sender)).await? {
         check_pledge(&app, task, sender).await?;
     }
@@ -67,7 +68,7 @@ pub(super) async fn blob(
     send_blob(&app, digest).await
 }
 
-/// Takes a record and waits for what the recomputation says about it.
+/// Receives a record and waits for the verdict of the recomputation.
 pub(super) async fn record(
     State(app): State<App>,
     said: Verified<WorkRecord>,
@@ -75,10 +76,10 @@ pub(super) async fn record(
     let (order, provider, digest) = (said.body().order, said.body().provider, said.body().digest());
     let found = app.host().read(move |engine, _| engine.find_order(order)).await?;
     let Some((task, _)) = found else {
-        return Err(ApiError::new(Code::WorkGone, "no such order was ever given"));
+        return Err(ApiError::new(Code::WorkGone, "no such work order was ever issued"));
     };
     check_pledge(&app, task, provider).await?;
-    // What became of it long ago is not the engine's to know any more.
+    // The round may be archived: then the engine does not have the verdict any more.
     if let Some(verdict) = past::verdict(&app, order, digest).await? {
         return Ok(Json(WorkVerdict { units: verdict? }));
     }
@@ -92,7 +93,7 @@ pub(super) async fn record(
             return Ok(Json(WorkVerdict { units: verdict? }));
         }
         if !app.happens(until, async { changes.changed().await.is_ok() }).await {
-            let message = "the record is taken but not verified yet: send it again";
+            let message = "the record is stored but not verified yet: send it again";
             return Err(ApiError::new(Code::TooEarly, message));
         }
     }
@@ -103,11 +104,12 @@ async fn check_expiry(app: &App, expires: Tick) -> ApiResult<()> {
     if now <= expires {
         return Ok(());
     }
-    let message = format!("the request expired at {expires}, and it is {now}");
+    let message = format!("the request expired at {expires}; the time is {now}");
     Err(ApiError::new(Code::DeadlinePassed, message))
 }
 
-/// Only whoever has a sufficient stake under the task's arbiter sees its updates early.
+/// Checks the provider's stake: only a provider with a sufficient stake under the task's arbiter
+/// may read updates before they are public.
 async fn check_pledge(app: &App, task: TaskId, provider: Address) -> ApiResult<()> {
     let smallest = app.host().read(move |engine, _| engine.stake_min(task)).await??;
     let (pledged, stake) = app
@@ -117,7 +119,8 @@ async fn check_pledge(app: &App, task: TaskId, provider: Address) -> ApiResult<(
         return Ok(());
     }
     let message = format!(
-        "{provider} must have a stake of at least {smallest} FLN pledged to task {}, not asked back",
+        "{provider} must have a stake of at least {smallest} FLN pledged to task {}, with no \
+         release requested",
         task.short()
     );
     Err(ApiError::new(Code::StakeTooSmall, message))

@@ -1,6 +1,7 @@
-//! Blobs by their digest: small ones share [packs](super::pack), larger ones are at `blobs/ab/cd/abcd…`, written under a
-//! temporary name while they are hashed, made durable, then renamed. So a name that is there has the right bytes, and
-//! every read checks it again. Where there is a [bucket](super::bucket), they are [there too](super::fetch).
+//! The content-addressed blob store. Small blobs share [packs](super::pack). A larger one has its
+//! own file `blobs/ab/cd/abcd…`: it is hashed while it is written to a temporary file, then fsync,
+//! then rename. A file under its final name therefore has the right bytes, and every read verifies
+//! the digest again. A [bucket](super::bucket) can [mirror](super::fetch) all blobs.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -19,15 +20,15 @@ use super::pack::{Done, PACKED_BYTES_MAX, Packs};
 use super::volume::Local;
 use super::{is_full, sync_folder};
 
-/// Bytes read at once.
+/// Buffer size for reads, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// The blobs of one data folder.
+/// The blob store of one data folder.
 #[derive(Debug)]
 pub struct Blobs {
     root: PathBuf,
     partial: PathBuf,
-    /// What the names of this life's unfinished files begin with.
+    /// Random prefix of this instance's temporary file names.
     life: u64,
     next: AtomicU64,
     packs: Packs,
@@ -35,42 +36,42 @@ pub struct Blobs {
     pub(super) fetching: Fetching,
 }
 
-/// A blob on its way out, checked.
+/// A verified blob, ready to be sent.
 #[derive(Debug)]
 pub enum Opened {
-    /// A large one, at its beginning, and its length.
+    /// A large blob: its file, at offset 0, and its length.
     File(File, u64),
-    /// A small one.
+    /// A small blob.
     Bytes(Vec<u8>),
 }
 
-/// Why a blob cannot be had or kept.
+/// Why a blob cannot be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    /// It is not here.
-    #[error("blob {0} is not here")]
+    /// The blob is not stored.
+    #[error("blob {0} is not stored here")]
     Missing(Digest),
-    /// The bytes are not those of the name.
-    #[error("the bytes hash to {found}, not to {wanted}")]
+    /// The bytes do not match the digest.
+    #[error("the digest of the bytes is {found}, not {wanted}")]
     WrongDigest {
-        /// What they should hash to.
+        /// The expected digest.
         wanted: Digest,
-        /// What they do.
+        /// The digest of the bytes.
         found: Digest,
     },
     /// The disk is full.
     #[error("the disk is full: make room, then try again")]
     Full,
-    /// The bucket does not do its work.
+    /// The bucket failed.
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// The system said no.
+    /// A system call failed.
     #[error("blob store: {0}")]
     Failed(#[source] io::Error),
 }
 
 impl BlobError {
-    /// Whether it is about the state of disk or bucket, so that the same may work later.
+    /// Whether the cause is the state of the disk or the bucket, so that a retry may succeed.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Full | Self::Failed(_) | Self::Bucket(_))
@@ -84,18 +85,18 @@ impl From<io::Error> for BlobError {
 }
 
 impl Blobs {
-    /// Opens or makes the store and removes what interrupted writes left.
+    /// Opens or creates the store, and removes the temporary files of interrupted writes.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn open(root: &Path) -> io::Result<Self> {
         Self::open_with(root, None)
     }
 
-    /// The same with a bucket behind it: what is kept is kept there too.
+    /// Opens the store with a bucket that mirrors every blob.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn open_with(root: &Path, bucket: Option<Bucket>) -> io::Result<Self> {
         let partial = root.join("partial");
         fs::create_dir_all(&partial)?;
@@ -107,7 +108,7 @@ impl Blobs {
         let packs = Packs::open(Arc::new(Local(packs)))?;
         sync_folder(root)?;
         let (root, next, fetching) = (root.to_owned(), AtomicU64::new(0), Fetching::default());
-        // The standard library's only source of a number that nobody else has.
+        // The standard library's only source of random numbers.
         let life = RandomState::new().build_hasher().finish();
         Ok(Self { root, partial, life, next, packs, bucket, fetching })
     }
@@ -122,13 +123,14 @@ impl Blobs {
         self.root.join(first).join(second).join(&name)
     }
 
-    /// Whether a blob is in the folder.
+    /// Whether the folder has a blob.
     #[must_use]
     pub fn contains(&self, digest: Digest) -> bool {
         self.packs.contains(digest) || self.path(digest).is_file()
     }
 
-    /// Begins a blob of at most `bytes_max` bytes. A small one is held in memory until it is kept.
+    /// Starts a blob of at most `bytes_max` bytes. A small one is buffered in memory until it is
+    /// stored.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`].
@@ -140,8 +142,9 @@ impl Blobs {
         Ok(BlobWriter { held, bytes: 0, whole: OnceLock::new(), carried: None })
     }
 
-    /// A name that no unfinished file has or ever had, in this life or an earlier one: a removed name may be back after a
-    /// power cut, and what is renamed under it then would be another file.
+    /// A temporary file name that was never used before, by this instance or an earlier one. A
+    /// removed name can reappear after a power failure, and a rename to it would then replace
+    /// another file.
     fn unfinished(&self) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.partial.join(format!("{:016x}-{number}", self.life))
@@ -153,7 +156,7 @@ impl Blobs {
         Ok(Partial { file, path })
     }
 
-    /// Goes on with a file that an upload has written; from then on it is the blob's.
+    /// Takes over the file of a complete upload.
     pub(super) fn adopt(
         &self,
         from: &Path,
@@ -167,7 +170,7 @@ impl Blobs {
         Ok(BlobWriter { held, bytes, whole: OnceLock::new(), carried: Some(carried) })
     }
 
-    /// Keeps some bytes.
+    /// Stores a byte string.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Bucket`], [`BlobError::Failed`].
@@ -177,7 +180,7 @@ impl Blobs {
         self.keep(writer)
     }
 
-    /// Keeps what a writer took; durable when this returns.
+    /// Stores a writer's blob. The blob is durable when this returns.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Bucket`], [`BlobError::Failed`].
@@ -186,7 +189,7 @@ impl Blobs {
         self.keep_then(
             writer,
             Box::new(move |result| {
-                // It is waited for below.
+                // The receiver is waiting below.
                 let _ = kept.send(result);
             }),
         );
@@ -195,7 +198,8 @@ impl Blobs {
             .map_err(|_| BlobError::Failed(io::Error::other("the blob store is closed")))?
     }
 
-    /// Keeps what a writer took; `done` hears when it is durable. Does not wait for the disk if the blob is small.
+    /// Stores a writer's blob and calls `done` when it is durable. Does not block on the disk for a
+    /// small blob.
     pub fn keep_then(&self, writer: BlobWriter, done: Done) {
         match &self.bucket {
             Some(bucket) => self.keep_there_too(bucket, writer, done),
@@ -203,12 +207,12 @@ impl Blobs {
         }
     }
 
-    /// Keeps what a writer took in the folder alone.
+    /// Stores a writer's blob in the folder only.
     pub(super) fn keep_here(&self, writer: BlobWriter, done: Done) {
         let digest = writer.digest();
-        // Somebody else was faster, or it came before: unless it was damaged since, that will do.
+        // A stored blob is not written again, unless it has been damaged.
         let known = match writer.held {
-            // A small one that has a file of its own comes from an older folder: it may be in both places.
+            // Older folders have files for small blobs, so a small blob may exist in both places.
             Held::Memory(..) => self.packs.contains(digest),
             Held::File(..) => self.contains(digest),
         };
@@ -233,8 +237,8 @@ impl Blobs {
         self.sync_way(digest)
     }
 
-    /// Makes a blob's name durable, and those of the folders that lead to it. Each time: somebody else may have made them
-    /// a moment ago, or a process that was killed.
+    /// Makes a blob's name durable, and the names of all folders on its path. This happens every
+    /// time, because another thread or a killed process may have created them without a sync.
     fn sync_way(&self, digest: Digest) -> io::Result<()> {
         let path = self.path(digest);
         for folder in path.ancestors().skip(1).take_while(|folder| folder.starts_with(&self.root)) {
@@ -243,7 +247,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// A blob's bytes, checked against its digest.
+    /// Reads a blob and verifies its digest.
     ///
     /// # Errors
     /// [`BlobError`].
@@ -260,19 +264,20 @@ impl Blobs {
         if found == digest { Ok(bytes) } else { Err(wrong(digest, found)) }
     }
 
-    /// A blob's bytes, checked against its digest. A large one is not read into memory, but where it is touched.
+    /// Maps a blob after it has verified its digest. A large blob is paged in on access.
     ///
     /// # Errors
     /// [`BlobError`].
     pub fn map(&self, digest: Digest) -> Result<Mapped, BlobError> {
-        // Read through first: a part that cannot be read is an error here, and ends the process where it is mapped.
+        // The verification reads all bytes: an unreadable page is an error here, but would kill the
+        // process if it were accessed through the mapping.
         match self.open_checked(digest)? {
             Opened::Bytes(bytes) => Ok(Mapped::from(bytes)),
             Opened::File(file, _) => Ok(Mapped::file(&file)?),
         }
     }
 
-    /// A blob on its way out; the bytes have been checked against the digest.
+    /// Opens a blob after it has verified its digest.
     ///
     /// # Errors
     /// [`BlobError`].
@@ -280,7 +285,7 @@ impl Blobs {
         self.or_fetched(digest, || self.open_here(digest))
     }
 
-    /// The same of what is in the folder.
+    /// Opens a blob of the folder after it has verified its digest.
     pub(super) fn open_here(&self, digest: Digest) -> Result<Opened, BlobError> {
         if self.packs.contains(digest) {
             return self.read_here(digest).map(Opened::Bytes);
@@ -309,12 +314,12 @@ fn hash(file: &mut File) -> io::Result<(Digest, u64)> {
     }
 }
 
-/// The digest and the length of a file.
+/// Digest and length of a file.
 pub fn hash_file(path: &Path) -> io::Result<(Digest, u64)> {
     hash(&mut File::open(path)?)
 }
 
-/// Every blob that has a file of its own, by its name.
+/// Every blob with its own file, by the file's name.
 pub fn files(root: &Path) -> io::Result<Vec<(Digest, PathBuf)>> {
     let mut found = Vec::new();
     for first in folders(root)? {
@@ -329,7 +334,8 @@ pub fn files(root: &Path) -> io::Result<Vec<(Digest, PathBuf)>> {
     Ok(found)
 }
 
-/// The folders in a folder that hold blobs: they have two digits of a digest as their name. A link to a folder is one.
+/// The subfolders with blobs: their names are two digits of a digest. A link to a folder counts as
+/// one.
 fn folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     if path.is_dir() {
@@ -350,11 +356,11 @@ fn missing(digest: Digest, error: io::Error) -> BlobError {
 }
 
 fn wrong(wanted: Digest, found: Digest) -> BlobError {
-    tracing::error!(%wanted, %found, "a stored blob was damaged");
+    tracing::error!(%wanted, %found, "a stored blob is damaged");
     BlobError::WrongDigest { wanted, found }
 }
 
-/// A file that has no name of its own yet. Dropped without being placed, it leaves nothing.
+/// A temporary file. It is removed when the value is dropped.
 #[derive(Debug)]
 struct Partial {
     file: File,
@@ -363,33 +369,33 @@ struct Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Gone already if it was kept; a leftover is removed at the next start.
+        // Renamed if the blob was stored; a remaining file is removed at the next start.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Where a blob waits until it is kept.
+/// Buffer of an unfinished blob.
 #[derive(Debug)]
 enum Held {
-    /// In memory, with its limit. It is hashed when all of it is there: at once is faster than piece by piece.
+    /// In memory, with its limit. It is hashed once it is complete, which is faster than in pieces.
     Memory(Vec<u8>, usize),
-    /// Hashed as it comes: nobody reads it twice.
+    /// In a file. It is hashed during the write, so that it is not read again.
     File(Partial, Box<blake3::Hasher>),
 }
 
-/// A blob on its way in. Dropped without being kept, it leaves nothing.
+/// A blob that is being written. Nothing remains if it is dropped before it is stored.
 #[derive(Debug)]
 pub struct BlobWriter {
     held: Held,
     bytes: u64,
-    /// The digest of the bytes taken so far, once somebody has asked.
+    /// The digest of the bytes so far, once computed.
     whole: OnceLock<Digest>,
-    /// Says that the bucket has it already.
+    /// Proof that the bucket already has the blob.
     carried: Option<Carried>,
 }
 
 impl BlobWriter {
-    /// Takes more bytes.
+    /// Appends bytes.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`].
@@ -399,7 +405,7 @@ impl BlobWriter {
                 held.extend_from_slice(bytes);
             }
             Held::Memory(_, most) => {
-                let what = format!("a blob of more than the {most} bytes that were announced");
+                let what = format!("the blob has more than the announced {most} bytes");
                 return Err(BlobError::Failed(io::Error::other(what)));
             }
             Held::File(partial, hasher) => {
@@ -412,19 +418,19 @@ impl BlobWriter {
         Ok(())
     }
 
-    /// Bytes taken so far.
+    /// Number of bytes so far.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether it is held in memory, so that nothing here waits for the disk.
+    /// Whether it is buffered in memory, so that a write does not block on the disk.
     #[must_use]
     pub const fn is_small(&self) -> bool {
         matches!(self.held, Held::Memory(..))
     }
 
-    /// The bytes taken so far, where they are in memory.
+    /// The bytes so far, if they are in memory.
     pub(super) fn small(&self) -> Option<&[u8]> {
         match &self.held {
             Held::Memory(bytes, _) => Some(bytes),
@@ -432,7 +438,7 @@ impl BlobWriter {
         }
     }
 
-    /// The file they are in, where they are not.
+    /// The file with the bytes, if they are not in memory.
     pub(super) const fn file(&self) -> Option<&File> {
         match &self.held {
             Held::Memory(..) => None,
@@ -444,7 +450,7 @@ impl BlobWriter {
         self.carried.is_some()
     }
 
-    /// The digest of the bytes taken so far.
+    /// The digest of the bytes so far.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let hash = || match &self.held {
@@ -454,7 +460,7 @@ impl BlobWriter {
         *self.whole.get_or_init(hash)
     }
 
-    /// The bytes taken so far, to look at them before they are kept.
+    /// The bytes so far, for checks before the blob is stored.
     ///
     /// # Errors
     /// [`BlobError::Failed`].
@@ -478,7 +484,7 @@ mod tests {
     const LARGE: usize = PACKED_BYTES_MAX + 1;
 
     #[test]
-    fn a_blob_is_there_whole_or_not_at_all() {
+    fn a_blob_write_is_atomic() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
         for bytes in [b"half".to_vec(), vec![7; LARGE]] {
@@ -496,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn no_unfinished_file_has_a_name_that_one_had_before_the_restart() {
+    fn temporary_file_names_are_never_reused_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let name = |writer: &BlobWriter| match &writer.held {
             Held::File(partial, _) => partial.path.file_name().unwrap().to_owned(),
@@ -505,7 +511,7 @@ mod tests {
         let mut names = std::collections::BTreeSet::new();
         for _life in 0..3 {
             let blobs = Blobs::open(dir.path()).unwrap();
-            // The same blob twice at once, and a small one that is taken over from an upload.
+            // Two writers of the same blob, and one that takes over an upload.
             let mut writers = [(); 2].map(|()| blobs.writer(LARGE as u64).unwrap());
             for writer in &mut writers {
                 writer.write(&[7; LARGE]).unwrap();
@@ -521,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_of_what_came_so_far_however_often_it_is_asked_for() {
+    fn digest_covers_the_bytes_written_so_far_on_every_call() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
         for bytes_max in [PACKED_BYTES_MAX, LARGE] {
@@ -538,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_are_removed_at_the_start() {
+    fn temporary_files_are_removed_at_the_start() {
         let dir = tempfile::tempdir().unwrap();
         Blobs::open(dir.path()).unwrap();
         fs::write(dir.path().join("partial/17"), b"torn").unwrap();
@@ -547,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_byte_is_never_handed_out_and_a_new_upload_repairs_it() {
+    fn a_corrupt_blob_is_never_returned_and_a_new_upload_repairs_it() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
         let (small, large) = (b"parameters".to_vec(), vec![7; LARGE]);
@@ -567,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_has_its_own_name() {
+    fn a_full_disk_is_a_separate_error() {
         let dir = tempfile::tempdir().unwrap();
         let file = File::options().write(true).open("/dev/full").unwrap();
         let partial = Partial { file, path: dir.path().join("nothing") };
@@ -578,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_uploaded_is_missing() {
+    fn an_unknown_blob_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
         let nobody = Digest([9; 32]);

@@ -1,9 +1,10 @@
-//! Power cuts: images of what a disk may hold of journal, snapshots and packs when the power fails, and what is read back
+//! Crash-consistency tests: simulated power failures of journal, snapshots and packs, and recovery
 //! from them.
 //!
-//! A folder in memory remembers every write, every new, changed and removed name, and every sync. An image is what was
-//! synced, and of the rest each sector of 512 bytes or not, each name or not, in any order. Some images lose their power
-//! again while they are being repaired. `FLORIN_CRASH_IMAGES` says how many there are, `FLORIN_SEED` repeats them.
+//! An in-memory folder records every write, every created, renamed and removed name, and every
+//! sync. A crash image contains everything that was synced. Of the rest, it contains a random
+//! subset of 512-byte sectors and of name changes. Some images lose power again during recovery.
+//! `FLORIN_CRASH_IMAGES` sets the number of images, and `FLORIN_SEED` repeats a run.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -22,15 +23,15 @@ use super::pack::Packs;
 use super::snapshot::Snapshot;
 use super::volume::{Disk, Source, Volume};
 
-/// Images of this file in CI; the embedded ledger has as many.
+/// Number of images in CI; the embedded ledger has as many.
 const IMAGES: u64 = 25_000;
-/// Images of one history before another is written.
+/// Number of images of one history.
 const IMAGES_PER_HISTORY: u64 = 250;
-/// Of so many images one loses its power again.
+/// One of this many images loses power a second time.
 const DOUBLE: u64 = 4;
 const SECTOR: usize = 512;
 
-/// A file, whatever it is called.
+/// A file, independent of its name.
 type Inode = usize;
 
 #[derive(Clone, Debug)]
@@ -38,11 +39,11 @@ enum Op {
     Append(Inode, usize, Vec<u8>),
     Truncate(Inode, usize),
     Sync(Inode),
-    /// A sync failed, and the system forgot what it had not written.
+    /// An fsync failed, and the system discarded the unwritten pages.
     Forgotten(Inode),
     Name(Name),
     SyncNames,
-    /// So many records, or this blob, were acknowledged.
+    /// This number of records, or this blob, is acknowledged.
     Records(usize),
     Blob(Digest),
 }
@@ -68,32 +69,33 @@ impl Name {
     }
 }
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Clone, Debug, Default)]
 struct Content {
     names: BTreeMap<String, Inode>,
     files: Vec<Vec<u8>>,
 }
 
-/// A bug that the images must find.
+/// A planted bug that the images must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
-    /// A disk that says it has synced and has not.
+    /// A disk that reports success without syncing.
     NoSync,
-    /// A write that is answered before it is synced.
+    /// A write that is acknowledged before it is synced.
     EarlyAnswer,
-    /// A snapshot that gets its name before its bytes are synced.
+    /// A snapshot that is renamed before its bytes are synced.
     EarlyRename,
 }
 
-/// A folder in memory that remembers.
+/// An in-memory folder that records its operations.
 #[derive(Debug)]
 struct Recorder {
     content: Mutex<Content>,
     ops: Mutex<Vec<Op>>,
     bug: Bug,
-    /// Syncs fail, what they should have written is forgotten, and the process is dead before it cuts anything off.
+    /// Syncs fail, the unwritten pages are discarded, and the process ends before it can truncate
+    /// anything.
     forgets: Mutex<bool>,
 }
 
@@ -117,7 +119,7 @@ impl Recorder {
     }
 }
 
-/// The recorder as it is lent out.
+/// The volume of a recorder.
 #[derive(Clone)]
 struct Folder(Arc<Recorder>);
 
@@ -218,7 +220,7 @@ impl Volume for Folder {
     }
 }
 
-/// A small generator of our own: the seed is all there is to repeat a run.
+/// A small random number generator (SplitMix64), so that the seed reproduces a run.
 struct Dice(u64);
 
 impl Dice {
@@ -230,7 +232,7 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    /// Whether something that was not synced is there all the same.
+    /// Whether an unsynced change is on disk after all.
     fn keeps(&mut self) -> bool {
         self.roll(2) == 0
     }
@@ -248,14 +250,15 @@ fn seed() -> u64 {
     seed
 }
 
-/// What was acknowledged before the power failed.
+/// Acknowledgements before the power failure.
 #[derive(Clone, Debug, Default)]
 struct Acknowledged {
     records: usize,
     blobs: Vec<Digest>,
 }
 
-/// What the disk may hold when the power fails after these operations, and what had been acknowledged by then.
+/// A possible content of the disk after a power failure after these operations, and what was
+/// acknowledged by then.
 fn image(base: &Content, ops: &[Op], dice: &mut Dice) -> (Content, Acknowledged) {
     let mut acknowledged = Acknowledged::default();
     let mut synced: BTreeMap<Inode, usize> = BTreeMap::new();
@@ -294,13 +297,13 @@ fn image(base: &Content, ops: &[Op], dice: &mut Dice) -> (Content, Acknowledged)
             _ => {}
         }
     }
-    // A name may have come to the disk before its file's first byte.
+    // A name may be on disk before the first byte of its file.
     let last = content.names.values().copied().max().unwrap_or_default();
     file(&mut content, last);
     (content, acknowledged)
 }
 
-/// Whether the next sync of a file failed for good.
+/// Whether the next sync of a file fails and discards its pages.
 fn is_forgotten(ops: &[Op], inode: Inode) -> bool {
     let next = ops.iter().find_map(|op| match op {
         Op::Sync(other) if *other == inode => Some(false),
@@ -321,7 +324,7 @@ fn write(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     file[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// A write that was not synced: nothing of it, all of it, its length alone, or some of its sectors.
+/// An unsynced write: nothing of it, all of it, only its length, or some of its sectors.
 fn tear(file: &mut Vec<u8>, at: usize, bytes: &[u8], dice: &mut Dice) {
     match dice.roll(4) {
         0 => {}
@@ -355,17 +358,17 @@ fn open(folder: &Arc<dyn Volume>) -> Result<(All, Journal), OpenError> {
     history::open(folder, OWNER, &Fold { begin: &begin, take: &take })
 }
 
-/// What was written, and by which operations.
+/// A written history: the operations and the expected content.
 struct Written {
     ops: Vec<Op>,
     records: All,
     blobs: BTreeMap<Digest, Vec<u8>>,
 }
 
-/// One snapshot is kept and nothing before it, so that nothing else can stand in for it.
+/// Retains one snapshot and no older segments, so that recovery depends on that snapshot.
 const HARSH: (usize, bool) = (1, false);
 
-/// Writes a random history of a few lives.
+/// Writes a random history over several process lifetimes.
 fn write_history(bug: Bug, dice: &mut Dice) -> Written {
     let recorder = Recorder::holding(Content::default(), bug);
     let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
@@ -373,7 +376,7 @@ fn write_history(bug: Bug, dice: &mut Dice) -> Written {
     let mut failed: BTreeMap<Digest, Vec<u8>> = BTreeMap::new();
     for life in 0..=dice.roll(3) {
         if life > 0 && dice.roll(4) == 0 {
-            // A start whose own syncs fail ends there.
+            // A start whose own syncs fail.
             recorder.forget(true);
             assert!(open(&folder).is_err());
             drop(Packs::open(Arc::clone(&folder)));
@@ -383,7 +386,7 @@ fn write_history(bug: Bug, dice: &mut Dice) -> Written {
         assert_eq!(read, records);
         recorder.log(Op::Records(records.len()));
         let packs = Packs::open(Arc::clone(&folder)).unwrap();
-        // What is here is acknowledged to whoever brings it once more.
+        // A client that stores such a blob again gets an acknowledgement.
         failed
             .keys()
             .filter(|blob| packs.contains(**blob))
@@ -403,7 +406,7 @@ fn write_history(bug: Bug, dice: &mut Dice) -> Written {
             }
         }
         if dice.keeps() {
-            // The last syncs fail, and the process ends.
+            // The last syncs fail, then the process ends.
             recorder.forget(true);
             records.push(record(9));
             journal.append(&[record(9)]).unwrap_err();
@@ -449,7 +452,7 @@ fn put(recorder: &Recorder, packs: &Packs, dice: &mut Dice) -> (Digest, Vec<u8>)
     (digest, bytes)
 }
 
-/// Opens an image: everything acknowledged must be there, and nothing that was not written.
+/// Recovers from an image: every acknowledged record and blob must be there, and nothing else.
 fn survives(
     content: Content,
     sure: &Acknowledged,
@@ -459,24 +462,28 @@ fn survives(
     let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
     let (all, mut journal) = open(&folder).map_err(|error| error.to_string())?;
     if !written.records.starts_with(&all) {
-        return Err(format!("{} records that nobody wrote so", all.len()));
+        return Err(format!("{} records that were never written in this order", all.len()));
     }
     if all.len() < sure.records {
-        return Err(format!("{} records were acknowledged, {} are there", sure.records, all.len()));
+        return Err(format!(
+            "{} records were acknowledged, {} were recovered",
+            sure.records,
+            all.len()
+        ));
     }
     let packs = Packs::open(Arc::clone(&folder)).map_err(|error| error.to_string())?;
     for digest in &sure.blobs {
         let found = packs.read(*digest).and_then(Result::ok);
         if found.as_ref() != written.blobs.get(digest) {
-            return Err(format!("blob {} is not what was acknowledged", digest.short()));
+            return Err(format!("blob {} differs from the acknowledged one", digest.short()));
         }
     }
-    // It goes on from there.
+    // The journal continues from there.
     journal.append(&[record(7)]).map_err(|error| error.to_string())?;
     Ok(recorder)
 }
 
-/// So many images of random histories; what went wrong with those that fell.
+/// Tests this number of images of random histories, and returns the failures.
 fn fallen(images: u64, bug: Bug, seed: u64) -> Vec<String> {
     let mut dice = Dice(seed);
     let mut fallen = Vec::new();
@@ -489,7 +496,7 @@ fn fallen(images: u64, bug: Bug, seed: u64) -> Vec<String> {
                 if n % DOUBLE != 0 {
                     return Ok(());
                 }
-                // The power fails again while the first failure is being repaired, before anything new is told.
+                // The power fails again during the recovery, before anything new is appended.
                 let repair = recorder.ops.lock().unwrap().clone();
                 let told = repair.iter().rposition(|op| matches!(op, Op::Append(..)));
                 let cut = dice.roll(told.unwrap_or_default() as u64 + 1) as usize;
@@ -506,14 +513,14 @@ fn fallen(images: u64, bug: Bug, seed: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_power_cut_takes_no_acknowledged_record_or_blob_and_leaves_no_half_of_one() {
+fn a_power_failure_loses_no_acknowledged_write_and_leaves_no_partial_one() {
     let images = number("FLORIN_CRASH_IMAGES").map_or(IMAGES, |all| all / 2);
     let fallen = fallen(images, Bug::None, seed());
     assert!(fallen.is_empty(), "{} images: {:#?}", fallen.len(), &fallen[..fallen.len().min(5)]);
 }
 
 #[test]
-fn a_record_whose_sync_failed_is_written_again_by_the_start_that_takes_it_for_history() {
+fn recovery_rewrites_a_record_whose_fsync_failed() {
     let recorder = Recorder::holding(Content::default(), Bug::None);
     let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
     let (_, mut journal) = open(&folder).unwrap();
@@ -522,11 +529,11 @@ fn a_record_whose_sync_failed_is_written_again_by_the_start_that_takes_it_for_hi
     journal.append(&[record(2)]).unwrap_err();
     recorder.forget(false);
     drop(journal);
-    // The process ends and the power does not: the system still shows what it has forgotten to write.
+    // The process ends without a power failure: the page cache still has the discarded pages.
     let (all, mut journal) = open(&folder).unwrap();
     assert_eq!(all, [record(1), record(2)]);
     journal.append(&[record(3)]).unwrap();
-    // Now the power fails, when everything that was told is synced.
+    // Now the power fails, when everything acknowledged is synced.
     let ops = recorder.ops.lock().unwrap().clone();
     let (content, _) = image(&Content::default(), &ops, &mut Dice(1));
     let folder: Arc<dyn Volume> = Arc::new(Folder(Recorder::holding(content, Bug::None)));
@@ -534,7 +541,7 @@ fn a_record_whose_sync_failed_is_written_again_by_the_start_that_takes_it_for_hi
 }
 
 #[test]
-fn a_blob_whose_sync_failed_is_written_again_by_the_start_that_finds_it() {
+fn recovery_rewrites_a_blob_whose_fsync_failed() {
     let recorder = Recorder::holding(Content::default(), Bug::None);
     let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
     let packs = Packs::open(Arc::clone(&folder)).unwrap();
@@ -542,16 +549,16 @@ fn a_blob_whose_sync_failed_is_written_again_by_the_start_that_finds_it() {
     bring(&packs, before).unwrap();
     recorder.forget(true);
     bring(&packs, failed).unwrap_err();
-    // As long as it is not cut off, nothing goes on behind it, nor in another pack.
+    // Until it is truncated, nothing is appended after it or to another pack.
     bring(&packs, b"next").unwrap_err();
     drop(packs);
     recorder.forget(false);
-    // The process has ended and the power has not: the system still shows what it has forgotten to write, and whoever
-    // brings it once more is told that it is here.
+    // The process has ended without a power failure: the page cache still has the discarded pages,
+    // and a client that stores the blob again gets an acknowledgement.
     let packs = Packs::open(Arc::clone(&folder)).unwrap();
     assert!(packs.contains(blob_digest(failed)) && !packs.contains(blob_digest(b"next")));
     drop(packs);
-    // Now the power fails, when everything that was told is synced.
+    // Now the power fails, when everything acknowledged is synced.
     let ops = recorder.ops.lock().unwrap().clone();
     let (content, _) = image(&Content::default(), &ops, &mut Dice(1));
     let folder: Arc<dyn Volume> = Arc::new(Folder(Recorder::holding(content, Bug::None)));
@@ -562,19 +569,19 @@ fn a_blob_whose_sync_failed_is_written_again_by_the_start_that_finds_it() {
 }
 
 #[test]
-fn the_images_find_a_disk_that_does_not_sync() {
+fn crash_images_find_a_disk_that_does_not_sync() {
     let fallen = fallen(500, Bug::NoSync, seed());
-    assert!(fallen.len() > 100, "only {} of 500 images told", fallen.len());
+    assert!(fallen.len() > 100, "only {} of 500 images failed", fallen.len());
 }
 
 #[test]
-fn the_images_find_an_answer_before_the_sync() {
+fn crash_images_find_an_acknowledgement_before_the_sync() {
     let fallen = fallen(2_000, Bug::EarlyAnswer, seed());
-    assert!(fallen.len() > 20, "only {} of 2000 images told", fallen.len());
+    assert!(fallen.len() > 20, "only {} of 2000 images failed", fallen.len());
 }
 
 #[test]
-fn the_images_find_a_snapshot_that_is_named_before_it_is_written() {
+fn crash_images_find_a_snapshot_renamed_before_its_sync() {
     let fallen = fallen(2_000, Bug::EarlyRename, seed());
-    assert!(fallen.len() > 10, "only {} of 2000 images told", fallen.len());
+    assert!(fallen.len() > 10, "only {} of 2000 images failed", fallen.len());
 }

@@ -1,5 +1,5 @@
-//! Blobs that are in the bucket: kept there before anybody is told of them, and fetched from there where the folder has
-//! lost them.
+//! Mirroring of blobs to the bucket. A blob is in the bucket before it is acknowledged, and is
+//! fetched from there if the folder has lost it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,18 +15,18 @@ use super::bucket::{Bucket, BucketError, Seen};
 use super::pack::Done;
 use super::sync_folder;
 
-/// Who may fetch at once, those among them who wait because another fetches the same.
+/// Most concurrent fetches, including those that wait for another fetch of the same blob.
 pub const FETCHES_MAX: usize = 8;
-/// Small blobs on their way to a new bucket at once.
+/// Most small blobs in flight while a new bucket is filled.
 const MIRRORED_MAX: usize = 64;
-/// The file that names the bucket which has every blob that the state names.
+/// The file with the name of the bucket that has every blob of the state.
 const MARK: &str = "bucket";
 
-/// A file's bytes are in the bucket, if there is one.
+/// Proof that the bucket has a file's bytes, if there is a bucket.
 #[derive(Debug)]
 pub(super) struct Carried(());
 
-/// Which blobs are being fetched, so that each is fetched once.
+/// The blobs that are being fetched, so that each is fetched once.
 #[derive(Debug, Default)]
 pub(super) struct Fetching {
     state: Mutex<State>,
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Fetching {
-    /// The turn to fetch a blob; `None` where too many fetch.
+    /// Acquires the right to fetch a blob; `None` if too many fetches are running.
     fn begin(&self, digest: Digest) -> Option<Turn<'_>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.inside >= FETCHES_MAX {
@@ -70,13 +70,13 @@ impl Drop for Turn<'_> {
 }
 
 impl Blobs {
-    /// What was asked of the bucket; nothing where there is none.
+    /// Metrics of the bucket; empty without a bucket.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.bucket.as_ref().map(|bucket| bucket.seen().clone()).unwrap_or_default()
     }
 
-    /// Whether a blob is here, or in the bucket.
+    /// Whether a blob is in the folder or in the bucket.
     ///
     /// # Errors
     /// [`BlobError::Bucket`].
@@ -87,8 +87,8 @@ impl Blobs {
         }
     }
 
-    /// Keeps what a writer took, in the bucket too; `done` hears when it is durable in both. Does not wait if the blob is
-    /// small.
+    /// Stores a writer's blob in the folder and in the bucket, and calls `done` when it is durable
+    /// in both. Does not block for a small blob.
     pub(super) fn keep_there_too(&self, bucket: &Bucket, writer: BlobWriter, done: Done) {
         let digest = writer.digest();
         let Some(bytes) = writer.small() else {
@@ -116,8 +116,8 @@ impl Blobs {
         }
     }
 
-    /// Brings a whole upload's bytes to the bucket, before they are taken from their sender: where that fails, they are
-    /// there for the next try.
+    /// Copies a complete upload to the bucket before the blob store takes over its file. If the
+    /// copy fails, the upload is still there for a retry.
     pub(super) fn carry(
         &self,
         digest: Digest,
@@ -130,7 +130,8 @@ impl Blobs {
         Ok(Carried(()))
     }
 
-    /// What `read` finds here; where that is nothing, or damaged, what it finds when the blob was fetched.
+    /// The result of `read`. If the blob is missing or damaged in the folder, it is fetched from
+    /// the bucket and read again.
     pub(super) fn or_fetched<T>(
         &self,
         digest: Digest,
@@ -143,7 +144,7 @@ impl Blobs {
         };
         let busy = || BucketError::Busy(bucket.name().to_owned());
         let _turn = self.fetching.begin(digest).ok_or_else(busy)?;
-        // Somebody else may have fetched it meanwhile.
+        // Another thread may have fetched it meanwhile.
         if let Ok(found) = read() {
             return Ok(found);
         }
@@ -164,7 +165,7 @@ impl Blobs {
             bucket.seen().wrong();
             tracing::error!(
                 bucket = bucket.name(), wanted = %digest, %found,
-                "the bucket has other bytes than a blob's own [BUCKET_WRONG_BYTES]"
+                "the bytes in the bucket do not match the blob's digest [BUCKET_WRONG_BYTES]"
             );
             return Err(BlobError::WrongDigest { wanted: digest, found });
         }
@@ -175,11 +176,12 @@ impl Blobs {
         Ok(())
     }
 
-    /// Sees to it that the bucket has every blob that the state names, before anything else is kept. Nothing to do where
-    /// that was seen to before and the bucket is the same. Returns how many were brought.
+    /// Copies every blob of the state to the bucket if it is not there, before any other blob is
+    /// stored. Does nothing if an earlier run finished for the same bucket. Returns the number of
+    /// copied blobs.
     ///
     /// # Errors
-    /// [`BlobError`]; what was brought by then stays.
+    /// [`BlobError`]; blobs copied before the error remain in the bucket.
     pub fn mirror(&self, needed: &BTreeSet<Digest>) -> Result<u64, BlobError> {
         let mark = self.root().join(MARK);
         let Some(bucket) = &self.bucket else {
@@ -206,9 +208,9 @@ impl Blobs {
                     });
                     under_way += 1;
                 }
-                // Nobody has it: as without a bucket, whoever asks for it hears so.
+                // Lost everywhere. As without a bucket, a request for it fails.
                 Err(BlobError::Missing(_) | BlobError::WrongDigest { .. }) => {
-                    tracing::error!(%digest, "a blob that the state names is nowhere");
+                    tracing::error!(%digest, "a blob of the state is in neither folder nor bucket");
                     lost += 1;
                     continue;
                 }
@@ -224,18 +226,18 @@ impl Blobs {
             bucket = bucket.name(),
             brought,
             lost,
-            "the bucket has what the state names"
+            "the bucket mirrors all blobs of the state"
         );
         Ok(brought)
     }
 
-    /// From now on blobs are kept that no bucket has.
+    /// Removes the marker: from now on the folder stores blobs that no bucket has.
     fn unmark(&self, mark: &Path) -> io::Result<()> {
         match fs::read_to_string(mark) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             found => {
                 let was = found?;
-                tracing::warn!(bucket = %was, "blobs are kept in this folder alone from now on");
+                tracing::warn!(bucket = %was, "no bucket is set any more: blobs are not mirrored");
                 fs::remove_file(mark)?;
                 sync_folder(self.root())
             }
@@ -252,10 +254,10 @@ fn write_mark(mark: &Path, name: &str) -> io::Result<()> {
     mark.parent().map_or(Ok(()), sync_folder)
 }
 
-/// Tells whoever waits.
+/// A callback that sends the result to a channel.
 fn to(answer: SyncSender<Result<Digest, BlobError>>) -> Done {
     Box::new(move |result| {
-        // It is waited for, or nobody wants to know any more.
+        // The receiver is waiting, or has given up.
         let _ = answer.send(result);
     })
 }

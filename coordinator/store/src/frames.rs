@@ -1,15 +1,20 @@
-//! The journal's bytes: a chain of segments, each a file of records.
+//! The format of the journal: a chain of segments, each a file of records.
 //!
 //! ```text
-//! "florin journal 2" · owner (32) · records before (8) · chain before (32) · check (32) · 0…     a segment's head, 128
-//! length (4) · check (4) · payload (length) · 0… · chain (32)                      a record, a multiple of 64 bytes
+//! "florin journal 2" · owner (32) · records before (8) · chain before (32) · check (32) · 0…
+//!                                                                  segment header, 128 bytes
+//! length (4) · check (4) · payload (length) · 0… · chain (32)
+//!                                                         record, a multiple of 64 bytes
 //! ```
-//! The payload is the borsh form of a list of (moment, event): everything that was made durable with one fsync. `chain`
-//! hashes the chain before and the payload; `check` protects the length, so that a flipped bit in it cannot pass for a
-//! record that was cut off. All numbers are little endian. No sector of 512 bytes holds a piece of a record without its
-//! head, its chain or nothing but payload in it: a sector that a power cut kept from being written is seen as such.
+//! The payload is the borsh encoding of a list of (time, event): the batch that one fsync makes
+//! durable. `chain` is the hash of the previous chain value and the payload. `check` protects the
+//! length, so that a flipped bit in it is not mistaken for a torn record. All numbers are little
+//! endian. Every 512-byte sector of a record contains the record's header, its chain value, or
+//! nothing but payload. A sector that was not written because of a power failure is therefore
+//! recognised.
 //!
-//! The first version, "florin journal 1", has one segment, a head of magic and owner alone, and records without zeros.
+//! Version 1, "florin journal 1", has a single segment, a header with magic and owner only, and
+//! records without padding.
 
 use std::io::{BufReader, Read};
 
@@ -25,22 +30,22 @@ pub(super) const HEAD_BYTES: u64 = 128;
 const HEAD_1_BYTES: u64 = 48;
 pub(super) const FRAME_HEAD_BYTES: usize = 8;
 pub(super) const CHAIN_BYTES: usize = 32;
-/// A record takes a multiple of this.
+/// Alignment of a record.
 pub(super) const ALIGN_BYTES: u64 = 64;
-/// Disks write this much at once or not at all.
+/// Disks write a sector atomically.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// Between two records: how many came before, and what they hash to.
+/// A position between two records: the number of records before it and their chain value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Records before it.
+    /// Number of records before it.
     pub records: u64,
-    /// Their chain.
+    /// Chain value after these records.
     pub chain: Digest,
 }
 
 impl Position {
-    /// Before the first record of an owner's journal.
+    /// The position before the first record of an owner's journal.
     #[must_use]
     pub fn first(owner: Digest) -> Self {
         Self { records: 0, chain: next_chain(owner, MAGIC_1) }
@@ -52,26 +57,26 @@ impl Position {
     }
 }
 
-/// How a segment is laid out.
+/// The layout of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) head_bytes: u64,
     align: u64,
 }
 
-/// Of every new segment.
+/// Layout of every new segment.
 pub(super) const LAYOUT: Layout = Layout { head_bytes: HEAD_BYTES, align: ALIGN_BYTES };
-/// Of the first version.
+/// Layout of version 1.
 const LAYOUT_1: Layout = Layout { head_bytes: HEAD_1_BYTES, align: 1 };
 
 impl Layout {
-    /// Bytes of a record with so much payload.
+    /// Size of a record with this payload length, in bytes.
     pub(super) fn whole(self, length: u32) -> u64 {
         let bare = u64::from(length).saturating_add((FRAME_HEAD_BYTES + CHAIN_BYTES) as u64);
         bare.next_multiple_of(self.align)
     }
 
-    /// A record's bytes, and the position behind it.
+    /// Encodes a record. Returns its bytes and the position after it.
     pub(super) fn frame(self, at: Position, length: u32, payload: &[u8]) -> (Vec<u8>, Position) {
         let whole = usize::try_from(self.whole(length)).unwrap_or(usize::MAX);
         let behind = at.next(payload);
@@ -85,7 +90,7 @@ impl Layout {
     }
 }
 
-/// The head of a segment that begins at a position.
+/// The header of a segment that begins at a position.
 pub(super) fn head(owner: Digest, at: Position) -> Vec<u8> {
     let mut head = MAGIC_2.to_vec();
     head.extend_from_slice(&owner.0);
@@ -114,33 +119,33 @@ fn length_check(chain: Digest, length: u32) -> [u8; 4] {
     check
 }
 
-/// Whether a file is so short, or so empty, that no segment's head was ever finished in it.
+/// Whether a file is too short, or too empty, to contain a complete segment header.
 pub(super) fn is_headless(volume: &dyn Volume, name: &str) -> std::io::Result<bool> {
     let (file, size) = volume.open(name)?;
     let mut found = Vec::new();
     file.take(HEAD_BYTES).read_to_end(&mut found)?;
     let begun = found.starts_with(MAGIC_1) && size >= HEAD_1_BYTES;
-    // Behind a head there are records: then zeros in its place are damage.
+    // A longer file has records after the header: then a zeroed header is damage.
     let empty = size <= HEAD_BYTES && found.iter().all(|byte| *byte == 0);
     let (magic, _) = MAGIC_2.split_at(found.len().min(MAGIC_2.len()));
     let short = size < HEAD_BYTES && found.starts_with(magic);
     Ok(!begun && (empty || short))
 }
 
-/// Reads one segment's records up to `size` bytes of the file.
+/// Reads the records of one segment, up to `size` bytes of the file.
 pub(super) struct Reader<'a> {
     volume: &'a dyn Volume,
     name: &'a str,
     file: BufReader<Box<dyn Source>>,
     pub(super) size: u64,
     pub(super) layout: Layout,
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub(super) offset: u64,
-    /// The position there.
+    /// Journal position of the next record.
     pub(super) at: Position,
 }
 
-/// A record that was read and adds up.
+/// A decoded record whose checksums are correct.
 pub(super) struct Frame {
     pub(super) batch: Vec<Record>,
     end: u64,
@@ -148,7 +153,7 @@ pub(super) struct Frame {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a segment's head. `size` is where to stop, if not at the file's end.
+    /// Opens a segment and reads its header. `size` limits how much of the file is read.
     pub(super) fn new(
         volume: &'a dyn Volume,
         name: &'a str,
@@ -166,7 +171,7 @@ impl<'a> Reader<'a> {
         let layout = match magic {
             magic if magic == MAGIC_1 => LAYOUT_1,
             magic if magic == MAGIC_2 => LAYOUT,
-            _ => return Err(foreign("it does not begin as a journal does")),
+            _ => return Err(foreign("it does not begin with a journal header")),
         };
         if said != owner.0 {
             return Err(foreign("it belongs to another market or coordinator"));
@@ -183,7 +188,7 @@ impl<'a> Reader<'a> {
         Ok(Self { volume, name, file, size, layout, offset, at })
     }
 
-    /// The next record; `None` at the end or before a last record that was never finished.
+    /// Reads the next record. `None` at the end, or before a torn last record.
     pub(super) fn next_record(&mut self) -> Result<Option<Frame>, OpenError> {
         let left = self.size.saturating_sub(self.offset);
         let mut frame_head = [0; FRAME_HEAD_BYTES];
@@ -216,12 +221,15 @@ impl<'a> Reader<'a> {
             }
             return Err(self.corrupt("its checksum is wrong"));
         }
-        let batch = Vec::<Record>::try_from_slice(payload)
-            .map_err(|error| self.corrupt(&format!("another version wrote it ({error})")))?;
+        let batch = Vec::<Record>::try_from_slice(payload).map_err(|error| {
+            self.corrupt(&format!(
+                "its payload cannot be decoded, another version may have written it ({error})"
+            ))
+        })?;
         Ok(Some(Frame { batch, end, behind }))
     }
 
-    /// Goes behind a record that was taken.
+    /// Moves past a record.
     pub(super) fn pass(&mut self, frame: &Frame) {
         self.offset = frame.end;
         self.at = frame.behind;
@@ -232,8 +240,9 @@ impl<'a> Reader<'a> {
         self.file.read_exact(buffer).map_err(|source| OpenError::Unusable { path: path(), source })
     }
 
-    /// Whether what begins here with zeros is a last record whose first sector never reached the disk: then no whole
-    /// record follows it, and there is no more of it than one record can have.
+    /// Whether the zeros at this offset are a torn last record whose first sector was never
+    /// written. Then no complete record follows, and the rest of the file is no longer than one
+    /// record.
     fn was_never_written(&mut self) -> Result<bool, OpenError> {
         let unusable = |source| OpenError::Unusable { path: self.volume.place(self.name), source };
         let behind = self.size.saturating_sub(self.offset);
@@ -262,7 +271,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where a segment begins, if its head is whole.
+/// The position in a segment header, if the header is intact.
 pub(super) fn beginning(owner: Digest, found: &[u8]) -> Option<Position> {
     let (records, rest) = found.get(HEAD_1_BYTES as usize..)?.split_first_chunk::<8>()?;
     let (chain, _) = rest.split_first_chunk::<32>()?;
@@ -270,7 +279,7 @@ pub(super) fn beginning(owner: Digest, found: &[u8]) -> Option<Position> {
     (found == head(owner, at)).then_some(at)
 }
 
-/// Whether some whole record is in `bytes`, which begin where a record would.
+/// Whether `bytes`, which begin at a record boundary, contain a complete record.
 fn holds_a_record(bytes: &[u8]) -> bool {
     let step = ALIGN_BYTES as usize;
     (step..bytes.len()).step_by(step).any(|begins| {
@@ -288,7 +297,8 @@ fn holds_a_record(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether a sector of the record was never written: it reads as zeros, which no hashed or signed content does.
+/// Whether a sector of the record was never written. It reads as zeros, which hashed or signed
+/// content never does.
 fn has_hole(frame: &[u8], offset: u64) -> bool {
     let to_boundary = SECTOR_BYTES - offset % SECTOR_BYTES;
     let (first, rest) = frame.split_at(frame.len().min(to_boundary as usize));

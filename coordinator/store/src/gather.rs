@@ -1,24 +1,26 @@
-//! When a batch waits for more to share its sync: whatever a sync makes durable, it costs the processor as much as several
-//! small updates do.
+//! Group commit: a batch may wait briefly for more writers to share its fsync. An fsync costs as
+//! much processor time as several small updates, independent of the number of bytes.
 //!
-//! Who comes alone waits only right behind a crowd. Where many shared the batch before, more are about to come, and waiting
-//! a little for them saves most of the syncs (as `commit_delay` and `commit_siblings` do in `PostgreSQL`).
+//! A batch waits only if the previous batch had many writers, because more are then likely to
+//! follow. Waiting a little for them saves most of the fsyncs. `PostgreSQL` does the same with
+//! `commit_delay` and `commit_siblings`.
 
 use std::time::Duration;
 
-/// How long a batch waits.
+/// Delay of a batch.
 const GATHER_TIME: Duration = Duration::from_millis(1);
-/// How many of the batch before make the next one wait.
+/// Writers in the previous batch from which on the next batch waits.
 const CROWD: usize = 4;
 
-/// How many shared the last sync.
+/// The number of writers that shared the last fsync.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gather {
     last: usize,
 }
 
 impl Gather {
-    /// Sleeps if others are about to come. Called when the first of a batch is there.
+    /// Sleeps if more writers are likely to follow. Call it when the first writer of a batch has
+    /// arrived.
     pub fn wait(self) {
         self.time().into_iter().for_each(std::thread::sleep);
     }
@@ -27,7 +29,7 @@ impl Gather {
         (self.last >= CROWD).then_some(GATHER_TIME)
     }
 
-    /// So many share the sync of this batch.
+    /// Notes how many writers shared the fsync of this batch.
     pub const fn shared(&mut self, by: usize) {
         self.last = by;
     }
@@ -38,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_alone_does_not_wait_and_who_comes_behind_many_does() {
+    fn group_commit_waits_only_after_a_large_batch() {
         let mut gather = Gather::default();
         assert_eq!(gather.time(), None);
         for (by, time) in [(CROWD - 1, None), (CROWD, Some(GATHER_TIME)), (1, None), (0, None)] {
             gather.shared(by);
-            assert_eq!(gather.time(), time, "behind {by}");
+            assert_eq!(gather.time(), time, "after {by} writers");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Journal and snapshots together: what a coordinator was told, read back into what it comes to.
+//! Recovery: rebuilds the state from the newest snapshot and the journal records after it.
 //!
-//! A start takes the newest snapshot that is whole, and the records behind it. Where it is not to be used, the one before
-//! it and more records will do, and in the end all records from the first. What cannot be read back to the last record
-//! that a snapshot stands behind is refused: a shorter history is another one.
+//! Recovery uses the newest intact snapshot. If it is unusable, the previous one with more records
+//! is used, and in the end all records from the first one. If the records do not reach the position
+//! of a snapshot or of the newest segment, recovery fails: a shorter history would be a different
+//! history.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,26 +20,27 @@ use super::{IDENTITY_FILE, newest};
 const FIRST: &str = "journal";
 const PREFIX: &str = "journal-";
 
-/// How a state comes from a snapshot's bytes, or from nothing.
+/// Decodes a snapshot into a state; `None` returns the initial state.
 pub type Begin<'a, S> = dyn Fn(Option<&[u8]>) -> Result<S, String> + 'a;
-/// How a record changes it; the rules may find that it cannot be.
+/// Applies an entry to the state, or returns why the rules reject it.
 pub type Take<'a, S> = dyn Fn(&mut S, &Record) -> Result<(), String> + 'a;
 
-/// What records are folded into.
+/// The state machine that recovery replays the journal into.
 pub struct Fold<'a, S> {
-    /// The state of a snapshot's bytes, or the one before the first record.
+    /// Decodes a snapshot into a state; `None` returns the initial state.
     pub begin: &'a Begin<'a, S>,
-    /// The state behind a record.
+    /// Applies an entry to the state.
     pub take: &'a Take<'a, S>,
 }
 
-/// The name of the segment that begins behind so many records.
+/// The name of the segment that begins after this number of records.
 #[must_use]
 pub fn segment(records: u64) -> String {
     if records == 0 { FIRST.to_owned() } else { format!("{PREFIX}{records:020}") }
 }
 
-/// The number of records that a segment's name says. A file that is named almost like a segment is none.
+/// The number of records in a segment's name. `None` unless the name has exactly the form of a
+/// segment's name.
 #[must_use]
 pub fn number(name: &str) -> Option<u64> {
     if name == FIRST {
@@ -48,7 +50,7 @@ pub fn number(name: &str) -> Option<u64> {
     (name == segment(records)).then_some(records)
 }
 
-/// The segments of a folder, oldest first, by the number of records before them.
+/// The segments of a folder, oldest first, identified by the number of records before them.
 pub(super) fn segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
     let names = volume.names().map_err(|source| unusable(volume, "", source))?;
     let mut found: Vec<u64> = names.iter().filter_map(|name| number(name)).collect();
@@ -56,40 +58,42 @@ pub(super) fn segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
     Ok(found)
 }
 
-/// Where reading came to an end.
+/// The end of a replay.
 pub(super) struct End {
-    /// The segment that it ended in.
+    /// The last segment.
     pub(super) segment: u64,
     pub(super) layout: Layout,
-    /// Where its last whole record begins; its head where it has none.
+    /// Offset of the last segment's last complete record, or the end of its header.
     last: u64,
-    /// Bytes of it that are whole records.
+    /// Size of the segment's complete records and header, in bytes.
     pub(super) length: u64,
-    /// Bytes of it.
+    /// Size of the segment's file, in bytes.
     pub(super) size: u64,
     pub(super) at: Position,
-    /// What was read.
+    /// The amount of journal replayed.
     pub(super) read: Since,
 }
 
-/// A history that was read and not changed.
+/// A recovered state, without any change to the folder.
 #[derive(Debug)]
 pub struct ReadBack<S> {
-    /// What it comes to.
+    /// The recovered state.
     pub state: S,
-    /// Behind which record.
+    /// The journal position of the state.
     pub at: Position,
-    /// The snapshot that it was read from, by the number of records before it; none if from the first record.
+    /// The snapshot that recovery started from, identified by the number of records before it;
+    /// `None` if it started from the first record.
     pub from: Option<u64>,
-    /// Records and bytes behind the snapshot.
+    /// The amount of journal replayed after the snapshot.
     pub read: Since,
-    /// Bytes of a last record that was never finished.
+    /// Bytes of a torn last record.
     pub unfinished: u64,
-    /// Snapshots that were not to be used, and why.
+    /// Unusable snapshots, with the reason.
     pub unused: Vec<String>,
 }
 
-/// Opens a history, making it if it is not there, and removes what a power cut left unfinished.
+/// Opens the journal and recovers the state. Creates the journal in a new folder, and truncates a
+/// torn last record.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -102,7 +106,7 @@ pub fn open<S>(
     begin(volume_ref, owner)?;
     let (state, end, from) = read(volume_ref, owner, fold, None)?;
     for why in &from.unused {
-        tracing::error!(why, "a snapshot is not to be used; the records behind an older one are");
+        tracing::error!(why, "a snapshot is unusable; recovery uses an older one and more records");
     }
     let name = segment(end.segment);
     let failed = |source| unusable(volume_ref, &name, source);
@@ -110,19 +114,21 @@ pub fn open<S>(
     if end.length < end.size {
         tracing::warn!(
             journal = %volume.place(&name).display(), record = end.at.records.saturating_add(1),
-            offset = end.length, "cut off a last record that was never finished: {} bytes",
+            offset = end.length, "truncated a torn last record: {} bytes",
             end.size.saturating_sub(end.length)
         );
         disk.truncate(end.length).map_err(failed)?;
     }
-    // What a process that was killed had written and not synced is history from now on. Only the last record can be that,
-    // and its sync may have failed: then the system has forgotten that it is not on the disk.
+    // A killed process may have written the last record without a successful fsync. The record is
+    // part of the history from now on. If its fsync failed, the system considers its pages clean
+    // although they are not on disk, so it is rewritten.
     write_stretch_again(volume_ref, &name, end.last, end.length).map_err(failed)?;
     disk.sync().and_then(|()| volume.sync()).map_err(failed)?;
     Ok((state, Journal::at(Arc::clone(volume), owner, disk, &end)))
 }
 
-/// Reads a history back without changing anything. `until` is where to stop: a segment and a length of it.
+/// Recovers the state without changing anything. `until` is where to stop: a segment, and a length
+/// of it in bytes.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -138,8 +144,9 @@ pub fn read_back<S>(
     Ok(ReadBack { state, at: end.at, from, read: end.read, unfinished, unused })
 }
 
-/// The same with as many records as there are: from the first, or behind the oldest snapshot where the first are not
-/// kept. `seen` is shown the state at the beginning of each segment, where a snapshot may stand.
+/// Recovers the state from as many records as exist: from the first one, or from the oldest usable
+/// snapshot if the first records were removed. Calls `seen` with the state at the beginning of each
+/// segment, where a snapshot may exist.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -165,7 +172,7 @@ pub fn read_all<S>(
     Ok(ReadBack { state, at: end.at, from, read: end.read, unfinished, unused })
 }
 
-/// The snapshot behind so many records, if there is one.
+/// The snapshot after this number of records, if there is one.
 #[must_use]
 pub fn snapshot(
     volume: &dyn Volume,
@@ -176,14 +183,14 @@ pub fn snapshot(
     there.then(|| snapshot::read(volume, owner, records))
 }
 
-/// What is met on the way through a history.
+/// A step of the replay.
 enum Step<'a> {
-    /// A segment begins behind so many records.
+    /// A segment begins after this number of records.
     Segment(u64),
     Record(&'a Record),
 }
 
-/// What reading begins with.
+/// The starting point of a replay.
 struct Base {
     at: Position,
     from: Option<u64>,
@@ -207,7 +214,7 @@ fn read<S>(
     Ok((state, end, base))
 }
 
-/// Whether the segments reach as far as they once did.
+/// Checks that the segments reach the newest snapshot and the newest segment.
 fn check_reach(
     volume: &dyn Volume,
     owner: Digest,
@@ -215,19 +222,21 @@ fn check_reach(
     end: &End,
 ) -> Result<(), OpenError> {
     let snapshots = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
-    // The segment behind a snapshot is there before the snapshot is.
-    let newest_snapshot = snapshots.first().map(|records| (*records, "a snapshot stands"));
+    // A segment is created before the snapshot at the same position.
+    let newest_snapshot = snapshots.first().map(|records| (*records, "a snapshot exists"));
     let newest = newest::read(volume, owner)?.map(|records| (records, "the newest segment begins"));
     for (records, what) in [newest_snapshot, newest].into_iter().flatten() {
         if !found.contains(&records) {
-            let what = format!("{what} behind record {records}, and no segment is there that does");
+            let what = format!(
+                "{what} after record {records}, but the segment that begins there is missing"
+            );
             return Err(missing(volume, end.at.records.min(records), &what));
         }
     }
     Ok(())
 }
 
-/// The newest snapshot that can be used, or the beginning.
+/// The newest usable snapshot, or the initial state.
 fn choose<S>(
     volume: &dyn Volume,
     owner: Digest,
@@ -242,7 +251,7 @@ fn choose<S>(
     }
 }
 
-/// The beginning, or the oldest snapshot that can be used and has records behind it.
+/// The initial state, or the oldest usable snapshot with records after it.
 fn earliest<S>(
     volume: &dyn Volume,
     owner: Digest,
@@ -268,7 +277,7 @@ fn beginning<S>(
     Ok((state, Base { at: Position::first(owner), from: None, unused }))
 }
 
-/// The first of these snapshots that can be used; otherwise, why none of them can.
+/// The first usable one of these snapshots, or the reason why each is unusable.
 fn first_usable<S>(
     volume: &dyn Volume,
     owner: Digest,
@@ -291,11 +300,11 @@ fn first_usable<S>(
 }
 
 fn no_snapshot(volume: &dyn Volume, unused: &[String]) -> OpenError {
-    let why = if unused.is_empty() { "there is none".to_owned() } else { unused.join("; ") };
+    let why = if unused.is_empty() { "there are none".to_owned() } else { unused.join("; ") };
     OpenError::NoSnapshot { path: volume.place(""), why }
 }
 
-/// Hands on every record behind a position, and every segment that it begins.
+/// Visits every segment that begins at or after a position, and every entry in it.
 fn replay(
     volume: &dyn Volume,
     owner: Digest,
@@ -312,7 +321,7 @@ fn replay(
         let limit = until.filter(|(last, _)| last == segment_number).map(|(_, length)| length);
         let mut reader = Reader::new(volume, &name, owner, limit)?;
         if reader.at != at {
-            let what = format!("{name} goes on behind record {}", reader.at.records);
+            let what = format!("{name} continues after record {}", reader.at.records);
             return Err(missing(volume, at.records, &what));
         }
         visit(Step::Segment(*segment_number)).map_err(|why| reader.corrupt(&why))?;
@@ -321,7 +330,7 @@ fn replay(
         while let Some(frame) = reader.next_record()? {
             for record in &frame.batch {
                 visit(Step::Record(record))
-                    .map_err(|why| reader.corrupt(&format!("the rules refuse it: {why}")))?;
+                    .map_err(|why| reader.corrupt(&format!("the rules reject it: {why}")))?;
             }
             begins = reader.offset;
             reader.pass(&frame);
@@ -329,16 +338,18 @@ fn replay(
         }
         let last = place.saturating_add(1) == behind.len();
         if !last && reader.offset != reader.size {
-            return Err(reader.corrupt("the segment was closed, and ends in the middle of it"));
+            return Err(reader.corrupt(
+                "the segment is not the newest one, and ends in the middle of the record",
+            ));
         }
         let Reader { layout, offset: length, size, at, .. } = reader;
         let segment = *segment_number;
         end = Some(End { segment, layout, last: begins, length, size, at, read });
     }
-    end.ok_or_else(|| missing(volume, from.records, "no segment begins there"))
+    end.ok_or_else(|| missing(volume, from.records, "no segment begins after them"))
 }
 
-/// The segments, without a newest one whose head was never finished: nothing was ever appended to it.
+/// The segments, without a newest one that has no complete header: nothing was ever appended to it.
 fn whole_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
     let mut found = segments(volume)?;
     if let Some(newest) = found.last().copied().filter(|_| found.len() > 1) {
@@ -350,7 +361,7 @@ fn whole_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
     Ok(found)
 }
 
-/// Makes the first segment, and removes what a power cut left unfinished.
+/// Creates the first segment, and removes files of interrupted writes.
 fn begin(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
     let failed = |source| unusable(volume, "", source);
     snapshot::remove_unfinished(volume).map_err(failed)?;
@@ -359,7 +370,10 @@ fn begin(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
     let whole = whole_segments(volume)?;
     if let Some(headless) = found.last().filter(|last| whole.last() != Some(last)) {
         if newest::read(volume, owner)?.is_some_and(|newest| newest >= *headless) {
-            let what = format!("the head of {} was whole once, and is not", segment(*headless));
+            let what = format!(
+                "the header of {} was complete once, and is damaged now",
+                segment(*headless)
+            );
             return Err(missing(volume, *headless, &what));
         }
         volume.remove(&segment(*headless)).and_then(|()| volume.sync()).map_err(failed)?;
@@ -375,7 +389,7 @@ fn begin(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
             names.iter().find(|name| [IDENTITY_FILE, newest::FILE].contains(&name.as_str()))
         {
             let what =
-                format!("{used} says that the folder was used before, and its journal is gone");
+                format!("{used} exists, so the folder was used before, but its journal is missing");
             return Err(missing(volume, 0, &what));
         }
         let mut disk = volume.append_to(FIRST).map_err(failed)?;
@@ -386,7 +400,7 @@ fn begin(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Begins the segment that follows a position, durably.
+/// Creates the segment at a position, durably.
 pub fn begin_segment(
     volume: &dyn Volume,
     owner: Digest,
@@ -400,11 +414,11 @@ pub fn begin_segment(
     Ok(disk)
 }
 
-/// Writes a snapshot, and removes what nobody needs any more: older ones but the one before it and, unless the journal
-/// `keeps` everything, the segments that even that one has behind it.
+/// Writes a snapshot and removes older files: all snapshots except the previous one and, unless
+/// `keeps` is set, the segments before that one.
 ///
 /// # Errors
-/// [`OpenError::Unusable`]: there is nothing less than before then.
+/// [`OpenError::Unusable`]; the existing files are sufficient for recovery then.
 pub fn keep(
     volume: &dyn Volume,
     owner: Digest,
@@ -429,8 +443,8 @@ pub(super) fn keep_so_many(
     }
 }
 
-/// Removes the segments that end at or before a record: the oldest first, and each for good before the next, so that
-/// those that are left are never without one in the middle.
+/// Removes the segments that end at or before a record. It starts with the oldest and makes each
+/// removal durable before the next one, so that the remaining segments never have a gap.
 fn drop_before(volume: &dyn Volume, records: u64) -> Result<(), OpenError> {
     let found = segments(volume)?;
     let old = found.iter().zip(found.iter().skip(1)).filter(|(_, end)| **end <= records);

@@ -1,4 +1,4 @@
-//! What a folder's files can be without and what they cannot, whatever took them away.
+//! Tests of recovery with missing or damaged files.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,8 @@ fn open_all(path: &Path) -> Result<All, OpenError> {
     open_volume(&local(path), OWNER).map(|(_, all)| all)
 }
 
-/// A journal of so many records, cut behind each of `cuts`; returns all.
+/// Writes a journal of `records` records, with a new segment after each of `cuts`. Returns all
+/// entries.
 fn cut_behind(path: &Path, records: u8, cuts: &[u8]) -> All {
     let (mut journal, mut all) = open_volume(&local(path), OWNER).unwrap();
     for i in 1..=records {
@@ -40,7 +41,7 @@ fn names(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_newest_segment_that_is_gone_is_missed_also_without_a_snapshot() {
+fn a_missing_newest_segment_is_detected_without_a_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 5, &[2, 4]);
     assert_eq!(open_all(dir.path()).unwrap(), all);
@@ -49,7 +50,7 @@ fn a_newest_segment_that_is_gone_is_missed_also_without_a_snapshot() {
     fs::remove_file(&newest).unwrap();
     let error = open_all(dir.path()).unwrap_err();
     assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
-    // One whose head is gone was whole once: it is not begun anew either.
+    // A segment without its header was complete once: it is not created anew.
     fs::write(&newest, b"").unwrap();
     let before = names(dir.path());
     let error = open_all(dir.path()).unwrap_err();
@@ -57,18 +58,18 @@ fn a_newest_segment_that_is_gone_is_missed_also_without_a_snapshot() {
     assert_eq!(names(dir.path()), before, "nothing was changed");
     fs::write(&newest, bytes).unwrap();
     assert_eq!(open_all(dir.path()).unwrap(), all);
-    // What says it is itself checked.
+    // The file that names the newest segment is verified too.
     let says = dir.path().join(newest::FILE);
     let mut bytes = fs::read(&says).unwrap();
     bytes[50] ^= 1;
     fs::write(&says, bytes).unwrap();
     assert!(matches!(open_all(dir.path()), Err(OpenError::Foreign { .. })));
     fs::remove_file(&says).unwrap();
-    assert_eq!(open_all(dir.path()).unwrap(), all, "older folders have none");
+    assert_eq!(open_all(dir.path()).unwrap(), all, "folders of older versions have no such file");
 }
 
 #[test]
-fn a_journal_that_is_gone_is_not_begun_anew() {
+fn a_missing_journal_is_not_recreated() {
     let used = [(IDENTITY_FILE, Vec::new()), (newest::FILE, head(OWNER, Position::first(OWNER)))];
     for (name, bytes) in used {
         for journal in [None, Some(Vec::new())] {
@@ -80,13 +81,13 @@ fn a_journal_that_is_gone_is_not_begun_anew() {
             let before = names(dir.path());
             let error = open_all(dir.path()).unwrap_err();
             assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
-            assert_eq!(names(dir.path()), before, "nothing was made");
+            assert_eq!(names(dir.path()), before, "nothing was created");
         }
     }
 }
 
 #[test]
-fn a_file_that_is_named_almost_like_one_of_ours_is_none_of_ours() {
+fn files_with_names_similar_to_a_segment_or_snapshot_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 3, &[2]);
     for stray in
@@ -96,7 +97,7 @@ fn a_file_that_is_named_almost_like_one_of_ours_is_none_of_ours() {
         assert_eq!(snapshot::number(stray), None, "{stray}");
         fs::write(dir.path().join(stray), b"a copy").unwrap();
     }
-    // A folder is no segment, whatever it is called.
+    // A folder is not a segment, even with a segment's name.
     fs::create_dir(dir.path().join(segment(99))).unwrap();
     let zero = format!("{PREFIX}{:020}", 0);
     assert_eq!(number(&zero), None, "the first segment has another name");
@@ -104,7 +105,7 @@ fn a_file_that_is_named_almost_like_one_of_ours_is_none_of_ours() {
 }
 
 #[test]
-fn what_is_dropped_goes_oldest_first_and_each_for_good_before_the_next() {
+fn old_segments_are_removed_oldest_first_and_durably_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 7, &[2, 4, 6]);
     let noted = Arc::new(Mutex::new(Vec::new()));
@@ -136,7 +137,7 @@ fn what_is_dropped_goes_oldest_first_and_each_for_good_before_the_next() {
     assert_eq!(open_all(dir.path()).unwrap(), all);
 }
 
-/// The chain value with which a segment begins.
+/// The chain value at the beginning of a segment.
 fn newest_chain(path: &Path, records: u64) -> Digest {
     let volume = Local(path.to_owned());
     let name = segment(records);
@@ -144,12 +145,12 @@ fn newest_chain(path: &Path, records: u64) -> Digest {
 }
 
 #[test]
-fn a_snapshot_larger_than_any_is_not_read_and_one_that_fails_leaves_nothing() {
+fn an_oversized_snapshot_is_not_read_and_a_failed_write_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     cut_behind(dir.path(), 3, &[2]);
     let name = snapshot::name(2);
     let file = fs::File::create(dir.path().join(&name)).unwrap();
-    file.set_len(5 << 30).unwrap(); // of holes: it takes no room
+    file.set_len(5 << 30).unwrap(); // sparse: it uses no disk space
     let why = snapshot::read(&Local(dir.path().to_owned()), OWNER, 2).unwrap_err();
     assert!(why.contains("at most"), "{why}");
     fs::remove_file(dir.path().join(&name)).unwrap();
@@ -163,14 +164,14 @@ fn a_snapshot_larger_than_any_is_not_read_and_one_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn no_more_is_taken_for_a_torn_end_than_one_record_can_have() {
+fn a_torn_tail_is_at_most_as_long_as_one_record() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 2, &[]);
     let path = dir.path().join(FIRST);
     let length = fs::metadata(&path).unwrap().len();
     let most = crate::journal::RECORD_BYTES_MAX as u64;
     let file = fs::File::options().write(true).open(&path).unwrap();
-    file.set_len(length + most + 4_096).unwrap(); // of holes
+    file.set_len(length + most + 4_096).unwrap(); // sparse
     let error = open_all(dir.path()).unwrap_err();
     assert!(matches!(error, OpenError::Corrupt { record: 3, .. }), "{error}");
     file.set_len(length + 100_000).unwrap();
@@ -178,7 +179,7 @@ fn no_more_is_taken_for_a_torn_end_than_one_record_can_have() {
 }
 
 #[test]
-fn damage_to_the_oldest_snapshot_does_not_keep_the_rest_from_being_read() {
+fn recovery_skips_a_damaged_oldest_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 7, &[2, 4, 6]);
     let volume = Local(dir.path().to_owned());
@@ -206,7 +207,7 @@ fn damage_to_the_oldest_snapshot_does_not_keep_the_rest_from_being_read() {
 }
 
 #[test]
-fn a_failed_write_is_cut_off_for_good_before_anything_else_is_written() {
+fn a_failed_write_is_truncated_durably_before_the_next_write() {
     let dir = tempfile::tempdir().unwrap();
     let (noted, fails) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
     let (notes, failing) = (Arc::clone(&noted), Arc::clone(&fails));

@@ -1,8 +1,8 @@
-//! The journal: append-only files, its segments, in which every record is chained to the one before.
+//! The write-ahead journal: append-only segment files with chained records.
 //!
-//! What a crash can leave is a last record that was never finished: it was never answered for either, and is cut off
-//! when the [history](super::history) is opened. Anything else that does not add up is damage, and nothing is done with a
-//! damaged journal.
+//! A crash can leave a torn last record. It was never acknowledged, and recovery truncates it when
+//! the [history](super::history) is opened. Any other inconsistency is damage: a damaged journal is
+//! neither read nor changed.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,105 +17,108 @@ use super::volume::{Disk, Volume};
 use super::{is_full, newest};
 use florin_engine::Event;
 
-/// Largest payload of one record.
+/// Largest payload of one record, in bytes.
 pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Room that must be free before a journal that was full takes records again.
+/// Free space that is required before a full journal accepts records again, in bytes.
 const ROOM_BYTES: usize = 64 * 1024;
 
-/// One event and the moment it was told at.
+/// A journal entry: one event and its timestamp. A record of the journal contains a batch of
+/// entries.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Record {
-    /// When.
+    /// When the event was applied.
     pub now: Tick,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// Why a journal cannot be opened. Nothing has been changed then.
+/// Why a journal cannot be opened. The journal is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It cannot be read or made.
+    /// It cannot be read or created.
     #[error("journal {path}: {source} [JOURNAL_UNUSABLE]")]
     Unusable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It was not written by a coordinator of this market.
+    /// A coordinator of another market wrote it.
     #[error(
-        "journal {path}: {what}; name another data folder, or the market and the wallet that this one was made with \
+        "journal {path}: {what}; use another data folder, or the market and the wallet of this one \
          [JOURNAL_FOREIGN]"
     )]
     Foreign {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is different.
+        /// The difference.
         what: String,
     },
-    /// A record that was finished does not read as it was written.
+    /// A complete record has been damaged.
     #[error(
-        "journal {path}: record {record} at byte {offset}: {what}. Nothing was changed; restore the \
-         file from a copy [JOURNAL_CORRUPT]"
+        "journal {path}: record {record} at byte {offset}: {what}. The journal is unchanged; \
+         restore the file from a copy [JOURNAL_CORRUPT]"
     )]
     Corrupt {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The record's number; the first is 1.
         record: u64,
-        /// Where it begins.
+        /// The record's offset in the file.
         offset: u64,
-        /// What does not add up.
+        /// The inconsistency.
         what: String,
     },
-    /// Records are not there that must have been.
+    /// Records that existed are missing.
     #[error(
-        "journal in {path}: the records behind number {records} are not there, or are others: {what}. Nothing was \
-         changed; restore the folder from a backup [JOURNAL_MISSING]"
+        "journal in {path}: the records after number {records} are missing or differ: {what}. The \
+         folder is unchanged; restore the folder from a backup [JOURNAL_MISSING]"
     )]
     Missing {
-        /// Which folder.
+        /// The folder.
         path: PathBuf,
-        /// What there is before them.
+        /// Number of records before the missing ones.
         records: u64,
-        /// How it is known.
+        /// The evidence.
         what: String,
     },
-    /// The first records are not kept, and no snapshot can be used in their place.
+    /// The first records were removed, and no snapshot is usable in their place.
     #[error(
-        "journal in {path}: its first records are not kept, and no snapshot stands in their place: {why}. Nothing was \
-         changed; restore the folder from a backup, or start the version that wrote it [SNAPSHOT_UNUSABLE]"
+        "journal in {path}: its first records were removed, and no snapshot is usable in their \
+         place: {why}. The folder is unchanged; restore the folder from a backup, or start the \
+         version that wrote it [SNAPSHOT_UNUSABLE]"
     )]
     NoSnapshot {
-        /// Which folder.
+        /// The folder.
         path: PathBuf,
-        /// What is wrong with the snapshots.
+        /// Why the snapshots are not usable.
         why: String,
     },
 }
 
-/// Why records were not taken. None of them counts then.
+/// Why a batch was not appended. None of its entries is in the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// There is no room. The journal is as it was before.
+    /// The disk is full. The journal is unchanged.
     #[error("the disk is full: make room, then try again")]
     Full(#[source] io::Error),
-    /// They could not be written. The journal is as it was before.
+    /// The write failed. The journal is unchanged.
     #[error("the journal cannot be written: {0}")]
     Failed(#[source] io::Error),
-    /// A write could not be taken back or made durable: what is on the disk is not known until a restart.
-    #[error("the journal failed and takes nothing more until a restart: {0}")]
+    /// A write could not be undone or made durable. The content of the disk is unknown until a
+    /// restart.
+    #[error("the journal failed and accepts no more records until a restart: {0}")]
     Broken(String),
 }
 
-/// What was written, or read, since the newest snapshot.
+/// The amount of journal written, or read, since the newest snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Since {
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// The events in them.
+    /// Number of events in them.
     pub events: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
 }
 
@@ -127,10 +130,10 @@ impl Since {
     }
 }
 
-/// The journal, open for writing.
+/// The journal, open for appending.
 pub struct Journal {
     volume: Arc<dyn Volume>,
-    /// The segment that is appended to, by the number of records before it.
+    /// The segment that is appended to, identified by the number of records before it.
     segment: u64,
     layout: Layout,
     disk: Box<dyn Disk>,
@@ -140,7 +143,7 @@ pub struct Journal {
     since: Since,
     owner: Digest,
     broken: Option<String>,
-    /// The last write found no room.
+    /// The last write found the disk full.
     full: bool,
 }
 
@@ -152,7 +155,7 @@ impl std::fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// A journal that was read to its end.
+    /// A journal that was replayed to its end.
     pub(super) fn at(
         volume: Arc<dyn Volume>,
         owner: Digest,
@@ -173,7 +176,7 @@ impl Journal {
         }
     }
 
-    /// Reads back what is durable, for an engine that must forget what was not.
+    /// Replays the durable records, for an engine that must discard events that are not durable.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -183,10 +186,12 @@ impl Journal {
         Ok(read.state)
     }
 
-    /// Begins a new segment here, if the newest has records. The segments before it do not change any more.
+    /// Starts a new segment here, unless the newest segment is still empty. Earlier segments do not
+    /// change any more.
     ///
     /// # Errors
-    /// [`AppendError`]; after [`AppendError::Full`] and [`AppendError::Failed`] the journal goes on as before.
+    /// [`AppendError`]; after [`AppendError::Full`] and [`AppendError::Failed`] the journal is
+    /// usable as before.
     pub fn cut(&mut self) -> Result<Position, AppendError> {
         self.check_room()?;
         if self.at.records == self.segment {
@@ -197,13 +202,15 @@ impl Journal {
                 (self.disk, self.segment) = (disk, self.at.records);
                 (self.layout, self.length) = (LAYOUT, LAYOUT.head_bytes);
                 if let Err(error) = newest::write(self.volume.as_ref(), self.owner, self.at) {
-                    // The segment is there. Were it lost, that would go unnoticed until the next cut.
-                    tracing::warn!(%error, "which segment is the newest could not be written down");
+                    // The segment exists. If it were lost, the loss would be undetected until the
+                    // next segment.
+                    tracing::warn!(%error, "journal.newest could not be written");
                 }
                 Ok(self.at)
             }
             Err(error) => {
-                // Nothing may be appended to the old segment while the new one could come back.
+                // Nothing may be appended to the old segment while the new one could reappear after
+                // a crash.
                 let name = history::segment(self.at.records);
                 let gone = self.volume.remove(&name).and_then(|()| self.volume.sync());
                 gone.map_err(|error| self.break_down(&error))?;
@@ -212,7 +219,7 @@ impl Journal {
         }
     }
 
-    /// Appends a batch as one record and makes it durable. It counts whole or not at all.
+    /// Appends a batch as one record and makes it durable. The append is atomic.
     ///
     /// # Errors
     /// [`AppendError`].
@@ -231,7 +238,8 @@ impl Journal {
             return Err(self.failed(error));
         }
         if let Err(error) = self.disk.sync() {
-            // The system may have dropped the pages: a second fsync would lie.
+            // The system may have dropped the dirty pages: a second fsync would report success
+            // without writing them.
             return Err(self.break_down(&error));
         }
         self.length = self.length.saturating_add(frame.len() as u64);
@@ -240,8 +248,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether anything can be appended. A journal that was full tries it with zeros first, which nobody could take
-    /// for a record.
+    /// Checks that records can be appended. A journal that was full first tries to append zeros,
+    /// which recovery never mistakes for a record.
     ///
     /// # Errors
     /// [`AppendError`].
@@ -260,24 +268,25 @@ impl Journal {
         Ok(())
     }
 
-    /// Durable records.
+    /// Number of durable records.
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.at.records
     }
 
-    /// Counts anew: a snapshot is made here.
+    /// Resets the counters, because a snapshot is written here.
     pub const fn count_anew(&mut self) {
         self.since = Since { records: 0, events: 0, bytes: 0 };
     }
 
-    /// What was appended since the newest snapshot, or the last try to make one.
+    /// The amount of journal appended since the newest snapshot, or since the last attempt to write
+    /// one.
     #[must_use]
     pub const fn since(&self) -> Since {
         self.since
     }
 
-    /// What it belongs to.
+    /// The owner: a hash of market and coordinator.
     #[must_use]
     pub const fn owner(&self) -> Digest {
         self.owner
@@ -287,8 +296,9 @@ impl Journal {
         if is_full(&error) { AppendError::Full(error) } else { AppendError::Failed(error) }
     }
 
-    /// Removes what a failed write left, for good: were it back after a power cut, it would stand beside or among what is
-    /// written next, and no reader could tell such a mixture from damage.
+    /// Removes the bytes of a failed write, durably. If they reappeared after a power failure, they
+    /// would be next to or mixed with the next record, and recovery could not distinguish that from
+    /// damage.
     fn take_back(&mut self) -> Result<(), AppendError> {
         let gone = self.disk.truncate(self.length).and_then(|()| self.disk.sync());
         gone.map_err(|error| self.break_down(&error))

@@ -1,4 +1,4 @@
-//! What a crash, a broken disk or a flipped bit can do to a journal.
+//! Tests of the journal: crashes, disk errors and bit flips.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) fn record(i: u8) -> Record {
     Record { now: Tick(u64::from(i)), event }
 }
 
-/// Everything that was ever told, as the state.
+/// The test state: all entries.
 pub(crate) type All = Vec<Record>;
 
 pub(crate) fn open_volume(
@@ -46,7 +46,7 @@ fn open(path: &Path) -> Result<(Journal, All), OpenError> {
     open_volume(&volume, OWNER)
 }
 
-/// A journal of three records; the second has two events.
+/// Writes a journal of three records; the second one has two entries.
 fn three(path: &Path) -> Vec<Record> {
     let (mut journal, _) = open(path).unwrap();
     journal.append(&[record(1)]).unwrap();
@@ -56,7 +56,7 @@ fn three(path: &Path) -> Vec<Record> {
 }
 
 #[test]
-fn what_was_appended_is_replayed() {
+fn appended_records_are_replayed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let written = three(&path);
@@ -67,7 +67,7 @@ fn what_was_appended_is_replayed() {
 }
 
 #[test]
-fn a_journal_cut_anywhere_opens_with_its_whole_records_and_goes_on() {
+fn a_journal_truncated_anywhere_recovers_its_complete_records_and_continues() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let written = three(&path);
@@ -85,7 +85,7 @@ fn a_journal_cut_anywhere_opens_with_its_whole_records_and_goes_on() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_is_named_and_nothing_is_changed() {
+fn a_flipped_bit_anywhere_is_detected_and_nothing_is_changed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     three(&path);
@@ -110,7 +110,7 @@ fn a_flipped_bit_anywhere_is_named_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_last_record_with_unwritten_sectors_is_cut_off() {
+fn a_last_record_with_unwritten_sectors_is_truncated() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     three(&path);
@@ -122,7 +122,7 @@ fn a_last_record_with_unwritten_sectors_is_cut_off() {
     let second = usize::try_from(length.next_multiple_of(SECTOR_BYTES)).unwrap();
     let first = usize::try_from(length).unwrap();
     assert_eq!(length % ALIGN_BYTES, 0);
-    // The first sector of it, any other, the last.
+    // The record's first sector, another one, the last one.
     let end = bytes.len();
     for hole in [first..second, second..second + 512, end / 512 * 512..end] {
         let mut holed = bytes.clone();
@@ -130,7 +130,7 @@ fn a_last_record_with_unwritten_sectors_is_cut_off() {
         fs::write(&path, &holed).unwrap();
         assert_eq!(open(&path).unwrap().1.len(), 4);
     }
-    // The file was given its length, but none of the record's bytes.
+    // The file has its full length, but none of the record's bytes.
     let mut bytes = fs::read(&path).unwrap();
     bytes.resize(bytes.len() + 3_000, 0);
     fs::write(&path, &bytes).unwrap();
@@ -138,7 +138,7 @@ fn a_last_record_with_unwritten_sectors_is_cut_off() {
 }
 
 #[test]
-fn a_foreign_file_is_left_alone() {
+fn a_file_that_is_not_this_journal_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     fs::write(&path, b"my diary").unwrap();
@@ -152,7 +152,7 @@ fn a_foreign_file_is_left_alone() {
 }
 
 #[test]
-fn a_record_the_rules_refuse_is_damage() {
+fn a_record_that_the_rules_reject_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     three(&path);
@@ -168,7 +168,7 @@ fn a_record_the_rules_refuse_is_damage() {
 
 type Knobs = (Arc<Mutex<usize>>, Arc<Mutex<bool>>);
 
-/// A journal on a disk of limited size whose fsync can fail.
+/// A journal on a disk of limited size, whose fsync can be made to fail.
 fn open_small(path: &Path, room: usize) -> (Journal, Knobs) {
     let knobs = (Arc::new(Mutex::new(room)), Arc::new(Mutex::new(false)));
     let (room, sync_fails) = (Arc::clone(&knobs.0), Arc::clone(&knobs.1));
@@ -177,7 +177,7 @@ fn open_small(path: &Path, room: usize) -> (Journal, Knobs) {
             let mut room = room.lock().unwrap();
             let fits = bytes.min(*room);
             if fits < bytes {
-                // What is cut off again takes no room.
+                // Bytes that are truncated again use no space.
                 return Err(Refused(fits, io::ErrorKind::StorageFull.into()));
             }
             *room -= bytes;
@@ -192,7 +192,7 @@ fn open_small(path: &Path, room: usize) -> (Journal, Knobs) {
 }
 
 #[test]
-fn a_full_disk_leaves_no_half_record_and_works_again_when_there_is_room() {
+fn a_full_disk_leaves_no_partial_record_and_appends_work_again_after_space_is_freed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let (mut journal, (room, _)) = open_small(&path, 350);
@@ -209,7 +209,7 @@ fn a_full_disk_leaves_no_half_record_and_works_again_when_there_is_room() {
 }
 
 #[test]
-fn after_a_failed_fsync_nothing_more_is_taken_until_a_restart() {
+fn after_a_failed_fsync_nothing_is_appended_until_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let (mut journal, (_, sync_fails)) = open_small(&path, 1_000_000);
@@ -228,7 +228,7 @@ fn after_a_failed_fsync_nothing_more_is_taken_until_a_restart() {
 }
 
 #[test]
-fn a_full_disk_at_a_cut_leaves_the_journal_as_it_was() {
+fn a_full_disk_at_a_segment_rotation_leaves_the_journal_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let (mut journal, (room, _)) = open_small(&path, 1_000_000);
@@ -242,7 +242,7 @@ fn a_full_disk_at_a_cut_leaves_the_journal_as_it_was() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// The bytes of the journal's first version, from before there were segments: one record with two events.
+/// The bytes of a version 1 journal, without segments: one record with two entries.
 fn first_version() -> Vec<u8> {
     let payload = borsh::to_vec(&vec![record(1), record(2)]).unwrap();
     let derived = |context: &str, parts: &[&[u8]]| {
@@ -261,7 +261,7 @@ fn first_version() -> Vec<u8> {
 }
 
 #[test]
-fn a_journal_of_the_first_version_is_read_and_goes_on() {
+fn a_version_1_journal_is_read_and_continued() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     fs::write(&path, first_version()).unwrap();
@@ -274,7 +274,7 @@ fn a_journal_of_the_first_version_is_read_and_goes_on() {
     assert_eq!(open(&path).unwrap().1, (1..=4).map(record).collect::<All>());
 }
 
-/// Writes so many records, with a snapshot after each of `cuts`; returns all.
+/// Writes `records` records, with a snapshot after each of `cuts`. Returns all entries.
 fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], keeps: bool) -> All {
     let (mut journal, mut all) = open_volume(volume, OWNER).unwrap();
     for i in 1..=records {
@@ -290,7 +290,7 @@ fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], keeps: bool) -> A
 }
 
 #[test]
-fn a_damaged_snapshot_is_passed_over_and_what_is_missing_is_refused() {
+fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
     for keeps in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
@@ -305,7 +305,7 @@ fn a_damaged_snapshot_is_passed_over_and_what_is_missing_is_refused() {
             bytes[middle] ^= 1;
             fs::write(&path, bytes).unwrap();
         };
-        assert!(!dir.path().join(snapshot::name(2)).exists(), "two are kept");
+        assert!(!dir.path().join(snapshot::name(2)).exists(), "two are retained");
         damage(6);
         assert_eq!(open_volume(&volume, OWNER).unwrap().1, all);
         damage(4);
@@ -317,11 +317,11 @@ fn a_damaged_snapshot_is_passed_over_and_what_is_missing_is_refused() {
                 continue;
             }
         }
-        // Without its newest segment the journal is shorter than what a snapshot stands for.
+        // Without its newest segment, the journal is shorter than the newest snapshot.
         fs::remove_file(dir.path().join(history::segment(6))).unwrap();
         let error = open_volume(&volume, OWNER).unwrap_err();
         assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
-        // And without one in the middle it has a hole.
+        // Without a segment in the middle, it has a gap.
         fs::remove_file(dir.path().join(history::segment(2))).unwrap();
         fs::remove_file(dir.path().join(snapshot::name(6))).unwrap();
         let error = open_volume(&volume, OWNER).unwrap_err();
@@ -330,7 +330,7 @@ fn a_damaged_snapshot_is_passed_over_and_what_is_missing_is_refused() {
 }
 
 #[test]
-fn a_snapshot_of_another_place_or_owner_is_never_taken_for_this_one() {
+fn a_snapshot_of_another_position_or_history_is_never_used() {
     let dir = tempfile::tempdir().unwrap();
     let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
     let all = written(&volume, 5, &[2, 4], true);
@@ -342,7 +342,7 @@ fn a_snapshot_of_another_place_or_owner_is_never_taken_for_this_one() {
     let wrong = Snapshot { at: Position { records: 4, chain: Digest([1; 32]) }, state: vec![0; 4] };
     history::keep(other.as_ref(), OWNER, &wrong, true).unwrap();
     fs::copy(elsewhere.path().join(snapshot::name(4)), &four).unwrap();
-    // It is whole, and the journal says that it does not belong to it.
+    // The snapshot is intact, but its chain value differs from the journal's.
     let error = open_volume(&volume, OWNER).unwrap_err();
     assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
 }

@@ -1,12 +1,25 @@
-//! What is on disk: one folder, one owner.
+//! Durable storage of a coordinator: a write-ahead journal, snapshots and a content-addressed blob
+//! store in one data folder. One process owns the folder at a time.
 //!
-//! * `lock`: held as long as a process owns the folder.
-//! * `journal`, `journal-…`: every event, in order; see [`journal`].
-//! * `journal.newest`: which of them is appended to, so that its loss is noticed; see [`newest`].
-//! * `snapshot-…`: what they come to, so that a start need not read them all; see [`snapshot`] and [`history`].
-//! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small ones.
-//! * `blobs/bucket`: the bucket that has every blob too, if there is one; see [`bucket`].
-//! * `blobs/uploads/`: what is there of uploads that are not whole yet; see [`partial`].
+//! The store guarantees durability and integrity. A write that it has acknowledged survives a
+//! process crash and a power failure. A torn write at the end of a file is detected and truncated
+//! during recovery. Damage anywhere else is detected and never returned as data. The store does not
+//! interpret its content: recovery folds events with functions of the caller, and a blob is a byte
+//! string with a digest. The rules of a round belong to the engine.
+//!
+//! Files of a data folder:
+//!
+//! * `lock`: locked while a process owns the folder.
+//! * `journal`, `journal-…`: the segments of the write-ahead journal with every event, in order;
+//!   see [`journal`]; the format is in `frames`.
+//! * `journal.newest`: names the segment that is appended to, so that its loss is detected; see
+//!   [`newest`].
+//! * `snapshot-…`: states after a prefix of the journal, so that recovery replays only the rest;
+//!   see [`snapshot`] and [`history`].
+//! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small
+//!   blobs.
+//! * `blobs/bucket`: names the object-storage bucket that mirrors the blobs; see [`bucket`].
+//! * `blobs/uploads/`: the data of unfinished, resumable uploads; see [`partial`].
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -43,24 +56,24 @@ pub use partial::Partials;
 pub use snapshot::Snapshot;
 pub use volume::{Disk, Local, Source, Volume};
 
-/// The file that says whose data a folder has. It is written once the folder has a journal, so that beside it a journal
-/// that is gone is missing, and not one that was never begun.
+/// The file with the identity of a data folder. It is written after the journal is created. A
+/// folder that has this file but no journal has therefore lost its journal; it is not a new folder.
 pub const IDENTITY_FILE: &str = "market.json";
 
-/// A data folder that belongs to this process until it is dropped.
+/// A data folder that this process owns until the value is dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     blobs: Arc<Blobs>,
     partials: Arc<Partials>,
-    /// The lock lives as long as this file is open.
+    /// The lock is held while this file is open.
     _lock: File,
 }
 
 /// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Another process has it.
+    /// Another process owns it.
     #[error(
         "another process uses the data folder {0}: stop it, or choose another folder \
          [DATA_FOLDER_IN_USE]"
@@ -69,15 +82,16 @@ pub enum FolderError {
     /// It cannot be created, read or written.
     #[error("data folder {path}: {source} [DATA_FOLDER_UNUSABLE]")]
     Unusable {
-        /// Which path.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl Folder {
-    /// Takes a data folder, making it if it is not there, and removes what an interrupted write left behind.
+    /// Opens and locks a data folder, creates it if necessary, and removes files of interrupted
+    /// writes.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -85,7 +99,7 @@ impl Folder {
         Self::take_with(path, None)
     }
 
-    /// The same with a bucket behind it, which has every blob too.
+    /// Opens a data folder with a bucket that mirrors every blob.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -99,32 +113,32 @@ impl Folder {
         Ok(Self { path: path.to_owned(), blobs, partials, _lock: lock })
     }
 
-    /// The blobs.
+    /// The blob store.
     #[must_use]
     pub fn blobs(&self) -> Arc<Blobs> {
         Arc::clone(&self.blobs)
     }
 
-    /// The uploads that are not whole yet.
+    /// The unfinished, resumable uploads.
     #[must_use]
     pub fn partials(&self) -> Arc<Partials> {
         Arc::clone(&self.partials)
     }
 
-    /// Where it is.
+    /// The folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where journal and snapshots are.
+    /// The volume with the journal and the snapshots.
     #[must_use]
     pub fn volume(&self) -> Arc<dyn Volume> {
         Arc::new(Local(self.path.clone()))
     }
 }
 
-/// Takes an existing folder's lock, and nothing else.
+/// Locks an existing folder, without any other change.
 ///
 /// # Errors
 /// [`FolderError`].
@@ -144,7 +158,7 @@ fn held(path: &Path, lock: File) -> Result<File, FolderError> {
     }
 }
 
-/// The same without making anything: for who only looks. `None` where nobody ever owned the folder.
+/// Locks a folder for reading, without creating a file. `None` if no process ever owned the folder.
 ///
 /// # Errors
 /// [`FolderError`].
@@ -157,7 +171,7 @@ pub fn lock_to_look(path: &Path) -> Result<Option<File>, FolderError> {
     }
 }
 
-/// Whether an error means that there is no room left.
+/// Whether an error means that the disk or a quota is full.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(
@@ -166,20 +180,21 @@ pub fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// Bytes that are free on a folder's disk for a process like this one.
+/// Free disk space for an unprivileged process, in bytes.
 #[cfg(unix)]
 fn free_bytes(folder: &Path) -> io::Result<u64> {
     let disk = rustix::fs::statvfs(folder)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Where nobody can be asked, a full disk shows when it is written to.
+/// Where free space cannot be queried, a write detects a full disk.
 #[cfg(not(unix))]
 fn free_bytes(_: &Path) -> io::Result<u64> {
     Ok(u64::MAX)
 }
 
-/// Makes a folder's entries durable: a renamed file is there after a power cut only if its folder was synced.
+/// Makes a folder's entries durable: a rename survives a power failure only after its folder is
+/// synced.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -189,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_owner_of_the_same_folder_is_refused_until_the_first_is_gone() {
+    fn a_data_folder_has_one_owner_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let first = Folder::take(dir.path()).unwrap();
         let error = Folder::take(dir.path()).unwrap_err();

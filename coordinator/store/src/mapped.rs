@@ -1,5 +1,5 @@
-//! A blob's bytes, which may be larger than memory: a mapped file is read by the system where it is touched, and forgotten
-//! again when memory is wanted for something else.
+//! A blob's bytes, which may exceed memory: the system reads a mapped file where it is accessed, and drops pages when it
+//! needs memory.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use memmap2::Mmap;
 
-/// Bytes in memory, or a file's.
+/// Bytes in memory, or of a memory-mapped file.
 #[derive(Debug)]
 pub struct Mapped(Source);
 
@@ -18,15 +18,16 @@ enum Source {
 }
 
 impl Mapped {
-    /// A file's bytes, all of them. Nobody may change or shorten the file while it is mapped: files
-    /// that are kept under their digest never are.
+    /// Maps all bytes of a file. The file must not be changed or truncated while it is mapped;
+    /// files that are stored under their digest never are.
     ///
     /// # Errors
-    /// What the system said.
-    #[expect(unsafe_code, reason = "mapping a file; there is no safe way")]
+    /// The system's error.
+    #[expect(unsafe_code, reason = "mapping a file has no safe interface")]
     pub fn file(file: &File) -> io::Result<Self> {
-        // SAFETY: the caller keeps the file as it is. One that somebody else shortens nevertheless
-        // ends the process (SIGBUS), one that is changed gives other bytes, whose digest is wrong.
+        // // SAFETY: the caller does not change the file. If another process truncates it, access
+        // ends this process (SIGBUS); if another process changes it, the bytes differ and their
+        // digest is wrong.
         let map = unsafe { Mmap::map(file)? };
         Ok(Self(Source::File(map)))
     }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_reads_like_memory() {
+    fn a_mapped_file_reads_like_memory() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"a delta's bytes").unwrap();
         assert_eq!(&*Mapped::file(&file).unwrap(), b"a delta's bytes");

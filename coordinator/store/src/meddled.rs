@@ -1,6 +1,7 @@
-//! A folder whose steps a test hears of before they are done, and may refuse: a full disk, a broken one, one that notes.
+//! A volume with fault injection: a callback sees each operation before it runs and may make it
+//! fail, for example as a full or broken disk, or record it.
 //!
-//! The store's own tests use it too, so what it works with comes from whoever includes it.
+//! The store's unit tests include this file too, so it imports from its parent module.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,11 +9,11 @@ use std::sync::Arc;
 
 use super::{Disk, Local, Source, Volume};
 
-/// What is about to be done, and to which file.
+/// An operation that is about to run, with its file.
 pub enum Doing<'a> {
-    /// It is opened for appending, and made if it is not there.
+    /// Open for appending; created if absent.
     Open(&'a str),
-    /// So many bytes are appended.
+    /// Append, with the number of bytes.
     Append(&'a str, usize),
     /// It is synced.
     Sync(&'a str),
@@ -34,13 +35,13 @@ impl std::fmt::Display for Doing<'_> {
     }
 }
 
-/// How a step fails, and how many bytes of an append are on the disk by then.
+/// An injected failure: the bytes of an append that are written before it, and the error.
 pub struct Refused(pub usize, pub io::Error);
 
-/// What a test does about a step.
+/// The callback that decides whether an operation fails.
 pub type Meddle = dyn Fn(Doing<'_>) -> Result<(), Refused> + Send + Sync;
 
-/// The folder.
+/// The volume.
 #[derive(Clone)]
 pub struct Meddled(Local, Arc<Meddle>);
 
@@ -53,7 +54,7 @@ impl Meddled {
         Arc::new(Self(Local(folder.into()), Arc::new(meddle)))
     }
 
-    /// A folder on a disk that takes so many bytes and no more.
+    /// A volume on a disk with `room` bytes of free space.
     pub fn with_room(
         folder: impl Into<PathBuf>,
         room: Arc<std::sync::Mutex<usize>>,

@@ -1,8 +1,9 @@
-//! Which segment of the journal is appended to: a file beside them says it, so that a journal whose newest segment is
-//! gone is not taken for a shorter one.
+//! The file that names the journal's newest segment, so that a journal without its newest segment
+//! is not mistaken for a shorter journal.
 //!
-//! It holds the head of that segment, byte by byte, and is replaced after the segment is durable. So it may be one
-//! segment behind, never ahead. A folder from before there was such a file has none, and gets one at its next cut.
+//! The file contains a copy of that segment's header. It is replaced after the segment is durable,
+//! so it can be one segment behind, but never ahead. A folder of an older version has no such file,
+//! and gets one at its next segment.
 
 use std::io::{self, Read};
 
@@ -13,16 +14,17 @@ use super::history::unusable;
 use super::journal::OpenError;
 use super::volume::{Volume, write_whole};
 
-/// Its name.
+/// The file's name.
 pub const FILE: &str = "journal.newest";
 const UNFINISHED: &str = "journal.newest.unfinished";
 
-/// Says that the segment which begins here is there, and is the newest.
+/// Records that the segment at this position exists and is the newest.
 pub fn write(volume: &dyn Volume, owner: Digest, at: Position) -> io::Result<()> {
     write_whole(volume, UNFINISHED, FILE, &[&head(owner, at)])
 }
 
-/// The number of records before the newest segment that was ever begun, as far as it is known.
+/// The number of records before the newest segment that was ever created. `None` if the file does
+/// not exist.
 pub fn read(volume: &dyn Volume, owner: Digest) -> Result<Option<u64>, OpenError> {
     let failed = |source| unusable(volume, FILE, source);
     let file = match volume.open(FILE) {
@@ -34,12 +36,12 @@ pub fn read(volume: &dyn Volume, owner: Digest) -> Result<Option<u64>, OpenError
     file.take(HEAD_BYTES + 1).read_to_end(&mut found).map_err(failed)?;
     let at = beginning(owner, &found).ok_or_else(|| OpenError::Foreign {
         path: volume.place(FILE),
-        what: "its 128 bytes are damaged, or of another market or coordinator".to_owned(),
+        what: "its 128 bytes are damaged, or belong to another market or coordinator".to_owned(),
     })?;
     Ok(Some(at.records))
 }
 
-/// Removes what an interrupted write left.
+/// Removes the temporary file of an interrupted write.
 pub fn remove_unfinished(volume: &dyn Volume) -> io::Result<()> {
     volume.remove(UNFINISHED)
 }

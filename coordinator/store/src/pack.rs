@@ -1,13 +1,16 @@
-//! Small blobs, many to a file: `blobs/packs/0000000000.pack`, … Whoever brings one waits until it is durable; all that
-//! wait share one fsync.
+//! Pack files: small blobs share append-only files `blobs/packs/0000000000.pack`, …, and concurrent
+//! writers share one fsync (group commit). A writer is acknowledged when its blob is durable.
 //!
-//! A frame is `length (u32) | digest | bytes`. A pack is only ever appended to. What a crash can leave is a tail of frames
-//! that nobody was told of: when a folder is opened, the newest pack is hashed through, and what lies behind its last whole
-//! blob is cut off. Whole blobs behind damage are [found](super::scan) and kept.
+//! A frame is `length (u32) | digest | bytes`. A crash can leave a torn tail of frames that were
+//! never acknowledged. When a folder is opened, the newest pack is verified, and everything after
+//! its last complete blob is truncated. Complete blobs after a damaged frame are
+//! [found](super::scan) and remain.
 //!
-//! From then on they count as durable. The last batch of them may not be: its sync may have failed, after which the system
-//! takes it for written, and the process may have died before it cut the batch off. So a start writes it again. No batch
-//! follows one that failed, in this pack or the next, before that one is cut off: only the newest pack ends like this.
+//! From then on, all blobs of the newest pack count as durable. The last batch might not be: its
+//! fsync may have failed, after which the system considers its pages clean, and the process may
+//! have died before it truncated the batch. Recovery therefore rewrites the last batch. After a
+//! failed batch, no other batch is written to any pack until the failed one is truncated, so only
+//! the newest pack can have such a tail.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, SeekFrom};
@@ -23,33 +26,32 @@ use super::is_full;
 use super::scan::{self, HEAD_BYTES, Scan};
 use super::volume::{Disk, Volume, write_stretch_again};
 
-/// Largest blob that goes into a pack, in bytes: larger ones have a file of their own.
+/// Largest blob in a pack, in bytes. A larger blob has its own file.
 pub const PACKED_BYTES_MAX: usize = 128 * 1024;
-/// A pack that is longer is not appended to any more, in bytes.
+/// Size from which on a pack is not appended to any more, in bytes.
 const PACK_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Blobs that share one fsync at most.
+/// Most blobs in one batch, which shares an fsync.
 const BATCH_MAX: usize = 256;
-/// Blobs that may wait for the disk; whoever brings more waits to get in.
+/// Most blobs that wait for the appending thread. Further writers block.
 const QUEUE_MAX: usize = 1_024;
-/// Buffers of blobs that are used again; each has at most [`PACKED_BYTES_MAX`].
+/// Most pooled buffers; each has a capacity of at most [`PACKED_BYTES_MAX`].
 const SPARE_MAX: usize = 64;
 
-/// Where a blob is.
+/// The location of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     pack: u32,
-    /// Of its first byte.
+    /// Offset of the blob's first byte.
     offset: u64,
     length: u32,
 }
 
 type Index = Arc<RwLock<BTreeMap<Digest, Place>>>;
 
-/// Hears when a blob is durable, or why it is not.
+/// Callback with the result: the blob is durable, or the reason why it is not.
 pub type Done = Box<dyn FnOnce(Result<Digest, BlobError>) + Send>;
 
-/// Buffers that were used and are free. Taking memory from the system and giving it back costs more than what is done
-/// with it.
+/// A pool of free buffers. Allocating and freeing the memory costs more than the work done with it.
 type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
 
 struct Job {
@@ -58,7 +60,7 @@ struct Job {
     done: Done,
 }
 
-/// All packs of a folder, and the thread that appends.
+/// All packs of a folder, and the thread that appends to them.
 pub(super) struct Packs {
     volume: Arc<dyn Volume>,
     index: Index,
@@ -68,7 +70,7 @@ pub(super) struct Packs {
 }
 
 impl Packs {
-    /// Opens a folder's packs and reads what they hold.
+    /// Opens a folder's packs and builds the index.
     pub(super) fn open(volume: Arc<dyn Volume>) -> io::Result<Self> {
         let packs = packs(volume.as_ref())?;
         let newest = packs.last().copied();
@@ -97,7 +99,7 @@ impl Packs {
         Ok(Self { volume, index, spare, jobs, thread })
     }
 
-    /// An empty buffer with room for so many bytes.
+    /// An empty buffer with this capacity, from the pool if possible.
     pub(super) fn buffer(&self, bytes: usize) -> Vec<u8> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut buffer = spare.unwrap_or_default();
@@ -113,7 +115,7 @@ impl Packs {
         self.place(digest).is_some()
     }
 
-    /// A blob's bytes as they are on disk: the caller checks them.
+    /// Reads a blob. The caller verifies the digest.
     pub(super) fn read(&self, digest: Digest) -> Option<io::Result<Vec<u8>>> {
         let place = self.place(digest)?;
         Some(self.read_at(place))
@@ -127,7 +129,7 @@ impl Packs {
         Ok(bytes)
     }
 
-    /// Appends a blob, soon; `done` hears of it when it is durable. Blocks while too many wait.
+    /// Queues a blob and calls `done` when it is durable. Blocks while the queue is full.
     pub(super) fn append(&self, bytes: Vec<u8>, digest: Digest, done: Done) {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(jobs) = jobs else {
@@ -144,7 +146,7 @@ impl Drop for Packs {
         drop(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that appends to packs panicked");
+            tracing::error!("the pack writer thread panicked");
         }
     }
 }
@@ -159,20 +161,21 @@ fn name(pack: u32) -> String {
     format!("{pack:010}.pack")
 }
 
-/// The number that a pack's name says. A file that is named almost like a pack is none.
+/// The number in a pack's name. `None` unless the name has exactly the form of a pack's name.
 fn number(file: &str) -> Option<u32> {
     let number = file.strip_suffix(".pack")?.parse().ok()?;
     (file == name(number)).then_some(number)
 }
 
-/// The packs of a folder, oldest first.
+/// The numbers of the packs in a folder, oldest first.
 fn packs(volume: &dyn Volume) -> io::Result<Vec<u32>> {
     let mut packs: Vec<u32> = volume.names()?.iter().filter_map(|name| number(name)).collect();
     packs.sort_unstable();
     Ok(packs)
 }
 
-/// Notes what a pack holds. The newest is hashed through, and so is one whose heads do not add up.
+/// Adds a pack's blobs to the index. The newest pack is verified, and so is a pack with
+/// inconsistent headers.
 fn read_pack(
     volume: &dyn Volume,
     pack: u32,
@@ -185,7 +188,7 @@ fn read_pack(
         (digest, Place { pack, offset, length })
     };
     if !newest && let Some(found) = scan::heads(volume, &name)? {
-        // What comes to a blob is seen when it is read.
+        // Damage to a blob's bytes is detected when the blob is read.
         places.extend(found.iter().map(place));
         return Ok(());
     }
@@ -194,19 +197,19 @@ fn read_pack(
     let path = volume.place(&name);
     let file = path.display();
     for damage in &found.damaged {
-        tracing::error!(pack = %file, %damage, "a pack is damaged; whole blobs behind it are kept");
+        tracing::error!(pack = %file, %damage, "a pack is damaged; complete blobs after it remain");
     }
     if newest { settle(volume, &name, &found) } else { Ok(()) }
 }
 
-/// Cuts a torn end off the newest pack, and makes durable what is left: what a process that was killed had written and
-/// not synced is in the index from now on, and so is what it could not sync.
+/// Truncates the torn tail of the newest pack, and makes the rest durable. The index now contains
+/// blobs that a killed process wrote without a successful fsync.
 fn settle(volume: &dyn Volume, name: &str, found: &Scan) -> io::Result<()> {
     let Scan { end: whole, size, finished, .. } = *found;
     let mut disk = volume.append_to(name)?;
     if whole < size && finished {
         let pack = volume.place(name);
-        tracing::warn!(pack = %pack.display(), whole, size, "cut off blobs that were never acknowledged");
+        tracing::warn!(pack = %pack.display(), whole, size, "truncated unacknowledged blobs");
         disk.truncate(whole)?;
     }
     write_stretch_again(volume, name, found.last(BATCH_MAX), whole)?;
@@ -214,20 +217,20 @@ fn settle(volume: &dyn Volume, name: &str, found: &Scan) -> io::Result<()> {
     volume.sync()
 }
 
-/// What was found in all packs.
+/// The result of the verification of all packs.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// How many packs there are.
+    /// Number of packs.
     pub packs: u64,
-    /// Blobs that have their digests, and their lengths.
+    /// Blobs with the right digest, and their lengths.
     pub whole: BTreeMap<Digest, u64>,
-    /// Bytes at the end of the newest that are no whole blob.
+    /// Bytes of the torn tail of the newest pack.
     pub unfinished: u64,
-    /// What is damaged, in words.
+    /// Descriptions of the damage.
     pub damaged: Vec<String>,
 }
 
-/// Hashes every blob of every pack.
+/// Verifies every blob of every pack.
 pub fn check(volume: &dyn Volume) -> io::Result<Checked> {
     let packs = packs(volume)?;
     let mut checked = Checked { packs: packs.len() as u64, ..Checked::default() };
@@ -240,27 +243,27 @@ pub fn check(volume: &dyn Volume) -> io::Result<Checked> {
         if packs.last() == Some(pack) && found.finished {
             checked.unfinished = behind;
         } else if behind > 0 && found.finished {
-            checked.damaged.push(format!("{name}: no whole blob lies behind byte {}", found.end));
+            checked.damaged.push(format!("{name}: no complete blob follows byte {}", found.end));
         }
     }
     Ok(checked)
 }
 
-/// Owns the newest pack.
+/// The writer of the newest pack.
 struct Appender {
     volume: Arc<dyn Volume>,
     index: Index,
     spare: Spare,
     pack: u32,
-    /// Whether that pack is there, from this life or an earlier one.
+    /// Whether that pack's file exists.
     begun: bool,
-    /// None until the first blob, and where another pack is to be begun.
+    /// `None` before the first blob, and when a new pack must be created.
     disk: Option<Box<dyn Disk>>,
-    /// Bytes of it that are durable: whole blobs.
+    /// Size of the complete, durable blobs in it, in bytes.
     length: u64,
-    /// What a batch left that failed is still behind them.
+    /// Whether the bytes of a failed batch follow them.
     left: bool,
-    /// A sync failed: what is cut off is not written over.
+    /// Whether an fsync failed. Nothing is written over a truncated tail then.
     spent: bool,
 }
 
@@ -289,7 +292,7 @@ impl Appender {
         }
     }
 
-    /// Keeps a buffer for the next blob.
+    /// Returns a buffer to the pool.
     fn set_aside(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
@@ -298,7 +301,7 @@ impl Appender {
         }
     }
 
-    /// Makes a batch durable, or nothing of it.
+    /// Writes a batch atomically and durably.
     fn write(&mut self, batch: &[Job]) -> io::Result<()> {
         self.make_ready()?;
         let disk = self.disk.as_mut().ok_or_else(|| io::Error::other("no pack is open"))?;
@@ -310,7 +313,8 @@ impl Appender {
         });
         let synced = match written {
             Ok(length) => disk.sync().map(|()| length).inspect_err(|_| {
-                // The system may have dropped the pages: a second fsync would lie, so this pack ends here.
+                // The system may have dropped the dirty pages: a second fsync would report success,
+                // so this pack ends here.
                 self.spent = true;
             }),
             error => error,
@@ -320,7 +324,7 @@ impl Appender {
             Err(error) => {
                 self.left = true;
                 if let Err(stays) = self.take_back() {
-                    tracing::warn!(%stays, pack = self.pack, "a failed batch is not cut off yet");
+                    tracing::warn!(%stays, pack = self.pack, "a failed batch is not truncated yet");
                 }
                 return Err(error);
             }
@@ -330,8 +334,8 @@ impl Appender {
         Ok(())
     }
 
-    /// Cuts off what a batch left that failed, for good: were it back after a power cut, it would stand among what is
-    /// written next. Half a batch is nobody's.
+    /// Truncates the bytes of a failed batch, durably. If they reappeared after a power failure,
+    /// they would be mixed with the next batch.
     fn take_back(&mut self) -> io::Result<()> {
         if let Some(disk) = self.disk.as_mut().filter(|_| self.left) {
             disk.truncate(self.length)?;
@@ -341,10 +345,10 @@ impl Appender {
         Ok(())
     }
 
-    /// Opens a pack of its own for this process, and the next one when it is long or a sync failed.
+    /// Creates a pack for this process, and a new one when the pack is full or an fsync failed.
     fn make_ready(&mut self) -> io::Result<()> {
-        // Until that is done nothing else is written, not to another pack either: a start looks for such an end in the
-        // newest only.
+        // First nothing else is written, not even to another pack: recovery looks for a torn tail
+        // only in the newest pack.
         self.take_back()?;
         if self.disk.is_some() && self.length < PACK_BYTES_MAX && !self.spent {
             return Ok(());
@@ -356,15 +360,15 @@ impl Appender {
         }
         self.begun = true;
         let disk = self.volume.append_to(&name(self.pack))?;
-        // A pack whose name is not durable takes nothing.
+        // Blobs are written to a pack only after its name is durable.
         self.volume.sync()?;
         (self.disk, self.length, self.spent) = (Some(disk), 0, false);
         Ok(())
     }
 }
 
-/// Appends blobs behind `length` bytes, from where they lie; returns the length then. `place` is told where each lies and
-/// says how long it is.
+/// Appends blobs at offset `length` without copying them, and returns the new length. `place`
+/// receives the offset of each blob and returns the blob's length.
 fn append(
     disk: &mut dyn Disk,
     mut length: u64,

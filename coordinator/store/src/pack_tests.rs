@@ -1,4 +1,4 @@
-//! What packs keep, and what they cut off.
+//! Tests of pack files: durability, recovery of torn tails, damage.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn blob(n: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_restart() {
+fn acknowledged_blobs_are_readable_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let mut digests = Vec::new();
     for life in 0..3 {
@@ -46,12 +46,12 @@ fn what_was_acknowledged_is_there_after_a_restart() {
     assert_eq!(
         fs::read_dir(dir.path()).unwrap().count(),
         3,
-        "each life appends to a pack of its own"
+        "each process appends to its own pack"
     );
 }
 
 #[test]
-fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
+fn a_torn_tail_is_truncated_and_no_complete_blob_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let kept = {
         let packs = open(dir.path());
@@ -64,7 +64,7 @@ fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
     frame.extend_from_slice(&blob_digest(&lost).0);
     frame.extend_from_slice(&lost);
     for cut in 0..frame.len() {
-        // Cut short, or of full length with bytes that never reached the disk.
+        // Truncated, or with the full length but unwritten bytes.
         for zeroed in [false, true] {
             let mut torn = whole.clone();
             torn.extend_from_slice(&frame[..cut]);
@@ -81,7 +81,7 @@ fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
 }
 
 #[test]
-fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
+fn a_failed_write_is_not_acknowledged_and_loses_no_other_blob() {
     for sync in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         // The third append or sync fails.
@@ -109,7 +109,7 @@ fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
 }
 
 #[test]
-fn a_pack_whose_name_is_not_durable_takes_nothing() {
+fn a_pack_accepts_blobs_only_after_its_name_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let synced = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&synced);
@@ -125,7 +125,7 @@ fn a_pack_whose_name_is_not_durable_takes_nothing() {
 }
 
 #[test]
-fn many_at_once_share_their_syncs() {
+fn concurrent_writers_share_fsyncs() {
     let dir = tempfile::tempdir().unwrap();
     let syncs = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&syncs);
@@ -147,7 +147,7 @@ fn many_at_once_share_their_syncs() {
 }
 
 #[test]
-fn a_batch_of_many_pieces_lies_where_the_index_says_and_its_buffers_are_used_again() {
+fn a_large_batch_matches_the_index_and_its_buffers_are_pooled() {
     let dir = tempfile::tempdir().unwrap();
     let packs = open(dir.path());
     let large = |n: usize| {
@@ -156,7 +156,7 @@ fn a_batch_of_many_pieces_lies_where_the_index_says_and_its_buffers_are_used_aga
         bytes.resize(PACKED_BYTES_MAX - n, n as u8);
         bytes
     };
-    // While the first is written, the others wait and become a batch.
+    // The others queue while the first is written, and become one batch.
     let (done, answers) = channel();
     let mut digests = Vec::new();
     for n in 0..100 {
@@ -180,7 +180,7 @@ fn a_batch_of_many_pieces_lies_where_the_index_says_and_its_buffers_are_used_aga
 }
 
 #[test]
-fn a_flipped_byte_in_the_newest_pack_costs_one_blob_and_none_behind_it() {
+fn a_flipped_byte_in_the_newest_pack_loses_one_blob_and_none_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let digests = {
         let packs = open(dir.path());
@@ -194,11 +194,11 @@ fn a_flipped_byte_in_the_newest_pack_costs_one_blob_and_none_behind_it() {
     assert_eq!((found.whole.len(), found.damaged.len(), found.unfinished), (2, 1, 0));
     let packs = open(dir.path());
     assert_eq!(digests.map(|digest| packs.contains(digest)), [true, false, true]);
-    assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut off");
+    assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was truncated");
 }
 
 #[test]
-fn a_damaged_length_costs_one_blob_in_any_pack_and_none_behind_it() {
+fn a_damaged_length_loses_one_blob_in_any_pack_and_none_after_it() {
     for newest in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let digests = {
@@ -211,7 +211,7 @@ fn a_damaged_length_costs_one_blob_in_any_pack_and_none_behind_it() {
         let path = dir.path().join(name(0));
         let whole = fs::read(&path).unwrap();
         let second = HEAD_BYTES + blob(1).len();
-        // Too long for any blob, beyond the file, within the next blob.
+        // Too long for any blob; beyond the end of the file; into the next blob.
         for length in [u32::MAX, 100_000, 150] {
             let mut bytes = whole.clone();
             bytes[second..second + 4].copy_from_slice(&length.to_le_bytes());
@@ -223,13 +223,13 @@ fn a_damaged_length_costs_one_blob_in_any_pack_and_none_behind_it() {
             assert_eq!(there, [true, false, true], "{newest} {length}");
             assert_eq!(packs.read(digests[2]).unwrap().unwrap(), blob(3));
             drop(packs);
-            assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut off");
+            assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was truncated");
         }
     }
 }
 
 #[test]
-fn a_file_that_is_named_almost_like_a_pack_is_none() {
+fn files_with_names_similar_to_a_pack_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     for stray in ["7.pack", "+000000007.pack", "00000000007.pack", "a.pack"] {
         assert_eq!(number(stray), None, "{stray}");

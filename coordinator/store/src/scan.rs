@@ -1,7 +1,8 @@
-//! Reads a pack back: which blobs in it are whole, and which stretches are none.
+//! Scans a pack file: finds the complete blobs and the damaged ranges.
 //!
-//! A frame that is damaged does not say where the next one begins, so that is looked for byte by byte: whatever has its
-//! digest is a blob, wherever it lies. Only what lies behind the last whole blob can be a torn end.
+//! A damaged frame does not reveal where the next frame begins. The scan therefore tries every
+//! offset: a frame counts if its bytes match its digest. Only bytes after the last complete blob
+//! can be a torn tail.
 
 use std::io;
 
@@ -10,62 +11,64 @@ use florin_protocol::{Digest, blob_digest};
 use super::pack::PACKED_BYTES_MAX;
 use super::volume::{Source, Volume};
 
-/// Length and digest.
+/// Size of a frame header: length and digest.
 pub(super) const HEAD_BYTES: usize = 36;
-/// A frame of the largest blob.
+/// Largest frame, in bytes.
 const FRAME_BYTES_MAX: usize = HEAD_BYTES + PACKED_BYTES_MAX;
-/// Bytes read at once.
+/// Buffer size for reads, in bytes.
 const READ_BYTES: usize = 1024 * 1024;
-/// Bytes hashed at most to find what follows damage (4 GiB): somebody may have sent blobs that look like many frames.
+/// Most bytes that are hashed to find the frames after damage (4 GiB). A sender could have uploaded
+/// blobs whose bytes look like many frames.
 const SEARCH_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// A blob in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) digest: Digest,
-    /// Of its first byte.
+    /// Offset of the blob's first byte.
     pub(super) offset: u64,
     pub(super) length: u32,
 }
 
-/// Bytes that are no whole blob, with a whole one behind them.
+/// A range without a complete blob, followed by a complete one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damage {
     pub(super) begins: u64,
     pub(super) ends: u64,
-    /// The blob that the head there speaks of, if it can be a head.
+    /// The digest in the header at the range's start, if it can be a header.
     pub(super) digest: Option<Digest>,
 }
 
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "bytes {} to {} are no whole blob", self.begins, self.ends)?;
-        self.digest.map_or(Ok(()), |digest| write!(f, "; the first was {digest}"))
+        write!(f, "bytes {} to {} are not a complete blob", self.begins, self.ends)?;
+        self.digest.map_or(Ok(()), |digest| write!(f, "; the first one was {digest}"))
     }
 }
 
-/// What a pack holds.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// In the order in which they lie there.
+    /// In file order.
     pub(super) whole: Vec<Found>,
     pub(super) damaged: Vec<Damage>,
-    /// Where the last whole blob ends.
+    /// Where the last complete blob ends.
     pub(super) end: u64,
     pub(super) size: u64,
-    /// Whether it was searched to its end; otherwise there may be more behind [`Scan::end`].
+    /// Whether the scan reached the end of the file; otherwise more blobs may follow [`Scan::end`].
     pub(super) finished: bool,
 }
 
 impl Scan {
-    /// Where the last `count` whole blobs begin, with their heads.
+    /// The offset of the last `count` complete frames.
     pub(super) fn last(&self, count: usize) -> u64 {
         let first = self.whole.get(self.whole.len().saturating_sub(count)..).and_then(<[_]>::first);
         first.map_or(self.end, |found| found.offset.saturating_sub(HEAD_BYTES as u64))
     }
 }
 
-/// What the heads say that is there, without a look at the blobs; `None` where they do not lead to the file's end.
+/// Reads the frame headers without verifying the blobs. `None` if they do not lead exactly to the
+/// end of the file.
 pub(super) fn heads(volume: &dyn Volume, name: &str) -> io::Result<Option<Vec<Found>>> {
     let (file, size) = volume.open(name)?;
     let mut file = io::BufReader::new(file);
@@ -85,7 +88,7 @@ pub(super) fn heads(volume: &dyn Volume, name: &str) -> io::Result<Option<Vec<Fo
     Ok((at == size).then_some(found))
 }
 
-/// Hashes everything, and looks for what follows damage.
+/// Verifies every blob, and searches for the frames after damage.
 pub(super) fn scan(volume: &dyn Volume, name: &str) -> io::Result<Scan> {
     scan_within(volume, name, SEARCH_BYTES_MAX)
 }
@@ -129,7 +132,7 @@ fn scan_within(volume: &dyn Volume, name: &str, mut budget: u64) -> io::Result<S
     Ok(scan)
 }
 
-/// Length and digest, if that can be a frame's head.
+/// Length and digest, if the bytes can be a frame header.
 fn head(bytes: &[u8]) -> Option<(u32, Digest)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (digest, _) = rest.split_first_chunk::<32>()?;
@@ -137,17 +140,18 @@ fn head(bytes: &[u8]) -> Option<(u32, Digest)> {
     (length as usize <= PACKED_BYTES_MAX).then_some((length, Digest(*digest)))
 }
 
-/// A piece of a file that moves towards its end.
+/// A buffered part of a file that only moves forwards.
 struct Window {
     file: Box<dyn Source>,
     size: u64,
-    /// Where in the file `bytes` begins.
+    /// The file offset of `bytes`.
     begin: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    /// The bytes from `at` on: at least a whole frame of the largest kind, or all that there are. Never goes back.
+    /// The bytes from offset `at` on: at least the largest frame, or all that remain. `at` must not
+    /// decrease.
     fn at(&mut self, at: u64) -> io::Result<&[u8]> {
         let skip =
             |this: &Self| usize::try_from(at.saturating_sub(this.begin)).unwrap_or(usize::MAX);
@@ -181,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_damaged_the_blobs_behind_it_are_found() {
+    fn scan_finds_the_blobs_after_any_damage() {
         let blobs: Vec<Vec<u8>> = (1..=3u8).map(|n| vec![n; 200 + usize::from(n)]).collect();
         let frames: Vec<Vec<u8>> = blobs.iter().map(|blob| frame(blob)).collect();
         let whole = frames.concat();
         let (second, third) = (frames[0].len(), frames[0].len() + frames[1].len());
-        // Each byte of the second frame: its length, its digest, its bytes.
+        // Every byte of the second frame: length, digest and blob.
         for at in second..third {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x81;
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_across_a_reads_end_is_found_and_nothing_is_read_twice() {
+    fn scan_finds_frames_across_read_boundaries_exactly_once() {
         let blobs: Vec<Vec<u8>> =
             (0..20u8).map(|n| vec![n; PACKED_BYTES_MAX - usize::from(n)]).collect();
         let bytes: Vec<u8> = blobs.iter().flat_map(|blob| frame(blob)).collect();
@@ -212,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn a_search_has_an_end_also_where_everything_looks_like_a_frame() {
-        // Each four bytes say: 1,000 bytes follow.
+    fn scan_is_bounded_when_all_bytes_look_like_frames() {
+        // Every four bytes are a header with a length of 1,000.
         let mut bytes = 1_000u32.to_le_bytes().repeat(20_000);
         bytes.extend(frame(b"behind it"));
         let found = scanned(&bytes, 100_000);

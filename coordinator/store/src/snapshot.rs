@@ -1,11 +1,12 @@
-//! Snapshots: what the journal's records up to a position come to, so that a start need not read them all.
+//! Snapshots: the state after a prefix of the journal, so that recovery need not replay all
+//! records.
 //!
 //! ```text
 //! "florin snapshot1" · owner (32) · records (8) · chain (32) · length (8) · state (length) · digest (32)
 //! ```
-//! A snapshot stands where a segment of the journal begins, and is named after the number of records before it. It is
-//! written under another name, made durable, renamed. The digest is over everything before it: a snapshot that does not
-//! have it is not used.
+//! A snapshot belongs to the beginning of a journal segment, and is named after the number of
+//! records before it. It is written atomically: to a temporary file, then fsync, then rename. The
+//! digest covers all bytes before it; a snapshot with a wrong digest is not used.
 
 use std::io::{self, Read};
 
@@ -20,33 +21,35 @@ const UNFINISHED: &str = "snapshot.unfinished";
 /// Magic, owner, records, chain and length.
 const HEAD_BYTES: usize = 16 + 32 + 8 + 32 + 8;
 const DIGEST_BYTES: usize = 32;
-/// Largest state that is kept as a snapshot, in bytes (4 GiB): a start reads it whole.
+/// Largest state in a snapshot, in bytes (4 GiB). Recovery reads it into memory.
 pub const STATE_BYTES_MAX: usize = 4 * 1024 * 1024 * 1024;
-/// Newest snapshots that are kept: should one be damaged, the one before it and the journal since then will do.
+/// Number of snapshots that are retained. If the newest is damaged, recovery uses the previous one
+/// and the journal since then.
 pub const SNAPSHOTS_KEPT: usize = 2;
 
-/// A state, and where in the journal it stands.
+/// A state and its journal position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Behind which record.
+    /// The journal position of the state.
     pub at: Position,
-    /// The state's bytes.
+    /// The encoded state.
     pub state: Vec<u8>,
 }
 
-/// The name of the snapshot behind so many records.
+/// The name of the snapshot after this number of records.
 #[must_use]
 pub fn name(records: u64) -> String {
     format!("{PREFIX}{records:020}")
 }
 
-/// The number of records that a snapshot's name says. A file that is named almost like a snapshot is none.
+/// The number of records in a snapshot's name. `None` unless the name has exactly the form of a
+/// snapshot's name.
 pub fn number(file: &str) -> Option<u64> {
     let records = file.strip_prefix(PREFIX)?.parse().ok()?;
     (file == name(records)).then_some(records)
 }
 
-/// The snapshots of a folder, newest first, by the number of records before them.
+/// The snapshots of a folder, newest first, identified by the number of records before them.
 pub(super) fn list(volume: &dyn Volume) -> io::Result<Vec<u64>> {
     let names = volume.names()?;
     let mut found: Vec<u64> = names.iter().filter_map(|name| number(name)).collect();
@@ -54,11 +57,11 @@ pub(super) fn list(volume: &dyn Volume) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Writes a snapshot. It is there whole and durable, or not at all.
+/// Writes a snapshot atomically and durably.
 pub(super) fn write(volume: &dyn Volume, owner: Digest, snapshot: &Snapshot) -> io::Result<()> {
     let state = &snapshot.state;
     if state.len() > STATE_BYTES_MAX {
-        let what = format!("a state of {} bytes: the most is {STATE_BYTES_MAX}", state.len());
+        let what = format!("a state of {} bytes: the limit is {STATE_BYTES_MAX}", state.len());
         return Err(io::Error::other(what));
     }
     let mut head = Vec::with_capacity(HEAD_BYTES);
@@ -71,27 +74,27 @@ pub(super) fn write(volume: &dyn Volume, owner: Digest, snapshot: &Snapshot) -> 
     write_whole(volume, UNFINISHED, &name(snapshot.at.records), &[&head, state, &digest])
 }
 
-/// Removes what an interrupted write left.
+/// Removes the temporary file of an interrupted write.
 pub(super) fn remove_unfinished(volume: &dyn Volume) -> io::Result<()> {
     volume.remove(UNFINISHED)
 }
 
-/// Reads the snapshot behind so many records, if its bytes are those that were written for this owner.
+/// Reads the snapshot after this number of records and verifies its owner and digest.
 ///
 /// # Errors
-/// In words, why it is not to be used.
+/// The reason why it is unusable.
 pub(super) fn read(volume: &dyn Volume, owner: Digest, records: u64) -> Result<Snapshot, String> {
     let name = name(records);
     let (file, size) = volume.open(&name).map_err(|error| format!("{name}: {error}"))?;
     let most = (HEAD_BYTES + STATE_BYTES_MAX + DIGEST_BYTES) as u64;
     if size > most {
-        return Err(format!("{name}: it has {size} bytes, a snapshot at most {most}"));
+        return Err(format!("{name}: it has {size} bytes; a snapshot has at most {most}"));
     }
     let read = read_from(file, size, owner, records).map_err(|error| format!("{name}: {error}"))?;
     read.ok_or_else(|| format!("{name}: its bytes are damaged"))
 }
 
-/// The state is read once, into the place where it stays: it may take as much memory as there is.
+/// Reads the state directly into its final buffer, because it may be almost as large as the memory.
 fn read_from(
     mut file: impl Read,
     size: u64,
@@ -112,7 +115,7 @@ fn read_from(
     Ok(whole.then_some(Snapshot { at: Position { records, chain }, state }))
 }
 
-/// The chain value in a head, if it is one of this owner's, this place's and a state of this length.
+/// The chain value in a header, if owner, number of records and state length match.
 fn chain_of(head: &[u8], owner: Digest, records: u64, length: u64) -> Option<Digest> {
     let (magic, fields) = head.split_first_chunk::<16>()?;
     let (found_owner, fields) = fields.split_first_chunk::<32>()?;
@@ -132,15 +135,16 @@ fn digest(head: &[u8], state: &[u8]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// Removes all but the newest snapshots, durably, and returns the number of records before the oldest that stays, once there are
-/// as many as are kept.
+/// Removes older snapshots, durably, and retains the given number of them. Returns the number of
+/// records before the oldest remaining one, once there are that many.
 pub(super) fn prune(volume: &dyn Volume, kept: usize) -> io::Result<Option<u64>> {
     let found = list(volume)?;
     for old in found.iter().skip(kept) {
         volume.remove(&name(*old))?;
     }
     if found.len() > kept {
-        // Before the records behind them go: a snapshot that came back would stand behind nothing.
+        // This precedes the removal of segments: a snapshot that reappeared after a power failure
+        // would have no records after it.
         volume.sync()?;
     }
     Ok(kept.checked_sub(1).and_then(|last| found.get(last)).copied())

@@ -1,21 +1,22 @@
-//! A flat folder of files as journal, snapshots and packs see it. Everything that a power cut could tear goes through
-//! here, so that the tests can put a folder in its place that remembers what was asked of it.
+//! The file-system abstraction of the journal, the snapshots and the packs: a flat folder of files.
+//! Every write that a power failure could tear uses it, so that tests can substitute a folder that
+//! records or fails operations.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-/// Bytes that are written again at once.
+/// Size of the pieces in which a range is rewritten, in bytes.
 const AGAIN_BYTES: u64 = 1024 * 1024;
 
-/// Where bytes are appended: a file, or a test's broken disk.
+/// An append-only file, or a test's substitute.
 pub trait Disk: Send {
-    /// Writes all bytes at the end.
+    /// Appends all bytes.
     ///
     /// # Errors
-    /// What the system said; part of the bytes may have been written.
+    /// The system's error; part of the bytes may have been written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// The same for bytes that lie in several places, one behind the other.
+    /// Appends the bytes of several buffers, in their order (vectored write).
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -23,15 +24,15 @@ pub trait Disk: Send {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         self.append(&bytes)
     }
-    /// Makes everything written durable.
+    /// Makes all written bytes durable (fsync).
     ///
     /// # Errors
-    /// What the system said; nothing is known about what is durable then.
+    /// The system's error; it is unknown then which bytes are durable.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts to `length` bytes; the next append goes there.
+    /// Truncates the file to `length` bytes; the next append continues there.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
@@ -40,7 +41,7 @@ impl Disk for File {
         self.write_all(bytes)
     }
     fn append_all(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        // Empty ones in front would look like a disk that takes nothing.
+        // Leading empty buffers would make a write of zero bytes look like an error.
         IoSlice::advance_slices(&mut parts, 0);
         while !parts.is_empty() {
             match self.write_vectored(parts) {
@@ -60,55 +61,57 @@ impl Disk for File {
     }
 }
 
-/// A file that is read.
+/// A file that is open for reading.
 pub trait Source: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> Source for T {}
 
 /// A flat folder.
 pub trait Volume: Send + Sync {
-    /// Where a file of that name is, for messages.
+    /// The path of a file, for messages.
     fn place(&self, name: &str) -> PathBuf;
-    /// The names of all files, in no order.
+    /// The names of all files, in arbitrary order.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Opens a file for reading, and tells its length.
+    /// Opens a file for reading, and returns its length.
     ///
     /// # Errors
-    /// What the system said; `NotFound` where there is none.
+    /// The system's error; `NotFound` if the file does not exist.
     fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)>;
-    /// Opens a file for appending, making it if it is not there. A new name is durable after [`Volume::sync`].
+    /// Opens a file for appending, and creates it if necessary. A new name is durable after
+    /// [`Volume::sync`].
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>>;
-    /// Writes bytes that are in a file already at their place once more, so that the next sync makes them durable: after
-    /// a sync that failed the system takes them for written, whatever is on the disk.
+    /// Writes the bytes that a file already has at `offset` again, so that the next fsync makes
+    /// them durable. After a failed fsync the system considers the pages clean, whether or not they
+    /// are on disk.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Gives a file another name, in one step.
+    /// Renames a file atomically.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file; it is no error if there is none.
+    /// Removes a file. A missing file is not an error.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes names durable: new ones, changed ones and those that are gone.
+    /// Makes created, renamed and removed names durable (fsync of the folder).
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Writes a file that has its name once it is whole and durable. Where that fails, nothing is left of it: on a full disk
-/// others need the room.
+/// Writes a file atomically: to a temporary file, then fsync, then rename. On failure the temporary
+/// file is removed, because a full disk needs the space.
 pub(super) fn write_whole(
     volume: &dyn Volume,
     unfinished: &str,
@@ -124,15 +127,15 @@ pub(super) fn write_whole(
     if let Err(error) = write().and_then(|()| volume.rename(unfinished, name)) {
         if let Err(left) = volume.remove(unfinished) {
             let path = volume.place(unfinished);
-            tracing::warn!(path = %path.display(), %left, "a file that was not finished stays");
+            tracing::warn!(path = %path.display(), %left, "a temporary file could not be removed");
         }
         return Err(error);
     }
     volume.sync()
 }
 
-/// Writes a stretch of a file at its place once more, so that the next sync makes it durable whatever became of those
-/// before: see [`Volume::write_again`].
+/// Rewrites a range of a file in place, so that the next fsync makes it durable even after an
+/// earlier fsync failed: see [`Volume::write_again`].
 pub(super) fn write_stretch_again(
     volume: &dyn Volume,
     name: &str,
@@ -156,7 +159,7 @@ pub(super) fn write_stretch_again(
     Ok(())
 }
 
-/// A folder on this machine, which exists.
+/// An existing folder of the local file system.
 #[derive(Clone, Debug)]
 pub struct Local(pub PathBuf);
 
@@ -169,7 +172,7 @@ impl Volume for Local {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
-            // A folder is no file, whatever it is called, and what is not UTF-8 is none of ours.
+            // Folders do not count, and the store uses only UTF-8 names.
             if !entry.file_type()?.is_dir() {
                 names.extend(entry.file_name().into_string().ok());
             }
@@ -188,7 +191,7 @@ impl Volume for Local {
     }
 
     fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        // Not for appending: the system would put them at the end, whatever the offset.
+        // Not opened for appending: the system would ignore the offset and append.
         let mut file = File::options().write(true).open(self.0.join(name))?;
         file.seek(SeekFrom::Start(offset))?;
         file.write_all(bytes)

@@ -1,5 +1,5 @@
-//! Forty hostile updates beside ten honest ones: each is refused by its name, costs its sender alone, and leaves the
-//! round, under every aggregation rule, the same bit for bit as if it had never been sent.
+//! Forty hostile updates beside ten honest ones: each is rejected with its code and affects only
+//! its sender. Under every aggregation rule the round is bit-identical to one without them.
 
 use std::path::Path;
 
@@ -9,13 +9,14 @@ use florin_protocol::*;
 use crate::shop::{Shop, base_model, digits_spec, header_of, trained_on};
 use crate::support::*;
 
-/// Senders 1 to 10 are honest, the rest are not.
+/// Senders 1 to 10 are honest, the others are hostile.
 const HONEST: u8 = 10;
 
-/// What is done to the safetensors bytes of an update, and how it is refused. The commitment is to the very bytes.
+/// A hostile change of an update's safetensors bytes: name, expected code, function. The sender
+/// commits to the changed bytes.
 pub(crate) type Spoil = (&'static str, Code, fn(Bytes) -> Vec<u8>);
 
-/// An update's bytes, taken apart.
+/// An update's safetensors header and data.
 #[derive(Clone)]
 pub(crate) struct Bytes {
     header: String,
@@ -33,7 +34,7 @@ impl Bytes {
         8 + self.header.len() + self.numbers.len()
     }
 
-    /// With this header instead, as long as before in all: spaces fill it up, numbers give way.
+    /// With this header instead and the same total length: spaces pad the header, or data is cut.
     fn headed(&self, header: &[u8]) -> Vec<u8> {
         let length = self.length();
         let mut header = header.to_vec();
@@ -45,7 +46,7 @@ impl Bytes {
         bytes
     }
 
-    /// With these numbers from a byte of theirs on.
+    /// With these bytes at an offset of the data.
     pub(crate) fn set(mut self, at: usize, bytes: &[u8]) -> Vec<u8> {
         self.numbers[at..at + bytes.len()].copy_from_slice(bytes);
         self.headed(self.header.clone().as_bytes())
@@ -57,20 +58,20 @@ impl Bytes {
         self.headed(self.header.replacen(from, to, 1).trim_end().as_bytes())
     }
 
-    /// With nothing but weights of this shape in the header, behind something else.
+    /// With a header that has only `first` and weights of this shape.
     fn only(&self, first: &str, shape: &str) -> Vec<u8> {
         let rest = format!("\"dtype\":\"F32\",\"shape\":{shape},\"data_offsets\":[0,2560]");
         self.headed(format!("{{{first}\"layer0.weight\":{{{rest}}}}}").as_bytes())
     }
 
-    /// With another length of the header than it has.
+    /// With another declared header length.
     fn declared(&self, length: u64) -> Vec<u8> {
         let mut bytes = self.headed(self.header.as_bytes());
         bytes[..8].copy_from_slice(&length.to_le_bytes());
         bytes
     }
 
-    /// With some numbers changed.
+    /// With each value changed by `change`.
     fn numbered(mut self, change: impl Fn(usize, f32) -> f32) -> Vec<u8> {
         for (at, number) in self.numbers.chunks_exact_mut(4).enumerate() {
             let value = f32::from_le_bytes((&*number).try_into().unwrap());
@@ -93,8 +94,8 @@ impl Bytes {
 const SCHEMA: Code = Code::UpdateWrongSchema;
 
 const SPOILS: [Spoil; 40] = [
-    ("a NaN in front", Code::UpdateNotFinite, |b| b.first(f32::NAN)),
-    ("a NaN behind", Code::UpdateNotFinite, |b| {
+    ("a NaN first", Code::UpdateNotFinite, |b| b.first(f32::NAN)),
+    ("a NaN last", Code::UpdateNotFinite, |b| {
         b.numbered(|at, number| if at == 649 { f32::NAN } else { number })
     }),
     ("a signalling NaN", Code::UpdateNotFinite, |b| b.first(f32::from_bits(0x7fa0_0000))),
@@ -116,19 +117,19 @@ const SPOILS: [Spoil; 40] = [
     ("an empty name", SCHEMA, |b| b.changed("layer0.bias", "")),
     ("a name with a path", SCHEMA, |b| b.changed("layer0.bias", "../../etc/x")),
     ("the same name twice", SCHEMA, |b| b.changed("layer0.weight", "layer0.bias")),
-    ("the other's name each", SCHEMA, |b| {
+    ("names exchanged", SCHEMA, |b| {
         let swapped = b.header.replace("bias", "x").replace("weight", "bias");
         b.headed(swapped.replace('x', "weight").trim_end().as_bytes())
     }),
-    ("a shape turned round", SCHEMA, |b| b.changed("[10,64]", "[64,10]")),
-    ("a shape with a side less", SCHEMA, |b| b.changed("[10,64]", "[640]")),
-    ("a shape to be broadcast", SCHEMA, |b| b.changed("[10,64]", "[1]")),
-    ("no shape", SCHEMA, |b| b.changed("[10,64]", "[]")),
-    ("a negative side", SCHEMA, |b| b.changed("[10,64]", "[-1,64]")),
-    ("sides that overflow", SCHEMA, |b| b.only("", "[4294967296,4294967296]")),
-    ("whole numbers", SCHEMA, |b| b.changed("\"F32\"", "\"I32\"")),
+    ("a transposed shape", SCHEMA, |b| b.changed("[10,64]", "[64,10]")),
+    ("a flattened shape", SCHEMA, |b| b.changed("[10,64]", "[640]")),
+    ("a broadcast shape", SCHEMA, |b| b.changed("[10,64]", "[1]")),
+    ("an empty shape", SCHEMA, |b| b.changed("[10,64]", "[]")),
+    ("a negative dimension", SCHEMA, |b| b.changed("[10,64]", "[-1,64]")),
+    ("dimensions that overflow", SCHEMA, |b| b.only("", "[4294967296,4294967296]")),
+    ("integers", SCHEMA, |b| b.changed("\"F32\"", "\"I32\"")),
     ("double precision", SCHEMA, |b| b.changed("\"F32\"", "\"F64\"")),
-    ("a type that nobody knows", SCHEMA, |b| b.changed("\"F32\"", "\"X32\"")),
+    ("an unknown type", SCHEMA, |b| b.changed("\"F32\"", "\"X32\"")),
     ("tensors that overlap", SCHEMA, |b| b.changed("[2560,2600]", "[2556,2596]")),
     ("a gap between tensors", SCHEMA, |b| b.changed("[2560,2600]", "[2564,2604]")),
     ("an end before its begin", SCHEMA, |b| b.changed("[2560,2600]", "[2600,2560]")),
@@ -136,12 +137,12 @@ const SPOILS: [Spoil; 40] = [
     ("a tensor too few", SCHEMA, |b| b.only("", "[10,64]")),
     ("metadata", SCHEMA, |b| b.only("\"__metadata__\":{\"a\":\"b\"},", "[10,64]")),
     ("a list", SCHEMA, |b| b.headed(b"[]")),
-    ("a hundred lists in each other", SCHEMA, |b| b.headed("[".repeat(100).as_bytes())),
-    ("no text", SCHEMA, |b| b.headed(&[0xff; 64])),
+    ("a hundred nested lists", SCHEMA, |b| b.headed("[".repeat(100).as_bytes())),
+    ("invalid UTF-8", SCHEMA, |b| b.headed(&[0xff; 64])),
     ("a header of 99 MB", Code::TooLarge, |b| b.declared(99_000_000)),
     ("a header without an end", Code::TooLarge, |b| b.declared(u64::MAX)),
     ("a pickle", Code::TooLarge, |b| b.filled(b"\x80\x04\x95\x1a\0\0\0\0\0\0\0\x8c\x05posix\x94")),
-    ("nothing but zeros", Code::TooLarge, |b| b.filled(&[])),
+    ("only zeros", Code::TooLarge, |b| b.filled(&[])),
 ];
 
 fn task(aggregation: Aggregation, format: UpdateFormat, spoils: &[Spoil]) -> TaskSpec {
@@ -158,7 +159,8 @@ fn senders(spoils: &[Spoil]) -> u8 {
     HONEST + spoils.len() as u8
 }
 
-/// A round in which everybody commits, the hostile ones to what they would send; only with `attack` do they send it.
+/// Plays a round in which all senders commit, the hostile ones to their changed bytes; the hostile
+/// ones upload only if `attack` is set.
 async fn round(folder: &Path, spec: TaskSpec, spoils: &[Spoil], attack: bool) -> Report {
     let shop = Shop::open(folder, spec);
     let senders = senders(spoils);
@@ -211,7 +213,7 @@ async fn hold(aggregation: Aggregation) {
     hold_against(aggregation, UpdateFormat::F32, &SPOILS).await;
 }
 
-/// Plays the same round with the hostile updates and without them, and compares the reports.
+/// Plays the same round with and without the hostile updates, and compares the reports.
 pub(crate) async fn hold_against(aggregation: Aggregation, format: UpdateFormat, spoils: &[Spoil]) {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let spec = task(aggregation, format, spoils);
@@ -234,21 +236,21 @@ pub(crate) async fn hold_against(aggregation: Aggregation, format: UpdateFormat,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_mean_is_untouched() {
+async fn hostile_updates_do_not_change_the_mean() {
     hold(Aggregation::Mean).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_median_is_untouched() {
+async fn hostile_updates_do_not_change_the_median() {
     hold(Aggregation::Median).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_trimmed_mean_is_untouched() {
+async fn hostile_updates_do_not_change_the_trimmed_mean() {
     hold(Aggregation::TrimmedMean { trim: "0.2".parse().unwrap() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn krum_is_untouched() {
+async fn hostile_updates_do_not_change_krum() {
     hold(Aggregation::Krum { byzantine: 2 }).await;
 }

@@ -1,5 +1,5 @@
-//! A backup of a running market is what a power cut could have left: it comes back checked, it goes on, and nothing is paid
-//! twice, however far the ledger went on meanwhile.
+//! A backup of a running market is crash-consistent: it is restored with a check, the market
+//! continues, and no payout is posted twice, even if the ledger is further than the backup.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,8 @@ enum Failed {
     Check(String),
 }
 
-/// The base model and the updates that this market's people only speak of.
+/// Whether a digest is a synthetic one: the fixtures reference a base model and updates without
+/// uploading them.
 #[expect(clippy::unnecessary_wraps, reason = "a bucket can fail")]
 fn spoken_of(digest: Digest) -> Result<bool, String> {
     Ok(digest.0.iter().all(|byte| *byte == digest.0[0]))
@@ -66,24 +67,24 @@ async fn a_backup_of_a_running_market_comes_back_and_pays_nothing_twice() {
         play_one_round(&market).await;
         let manifest = back_up(&market.host, &data, &dest).await.unwrap();
         assert!(manifest.records > 5 && manifest.files > 1, "{manifest:?}");
-        // The market goes on to its end, and the ledger with it: three rounds are paid.
+        // The market and the ledger continue to the end: three rounds are paid.
         let (reports, refund) = market.play().await;
         market.stop().await;
         let finals = ledger.books.lock().unwrap().finals.clone();
         assert_eq!((reports.len(), finals.len()), (3, 3));
-        // The restored coordinator knows of one round at most, and its ledger of all.
+        // The restored coordinator has one round at most, and its ledger has all.
         let again = dir.path().join("again");
         assert_eq!(backup::restore(&dest, &again, in_order).unwrap(), manifest);
         let market = start_with(&again, &ledger, 0, &settings);
         assert_eq!(market.host.read(|engine, _| engine.state().tasks.len()).await.unwrap(), 1);
         assert_eq!(market.play().await, (reports, refund));
         market.stop().await;
-        assert_eq!(ledger.books.lock().unwrap().finals, finals, "no settlement came twice");
+        assert_eq!(ledger.books.lock().unwrap().finals, finals, "no settlement is posted twice");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_damaged_or_cut_off_is_not_restored_and_nothing_is_overwritten() {
+async fn a_damaged_or_incomplete_backup_is_not_restored_and_no_file_is_overwritten() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
     let (data, dest) = (dir.path().join("data"), dir.path().join("backup"));
     let market = start(&data, &ledger, 0);
@@ -97,7 +98,7 @@ async fn what_is_damaged_or_cut_off_is_not_restored_and_nothing_is_overwritten()
     let refused = backup::restore(&dest, &data, in_order).unwrap_err();
     assert!(refused.to_string().contains("[FOLDER_NOT_EMPTY]"), "{refused}");
     let again = dir.path().join("again");
-    // A flipped byte in anything, one after the other.
+    // A flipped byte in each file in turn.
     let pack = fs::read_dir(dest.join("blobs/packs")).unwrap().next().unwrap().unwrap().path();
     for path in [dest.join("journal"), pack] {
         let whole = fs::read(&path).unwrap();
@@ -107,36 +108,36 @@ async fn what_is_damaged_or_cut_off_is_not_restored_and_nothing_is_overwritten()
         let refused = backup::restore(&dest, &again, in_order).unwrap_err();
         assert!(matches!(refused, Failed::Check(_)), "{refused}");
         assert!(!again.exists());
-        // A part that is not there at all.
+        // A missing file.
         fs::remove_file(&path).unwrap();
         let refused = backup::restore(&dest, &again, in_order).unwrap_err();
         assert!(matches!(refused, Failed::Check(_)), "{refused}");
         fs::write(&path, &whole).unwrap();
     }
     backup::restore(&dest, &again, in_order).unwrap();
-    // A copy that was cut off has no last file.
+    // An incomplete copy has no manifest, which is written last.
     fs::remove_file(dest.join("backup.json")).unwrap();
     let refused = backup::restore(&dest, &dir.path().join("more"), in_order).unwrap_err();
     assert!(refused.to_string().contains("[BACKUP_UNFINISHED]"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_damaged_and_not_needed_is_restored_as_a_start_would_take_it() {
+async fn a_backup_with_damage_that_a_start_tolerates_is_restored() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
     let (data, dest) = (dir.path().join("data"), dir.path().join("backup"));
     let settings = Journal { snapshot_events: 4, ..Journal::default() };
     let market = start_with(&data, &ledger, 0, &settings);
     play_one_round(&market).await;
-    market.host.blobs().put(b"nobody asked for this").unwrap();
-    market.host.blobs().put(b"nor for this").unwrap();
+    market.host.blobs().put(b"an unreferenced blob.").unwrap();
+    market.host.blobs().put(b"another such blob").unwrap();
     market.stop().await;
     backup::copy_at_rest(&data, &dest).unwrap();
-    // The newest snapshot, and the one blob that nothing names.
+    // The newest snapshot, and the unreferenced blob.
     let mut snapshots: Vec<_> = walk(&dest);
     snapshots.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("snapshot-"));
     let pack = dest.join("blobs/packs/0000000000.pack");
     let spare = fs::read(&pack).unwrap();
-    let spare = spare.windows(21).position(|bytes| bytes == b"nobody asked for this").unwrap();
+    let spare = spare.windows(21).position(|bytes| bytes == b"an unreferenced blob.").unwrap();
     for (path, at) in [(snapshots.iter().max().unwrap(), 200), (&pack, spare)] {
         let mut bytes = fs::read(path).unwrap();
         bytes[at] ^= 1;
@@ -151,7 +152,7 @@ async fn what_is_damaged_and_not_needed_is_restored_as_a_start_would_take_it() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn links_in_a_data_folder_are_followed_and_one_that_leads_nowhere_is_an_error() {
+async fn symlinks_in_a_data_folder_are_followed_and_a_dangling_one_is_an_error() {
     use std::os::unix::fs::symlink;
     let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
     let data = dir.path().join("data");
@@ -159,7 +160,7 @@ async fn links_in_a_data_folder_are_followed_and_one_that_leads_nowhere_is_an_er
     play_one_round(&market).await;
     let large = market.host.blobs().put(&vec![7; 200_000]).unwrap();
     market.stop().await;
-    // Somebody moved the journal, the packs and some blobs to a larger disk.
+    // An operator moved the journal, the packs and some blobs to a larger disk.
     let elsewhere = dir.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     let first = format!("blobs/{}", &large.to_string()[..2]);
@@ -168,7 +169,7 @@ async fn links_in_a_data_folder_are_followed_and_one_that_leads_nowhere_is_an_er
         fs::rename(data.join(name), &moved).unwrap();
         symlink(&moved, data.join(name)).unwrap();
     }
-    // A start takes them, and so does a backup.
+    // A start accepts them, and so does a backup.
     start(&data, &ledger, 0).stop().await;
     let dest = dir.path().join("backup");
     backup::copy_at_rest(&data, &dest).unwrap();
@@ -182,12 +183,12 @@ async fn links_in_a_data_folder_are_followed_and_one_that_leads_nowhere_is_an_er
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_reads_everything_back_and_names_what_is_not_in_order() {
+async fn a_check_reads_every_file_and_reports_each_damage() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
     let settings = Journal { snapshot_events: 4, ..Journal::default() };
     let market = start_with(dir.path(), &ledger, 0, &settings);
     market.play().await;
-    market.host.blobs().put(b"nobody asked for this").unwrap();
+    market.host.blobs().put(b"an unreferenced blob.").unwrap();
     market.host.blobs().put(&vec![7; 200_000]).unwrap();
     let running = check(dir.path(), None, None).unwrap_err();
     assert!(running.to_string().contains("[DATA_FOLDER_IN_USE]"), "{running}");
@@ -199,11 +200,11 @@ async fn a_check_reads_everything_back_and_names_what_is_not_in_order() {
         bad.map(|part| part.code).collect::<Vec<_>>()
     };
     let found = look();
-    let spare = found.parts.iter().find(|part| part.what.contains("that nothing names")).unwrap();
+    let spare = found.parts.iter().find(|part| part.what.contains("unreferenced")).unwrap();
     assert!(spare.bytes >= 200_021, "{found:?}");
     let count = |name: &str| found.parts.iter().find(|part| part.part == name).unwrap().count;
     assert!(count("journal") > 10 && count("snapshots") >= 2 && count("packs") > 5, "{found:?}");
-    // The updates of this market's people were never uploaded, nor was its base model.
+    // The fixtures never upload the updates or the base model.
     assert_eq!(bad(), ["BLOB_MISSING"], "{found:?}");
     let everything_elsewhere = |_: Digest| Ok(true);
     assert!(check(dir.path(), None, Some(&everything_elsewhere)).unwrap().is_good());
@@ -246,7 +247,7 @@ fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_makes_nothing_and_a_journal_that_is_gone_is_not_begun_anew() {
+async fn a_check_creates_no_files_and_a_missing_journal_is_not_recreated() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
     let market = start(dir.path(), &ledger, 0);
     play_one_round(&market).await;

@@ -1,5 +1,5 @@
-//! Blobs in a bucket of a service that speaks S3 and checks signatures: what is acknowledged is there, a folder that lost
-//! its blobs has them again, and a bucket that fails costs nobody anything but time.
+//! Blobs in an S3 bucket with signature checks: every acknowledged blob is in the bucket, a folder
+//! that lost its blobs recovers them, and an unavailable bucket costs only time.
 
 use std::fs;
 use std::path::Path;
@@ -24,17 +24,17 @@ fn opened(settings: &Blobs) -> Result<Option<Bucket>, BucketError> {
     Bucket::open(settings, |name| service().credential(name))
 }
 
-/// Waits until something is so; what changes it is under way.
+/// Waits until a condition holds.
 async fn until(what: impl Fn() -> bool) {
     let waiting = async {
         while !what() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it becomes so");
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the condition holds");
 }
 
-/// Everything that anybody may read of the first round.
+/// The blobs that the state references after the first round.
 async fn public(shop: &Shop) -> Vec<Digest> {
     let report: Signed<Report> =
         shop.get(&format!("tasks/{}/rounds/1/report", shop.id)).await.unwrap();
@@ -75,14 +75,14 @@ async fn enrolled(folder: &Path, settings: Blobs, valuer: Box<dyn Valuer>) -> Sh
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_market_whose_folder_lost_its_blobs_has_them_from_the_bucket() {
+async fn a_data_folder_that_lost_its_blobs_recovers_them_from_the_bucket() {
     let dir = tempfile::tempdir().unwrap();
     let settings = service().settings("lost");
     let shop = enrolled(dir.path(), settings.clone(), work_valuer()).await;
     shop.play_round().await;
     first_report(&shop).await;
     let needed = public(&shop).await;
-    // Longer than a part: it goes in several.
+    // Longer than a part: a multipart upload.
     let long = vec![3; 9 * 1_024 * 1_024];
     let long_digest = shop.host.blobs().put(&long).unwrap();
     let (spec, ledger) = (shop.spec.clone(), shop.ledger.clone());
@@ -91,13 +91,13 @@ async fn a_market_whose_folder_lost_its_blobs_has_them_from_the_bucket() {
     let bucket = opened(&settings).unwrap().unwrap();
     let there = bucket.list().unwrap();
     assert!(needed.iter().all(|digest| there.contains(digest)), "{needed:?} in {there:?}");
-    // The check of a folder misses them, unless it may ask the bucket.
+    // The check reports missing blobs unless it can query the bucket.
     let found = check(dir.path(), None, None).unwrap();
     assert!(found.parts.iter().any(|part| part.code == "BLOB_MISSING"), "{found:?}");
     let ask = |digest| Ok(there.contains(&digest));
     let found = check(dir.path(), None, Some(&ask)).unwrap();
     assert!(found.is_good(), "{found:?}");
-    // So does a restore.
+    // The same holds for a restore.
     let (dest, again) = (dir.path().join("backup"), dir.path().join("again"));
     backup::copy_at_rest(dir.path(), &dest).unwrap();
     backup::restore(&dest, &again, |copy, _| {
@@ -117,13 +117,13 @@ async fn a_market_whose_folder_lost_its_blobs_has_them_from_the_bucket() {
         }
     }
     assert_eq!(shop.host.blobs().read(long_digest).unwrap(), long);
-    // The next round goes on from there.
+    // The next round continues from there.
     shop.play_round().await;
     shop.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_to_a_bucket_that_is_down_is_refused_kept_and_taken_when_it_is_back() {
+async fn an_upload_while_the_bucket_is_down_is_a_503_and_is_resumed_when_it_is_back() {
     let dir = tempfile::tempdir().unwrap();
     let door = Door::open_to(service());
     let settings = door.settings(service(), "down");
@@ -133,9 +133,9 @@ async fn an_upload_to_a_bucket_that_is_down_is_refused_kept_and_taken_when_it_is
     let answer = stand.append(1, 0, &bytes, End::Well).await;
     assert_eq!(answer.code(), Code::StorageUnavailable);
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(answer.offset(), Some(length as u64), "every byte is there for the next try");
+    assert_eq!(answer.offset(), Some(length as u64), "every byte is stored for a retry");
     assert_eq!(stand.here(1).await.unwrap(), length as u64);
-    // Everything else goes on meanwhile.
+    // Other requests are served meanwhile.
     assert_eq!(stand.shop.view().await.phase, Phase::Revealing);
     let again = stand.append(1, length, &[], End::Well).await;
     assert_eq!(again.code(), Code::StorageUnavailable);
@@ -145,11 +145,11 @@ async fn an_upload_to_a_bucket_that_is_down_is_refused_kept_and_taken_when_it_is
     assert_eq!(receipt.update, stand.header(1).body.digest());
     stand.shop.stop().await;
     let bucket = opened(&service().settings("down")).unwrap().unwrap();
-    assert!(bucket.list().unwrap().contains(&update), "what has a receipt is in the bucket");
+    assert!(bucket.list().unwrap().contains(&update), "an update with a receipt is in the bucket");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_small_update_too_has_its_receipt_only_when_the_bucket_has_it() {
+async fn a_small_update_gets_its_receipt_only_once_it_is_in_the_bucket() {
     let dir = tempfile::tempdir().unwrap();
     let door = Door::open_to(service());
     let shop = enrolled(dir.path(), door.settings(service(), "small"), work_valuer()).await;
@@ -167,7 +167,7 @@ async fn a_small_update_too_has_its_receipt_only_when_the_bucket_has_it() {
     assert_eq!(refused.code, Code::StorageUnavailable);
     assert!(!refused.message.contains("127.0.0.1"), "{refused}");
     let taken = shop.host.read(|engine, _| engine.state().blobs()).await.unwrap();
-    assert!(!taken.contains(&header.update), "nobody was promised anything");
+    assert!(!taken.contains(&header.update), "a rejected update has no effect");
     door.open();
     shop.upload(header, bytes, *i).await.unwrap();
     let bucket = opened(&service().settings("small")).unwrap().unwrap();
@@ -175,7 +175,7 @@ async fn a_small_update_too_has_its_receipt_only_when_the_bucket_has_it() {
     shop.stop().await;
 }
 
-/// Shuts the door to the bucket before its first work.
+/// A valuer that shuts the proxy to the bucket before its first round.
 struct Shutting(Box<dyn Valuer>, Arc<Door>, bool);
 
 impl Valuer for Shutting {
@@ -194,7 +194,7 @@ impl Valuer for Shutting {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_waits_for_its_bucket_and_is_not_abandoned() {
+async fn a_round_waits_for_an_unavailable_bucket_and_is_not_abandoned() {
     let dir = tempfile::tempdir().unwrap();
     let door = Arc::new(Door::open_to(service()));
     let valuer = Box::new(Shutting(work_valuer(), Arc::clone(&door), false));
@@ -210,7 +210,7 @@ async fn a_round_waits_for_its_bucket_and_is_not_abandoned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_bytes_in_the_bucket_are_our_fault_and_reach_nobody() {
+async fn wrong_bytes_in_the_bucket_are_an_internal_error_and_are_never_served() {
     let dir = tempfile::tempdir().unwrap();
     let settings = service().settings("wrong");
     let shop = enrolled(dir.path(), settings.clone(), work_valuer()).await;
@@ -223,14 +223,14 @@ async fn other_bytes_in_the_bucket_are_our_fault_and_reach_nobody() {
         Shop::with(dir.path(), spec, ledger, work_valuer(), |config| config.blobs = settings);
     assert_eq!(shop.code("GET", &format!("blobs/{model}"), Body::empty()).await, Code::Internal);
     assert_eq!(shop.host.blobs().seen().number("get", "wrong"), 1);
-    // Whoever has it may bring it again.
+    // A new upload of the right bytes repairs the blob.
     shop.host.blobs().put(base_model()).unwrap();
     let (status, bytes) = shop.send("GET", &format!("blobs/{model}"), Body::empty()).await;
     assert_eq!((status, blob_digest(&bytes)), (StatusCode::OK, model));
     shop.stop().await;
 }
 
-/// Writes past the coordinator.
+/// Overwrites a blob in the bucket, bypassing the coordinator.
 async fn overwrite(settings: &Blobs, digest: Digest, bytes: &[u8]) {
     use object_store::ObjectStoreExt;
     let service = service();
@@ -244,12 +244,12 @@ async fn overwrite(settings: &Blobs, digest: Digest, bytes: &[u8]) {
         .unwrap();
     let (_, prefix) = settings.url.as_ref().unwrap().rsplit_once('/').unwrap();
     let key = object_store::path::Path::from(format!("{prefix}/{digest}"));
-    store.head(&key).await.expect("it is there");
+    store.head(&key).await.expect("the blob is in the bucket");
     store.put(&key, bytes.to_vec().into()).await.unwrap();
 }
 
 #[test]
-fn what_is_wrong_with_a_bucket_is_named_at_the_start_and_never_a_key() {
+fn bucket_errors_are_reported_at_startup_without_any_credential() {
     let fine = service().settings("start");
     opened(&fine).unwrap();
     let said = |settings: &Blobs, key: &str, secret: &str| {
@@ -263,12 +263,12 @@ fn what_is_wrong_with_a_bucket_is_named_at_the_start_and_never_a_key() {
         text
     };
     let (key, secret) = (&service().key, &service().secret);
-    let elsewhere = Blobs { url: Some("s3://nobodys".to_owned()), ..fine.clone() };
+    let elsewhere = Blobs { url: Some("s3://missing".to_owned()), ..fine.clone() };
     let text = said(&elsewhere, key, secret);
-    assert!(text.contains("there is no bucket s3://nobodys/") && text.contains("[BUCKET_MISSING]"));
-    for (key, secret) in [(key.as_str(), "anotherSecret"), ("AKIANOBODY", secret.as_str())] {
+    assert!(text.contains("bucket s3://missing/") && text.contains("[BUCKET_MISSING]"));
+    for (key, secret) in [(key.as_str(), "anotherSecret"), ("AKIAUNKNOWN", secret.as_str())] {
         let text = said(&fine, key, secret);
-        assert!(text.contains("refuses these credentials") && text.contains("BUCKET_FORBIDDEN"));
+        assert!(text.contains("rejects the credentials") && text.contains("BUCKET_FORBIDDEN"));
     }
     let door = Door::open_to(service());
     door.shut();

@@ -1,4 +1,4 @@
-//! A service that speaks S3 for all tests of this process, and a door before it that can be shut.
+//! An S3 service for all tests of this process, and a TCP proxy in front of it that can be shut.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use florin_coordinator::config::Blobs;
 use serde::Deserialize;
 
-/// moto's server, with one bucket in it and one key that may use it.
+/// A moto server with one bucket and one access key.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Service {
     pub(crate) endpoint: String,
@@ -20,7 +20,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// What a variable of the environment would say of who asks.
+    /// The credential that an environment variable would have.
     pub(crate) fn credential(&self, variable: &str) -> Option<String> {
         match variable {
             "AWS_ACCESS_KEY_ID" => Some(self.key.clone()),
@@ -29,7 +29,7 @@ impl Service {
         }
     }
 
-    /// A part of the bucket that no other test uses.
+    /// Settings with a prefix in the bucket that no other test uses.
     pub(crate) fn settings(&self, test: &str) -> Blobs {
         Blobs {
             url: Some(format!("s3://{}/{test}", self.bucket)),
@@ -39,7 +39,7 @@ impl Service {
     }
 }
 
-/// The service; it ends with this process, whose end of its input it reads.
+/// The service; it ends with this process, when its standard input closes.
 pub(crate) fn service() -> &'static Service {
     static SERVICE: OnceLock<(Service, Mutex<Child>)> = OnceLock::new();
     let (service, _) = SERVICE.get_or_init(|| {
@@ -58,7 +58,7 @@ pub(crate) fn service() -> &'static Service {
     service
 }
 
-/// A way to the service that can be shut: then nobody gets through, nor does what is under way.
+/// A TCP proxy to the service. Shutting it closes all connections and refuses new ones.
 pub(crate) struct Door {
     address: SocketAddr,
     inner: Arc<Inner>,
@@ -95,7 +95,7 @@ impl Door {
     pub(crate) fn shut(&self) {
         self.inner.shut.store(true, Ordering::SeqCst);
         for line in self.inner.lines.lock().unwrap().drain(..) {
-            // It may have ended by itself.
+            // The connection may have ended already.
             let _ = line.shutdown(Shutdown::Both);
         }
     }
@@ -115,7 +115,7 @@ impl Inner {
             let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
             lines.push(from.try_clone().unwrap());
             std::thread::spawn(move || {
-                // A line that breaks is what this is for.
+                // Broken connections are the purpose of this proxy.
                 let _ = carry(&mut from, &mut to);
                 let _ = to.shutdown(Shutdown::Write);
             });

@@ -1,4 +1,4 @@
-//! The interface's OpenAPI document as a judge: every answer that a test gets must be what the document says.
+//! Validates every request and response in the tests against the OpenAPI document.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::{Map, Value, json};
 
-/// Where the document is, for who refers to parts of it.
+/// The base URI of references within the document.
 const HERE: &str = "http://florin.test/document.json";
 
-/// The document, with a validator of every body in it.
+/// The document, with a compiled validator for every body.
 pub(crate) struct Document {
     pub(crate) whole: Value,
     schemas: Schemas,
-    /// By operation, status (or "request") and type.
+    /// By operation, status (or "request") and media type.
     bodies: BTreeMap<String, SchemaIndex>,
 }
 
@@ -26,7 +26,7 @@ fn key(operation: &str, what: &str, media: &str) -> String {
     format!("{operation} {what} {media}").replace(['/', '~', '%', ' ', ';', '='], "_")
 }
 
-/// The schemas of a request's or a response's types.
+/// The schemas of a request's or a response's media types.
 fn contents(part: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let content = part.get("content").and_then(Value::as_object);
     content.into_iter().flatten().map(|(media, content)| (media, &content["schema"]))
@@ -60,7 +60,7 @@ impl Document {
         Self { whole, schemas, bodies }
     }
 
-    /// The operation that a request reaches.
+    /// The operation that a request matches.
     fn operation(&self, method: &Method, path: &str) -> Option<&Value> {
         let here = path.split('?').next().unwrap();
         let fits = |pattern: &str| {
@@ -81,7 +81,7 @@ impl Document {
 
     fn judge(&self, asked: (&Method, &str), answer: &Answered) -> Result<(), String> {
         if !answer.headers.contains_key("x-request-id") {
-            return Err("it has no x-request-id".to_owned());
+            return Err("the response has no x-request-id".to_owned());
         }
         let Some(operation) = self.operation(asked.0, asked.1) else {
             let none = matches!(answer.status.as_u16(), 404 | 405 | 429);
@@ -97,19 +97,19 @@ impl Document {
         match media {
             None if answer.body.is_empty() => Ok(()),
             Some(media) if !documented.contains(&media) => {
-                Err(format!("{media} is none of {documented:?}"))
+                Err(format!("{media} is not in {documented:?}"))
             }
             Some("application/json") => {
                 let id = operation["operationId"].as_str().unwrap();
                 self.validate(&key(id, status, "application/json"), answer.body)
             }
             Some(_) => Ok(()),
-            None => Err(format!("it has no type, and should have one of {documented:?}")),
+            None => Err(format!("no content type; expected one of {documented:?}")),
         }
     }
 }
 
-/// Every operation, and how it is reached.
+/// Every operation, with its method and path.
 pub(crate) fn operations(document: &Value) -> Vec<((Method, String), &Value)> {
     let paths = document["paths"].as_object().unwrap().iter();
     let all = paths.flat_map(|(path, methods)| {
@@ -120,23 +120,23 @@ pub(crate) fn operations(document: &Value) -> Vec<((Method, String), &Value)> {
     all.collect()
 }
 
-/// What came back.
+/// A response.
 pub(crate) struct Answered<'a> {
     pub(crate) status: StatusCode,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a [u8],
 }
 
-/// Panics if an answer is not what the document says.
+/// Panics if a response does not match the document.
 pub(crate) fn judge_answer(method: &Method, path: &str, answer: &Answered) {
     let verdict = DOCUMENT.with_borrow(|document| document.judge((method, path), answer));
     if let Err(why) = verdict {
         let text = String::from_utf8_lossy(answer.body);
-        panic!("{method} {path} was answered {}, and {why}\n{text}", answer.status);
+        panic!("{method} {path}: response {}: {why}\n{text}", answer.status);
     }
 }
 
-/// Panics if a JSON body that was taken is not what the document says.
+/// Panics if an accepted JSON body does not match the document.
 pub(crate) fn judge_request(method: &Method, path: &str, body: &[u8]) {
     let verdict = DOCUMENT.with_borrow(|document| {
         let operation =
@@ -145,6 +145,6 @@ pub(crate) fn judge_request(method: &Method, path: &str, body: &[u8]) {
         document.validate(&key(id, "request", "application/json"), body)
     });
     if let Err(why) = verdict {
-        panic!("{method} {path} took a body, and {why}");
+        panic!("{method} {path}: accepted request body: {why}");
     }
 }

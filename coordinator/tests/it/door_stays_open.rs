@@ -1,7 +1,8 @@
-//! Hundreds of bad connections at once: each is closed, and honest requests are answered all the while.
+//! Hundreds of slow or malformed connections at once: each is closed, and honest requests are
+//! served meanwhile.
 //!
-//! `FLORIN_DOOR_CONNECTIONS=2000` makes it so many. Times are measured by `cargo xtask bench door`; here it only counts
-//! that everything ends and that nobody honest is refused.
+//! `FLORIN_DOOR_CONNECTIONS=2000` sets the number of connections. `cargo xtask bench door` measures
+//! times; this test only checks that every connection ends and that no honest request is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,30 +13,30 @@ use tokio::net::TcpStream;
 
 use crate::limits_hold::{Server, ask_health, serve, soon};
 
-/// How often a dribbler sends its next byte: far more often than any limit.
+/// Pause between two bytes of a slow client: far shorter than any timeout.
 const DRIBBLE: Duration = Duration::from_millis(50);
-/// Longest that a bad connection may live; its limits are a second or two.
+/// Longest life of a bad connection; its timeouts are a second or two.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a bad client sends at once, what it goes on sending for ever, and how it goes on.
+/// A bad client: its first bytes, the bytes that it then repeats, and how it sends them.
 struct Bad {
     name: &'static str,
     first: Vec<u8>,
     then: Vec<u8>,
     how: How,
-    /// What stands in the answer, if there is one.
+    /// A part of the expected response, if there is one.
     answer: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// Sends the rest again and again, slowly.
+    /// Repeats the rest slowly.
     Dribble,
-    /// The same as fast as it goes, without reading a byte.
+    /// Repeats the rest as fast as possible, without reading.
     Flood,
-    /// Sends nothing any more, and reads.
+    /// Sends no more bytes, and reads.
     Silence,
-    /// Closes its half.
+    /// Half-closes the connection.
     Close,
 }
 
@@ -48,7 +49,7 @@ fn bad() -> Vec<Bad> {
     let chunked = post("transfer-encoding: chunked");
     let many: String = (0..150).map(|n| format!("x-{n}: y\r\n")).collect();
     let table: [(&str, String, &str, How, &str); 19] = [
-        ("says nothing", String::new(), "", How::Silence, ""),
+        ("sends nothing", String::new(), "", How::Silence, ""),
         ("dribbles a head", head.to_owned(), "y", How::Dribble, ""),
         ("stops within a head", head.to_owned(), "", How::Silence, ""),
         ("half-closes within a head", head.to_owned(), "", How::Close, ""),
@@ -56,17 +57,17 @@ fn bad() -> Vec<Bad> {
         ("sends no body", sized(50_000), "", How::Silence, "TRUNCATED"),
         ("half-closes within a body", sized(50_000), "{", How::Close, ""),
         ("dribbles chunks", chunked.clone(), "1\r\n \r\n", How::Dribble, "TRUNCATED"),
-        ("sends a chunk that is none", chunked, "zz\r\n", How::Silence, "TRUNCATED"),
+        ("sends a malformed chunk", chunked, "zz\r\n", How::Silence, "TRUNCATED"),
         ("is idle after a request", ASK.to_owned(), "", How::Silence, "200 OK"),
         ("half-closes after a request", ASK.to_owned(), "", How::Close, ""),
-        ("asks and takes no answer", ASK.repeat(1_000), ASK, How::Flood, ""),
+        ("never reads a response", ASK.repeat(1_000), ASK, How::Flood, ""),
         ("sends a huge head", head.to_owned(), "yyyyyyyyyyyyyyyy", How::Flood, "431"),
         ("sends many headers", format!("GET / HTTP/1.1\r\n{many}\r\n"), "", How::Silence, "431"),
         ("announces an exabyte", sized(1 << 60), " ", How::Dribble, "413"),
         ("announces a large body", sized(1 << 20), " ", How::Dribble, "413"),
         ("speaks HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), "\0", How::Dribble, ""),
         ("ends no line", "a".to_owned(), "a", How::Flood, ""),
-        ("asks for the moon", "GET http:// HTTP/9.9\r\n\r\n".to_owned(), "", How::Silence, "400"),
+        ("has a bad version", "GET http:// HTTP/9.9\r\n\r\n".to_owned(), "", How::Silence, "400"),
     ];
     let text = table.map(|(name, first, then, how, answer)| Bad {
         name,
@@ -87,9 +88,9 @@ fn bad() -> Vec<Bad> {
     text.into_iter().chain(bytes).collect()
 }
 
-/// Behaves badly until the other side has closed; returns what it said.
+/// Runs a bad client until the server has closed the connection; returns the response.
 async fn misbehave(bad: &Bad, mut stream: TcpStream) -> String {
-    // A write that fails is the end as well, but what was said before it can still be read.
+    // A write that fails is an end too, but an earlier response can still be read.
     let _ = stream.write_all(&bad.first).await;
     let mut answer = Vec::new();
     match bad.how {
@@ -122,7 +123,8 @@ fn connections() -> usize {
     std::env::var("FLORIN_DOOR_CONNECTIONS").map_or(330, |text| text.parse().unwrap())
 }
 
-/// Asks until told to stop, each time over a connection of its own; returns how often.
+/// Sends honest requests, each on its own connection, while bad connections are left; returns their
+/// number.
 async fn honest(server: Arc<Server>, bad_left: Arc<AtomicUsize>) -> usize {
     let mut asked = 0;
     while bad_left.load(Ordering::SeqCst) > 0 {
@@ -135,7 +137,8 @@ async fn honest(server: Arc<Server>, bad_left: Arc<AtomicUsize>) -> usize {
     asked
 }
 
-/// Opens all of them, and waits for each one's end; meanwhile at least so many honest requests are answered.
+/// Opens all bad connections and waits for their ends; meanwhile at least `honest_min` honest
+/// requests must be served.
 async fn storm(server: Server, kinds: Vec<Bad>, honest_min: usize) -> Server {
     let (server, kinds) = (Arc::new(server), Arc::new(kinds));
     let left = Arc::new(AtomicUsize::new(connections()));
@@ -151,22 +154,22 @@ async fn storm(server: Server, kinds: Vec<Bad>, honest_min: usize) -> Server {
             let Ok(answer) = ended else {
                 panic!("a client that {} is still connected after {PATIENCE:?}", bad.name);
             };
-            // What comes after an answer may end in a reset, which takes the answer with it.
+            // Bytes after a response may cause a reset, which discards the response.
             let reset = bad.how == How::Flood || (bad.answer == "413" && answer.is_empty());
             let heard = answer.contains(bad.answer) || reset;
-            assert!(heard, "a client that {} heard {answer:?}", bad.name);
+            assert!(heard, "a client that {} received {answer:?}", bad.name);
         });
     }
     while let Some(ended) = all.join_next().await {
         ended.unwrap();
     }
     let asked = asking.await.unwrap();
-    assert!(asked >= honest_min, "only {asked} honest requests were answered meanwhile");
+    assert!(asked >= honest_min, "only {asked} honest requests were served meanwhile");
     Arc::into_inner(server).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_connections_end_and_honest_ones_are_served_meanwhile() {
+async fn bad_connections_are_closed_while_honest_requests_are_served() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         (config.header_ms, config.idle_ms) = (1_000, 1_000);
@@ -179,7 +182,7 @@ async fn bad_connections_end_and_honest_ones_are_served_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_fewer_places_than_bad_connections_honest_ones_are_still_served() {
+async fn honest_requests_are_served_when_bad_connections_exceed_the_connection_limit() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         (config.header_ms, config.idle_ms) = (1_000, 1_000);
@@ -188,6 +191,6 @@ async fn with_fewer_places_than_bad_connections_honest_ones_are_still_served() {
         config.connections_max = connections() / 5;
     })
     .await;
-    // One that comes last waits until those before it have been let in and have given way.
+    // The last connection waits until those before it have been accepted and evicted.
     storm(server, bad(), 1).await.stop().await;
 }

@@ -1,20 +1,22 @@
-//! What a round's updates are held against: all that was shown since the model last got better, whatever the rounds
-//! came to that showed it.
+//! The earlier updates that a round's updates are compared with: all updates disclosed since the
+//! model last improved, regardless of the outcome of their rounds.
 
 use florin_engine::{Engine, Event};
 use florin_protocol::*;
 
 use crate::support::*;
 
-/// How a round ends.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
-    /// With so much improvement.
+    /// Settled with this total value.
     Worth(i64),
+    /// Abandoned.
     Given,
 }
 
-/// Everybody commits, the last first, and uploads; the rows are shown. The round that is then valued is held against this.
+/// Four participants commit, in descending order, and upload; the rows are disclosed. Returns the
+/// earlier updates that the round is compared with.
 fn play_to_the_order(world: &mut World) -> Vec<(Address, Digest)> {
     (1..=4).rev().for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
     (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
@@ -34,21 +36,21 @@ fn end(world: &mut World, ends: Ends) {
     }
 }
 
-/// What everybody sent in a round, in the order of their commits.
+/// A round's updates, in the order of their commits.
 fn sent(world: &World, round: u32) -> Vec<(Address, Digest)> {
     let mut entries = world.engine.report(world.id, Round(round)).unwrap().entries.clone();
     entries.sort_by_key(|entry| entry.order);
-    assert_eq!(entries[0].sender, address(4), "the last is the first to commit");
+    assert_eq!(entries[0].sender, address(4), "participant 4 commits first");
     entries.iter().map(|entry| (entry.sender, entry.update)).collect()
 }
 
 #[test]
-fn a_round_is_held_against_every_update_since_the_last_one_that_came_to_something() {
+fn a_round_is_compared_with_every_update_since_the_last_productive_round() {
     let mut spec = spec();
     spec.rounds.count = 8;
     let mut world = World::published_with(spec, 4);
     (1..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
-    // For each round how it ends, and the rounds that it is held against.
+    // For each round its outcome, and the rounds that it is compared with.
     let worth = Ends::Worth;
     let table: [(Ends, &[u32]); 7] = [
         (Ends::Given, &[]),
@@ -65,7 +67,7 @@ fn a_round_is_held_against_every_update_since_the_last_one_that_came_to_somethin
         assert_eq!(named, shown, "round {round}");
         end(&mut world, ends);
     }
-    // A coordinator that starts again has it from its journal.
+    // A restarted coordinator recovers the list from its journal.
     let mut again = Engine::new(market(), address(COORDINATOR));
     for (now, event) in &world.journal {
         again.apply(event, *now).unwrap();
@@ -75,7 +77,7 @@ fn a_round_is_held_against_every_update_since_the_last_one_that_came_to_somethin
 }
 
 #[test]
-fn behind_many_rounds_that_came_to_nothing_the_first_and_the_latest_are_named() {
+fn after_many_unproductive_rounds_the_first_and_the_latest_are_compared() {
     let most = u32::try_from(limits::LAST_ROUNDS_MAX).unwrap();
     let mut spec = spec();
     (spec.rounds.count, spec.holdout.per_round) = (most + 4, 8);
@@ -83,7 +85,7 @@ fn behind_many_rounds_that_came_to_nothing_the_first_and_the_latest_are_named() 
     (1..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
     for round in 1..=most + 3 {
         let named = play_to_the_order(&mut world);
-        // Of all rounds before this one the first, and as many of the latest as there is room for beside it.
+        // Of all earlier rounds the first, and as many of the latest as fit beside it.
         let latest = round.saturating_sub(most - 1).max(2)..round;
         let against = (1..round.min(2)).chain(latest);
         let shown: Vec<_> = against.flat_map(|earlier| sent(&world, earlier)).collect();

@@ -1,4 +1,4 @@
-//! HTTP/2 is offered where an operator asks for it, over TLS, and has the same limits.
+//! HTTP/2 is opt-in, runs over TLS, and has the same limits as HTTP/1.1.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,8 @@ async fn open(folder: &Path, change: impl FnOnce(&mut Config)) -> Server {
     server
 }
 
-/// A client whose streams may take so many bytes of an answer; and its connection, which ends when the server's does.
+/// A client with a flow-control window of `window` bytes per stream, and the task of its
+/// connection.
 async fn connect(
     server: &Server,
     folder: &Path,
@@ -37,7 +38,7 @@ async fn connect(
     let (client, mut connection) = soon(builder.handshake(stream)).await.unwrap();
     let pings = connection.ping_pong().unwrap();
     let ended = tokio::spawn(async move {
-        // An error is an end as well.
+        // An error is an end too.
         let _ = connection.await;
     });
     (client, pings, ended)
@@ -48,7 +49,7 @@ fn health() -> Request<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_offered_only_where_somebody_asked_for_it() {
+async fn http2_is_offered_only_if_enabled() {
     for enabled in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let server = open(dir.path(), |config| config.http2.enabled = enabled).await;
@@ -62,7 +63,7 @@ async fn it_is_offered_only_where_somebody_asked_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_on_one_connection_are_answered_and_pings_do_not_keep_it() {
+async fn requests_share_a_connection_and_pings_do_not_prevent_its_idle_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let server = open(dir.path(), |_| {}).await;
     let (mut client, mut pings, ended) = connect(&server, dir.path(), 65_535).await;
@@ -82,7 +83,7 @@ async fn requests_on_one_connection_are_answered_and_pings_do_not_keep_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_whose_answer_nobody_takes_ends_its_connection() {
+async fn a_stalled_response_stream_ends_its_connection() {
     let dir = tempfile::tempdir().unwrap();
     let server = open(dir.path(), |config| config.idle_ms = 600_000).await;
     let (client, mut pings, ended) = connect(&server, dir.path(), 0).await;
@@ -90,7 +91,7 @@ async fn a_stream_whose_answer_nobody_takes_ends_its_connection() {
     let (answer, _) = client.send_request(health(), true).unwrap();
     let answer = soon(answer).await.unwrap();
     assert_eq!(answer.status(), 200);
-    // Its body has no room to come, while the connection moves.
+    // The stream's window is zero, so its body stalls while the connection moves.
     let alive = async {
         while soon(pings.ping(h2::Ping::opaque())).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -103,7 +104,7 @@ async fn a_stream_whose_answer_nobody_takes_ends_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_huge_head_is_refused() {
+async fn headers_above_the_limit_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let server = open(dir.path(), |_| {}).await;
     let (client, _, ended) = connect(&server, dir.path(), 65_535).await;

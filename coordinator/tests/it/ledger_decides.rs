@@ -1,4 +1,5 @@
-//! What stands on the ledger decides: cancelled, refused or closed by others, and what proofs lead to.
+//! The ledger's state decides: cancelled and refused settlements, tasks closed by other accounts,
+//! and the root of claim proofs.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ fn two_posted() -> World {
 }
 
 #[test]
-fn a_cancelled_settlement_drops_the_round_that_runs_and_earlier_ones_are_still_paid() {
+fn a_cancelled_settlement_drops_the_running_round_and_earlier_rounds_are_still_paid() {
     let task = spec().id();
     let cancelled = Event::SettlementCancelled { task, round: Round(2) };
     for stage in 0..4 {
@@ -59,7 +60,7 @@ fn a_cancelled_settlement_drops_the_round_that_runs_and_earlier_ones_are_still_p
         assert_eq!(phase(&world), Phase::Closing, "{stage}");
         let state = &world.engine.state().tasks[&task];
         assert!(state.running().is_none(), "{stage}");
-        // Nothing from round 2 on is posted or valued any more; round 1 goes its way.
+        // No round from 2 on is posted or valued any more; round 1 continues.
         let first = Effect::Finalize { task, round: Round(1) };
         assert_eq!(world.engine.outstanding(), [first], "{stage}");
         let applied = world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
@@ -69,7 +70,7 @@ fn a_cancelled_settlement_drops_the_round_that_runs_and_earlier_ones_are_still_p
     }
 }
 
-/// Somebody does harm in the round that is being valued, and is debited.
+/// Values the round with one harmful update, whose sender is debited.
 fn value_with_harm(world: &mut World) {
     let Event::Valued { task, round, mut result, .. } = world.valued() else { unreachable!() };
     let score = &mut result.valuation.scores[0];
@@ -94,9 +95,9 @@ fn debits_are_proven_by_the_last_final_root_and_before_the_close() {
     let prove = |round| Effect::Prove { task, round: Round(round) };
     let applied = world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
     assert_eq!(applied.effects, [prove(1)]);
-    // Round 2 debits nobody; its root is the one that proves what round 1 did.
+    // Round 2 has no new debits; its root proves the debits of round 1.
     let applied = world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
-    assert_eq!(besides(applied.effects), [prove(2)], "and no close yet");
+    assert_eq!(besides(applied.effects), [prove(2)], "no close yet");
     assert_eq!(besides(world.engine.outstanding()), [prove(2)]);
     let applied = world.tell(Event::DebitsProven { task, round: Round(2) }).unwrap();
     assert_eq!(besides(applied.effects), [Effect::Close { task }]);
@@ -105,7 +106,7 @@ fn debits_are_proven_by_the_last_final_root_and_before_the_close() {
 }
 
 #[test]
-fn debits_are_proven_when_somebody_else_closed_the_task() {
+fn debits_are_proven_after_another_account_closed_the_task() {
     let mut world = World::valuing(4);
     let (task, round) = (world.id, Round(1));
     value_with_harm(&mut world);
@@ -118,7 +119,7 @@ fn debits_are_proven_when_somebody_else_closed_the_task() {
 }
 
 #[test]
-fn a_settlement_that_the_ledger_never_takes_ends_the_task() {
+fn a_refused_settlement_ends_the_task() {
     let mut world = two_posted();
     play(&mut world);
     let (task, round) = (world.id, Round(3));
@@ -133,13 +134,13 @@ fn a_settlement_that_the_ledger_never_takes_ends_the_task() {
 }
 
 #[test]
-fn what_somebody_elses_close_made_final_is_what_proofs_lead_to() {
+fn claim_proofs_use_the_settlements_that_another_accounts_close_made_final() {
     let mut world = whole_task();
     let task = world.id;
     world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
     world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
     assert_eq!(phase(&world), Phase::Done);
-    // Whether they are final is asked for, now and after a restart.
+    // The coordinator queries whether they are final, now and after a restart.
     let finalize = |round| Effect::Finalize { task, round: Round(round) };
     assert_eq!(besides(world.engine.outstanding()), [finalize(2), finalize(3)]);
     world.tell(Event::SettlementFinal { task, round: Round(3) }).unwrap();
@@ -149,7 +150,7 @@ fn what_somebody_elses_close_made_final_is_what_proofs_lead_to() {
 }
 
 #[test]
-fn a_round_that_is_final_counts_whatever_was_thought_of_it() {
+fn a_final_settlement_counts_even_after_it_was_reported_cancelled() {
     let mut world = whole_task();
     let task = world.id;
     world.tell(Event::SettlementCancelled { task, round: Round(1) }).unwrap();
@@ -159,7 +160,7 @@ fn a_round_that_is_final_counts_whatever_was_thought_of_it() {
     assert_eq!(world.tell(last).unwrap().verdict, Verdict::Repeat);
     let never = Event::SettlementFinal { task, round: Round(4) };
     assert_eq!(world.code(never), Code::WrongRound);
-    // Final before its post was answered: the next round opens.
+    // Final before the reply to its post: the next round opens.
     let mut world = World::opened(4);
     play(&mut world);
     world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
@@ -167,7 +168,7 @@ fn a_round_that_is_final_counts_whatever_was_thought_of_it() {
 }
 
 #[test]
-fn a_settlement_that_was_never_posted_is_gone_with_a_close() {
+fn a_close_drops_a_settlement_that_was_never_posted() {
     let mut world = two_posted();
     play(&mut world);
     let task = world.id;
@@ -179,7 +180,7 @@ fn a_settlement_that_was_never_posted_is_gone_with_a_close() {
 }
 
 #[test]
-fn the_last_round_opens_only_if_it_can_still_be_final() {
+fn the_last_round_opens_only_if_it_can_become_final_before_the_expiry() {
     let mut spec = spec();
     spec.budget.challenge_ms = 100_000;
     spec.budget.unbond_ms = spec.unbond_ms_min();
@@ -193,7 +194,7 @@ fn the_last_round_opens_only_if_it_can_still_be_final() {
     }
 }
 
-/// What an arbiter does; returns whether there was anything to cancel.
+/// Cancels the pending settlements, as an arbiter does; returns whether there were any.
 fn cancel_pending(ledger: &FakeLedger) -> bool {
     let mut books = ledger.books.lock().unwrap();
     let task = books.tasks.get_mut(&spec().id()).unwrap();
@@ -201,7 +202,7 @@ fn cancel_pending(ledger: &FakeLedger) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_settlement_is_noticed_long_before_its_window_ends() {
+async fn a_cancelled_settlement_is_detected_long_before_its_challenge_window_ends() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = new_ledger();
     ledger.books.lock().unwrap().tasks.get_mut(&spec().id()).unwrap().terms.challenge_ms =
@@ -215,21 +216,22 @@ async fn a_cancelled_settlement_is_noticed_long_before_its_window_ends() {
                 return;
             }
             cancelled |= cancel_pending(&ledger);
-            // From then on nothing is said: nothing but a look at the ledger can tell.
+            // From then on no messages arrive: only polling the ledger can detect the cancellation.
             if !cancelled {
                 host.say(phase).await;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("nobody looked");
+    let ended = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    ended.expect("the cancellation is not detected");
     assert!(ledger.books.lock().unwrap().finals.is_empty());
-    assert!(!cancel_pending(&ledger), "something was posted again");
+    assert!(!cancel_pending(&ledger), "a settlement was posted again");
     host.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_post_that_comes_too_late_is_not_tried_for_ever() {
+async fn a_post_after_the_expiry_is_not_retried_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = new_ledger();
     ledger.books.lock().unwrap().now = spec().expires.after_ms(1);
@@ -240,7 +242,7 @@ async fn a_post_that_comes_too_late_is_not_tried_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_others_closed_is_proved_from_its_last_final_root() {
+async fn a_task_closed_by_another_account_has_proofs_from_its_last_final_root() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = new_ledger();
     ledger.books.lock().unwrap().tasks.get_mut(&spec().id()).unwrap().terms.challenge_ms =
@@ -271,6 +273,8 @@ async fn a_task_that_others_closed_is_proved_from_its_last_final_root() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), proved).await.expect("no proof of what is final");
+    tokio::time::timeout(Duration::from_secs(10), proved)
+        .await
+        .expect("no proof of the final root");
     host.stop().await;
 }

@@ -1,4 +1,5 @@
-//! Real sockets on loopback: slow, idle and too many clients, and an orderly end.
+//! Connection limits and timeouts on loopback sockets: slow clients, idle clients, too many
+//! clients, and shutdown.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -58,7 +59,7 @@ impl Server {
         soon(self.ask_to_stop()).await.unwrap().unwrap();
     }
 
-    /// Asks it to stop; what is returned resolves when it has.
+    /// Begins the shutdown; the returned task ends with the server.
     pub(crate) fn ask_to_stop(self) -> JoinHandle<Result<(), RunError>> {
         self.stop.send(()).unwrap();
         self.ended
@@ -70,13 +71,13 @@ impl Server {
 }
 
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), what).await.expect("it takes too long")
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("done within a minute")
 }
 
-/// Reads until the other side closes.
+/// Reads until the server closes the connection.
 pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    // A reset is an end as well.
+    // A reset is an end too.
     let _ = soon(stream.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -89,7 +90,7 @@ pub(crate) async fn ask_health(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_says_nothing_or_half_a_head_is_cut_off() {
+async fn silent_and_idle_clients_and_incomplete_headers_time_out() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |_| {}).await;
     let mut silent = server.connect().await;
@@ -104,7 +105,7 @@ async fn a_client_that_says_nothing_or_half_a_head_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dribbled_body_is_answered_and_ended() {
+async fn a_slow_body_gets_a_400_and_the_connection_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |_| {}).await;
     let mut slow = server.connect().await;
@@ -116,7 +117,7 @@ async fn a_dribbled_body_is_answered_and_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_head_beyond_its_limit_is_refused() {
+async fn headers_above_the_limit_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |_| {}).await;
     let mut client = server.connect().await;
@@ -128,7 +129,7 @@ async fn a_head_beyond_its_limit_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_address_cannot_take_every_connection_and_gets_them_back() {
+async fn connections_per_address_are_limited_and_released_on_close() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         config.connections_per_address_max = 2;
@@ -157,18 +158,18 @@ async fn one_address_cannot_take_every_connection_and_gets_them_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_beyond_the_limit_wait_for_their_turn() {
+async fn connections_above_the_limit_wait_until_one_is_free() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| config.connections_max = 1).await;
     let _held = server.connect().await;
     let mut waits = server.connect().await;
-    // The first one says nothing, and is cut off for it; then the second is served.
+    // The first connection is silent and times out; then the second is served.
     assert!(ask_health(&mut waits).await.contains("200 OK"));
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_nothing_gives_way_when_all_places_are_taken() {
+async fn the_longest_silent_connection_is_evicted_at_the_connection_limit() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         config.connections_max = 4;
@@ -181,11 +182,12 @@ async fn who_says_nothing_gives_way_when_all_places_are_taken() {
     for _ in 0..3 {
         silent.push(server.connect().await);
     }
-    // Nobody's time is over for a minute, and all the same there is room: the first of those that say nothing goes.
+    // No timeout expires within a minute, but there is room: the first silent connection is
+    // evicted.
     let mut honest = server.connect().await;
     assert!(ask_health(&mut honest).await.contains("200 OK"));
     assert_eq!(rest(&mut silent[0]).await, "");
-    // Nobody goes without need, and whoever has asked before is kept rather than the others.
+    // No other connection is evicted, and connections that have sent a request are evicted last.
     assert!(ask_health(&mut served).await.contains("200 OK"));
     for stream in &mut silent[1..] {
         stream.write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
@@ -194,9 +196,9 @@ async fn who_says_nothing_gives_way_when_all_places_are_taken() {
     server.stop().await;
 }
 
-#[cfg(target_os = "linux")] // Elsewhere this machine has one address only.
+#[cfg(target_os = "linux")] // Elsewhere loopback has only one address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_with_all_its_connections_does_not_keep_others_out() {
+async fn an_address_at_its_limit_does_not_block_other_addresses() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         config.connections_per_address_max = 2;
@@ -214,7 +216,7 @@ async fn an_address_with_all_its_connections_does_not_keep_others_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_leaves_nothing_behind() {
+async fn a_shutdown_closes_connections_and_releases_the_data_folder() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| config.header_ms = 60_000).await;
     let mut client = server.connect().await;

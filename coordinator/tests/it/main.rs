@@ -1,4 +1,4 @@
-//! The coordinator as its users and its disk see it. The list of modules is the table of contents.
+//! Integration tests of the coordinator: its HTTP interface, its journal and its data folder.
 #![allow(missing_docs)]
 
 mod a_crowd_of_cheats;
@@ -31,3 +31,5 @@ mod the_clock_may_jump;
 mod the_document_is_the_interface;
 mod tls_is_spoken;
 mod uploads_go_on;
+
+// `meddled` takes these names from its parent module, here and in the store's unit tests.

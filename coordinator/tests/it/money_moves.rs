@@ -1,4 +1,4 @@
-//! The coordinator on the embedded chain: what the rounds decide is what the books say.
+//! The coordinator on the embedded chain: the ledger's balances match the reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn chain(folder: &std::path::Path) -> Arc<LocalChain> {
     Arc::new(LocalChain::open(&path, node(COORDINATOR), Arc::new(now)).unwrap())
 }
 
-/// One message to the router.
+/// Sends one request to the router.
 async fn post(router: &axum::Router, path: &str, body: Vec<u8>) -> (StatusCode, Vec<u8>) {
     let method =
         if path.starts_with("blobs") || path.ends_with("holdout") { "PUT" } else { "POST" };
@@ -45,7 +45,7 @@ async fn post(router: &axum::Router, path: &str, body: Vec<u8>) -> (StatusCode, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_rounds_decide_is_paid_claimed_and_refunded_to_the_last_unit() {
+async fn payouts_claims_and_the_refund_add_up_to_the_last_unit() {
     let dir = tempfile::tempdir().unwrap();
     let chain = chain(dir.path());
     let market = Ledger::market(chain.as_ref());
@@ -155,7 +155,8 @@ fn update(spec: &TaskSpec, offer: &Offer, base: &[u8], i: u8) -> (UpdateHeader, 
     (header, bytes)
 }
 
-/// deposited = data paid + infrastructure paid + refunded + still locked; and everybody can claim.
+/// Checks deposited = data paid + infrastructure paid + refunded + still locked, and claims every
+/// payout.
 async fn check_books(chain: &LocalChain, host: &Host, spec: &TaskSpec) {
     let id = spec.id();
     let books = chain.task(id).unwrap().unwrap();

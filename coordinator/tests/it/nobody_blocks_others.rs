@@ -1,4 +1,5 @@
-//! One party's cheap trick costs the others nothing: hidden blobs, silent senders, greedy registrations, bad records.
+//! Isolation between parties: missing blobs, silent senders, mass registrations and wrong records
+//! of one party do not block the others.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
@@ -15,7 +16,7 @@ use crate::shop::*;
 use crate::support::*;
 
 #[test]
-fn who_names_anothers_holdout_takes_nothing_from_it_and_gets_nothing_of_it() {
+fn a_task_with_another_tasks_holdout_root_gets_no_access_to_its_rows() {
     let mut world = World::valuing(4);
     let spec = TaskSpec { salt: 77, buyer: address(99), ..spec() };
     let theirs = spec.id();
@@ -28,7 +29,7 @@ fn who_names_anothers_holdout_takes_nothing_from_it_and_gets_nothing_of_it() {
         .unwrap();
     let digest = world.spec.base_model;
     world.tell(Event::BlobArrived { task: theirs, digest }).unwrap();
-    // The rows were delivered for the first task: the second waits for whoever has them.
+    // The rows were uploaded for the first task: the second task waits for its own upload.
     assert_eq!(world.engine.state().tasks[&theirs].phase(), Phase::AwaitingBlobs);
     let (view, _) = world.engine.view(theirs, world.now).unwrap();
     assert!(view.holdout_wanted && view.wanted.is_empty());
@@ -41,7 +42,7 @@ fn asked(world: &World) -> BTreeSet<u8> {
     (1..=9).filter(|i| world.offer().cohort.contains(&address(*i))).collect()
 }
 
-/// The running round ends without a second update: it is abandoned at its next deadline.
+/// Lets the running round time out, so that it is abandoned.
 fn let_it_fail(world: &mut World) {
     let round = world.offer().scope.round;
     while world.engine.past(world.id, round).is_err() {
@@ -51,12 +52,12 @@ fn let_it_fail(world: &mut World) {
 }
 
 #[test]
-fn who_does_not_answer_is_asked_again_only_after_enrolling_again_and_a_round_in_between() {
+fn an_unresponsive_participant_is_selected_again_only_after_a_new_enrolment_and_a_round_off() {
     let mut spec = spec();
     spec.rounds.count = 9;
     let mut world = World::published_with(spec, 4);
     (1..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
-    // 1 and 2 deliver; 3 commits and never uploads; 4 says nothing.
+    // 1 and 2 deliver; 3 commits and never uploads; 4 never responds.
     let play = |world: &mut World, commit: &[u8], reveal: &[u8]| {
         let round = world.offer().scope.round;
         commit.iter().for_each(|i| drop(world.tell(world.committed(*i)).unwrap()));
@@ -75,7 +76,7 @@ fn who_does_not_answer_is_asked_again_only_after_enrolling_again_and_a_round_in_
     };
     play(&mut world, &[1, 2, 3], &[1, 2]);
     assert_eq!(asked(&world), [1, 2].into());
-    // Enrolling again is no repeat for them; for the others it is.
+    // A new enrolment is not a repeat for them; for the others it is.
     assert_eq!(world.tell(world.enrolment(3)).unwrap().verdict, Verdict::New);
     assert_eq!(world.tell(world.enrolment(3)).unwrap().verdict, Verdict::Repeat);
     assert_eq!(world.tell(world.enrolment(1)).unwrap().verdict, Verdict::Repeat);
@@ -86,10 +87,10 @@ fn who_does_not_answer_is_asked_again_only_after_enrolling_again_and_a_round_in_
 }
 
 #[test]
-fn without_enough_others_nobody_sits_out() {
+fn no_participant_sits_out_if_there_are_too_few_others() {
     let mut world = World::opened(4);
     let_it_fail(&mut world);
-    // Nobody answered, as when the coordinator was away: two who come back are a round.
+    // No participant responded, as when the coordinator was offline: two that return form a round.
     world.tell(world.enrolment(2)).unwrap();
     assert_eq!(world.engine.state().tasks[&world.id].phase(), Phase::Enrolling);
     world.tell(world.enrolment(3)).unwrap();
@@ -97,7 +98,7 @@ fn without_enough_others_nobody_sits_out() {
 }
 
 #[test]
-fn who_was_not_needed_any_more_did_not_fail() {
+fn an_over_selected_participant_that_was_not_needed_does_not_sit_out() {
     let mut spec = spec();
     spec.rounds.cohort_target = 2;
     spec.rounds.over_selection = 2;
@@ -111,7 +112,7 @@ fn who_was_not_needed_any_more_did_not_fail() {
     world.tell(world.valued()).unwrap();
     world.tell(Event::SettlementPosted { task: world.id, round: Round(1) }).unwrap();
     assert_eq!(asked(&world), [1, 2, 3, 4].into());
-    // The target is reached: the others' commits are closed before they could come.
+    // The target is reached: commits close before the others could commit.
     (3..=4).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
     assert_eq!(world.engine.state().tasks[&world.id].phase(), Phase::Revealing);
     assert!(world.engine.state().tasks[&world.id].sitting_out.is_empty());
@@ -119,7 +120,7 @@ fn who_was_not_needed_any_more_did_not_fail() {
 
 const OTHER: u8 = 204;
 
-/// Two providers have asked for the order of four updates.
+/// A round of four updates whose order two providers have requested.
 fn two_providers() -> World {
     let mut world = World::revealing(4);
     let (task, other) = (world.id, address(OTHER));
@@ -156,7 +157,8 @@ fn a_wrong_record_does_not_end_the_order_for_the_others() {
     let Event::Valued { round, result, .. } = world.valued() else { unreachable!() };
     let ours = Event::Valued { task, round, result, paid: None, wrong: vec![wrong] };
     world.tell(ours.clone()).unwrap();
-    // Its author hears it at once; the round waits for the other, and is not computed again.
+    // The provider gets the verdict at once; the round waits for the other provider, and is not
+    // computed again.
     let verdict = world.engine.work_verdict(order, wrong).unwrap();
     assert_eq!(verdict.unwrap_err().code, Code::WorkWrong);
     assert!(world.engine.outstanding().is_empty());
@@ -172,7 +174,7 @@ fn a_wrong_record_does_not_end_the_order_for_the_others() {
 }
 
 #[test]
-fn the_order_ends_when_everybody_answered_or_its_time_is_over() {
+fn an_order_ends_when_every_provider_has_answered_or_its_deadline_has_passed() {
     for late in [false, true] {
         let mut world = two_providers();
         let (task, due) = (world.id, world.order().due);
@@ -194,7 +196,7 @@ fn the_order_ends_when_everybody_answered_or_its_time_is_over() {
             world.tell(Event::WorkRecorded { record, agrees: Some(false) }).unwrap();
         }
         assert!(world.engine.report(task, Round(1)).unwrap().infrastructure.is_empty());
-        // Who did not answer is not waited for again before it asks again.
+        // The engine does not wait again for a provider that did not answer until it requests work.
         let known = &world.engine.state().tasks[&task].providers;
         assert_eq!(known.contains(&address(OTHER)), !late);
         assert!(known.contains(&address(PROVIDER)));
@@ -202,7 +204,7 @@ fn the_order_ends_when_everybody_answered_or_its_time_is_over() {
 }
 
 #[test]
-fn a_wallet_keeps_its_node_key_and_registers_it_again_only_when_half_its_time_is_over() {
+fn a_registration_is_bound_to_its_node_key_and_renewable_only_after_half_its_lifetime() {
     let mut world = World::published(1);
     let sign = |seed, expires| {
         let node = node(seed);
@@ -224,7 +226,7 @@ fn a_wallet_keeps_its_node_key_and_registers_it_again_only_when_half_its_time_is
 }
 
 #[test]
-fn registrations_that_are_over_make_room_but_for_those_that_something_was_signed_under() {
+fn expired_registrations_are_evicted_unless_a_task_uses_them() {
     let mut world = World::published(1);
     world.tell(world.enrolment(1)).unwrap();
     let said = registration(2, Role::Participant);
@@ -240,7 +242,8 @@ fn registrations_that_are_over_make_room_but_for_those_that_something_was_signed
     }
     assert_eq!(wallet(room, 2_000_000).unwrap_err().code, Code::LimitReached);
     world.now = Tick(1_500_000);
-    // The enrolled participant's and the provider's are over; only the provider's makes room.
+    // Both the enrolled participant's and the provider's have expired; only the provider's is
+    // evicted.
     let late = Registration { wallet: address(99), expires: Tick(3_000_000), ..said };
     world.tell(Event::Registered(late)).unwrap();
     world.engine.registration(address(1), None).unwrap();
@@ -248,7 +251,7 @@ fn registrations_that_are_over_make_room_but_for_those_that_something_was_signed
 }
 
 #[test]
-fn tasks_that_are_done_do_not_count_against_the_limit() {
+fn finished_tasks_do_not_count_against_the_limit() {
     let mut world = World::new(spec());
     let publish = |world: &mut World, salt: usize| {
         let spec = TaskSpec { salt: salt as u64, ..spec() };
@@ -271,14 +274,14 @@ fn tasks_that_are_done_do_not_count_against_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wallet_that_the_ledger_does_not_know_is_not_registered() {
+async fn a_wallet_without_a_balance_or_stake_is_not_registered() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     shop.ledger.books.lock().unwrap().penniless.extend([address(1), address(PROVIDER)]);
     let body = |n, role| serde_json::to_vec(&registration(n, role)).unwrap();
     let poor = body(1, Role::Participant);
     assert_eq!(shop.code("POST", "registrations", poor).await, Code::NotFunded);
-    // All of it is staked: that is known as well.
+    // A wallet whose whole balance is staked is registered too.
     let () = shop.post("registrations", &registration(PROVIDER, Role::Provider)).await.unwrap();
     shop.ledger.books.lock().unwrap().penniless.clear();
     let () = shop.post("registrations", &registration(1, Role::Participant)).await.unwrap();
@@ -287,7 +290,7 @@ async fn a_wallet_that_the_ledger_does_not_know_is_not_registered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_too_large_for_the_machine_is_not_published() {
+async fn a_task_above_the_size_limits_is_not_published() {
     let dir = tempfile::tempdir().unwrap();
     let mut large = digits_spec();
     large.model = Model::Mlp { inputs: 64, hidden: vec![60_000, 1_000], classes: 10 };
@@ -303,7 +306,7 @@ async fn a_task_too_large_for_the_machine_is_not_published() {
     let _: TaskView = small.post("tasks", &small.spec).await.unwrap();
 }
 
-/// A body that announces its length and never comes.
+/// A body that announces its length and never arrives.
 struct Silent(u64);
 
 impl axum::body::HttpBody for Silent {
@@ -322,7 +325,8 @@ impl axum::body::HttpBody for Silent {
     }
 }
 
-/// A second task is published whose holdout of 100,000 rows is still to come; returns its path and length.
+/// Publishes a second task that waits for a holdout of 100,000 rows; returns the holdout's path and
+/// length.
 async fn await_large_holdout(shop: &Shop) -> (String, u64) {
     let mut second = digits_spec();
     second.salt = 2;
@@ -333,7 +337,7 @@ async fn await_large_holdout(shop: &Shop) -> (String, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn uploads_that_send_nothing_do_not_keep_updates_out() {
+async fn silent_uploads_do_not_block_updates() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open_with(dir.path(), digits_spec(), |config| config.in_flight_mib = 1);
     let shop = std::sync::Arc::new(shop);
@@ -353,12 +357,12 @@ async fn uploads_that_send_nothing_do_not_keep_updates_out() {
     }
     let round = shop.play_round();
     let receipts = tokio::time::timeout(Duration::from_secs(15), round).await;
-    assert_eq!(receipts.expect("silent uploads are in the way").len(), 4);
+    assert_eq!(receipts.expect("silent uploads block the updates").len(), 4);
     silent.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_has_the_length_it_must_have_and_does_not_fall_silent() {
+async fn an_upload_of_the_wrong_length_or_without_throughput_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open_with(dir.path(), digits_spec(), |config| config.body_ms = 300);
     shop.publish().await;
@@ -367,14 +371,14 @@ async fn an_upload_has_the_length_it_must_have_and_does_not_fall_silent() {
         assert_eq!(shop.code("PUT", &path, Body::new(Silent(length))).await, code);
     }
     assert_eq!(shop.code("PUT", &path, vec![0; 100]).await, Code::Truncated);
-    // By its size alone it would have almost seven minutes.
+    // By its size alone the body would have almost seven minutes.
     let cut = shop.code("PUT", &path, Body::new(Silent(bytes)));
     let cut = tokio::time::timeout(Duration::from_secs(10), cut).await;
-    assert_eq!(cut.expect("it may be silent for minutes"), Code::Truncated);
+    assert_eq!(cut.expect("a silent body is not cut off"), Code::Truncated);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_body_is_not_waited_for_before_its_length_is_refused() {
+async fn a_wrong_content_length_is_rejected_without_waiting_for_the_body() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
@@ -383,7 +387,7 @@ async fn a_silent_body_is_not_waited_for_before_its_length_is_refused() {
     assert_eq!(length, 32 + 300 * (64 + 1) * 4);
     let longer = shop.code("PUT", &path, Body::new(Silent(length + 1)));
     let code = tokio::time::timeout(Duration::from_secs(10), longer).await;
-    assert_eq!(code.expect("it waited for the body"), Code::TooLarge);
+    assert_eq!(code.expect("the server waited for the body"), Code::TooLarge);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -443,7 +447,7 @@ async fn shop_report(shop: &Shop) -> Report {
     shop.get::<Signed<Report>>(&path).await.unwrap().body
 }
 
-/// A valuer for whom every round is too much.
+/// A valuer that panics.
 struct Panics;
 
 impl Valuer for Panics {
@@ -459,7 +463,7 @@ impl Valuer for Panics {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_that_makes_the_valuer_panic_ends_and_the_next_one_begins() {
+async fn a_panic_of_the_valuer_abandons_the_round_and_the_next_one_starts() {
     let dir = tempfile::tempdir().unwrap();
     let spec = digits_spec();
     let shop = Shop::with(dir.path(), spec.clone(), funded(&spec), Box::new(Panics), |_| {});
@@ -480,7 +484,7 @@ async fn a_round_that_makes_the_valuer_panic_ends_and_the_next_one_begins() {
 }
 
 #[test]
-fn a_ledger_that_does_not_answer_holds_up_no_blob() {
+fn an_unresponsive_ledger_does_not_block_blob_downloads() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(WAITING_THREADS_MAX)
@@ -504,7 +508,7 @@ fn a_ledger_that_does_not_answer_holds_up_no_blob() {
             let shop = Arc::clone(&shop);
             asking.spawn(async move { shop.enrol(1).await });
         }
-        // Whoever can get as far as the ledger is there.
+        // By now the requests have reached the ledger, as far as its permits allow.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let path = format!("blobs/{}", shop.spec.base_model);
         let blob = shop.send("GET", &path, Body::empty());

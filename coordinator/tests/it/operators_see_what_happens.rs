@@ -1,4 +1,4 @@
-//! Health, readiness, request ids and metrics.
+//! Liveness and readiness probes, request ids and metrics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ async fn get(shop: &Shop, path: &str) -> (StatusCode, String, String) {
 }
 
 #[tokio::test]
-async fn every_answer_has_an_id_of_its_own() {
+async fn every_response_has_a_unique_request_id() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     let (status, first, _) = get(&shop, "/healthz").await;
@@ -51,7 +51,7 @@ async fn readiness_ends_with_the_engine() {
     let shop = Shop::open(dir.path(), digits_spec());
     assert_eq!(get(&shop, "/readyz").await.0, StatusCode::OK);
     shop.host.stop().await;
-    // It answers what was asked before it ends.
+    // The engine answers the commands queued before the stop.
     let ended = async {
         loop {
             let answer = get(&shop, "/readyz").await;
@@ -60,15 +60,15 @@ async fn readiness_ends_with_the_engine() {
             }
         }
     };
-    let (status, _, why) = tokio::time::timeout(SOON, ended).await.expect("it takes too long");
+    let (status, _, why) = tokio::time::timeout(SOON, ended).await.expect("it stays ready");
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(why.contains("the engine does not answer"), "{why}");
-    assert_eq!(get(&shop, "/healthz").await.0, StatusCode::OK, "the process is there still");
+    assert!(why.contains("the engine does not respond"), "{why}");
+    assert_eq!(get(&shop, "/healthz").await.0, StatusCode::OK, "the process is still alive");
     shop.stop().await;
 }
 
 #[tokio::test]
-async fn metrics_are_on_an_address_of_their_own() {
+async fn metrics_are_served_only_on_the_operators_listener() {
     let dir = tempfile::tempdir().unwrap();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let server = serve(dir.path(), |config| config.metrics_listen = Some(free)).await;
@@ -93,7 +93,7 @@ async fn metrics_are_on_an_address_of_their_own() {
     server.stop().await;
 }
 
-/// Asks a host whose journal is on this volume whether it is ready, after so many messages or until one is refused.
+/// Registers participant `i`, then requests the readiness probe.
 async fn told_and_asked(router: &axum::Router, host: &Host, i: u8) -> (StatusCode, String) {
     let _ = host.write(Event::Registered(registration(i, Role::Participant))).await;
     let request = Request::get("/readyz").body(Body::empty()).unwrap();
@@ -115,7 +115,7 @@ fn on_volume(folder: &std::path::Path, volume: Arc<dyn Volume>) -> (axum::Router
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readiness_ends_with_the_disks_room_and_comes_back_with_it() {
+async fn a_full_disk_ends_readiness_and_free_space_restores_it() {
     let dir = tempfile::tempdir().unwrap();
     let room = Arc::new(Mutex::new(4_000));
     let (router, host, running) =
@@ -138,7 +138,7 @@ async fn readiness_ends_with_the_disks_room_and_comes_back_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readiness_ends_for_good_with_a_journal_that_failed() {
+async fn a_failed_journal_ends_readiness_until_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let fails = Arc::new(AtomicBool::new(false));
     let armed = fails.clone();
@@ -154,7 +154,7 @@ async fn readiness_ends_for_good_with_a_journal_that_failed() {
     let (status, why) = told_and_asked(&router, &host, 2).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(why.contains("until a restart"), "{why}");
-    // What is on the disk is not known, whatever the disk does now.
+    // The disk's content is unknown after a failed sync, even if the disk works again.
     fails.store(false, Ordering::Relaxed);
     assert_eq!(told_and_asked(&router, &host, 3).await.0, StatusCode::SERVICE_UNAVAILABLE);
     host.stop().await;

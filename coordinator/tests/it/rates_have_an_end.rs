@@ -1,4 +1,5 @@
-//! Who asks too often hears when to ask again, and no header of its own changes who it is.
+//! Rate limits: a client above its rate gets 429 with `Retry-After`, and cannot evade the limit
+//! with forged headers.
 
 use axum::http::StatusCode;
 use florin_coordinator::Config;
@@ -9,7 +10,7 @@ use crate::limits_hold::{Server, rest, serve};
 use crate::shop::*;
 use crate::support::*;
 
-/// One a second, three at once, for this machine too.
+/// One request per second and a burst of three, for loopback too.
 fn few(config: &mut Config) {
     (config.rate.address_per_second, config.rate.address_burst) = (1, 3);
     config.rate.exempt.clear();
@@ -24,7 +25,8 @@ async fn ask(server: &Server, header: &str) -> String {
     rest(&mut stream).await
 }
 
-/// Asks so often that a second or two of waiting for the machine do not matter; returns how many were answered.
+/// Sends a hundred requests, so that a delay of a second or two does not matter; returns how many
+/// were served.
 async fn answered(server: &Server, header: impl Fn(u32) -> String) -> usize {
     let mut answered = 0;
     for n in 0..100 {
@@ -42,7 +44,7 @@ async fn answered(server: &Server, header: impl Fn(u32) -> String) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_has_a_rate_whatever_it_writes_into_its_headers() {
+async fn forged_headers_do_not_evade_an_addresss_rate_limit() {
     for (lines, trusted) in [
         ("", false),
         ("x-forwarded-for: 11.0.0.@\r\n", false),
@@ -57,13 +59,13 @@ async fn an_address_has_a_rate_whatever_it_writes_into_its_headers() {
         })
         .await;
         let n = answered(&server, |n| lines.replace('@', &n.to_string())).await;
-        assert!((3..50).contains(&n), "{lines:?}: {n} of 100 were answered");
+        assert!((3..50).contains(&n), "{lines:?}: {n} of 100 were served");
         server.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn senders_behind_a_trusted_proxy_have_rates_of_their_own() {
+async fn senders_behind_a_trusted_proxy_have_separate_rate_limits() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         few(config);
@@ -75,7 +77,7 @@ async fn senders_behind_a_trusted_proxy_have_rates_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn this_machine_has_no_rate_unless_it_sends_on_for_others() {
+async fn loopback_has_no_rate_limit_unless_it_forwards_requests() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         let exempt = config.rate.exempt.clone();
@@ -85,12 +87,12 @@ async fn this_machine_has_no_rate_unless_it_sends_on_for_others() {
     .await;
     assert_eq!(answered(&server, |_| String::new()).await, 100);
     let proxied = answered(&server, |n| format!("x-forwarded-for: 11.0.0.{n}\r\n")).await;
-    assert!(proxied < 50, "{proxied} of 100 were answered");
+    assert!(proxied < 50, "{proxied} of 100 were served");
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wallet_has_a_rate_that_nobody_else_can_use_up() {
+async fn forged_messages_do_not_use_up_a_wallets_rate() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open_with(dir.path(), digits_spec(), |config| {
         (config.rate.wallet_per_second, config.rate.wallet_burst) = (1, 3);
@@ -110,12 +112,12 @@ async fn a_wallet_has_a_rate_that_nobody_else_can_use_up() {
             Err(refused) => assert_eq!(refused.code, Code::RateLimited, "{refused}"),
         }
     }
-    assert!((3..25).contains(&taken), "{taken} of 50 were taken");
+    assert!((3..25).contains(&taken), "{taken} of 50 were accepted");
     shop.enrol(2).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_provider_fetches_an_order_at_a_rate_of_its_own() {
+async fn blob_fetches_of_a_provider_have_a_separate_rate_limit() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open_with(dir.path(), digits_spec(), |config| {
         (config.rate.wallet_per_second, config.rate.wallet_burst) = (1, 3);
@@ -134,7 +136,7 @@ async fn a_provider_fetches_an_order_at_a_rate_of_its_own() {
         }
     }
     assert!((30..60).contains(&fetched), "{fetched} of 100 were fetched");
-    // What it fetched took nothing from what it may say.
+    // The fetches do not use up the provider's rate for messages.
     let query = WorkQuery { market: market(), task, provider: sender, expires };
     let query = serde_json::to_vec(&node(PROVIDER).sign(query)).unwrap();
     assert_eq!(shop.send("POST", "work/next", query).await.0, StatusCode::NO_CONTENT);

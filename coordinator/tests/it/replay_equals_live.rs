@@ -1,4 +1,5 @@
-//! State is the fold of the journal: replayed, it is the same; and no order of messages breaks a rule.
+//! The state is the fold of the journal: replay gives the same state, and no order of messages
+//! breaks an invariant.
 
 use florin_engine::state::State;
 use florin_engine::{Applied, Effect, Engine, Event, Verdict};
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Something that may happen, whether it makes sense or not.
+/// A random step, valid or not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Wait(u64),
@@ -117,7 +118,7 @@ impl World {
         }
     }
 
-    /// The result of a round; in the first one somebody is debited.
+    /// The result of a round; in the first round one participant is debited.
     fn harmed(&self) -> Event {
         let mut event = self.valued();
         if let (Event::Valued { result, .. }, Round(1)) = (&mut event, self.order().scope.round) {
@@ -127,7 +128,7 @@ impl World {
         event
     }
 
-    /// What no order of messages may break.
+    /// Checks the invariants that no order of messages may break.
     fn check_rules(&self) {
         let state = &self.engine.state().tasks[&self.id];
         let mut paid = Amount::ZERO;
@@ -154,8 +155,8 @@ impl World {
             (paid, previous) = (report.data_total, past.digest);
         }
         assert!(state.past.len() <= 3);
-        assert_eq!(state.past.len(), state.whole.len(), "nothing was kept elsewhere");
-        // A task is closed when every debit is taken.
+        assert_eq!(state.past.len(), state.whole.len(), "no round is archived");
+        // A task is closed only when every debit is taken.
         assert!(state.unproven.is_subset(&state.finalised));
         let wanted = self.engine.outstanding();
         let closes = wanted.iter().any(|effect| matches!(effect, Effect::Close { .. }));
@@ -184,12 +185,13 @@ fn digest(state: &State) -> Digest {
     state.digest()
 }
 
-/// What is to be done besides keeping rounds.
+/// The effects without those that archive rounds.
 pub(crate) fn besides(effects: Vec<Effect>) -> Vec<Effect> {
     effects.into_iter().filter(|effect| !matches!(effect, Effect::Keep { .. })).collect()
 }
 
-/// Holds a market whose rounds are kept against one that keeps none: they know the same of everything that is to come.
+/// Compares a market that archives rounds with one that does not: apart from the archived rounds,
+/// their states and effects are equal.
 fn check_kept(world: &World, twin: &World) {
     let (mut state, whole) = (world.engine.state().clone(), twin.engine.state());
     let task = state.tasks.get_mut(&world.id).unwrap();
@@ -200,7 +202,7 @@ fn check_kept(world: &World, twin: &World) {
     for (ended, round) in task.past.iter_mut().zip(1..) {
         let here = task.whole.contains_key(&Round(round));
         assert_eq!(ended.kept.take().is_none(), here, "round {round} is in one place");
-        // What is not final may have to be proven or posted.
+        // A round that is not final may still need to be posted or proven.
         let settles = ended.settled && !task.finalised.contains(&Round(round));
         assert!(here || !settles && !task.unproven.contains(&Round(round)), "{round}");
     }
@@ -215,7 +217,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_replayed_journal_is_the_state_it_was_written_by(
+    fn replaying_the_journal_gives_the_live_state(
         steps in prop::collection::vec(step(), 1..160),
     ) {
         let mut world = World::published(5);

@@ -1,5 +1,6 @@
-//! Whatever was said once is said again everywhere else: in the next round, in another task, on another chain, in another
-//! deployment, after a restart, sixty-four times at once. Nothing is taken twice, and nothing where it was not meant.
+//! Every signed message is replayed: in the next round, in another task, on another chain, in
+//! another deployment, after a restart, and sixty-four times concurrently. No message takes effect
+//! twice, or outside its scope.
 
 use axum::http::StatusCode;
 use florin_protocol::*;
@@ -8,10 +9,10 @@ use tokio::task::JoinSet;
 use crate::shop::{Shop, base_model, digits_spec, drawn, framed, holdout, send_to, work_valuer};
 use crate::support::*;
 
-/// Copies of a message that come at the same time.
+/// Concurrent copies of a message.
 const AT_ONCE: usize = 64;
 
-/// A message as it was sent, and what was answered.
+/// A sent message, with its response.
 #[derive(Clone)]
 pub(crate) struct Said {
     pub(crate) what: &'static str,
@@ -21,7 +22,7 @@ pub(crate) struct Said {
     pub(crate) answer: Vec<u8>,
 }
 
-/// Everything that is signed, as it was said in a first round.
+/// A coordinator, with all signed messages of its first round.
 pub(crate) struct Record {
     pub(crate) shop: Shop,
     pub(crate) said: Vec<Said>,
@@ -40,7 +41,7 @@ pub(crate) fn json(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).unwrap()
 }
 
-/// A whole first round, message by message, with a provider's work.
+/// Plays a whole first round with a provider's work, and records each message.
 pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
     let shop = Shop::open(folder, digits_spec());
     let (task, expires, provider) = (shop.id, Tick(1_000_000), address(PROVIDER));
@@ -69,7 +70,8 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
         record.say("a commit", format!("tasks/{task}/commits"), body).await;
         updates.push(framed(&node(i).sign(header), &bytes));
     }
-    // Who is ready before the updates are there gets the round's order; without anybody the coordinator does it alone.
+    // A provider that is ready before the updates arrive gets the work order; without one the
+    // coordinator values the round itself.
     let query = node(PROVIDER).sign(WorkQuery { market: market(), task, provider, expires });
     let (status, _) = record.shop.send("POST", "work/next", json(&query)).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
@@ -78,7 +80,7 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
     }
     work(&mut record, task, &query).await;
     let mut view = record.shop.view().await;
-    // Until then the settlement changes the state by itself.
+    // Until the settlement is final, it changes the state by itself.
     while view.finalised == 0 {
         let path = format!("tasks/{task}?after={}&wait_ms=5000", view.sequence);
         view = record.shop.get(&path).await.unwrap();
@@ -86,7 +88,7 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
     record
 }
 
-/// A provider asks for work, fetches an update, and hands in its record.
+/// A provider requests an order, fetches the updates, and submits its record.
 async fn work(record: &mut Record, task: TaskId, query: &Signed<WorkQuery>) {
     let WorkQuery { provider, expires, .. } = query.body;
     let order: Signed<WorkOrder> =
@@ -122,12 +124,13 @@ async fn work(record: &mut Record, task: TaskId, query: &Signed<WorkQuery>) {
     record.say("a work record", "work".to_owned(), body).await;
 }
 
-/// What the coordinator knows, but for its clock and how often it was asked.
+/// The engine's state.
 async fn state(shop: &Shop) -> florin_engine::state::State {
     shop.host.read(|engine, _| engine.state().clone()).await.unwrap()
 }
 
-/// Says everything to a shop in which none of it was meant: each is refused with this code, and nothing changes.
+/// Replays every message to a coordinator outside its scope: each is rejected with this code, and
+/// the state does not change.
 async fn say_where_it_was_not_meant(
     shop: &Shop,
     said: &[Said],
@@ -138,15 +141,15 @@ async fn say_where_it_was_not_meant(
     for Said { what, path: was, body, .. } in said {
         let (status, answer) = shop.send("POST", &path(was), body.clone()).await;
         let text = String::from_utf8_lossy(&answer);
-        assert!(status.is_client_error(), "{what} was taken: {status} {text}");
+        assert!(status.is_client_error(), "{what} was accepted: {status} {text}");
         let refused: Rejection = serde_json::from_slice(&answer).unwrap();
         assert_eq!(refused.code, code, "{what}: {refused}");
     }
-    assert!(state(shop).await == before, "something that was refused changed something");
+    assert!(state(shop).await == before, "a rejected message changed the state");
 }
 
-/// Holds an answer against what a round's message must have in the rounds after it: a commit comes too late, and
-/// everything else is no harm and has the answer it had.
+/// Checks the response to a message that is replayed in a later round: a commit is too late, and
+/// every other message is idempotent and has the same response as before.
 fn judge_later(said: &Said, status: StatusCode, answer: &[u8]) {
     let text = String::from_utf8_lossy(answer);
     if said.what != "a commit" {
@@ -157,13 +160,13 @@ fn judge_later(said: &Said, status: StatusCode, answer: &[u8]) {
     assert_eq!(refused.code, Code::WrongRound, "{}: {refused}", said.what);
 }
 
-/// Registrations belong to a market and to nothing smaller.
+/// The messages without registrations, whose scope is the whole market.
 fn without_registrations(said: &[Said]) -> Vec<Said> {
     said.iter().filter(|said| said.what != "a registration").cloned().collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_the_next_round_nothing_of_the_last_one_counts() {
+async fn messages_of_a_round_have_no_effect_in_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop, said } = first_round(dir.path()).await;
     shop.until(Phase::Committing).await;
@@ -174,12 +177,12 @@ async fn in_the_next_round_nothing_of_the_last_one_counts() {
         let (status, answer) = shop.send("POST", &said.path, said.body.clone()).await;
         judge_later(said, status, &answer);
     }
-    assert!(state(&shop).await == before, "a repeated message changed something");
+    assert!(state(&shop).await == before, "a replayed message changed the state");
     shop.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_another_task_nothing_is_taken() {
+async fn messages_of_a_task_are_rejected_in_another_task() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop, said } = first_round(dir.path()).await;
     let other = TaskSpec { salt: 77, ..digits_spec() };
@@ -198,7 +201,7 @@ async fn in_another_task_nothing_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_another_chain_and_in_another_deployment_nothing_is_taken() {
+async fn messages_of_a_market_are_rejected_on_another_chain_and_in_another_deployment() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop: first, said } = first_round(dir.path()).await;
     let known = first.id;
@@ -210,7 +213,7 @@ async fn on_another_chain_and_in_another_deployment_nothing_is_taken() {
         let mut spec = digits_spec();
         spec.market = market;
         let shop = Shop::open(dir.path(), spec);
-        // First, before anybody of there is known; then with the same people and the task.
+        // First without any registration; then with the same participants and the task.
         let id = shop.id;
         let path = |path: &str| path.replace(&known.to_string(), &id.to_string());
         say_where_it_was_not_meant(&shop, &said, path, Code::WrongMarket).await;
@@ -224,13 +227,13 @@ async fn on_another_chain_and_in_another_deployment_nothing_is_taken() {
         let rest = without_registrations(&said);
         say_where_it_was_not_meant(&shop, &rest, path, Code::WrongMarket).await;
         say_where_it_was_not_meant(&shop, &rest, str::to_owned, Code::WrongMarket).await;
-        println!("{name}: {} messages refused", said.len());
+        println!("{name}: {} messages rejected", said.len());
         shop.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_restart_and_sixty_four_at_once_nothing_counts_twice() {
+async fn sixty_four_concurrent_replays_after_a_restart_have_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop, said } = first_round(dir.path()).await;
     shop.until(Phase::Committing).await;
@@ -254,12 +257,12 @@ async fn after_a_restart_and_sixty_four_at_once_nothing_counts_twice() {
             joined.unwrap();
         }
     }
-    assert!(state(&shop).await == before, "a repeated message changed something");
-    assert_eq!(shop.ledger.books.lock().unwrap().posts, posts, "nothing was settled twice");
+    assert!(state(&shop).await == before, "a replayed message changed the state");
+    assert_eq!(shop.ledger.books.lock().unwrap().posts, posts, "no round is settled twice");
     shop.stop().await;
 }
 
-/// Everything that is signed, said properly for a task that is collecting commits, but for `market`.
+/// All signed messages for a task that is collecting commits, valid except for their market.
 async fn said_for(shop: &Shop, market: Market) -> Vec<Said> {
     let (task, expires) = (shop.id, Tick(1_000_000));
     let (header, bytes) = shop.update(1).await;
@@ -305,7 +308,7 @@ async fn said_for(shop: &Shop, market: Market) -> Vec<Said> {
     bodies.into_iter().map(said).collect()
 }
 
-/// What a provider could state of a round in which nothing happened.
+/// An empty work result.
 fn no_result() -> WorkResult {
     let valuation = Valuation {
         loss_before_nano: 0,
@@ -320,7 +323,7 @@ fn no_result() -> WorkResult {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_right_but_for_its_market_is_refused_for_that() {
+async fn a_message_that_is_valid_except_for_its_market_is_rejected_with_wrong_market() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     shop.publish().await;
@@ -337,7 +340,8 @@ async fn a_message_that_is_right_but_for_its_market_is_refused_for_that() {
         let said = said_for(&shop, foreign).await;
         say_where_it_was_not_meant(&shop, &said, str::to_owned, Code::WrongMarket).await;
     }
-    // It is the market that they were refused for: said for ours, some are taken and some come at another time.
+    // The market was the reason: for this market, some messages are accepted, and the others are
+    // rejected for another reason.
     for said in said_for(&shop, ours).await {
         let (status, answer) = shop.send("POST", &said.path, said.body).await;
         let code = serde_json::from_slice::<Rejection>(&answer).map(|refused| refused.code).ok();

@@ -1,4 +1,5 @@
-//! A coordinator that is stopped anywhere continues where it was: same reports, same settlements, nothing twice.
+//! Crash recovery: a coordinator that stops after any record continues with the same reports and
+//! the same settlements, each posted once.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +19,8 @@ use florin_work::Outcome;
 use crate::support::*;
 use florin_store::meddled::Meddled;
 
-/// Values a round by its order alone, after failing as often as it is told to. In the first round somebody does harm.
+/// A valuer whose result depends only on the order, after failing `faults` times. In the first
+/// round one update is harmful.
 struct FromOrder {
     faults: u32,
 }
@@ -33,7 +35,7 @@ impl Valuer for FromOrder {
     ) -> Result<Outcome, ValuerError> {
         if self.faults > 0 {
             self.faults -= 1;
-            return Err(ValuerError::Fault("the GPU is on holiday".to_owned()));
+            return Err(ValuerError::Fault("injected fault".to_owned()));
         }
         let model = order.digest().0.to_vec();
         let scores = order.entries.iter().zip(1..).map(|(entry, i)| Scored {
@@ -85,7 +87,7 @@ pub(crate) fn start(folder: &Path, ledger: &Arc<FakeLedger>, faults: u32) -> Coo
     start_with(folder, ledger, faults, &Journal::default())
 }
 
-/// Why a start fails.
+/// Starts a host and returns its error, if any.
 pub(crate) fn try_start(folder: &Path, ledger: &Arc<FakeLedger>) -> Result<(), String> {
     let folder = Folder::take(folder).map_err(|error| error.to_string())?;
     Host::start(folder, parts(ledger, 0)).map(|_| ()).map_err(|error| error.to_string())
@@ -103,7 +105,7 @@ pub(crate) fn start_with(
     Coordinator { host, running, id: spec().id() }
 }
 
-/// Starts with a clock that shows this.
+/// Starts with a clock set to `now`.
 pub(crate) fn start_at(folder: &Path, ledger: &Arc<FakeLedger>, now: Tick) -> Coordinator {
     let folder = Folder::take(folder).unwrap();
     folder.blobs().put(&all_rows().0).unwrap();
@@ -134,7 +136,7 @@ impl Coordinator {
         self.host.read(read).await.unwrap()
     }
 
-    /// Says whatever the market's people would say now.
+    /// Sends the events that the participants would send in this phase.
     pub(crate) async fn say(&self, phase: Option<Phase>) {
         let id = self.id;
         let world = self.host.read(move |engine, now| World {
@@ -146,7 +148,7 @@ impl Coordinator {
         });
         let world = world.await.unwrap();
         if world.engine.state().tasks.get(&id).map(TaskState::phase) != phase {
-            // It has gone on meanwhile.
+            // The phase has changed meanwhile.
             return;
         }
         let mut events = Vec::new();
@@ -172,22 +174,22 @@ impl Coordinator {
             Some(_) => {}
         }
         for event in events {
-            // Said again after a restart, some of it is known and some of it is over.
+            // After a restart, some events are repeats and some are too late.
             let _ = self.host.write(event).await;
         }
     }
 
-    /// Waits until nothing is under way: after a task's end its last rounds are still to be kept.
+    /// Waits until no effect is outstanding: after a task's end its last rounds are still archived.
     pub(crate) async fn rest(&self) {
         let idle = async {
             while !self.host.read(|engine, _| engine.outstanding().is_empty()).await.unwrap() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), idle).await.expect("something is never done");
+        tokio::time::timeout(Duration::from_secs(30), idle).await.expect("an effect never ends");
     }
 
-    /// Plays the task to its end, and returns its state there without the clock.
+    /// Plays the task to its end; returns the digests of its reports, and the refund.
     pub(crate) async fn play(&self) -> (Vec<Digest>, Amount) {
         let mut changes = self.host.changes();
         let played = async {
@@ -214,7 +216,7 @@ impl Coordinator {
     }
 }
 
-/// Where each record of a journal ends.
+/// The offsets at which the journal's header and each of its records end.
 pub(crate) fn ends(journal: &[u8]) -> Vec<usize> {
     let mut ends = vec![128];
     while let Some(head) = journal.get(ends[ends.len() - 1]..).filter(|rest| rest.len() >= 8) {
@@ -223,12 +225,12 @@ pub(crate) fn ends(journal: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// The payload's length of a record that begins here.
+/// The payload length of the record at the start of these bytes.
 fn length(record: &[u8]) -> usize {
     usize::try_from(u32::from_le_bytes(record[..4].try_into().unwrap())).unwrap()
 }
 
-/// What a journal says, and when it was said.
+/// The records of a journal.
 pub(crate) fn records(journal: &[u8]) -> Vec<Record> {
     let ends = ends(journal);
     let payload = |at: usize| &journal[at + 8..at + 8 + length(&journal[at..])];
@@ -236,12 +238,12 @@ pub(crate) fn records(journal: &[u8]) -> Vec<Record> {
     payloads.flat_map(|bytes| Vec::<Record>::try_from_slice(bytes).unwrap()).collect()
 }
 
-/// What a journal says.
+/// The events of a journal.
 pub(crate) fn events(journal: &[u8]) -> Vec<Event> {
     records(journal).into_iter().map(|record| record.event).collect()
 }
 
-/// The rounds of which a journal says that the ledger has their settlement.
+/// The rounds whose settlements are posted according to a journal.
 pub(crate) fn posted(journal: &[u8]) -> Vec<Round> {
     let round = |event| match event {
         Event::SettlementPosted { round, .. } => Some(round),
@@ -251,7 +253,7 @@ pub(crate) fn posted(journal: &[u8]) -> Vec<Round> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_after_any_record_comes_to_the_same_reports_and_pays_once() {
+async fn a_restart_after_any_record_gives_the_same_reports_and_pays_once() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = new_ledger();
     let whole = start(dir.path(), &ledger, 0);
@@ -272,7 +274,8 @@ async fn a_restart_after_any_record_comes_to_the_same_reports_and_pays_once() {
     };
     assert!(proven(journal.len()));
     for end in ends {
-        // The crash came before the ledger heard of anything later, or after it had heard of everything.
+        // The crash happens before the ledger has any later transaction, or after it has all of
+        // them.
         for heard in [false, true] {
             let again = tempfile::tempdir().unwrap();
             fs::write(again.path().join("journal"), &journal[..end]).unwrap();
@@ -287,7 +290,7 @@ async fn a_restart_after_any_record_comes_to_the_same_reports_and_pays_once() {
             host.stop().await;
             assert_eq!((&reports, refund), (&expected.0, expected.1), "{end} {heard}");
             assert_eq!(ledger.books.lock().unwrap().finals, settled, "{end} {heard}");
-            // Proven once, also where the crash came between the claim and the record of it.
+            // Proven once, also if the crash happens between the claim and its journal record.
             let count = ledger.books.lock().unwrap().claims.len();
             assert_eq!(count, usize::from(heard || !proven(end)), "{end} {heard}");
         }
@@ -295,7 +298,7 @@ async fn a_restart_after_any_record_comes_to_the_same_reports_and_pays_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_valuation_that_fails_at_first_is_tried_again() {
+async fn a_failed_valuation_is_retried() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = new_ledger();
     let whole = start(dir.path(), &ledger, 2);
@@ -306,7 +309,7 @@ async fn a_valuation_that_fails_at_first_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ledger_that_does_not_answer_holds_the_settlement_up_and_loses_nothing() {
+async fn an_unresponsive_ledger_delays_the_settlement_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = new_ledger();
     ledger.books.lock().unwrap().silent = true;
@@ -348,7 +351,7 @@ async fn a_task_stays_open_until_its_debits_are_proven_across_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_refuses_writes_answers_reads_and_ends_when_there_is_room() {
+async fn a_full_disk_rejects_writes_and_serves_reads_until_it_has_space() {
     let dir = tempfile::tempdir().unwrap();
     let (ledger, room) = (new_ledger(), Arc::new(Mutex::new(4_000)));
     let folder = Folder::take(dir.path()).unwrap();
@@ -397,7 +400,7 @@ async fn a_second_coordinator_on_the_same_folder_does_not_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_journal_of_another_market_or_with_a_flipped_byte_is_refused() {
+async fn a_journal_of_another_market_or_with_a_flipped_byte_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = new_ledger();
     let host = start(dir.path(), &ledger, 0);

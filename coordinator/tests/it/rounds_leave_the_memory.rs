@@ -1,4 +1,5 @@
-//! Rounds that are over are kept as blobs: the memory forgets them, and whoever asks gets the answer that it always got.
+//! Finished rounds are archived as blobs: they leave the memory, and every request gets the same
+//! response as before.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::restart_continues::records;
 use crate::shop::*;
 use crate::support::*;
 
-/// Waits until every round of the task is a blob.
+/// Waits until every round of the task is archived.
 async fn all_kept(shop: &Shop) {
     let id = shop.id;
     let wait = async {
@@ -32,13 +33,13 @@ async fn all_kept(shop: &Shop) {
     tokio::time::timeout(Duration::from_secs(30), wait).await.expect("a round stays in memory");
 }
 
-/// Plays a first round with a provider and a second one without it, to the end.
+/// Plays a first round with a provider and a second one without, to the end of the task.
 async fn two_rounds(folder: &Path) -> Record {
     let record = first_round(folder).await;
     let shop = &record.shop;
     shop.play_round().await;
     shop.until(Phase::Valuing).await;
-    // The provider has the order as soon as it asks, and does not ask: its time passes.
+    // The provider does not request the order, so the order's deadline passes.
     let id = shop.id;
     let due = async {
         loop {
@@ -60,7 +61,7 @@ async fn two_rounds(folder: &Path) -> Record {
     record
 }
 
-/// What the journal comes to where no round leaves the memory.
+/// Replays the journal without archiving any round.
 fn everything(folder: &Path) -> Engine {
     let journal = std::fs::read(folder.join("journal")).unwrap();
     let mut engine = Engine::new(market(), address(COORDINATOR));
@@ -72,11 +73,11 @@ fn everything(folder: &Path) -> Engine {
             engine.apply(&record.event, record.now).unwrap();
         }
     }
-    assert_eq!(kept, 2, "each round is kept once");
+    assert_eq!(kept, 2, "each round is archived once");
     engine
 }
 
-/// Whatever can be asked of a round, held against the round itself.
+/// Checks the response of every route of a round against the round itself.
 async fn answers_as_ever(shop: &Shop, past: &Past) {
     let round = past.report.scope.round;
     let signer = node(COORDINATOR);
@@ -97,7 +98,7 @@ async fn answers_as_ever(shop: &Shop, past: &Past) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_that_left_the_memory_is_answered_for_as_before() {
+async fn requests_for_an_archived_round_get_the_same_responses_as_before() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop, said } = two_rounds(dir.path()).await;
     let (ledger, id) = (shop.ledger.clone(), shop.id);
@@ -105,13 +106,13 @@ async fn a_round_that_left_the_memory_is_answered_for_as_before() {
     let whole = everything(dir.path());
     let task = &whole.state().tasks[&id];
     assert_eq!(task.past.len(), 2);
-    // After a start from the journal as before it.
+    // The same after a restart from the journal.
     let shop = Shop::with(dir.path(), digits_spec(), ledger, work_valuer(), |_| {});
     for past in task.whole.values() {
         assert_eq!(past.records.len(), usize::from(past.report.scope.round == Round(1)));
         answers_as_ever(&shop, past).await;
     }
-    // Receipts and verdicts are given again to whoever lost them.
+    // A repeated upload or record gets the same receipt or verdict.
     let mut again = 0;
     for said in said.iter().filter(|said| ["an update", "a work record"].contains(&said.what)) {
         let (status, answer) = shop.send("POST", &said.path, said.body.clone()).await;
@@ -127,12 +128,12 @@ async fn a_round_that_left_the_memory_is_answered_for_as_before() {
             (update.header.body.bytes, update.header.body.bytes)
         );
     }
-    // What was never taken is refused as ever.
+    // An update that was never accepted is rejected as before.
     let other = UpdateHeader { rows: 7, ..task.whole[&Round(1)].updates[0].header.body.clone() };
     let i = (1..=4).find(|i| address(*i) == other.sender).unwrap();
     let refused = shop.upload(&other, &[], i).await.unwrap_err();
     assert_eq!(refused.code, Code::TaskClosed, "{refused}");
-    // Claims are proven from memory, whatever happens to a blob.
+    // Claim proofs come from memory and do not need any blob.
     let proof: ClaimProof = shop.get(&format!("tasks/{id}/proof/{}", address(1))).await.unwrap();
     assert_eq!(proof.root, task.whole[&Round(2)].report.root);
     assert!(merkle::verify(proof.root, address(1), proof.totals, &proof.proof));
@@ -140,7 +141,7 @@ async fn a_round_that_left_the_memory_is_answered_for_as_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_whose_blob_is_gone_is_our_fault_and_is_found_by_a_check() {
+async fn a_missing_archive_blob_is_an_internal_error_and_is_found_by_a_check() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop, .. } = two_rounds(dir.path()).await;
     let (ledger, id) = (shop.ledger.clone(), shop.id);
@@ -155,14 +156,14 @@ async fn a_round_whose_blob_is_gone_is_our_fault_and_is_found_by_a_check() {
     let shop = Shop::with(dir.path(), digits_spec(), ledger, work_valuer(), |_| {});
     let code = shop.code("GET", &format!("tasks/{id}/rounds/1/report"), Body::empty()).await;
     assert_eq!(code, Code::Internal);
-    // Money does not depend on it.
+    // Claim proofs do not depend on it.
     let proof: ClaimProof = shop.get(&format!("tasks/{id}/proof/{}", address(1))).await.unwrap();
     assert!(merkle::verify(proof.root, address(1), proof.totals, &proof.proof));
     shop.stop().await;
 }
 
 #[test]
-fn a_round_stays_whole_for_as_long_as_it_is_needed() {
+fn a_round_stays_in_memory_for_as_long_as_the_engine_needs_it() {
     let mut world = World::valuing(4);
     let task = world.id;
     let keep = |round| Effect::Keep { task, round: Round(round) };
@@ -174,7 +175,7 @@ fn a_round_stays_whole_for_as_long_as_it_is_needed() {
     }
     world.tell(harmed).unwrap();
     world.tell(Event::SettlementPosted { task, round: Round(1) }).unwrap();
-    assert_eq!(world.code(kept(1)), Code::TooEarly, "the next round is built on it");
+    assert_eq!(world.code(kept(1)), Code::TooEarly, "the next round builds on it");
     let cohort = world.offer().cohort.clone();
     let asked = || (1..=4).filter(|i| cohort.contains(&address(*i)));
     asked().for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
@@ -189,13 +190,13 @@ fn a_round_stays_whole_for_as_long_as_it_is_needed() {
     assert_eq!(applied.effects, [keep(1)]);
     let sequence = world.engine.state().tasks[&task].sequence;
     let applied = world.tell(kept(1)).unwrap();
-    assert!(applied.changed.is_empty(), "nobody is woken for it");
+    assert!(applied.changed.is_empty(), "archiving wakes no long poll");
     assert_eq!(world.engine.state().tasks[&task].sequence, sequence);
     assert!(matches!(world.engine.past(task, Round(1)), Ok(Found::Kept(Digest([1, ..])))));
     assert_eq!(world.code(kept(2)), Code::TooEarly);
     assert!(world.engine.report(task, Round(2)).is_ok());
     assert_eq!(world.engine.final_standings(task).unwrap().round, Round(1));
-    // A settlement that was cancelled is not known to be final, and may be after all.
+    // A cancelled settlement is not known to be final, but may become final after a reorganisation.
     world.tell(Event::SettlementPosted { task, round: Round(2) }).unwrap();
     world.tell(Event::SettlementCancelled { task, round: Round(2) }).unwrap();
     assert_eq!(world.code(kept(2)), Code::TooEarly);
@@ -204,7 +205,7 @@ fn a_round_stays_whole_for_as_long_as_it_is_needed() {
     world.tell(kept(2)).unwrap();
 }
 
-/// Bytes of the state after so many rounds of four, each kept as soon as it may be.
+/// Bytes of the state after `rounds` rounds of four, each archived as soon as possible.
 fn state_after(rounds: u32) -> usize {
     let mut spec = spec();
     spec.rounds.count = 100;
@@ -239,9 +240,10 @@ fn state_after(rounds: u32) -> usize {
 }
 
 #[test]
-fn a_round_adds_little_more_to_the_state_than_the_names_of_its_blobs() {
+fn an_archived_round_adds_little_more_to_the_state_than_its_digests() {
     let (early, late) = (state_after(10), state_after(50));
     let each = (late - early) / 40;
-    // Three digests and a flag for the round, its order, its final settlement, its ten rows; and each blob's name.
+    // Three digests and a flag for the round, its order, its final settlement, its ten rows; and
+    // the digest of each blob.
     assert!(each <= 200 + 40 + 36 + 4 + 32 * 2, "{each} bytes a round");
 }

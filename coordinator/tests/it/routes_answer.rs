@@ -1,4 +1,5 @@
-//! The routes, without sockets: a whole task on real digits, and what each route refuses.
+//! The routes, without sockets: a whole task on the digits data set, and the rejections of each
+//! route.
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
@@ -11,7 +12,7 @@ use crate::shop::*;
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_task_is_run_settled_proved_and_audited() {
+async fn a_whole_task_is_run_settled_proven_and_audited() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     shop.publish().await;
@@ -37,7 +38,8 @@ async fn a_whole_task_is_run_settled_proved_and_audited() {
     shop.stop().await;
 }
 
-/// Every report is signed, chained, and what an auditor recomputes from public bytes.
+/// Checks that every report is signed and chained, and that an audit of the public bytes finds no
+/// mismatch.
 async fn check_reports(shop: &Shop, key: NodeKey) {
     let mut before: Option<Report> = None;
     let (mut shown, mut named, mut last) = (EarlierUpdates::default(), Vec::new(), Vec::new());
@@ -86,7 +88,7 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         earlier.insert(0, report.base_model);
         previous.insert(0, base);
         shown.pass(&report);
-        // The first committed first.
+        // In the order of the commits.
         let mut sent: Vec<(Entry, Vec<u8>)> = report.entries.iter().cloned().zip(updates).collect();
         sent.sort_by_key(|(entry, _)| entry.order);
         (named, last) = sent.into_iter().map(|(of, bytes)| ((of.sender, of.update), bytes)).unzip();
@@ -100,7 +102,7 @@ async fn blob(shop: &Shop, digest: Digest) -> Vec<u8> {
     bytes
 }
 
-/// Round 1 is open, with everybody enrolled.
+/// A coordinator with round 1 open and four participants enrolled.
 async fn open_shop(folder: &std::path::Path) -> Shop {
     let shop = Shop::open(folder, digits_spec());
     shop.publish().await;
@@ -111,7 +113,7 @@ async fn open_shop(folder: &std::path::Path) -> Shop {
     shop
 }
 
-/// Commits are closed.
+/// Like [`open_shop`], with commits closed; also returns the committed updates.
 async fn revealing_shop(folder: &std::path::Path) -> (Shop, Vec<(UpdateHeader, Vec<u8>)>) {
     let shop = open_shop(folder).await;
     let mut updates = Vec::new();
@@ -126,7 +128,7 @@ async fn revealing_shop(folder: &std::path::Path) -> (Shop, Vec<(UpdateHeader, V
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_equal_commits_at_once_have_one_effect() {
+async fn sixty_four_concurrent_identical_commits_have_one_effect() {
     let dir = tempfile::tempdir().unwrap();
     let shop = std::sync::Arc::new(open_shop(dir.path()).await);
     let before = shop.view().await.sequence;
@@ -145,7 +147,7 @@ async fn sixty_four_equal_commits_at_once_have_one_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_is_refused_by_name_and_the_good_one_still_counts() {
+async fn bad_uploads_are_rejected_with_their_codes_and_a_good_one_is_still_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let (shop, updates) = revealing_shop(dir.path()).await;
     let (header, bytes) = &updates[0];
@@ -159,13 +161,13 @@ async fn an_upload_is_refused_by_name_and_the_good_one_still_counts() {
     let hostile_header = [u32::MAX.to_le_bytes().to_vec(), vec![b'{'; 100]].concat();
     let table = [
         ("longer than its limit", Code::TooLarge, framed(&signed, &long)),
-        ("cut off", Code::Truncated, framed(&signed, &bytes[..bytes.len() - 1])),
-        ("no bytes at all", Code::Truncated, framed(&signed, &[])),
-        ("cut off in its header", Code::Truncated, framed(&signed, &[])[..100].to_vec()),
+        ("truncated", Code::Truncated, framed(&signed, &bytes[..bytes.len() - 1])),
+        ("no bytes", Code::Truncated, framed(&signed, &[])),
+        ("truncated in its header", Code::Truncated, framed(&signed, &[])[..100].to_vec()),
         ("a header of 4 GB", Code::TooLarge, hostile_header),
         ("other bytes", Code::CommitMismatch, framed(&signed, &nan)),
         ("another's signature", Code::BadSignature, framed(&node(2).sign(header.clone()), bytes)),
-        ("no message", Code::Malformed, framed_junk()),
+        ("a malformed header", Code::Malformed, framed_junk()),
     ];
     for (name, code, body) in table {
         assert_eq!(shop.code("POST", &path, body).await, code, "{name}");
@@ -176,7 +178,7 @@ async fn an_upload_is_refused_by_name_and_the_good_one_still_counts() {
     let receipt = shop.upload(header, bytes, 1).await.unwrap();
     assert_eq!(shop.upload(header, bytes, 1).await.unwrap(), receipt);
     assert_eq!(shop.view().await.revealed, 1);
-    // Nothing half-written stays.
+    // No partial file is left.
     assert_eq!(std::fs::read_dir(dir.path().join("blobs/partial")).unwrap().count(), 0);
 }
 
@@ -187,12 +189,12 @@ fn framed_junk() -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_tensors_drop_their_sender_only_and_the_report_says_why() {
+async fn hostile_tensors_exclude_only_their_senders_and_the_report_has_the_codes() {
     let dir = tempfile::tempdir().unwrap();
     let shop = open_shop(dir.path()).await;
     let honest: Vec<_> = [shop.update(1).await, shop.update(2).await].into();
     let offer = shop.view().await.offer.unwrap().body;
-    // Committed to honestly, but what was committed to is not finite, or too large.
+    // The commitments match, but the committed values are not finite, or too large.
     let mut bad = Vec::new();
     for (i, value) in [(3, f32::INFINITY), (4, 1e30)] {
         let (header, mut bytes) = shop.update(i).await;
@@ -245,7 +247,8 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
         let ask = BlobRequest { market: market(), task, digest, sender, expires };
         serde_json::to_vec(&node(PROVIDER).sign(ask)).unwrap()
     };
-    // The updates are not public, but named by the order; the rows are everybody's from now on.
+    // The updates are not public yet, but the order references them; the rows are public from now
+    // on.
     let update = format!("blobs/{}", order.entries[0].update);
     assert_eq!(shop.code("GET", &update, Body::empty()).await, Code::NotYetPublic);
     let rows = format!("tasks/{task}/rounds/1/holdout");
@@ -283,13 +286,13 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rows_that_judge_a_round_are_shown_to_everybody_and_not_before_they_are_drawn() {
+async fn a_rounds_holdout_rows_are_public_once_drawn_and_not_before() {
     let dir = tempfile::tempdir().unwrap();
     let (shop, updates) = revealing_shop(dir.path()).await;
     let path = |round: u32| format!("tasks/{}/rounds/{round}/holdout", shop.id);
     for round in [1, 2] {
         let code = shop.code("GET", &path(round), Body::empty()).await;
-        assert_eq!(code, Code::NotYetPublic, "round {round} while updates come in");
+        assert_eq!(code, Code::NotYetPublic, "round {round} while updates arrive");
     }
     let whole = format!("blobs/{}", blob_digest(&holdout()));
     assert_eq!(shop.code("GET", &whole, Body::empty()).await, Code::NotFound);
@@ -314,7 +317,7 @@ async fn the_rows_that_judge_a_round_are_shown_to_everybody_and_not_before_they_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holdout_is_taken_once_and_only_the_one_that_was_committed_to() {
+async fn only_the_committed_holdout_is_accepted_and_only_once() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
@@ -328,13 +331,13 @@ async fn a_holdout_is_taken_once_and_only_the_one_that_was_committed_to() {
     assert_eq!(shop.code("PUT", &nowhere, holdout()).await, Code::UnknownTask);
     assert_eq!(shop.send("PUT", &path, holdout()).await.0, StatusCode::NO_CONTENT);
     assert!(!shop.view().await.holdout_wanted);
-    // It is there: what comes again is not even looked at.
+    // The holdout is stored: a second upload is not inspected.
     assert_eq!(shop.send("PUT", &path, forged).await.0, StatusCode::NO_CONTENT);
     shop.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_provider_without_a_pledged_stake_sees_nothing_early() {
+async fn a_provider_without_a_pledged_stake_cannot_fetch_updates_early() {
     let dir = tempfile::tempdir().unwrap();
     let (shop, updates) = revealing_shop(dir.path()).await;
     shop.ledger.books.lock().unwrap().stakes.clear();
@@ -349,7 +352,7 @@ async fn a_provider_without_a_pledged_stake_sees_nothing_early() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signatures_are_checked_before_anything_else_is_believed() {
+async fn messages_without_a_valid_signature_have_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let shop = open_shop(dir.path()).await;
     let (header, _) = shop.update(1).await;
@@ -401,7 +404,7 @@ async fn a_task_without_its_escrow_is_not_published() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_blobs_that_a_task_waits_for_are_taken_and_only_if_they_fit() {
+async fn only_blobs_that_a_task_waits_for_are_accepted_and_only_if_they_fit() {
     let dir = tempfile::tempdir().unwrap();
     let mut spec = digits_spec();
     let mut junk = [&[8u8, 0, 0, 0, 0, 0, 0, 0][..], &[7; 500]].concat();
@@ -425,7 +428,7 @@ async fn only_blobs_that_a_task_waits_for_are_taken_and_only_if_they_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_route_or_no_id_is_answered_in_the_same_form() {
+async fn unknown_routes_and_malformed_ids_get_the_same_error_format() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     assert_eq!(shop.code("GET", "nothing", Body::empty()).await, Code::NotFound);
@@ -442,7 +445,7 @@ async fn what_is_no_route_or_no_id_is_answered_in_the_same_form() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_buyer_and_nobody_else_closes_its_task() {
+async fn only_the_buyer_can_close_its_task() {
     let dir = tempfile::tempdir().unwrap();
     let shop = open_shop(dir.path()).await;
     let path = format!("tasks/{}/close", shop.id);
@@ -455,7 +458,7 @@ async fn a_buyer_and_nobody_else_closes_its_task() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_poll_answers_when_something_changes_and_not_before() {
+async fn a_long_poll_completes_on_a_change_and_not_before() {
     let dir = tempfile::tempdir().unwrap();
     let shop = std::sync::Arc::new(Shop::open(dir.path(), digits_spec()));
     shop.publish().await;
@@ -476,7 +479,7 @@ async fn a_long_poll_answers_when_something_changes_and_not_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_endless_body_is_stopped_at_its_limit() {
+async fn an_endless_body_is_rejected_at_its_limit() {
     let dir = tempfile::tempdir().unwrap();
     let (shop, updates) = revealing_shop(dir.path()).await;
     let (header, _) = &updates[0];
@@ -486,7 +489,7 @@ async fn an_endless_body_is_stopped_at_its_limit() {
     assert_eq!(shop.code("POST", &path, body).await, Code::TooLarge);
 }
 
-/// A body that announces no length and never ends.
+/// A body without a content length that never ends.
 struct Endless {
     head: Option<Bytes>,
     sent: u64,
@@ -502,7 +505,7 @@ impl axum::body::HttpBody for Endless {
     ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
         let bytes = self.head.take().unwrap_or_else(|| Bytes::from_static(&[0; 65_536]));
         self.sent += bytes.len() as u64;
-        assert!(self.sent < 64 * 1024 * 1024, "nobody stopped it");
+        assert!(self.sent < 64 * 1024 * 1024, "the server did not stop the body");
         std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(bytes))))
     }
 }

@@ -1,4 +1,5 @@
-//! The rows that judge a round: drawn when its reveals are closed, shown before anybody works, never used again.
+//! The holdout rows of a round: drawn when its reveals are closed, disclosed before the valuation,
+//! and never used again.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +16,13 @@ fn shown(world: &World, round: u32) -> Result<Digest, Code> {
     world.engine.shown(world.id, Round(round)).map_err(|rejection| rejection.code)
 }
 
-/// Everybody commits and uploads; the rows are drawn.
+/// Four participants commit and upload; the rows are drawn.
 fn play_to_the_draw(world: &mut World) {
     (1..=4).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
     (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
 }
 
-/// A task of so many rounds, in its first.
+/// A task of `rounds` rounds, in its first round.
 fn opened(rounds: u32) -> World {
     let mut spec = spec();
     spec.rounds.count = rounds;
@@ -31,7 +32,7 @@ fn opened(rounds: u32) -> World {
 }
 
 #[test]
-fn nothing_is_drawn_or_shown_while_updates_may_still_come() {
+fn no_rows_are_drawn_or_disclosed_while_updates_may_still_arrive() {
     let mut world = World::opened(4);
     let (task, round) = (world.id, Round(1));
     let early = Event::Disclosed { task, round, shown: Digest([1; 32]) };
@@ -48,7 +49,7 @@ fn nothing_is_drawn_or_shown_while_updates_may_still_come() {
     let applied = world.tell(world.revealed(4)).unwrap();
     assert_eq!(applied.effects, [Effect::Disclose { task, round }]);
     assert_eq!(rows_of(&world).len(), 10);
-    // Drawn, but not there yet: there is nothing to read and nothing to do.
+    // Drawn, but not disclosed yet: there are no rows to read and no order to execute.
     assert_eq!(shown(&world, 1), Err(Code::NotYetPublic));
     let unasked = Event::ProviderReady { task, provider: address(PROVIDER) };
     assert_eq!(world.tell(unasked.clone()).unwrap().verdict, Verdict::New);
@@ -57,14 +58,14 @@ fn nothing_is_drawn_or_shown_while_updates_may_still_come() {
     assert_eq!(shown(&world, 1), Ok(Digest([201; 32])));
     assert_eq!(world.tell(early).unwrap().verdict, Verdict::Repeat);
     assert_eq!(world.order().holdout, Digest([201; 32]));
-    // The provider that had asked before gets the order and is waited for.
+    // The provider that was ready before gets the order, and the engine waits for it.
     assert!(world.engine.open_order(task, address(PROVIDER), world.now).is_some());
     assert_eq!(world.tell(unasked).unwrap().verdict, Verdict::New);
     world.tell(world.valued()).unwrap();
 }
 
 #[test]
-fn whoever_has_the_order_can_draw_the_same_rows() {
+fn the_drawn_rows_are_reproducible_from_the_order() {
     let mut world = World::valuing(4);
     let order = world.order().clone();
     let seed = round_seed(order.scope, &order.commits, &order.entries);
@@ -94,14 +95,14 @@ fn another_salt_draws_other_rows() {
 }
 
 #[test]
-fn ten_rounds_use_up_a_hundred_rows_and_none_twice_also_after_a_restart() {
+fn ten_rounds_use_a_hundred_rows_once_each_also_after_a_restart() {
     let mut world = opened(10);
     let mut used = BTreeSet::new();
     for round in 1..=10 {
         play_to_the_draw(&mut world);
         let drawn = rows_of(&world);
         assert!(drawn.iter().all(|row| used.insert(*row)), "round {round}: {drawn:?}");
-        // The coordinator dies here: what it reads in its journal is what it had drawn.
+        // The coordinator crashes here: replay of its journal draws the same rows.
         let mut again = Engine::new(market(), address(COORDINATOR));
         for (now, event) in &world.journal {
             again.apply(event, *now).unwrap();
@@ -121,7 +122,7 @@ fn ten_rounds_use_up_a_hundred_rows_and_none_twice_also_after_a_restart() {
 }
 
 #[test]
-fn a_round_that_is_given_up_after_its_draw_has_used_its_rows_and_one_before_it_none() {
+fn a_round_abandoned_after_its_draw_uses_up_its_rows_and_one_abandoned_before_does_not() {
     let mut world = opened(10);
     let task = world.id;
     play_to_the_draw(&mut world);
@@ -130,14 +131,14 @@ fn a_round_that_is_given_up_after_its_draw_has_used_its_rows_and_one_before_it_n
     let report = world.engine.report(task, Round(1)).unwrap();
     assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
     assert_eq!(report.holdout.rows, used);
-    // It was never shown, but everybody who saw the reveals could know it.
+    // The rows were never disclosed, but the reveals determine them.
     assert_eq!(shown(&world, 1), Err(Code::NotFound));
     play_to_the_draw(&mut world);
     assert!(rows_of(&world).iter().all(|row| !used.contains(row)));
     world.disclose();
     world.tell(world.valued()).unwrap();
     world.tell(Event::SettlementPosted { task, round: Round(2) }).unwrap();
-    // Nobody commits in round 3.
+    // No participant commits in round 3.
     world.now = world.offer().commit_by.after_ms(1);
     world.tell(Event::Tick).unwrap();
     let report = world.engine.report(task, Round(3)).unwrap();

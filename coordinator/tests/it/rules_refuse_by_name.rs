@@ -1,4 +1,4 @@
-//! Every rule of a round, as tables: what is said, and the code it is refused with.
+//! The rules of a round as tables: each invalid event with its rejection code.
 
 use florin_engine::state::Stage;
 use florin_engine::{Effect, Event, ProofTree, Verdict, Visibility};
@@ -13,7 +13,7 @@ fn other_market() -> Market {
 type Change<T> = fn(&mut T);
 
 #[test]
-fn a_commit_is_refused_by_name() {
+fn an_invalid_commit_is_rejected_with_its_code() {
     let table: &[(&str, Code, Change<Commit>)] = &[
         ("another chain", Code::WrongMarket, |c| c.scope.market = other_market()),
         ("another task", Code::UnknownTask, |c| c.scope.task = TaskId([7; 32])),
@@ -32,7 +32,7 @@ fn a_commit_is_refused_by_name() {
 }
 
 #[test]
-fn an_update_is_refused_by_name() {
+fn an_invalid_update_is_rejected_with_its_code() {
     let table: &[(&str, Code, Change<UpdateHeader>)] = &[
         ("another chain", Code::WrongMarket, |h| h.scope.market = other_market()),
         ("another task", Code::UnknownTask, |h| h.scope.task = TaskId([7; 32])),
@@ -71,7 +71,7 @@ fn a_copied_commitment_cannot_be_revealed_by_the_copier() {
 }
 
 #[test]
-fn a_deadline_is_the_last_moment_that_counts() {
+fn a_message_exactly_at_its_deadline_is_accepted() {
     for (late, verdict) in [(-1, None), (0, None), (1, Some(Code::DeadlinePassed))] {
         let mut world = World::opened(4);
         let commit = world.committed(1);
@@ -107,14 +107,14 @@ fn a_tick_closes_commits_one_millisecond_after_their_deadline() {
 }
 
 #[test]
-fn uploads_before_the_commits_are_closed_are_too_early() {
+fn uploads_while_commits_are_open_are_too_early() {
     let mut world = World::opened(4);
     world.tell(world.committed(1)).unwrap();
     assert_eq!(world.code(world.revealed(1)), Code::TooEarly);
 }
 
 #[test]
-fn without_a_commit_there_is_no_update() {
+fn an_update_without_a_commit_is_rejected() {
     let mut world = World::opened(4);
     for i in 1..=3 {
         world.tell(world.committed(i)).unwrap();
@@ -125,7 +125,7 @@ fn without_a_commit_there_is_no_update() {
 }
 
 #[test]
-fn saying_the_same_again_changes_nothing_and_something_else_is_a_conflict() {
+fn an_identical_repeat_is_idempotent_and_a_different_message_conflicts() {
     let mut world = World::opened(4);
     let commit = world.committed(1);
     world.tell(commit.clone()).unwrap();
@@ -156,7 +156,7 @@ fn saying_the_same_again_changes_nothing_and_something_else_is_a_conflict() {
 }
 
 #[test]
-fn a_message_of_one_round_is_not_heard_in_the_next() {
+fn a_message_of_one_round_has_no_effect_in_the_next() {
     let mut world = World::revealing(4);
     let (commit, reveal) = (world.committed(1), world.revealed(1));
     for i in 1..=4 {
@@ -167,12 +167,12 @@ fn a_message_of_one_round_is_not_heard_in_the_next() {
     world.tell(Event::SettlementPosted { task: world.id, round: Round(1) }).unwrap();
     assert_eq!(world.offer().scope.round, Round(2));
     assert_eq!(world.code(commit), Code::WrongRound);
-    // The update was taken: the same receipt, and nothing else.
+    // The update was accepted: it gets the same receipt, without any other effect.
     assert_eq!(world.tell(reveal).unwrap().verdict, Verdict::Repeat);
 }
 
 #[test]
-fn too_small_a_bond_is_refused_at_enrolment_and_at_commit() {
+fn too_small_a_bond_is_rejected_at_enrolment_and_at_commit() {
     let mut world = World::published(4);
     let Event::Enrolled { enrol, .. } = world.enrolment(1) else { unreachable!() };
     let bond = fln("4.999999999999999999");
@@ -183,7 +183,7 @@ fn too_small_a_bond_is_refused_at_enrolment_and_at_commit() {
 }
 
 #[test]
-fn only_who_was_asked_may_commit() {
+fn only_selected_participants_may_commit() {
     let mut spec = spec();
     spec.rounds.cohort_target = 2;
     let mut world = World::published_with(spec, 4);
@@ -196,12 +196,12 @@ fn only_who_was_asked_may_commit() {
 }
 
 #[test]
-fn a_task_is_refused_by_name() {
+fn an_invalid_task_is_rejected_with_its_code() {
     let table: &[(&str, Code, Change<TaskSpec>)] = &[
         ("another chain", Code::WrongMarket, |s| s.market = other_market()),
         ("no rounds", Code::BadTask, |s| s.rounds.count = 0),
         ("another coordinator", Code::BadTask, |s| s.coordinator = address(99)),
-        ("over before it begins", Code::BadTask, |s| s.expires = Tick(2_000)),
+        ("an expiry that is too soon", Code::BadTask, |s| s.expires = Tick(2_000)),
     ];
     for (name, code, change) in table {
         let mut world = World::published(0);
@@ -224,7 +224,7 @@ fn a_task_is_refused_by_name() {
 }
 
 #[test]
-fn the_first_round_waits_for_its_target_then_makes_do_with_the_minimum() {
+fn the_first_round_waits_for_its_target_and_then_starts_with_the_minimum() {
     let mut world = World::published(4);
     for i in 1..=3 {
         world.tell(world.enrolment(i)).unwrap();
@@ -243,7 +243,7 @@ fn the_first_round_waits_for_its_target_then_makes_do_with_the_minimum() {
 }
 
 #[test]
-fn a_task_without_participants_ends_when_no_round_fits_any_more() {
+fn a_task_without_participants_ends_when_no_round_fits_before_its_expiry() {
     let mut world = World::published(1);
     world.tell(world.enrolment(1)).unwrap();
     world.now = world.engine.next_deadline().unwrap();
@@ -254,7 +254,7 @@ fn a_task_without_participants_ends_when_no_round_fits_any_more() {
 }
 
 #[test]
-fn too_few_commits_abandon_the_round_and_nobody_is_debited() {
+fn too_few_commits_abandon_the_round_without_a_debit() {
     let mut world = World::opened(4);
     world.tell(world.committed(1)).unwrap();
     let pool = world.offer().pool;
@@ -270,7 +270,7 @@ fn too_few_commits_abandon_the_round_and_nobody_is_debited() {
     for i in 2..=3 {
         world.tell(world.enrolment(i)).unwrap();
     }
-    // The pool rolls over, the model stays, and the ledger hears nothing.
+    // The pool rolls over, the model stays, and no transaction is sent to the ledger.
     assert!(world.engine.outstanding().is_empty());
     assert_eq!(world.offer().scope.round, Round(2));
     assert_eq!(world.offer().pool, fln("45"));
@@ -280,7 +280,7 @@ fn too_few_commits_abandon_the_round_and_nobody_is_debited() {
 }
 
 #[test]
-fn who_does_not_upload_is_named_with_the_reason_and_the_others_go_on() {
+fn a_participant_without_an_upload_is_reported_with_the_reason_and_the_round_continues() {
     let mut world = World::revealing(4);
     for i in 1..=2 {
         world.tell(world.revealed(i)).unwrap();
@@ -335,7 +335,7 @@ fn a_providers_record_is_awaited_verified_and_paid_once() {
     }
     assert_eq!(effects, [Effect::Disclose { task: world.id, round: Round(1) }]);
     effects = world.disclose();
-    assert!(effects.is_empty(), "the provider has its time first: {effects:?}");
+    assert!(effects.is_empty(), "the provider's time is not over: {effects:?}");
     let order = world.order().digest();
     let open =
         |world: &World| world.engine.open_order(world.id, address(PROVIDER), world.now).is_some();
@@ -378,7 +378,7 @@ fn a_wrong_record_is_not_paid_and_a_late_one_is_gone() {
 }
 
 #[test]
-fn after_its_time_the_coordinator_does_the_work_itself() {
+fn after_the_orders_deadline_the_coordinator_values_the_round_itself() {
     let mut world = World::revealing(4);
     world.tell(Event::ProviderReady { task: world.id, provider: address(PROVIDER) }).unwrap();
     for i in 1..=4 {
@@ -393,7 +393,7 @@ fn after_its_time_the_coordinator_does_the_work_itself() {
 }
 
 #[test]
-fn a_result_for_other_updates_is_refused() {
+fn a_result_for_other_updates_is_rejected() {
     let mut world = World::valuing(4);
     let Event::Valued { task, round, mut result, paid, wrong } = world.valued() else {
         unreachable!()
@@ -420,7 +420,7 @@ pub(crate) fn proof(world: &World, i: u8) -> ClaimProof {
     ProofTree::of_final(world.engine.final_standings(world.id).unwrap()).unwrap().proof(address(i))
 }
 
-/// Plays a whole task, and returns it at its end.
+/// Plays a whole task and returns it at its end.
 pub(crate) fn whole_task() -> World {
     let mut world = World::opened(4);
     let task = world.id;
@@ -479,7 +479,7 @@ fn reports_chain_from_the_task_to_the_last_round() {
 }
 
 #[test]
-fn a_buyer_ends_its_task_after_the_running_round() {
+fn a_close_request_ends_the_task_after_the_running_round() {
     let mut world = World::revealing(4);
     let task = world.id;
     world.tell(Event::CloseRequested { task }).unwrap();
@@ -497,7 +497,7 @@ fn a_buyer_ends_its_task_after_the_running_round() {
 }
 
 #[test]
-fn a_debited_bond_counts_less_until_the_ledger_has_taken_it() {
+fn a_debit_reduces_the_counted_bond_until_the_ledger_takes_it() {
     let mut world = World::valuing(4);
     let task = world.id;
     let Event::Valued { round, mut result, .. } = world.valued() else { unreachable!() };
@@ -511,7 +511,7 @@ fn a_debited_bond_counts_less_until_the_ledger_has_taken_it() {
     assert_eq!(state.pending_debits(harmful), debit);
     assert_eq!(state.enrolled[&harmful], fln("5").minus(debit).unwrap());
     world.tell(Event::SettlementPosted { task, round }).unwrap();
-    // Its bond is below the minimum now, so it is not asked; the others are.
+    // The bond is below the minimum now, so this participant is not selected; the others are.
     assert!(!world.offer().cohort.contains(&harmful));
     assert_eq!(world.offer().cohort.len(), 3);
     let who = (1..=4).find(|i| address(*i) == harmful).unwrap();
@@ -519,12 +519,12 @@ fn a_debited_bond_counts_less_until_the_ledger_has_taken_it() {
         let Event::Enrolled { enrol, .. } = world.enrolment(who) else { unreachable!() };
         Event::Enrolled { enrol, bond }
     };
-    // What the ledger still shows is spoken for.
+    // The ledger's bond still includes the pending debit.
     assert_eq!(world.code(enrol(&world, fln("5"))), Code::BondTooSmall);
     world.tell(enrol(&world, fln("7"))).unwrap();
     let left = world.engine.state().tasks[&task].enrolled[&harmful];
     assert_eq!(left, fln("7").minus(debit).unwrap());
-    // Final is not taken: the debit is to be proven.
+    // A final settlement does not take the debit: it must be proven.
     let proven = Event::DebitsProven { task, round };
     assert_eq!(world.code(proven.clone()), Code::TooEarly);
     let applied = world.tell(Event::SettlementFinal { task, round }).unwrap();

@@ -1,4 +1,5 @@
-//! A running coordinator behind its router, without sockets, and participants who train on real digits.
+//! A running coordinator behind its router, without sockets, with participants that train on the
+//! digits data set.
 
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
@@ -49,7 +50,7 @@ pub(crate) fn holdout() -> Vec<u8> {
     canonical_bytes(&digits().slice(0..300).unwrap())
 }
 
-/// Two rounds on digits.
+/// A task of two rounds on digits.
 pub(crate) fn digits_spec() -> TaskSpec {
     let mut spec = spec();
     spec.base_model = blob_digest(base_model());
@@ -59,18 +60,18 @@ pub(crate) fn digits_spec() -> TaskSpec {
     spec
 }
 
-/// The rows that an order's seed draws, after these were shown.
+/// The rows that an order's seed draws; `exposed` were disclosed before.
 pub(crate) fn drawn(spec: &TaskSpec, order: &WorkOrder, exposed: &[u32]) -> Vec<u32> {
     let seed = round_seed(order.scope, &order.commits, &order.entries);
     draw_rows(&spec.holdout, exposed, seed).unwrap()
 }
 
-/// What participant `i` would upload from a model.
+/// The update that participant `i` trains from a model.
 pub(crate) fn trained(spec: &TaskSpec, from: &[u8], i: u8) -> Vec<u8> {
     trained_on(spec, from, 300 + 200 * usize::from(i)..500 + 200 * usize::from(i), i)
 }
 
-/// The same from these rows.
+/// Like [`trained`], on these rows.
 pub(crate) fn trained_on(spec: &TaskSpec, from: &[u8], rows: Range<usize>, i: u8) -> Vec<u8> {
     let start = check_model(spec, from).unwrap();
     let data = digits().slice(rows).unwrap();
@@ -88,7 +89,7 @@ pub(crate) fn work_valuer() -> Box<dyn Valuer> {
     Box::new(WorkValuer::new(engine, florin_learning::Room::memory()))
 }
 
-/// A ledger with a task's escrow, four bonds and a stake.
+/// A fake ledger with a task's escrow, four bonds and a stake.
 pub(crate) fn funded(spec: &TaskSpec) -> Arc<FakeLedger> {
     let ledger = Arc::new(FakeLedger { market: Some(spec.market), ..FakeLedger::default() });
     ledger.open(spec);
@@ -108,7 +109,7 @@ impl Shop {
         Self::open_with(folder, spec, |_| {})
     }
 
-    /// The same, with other settings.
+    /// Like [`Self::open`], with changed settings.
     pub(crate) fn open_with(
         folder: &Path,
         spec: TaskSpec,
@@ -180,7 +181,7 @@ impl Shop {
         read((status, answer))
     }
 
-    /// The code of a refusal.
+    /// The code of a rejection.
     pub(crate) async fn code(&self, method: &str, path: &str, body: impl Into<Body>) -> Code {
         read::<serde::de::IgnoredAny>(self.send(method, path, body).await).unwrap_err().code
     }
@@ -189,7 +190,7 @@ impl Shop {
         self.get(&format!("tasks/{}", self.id)).await.unwrap()
     }
 
-    /// Gives everybody up to this number a bond.
+    /// Gives participants 1 to `last` a bond.
     pub(crate) fn bond(&self, last: u8) {
         let mut books = self.ledger.books.lock().unwrap();
         let bond = BondState { amount: fln("5"), release: None };
@@ -201,7 +202,7 @@ impl Shop {
         self.publish_for(4).await;
     }
 
-    /// The same with as many participants.
+    /// Like [`Self::publish`], with `last` participants.
     pub(crate) async fn publish_for(&self, last: u8) {
         for i in 1..=last {
             let () = self.post("registrations", &registration(i, Role::Participant)).await.unwrap();
@@ -270,7 +271,7 @@ impl Shop {
         view
     }
 
-    /// Everybody commits and uploads; returns the receipts.
+    /// Four participants commit and upload; returns the receipts.
     pub(crate) async fn play_round(&self) -> Vec<Signed<Receipt>> {
         self.until(Phase::Committing).await;
         let mut updates = Vec::new();
@@ -288,7 +289,7 @@ impl Shop {
     }
 }
 
-/// What participant `i` says of an update that it learned from so many rows.
+/// The header of participant `i`'s update, trained on `rows` rows.
 pub(crate) fn header_of(offer: &Offer, i: u8, rows: u64, bytes: &[u8]) -> UpdateHeader {
     UpdateHeader {
         scope: offer.scope,
@@ -303,7 +304,7 @@ pub(crate) fn header_of(offer: &Offer, i: u8, rows: u64, bytes: &[u8]) -> Update
     }
 }
 
-/// Sends something to a router, and holds the answer against the interface's document.
+/// Sends a request to a router, and validates the response against the OpenAPI document.
 pub(crate) async fn send_to(
     router: Router,
     method: &str,
@@ -314,7 +315,7 @@ pub(crate) async fn send_to(
     let request = Request::builder().method(&method).uri(&path).body(body.into()).unwrap();
     let (parts, body) = router.oneshot(request).await.unwrap().into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
-    // The ledger of a shop answers with the question.
+    // The fake ledger RPC echoes the request, which the schema does not allow.
     if path != "/v1/ledger" {
         let answered = Answered { status: parts.status, headers: &parts.headers, body: &body };
         judge_answer(&method, &path, &answered);
@@ -322,7 +323,7 @@ pub(crate) async fn send_to(
     (parts.status, body)
 }
 
-/// An update as it travels.
+/// The upload body of an update: length, header, bytes.
 pub(crate) fn framed(header: &Signed<UpdateHeader>, bytes: &[u8]) -> Vec<u8> {
     let header = header.to_bytes();
     let mut body = u32::try_from(header.len()).unwrap().to_le_bytes().to_vec();

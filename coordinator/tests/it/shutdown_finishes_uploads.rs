@@ -1,4 +1,5 @@
-//! A coordinator that is asked to stop takes nobody new, lets uploads end, and then ends well.
+//! Graceful shutdown: the coordinator refuses new connections, completes in-flight uploads, and
+//! then exits without an error.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::limits_hold::{Server, rest, serve, soon};
 use crate::shop::*;
 
-/// Publishes the task on digits over a socket.
+/// Publishes the digits task over a socket.
 async fn publish(server: &Server) -> TaskView {
     let body = serde_json::to_string(&digits_spec()).unwrap();
     let mut stream = server.connect().await;
@@ -22,7 +23,7 @@ async fn publish(server: &Server) -> TaskView {
     serde_json::from_str(body).unwrap()
 }
 
-/// Sends the head and the first half of a model that the task waits for.
+/// Sends the headers and the first half of a model that the task waits for.
 async fn half_an_upload(server: &Server) -> (TcpStream, &'static [u8]) {
     let model = base_model();
     let mut stream = server.connect().await;
@@ -34,7 +35,7 @@ async fn half_an_upload(server: &Server) -> (TcpStream, &'static [u8]) {
     (stream, second)
 }
 
-/// Resolves when nobody can connect any more.
+/// Resolves when the server refuses connections.
 async fn closed(address: std::net::SocketAddr) {
     while TcpStream::connect(address).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -42,7 +43,7 @@ async fn closed(address: std::net::SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_is_half_sent_when_it_has_to_stop_is_taken() {
+async fn an_in_flight_upload_is_completed_during_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         (config.header_ms, config.idle_ms) = (60_000, 600_000);
@@ -52,7 +53,7 @@ async fn an_upload_that_is_half_sent_when_it_has_to_stop_is_taken() {
     let view = publish(&server).await;
     assert_eq!(view.phase, Phase::AwaitingBlobs);
     let (mut upload, rest_of_it) = half_an_upload(&server).await;
-    // Somebody waits for news, and somebody between two requests.
+    // One client is in a long poll, and another one is idle between two requests.
     let mut waits = server.connect().await;
     let wait = format!(
         "GET /v1/tasks/{}?after={}&wait_ms=30000 HTTP/1.1\r\nhost: x\r\n\r\n",
@@ -69,7 +70,7 @@ async fn an_upload_that_is_half_sent_when_it_has_to_stop_is_taken() {
     assert_eq!(rest(&mut idle).await, "");
     let news = rest(&mut waits).await;
     assert!(news.contains("200 OK"), "{news}");
-    assert!(!ended.is_finished(), "it does not wait for the upload");
+    assert!(!ended.is_finished(), "the shutdown does not wait for the upload");
     upload.write_all(rest_of_it).await.unwrap();
     let answer = rest(&mut upload).await;
     assert!(answer.contains("204 No Content"), "{answer}");
@@ -81,7 +82,7 @@ async fn an_upload_that_is_half_sent_when_it_has_to_stop_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_does_not_end_is_cut_off_and_leaves_nothing() {
+async fn an_upload_beyond_the_grace_period_is_aborted_and_leaves_no_blob() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         (config.body_ms, config.shutdown_ms) = (600_000, 200);

@@ -1,5 +1,5 @@
-//! A snapshot and the records behind it come to what all records come to, wherever the snapshots stand and wherever the
-//! coordinator died.
+//! Recovery from a snapshot and the journal suffix equals replay of the whole journal, for any
+//! positions of the snapshots and of the crash.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_snapshot_and_the_records_behind_it_are_the_whole_journal_at_every_cut(
+    fn recovery_from_a_snapshot_and_the_journal_suffix_equals_full_replay_after_any_batch(
         steps in prop::collection::vec(step(), 1..80),
         batch in 1..4usize,
         every in 1..6usize,
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coordinator_that_takes_snapshots_plays_the_same_rounds_and_starts_from_the_last() {
+async fn a_coordinator_with_snapshots_plays_the_same_rounds_and_recovers_from_the_last() {
     let expected = {
         let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
         let whole = start(dir.path(), &ledger, 0);
@@ -97,7 +97,7 @@ async fn a_coordinator_that_takes_snapshots_plays_the_same_rounds_and_starts_fro
         let snapshots = names.iter().filter(|name| name.starts_with("snapshot-")).count();
         assert_eq!(snapshots, 2, "{names:?}");
         assert_eq!(names.iter().any(|name| name == "journal"), keep, "{names:?}");
-        // The newest snapshot alone is enough for the state.
+        // The newest snapshot alone is sufficient for the state.
         let again = start_with(dir.path(), &ledger, 0, &settings);
         let read = again.host.read(|engine, _| engine.state().clone()).await.unwrap();
         assert_eq!(read, state);
@@ -107,7 +107,7 @@ async fn a_coordinator_that_takes_snapshots_plays_the_same_rounds_and_starts_fro
 }
 
 #[test]
-fn the_form_of_a_state_has_a_version() {
+fn the_encoding_of_a_state_has_a_version() {
     let mut world = World::valuing(4);
     world.tell(world.valued()).unwrap();
     world.now = world.now.after_ms(5_000);
@@ -118,6 +118,6 @@ fn the_form_of_a_state_has_a_version() {
     assert_eq!(
         (STATE_VERSION, digest.as_str()),
         (4, "1045aee51242f75561a728dd3c6870dd8cd05b5c47dd86da507c6fd4bbbe352d"),
-        "the bytes of a state have changed: give STATE_VERSION the next number, and write both here"
+        "the encoding of a state has changed: increment STATE_VERSION, and update both values here"
     );
 }

@@ -1,4 +1,4 @@
-//! A small market: an engine with participants, a ledger in memory, keys, messages.
+//! Fixtures: an engine with participants, an in-memory fake ledger, keys and messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,7 +16,7 @@ use florin_ledger::{
 use florin_protocol::*;
 use florin_work::Committed;
 
-/// A ledger's door that answers with the question.
+/// An RPC handler of the embedded ledger that echoes the request.
 pub(crate) fn echo() -> LedgerPlace {
     LedgerPlace::Here(Arc::new(|request: &[u8]| Ok(request.to_vec())))
 }
@@ -29,7 +29,7 @@ pub(crate) fn market() -> Market {
     Market { chain: ChainId(31_337), genesis: Digest([9; 32]) }
 }
 
-/// An account that can sign.
+/// An account with a signing key.
 pub(crate) struct Wallet(PrivateKeySigner);
 
 impl Wallet {
@@ -65,7 +65,8 @@ pub(crate) fn registration(n: u8, role: Role) -> Registration {
     Registration::sign(market(), &Wallet::number(n), &node(n), role, Tick(1_000_000)).unwrap()
 }
 
-/// Three rounds of four, at least two; ten seconds to train, five to upload, seven to value.
+/// A task of three rounds with four participants, at least two; ten seconds to train, five to
+/// upload, seven to value.
 pub(crate) fn spec() -> TaskSpec {
     let micro = |text: &str| text.parse().unwrap();
     TaskSpec {
@@ -121,7 +122,7 @@ pub(crate) fn spec() -> TaskSpec {
     }
 }
 
-/// The bytes of a hundred rows without much in them, and the root over them.
+/// The bytes of a hundred synthetic rows, and their Merkle root.
 pub(crate) fn all_rows() -> &'static (Vec<u8>, Digest) {
     static ROWS: OnceLock<(Vec<u8>, Digest)> = OnceLock::new();
     ROWS.get_or_init(|| {
@@ -133,7 +134,7 @@ pub(crate) fn all_rows() -> &'static (Vec<u8>, Digest) {
 
 pub(crate) const MODEL_BYTES: u64 = 2_800;
 
-/// An engine and what its participants would say.
+/// An engine, with the messages of its participants.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) engine: Engine,
@@ -150,7 +151,7 @@ impl World {
         Self { engine, spec, id, now: Tick(1_000), journal: Vec::new() }
     }
 
-    /// Tells the engine, and keeps what would be journaled.
+    /// Applies an event to the engine; records it if it would be journaled.
     pub(crate) fn tell(&mut self, event: Event) -> Result<Applied, Rejection> {
         let applied = self.engine.apply(&event, self.now)?;
         if applied.verdict == florin_engine::Verdict::New {
@@ -162,12 +163,12 @@ impl World {
     pub(crate) fn code(&mut self, event: Event) -> Code {
         let before = self.engine.state().clone();
         let rejection = self.tell(event).unwrap_err();
-        assert_eq!(*self.engine.state(), before, "a rejection changed something");
+        assert_eq!(*self.engine.state(), before, "a rejection changed the state");
         assert!(!rejection.message.is_empty());
         rejection.code
     }
 
-    /// A task with its blobs, and `n` registered participants who have not enrolled.
+    /// A task with its blobs, and `n` registered participants that have not enrolled.
     pub(crate) fn published(n: u8) -> Self {
         Self::published_with(spec(), n)
     }
@@ -243,7 +244,7 @@ impl World {
         Event::Revealed(node(i).sign(self.header(i)))
     }
 
-    /// Commits are closed; everybody's update is to come.
+    /// Commits are closed; no update has arrived.
     pub(crate) fn revealing(n: u8) -> Self {
         let mut world = Self::opened(n);
         (1..=n).for_each(|i| {
@@ -252,7 +253,7 @@ impl World {
         world
     }
 
-    /// Updates are in and being valued.
+    /// All updates have arrived; the round is being valued.
     pub(crate) fn valuing(n: u8) -> Self {
         let mut world = Self::revealing(n);
         (1..=n).for_each(|i| {
@@ -262,7 +263,7 @@ impl World {
         world
     }
 
-    /// The rows that judge the round are shown, if they are not yet.
+    /// Discloses the round's rows, if they are not disclosed yet.
     pub(crate) fn disclose(&mut self) -> Vec<Effect> {
         let (task, scope) = (self.id, self.offer().scope);
         let shown = Digest([200 + scope.round.0 as u8; 32]);
@@ -273,7 +274,7 @@ impl World {
         self.engine.state().tasks[&self.id].running().unwrap().order.as_ref().unwrap()
     }
 
-    /// A result in which everybody helped by as much as its place in the list.
+    /// A result in which each participant's score is proportional to its position in the list.
     pub(crate) fn result(&self) -> WorkResult {
         let accounts = self.order().entries.iter().map(|entry| entry.sender);
         let scores: Vec<Scored> = accounts
@@ -315,11 +316,11 @@ impl World {
     }
 }
 
-/// A ledger of a few plain lines. Switches make it unreachable or refuse.
+/// An in-memory fake ledger. Flags make it unreachable or make it refuse.
 #[derive(Default)]
 pub(crate) struct FakeLedger {
     pub(crate) books: Mutex<Books>,
-    /// Whose books they are, where not [`market`]'s.
+    /// The ledger's market, if it is not [`market`].
     pub(crate) market: Option<Market>,
 }
 
@@ -330,11 +331,11 @@ pub(crate) struct Books {
     pub(crate) bonds: BTreeMap<Address, BondState>,
     pub(crate) stakes: BTreeMap<Address, StakeState>,
     pub(crate) finals: Vec<Settlement>,
-    /// What was proven, and in which order.
+    /// The accepted claims, in order.
     pub(crate) claims: Vec<Claim>,
-    /// How many there were when the task was closed.
+    /// The number of claims when the task was closed.
     pub(crate) claims_at_close: Option<usize>,
-    /// Whether it falls silent when it should take one.
+    /// Whether the ledger is unavailable for claims.
     pub(crate) takes_no_claims: bool,
     pub(crate) posts: u32,
     pub(crate) silent: bool,
@@ -365,7 +366,7 @@ impl FakeLedger {
 }
 
 fn unavailable<T>() -> Result<T, LedgerError> {
-    Err(LedgerError::Unavailable("nobody is there".to_owned()))
+    Err(LedgerError::Unavailable("the fake ledger is unavailable".to_owned()))
 }
 
 impl Ledger for FakeLedger {
@@ -457,7 +458,7 @@ impl Ledger for FakeLedger {
         let last = task.pending.last().map(|pending| pending.settlement.root);
         let standing = last.or_else(|| finals.last().map(|last| last.root)).unwrap_or_default();
         if settlement.previous_root != standing || now > task.terms.expires {
-            let what = "it does not continue what stands, or comes too late".to_owned();
+            let what = "the previous root is wrong, or the task has expired".to_owned();
             return Err(Refusal::BadSettlement { round: settlement.round, what }.into());
         }
         let final_at = now.after_ms(task.terms.challenge_ms);

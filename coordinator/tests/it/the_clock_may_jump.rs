@@ -1,5 +1,5 @@
-//! A coordinator that is started again with another clock, ahead or behind, goes on: time does not run backwards, what was
-//! due is over, and nothing is paid twice.
+//! A coordinator restarted with its clock set ahead or back continues: its time never runs
+//! backwards, due deadlines pass, and no round is paid twice.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,14 +11,14 @@ use florin_protocol::{Round, Tick};
 use crate::restart_continues::{Coordinator, ends, events, new_ledger, posted, start, start_at};
 use crate::support::FakeLedger;
 
-/// When the task is played, in milliseconds.
+/// The time at which the task is played, in milliseconds.
 const PLAYED: u64 = 1_000;
-/// Further than any deadline of a round, and short of the task's expiry.
+/// After every deadline of a round, and before the task's expiry.
 const LATER: Tick = Tick(PLAYED + 100_000);
-/// Before anything happened.
+/// Before the first event.
 const EARLIER: Tick = Tick(0);
 
-/// A journal cut off behind each of its records, and the ledger that has heard of what it says.
+/// A journal to truncate after any record, with the ledger's settlements and the expected result.
 struct Cuts {
     journal: Vec<u8>,
     expected: (Vec<florin_protocol::Digest>, florin_protocol::Amount),
@@ -36,7 +36,7 @@ impl Cuts {
         Self { journal, expected, ledger }
     }
 
-    /// Those with a record before them.
+    /// The ends of all records.
     fn ends(&self) -> Vec<usize> {
         ends(&self.journal).split_off(1)
     }
@@ -58,7 +58,7 @@ impl Cuts {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_with_an_earlier_clock_comes_to_the_same_reports_and_pays_once() {
+async fn a_restart_with_an_earlier_clock_gives_the_same_reports_and_pays_once() {
     let cuts = Cuts::of_a_whole_task().await;
     for end in cuts.ends() {
         let ledger = new_ledger();

@@ -1,4 +1,4 @@
-//! The OpenAPI document and the router know the same routes.
+//! The OpenAPI document and the router have the same routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ async fn ask(shop: &Shop, request: Request<Body>) -> Response {
     shop.router.clone().oneshot(request).await.unwrap()
 }
 
-/// A path with something that could stand in it.
+/// A path with its parameters filled in.
 fn filled(pattern: &str) -> String {
     let digest = "ab".repeat(32);
     let account = address(1).to_string();
@@ -27,7 +27,7 @@ fn filled(pattern: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_documented_method_is_answered_and_every_other_is_refused_by_name() {
+async fn documented_methods_are_served_and_other_methods_are_405_with_allow() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     let document = florin_coordinator::openapi();
@@ -45,14 +45,14 @@ async fn a_documented_method_is_answered_and_every_other_is_refused_by_name() {
             assert_eq!(refused, !methods.contains(&method), "{method} {path}");
             if refused {
                 let allow = answer.headers()["allow"].to_str().unwrap().to_owned();
-                // Whoever answers GET answers HEAD too.
+                // A route that serves GET serves HEAD too.
                 let without_head = |methods: BTreeSet<Method>| -> BTreeSet<Method> {
                     methods.into_iter().filter(|method| method != Method::HEAD).collect()
                 };
                 let allowed = allow.split(',').map(|m| m.parse().unwrap()).collect();
                 assert_eq!(without_head(allowed), without_head(methods.clone()), "{path}");
             } else if path != "/v1/ledger" {
-                // The ledger of this shop answers with the question, which is nothing here.
+                // The fake ledger RPC echoes the request, which is empty here.
                 check(&method, &filled(&path), answer).await;
             }
         }
@@ -68,9 +68,10 @@ async fn check(method: &Method, path: &str, answer: Response) -> Value {
     serde_json::from_slice(&body).unwrap_or_default()
 }
 
-/// The router is made of the list that the document is made of. Only the operator's own port has routes besides.
+/// The router is built from the list that the document is built from. Only the operator's listener
+/// has other routes.
 #[test]
-fn routes_are_made_in_one_place() {
+fn routes_are_registered_in_one_place() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server");
     for file in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let text = std::fs::read_to_string(file.path()).unwrap();
@@ -85,14 +86,14 @@ fn routes_are_made_in_one_place() {
 }
 
 #[tokio::test]
-async fn the_document_is_served_as_it_is_made() {
+async fn the_served_document_is_the_generated_one() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
     let served = check(&Method::GET, "/openapi.json", ask(&shop, request).await).await;
     assert_eq!(served, florin_coordinator::openapi());
     assert_eq!(served["openapi"], "3.1.0");
-    // Each schema that is referred to is there.
+    // Every referenced schema exists.
     let text = served.to_string();
     let referred = text.split("#/components/schemas/").skip(1);
     for name in referred.map(|rest| rest.split('"').next().unwrap()) {
@@ -102,7 +103,7 @@ async fn the_document_is_served_as_it_is_made() {
 }
 
 #[tokio::test]
-async fn a_body_of_another_type_is_refused_and_an_error_names_the_request() {
+async fn a_wrong_content_type_is_rejected_and_the_error_has_the_request_id() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     let blob = format!("/v1/blobs/{}", "ab".repeat(32));

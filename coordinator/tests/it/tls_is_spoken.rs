@@ -1,4 +1,5 @@
-//! TLS on the port: who speaks it is served, who does not is told or closed, and nobody holds it up.
+//! TLS on the coordinator's port: certificates and their renewal, plain HTTP requests, handshake
+//! timeouts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(crate) fn self_signed(config: &mut Config) {
     config.tls.handshake_ms = 1_000;
 }
 
-/// A client that believes the certificate in the data folder, and nobody else, and offers to speak these.
+/// A client that trusts only the certificate in the data folder and offers these ALPN protocols.
 fn connector(folder: &Path, offers: &[&str]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let file = folder.join("tls/certificate.pem");
@@ -62,7 +63,7 @@ pub(crate) async fn until_made(folder: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_the_certificate_is_served_under_each_of_its_names_and_no_other() {
+async fn the_self_signed_certificate_is_valid_for_each_of_its_names_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), |config| {
         self_signed(config);
@@ -83,7 +84,7 @@ async fn who_has_the_certificate_is_served_under_each_of_its_names_and_no_other(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_speaks_plain_http_to_it_is_told_and_closed() {
+async fn a_plain_http_request_on_the_tls_port_gets_a_400_and_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), self_signed).await;
     let mut plain = server.connect().await;
@@ -94,7 +95,7 @@ async fn who_speaks_plain_http_to_it_is_told_and_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hands_that_are_not_shaken_are_let_go() {
+async fn a_tls_handshake_times_out() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), self_signed).await;
     until_made(dir.path()).await;
@@ -125,7 +126,7 @@ async fn hands_that_are_not_shaken_are_let_go() {
     let mut answer = [0; 15];
     soon(honest.read_exact(&mut answer)).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200 OK");
-    // Silent after its handshake: the same limits hold for it as without TLS.
+    // Silent after its handshake: the same timeouts apply as without TLS.
     let mut silent = shake(&server, dir.path(), "localhost").await.unwrap();
     let mut nothing = Vec::new();
     let _ = soon(silent.read_to_end(&mut nothing)).await;
@@ -135,7 +136,7 @@ async fn hands_that_are_not_shaken_are_let_go() {
     server.stop().await;
 }
 
-/// Writes a certificate for this machine, and its key, to the files that the settings name.
+/// Writes a new certificate for `localhost` and its key to the files in the settings.
 fn renew(folder: &Path) {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -145,7 +146,7 @@ fn renew(folder: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_renewed_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
+async fn a_renewed_certificate_is_loaded_without_a_restart_and_an_invalid_one_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();
     std::fs::create_dir(folder.join("tls")).unwrap();
@@ -159,7 +160,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart_and_a_bad_one_is_not()
     shake(&server, folder, "localhost").await.unwrap();
     renew(folder);
     soon(async {
-        // Nobody else's certificate is believed: until then there is no handshake.
+        // The client trusts only the new certificate: until it is loaded, the handshake fails.
         while shake(&server, folder, "localhost").await.is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }

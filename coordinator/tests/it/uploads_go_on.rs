@@ -1,5 +1,5 @@
-//! Large uploads: they go on where a connection broke, are refused as soon as they can be, and take no more room than
-//! they may.
+//! Resumable uploads: they resume after a broken connection, are rejected as early as possible, and
+//! respect their disk quotas.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::limits_hold::soon;
 use crate::shop::*;
 use crate::support::*;
 
-/// A model of 600 KB: too large for a pack.
+/// A task whose model has 600 KB: too large for a pack.
 pub(crate) fn large_spec() -> TaskSpec {
     let mut spec = digits_spec();
     spec.model = Model::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 };
@@ -30,13 +30,13 @@ pub(crate) fn large_model() -> Vec<u8> {
     initial_model(&Model::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 }, 7).unwrap()
 }
 
-/// What participant `i` sends; nobody looks at what it is worth.
+/// Participant `i`'s update; its value does not matter.
 pub(crate) fn delta(i: u8) -> Vec<u8> {
     let spec = large_spec();
     encode(&spec, &vec![1e-3 * f32::from(i); model_spec(&spec.model).parameters()])
 }
 
-/// A body that comes in these pieces and then ends, breaks or stays.
+/// A body that arrives in these pieces and then ends, breaks or stalls.
 struct Pieces(Vec<Bytes>, End);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -59,7 +59,7 @@ impl HttpBody for Pieces {
         }
         match self.1 {
             End::Well => Poll::Ready(None),
-            End::Broken => Poll::Ready(Some(Err(std::io::Error::other("the line is cut")))),
+            End::Broken => Poll::Ready(Some(Err(std::io::Error::other("connection broken")))),
             End::Never => Poll::Pending,
         }
     }
@@ -75,7 +75,7 @@ impl Answer {
     pub(crate) fn code(&self) -> Code {
         let text = String::from_utf8_lossy(&self.body);
         let rejection: Rejection = serde_json::from_slice(&self.body)
-            .unwrap_or_else(|_| panic!("{} is no rejection: {text}", self.status));
+            .unwrap_or_else(|_| panic!("{} is not a rejection: {text}", self.status));
         rejection.code
     }
 
@@ -89,7 +89,7 @@ impl Answer {
     }
 }
 
-/// A shop whose round waits for the uploads of four participants.
+/// A coordinator whose round waits for the uploads of four participants.
 pub(crate) struct Stand {
     pub(crate) shop: Shop,
     headers: Vec<Signed<UpdateHeader>>,
@@ -164,13 +164,13 @@ impl Stand {
     /// Sends these bytes of participant `i`'s update from `offset` on.
     pub(crate) async fn append(&self, i: u8, offset: usize, bytes: &[u8], end: End) -> Answer {
         let framed = Bytes::from(framed(self.header(i), bytes));
-        // As it may come: in pieces that end anywhere.
+        // In pieces with arbitrary boundaries.
         let pieces = framed.chunks(70_001).map(Bytes::copy_from_slice).collect();
         let said = [("upload-offset", offset.to_string())];
         self.send("POST", &self.path(), &said, Body::new(Pieces(pieces, end))).await
     }
 
-    /// Under which name it is kept.
+    /// The key of participant `i`'s upload.
     fn key(&self, i: u8) -> Key {
         let header = &self.header(i).body;
         let whose = Whose::Sender(header.scope.round, header.sender);
@@ -185,15 +185,14 @@ impl Stand {
     }
 }
 
-/// Names in the folder of unfinished uploads.
+/// File names in the folder of incomplete uploads.
 fn left(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder.join("blobs/uploads")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_cut_anywhere_goes_on_also_after_a_restart_and_has_the_receipt_of_one_that_was_not()
- {
+async fn an_upload_resumes_from_any_offset_also_after_a_restart_and_gets_the_same_receipt() {
     let dir = tempfile::tempdir().unwrap();
     let mut stand = Stand::open(dir.path(), |_| {}).await;
     let (bytes, length) = (delta(1), delta(1).len());
@@ -215,7 +214,8 @@ async fn an_upload_cut_anywhere_goes_on_also_after_a_restart_and_has_the_receipt
     assert_eq!(left(dir.path()).len(), 1);
     let resumed = stand.append(1, length, &[], End::Well).await.receipt();
     assert_eq!(stand.here(1).await.unwrap(), length as u64);
-    // Uncut, it has the very same receipt, and another's differs by its name only.
+    // An uninterrupted upload gets the same receipt, and another sender's has the same scope and
+    // time.
     assert_eq!(stand.append(1, 0, &bytes, End::Well).await.receipt(), resumed);
     let uncut = stand.append(2, 0, &delta(2), End::Well).await.receipt();
     assert_eq!((uncut.scope, uncut.at), (resumed.scope, resumed.at));
@@ -224,12 +224,12 @@ async fn an_upload_cut_anywhere_goes_on_also_after_a_restart_and_has_the_receipt
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_goes_on_with_anothers_upload_or_at_a_wrong_place() {
+async fn an_upload_resumes_only_for_its_sender_and_only_at_its_offset() {
     let dir = tempfile::tempdir().unwrap();
     let stand = Stand::open(dir.path(), |_| {}).await;
     let bytes = delta(1);
     stand.append(1, 0, &bytes[..100_000], End::Broken).await;
-    // Another sender has nothing of it, whatever it says.
+    // Another sender has no access to the bytes.
     assert_eq!(stand.here(2).await.unwrap(), 0);
     let answer = stand.append(2, 100_000, &bytes[100_000..], End::Well).await;
     assert_eq!((answer.code(), answer.offset()), (Code::WrongOffset, Some(0)));
@@ -253,13 +253,13 @@ async fn nobody_goes_on_with_anothers_upload_or_at_a_wrong_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_newer_of_two_connections_has_the_upload_and_no_byte_is_mixed() {
+async fn a_newer_connection_takes_over_an_upload_without_mixing_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let stand = Stand::open(dir.path(), |config| config.body_ms = 600_000).await;
     let bytes = delta(1);
     let older = stand.append(1, 0, &bytes[..400_000], End::Never);
     let newer = async {
-        // Not before the older one is under way.
+        // Wait until the older connection has sent bytes.
         while stand.shop.host.partials().bytes_of(&stand.key(1)) == 0 {
             tokio::task::yield_now().await;
         }
@@ -271,7 +271,7 @@ async fn the_newer_of_two_connections_has_the_upload_and_no_byte_is_mixed() {
     };
     let (older, _) = tokio::join!(older, newer);
     assert_eq!(older.code(), Code::LimitReached);
-    // Many at once come to one receipt.
+    // Concurrent uploads lead to one receipt.
     let bytes = delta(2);
     let all = (0..4).map(|_| stand.append(2, 0, &bytes, End::Well));
     let mut receipts = Vec::new();
@@ -288,7 +288,7 @@ async fn the_newer_of_two_connections_has_the_upload_and_no_byte_is_mixed() {
     assert!(left(dir.path()).is_empty());
 }
 
-/// All of these at once.
+/// Polls all futures concurrently, like `join_all`.
 async fn futures_of<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|cx| {
@@ -306,7 +306,7 @@ async fn futures_of<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Ve
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_are_not_those_committed_to_leave_nothing() {
+async fn bytes_that_do_not_match_the_commitment_are_discarded() {
     let dir = tempfile::tempdir().unwrap();
     let stand = Stand::open(dir.path(), |_| {}).await;
     let bytes = delta(1);
@@ -316,7 +316,8 @@ async fn bytes_that_are_not_those_committed_to_leave_nothing() {
     let answer = stand.append(1, 100_000, &wrong, End::Well).await;
     assert_eq!((answer.code(), answer.offset()), (Code::CommitMismatch, Some(0)));
     assert!(left(dir.path()).is_empty());
-    // Damaged on our disk while nobody sent it: the same, and then it is sent again from its beginning.
+    // Damaged on the coordinator's disk between two requests: the same; then the sender uploads it
+    // again from offset 0.
     stand.append(1, 0, &bytes[..100_000], End::Broken).await;
     let headers = stand.headers;
     stand.shop.stop().await;
@@ -331,14 +332,14 @@ async fn bytes_that_are_not_those_committed_to_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_header_is_refused_before_the_rest_has_come() {
+async fn a_wrong_safetensors_header_is_rejected_before_the_rest_has_arrived() {
     let spoiled = |i| {
         let mut bytes = delta(i);
         let at = bytes.windows(5).position(|part| part == b"\"F32\"").unwrap();
         match i {
             1 => bytes[at + 1] = b'I',
             2 => bytes[..8].copy_from_slice(&99_000_000u64.to_le_bytes()),
-            3 => *bytes.last_mut().unwrap() = 0x7f, // a number beyond the norm
+            3 => *bytes.last_mut().unwrap() = 0x7f, // a value beyond the norm
             _ => {}
         }
         bytes
@@ -347,15 +348,15 @@ async fn a_wrong_header_is_refused_before_the_rest_has_come() {
     let stand = Stand::open_for(dir.path(), |config| config.body_ms = 600_000, spoiled).await;
     let table = [(1, Code::UpdateWrongSchema, 422), (2, Code::TooLarge, 413)];
     for (i, code, status) in table {
-        // A tenth of it, and then nothing more: the answer does not wait.
+        // A tenth of the update, then silence: the response does not wait for the rest.
         let answer = stand.append(i, 0, &spoiled(i)[..60_000], End::Never).await;
         assert_eq!((answer.code(), answer.status.as_u16()), (code, status));
         assert_eq!(answer.offset(), Some(0));
     }
     assert!(left(dir.path()).is_empty());
-    // Whoever could not hear the answer hears it when it wants to go on.
+    // A sender that missed the response gets it when it asks for the offset.
     assert_eq!(stand.here(1).await.unwrap_err().code, Code::UpdateWrongSchema);
-    // Also where the header came in two parts, and where only the numbers are wrong.
+    // Also if the header arrives in two parts, and if only the values are wrong.
     stand.append(1, 0, &spoiled(1)[..20], End::Broken).await;
     let answer = stand.append(1, 20, &spoiled(1)[20..60_000], End::Never).await;
     assert_eq!(answer.code(), Code::UpdateWrongSchema);
@@ -366,7 +367,7 @@ async fn a_wrong_header_is_refused_before_the_rest_has_come() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn uploads_take_no_more_room_than_they_may_and_give_it_back() {
+async fn uploads_respect_the_disk_and_task_quotas_and_release_them() {
     for quota in ["disk", "task"] {
         let dir = tempfile::tempdir().unwrap();
         let stand = Stand::open(dir.path(), |config| {
@@ -377,7 +378,7 @@ async fn uploads_take_no_more_room_than_they_may_and_give_it_back() {
             }
         })
         .await;
-        // The first has sent hardly anything, and holds room for all of it: two are more than a MiB.
+        // The first upload has sent few bytes but reserves its whole size: two exceed a MiB.
         let bytes = delta(1);
         let first = stand.append(1, 0, &bytes[..20_000], End::Never);
         let others = async {
@@ -387,15 +388,15 @@ async fn uploads_take_no_more_room_than_they_may_and_give_it_back() {
             let answer = stand.append(2, 0, &delta(2), End::Well).await;
             assert_eq!((answer.code(), answer.status.as_u16()), (Code::QuotaExceeded, 507));
             let text = String::from_utf8_lossy(&answer.body).into_owned();
-            assert!(text.contains("may hold 1048576 bytes, and hold"), "{text}");
-            // A small thing needs none of it.
+            assert!(text.contains("of 1048576 bytes: finish"), "{text}");
+            // Small requests need no quota.
             assert_eq!(stand.shop.view().await.phase, Phase::Revealing);
         };
         tokio::select! {
-            _ = first => panic!("it never ends"),
+            _ = first => panic!("a stalled upload has ended"),
             () = others => {}
         }
-        // Its connection is gone, and with it what was reserved but for what came.
+        // The connection is closed: only the bytes that arrived stay reserved.
         stand.append(2, 0, &delta(2), End::Well).await.receipt();
         let here = usize::try_from(stand.here(1).await.unwrap()).unwrap();
         stand.append(1, here, &bytes[here..], End::Well).await.receipt();
@@ -404,14 +405,14 @@ async fn uploads_take_no_more_room_than_they_may_and_give_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sender_that_has_used_up_its_quota_harms_nobody_else() {
+async fn a_sender_above_its_quota_does_not_affect_other_senders() {
     let dir = tempfile::tempdir().unwrap();
     let stand = Stand::open(dir.path(), |config| {
         config.body_ms = 600_000;
         config.uploads.sender_mib_max = 1;
     })
     .await;
-    // Another upload of the first sender, in another task: as after a round that it left.
+    // Another upload of the first sender, in another task, as after a round that it left.
     let other = Key {
         task: TaskId([9; 32]),
         whose: Whose::Sender(Round(1), address(1)),
@@ -430,7 +431,7 @@ async fn a_sender_that_has_used_up_its_quota_harms_nobody_else() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_507_nothing_is_half_kept_and_the_next_one_is_taken() {
+async fn a_full_disk_is_a_507_leaves_no_partial_and_does_not_affect_later_uploads() {
     let dir = tempfile::tempdir().unwrap();
     let stand = Stand::open(dir.path(), |_| {}).await;
     let file = dir.path().join("blobs/uploads").join(stand.key(1).file_name());
@@ -438,9 +439,9 @@ async fn a_full_disk_is_507_nothing_is_half_kept_and_the_next_one_is_taken() {
     let answer = stand.append(1, 0, &delta(1), End::Well).await;
     assert_eq!((answer.code(), answer.status.as_u16()), (Code::StorageFull, 507));
     assert!(left(dir.path()).is_empty());
-    // There is room again.
+    // The disk has space again.
     stand.append(1, 0, &delta(1), End::Well).await.receipt();
-    // And where the disk has less room than is to stay free, not a byte is taken.
+    // If the disk has less space than `free_mib_min`, no byte is accepted.
     let headers = stand.headers;
     stand.shop.stop().await;
     let shop = Shop::open_with(dir.path(), large_spec(), |config| {
@@ -453,7 +454,7 @@ async fn a_full_disk_is_507_nothing_is_half_kept_and_the_next_one_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_goes_on_for_whoever_has_its_token() {
+async fn a_model_upload_resumes_with_its_token_only() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), large_spec());
     let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
@@ -465,7 +466,7 @@ async fn a_model_goes_on_for_whoever_has_its_token() {
     let cut = |bytes: &[u8]| Body::new(Pieces(vec![Bytes::copy_from_slice(bytes)], End::Broken));
     let answer = stand.send("PUT", &path, &said(1, 0), cut(&model[..400_000])).await;
     assert_eq!((answer.code(), answer.offset()), (Code::Truncated, Some(400_000)));
-    // Nothing is kept of what came without a token.
+    // Without a token no bytes are stored.
     let answer = stand.send("PUT", &path, &[], cut(&model[..500_000])).await;
     assert_eq!((answer.code(), answer.offset()), (Code::Truncated, None));
     assert_eq!(left(dir.path()).len(), 1);

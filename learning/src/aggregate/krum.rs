@@ -1,13 +1,14 @@
-//! Krum (Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries, 2017): keep
-//! the updates whose nearest neighbours are nearest.
+//! Krum (Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries, 2017):
+//! selects the updates with the smallest distances to their nearest neighbours.
 
 use super::AggregateError;
 
-/// Coordinates of all updates that are compared before the next ones are fetched.
+/// Number of coordinates per block in the comparison of updates.
 const BLOCK: usize = 1024;
 
-/// Which updates to keep, ascending. Each is scored by the summed squared distances to its
-/// `n − hostile − 2` nearest others; the lowest scores are kept, of equal ones the earlier update.
+/// Indices of the selected updates, ascending. The score of an update is the sum of squared
+/// distances to its `n − hostile − 2` nearest others; the lowest scores are selected, among ties
+/// the earlier update.
 pub(super) fn keep(
     deltas: &[&[f32]],
     hostile: usize,
@@ -36,13 +37,14 @@ pub(super) fn keep(
     Ok(order)
 }
 
-/// Squared distance of every pair, `[later][earlier]`. A pair belongs to one thread and is summed block by block in
-/// order, whoever does it.
+/// Squared distance of every pair, `[later][earlier]`. Each pair belongs to one thread and is
+/// summed block by block in order, so the result does not depend on the threads.
 fn distances(deltas: &[&[f32]], threads: usize) -> Vec<Vec<f64>> {
     let count = deltas.len();
     let mut table = vec![vec![0.0; count]; count];
     std::thread::scope(|scope| {
-        // Update i has i pairs with earlier ones; dealt in turn, the threads have alike to do.
+        // // Update i has i pairs with earlier ones; the round-robin assignment balances the
+        // threads.
         let mut dealt: Vec<Vec<(usize, &mut Vec<f64>)>> = Vec::new();
         dealt.resize_with(threads, Vec::new);
         for (own, row) in table.iter_mut().enumerate() {

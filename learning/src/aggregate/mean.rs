@@ -1,18 +1,18 @@
-//! The mean by weight: at once over many updates, or one update at a time.
+//! The weighted mean: of many updates at once, or as a stream.
 
 use super::{AggregateError, UPDATES_MAX, fill_on_threads, threads};
 use crate::params::first_not_finite;
 
-/// Coordinates that are summed together: their sums stay in the nearest cache.
+/// Number of coordinates per block: their sums stay in the L1 cache.
 const BLOCK: usize = 4096;
-/// Shorter updates are added sooner than a thread is started.
+/// Length below which adding an update is faster than starting a thread.
 const LENGTH_FOR_THREADS: usize = 1 << 18;
 
 /// `Σ factor·delta / total`, each coordinate summed in `f64` in the order of the updates.
 ///
-/// The inputs need no look of their own: a product of a 64-bit factor and an `f32`, and a million
-/// of them added, stay far below the largest `f64`. So a sum is finite exactly if all its terms
-/// are, also where the factor is zero, and only a failure is looked for in the updates.
+/// The inputs need no separate check: the products of a 64-bit factor and an `f32`, and a million
+/// of them added, are far below the largest `f64`. So a sum is finite exactly if all its terms are,
+/// even for a factor of zero, and the updates are searched only if a sum is not finite.
 pub(super) fn mean(
     updates: &[(f64, &[f32])],
     total: f64,
@@ -40,11 +40,11 @@ pub(super) fn mean(
         Some(AggregateError::NotFinite { update, number })
     };
     let error = updates.iter().enumerate().find_map(find);
-    Err(error.expect("a sum of finite terms is finite, as written above"))
+    Err(error.expect("a sum of finite terms is finite, see above"))
 }
 
 /// Adds the updates' coordinates from `from` on to `sums`. Four updates share one pass over the
-/// sums; each sum still takes them one by one, in order.
+/// sums; each sum still adds them one by one, in order.
 fn add_all(sums: &mut [f64], updates: &[(f64, &[f32])], from: usize) {
     let range = from..from + sums.len();
     let mut fours = updates.chunks_exact(4);
@@ -64,8 +64,8 @@ fn add_all(sums: &mut [f64], updates: &[(f64, &[f32])], from: usize) {
     }
 }
 
-/// The mean by weight of updates that come one after the other: its memory does not grow with
-/// their number. Gives the same bits as [`super::aggregate`] over the same updates in order.
+/// The streaming weighted mean: its memory does not grow with the number of updates. Gives the same
+/// bits as [`super::aggregate`] over the same updates in order.
 #[derive(Debug)]
 pub struct MeanAccumulator {
     sums: Vec<f64>,
@@ -75,13 +75,13 @@ pub struct MeanAccumulator {
 }
 
 impl MeanAccumulator {
-    /// Room for updates of `length` numbers.
+    /// An accumulator for updates of `length` elements.
     pub fn new(length: usize) -> Self {
         let threads = if length < LENGTH_FOR_THREADS { 1 } else { threads() };
         Self { sums: vec![0.0; length], total: 0, updates: 0, threads }
     }
 
-    /// Takes one more update. One that is refused leaves everything as it was.
+    /// Adds one update. An error changes nothing.
     pub fn add(&mut self, weight: u64, delta: &[f32]) -> Result<(), AggregateError> {
         let (update, expected) = (self.updates, self.sums.len());
         if update == UPDATES_MAX {
@@ -104,7 +104,7 @@ impl MeanAccumulator {
         Ok(())
     }
 
-    /// The mean of what was taken.
+    /// The mean of the updates so far.
     pub fn finish(self) -> Result<Vec<f32>, AggregateError> {
         if self.updates == 0 {
             return Err(AggregateError::Empty);

@@ -1,8 +1,8 @@
-//! How many updates become one: the rules, over deltas of equal length with integer weights.
+//! Aggregation rules over deltas of equal length with integer weights.
 //!
-//! Every rule adds in one fixed order and gives the same bits on any machine and any number of
-//! threads. In every rule an update of weight zero changes nothing: the result is, bit for bit, that
-//! of the others alone. No rule accepts a number that is not finite.
+//! Every rule adds in one fixed order and gives the same bits on any machine with any number of
+//! threads. In every rule an update of weight zero has no effect: the result is bit for bit that of
+//! the others alone. No rule accepts a number that is not finite.
 
 mod krum;
 mod mean;
@@ -15,94 +15,94 @@ use crate::parallel::cores;
 use crate::params::{first_not_finite, norm};
 pub use mean::MeanAccumulator;
 
-/// Most updates that one aggregation takes.
+/// Largest number of updates in one aggregation.
 pub const UPDATES_MAX: usize = 1 << 20;
-/// Most threads that one aggregation uses.
+/// Largest number of threads in one aggregation.
 pub const THREADS_MAX: usize = 64;
 
-/// An aggregation rule, as a task declares it.
+/// An aggregation rule in a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Rule {
-    /// The mean by weight (FedAvg).
+    /// The weighted mean (FedAvg).
     Mean,
-    /// The median of each coordinate; of an even number, the mean of the middle two.
+    /// The coordinate-wise median; for an even number, the mean of the middle two.
     Median,
-    /// The mean of each coordinate without its largest and smallest values.
+    /// The coordinate-wise trimmed mean: without the largest and smallest values.
     TrimmedMean {
-        /// How many of 1,000 updates are left out at either end, rounded down; below 500.
+        /// Share of updates dropped at either end, in permille, rounded down; below 500.
         trim_permille: u16,
     },
-    /// The mean by weight of the `keep` updates that lie nearest to their neighbours (multi-Krum;
-    /// one for Krum as published).
+    /// The weighted mean of the `keep` updates with the smallest distances to their neighbours
+    /// (multi-Krum; `keep` = 1 is Krum as published).
     Krum {
-        /// How many of the updates may be hostile. There must be at least `2·hostile + 3` updates.
+        /// Largest number of hostile updates. There must be at least `2·hostile + 3` updates.
         hostile: u32,
-        /// How many updates are kept, 1 to all less `hostile`.
+        /// Number of updates to select: from 1 to the number of updates minus `hostile`.
         keep: u32,
     },
-    /// The mean by weight after every update longer than the median length is shortened to it.
+    /// The weighted mean after clipping the norm of every update to the median norm.
     NormClippedMean,
 }
 
-/// Why updates were not aggregated.
+/// The aggregation failed.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum AggregateError {
-    /// No updates.
-    #[error("no updates: at least one needed")]
+    /// There are no updates.
+    #[error("there are no updates; at least one is required")]
     Empty,
-    /// Too many.
+    /// There are too many updates.
     #[error("{updates} updates: must be at most {UPDATES_MAX}")]
     TooMany {
-        /// How many.
+        /// Number of updates.
         updates: usize,
     },
-    /// Updates without numbers.
-    #[error("the updates hold no numbers: at least one needed")]
+    /// The updates have no elements.
+    #[error("the updates have no numbers; at least one is required")]
     NoNumbers,
-    /// An update of another length than the first.
+    /// An update has another length than the first.
     #[error("update {update} has {got} numbers: must be {expected}")]
     LengthsDiffer {
-        /// Which update, from 0.
+        /// Index of the update, from 0.
         update: usize,
-        /// The first's length.
+        /// Length of the first update.
         expected: usize,
-        /// Its own.
+        /// Length of this update.
         got: usize,
     },
-    /// NaN or infinity.
-    #[error("update {update}, number {number}, is not finite: every number must be")]
+    /// An update contains NaN or infinity.
+    #[error("update {update}, number {number}, is not finite: all numbers must be finite")]
     NotFinite {
-        /// Which update, from 0.
+        /// Index of the update, from 0.
         update: usize,
-        /// Which of its numbers, from 0.
+        /// Index of the number, from 0.
         number: usize,
     },
-    /// Nobody counts.
+    /// All weights are zero.
     #[error("all weights are zero: at least one must be positive")]
     ZeroTotalWeight,
-    /// The rule's own number makes no sense.
+    /// A parameter of the rule is out of bounds.
     #[error("rule: {key} is {value}: must be {bounds}")]
     RuleInvalid {
-        /// Which number.
+        /// Name of the parameter.
         key: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
-        /// What would be right.
+        /// The valid range.
         bounds: String,
     },
-    /// Too few updates for what the rule promises.
+    /// There are too few updates for the rule.
     #[error("{got} updates of positive weight: the rule needs at least {needed}")]
     TooFew {
-        /// How many it needs.
+        /// Number required.
         needed: usize,
-        /// How many there are.
+        /// Number given.
         got: usize,
     },
 }
 
 impl Rule {
-    /// Holds the rule's own numbers against their bounds, before any update is seen.
+    /// Checks the rule's parameters against their bounds.
     pub fn check(&self) -> Result<(), AggregateError> {
         let refuse = |key, value, bounds: &str| {
             Err(AggregateError::RuleInvalid { key, value, bounds: bounds.to_owned() })
@@ -126,7 +126,7 @@ fn threads() -> usize {
     cores().min(THREADS_MAX)
 }
 
-/// As [`aggregate`], on `threads` threads (0 counts as 1). Their number changes no bit.
+/// As [`aggregate`], on `threads` threads (0 counts as 1). The number of threads changes no bit.
 pub fn aggregate_on(
     rule: Rule,
     updates: &[(u64, &[f32])],
@@ -135,7 +135,7 @@ pub fn aggregate_on(
     rule.check()?;
     check(updates)?;
     let threads = threads.clamp(1, THREADS_MAX);
-    // The mean finds bad numbers on its way.
+    // // The mean detects numbers that are not finite on its own.
     if rule != Rule::Mean {
         check_finite(updates, threads)?;
     }
@@ -164,7 +164,8 @@ fn deltas<'a>(updates: &[(u64, &'a [f32])]) -> Vec<&'a [f32]> {
 }
 
 fn total_weight(updates: &[(u64, &[f32])]) -> f64 {
-    // 2^20 weights of 64 bits fit; the one conversion rounds the same everywhere.
+    // // The sum of 2^20 weights of 64 bits fits; the one conversion rounds in the same way on
+    // every machine.
     updates.iter().map(|&(weight, _)| u128::from(weight)).sum::<u128>() as f64
 }
 
@@ -180,7 +181,7 @@ fn check_finite(updates: &[(u64, &[f32])], threads: usize) -> Result<(), Aggrega
     }
 }
 
-/// What can be told without reading a number.
+/// The checks that do not read the numbers.
 fn check(updates: &[(u64, &[f32])]) -> Result<(), AggregateError> {
     let Some((_, first)) = updates.first() else { return Err(AggregateError::Empty) };
     if updates.len() > UPDATES_MAX {
@@ -200,7 +201,7 @@ fn check(updates: &[(u64, &[f32])]) -> Result<(), AggregateError> {
     Ok(())
 }
 
-/// What `look` finds in each update, in order.
+/// Applies `look` to each update, with results in order.
 fn each_update<T: Send + Default + Clone>(
     updates: &[(u64, &[f32])],
     threads: usize,
@@ -215,7 +216,7 @@ fn each_update<T: Send + Default + Clone>(
     found
 }
 
-/// Each weight shrunk by what its update is longer than the median.
+/// The weights, scaled such that every update is clipped to the median norm.
 fn clipped<'a>(updates: &[(u64, &'a [f32])], threads: usize) -> Vec<(f64, &'a [f32])> {
     let norms = each_update(updates, threads, norm);
     let mut sorted = norms.clone();
@@ -225,7 +226,7 @@ fn clipped<'a>(updates: &[(u64, &'a [f32])], threads: usize) -> Vec<(f64, &'a [f
     weighted.map(|(&(weight, delta), norm)| (weight as f64 * shrink(norm), delta)).collect()
 }
 
-/// Splits `result` into one piece per thread and fills each with `fill(from, piece)`.
+/// Splits `result` into one piece per thread and calls `fill(from, piece)` for each.
 fn fill_on_threads<T: Send>(
     result: &mut [T],
     threads: usize,
@@ -238,7 +239,7 @@ fn fill_on_threads<T: Send>(
     }
     std::thread::scope(|scope| {
         let mut parts = result.chunks_mut(piece).enumerate();
-        // This thread takes one: it would only wait.
+        // // The calling thread processes one part, since it would only wait.
         let own = parts.next();
         for (at, part) in parts {
             let fill = &fill;

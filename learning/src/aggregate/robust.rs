@@ -1,12 +1,12 @@
-//! Rules that look at each coordinate by itself: median and trimmed mean.
+//! Coordinate-wise rules: median and trimmed mean.
 
 use super::fill_on_threads;
 
-/// Coordinates that are turned together, so that each one's values lie side by side: whole cache
-/// lines of every update are used, and the turned block stays in the cache.
+/// Number of coordinates that are transposed together, so that each one's values are contiguous:
+/// whole cache lines of every update are used, and the transposed block stays in the cache.
 const BLOCK: usize = 64;
 
-/// The median of each coordinate.
+/// The coordinate-wise median.
 pub(super) fn median(deltas: &[&[f32]], threads: usize) -> Vec<f32> {
     each_coordinate(deltas, threads, |values| {
         let middle = values.len() / 2;
@@ -19,8 +19,8 @@ pub(super) fn median(deltas: &[&[f32]], threads: usize) -> Vec<f32> {
     })
 }
 
-/// The mean of each coordinate without the `trim` smallest and the `trim` largest values; `trim`
-/// is below half their number. Values are added from the smallest to the largest.
+/// The coordinate-wise mean without the `trim` smallest and the `trim` largest values; `trim` is
+/// less than half their number. Values are added from the smallest to the largest.
 pub(super) fn trimmed_mean(deltas: &[&[f32]], trim: usize, threads: usize) -> Vec<f32> {
     each_coordinate(deltas, threads, |values| {
         values.sort_unstable_by(f32::total_cmp);
@@ -33,7 +33,7 @@ pub(super) fn trimmed_mean(deltas: &[&[f32]], trim: usize, threads: usize) -> Ve
     })
 }
 
-/// The median of finite numbers, which are put in another order; of none, zero.
+/// The median of finite numbers, which are sorted in place; 0 for none.
 pub(super) fn median_of(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;

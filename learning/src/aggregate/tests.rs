@@ -1,4 +1,4 @@
-//! Each rule against its readable twin, by hand, and against hostile input.
+//! Each rule against its reference implementation, by hand, and against hostile input.
 
 use proptest::prelude::*;
 
@@ -12,8 +12,7 @@ const RULES: [Rule; 5] = [
     Rule::NormClippedMean,
 ];
 
-/// The rules as one would write them on a board: one coordinate after the other, no blocks, no
-/// threads.
+/// Reference implementation of the rules: one coordinate after another, without blocks and threads.
 fn twin(rule: Rule, updates: &[(u64, &[f32])]) -> Vec<f32> {
     let counted: Vec<(u64, &[f32])> =
         updates.iter().copied().filter(|&(weight, _)| weight > 0).collect();
@@ -85,7 +84,8 @@ fn refs(updates: &[(u64, Vec<f32>)]) -> Vec<(u64, &[f32])> {
     updates.iter().map(|(weight, delta)| (*weight, delta.as_slice())).collect()
 }
 
-/// Five to twelve updates of one length, some of weight zero, of lengths around the blocks.
+/// Five to twelve updates of one length, some with weight zero, with lengths near multiples of the
+/// blocks.
 fn updates_strategy() -> impl Strategy<Value = Vec<(u64, Vec<f32>)>> {
     let length = prop_oneof![1_usize..10, 60_usize..70, 4090_usize..4102];
     (length, 5_usize..12, any::<u64>()).prop_map(|(length, count, seed)| {
@@ -107,7 +107,7 @@ fn updates_strategy() -> impl Strategy<Value = Vec<(u64, Vec<f32>)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn every_rule_agrees_with_its_twin_and_no_thread_changes_a_bit(updates in updates_strategy()) {
+    fn every_rule_matches_its_reference_with_any_threads(updates in updates_strategy()) {
         let updates = refs(&updates);
         for rule in RULES {
             let one = aggregate_on(rule, &updates, 1).unwrap();
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn the_mean_has_the_bits_of_its_twin_and_so_has_the_one_by_one_mean(
+    fn the_mean_and_the_streaming_mean_have_the_bits_of_the_reference(
         updates in updates_strategy(),
     ) {
         let updates = refs(&updates);
@@ -155,7 +155,7 @@ proptest! {
 }
 
 #[test]
-fn small_cases_come_out_as_by_hand() {
+fn small_cases_match_hand_computed_values() {
     let updates = [(1, vec![1.0, -4.0]), (3, vec![5.0, 0.0]), (4, vec![2.0, 8.0])];
     let updates = refs(&updates);
     assert_eq!(aggregate(Rule::Mean, &updates).unwrap(), [3.0, 3.5]);
@@ -163,14 +163,15 @@ fn small_cases_come_out_as_by_hand() {
     assert_eq!(aggregate(Rule::Median, &updates[..2]).unwrap(), [3.0, -2.0]);
     let trimmed = Rule::TrimmedMean { trim_permille: 334 };
     assert_eq!(aggregate(trimmed, &updates).unwrap(), [2.0, 0.0]);
-    // Norms 3, 4 and 20: the median is 4, the last shrinks to a fifth.
+    // // Norms 3, 4 and 20: the median is 4, so the last update is scaled to a fifth.
     let updates = [(1, vec![3.0, 0.0]), (1, vec![0.0, 4.0]), (2, vec![20.0, 0.0])];
     assert_eq!(aggregate(Rule::NormClippedMean, &refs(&updates)).unwrap(), [2.75, 1.0]);
 }
 
 #[test]
 fn the_mean_adds_in_the_order_of_the_updates() {
-    // In order: ((10³⁰ + 1) − 10³⁰) + 1 = 1, because the first 1 is lost. In another order, 0 or 2.
+    // // In order: ((10³⁰ + 1) − 10³⁰) + 1 = 1, because the first 1 is lost to rounding. In another
+    // order, 0 or 2.
     let updates = [1e30, 1.0, -1e30, 1.0].map(|value| (1, vec![value; 5000]));
     let updates = refs(&updates);
     assert_eq!(aggregate_on(Rule::Mean, &updates, 2).unwrap(), vec![0.25; 5000]);
@@ -182,7 +183,7 @@ fn the_mean_adds_in_the_order_of_the_updates() {
 }
 
 #[test]
-fn one_hostile_update_does_not_move_the_robust_rules_far() {
+fn one_hostile_update_has_little_effect_on_robust_rules() {
     let mut updates: Vec<(u64, Vec<f32>)> =
         (0..9).map(|at| (1, vec![1.0 + at as f32 / 100.0; 3])).collect();
     updates.push((1, vec![-1e6; 3]));
@@ -194,7 +195,7 @@ fn one_hostile_update_does_not_move_the_robust_rules_far() {
 }
 
 #[test]
-fn what_cannot_be_aggregated_is_refused() {
+fn invalid_updates_are_refused() {
     let good = vec![1.0, 2.0];
     let with = |bad: Vec<f32>, weight| {
         let mut updates = vec![(1, good.clone()); 5];
@@ -232,7 +233,7 @@ fn extreme_weights_and_numbers_stay_finite() {
 }
 
 #[test]
-fn a_refused_update_leaves_the_one_by_one_mean_as_it_was() {
+fn a_refused_update_does_not_change_the_streaming_mean() {
     let mut stream = MeanAccumulator::new(2);
     stream.add(1, &[1.0, 2.0]).unwrap();
     let place = AggregateError::NotFinite { update: 1, number: 1 };

@@ -1,12 +1,12 @@
-//! Numbers that begin on a cache line, so that no register is loaded from two.
+//! Numbers aligned to a cache line, so that a register load never spans two lines.
 
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of a cache line, and of the widest register.
+/// Bytes of a cache line, which is also the size of the widest register.
 const LINE_BYTES: usize = 64;
 const LINE: usize = LINE_BYTES / size_of::<f32>();
 
-/// A fixed number of `f32`, the first of them on a cache line.
+/// A fixed number of `f32` whose first element is aligned to a cache line.
 pub(super) struct Aligned {
     room: Vec<f32>,
     from: usize,
@@ -17,7 +17,7 @@ impl Aligned {
     /// `len` zeros.
     pub(super) fn zeros(len: usize) -> Self {
         let room = vec![0.0; len + LINE - 1];
-        // Where the line cannot be found the numbers are only slower to read.
+        // // If no aligned element is found, loads are only slower.
         let from = room.as_ptr().align_offset(LINE_BYTES).min(LINE - 1);
         Self { room, from, len }
     }

@@ -1,16 +1,16 @@
-//! Layers on a tile of rows, in registers.
+//! Micro-kernels of the layers on a tile of rows.
 //!
-//! A tile is lines of [`TILE_ROWS`] numbers, a line being one feature or unit for all rows of the
-//! tile. A lane of a register is a row, so no sum ever runs across lanes: each is bias, first tap,
-//! second tap, …, a product and an addition rounded each by itself. How wide the registers are
-//! then changes the speed and not a bit.
+//! A tile consists of lines of [`TILE_ROWS`] numbers; a line is one feature or unit for all rows of
+//! the tile. A lane of a register is a row, so no sum runs across lanes: each is bias, first tap,
+//! second tap, …, with separately rounded products and additions. The register width then affects
+//! the speed and no bit.
 
 use pulp::{Simd, WithSimd};
 
 use super::layout::{Kind, Layer, TILE_ROWS};
 
-/// Applies a layer with packed parameters to one tile. A dense layer that `RECTIFIES` takes inputs
-/// below zero as zero.
+/// Applies a layer with packed parameters to one tile. With `RECTIFIES`, a dense layer applies ReLU
+/// to its inputs.
 #[inline(always)]
 pub(super) fn apply<S: Simd, const RECTIFIES: bool>(
     simd: S,
@@ -39,14 +39,14 @@ pub(super) fn apply<S: Simd, const RECTIFIES: bool>(
             9 => block.run::<S, 9, RECTIFIES>(simd),
             10 => block.run::<S, 10, RECTIFIES>(simd),
             11 => block.run::<S, 11, RECTIFIES>(simd),
-            // A block has at most `BLOCK_MAX` outputs.
+            // // A block has at most `BLOCK_MAX` outputs.
             _ => block.run::<S, 12, RECTIFIES>(simd),
         }
         parameters = rest;
     }
 }
 
-/// Some outputs of a layer on a tile.
+/// A block of outputs of a layer on a tile.
 struct Block<'a> {
     kind: Kind,
     weights: &'a [f32],
@@ -56,7 +56,7 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// `K` outputs, in as many registers per line as the machine's number of them allows.
+    /// `K` outputs; one or two registers per line, depending on the machine's number of registers.
     #[inline(always)]
     fn run<S: Simd, const K: usize, const RECTIFIES: bool>(self, simd: S) {
         if S::REGISTER_COUNT >= 32 && S::F32_LANES * 2 <= TILE_ROWS {
@@ -67,7 +67,7 @@ impl Block<'_> {
     }
 }
 
-/// A block of `K` outputs, `V` registers of each at a time.
+/// A block of `K` outputs with `V` registers of each at a time.
 struct Sized<'a, const K: usize, const V: usize, const RECTIFIES: bool>(Block<'a>);
 
 impl<const K: usize, const V: usize, const RECTIFIES: bool> WithSimd
@@ -144,8 +144,8 @@ fn convolution<S: Simd, const K: usize, const V: usize>(
     }
 }
 
-/// The taps of a 3×3 convolution at a pixel that lie in the image, and the lines of the tile that
-/// they take: a run for each line of each channel.
+/// The taps of a 3×3 convolution at a pixel that lie inside the image, with the tile's lines that
+/// they read: one run per line of each channel.
 #[inline(always)]
 fn runs(
     image: Image,
@@ -173,7 +173,7 @@ fn biases<S: Simd, const K: usize, const V: usize>(simd: S, biases: &[f32]) -> [
     sums
 }
 
-/// Adds the products of lines and weights, `line` registers from one line to the next.
+/// Adds the products of lines and weights; `line` is the stride between lines, in registers.
 #[inline(always)]
 fn add<S: Simd, const K: usize, const V: usize, const RECTIFIES: bool>(
     simd: S,
@@ -186,7 +186,7 @@ fn add<S: Simd, const K: usize, const V: usize, const RECTIFIES: bool>(
     for (taken, weights) in from.chunks(line).zip(weights.chunks_exact(K)) {
         let mut values = [zero; V];
         for (value, &taken) in values.iter_mut().zip(&taken[..V]) {
-            // What is no number stays none.
+            // // NaN stays NaN.
             let below = simd.less_than_f32s(taken, zero);
             *value = if RECTIFIES { simd.select_f32s(below, zero, taken) } else { taken };
         }
@@ -199,14 +199,14 @@ fn add<S: Simd, const K: usize, const V: usize, const RECTIFIES: bool>(
     }
 }
 
-/// The larger of two; what is no number wins.
+/// The larger of two numbers; NaN wins.
 #[inline(always)]
 fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
     let larger = simd.select_f32s(simd.less_than_f32s(a, b), b, a);
     simd.select_f32s(simd.equal_f32s(b, b), larger, b)
 }
 
-/// `to = a + b`, number by number.
+/// `to = a + b`, elementwise.
 #[inline(always)]
 pub(super) fn sum(a: &[f32], b: &[f32], to: &mut [f32]) {
     for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
@@ -214,7 +214,7 @@ pub(super) fn sum(a: &[f32], b: &[f32], to: &mut [f32]) {
     }
 }
 
-/// `to = to + a`, number by number.
+/// `to = to + a`, elementwise.
 #[inline(always)]
 pub(super) fn add_onto(a: &[f32], to: &mut [f32]) {
     for (to, &a) in to.iter_mut().zip(a) {

@@ -1,38 +1,37 @@
-//! A model as the layers that a tile of rows passes through, and its parameters as those layers
-//! read them.
+//! The layers of a model as applied to a tile of rows, and the packed layout of their parameters.
 
 use std::ops::Range;
 
 use super::aligned::Aligned;
 use crate::model::ModelSpec;
 
-/// Rows that are computed side by side: two of the widest registers.
+/// Number of rows of a tile: two of the widest registers.
 pub(super) const TILE_ROWS: usize = 32;
-/// Most outputs that are summed up side by side: as many as leave registers for the factors.
+/// Largest number of outputs that are summed together: leaves enough registers for the factors.
 pub(super) const BLOCK_MAX: usize = 12;
 
-/// What a layer does.
+/// The kind of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Every output is a sum over all inputs. Below zero an input counts as zero, except in the
-    /// first layer.
+    /// Every output is a sum over all inputs. Except in the first layer, ReLU is applied to the
+    /// inputs.
     Dense,
-    /// 3×3 convolution that keeps the size, 2×2 max pooling, and nothing below zero comes out.
+    /// 3×3 convolution with padding, 2×2 max pooling, and ReLU on the output.
     Convolution { channels: usize, height: usize, width: usize },
 }
 
-/// One layer: of its packed parameters, block after block of outputs, the weights
-/// `[tap][output of the block]` and then the biases.
+/// One layer. Its packed parameters are blocks of outputs: the weights `[tap][output of the
+/// block]`, followed by the biases.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     pub(super) kind: Kind,
-    /// Numbers that each output is a sum of.
+    /// Number of terms of each output's sum.
     pub(super) taps: usize,
-    /// Outputs, that is units or filters.
+    /// Number of outputs: units or filters.
     pub(super) outputs: usize,
-    /// Lines of a tile that it gives, one per output or per pixel of one.
+    /// Number of lines of a tile in its output, one per unit, or per filter and pixel.
     pub(super) lines: usize,
-    /// Where its parameters stand in the model's order: weights `[output][tap]`, then biases.
+    /// The range of its parameters in the model's order: weights `[output][tap]`, then biases.
     own: Range<usize>,
 }
 
@@ -44,12 +43,12 @@ impl Layer {
         (0..blocks).map(move |at| outputs * at / blocks..outputs * (at + 1) / blocks)
     }
 
-    /// How many parameters it has.
+    /// Number of parameters.
     pub(super) fn parameters(&self) -> usize {
         self.own.len()
     }
 
-    /// Brings this layer's parameters out of the model's order into its own.
+    /// Copies this layer's parameters from the model's order to the packed layout.
     fn pack(&self, params: &[f32], convert: impl Fn(f32) -> f32, to: &mut [f32]) {
         let (weights, biases) = params[self.own.clone()].split_at(self.outputs * self.taps);
         let mut left = to;
@@ -71,8 +70,8 @@ impl Layer {
     }
 }
 
-/// The layers of a model. Where the first is dense, it is summed over the members of a coalition
-/// once per row and player, the others' parameters once per coalition.
+/// The layers of a model. A dense first layer is summed over the members of a coalition once per
+/// row and player; the parameters of the other layers are summed once per coalition.
 #[derive(Debug, Clone)]
 pub(super) struct Net {
     pub(super) first: Option<Layer>,
@@ -103,23 +102,23 @@ impl Net {
         }
         let first = match layers[0].kind {
             Kind::Dense => Some(layers.remove(0)),
-            // A convolution of few channels costs less than reading its sums from memory.
+            // // A convolution of few channels costs less than reading its sums from memory.
             Kind::Convolution { .. } => None,
         };
         Self { first, deeper: layers, inputs: model.inputs() }
     }
 
-    /// Numbers per row that a walk adds up: what comes out of the first layer.
+    /// Numbers per row that a walk sums: the output of the first layer.
     pub(super) fn summed(&self) -> usize {
         self.first.as_ref().map_or(0, |first| first.lines)
     }
 
-    /// Numbers per row that stay as they are: the features, where no first layer took them.
+    /// Numbers per row that are retained unchanged: the features, if no first layer consumes them.
     pub(super) fn kept(&self) -> usize {
         if self.first.is_some() { 0 } else { self.inputs }
     }
 
-    /// Parameters of the deeper layers.
+    /// Number of parameters of the deeper layers.
     pub(super) fn deeper_parameters(&self) -> usize {
         self.deeper.iter().map(Layer::parameters).sum()
     }
@@ -146,7 +145,7 @@ impl Net {
     }
 }
 
-/// One rounding, from the exact product.
+/// Rounded once, from the exact product.
 fn scaled(value: f32, share: f64) -> f32 {
     (f64::from(value) * share) as f32
 }

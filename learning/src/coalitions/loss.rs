@@ -1,28 +1,29 @@
-//! Cross-entropy and hits of a tile of rows, out of its logits.
+//! Cross-entropy and correct predictions of a tile of rows, from its logits.
 //!
-//! The exponential and the logarithm are our own, made of additions, multiplications and divisions
-//! alone: the system's differ from machine to machine in their last bits, and no compiler turns
-//! them into wide registers.
+//! The exponential and the logarithm are implemented here, with additions, multiplications and
+//! divisions only: the system's versions differ between machines in their last bits, and compilers
+//! do not vectorise them.
 
 use super::layout::TILE_ROWS;
 
 /// One number for each row of a tile.
 pub(super) type PerRow<T> = [T; TILE_ROWS];
 
-/// Below this the exponential is as good as zero, and still a normal number.
+/// Below this, the exponential is practically zero, and still a normal number.
 const EXP_LEAST: f32 = -87.0;
-/// 1.5·2²³: a number of moderate size plus this has its nearest whole number in its last bits.
+/// 1.5·2²³: the sum of this and a number of moderate size has the nearest integer in its last bits.
 const WHOLE: f32 = 12_582_912.0;
-/// ln 2 in two parts, the first of so few bits that its products with exponents are exact.
+/// ln 2 in two parts; the first has so few bits that its products with exponents are exact.
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// 1/k! for k = 7 to 2.
 const INVERSE_FACTORIALS: [f32; 6] =
     [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5];
 
-/// e to the power of `x` for `x` from −87 to 0, less than 2⁻²³ of itself off; below, as for −87.
+/// e to the power of `x` for `x` from −87 to 0, with a relative error below 2⁻²³; smaller `x` count
+/// as −87.
 ///
-/// `x = n·ln 2 + r` with whole `n` and `|r| ≤ ½·ln 2`; the power of `r` is its Taylor polynomial.
+/// `x = n·ln 2 + r` with integer `n` and `|r| ≤ ½·ln 2`; the power of `r` is its Taylor polynomial.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     let x = if x < EXP_LEAST { EXP_LEAST } else { x };
@@ -34,7 +35,7 @@ fn exp(x: f32) -> f32 {
         power = power * r + factor;
     }
     let power = (power * r) * r + r + 1.0;
-    // The last bits of `shifted` are n in two's complement: brought to the exponent's place.
+    // // The last bits of `shifted` are n in two's complement: shift them to the exponent.
     let two_to_n = (shifted.to_bits() << 23).wrapping_add(127 << 23);
     power * f32::from_bits(two_to_n)
 }
@@ -42,7 +43,7 @@ fn exp(x: f32) -> f32 {
 /// 2/k for k = 13, 11, … 3.
 const ATANH: [f64; 6] = [2.0 / 13.0, 2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0];
 
-/// Natural logarithm of a finite number of at least 1, about 1e-12 off.
+/// Natural logarithm of a finite number of at least 1, with an error of about 1e-12.
 ///
 /// `x = 2ᵉ·m` with `m` from ½·√2 to √2, and `ln m = 2·atanh((m − 1)/(m + 1))` by its series.
 #[inline(always)]
@@ -64,7 +65,7 @@ fn ln(x: f64) -> f64 {
     if x.is_finite() { logarithm } else { f64::NAN }
 }
 
-/// The loss of each row of a tile, in nats; NaN where a logit is no number.
+/// The loss of each row of a tile, in nats; NaN if a logit is not finite.
 #[inline(always)]
 pub(super) fn losses(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
     let mut largest = [f32::NEG_INFINITY; TILE_ROWS];
@@ -90,8 +91,8 @@ pub(super) fn losses(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
     losses
 }
 
-/// Which rows of a tile have their first largest logit at their label; NaN where a logit is no
-/// number.
+/// Whether each row of a tile has its first largest logit at its label, as 0 or 1; NaN if a logit
+/// is not finite.
 #[inline(always)]
 pub(super) fn hits(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
     let mut own = [0.0_f32; TILE_ROWS];
@@ -111,7 +112,8 @@ pub(super) fn hits(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
     hits
 }
 
-/// Rows are summed in so many lanes, row r in lane r mod 8, and then the lanes in order.
+/// Number of lanes of a sum over rows: row r belongs to lane r mod 8, and the lanes are added in
+/// order.
 const SUM_LANES: usize = 8;
 
 /// The sum of the first `rows` rows.
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exponential_is_right_to_the_last_bits() {
+    fn the_exponential_is_accurate_to_the_last_bits() {
         for step in 0..=870_000 {
             let x = -(step as f32) / 10_000.0;
             let right = f64::from(x).exp();
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_logarithm_is_right_to_1e_12() {
+    fn the_logarithm_is_accurate_to_1e_12() {
         for step in 0..200_000 {
             let x = 1.0 + f64::from(step) * f64::from(step) / 1e5;
             let off = (ln(x) - x.ln()).abs();
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_logits_hit_the_first_class_and_what_is_no_number_is_told() {
+    fn equal_logits_predict_the_first_class_and_nan_is_propagated() {
         let mut logits = vec![0.0; 3 * TILE_ROWS];
         let mut labels = [0; TILE_ROWS];
         labels[1] = 1;

@@ -1,13 +1,13 @@
-//! Coalitions as bit masks, many in one place.
+//! Coalitions as bit masks, many in one allocation.
 
 use super::CoalitionError;
 
 const WORD_BITS: usize = u64::BITS as usize;
-/// Most players of an enumeration of all coalitions.
+/// Largest number of players of an enumeration of all coalitions.
 pub const ENUMERATED_PLAYERS_MAX: usize = 24;
 
-/// A batch of coalitions of the players `0..players`: of each the words of its bit mask, bit 0 of
-/// the first word being player 0.
+/// A batch of coalitions of the players `0..players`: the words of each bit mask; bit 0 of the
+/// first word is player 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Masks {
     players: usize,
@@ -16,12 +16,12 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// No coalitions yet, of `players` players.
+    /// An empty batch of coalitions of `players` players.
     pub fn new(players: usize) -> Self {
         Self { players, len: 0, words: Vec::new() }
     }
 
-    /// Every coalition of `players` players, the mask counting from 0.
+    /// Every coalition of `players` players, in the order of the masks from 0.
     ///
     /// # Errors
     /// [`CoalitionError::TooManyToEnumerate`] above [`ENUMERATED_PLAYERS_MAX`].
@@ -37,8 +37,8 @@ impl Masks {
     /// Adds a coalition by the words of its mask.
     ///
     /// # Errors
-    /// [`CoalitionError::Mask`] where the number of words is not that of the players, or a bit
-    /// beyond them is set.
+    /// [`CoalitionError::Mask`] if the number of words does not match the players, or a bit beyond
+    /// them is set.
     pub fn push(&mut self, words: &[u64]) -> Result<(), CoalitionError> {
         let beyond = match self.players % WORD_BITS {
             0 => 0,
@@ -53,17 +53,17 @@ impl Masks {
         Ok(())
     }
 
-    /// How many coalitions.
+    /// Number of coalitions.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many players each of them is drawn from.
+    /// Number of players.
     pub fn players(&self) -> usize {
         self.players
     }
@@ -83,15 +83,15 @@ impl Masks {
             let mut left = bits;
             std::iter::from_fn(move || {
                 let bit = left.trailing_zeros() as usize;
-                // The lowest set bit goes; of zero nothing is left to take.
+                // // Clears the lowest set bit; zero ends the iteration.
                 left &= left.checked_sub(1)?;
                 Some(word * WORD_BITS + bit)
             })
         })
     }
 
-    /// How many members the coalitions `a` and `b` share from the lowest player on, before the
-    /// first player who is in only one of them.
+    /// Number of members that the coalitions `a` and `b` share, from the lowest player on, before
+    /// the first player that is in only one of them.
     pub(super) fn shared(&self, a: usize, b: usize) -> usize {
         let mut shared = 0;
         for (&a, &b) in self.words(a).iter().zip(self.words(b)) {
@@ -104,8 +104,8 @@ impl Masks {
         shared
     }
 
-    /// The coalitions in the order in which those who share their first members stand together,
-    /// a coalition before those that continue it.
+    /// The coalitions in an order in which coalitions with the same first members are adjacent, and
+    /// a coalition precedes its extensions.
     pub(super) fn in_order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.len as u32).collect();
         let key = |at: u32| self.words(at as usize).iter().map(|word| word.reverse_bits());
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_and_what_they_share_are_read_off_the_bits() {
+    fn members_and_shared_prefixes_are_read_from_the_bits() {
         let mut masks = Masks::new(70);
         for words in [[0, 0], [0b1011, 0b10_0000], [0b0011, 0b10_0000], [0b1011, 0]] {
             masks.push(&words).unwrap();

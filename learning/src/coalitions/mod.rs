@@ -1,18 +1,19 @@
-//! What many coalitions of a round's updates lose on the holdout, fast, and the same everywhere.
+//! Fast evaluation of many coalitions of a round's updates on a holdout, with the same bits on
+//! every machine.
 //!
-//! A coalition S stands for the model `base + Σ_{i∈S} pᵢ·Δᵢ` with fixed shares p. Where the first
-//! layer is dense, what comes out of it is a sum over the members too, so it is worked out once per
-//! player and row, not once per coalition; and coalitions that share their first members share
-//! that part of the sum. What is left of a coalition is one addition per unit of the first layer,
-//! the deeper layers, and the loss.
+//! A coalition S is the model `base + Σ_{i∈S} pᵢ·Δᵢ` with fixed shares p. If the first layer is
+//! dense, its output is also a sum over the members, so it is computed once per player and row, not
+//! once per coalition; coalitions with the same first members share that part of the sum. The
+//! remaining work per coalition is one addition per unit of the first layer, the deeper layers, and
+//! the loss.
 //!
-//! **Same bits everywhere.** Numbers are `f32`, losses are summed in `f64`. Every sum has one order:
-//! over a unit's inputs, over a coalition's members (ascending), over a tile of 32 rows, over the
-//! tiles. Products and additions are rounded one by one, the exponential and the logarithm are made
-//! of them. So the answer for a coalition depends neither on the batch it came in, nor on how the
-//! rows were cut into chunks, nor on the number of threads, nor on the machine, as long as it does
-//! IEEE 754 arithmetic. Against the engines, which compute in `f64`, a mean loss is off by at most
-//! [`COALITION_TOLERANCE_NANO`].
+//! **Same bits on every machine.** Numbers are `f32`; losses are summed in `f64`. Every sum has one
+//! order: over a unit's inputs, over a coalition's members (ascending), over a tile of 32 rows,
+//! over the tiles. Products and additions are rounded separately, and the exponential and the
+//! logarithm consist of them. So the result for a coalition does not depend on its batch, on the
+//! division of the rows into chunks, on the number of threads, or on the machine, as long as it
+//! implements IEEE 754. Compared with the engines, which compute in `f64`, a mean loss is off by at
+//! most [`COALITION_TOLERANCE_NANO`].
 
 mod aligned;
 mod kernel;
@@ -43,36 +44,36 @@ use plan::Plan;
 use walk::{Question, Walk};
 use window::{Filling, Window};
 
-/// How far a coalition's mean loss may be from the one in `f64`, in billionths of a nat, while
-/// losses stay below ten nats: seven digits are what an `f32` has.
+/// Largest deviation of a coalition's mean loss from the one in `f64`, in billionths of a nat, for
+/// losses below ten nats: an `f32` has seven digits.
 pub const COALITION_TOLERANCE_NANO: i64 = 500;
 
-/// Most bytes of answers that a pass over a window keeps before it sums them up.
+/// Largest number of bytes of results that a pass over a window stores before it sums them up.
 const ANSWER_BYTES: usize = 32 << 20;
-/// Fewest coalitions worth a task of their own.
+/// Smallest number of coalitions per task.
 const SEGMENT_MIN: usize = 32;
-/// Tasks per thread, so that none waits long for the last.
+/// Tasks per thread, for load balancing.
 const TASKS_PER_THREAD: usize = 4;
 
-/// The updates of a round, and what each counts in the aggregate.
+/// The updates of a round and their shares in the aggregate.
 #[derive(Debug, Clone, Copy)]
 pub struct Updates<'a> {
     /// The model.
     pub model: &'a ModelSpec,
-    /// Its parameters before the round.
+    /// The parameters before the round.
     pub base: &'a [f32],
-    /// What each player would change.
+    /// The update of each player.
     pub deltas: &'a [&'a [f32]],
-    /// By what each change is multiplied.
+    /// The share of each player.
     pub shares: &'a [f64],
 }
 
-/// How much memory an evaluator may take, in bytes, beside the updates and their deeper layers.
+/// Memory limits of an evaluator in bytes, in addition to the updates and their deeper layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// For the rows that are worked on at a time; 32 rows are always taken.
+    /// For the rows of one window; at least 32 rows are always in memory.
     pub window: usize,
-    /// For what is kept from one call to the next. Where the holdout needs more, every call makes a
+    /// For results that are retained between calls. If the holdout needs more, every call makes a
     /// pass over its rows.
     pub kept: usize,
 }
@@ -83,80 +84,82 @@ impl Default for Memory {
     }
 }
 
-/// Why coalitions could not be measured.
+/// The evaluation of coalitions failed.
 #[derive(Debug, Error)]
 pub enum CoalitionError {
-    /// The model, the parameters, the updates or the rows do not go together.
+    /// The model, the parameters, the updates or the rows do not match.
     #[error(transparent)]
     Input(#[from] InputError),
     /// The rows could not be read.
     #[error(transparent)]
     Rows(#[from] ChunkError),
-    /// The engine itself failed.
+    /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// A share for each update is needed.
+    /// The number of shares differs from the number of updates.
     #[error("{got} shares for {expected} updates")]
     Shares {
-        /// Updates.
+        /// Number of updates.
         expected: usize,
-        /// Shares.
+        /// Number of shares.
         got: usize,
     },
-    /// NaN or infinity.
+    /// A share is NaN or infinite.
     #[error("the share of update {at} is {value}: must be a finite number")]
     Share {
-        /// Which, from 0.
+        /// Index of the update, from 0.
         at: usize,
-        /// What it is.
+        /// The share.
         value: f64,
     },
-    /// A mask that names no coalition.
+    /// A mask is invalid.
     #[error(
-        "coalition {at}: {got} words: must be {expected} for {players} players, no bit set beyond"
+        "coalition {at}: {got} words: must be {expected} for {players} players, without other bits"
     )]
     Mask {
-        /// Which of the batch, from 0.
+        /// Index in the batch, from 0.
         at: usize,
-        /// The players.
+        /// Number of players.
         players: usize,
-        /// Words of a mask.
+        /// Words per mask.
         expected: usize,
-        /// Words there are.
+        /// Words given.
         got: usize,
     },
-    /// Too many players to list all coalitions.
-    #[error("{players} players: at most {ENUMERATED_PLAYERS_MAX} have all coalitions listed")]
+    /// Too many players for an enumeration of all coalitions.
+    #[error(
+        "{players} players: all coalitions can be enumerated for at most {ENUMERATED_PLAYERS_MAX}"
+    )]
     TooManyToEnumerate {
-        /// The players.
+        /// Number of players.
         players: usize,
     },
-    /// The coalitions are of other players.
-    #[error("the coalitions are of {got} players: there are {expected} updates")]
+    /// The coalitions have another number of players.
+    #[error("the coalitions have {got} players, but there are {expected} updates")]
     Players {
-        /// Updates.
+        /// Number of updates.
         expected: usize,
         /// Players of the batch.
         got: usize,
     },
-    /// The source ended early, or went on.
-    #[error("the holdout gave {got} rows: it had said {expected}")]
+    /// The source returned another number of rows than announced.
+    #[error("the holdout returned {got} rows, but announced {expected}")]
     RowCount {
-        /// Rows it said it had.
+        /// Number of rows announced.
         expected: usize,
-        /// Rows it gave.
+        /// Number of rows returned.
         got: usize,
     },
-    /// A model whose numbers left the numbers.
+    /// A coalition's model has a loss that is not finite.
     #[error("coalition {at} has no finite loss: an update is too large for 32-bit numbers")]
     NotFinite {
-        /// Which of the batch, from 0.
+        /// Index in the batch, from 0.
         at: usize,
     },
 }
 
 impl CoalitionError {
-    /// A name that stays.
+    /// A stable code of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Input(_) => "COALITION_INPUT",
@@ -174,7 +177,7 @@ impl CoalitionError {
 }
 
 impl Updates<'_> {
-    /// Whether lengths, numbers and shares go together, and the rows fit the model.
+    /// Checks that lengths, numbers and shares match, and that the rows fit the model.
     pub(crate) fn check(&self, width: usize, classes: usize) -> Result<(), CoalitionError> {
         let Self { model, base, deltas, shares } = *self;
         model.check().map_err(InputError::Model)?;
@@ -203,19 +206,19 @@ impl Updates<'_> {
     }
 }
 
-/// Measures coalitions of a round's updates on a holdout. It keeps what the members add up from
-/// (see [`Memory`]), so that later batches cost only themselves.
+/// Evaluates coalitions of a round's updates on a holdout. Retains the members' first-layer outputs
+/// (see [`Memory`]), so that later batches do not recompute them.
 pub struct Coalitions<'a, R> {
     prepared: Prepared<'a>,
     rows: R,
     kept: Option<Vec<Window>>,
 }
 
-/// The updates as the layers read them.
+/// The updates in the layout of the layers.
 struct Prepared<'a> {
     updates: Updates<'a>,
     net: Net,
-    /// The packed parameters of the deeper layers: the base's, then each player's share.
+    /// The packed parameters of the deeper layers: the base's, then each player's times its share.
     deeper: Vec<Aligned>,
     threads: usize,
     window_tiles: usize,
@@ -225,12 +228,12 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
     /// Prepares the updates for the rows, on up to `threads` threads.
     ///
     /// # Errors
-    /// [`CoalitionError`], where the updates, the shares and the rows do not go together.
+    /// [`CoalitionError`] if the updates, the shares and the rows do not match.
     pub fn new(updates: Updates<'a>, rows: R, threads: usize) -> Result<Self, CoalitionError> {
         Self::within(Memory::default(), updates, rows, threads)
     }
 
-    /// The same within other limits of memory.
+    /// The same with other memory limits.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -261,7 +264,7 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
         Ok(Self { prepared, rows, kept })
     }
 
-    /// How many players there are.
+    /// Number of players.
     pub fn players(&self) -> usize {
         self.prepared.updates.deltas.len()
     }
@@ -269,8 +272,9 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
     /// The mean loss of each coalition, in nats.
     ///
     /// # Errors
-    /// [`CoalitionError::Players`] for a batch of other players, [`CoalitionError::NotFinite`]
-    /// where a model leaves the numbers, and those of reading the rows.
+    /// [`CoalitionError::Players`] for a batch of another number of players,
+    /// [`CoalitionError::NotFinite`] for a model with a loss that is not finite, and errors of
+    /// reading the rows.
     pub fn mean_losses(&mut self, masks: &Masks) -> Result<Vec<f64>, CoalitionError> {
         let rows = self.rows.rows() as f64;
         let mut sums = self.answers(masks, Question::Loss)?;
@@ -287,17 +291,17 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
         Ok(all.chunks_exact(self.rows.rows()).map(<[f64]>::to_vec).collect())
     }
 
-    /// How many rows each coalition gets right.
+    /// Number of rows that each coalition classifies correctly.
     ///
     /// # Errors
     /// As [`mean_losses`](Self::mean_losses).
     pub fn correct(&mut self, masks: &Masks) -> Result<Vec<usize>, CoalitionError> {
         let counts = self.answers(masks, Question::Correct)?;
-        // Whole numbers far below 2⁵³.
+        // // Integers far below 2⁵³.
         Ok(counts.into_iter().map(|count| count as usize).collect())
     }
 
-    /// Of each coalition its answers: one for all rows, or one for each.
+    /// The results of each coalition: one for all rows, or one per row.
     fn answers(&mut self, masks: &Masks, question: Question) -> Result<Vec<f64>, CoalitionError> {
         let (expected, got) = (self.players(), masks.players());
         if expected != got {
@@ -324,20 +328,20 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
     }
 }
 
-/// What has been answered so far.
+/// The results so far.
 struct Totals {
     /// The coalitions in the order of the walk.
     order: Vec<u32>,
-    /// Answers per coalition: one, or one per row.
+    /// Results per coalition: one, or one per row.
     each: usize,
-    /// Rows that went by.
+    /// Rows so far.
     row: usize,
-    /// `[coalition][answer]`, the coalitions in the order of the batch.
+    /// `[coalition][result]`, in the order of the batch.
     values: Vec<f64>,
 }
 
 impl Prepared<'_> {
-    /// One pass over the rows, shown window by window.
+    /// One pass over the rows; calls `show` for each window.
     fn pass(
         &self,
         rows: &mut dyn RowChunks,
@@ -371,7 +375,7 @@ impl Prepared<'_> {
         Ok(())
     }
 
-    /// Walks over all coalitions for one window, and adds what they answer, tile after tile.
+    /// Walks over all coalitions for one window, and adds their results, tile after tile.
     fn measure(&self, window: &Window, masks: &Masks, question: Question, totals: &mut Totals) {
         let bytes = window.tiles() * question.answers() * size_of::<f64>();
         let most = (ANSWER_BYTES / bytes).max(1);
@@ -401,8 +405,8 @@ impl Prepared<'_> {
         totals.row += window.rows();
     }
 
-    /// Tiles that a walk takes at a time: more where the deeper layers' parameters, which it sums
-    /// up once for all of them, are many.
+    /// Number of tiles that a walk processes together: more if the deeper layers have many
+    /// parameters, which the walk sums once for all of them.
     fn band(&self, tiles: usize) -> usize {
         let band = match self.net.deeper_parameters() {
             0..4_096 => 1,
@@ -414,8 +418,8 @@ impl Prepared<'_> {
 }
 
 impl Totals {
-    /// Adds a window's answers for the coalitions `order`: of each band of tiles
-    /// `[coalition][tile][answer]`.
+    /// Adds a window's results for the coalitions `order`: for each band of tiles
+    /// `[coalition][tile][result]`.
     fn add(&mut self, order: &[u32], bands: &[Vec<f64>], question: Question, rows: usize) {
         let mut row = self.row;
         for band in bands {

@@ -1,41 +1,41 @@
-//! In which order coalitions are built up from one another.
+//! The order in which coalitions are built from one another.
 //!
-//! The models of a batch are sums `base + first member + second member + …`, the members
-//! ascending. Coalitions with the same first members share that part of the sum, so the batch is a
-//! tree, and a walk over it in depth needs one addition per edge and one sum per level. A sum is
-//! the same whoever it is shared with: nothing depends on what else is in the batch.
+//! The models of a batch are sums `base + first member + second member + …` with ascending members.
+//! Coalitions with the same first members share that part of the sum, so the batch is a tree (a
+//! trie), and a depth-first walk needs one addition per edge and one stored sum per level. A sum is
+//! the same in every batch: nothing depends on the other coalitions.
 
 use super::masks::Masks;
 
-/// What a walk does next. It has a stack of sums, at first with the base alone.
+/// The next operation of a walk, on a stack of sums that starts with the base alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Put the top plus this member on the top, and keep what was there.
+    /// Push the top plus this member.
     Push(u32),
-    /// Add this member onto the top; what was there is not needed again.
+    /// Add this member to the top in place; the old top is not needed again.
     Add(u32),
-    /// Take as many sums off the top.
+    /// Pop this many sums.
     Pop(u32),
-    /// The top is the coalition at this place of the plan's order.
+    /// The top is the coalition at this index of the plan's order.
     Evaluate(u32),
 }
 
 /// The walk over some coalitions.
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// Most sums there are at a time, the base's included.
+    /// Largest depth of the stack, including the base.
     pub(super) levels: usize,
 }
 
 impl Plan {
-    /// Plans the coalitions `order` of `masks`, which must stand as [`Masks::in_order`] puts them.
+    /// Plans the coalitions `order` of `masks`, which must be in the order of [`Masks::in_order`].
     pub(super) fn new(masks: &Masks, order: &[u32]) -> Self {
         let shared: Vec<usize> = order
             .windows(2)
             .map(|pair| masks.shared(pair[0] as usize, pair[1] as usize))
             .chain([0])
             .collect();
-        // How many members each sum of the stack has.
+        // // Number of members of each sum on the stack.
         let mut stack = vec![0];
         let (mut steps, mut levels) = (Vec::new(), 1);
         let mut kept = Vec::new();
@@ -64,8 +64,8 @@ impl Plan {
     }
 }
 
-/// The numbers of members, above `depth`, at which a later coalition leaves this one of `members`
-/// members, and that number itself: ascending.
+/// The prefix lengths above `depth` of this coalition of `members` members that later coalitions
+/// continue from, and `members` itself, ascending.
 fn needed_later(shared: &[usize], depth: usize, members: usize, kept: &mut Vec<usize>) {
     kept.clear();
     let mut least = members;
@@ -88,7 +88,7 @@ fn needed_later(shared: &[usize], depth: usize, members: usize, kept: &mut Vec<u
 mod tests {
     use super::*;
 
-    /// Walks a plan with lists of members for sums.
+    /// Runs a plan with lists of members instead of sums.
     fn walked(masks: &Masks, order: &[u32]) -> (Vec<Vec<u32>>, usize) {
         let plan = Plan::new(masks, order);
         let (mut stack, mut additions) = (vec![Vec::new()], 0);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn every_batch_is_summed_from_its_members_in_ascending_order() {
         let mut masks = Masks::new(6);
-        // {0,1,2,3,4}, {0,1,2,3,5}, {0,1,5}: the sum of two members is kept for the third.
+        // // {0,1,2,3,4}, {0,1,2,3,5}, {0,1,5}: the sum of two members is retained for the third.
         for bits in [0b01_1111, 0b10_1111, 0b10_0011] {
             masks.push(&[bits]).unwrap();
         }
@@ -142,7 +142,7 @@ mod tests {
             let mut masks = Masks::new(9);
             for _ in 0..round % 40 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-                // Twice the same now and then, and nobody.
+                // // Includes occasional duplicates and the empty coalition.
                 masks.push(&[state >> 55 & if round % 3 == 0 { 0b111 } else { 0x1ff }]).unwrap();
             }
             let additions = check(&masks);

@@ -1,4 +1,4 @@
-//! Fast coalitions against the engines that compute one model after another in `f64`.
+//! Fast coalitions against engines that evaluate one model after another in `f64`.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use crate::data::{CanonicalRows, DataSource, Dataset, canonical_bytes, load};
 use crate::engine::{Engine, Training, mean};
 use crate::{AffineLoss, Reference, Trainer};
 
-/// A round, whole.
+/// A complete round.
 struct Round {
     model: ModelSpec,
     base: Vec<f32>,
@@ -31,7 +31,7 @@ impl Round {
         })
     }
 
-    /// Mean loss and hits of each coalition by an engine, one after another.
+    /// Mean loss and correct predictions of each coalition, by an engine, one after another.
     fn by(&self, engine: &mut dyn Engine, masks: &Masks) -> (Vec<f64>, Vec<usize>) {
         self.with(|updates| {
             let Updates { model, base, deltas, shares } = updates;
@@ -46,7 +46,7 @@ impl Round {
         })
     }
 
-    /// Updates out of a generator, that move the model about as far as its start is from zero.
+    /// Random updates with about the magnitude of the base model.
     fn drawn(model: ModelSpec, players: usize, holdout: Dataset) -> Self {
         let delta = |player| {
             let drawn = model.init(100 + player as u64).into_vec();
@@ -58,7 +58,7 @@ impl Round {
         Self { model, base, deltas, shares, holdout }
     }
 
-    /// Updates that players trained on digits of their own.
+    /// Updates trained by players on their own digits.
     fn trained(model: ModelSpec, players: usize, epochs: u32) -> Self {
         let digits = load(&DataSource::Digits).unwrap();
         let how = Training {
@@ -96,7 +96,7 @@ fn cnn() -> ModelSpec {
     ModelSpec::Cnn { channels: 2, height: 9, width: 7, filters: [5, 13], hidden: 11, classes: 10 }
 }
 
-/// Rows of a wide model, between 0 and 1.
+/// Random rows of a wide model, between 0 and 1.
 fn wide(rows: usize, inputs: usize) -> Dataset {
     let mut state = 5_u64;
     let mut draw = || {
@@ -134,7 +134,7 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
 }
 
 #[test]
-fn mean_losses_and_hits_are_those_of_the_reference_within_the_tolerance() {
+fn coalition_losses_match_the_reference_within_the_tolerance() {
     let rounds = [
         (Round::trained(mlp(64, &[32]), 10, 5), Masks::all(10).unwrap()),
         (Round::trained(mlp(64, &[24, 17, 9]), 6, 5), Masks::all(6).unwrap()),
@@ -157,7 +157,7 @@ fn mean_losses_and_hits_are_those_of_the_reference_within_the_tolerance() {
 
 #[cfg(feature = "torch")]
 #[test]
-fn a_cnn_is_measured_as_libtorch_does_within_the_tolerance() {
+fn cnn_coalition_losses_match_libtorch_within_the_tolerance() {
     use crate::torch::{Processor, Torch};
     let models = [
         (cnn(), wide(70, 2 * 9 * 7)),
@@ -189,7 +189,7 @@ fn a_cnn_is_measured_as_libtorch_does_within_the_tolerance() {
 
 #[cfg(feature = "torch")]
 #[test]
-fn libtorch_in_batches_and_one_by_one_stays_within_the_tolerance() {
+fn libtorch_coalitions_match_single_evaluations_within_the_tolerance() {
     use crate::torch::{Processor, Torch};
     let models = [
         (cnn(), wide(70, 2 * 9 * 7)),
@@ -245,7 +245,7 @@ fn threads_batches_and_memory_change_no_bit() {
     }
 }
 
-/// Measures with registers of the width of `run`'s choice.
+/// Evaluates with the register width that `run` selects.
 fn walked(round: &Round, masks: &Masks, run: impl Fn(Walk<'_>) -> Vec<f64>) -> Vec<u64> {
     round.with(|updates| {
         let fast = Coalitions::new(updates, &round.holdout, 1).unwrap();
@@ -259,7 +259,7 @@ fn walked(round: &Round, masks: &Masks, run: impl Fn(Walk<'_>) -> Vec<f64>) -> V
 }
 
 #[test]
-fn the_width_of_the_registers_changes_no_bit() {
+fn the_register_width_changes_no_bit() {
     let holdout = wide(40, 2 * 9 * 7);
     for model in [cnn(), mlp(2 * 9 * 7, &[14, 3])] {
         let round = Round::drawn(model, 4, holdout.clone());
@@ -274,7 +274,7 @@ fn the_width_of_the_registers_changes_no_bit() {
     }
 }
 
-/// Rows that are made up as they are asked for, in chunks of a size that changes.
+/// Rows that are generated on request, in chunks of varying size.
 struct Made {
     rows: usize,
     chunk: usize,
@@ -316,7 +316,7 @@ impl RowChunks for Made {
 }
 
 #[test]
-fn rows_beyond_memory_go_by_in_chunks_of_which_nothing_depends() {
+fn chunk_size_and_memory_limit_do_not_change_the_result() {
     let model = ModelSpec::Mlp { inputs: 3, hidden: vec![4], classes: 4 };
     let round = Round::drawn(model, 3, digits(1));
     let masks = Masks::all(3).unwrap();
@@ -348,7 +348,7 @@ fn rows_beyond_memory_go_by_in_chunks_of_which_nothing_depends() {
 }
 
 #[test]
-fn a_file_of_rows_gives_the_bits_of_the_rows_in_memory() {
+fn rows_from_a_file_give_the_same_bits_as_rows_in_memory() {
     let round = Round::drawn(mlp(64, &[6]), 4, digits(100));
     let masks = Masks::all(4).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -362,7 +362,7 @@ fn a_file_of_rows_gives_the_bits_of_the_rows_in_memory() {
 }
 
 #[test]
-fn row_losses_are_what_the_mean_is_of() {
+fn the_mean_loss_is_the_mean_of_the_row_losses() {
     let round = Round::drawn(mlp(64, &[6]), 5, digits(75));
     let masks = some(5, 9);
     let losses = round.losses(&masks, 1);
@@ -387,7 +387,7 @@ fn row_losses_are_what_the_mean_is_of() {
 }
 
 #[test]
-fn what_makes_no_game_is_refused() {
+fn invalid_updates_shares_and_rows_are_refused() {
     let good = Round::drawn(ModelSpec::Softmax { inputs: 64, classes: 10 }, 2, digits(5));
     let code = |round: &Round, masks: &Masks| {
         round.with(|updates| {
@@ -437,8 +437,8 @@ fn what_makes_no_game_is_refused() {
 }
 
 #[test]
-fn the_bits_are_the_ones_written_down() {
-    // From an x86-64 with 512-bit registers; any other machine must find them too.
+fn coalition_losses_match_the_recorded_bits() {
+    // // Recorded on x86-64 with 512-bit registers; every other machine must give the same bits.
     let table = [
         (mlp(126, &[14, 3]), [0x4002_4674_2c4e_43c5, 0x4002_290a_c1a4_61c0]),
         (cnn(), [0x4004_264e_29d8_760e, 0x4005_1fab_a967_dd94]),

@@ -9,19 +9,19 @@ use super::loss::{hits, losses, total};
 use super::plan::{Plan, Step};
 use super::window::Window;
 
-/// What is asked of a coalition.
+/// The quantity to compute for a coalition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
     /// The sum of a tile's losses.
     Loss,
     /// The loss of each row of a tile.
     Rows,
-    /// How many rows of a tile are right.
+    /// Number of correctly classified rows of a tile.
     Correct,
 }
 
 impl Question {
-    /// Numbers that answer it for one tile.
+    /// Number of results per tile.
     pub(super) fn answers(self) -> usize {
         match self {
             Self::Loss | Self::Correct => 1,
@@ -41,15 +41,15 @@ pub(super) struct Walk<'a> {
     pub(super) question: Question,
 }
 
-/// A sum of the stack: what comes out of the first layer, tile after tile, and the parameters of
-/// the deeper ones.
+/// One level of the stack: the output of the first layer, tile after tile, and the parameters of
+/// the deeper layers.
 struct Level {
     first: Aligned,
     deeper: Aligned,
 }
 
 impl WithSimd for Walk<'_> {
-    /// `[coalition of the plan][tile][answer]`.
+    /// `[coalition of the plan][tile][result]`.
     type Output = Vec<f64>;
 
     #[inline(always)]
@@ -125,7 +125,7 @@ impl WithSimd for AddOnto<'_> {
     }
 }
 
-/// Where a tile's numbers lie on their way through the deeper layers.
+/// Buffers of a tile's activations in the deeper layers.
 struct Rooms {
     after: Vec<Aligned>,
 }
@@ -136,7 +136,7 @@ impl Rooms {
         Self { after: net.deeper.iter().map(room).collect() }
     }
 
-    /// The logits of a tile whose first layer gave `from`.
+    /// The logits of a tile with the first-layer output `from`.
     #[inline(always)]
     fn forward<'a, S: Simd>(
         &'a mut self,
@@ -158,7 +158,7 @@ impl Rooms {
     }
 }
 
-/// Lines of a tile that a layer takes.
+/// Number of lines of a tile in a layer's input.
 fn lines_taken(layer: &super::layout::Layer) -> usize {
     match layer.kind {
         super::layout::Kind::Dense => layer.taps,
@@ -166,7 +166,7 @@ fn lines_taken(layer: &super::layout::Layer) -> usize {
     }
 }
 
-/// The logits of one tile, and what is asked of them.
+/// The logits of one tile, and the quantity to compute.
 struct Look<'a> {
     logits: &'a [f32],
     window: &'a Window,

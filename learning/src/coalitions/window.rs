@@ -1,4 +1,4 @@
-//! Rows in tiles, and what the first layer makes of them for the base and for each player.
+//! Tiles of rows, and their first-layer outputs for the base and for each player.
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -9,16 +9,15 @@ use super::loss::PerRow;
 use crate::data::Dataset;
 use crate::parallel::on_threads;
 
-/// Tiles that one thread takes through the first layer at a time.
+/// Number of tiles that one thread passes through the first layer at a time.
 const STRIP_TILES: usize = 8;
 
-/// Some tiles in a row. Row r of the whole data is row r mod 32 of tile r / 32, however the rows
-/// arrived.
+/// Consecutive tiles. Row r of the whole data is row r mod 32 of tile r / 32, for any division of
+/// the rows into chunks.
 pub(super) struct Window {
-    /// For the base and then for each player what its share of the first layer gives, tile after
-    /// tile.
+    /// For the base and then for each player, the first-layer output of its share, tile after tile.
     pub(super) sums: Vec<Aligned>,
-    /// The features, tile after tile, where the first layer did not take them.
+    /// The features, tile after tile, if no first layer consumes them.
     pub(super) kept: Aligned,
     pub(super) labels: Vec<PerRow<u32>>,
     rows: usize,
@@ -33,18 +32,18 @@ impl Window {
         self.rows
     }
 
-    /// How many rows one tile has.
+    /// Number of rows of one tile.
     pub(super) fn rows_of(&self, tile: usize) -> usize {
         (self.rows - tile * TILE_ROWS).min(TILE_ROWS)
     }
 
-    /// Bytes per tile for `players` players: while it is made, and then for good.
+    /// Bytes per tile for `players` players, including those needed during construction.
     pub(super) fn tile_bytes(net: &Net, players: usize) -> usize {
         size_of::<f32>() * TILE_ROWS * ((players + 1) * net.summed() + net.inputs + 1)
     }
 }
 
-/// Rows on their way into a window.
+/// Collects rows for a window.
 pub(super) struct Filling {
     features: Aligned,
     labels: Vec<PerRow<u32>>,
@@ -54,7 +53,7 @@ pub(super) struct Filling {
 }
 
 impl Filling {
-    /// Room for `tiles` tiles of rows of `width` features.
+    /// A buffer for `tiles` tiles of rows of `width` features.
     pub(super) fn new(width: usize, tiles: usize) -> Self {
         let features = Aligned::zeros(tiles * width * TILE_ROWS);
         Self { features, labels: Vec::with_capacity(tiles), width, tiles, rows: 0 }
@@ -64,7 +63,7 @@ impl Filling {
         self.rows == 0
     }
 
-    /// Takes rows of `data` from `from` on until it is full; says how many.
+    /// Adds rows of `data` from `from` on until the window is full; returns their number.
     pub(super) fn take(&mut self, data: &Dataset, from: usize) -> usize {
         let count = (data.rows() - from).min(self.tiles * TILE_ROWS - self.rows);
         for row in from..from + count {
@@ -86,8 +85,8 @@ impl Filling {
         self.rows == self.tiles * TILE_ROWS
     }
 
-    /// Brings the rows through the first layer: with the parameters of `players`, each times its
-    /// share, the base first. Leaves room for the next rows.
+    /// Applies the first layer to the rows, with the parameters of `players`, each times its share,
+    /// the base first. Resets the buffer for the next rows.
     pub(super) fn finish(
         &mut self,
         net: &Net,
@@ -97,7 +96,7 @@ impl Filling {
         let rows = std::mem::take(&mut self.rows);
         let labels = std::mem::take(&mut self.labels);
         let used = labels.len() * self.width * TILE_ROWS;
-        // The last tile's missing rows are whatever was there before: never asked for.
+        // // The missing rows of the last tile have stale contents, which are never read.
         let features = &self.features[..used];
         let Some(first) = &net.first else {
             let mut kept = Aligned::zeros(used);

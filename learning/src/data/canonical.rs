@@ -1,8 +1,8 @@
-//! A data set as bytes that are the same for everybody: how a holdout is committed to and
-//! published, and how a participant's process is handed its shard.
+//! The canonical encoding of a data set: for commitments to a holdout and its publication, and for
+//! handing a shard to a participant's process.
 //!
 //! ```text
-//! offset  bytes  what
+//! offset  bytes  content
 //!      0      8  "FLORINDS"
 //!      8      4  version, 1
 //!     12      4  width, features per row
@@ -12,7 +12,7 @@
 //!     32      …  features, f32, row after row
 //!      …      …  labels, u32
 //! ```
-//! All numbers are little-endian. Nothing follows the labels.
+//! All numbers are little-endian. No bytes follow the labels.
 
 use thiserror::Error;
 
@@ -21,25 +21,25 @@ use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, ROWS_MAX, WIDTH_MA
 const MAGIC: &[u8; 8] = b"FLORINDS";
 const VERSION: u32 = 1;
 
-/// Why bytes are no data set in canonical form.
+/// The bytes are not a data set in canonical form.
 #[derive(Debug, Error, PartialEq)]
 pub enum CanonicalError {
-    /// The bytes begin with something else.
-    #[error("the bytes do not begin with \"FLORINDS\": this is no data set of ours")]
+    /// The magic bytes are wrong.
+    #[error("the bytes do not begin with \"FLORINDS\": this is not a canonical data set")]
     WrongMagic,
-    /// Written by another version.
+    /// The format version is not supported.
     #[error("the data set has format version {version}: this program reads version {VERSION}")]
     WrongVersion {
-        /// What was there.
+        /// The version.
         version: u32,
     },
     /// The four reserved bytes are not zero.
     #[error("bytes 20 to 23 are {found:#010x}: must be zero")]
     ReservedNotZero {
-        /// What was there.
+        /// The value.
         found: u32,
     },
-    /// The header declares more than the limits allow.
+    /// The header exceeds the limits.
     #[error(
         "the header declares {rows} rows of {width} features in {classes} classes: at most \
          {ROWS_MAX} rows, {WIDTH_MAX} features per row, {FEATURES_MAX} in all, {CLASSES_MAX} classes"
@@ -52,15 +52,15 @@ pub enum CanonicalError {
         /// Declared classes.
         classes: u32,
     },
-    /// Fewer or more bytes than the header declares.
+    /// The length contradicts the header.
     #[error("the data set has {got} bytes: its header declares {expected}")]
     WrongLength {
-        /// Bytes that the header calls for.
+        /// Bytes declared by the header.
         expected: u64,
-        /// Bytes there are.
+        /// Bytes given.
         got: u64,
     },
-    /// The numbers make no data set.
+    /// The numbers do not form a valid data set.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
 }
@@ -85,7 +85,7 @@ pub fn canonical_bytes(data: &Dataset) -> Vec<u8> {
     bytes
 }
 
-/// What the first bytes declare. Rows, width and classes are each within their limit.
+/// The header. Rows, width and classes are each within their limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) rows: usize,
@@ -96,7 +96,7 @@ pub(super) struct Header {
 impl Header {
     pub(super) const BYTES: usize = 32;
 
-    /// Reads the first bytes of `bytes`.
+    /// Parses the header of `bytes`.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, CanonicalError> {
         if !bytes.starts_with(MAGIC) {
             return Err(CanonicalError::WrongMagic);
@@ -121,18 +121,18 @@ impl Header {
         Ok(Self { rows: rows as usize, width: width as usize, classes: classes as usize })
     }
 
-    /// Bytes of the whole data set.
+    /// Length of the whole encoding in bytes.
     pub(super) fn total_bytes(&self) -> u64 {
         let (rows, width) = (self.rows as u64, self.width as u64);
         Self::BYTES as u64 + 4 * rows * (width + 1)
     }
 }
 
-/// Reads canonical bytes. Sizes are checked before anything is allocated.
+/// Decodes canonical bytes. Sizes are checked before any allocation.
 pub fn from_canonical_bytes(bytes: &[u8]) -> Result<Dataset, CanonicalError> {
     let header = Header::read(bytes)?;
     let Header { rows, width, classes } = header;
-    // Each is within its limit, so that the product is far below 2⁶⁴.
+    // // Each is within its limit, so the product is far below 2⁶⁴.
     if rows * width > FEATURES_MAX {
         let (rows, width, classes) = (rows as u64, width as u32, classes as u32);
         return Err(CanonicalError::TooLarge { rows, width, classes });
@@ -145,13 +145,13 @@ pub fn from_canonical_bytes(bytes: &[u8]) -> Result<Dataset, CanonicalError> {
     Ok(Dataset::new(floats(values), words(labels), width, classes)?)
 }
 
-/// Little-endian numbers of four bytes.
+/// Decodes little-endian numbers of four bytes.
 pub(super) fn words(bytes: &[u8]) -> Vec<u32> {
     let word = |chunk: &[u8]| u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
     bytes.chunks_exact(4).map(word).collect()
 }
 
-/// Little-endian `f32`.
+/// Decodes little-endian `f32`.
 pub(super) fn floats(bytes: &[u8]) -> Vec<f32> {
     words(bytes).into_iter().map(f32::from_bits).collect()
 }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_ones_written_down() {
+    fn canonical_bytes_match_the_documented_layout() {
         let bytes = canonical_bytes(&small());
         let expected = [
             b"FLORINDS".as_slice(),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_lie_are_refused_before_memory_is_taken() {
+    fn inconsistent_headers_are_refused_before_allocation() {
         let good = canonical_bytes(&small());
         let changed = |at: usize, value: u8| {
             let mut bytes = good.clone();
@@ -196,7 +196,7 @@ mod tests {
         wide[24..32].copy_from_slice(&10_000_000_u64.to_le_bytes());
         let wide = from_canonical_bytes(&wide).unwrap_err();
         let huge = CanonicalError::TooLarge { rows: 10_000_000, width: 1 << 20, classes: 3 };
-        assert_eq!(wide, huge, "each within its limit, together beyond");
+        assert_eq!(wide, huge, "each within its limit, but not their product");
         assert_eq!(changed(24, 3), CanonicalError::WrongLength { expected: 68, got: 56 });
         let label = DatasetError::Label { row: 0, label: 9, classes: 3 };
         assert_eq!(changed(48, 9), CanonicalError::Dataset(label));

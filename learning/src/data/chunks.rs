@@ -1,4 +1,4 @@
-//! Rows that need not be in memory all at once.
+//! Data sets that are read in chunks, so that they may exceed memory.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -10,48 +10,48 @@ use thiserror::Error;
 use super::canonical::{CanonicalError, Header, floats, words};
 use super::{Dataset, DatasetError, FEATURES_MAX};
 
-/// Rows that come in chunks, and again on every pass, always the same ones in the same order. How
-/// they are cut into chunks must not matter to whoever reads them.
+/// Rows in chunks; every pass returns the same rows in the same order. Consumers must not depend on
+/// the division into chunks.
 pub trait RowChunks {
-    /// How many rows all chunks have together.
+    /// Number of rows of all chunks.
     fn rows(&self) -> usize;
 
     /// Features per row.
     fn width(&self) -> usize;
 
-    /// How many classes the labels are drawn from.
+    /// Number of possible classes.
     fn classes(&self) -> usize;
 
-    /// One pass: shows chunk after chunk until there is no more or `look` breaks off.
+    /// One pass: calls `look` with each chunk until the end, or until it breaks.
     ///
     /// # Errors
-    /// [`ChunkError`] where the rows cannot be had.
+    /// [`ChunkError`] if the rows cannot be read.
     fn each_chunk(
         &mut self,
         look: &mut dyn FnMut(&Dataset) -> ControlFlow<()>,
     ) -> Result<(), ChunkError>;
 }
 
-/// Why rows could not be had.
+/// Reading rows failed.
 #[derive(Debug, Error)]
 pub enum ChunkError {
     /// The file cannot be read.
     #[error("{path}: {why}")]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         why: std::io::Error,
     },
-    /// The file is no data set in canonical form.
+    /// The file is not a data set in canonical form.
     #[error("{path}: {why}")]
     Canonical {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: CanonicalError,
     },
-    /// A chunk of no rows, or of too many.
+    /// The size of chunks is out of bounds.
     #[error("chunks of {rows} rows of {width} features: must be 1 row to {FEATURES_MAX} features")]
     Size {
         /// Rows per chunk.
@@ -62,7 +62,7 @@ pub enum ChunkError {
 }
 
 impl ChunkError {
-    /// A name that stays.
+    /// A stable code of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Io { .. } => "ROWS_IO",
@@ -115,8 +115,8 @@ impl<R: RowChunks + ?Sized> RowChunks for &mut R {
     }
 }
 
-/// A file in canonical form, of which one chunk is in memory at a time. It may have more features
-/// in all than a [`Dataset`].
+/// A file in canonical form, read one chunk at a time. Unlike a [`Dataset`], its total number of
+/// features is unlimited.
 #[derive(Debug)]
 pub struct CanonicalRows {
     file: File,
@@ -126,8 +126,8 @@ pub struct CanonicalRows {
 }
 
 impl CanonicalRows {
-    /// Opens a file, to be read `chunk_rows` rows at a time. Its length is held against its header;
-    /// the rows are checked when they are read.
+    /// Opens a file for reading in chunks of `chunk_rows` rows. Checks the length of the file
+    /// against its header; the rows are checked when they are read.
     ///
     /// # Errors
     /// [`ChunkError`].
@@ -172,7 +172,7 @@ impl CanonicalRows {
     }
 }
 
-/// The error with its row counted from the beginning of the file.
+/// Converts the row of an error from the chunk to the file.
 fn in_the_file(error: DatasetError, from: usize) -> DatasetError {
     match error {
         DatasetError::NotFinite { row, feature, value } => {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gives_its_rows_in_order_in_chunks_of_any_size_and_again() {
+    fn a_file_returns_the_same_rows_in_every_pass_for_any_chunk_size() {
         let data = load(&DataSource::Digits).unwrap().slice(0..50).unwrap();
         let file = written(&canonical_bytes(&data));
         for chunk_rows in [1, 7, 50, 400] {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_lies_is_refused_with_its_row() {
+    fn an_invalid_file_is_refused_with_its_row() {
         let data = Dataset::new(vec![0.5, -1.0, 0.25, 2.0], vec![1, 0], 2, 3).unwrap();
         let good = canonical_bytes(&data);
         let code = |bytes: &[u8], rows| {

@@ -1,4 +1,4 @@
-//! CIFAR-10 in its binary form: one label byte, then 3×32×32 bytes, plane after plane.
+//! The CIFAR-10 binary format: one label byte, then 3×32×32 bytes, channel after channel.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ const WIDTH: usize = 3 * 32 * 32;
 const RECORD_BYTES: usize = 1 + WIDTH;
 const CLASSES: usize = 10;
 
-/// All files one after the other, brightness scaled to 0..=1.
+/// All files one after another, with brightness scaled to 0..=1.
 pub(super) fn load(files: &[PathBuf]) -> Result<Dataset, LoadError> {
     let mut features = Vec::new();
     let mut labels = Vec::new();

@@ -1,4 +1,4 @@
-//! The UCI handwritten digits, carried inside the program: 1,797 scans of 8×8 pixels.
+//! The embedded UCI handwritten digits: 1,797 scans of 8×8 pixels.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -12,10 +12,9 @@ const WIDTH: usize = 64;
 const CLASSES: usize = 10;
 const BRIGHTEST: f32 = 16.0;
 
-/// The digits, brightness scaled to 0..=1. The numbers were checked when they were committed; a
-/// fault here means that the program itself is damaged.
+/// The digits, with brightness scaled to 0..=1. An error means that the program itself is damaged.
 pub(super) fn load() -> Result<Dataset, LoadError> {
-    let path = || PathBuf::from("digits.csv.gz (inside this program)");
+    let path = || PathBuf::from("digits.csv.gz (embedded)");
     let mut text = String::new();
     GzDecoder::new(PACKED)
         .read_to_string(&mut text)
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digits_are_all_there() {
+    fn the_embedded_digits_are_complete() {
         let digits = load().unwrap();
         assert_eq!((digits.rows(), digits.width(), digits.classes()), (1797, 64, 10));
         // The published counts per class.

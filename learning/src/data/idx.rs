@@ -1,4 +1,4 @@
-//! IDX files, the form of MNIST and Fashion-MNIST: big-endian header, then bytes.
+//! The IDX format of MNIST and Fashion-MNIST: a big-endian header, followed by bytes.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{Dataset, LoadError};
 const IMAGES_MAGIC: u32 = 0x0000_0803;
 /// Unsigned bytes in one dimension.
 const LABELS_MAGIC: u32 = 0x0000_0801;
-/// Sets of this form have ten classes; one with more labels has as many as its labels call for.
+/// Smallest number of classes: data sets of this format have ten; more if the labels require it.
 const CLASSES_MIN: usize = 10;
 
 /// Images scaled to 0..=1, with their labels.
@@ -40,7 +40,7 @@ struct Idx {
 }
 
 impl Idx {
-    /// Reads a file and holds its header against `magic` and its length against its header.
+    /// Reads a file, and checks its magic number and its length.
     fn read(path: &Path, magic: u32, dimensions: usize) -> Result<Self, LoadError> {
         let bytes = read(path)?;
         let header = 4 + 4 * dimensions;
@@ -61,7 +61,7 @@ impl Idx {
             return Err(wrong_length(header as u64));
         }
         let sizes: Vec<u64> = (1..=dimensions).map(|at| u64::from(number(at))).collect();
-        // Three 32-bit sizes may not fit 64 bits; what does not fit is no file we could hold.
+        // // Three 32-bit sizes may exceed 64 bits; no such file exists.
         let body = sizes.iter().try_fold(1_u64, |product, &size| product.checked_mul(size));
         let expected = body.and_then(|body| body.checked_add(header as u64)).unwrap_or(u64::MAX);
         if bytes.len() as u64 != expected {

@@ -1,4 +1,4 @@
-//! Labelled rows: where they come from and what must hold for them.
+//! Labelled rows: their invariants and sources.
 
 mod canonical;
 mod chunks;
@@ -22,18 +22,18 @@ pub use chunks::{CanonicalRows, ChunkError, RowChunks};
 pub use read::FILE_BYTES_MAX;
 pub use source::{DataSource, LoadError, SourceError, load, save};
 
-/// Most rows a data set may have.
+/// Largest number of rows of a data set.
 pub const ROWS_MAX: usize = 10_000_000;
-/// Most features one row may have.
+/// Largest number of features of one row.
 pub const WIDTH_MAX: usize = 1 << 20;
-/// Most features all rows may have together: 1 GiB as `f32`.
+/// Largest number of features of all rows: 1 GiB as `f32`.
 pub const FEATURES_MAX: usize = 1 << 28;
-/// Most classes; labels are below it.
+/// Largest number of classes; labels are below it.
 pub const CLASSES_MAX: usize = 65_536;
 
 /// Rows of finite features, each with a label below `classes`.
 ///
-/// The constructor proves it, and nothing changes a data set afterwards.
+/// The constructor checks these invariants, and a data set is immutable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
     features: Vec<f32>,
@@ -42,7 +42,7 @@ pub struct Dataset {
     classes: usize,
 }
 
-/// Why numbers do not make a data set.
+/// The numbers do not form a valid data set.
 #[derive(Debug, Error, PartialEq)]
 pub enum DatasetError {
     /// A row without features, or wider than the limit.
@@ -65,8 +65,11 @@ pub enum DatasetError {
         /// Features per row.
         width: usize,
     },
-    /// The features do not fill the rows exactly.
-    #[error("{features} features for {rows} rows of {width}: must be {expected}", expected = rows * width)]
+    /// The number of features does not match the rows.
+    #[error(
+        "{features} features for {rows} rows of {width}: must be {expected}",
+        expected = rows * width
+    )]
     Shape {
         /// Features given.
         features: usize,
@@ -82,21 +85,21 @@ pub enum DatasetError {
         row: usize,
         /// Feature, counted from 0.
         feature: usize,
-        /// What was there.
+        /// The value.
         value: f32,
     },
-    /// A label that names no class.
+    /// A label is out of range.
     #[error("row {row} has label {label}: must be below {classes}")]
     Label {
         /// Row, counted from 0.
         row: usize,
-        /// What was there.
+        /// The label.
         label: u32,
         /// The number of classes.
         classes: usize,
     },
-    /// A selection names a row that is not there.
-    #[error("row {row} was asked for: there are {rows}")]
+    /// A selection refers to a row that does not exist.
+    #[error("row {row} does not exist: the data set has {rows} rows")]
     RowOutOfRange {
         /// Row, counted from 0.
         row: usize,
@@ -106,8 +109,8 @@ pub enum DatasetError {
 }
 
 impl Dataset {
-    /// Makes a data set of `labels.len()` rows out of row-major `features`. A data set without
-    /// rows is one: a shard may be empty.
+    /// A data set of `labels.len()` rows of row-major `features`. A data set without rows is valid:
+    /// a shard may be empty.
     pub fn new(
         features: Vec<f32>,
         labels: Vec<u32>,
@@ -152,22 +155,22 @@ impl Dataset {
         self.width
     }
 
-    /// How many classes the labels are drawn from, also where some do not occur here.
+    /// Number of possible classes, including those without rows.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.labels.len()
     }
 
-    /// The features of one row. Panics where there is no such row.
+    /// The features of one row. Panics if the row does not exist.
     pub fn row(&self, row: usize) -> &[f32] {
         &self.features[row * self.width..(row + 1) * self.width]
     }
 
-    /// The rows named by `rows`, in that order; a row may be named twice.
+    /// The rows with these indices, in that order; an index may occur twice.
     pub fn subset(&self, rows: &[usize]) -> Result<Self, DatasetError> {
         if let Some(&row) = rows.iter().find(|&&row| row >= self.rows()) {
             return Err(DatasetError::RowOutOfRange { row, rows: self.rows() });
@@ -194,7 +197,7 @@ impl Dataset {
         Ok(Self { features, labels, ..*self })
     }
 
-    /// How often each class occurs, by class.
+    /// Number of rows of each class.
     pub fn class_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.classes];
         for &label in &self.labels {

@@ -1,4 +1,4 @@
-//! Files into memory, with a limit, unpacked where they are gzipped.
+//! Reading of files into memory, with a limit and with gzip decompression.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,12 +8,12 @@ use flate2::read::GzDecoder;
 
 use super::LoadError;
 
-/// Most bytes a data file may have, unpacked: 2 GiB.
+/// Largest size of a data file after decompression: 2 GiB.
 pub const FILE_BYTES_MAX: u64 = 2 << 30;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// The whole file; a gzipped one unpacked, whatever its name.
+/// The whole file, decompressed if it starts with the gzip magic number, for any file name.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(unreadable)?;

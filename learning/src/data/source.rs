@@ -1,4 +1,4 @@
-//! Where data comes from, as one word on a command line.
+//! Data sources, as one argument on a command line.
 
 use std::fmt;
 use std::io::Write;
@@ -13,11 +13,11 @@ use super::{
     idx, table,
 };
 
-/// Where a data set is. `FromStr` reads what `Display` writes:
-/// `digits`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL` or `florin:FILE`.
+/// The location of a data set. `FromStr` parses the output of `Display`: `digits`,
+/// `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL` or `florin:FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
-    /// The UCI digits inside this program.
+    /// The embedded UCI digits.
     Digits,
     /// A pair of IDX files (MNIST, Fashion-MNIST), plain or gzipped.
     Idx {
@@ -26,7 +26,7 @@ pub enum DataSource {
         /// The file of labels.
         labels: PathBuf,
     },
-    /// CIFAR-10 binary batches, one after the other.
+    /// CIFAR-10 binary batches, one after another.
     Cifar10 {
         /// The batches; at least one.
         files: Vec<PathBuf>,
@@ -35,7 +35,7 @@ pub enum DataSource {
     Csv {
         /// The file.
         file: PathBuf,
-        /// The name of the column that holds the label.
+        /// The name of the label column.
         label: String,
     },
     /// A file of [`canonical_bytes`].
@@ -45,11 +45,11 @@ pub enum DataSource {
     },
 }
 
-/// Why a word names no data source.
+/// The text is not a data source.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "`{given}` names no data: {why}; write `digits`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, \
-     `csv:FILE#LABEL` or `florin:FILE`"
+    "`{given}` is not a data source: {why}; use `digits`, `idx:IMAGES,LABELS`, \
+     `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL` or `florin:FILE`"
 )]
 pub struct SourceError {
     given: String,
@@ -72,9 +72,9 @@ impl FromStr for DataSource {
         match kind {
             "idx" => {
                 let (images, labels) =
-                    rest.split_once(',').ok_or_else(|| fail("idx takes two files"))?;
+                    rest.split_once(',').ok_or_else(|| fail("idx needs two files"))?;
                 if labels.contains(',') {
-                    return Err(fail("idx takes two files"));
+                    return Err(fail("idx needs two files"));
                 }
                 Ok(Self::Idx { images: file(images)?, labels: file(labels)? })
             }
@@ -83,14 +83,14 @@ impl FromStr for DataSource {
             }
             "csv" => {
                 let (path, label) =
-                    rest.rsplit_once('#').ok_or_else(|| fail("csv takes FILE#LABEL"))?;
+                    rest.rsplit_once('#').ok_or_else(|| fail("csv needs FILE#LABEL"))?;
                 if label.is_empty() {
                     return Err(fail("the label column is empty"));
                 }
                 Ok(Self::Csv { file: file(path)?, label: label.to_owned() })
             }
             "florin" => Ok(Self::Florin { file: file(rest)? }),
-            _ => Err(fail("there is no such kind")),
+            _ => Err(fail("the kind is unknown")),
         }
     }
 }
@@ -113,7 +113,7 @@ impl fmt::Display for DataSource {
     }
 }
 
-/// Why data could not be loaded or saved. Every message names the file and, inside it, the place.
+/// Loading or saving failed. Every message contains the file and the position in it.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The file cannot be opened or read.
@@ -121,7 +121,7 @@ pub enum LoadError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file cannot be written.
@@ -129,24 +129,24 @@ pub enum LoadError {
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file, unpacked, is over the limit.
-    #[error("{path} has more than {FILE_BYTES_MAX} bytes unpacked, which is the limit")]
+    /// The file, after decompression, exceeds the limit.
+    #[error("{path} has more than the limit of {FILE_BYTES_MAX} bytes after decompression")]
     FileTooLarge {
         /// The file.
         path: PathBuf,
     },
-    /// The gzip stream is damaged or cut short.
-    #[error("{path} is a broken gzip file ({source}): fetch it again")]
+    /// The gzip stream is damaged or truncated.
+    #[error("{path} is a broken gzip file ({source}): download it again")]
     BrokenGzip {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's error.
         source: std::io::Error,
     },
-    /// The data carried inside the program is not what was committed.
+    /// The embedded data is damaged.
     #[error("{path}, line {line}: not 64 pixels and a label; this program is damaged")]
     DamagedProgram {
         /// The file's name in the source tree.
@@ -154,77 +154,79 @@ pub enum LoadError {
         /// Line, counted from 1.
         line: usize,
     },
-    /// An IDX file of another kind, or none.
+    /// The magic number of an IDX file is wrong.
     #[error(
         "{path} begins with {got:#010x}: an IDX file of this kind begins with {expected:#010x}"
     )]
     IdxMagic {
         /// The file.
         path: PathBuf,
-        /// The right magic number.
+        /// The magic number expected.
         expected: u32,
-        /// What was there.
+        /// The magic number found.
         got: u32,
     },
-    /// An IDX file whose length contradicts its header.
-    #[error("{path} has {got} bytes: its header calls for {expected}")]
+    /// The length of an IDX file contradicts its header.
+    #[error("{path} has {got} bytes: its header declares {expected}")]
     IdxLength {
         /// The file.
         path: PathBuf,
-        /// Bytes that the header calls for.
+        /// Bytes declared by the header.
         expected: u64,
-        /// Bytes there are.
+        /// Bytes of the file.
         got: u64,
     },
-    /// As many labels as images there must be.
+    /// The numbers of images and labels differ.
     #[error(
-        "{images} has {images_count} images, {labels} has {labels_count} labels: must be as many"
+        "{images} has {images_count} images, but {labels} has {labels_count} labels: must be equal"
     )]
     IdxCountsDiffer {
         /// The file of images.
         images: PathBuf,
-        /// Its count.
+        /// Number of images.
         images_count: u64,
         /// The file of labels.
         labels: PathBuf,
-        /// Its count.
+        /// Number of labels.
         labels_count: u64,
     },
-    /// A CIFAR-10 file that is not a whole number of records.
-    #[error("{path} has {bytes} bytes: must be a positive multiple of {record}, one record each")]
+    /// The length of a CIFAR-10 file is not a multiple of the record length.
+    #[error(
+        "{path} has {bytes} bytes: must be a positive multiple of {record}, the bytes of one record"
+    )]
     CifarLength {
         /// The file.
         path: PathBuf,
-        /// Bytes there are.
+        /// Bytes of the file.
         bytes: u64,
         /// Bytes per record.
         record: u64,
     },
-    /// A CIFAR-10 label that names no class.
+    /// A CIFAR-10 label is out of range.
     #[error("{path}, byte {offset}: label {label}, must be 0 to 9")]
     CifarLabel {
         /// The file.
         path: PathBuf,
         /// Offset of the label.
         offset: u64,
-        /// What was there.
+        /// The label.
         label: u8,
     },
-    /// Not CSV, or a line with another number of columns than the header.
-    #[error("{path} is no CSV file: {source}")]
+    /// Malformed CSV, or a line with another number of columns than the header.
+    #[error("{path} is not a valid CSV file: {source}")]
     CsvMalformed {
         /// The file.
         path: PathBuf,
-        /// What the parser said, with the line.
+        /// The parser's error, with the line.
         source: csv::Error,
     },
-    /// The first line holds numbers.
+    /// The first line contains numbers instead of column names.
     #[error("{path}, line 1: only numbers; the first line must name the columns")]
     CsvNoHeader {
         /// The file.
         path: PathBuf,
     },
-    /// Two columns of one name.
+    /// Two columns have the same name.
     #[error("{path}, line 1: column `{column}` occurs twice; names must differ")]
     CsvColumnTwice {
         /// The file.
@@ -232,14 +234,14 @@ pub enum LoadError {
         /// The name.
         column: String,
     },
-    /// No column of the label's name.
+    /// The label column does not exist.
     #[error("{path}, line 1: no column `{label}` for the label; the columns are {columns}")]
     CsvNoLabel {
         /// The file.
         path: PathBuf,
-        /// The name that was asked for.
+        /// The requested name.
         label: String,
-        /// The names that are there.
+        /// The existing names.
         columns: String,
     },
     /// No feature column, or too many.
@@ -250,10 +252,10 @@ pub enum LoadError {
     CsvWidth {
         /// The file.
         path: PathBuf,
-        /// Columns, the label among them.
+        /// Number of columns, including the label.
         columns: usize,
     },
-    /// A missing value.
+    /// A value is missing.
     #[error("{path}, line {line}, column `{column}`: missing value; must be {expected}")]
     CsvHole {
         /// The file.
@@ -262,10 +264,10 @@ pub enum LoadError {
         line: u64,
         /// The column's name.
         column: String,
-        /// What would be right.
+        /// The valid values.
         expected: &'static str,
     },
-    /// A value that is no number, or no label.
+    /// A value is not a number, or not a label.
     #[error("{path}, line {line}, column `{column}`: `{value}`; must be {expected}")]
     CsvValue {
         /// The file.
@@ -274,37 +276,36 @@ pub enum LoadError {
         line: u64,
         /// The column's name.
         column: String,
-        /// What was there.
+        /// The value.
         value: String,
-        /// What would be right.
+        /// The valid values.
         expected: &'static str,
     },
-    /// A file that should hold canonical bytes and does not.
+    /// A file is not in canonical form.
     #[error("{path}: {source}")]
     NotCanonical {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: CanonicalError,
     },
-    /// The numbers in the file make no data set.
+    /// The numbers in the file do not form a valid data set.
     #[error("{path}: {source}")]
     NotADataset {
         /// The file.
         path: PathBuf,
-        /// What is wrong with them.
+        /// The error.
         source: DatasetError,
     },
-    /// A file without a row.
-    #[error("{path} holds no rows: must hold at least one")]
+    /// A file has no rows.
+    #[error("{path} has no rows; at least one is required")]
     NoRows {
         /// The source.
         path: DataSource,
     },
 }
 
-/// Loads a data set of at least one row, except that `florin:` files, which hold shards, may be
-/// empty.
+/// Loads a data set of at least one row; only `florin:` files, which contain shards, may be empty.
 pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
     let data = match source {
         DataSource::Digits => digits::load()?,
@@ -323,7 +324,7 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
 }
 
 /// Writes the canonical bytes of a data set to a file, which `florin:FILE` loads. The file is
-/// synced to disk before this returns; it is not replaced atomically.
+/// synced to disk before the function returns; it is not replaced atomically.
 pub fn save(data: &Dataset, path: &Path) -> Result<(), LoadError> {
     let write = || {
         let mut file = std::fs::File::create(path)?;

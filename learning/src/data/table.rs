@@ -1,4 +1,4 @@
-//! CSV: a header, numeric columns, one of them the label.
+//! CSV: a header and numeric columns, one of which is the label.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use csv::{ReaderBuilder, StringRecord};
 use super::read::read;
 use super::{CLASSES_MAX, Dataset, LoadError, WIDTH_MAX};
 
-/// Every column but `label` is a feature, in the order of the file.
+/// Every column except `label` is a feature, in the order of the file.
 pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
     let bytes = read(path)?;
     let malformed = |source| LoadError::CsvMalformed { path: path.to_owned(), source };
@@ -34,7 +34,7 @@ pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
         .map_err(|source| LoadError::NotADataset { path: path.to_owned(), source })
 }
 
-/// Where the label column is, if the first line is a header that names it.
+/// Index of the label column, if the first line is a header that contains it.
 fn check_header(path: &Path, header: &StringRecord, label: &str) -> Result<usize, LoadError> {
     let path = || path.to_owned();
     if !header.is_empty() && header.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
@@ -55,7 +55,7 @@ fn check_header(path: &Path, header: &StringRecord, label: &str) -> Result<usize
     Ok(label_at)
 }
 
-/// An error message lists this many column names and no more.
+/// Largest number of column names in an error message.
 const COLUMNS_SHOWN_MAX: usize = 20;
 
 struct Cell<'a> {

@@ -1,4 +1,4 @@
-//! Files from disk: what is right loads, what is wrong is refused with its place.
+//! Data files: valid ones load, invalid ones are refused with their position.
 
 use std::fs;
 use std::io::Write;
@@ -74,7 +74,7 @@ fn an_idx_file_of_the_wrong_kind_or_count_is_refused() {
 }
 
 #[test]
-fn a_gzip_file_cut_short_is_refused() {
+fn a_truncated_gzip_file_is_refused() {
     let folder = TempDir::new().unwrap();
     let whole = gzip(&IMAGES);
     let cut = put(&folder, "images.gz", &whole[..whole.len() - 5]);
@@ -85,7 +85,7 @@ fn a_gzip_file_cut_short_is_refused() {
 }
 
 #[test]
-fn cifar_records_load_and_a_cut_or_mislabelled_file_is_refused() {
+fn cifar_records_load_and_a_truncated_or_mislabelled_file_is_refused() {
     let folder = TempDir::new().unwrap();
     let mut record = vec![0_u8; 3073];
     record[0] = 9;
@@ -129,7 +129,7 @@ fn a_wrong_csv_file_is_refused_with_line_and_column() {
         ("a,a,b\n1,2,0\n", "line 1: column `a` occurs twice"),
         ("b\n0\n", "has 1 columns: must be the label and 1 to"),
         ("a,b\n1,0\n1,0,3\n", "line: 3"),
-        ("a,b\n", "holds no rows"),
+        ("a,b\n", "has no rows"),
         ("", "no column `b`"),
     ];
     let folder = TempDir::new().unwrap();
@@ -141,7 +141,7 @@ fn a_wrong_csv_file_is_refused_with_line_and_column() {
 }
 
 #[test]
-fn a_saved_data_set_loads_as_it_was() {
+fn a_saved_data_set_round_trips() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("shard.florin");
     let digits = load(&DataSource::Digits).unwrap().slice(0..50).unwrap();
@@ -157,7 +157,7 @@ fn a_saved_data_set_loads_as_it_was() {
 }
 
 #[test]
-fn a_source_is_written_as_it_is_read() {
+fn data_source_names_round_trip() {
     for text in ["digits", "idx:a.gz,b.gz", "cifar10:a.bin,b.bin", "csv:x#y.csv#kind", "florin:s"] {
         assert_eq!(text.parse::<DataSource>().unwrap().to_string(), text);
     }
@@ -169,7 +169,7 @@ fn a_source_is_written_as_it_is_read() {
 }
 
 #[test]
-fn what_is_no_data_set_is_refused_with_the_place() {
+fn an_invalid_data_set_is_refused_with_its_position() {
     let new = |features: &[f32], labels: &[u32], width, classes| {
         Dataset::new(features.to_vec(), labels.to_vec(), width, classes)
     };
@@ -195,7 +195,7 @@ fn what_is_no_data_set_is_refused_with_the_place() {
 }
 
 #[test]
-fn a_subset_keeps_order_and_classes() {
+fn a_subset_preserves_order_and_classes() {
     let all = Dataset::new(vec![0.0, 0.5, 1.0, 1.5, 2.0, 2.5], vec![2, 1, 0], 2, 4).unwrap();
     let some = all.subset(&[2, 0]).unwrap();
     assert_eq!(some.features(), [2.0, 2.5, 0.0, 0.5]);

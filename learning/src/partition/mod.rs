@@ -1,4 +1,4 @@
-//! Who owns which row: partitions for federations, splits for holdouts.
+//! Partitions of rows over participants, and splits for holdouts.
 
 mod split;
 #[cfg(test)]
@@ -16,73 +16,73 @@ use crate::data::Dataset;
 use crate::seed::{Purpose, below, rng, shuffle};
 pub use split::{Part, SplitError, split};
 
-/// Most shards a data set may be cut into.
+/// Largest number of shards.
 pub const SHARDS_MAX: usize = 100_000;
-/// How often a Dirichlet partition is drawn again when a shard falls short of the minimum, before
-/// rows are moved to it.
+/// Number of Dirichlet draws if a shard is below the minimum, before rows are moved to it.
 pub const DRAWS_MAX: u32 = 32;
-/// Bounds of the Dirichlet concentration; beyond them its draws are degenerate in floats.
+/// Bounds of the Dirichlet concentration; beyond them draws are degenerate in floating point.
 pub const ALPHA_MIN: f64 = 0.001;
 /// See [`ALPHA_MIN`].
 pub const ALPHA_MAX: f64 = 1_000_000.0;
 
-/// How rows are dealt to shards. `FromStr` reads what `Display` writes:
-/// `iid`, `dirichlet:ALPHA`, `label:COUNT` or `file:PATH`.
+/// The partition scheme. `FromStr` parses the output of `Display`: `iid`, `dirichlet:ALPHA`,
+/// `label:COUNT` or `file:PATH`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Partition {
-    /// Shuffled and dealt evenly: sizes differ by one at most.
+    /// Shuffled and divided evenly: sizes differ by at most one.
     Iid,
-    /// Each class is spread over the shards by a draw from a symmetric Dirichlet distribution:
-    /// the smaller `alpha`, the less alike the shards.
+    /// Each class is divided over the shards by a draw from a symmetric Dirichlet distribution: the
+    /// smaller `alpha`, the more heterogeneous the shards.
     Dirichlet {
         /// Concentration, [`ALPHA_MIN`] to [`ALPHA_MAX`].
         alpha: f64,
     },
-    /// Rows sorted by label and cut into pieces of equal size, `pieces` of them to each shard, so
-    /// that a shard knows about `pieces` labels.
+    /// Rows are sorted by label and cut into pieces of equal size; each shard gets `pieces` of
+    /// them, and so about `pieces` labels.
     ByLabel {
         /// Pieces per shard, at least 1.
         pieces: usize,
     },
-    /// A text file with one line per row: the number of the shard that owns it, from 0.
+    /// A text file with one line per row: the index of its shard, from 0.
     File {
         /// The file.
         file: PathBuf,
     },
 }
 
-/// Why a data set cannot be cut as asked.
+/// The partition cannot be made.
 #[derive(Debug, Error)]
 pub enum PartitionError {
-    /// No shards, or too many.
+    /// The number of shards is out of bounds.
     #[error("{shards} shards: must be 1 to {SHARDS_MAX}")]
     Shards {
-        /// What was asked for.
+        /// The number requested.
         shards: usize,
     },
-    /// Fewer rows than the shards need together.
+    /// There are fewer rows than the shards need.
     #[error(
         "{rows} rows cannot give {shards} shards {rows_min} rows each: at least {needed} needed"
     )]
     TooFewRows {
-        /// Rows there are.
+        /// Number of rows.
         rows: usize,
-        /// Shards asked for.
+        /// Number of shards.
         shards: usize,
-        /// Rows that each must have.
+        /// Smallest number of rows per shard.
         rows_min: usize,
         /// Their product.
         needed: u128,
     },
-    /// A concentration out of bounds.
+    /// The concentration is out of bounds.
     #[error("dirichlet alpha is {alpha}: must be {ALPHA_MIN} to {ALPHA_MAX}")]
     Alpha {
-        /// What was asked for.
+        /// The concentration.
         alpha: f64,
     },
-    /// No pieces, or more than rows.
+    /// The number of pieces is 0 or exceeds the rows.
     #[error(
-        "{pieces} pieces for each of {shards} shards of {rows} rows: must be 1 or more, and no more than rows in all"
+        "{pieces} pieces for each of {shards} shards of {rows} rows: must be at least 1, and at \
+         most the number of rows in total"
     )]
     Pieces {
         /// Pieces per shard.
@@ -92,38 +92,38 @@ pub enum PartitionError {
         /// Rows.
         rows: usize,
     },
-    /// The file of owners cannot be read.
+    /// The file of shard indices cannot be read.
     #[error("{path} cannot be read: {source}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line that names no shard.
-    #[error("{path}, line {line}: `{text}`; must be the number of a shard, 0 to {last}")]
+    /// A line is not the index of a shard.
+    #[error("{path}, line {line}: `{text}`; must be the index of a shard, 0 to {last}")]
     Owner {
         /// The file.
         path: PathBuf,
         /// Line, counted from 1.
         line: usize,
-        /// What was there.
+        /// The line's text.
         text: String,
-        /// The last shard.
+        /// Index of the last shard.
         last: usize,
     },
-    /// More or fewer lines than rows.
-    #[error("{path} has {lines} lines: the data has {rows} rows, one line each")]
+    /// The number of lines differs from the number of rows.
+    #[error("{path} has {lines} lines, but the data has {rows} rows: must have one line per row")]
     Lines {
         /// The file.
         path: PathBuf,
-        /// Lines there are.
+        /// Number of lines.
         lines: usize,
-        /// Rows there are.
+        /// Number of rows.
         rows: usize,
     },
-    /// The file gives a shard less than the minimum.
-    #[error("{path} gives shard {shard} {rows} rows: must be at least {rows_min}")]
+    /// The file assigns too few rows to a shard.
+    #[error("{path} assigns {rows} rows to shard {shard}: must be at least {rows_min}")]
     ShardTooSmall {
         /// The file.
         path: PathBuf,
@@ -136,11 +136,11 @@ pub enum PartitionError {
     },
 }
 
-/// Cuts `data` into `shards` lists of row numbers, each ascending, every row in exactly one, each
-/// of at least `rows_min` rows. The same seed cuts the same way everywhere.
+/// Divides `data` into `shards` ascending lists of row indices; every row is in exactly one, and
+/// each has at least `rows_min` rows. The same seed gives the same partition on every machine.
 ///
-/// A Dirichlet draw that leaves a shard short is drawn again up to [`DRAWS_MAX`] times; then rows
-/// move from the largest shard to the short ones.
+/// A Dirichlet draw with a shard below the minimum is repeated up to [`DRAWS_MAX`] times; after
+/// that, rows are moved from the largest shard to the short ones.
 pub fn partition(
     data: &Dataset,
     shards: usize,
@@ -210,7 +210,7 @@ fn dirichlet(
     Ok(cut)
 }
 
-/// Cuts each class at the running totals of shares drawn for it.
+/// Divides each class at the cumulative shares drawn for it.
 fn dirichlet_draw(
     classes: &[Vec<usize>],
     shards: usize,
@@ -224,7 +224,8 @@ fn dirichlet_draw(
         let shares: Vec<f64> = (0..shards).map(|_| gamma.sample(rng)).collect();
         let total: f64 = shares.iter().sum();
         if total <= 0.0 {
-            // Every share underflowed, which a tiny alpha does: in the limit one shard has all.
+            // // Every share underflowed, which happens for a tiny alpha: in the limit one shard
+            // has all rows.
             cut[below(rng, shards as u64) as usize].extend(order);
             continue;
         }
@@ -292,7 +293,7 @@ fn from_file(
         })?;
         cut[owner].push(row);
     }
-    // What somebody wrote down is not ours to rearrange.
+    // // An explicit assignment is not rearranged.
     if let Some(shard) = cut.iter().position(|shard| shard.len() < rows_min) {
         let rows = cut[shard].len();
         return Err(PartitionError::ShardTooSmall { path: path(), shard, rows, rows_min });
@@ -300,8 +301,8 @@ fn from_file(
     Ok(cut)
 }
 
-/// Moves rows from the largest shard to those that have too few. Ends, because the shards have
-/// `rows_min` rows each on average: while one is short, the largest can spare one.
+/// Moves rows from the largest shard to shards below the minimum. It terminates, because the shards
+/// have at least `rows_min` rows on average: while one is short, the largest can give one away.
 fn top_up(cut: &mut [Vec<usize>], rows_min: usize) {
     for short in 0..cut.len() {
         while cut[short].len() < rows_min {
@@ -336,10 +337,10 @@ impl FromStr for Partition {
     }
 }
 
-/// Why a word names no partition.
+/// The text is not a partition scheme.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "`{given}` names no partition: write `iid`, `dirichlet:ALPHA` (for example dirichlet:0.5), \
+    "`{given}` is not a partition: use `iid`, `dirichlet:ALPHA` (for example dirichlet:0.5), \
      `label:COUNT` or `file:PATH`"
 )]
 pub struct PartitionNameError {

@@ -1,49 +1,49 @@
-//! Parts of a data set at random: train, holdout, test.
+//! Random splits of a data set: train, holdout, test.
 
 use thiserror::Error;
 
 use crate::seed::{Purpose, rng, shuffle};
 
-/// How much of a data set one part of a [`split`] takes.
+/// The size of one part of a [`split`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Part {
-    /// So many rows.
+    /// A number of rows.
     Rows(usize),
     /// This fraction of all rows, 0 to 1, rounded down.
     Fraction(f64),
-    /// What the other parts leave. At most one part may say so.
+    /// The rows that the other parts leave. At most one part may be `Rest`.
     Rest,
 }
 
-/// Why a split cannot be made.
+/// The split cannot be made.
 #[derive(Debug, Error, PartialEq)]
 pub enum SplitError {
-    /// A fraction that is none.
+    /// A fraction is out of range.
     #[error("part {part} is the fraction {fraction}: must be 0 to 1")]
     Fraction {
-        /// Which part, from 0.
+        /// Index of the part, from 0.
         part: usize,
-        /// What it asked for.
+        /// The fraction.
         fraction: f64,
     },
-    /// Two parts want the rest.
-    #[error("part {part} is the rest, and so is an earlier one: at most one may be")]
+    /// Two parts are the rest.
+    #[error("part {part} is the rest, like an earlier part: at most one part may be the rest")]
     TwoRests {
-        /// The second of them, from 0.
+        /// Index of the second one, from 0.
         part: usize,
     },
-    /// The parts want more than there is.
-    #[error("the parts take {taken} rows: there are {rows}")]
+    /// The parts exceed the rows.
+    #[error("the parts need {taken} rows, but there are {rows}")]
     TooManyRows {
-        /// Rows asked for.
+        /// Rows requested.
         taken: u128,
-        /// Rows there are.
+        /// Rows available.
         rows: usize,
     },
 }
 
-/// Deals `rows` rows at random into disjoint parts, each ascending: train, holdout, test. Rows that
-/// no part asks for are in none.
+/// Divides `rows` rows at random into disjoint parts, each ascending: train, holdout, test. Rows
+/// beyond the requested sizes are in no part.
 pub fn split(rows: usize, seed: u64, parts: &[Part]) -> Result<Vec<Vec<usize>>, SplitError> {
     let mut sizes = Vec::with_capacity(parts.len());
     let mut rest = None;

@@ -1,4 +1,4 @@
-//! Every row has one owner, and what cannot be cut is refused.
+//! Every row is in one shard, and impossible partitions are refused.
 
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_of_a_split_are_disjoint_and_as_large_as_asked(
+    fn parts_of_a_split_are_disjoint_and_have_the_requested_sizes(
         rows in 0_usize..500, first in 0_usize..200, fraction in 0.0_f64..0.5, seed: u64,
     ) {
         let parts = [Part::Rows(first), Part::Rest, Part::Fraction(fraction)];
@@ -68,9 +68,10 @@ proptest! {
 }
 
 #[test]
-fn dirichlet_shards_are_less_alike_the_smaller_alpha_is() {
+fn dirichlet_shards_are_more_heterogeneous_for_smaller_alpha() {
     let digits = load(&DataSource::Digits).unwrap();
-    // Mean over shards of the largest class's share of the shard: 0.1 if all are alike.
+    // // Mean over the shards of the largest class's share of the shard: 0.1 if all shards are
+    // equal.
     let skew = |alpha| {
         let cut = partition(&digits, 8, &Partition::Dirichlet { alpha }, 10, 3).unwrap();
         let largest = |shard: &Vec<usize>| {
@@ -85,7 +86,7 @@ fn dirichlet_shards_are_less_alike_the_smaller_alpha_is() {
 }
 
 #[test]
-fn a_shard_by_label_knows_few_labels() {
+fn a_shard_by_label_has_few_labels() {
     let digits = load(&DataSource::Digits).unwrap();
     for shard in partition(&digits, 10, &Partition::ByLabel { pieces: 2 }, 1, 5).unwrap() {
         let counts = digits.subset(&shard).unwrap().class_counts();
@@ -94,7 +95,7 @@ fn a_shard_by_label_knows_few_labels() {
 }
 
 #[test]
-fn a_file_of_owners_is_taken_at_its_word_or_refused_with_the_line() {
+fn a_file_of_shard_indices_is_followed_or_refused_with_its_line() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("owners.txt");
     let how = Partition::File { file: file.clone() };
@@ -105,11 +106,11 @@ fn a_file_of_owners_is_taken_at_its_word_or_refused_with_the_line() {
     };
     assert_eq!(cut("1\n0\n1\n1\n", 1).unwrap(), [vec![1], vec![0, 2, 3]]);
     let refused = [
-        ("1\n0\n2\n1\n", 0, "line 3: `2`; must be the number of a shard, 0 to 1"),
+        ("1\n0\n2\n1\n", 0, "line 3: `2`; must be the index of a shard, 0 to 1"),
         ("1\n0\nx\n1\n", 0, "line 3: `x`"),
         ("1\n0\n\n1\n", 0, "line 3: ``"),
-        ("1\n0\n1\n", 0, "has 3 lines: the data has 4 rows"),
-        ("1\n0\n1\n1\n", 2, "gives shard 0 1 rows: must be at least 2"),
+        ("1\n0\n1\n", 0, "has 3 lines, but the data has 4 rows"),
+        ("1\n0\n1\n1\n", 2, "assigns 1 rows to shard 0: must be at least 2"),
     ];
     for (text, rows_min, message) in refused {
         let error = cut(text, rows_min).unwrap_err();
@@ -142,7 +143,7 @@ fn impossible_partitions_are_refused() {
 }
 
 #[test]
-fn a_partition_is_written_as_it_is_read() {
+fn partition_names_round_trip() {
     for text in ["iid", "dirichlet:0.5", "label:2", "file:owners.txt"] {
         assert_eq!(text.parse::<Partition>().unwrap().to_string(), text);
     }

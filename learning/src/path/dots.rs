@@ -1,37 +1,37 @@
-//! Scalar products of a few updates with many gradients, and with themselves.
+//! Dot products of a few updates with many gradients, and with themselves.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::lanes::{LANES, summed};
 use crate::parallel::on_threads;
 
-/// Most updates that are held against the gradients at a time, so that a gradient is read from memory
-/// once for all of them.
+/// Largest number of updates multiplied with the gradients at a time, so that a gradient is read
+/// from memory once for all of them.
 pub(super) const UPDATES_AT_A_TIME: usize = 32;
-/// Updates, and gradients, whose products are in registers at a time.
+/// Size of the micro-kernel: number of updates and of gradients whose products are in registers.
 const ABREAST: usize = 4;
 const LINES: usize = 3;
-/// Eights of numbers that stay in the cache while all gradients pass by.
+/// Number of chunks of eight elements in one cached block.
 const BLOCK: usize = 32;
 
-/// What an update gives, with itself and with all gradients.
+/// The dot products of one update.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Products {
-    /// The square of its length, with the bits of [`norm`](crate::params::norm)'s.
+    /// Its squared norm, with the same bits as in [`norm`](crate::params::norm).
     pub(super) square: f64,
     /// One for each gradient.
     pub(super) with: Vec<f64>,
 }
 
-/// How many updates should be held against so many gradients at a time. Few gradients are cheap to
-/// read again, and few updates are still in the cache when they come to be multiplied.
+/// Number of updates to multiply with `lines` gradients at a time. Few gradients are cheap to read
+/// again, and few updates are still in the cache when they are multiplied.
 pub(super) fn at_a_time(lines: usize, threads: usize) -> usize {
     let few = (2 * ABREAST).saturating_mul(threads.max(1));
     if lines <= LINES { few.min(UPDATES_AT_A_TIME) } else { UPDATES_AT_A_TIME }
 }
 
-/// Of each update its products, where `gradients` are rows of `width` numbers. An update is read
-/// from memory once.
+/// The products of each update; `gradients` are rows of `width` numbers. An update is read from
+/// memory once.
 pub(super) fn dots(
     gradients: &[f64],
     width: usize,
@@ -46,10 +46,10 @@ pub(super) fn dots(
     parts.into_iter().flatten().collect()
 }
 
-/// The sums of one product: number j of a vector belongs to lane j mod 8.
+/// The partial sums of one product: element j of a vector belongs to lane j mod 8.
 type Lanes = [f64; LANES];
 
-/// The sums of a few updates with a few gradients.
+/// The partial sums of a few updates with a few gradients.
 type Sums = [[Lanes; LINES]; ABREAST];
 
 struct Tile<'a> {
@@ -90,8 +90,8 @@ impl WithSimd for Tile<'_> {
     }
 }
 
-/// The pieces of `N` vectors; where there are fewer, the last one stands in for the others, and what
-/// comes of it is not looked at.
+/// Slices of `N` vectors; if there are fewer, the last one is repeated, and the extra results are
+/// ignored.
 #[inline(always)]
 fn abreast<'a, T, P, const N: usize>(
     all: &'a [T],
@@ -100,7 +100,8 @@ fn abreast<'a, T, P, const N: usize>(
     std::array::from_fn(|at| piece(&all[at.min(all.len() - 1)]))
 }
 
-/// Adds the products of pieces onto their sums; pieces but the last are whole eights.
+/// Adds the products of slices to their sums; all slices but the last have a multiple of eight
+/// elements.
 #[inline(always)]
 fn multiply(
     updates: [&[f32]; ABREAST],
@@ -122,7 +123,7 @@ fn eights<const SQUARES: bool>(
     squares: &mut [Lanes; ABREAST],
 ) {
     let (own, slopes) = (updates.map(eights_of), lines.map(eights_of));
-    // In variables for the while, so that they stay in registers.
+    // // In local variables, so that they stay in registers.
     let (mut sums, mut own_sums) = (*with, *squares);
     for at in 0..own[0].len() {
         eight::<SQUARES>(own, slopes, at, &mut sums, &mut own_sums);
@@ -139,9 +140,9 @@ fn eights<const SQUARES: bool>(
     }
 }
 
-/// Adds what eight numbers of each give. Written as plain loops over arrays: the compiler makes of
-/// each of them the widest registers that the caller may use. A product is not rounded before it is
-/// added, on any machine; the square of a number of 32 bits never is.
+/// Adds the products of eight elements of each vector. The plain loops over arrays let the compiler
+/// use the widest available registers. Multiply-add is fused on every machine; the square of an
+/// `f32` is exact in `f64` in any case.
 #[inline(always)]
 fn eight<const SQUARES: bool>(
     updates: [&[[f32; LANES]]; ABREAST],
@@ -170,7 +171,7 @@ fn eight<const SQUARES: bool>(
     }
 }
 
-/// The whole eights of a piece.
+/// The complete chunks of eight elements of a slice.
 #[inline(always)]
 fn eights_of<T>(piece: &[T]) -> &[[T; LANES]] {
     piece.as_chunks().0
@@ -182,7 +183,7 @@ mod tests {
     use crate::params::norm;
 
     #[test]
-    fn products_are_those_of_the_plain_sum_for_every_remainder_and_any_threads() {
+    fn products_match_the_reference_sum_with_any_threads() {
         for width in [1, 7, 8, 130, 300] {
             for (lines, count) in [(1, 1), (5, 3), (11, 6), (3, 32)] {
                 let number = |at: usize| ((at * 37 + 11) % 101) as f64 / 7.0 - 6.5;

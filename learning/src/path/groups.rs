@@ -1,4 +1,4 @@
-//! Rows in groups, and the groups in blocks that an engine takes at a time.
+//! Groups of rows, and their division into blocks for an engine.
 
 use std::ops::{ControlFlow, Range};
 
@@ -6,22 +6,23 @@ use super::PathError;
 use crate::data::{Dataset, RowChunks};
 use crate::engine::{EVAL_CHUNK_ROWS, EvalError, Evaluator, InputError, Place, Way};
 
-/// Contiguous groups of rows, of sizes that differ by at most one, cut into blocks of at most
-/// [`EVAL_CHUNK_ROWS`] rows. Where a block begins and ends depends on nothing but the number of
-/// rows and of groups, so that chunks of any size give the same sums.
+/// Contiguous groups of rows whose sizes differ by at most one, divided into blocks of at most
+/// [`EVAL_CHUNK_ROWS`] rows. The blocks depend only on the number of rows and of groups, so that
+/// chunks of any size give the same sums.
 pub(super) struct Groups {
     rows: usize,
-    /// Of each block its group and its rows.
+    /// Group and rows of each block.
     blocks: Vec<(usize, Range<usize>)>,
 }
 
-/// Where group `group` of `groups` begins; the last one ends where the next would begin.
+/// First row of group `group` of `groups`; the last group ends at the start of the next one.
 fn begin(rows: usize, group: usize, groups: usize) -> usize {
     rows * group / groups
 }
 
-/// By each of `groups` contiguous groups of rows their summed losses, scaled so that the plain mean
-/// of the groups is the mean of the rows. As [`PathGradient`](super::PathGradient) says its losses.
+/// The summed losses of each of `groups` contiguous groups of rows, scaled so that the unweighted
+/// mean over the groups is the mean over the rows, like the losses in
+/// [`PathGradient`](super::PathGradient).
 pub fn group_means(losses: &[f64], groups: usize) -> Vec<f64> {
     let scale = groups as f64 / losses.len() as f64;
     let rows = |group| begin(losses.len(), group, groups)..begin(losses.len(), group + 1, groups);
@@ -40,8 +41,9 @@ impl Groups {
         Self { rows, blocks }
     }
 
-    /// One pass over the rows: shows block after block with its group, and for each of the `places`
-    /// which it is and the numbers there, as [`Evaluator::measure_along`] tells them.
+    /// One pass over the rows: calls `show` for each block and each of the `places` with the
+    /// block's group, the index of the place, and the numbers there, as in
+    /// [`Evaluator::measure_along`].
     pub(super) fn along(
         &self,
         way: Way<'_>,
@@ -61,7 +63,7 @@ impl Groups {
         })
     }
 
-    /// One pass: shows runs of whole blocks, with their rows and nothing else.
+    /// One pass over the rows: calls `show` with runs of complete blocks and exactly their rows.
     fn each_run(
         &self,
         rows: &mut dyn RowChunks,
@@ -70,7 +72,7 @@ impl Groups {
         let mut runs = Runs { blocks: &self.blocks, row: 0, begun: None };
         let mut outcome = Ok(());
         rows.each_chunk(&mut |chunk| {
-            // A source that goes on is told below.
+            // // A source with too many rows is reported below.
             outcome = match runs.row + chunk.rows() <= self.rows {
                 true => runs.take(chunk, &mut show),
                 false => Err(InputError::NoRows.into()),
@@ -88,18 +90,18 @@ impl Groups {
     }
 }
 
-/// Chunks on their way into blocks.
+/// Assembles chunks into blocks.
 struct Runs<'a> {
-    /// Those that are still to come.
+    /// The remaining blocks.
     blocks: &'a [(usize, Range<usize>)],
-    /// Rows that went by.
+    /// Number of rows so far.
     row: usize,
-    /// The first rows of the next block, where a chunk ended within it.
+    /// The first rows of the next block, if the last chunk ended within it.
     begun: Option<(Vec<f32>, Vec<u32>)>,
 }
 
 impl Runs<'_> {
-    /// Takes the rows of `chunk`, which begin at `self.row`.
+    /// Consumes the rows of `chunk`, which begin at `self.row`.
     fn take(
         &mut self,
         chunk: &Dataset,
@@ -139,5 +141,5 @@ impl Runs<'_> {
 }
 
 fn known(rows: Result<Dataset, crate::data::DatasetError>) -> Dataset {
-    rows.expect("rows of a data set, and not more of them than it may have")
+    rows.expect("a part of a valid data set is valid")
 }

@@ -1,17 +1,17 @@
-//! The path value of every update of a large cohort: the gradients once for all, one update at a
-//! time.
+//! The path values (Aumann–Shapley values) of the updates of a large cohort: shared gradients, one
+//! pass over the updates.
 //!
-//! Along the way `base + t·total`, with `total = Σ pᵢ·Δᵢ`, an update takes off the mean loss
+//! On the segment `base + t·total`, with `total = Σ pᵢ·Δᵢ`, an update reduces the mean loss by
 //!
 //! ```text
 //! φᵢ = −pᵢ · ⟨Δᵢ, Σₖ ωₖ ∇ mean loss(base + tₖ·total)⟩
 //! ```
 //!
-//! (R. J. Aumann and L. S. Shapley, *Values of Non-Atomic Games*, 1974, with a quadrature for the
-//! integral). The gradients do not depend on the updates one by one, so any number of updates costs
-//! as many gradients as the quadrature has nodes, and a pass over the updates. To tell how sure a
-//! value is, the rows are cut into groups in their order, of sizes that differ by at most one, and
-//! each group has a gradient and a value of its own; the mean over the groups is the value.
+//! (R. J. Aumann and L. S. Shapley, *Values of Non-Atomic Games*, 1974, with a quadrature of the
+//! integral). The gradients do not depend on individual updates, so any number of updates costs one
+//! gradient per node of the quadrature, and one pass over the updates. For the standard error of a
+//! value, the rows are divided in order into groups whose sizes differ by at most one. Each group
+//! has its own gradient and value; the mean over the groups is the value.
 
 mod dots;
 mod groups;
@@ -32,79 +32,81 @@ use groups::Groups;
 pub use groups::group_means;
 use sums::{Summed, Sums};
 
-/// Most groups of rows.
+/// Largest number of groups of rows.
 pub const GROUPS_MAX: usize = 4_096;
-/// Most bytes of gradients.
+/// Largest total size of the gradients in bytes.
 pub const GRADIENT_BYTES_MAX: usize = 64 << 30;
 
-/// Why there is no path value.
+/// The path values cannot be computed.
 #[derive(Debug, Error)]
 pub enum PathError {
-    /// The engine refused or failed.
+    /// The engine failed or rejected its input.
     #[error(transparent)]
     Evaluation(#[from] EvalError),
     /// The rows could not be read.
     #[error(transparent)]
     Rows(#[from] ChunkError),
-    /// The source ended early, or went on.
-    #[error("the holdout gave {got} rows: it had said {expected}")]
+    /// The source returned another number of rows than announced.
+    #[error("the holdout returned {got} rows, but announced {expected}")]
     RowCount {
-        /// Rows it said it had.
+        /// Number of rows announced.
         expected: usize,
-        /// Rows it gave.
+        /// Number of rows returned.
         got: usize,
     },
-    /// Every group needs a row.
-    #[error("{groups} groups of {rows} rows: must be 1 to {GROUPS_MAX} and not more than rows")]
+    /// The number of groups is out of bounds.
+    #[error(
+        "{groups} groups of {rows} rows: must be 1 to {GROUPS_MAX} and at most the number of rows"
+    )]
     Groups {
-        /// Groups asked for.
+        /// Number of groups requested.
         groups: usize,
-        /// Rows there are.
+        /// Number of rows.
         rows: usize,
     },
-    /// The gradients would not fit.
+    /// The gradients exceed the limit of memory.
     #[error(
         "{groups} groups of {parameters} parameters: gradients may take {GRADIENT_BYTES_MAX} bytes"
     )]
     TooLarge {
-        /// Groups asked for.
+        /// Number of groups requested.
         groups: usize,
-        /// The model's parameters.
+        /// Number of the model's parameters.
         parameters: usize,
     },
-    /// A node of the quadrature that is none.
+    /// A node of the quadrature is invalid.
     #[error("node {at} is ({t}, {weight}): must be from 0 to 1, with a finite weight")]
     Node {
-        /// Which, from 0.
+        /// Index of the node, from 0.
         at: usize,
-        /// Where on the way.
+        /// Position on the segment.
         t: f64,
-        /// Its weight.
+        /// Weight of the node.
         weight: f64,
     },
-    /// No nodes.
-    #[error("the quadrature has no nodes: must have at least one")]
+    /// The quadrature has no nodes.
+    #[error("the quadrature has no nodes; at least one is required")]
     NoNodes,
-    /// An update could not be had.
+    /// Reading an update failed.
     #[error("update {at}: {why}")]
     Update {
-        /// Which, from 0.
+        /// Index of the update, from 0.
         at: usize,
-        /// The source's own words.
+        /// The source's own error.
         why: Box<dyn Error + Send + Sync>,
     },
-    /// NaN or infinity.
+    /// A share is NaN or infinite.
     #[error("the share of update {at} is {share}: must be a finite number")]
     Share {
-        /// Which, from 0.
+        /// Index of the update, from 0.
         at: usize,
-        /// What it is.
+        /// The share.
         share: f64,
     },
 }
 
 impl PathError {
-    /// A name that stays.
+    /// A stable code of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Evaluation(_) => "PATH_EVALUATION",
@@ -126,33 +128,34 @@ impl From<InputError> for PathError {
     }
 }
 
-/// Gradients along a way, by groups of rows. Everything but the values of the updates is known.
+/// The gradients of a quadrature along a segment, by groups of rows, from which the values of any
+/// updates follow.
 #[derive(Debug, Clone)]
 pub struct PathGradient {
     parameters: usize,
     groups: usize,
-    /// The nodes' weights.
+    /// The weights of the nodes.
     weights: Vec<f64>,
-    /// Gradients of losses summed over rows: of each group the weighted sum over the nodes, where
-    /// there is more than one group, and then of each node the sum over the groups.
+    /// Gradients of losses summed over rows: first (if there is more than one group) for each group
+    /// the weighted sum over the nodes, then for each node the sum over the groups.
     gradients: Vec<f64>,
-    /// Groups per row of the holdout: a group's sum times this has the size of a mean.
+    /// Groups per row of the holdout: scales a group's sum to a mean.
     scale: f64,
     losses: [Vec<f64>; 2],
     halfway: f64,
 }
 
-/// What one update is worth.
+/// The path value of one update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathValue {
-    /// What it takes off the mean loss, in nats, by each group of rows. Their plain mean is the
-    /// value, and so the standard error of that mean is the value's.
+    /// Its reduction of the mean loss for each group of rows, in nats. Their unweighted mean is the
+    /// value, so the standard error of that mean is the value's standard error.
     pub groups: Vec<f64>,
-    /// How fast the mean loss falls, in nats, at each node of the quadrature: the nodes' weights
-    /// times these add up to the value.
+    /// The rate of decrease of the mean loss at each node of the quadrature, in nats; their sum,
+    /// weighted by the nodes, is the value.
     pub nodes: Vec<f64>,
-    /// The standard deviation, over random directions as long as this one, of how fast the mean
-    /// loss falls halfway, in nats: what luck alone does.
+    /// The null standard deviation: the standard deviation of the rate of decrease of the mean loss
+    /// halfway along the path, over random directions of this update's length, in nats.
     pub chance: f64,
 }
 
@@ -164,12 +167,13 @@ impl PathValue {
 }
 
 impl PathGradient {
-    /// Takes the gradients at the `nodes`, pairs of place on the way and weight, and the losses at
-    /// both ends, in one pass over the rows. That is a gradient for each node, one more for what
-    /// luck does where no node is halfway, and two losses.
+    /// Computes the gradients at the `nodes`, pairs of position and weight, and the losses at both
+    /// endpoints, in one pass over the rows: one gradient per node, one more for the null standard
+    /// deviation if no node is halfway, and two losses.
     ///
     /// # Errors
-    /// [`PathError`], where way, nodes, groups and rows do not go together or cannot be had.
+    /// [`PathError`] if segment, nodes, groups and rows do not match, or if reading or evaluation
+    /// fails.
     pub fn new(
         way: Way<'_>,
         nodes: &[(f64, f64)],
@@ -196,29 +200,29 @@ impl PathGradient {
         Ok(Self { parameters, groups, weights, gradients, scale, losses, halfway })
     }
 
-    /// By each group of rows the mean loss before the round, in nats: the plain mean of these is
-    /// that of all rows.
+    /// The mean loss before the round for each group of rows, in nats; their unweighted mean is the
+    /// mean over all rows.
     pub fn losses_before(&self) -> &[f64] {
         &self.losses[0]
     }
 
-    /// The same at the end of the way.
+    /// The same at the end of the segment.
     pub fn losses_after(&self) -> &[f64] {
         &self.losses[1]
     }
 
-    /// The length of the mean loss's gradient halfway.
+    /// The norm of the mean loss's gradient halfway along the segment.
     pub fn gradient_norm(&self) -> f64 {
         self.halfway
     }
 
-    /// The value of each update, on up to `threads` threads; their number changes no bit. `next`
-    /// writes an update over what is there and says its share, or `None` after the last one. Of
-    /// the updates no more than 32 are in memory at a time.
+    /// The value of each update, computed on up to `threads` threads; the number of threads changes
+    /// no bit. `next` overwrites its argument with the next update and returns its share, or `None`
+    /// after the last one. At most 32 updates are in memory at a time.
     ///
     /// # Errors
-    /// [`PathError::Update`] where `next` fails, [`PathError::Evaluation`] for an update of another
-    /// length or with numbers that are none, [`PathError::Share`].
+    /// [`PathError::Update`] if `next` fails, [`PathError::Evaluation`] for an update of another
+    /// length or with numbers that are not finite, [`PathError::Share`].
     pub fn values<E: Into<Box<dyn Error + Send + Sync>>>(
         &self,
         threads: usize,
@@ -258,7 +262,7 @@ impl PathGradient {
         if share.is_finite() { Ok(share) } else { Err(PathError::Share { at, share }) }
     }
 
-    /// An update's value from its products with itself and with all gradients.
+    /// The value of an update from its dot products with itself and with all gradients.
     fn value(
         &self,
         at: usize,
@@ -266,8 +270,8 @@ impl PathGradient {
         share: f64,
         products: &Products,
     ) -> Result<PathValue, PathError> {
-        // Squares of numbers of 32 bits do not add up to what 64 bits do not hold: their sum is
-        // finite unless one of them is not.
+        // // Sums of squares of `f32` numbers do not overflow `f64`: the sum is finite unless an
+        // element is not.
         if !products.square.is_finite()
             && let Some(index) = first_not_finite(update)
         {

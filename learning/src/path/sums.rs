@@ -1,30 +1,31 @@
-//! What one pass over the rows adds up: gradients by nodes and groups, and the losses at both ends.
+//! The sums of one pass over the rows: gradients by nodes and groups, and the losses at both
+//! endpoints.
 
 use super::{GRADIENT_BYTES_MAX, PathError};
 use crate::engine::Place;
 
-/// Sums over rows, at places that are known before the first row comes.
+/// Sums over rows at places that are fixed before the first row.
 pub(super) struct Sums {
     nodes: Vec<(f64, f64)>,
     parameters: usize,
-    /// Of each group the weighted sum over the nodes; nothing for a single group, whose sum is a
-    /// sum of what follows.
+    /// Number of lines for groups, each the weighted sum over the nodes; 0 for a single group,
+    /// whose sum follows from the nodes' gradients.
     of_groups: usize,
-    /// Those, then each node's gradient, then the one halfway if no node is there.
+    /// The groups' lines, each node's gradient, and the halfway gradient if no node is there.
     lines: Vec<f64>,
-    /// By groups, at the beginning and at the end of the way.
+    /// By groups, at the start and at the end of the segment.
     losses: [Vec<f64>; 2],
 }
 
-/// What is left when all rows have been seen.
+/// The result after all rows.
 pub(super) struct Summed {
-    /// As [`Sums::new`] was told the nodes.
+    /// The weights of the nodes in [`Sums::new`].
     pub(super) weights: Vec<f64>,
     /// Lines of gradients, of groups (if there is more than one) and of nodes.
     pub(super) gradients: Vec<f64>,
-    /// The length of the gradient halfway.
+    /// The norm of the gradient halfway.
     pub(super) halfway: f64,
-    /// By groups, at both ends.
+    /// By groups, at both endpoints.
     pub(super) losses: [Vec<f64>; 2],
 }
 
@@ -48,7 +49,7 @@ impl Sums {
         })
     }
 
-    /// What is measured where: gradients first, then the losses at both ends.
+    /// The places to evaluate: gradients first, then the losses at both endpoints.
     pub(super) fn places(&self) -> Vec<Place> {
         let missing = halfway(&self.nodes).is_none().then_some(0.5);
         let slopes = self.nodes.iter().map(|&(t, _)| t).chain(missing);
@@ -56,7 +57,7 @@ impl Sums {
         slopes.chain([0.0, 1.0].map(|t| Place { t, gradient: false })).collect()
     }
 
-    /// Takes what a block of rows of `group` has at `place`.
+    /// Adds the numbers of a block of rows of `group` at `place`.
     pub(super) fn take(&mut self, group: usize, place: usize, numbers: &[f64]) {
         let (of_groups, slopes) = self.lines.split_at_mut(self.of_groups * self.parameters);
         let from = place * self.parameters;
@@ -85,12 +86,12 @@ impl Sums {
     }
 }
 
-/// The node that is halfway.
+/// Index of the node that is halfway.
 fn halfway(nodes: &[(f64, f64)]) -> Option<usize> {
     nodes.iter().position(|&(t, _)| t == 0.5)
 }
 
-/// The Euclidean length, added in order.
+/// The Euclidean norm, added in order.
 fn length(values: &[f64]) -> f64 {
     let mut square = 0.0;
     for value in values {

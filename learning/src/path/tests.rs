@@ -1,4 +1,5 @@
-//! One pass over many updates against the slopes of every row along every update.
+//! Path values in one pass over many updates, against the derivatives of every row along every
+//! update.
 
 use std::convert::Infallible;
 use std::ops::{ControlFlow, Range};
@@ -10,7 +11,7 @@ use crate::engine::{Place, mean};
 use crate::model::ModelSpec;
 use crate::{AffineLoss, Reference};
 
-/// Gauss–Legendre on the unit interval.
+/// Gauss–Legendre quadrature on the unit interval.
 fn nodes() -> [(f64, f64); 3] {
     let away = (3.0_f64 / 20.0).sqrt();
     [(0.5 - away, 5.0 / 18.0), (0.5, 8.0 / 18.0), (0.5 + away, 5.0 / 18.0)]
@@ -51,7 +52,7 @@ impl Round {
         PathGradient::new(self.way(), &nodes(), groups, rows, &mut Reference::new()).unwrap()
     }
 
-    /// Hands out the updates one after the other.
+    /// Returns the updates one after another.
     fn updates(&self) -> impl FnMut(&mut Vec<f32>) -> Result<Option<f64>, Infallible> + '_ {
         let mut left = self.deltas.iter().zip(&self.shares);
         move |update| {
@@ -70,7 +71,7 @@ fn bits(values: &[PathValue]) -> Vec<u64> {
 }
 
 #[test]
-fn the_groups_are_the_slopes_of_their_rows() {
+fn group_values_match_the_derivatives_of_their_rows() {
     let round = round(9, 4, 103);
     let path = round.gradient(8, &mut &round.holdout);
     let values = path.values(2, round.updates()).unwrap();
@@ -127,7 +128,7 @@ fn libtorch_gives_the_same_values() {
     }
 }
 
-/// An engine that knows only how to take one gradient.
+/// An engine with the default implementation of `measure_along`.
 struct Plain(Reference);
 
 impl Evaluator for Plain {
@@ -170,7 +171,7 @@ impl Evaluator for Plain {
 }
 
 #[test]
-fn what_engines_measure_along_a_way_is_what_they_measure_at_each_place() {
+fn measurements_along_a_segment_equal_those_at_each_point() {
     let round = round(5, 1, 300);
     let groups = [0..3, 3..290, 299..300];
     let place = |t, gradient| Place { t, gradient };
@@ -206,7 +207,7 @@ fn what_engines_measure_along_a_way_is_what_they_measure_at_each_place() {
     }
 }
 
-/// Rows of a data set, so many at a time.
+/// The rows of a data set, in chunks of a given size, with a given announced number of rows.
 struct Pieces<'a>(&'a Dataset, usize, usize);
 
 impl RowChunks for Pieces<'_> {
@@ -259,7 +260,7 @@ fn chunks_threads_and_files_change_no_bit() {
     assert_eq!(from_file.losses, in_memory.losses);
 }
 
-/// Counts the rows that pass by.
+/// Counts the evaluated rows.
 struct Counting(Reference, usize, usize);
 
 impl Evaluator for Counting {
@@ -280,7 +281,7 @@ impl Evaluator for Counting {
         _: &[&[f32]],
         _: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError> {
-        panic!("slopes along each update are what this does without")
+        panic!("unexpected call for derivatives along each update")
     }
 
     fn correct(
@@ -330,7 +331,7 @@ fn a_thousand_updates_cost_three_gradients_two_losses_and_one_pass() {
 }
 
 #[test]
-fn what_makes_no_path_is_refused() {
+fn an_invalid_path_is_refused() {
     let round = round(3, 2, 20);
     let make = |way: Way<'_>, nodes: &[(f64, f64)], groups, rows: &mut dyn RowChunks| {
         PathGradient::new(way, nodes, groups, rows, &mut Reference::new())
@@ -366,12 +367,12 @@ fn what_makes_no_path_is_refused() {
     assert_eq!(value(good.clone(), f64::NAN), Err("PATH_SHARE"));
     assert_eq!(value(good[1..].to_vec(), 0.5), Err("PATH_EVALUATION"));
     assert_eq!(value(vec![f32::INFINITY; good.len()], 0.5), Err("PATH_EVALUATION"));
-    let lost = path.values(1, |_| Err::<Option<f64>, _>("the disk is gone"));
-    assert_eq!(lost.unwrap_err().to_string(), "update 0: the disk is gone");
+    let lost = path.values(1, |_| Err::<Option<f64>, _>("the disk failed"));
+    assert_eq!(lost.unwrap_err().to_string(), "update 0: the disk failed");
 }
 
 #[test]
-fn losses_by_groups_are_those_that_the_gradients_see() {
+fn group_losses_match_those_of_the_path_gradient() {
     let round = round(4, 2, 101);
     let gradient = round.gradient(8, &mut &round.holdout);
     let deltas: Vec<&[f32]> = round.deltas.iter().map(Vec::as_slice).collect();
@@ -384,7 +385,7 @@ fn losses_by_groups_are_those_that_the_gradients_see() {
     for (ours, theirs) in groups.iter().zip(gradient.losses_before()) {
         assert!((ours - theirs).abs() < 1e-12, "{ours} {theirs}");
     }
-    // Rows 0, 1 | 2, 3, 4 by hand: sums 3 and 12, times 2 groups by 5 rows.
+    // // Rows 0, 1 | 2, 3, 4 by hand: sums 3 and 12, times 2 groups divided by 5 rows.
     let by_hand = group_means(&[1.0, 2.0, 3.0, 4.0, 5.0], 2);
     assert!((by_hand[0] - 1.2).abs() < 1e-15 && (by_hand[1] - 4.8).abs() < 1e-15, "{by_hand:?}");
 }

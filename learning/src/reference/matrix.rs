@@ -1,10 +1,10 @@
-//! Matrix products for `f32` and `f64`, in one order of additions.
+//! Matrix products (GEMM) for `f32` and `f64` with a fixed order of additions.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use super::real::Real;
 
-/// Of a product: `c` has `rows` × `columns`, and each of its numbers is a sum of `depth` terms.
+/// The size of a product: `c` has `rows` × `columns` elements, each a sum of `depth` terms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) rows: usize,
@@ -12,7 +12,7 @@ pub(super) struct Size {
     pub(super) depth: usize,
 }
 
-/// A matrix that is read either along its rows or along its columns.
+/// A matrix view that is contiguous along its rows or along its columns.
 #[derive(Clone, Copy)]
 pub(super) struct Strided<'a, T> {
     numbers: &'a [T],
@@ -21,29 +21,29 @@ pub(super) struct Strided<'a, T> {
 }
 
 impl<'a, T> Strided<'a, T> {
-    /// Rows of `width` numbers.
+    /// Rows of `width` elements.
     pub(super) fn rows(numbers: &'a [T], width: usize) -> Self {
         Self { numbers, row: width, column: 1 }
     }
 
-    /// The transpose of rows of `width` numbers.
+    /// The transpose of rows of `width` elements.
     pub(super) fn transposed(numbers: &'a [T], width: usize) -> Self {
         Self { numbers, row: 1, column: width }
     }
 }
 
-/// What a product is brought onto.
+/// The operation that combines a product with the output.
 #[derive(Clone, Copy)]
 pub(super) enum Onto<'a, T> {
-    /// Is added to what stands there: `c + a·b`.
+    /// Accumulates: `c + a·b`.
     Sum,
-    /// Is added to a number for each row of `c`: `bias + a·b`, whatever stood there.
+    /// Overwrites with a bias per row of `c`: `bias + a·b`.
     Bias(&'a [T]),
-    /// Takes a step down: `c − rate · (a·b)`.
+    /// A gradient step: `c − rate · (a·b)`.
     Descent(T),
 }
 
-/// Multiplies `a` by `b`, and brings the product onto `c`. See [`Product`].
+/// Multiplies `a` by `b` and combines the product with `c`. See [`Product`].
 pub(super) fn product<T: Real>(
     size: Size,
     a: Strided<'_, T>,
@@ -54,9 +54,9 @@ pub(super) fn product<T: Real>(
     Arch::new().dispatch(Product { size, a, b, onto, c });
 }
 
-/// `a · b` brought onto `c`, with `b` and `c` row-major. Every number of the product takes its terms
-/// one after the other in the order of `depth`, each product and each sum rounded by itself, so that
-/// tiles and registers of any size change the speed and not a bit of the result.
+/// `a · b` combined with `c`; `b` and `c` are row-major. Every element sums its terms one after
+/// another in the order of `depth`, with each product and each sum rounded separately, so that the
+/// sizes of tiles and registers affect the speed and no bit of the result.
 struct Product<'a, T> {
     size: Size,
     a: Strided<'a, T>,
@@ -65,8 +65,8 @@ struct Product<'a, T> {
     c: &'a mut [T],
 }
 
-/// Where a tile of `c` begins, and how many numbers it takes of each row where these are not whole
-/// registers.
+/// Position of a tile of `c`, and its width in elements if it is not a whole number of registers
+/// (else 0).
 #[derive(Clone, Copy)]
 struct At {
     row: usize,
@@ -105,8 +105,8 @@ impl<T: Real> Product<'_, T> {
         }
     }
 
-    /// All rows of some columns: `V` registers, or as many numbers as `width` says. As many rows at a
-    /// time as leave their sums in registers.
+    /// The panel of all rows of some columns: `V` registers, or `width` elements. The tile height
+    /// is chosen such that the sums stay in registers.
     #[inline(always)]
     fn panel<S: Simd, const V: usize, const ALONG_ROWS: bool>(
         &mut self,
@@ -156,7 +156,7 @@ impl<T: Real> Product<'_, T> {
         }
     }
 
-    /// What a tile's sums begin with.
+    /// The initial sums of a tile.
     #[inline(always)]
     fn start<S: Simd, const K: usize, const V: usize>(
         &self,
@@ -191,7 +191,7 @@ impl<T: Real> Product<'_, T> {
         let Size { columns, depth, .. } = self.size;
         let lanes = T::lanes::<S>();
         let a = &self.a;
-        // Where rows are not read side by side, each has a slice of its own.
+        // // If the rows are not contiguous in memory, each has its own slice.
         let own: [&[T]; K] = std::array::from_fn(|row| match ALONG_ROWS {
             true => &[][..],
             false => &a.numbers[(at.row + row) * a.row..][..depth],
@@ -219,7 +219,7 @@ impl<T: Real> Product<'_, T> {
     }
 }
 
-/// What is written for a sum where `before` stood.
+/// The output for a sum, given the previous content `before`.
 #[inline(always)]
 fn finished<T: Real, S: Simd>(
     simd: S,
@@ -237,7 +237,7 @@ fn finished<T: Real, S: Simd>(
 mod tests {
     use super::*;
 
-    /// The product as it is written in a book.
+    /// Reference implementation of the product.
     fn plain(size: Size, a: &[f64], b: &[f64], c: &mut [f64]) {
         for row in 0..size.rows {
             for column in 0..size.columns {
@@ -249,13 +249,13 @@ mod tests {
         }
     }
 
-    /// `from`, rows of `width`, as rows of columns.
+    /// The transpose of `from`, rows of `width` elements.
     fn transpose(from: &[f64], width: usize) -> Vec<f64> {
         let rows = from.len() / width;
         (0..from.len()).map(|at| from[at % rows * width + at / rows]).collect()
     }
 
-    /// The same for all that a product is brought onto, on registers of any width.
+    /// Checks all output modes, on registers of any width.
     fn check(size: Size, a: Strided<'_, f64>, b: &[f64], begun: &[f64], sums: [&[f64]; 3]) {
         let bias: Vec<f64> = (0..size.rows).map(|row| row as f64 / 3.0).collect();
         let [plain, on_bias, down] = sums;
@@ -266,12 +266,12 @@ mod tests {
             assert_eq!(fast, expected, "{size:?}");
             let mut narrow = begun.to_vec();
             Product { size, a, b, onto, c: &mut narrow }.with_simd(pulp::Scalar::new());
-            assert_eq!(narrow, expected, "{size:?} without registers");
+            assert_eq!(narrow, expected, "{size:?} on scalar registers");
         }
     }
 
     #[test]
-    fn tiles_give_the_bits_of_the_plain_product_for_every_remainder() {
+    fn tiles_give_the_bits_of_the_reference_product_for_every_remainder() {
         let numbers = |count: usize, salt: usize| -> Vec<f64> {
             (0..count).map(|at| ((at * 37 + salt) % 101) as f64 / 7.0 - 6.5).collect()
         };

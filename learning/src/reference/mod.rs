@@ -1,6 +1,7 @@
-//! The engine in plain Rust: softmax regression and MLPs, on any machine, and on one thread unless it is told otherwise.
+//! The reference engine in pure Rust: softmax regression and MLPs, on any machine, on one thread by
+//! default.
 //!
-//! It is what the libtorch engine is held against, and what a build without libtorch uses.
+//! It is the reference for the libtorch engine, and the engine of a build without libtorch.
 
 mod matrix;
 mod net;
@@ -24,22 +25,24 @@ use net::{Along, Batch, Layout};
 
 const NAME: &str = "reference";
 
-/// Products of fewer numbers than this, of a direction with the rows, are sooner found than a thread is started.
+/// Number of multiplications per thread below which starting a thread for directional derivatives
+/// is not worthwhile.
 const PRODUCTS_PER_THREAD: usize = 1 << 19;
 
-/// The plain-Rust engine. Every call stands for itself.
+/// The pure Rust engine. It has no state between calls.
 #[derive(Debug, Default)]
 pub struct Reference {
     threads: usize,
 }
 
 impl Reference {
-    /// A new engine, on one thread.
+    /// An engine on one thread.
     pub fn new() -> Self {
         Self::on(1)
     }
 
-    /// One that finds the slopes along many directions on so many threads. Their number changes no bit.
+    /// An engine that computes directional derivatives on up to `threads` threads. Their number
+    /// changes no bit.
     pub fn on(threads: usize) -> Self {
         Self { threads }
     }
@@ -61,7 +64,7 @@ fn layout(model: &ModelSpec) -> Result<Layout, InputError> {
 }
 
 impl Reference {
-    /// On how many threads slopes along so many directions are found.
+    /// Number of threads for this many directions.
     fn threads_for(&self, directions: usize, rows: usize, model: &ModelSpec) -> usize {
         let products = directions.saturating_mul(rows).saturating_mul(model.parameters());
         self.threads.min(products / PRODUCTS_PER_THREAD).max(1)
@@ -115,7 +118,7 @@ struct Descent<'a> {
     how: &'a Training,
     start: &'a [f32],
     params: Vec<f32>,
-    /// What only some trainings need: a gradient that is written down, and a velocity.
+    /// Gradient and velocity buffers, if the hyperparameters need them.
     beside: Option<(Vec<f32>, Vec<f32>)>,
 }
 
@@ -127,8 +130,8 @@ impl<'a> Descent<'a> {
         Self { how, start, params: start.to_vec(), beside: (!plain).then(|| (zeros(), zeros())) }
     }
 
-    /// One step of what [`Training`] writes down, on a batch of so many rows that ran forward. Where
-    /// the gradient is all that counts, each weight moves as soon as its own is known, with the same
+    /// One step of [`Training`], on a batch of `rows` rows after its forward pass. In plain
+    /// gradient descent each weight is updated as soon as its own gradient is known, with the same
     /// bits.
     fn step(&mut self, layout: &Layout, batch: &Batch<f32>, rows: usize) {
         let (rate, scale) = (self.how.learning_rate as f32, 1.0 / rows as f32);
@@ -154,7 +157,7 @@ impl<'a> Descent<'a> {
         }
         let (momentum, decay) = (momentum as f32, weight_decay as f32);
         let params = &mut self.params;
-        // Number by number: registers of any width give the same bits.
+        // // Elementwise: any register width gives the same bits.
         Arch::new().dispatch(|| {
             for (w, (v, &g)) in params.iter_mut().zip(velocity.iter_mut().zip(&*gradient)) {
                 *v = momentum * *v + (g + decay * *w);
@@ -195,7 +198,7 @@ impl Evaluator for Reference {
         data: &Dataset,
     ) -> Result<Vec<Vec<Vec<f64>>>, EvalError> {
         for (at, params) in params.iter().enumerate() {
-            // The directions are the same for all of them.
+            // // All models have the same directions, so check them once.
             check_evaluation(model, params, if at == 0 { directions } else { &[] }, data)?;
         }
         let layout = layout(model)?;
@@ -294,7 +297,8 @@ impl Evaluator for Reference {
     }
 }
 
-/// For each direction and model how fast the loss of each row grows; the rows went through all models.
+/// The derivatives of each row's loss, by direction and model, after the forward pass of the rows
+/// through all models.
 fn slopes_of(
     layout: &Layout,
     params: &[&[f64]],
@@ -305,7 +309,8 @@ fn slopes_of(
     let Some(any) = batches.first() else { return vec![Vec::new(); directions.len()] };
     let mut along = Along::new();
     let of_direction = |direction: &&[f32]| {
-        // Anew for each chunk of rows: as dear as one row, and only one direction is in memory.
+        // // Recreated for each chunk of rows: it costs as much as one row, and only one direction
+        // is in memory.
         along.turn(layout, direction.iter().map(|&value| f64::from(value)), any);
         let of_models = batches.iter().zip(params).zip(pulls);
         of_models
@@ -315,7 +320,7 @@ fn slopes_of(
     directions.iter().map(of_direction).collect()
 }
 
-/// Runs the rows forward, a chunk at a time, and shows each chunk to `look`.
+/// Runs the forward pass of the rows, a chunk at a time, and calls `look` with each chunk.
 fn each_chunk(
     model: &ModelSpec,
     params: &[f64],

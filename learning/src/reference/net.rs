@@ -1,4 +1,4 @@
-//! Dense layers with ReLU: forward, backward, and along a direction.
+//! Dense layers with ReLU: forward pass, backward pass, and directional derivatives.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,8 @@ use crate::data::Dataset;
 use crate::engine::hits_label;
 use crate::model::Dense;
 
-/// Where each layer's numbers stand in the model's own order: weights as `[out, in]`, the biases behind.
+/// The ranges of the layers' parameters in the model's order: weights `[out, in]`, followed by the
+/// biases.
 pub(super) struct Layout {
     layers: Vec<Place>,
 }
@@ -41,24 +42,24 @@ impl Layout {
     }
 }
 
-/// Rows on their way through the net: what went into each layer, and what came out at the end.
+/// A batch of rows with its activations: the input of each layer, and the output of the network.
 pub(super) struct Batch<T> {
     rows: usize,
     labels: Vec<u32>,
-    /// The rows as they were loaded.
+    /// The input rows.
     loaded: Vec<T>,
-    /// What each layer takes, after the ReLU before it, in tiles of lines.
+    /// The input of each layer, after the previous layer's ReLU, in tiles of lines.
     lines: Vec<Vec<T>>,
-    /// What comes out of the last layer, in tiles of lines.
+    /// The output of the last layer, in tiles of lines.
     last: Vec<T>,
     logits: Vec<T>,
-    /// What each logit is worth to the softmax: probabilities, once `forward` ran.
+    /// The softmax probabilities, after `forward`.
     shares: Vec<T>,
     losses: Vec<f64>,
 }
 
 impl<T: Real> Batch<T> {
-    /// Room for `rows` rows.
+    /// A batch with space for `rows` rows.
     pub(super) fn new(layout: &Layout, rows: usize) -> Self {
         let room = |width: usize| Vec::with_capacity(rows.div_ceil(TILE) * TILE * width);
         let inputs = || layout.layers.iter().map(|layer| layer.size.inputs);
@@ -93,7 +94,7 @@ impl<T: Real> Batch<T> {
         }
     }
 
-    /// Runs the loaded rows through all layers and measures their losses.
+    /// Runs the forward pass of the loaded rows, and computes their losses.
     pub(super) fn forward(&mut self, layout: &Layout, params: &[T]) {
         for (at, layer) in layout.layers.iter().enumerate() {
             let (before, after) = self.lines.split_at_mut(at + 1);
@@ -108,8 +109,8 @@ impl<T: Real> Batch<T> {
         self.soften();
     }
 
-    /// Shares and losses out of the logits. The largest logit is subtracted first, so that nothing
-    /// overflows; the logarithm is taken in `f64`.
+    /// Computes probabilities and losses from the logits. Subtracts the largest logit first to
+    /// prevent overflow; the logarithm is in `f64`.
     fn soften(&mut self) {
         self.shares.clear();
         self.losses.clear();
@@ -134,19 +135,20 @@ impl<T: Real> Batch<T> {
         }
     }
 
-    /// The loss of each row of the last `forward`.
+    /// The loss of each row after the last `forward`.
     pub(super) fn losses(&self) -> Vec<f64> {
         self.losses.clone()
     }
 
-    /// How many rows have their first largest logit at their label.
+    /// Number of rows whose first largest logit is at their label.
     pub(super) fn correct(&self) -> usize {
         let classes = self.logits.len() / self.rows.max(1);
         let rows = self.logits.chunks_exact(classes).zip(&self.labels);
         rows.filter(|&(logits, &label)| hits_label(logits, label)).count()
     }
 
-    /// How the losses change with the logits: shares, less one at the label.
+    /// The derivative of the losses with respect to the logits: probabilities minus one at the
+    /// label.
     fn pulls(&self, scale: T) -> Vec<T> {
         let mut pulls = self.shares.clone();
         let classes = self.logits.len() / self.rows.max(1);
@@ -157,7 +159,7 @@ impl<T: Real> Batch<T> {
         pulls
     }
 
-    /// Adds `scale` times the gradient of the summed losses onto `gradient`.
+    /// Adds `scale` times the gradient of the summed losses to `gradient`.
     pub(super) fn backward(&self, layout: &Layout, params: &[T], scale: T, gradient: &mut [T]) {
         let mut pulls = self.pulls(scale);
         for (at, layer) in layout.layers.iter().enumerate().rev() {
@@ -172,8 +174,8 @@ impl<T: Real> Batch<T> {
         }
     }
 
-    /// Moves the parameters by `rate` against `scale` times the gradient of the summed losses, to the
-    /// bit as if that had been written down first.
+    /// Moves the parameters by `rate` against `scale` times the gradient of the summed losses, with
+    /// the same bits as with an explicit gradient.
     pub(super) fn descend(&self, layout: &Layout, params: &mut [T], scale: T, rate: T) {
         let mut pulls = self.pulls(scale);
         for (at, layer) in layout.layers.iter().enumerate().rev() {
@@ -190,7 +192,7 @@ impl<T: Real> Batch<T> {
         }
     }
 
-    /// What a layer took, row by row.
+    /// The input of a layer, by rows.
     fn taken(&self, layer: &Place, at: usize) -> Cow<'_, [T]> {
         if at == 0 {
             return Cow::Borrowed(&self.loaded);
@@ -200,14 +202,14 @@ impl<T: Real> Batch<T> {
         Cow::Owned(rows)
     }
 
-    /// Of each row how its loss changes with its logits, in tiles of lines.
+    /// The derivative of each row's loss with respect to its logits, in tiles of lines.
     pub(super) fn sensitivity(&self, layout: &Layout) -> Vec<T> {
         let mut lines = Vec::new();
         to_lines(&self.pulls(T::ONE), layout.classes(), &mut lines);
         lines
     }
 
-    /// How fast each row's loss grows along a direction; `sensitivity` is the rows' own.
+    /// The derivative of each row's loss along a direction; `sensitivity` is that of this batch.
     pub(super) fn slopes(
         &self,
         layout: &Layout,
@@ -236,7 +238,7 @@ impl<T: Real> Batch<T> {
     }
 }
 
-/// For each row of a tile the sum, line by line, of the products of what stands there in both.
+/// The dot product of two tiles for each of their rows, line by line.
 fn dots<T: Real>(these: &[T], those: &[T]) -> [T; TILE] {
     Arch::new().dispatch(|| {
         let mut sums = [T::ZERO; TILE];
@@ -249,12 +251,12 @@ fn dots<T: Real>(these: &[T], those: &[T]) -> [T; TILE] {
     })
 }
 
-/// A direction, and what it does to rows.
+/// A direction and its effect on the activations (forward-mode differentiation).
 pub(super) struct Along<T> {
     direction: Vec<T>,
-    /// What it does to the first layer's outputs, before any ReLU, in tiles of lines.
+    /// The derivative of the first layer's outputs before ReLU, in tiles of lines.
     first: Vec<T>,
-    /// Room for what it does to later ones.
+    /// Buffers for the derivatives of later layers.
     moving: Vec<T>,
     next: Vec<T>,
 }
@@ -264,8 +266,8 @@ impl<T: Real> Along<T> {
         Self { direction: Vec::new(), first: Vec::new(), moving: Vec::new(), next: Vec::new() }
     }
 
-    /// Takes another direction, and finds what it does to the first layer's outputs. That depends on the rows and on the
-    /// direction, and on no parameter, so that it is the same for every model that the rows went through.
+    /// Sets another direction, and computes the derivative of the first layer's outputs. It depends
+    /// on the rows and the direction but not on the parameters, so it is the same for every model.
     pub(super) fn turn(
         &mut self,
         layout: &Layout,
@@ -280,14 +282,14 @@ impl<T: Real> Along<T> {
     }
 }
 
-/// `outputs = weight · inputs + bias`, before any ReLU; both in tiles of lines.
+/// `outputs = weight · inputs + bias`, before ReLU; both in tiles of lines.
 fn dense<T: Real>(layer: &Place, params: &[T], inputs: &[T], outputs: &mut Vec<T>) {
     outputs.clear();
     outputs.resize(inputs.len() / layer.size.inputs * layer.size.outputs, T::ZERO);
     onto_lines(layer, params, inputs, Onto::Bias(&params[layer.bias..layer.end]), outputs);
 }
 
-/// `weight · inputs` onto the outputs; both in tiles of lines.
+/// Combines `weight · inputs` with the outputs; both in tiles of lines.
 fn onto_lines<T: Real>(
     layer: &Place,
     params: &[T],
@@ -302,7 +304,8 @@ fn onto_lines<T: Real>(
     tiles.for_each(|(inputs, outputs)| product(size, weight, inputs, onto, outputs));
 }
 
-/// What the pulls on a layer's outputs do to what it took, row by row; nothing where a ReLU let nothing through.
+/// The gradient with respect to a layer's inputs, by rows, from the gradient with respect to its
+/// outputs; zero where ReLU was inactive.
 fn earlier<T: Real>(layer: &Place, params: &[T], pulls: &[T], taken: &[T]) -> Vec<T> {
     let Dense { inputs, outputs } = layer.size;
     let mut earlier = vec![T::ZERO; taken.len()];
@@ -313,7 +316,7 @@ fn earlier<T: Real>(layer: &Place, params: &[T], pulls: &[T], taken: &[T]) -> Ve
     earlier
 }
 
-/// The gradient by a layer's weights, onto theirs.
+/// The gradient with respect to a layer's weights, combined with `all`.
 fn gradient_of<T: Real>(layer: &Place, pulls: &[T], taken: &[T], onto: Onto<'_, T>, all: &mut [T]) {
     let Dense { inputs, outputs } = layer.size;
     let size = Size { rows: outputs, columns: inputs, depth: taken.len() / inputs };
@@ -321,7 +324,7 @@ fn gradient_of<T: Real>(layer: &Place, pulls: &[T], taken: &[T], onto: Onto<'_, 
     product(size, Strided::transposed(pulls, outputs), taken, onto, own);
 }
 
-/// Below zero nothing goes through. Number by number, like all here that takes no sums.
+/// ReLU. Elementwise, as all loops here without sums.
 fn rectify<T: Real>(values: &mut [T]) {
     Arch::new().dispatch(|| {
         for value in values.iter_mut() {
@@ -330,7 +333,7 @@ fn rectify<T: Real>(values: &mut [T]) {
     });
 }
 
-/// What of `values` a ReLU lets through that let `taken` through.
+/// The elements of `values` where ReLU was active, zero elsewhere.
 fn let_through<T: Real>(values: &[T], taken: &[T], through: &mut Vec<T>) {
     through.resize(values.len(), T::ZERO);
     Arch::new().dispatch(|| {
@@ -340,7 +343,7 @@ fn let_through<T: Real>(values: &[T], taken: &[T], through: &mut Vec<T>) {
     });
 }
 
-/// Where a ReLU let nothing through, nothing comes back.
+/// Sets gradients to zero where ReLU was inactive.
 fn silence<T: Real>(values: &mut [T], taken: &[T]) {
     Arch::new().dispatch(|| {
         for (value, &taken) in values.iter_mut().zip(taken) {

@@ -1,10 +1,10 @@
-//! The numbers a net computes with, one by one and in registers.
+//! The number types of a network, as scalars and in SIMD registers.
 
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Sub, SubAssign};
 
 use pulp::Simd;
 
-/// The numbers a net computes with.
+/// The number types of a network.
 pub(super) trait Real:
     Copy
     + PartialOrd
@@ -22,29 +22,29 @@ pub(super) trait Real:
     fn exp(self) -> Self;
     fn to_f64(self) -> f64;
 
-    /// A register of so many numbers as the machine has room for.
+    /// A register of the widest size on the machine.
     type Register<S: Simd>: Copy;
 
-    /// How many numbers a register has.
+    /// Number of elements of a register.
     fn lanes<S: Simd>() -> usize;
-    /// One number in every lane.
+    /// One value in every lane.
     fn splat<S: Simd>(simd: S, value: Self) -> Self::Register<S>;
-    /// The whole registers that numbers fill.
+    /// The slice as whole registers.
     fn registers<S: Simd>(from: &[Self]) -> &[Self::Register<S>];
-    /// The same, to write to.
+    /// The slice as whole mutable registers.
     fn registers_mut<S: Simd>(to: &mut [Self]) -> &mut [Self::Register<S>];
-    /// At most as many numbers as there are lanes; zeros behind them.
+    /// Loads at most as many elements as there are lanes, followed by zeros.
     fn load_part<S: Simd>(simd: S, from: &[Self]) -> Self::Register<S>;
-    /// As many of the lanes as there is room for.
+    /// Stores the first lanes, as many as `to` has elements.
     fn store_part<S: Simd>(simd: S, to: &mut [Self], value: Self::Register<S>);
-    /// `sum + a · b` in every lane: the product is rounded, and then the sum, as without registers.
+    /// `sum + a · b` in every lane; the product is rounded before the sum, as in scalar code.
     fn add_product<S: Simd>(
         simd: S,
         sum: Self::Register<S>,
         a: Self::Register<S>,
         b: Self::Register<S>,
     ) -> Self::Register<S>;
-    /// `from − a · b` in every lane, rounded likewise.
+    /// `from − a · b` in every lane, rounded in the same way.
     fn less_product<S: Simd>(
         simd: S,
         from: Self::Register<S>,

@@ -1,4 +1,4 @@
-//! The reference against numbers worked out by hand, and against differences.
+//! The reference engine against hand-computed numbers and finite differences.
 
 use super::*;
 use crate::data::{DataSource, load};
@@ -27,33 +27,35 @@ fn tiny() -> (ModelSpec, Dataset) {
 }
 
 #[test]
-fn two_rows_of_softmax_come_out_as_by_hand() {
+fn softmax_of_two_rows_matches_hand_computed_values() {
     let (model, data) = tiny();
     let mut engine = Reference::new();
-    // All zero: every class is as likely, the loss is ln 2, and the pulls are ±½.
+    // // All zero: the classes are equally likely, the loss is ln 2, and the logit gradients are
+    // ±½.
     let zero = [0.0; 4];
     let losses = engine.row_losses(&model, &zero, &data).unwrap();
     assert_eq!(losses, [2.0_f64.ln(); 2]);
     let (loss, gradient) = engine.gradient(&model, &zero, &data).unwrap();
     assert_eq!(loss, 2.0_f64.ln());
-    // Row 0 (x = 2, label 0) pulls (−½, ½), row 1 (x = 1, label 1) pulls (½, −½); halved by the mean.
+    // // Row 0 (x = 2, label 0) has (−½, ½), row 1 (x = 1, label 1) has (½, −½); halved by the
+    // mean.
     assert_eq!(gradient, [-0.25, 0.25, 0.0, 0.0]);
     // Along the weight of class 0: row 0 gives −½·2, row 1 gives ½·1.
     let slopes = engine.row_slopes(&model, &zero, &[&[1.0, 0.0, 0.0, 0.0]], &data).unwrap();
     assert_eq!(slopes, [[-1.0, 0.5]]);
-    // Of equal logits the first counts: row 0 is right, row 1 is not.
+    // // Of equal logits the first counts: row 0 is correct, row 1 is not.
     assert_eq!(engine.correct(&model, &zero, &data).unwrap(), 1);
     // Logits (3x, 0): row 0 loses ln(1 + e⁻⁶), row 1 loses 3 + ln(1 + e⁻³).
     let losses = engine.row_losses(&model, &[3.0, 0.0, 0.0, 0.0], &data).unwrap();
     assert!((losses[0] - (-6.0_f64).exp().ln_1p()).abs() < 1e-15);
     assert!((losses[1] - 3.0 - (-3.0_f64).exp().ln_1p()).abs() < 1e-15);
-    // Far logits neither overflow nor lose their digits.
+    // // Large logits neither overflow nor lose digits.
     let losses = engine.row_losses(&model, &[1e6, 0.0, 0.0, 0.0], &data).unwrap();
     assert_eq!(losses, [0.0, 1e6]);
 }
 
 #[test]
-fn one_step_and_each_of_its_parts_come_out_as_by_hand() {
+fn one_training_step_matches_hand_computed_values() {
     let (model, data) = tiny();
     let train = |how: &Training, start: [f32; 4]| {
         Reference::new().train(&model, &start, &data, how, 0, &mut go).unwrap()
@@ -61,11 +63,11 @@ fn one_step_and_each_of_its_parts_come_out_as_by_hand() {
     let step = train(&plain(1, 2, 0.5), [0.0; 4]);
     assert_eq!(step.params, [0.125, -0.125, 0.0, 0.0]);
     assert_eq!((step.steps, step.mean_loss), (1, f64::from(2.0_f32).ln()));
-    // ‖g‖ = 0.25·√2; clipped to half of that the step is half as long.
+    // // ‖g‖ = 0.25·√2; clipped to half of that, the step is half as long.
     let clipped = Training { clip_gradient: Some(0.125 * 2.0_f64.sqrt()), ..plain(1, 2, 0.5) };
     let clipped = train(&clipped, [0.0; 4]);
     assert!((clipped.params[0] - 0.0625).abs() < 1e-8 && clipped.params[2] == 0.0);
-    // Weight decay pulls the biases, equal and without gradient, from 1 to 1 − 0.5·0.1.
+    // // Weight decay moves the biases, equal and without gradient, from 1 to 1 − 0.5·0.1.
     let decayed = Training { weight_decay: 0.1, ..plain(1, 2, 0.5) };
     let decayed = train(&decayed, [0.0, 0.0, 1.0, 1.0]);
     assert!((decayed.params[2] - 0.95).abs() < 1e-7 && (decayed.params[0] - 0.125).abs() < 1e-7);
@@ -80,9 +82,10 @@ fn momentum_and_fedprox_change_the_second_step_only() {
     let one = train(&plain(1, 2, 0.5));
     let two = train(&plain(2, 2, 0.5));
     assert_eq!(train(&Training { momentum: 0.5, fedprox: Some(0.5), ..plain(1, 2, 0.5) }), one);
-    // Two steps of momentum m: the second adds m times the first.
+    // // Two steps with momentum m: the second adds m times the first.
     let heavy = train(&Training { momentum: 0.5, ..plain(2, 2, 0.5) });
-    // FedProx μ: the second step's gradient grows by μ·(w − w₀), that is by μ times the first step.
+    // // FedProx μ: the second step's gradient grows by μ·(w − w₀), which is μ times the first
+    // step.
     let held = train(&Training { fedprox: Some(0.5), ..plain(2, 2, 0.5) });
     for at in 0..4 {
         assert!((heavy[at] - (two[at] + 0.5 * one[at])).abs() < 1e-7);
@@ -90,7 +93,7 @@ fn momentum_and_fedprox_change_the_second_step_only() {
     }
 }
 
-/// A model with two hidden layers, parameters away from any ReLU's corner, and a few digits.
+/// A model with two hidden layers, parameters away from the kinks of ReLU, and a few digits.
 fn small_net() -> (ModelSpec, Vec<f64>, Dataset) {
     let model = ModelSpec::Mlp { inputs: 64, hidden: vec![7, 5], classes: 10 };
     let mut params = model.init(11).into_vec();
@@ -100,7 +103,7 @@ fn small_net() -> (ModelSpec, Vec<f64>, Dataset) {
 }
 
 #[test]
-fn the_gradient_is_what_differences_say() {
+fn the_gradient_matches_finite_differences() {
     let (model, params, data) = small_net();
     let mut engine = Reference::new();
     let (loss, gradient) = engine.gradient(&model, &params, &data).unwrap();
@@ -119,7 +122,7 @@ fn the_gradient_is_what_differences_say() {
 }
 
 #[test]
-fn slopes_are_what_differences_say_and_average_to_the_gradient() {
+fn directional_derivatives_match_finite_differences_and_the_gradient() {
     let (model, params, data) = small_net();
     let mut engine = Reference::new();
     let direction: Vec<f32> = model.init(12).into_vec();
@@ -168,7 +171,7 @@ fn training_learns_the_digits_and_repeats_from_its_seed() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_in_words() {
+fn invalid_training_input_is_refused_with_a_message() {
     let (model, data) = tiny();
     let mut engine = Reference::new();
     let mut refusal = |model: &ModelSpec, start: &[f32], data: &Dataset, how: &Training| {
@@ -186,7 +189,7 @@ fn what_cannot_work_is_refused_in_words() {
     let digits = load(&DataSource::Digits).unwrap();
     let start = vec![0.0; cnn.parameters()];
     let table = [
-        (refusal(&cnn, &start, &digits, &how), "the reference engine does not do cnn 1x8x8"),
+        (refusal(&cnn, &start, &digits, &how), "the reference engine does not support cnn 1x8x8"),
         (refusal(&model, &[0.0; 3], &data, &how), "3 numbers; the model has 4 parameters"),
         (refusal(&model, &[f32::NAN; 4], &data, &how), "the start: number 0 is not finite"),
         (refusal(&model, &[0.0; 4], &digits, &how), "the data has 64 features per row"),
@@ -208,7 +211,7 @@ fn what_cannot_work_is_refused_in_words() {
 }
 
 #[test]
-fn divergence_and_a_stop_end_training() {
+fn divergence_and_a_stop_request_end_training() {
     let (model, data) = tiny();
     let mut engine = Reference::new();
     let wild = Dataset::new(vec![1e30, -1e30], vec![0, 0], 1, 2).unwrap();
@@ -221,8 +224,8 @@ fn divergence_and_a_stop_end_training() {
     assert_eq!(stopped, Err(TrainError::Stopped { step: 3 }));
 }
 
-/// A net as it is written in a book, in `f32`: activations of every layer for one row, and the sums in the order of what
-/// they are taken over.
+/// Reference implementation of a network in `f32`: the activations of every layer for one row, with
+/// sums in index order.
 fn activations(model: &ModelSpec, params: &[f32], row: &[f32]) -> Vec<Vec<f32>> {
     let (mut all, mut from) = (vec![row.to_vec()], 0);
     let layers = model.dense();
@@ -242,7 +245,7 @@ fn activations(model: &ModelSpec, params: &[f32], row: &[f32]) -> Vec<Vec<f32>> 
     all
 }
 
-/// How a row's loss changes with its logits, over so many rows.
+/// The derivative of a row's loss with respect to its logits, divided by `rows`.
 fn pulls(logits: &[f32], label: u32, rows: usize) -> Vec<f32> {
     let largest = logits.iter().fold(logits[0], |a, &b| if b > a { b } else { a });
     let weights: Vec<f32> = logits.iter().map(|logit| (logit - largest).exp()).collect();
@@ -253,7 +256,7 @@ fn pulls(logits: &[f32], label: u32, rows: usize) -> Vec<f32> {
     pulls.iter().map(|pull| pull * (1.0 / rows as f32)).collect()
 }
 
-/// One step on all rows, likewise.
+/// One step on all rows, by the reference implementation.
 fn plain_step(
     model: &ModelSpec,
     start: &[f32],
@@ -290,7 +293,7 @@ fn plain_step(
 }
 
 #[test]
-fn a_step_has_the_bits_of_one_that_is_written_out_whatever_the_batch() {
+fn a_step_has_the_bits_of_the_reference_for_any_batch_size() {
     let digits = load(&DataSource::Digits).unwrap();
     for hidden in [vec![], vec![19], vec![7, 5]] {
         let model = match hidden.len() {
@@ -303,7 +306,7 @@ fn a_step_has_the_bits_of_one_that_is_written_out_whatever_the_batch() {
             let order = epoch_order(rows, 4, 0);
             let expected = plain_step(&model, &start, &data, &order, 0.1);
             let how = plain(1, 64, 0.1);
-            // A gradient that is never clipped is written down all the same.
+            // // A gradient that is never clipped uses the other code path.
             let written = Training { clip_gradient: Some(1e6), ..how.clone() };
             for how in [how, written] {
                 let got = Reference::new().train(&model, &start, &data, &how, 4, &mut go).unwrap();
@@ -316,7 +319,7 @@ fn a_step_has_the_bits_of_one_that_is_written_out_whatever_the_batch() {
 }
 
 #[test]
-fn figures_of_a_row_depend_neither_on_its_neighbours_nor_on_the_threads() {
+fn row_results_depend_neither_on_other_rows_nor_on_threads() {
     let (model, params, data) = small_net();
     let directions: Vec<Vec<f32>> = (0..13).map(|seed| model.init(40 + seed).into_vec()).collect();
     let directions: Vec<&[f32]> = directions.iter().map(Vec::as_slice).collect();

@@ -1,14 +1,14 @@
-//! Rows of data in tiles of lines: a line is one feature or unit for all rows of a tile.
+//! Rows of data in a tiled layout: a line is one feature or unit for all rows of a tile.
 //!
-//! A lane of a register is then a row, so that a layer's weights are read as they lie, one at a time,
-//! and nothing of a model is ever turned round. A row's sums are the same wherever it stands.
+//! A lane of a register is then a row, so that a layer's weights are read in their own order, one
+//! at a time, and no model parameters are transposed. A row's sums are the same at every position.
 
 use super::real::Real;
 
-/// Rows of a tile, and numbers of a line. Where rows are missing, zeros stand.
+/// Number of rows of a tile, and of elements of a line. Missing rows are zeros.
 pub(super) const TILE: usize = 16;
 
-/// Rows of `width` numbers, one after the other, as tiles.
+/// Converts rows of `width` elements to tiles.
 pub(super) fn to_lines<T: Real>(rows: &[T], width: usize, lines: &mut Vec<T>) {
     let tiles = (rows.len() / width).div_ceil(TILE);
     lines.clear();
@@ -22,7 +22,7 @@ pub(super) fn to_lines<T: Real>(rows: &[T], width: usize, lines: &mut Vec<T>) {
     }
 }
 
-/// The first `count` rows of tiles with so many lines, one after the other.
+/// Converts the first `count` rows of tiles with `width` lines back to rows.
 pub(super) fn to_rows<T: Real>(lines: &[T], width: usize, count: usize, rows: &mut Vec<T>) {
     rows.clear();
     rows.reserve(count * width);
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_back_from_tiles_and_stand_where_they_should() {
+    fn rows_round_trip_through_tiles_at_the_documented_positions() {
         for (count, width) in [(1, 1), (3, 2), (16, 5), (17, 3), (40, 64)] {
             let rows: Vec<f64> = (0..count * width).map(|at| at as f64 + 1.0).collect();
             let (mut lines, mut back) = (vec![9.0; 7], vec![9.0; 7]);

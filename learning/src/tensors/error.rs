@@ -1,11 +1,11 @@
-//! What can be wrong with bytes that claim to be a model or an update.
+//! Errors in bytes of a model or an update.
 
 use thiserror::Error;
 
-/// Why bytes are not the parameters of a model.
+/// The bytes are not the parameters of a model.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum DecodeError {
-    /// Refused before the header is read.
+    /// The header is too large to be parsed.
     #[error("the header declares {bytes} bytes: must be at most {max} for this model")]
     HeaderTooLarge {
         /// Declared length.
@@ -13,35 +13,35 @@ pub enum DecodeError {
         /// The limit for this model.
         max: usize,
     },
-    /// The bytes end too early.
+    /// There are too few bytes.
     #[error("{got} bytes: must be {expected}")]
     Truncated {
-        /// Bytes there should be, as far as can be told.
+        /// Bytes expected, as far as known.
         expected: u64,
-        /// Bytes there are.
+        /// Bytes given.
         got: u64,
     },
-    /// Something follows the numbers.
+    /// There are bytes after the numbers.
     #[error("{got} bytes: must end after {expected}")]
     TrailingBytes {
-        /// Bytes there should be.
+        /// Bytes expected.
         expected: u64,
-        /// Bytes there are.
+        /// Bytes given.
         got: u64,
     },
-    /// The header is no JSON object of tensors.
+    /// The header is not a JSON object of tensors.
     #[error("the header is malformed: {why}")]
     HeaderMalformed {
-        /// What the parser said.
+        /// The parser's error.
         why: String,
     },
-    /// A tensor that the model does not have.
+    /// The model has no such tensor.
     #[error("tensor `{name}`: the model has no such tensor")]
     WrongName {
         /// Its name, shortened.
         name: String,
     },
-    /// A tensor of the model is not there.
+    /// A tensor of the model is missing.
     #[error("tensor `{name}` is missing")]
     MissingTensor {
         /// Its name.
@@ -53,29 +53,30 @@ pub enum DecodeError {
         /// Its name, shortened.
         name: String,
     },
-    /// A tensor of another shape.
+    /// A tensor has another shape.
     #[error("tensor `{name}` has shape {got:?}: must be {expected:?}")]
     WrongShape {
         /// Its name.
         name: String,
         /// The model's shape.
         expected: Vec<usize>,
-        /// What was declared, its first sides.
+        /// The declared shape, its first dimensions.
         got: Vec<u64>,
     },
-    /// A tensor of another number type.
+    /// A tensor has another number type.
     #[error("tensor `{name}` has dtype `{got}`: must be {expected}")]
     WrongDtype {
         /// Its name.
         name: String,
-        /// What it must be.
+        /// The type expected.
         expected: &'static str,
-        /// What was declared, shortened.
+        /// The declared type, shortened.
         got: String,
     },
     /// Tensors overlap, leave gaps, or are not as long as their shape.
     #[error(
-        "tensor `{name}` lies at {begin}..{end}: the tensors must follow each other without gap or overlap"
+        "tensor `{name}` has the offsets {begin}..{end}: tensors must be contiguous, without gaps \
+         or overlaps"
     )]
     WrongOffsets {
         /// Its name.
@@ -85,23 +86,24 @@ pub enum DecodeError {
         /// Declared end.
         end: u64,
     },
-    /// The header lists the right tensors, but is not the one that the market writes.
+    /// The tensors are right, but the header is not canonical.
     #[error(
-        "the tensors are right, but not in canonical form: write them in the model's order, without \
-         metadata, as docs/protocol.md says"
+        "the tensors are right, but not in canonical form: write them in the model's order, \
+         without metadata, see docs/protocol.md"
     )]
     NotCanonical,
-    /// NaN or infinity.
-    #[error("tensor `{tensor}`, number {index}, is not finite: every number must be")]
+    /// A number is NaN or infinite.
+    #[error("tensor `{tensor}`, number {index}, is not finite: all numbers must be finite")]
     NotFinite {
         /// The tensor's name.
         tensor: String,
-        /// Which of its numbers, from 0.
+        /// Index of the number, from 0.
         index: usize,
     },
-    /// A scale of whole numbers that is not 0 and not a normal positive number.
+    /// The scale of quantised numbers is neither 0 nor a normal positive number.
     #[error(
-        "tensor `{tensor}` has scale {got:e}: must be 0, or positive, normal, and 127 of it finite"
+        "tensor `{tensor}` has scale {got:e}: must be 0, or positive and normal with 127 times \
+         it finite"
     )]
     WrongScale {
         /// The tensor's name.
@@ -109,45 +111,45 @@ pub enum DecodeError {
         /// Its scale.
         got: f32,
     },
-    /// A scale that is not as small as it can be.
+    /// The scale of quantised numbers is not the smallest possible one.
     #[error(
-        "tensor `{tensor}` has scale {scale:e}, and {largest} of it in its largest number: must have \
-         {needed}"
+        "tensor `{tensor}` has scale {scale:e} and the largest code {largest}: the largest \
+         code must be {needed}"
     )]
     LooseScale {
         /// The tensor's name.
         tensor: String,
         /// Its scale.
         scale: f32,
-        /// 127, or 0 where the scale is 0.
+        /// 127, or 0 if the scale is 0.
         needed: i8,
-        /// The largest magnitude there is.
+        /// The largest magnitude of a code.
         largest: i8,
     },
-    /// A whole number that is not used.
+    /// The code −128 is not used.
     #[error("tensor `{tensor}`, number {index}, is -128: must be -127 to 127")]
     WrongCode {
         /// The tensor's name.
         tensor: String,
-        /// Which of its numbers, from 0.
+        /// Index of the number, from 0.
         index: usize,
     },
-    /// Places that do not ascend, or lie behind the model's last number.
+    /// Indices do not ascend, or exceed the model's last number.
     #[error("index {place} is {got}: must be at least {least} and below {numbers}")]
     WrongIndex {
-        /// Which index, from 0.
+        /// Position of the index, from 0.
         place: usize,
         /// Its value.
         got: u32,
-        /// One more than the index before it.
+        /// The previous index plus one.
         least: u64,
-        /// How many numbers the model has.
+        /// Number of the model's parameters.
         numbers: usize,
     },
 }
 
 impl DecodeError {
-    /// A name for this refusal that never changes.
+    /// A stable code of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::HeaderTooLarge { .. } => "UPDATE_HEADER_TOO_LARGE",

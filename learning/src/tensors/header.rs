@@ -1,4 +1,4 @@
-//! The header in front of the numbers: the one that we write, and what is wrong with another.
+//! The header before the numbers: the canonical header, and the errors of any other.
 
 use std::fmt;
 
@@ -7,15 +7,16 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::DecodeError;
 
-/// Longest header that is looked at, whatever the model.
+/// Largest header that is parsed, for any model.
 pub const HEADER_BYTES_MAX: usize = 1 << 20;
-/// What another writer's header may be longer than ours, per tensor: spaces and line breaks.
+/// Bytes by which another writer's header may exceed the canonical one, per tensor: spaces and line
+/// breaks.
 const SLACK_BYTES_PER_TENSOR: usize = 64;
 const LENGTH_BYTES: usize = 8;
-/// Error messages repeat this much of a stranger's text.
+/// Largest number of characters of untrusted text in an error message.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// The number types that we write.
+/// The number types of the encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dtype {
     F32,
@@ -35,7 +36,7 @@ impl Dtype {
         }
     }
 
-    /// Length of one number.
+    /// Bytes of one number.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Self::F32 | Self::U32 => 4,
@@ -45,7 +46,7 @@ impl Dtype {
     }
 }
 
-/// One tensor of a file, as the header must list it.
+/// One tensor of a file, as in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) name: String,
@@ -54,18 +55,18 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// How many numbers it holds.
+    /// Number of elements.
     pub(crate) fn numbers(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// How many bytes they take.
+    /// Number of bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.dtype.bytes() * self.numbers()
     }
 }
 
-/// The one header that we write for these tensors, with its length in front.
+/// The canonical header of these tensors, with its length in front.
 pub(crate) fn write(sections: &[Section]) -> Vec<u8> {
     let text = text(sections);
     let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
@@ -95,13 +96,13 @@ fn text(sections: &[Section]) -> String {
     text
 }
 
-/// Length of the numbers of these tensors.
+/// Length of the numbers of these tensors, in bytes.
 pub(crate) fn body_len(sections: &[Section]) -> usize {
     sections.iter().map(Section::bytes).sum()
 }
 
-/// The numbers behind a header that is the one we write. Lengths are checked before the header is
-/// looked at; another header is read only to say what is wrong with it.
+/// The numbers after the canonical header. Lengths are checked before the header; another header is
+/// parsed only for its error message.
 pub(crate) fn open<'a>(sections: &[Section], bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
     let ours = text(sections);
     let total = bytes.len() as u64;
@@ -111,8 +112,8 @@ pub(crate) fn open<'a>(sections: &[Section], bytes: &'a [u8]) -> Result<&'a [u8]
     bytes.get(begin..).ok_or(DecodeError::Truncated { expected, got: total })
 }
 
-/// Whether the first of `total` bytes hold the whole header, and it is the one we write. What [`open`]
-/// refuses for its lengths or its header is refused as soon as it can be known, in the same words.
+/// Whether the first of `total` bytes contain the whole header, and it is canonical. Errors of
+/// lengths and headers are the same as in [`open`], reported as early as possible.
 pub(crate) fn check(sections: &[Section], first: &[u8], total: u64) -> Result<bool, DecodeError> {
     check_ours(&text(sections), sections, first, total)
 }
@@ -135,7 +136,7 @@ fn check_ours(
     Err(DecodeError::NotCanonical)
 }
 
-/// The header, once it is there and all lengths are right.
+/// The header, once it is complete and all lengths are right.
 fn header_of<'a>(
     ours: &str,
     sections: &[Section],
@@ -166,7 +167,7 @@ fn header_of<'a>(
     Ok(rest.get(..header_len))
 }
 
-/// Holds what a header lists against what must be there.
+/// Checks the tensors of a header against the expected ones.
 fn check_listing(sections: &[Section], listed: &[(String, Entry)]) -> Result<(), DecodeError> {
     let mut begins: Vec<Option<u64>> = vec![None; sections.len()];
     for (name, entry) in listed {
@@ -207,8 +208,8 @@ fn check_entry(section: &Section, entry: &Entry) -> Result<u64, DecodeError> {
     Ok(begin)
 }
 
-/// Whether the tensors, each as long as its shape, follow each other from 0 on. Together they are
-/// as long as the body, so nothing is left over then.
+/// Checks that the tensors, each with the length of its shape, are contiguous from 0 on. Their
+/// total length equals the body, so no bytes are left over.
 fn check_tiling(sections: &[Section], begins: &[u64]) -> Result<(), DecodeError> {
     let mut order: Vec<usize> = (0..sections.len()).collect();
     order.sort_by_key(|&at| begins[at]);
@@ -224,7 +225,7 @@ fn check_tiling(sections: &[Section], begins: &[u64]) -> Result<(), DecodeError>
     Ok(())
 }
 
-/// A stranger's text, safe to print: short, and without control characters.
+/// Untrusted text, safe to print: short, and without control characters.
 fn shown(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect()
 }
@@ -238,7 +239,7 @@ struct Entry {
     data_offsets: [u64; 2],
 }
 
-/// A header as a list, so that a name that occurs twice is seen twice.
+/// A header as a list, so that duplicate names are preserved.
 struct Listing(Vec<(String, Entry)>);
 
 impl<'de> Deserialize<'de> for Listing {

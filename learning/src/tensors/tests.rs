@@ -1,4 +1,4 @@
-//! What the codec must write to the byte, and what it must refuse.
+//! Encoded bytes of the codec, and its rejections.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn model() -> ModelSpec {
 
 const VALUES: [f32; 6] = [1.0, -2.0, 0.5, 0.25, 3.0, -0.0];
 
-/// Bytes with this header in front of [`VALUES`].
+/// [`VALUES`] with this header in front.
 fn with_header(header: &str) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(header.as_bytes());
@@ -26,7 +26,7 @@ const WEIGHT: &str = r#""layer0.weight":{"dtype":"F32","shape":[2,2],"data_offse
 const BIAS: &str = r#""layer0.bias":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}"#;
 
 #[test]
-fn the_bytes_are_the_ones_written_down() {
+fn encoded_bytes_match_the_documented_layout() {
     let bytes = encode(&model(), &VALUES).unwrap();
     let mut header = format!("{{{WEIGHT},{BIAS}}}");
     header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
@@ -36,7 +36,7 @@ fn the_bytes_are_the_ones_written_down() {
 }
 
 #[test]
-fn the_safetensors_crate_reads_what_we_write_and_its_other_order_is_refused() {
+fn the_safetensors_crate_reads_our_bytes_and_its_order_is_refused() {
     let ours = encode(&model(), &VALUES).unwrap();
     let theirs = SafeTensors::deserialize(&ours).unwrap();
     let bias = theirs.tensor("layer0.bias").unwrap();
@@ -50,12 +50,12 @@ fn the_safetensors_crate_reads_what_we_write_and_its_other_order_is_refused() {
     let listed =
         [("layer0.weight", view(&[2, 2], &data[..16])), ("layer0.bias", view(&[2], &data[16..]))];
     let written = safetensors::serialize(listed, None).unwrap();
-    assert_ne!(written, ours, "it sorts by name, we do not");
+    assert_ne!(written, ours, "the safetensors crate sorts by name");
     assert_eq!(decode(&model(), &written), Err(DecodeError::NotCanonical));
 }
 
 #[test]
-fn a_walk_over_more_than_a_piece_gives_what_decoding_gives() {
+fn walking_several_pieces_equals_decoding() {
     let model = ModelSpec::Softmax { inputs: 999, classes: 9 };
     let mut values = model.init(3).into_vec();
     let bytes = encode(&model, &values).unwrap();
@@ -66,7 +66,7 @@ fn a_walk_over_more_than_a_piece_gives_what_decoding_gives() {
     })
     .unwrap();
     assert!(seen == values && decode(&model, &bytes).unwrap() == values);
-    // In the second piece and the third.
+    // // In the second and third pieces.
     for (at, tensor, index) in [(5000, "layer0.weight", 5000), (8999, "layer0.bias", 8)] {
         let good = std::mem::replace(&mut values[at], f32::NAN);
         let bytes = encode(&model, &values).unwrap();
@@ -77,7 +77,7 @@ fn a_walk_over_more_than_a_piece_gives_what_decoding_gives() {
 }
 
 #[test]
-fn every_wrong_header_is_refused_by_its_own_code() {
+fn every_invalid_header_is_refused_with_its_own_code() {
     let change = |from: &str, to: &str| format!("{{{WEIGHT},{BIAS}}}").replace(from, to);
     let table = [
         (format!("{{{WEIGHT}}}"), "UPDATE_MISSING_TENSOR"),
@@ -114,7 +114,7 @@ fn every_wrong_header_is_refused_by_its_own_code() {
 }
 
 #[test]
-fn a_99_mb_header_is_refused_at_once() {
+fn a_99_mb_header_is_refused_without_reading_it() {
     let mut bytes = 99_000_000_u64.to_le_bytes().to_vec();
     bytes.resize(99_000_008, b' ');
     let start = Instant::now();
@@ -126,7 +126,7 @@ fn a_99_mb_header_is_refused_at_once() {
 }
 
 #[test]
-fn bytes_cut_short_or_drawn_out_are_refused() {
+fn truncated_and_extended_bytes_are_refused() {
     let bytes = encode(&model(), &VALUES).unwrap();
     for length in 0..bytes.len() {
         let error = decode(&model(), &bytes[..length]).unwrap_err();
@@ -137,7 +137,7 @@ fn bytes_cut_short_or_drawn_out_are_refused() {
 }
 
 #[test]
-fn nan_and_infinity_are_refused_with_their_place() {
+fn nan_and_infinity_are_refused_with_their_index() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut values = VALUES;
         values[5] = bad;
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// The canonical bytes with some of them replaced by as many others.
+/// The canonical bytes with a part replaced by another of the same length.
 fn replaced(from: &str, to: &str) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
     let mut bytes = encode(&model(), &VALUES).unwrap();
@@ -174,7 +174,7 @@ fn replaced(from: &str, to: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_header_is_right_from_its_last_byte_on_and_undecided_before() {
+fn a_header_check_is_incomplete_until_its_last_byte() {
     let bytes = encode(&model(), &VALUES).unwrap();
     let end = bytes.len() - 4 * VALUES.len();
     for n in 0..=bytes.len() {
@@ -184,7 +184,7 @@ fn a_header_is_right_from_its_last_byte_on_and_undecided_before() {
 }
 
 #[test]
-fn what_is_wrong_with_a_header_is_said_before_a_number_comes_and_in_the_same_words() {
+fn header_errors_are_reported_before_the_numbers_with_the_same_error() {
     let good = encode(&model(), &VALUES).unwrap();
     let mut large = good.clone();
     large[..8].copy_from_slice(&99_000_000u64.to_le_bytes());

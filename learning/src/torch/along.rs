@@ -1,9 +1,8 @@
-//! Gradients and losses at several places of a way, from what the places have in common.
+//! Gradients and losses at several points of a segment, with shared work.
 //!
-//! A dense first layer is linear in its parameters: what it makes of the rows at `base + t·total` is
-//! what it makes of them at `base`, and `t` times what it makes of them at `total`. One product with
-//! the rows serves any number of places, one more their gradients, and rows are brought into the
-//! engine's form once.
+//! A dense first layer is linear in its parameters: its output at `base + t·total` is the output at
+//! `base` plus `t` times the output at `total`. One product with the rows serves any number of
+//! points, one more their gradients, and the rows are converted to tensors once.
 
 use std::ops::Range;
 
@@ -14,7 +13,7 @@ use super::{Torch, to_vec};
 use crate::data::Dataset;
 use crate::engine::{EvalError, Place, Way, check_evaluation, check_groups, chunks_of};
 
-/// The model at one place, and where its gradient is written.
+/// The model at one point, with its gradient buffer.
 struct Station {
     place: Place,
     net: Net,
@@ -64,7 +63,7 @@ impl Torch {
     }
 }
 
-/// Adds to the `numbers` of each station what some rows give, one station after the other.
+/// Adds the results of some rows to the `numbers` of each station, one station after another.
 fn each(
     stations: &[Station],
     features: &Tensor,
@@ -83,7 +82,7 @@ fn each(
     Ok(())
 }
 
-/// The same where the first layer is dense, in two products for all stations.
+/// The same for a dense first layer, with two products for all stations.
 fn dense(
     first: &FirstLayers,
     stations: &[Station],
@@ -110,7 +109,7 @@ fn dense(
     let weights = Tensor::f_cat(&pulls, 1)?.f_tr()?.f_mm(features)?;
     let weights = weights.f_chunk(pulls.len() as i64, 0)?;
     for (weight, (station, numbers)) in weights.iter().zip(gradients) {
-        // The first layer's weight leads the parameters.
+        // // The first layer's weight is at the start of the parameters.
         let mut own = to_vec(&weight.f_view([-1])?)?;
         let from = own.len() as i64;
         let rest = station.gradient.f_narrow(0, from, station.gradient.size1()? - from)?;
@@ -120,7 +119,7 @@ fn dense(
     Ok(())
 }
 
-/// Adds `own` to the `numbers`, where there are any yet.
+/// Adds `own` to `numbers`, or replaces them if they are empty.
 fn add(numbers: &mut Vec<f64>, own: Vec<f64>) {
     if numbers.is_empty() {
         *numbers = own;

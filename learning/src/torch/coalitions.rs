@@ -1,7 +1,7 @@
-//! Coalitions of updates in large batches: the same layers for many models in one operation.
+//! Coalitions of updates in large batches: one operation evaluates a layer of many models.
 //!
-//! This is for GPUs. On a CPU [`crate::Coalitions`] is faster, and gives the same bits everywhere,
-//! which this does not: see [`Torch::coalition_losses`].
+//! This is for GPUs. On a CPU [`crate::Coalitions`] is faster and gives the same bits on every
+//! machine, unlike [`Torch::coalition_losses`].
 
 use std::ops::{ControlFlow, Range};
 
@@ -14,9 +14,9 @@ use crate::data::{Dataset, RowChunks};
 use crate::engine::{BackendError, InputError};
 use crate::model::{Dense, ModelSpec};
 
-/// Rows that go through the layers at a time.
+/// Number of rows per forward pass.
 const ROWS_AT_A_TIME: usize = 1_024;
-/// Numbers that the widest layer of a batch of coalitions may take: 1 GiB as `f32`.
+/// Largest number of elements of the widest layer of a batch of coalitions: 1 GiB as `f32`.
 const NUMBERS_AT_A_TIME: usize = 1 << 28;
 
 impl From<TchError> for CoalitionError {
@@ -28,11 +28,11 @@ impl From<TchError> for CoalitionError {
 impl Torch {
     /// The mean loss of each coalition, in nats, within
     /// [`COALITION_TOLERANCE_NANO`](crate::coalitions::COALITION_TOLERANCE_NANO) of the one in
-    /// `f64`. Layers run in `f32`, a GPU's convolutions in `f64`, since libtorch would round their
-    /// inputs to ten bits; sums of losses are taken in `f64`, on the host in the order of the rows.
+    /// `f64`. Layers run in `f32`; convolutions on a GPU run in `f64`, since libtorch would round
+    /// their inputs to ten bits. Losses are summed in `f64`, on the host in the order of the rows.
     ///
     /// # Errors
-    /// As [`crate::Coalitions`] has them, and [`CoalitionError::Backend`].
+    /// As [`crate::Coalitions`], and [`CoalitionError::Backend`].
     pub fn coalition_losses(
         &mut self,
         updates: Updates<'_>,
@@ -73,8 +73,8 @@ impl Torch {
         Ok(sums.into_iter().map(|sum| sum / expected as f64).collect())
     }
 
-    /// The same one coalition after another, as one would write it down: parameters, logits, mean
-    /// loss, all in `f32`. It is what the fast ways are timed against.
+    /// The mean loss of one coalition after another, in the straightforward way: parameters,
+    /// logits, mean loss, all in `f32`. It is the baseline of the timings.
     ///
     /// # Errors
     /// As [`coalition_losses`](Self::coalition_losses).
@@ -101,7 +101,7 @@ impl Torch {
     }
 }
 
-/// All coalitions' coefficients, and what they are the coefficients of: the base, then the updates.
+/// The coefficients of all coalitions, and the stack of base and updates that they multiply.
 struct Stack<'a> {
     model: &'a ModelSpec,
     /// `[coalition, 1 + player]`.
@@ -160,7 +160,7 @@ impl<'a> Stack<'a> {
         Ok(())
     }
 
-    /// Numbers per row of the layer with the most of them.
+    /// Numbers per row of the widest layer.
     fn widest(&self) -> usize {
         let dense = self.model.dense().iter().map(|layer| layer.outputs).max().unwrap_or(1);
         match *self.model {
@@ -171,8 +171,8 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// What the base and each update make of the rows in a dense first layer:
-    /// `[1 + player, rows · outputs]`.
+    /// The output of a dense first layer for the base and each update: `[1 + player, rows ·
+    /// outputs]`.
     fn first(&self, features: &Tensor) -> Result<Option<Tensor>, TchError> {
         if let ModelSpec::Cnn { .. } = self.model {
             return Ok(None);
@@ -226,16 +226,16 @@ impl<'a> Stack<'a> {
         Ok(flowing)
     }
 
-    /// Where the dense layers begin among the parameters, and what comes out of the convolutions:
-    /// `[coalition, row, number]`. The first takes one image for all coalitions, the second is
-    /// grouped by them.
+    /// The index of the dense layers in the parameters, and the output of the convolutions:
+    /// `[coalition, row, number]`. The first convolution has one image for all coalitions, the
+    /// second is grouped by coalition.
     fn convolved(
         &self,
         coefficients: &Tensor,
         features: &Tensor,
     ) -> Result<(usize, Tensor), TchError> {
         let ModelSpec::Cnn { channels, height, width, filters, .. } = *self.model else {
-            return Err(TchError::Shape("a model without layers".to_owned()));
+            return Err(TchError::Shape("the model has no convolutions".to_owned()));
         };
         let size = coefficients.size()[0];
         let [channels, height, width] = [channels, height, width].map(|side| side as i64);

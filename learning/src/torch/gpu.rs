@@ -1,7 +1,7 @@
-//! Finding a GPU for a program that was linked against libtorch's CPU half.
+//! Loading of CUDA support into a program that is linked against the CPU library of libtorch.
 //!
-//! `libtorch_cuda.so` registers its kernels when it is loaded, and libtorch looks for them when
-//! the first tensor is made. So it is loaded, where there is one, before that.
+//! `libtorch_cuda.so` registers its kernels at load time, and libtorch looks for them when the
+//! first tensor is created. So the library is loaded before that, if it exists.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,34 +9,34 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// The libtorch that this program is made for; the build checks it.
+/// The required version of libtorch; the build checks it.
 pub const LIBTORCH_VERSION: &str = "2.11.0";
-/// The variable that names a folder with `libtorch_cuda.so`.
+/// The environment variable for a folder with `libtorch_cuda.so`.
 const FOLDER_VARIABLE: &str = "FLORIN_TORCH_CUDA";
 const CUDA_LIBRARY: &str = "libtorch_cuda.so";
 const CPU_LIBRARY: &str = "libtorch_cpu.so";
 
-/// One place where CUDA support was looked for.
+/// One location that was searched for CUDA support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     /// The file.
     pub path: PathBuf,
-    /// What came of it, in words.
+    /// The outcome as text.
     pub outcome: String,
 }
 
-/// What libtorch has to work with here.
+/// The available libtorch and its GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// Its version.
+    /// The version of libtorch.
     pub version: &'static str,
-    /// GPUs that it can use.
+    /// Number of usable GPUs.
     pub gpus: usize,
-    /// Whether cuDNN is there too.
+    /// Whether cuDNN is available.
     pub cudnn: bool,
-    /// The CUDA half, if one was loaded.
+    /// The CUDA library, if one was loaded.
     pub library: Option<PathBuf>,
-    /// Where it was looked for, in order.
+    /// The locations searched, in order.
     pub tried: Vec<Attempt>,
 }
 
@@ -50,8 +50,8 @@ impl fmt::Display for Probe {
     }
 }
 
-/// Looks for GPUs, once per process; later calls give the same answer. Call it before the first
-/// tensor is made.
+/// Searches for GPUs, once per process; later calls return the same result. Call it before the
+/// first tensor is created.
 pub fn probe() -> &'static Probe {
     static PROBE: OnceLock<Probe> = OnceLock::new();
     PROBE.get_or_init(|| {
@@ -62,7 +62,7 @@ pub fn probe() -> &'static Probe {
     })
 }
 
-/// Loads the first CUDA half there is. Says where it looked.
+/// Loads the first CUDA library that is found; returns it and the locations searched.
 fn load_cuda() -> (Option<PathBuf>, Vec<Attempt>) {
     if let Some(path) = mapped(CUDA_LIBRARY) {
         let outcome = "already loaded".to_owned();
@@ -73,10 +73,10 @@ fn load_cuda() -> (Option<PathBuf>, Vec<Attempt>) {
         if tried.iter().any(|attempt| attempt.path == path) {
             continue;
         }
-        // A name without a folder is the loader's to find.
+        // // The dynamic loader resolves a name without a folder.
         let named = path.parent().is_some_and(|folder| folder != Path::new(""));
         let loaded = match named && !path.exists() {
-            true => Err("not there".to_owned()),
+            true => Err("not found".to_owned()),
             false => open(&path),
         };
         match loaded {
@@ -90,8 +90,8 @@ fn load_cuda() -> (Option<PathBuf>, Vec<Attempt>) {
     (None, tried)
 }
 
-/// Where a CUDA half may be: where the user says, in LIBTORCH, beside the CPU half that runs, and
-/// wherever the loader looks.
+/// Candidate locations of the CUDA library: the folder in FLORIN_TORCH_CUDA, LIBTORCH, the folder
+/// of the loaded CPU library, and the dynamic loader's search path.
 fn candidates() -> Vec<PathBuf> {
     let folder = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
     let named = folder(FOLDER_VARIABLE).map(PathBuf::from);
@@ -104,19 +104,23 @@ fn candidates() -> Vec<PathBuf> {
     paths
 }
 
-/// The file of this name that is mapped into this process; none where the system does not tell.
+/// The file of this name that is mapped into this process; `None` if the system does not list
+/// mappings.
 fn mapped(name: &str) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
     path.map(PathBuf::from).find(|path| path.file_name().is_some_and(|file| file == name))
 }
 
-/// Loads a library for good.
+/// Loads a library and never unloads it.
 fn open(path: &Path) -> Result<(), String> {
-    #[expect(unsafe_code, reason = "loading a library runs its initialisers; there is no safe way")]
-    // SAFETY: the file is libtorch's own CUDA half, whose initialisers do nothing but register
-    // kernels with the half that runs already. RTLD_NOW refuses one of another version, whose
-    // symbols are missing, before any of it runs. It is never unloaded, so nothing dangles.
+    #[expect(
+        unsafe_code,
+        reason = "loading a library runs its initialisers, so it has no safe interface"
+    )]
+    // // SAFETY: the file is libtorch's own CUDA library, whose initialisers only register kernels
+    // with the loaded CPU library. RTLD_NOW rejects a library of another version, whose symbols are
+    // missing, before any of its code runs. It is never unloaded, so no pointer dangles.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
     match library {
         Ok(library) => {
@@ -132,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_says_where_it_looked_and_answers_alike_twice() {
+    fn a_probe_lists_its_attempts_and_is_cached() {
         let first = probe();
         assert_eq!(first.version, "2.11.0");
         assert!(!first.tried.is_empty(), "{first}");
@@ -141,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_library_is_an_outcome_and_no_crash() {
+    fn opening_a_file_that_is_not_a_library_returns_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"not a library").unwrap();
         assert!(open(file.path()).is_err());
     }
 
     #[test]
-    fn the_cpu_half_is_found_in_the_process() {
+    fn the_loaded_cpu_library_is_found() {
         let path = mapped(CPU_LIBRARY).unwrap();
         assert!(path.is_absolute() && path.exists());
     }

@@ -1,8 +1,8 @@
-//! The engine on libtorch: every model, on the CPU or on a GPU.
+//! The libtorch engine: every model, on the CPU or on a GPU.
 //!
-//! Softmax and MLP are differentiated by hand, a few tensor operations per layer on flat
-//! parameters; the CNN's gradient comes from autograd. Slopes along a direction are carried forward
-//! by hand through all of them.
+//! Softmax and MLP have a hand-written gradient, with a few tensor operations per layer on flat
+//! parameters; the CNN's gradient uses autograd. Directional derivatives use hand-written
+//! forward-mode differentiation for all models.
 
 mod along;
 mod coalitions;
@@ -28,21 +28,21 @@ const ENGINE: &str = "torch";
 const NAME_CPU: &str = "torch 2.11.0 (CPU)";
 const NAME_GPU: &str = "torch 2.11.0 (CUDA)";
 
-/// Where an engine computes.
+/// The device of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Processor {
     /// The first GPU if libtorch can use one, else the CPU.
     Best,
-    /// The CPU. Nothing is looked for.
+    /// The CPU, without a search for GPUs.
     Cpu,
-    /// The first GPU, or an error.
+    /// The first GPU; an error without one.
     Gpu,
 }
 
-/// The libtorch engine. It keeps no tensors between calls.
+/// The libtorch engine. It retains no tensors between calls.
 ///
-/// On the CPU the same call gives the same bits on the same machine with the same number of
-/// threads. On a GPU convolutions may differ in the last bits from run to run.
+/// On the CPU, the same call gives the same bits on the same machine with the same number of
+/// threads. On a GPU, convolutions may differ in the last bits from run to run.
 #[derive(Debug)]
 pub struct Torch {
     device: Device,
@@ -69,8 +69,8 @@ impl From<TchError> for EvalError {
 }
 
 impl Torch {
-    /// An engine whose single operations use up to `threads` threads. Where a GPU is wanted, make
-    /// that engine before any other: libtorch looks for GPUs once.
+    /// An engine whose single operations use up to `threads` threads. If a GPU is wanted, create
+    /// that engine before any other: libtorch searches for GPUs once.
     pub fn new(processor: Processor, threads: usize) -> Result<Self, EngineError> {
         let device = match processor {
             Processor::Cpu => Device::Cpu,
@@ -87,7 +87,8 @@ impl Torch {
         Ok(Self { device, threads })
     }
 
-    /// libtorch keeps the number of threads per calling thread, and an engine may move.
+    /// Sets the number of threads: libtorch stores it per calling thread, and an engine may move to
+    /// another.
     fn ready(&self) {
         tch::set_num_threads(self.threads);
     }
@@ -96,7 +97,7 @@ impl Torch {
         Tensor::f_from_slice(numbers)?.f_to_device(self.device)
     }
 
-    /// Rows `from..to` of the data: features in `kind`, labels as a column.
+    /// Rows `from..to` of the data: features of type `kind`, labels as a column.
     fn rows(
         &self,
         data: &Dataset,
@@ -110,7 +111,8 @@ impl Torch {
         Ok((features, self.put(&labels)?.f_view([-1, 1])?))
     }
 
-    /// Runs the rows forward in `f64`, a chunk at a time, and shows each chunk to `look`.
+    /// Runs the forward pass of the rows in `f64`, a chunk at a time, and calls `look` with each
+    /// chunk.
     fn each_chunk(
         &self,
         model: &ModelSpec,
@@ -193,8 +195,8 @@ impl Trainer for Torch {
     }
 }
 
-/// Stochastic gradient descent on flat parameters; `net` and `slots` are views into them and into
-/// their gradient.
+/// Stochastic gradient descent on flat parameters; `net` and `slots` are views into the parameters
+/// and their gradient.
 struct Descent<'a> {
     how: &'a Training,
     start: Tensor,
@@ -214,7 +216,7 @@ impl<'a> Descent<'a> {
         Ok(Self { how, start: start.shallow_clone(), params, gradient, velocity, net, slots })
     }
 
-    /// One step of what [`Training`] writes down, from the gradient that lies ready.
+    /// One step of [`Training`], from the current gradient.
     fn step(&mut self) -> Result<(), TchError> {
         let Training { learning_rate, momentum, weight_decay, .. } = *self.how;
         if let Some(pull) = self.how.fedprox.filter(|&pull| pull > 0.0) {
@@ -272,7 +274,8 @@ impl Evaluator for Torch {
             let tape = chunk.net.forward(&chunk.features)?;
             let pulls = net::pulls(&tape.logits, &chunk.labels, 1.0)?;
             for (slopes, direction) in slopes.iter_mut().zip(directions) {
-                // Anew for each chunk: as dear as one row, and only one direction is in memory.
+                // // Recreated for each chunk: it costs as much as one row, and only one direction
+                // is in memory.
                 let direction = self.put(direction)?.f_to_kind(Kind::Double)?;
                 let moving = chunk.net.along(&Net::new(model, &direction)?, &tape)?;
                 let rows = pulls.f_mul(&moving)?.f_sum_dim_intlist([1].as_slice(), false, None)?;

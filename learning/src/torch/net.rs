@@ -10,37 +10,37 @@ struct Layer {
     bias: Tensor,
 }
 
-/// A model's tensors, sharing the memory of the flat tensor they were cut from. The same cut of a
-/// gradient gives the places to write it to, of a direction the direction of each tensor.
+/// The tensors of a model as views of a flat tensor. The views of a flat gradient are the buffers
+/// of the tensors' gradients; the views of a flat direction are the tensors' directions.
 pub(super) struct Net {
     convolutions: Vec<Layer>,
     dense: Vec<Layer>,
-    /// Channels, height and width of an image; none for rows.
+    /// Channels, height and width of an image; `None` for plain rows.
     image: Option<[i64; 3]>,
 }
 
-/// First dense layers of several models, one beside the other.
+/// The first dense layers of several models, concatenated.
 pub(super) struct FirstLayers {
     layer: Layer,
     models: i64,
 }
 
-/// What a run forward leaves behind for the ways back and along.
+/// Intermediate results of a forward pass, for the backward pass and the directional derivative.
 pub(super) struct Tape {
-    /// What each convolution took.
+    /// Input of each convolution.
     images: Vec<Tensor>,
-    /// What its ReLU let through.
+    /// Output of its ReLU.
     passed: Vec<Tensor>,
-    /// Which of those its pooling chose.
+    /// Indices of the maxima in its pooling.
     chosen: Vec<Tensor>,
-    /// What each dense layer took.
+    /// Input of each dense layer.
     inputs: Vec<Tensor>,
-    /// What came out, `[rows, classes]`.
+    /// The logits, `[rows, classes]`.
     pub(super) logits: Tensor,
 }
 
 impl Net {
-    /// Cuts `flat` into the tensors of `model`.
+    /// Splits `flat` into views of the tensors of `model`.
     pub(super) fn new(model: &ModelSpec, flat: &Tensor) -> Result<Self, TchError> {
         let mut tensors = Vec::new();
         for (tensor, range) in model.tensors().iter().zip(model.ranges()) {
@@ -63,7 +63,7 @@ impl Net {
         Ok(Self { convolutions: layers, dense, image })
     }
 
-    /// Runs rows through all layers.
+    /// The forward pass of rows through all layers.
     pub(super) fn forward(&self, features: &Tensor) -> Result<Tape, TchError> {
         let (mut images, mut passed, mut chosen) = (Vec::new(), Vec::new(), Vec::new());
         let mut flowing = match self.image {
@@ -85,7 +85,7 @@ impl Net {
         Ok(Tape { images, passed, chosen, ..self.onwards(&flowing, first)? })
     }
 
-    /// What the first dense layer makes of what it takes.
+    /// The output of the first dense layer.
     fn first(&self, taken: &Tensor) -> Result<Tensor, TchError> {
         match self.dense.first() {
             Some(layer) => layer.apply(taken),
@@ -93,8 +93,8 @@ impl Net {
         }
     }
 
-    /// First layers of several models of rows as one: what each makes of the rows lies beside what
-    /// the others make of them. None where something comes before that layer.
+    /// Concatenates the first layers of several models, so that one product gives all of their
+    /// outputs side by side. `None` for models with convolutions before that layer.
     pub(super) fn abreast(nets: &[Self]) -> Result<Option<FirstLayers>, TchError> {
         let layers: Vec<&Layer> = nets.iter().filter_map(|net| net.dense.first()).collect();
         if nets.iter().any(|net| net.image.is_some()) || layers.is_empty() {
@@ -106,7 +106,8 @@ impl Net {
         Ok(Some(FirstLayers { layer: Layer { weight, bias }, models: layers.len() as i64 }))
     }
 
-    /// Runs what the first dense layer `took`, and made into `first`, through the others.
+    /// The forward pass through the remaining layers, from the input `took` and the output `first`
+    /// of the first dense layer.
     pub(super) fn onwards(&self, took: &Tensor, first: Tensor) -> Result<Tape, TchError> {
         let mut inputs = vec![took.shallow_clone()];
         let mut flowing = first;
@@ -119,7 +120,7 @@ impl Net {
         Ok(Tape { images, passed, chosen, inputs, logits: flowing })
     }
 
-    /// Writes `scale` times the gradient of the summed losses into `slots`; gives the loss of each
+    /// Writes `scale` times the gradient of the summed losses to `slots`; returns the loss of each
     /// row.
     pub(super) fn gradient(
         &self,
@@ -134,7 +135,7 @@ impl Net {
         self.back(&self.forward(features)?, labels, scale, slots)
     }
 
-    /// The same from what a run forward through dense layers left behind.
+    /// The backward pass of dense layers, from the intermediate results of the forward pass.
     fn back(
         &self,
         tape: &Tape,
@@ -149,8 +150,8 @@ impl Net {
         Ok(losses)
     }
 
-    /// The same but for the first layer's weight; gives the losses, and how their sum changes with
-    /// what comes out of that layer, whose product with what went into it is the weight's gradient.
+    /// The same without the first layer's weight; returns the losses, and the gradient with respect
+    /// to that layer's output, whose product with the layer's input is the weight's gradient.
     pub(super) fn back_to_first(
         &self,
         tape: &Tape,
@@ -188,7 +189,7 @@ impl Net {
         losses.f_detach()
     }
 
-    /// The same tensors, in the same memory, watched by autograd.
+    /// The same tensors, in the same memory, with gradients tracked by autograd.
     pub(super) fn watched(&self) -> Result<Self, TchError> {
         let watch = |tensor: &Tensor| tensor.f_detach()?.f_set_requires_grad(true);
         let layers = |layers: &[Layer]| {
@@ -207,7 +208,7 @@ impl Net {
         layers.flat_map(|layer| [&layer.weight, &layer.bias]).collect()
     }
 
-    /// How fast the logits move when the parameters move along `direction`.
+    /// The directional derivative of the logits along `direction` (forward mode).
     pub(super) fn along(&self, direction: &Net, tape: &Tape) -> Result<Tensor, TchError> {
         let mut moving: Option<Tensor> = None;
         for (at, (layer, step)) in self.convolutions.iter().zip(&direction.convolutions).enumerate()
@@ -238,7 +239,7 @@ impl Net {
 }
 
 impl FirstLayers {
-    /// What each model's layer makes of the rows.
+    /// The outputs of each model's layer.
     pub(super) fn apply(&self, features: &Tensor) -> Result<Vec<Tensor>, TchError> {
         self.layer.apply(features)?.f_chunk(self.models, 1)
     }
@@ -251,10 +252,10 @@ impl Layer {
 }
 
 fn without_layers() -> TchError {
-    TchError::Shape("a model without layers".to_owned())
+    TchError::Shape("the model has no layers".to_owned())
 }
 
-/// A 3×3 convolution that keeps the size.
+/// A 3×3 convolution with padding.
 fn convolve(image: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
     image.f_conv2d(weight, bias, [1, 1], [1, 1], [1, 1], 1)
 }
@@ -264,7 +265,8 @@ pub(super) fn losses(logits: &Tensor, labels: &Tensor) -> Result<Tensor, TchErro
     logits.f_log_softmax(1, None)?.f_gather(1, labels, false)?.f_view([-1])?.f_neg()
 }
 
-/// How the losses change with the logits, times `scale`: shares, less one at the label.
+/// The derivative of the losses with respect to the logits, times `scale`: probabilities minus one
+/// at the label.
 pub(super) fn pulls(logits: &Tensor, labels: &Tensor, scale: f64) -> Result<Tensor, TchError> {
     Ok(losses_and_pulls(logits, labels, scale)?.1)
 }

@@ -1,4 +1,4 @@
-//! libtorch against the plain-Rust engine, and where that has no answer, against autograd.
+//! libtorch against the pure Rust engine, and against autograd for models that it does not support.
 
 use super::*;
 use crate::data::{DataSource, load};
@@ -45,7 +45,7 @@ fn everything() -> Training {
     }
 }
 
-/// Largest difference, relative to the largest number or to one.
+/// The largest difference, relative to the largest number or to one.
 fn apart(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     let largest = a.iter().fold(1.0_f64, |most, value| most.max(value.abs()));
@@ -53,7 +53,7 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
 }
 
 #[test]
-fn losses_gradients_slopes_and_hits_agree_with_the_reference_to_1e_12() {
+fn torch_evaluation_agrees_with_the_reference_to_1e_12() {
     let data = digits(EVAL_CHUNK_ROWS + 44);
     for model in models() {
         let params = widened(model.init(1).as_slice());
@@ -99,7 +99,7 @@ fn ten_training_steps_agree_with_the_reference_to_1e_5() {
             assert!(far < 1e-5, "{model}: {far}");
             assert!((by_torch.mean_loss - by_hand.mean_loss).abs() < 1e-5, "{model}");
             let moved = apart(&widened(&by_torch.params), &widened(&start));
-            assert!(moved > 1e-2, "{model} hardly moved: {moved}");
+            assert!(moved > 1e-2, "{model} barely changed: {moved}");
         }
     }
 }
@@ -122,8 +122,8 @@ fn training_twice_gives_the_same_bits() {
     }
 }
 
-/// Slopes by differentiating twice: with `g(u) = ∇(u · losses)`, the slope of row r along `v` is
-/// `∂⟨g(u), v⟩ / ∂u_r`.
+/// Derivatives by double differentiation: with `g(u) = ∇(u · losses)`, the derivative of row r
+/// along `v` is `∂⟨g(u), v⟩ / ∂u_r`.
 fn slopes_by_autograd(
     model: &ModelSpec,
     params: &[f64],
@@ -147,7 +147,7 @@ fn slopes_by_autograd(
 }
 
 #[test]
-fn slopes_carried_forward_are_those_of_differentiating_twice() {
+fn forward_mode_derivatives_match_double_differentiation() {
     let data = digits(50);
     for model in models().into_iter().chain([cnn()]) {
         let params = widened(model.init(5).as_slice());
@@ -159,7 +159,7 @@ fn slopes_carried_forward_are_those_of_differentiating_twice() {
 }
 
 #[test]
-fn the_cnn_gradient_is_what_differences_say() {
+fn the_cnn_gradient_matches_finite_differences() {
     let (model, data) = (cnn(), digits(40));
     let params = widened(model.init(7).as_slice());
     let mut torch = engine();
@@ -198,7 +198,7 @@ fn the_cnn_learns_the_digits() {
 }
 
 #[test]
-fn divergence_and_a_stop_end_training() {
+fn divergence_and_a_stop_request_end_training() {
     let model = ModelSpec::Softmax { inputs: 1, classes: 2 };
     let wild = Dataset::new(vec![1e30, -1e30], vec![0, 0], 1, 2).unwrap();
     let how = Training { epochs: 50, batch: 1, learning_rate: 100.0, ..everything() };
@@ -216,7 +216,7 @@ fn divergence_and_a_stop_end_training() {
 }
 
 #[test]
-fn without_a_gpu_the_best_processor_is_the_cpu_and_a_gpu_is_refused_in_words() {
+fn without_a_gpu_the_best_device_is_the_cpu_and_requesting_a_gpu_fails() {
     if probe().gpus > 0 {
         assert_eq!(Torch::new(Processor::Gpu, 1).unwrap().name(), NAME_GPU);
         return;

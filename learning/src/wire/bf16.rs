@@ -1,11 +1,11 @@
-//! Half the bytes: sign, exponent and seven bits of each number.
+//! The bf16 format: sign, exponent and seven mantissa bits of each number.
 
 use super::shortened;
 use crate::params::{Squares, norm};
 use crate::tensors::header::Section;
 use crate::tensors::{DecodeError, walk_body};
 
-/// Rounding moves a number by at most this share of it.
+/// Largest relative rounding error.
 pub(super) const ROUNDING: f64 = 1.0 / 256.0;
 
 pub(super) fn encode(delta: &[f32], norm_max: f64, bytes: &mut Vec<u8>) {
@@ -20,8 +20,7 @@ pub(super) fn encode(delta: &[f32], norm_max: f64, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The nearest number that 16 bits can hold, of two equally near ones the even one. A finite number
-/// stays finite.
+/// The nearest bf16 number, ties to even. A finite number stays finite.
 fn rounded(value: f32) -> u16 {
     const LARGEST: u32 = 0x7f7f;
     let bits = value.to_bits();

@@ -1,9 +1,9 @@
-//! A quarter of the bytes: each number as a whole multiple of its tensor's scale.
+//! The int8 format: each number as an integer multiple of its tensor's scale.
 //!
 //! The scale is the tensor's largest magnitude divided by 127, rounded down, so that the largest
-//! number is 127 scales. The others are rounded up or down by chance, so that what is decoded is
-//! what was meant on average. A tensor of zeros has scale 0. Because of these rules nothing can be
-//! hidden in a scale: another one for the same numbers is refused.
+//! code is 127. The other numbers are rounded stochastically, so that the decoded numbers are
+//! unbiased. A tensor of zeros has scale 0. These rules make the scale unique, so that it cannot
+//! carry hidden data: another scale for the same numbers is refused.
 
 use rand_chacha::ChaCha20Rng;
 
@@ -14,10 +14,10 @@ use crate::seed::{Purpose, rng, unit};
 use crate::tensors::header::{Dtype, Section};
 use crate::tensors::{DecodeError, PIECE};
 
-/// Scales in the largest number of a tensor; −128 is not used.
+/// Largest code of a tensor; −128 is not used.
 const LARGEST: i8 = 127;
 
-/// The tensors of scales, which stand before the others.
+/// The tensors of scales, which precede the others.
 pub(super) fn scales(model: &ModelSpec) -> impl Iterator<Item = Section> {
     let section = |tensor: TensorSpec| Section {
         name: tensor.name + ".scale",
@@ -49,7 +49,7 @@ pub(super) fn encode(
         }
         scales.push(scale);
     }
-    // Rounding by chance lengthens; smaller scales shorten all numbers alike.
+    // // Stochastic rounding increases the norm; smaller scales shorten all numbers equally.
     let norm = squares.norm();
     if norm > norm_max {
         shorten(tensors, &mut scales, &mut codes, norm_max / norm);
@@ -58,7 +58,7 @@ pub(super) fn encode(
     bytes.extend(codes.iter().flat_map(|code| code.to_le_bytes()));
 }
 
-/// The scale of a tensor; 0 where all numbers are, or are too small for a scale that is normal.
+/// The scale of a tensor; 0 if all numbers are zero, or too small for a normal scale.
 fn scale_of(values: &[f32]) -> f32 {
     let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     let scale = (f64::from(largest) / f64::from(LARGEST)) as f32;
@@ -67,7 +67,7 @@ fn scale_of(values: &[f32]) -> f32 {
     if scale.is_normal() { scale } else { 0.0 }
 }
 
-/// One number in scales. Draws once, whatever the number is.
+/// The code of one number, in units of the scale. Draws one random number for any input.
 fn code(value: f32, scale: f32, rng: &mut ChaCha20Rng) -> i8 {
     let drawn = unit(rng);
     if scale == 0.0 {
@@ -82,7 +82,7 @@ fn decoded(code: i8, scale: f32) -> f32 {
 }
 
 fn shorten(tensors: &[TensorSpec], scales: &mut [f32], codes: &mut [i8], factor: f64) {
-    // So much that roundings to f32 do not lengthen it again.
+    // // Small enough that rounding to f32 does not exceed the limit again.
     let factor = factor * (1.0 - 4.0 * f64::from(f32::EPSILON));
     let mut rest = codes;
     for (tensor, scale) in tensors.iter().zip(scales) {
@@ -122,7 +122,7 @@ pub(super) fn walk(
     Ok(())
 }
 
-/// Gives a tensor's numbers to `take`; returns the largest magnitude of its codes.
+/// Calls `take` with a tensor's numbers; returns the largest magnitude of its codes.
 fn walk_tensor(
     tensor: &TensorSpec,
     codes: &[u8],

@@ -1,7 +1,7 @@
-//! An update as bytes, in the format that its task chose.
+//! The wire format of an update, as selected by its task.
 //!
 //! Every format is a safetensors file with one canonical header, so that its length follows from
-//! model and format alone and nothing is allocated for bytes that cannot be an update:
+//! model and format alone, and no memory is allocated for bytes that cannot be an update:
 //!
 //! | format | the tensors of the file | bytes for n numbers in t tensors |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | int8 | `NAME.scale`, `F32`, for each tensor; then the model's, `I8` | n + 4t |
 //! | top_k | `indices`, `U32`, ascending; `values`, `F32` | 8 ⌈n · permille / 1000⌉ |
 //!
-//! What counts is the decoded delta: its numbers are finite, and an encoder keeps its norm within
-//! the limit. Decoding is a function of the bytes alone, the same bits on every machine.
+//! The decoded delta is decisive: its numbers are finite, and an encoder limits its norm. Decoding
+//! depends on the bytes alone and gives the same bits on every machine.
 
 mod bf16;
 mod int8;
@@ -27,21 +27,22 @@ use crate::params::{ParamsError, Squares, first_not_finite, norm};
 use crate::tensors::header::{self, Dtype, Section};
 use crate::tensors::{self, DecodeError};
 
-/// Most permille of a model's numbers that [`Format::TopK`] keeps: with more, plain `f32` is shorter.
+/// Largest permille of [`Format::TopK`]: above it, plain `f32` is shorter.
 pub const TOP_K_PERMILLE_MAX: u16 = 500;
 
-/// How the numbers of an update are written.
+/// The number format of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// As they are.
+    /// Unchanged `f32`.
     F32,
-    /// With the first 16 of their 32 bits.
+    /// The first 16 of the 32 bits.
     Bf16,
-    /// As whole multiples, −127 to 127, of a scale that each tensor has.
+    /// Integer multiples, −127 to 127, of one scale per tensor.
     Int8,
-    /// The largest ones only, and where they stand.
+    /// Only the largest numbers, with their indices.
     TopK {
-        /// How many of a thousand are kept, 1 to [`TOP_K_PERMILLE_MAX`]; at least one number is.
+        /// Share of the numbers to send, in permille, 1 to [`TOP_K_PERMILLE_MAX`]; at least one
+        /// number.
         permille: u16,
     },
 }
@@ -57,44 +58,46 @@ impl fmt::Display for Format {
     }
 }
 
-/// Why a delta could not be written.
+/// Encoding a delta failed.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum EncodeError {
-    /// Too few or too many numbers.
+    /// The length or the norm limit is invalid.
     #[error(transparent)]
     Params(#[from] ParamsError),
-    /// NaN or infinity.
-    #[error("number {index} of the delta is not finite: every number must be")]
+    /// A number is NaN or infinite.
+    #[error("number {index} of the delta is not finite: all numbers must be finite")]
     NotFinite {
-        /// Which number, from 0.
+        /// Index of the number, from 0.
         index: usize,
     },
-    /// A share that cannot be.
+    /// The permille is out of bounds.
     #[error("permille is {got}: must be 1 to {TOP_K_PERMILLE_MAX}")]
     Permille {
-        /// What was asked for.
+        /// The value given.
         got: u16,
     },
 }
 
-/// What a delta came to.
+/// An encoded delta.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoded {
     /// The canonical bytes.
     pub bytes: Vec<u8>,
-    /// What [`Format::TopK`] did not keep, for the next delta to carry; `None` for other formats,
-    /// which lose nothing on average (int8) or next to nothing.
+    /// The numbers that [`Format::TopK`] dropped, to be added to the next delta (error feedback);
+    /// `None` for other formats, which are unbiased (int8) or almost lossless.
     pub residual: Option<Vec<f32>>,
 }
 
-/// Length of every update of this model in this format, in bytes: no other length is read.
+/// Length of every update of this model in this format, in bytes; the decoder accepts no other
+/// length.
 pub fn encoded_len(model: &ModelSpec, format: Format) -> usize {
     let sections = sections(model, format);
     header::write(&sections).len() + header::body_len(&sections)
 }
 
-/// Writes a delta whose norm, once decoded, is at most `norm_max` (positive and finite), shortening
-/// it where it is longer. The same delta and seed make the same bytes; only int8 uses the seed.
+/// Encodes a delta such that the norm of the decoded delta is at most `norm_max` (positive and
+/// finite), shortening it if necessary. The same delta and seed give the same bytes; only int8 uses
+/// the seed.
 pub fn encode(
     model: &ModelSpec,
     format: Format,
@@ -131,9 +134,9 @@ pub fn encode(
     Ok(Encoded { bytes, residual })
 }
 
-/// Checks the bytes of an update, and gives its numbers to `take` in pieces, each with the place of
-/// its first number; places ascend, and numbers that no piece brings are zero. Nothing as large as
-/// the model is allocated. Pieces that came before an error are not to be used.
+/// Checks the bytes of an update, and calls `take` with pieces of numbers and the index of their
+/// first number. Indices ascend, and numbers outside all pieces are zero. No allocation is as large
+/// as the model. If it returns an error, pieces already taken must be discarded.
 pub fn walk(
     model: &ModelSpec,
     format: Format,
@@ -150,8 +153,9 @@ pub fn walk(
     }
 }
 
-/// Whether the first of `total` bytes that are still arriving hold the whole header of an update in this format, and it is
-/// right; `false` as long as more of it must come. What [`walk`] would refuse before a number is refused here.
+/// Whether the first of `total` bytes of an upload contain the whole header of an update in this
+/// format, and it is correct; `false` while the header is incomplete. Returns the errors that
+/// [`walk`] returns before the numbers.
 pub fn check_header(
     model: &ModelSpec,
     format: Format,
@@ -161,7 +165,7 @@ pub fn check_header(
     header::check(&sections(model, format), first, total)
 }
 
-/// The tensors of a file in this format, in its order.
+/// The tensors of a file in this format, in order.
 fn sections(model: &ModelSpec, format: Format) -> Vec<Section> {
     let all = |dtype| {
         let section = move |TensorSpec { name, shape }| Section { name, dtype, shape };
@@ -185,7 +189,7 @@ fn plain(delta: &[f32], norm_max: f64, bytes: &mut Vec<u8>) {
     tensors::put_words(bytes, delta.iter().map(|value| shortened(*value, factor)));
 }
 
-/// A number of a vector that is `1 / factor` times too long; as it is where the vector is not.
+/// Scales a number of a vector whose norm exceeds the limit by `1 / factor`; unchanged otherwise.
 fn shortened(value: f32, factor: f64) -> f32 {
     if factor < 1.0 { (f64::from(value) * factor) as f32 } else { value }
 }
@@ -195,7 +199,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = [u8; 4]> {
     bytes.chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]])
 }
 
-/// The norm of what [`walk`] gives.
+/// The norm of the decoded delta.
 pub fn decoded_norm(model: &ModelSpec, format: Format, bytes: &[u8]) -> Result<f64, DecodeError> {
     let mut squares = Squares::default();
     walk(model, format, bytes, &mut |from, piece| squares.add(from, piece))?;

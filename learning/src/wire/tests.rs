@@ -1,5 +1,4 @@
-//! What every format must write to the byte, how far decoding may be from what was meant, and what
-//! must be refused.
+//! Encoded bytes of every format, bounds of the decoding error, and rejections.
 
 use proptest::prelude::*;
 use safetensors::{Dtype as Theirs, SafeTensors};
@@ -17,14 +16,14 @@ const ALL: [Format; 6] = [
     Format::TopK { permille: 500 },
 ];
 
-/// No delta of a test is longer.
+/// A norm limit above all deltas of the tests.
 const FAR: f64 = 1e30;
 
 fn small() -> ModelSpec {
     ModelSpec::Softmax { inputs: 2, classes: 2 }
 }
 
-/// Two tensors, the first longer than a piece and no multiple of eight.
+/// Two tensors; the first is longer than a piece and its length is not a multiple of eight.
 fn large() -> ModelSpec {
     ModelSpec::Softmax { inputs: 1001, classes: 5 }
 }
@@ -33,7 +32,7 @@ fn written(model: &ModelSpec, format: Format, delta: &[f32], seed: u64) -> Vec<u
     encode(model, format, delta, FAR, seed).unwrap().bytes
 }
 
-/// All numbers, and how many pieces they came in.
+/// All decoded numbers, with a check of the pieces.
 fn read(model: &ModelSpec, format: Format, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> {
     let mut values = vec![0.0; model.parameters()];
     let mut reached = 0;
@@ -50,7 +49,7 @@ fn drawn(numbers: usize, seed: u64) -> Vec<f32> {
     (0..numbers).map(|_| (unit(&mut rng) * 2.0 - 1.0).powi(3) as f32).collect()
 }
 
-/// The body's bytes, which begin behind the header.
+/// The bytes after the header.
 fn body(bytes: &[u8]) -> &[u8] {
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     &bytes[8 + length..]
@@ -59,7 +58,7 @@ fn body(bytes: &[u8]) -> &[u8] {
 const DELTA: [f32; 6] = [127.0, -2.0, 0.5, 0.25, -254.0, 0.0];
 
 #[test]
-fn the_bytes_are_the_ones_written_down() {
+fn encoded_bytes_match_the_documented_layout() {
     let expect = |format, header: &str, expected: &[u8]| {
         let bytes = written(&small(), format, &DELTA, 0);
         let text = String::from_utf8(bytes[8..bytes.len() - expected.len()].to_vec()).unwrap();
@@ -71,7 +70,7 @@ fn the_bytes_are_the_ones_written_down() {
         r#"{"layer0.weight":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},"layer0.bias":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]}}"#,
         &[0xfe, 0x42, 0x00, 0xc0, 0x00, 0x3f, 0x80, 0x3e, 0x7e, 0xc3, 0x00, 0x00],
     );
-    // Scales 1 and 2; of 0.5 and 0.25 chance makes 0 or 1.
+    // // Scales 1 and 2; 0.5 and 0.25 are rounded to 0 or 1 at random.
     let int8 = written(&small(), Format::Int8, &DELTA, 0);
     assert_eq!(body(&int8)[..10], [0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 127, 254]);
     assert!(body(&int8)[10] <= 1 && body(&int8)[11] <= 1);
@@ -113,7 +112,7 @@ fn the_safetensors_crate_reads_every_format() {
 }
 
 #[test]
-fn an_update_has_the_length_that_its_format_says_and_no_other_is_read() {
+fn an_update_has_the_length_of_its_format_and_no_other_is_accepted() {
     for format in ALL {
         let delta = drawn(large().parameters(), 3);
         let bytes = written(&large(), format, &delta, 3);
@@ -125,7 +124,7 @@ fn an_update_has_the_length_that_its_format_says_and_no_other_is_read() {
         for length in [0, 7, 8, 100, bytes.len() - 1] {
             assert_eq!(code(&bytes[..length]), "UPDATE_TRUNCATED", "{format:?}: {length}");
         }
-        // An update of another format is none.
+        // // An update of another format is refused.
         for other in ALL.into_iter().filter(|other| *other != format) {
             assert!(read(&large(), other, &bytes).is_err(), "{format:?} read as {other:?}");
         }
@@ -136,7 +135,7 @@ fn an_update_has_the_length_that_its_format_says_and_no_other_is_read() {
 }
 
 #[test]
-fn a_delta_that_nobody_can_write_is_refused() {
+fn a_delta_that_cannot_be_encoded_is_refused() {
     let write = |delta: &[f32], format| encode(&small(), format, delta, 1.0, 0);
     for format in ALL {
         assert!(matches!(write(&DELTA[1..], format), Err(EncodeError::Params(_))));
@@ -154,13 +153,13 @@ fn a_delta_that_nobody_can_write_is_refused() {
 }
 
 #[test]
-fn what_is_equally_large_is_kept_from_the_front_and_the_rest_is_left() {
+fn top_k_prefers_the_first_of_equal_numbers_and_returns_the_residual() {
     let delta = [1.0, -1.0, 2.0, 1.0, -1.0, 0.0];
     let format = Format::TopK { permille: 500 };
     let Encoded { bytes, residual } = encode(&small(), format, &delta, FAR, 0).unwrap();
     assert_eq!(read(&small(), format, &bytes).unwrap(), [1.0, -1.0, 2.0, 0.0, 0.0, 0.0]);
     assert_eq!(residual.unwrap(), [0.0, 0.0, 0.0, 1.0, -1.0, 0.0]);
-    // A shorter limit shortens what is sent; what was sent is not sent again.
+    // // A smaller limit shortens the sent numbers; they are not part of the residual.
     let Encoded { bytes, residual } =
         encode(&small(), format, &delta, 6_f64.sqrt() / 2.0, 0).unwrap();
     let half = read(&small(), format, &bytes).unwrap();
@@ -181,7 +180,7 @@ fn forged(format: Format, at: usize, with: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_forgery_is_refused_by_its_own_code() {
+fn every_forgery_is_refused_with_its_own_code() {
     let top_k = Format::TopK { permille: 500 };
     let int8 = |at, with: &[u8]| (Format::Int8, at, with.to_vec());
     let scale = |value: f32| int8(0, &value.to_le_bytes());
@@ -216,12 +215,12 @@ fn every_forgery_is_refused_by_its_own_code() {
     assert_eq!(error, "index 2 is 9: must be at least 2 and below 6");
     let error = read(&small(), Format::Int8, &forged(Format::Int8, 12, &[1])).unwrap_err();
     let expected =
-        "tensor `layer0.bias` has scale 2e0, and 1 of it in its largest number: must have 127";
+        "tensor `layer0.bias` has scale 2e0 and the largest code 1: the largest code must be 127";
     assert_eq!(error.to_string(), expected);
 }
 
 #[test]
-fn numbers_at_the_edges_of_f32_are_written_and_read() {
+fn numbers_at_the_limits_of_f32_round_trip() {
     let edges = [f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45, -1e-45, f32::MAX / 2.0];
     for format in ALL {
         let bytes = encode(&small(), format, &edges, f64::MAX, 1).unwrap().bytes;
@@ -229,14 +228,15 @@ fn numbers_at_the_edges_of_f32_are_written_and_read() {
         assert!(values.iter().all(|value| value.is_finite()), "{format:?}: {values:?}");
         assert!(values[0] >= f32::MAX * 0.995, "{format:?}: {values:?}");
     }
-    // Too small for a normal scale: nothing is left, and nothing is refused.
+    // // Too small for a normal scale: all numbers become zero, without an error.
     let tiny = written(&small(), Format::Int8, &[1e-40; 6], 1);
     assert_eq!(read(&small(), Format::Int8, &tiny).unwrap(), [0.0; 6]);
 }
 
-/// The seed is drawn by proptest, which prints it where a case fails. Hoeffding: the mean of `n` independent draws, each
-/// within an interval as long as the scale, is further than `scale * sqrt(ln(2 / p) / 2n)` from its expectation with a
-/// probability below `p`. With p = 1e-12 for each of 64 numbers and their mean, 16 cases fail by chance once in 1e9.
+/// Proptest draws the seed and prints it on failure. Hoeffding: the mean of `n` independent draws,
+/// each within an interval of the length of the scale, is further than `scale * sqrt(ln(2 / p) /
+/// 2n)` from its expectation with a probability below `p`. With p = 1e-12 for each of 64 numbers
+/// and their mean, 16 cases fail by chance once in 1e9 runs.
 #[track_caller]
 fn rounding_is_unbiased(seed: u64) -> Result<(), TestCaseError> {
     const TRIALS: u64 = 2_000;
@@ -257,7 +257,7 @@ fn rounding_is_unbiased(seed: u64) -> Result<(), TestCaseError> {
     for (at, (sum, meant)) in sums.iter().zip(&delta).enumerate() {
         let scale = scales[usize::from(at >= 62)];
         let off = (sum / TRIALS as f64 - f64::from(*meant)) / scale;
-        // Scales are rounded to f32, and what they multiply again.
+        // // Scales are rounded to f32, and so are their products.
         let most = bound(TRIALS as f64) + 127.0 * 4.0 * f64::from(f32::EPSILON);
         prop_assert!(off.abs() <= most, "seed {}, number {}: {} scales off", seed, at, off);
         all += off / 64.0;
@@ -270,14 +270,14 @@ fn rounding_is_unbiased(seed: u64) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn rounding_to_int8_is_right_on_average(seed in any::<u64>()) {
+    fn rounding_to_int8_is_unbiased(seed in any::<u64>()) {
         rounding_is_unbiased(seed)?;
     }
 }
 
 proptest! {
     #[test]
-    fn what_is_decoded_is_within_the_formats_bound(
+    fn decoded_numbers_are_within_the_format_s_bound(
         delta in prop::collection::vec(-1e3_f32..1e3, 6), seed in any::<u64>(),
     ) {
         for format in ALL {
@@ -293,7 +293,8 @@ proptest! {
                     Format::Int8 => largest(own) / 127.0 * (1.0 + 127.0 * 2.0 * f32::EPSILON),
                     Format::TopK { .. } => residual.as_ref().unwrap()[at].abs(),
                 };
-                prop_assert!((value - meant).abs() <= most, "{:?} {}: {} for {}", format, at, value, meant);
+                let near = (value - meant).abs() <= most;
+                prop_assert!(near, "{:?} {}: {} for {}", format, at, value, meant);
             }
             if let Some(residual) = residual {
                 let both = values.iter().zip(&residual).map(|(sent, left)| sent + left);
@@ -306,13 +307,14 @@ proptest! {
     }
 
     #[test]
-    fn a_decoded_norm_is_within_the_limit_and_hardly_below(
-        delta in prop::collection::vec(-1e3_f32..1e3, 6), max in 1e-3_f64..1e3, seed in any::<u64>(),
+    fn a_decoded_norm_is_within_the_limit_and_close_to_it(
+        delta in prop::collection::vec(-1e3_f32..1e3, 6), max in 1e-3_f64..1e3,
+        seed in any::<u64>(),
     ) {
         for format in ALL {
             let bytes = encode(&small(), format, &delta, max, seed).unwrap().bytes;
             let decoded = decoded_norm(&small(), format, &bytes).unwrap();
-            // What a receiver forgives, see `florin_work::inspect_update`.
+            // // The tolerance of a receiver, see `florin_work::inspect_update`.
             prop_assert!(decoded <= max * (1.0 + 1e-6), "{:?}: {} above {}", format, decoded, max);
             let free = decoded_norm(&small(), format, &written(&small(), format, &delta, seed));
             let least = free.unwrap().min(max) * 0.99;
@@ -323,7 +325,8 @@ proptest! {
     #[test]
     fn no_bytes_make_a_decoder_panic(
         mut changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
-        noise in prop::collection::vec(any::<u8>(), 0..400), delta in prop::collection::vec(-1.0_f32..1.0, 6),
+        noise in prop::collection::vec(any::<u8>(), 0..400),
+        delta in prop::collection::vec(-1.0_f32..1.0, 6),
     ) {
         for format in ALL {
             let mut bytes = written(&small(), format, &delta, 1);
@@ -335,7 +338,7 @@ proptest! {
                 prop_assert!(values.iter().all(|value| value.is_finite()));
             }
             prop_assert!(read(&small(), format, &noise).is_err());
-            // A right header, and any numbers behind it.
+            // // A valid header, followed by arbitrary numbers.
             let header = bytes.len() - body(&written(&small(), format, &delta, 1)).len();
             let mut behind = written(&small(), format, &delta, 1);
             for (byte, noise) in behind[header..].iter_mut().zip(&noise) {
@@ -349,14 +352,14 @@ proptest! {
 }
 
 #[test]
-fn one_seed_makes_one_string_of_bytes_and_only_int8_asks_for_it() {
+fn encoding_is_deterministic_and_only_int8_uses_the_seed() {
     let delta = drawn(large().parameters(), 8);
     for format in ALL {
         let once = written(&large(), format, &delta, 8);
         assert_eq!(once, written(&large(), format, &delta, 8), "{format:?}");
         assert_eq!(once != written(&large(), format, &delta, 9), format == Format::Int8);
     }
-    // Whoever trains again after a crash must come to the same bytes.
+    // // Training again after a crash must give the same bytes.
     let bytes = written(&large(), Format::Int8, &delta, 8);
     assert_eq!(body(&bytes)[8..24], GOLDEN);
 }

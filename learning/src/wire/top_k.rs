@@ -1,7 +1,8 @@
-//! The largest numbers and where they stand; all others are zero.
+//! The top-k format: the largest numbers with their indices; all other numbers are zero.
 //!
-//! One choice over the whole model, not one for each tensor: what moved most is sent, wherever it
-//! is. Of equally large numbers those that stand first are kept, so that a delta has one encoding.
+//! The selection is over the whole model, not per tensor, so that the largest changes are sent
+//! wherever they are. Among numbers of equal magnitude the first ones are selected, so that a delta
+//! has one encoding.
 
 use std::cmp::Ordering;
 
@@ -9,12 +10,12 @@ use super::{shortened, words};
 use crate::params::Squares;
 use crate::tensors::{DecodeError, PIECE};
 
-/// How many of `numbers` are kept.
+/// Number of selected elements out of `numbers`.
 pub(super) fn kept(numbers: usize, permille: u16) -> usize {
     (numbers * usize::from(permille)).div_ceil(1000).clamp(1, numbers)
 }
 
-/// Writes the `kept` largest numbers, together at most `norm_max` long; gives what was left out.
+/// Encodes the `kept` largest numbers with a norm of at most `norm_max`; returns the residual.
 pub(super) fn encode(delta: &[f32], kept: usize, norm_max: f64, bytes: &mut Vec<u8>) -> Vec<f32> {
     let chosen = largest(delta, kept);
     let mut squares = Squares::default();
@@ -31,9 +32,9 @@ pub(super) fn encode(delta: &[f32], kept: usize, norm_max: f64, bytes: &mut Vec<
     residual
 }
 
-/// The places of the `kept` largest magnitudes, ascending. Models have fewer than 2³² numbers.
+/// Indices of the `kept` largest magnitudes, ascending. Models have fewer than 2³² parameters.
 fn largest(delta: &[f32], kept: usize) -> Vec<u32> {
-    // Magnitudes of finite numbers are ordered as their bits are.
+    // // The magnitudes of finite numbers have the same order as their bits.
     let magnitude = |value: &f32| value.abs().to_bits();
     let mut magnitudes: Vec<u32> = delta.iter().map(magnitude).collect();
     let (_, least, _) = magnitudes.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
@@ -65,7 +66,7 @@ pub(super) fn walk(
 ) -> Result<(), DecodeError> {
     let (indices, values) = body.split_at(body.len() / 2);
     check_indices(numbers, indices)?;
-    // Neighbours that are kept go on together.
+    // // Adjacent selected numbers form one piece.
     let mut piece = [0.0; PIECE];
     let (mut from, mut length) = (0, 0);
     for (place, (index, value)) in words(indices).zip(words(values)).enumerate() {
@@ -84,7 +85,7 @@ pub(super) fn walk(
     Ok(())
 }
 
-/// Ascending, so none occurs twice, and within the model.
+/// Checks that indices are strictly ascending and within the model.
 fn check_indices(numbers: usize, indices: &[u8]) -> Result<(), DecodeError> {
     let mut least = 0;
     for (place, word) in words(indices).enumerate() {

@@ -1,4 +1,5 @@
-//! Whether contracts are what a file or a coordinator says: asked before anything is read from them or sent to them.
+//! Checks that a deployment's contracts exist and belong together, before anything is read from or
+//! sent to them.
 
 use std::sync::Arc;
 
@@ -12,56 +13,56 @@ use super::endpoint::{Endpoint, EndpointError};
 use super::node::{Answer, At, Call, Node};
 use florin_ledger::LedgerError;
 
-/// Decimals of a token in which amounts read as florins.
+/// Decimals of a token whose amounts can be shown as florins.
 const DECIMALS: u8 = 18;
 
-/// What a node that answers says against a deployment.
+/// The difference between a deployment and the node's chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Foreign {
-    /// The node is one of another chain.
+    /// The node is on another chain.
     #[error(
-        "{node} is on chain {found}, but the market is on chain {market}: name a node of that chain"
+        "{node} is on chain {found}, but the market is on chain {market}: use a node of that chain"
     )]
     OtherChain {
         /// The node.
         node: String,
-        /// Its chain.
+        /// The node's chain.
         found: ChainId,
-        /// The market's.
+        /// The market's chain.
         market: ChainId,
     },
     /// An address without code.
     #[error(
-        "{node} has no contract at {address}, where the {what} should be: is it synchronised, and is this the address? \
-         A development chain that was started anew has forgotten its contracts"
+        "{node} has no contract at {address}, the address of the {what}: check that the node is synchronised and that \
+         the address is right. A restarted development chain has lost its contracts"
     )]
     NoCode {
         /// The node.
         node: String,
         /// Token, market or registry.
         what: &'static str,
-        /// Where.
+        /// The address.
         address: Address,
     },
-    /// A contract that is no market.
-    #[error("the contract at {address} is no market: it does not say which token it counts in")]
+    /// The contract is not a market.
+    #[error("the contract at {address} is not a market: it does not return its token")]
     NotAMarket {
-        /// Where.
+        /// The address.
         address: Address,
     },
-    /// A market of another token.
-    #[error("the market at {market} counts in {found}, not in {named}")]
+    /// The market uses another token.
+    #[error("the market at {market} uses token {found}, not {named}")]
     OtherToken {
         /// The market.
         market: Address,
         /// Its token.
         found: Address,
-        /// The one that was named.
+        /// The token of the deployment.
         named: Address,
     },
 }
 
-/// The chain that a node is of.
+/// The chain id of a node.
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`].
@@ -69,8 +70,8 @@ pub fn chain_id(endpoint: &Arc<dyn Endpoint>) -> Result<ChainId, LedgerError> {
     Node(Arc::clone(endpoint)).chain_id().map(ChainId)
 }
 
-/// Whether a node has a market of this token, and a token and a registry, where a deployment says. That they do what
-/// `contracts/` says is not seen from here: compare their code for that.
+/// Checks that the market, its token and its registry exist at the deployment's addresses. It does
+/// not check that their code equals that of `contracts/`: compare the code for that.
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`].
@@ -102,8 +103,8 @@ pub fn check(
     Ok(Ok(()))
 }
 
-/// Whether the market was there before the block that its deployment names: then events before it would be missed. A
-/// node that has forgotten old states cannot tell, and is believed to have had none.
+/// Whether the market existed before the block that its deployment names: then earlier events would
+/// be missed. A node without the old states cannot answer; the result is then false.
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`].
@@ -121,27 +122,25 @@ pub fn began_earlier(
     }
 }
 
-/// Why a market cannot count in a token; nothing if it can.
+/// The reason why a market cannot use a token; `None` if it can.
 pub(super) fn unfit(node: &Node, token: Address) -> Result<Option<String>, LedgerError> {
     if !node.has_code(token)? {
-        return Ok(Some(format!("there is no contract at {token}: name the token's address")));
+        return Ok(Some(format!("there is no contract at {token}: set the token's address")));
     }
     let supply = asked(node, token, &FlorinToken::totalSupplyCall {})?;
     let held = asked(node, token, &FlorinToken::balanceOfCall { account: token.0.into() })?;
     if supply.is_none() || held.is_none() {
-        let what = "it does not answer totalSupply() and balanceOf(address)";
-        return Ok(Some(format!("the contract at {token} is no ERC-20 token: {what}")));
+        let what = "it does not implement totalSupply() and balanceOf(address)";
+        return Ok(Some(format!("the contract at {token} is not an ERC-20 token: {what}")));
     }
-    // Optional in ERC-20: a token that does not say is taken at its word.
+    // `decimals()` is optional in ERC-20: a token without it is accepted.
     let decimals = asked(node, token, &FlorinToken::decimalsCall {})?;
     Ok(decimals.filter(|decimals| *decimals != DECIMALS).map(|decimals| {
-        format!(
-            "the token at {token} has {decimals} decimals, and amounts here have {DECIMALS}: take one with {DECIMALS}"
-        )
+        format!("the token at {token} has {decimals} decimals: use one with {DECIMALS}")
     }))
 }
 
-/// A getter's answer; nothing where the contract has no such getter.
+/// The result of a getter; `None` if the contract does not have it.
 fn asked<C: SolCall>(
     node: &Node,
     contract: Address,

@@ -1,6 +1,6 @@
-//! The contracts as Rust sees them: bindings made from the committed `contracts/abi/`, and the bytecode.
+//! The contracts' bindings, generated from the committed `contracts/abi/`, and their bytecode.
 //!
-//! `cargo xtask contracts check` holds those files against a fresh compile.
+//! `cargo xtask contracts check` compares those files with a fresh compilation.
 #![allow(
     missing_docs,
     unreachable_pub,

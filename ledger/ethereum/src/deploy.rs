@@ -1,4 +1,4 @@
-//! Bringing a market's contracts onto a chain.
+//! Deployment of a market's contracts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use super::sender::{Carried, Planner, Sender, Step};
 use florin_ledger::ethereum::Settings;
 use florin_ledger::{LedgerError, Refusal};
 
-/// Gas that deploying the largest contract may take.
+/// Gas limit for the deployment of the largest contract.
 const DEPLOY_GAS_MAX: u64 = 12_000_000;
 
-/// What the market counts in.
+/// The token of a market.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// A new florin: all of it made at once, for one account.
+    /// A new florin token; its whole supply is created at once, for one account.
     New {
-        /// How much there will ever be.
+        /// The total supply.
         supply: Amount,
-        /// Who has it first.
+        /// The first holder.
         holder: Address,
     },
-    /// A plain ERC-20 that is there already.
+    /// An existing plain ERC-20 token.
     Existing(Address),
 }
 
-/// Sends one contract.
+/// Plans the deployment of one contract.
 struct Contract {
     intent: Intent,
     call: Call,
@@ -45,8 +45,8 @@ impl Planner for Contract {
         if *intent == self.intent {
             return Ok(Step::Send(self.call.clone()));
         }
-        // An earlier run's contract, which this one cannot make.
-        let what = format!("{} was undone by the chain: deploy again", intent.summary());
+        // A contract of an earlier run, which this run cannot deploy.
+        let what = format!("a reorganisation reverted \"{}\": deploy again", intent.summary());
         Err(Refusal::Missing(what).into())
     }
 
@@ -55,11 +55,12 @@ impl Planner for Contract {
     }
 }
 
-/// Deploys token (unless there is one), market and registry, each confirmed as deep as `settings` ask.
+/// Deploys token (unless it exists), market and registry, and waits for the confirmations that
+/// `settings` require.
 ///
 /// # Errors
-/// [`LedgerError`]; `Refused` with `Meaningless` for a token that nobody could use. Contracts that were deployed before
-/// an error stay on the chain, and nobody uses them.
+/// [`LedgerError`]; `Refused` with `Meaningless` for an unusable token. Contracts that were
+/// deployed before an error stay on the chain unused.
 pub fn deploy(
     endpoint: &Arc<dyn Endpoint>,
     by: &dyn Signer,
@@ -90,20 +91,21 @@ pub fn deploy(
     Ok(Deployment { chain: ChainId(chain), token, market, registry, block })
 }
 
-/// Why nobody could use a market that counts in this; nothing if somebody could.
+/// The reason why a market with this token would be unusable; `None` if it is usable.
 fn meaningless(node: &Node, token: Token) -> Result<Option<String>, LedgerError> {
     match token {
         Token::Existing(token) => unfit(node, token),
         Token::New { supply, .. } if supply.is_zero() => {
-            Ok(Some("a token of which there are 0 FLN: name a supply above zero".to_owned()))
+            Ok(Some("a new token with a supply of 0 FLN: set a supply above zero".to_owned()))
         }
         Token::New { holder, .. } if holder == Address::default() => {
-            Ok(Some(format!("a token that {holder} holds: name an account that has a key")))
+            Ok(Some(format!("a new token held by {holder}: name an account with a key")))
         }
         Token::New { .. } => Ok(None),
     }
 }
 
+/// Deploys one contract; returns its address and block.
 fn put(
     sender: &Sender,
     by: &dyn Signer,
@@ -117,6 +119,6 @@ fn put(
         Carried::By(Receipt { contract_address: Some(address), block_number, .. }) => {
             Ok((address.into(), block_number.to()))
         }
-        _ => Err(LedgerError::Unavailable(format!("the node names no address for the {name}"))),
+        _ => Err(LedgerError::Unavailable(format!("the node returned no address of the {name}"))),
     }
 }

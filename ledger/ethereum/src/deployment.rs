@@ -1,4 +1,4 @@
-//! Where a market's contracts are: what a client needs to know besides a node.
+//! The addresses of a market's contracts, which a client needs besides a node.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Address, Canonical, ChainId, Market};
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 pub struct Deployment {
     /// The chain.
     pub chain: ChainId,
-    /// The ERC-20 that everything is counted in.
+    /// The ERC-20 token of all amounts.
     pub token: Address,
-    /// Escrow, bonds, stakes, settlements.
+    /// The contract for escrow, bonds, stakes and settlements.
     pub market: Address,
-    /// Node keys of wallets.
+    /// The contract for the node keys of wallets.
     pub registry: Address,
-    /// The block that holds the market's deployment: nothing of it is older.
+    /// The block of the market's deployment: its events are not older.
     pub block: u64,
 }
 
-/// What makes a market the one that it is. The block is left out: a reorganisation may move it.
+/// The identity of a market. The block is not part of it: a reorganisation may change it.
 #[derive(BorshSerialize, BorshDeserialize)]
 struct Identity {
     chain: ChainId,
@@ -34,7 +34,7 @@ impl Canonical for Identity {
 }
 
 impl Deployment {
-    /// The market as messages name it: its genesis is the digest of chain and addresses.
+    /// The market as messages name it: its genesis is the digest of the chain id and the addresses.
     #[must_use]
     pub fn market(&self) -> Market {
         let Self { chain, token, market, registry, .. } = *self;

@@ -1,36 +1,36 @@
-//! The way to an Ethereum node: JSON-RPC, over whatever carries it.
+//! The connection to an Ethereum node: JSON-RPC over any transport.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Why a call brought no result.
+/// The error of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// No answer, or one that makes no sense: it is not known whether the call had an effect.
+    /// No response, or an invalid one: it is unknown whether the call had an effect.
     #[error("{0}")]
     Unreachable(String),
-    /// The node said no.
+    /// The node returned an error.
     #[error("{message} (code {code})")]
     Answered {
-        /// JSON-RPC's number for it.
+        /// The JSON-RPC error code.
         code: i64,
-        /// In the node's words.
+        /// The node's message.
         message: String,
-        /// What a contract reverted with, where it did.
+        /// The revert data of a contract, if there is any.
         data: Option<Vec<u8>>,
     },
 }
 
-/// A node that answers JSON-RPC calls.
+/// A node that accepts JSON-RPC calls.
 pub trait Endpoint: Send + Sync {
-    /// Carries out one call, such as `eth_blockNumber`, and returns its `result`.
+    /// Executes one call, such as `eth_blockNumber`, and returns its `result`.
     ///
     /// # Errors
     /// [`EndpointError`].
     fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError>;
 
-    /// Names the node in messages to people, without secrets: an address may hold an access key.
+    /// The node's name for messages, without secrets: a URL may contain an access key.
     fn name(&self) -> String;
 }
 

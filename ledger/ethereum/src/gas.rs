@@ -1,4 +1,4 @@
-//! What transactions have cost, as the chain says: for tables, never for accounts.
+//! The costs of transactions according to the chain: for reports, not for bookkeeping.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use serde_json::json;
 use super::Endpoint;
 use florin_ledger::LedgerError;
 
-/// What one transaction took.
+/// The cost of one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spent {
-    /// Who paid for it.
+    /// The sender.
     pub by: Address,
-    /// The contract that it made, if any.
+    /// The contract that it created, if any.
     pub created: Option<Address>,
-    /// Gas.
+    /// Gas used.
     pub gas: u64,
-    /// Gas times its price.
+    /// Gas used times the effective gas price, in wei.
     pub wei: u128,
 }
 
@@ -33,10 +33,11 @@ struct Receipt {
     contract_address: Option<alloy_primitives::Address>,
 }
 
-/// What every transaction of the blocks `first` to `last` took, oldest first: one question for each block.
+/// The cost of every transaction in the blocks `first` to `last`, oldest first; one request for
+/// each block.
 ///
 /// # Errors
-/// [`LedgerError::Unavailable`], also from a node that does not know `eth_getBlockReceipts`.
+/// [`LedgerError::Unavailable`], also from a node without `eth_getBlockReceipts`.
 pub fn spent(
     endpoint: &Arc<dyn Endpoint>,
     first: u64,

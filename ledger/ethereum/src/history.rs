@@ -1,5 +1,5 @@
-//! A task's settlements, from the contract's events. The contract keeps one hash of them, so what is read here is held
-//! against that hash.
+//! A task's settlements, read from the contract's events and verified against the contract's hash
+//! chain.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,25 +17,26 @@ use florin_ledger::{
     LedgerError, PendingSettlement, Settlement, SettlementStatus, TaskState, Terms,
 };
 
-/// How often a reading that does not fit the contract's hash is tried again: another block may have come between.
+/// How often a read is repeated if the events do not match the contract's hash: a new block may
+/// have changed both.
 const READINGS_MAX: usize = 4;
 
-/// A task's books and settlements at one block.
+/// A task's state and settlements at one block.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) state: Market::TaskState,
-    /// Every settlement that stands, first to last.
+    /// Every settlement that was not cancelled, oldest first.
     pub(super) standing: Vec<Posted>,
-    /// How many of them are final.
+    /// The number of final settlements.
     pub(super) finalised: usize,
 }
 
-/// A settlement that stands.
+/// A settlement that was not cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Posted {
     pub(super) settlement: Settlement,
     pub(super) final_at: Tick,
-    /// What the contract's hash was before it.
+    /// The contract's hash before this settlement.
     pub(super) before: B256,
 }
 
@@ -55,7 +56,7 @@ impl Posted {
         Self { settlement, final_at: Tick(event.finalAt), before }
     }
 
-    /// The settlement as the contract wants to see it again.
+    /// The settlement as an argument of contract calls.
     pub(super) fn to_contract(&self) -> PostedSettlement {
         let s = &self.settlement;
         PostedSettlement {
@@ -84,7 +85,7 @@ impl Posted {
         }
     }
 
-    /// The contract's hash up to this settlement.
+    /// The contract's hash including this settlement.
     fn entry(&self) -> B256 {
         entry(&self.to_standing())
     }
@@ -104,13 +105,13 @@ const NOTHING: Standing = Standing {
     infrastructureTotal: 0,
 };
 
-/// What a task's history begins with.
+/// The initial hash of a task.
 fn start() -> B256 {
     entry(&NOTHING)
 }
 
 impl View {
-    /// What a new settlement is measured against.
+    /// The latest settlement, which a new one continues.
     pub(super) fn last(&self) -> Standing {
         self.standing.last().map_or(NOTHING, Posted::to_standing)
     }
@@ -119,12 +120,12 @@ impl View {
         self.standing.get(self.finalised..).unwrap_or_default()
     }
 
-    /// The settlements that wait, as the contract wants to see them again.
+    /// The pending settlements as an argument of contract calls.
     pub(super) fn pending_list(&self) -> Vec<PostedSettlement> {
         self.pending().iter().map(Posted::to_contract).collect()
     }
 
-    /// A standing settlement's place.
+    /// A settlement with its position.
     pub(super) fn find(&self, payout: PayoutId) -> Option<(usize, &Posted)> {
         self.standing.iter().enumerate().find(|(_, posted)| posted.settlement.payout == payout)
     }
@@ -137,12 +138,13 @@ impl View {
         }
     }
 
-    /// How many settlements the contract's `mark` covers, if it is on this history.
+    /// The number of settlements that the contract's `mark` covers, if it is part of this history.
     pub(super) fn marked(&self) -> usize {
         let covers = |posted: &Posted| posted.entry() == self.state.mark;
         self.standing.iter().rposition(covers).map_or(0, |place| place.saturating_add(1))
     }
 
+    /// Whether the settlements give the contract's hashes.
     fn fits(&self) -> bool {
         let up_to = |count: usize| {
             let last = count.checked_sub(1).and_then(|place| self.standing.get(place));
@@ -151,7 +153,7 @@ impl View {
         up_to(self.standing.len()) == self.state.head && up_to(self.finalised) == self.state.base
     }
 
-    /// The books in the trait's words.
+    /// The state in the trait's types.
     pub(super) fn to_state(&self) -> TaskState {
         let s = &self.state;
         let amount = Amount::from_units;
@@ -196,26 +198,26 @@ impl From<&Market::Terms> for Terms {
     }
 }
 
-/// One event of a task's settlements.
+/// One settlement event of a task.
 #[derive(Clone, Debug)]
 struct Event {
     block: u64,
     what: MarketEvents,
 }
 
-/// What was read of a task, up to a block.
+/// The cached events of a task, up to a block.
 #[derive(Clone, Debug, Default)]
 struct Read {
     events: Vec<Event>,
     up_to: u64,
 }
 
-/// Reads tasks' settlements, and remembers what is deep enough to stay.
+/// Reads the settlements of tasks, and caches the events.
 #[derive(Debug, Default)]
 pub(super) struct Histories(Mutex<BTreeMap<TaskId, Read>>);
 
 impl Histories {
-    /// A task as it was after `block`; nothing for one that was never opened.
+    /// A task in the state after `block`; `None` for one that was never opened.
     pub(super) fn view(
         &self,
         node: &Node,
@@ -235,13 +237,13 @@ impl Histories {
             if view.fits() {
                 return Ok(Some(view));
             }
-            // Blocks have come and gone between the questions.
+            // The chain changed between the two requests.
             self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&task);
         }
         let name = node.0.name();
         Err(LedgerError::Unavailable(format!(
-            "{name}: the events of task {task} do not give the contract's hash; is it a node that \
-             keeps all events since block {}?",
+            "{name}: the events of task {task} do not match the contract's hash; use a node that \
+             has all events since block {}",
             deployment.block
         )))
     }
@@ -258,7 +260,7 @@ impl Histories {
             let histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             histories.get(&task).cloned().unwrap_or_default()
         };
-        // What is younger may have been reorganised since.
+        // Younger events may have been reorganised since.
         let first = known.up_to.saturating_sub(FORGET_DEPTH).max(deployment.block).min(block);
         let mut events = known.events;
         events.retain(|event| event.block < first);
@@ -271,7 +273,7 @@ impl Histories {
         let filter = Filter { contract: deployment.market, first, last: block, topics };
         for log in node.logs(&filter, log_blocks_max)? {
             let what = MarketEvents::decode_raw_log(&log.topics, &log.data).map_err(|error| {
-                LedgerError::Unavailable(format!("{}: a strange event: {error}", node.0.name()))
+                LedgerError::Unavailable(format!("{}: unknown event: {error}", node.0.name()))
             })?;
             let block = log.block_number.map_or(block, |number| number.to());
             events.push(Event { block, what });

@@ -1,4 +1,5 @@
-//! JSON-RPC over HTTP. Questions are repeated after a pause; what has effects never is: the outbox decides about that.
+//! JSON-RPC over HTTP. Queries are retried after a pause; `eth_sendRawTransaction` is not: the
+//! outbox decides about that.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,40 +14,40 @@ use crate::limits::RPC_RETRIES_MAX;
 use florin_ledger::LedgerError;
 use florin_ledger::limits::ANSWER_BYTES_MAX;
 
-/// How long a connection may take.
+/// Connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take.
+/// Response timeout.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// What is told when it takes longer.
-const SLOW: &str = "no answer within 30 s";
-/// Pause before a question is asked again; doubled each time.
+/// The error message of a response timeout.
+const SLOW: &str = "no response within 30 s";
+/// Pause before the first retry; doubled each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// JSON-RPC's code for too many calls.
+/// JSON-RPC's error code for too many calls.
 const LIMIT_EXCEEDED: i64 = -32_005;
-/// Parts of an address from this length on may be a key.
+/// Parts of a URL from this length on may be an access key.
 const SECRET_MIN: usize = 6;
-/// Longest part of a foreign text that is passed on.
+/// Longest part of a node's message that is passed on.
 const TEXT_MAX: usize = 300;
 
-/// How a node has answered so far.
+/// The reliability of a node so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Calls that were made.
+    /// Calls sent.
     pub calls: u64,
-    /// Calls without an answer, repeated ones counted each time.
+    /// Calls without a response, including retries.
     pub failures: u64,
-    /// Failures since the last answer.
+    /// Consecutive failures since the last response.
     pub failing: u64,
-    /// What the last failure was.
+    /// The message of the last failure.
     pub last_failure: Option<String>,
 }
 
-/// A node at an address such as `http://127.0.0.1:8545`.
+/// A node at a URL such as `http://127.0.0.1:8545`.
 pub struct HttpEndpoint {
     agent: ureq::Agent,
     url: String,
     name: String,
-    /// What of the address may be a key.
+    /// Parts of the URL that may be an access key.
     secrets: Vec<String>,
     calls: AtomicU64,
     failures: AtomicU64,
@@ -62,7 +63,7 @@ impl fmt::Debug for HttpEndpoint {
 
 #[derive(Deserialize)]
 struct Reply {
-    /// Null is an answer; none at all is not.
+    /// A null result is valid; a missing one is not.
     #[serde(default, deserialize_with = "given")]
     result: Option<Value>,
     error: Option<Complaint>,
@@ -81,14 +82,13 @@ struct Complaint {
 }
 
 impl HttpEndpoint {
-    /// A node at this address. Nothing is asked yet.
+    /// A node at this URL. Sends no request.
     ///
     /// # Errors
-    /// [`LedgerError::Unavailable`] for what is no address of a web service.
+    /// [`LedgerError::Unavailable`] for an invalid URL.
     pub fn new(url: &str) -> Result<Self, LedgerError> {
         let Some(name) = public_name(url) else {
-            let what =
-                "that is no address of a node: write it like http://127.0.0.1:8545".to_owned();
+            let what = "the node's URL is invalid: use the form http://127.0.0.1:8545".to_owned();
             return Err(LedgerError::Unavailable(what));
         };
         let config = ureq::Agent::config_builder()
@@ -109,7 +109,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// How the node has answered so far.
+    /// The reliability of the node so far.
     #[must_use]
     pub fn health(&self) -> Health {
         let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// A foreign text, short and without what may be a key.
+    /// A node's message, shortened and without parts that may be an access key.
     fn clean(&self, text: &str) -> String {
         let text = text.replace(&self.url, &self.name);
         cut(&self.secrets.iter().fold(text, |text, secret| text.replace(secret, "…")))
@@ -135,14 +135,14 @@ impl HttpEndpoint {
                 self.failures.fetch_add(1, Ordering::Relaxed);
                 let before = self.failing.fetch_add(1, Ordering::Relaxed);
                 if before == 0 {
-                    tracing::warn!(node = self.name, method, why, "the node does not answer");
+                    tracing::warn!(node = self.name, method, why, "the node is unreachable");
                 }
                 *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(why.clone());
             }
             _ => {
                 if self.failing.swap(0, Ordering::Relaxed) > 0 {
-                    tracing::info!(node = self.name, "the node answers again");
+                    tracing::info!(node = self.name, "the node is reachable again");
                 }
             }
         }
@@ -152,7 +152,7 @@ impl HttpEndpoint {
     fn exchange(&self, method: &str, params: &Value) -> Result<Value, EndpointError> {
         let lost = |what: String| EndpointError::Unreachable(what);
         let question = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        // The address may hold a key: what goes wrong is told without it.
+        // The URL may contain an access key: errors are reported without it.
         let told = |error: ureq::Error| match error {
             ureq::Error::Timeout(_) => lost(SLOW.to_owned()),
             error => lost(self.clean(&error.to_string())),
@@ -178,14 +178,14 @@ impl HttpEndpoint {
                 data: data.as_ref().and_then(revert_data),
             }),
             None => reply.result.ok_or_else(|| {
-                let what = format!("status {status}, and no result: {}", self.clean(text.trim()));
+                let what = format!("status {status} without a result: {}", self.clean(text.trim()));
                 lost(what.trim_end_matches([':', ' ']).to_owned())
             }),
         }
     }
 }
 
-/// The bytes of a revert: a text in most nodes, within an object in some.
+/// The data of a revert: a string in most nodes, inside an object in some.
 fn revert_data(data: &Value) -> Option<Vec<u8>> {
     let text = data.as_str().or_else(|| data.get("data").and_then(Value::as_str))?;
     let digits = text.strip_prefix("Reverted ").unwrap_or(text);
@@ -196,7 +196,7 @@ fn cut(text: &str) -> String {
     text.chars().take(TEXT_MAX).collect()
 }
 
-/// Path, query and user of an address: what nobody should see.
+/// Path, query and user of a URL, which may be secret.
 fn secrets(url: &str) -> Vec<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -205,7 +205,7 @@ fn secrets(url: &str) -> Vec<String> {
     parts.filter(|part| part.len() >= SECRET_MIN).map(str::to_owned).collect()
 }
 
-/// Scheme, host and port: what may be shown.
+/// Scheme, host and port, which are not secret.
 fn public_name(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     if scheme != "http" && scheme != "https" {
@@ -222,7 +222,7 @@ impl Endpoint for HttpEndpoint {
         let mut retries = 0u32;
         loop {
             let answer = self.once(method, &params);
-            // Who needs so long for an answer is not asked for it five times: callers have patience of their own.
+            // A call that timed out is not retried: callers have timeouts of their own.
             let lost = matches!(&answer, Err(EndpointError::Unreachable(why)) if why != SLOW);
             if !lost || method == "eth_sendRawTransaction" || retries >= RPC_RETRIES_MAX {
                 return answer;
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_without_its_key() {
+    fn a_node_is_named_without_its_access_key() {
         let name = |url: &str| public_name(url);
         assert_eq!(name("https://a.example/v3/0123secret").unwrap(), "https://a.example");
         assert_eq!(name("http://me:secret@10.0.0.1:8545/?k=1").unwrap(), "http://10.0.0.1:8545");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_words_are_passed_on_without_its_key() {
+    fn a_nodes_message_is_redacted() {
         let endpoint =
             HttpEndpoint::new("http://me:hunter22@10.0.0.1/v3/0123secret?k=abcdefg").unwrap();
         let shown = endpoint.clean("Cannot POST /v3/0123secret?k=abcdefg for me:hunter22");
@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_an_answer_and_null_is() {
+    fn a_missing_result_is_an_error_and_a_null_result_is_valid() {
         let result = |text: &str| serde_json::from_str::<Reply>(text).unwrap().result;
         assert_eq!(result(r#"{"result": null}"#), Some(Value::Null));
         assert_eq!(result(r#"{"message": "not in your plan"}"#), None);
     }
 
     #[test]
-    fn reverts_are_found_in_the_forms_that_nodes_use() {
+    fn revert_data_is_found_in_every_form_that_nodes_use() {
         for data in [json!("0x0102"), json!({ "data": "0x0102" }), json!("Reverted 0x0102")] {
             assert_eq!(revert_data(&data), Some(vec![1, 2]), "{data}");
         }

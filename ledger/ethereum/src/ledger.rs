@@ -1,4 +1,4 @@
-//! The trait on the contracts.
+//! The trait [`Ledger`] on the contracts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use florin_ledger::{
     StakeState, TaskState, Terms, TxId,
 };
 
-/// Characters of a market's name in an outbox.
+/// Characters of a market's genesis digest in an outbox.
 const NAME_DIGITS: usize = 16;
 
-/// The market's contracts behind a node: a full [`Ledger`].
+/// The market's contracts behind a node, as a [`Ledger`].
 ///
-/// Readers see the chain as it was [`Settings::confirmations`] − 1 blocks ago, and writes return when they are as deep
-/// as that: what is younger has not happened yet. Every write goes through an outbox, so that it happens once, whatever
-/// stops this process or reorganises the chain.
+/// Reads return the state of the newest block with [`Settings::confirmations`] confirmations, and
+/// writes return once they have as many. Every write goes through an outbox, so that it is executed
+/// once, despite crashes of this process and reorganisations of the chain.
 pub struct EthereumLedger {
     pub(super) sender: Sender,
     pub(super) deployment: Deployment,
@@ -52,15 +52,18 @@ impl std::fmt::Debug for EthereumLedger {
     }
 }
 
+/// A contract's release time; zero means none.
 fn release(ms: u64) -> Option<Tick> {
     (ms != 0).then_some(Tick(ms))
 }
 
 impl EthereumLedger {
-    /// The market of this deployment. `outbox` is a folder; each account that writes has a file in it.
+    /// Opens the market of this deployment. `outbox` is a folder with one file for each account
+    /// that writes.
     ///
     /// # Errors
-    /// [`LedgerError::Unavailable`] if the node does not answer, is on another chain, or has no such contracts.
+    /// [`LedgerError::Unavailable`] if the node is unreachable, is on another chain, or does not
+    /// have these contracts.
     pub fn open(
         endpoint: Arc<dyn Endpoint>,
         deployment: Deployment,
@@ -69,7 +72,7 @@ impl EthereumLedger {
     ) -> Result<Self, LedgerError> {
         if !(1..=CONFIRMATIONS_MAX).contains(&settings.confirmations) {
             return Err(LedgerError::Unavailable(format!(
-                "confirmations = {}: use 1 to {CONFIRMATIONS_MAX}",
+                "confirmations = {}: set a value from 1 to {CONFIRMATIONS_MAX}",
                 settings.confirmations
             )));
         }
@@ -83,13 +86,13 @@ impl EthereumLedger {
         Ok(Self { sender, deployment, market, histories: Histories::default() })
     }
 
-    /// Where the market's contracts are.
+    /// The addresses of the market's contracts.
     #[must_use]
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// What an account has for gas, in wei.
+    /// An account's balance for gas, in wei.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
@@ -97,10 +100,10 @@ impl EthereumLedger {
         self.sender.node.ether(account)
     }
 
-    /// Gives wei to somebody, for gas.
+    /// Sends wei to an account, for its gas.
     ///
     /// # Errors
-    /// [`LedgerError`]; `Gas` where the sender has too little.
+    /// [`LedgerError`]; `Gas` if the sender has too little.
     pub fn send_ether(&self, by: &dyn Signer, to: Address, wei: u128) -> Result<TxId, LedgerError> {
         match self.sender.carry_out(by, &Intent::Ether(to, wei), self)? {
             Carried::By(receipt) => Ok(digest(receipt.transaction_hash)),
@@ -112,7 +115,8 @@ impl EthereumLedger {
         self.sender.node.get(self.deployment.market, getter, at)
     }
 
-    /// The state that readers see, always by its number: a node that lags behind has none rather than an older one.
+    /// The confirmed state, always by block number: a lagging node returns an error rather than an
+    /// older state.
     fn confirmed(&self) -> Result<At, LedgerError> {
         self.sender.confirmed().map(At::Block)
     }
@@ -126,7 +130,7 @@ impl EthereumLedger {
         self.histories.view(&self.sender.node, &self.deployment, blocks, task, block)
     }
 
-    /// A task as its next transaction will find it.
+    /// A task in the newest state, on which its next transaction is executed.
     pub(super) fn tip_view(&self, task: TaskId) -> Result<Option<View>, LedgerError> {
         self.view(task, self.sender.node.tip()?)
     }
@@ -135,10 +139,11 @@ impl EthereumLedger {
         self.view(task, self.sender.confirmed()?)
     }
 
-    /// Refuses to say that something never happened while a reorganisation has only put it off.
+    /// Fails while a reorganisation has removed transactions of this process that are being sent
+    /// again: their effects are delayed, not absent.
     fn not_thrown_back(&self) -> Result<(), LedgerError> {
         if self.sender.was_thrown_back(self)? {
-            let what = "the chain was reorganised; what was thrown out is being sent again";
+            let what = "the chain was reorganised; removed transactions are being sent again";
             return Err(LedgerError::Unavailable(what.to_owned()));
         }
         Ok(())
@@ -168,7 +173,7 @@ impl EthereumLedger {
         }
     }
 
-    /// What a transaction came to, from its events.
+    /// The outcome of a transaction, from its events.
     pub(super) fn outcome(&self, action: &Action, receipt: &Receipt) -> Outcome {
         let market = alloy_primitives::Address::from(self.deployment.market.0);
         let token = alloy_primitives::Address::from(self.deployment.token.0);
@@ -220,7 +225,7 @@ impl EthereumLedger {
 }
 
 fn strange(outcome: &Outcome) -> LedgerError {
-    LedgerError::Unavailable(format!("a transaction came to something else: {outcome:?}"))
+    LedgerError::Unavailable(format!("unexpected outcome of a transaction: {outcome:?}"))
 }
 
 impl Ledger for EthereumLedger {
@@ -233,7 +238,8 @@ impl Ledger for EthereumLedger {
     }
 
     fn now(&self) -> Result<Tick, LedgerError> {
-        // The next transaction meets a later clock than the newest block's, never an earlier one.
+        // The next transaction is executed at a later time than the newest block's, never at an
+        // earlier one.
         self.get(&Market::clockCall {}, At::Latest).map(Tick)
     }
 
@@ -291,7 +297,7 @@ impl Ledger for EthereumLedger {
         if status == SettlementStatus::Unknown && self.sender.settings.confirmations > 1 {
             let at_tip = self.tip_view(task)?.map(|view| view.status(payout));
             if at_tip.is_some_and(|status| status != SettlementStatus::Unknown) {
-                let what = "the settlement is in a block that is not deep enough yet";
+                let what = "the settlement's block has too few confirmations yet";
                 return Err(LedgerError::Unavailable(what.to_owned()));
             }
         }

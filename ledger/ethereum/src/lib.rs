@@ -1,5 +1,5 @@
-//! The same market on Ethereum: the trait [`Ledger`](florin_ledger::Ledger) on the contracts in `contracts/`, through any
-//! node that answers JSON-RPC.
+//! The market on Ethereum: the trait [`Ledger`](crate::Ledger) on the contracts in `contracts/`,
+//! through any JSON-RPC node.
 
 #![cfg_attr(
     not(test),

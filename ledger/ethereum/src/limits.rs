@@ -1,24 +1,27 @@
-//! Every limit of the ledger on Ethereum, by name.
+//! The limits of the ledger on Ethereum.
 
-/// How often a question to an Ethereum node is asked again when no answer comes.
+/// How often a request to an Ethereum node is retried when no response arrives.
 pub const RPC_RETRIES_MAX: u32 = 4;
-/// Transactions of one account that an outbox keeps: what waits, and what a reorganisation could still undo.
+/// Transactions of one account in its outbox: those pending, and those that a reorganisation could
+/// still revert.
 pub const OUTBOX_MAX: usize = 1_024;
-/// Versions of one transaction, each with a higher fee.
+/// Versions (replacement transactions) of one transaction, each with a higher fee.
 pub const ATTEMPTS_MAX: usize = 16;
-/// How deep a transaction must lie before an outbox forgets it, in blocks. At least [`CONFIRMATIONS_MAX`](florin_ledger::limits::CONFIRMATIONS_MAX).
+/// Depth in blocks at which an outbox deletes a confirmed transaction. At least
+/// [`CONFIRMATIONS_MAX`](florin_ledger::limits::CONFIRMATIONS_MAX).
 pub const FORGET_DEPTH: u64 = 64;
-/// How often a node that lags behind what was seen before is asked again.
+/// How often a request is repeated when a node lags behind a block seen before.
 pub const LAG_RETRIES_MAX: u32 = 10;
-/// Questions for events that one reading may take.
+/// Log queries that one read of the event history may send.
 pub const LOG_PAGES_MAX: usize = 100_000;
-/// Events that one reading may bring.
+/// Events that one read of the event history may return.
 pub const LOGS_MAX: usize = 2_000_000;
-/// Steps that one write on Ethereum takes at most: approvals before it, and repetitions because others came first.
+/// Steps of one write on Ethereum at most: token approvals before it, and repetitions because other
+/// transactions were executed first.
 pub const STEPS_MAX: usize = 12;
-/// Tasks whose events a client keeps.
+/// Tasks whose event history a client caches.
 pub const HISTORIES_MAX: usize = 256;
-/// How often a chain that is reorganised while it is read is read again.
+/// How often a read is repeated when the chain is reorganised during it.
 pub const REREADS_MAX: u32 = 3;
-/// Differences between events and contract that are told one by one.
+/// Mismatches between events and contract state that are reported one by one.
 pub const DIFFERENCES_MAX: usize = 100;

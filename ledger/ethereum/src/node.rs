@@ -1,4 +1,4 @@
-//! A node's answers as types: the few questions that a market has for a chain.
+//! A typed JSON-RPC client: the requests that a market sends to a node.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use super::endpoint::{Endpoint, EndpointError};
 use crate::limits::{LOG_PAGES_MAX, LOGS_MAX};
 use florin_ledger::LedgerError;
 
-/// A state to be asked about.
+/// A block tag: the state to which a request refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// After the newest block.
+    /// The state after the newest block.
     Latest,
-    /// With what waits for the next one.
+    /// The state with the pending transactions.
     Pending,
-    /// After this block.
+    /// The state after this block.
     Block(u64),
 }
 
@@ -33,10 +33,10 @@ impl At {
     }
 }
 
-/// A call of a contract, or a transaction before it has a nonce.
+/// A contract call, or a transaction without a nonce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call {
-    /// Nothing for a new contract.
+    /// `None` to create a contract.
     pub(super) to: Option<Address>,
     pub(super) data: Vec<u8>,
     pub(super) wei: u128,
@@ -65,21 +65,21 @@ fn lower(address: Address) -> String {
     format!("{:#x}", alloy_primitives::Address::from(address.0))
 }
 
-/// What a call comes to without being carried out.
+/// The result of a simulated call.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// The returned bytes.
     Returned(Vec<u8>),
-    /// The contract said no, with these bytes.
+    /// The contract reverted with this data.
     Reverted(Vec<u8>),
 }
 
-/// A mined block, as much of it as matters here.
+/// A mined block, with the fields that are used here.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Block {
     pub(super) hash: B256,
-    /// In seconds.
+    /// Unix time in seconds.
     pub(super) timestamp: U64,
     pub(super) base_fee_per_gas: Option<U128>,
     /// The hashes of its transactions.
@@ -87,7 +87,7 @@ pub(super) struct Block {
     pub(super) transactions: Vec<B256>,
 }
 
-/// What became of a mined transaction.
+/// The receipt of a mined transaction.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Receipt {
@@ -109,7 +109,7 @@ impl Receipt {
     }
 }
 
-/// One event of a contract.
+/// One event log of a contract.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Log {
@@ -119,24 +119,24 @@ pub(super) struct Log {
     pub(super) block_number: Option<U64>,
 }
 
-/// Which events are wanted.
+/// A filter of event logs.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
     pub(super) contract: Address,
     pub(super) first: u64,
     pub(super) last: u64,
-    /// For each topic the values it may have; none for any.
+    /// The permitted values of each topic; empty for any value.
     pub(super) topics: Vec<Vec<B256>>,
 }
 
-/// What the network asks for a unit of gas, in wei.
+/// The network's current fees per unit of gas, in wei.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fees {
     pub(super) base: u128,
     pub(super) tip: u128,
 }
 
-/// A node and what can be asked of it.
+/// A client of one node.
 #[derive(Clone, Debug)]
 pub(super) struct Node(pub(super) Arc<dyn Endpoint>);
 
@@ -153,7 +153,7 @@ impl Node {
     fn parse<T: DeserializeOwned>(&self, method: &str, result: Value) -> Result<T, LedgerError> {
         serde_json::from_value(result).map_err(|error| {
             let name = self.0.name();
-            LedgerError::Unavailable(format!("{name} answers {method} with nonsense: {error}"))
+            LedgerError::Unavailable(format!("{name}: invalid response to {method}: {error}"))
         })
     }
 
@@ -165,7 +165,7 @@ impl Node {
         self.ask::<U64>("eth_chainId", json!([])).map(|id| id.to())
     }
 
-    /// Number of the newest block.
+    /// The number of the newest block.
     pub(super) fn tip(&self) -> Result<u64, LedgerError> {
         self.ask::<U64>("eth_blockNumber", json!([])).map(|number| number.to())
     }
@@ -178,19 +178,19 @@ impl Node {
         })
     }
 
-    /// The block with this number; nothing where the node has none.
+    /// The block with this number; `None` if the node does not have it.
     pub(super) fn block_if_any(&self, number: u64) -> Result<Option<Block>, LedgerError> {
         self.ask("eth_getBlockByNumber", json!([At::Block(number).tag(), false]))
     }
 
-    /// Whether a receipt's block is in the chain: nodes may show receipts from blocks that a reorganisation has thrown
-    /// out.
+    /// Whether a receipt's block is canonical: nodes may return receipts of blocks that a
+    /// reorganisation has removed.
     pub(super) fn is_in_chain(&self, receipt: &Receipt) -> Result<bool, LedgerError> {
         let block = self.block_if_any(receipt.block())?;
         Ok(block.is_some_and(|block| block.hash == receipt.block_hash))
     }
 
-    /// Tries a call without carrying it out.
+    /// Simulates a call (`eth_call`).
     pub(super) fn call(
         &self,
         from: Option<Address>,
@@ -211,7 +211,7 @@ impl Node {
         }
     }
 
-    /// Asks a getter.
+    /// Calls a getter of a contract.
     pub(super) fn get<C: alloy_sol_types::SolCall>(
         &self,
         contract: Address,
@@ -222,19 +222,19 @@ impl Node {
         match self.call(None, &Call::of(contract, getter), at)? {
             Answer::Returned(bytes) => C::abi_decode_returns(&bytes).map_err(|error| {
                 LedgerError::Unavailable(format!(
-                    "{name}: {contract} answers {} with nonsense ({error}): is it the market's \
-                     contract?",
+                    "{name}: {contract} returned an invalid result of {} ({error}): is it the \
+                     market's contract?",
                     C::SIGNATURE
                 ))
             }),
             Answer::Reverted(_) => Err(LedgerError::Unavailable(format!(
-                "{name}: {contract} refuses {}: is it the market's contract?",
+                "{name}: {contract} reverted {}: is it the market's contract?",
                 C::SIGNATURE
             ))),
         }
     }
 
-    /// Gas that a transaction will take, or why it would revert.
+    /// The gas estimate of a transaction, or the data with which it would revert.
     pub(super) fn estimate(
         &self,
         from: Address,
@@ -251,13 +251,13 @@ impl Node {
         }
     }
 
-    /// How many transactions of an account are in blocks, or wait as well.
+    /// The number of an account's transactions in blocks, or with the pending ones.
     pub(super) fn nonce(&self, account: Address, at: At) -> Result<u64, LedgerError> {
         let params = json!([lower(account), at.tag()]);
         self.ask::<U64>("eth_getTransactionCount", params).map(|count| count.to())
     }
 
-    /// Wei of an account.
+    /// The balance of an account in wei.
     pub(super) fn ether(&self, account: Address) -> Result<u128, LedgerError> {
         let params = json!([lower(account), At::Latest.tag()]);
         let wei = self.ask::<U256>("eth_getBalance", params)?;
@@ -269,7 +269,8 @@ impl Node {
         Ok(!self.ask::<Bytes>("eth_getCode", params)?.is_empty())
     }
 
-    /// What gas costs now. A node that knows no tips gives them from its price.
+    /// The current fees. If the node does not support priority fees, they are derived from its gas
+    /// price.
     pub(super) fn fees(&self) -> Result<Fees, LedgerError> {
         let base = self.block(At::Latest)?.base_fee_per_gas.unwrap_or_default().to::<u128>();
         let tip = match self.raw("eth_maxPriorityFeePerGas", json!([])) {
@@ -282,7 +283,7 @@ impl Node {
         Ok(Fees { base, tip })
     }
 
-    /// Hands a signed transaction in.
+    /// Sends a signed transaction.
     pub(super) fn send(&self, raw: &[u8]) -> Result<(), EndpointError> {
         let params = json!([Bytes::copy_from_slice(raw)]);
         self.raw("eth_sendRawTransaction", params).map(drop)
@@ -292,7 +293,7 @@ impl Node {
         self.ask("eth_getTransactionReceipt", json!([hash]))
     }
 
-    /// Events, oldest first. A range that is too much for the node is asked for in halves.
+    /// Event logs, oldest first. A range that the node refuses is split in halves.
     pub(super) fn logs(&self, filter: &Filter, blocks_max: u64) -> Result<Vec<Log>, LedgerError> {
         let mut logs = Vec::new();
         let (mut first, mut most) = (filter.first, blocks_max.max(1));
@@ -302,8 +303,8 @@ impl Node {
             if pages > LOG_PAGES_MAX || logs.len() > LOGS_MAX {
                 let (name, from, to) = (self.0.name(), filter.first, filter.last);
                 return Err(LedgerError::Unavailable(format!(
-                    "{name}: blocks {from} to {to} have more events than are read at once \
-                     ({LOGS_MAX} in {LOG_PAGES_MAX} questions)"
+                    "{name}: blocks {from} to {to} have too many events for one read (limits: \
+                     {LOGS_MAX} events, {LOG_PAGES_MAX} requests)"
                 )));
             }
             let last = first.saturating_add(most.saturating_sub(1)).min(filter.last);
@@ -334,8 +335,7 @@ impl Node {
             "topics": topics,
         }]);
         let result = self.raw("eth_getLogs", params)?;
-        serde_json::from_value(result).map_err(|error| {
-            EndpointError::Unreachable(format!("events that cannot be read: {error}"))
-        })
+        serde_json::from_value(result)
+            .map_err(|error| EndpointError::Unreachable(format!("invalid event logs: {error}")))
     }
 }

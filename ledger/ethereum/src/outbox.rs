@@ -1,7 +1,8 @@
-//! What an account has sent: every signed transaction is here, durably, before it leaves.
+//! The outbox of an account: every signed transaction is durable here before it is broadcast.
 //!
-//! One file for each account on a chain, whatever markets it is in there. Who has it open is the only one that writes for
-//! that account, so that a nonce is never given to two transactions.
+//! One file for each account on a chain, for all its markets there. The process that has the file
+//! open is the only one that writes for that account, so that two transactions never use the same
+//! nonce.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -20,41 +21,41 @@ use florin_ledger::Action;
 use florin_ledger::LedgerError;
 
 const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries");
-/// Pause before a file that another process has open is tried again.
+/// Pause before another attempt to open a file that another process has locked.
 const HELD_PAUSE: Duration = Duration::from_millis(20);
 
-/// What somebody wanted, from which the transaction can be made anew.
+/// The purpose of a transaction, from which it can be created again.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub(super) enum Intent {
     /// A write of the trait.
     Act(Action),
-    /// The market may take so much from the sender's wallet.
+    /// Sets the market's allowance for the sender's wallet.
     Approve(u128),
-    /// An arbiter writes down how far a task's settlements go, to cancel some of them.
+    /// An arbiter marks the end of a task's settlement list, in order to cancel some of them.
     Mark(TaskId),
-    /// Wei for somebody else's gas.
+    /// Sends wei to another account, for its gas.
     Ether(Address, u128),
-    /// A new contract: its name, and the hash of what makes it.
+    /// Deploys a contract: its name, and the hash of its creation code.
     Deploy(String, [u8; 32]),
 }
 
 impl Intent {
-    /// In words, for logs and errors.
+    /// A description for logs and errors.
     pub(super) fn summary(&self) -> String {
         match self {
             Self::Act(action) => action.summary(),
             Self::Approve(units) => {
                 let amount = florin_protocol::Amount::from_units(*units);
-                format!("let the market take {amount} FLN")
+                format!("approve {amount} FLN for the market")
             }
             Self::Mark(task) => format!("mark the settlements of task {}…", task.short()),
-            Self::Ether(to, wei) => format!("give {wei} wei to {to}"),
+            Self::Ether(to, wei) => format!("send {wei} wei to {to}"),
             Self::Deploy(name, _) => format!("deploy {name}"),
         }
     }
 
-    /// Whether the contracts see to it that a second time changes nothing. What they cannot tell from a first time is
-    /// never sent again because the first one seems to have failed.
+    /// Whether the contracts make a repetition harmless (idempotent). An intent whose repetition
+    /// they cannot distinguish from the first is never sent again after an apparent failure.
     pub(super) const fn is_repeatable(&self) -> bool {
         match self {
             Self::Act(action) => !matches!(
@@ -69,8 +70,8 @@ impl Intent {
         }
     }
 
-    /// Whether its result is told however late somebody asks again: nothing on the chain shows whether a payment has
-    /// been made already.
+    /// Whether its success is reported to a caller that repeats the request, however late: the
+    /// chain does not show whether a payment has been made already.
     pub(super) const fn is_told_late(&self) -> bool {
         match self {
             Self::Act(action) => matches!(action, Action::Transfer { .. } | Action::Slash(_)),
@@ -85,10 +86,11 @@ impl Intent {
 pub(super) struct Attempt {
     /// The signed bytes.
     pub(super) raw: Vec<u8>,
+    /// The transaction hash.
     pub(super) hash: [u8; 32],
-    /// Most per unit of gas, in wei.
+    /// Maximum fee per unit of gas, in wei.
     pub(super) fee: u128,
-    /// Of that for whoever makes the block.
+    /// Maximum priority fee per unit of gas, in wei.
     pub(super) tip: u128,
 }
 
@@ -98,40 +100,40 @@ impl Attempt {
     }
 }
 
-/// One nonce of an account, and what it was given to.
+/// One nonce of an account, with the transaction that uses it.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub(super) struct Entry {
     pub(super) nonce: u64,
-    /// Whose market it is for, by its name: only there is known how to do it anew.
+    /// The name of its market; only that market can execute the intent again.
     pub(super) market: String,
     pub(super) intent: Intent,
     pub(super) to: Option<Address>,
     pub(super) data: Vec<u8>,
     pub(super) wei: u128,
     pub(super) gas: u64,
-    /// Same nonce, same content, rising fees.
+    /// Versions with the same nonce and content and rising fees.
     pub(super) attempts: Vec<Attempt>,
-    /// The block in which it was seen, deep enough.
+    /// The confirmed block with the transaction.
     pub(super) mined: Option<Mined>,
-    /// Whether whoever asked for it was told that it is done.
+    /// Whether its success was reported to the caller.
     pub(super) answered: bool,
-    /// The nonce of a transaction that a reorganisation undid, and that this one does anew.
+    /// The nonce of a transaction that a reorganisation reverted and that this one repeats.
     pub(super) redo_of: Option<u64>,
 }
 
 impl Entry {
-    /// Whether it must come to a success: it had been one.
+    /// Whether it must succeed, because its intent had succeeded before.
     pub(super) fn is_promised(&self) -> bool {
         self.redo_of.is_some() || self.has_succeeded().is_some()
     }
 
-    /// Where it was done.
+    /// Its block, if it succeeded.
     pub(super) fn has_succeeded(&self) -> Option<Mined> {
         self.mined.filter(|mined| mined.succeeded)
     }
 }
 
-/// Where a transaction was found.
+/// The block in which a transaction was mined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub(super) struct Mined {
     pub(super) block: u64,
@@ -139,12 +141,12 @@ pub(super) struct Mined {
     pub(super) hash: [u8; 32],
     /// The transaction's hash.
     pub(super) transaction: [u8; 32],
-    /// Whether it did what it was for; otherwise it reverted.
+    /// Whether it succeeded; otherwise it reverted.
     pub(super) succeeded: bool,
 }
 
 impl Mined {
-    /// Whether another transaction was found in the same block.
+    /// Whether another transaction was mined in the same block.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         (self.block, self.hash) == (other.block, other.hash)
     }
@@ -159,8 +161,8 @@ impl Mined {
     }
 }
 
-/// Makes an account's file, unless it is there: whole under its name, or not at all. A process that is killed half-way
-/// would otherwise leave a file that is no database, and in everybody's way.
+/// Creates an account's file atomically, unless it exists. Otherwise a process that is killed
+/// during the creation would leave an invalid file that blocks every later process.
 fn make(path: &Path) -> Result<(), String> {
     static BEGUN: AtomicU64 = AtomicU64::new(0);
     if path.exists() {
@@ -174,7 +176,8 @@ fn make(path: &Path) -> Result<(), String> {
         _ => {}
     }
     drop(Database::create(&begun).map_err(|error| error.to_string())?);
-    // A link never takes the place of a file that another process has made meanwhile, and has open.
+    // A hard link never replaces a file that another process has created meanwhile, and may have
+    // open.
     match std::fs::hard_link(&begun, path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.to_string()),
         _ => {}
@@ -186,22 +189,24 @@ fn make(path: &Path) -> Result<(), String> {
     }
 }
 
-/// An account's outbox.
+/// The outbox of an account.
 pub(super) struct Outbox {
     database: Database,
     path: PathBuf,
 }
 
 impl Outbox {
-    /// Opens an account's file; waits while another process has it, for at most `patience_ms`.
+    /// Opens an account's outbox; waits for at most `patience_ms` while another process has it
+    /// open.
     pub(super) fn open(path: &Path, patience_ms: u64) -> Result<Self, LedgerError> {
         let shown = path.display();
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|error| {
-                LedgerError::Outbox(format!("cannot make the folder of {shown}: {error}"))
+                LedgerError::Outbox(format!("cannot create the folder of {shown}: {error}"))
             })?;
         }
-        make(path).map_err(|error| LedgerError::Outbox(format!("cannot make {shown}: {error}")))?;
+        make(path)
+            .map_err(|error| LedgerError::Outbox(format!("cannot create {shown}: {error}")))?;
         let mut waited = Duration::ZERO;
         loop {
             match Database::open(path) {
@@ -214,8 +219,8 @@ impl Outbox {
                 }
                 Err(DatabaseError::DatabaseAlreadyOpen) => {
                     return Err(LedgerError::Unavailable(format!(
-                        "another process writes with this wallet and holds {shown}: wait for it, \
-                         or stop it"
+                        "another process uses this wallet and has {shown} open: wait for it, or \
+                         stop it"
                     )));
                 }
                 Err(error) => {
@@ -229,7 +234,7 @@ impl Outbox {
         LedgerError::Outbox(format!("{}: {error}", self.path.display()))
     }
 
-    /// Everything in it, lowest nonce first.
+    /// All entries, lowest nonce first.
     pub(super) fn entries(&self) -> Result<Vec<Entry>, LedgerError> {
         self.read(|table| {
             let mut entries = Vec::new();
@@ -240,7 +245,7 @@ impl Outbox {
         })
     }
 
-    /// What a nonce was given to.
+    /// The entry of a nonce.
     pub(super) fn entry(&self, nonce: u64) -> Result<Option<Entry>, LedgerError> {
         self.read(|table| {
             let row = table.get(nonce).map_err(|error| self.failed(error))?;
@@ -248,7 +253,7 @@ impl Outbox {
         })
     }
 
-    /// The highest nonce in it.
+    /// The highest nonce.
     pub(super) fn last_nonce(&self) -> Result<Option<u64>, LedgerError> {
         self.read(|table| {
             let row = table.last().map_err(|error| self.failed(error))?;
@@ -256,7 +261,7 @@ impl Outbox {
         })
     }
 
-    /// Looks at the table; an outbox that nothing was put into has none.
+    /// Reads the table; an outbox without entries has none.
     fn read<T: Default>(
         &self,
         look: impl FnOnce(&redb::ReadOnlyTable<u64, &'static [u8]>) -> Result<T, LedgerError>,
@@ -271,16 +276,16 @@ impl Outbox {
 
     fn parse(&self, bytes: &redb::AccessGuard<'_, &'static [u8]>) -> Result<Entry, LedgerError> {
         Entry::try_from_slice(bytes.value())
-            .map_err(|error| self.failed(format!("an entry that cannot be read: {error}")))
+            .map_err(|error| self.failed(format!("an entry cannot be decoded: {error}")))
     }
 
-    /// Keeps an entry in place of what its nonce had; returns when that is durable.
+    /// Writes an entry, replacing an earlier one with its nonce; returns when it is durable.
     pub(super) fn put(&self, entry: &Entry) -> Result<(), LedgerError> {
         let bytes = borsh::to_vec(entry).map_err(|error| self.failed(error))?;
         self.change(|table| table.insert(entry.nonce, bytes.as_slice()).map(drop))
     }
 
-    /// Forgets an entry.
+    /// Deletes an entry.
     pub(super) fn remove(&self, nonce: u64) -> Result<(), LedgerError> {
         self.change(|table| table.remove(nonce).map(drop))
     }
@@ -299,8 +304,8 @@ impl Outbox {
                 > OUTBOX_MAX.try_into().unwrap_or(u64::MAX)
             {
                 return Err(self.failed(format!(
-                    "{OUTBOX_MAX} transactions of this account wait or are fresh: wait until they \
-                     are deep in the chain"
+                    "{OUTBOX_MAX} transactions of this account are pending or recent: wait until \
+                     they are deep in the chain"
                 )));
             }
         }
@@ -313,23 +318,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_only_begun_is_in_nobodys_way() {
+    fn an_unfinished_file_blocks_no_later_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("outbox").join("name.redb");
-        // What a kill leaves while a database is being made: nothing that redb would open.
+        // The result of a kill during the creation of a database: redb cannot open it.
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path.with_extension("1-0.begun"), [0u8; 4_096]).unwrap();
         let outbox = Outbox::open(&path, 0).unwrap();
         assert!(outbox.entries().unwrap().is_empty());
-        assert!(Outbox::open(&path, 0).is_err(), "one process at a time");
+        assert!(Outbox::open(&path, 0).is_err(), "one opener at a time");
         drop(outbox);
         Outbox::open(&path, 0).unwrap();
         let names = std::fs::read_dir(path.parent().unwrap()).unwrap();
-        assert_eq!(names.count(), 2, "the outbox, and what somebody else had begun");
+        assert_eq!(names.count(), 2, "the outbox, and another process's unfinished file");
     }
 
     #[test]
-    fn whoever_comes_second_opens_what_the_first_has_made() {
+    fn concurrent_openers_share_one_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("name.redb");
         std::thread::scope(|scope| {

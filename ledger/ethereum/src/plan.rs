@@ -1,7 +1,7 @@
-//! How each write of the trait is carried out on the contracts, as things stand.
+//! Plans of the trait's write methods: the contract calls that execute each on the current state.
 //!
-//! A call is tried before it is sent: what the contract would refuse never becomes a transaction, and what stands
-//! already needs none.
+//! A call is simulated before it is sent: a call that the contract would refuse never becomes a
+//! transaction, and an action that is already in effect needs none.
 
 use florin_protocol::{Address, Amount, PayoutId, Report, Round, TaskId};
 
@@ -19,21 +19,22 @@ use florin_ledger::Outcome;
 use florin_ledger::limits::PENDING_MAX;
 use florin_ledger::{Claim, LedgerError, Posted, Refusal, Settlement, Slash, Terms};
 
-/// How often a plan is made anew because the chain moved meanwhile.
+/// How often a plan is repeated because the chain changed during planning.
 const PLANS_MAX: usize = 8;
-/// After so many, an arbiter that a coordinator disturbs by posting marks how far the settlements go.
+/// Failed attempts after which an arbiter marks the end of the settlement list, because the
+/// coordinator's posts keep invalidating its cancellation.
 const PLANS_BEFORE_MARK: usize = 2;
 
-/// What trying a call came to; refusals are errors.
+/// The result of a simulated call; refusals are errors.
 enum Tried {
     Fine(Vec<u8>),
     Stale,
     Allowance,
-    /// The token stops it, in words of its own.
+    /// The token reverted with an error of its own.
     Foreign(Refusal),
 }
 
-/// A plan, or that the chain moved while it was made.
+/// A step, or the information that the chain changed during planning.
 enum Plan {
     Step(Step),
     Again,
@@ -59,7 +60,7 @@ impl Planner for EthereumLedger {
                 return Ok(Step::Send(Call { to: Some(*to), data: Vec::new(), wei: *wei }));
             }
             Intent::Deploy(name, _) => {
-                let what = format!("{name} is gone from the chain: deploy again");
+                let what = format!("contract {name} was removed from the chain: deploy it again");
                 return Err(Refusal::Missing(what).into());
             }
         };
@@ -68,7 +69,7 @@ impl Planner for EthereumLedger {
                 return Ok(step);
             }
         }
-        let what = format!("the chain moves too fast for it: {}", action.summary());
+        let what = format!("the chain changed during every attempt to plan: {}", action.summary());
         Err(LedgerError::Unavailable(what))
     }
 
@@ -147,7 +148,7 @@ impl EthereumLedger {
         self.market_call(&Market::markCall { id: task.0.into() })
     }
 
-    /// Tries a call as things stand.
+    /// Simulates a call on the latest state.
     fn tried(&self, from: Address, call: &Call) -> Result<Tried, LedgerError> {
         match self.sender.attempt(from, call)? {
             Answer::Returned(bytes) => Ok(Tried::Fine(bytes)),
@@ -160,7 +161,7 @@ impl EthereumLedger {
         }
     }
 
-    /// A call that either works or is refused.
+    /// A call that either succeeds or is refused.
     fn simple_plan(&self, from: Address, call: &impl SolCall) -> Result<Plan, LedgerError> {
         let call = self.market_call(call);
         Ok(match self.tried(from, &call)? {
@@ -170,7 +171,7 @@ impl EthereumLedger {
         })
     }
 
-    /// A call that is not needed a second time.
+    /// A call whose repetition is unnecessary.
     fn once_plan(
         &self,
         from: Address,
@@ -181,7 +182,8 @@ impl EthereumLedger {
         Ok(if is_done()? { stands().into() } else { plan })
     }
 
-    /// A call that takes tokens from the sender, whom the market asks for just as many.
+    /// A call that transfers `amount` from the sender to the market, and so needs an allowance of
+    /// that amount.
     fn paid_plan(
         &self,
         from: Address,
@@ -193,7 +195,8 @@ impl EthereumLedger {
             Tried::Fine(_) => Step::Send(call).into(),
             Tried::Stale => Plan::Again,
             Tried::Allowance => self.approval_step(from, amount.units())?.into(),
-            // Not every token says in words known here that it wants an approval: whether there is one can be asked.
+            // Not every token reverts with a known error if the allowance is too small: query the
+            // allowance.
             Tried::Foreign(refusal) => {
                 let available = self.owned(from)?;
                 if available < amount {
@@ -208,20 +211,20 @@ impl EthereumLedger {
         })
     }
 
-    /// What an account has now.
+    /// The current token balance of an account.
     fn owned(&self, account: Address) -> Result<Amount, LedgerError> {
         let getter = FlorinToken::balanceOfCall { account: account.0.into() };
         self.sender.node.get(self.deployment.token, &getter, At::Latest).map(units)
     }
 
-    /// How much the market may take from a wallet.
+    /// The market's allowance for a wallet.
     fn allowance(&self, owner: Address) -> Result<alloy_primitives::U256, LedgerError> {
         let spender = alloy_primitives::Address::from(self.deployment.market.0);
         let getter = FlorinToken::allowanceCall { owner: owner.0.into(), spender };
         self.sender.node.get(self.deployment.token, &getter, At::Latest)
     }
 
-    /// Some tokens let an approval only be changed from or to nothing.
+    /// Some tokens allow an approval to change only from or to zero.
     fn approval_step(&self, from: Address, units: u128) -> Result<Step, LedgerError> {
         let units = if self.allowance(from)?.is_zero() { units } else { 0 };
         Ok(Step::First(Box::new((Intent::Approve(units), self.approval(units)))))
@@ -246,8 +249,7 @@ impl EthereumLedger {
             return Err(Refusal::Insufficient { account: from, available, needed: value }.into());
         }
         if to == Address::default() {
-            let what =
-                "a transfer to the zero address: nobody could have it back; name another account";
+            let what = "tokens sent to the zero address are lost: name another account";
             return Err(Refusal::Meaningless(what.to_owned()).into());
         }
         let value = alloy_primitives::U256::from(value.units());
@@ -262,7 +264,7 @@ impl EthereumLedger {
 
     fn opening_plan(&self, from: Address, terms: &Terms) -> Result<Plan, LedgerError> {
         let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
-            Refusal::Limit("the two pools together are more than any supply".to_owned())
+            Refusal::Limit("the sum of the two pools exceeds the largest amount".to_owned())
         })?;
         let terms = Market::Terms {
             task: terms.task.0.into(),
@@ -281,8 +283,8 @@ impl EthereumLedger {
         self.paid_plan(from, &Market::openTaskCall { terms }, deposit)
     }
 
-    /// The contract knows only the last settlement and cannot compute names: what concerns those is decided here, in
-    /// the order of the embedded chain's rules.
+    /// The contract stores only the latest settlement and cannot compute payout ids: the checks on
+    /// those are made here, in the order of the embedded chain's rules.
     fn post_plan(&self, from: Address, s: &Settlement) -> Result<Plan, LedgerError> {
         let view = self.tip_view(s.task)?.ok_or(Refusal::UnknownTask(s.task))?;
         let coordinator: Address = view.state.terms.coordinator.into();
@@ -300,8 +302,7 @@ impl EthereumLedger {
             return Err(Refusal::TaskClosed(s.task).into());
         }
         if view.pending().len() >= PENDING_MAX {
-            let what =
-                format!("{PENDING_MAX} settlements of the task wait for their windows already");
+            let what = format!("{PENDING_MAX} settlements of the task are pending already");
             return Err(Refusal::Limit(what).into());
         }
         check_names(s, &view)?;
@@ -329,13 +330,13 @@ impl EthereumLedger {
             return Err(not_allowed(from, arbiter));
         }
         let Some((place, posted)) = view.find(payout) else {
-            let what = format!("no settlement stands under payout id {payout}");
+            let what = format!("there is no settlement with payout id {payout}");
             return Err(Refusal::Missing(what).into());
         };
         if place < view.finalised {
             return Err(Refusal::WindowClosed(posted.final_at).into());
         }
-        // Up to the mark a list stays good whatever is posted meanwhile.
+        // A list up to the mark stays valid during later posts.
         let marked = view.marked();
         let end = if marked > place { marked } else { view.standing.len() };
         let gone = view.standing.get(place..end).unwrap_or_default();
@@ -372,23 +373,24 @@ fn not_allowed(sender: Address, allowed: Address) -> LedgerError {
     Refusal::NotAllowed { sender, allowed: allowed.to_string() }.into()
 }
 
-/// What the contract cannot see: the settlement's name, and the root that it says it continues.
+/// The checks that the contract cannot make: the payout id, and the root that the settlement
+/// continues.
 fn check_names(s: &Settlement, view: &View) -> Result<(), Refusal> {
     let wrong = |what: String| Err(Refusal::BadSettlement { round: s.round, what });
     if s.round < Round::FIRST {
-        return wrong(format!("rounds begin with {}", Round::FIRST));
+        return wrong(format!("the first round is {}", Round::FIRST));
     }
     if s.payout != Report::payout_id(s.task, s.round) {
-        return wrong(format!("payout id {} is not this round's", s.payout));
+        return wrong(format!("payout id {} does not belong to this round", s.payout));
     }
     let last = view.standing.last();
     if let Some(last) = last.map(|posted| posted.settlement.round).filter(|last| s.round <= *last) {
-        return wrong(format!("round {last} is settled already: rounds must ascend"));
+        return wrong(format!("round {last} is settled already: rounds must increase"));
     }
     let standing = last.map(|posted| posted.settlement.root).unwrap_or_default();
     if s.previous_root != standing {
         return wrong(format!(
-            "it continues root {}, but the last settlement that stands has root {standing}",
+            "it continues root {}, but the latest settlement has root {standing}",
             s.previous_root
         ));
     }

@@ -1,4 +1,4 @@
-//! What a contract reverted with, in the words of the trait.
+//! Converts the revert data of contracts to the trait's refusals.
 
 use alloy_primitives::{U256, hex};
 use alloy_sol_types::{Panic, Revert, SolError, SolInterface};
@@ -8,25 +8,26 @@ use super::contracts::FlorinToken::FlorinTokenErrors as TokenErrors;
 use super::contracts::Market::MarketErrors as Errors;
 use florin_ledger::Refusal;
 
-/// Why a call would fail.
+/// The reason of a revert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reverted {
-    /// A refusal of the market.
+    /// The market refused the call.
     Refused(Refusal),
-    /// What was passed along is not what stands any more: another transaction came first.
+    /// An argument is outdated: another transaction was executed first.
     Stale,
-    /// The market may not take so much from the wallet yet.
+    /// The market's allowance for the wallet is too small.
     Allowance,
-    /// The token's own words, or none: it may be for want of an approval.
+    /// The token reverted with an unknown error, or without one; a missing approval is a possible
+    /// cause.
     Foreign(Refusal),
 }
 
-/// Amounts of a contract, cut to what an [`Amount`] can say: more than any supply either way.
+/// A contract's amount, saturated to the range of [`Amount`], which exceeds any supply.
 pub(super) fn amount(units: U256) -> Amount {
     Amount::from_units(units.saturating_to())
 }
 
-/// Reads the bytes of a revert.
+/// Decodes revert data.
 pub(super) fn read(data: &[u8]) -> Reverted {
     match Errors::abi_decode(data) {
         Ok(error) => of_market(error),
@@ -44,7 +45,7 @@ pub(super) fn read(data: &[u8]) -> Reverted {
     }
 }
 
-/// A token's own words, or none.
+/// An unknown error, or none.
 fn foreign(data: &[u8]) -> Reverted {
     let text = match (Revert::abi_decode(data), Panic::abi_decode(data)) {
         (Ok(revert), _) => revert.reason.chars().take(200).collect(),
@@ -52,7 +53,7 @@ fn foreign(data: &[u8]) -> Reverted {
         _ if data.is_empty() => "without a reason".to_owned(),
         _ => format!("with 0x{}", hex::encode(data.get(..36).unwrap_or(data))),
     };
-    Reverted::Foreign(Refusal::Meaningless(format!("a contract stops the transaction: {text}")))
+    Reverted::Foreign(Refusal::Meaningless(format!("a contract reverted the transaction: {text}")))
 }
 
 fn task(id: alloy_primitives::B256) -> TaskId {
@@ -91,18 +92,18 @@ fn of_market(error: Errors) -> Reverted {
         Errors::Meaningless(e) => Refusal::Meaningless(e.what),
         Errors::Limit(e) => Refusal::Limit(e.what),
         Errors::WrongArrival(e) => Refusal::Meaningless(format!(
-            "the token moved {} units where {} were asked for: the market takes no token that \
-             charges for transfers",
+            "the token moved {} units instead of {}: the market supports no token with transfer \
+             fees",
             e.arrived, e.expected
         )),
         other => {
             let selector = hex::encode(Errors::selector(&other));
-            Refusal::Meaningless(format!("the market stops the transaction with 0x{selector}"))
+            Refusal::Meaningless(format!("the market reverted the transaction with 0x{selector}"))
         }
     })
 }
 
-/// A digest as Rust has it.
+/// A digest in the protocol's type.
 pub(super) const fn digest(bytes: alloy_primitives::B256) -> Digest {
     Digest(bytes.0)
 }
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_of_a_contract_has_its_code() {
+    fn each_contract_error_maps_to_its_refusal_code() {
         let code = |data: Vec<u8>| match read(&data) {
             Reverted::Refused(refusal) | Reverted::Foreign(refusal) => refusal.code(),
             Reverted::Stale => "stale",
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(code(token.abi_encode()), "allowance");
         assert_eq!(code(Vec::new()), "MEANINGLESS");
         let words = Revert { reason: "no".to_owned() };
-        let Reverted::Foreign(refusal) = read(&words.abi_encode()) else { panic!("its own words") };
-        assert_eq!(refusal.to_string(), "a contract stops the transaction: no");
+        let Reverted::Foreign(refusal) = read(&words.abi_encode()) else { panic!("its own error") };
+        assert_eq!(refusal.to_string(), "a contract reverted the transaction: no");
     }
 }

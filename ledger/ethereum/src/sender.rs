@@ -1,9 +1,10 @@
-//! From an intent to a mined transaction, exactly once.
+//! Executes an intent as a mined transaction, exactly once.
 //!
-//! A transaction is signed, kept in the outbox, and only then broadcast; what happens next to it, whatever stops this
-//! process, can be found out from its hash. The same nonce is never given to another content: a transaction that no
-//! block takes goes out again with a higher fee. If a reorganisation throws one out, its bytes go out again; if it then
-//! fails, because the chain is another one now, its intent is carried out anew.
+//! A transaction is signed, written to the outbox, and only then broadcast; its hash identifies it
+//! after any crash. A nonce is never reused for different content: a transaction that no block
+//! includes is replaced by a version with a higher fee (replacement transaction). If a
+//! reorganisation removes a transaction, its bytes are broadcast again; if it then fails, because
+//! the state of the new chain differs, its intent is executed in a new transaction.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,78 +24,82 @@ use florin_ledger::Outcome;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::{LedgerError, Refusal};
 
-/// Pause before a node that lags behind is asked again.
+/// Pause before a request to a lagging node is repeated.
 const LAG_PAUSE: Duration = Duration::from_millis(100);
-/// Digits of a chain's first block in the names of its outboxes.
+/// Hex digits of the genesis block's hash in the file names of outboxes.
 const GENESIS_DIGITS: usize = 8;
-/// Gas beyond the estimate, in sixteenths: the next block's state may take a little more.
+/// Gas added to the estimate, in sixteenths: execution on the next block's state may need a little
+/// more.
 const GAS_EXTRA_16THS: u64 = 4;
 
-/// What to do next about an intent.
+/// The next step towards the execution of an intent.
 pub(super) enum Step {
-    /// Everything is as it asks for.
+    /// Nothing to do: the state is as requested.
     Stands(Outcome),
-    /// Something else has to be done first.
+    /// Another transaction is required first.
     First(Box<(Intent, Call)>),
-    /// This does it.
+    /// The transaction that executes the intent.
     Send(Call),
 }
 
-/// Knows how an intent is carried out as things stand.
+/// Plans the execution of an intent on the current state.
 pub(super) trait Planner {
-    /// What to do next about it.
+    /// The next step.
     ///
     /// # Errors
-    /// [`LedgerError::Refused`] if it cannot be carried out.
+    /// [`LedgerError::Refused`] if the intent cannot be executed.
     fn plan(&self, from: Address, intent: &Intent) -> Result<Step, LedgerError>;
 
-    /// Whether a transaction may stand in for an intent's result: a success that did nothing may not.
+    /// Whether a successful transaction counts as the intent's execution; one that changed nothing
+    /// does not.
     fn is_effective(&self, intent: &Intent, receipt: &Receipt) -> bool;
 }
 
-/// How an intent was carried out.
+/// The way in which an intent was executed.
 pub(super) enum Carried {
-    /// Nothing was needed.
+    /// No transaction was needed.
     Stands(Outcome),
-    /// By this transaction.
+    /// This transaction executed it.
     By(Receipt),
 }
 
-/// What became of an attempt to send.
+/// The result of an attempt to send.
 enum Sent {
     Seen(Seen),
-    /// Nothing was sent: it would revert, with these bytes.
+    /// Nothing was sent: the transaction would revert with this data.
     WouldRevert(Vec<u8>),
 }
 
-/// What a transaction does anew: the nonce of the one that a reorganisation undid, and whether its sender had been told.
+/// A repetition of a transaction that a reorganisation reverted: its nonce, and whether its success
+/// had been reported to the caller.
 #[derive(Clone, Copy)]
 struct Redo {
     of: u64,
     answered: bool,
 }
 
-/// Sends for any number of accounts on one chain.
+/// Sends the transactions of any number of accounts on one chain.
 pub(super) struct Sender {
     pub(super) node: Node,
     pub(super) chain: u64,
     pub(super) settings: Settings,
     folder: PathBuf,
-    /// The first block's hash sets chains with one number apart: every new anvil is another one.
+    /// Hash of the genesis block; distinguishes chains with the same id, such as two runs of anvil.
     genesis: B256,
-    /// Sets this market's transactions apart from others' in the same outboxes.
+    /// Distinguishes this market's transactions from those of others in the same outboxes.
     market: String,
     turns: Mutex<BTreeMap<Address, Arc<Mutex<()>>>>,
-    /// Where the transactions of each account that has written here are, one for each block: a reorganisation may have
-    /// taken some of those blocks and not others.
+    /// The blocks with transactions of each account that has written in this process, one entry for
+    /// each block: a reorganisation may have replaced some of these blocks and not others.
     places: Mutex<BTreeMap<Address, Vec<Mined>>>,
-    /// The newest block that has counted so far.
+    /// The highest confirmed block so far.
     seen: AtomicU64,
 }
 
 impl Sender {
+    /// A sender for one market on one chain. `folder` contains the outboxes.
     /// # Errors
-    /// [`LedgerError::Unavailable`] if the node does not show the chain's first block.
+    /// [`LedgerError::Unavailable`] if the node does not return the genesis block.
     pub(super) fn new(
         node: Node,
         chain: u64,
@@ -108,8 +113,8 @@ impl Sender {
         Ok(Self { node, chain, settings, folder, genesis, market, turns, places, seen })
     }
 
-    /// The newest block that counts as having happened: never an older one than this process has gone by before, though
-    /// nodes behind one address are not equally far.
+    /// The newest confirmed block. Never older than a block that this process has used before,
+    /// although the nodes behind one address may be at different blocks.
     pub(super) fn confirmed(&self) -> Result<u64, LedgerError> {
         let mine = {
             let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,17 +133,18 @@ impl Sender {
                 return Ok(counted);
             }
         }
-        Err(self.behind(&format!("it is at block {tip}, and was further before")))
+        Err(self.behind(&format!("it is at block {tip}; it was at a later block before")))
     }
 
-    /// The newest block that counts, as the node has it now.
+    /// The newest confirmed block according to the node's current state.
     pub(super) fn counted(&self) -> Result<u64, LedgerError> {
         let counted = self.settings.counted(self.node.tip()?);
         self.see(counted)?;
         Ok(counted)
     }
 
-    /// Remembers a block to go by, if the node has it: a wrong number must not blind this process for ever.
+    /// Records a confirmed block, if the node has it: a wrong number must not block this process
+    /// for ever.
     fn see(&self, counted: u64) -> Result<(), LedgerError> {
         if counted > self.seen.load(Ordering::SeqCst) {
             if self.node.block_if_any(counted)?.is_none() {
@@ -150,11 +156,12 @@ impl Sender {
     }
 
     fn behind(&self, what: &str) -> LedgerError {
-        LedgerError::Unavailable(format!("{} is behind: {what}", self.node.0.name()))
+        LedgerError::Unavailable(format!("{} lags behind: {what}", self.node.0.name()))
     }
 
-    /// Carries an intent out. What an earlier run left over is seen through first; if the same intent was among that,
-    /// and nobody has been told yet that it is done, it is done.
+    /// Executes an intent. First resolves the transactions that an earlier run left pending; if one
+    /// of them executed the same intent and its success has not been reported yet, that success is
+    /// the result.
     pub(super) fn carry_out(
         &self,
         by: &dyn Signer,
@@ -165,7 +172,7 @@ impl Sender {
         let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let outbox = self.outbox(by.address())?;
         let open = self.resolve(&outbox, by, planner)?;
-        // What the contracts let happen once is asked of them first: they know best.
+        // For idempotent intents the contracts decide first: their state is authoritative.
         if intent.is_repeatable() {
             return match self.pursue(&outbox, by, intent, planner, None) {
                 Err(error @ LedgerError::Refused(_)) => {
@@ -181,8 +188,9 @@ impl Sender {
         }
     }
 
-    /// What an earlier run got done for the same intent, and told nobody. Whoever asks again hears of it now. Who bonds
-    /// or stakes looks first how much there is: for them only what was open until now counts.
+    /// The receipt of an earlier run's transaction for the same intent whose success has not been
+    /// reported: a repeated request returns it. Bond and stake requests depend on the current
+    /// amount, so for them only transactions that were pending until now count.
     fn unanswered(
         &self,
         outbox: &Outbox,
@@ -202,20 +210,20 @@ impl Sender {
             }
             let receipt = self.node.receipt(B256::from(mined.transaction))?;
             let Some(receipt) = receipt.filter(|receipt| receipt.block_hash.0 == mined.hash) else {
-                return Err(self.behind("it has no receipt of what is in its chain"));
+                return Err(self.behind("it has no receipt of a transaction in its chain"));
             };
             entry.answered = true;
             outbox.put(&entry)?;
             if planner.is_effective(intent, &receipt) {
                 let summary = intent.summary();
-                tracing::warn!(summary, "an earlier run has sent this; it is done, not sent again");
+                tracing::warn!(summary, "an earlier run has executed this; not sent again");
                 return Ok(Some(receipt));
             }
         }
         Ok(None)
     }
 
-    /// Sees through what an earlier run left over.
+    /// Resolves the transactions that an earlier run left pending.
     pub(super) fn resume(&self, by: &dyn Signer, planner: &dyn Planner) -> Result<(), LedgerError> {
         let turn = self.turn(by.address());
         let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,8 +234,9 @@ impl Sender {
         self.resolve(&outbox, by, planner).map(drop)
     }
 
-    /// Whether a reorganisation has moved or thrown out what an account of this process had sent. What was thrown out is
-    /// broadcast again, and what came back as it was is over; [`Sender::resume`] sees to the rest.
+    /// Whether a reorganisation has moved or removed transactions of this process. Removed
+    /// transactions are broadcast again; those that are restored unchanged are recorded;
+    /// [`Sender::resume`] resolves the rest.
     pub(super) fn was_thrown_back(&self, planner: &dyn Planner) -> Result<bool, LedgerError> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut thrown_back = false;
@@ -243,10 +252,11 @@ impl Sender {
         Ok(thrown_back)
     }
 
-    /// Whether all that an account had done is done again after a reorganisation; what is not yet is broadcast.
+    /// Whether all executed transactions of an account are executed again after a reorganisation;
+    /// broadcasts those that are not.
     fn is_back(&self, account: Address, planner: &dyn Planner) -> Result<bool, LedgerError> {
         let turn = self.turn(account);
-        // Whoever writes for the account now sees to it as well.
+        // A concurrent writer of the account does this as well.
         let Ok(_mine) = turn.try_lock() else { return Ok(false) };
         let Ok(outbox) = Outbox::open(&self.file(account), 0) else { return Ok(false) };
         if self.came_back(&outbox, account, planner)? {
@@ -259,7 +269,8 @@ impl Sender {
         Ok(false)
     }
 
-    /// Whether everything that was done is in blocks again and did the same: then it is noted where.
+    /// Whether all executed transactions are in blocks again with the same result; if so, records
+    /// their new blocks.
     fn came_back(
         &self,
         outbox: &Outbox,
@@ -289,7 +300,8 @@ impl Sender {
         Ok(true)
     }
 
-    /// Whether a block is in the chain still. Receipts would not tell: nodes forget some, and keep others too long.
+    /// Whether a block is still canonical. Receipts do not show this: nodes delete some, and retain
+    /// others too long.
     fn is_in_place(&self, mined: &Mined) -> Result<bool, LedgerError> {
         match self.node.block_if_any(mined.block)? {
             Some(block) => Ok(block.hash.0 == mined.hash),
@@ -297,11 +309,13 @@ impl Sender {
         }
     }
 
+    /// The lock that serialises the writes of an account.
     fn turn(&self, account: Address) -> Arc<Mutex<()>> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(turns.entry(account).or_default())
     }
 
+    /// The path of an account's outbox.
     fn file(&self, account: Address) -> PathBuf {
         let account = account.to_string();
         let account = account.trim_start_matches("0x").to_ascii_lowercase();
@@ -313,8 +327,9 @@ impl Sender {
         Outbox::open(&self.file(account), self.settings.patience_ms)
     }
 
-    /// Deals with everything that is in the outbox. What was for another market is seen into a block, because nonces
-    /// follow each other, and left for that market to judge. Returns the nonces of what was open.
+    /// Resolves every unconfirmed entry of the outbox. An entry of another market is only
+    /// confirmed, because nonces are consecutive; its success is left for that market to evaluate.
+    /// Returns the nonces of the unconfirmed entries.
     fn resolve(
         &self,
         outbox: &Outbox,
@@ -323,7 +338,7 @@ impl Sender {
     ) -> Result<Vec<u64>, LedgerError> {
         let open = self.unsettled(outbox)?;
         let nonces = open.iter().map(|entry| entry.nonce).collect();
-        // All of them first, so that none has to wait for the nonce before it.
+        // Broadcasts all of them first, so that none waits for its predecessor's nonce.
         for entry in &open {
             self.broadcast(entry);
         }
@@ -339,8 +354,8 @@ impl Sender {
         Ok(nonces)
     }
 
-    /// What is not known to be in the chain, each by its own block. What is, and lies deep, is forgotten; a payment that
-    /// nobody has been told of is not, however deep it lies.
+    /// The entries that are not known to be in the chain; one query per block. Deletes confirmed
+    /// entries that are deep enough, except payments whose success has not been reported.
     fn unsettled(&self, outbox: &Outbox) -> Result<Vec<Entry>, LedgerError> {
         let entries = outbox.entries()?;
         if entries.is_empty() {
@@ -372,8 +387,9 @@ impl Sender {
         Ok(unsettled)
     }
 
-    /// What follows from the fate of a transaction that was left over. One that had succeeded and does not any more is
-    /// done anew; its record stays until the new one is on record.
+    /// Handles the final status of a transaction of an earlier run. If it had succeeded and no
+    /// longer does, executes its intent again; its entry stays until the new transaction is
+    /// recorded.
     fn after(
         &self,
         outbox: &Outbox,
@@ -387,19 +403,19 @@ impl Sender {
             Seen::Done(_) if !entry.is_promised() => return Ok(()),
             Seen::Done(receipt) if planner.is_effective(intent, &receipt) => return Ok(()),
             Seen::Reverted | Seen::Displaced if !entry.is_promised() => {
-                tracing::warn!(summary, "a transaction of an earlier run came to nothing");
+                tracing::warn!(summary, "a transaction of an earlier run failed");
                 return Ok(());
             }
             _ => {}
         }
         let is_redone = |other: &Entry| other.redo_of == Some(entry.nonce);
         if !outbox.entries()?.iter().any(is_redone) {
-            tracing::warn!(summary, "undone by a reorganisation of the chain; doing it again");
+            tracing::warn!(summary, "reverted by a reorganisation; executing it again");
             let redo = Redo { of: entry.nonce, answered: entry.answered };
             match self.pursue(outbox, by, intent, planner, Some(redo)) {
                 Ok(_) => {}
                 Err(LedgerError::Refused(refusal)) => {
-                    tracing::warn!(summary, %refusal, "it cannot be done again");
+                    tracing::warn!(summary, %refusal, "it cannot be executed again");
                 }
                 Err(error) => return Err(error),
             }
@@ -407,7 +423,7 @@ impl Sender {
         outbox.remove(entry.nonce)
     }
 
-    /// Plans and sends until the intent is carried out.
+    /// Plans and sends transactions until the intent is executed.
     fn pursue(
         &self,
         outbox: &Outbox,
@@ -422,12 +438,13 @@ impl Sender {
                 Step::Stands(outcome) => return Ok(Carried::Stands(outcome)),
                 Step::First(first) => {
                     let (first, call) = *first;
-                    // A market that takes what it was allowed and asks again would take all there is.
+                    // A contract that spends its allowance and requests another one could take the
+                    // whole balance.
                     let approves = matches!(first, Intent::Approve(1..));
                     if approves && approved {
-                        let what = "the contract asks for an approval again: it is not the market \
-                                    that it says it is, its token is a strange one, or the node \
-                                    lags behind its own blocks";
+                        let what = "the contract requires another approval: it is not the named \
+                                    market, its token is non-standard, or the node lags behind \
+                                    its own blocks";
                         return Err(Refusal::Meaningless(what.to_owned()).into());
                     }
                     let sent = self.send(outbox, by, first, call, None)?;
@@ -436,13 +453,14 @@ impl Sender {
                 Step::Send(call) => match self.send(outbox, by, intent.clone(), call, redo)? {
                     Sent::Seen(Seen::Done(receipt)) => return Ok(Carried::By(receipt)),
                     Sent::Seen(_) if !intent.is_repeatable() => {
-                        // Only to hear the reason, if there still is one.
+                        // Plans once more only to return the refusal, if there is one.
                         planner.plan(by.address(), intent)?;
                         return Err(came_to_nothing(intent));
                     }
-                    // What reverts, or was displaced, is planned anew: that finds the reason.
+                    // A reverted or displaced transaction is planned again, which returns the
+                    // refusal.
                     Sent::Seen(_) => {}
-                    // Unless the plan finds none, twice.
+                    // If the plan returns no refusal twice, the revert's reason is the error.
                     Sent::WouldRevert(data) => {
                         if stopped.as_ref() == Some(&data)
                             && let Reverted::Refused(refusal) | Reverted::Foreign(refusal) =
@@ -456,12 +474,12 @@ impl Sender {
             }
         }
         Err(LedgerError::Unavailable(format!(
-            "other transactions came first {STEPS_MAX} times; not done: {}",
+            "other transactions were executed first {STEPS_MAX} times; not executed: {}",
             intent.summary()
         )))
     }
 
-    /// Signs, keeps, broadcasts and sees through one transaction, unless it would revert now.
+    /// Signs, records, broadcasts and awaits one transaction, unless it would revert now.
     fn send(
         &self,
         outbox: &Outbox,
@@ -479,7 +497,7 @@ impl Sender {
         let gas = gas.saturating_add(gas.saturating_mul(GAS_EXTRA_16THS).div_euclid(16));
         if gas > self.settings.gas_max {
             return Err(LedgerError::Gas(format!(
-                "it would take up to {gas} gas, above the limit of {} (gas_max): {}",
+                "up to {gas} gas needed, above the limit of {} (gas_max): {}",
                 self.settings.gas_max,
                 intent.summary()
             )));
@@ -489,7 +507,7 @@ impl Sender {
         let nonce = self.node.nonce(from, At::Latest)?.max(kept);
         if self.node.nonce(from, At::Pending)? > nonce {
             return Err(LedgerError::Unavailable(format!(
-                "another device's transaction of {from} waits for a block: wait for it too"
+                "another device's transaction of {from} is pending: wait until it is mined"
             )));
         }
         let Call { to, data, wei } = call;
@@ -517,7 +535,7 @@ impl Sender {
         Ok(Sent::Seen(seen))
     }
 
-    /// Remembers that whoever asked for a transaction is told now.
+    /// Records that the transaction's success is reported to the caller.
     fn answer(&self, outbox: &Outbox, nonce: u64) -> Result<(), LedgerError> {
         match outbox.entry(nonce)? {
             Some(entry) => outbox.put(&Entry { answered: true, ..entry }),
@@ -525,7 +543,7 @@ impl Sender {
         }
     }
 
-    /// Remembers where an account's transactions are, to see a reorganisation.
+    /// Records the blocks of an account's transactions, so that a reorganisation is detected.
     fn note(&self, outbox: &Outbox, account: Address) -> Result<(), LedgerError> {
         let mut blocks: Vec<Mined> = Vec::new();
         for mined in outbox.entries()?.into_iter().filter_map(|entry| entry.mined) {
@@ -537,7 +555,7 @@ impl Sender {
         Ok(())
     }
 
-    /// What a call would come to now.
+    /// Simulates a call on the latest state (`eth_call`).
     pub(super) fn attempt(&self, from: Address, call: &Call) -> Result<Answer, LedgerError> {
         self.node.call(Some(from), call, At::Latest)
     }
@@ -545,7 +563,7 @@ impl Sender {
 
 fn came_to_nothing(intent: &Intent) -> LedgerError {
     LedgerError::Unavailable(format!(
-        "its transaction came to nothing: look how things stand before you try again: {}",
+        "the transaction failed: check the ledger's state before you try again: {}",
         intent.summary()
     ))
 }

@@ -1,4 +1,5 @@
-//! One transaction on its way: signed, broadcast, looked for, sent again, until it is deep enough or never will be.
+//! One transaction from its signature to its confirmation: signed, broadcast, polled, rebroadcast
+//! and replaced with a higher fee, until it is confirmed or its nonce is taken.
 
 use std::time::Duration;
 
@@ -13,21 +14,23 @@ use super::sender::Sender;
 use crate::limits::ATTEMPTS_MAX;
 use florin_ledger::LedgerError;
 
-/// What nodes say of a version that the account cannot pay for.
+/// Part of a node's error message for an account that cannot pay the transaction.
 const TOO_POOR: &str = "insufficient funds";
-/// First pause between two looks at the chain, in milliseconds; grows by half each time.
+/// First pause between two polls of the chain, in milliseconds; each further pause is half as long
+/// again.
 const POLL_MS_FIRST: u64 = 4;
-/// After how long the same bytes go out again, in milliseconds: a node may have dropped them.
+/// Interval at which the same bytes are broadcast again, in milliseconds: a node may have dropped
+/// them.
 const REPEAT_MS: u64 = 2_000;
-/// What a look without an answer counts as, in milliseconds, beyond the pause after it: a node that takes questions and
-/// never answers must not hold a wallet for hours.
+/// Time that a failed poll counts towards the timeout, in milliseconds, in addition to the pause
+/// after it: a node that accepts connections and never responds must not block a wallet for hours.
 const FAILED_LOOK_MS: u64 = 10_000;
-/// Blocks whose states every node has.
+/// Blocks whose state every node still has.
 const STATES_KEPT: u64 = 100;
-/// After how long somebody who waits is told what for, in milliseconds.
+/// Waiting time after which a log message names the transaction, in milliseconds.
 const TELL_MS: u64 = 5_000;
 
-/// What became of one transaction.
+/// The final status of one transaction.
 pub(super) enum Seen {
     Done(Receipt),
     Reverted,
@@ -49,17 +52,18 @@ impl Sender {
         let now = fees.base.saturating_add(fees.tip);
         if now > limit {
             return Err(LedgerError::Gas(format!(
-                "a unit of gas costs {now} wei now, above the limit of {limit} wei: wait, or raise \
-                 the limit (--max-fee-gwei, or fee_max_wei in a file); not sent: {}",
+                "gas costs {now} wei per unit, above the limit of {limit} wei: wait, or raise the \
+                 limit (--max-fee-gwei, or fee_max_wei in a file); not sent: {}",
                 intent.summary()
             )));
         }
-        // Twice the base fee lasts for six full blocks.
+        // Twice the base fee covers the increase of six full blocks.
         let fee = fees.base.saturating_mul(2).saturating_add(fees.tip).min(limit);
         self.has(from, fee.saturating_mul(gas.into()).saturating_add(wei), intent)?;
         Ok((fee, fees.tip.min(fee)))
     }
 
+    /// Fails if an account has less than `wei`.
     pub(super) fn has(&self, from: Address, wei: u128, intent: &Intent) -> Result<(), LedgerError> {
         if wei == 0 {
             return Ok(());
@@ -69,7 +73,7 @@ impl Sender {
             return Ok(());
         }
         Err(LedgerError::Gas(format!(
-            "{from} has {} ETH, but up to {} ETH are needed: send it some; not sent: {}",
+            "{from} has {} ETH, but up to {} ETH are needed: send ether to it; not sent: {}",
             ether_text(has),
             ether_text(wei),
             intent.summary()
@@ -107,31 +111,32 @@ impl Sender {
         Ok(())
     }
 
-    /// Hands the newest version that the account can pay for to the node. Whether that helped shows on the chain, and
-    /// nowhere else.
+    /// Sends the newest version that the account can pay for to the node. Only the chain shows
+    /// whether it was accepted.
     pub(super) fn broadcast(&self, entry: &Entry) {
         for attempt in entry.attempts.iter().rev() {
             let hash = attempt.hash();
             match self.node.send(&attempt.raw) {
                 Ok(()) => return,
                 Err(EndpointError::Answered { message, .. }) => {
-                    tracing::debug!(%hash, message, "the node did not take it");
-                    // "already known" and "nonce too low" among the others: the receipt tells.
+                    tracing::debug!(%hash, message, "the node rejected the transaction");
+                    // "already known" and "nonce too low" are among these errors: the receipt
+                    // decides.
                     if !message.contains(TOO_POOR) {
                         return;
                     }
                 }
                 Err(EndpointError::Unreachable(why)) => {
-                    tracing::warn!(%hash, why, "the node may not have got it");
+                    tracing::warn!(%hash, why, "the node may not have received the transaction");
                     return;
                 }
             }
         }
     }
 
-    /// Waits until one version of what was broadcast is deep enough in the chain, or none ever will be; goes on to repeat
-    /// and raise it meanwhile. An entry that was promised, and came to
-    /// nothing, stays on record as it was: its sender replaces it.
+    /// Waits until one version of a broadcast transaction is confirmed, or none ever will be;
+    /// rebroadcasts it and raises its fee meanwhile. An entry that had succeeded before and now
+    /// fails stays unchanged: the sender executes its intent again.
     pub(super) fn see_through(
         &self,
         outbox: &Outbox,
@@ -170,7 +175,7 @@ impl Sender {
                     if waited.saturating_sub(raised) >= self.settings.resubmit_ms {
                         raised = waited;
                         if let Err(error) = self.raise(outbox, by, &mut entry) {
-                            tracing::warn!(%error, "it cannot go out with a higher fee now");
+                            tracing::warn!(%error, "cannot replace it with a higher fee now");
                         }
                     }
                     if waited.saturating_sub(repeated) >= REPEAT_MS {
@@ -179,7 +184,7 @@ impl Sender {
                     }
                 }
                 Err(LedgerError::Unavailable(why)) if waited < self.settings.patience_ms => {
-                    tracing::debug!(why, "looking for a transaction");
+                    tracing::debug!(why, "polling for a transaction failed");
                     waited = waited.saturating_add(FAILED_LOOK_MS);
                 }
                 Err(error) => return Err(error),
@@ -189,22 +194,26 @@ impl Sender {
             }
             std::thread::sleep(Duration::from_millis(pause));
             if waited < TELL_MS && waited.saturating_add(pause) >= TELL_MS {
-                tracing::info!(summary = entry.intent.summary(), "waiting for a block to take it");
+                tracing::info!(
+                    summary = entry.intent.summary(),
+                    "waiting for a block to include it"
+                );
             }
             waited = waited.saturating_add(pause);
             pause = pause.saturating_mul(3).div_euclid(2).min(self.settings.poll_ms_max.max(1));
         }
     }
 
-    /// How long a nonce must have been taken; patience must not end before.
+    /// How long a nonce must have been taken; at most half of the timeout.
     fn displaced_ms(&self) -> u64 {
         self.settings.displaced_ms.min(self.settings.patience_ms.div_euclid(2))
     }
 
-    /// Takes leave of an entry whose nonce somebody else has, unless it is to be done anew.
+    /// Deletes an entry whose nonce another transaction has taken, unless its intent must be
+    /// executed again.
     fn let_go(&self, outbox: &Outbox, by: &dyn Signer, entry: &Entry) -> Result<(), LedgerError> {
         if self.is_ours(by.address(), entry)? {
-            let what = "the node has our transaction in a block, and no receipt";
+            let what = "the node has this transaction in a block, but no receipt of it";
             return Err(LedgerError::Unavailable(what.to_owned()));
         }
         if entry.is_promised() { Ok(()) } else { outbox.remove(entry.nonce) }
@@ -213,15 +222,15 @@ impl Sender {
     fn out_of_patience(&self, entry: &Entry) -> LedgerError {
         let hash = entry.attempts.last().map(Attempt::hash).unwrap_or_default();
         LedgerError::Unavailable(format!(
-            "transaction {hash} is not {} blocks deep after {} s; it stays in the outbox and will \
-             be seen through: {}",
+            "transaction {hash} has fewer than {} confirmations after {} s; it stays in the outbox \
+             and is resumed later: {}",
             self.settings.confirmations,
             self.settings.patience_ms.div_euclid(1_000),
             entry.intent.summary()
         ))
     }
 
-    /// Where a transaction is.
+    /// Locates a transaction.
     pub(super) fn look(&self, from: Address, entry: &Entry) -> Result<Look, LedgerError> {
         for attempt in entry.attempts.iter().rev() {
             let Some(receipt) = self.node.receipt(attempt.hash())? else { continue };
@@ -230,13 +239,13 @@ impl Sender {
                 return Ok(if deep { Look::Deep(receipt) } else { Look::Shallow });
             }
         }
-        // Only what is deep enough itself has taken the nonce for good.
+        // Only a confirmed block proves that the nonce is taken permanently.
         let taken = self.node.nonce(from, At::Block(self.counted()?))? > entry.nonce;
         Ok(if taken { Look::Displaced } else { Look::Nowhere })
     }
 
-    /// Whether one of our versions has taken its nonce, by the block that it is in: nodes forget receipts, and some never
-    /// had them. Of older blocks than nodes keep states of, nothing is known.
+    /// Whether one of our versions has taken its nonce, judged by its block: nodes delete receipts,
+    /// and some never had them. Returns false for blocks older than the states that nodes have.
     fn is_ours(&self, from: Address, entry: &Entry) -> Result<bool, LedgerError> {
         let last = self.counted()?;
         let (mut before, mut after) = (last.saturating_sub(STATES_KEPT), last);
@@ -255,7 +264,7 @@ impl Sender {
         Ok(entry.attempts.iter().any(|attempt| block.transactions.contains(&attempt.hash())))
     }
 
-    /// Signs the same transaction with a higher fee, as far as the limit goes.
+    /// Signs a replacement transaction with a higher fee, up to the limit.
     fn raise(
         &self,
         outbox: &Outbox,
@@ -264,29 +273,30 @@ impl Sender {
     ) -> Result<(), LedgerError> {
         let Some(last) = entry.attempts.last() else { return Ok(()) };
         let now = self.node.fees()?;
-        // Beyond that only where the market has left it behind: each such step doubles the fee at least.
+        // Above this number only if the base fee exceeds the last offer: each such step at least
+        // doubles the fee.
         if entry.attempts.len() >= ATTEMPTS_MAX && now.base <= last.fee {
             return Ok(());
         }
-        // Nodes take a replacement from a tenth more on.
+        // Nodes accept a replacement from a fee increase of 10 % on.
         let more = |fee: u128| fee.saturating_add(fee.div_euclid(8)).saturating_add(1);
         let tip = more(last.tip).max(now.tip);
         let fee = more(last.fee).max(now.base.saturating_mul(2).saturating_add(tip));
         let hash = last.hash();
         if fee > self.settings.fee_max_wei {
             let limit = self.settings.fee_max_wei;
-            tracing::warn!(%hash, fee, limit, "it waits, and the limit allows no higher fee");
+            tracing::warn!(%hash, fee, limit, "not mined yet, and the limit allows no higher fee");
             return Ok(());
         }
         let needed = fee.saturating_mul(entry.gas.into()).saturating_add(entry.wei);
         self.has(by.address(), needed, &entry.intent)?;
-        tracing::info!(%hash, fee, tip, "no block has taken it; going out again with a higher fee");
+        tracing::info!(%hash, fee, tip, "not mined yet; replacing it with a higher fee");
         self.sign(by, entry, (fee, tip))?;
         outbox.put(entry)
     }
 }
 
-/// Where a transaction is.
+/// The location of a transaction.
 pub(super) enum Look {
     Deep(Receipt),
     Shallow,
@@ -294,7 +304,7 @@ pub(super) enum Look {
     Displaced,
 }
 
-/// Wei as ether, to six places, rounded up.
+/// Wei as ether, with six decimals, rounded up.
 fn ether_text(wei: u128) -> String {
     let millionths = wei.div_ceil(1_000_000_000_000);
     let (whole, rest) = (millionths.div_euclid(1_000_000), millionths.rem_euclid(1_000_000));

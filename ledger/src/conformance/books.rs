@@ -1,4 +1,4 @@
-//! Reading what is not there, and moving tokens between wallets.
+//! Reads of unknown accounts and tasks, and transfers between wallets.
 
 use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, PayoutId};
@@ -36,7 +36,7 @@ pub(super) fn transfers(stage: &Stage) -> Result<(), String> {
     let first = stage.ok(ledger.transfer(alice, bob, fln(100)))?;
     stage.lost(alice.address(), fln(100))?;
     stage.gained(bob, fln(100))?;
-    // The same again is another transfer.
+    // The same transfer again is a second transfer.
     let second = stage.ok(ledger.transfer(alice, bob, fln(100)))?;
     equal("two transfers have two ids", first == second, false)?;
     stage.gained(bob, fln(200))?;

@@ -1,4 +1,5 @@
-//! Debits: taken by proof, bounded by the rounds, and not to be run away from.
+//! Debits: taken by proof, limited by the number of rounds, and not avoidable by withdrawing the
+//! bond.
 
 use florin_protocol::merkle::Totals;
 use florin_protocol::{Amount, Signer};
@@ -9,7 +10,8 @@ use crate::conformance::stage::{
     paid,
 };
 
-/// Two windows: the one in which a settlement can be challenged, and the one in which its debits can be proven.
+/// Two challenge windows: one in which a settlement can be cancelled, and one in which its debits
+/// can be proven.
 const PROVEN_MS: u64 = CHALLENGE_MS.saturating_mul(2);
 const NOBODY: Sums = paid(0);
 
@@ -17,12 +19,13 @@ fn moved(paid: u64, taken: u64) -> Claimed {
     Claimed { paid: fln(paid), taken: fln(taken) }
 }
 
-/// What somebody's claim under these totals came to, sent by a stranger.
+/// The outcome of an account's claim under these totals, sent by a stranger.
 fn claim(stage: &Stage, who: &dyn Signer, alice: Sums, bob: Sums) -> Result<Claimed, String> {
     let claim = stage.claim_under(who.address(), alice, bob)?;
     stage.ok(stage.ledger().claim(stage.stranger()?, &claim))
 }
 
+/// Expects that an account's claim under these totals is refused with a code.
 fn refused(
     stage: &Stage,
     code: &str,
@@ -33,7 +36,7 @@ fn refused(
     stage.refused(code, stage.ledger().claim(stage.stranger()?, &claim))
 }
 
-/// Opens the task, and bonds the least for both.
+/// Opens the task; Alice and Bob deposit the minimum bond.
 fn bonded(stage: &Stage) -> Result<(), String> {
     stage.opened()?;
     for owner in [stage.alice()?, stage.bob()?] {
@@ -47,7 +50,7 @@ pub(super) fn taking(stage: &Stage) -> Result<(), String> {
     bonded(stage)?;
     let first = (debited(DEBIT_MAX), debited(3));
     stage.ok(ledger.post(stage.coordinator()?, &stage.leading_to(1, first.0, first.1)?))?;
-    // Posted is not final, and final is not taken.
+    // A posted settlement is not final, and a final debit is not taken until it is proven.
     refused(stage, "BAD_PROOF", alice, first)?;
     stage.pass(CHALLENGE_MS);
     equal("due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 1)?;
@@ -56,7 +59,8 @@ pub(super) fn taking(stage: &Stage) -> Result<(), String> {
     equal("Bob's bond", stage.bonded(TASK, bob.address())?, fln(7))?;
     equal("treasury", stage.read(ledger.treasury())?, fln(3))?;
     refused(stage, "NOTHING_TO_CLAIM", bob, first)?;
-    // Two rounds at once: 16 from 10 takes what is left, and that is all there ever is of it.
+    // Two rounds at once: a debit of 16 from a bond of 10 takes the 10 that are left; the rest is
+    // never taken.
     let second = (debited(16), debited(5));
     stage.settle(2, second.0, second.1)?;
     refused(stage, "BAD_PROOF", bob, first)?;
@@ -66,7 +70,7 @@ pub(super) fn taking(stage: &Stage) -> Result<(), String> {
     equal("treasury", stage.read(ledger.treasury())?, fln(15))?;
     let proven = stage.read(ledger.claimed(TASK, alice.address()))?;
     equal("all of it counts", proven, second.0.totals())?;
-    // Who bonds again starts from nothing, and owes nothing.
+    // A new bond starts from zero and covers no earlier debit.
     stage.refused("TOO_SMALL", ledger.bond(alice, TASK, fln(5)))?;
     stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
     refused(stage, "NOTHING_TO_CLAIM", alice, second)
@@ -77,14 +81,14 @@ pub(super) fn paying_and_taking(stage: &Stage) -> Result<(), String> {
     bonded(stage)?;
     let first = (Sums { paid: 30, debited: 4 }, paid(10));
     stage.settle(1, first.0, first.1)?;
-    // The two totals are two: neither passes for the other.
+    // The proof covers which total is which: they cannot be exchanged.
     let swapped = Sums { paid: 4, debited: 30 };
     let honest = stage.claim_under(alice.address(), first.0, first.1)?;
     let swapped = Claim { totals: swapped.totals(), ..honest };
     stage.refused("BAD_PROOF", ledger.claim(alice, &swapped))?;
     equal("both", claim(stage, alice, first.0, first.1)?, moved(30, 4))?;
     equal("bond", stage.bonded(TASK, alice.address())?, fln(6))?;
-    // 30 paid, 10 bonded.
+    // 30 paid, bond of 10.
     stage.gained(alice.address(), fln(20))?;
     equal("only paid", claim(stage, bob, first.0, first.1)?, moved(10, 0))?;
     let second = (Sums { paid: 30, debited: 5 }, paid(10));
@@ -97,7 +101,8 @@ pub(super) fn paying_and_taking(stage: &Stage) -> Result<(), String> {
 pub(super) fn bad_leaves(stage: &Stage) -> Result<(), String> {
     let (ledger, alice, bob) = (stage.ledger(), stage.alice()?, stage.bob()?);
     bonded(stage)?;
-    // Round 2 may have debited twice the limit in all, and a unit more is refused, with the pay beside it.
+    // In round 2 the total debit may be twice the limit; one unit more is refused, together with
+    // the payout.
     let twice = DEBIT_MAX.saturating_mul(2);
     let greedy = (Sums { paid: 1, debited: twice.saturating_add(1) }, debited(twice));
     stage.settle(2, greedy.0, greedy.1)?;
@@ -108,7 +113,7 @@ pub(super) fn bad_leaves(stage: &Stage) -> Result<(), String> {
     stage.settle(3, third.0, third.1)?;
     equal("later", claim(stage, alice, third.0, third.1)?, moved(1, BOND_MIN))?;
     equal("pay", claim(stage, bob, third.0, third.1)?, moved(20, 0))?;
-    // Neither total may shrink, whatever the other does.
+    // Neither total may decrease, independently of the other.
     let less = (Sums { paid: 2, debited: twice }, Sums { paid: 19, debited: 24 });
     stage.settle(4, less.0, less.1)?;
     refused(stage, "BAD_SETTLEMENT", alice, less)?;
@@ -119,7 +124,7 @@ pub(super) fn bad_leaves(stage: &Stage) -> Result<(), String> {
 pub(super) fn held_bonds(stage: &Stage) -> Result<(), String> {
     let (ledger, alice, bob) = (stage.ledger(), stage.alice()?, stage.bob()?);
     bonded(stage)?;
-    // Long before its release: the release decides.
+    // Posted long before the release: the release decides.
     stage.ok(ledger.post(stage.coordinator()?, &stage.leading_to(1, debited(1), NOBODY)?))?;
     stage.advance(PROVEN_MS.saturating_sub(UNBOND_MS).saturating_add(60_000));
     stage.ok(ledger.unbond(alice, TASK))?;
@@ -128,19 +133,20 @@ pub(super) fn held_bonds(stage: &Stage) -> Result<(), String> {
     let release = release.ok_or("no release is set")?;
     let early = |owner| stage.refused("TOO_EARLY", ledger.withdraw_bond(owner, TASK));
     early(alice)?;
-    // Shortly before it: two windows after the post do. The second one is there to prove it.
+    // Posted shortly before the release: two windows after the post decide. The second window is
+    // for the proof.
     stage.advance(UNBOND_MS.saturating_sub(240_000));
     equal("the first is due", stage.ok(ledger.finalize(bob, TASK))?, 1)?;
     let second = (debited(DEBIT_MAX), NOBODY);
     stage.ok(ledger.post(stage.coordinator()?, &stage.leading_to(2, second.0, second.1)?))?;
     let posted = stage.posted()?;
     equal("posted before the release", posted < release, true)?;
-    equal("which is long before it is final", release < posted.after_ms(CHALLENGE_MS), true)?;
+    equal("released before it is final", release < posted.after_ms(CHALLENGE_MS), true)?;
     stage.to(release)?;
     early(alice)?;
     stage.to(posted.after_ms(CHALLENGE_MS).after_ms(1_000))?;
     equal("due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 1)?;
-    // Final, and nobody has proven it yet: the moment does not depend on that.
+    // Final, and not proven yet: the moment does not depend on the proof.
     stage.free_at(bob, posted.after_ms(PROVEN_MS))?;
     equal("the debit", claim(stage, alice, second.0, second.1)?, moved(0, DEBIT_MAX))?;
     let rest = fln(BOND_MIN.saturating_sub(DEBIT_MAX));
@@ -156,13 +162,14 @@ pub(super) fn posting_for_ever(stage: &Stage) -> Result<(), String> {
     let release = stage.read(ledger.bond_of(TASK, alice.address()))?.release;
     let release = release.ok_or("no release is set")?;
     let free = release.after_ms(PROVEN_MS);
-    // Nothing was posted: the release itself, on both sides of it. Then a post comes in the very moment of the release.
+    // Without any post the bond is free at its release, on both sides of that moment. Then a
+    // settlement is posted at the very moment of the release.
     stage.free_at(alice, release)?;
     let first = stage.leading_to(1, debited(1), NOBODY)?;
     stage.ok(ledger.post(coordinator, &first))?;
     equal("it is too early again", stage.now()? < free, true)?;
     stage.refused("TOO_EARLY", ledger.withdraw_bond(alice, TASK))?;
-    // Posts that come later move nothing, and neither does one that is cancelled.
+    // Later posts do not change the moment, and neither does a cancelled one.
     stage.advance(CHALLENGE_MS.checked_div(2).unwrap_or_default());
     let second = after(stage.leading_to(2, debited(2), NOBODY)?, &first);
     stage.ok(ledger.post(coordinator, &second))?;
@@ -179,7 +186,7 @@ pub(super) fn closed_tasks(stage: &Stage) -> Result<(), String> {
     let (ledger, alice, bob) = (stage.ledger(), stage.alice()?, stage.bob()?);
     bonded(stage)?;
     let last = (debited(2), NOBODY);
-    // Bob's release lies far beyond the end: a closed task does not keep him until then.
+    // Bob's release is long after the close: a closed task does not hold his bond until then.
     stage.ok(ledger.post(stage.coordinator()?, &stage.leading_to(1, last.0, last.1)?))?;
     let posted = stage.posted()?;
     stage.to(posted.after_ms(CHALLENGE_MS).after_ms(1_000))?;
@@ -196,19 +203,19 @@ pub(super) fn closed_tasks(stage: &Stage) -> Result<(), String> {
 pub(super) fn proven_too_late(stage: &Stage) -> Result<(), String> {
     let (ledger, alice, bob) = (stage.ledger(), stage.alice()?, stage.bob()?);
     stage.opened()?;
-    // Bob never had a bond here.
+    // Bob never deposited a bond.
     stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
     stage.ok(ledger.unbond(alice, TASK))?;
     let first = (debited(6), Sums { paid: 9, debited: 1 });
     stage.settle(1, first.0, first.1)?;
     stage.pass(UNBOND_MS.saturating_add(PROVEN_MS));
     equal("gone", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(BOND_MIN))?;
-    equal("nothing is left", claim(stage, alice, first.0, first.1)?, moved(0, 0))?;
+    equal("no bond is left", claim(stage, alice, first.0, first.1)?, moved(0, 0))?;
     let proven = stage.read(ledger.claimed(TASK, alice.address()))?;
-    equal("it counts all the same", proven, first.0.totals())?;
+    equal("the debit counts as taken", proven, first.0.totals())?;
     refused(stage, "NOTHING_TO_CLAIM", alice, first)?;
     equal("pay only", claim(stage, bob, first.0, first.1)?, moved(9, 0))?;
-    // A new bond answers for what comes now, and not for what was missed.
+    // A new bond covers new debits only, not the missed one.
     stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
     refused(stage, "NOTHING_TO_CLAIM", alice, first)?;
     let second = (debited(8), first.1);

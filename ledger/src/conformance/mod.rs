@@ -1,4 +1,5 @@
-//! The suite that every [`Ledger`] passes: each method's every outcome, and the books after each step.
+//! The conformance suite that every [`Ledger`] passes: every outcome of every method, and the
+//! conservation of money after every step.
 //!
 //! ```no_run
 //! # use florin_ledger::conformance::{Fixture, World, run};
@@ -22,22 +23,22 @@ use crate::api::Ledger;
 
 pub use signer::TestSigner;
 
-/// Signers that a world needs.
+/// Number of signers of a test ledger.
 pub const SIGNERS: usize = 7;
-/// What each signer's wallet holds when a world begins; nobody else has anything.
+/// Initial balance of each signer's wallet; no other account has a balance.
 pub const FUNDS: Amount = Amount::from_units(1_000_000_000_000_000_000_000);
 
-/// A fresh ledger and those who use it.
+/// A new ledger with its signers and its clock.
 pub struct World {
-    /// Without tasks, bonds or stakes; the treasury is empty.
+    /// The ledger, without tasks, bonds or stakes; the treasury is empty.
     pub ledger: Box<dyn Ledger>,
     /// [`SIGNERS`] accounts with [`FUNDS`] each.
     pub signers: Vec<Box<dyn Signer>>,
-    /// Moves the ledger's clock on by so many milliseconds; whole seconds, unless the clock is exact. Apart from it the
-    /// clock may run, but not by more than a few seconds in a case.
+    /// Advances the ledger's clock by milliseconds; by whole seconds, unless the clock is exact.
+    /// The clock may also run by itself, by at most a few seconds in one case.
     pub advance: Box<dyn Fn(u64)>,
-    /// Whether the clock stands still between two advances and knows every millisecond: then moments are tested on both
-    /// sides of the exact one.
+    /// Whether the clock stands still between two advances and has a resolution of one millisecond:
+    /// then deadlines are tested at the last millisecond before and at the exact moment.
     pub is_exact: bool,
 }
 
@@ -47,52 +48,52 @@ impl fmt::Debug for World {
     }
 }
 
-/// Makes worlds: one per case.
+/// Creates test ledgers, one for each case.
 pub trait Fixture {
-    /// A world that shares nothing with the ones before.
+    /// A ledger that shares no state with the earlier ones.
     fn new_world(&self) -> World;
 }
 
-/// A claim that does not hold.
+/// A failed case.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{case}: {what}")]
 pub struct Violation {
-    /// The case, as a claim.
+    /// The name of the case, which is a claim.
     pub case: &'static str,
-    /// What was found instead.
+    /// The observed deviation.
     pub what: String,
 }
 
 type Case = (&'static str, fn(&stage::Stage) -> Result<(), String>);
 
-/// Every case, in the order in which they run.
+/// Every case, in the order of execution.
 const CASES: &[Case] = &[
-    ("nothing is known of what never happened", books::unknown),
-    ("a transfer moves what is there, once", books::transfers),
+    ("unknown ids read as zero or absent", books::unknown),
+    ("a transfer moves an available balance, once", books::transfers),
     ("a task's budget is locked in two pools", tasks::opening),
     ("a settlement is posted once and becomes final after its window", tasks::settling),
-    ("totals and rounds that cannot be are refused", tasks::bad_settlements),
-    ("cancelling takes a settlement and every later one back", tasks::cancelling),
-    ("a claim pays the account in the leaf, whoever sends it, once", tasks::claiming),
-    ("a claim draws the difference of running totals", tasks::claiming_again),
-    ("closing refunds what was not spent", tasks::closing),
-    ("after its expiry anybody closes a task", tasks::expiring),
-    ("closing makes final what is due", tasks::closing_settles),
+    ("invalid totals and rounds are refused", tasks::bad_settlements),
+    ("cancelling a settlement removes it and every later one", tasks::cancelling),
+    ("a claim pays the account in the leaf, for any sender, once", tasks::claiming),
+    ("a claim pays the increase of the running totals", tasks::claiming_again),
+    ("closing refunds the unspent budget", tasks::closing),
+    ("any account closes an expired task", tasks::expiring),
+    ("closing finalises due settlements", tasks::closing_settles),
     ("a bond is at risk until its delay is over", risk::bonding),
-    ("a closed task without settlements gives bonds back at once", risk::bonds_of_a_closed_task),
-    ("a debit takes from the bond what is left of it, by proof, once", debits::taking),
+    ("a closed task without settlements returns bonds at once", risk::bonds_of_a_closed_task),
+    ("a debit takes the available bond, by proof, once", debits::taking),
     ("one claim pays and debits", debits::paying_and_taking),
-    ("a debit beyond the rounds' limit, and totals that shrink, are refused", debits::bad_leaves),
-    ("a bond stays until what was posted before its release can be proven", debits::held_bonds),
-    ("a coordinator that goes on posting cannot keep a bond", debits::posting_for_ever),
+    ("debits above the rounds' limit and decreasing totals are refused", debits::bad_leaves),
+    ("a bond is held until settlements before its release can be proven", debits::held_bonds),
+    ("a coordinator cannot hold a bond by posting", debits::posting_for_ever),
     ("a bond outlasts its closed task until its last debit can be proven", debits::closed_tasks),
     ("a debit that is proven too late takes nothing, ever", debits::proven_too_late),
-    ("a stake is at risk for the longest delay it is pledged to", risk::staking),
-    ("an arbiter slashes a bond, and never more than there is", risk::slashing_a_bond),
+    ("a stake is at risk for the longest delay of its pledges", risk::staking),
+    ("an arbiter slashes at most the available bond", risk::slashing_a_bond),
     ("an arbiter slashes a pledged stake up to the task's minimum", risk::slashing_a_stake),
 ];
 
-/// Runs every case, each in a world of its own, and stops at the first that fails.
+/// Runs every case, each with a new ledger, and stops at the first that fails.
 ///
 /// # Errors
 /// The [`Violation`].

@@ -1,4 +1,4 @@
-//! Bonds and stakes: put at risk, asked back, debited, slashed.
+//! Bonds and stakes: deposit, return and slashing.
 
 use florin_protocol::{Amount, Digest};
 
@@ -22,7 +22,7 @@ pub(super) fn bonding(stage: &Stage) -> Result<(), String> {
     stage.refused("NOT_FOUND", ledger.unbond(alice, TASK))?;
     stage.refused("NOT_FOUND", ledger.withdraw_bond(alice, TASK))?;
     stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
-    // What is there counts towards the minimum.
+    // The existing bond counts towards the minimum.
     stage.ok(ledger.bond(alice, TASK, fln(1)))?;
     equal("bond", stage.bonded(TASK, owner)?, fln(11))?;
     stage.lost(owner, fln(11))?;
@@ -32,13 +32,13 @@ pub(super) fn bonding(stage: &Stage) -> Result<(), String> {
     let release = stage.read(ledger.bond_of(TASK, owner))?.release;
     equal("a release is set", release.is_some(), true)?;
     stage.advance(60_000);
-    // Asking again does not move the moment.
+    // A repeated request does not change the moment.
     stage.ok(ledger.unbond(alice, TASK))?;
     equal("release", stage.read(ledger.bond_of(TASK, owner))?.release, release)?;
     stage.refused("TOO_EARLY", ledger.withdraw_bond(alice, TASK))?;
-    // Bonding more stops it.
+    // An additional bond cancels the unbonding.
     stage.ok(ledger.bond(alice, TASK, fln(1)))?;
-    equal("stopped", stage.read(ledger.bond_of(TASK, owner))?.release, None)?;
+    equal("cancelled", stage.read(ledger.bond_of(TASK, owner))?.release, None)?;
     stage.pass(UNBOND_MS);
     stage.refused("NOT_FOUND", ledger.withdraw_bond(alice, TASK))?;
     stage.ok(ledger.unbond(alice, TASK))?;
@@ -56,7 +56,8 @@ pub(super) fn bonds_of_a_closed_task(stage: &Stage) -> Result<(), String> {
     stage.ok(ledger.unbond(bob, TASK))?;
     stage.ok(ledger.close(stage.coordinator()?, TASK))?;
     stage.refused("TASK_CLOSED", ledger.bond(alice, TASK, fln(20)))?;
-    // Nothing was posted that could take from it, so that nobody has to ask or to wait.
+    // No settlement was posted that could debit the bond, so neither a request nor a delay is
+    // needed.
     equal("at once", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(20))?;
     equal("without waiting", stage.ok(ledger.withdraw_bond(bob, TASK))?, fln(20))?;
     stage.gained(alice.address(), Amount::ZERO)?;
@@ -80,10 +81,10 @@ pub(super) fn staking(stage: &Stage) -> Result<(), String> {
     stage.ok(ledger.stake(provider, fln(1)))?;
     stage.lost(owner, fln(STAKE_MIN))?;
     equal("not pledged", stage.read(ledger.pledged(TASK, owner))?, false)?;
-    // Pledged to nothing, it is free at once.
+    // A stake without pledges is free at once.
     stage.refused("NOT_FOUND", ledger.withdraw_stake(provider))?;
     stage.ok(ledger.unstake(provider))?;
-    // Pledging puts it to work again.
+    // A pledge cancels the unstaking.
     stage.ok(ledger.pledge(provider, TASK))?;
     stage.refused("NOT_FOUND", ledger.withdraw_stake(provider))?;
     stage.ok(ledger.pledge(provider, OTHER_TASK))?;
@@ -92,9 +93,9 @@ pub(super) fn staking(stage: &Stage) -> Result<(), String> {
     stage.ok(ledger.unstake(provider))?;
     stage.pass(UNBOND_MS);
     stage.refused("TOO_EARLY", ledger.withdraw_stake(provider))?;
-    // More stake stops it; a closed task's delay does not count.
+    // An additional stake cancels the unstaking; a closed task's delay does not count.
     stage.ok(ledger.stake(provider, fln(1)))?;
-    equal("stopped", stage.read(ledger.stake_of(owner))?.release, None)?;
+    equal("cancelled", stage.read(ledger.stake_of(owner))?.release, None)?;
     stage.ok(ledger.close(stage.coordinator()?, OTHER_TASK))?;
     stage.ok(ledger.unstake(provider))?;
     stage.pass(UNBOND_MS);
@@ -121,17 +122,17 @@ pub(super) fn slashing_a_bond(stage: &Stage) -> Result<(), String> {
     stage.refused("NOT_ALLOWED", ledger.slash(stage.coordinator()?, &part))?;
     let nothing = slash(alice.address(), false, Amount::ZERO);
     stage.refused("MEANINGLESS", ledger.slash(arbiter, &nothing))?;
-    // A bond on its way out is still at risk.
+    // An unbonding bond is still at risk.
     stage.ok(ledger.unbond(alice, TASK))?;
     equal("taken", stage.ok(ledger.slash(arbiter, &part))?, fln(6))?;
     equal("the rest", stage.ok(ledger.slash(arbiter, &part))?, fln(4))?;
     stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
     equal("treasury", stage.read(ledger.treasury())?, fln(10))?;
-    // A closed task has no hold on anybody.
+    // The arbiter of a closed task cannot slash.
     stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
     stage.ok(ledger.close(stage.coordinator()?, TASK))?;
     stage.refused("TASK_CLOSED", ledger.slash(arbiter, &part))?;
-    equal("safe", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(BOND_MIN))
+    equal("not slashed", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(BOND_MIN))
 }
 
 pub(super) fn slashing_a_stake(stage: &Stage) -> Result<(), String> {
@@ -141,7 +142,7 @@ pub(super) fn slashing_a_stake(stage: &Stage) -> Result<(), String> {
     stage.opened()?;
     stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
     stage.ok(ledger.stake(provider, fln(200)))?;
-    // A stake answers only to the tasks it is pledged to.
+    // A stake can only be slashed by tasks to which it is pledged.
     stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
     stage.ok(ledger.pledge(provider, TASK))?;
     stage.refused("NOT_ALLOWED", ledger.slash(provider, &part))?;
@@ -149,7 +150,7 @@ pub(super) fn slashing_a_stake(stage: &Stage) -> Result<(), String> {
     equal("still pledged", stage.read(ledger.pledged(TASK, owner))?, true)?;
     equal("up to the minimum", stage.ok(ledger.slash(arbiter, &part))?, fln(20))?;
     equal("stake", stage.read(ledger.stake_of(owner))?.amount, fln(150))?;
-    // The pledge is used up: the provider must pledge again to serve on.
+    // The pledge is used up: to continue, the provider must pledge again.
     equal("used up", stage.read(ledger.pledged(TASK, owner))?, false)?;
     stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
     stage.ok(ledger.pledge(provider, TASK))?;

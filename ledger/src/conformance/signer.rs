@@ -1,11 +1,11 @@
-//! A key for tests and benchmarks.
+//! Signing keys for tests and benchmarks.
 
 use std::fmt;
 
 use florin_protocol::{Address, SignError, Signer, WalletSignature};
 use k256::ecdsa::SigningKey;
 
-/// Signs with a key that anybody can compute from its number. Never for money.
+/// Signs with a key that is derived from a public number. Never use it for money.
 pub struct TestSigner {
     key: SigningKey,
     address: Address,
@@ -18,10 +18,10 @@ impl fmt::Debug for TestSigner {
 }
 
 impl TestSigner {
-    /// The signer with this number. Different numbers have different accounts.
+    /// The signer with this number. Different numbers give different accounts.
     ///
     /// # Errors
-    /// [`SignError`] for the one seed in 2¹²⁸ that gives no key.
+    /// [`SignError`] if the seed is not a valid key, with a probability of about 2⁻¹²⁸.
     pub fn new(number: u64) -> Result<Self, SignError> {
         let mut hasher = blake3::Hasher::new_derive_key("florin v1 test signer");
         hasher.update(&number.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A world with its cast, and books that are checked after every step.
+//! A test ledger with its signers by role; the conservation of money is checked after every step.
 
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
@@ -11,15 +11,15 @@ use crate::api::{
 };
 use crate::conformance::{FUNDS, SIGNERS, World};
 
-/// How long settlements can be challenged here.
+/// Challenge window of the test tasks.
 pub(super) const CHALLENGE_MS: u64 = 600_000;
-/// How long bonds stay at risk here.
+/// Time that bonds stay at risk after unbonding in the test tasks.
 pub(super) const UNBOND_MS: u64 = 1_200_000;
-/// How long a task lives here.
+/// Time until the test tasks expire.
 pub(super) const LIFE_MS: u64 = 36_000_000;
 /// Smallest bond, in florins.
 pub(super) const BOND_MIN: u64 = 10;
-/// Most that one round takes from a bond, in florins.
+/// Most that one round debits from a bond, in florins.
 pub(super) const DEBIT_MAX: u64 = 8;
 /// Smallest stake, in florins.
 pub(super) const STAKE_MIN: u64 = 50;
@@ -28,7 +28,7 @@ pub(super) const DATA: u64 = 300;
 /// In escrow for infrastructure, in florins.
 pub(super) const INFRASTRUCTURE: u64 = 100;
 
-/// So many florins.
+/// An amount of `n` florins.
 pub(super) fn fln(n: u64) -> Amount {
     Amount::from_units(u128::from(n).saturating_mul(1_000_000_000_000_000_000))
 }
@@ -38,7 +38,7 @@ pub(super) const TASK: TaskId = TaskId([0xa1; 32]);
 pub(super) const OTHER_TASK: TaskId = TaskId([0xb2; 32]);
 pub(super) const NO_TASK: TaskId = TaskId([0xc3; 32]);
 
-/// Everything that can be read, except the time.
+/// Every readable value except the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Snapshot {
     balances: Vec<Amount>,
@@ -49,19 +49,19 @@ struct Snapshot {
     bonds: Vec<(BondState, bool, Totals)>,
 }
 
-/// What somebody was paid and debited in all, in florins.
+/// The totals of one account, paid and debited, in florins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) paid: u64,
     pub(super) debited: u64,
 }
 
-/// Somebody who was paid only.
+/// The totals of an account that was only paid.
 pub(super) const fn paid(paid: u64) -> Sums {
     Sums { paid, debited: 0 }
 }
 
-/// Somebody who was debited only.
+/// The totals of an account that was only debited.
 pub(super) const fn debited(debited: u64) -> Sums {
     Sums { paid: 0, debited }
 }
@@ -72,20 +72,21 @@ impl Sums {
     }
 }
 
-/// A world, by roles.
+/// A test ledger with its signers by role.
 pub(super) struct Stage {
     world: World,
     last: Mutex<Option<Snapshot>>,
 }
 
 /// Fails unless two values are equal.
-#[expect(clippy::needless_pass_by_value, reason = "a claim reads better without references")]
+#[expect(clippy::needless_pass_by_value, reason = "an assertion is shorter without references")]
 pub(super) fn equal<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), String> {
     if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
 }
 
+/// The value of a read, which must succeed.
 fn asked<T>(answer: Result<T, LedgerError>) -> Result<T, String> {
-    answer.map_err(|error| format!("a question that cannot be refused: {error}"))
+    answer.map_err(|error| format!("a read failed: {error}"))
 }
 
 impl Stage {
@@ -106,7 +107,7 @@ impl Stage {
 
     fn cast(&self, position: usize) -> Result<&dyn Signer, String> {
         let signer = self.world.signers.get(position);
-        signer.map(AsRef::as_ref).ok_or_else(|| format!("the world has no signer {position}"))
+        signer.map(AsRef::as_ref).ok_or_else(|| format!("the test ledger has no signer {position}"))
     }
 
     pub(super) fn buyer(&self) -> Result<&dyn Signer, String> {
@@ -135,37 +136,37 @@ impl Stage {
         (self.world.advance)(ms);
     }
 
-    /// Past the end of a delay that begins now.
+    /// Advances past the end of a delay that begins now.
     pub(super) fn pass(&self, delay_ms: u64) {
         self.advance(delay_ms.saturating_add(60_000));
     }
 
-    /// To the last moment before `at`, or a little earlier where the clock runs.
+    /// Advances to the last moment before `at`, or a little earlier if the clock runs by itself.
     pub(super) fn just_before(&self, at: Tick) -> Result<(), String> {
         let left = at.ms_since(self.now()?);
         let exact = left.saturating_sub(1);
         let early = left.saturating_sub(30_000).checked_div(1_000).unwrap_or_default();
         self.advance(if self.world.is_exact { exact } else { early.saturating_mul(1_000) });
-        equal("it is not too late yet", self.now()? < at, true)
+        equal("the moment is still in the future", self.now()? < at, true)
     }
 
-    /// To that moment exactly, or a little later where the clock runs.
+    /// Advances to that moment exactly, or to a little later if the clock runs by itself.
     pub(super) fn to(&self, at: Tick) -> Result<(), String> {
         let left = at.ms_since(self.now()?);
         let seconds = left.div_ceil(1_000).saturating_mul(1_000);
         self.advance(if self.world.is_exact { left } else { seconds });
         let now = self.now()?;
-        equal("it is time", if self.world.is_exact { now == at } else { now >= at }, true)
+        equal("time reached", if self.world.is_exact { now == at } else { now >= at }, true)
     }
 
-    /// A bond that can be withdrawn from that very moment on.
+    /// Checks that a bond can be withdrawn from exactly that moment on.
     pub(super) fn free_at(&self, owner: &dyn Signer, at: Tick) -> Result<(), String> {
         let early = |answer: Result<Amount, LedgerError>| match &answer {
             Err(LedgerError::Refused(Refusal::TooEarly { at: told, .. })) => {
-                equal("the moment that is told", *told, at)?;
+                equal("the moment in the refusal", *told, at)?;
                 self.refused("TOO_EARLY", answer)
             }
-            other => Err(format!("expected TOO_EARLY, but got {other:?}")),
+            other => Err(format!("expected TOO_EARLY, got {other:?}")),
         };
         early(self.ledger().withdraw_bond(owner, TASK))?;
         self.just_before(at)?;
@@ -181,7 +182,7 @@ impl Stage {
         asked(self.ledger().balance(account))
     }
 
-    /// What an account has gained (positive first) or lost since the world began.
+    /// Checks the balance of an account that has gained this amount since the start.
     pub(super) fn gained(&self, account: Address, gain: Amount) -> Result<(), String> {
         let expected = FUNDS.plus(gain).map_err(|error| error.to_string())?;
         equal("balance after a gain", self.balance(account)?, expected)
@@ -193,7 +194,7 @@ impl Stage {
     }
 
     pub(super) fn task(&self, task: TaskId) -> Result<TaskState, String> {
-        asked(self.ledger().task(task))?.ok_or_else(|| format!("task {task} is not there"))
+        asked(self.ledger().task(task))?.ok_or_else(|| format!("task {task} does not exist"))
     }
 
     pub(super) fn bonded(&self, task: TaskId, account: Address) -> Result<Amount, String> {
@@ -204,16 +205,16 @@ impl Stage {
         asked(answer)
     }
 
-    /// A write that must succeed; the books must balance after it.
+    /// The value of a write that must succeed; money must be conserved.
     pub(super) fn ok<T>(&self, answer: Result<T, LedgerError>) -> Result<T, String> {
-        let value = answer.map_err(|error| format!("refused, but allowed: {error}"))?;
+        let value = answer.map_err(|error| format!("refused, expected success: {error}"))?;
         let snapshot = self.snapshot()?;
         self.balanced(&snapshot)?;
         self.keep(snapshot);
         Ok(value)
     }
 
-    /// A write that must be refused with this code, and change nothing.
+    /// Checks that a write was refused with this code and changed nothing.
     pub(super) fn refused<T: Debug>(
         &self,
         code: &str,
@@ -221,12 +222,12 @@ impl Stage {
     ) -> Result<(), String> {
         match answer {
             Err(LedgerError::Refused(refusal)) => equal("refused with", refusal.code(), code)?,
-            other => return Err(format!("expected {code}, but got {other:?}")),
+            other => return Err(format!("expected {code}, got {other:?}")),
         }
         let snapshot = self.snapshot()?;
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref() != Some(&snapshot) {
-            return Err(format!("{code} changed something: {last:?} became {snapshot:?}"));
+            return Err(format!("{code} changed the state: {last:?} became {snapshot:?}"));
         }
         Ok(())
     }
@@ -260,7 +261,8 @@ impl Stage {
         Ok(snapshot)
     }
 
-    /// No money appears or vanishes, and each task's own equation holds.
+    /// Checks that the total of all accounts equals the supply, and that the conservation equation
+    /// of each task holds.
     fn balanced(&self, snapshot: &Snapshot) -> Result<(), String> {
         let Snapshot { balances, treasury, stakes, tasks, bonds } = snapshot;
         let mut all = balances.clone();
@@ -281,10 +283,10 @@ impl Stage {
             equal("owed + claimed", total(claimed.chain([task.owed]))?, total(paid)?)?;
         }
         let supply = total(std::iter::repeat_n(FUNDS, owners))?;
-        equal("all the money there is", total(all)?, supply)
+        equal("total of all accounts", total(all)?, supply)
     }
 
-    /// Terms as the cases use them.
+    /// The terms of the test tasks.
     pub(super) fn terms(&self, task: TaskId) -> Result<Terms, String> {
         Ok(Terms {
             task,
@@ -314,8 +316,8 @@ impl Stage {
         Ok(task.pending.last().map_or(task.root, |pending| pending.settlement.root))
     }
 
-    /// A settlement of [`TASK`] that leads to these totals in all, in florins; all of it for data. It continues what
-    /// stands now: see [`after`].
+    /// A settlement of [`TASK`] with these total payouts, in florins, all for data. It continues
+    /// the latest settlement: see [`after`].
     pub(super) fn settlement(
         &self,
         round: u32,
@@ -351,7 +353,7 @@ impl Stage {
         Ok(Tree::new(leaves.into_iter().filter(|(_, totals)| !totals.are_zero())))
     }
 
-    /// Posts what leads to these totals, and makes it final.
+    /// Posts a settlement with these totals and finalises it.
     pub(super) fn settle(&self, round: u32, alice: Sums, bob: Sums) -> Result<(), String> {
         let settlement = self.leading_to(round, alice, bob)?;
         self.ok(self.ledger().post(self.coordinator()?, &settlement))?;
@@ -359,10 +361,10 @@ impl Stage {
         equal("due", self.ok(self.ledger().finalize(self.stranger()?, TASK))?, 1)
     }
 
-    /// When the last settlement that waits was posted.
+    /// The moment at which the latest pending settlement was posted.
     pub(super) fn posted(&self) -> Result<Tick, String> {
         let task = self.task(TASK)?;
-        let last = task.pending.last().ok_or("no settlement waits")?;
+        let last = task.pending.last().ok_or("no settlement is pending")?;
         Ok(Tick(last.final_at.ms_since(Tick(CHALLENGE_MS))))
     }
 
@@ -385,7 +387,7 @@ impl Stage {
     }
 }
 
-/// The settlement as the one that follows another, whatever stands.
+/// The settlement with another one as its predecessor, independently of the ledger's state.
 pub(super) fn after(settlement: Settlement, previous: &Settlement) -> Settlement {
     Settlement { previous_root: previous.root, ..settlement }
 }

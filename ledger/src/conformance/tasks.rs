@@ -19,10 +19,10 @@ pub(super) fn opening(stage: &Stage) -> Result<(), String> {
         let small = Terms { data, ..terms };
         stage.refused("TOO_SMALL", ledger.open_task(buyer, &small))?;
     }
-    // Who pays must not be who cancels.
+    // The buyer pays, so it must not be able to cancel settlements.
     let own = Terms { arbiter: buyer.address(), ..terms };
     stage.refused("MEANINGLESS", ledger.open_task(buyer, &own))?;
-    // Each pool alone could be paid.
+    // Each pool alone is affordable.
     let dear = Terms { data: FUNDS, infrastructure: fln(1), ..terms };
     stage.refused("INSUFFICIENT_FUNDS", ledger.open_task(buyer, &dear))?;
     stage.ok(ledger.open_task(buyer, &terms))?;
@@ -52,7 +52,7 @@ pub(super) fn settling(stage: &Stage) -> Result<(), String> {
     let other = Settlement { report: Digest([9; 32]), ..first };
     stage.refused("CONFLICTING_SETTLEMENT", ledger.post(coordinator, &other))?;
     status(stage, first.payout, SettlementStatus::Pending)?;
-    // Rounds may go on faster than windows.
+    // Rounds may be shorter than challenge windows.
     let second = Settlement { infrastructure_total: fln(7), ..stage.settlement(3, 60, 20)? };
     equal("the next one", stage.ok(ledger.post(coordinator, &second))?, Posted::New)?;
     equal("pending", stage.task(TASK)?.pending.len(), 2)?;
@@ -68,7 +68,11 @@ pub(super) fn settling(stage: &Stage) -> Result<(), String> {
     equal("owed", task.owed, fln(87))?;
     equal("root", task.root, second.root)?;
     equal("pending", task.pending.len(), 0)?;
-    equal("after all", stage.ok(ledger.post(coordinator, &first))?, Posted::Already)?;
+    equal(
+        "posted after it is final",
+        stage.ok(ledger.post(coordinator, &first))?,
+        Posted::Already,
+    )?;
     stage.refused("CONFLICTING_SETTLEMENT", ledger.post(coordinator, &other))
 }
 
@@ -82,7 +86,7 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
     let next = stage.settlement(3, 40, 10)?;
     let unit = Amount::from_units(1);
     let cases: Vec<(&str, Settlement)> = vec![
-        ("a round before", stage.settlement(1, 40, 10)?),
+        ("an earlier round", stage.settlement(1, 40, 10)?),
         (
             "the next round's payout id",
             Settlement { payout: Report::payout_id(TASK, Round(4)), ..next },
@@ -91,10 +95,10 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
             "another task's payout id",
             Settlement { payout: Report::payout_id(NO_TASK, next.round), ..next },
         ),
-        ("the paid round under another name", Settlement { payout: PayoutId([0x77; 32]), ..first }),
-        ("it continues nothing", Settlement { previous_root: Digest::default(), ..next }),
+        ("the paid round with another id", Settlement { payout: PayoutId([0x77; 32]), ..first }),
+        ("it continues no settlement", Settlement { previous_root: Digest::default(), ..next }),
         ("it continues itself", after(next, &next)),
-        ("data shrinks", stage.settlement(3, 29, 10)?),
+        ("data total decreases", stage.settlement(3, 29, 10)?),
         ("data above the deposit", stage.settlement(3, DATA, 1)?),
         (
             "infrastructure above the deposit",
@@ -107,17 +111,17 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
             .refused("BAD_SETTLEMENT", ledger.post(coordinator, &settlement))
             .map_err(|error| format!("{what}: {error}"))?;
     }
-    // What shrinks is measured against what is final as well as against what is pending.
+    // Totals must not decrease below the final ones either.
     stage.pass(CHALLENGE_MS);
     stage.ok(ledger.finalize(coordinator, TASK))?;
     let shrunk = stage.settlement(3, 30, 9)?;
     stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &shrunk))?;
-    // So is what a settlement continues.
+    // The previous root must be the final one as well.
     let astray = Settlement { previous_root: Digest::default(), ..stage.settlement(3, 40, 10)? };
     stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &astray))?;
-    // A round in which nobody is paid stands like any other.
+    // A round without payouts is a valid settlement.
     equal(
-        "nothing new",
+        "a round without payouts",
         stage.ok(ledger.post(coordinator, &stage.settlement(3, 30, 10)?))?,
         Posted::New,
     )
@@ -141,9 +145,9 @@ pub(super) fn cancelling(stage: &Stage) -> Result<(), String> {
     status(stage, second.payout, SettlementStatus::Unknown)?;
     status(stage, third.payout, SettlementStatus::Unknown)?;
     stage.refused("NOT_FOUND", ledger.cancel(arbiter, TASK, second.payout))?;
-    // What was worked out on top of the cancelled one stands on nothing now.
+    // The later settlement continued the cancelled one, so it cannot be posted again.
     stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
-    // Cancelled is free: the same name may carry something else now.
+    // The payout id of a cancelled settlement can be used again.
     let better = stage.settlement(2, 15, 0)?;
     equal("a better one", stage.ok(ledger.post(coordinator, &better))?, Posted::New)?;
     stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
@@ -162,7 +166,7 @@ pub(super) fn claiming(stage: &Stage) -> Result<(), String> {
     stage.opened()?;
     stage.refused("BAD_PROOF", ledger.claim(stranger, &claim))?;
     stage.ok(ledger.post(stage.coordinator()?, &stage.settlement(1, 30, 10)?))?;
-    // Posted is not final.
+    // A posted settlement is not final.
     stage.refused("BAD_PROOF", ledger.claim(stranger, &claim))?;
     stage.pass(CHALLENGE_MS);
     stage.ok(ledger.finalize(stranger, TASK))?;
@@ -170,7 +174,7 @@ pub(super) fn claiming(stage: &Stage) -> Result<(), String> {
         ("more", Claim { totals: paid(31).totals(), ..claim.clone() }),
         ("less", Claim { totals: paid(29).totals(), ..claim.clone() }),
         ("a debit", Claim { totals: Sums { paid: 30, debited: 1 }.totals(), ..claim.clone() }),
-        ("another's", Claim { account: stranger.address(), ..claim.clone() }),
+        ("another account", Claim { account: stranger.address(), ..claim.clone() }),
         ("no proof", Claim { proof: Vec::new(), ..claim.clone() }),
         ("a long proof", Claim { proof: vec![Digest([3; 32]); 65], ..claim.clone() }),
         ("another task", Claim { task: NO_TASK, ..claim.clone() }),
@@ -193,7 +197,7 @@ fn settle(stage: &Stage, round: u32, alice: u64, bob: u64) -> Result<(), String>
     stage.settle(round, paid(alice), paid(bob))
 }
 
-/// A claim that only paid.
+/// The outcome of a claim without a debit.
 fn drawn(amount: u64) -> Claimed {
     Claimed { paid: fln(amount), taken: Amount::ZERO }
 }
@@ -205,7 +209,7 @@ pub(super) fn claiming_again(stage: &Stage) -> Result<(), String> {
     let first = stage.claim(alice.address(), 30, 10)?;
     equal("first", stage.ok(ledger.claim(alice, &first))?, drawn(30))?;
     settle(stage, 2, 35, 12)?;
-    // An old proof does not lead to the new root, and proves nothing that is not in it.
+    // An old proof does not match the new root, even though its totals were valid before.
     stage.refused("BAD_PROOF", ledger.claim(alice, &first))?;
     let second = stage.claim(alice.address(), 35, 12)?;
     equal("the difference", stage.ok(ledger.claim(alice, &second))?, drawn(5))?;
@@ -223,7 +227,7 @@ pub(super) fn closing(stage: &Stage) -> Result<(), String> {
     settle(stage, 1, 30, 10)?;
     let second = stage.settlement(2, 40, 10)?;
     stage.ok(ledger.post(coordinator, &second))?;
-    // Not even its buyer may before it expires.
+    // Not even the buyer may close it before it expires.
     stage.refused("TOO_EARLY", ledger.close(stage.buyer()?, TASK))?;
     stage.refused("SETTLEMENT_PENDING", ledger.close(coordinator, TASK))?;
     stage.ok(ledger.cancel(stage.arbiter()?, TASK, second.payout))?;
@@ -238,7 +242,7 @@ pub(super) fn closing(stage: &Stage) -> Result<(), String> {
     stage.refused("TASK_CLOSED", ledger.post(coordinator, &second))?;
     let terms = stage.terms(TASK)?;
     stage.refused("TASK_EXISTS", ledger.open_task(stage.buyer()?, &terms))?;
-    // What was made final stays owed.
+    // Finalised amounts can still be claimed.
     let claim = stage.claim(stage.bob()?.address(), 30, 10)?;
     equal("claim", stage.ok(ledger.claim(stage.stranger()?, &claim))?, drawn(10))
 }
@@ -249,7 +253,7 @@ pub(super) fn expiring(stage: &Stage) -> Result<(), String> {
     let settlement = stage.settlement(1, 5, 0)?;
     stage.refused("TOO_EARLY", ledger.close(stranger, TASK))?;
     stage.pass(LIFE_MS);
-    // A coordinator that goes on posting could keep the buyer's money locked.
+    // A coordinator that continues to post could keep the buyer's money locked.
     stage.refused("BAD_SETTLEMENT", ledger.post(stage.coordinator()?, &settlement))?;
     let all = fln(DATA.saturating_add(INFRASTRUCTURE));
     equal("refund", stage.ok(ledger.close(stranger, TASK))?, all)?;

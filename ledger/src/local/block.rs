@@ -1,4 +1,4 @@
-//! Genesis and blocks: what is hashed, linked and signed.
+//! Genesis and blocks: the hashed, linked and signed data of the chain.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use crate::limits::ALLOCATIONS_MAX;
 use crate::transaction::SignedTransaction;
 
-/// What a chain begins with. Its digest is the genesis of the chain's [`Market`].
+/// The first record of a chain. Its digest is the genesis of the chain's [`Market`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Genesis {
     /// The chain's id; transactions are signed for it.
     pub chain_id: ChainId,
-    /// The account of whoever runs the chain. It has no rights on the ledger: it is named so that people know whom to
-    /// ask.
+    /// The account of the chain's operator. It has no rights on the ledger; it is named as a
+    /// contact.
     pub operator: Address,
     /// The key that signs every block.
     pub operator_key: NodeKey,
-    /// Who holds how much. No other money is ever made.
+    /// The initial balances, which are the whole supply.
     pub allocations: Vec<(Address, Amount)>,
     /// The time of block 0.
     pub created: Tick,
@@ -33,26 +33,26 @@ impl Canonical for Genesis {
 }
 
 impl Genesis {
-    /// The market that this genesis begins.
+    /// The market of this genesis.
     #[must_use]
     pub fn market(&self) -> Market {
         Market { chain: self.chain_id, genesis: self.digest() }
     }
 
-    /// What is wrong with it, if anything.
+    /// The first violated rule, if any.
     pub(crate) fn fault(&self) -> Option<String> {
         if self.allocations.len() > ALLOCATIONS_MAX {
             return Some(format!(
-                "{} allocations: at most {ALLOCATIONS_MAX}",
+                "{} allocations: the maximum is {ALLOCATIONS_MAX}",
                 self.allocations.len()
             ));
         }
         if let Some((owner, _)) = self.allocations.iter().find(|(_, amount)| amount.is_zero()) {
-            return Some(format!("{owner} is given 0 FLN: leave it out"));
+            return Some(format!("{owner} is allocated 0 FLN: remove the entry"));
         }
         let mut seen = BTreeSet::new();
         if let Some((owner, _)) = self.allocations.iter().find(|(owner, _)| !seen.insert(*owner)) {
-            return Some(format!("{owner} is listed twice: give it one amount"));
+            return Some(format!("{owner} is listed twice: list one amount for each account"));
         }
         Amount::total(self.allocations.iter().map(|(_, amount)| *amount))
             .err()
@@ -60,7 +60,7 @@ impl Genesis {
     }
 }
 
-/// What the operator signs of a block.
+/// The part of a block that the operator signs.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -68,9 +68,9 @@ impl Genesis {
 pub struct Header {
     /// 1 for the first block.
     pub number: u64,
-    /// Digest of the block before, its signature included; of the genesis for block 1.
+    /// Digest of the parent block, including its signature; of the genesis for block 1.
     pub parent: Digest,
-    /// When it was made; never before its parent.
+    /// The block's time; never before its parent's.
     pub time: Tick,
     /// Digest of the transactions with their signatures.
     pub transactions: Digest,
@@ -82,13 +82,13 @@ impl Canonical for Header {
     const DOMAIN: &'static str = "florin v1 block";
 }
 
-/// Transactions that were carried out together, and became durable together.
+/// Transactions that were executed and became durable together.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Block {
     /// Signed by the operator.
     pub header: Signed<Header>,
-    /// In the order in which they were carried out; refused ones are not among them.
+    /// In the order of execution; refused transactions are not included.
     pub transactions: Vec<SignedTransaction>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn transactions_digest(bytes: &[u8]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// The newest block.
+/// The newest block of a chain.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -111,7 +111,7 @@ pub(crate) fn transactions_digest(bytes: &[u8]) -> Digest {
 pub struct Head {
     /// Its number; 0 for a chain that has only its genesis.
     pub number: u64,
-    /// What the next block names as its parent.
+    /// The parent digest of the next block.
     pub digest: Digest,
     /// Its time.
     pub time: Tick,
@@ -123,7 +123,7 @@ impl Head {
         Self { number: 0, digest: genesis.digest(), time: genesis.created }
     }
 
-    /// The head once this block stands.
+    /// The head after this block.
     pub(crate) fn of(header: &Signed<Header>) -> Self {
         Self { number: header.body.number, digest: header.digest(), time: header.body.time }
     }
@@ -141,14 +141,14 @@ impl Head {
     pub(crate) fn check_link(&self, header: &Header) -> Result<(), String> {
         let expected = self.number.checked_add(1);
         if Some(header.number) != expected {
-            return Err(format!("it calls itself block {}", header.number));
+            return Err(format!("its header has block number {}", header.number));
         }
         if header.parent != self.digest {
             return Err(format!("its parent is {}, not {}", header.parent, self.digest));
         }
         if header.time < self.time {
             return Err(format!(
-                "its time {} lies before its parent's, {}",
+                "its time {} is before its parent's time {}",
                 header.time, self.time
             ));
         }
@@ -156,7 +156,7 @@ impl Head {
     }
 }
 
-/// The parts of a block before its signature: the bytes are encoded once, for hashing and for storing.
+/// A signed header with the encoded block: the bytes are encoded once, for hashing and for storing.
 pub(crate) struct Sealed {
     pub(crate) header: Signed<Header>,
     pub(crate) bytes: Vec<u8>,

@@ -1,7 +1,7 @@
-//! A copy of a chain as it is at one moment, while it goes on.
+//! A snapshot of a chain at one moment, while the chain continues.
 //!
-//! The database shows a reader the state of one commit for as long as it looks, whatever is committed meanwhile. A copy is
-//! what such a reader sees, written into a file of its own.
+//! The database gives a reader the state of one commit for as long as its read transaction lives
+//! (MVCC). A snapshot is such a read transaction, written to a file of its own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::{Block, ChainError, LocalChain, file_device, open_to_look, whole_file
 use crate::local::block::{Genesis, Head};
 use florin_protocol::Canonical;
 
-/// Blocks that are written in one commit.
+/// Blocks per commit of the new file.
 const BLOCKS_PER_COMMIT: usize = 256;
 
-/// A chain as it was when the copy was begun. It takes no room until it is written.
+/// A chain at the moment when the snapshot was begun. It takes no space until it is written.
 pub struct ChainCopy {
     reading: Reading,
-    /// Keeps the file open, and locked, where nobody else has it open.
+    /// Holds the file open and locked, for a chain that no coordinator has open.
     _store: Arc<Store>,
 }
 
@@ -30,7 +30,7 @@ impl std::fmt::Debug for ChainCopy {
     }
 }
 
-/// The newest block of a copy.
+/// The newest block of a written snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
     /// Its number.
@@ -40,7 +40,7 @@ pub struct Copied {
 }
 
 impl LocalChain {
-    /// Begins a copy: what is carried out from now on is not in it. Does not wait for anything.
+    /// Begins a snapshot: transactions executed later are not part of it. Does not block.
     ///
     /// # Errors
     /// [`ChainError`].
@@ -48,7 +48,8 @@ impl LocalChain {
         ChainCopy::of(Arc::clone(&self.store))
     }
 
-    /// Begins a copy of a chain that nobody has open, without changing it; nobody can open it until that is written.
+    /// Begins a snapshot of a chain that no coordinator has open, without changing its file; the
+    /// file stays locked until the snapshot is written or dropped.
     ///
     /// # Errors
     /// [`ChainError`]; [`ChainError::Locked`] while a coordinator has it open.
@@ -63,7 +64,7 @@ impl ChainCopy {
         Ok(Self { reading, _store: store })
     }
 
-    /// Writes the copy. It appears at `path` whole and durable, or not at all.
+    /// Writes the snapshot. It appears at `path` complete and durable, or not at all.
     ///
     /// # Errors
     /// [`ChainError`].
@@ -90,7 +91,7 @@ impl ChainCopy {
     }
 }
 
-/// Writes blocks, and returns the newest of them.
+/// Writes blocks in one commit, and returns the newest of them.
 fn append(store: &Store, blocks: &mut Vec<(u64, Vec<u8>)>) -> Result<Option<Copied>, ChainError> {
     let blocks = std::mem::take(blocks);
     store.append_blocks(&blocks)?;

@@ -1,6 +1,6 @@
-//! Power cuts: thousands of images of what a disk may hold when the power fails, and what a failing disk does to a
-//! running chain. `FLORIN_CRASH_IMAGES` says how many there are here and in the coordinator's store together,
-//! `FLORIN_SEED` repeats them.
+//! Power failures: thousands of images of the possible content of a disk after a power failure, and
+//! the effect of a failing disk on a running chain. `FLORIN_CRASH_IMAGES` is the number of images
+//! of these tests and of the coordinator's store together; `FLORIN_SEED` reproduces a run.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -22,16 +22,16 @@ enum Op {
     Write(u64, Vec<u8>),
     SetLen(u64),
     Sync,
-    /// The caller has heard that this block is durable.
+    /// The writer has acknowledged that this block is durable.
     Acknowledged(u64),
 }
 
-/// A disk in memory that remembers what was asked of it.
+/// A disk in memory that records its operations.
 #[derive(Debug, Default)]
 struct Disk {
     data: Mutex<Vec<u8>>,
     journal: Mutex<Vec<Op>>,
-    /// Writes and syncs that still succeed; negative for all of them.
+    /// Operations that still succeed; negative for no limit.
     budget: AtomicI64,
     failing_syncs: bool,
 }
@@ -100,7 +100,7 @@ impl StorageBackend for Disk {
     }
 }
 
-/// A small generator of our own: the seed is all there is to repeat a run.
+/// The SplitMix64 generator: the seed alone reproduces a run.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
@@ -122,8 +122,9 @@ pub(super) fn seed() -> u64 {
     seed
 }
 
-/// What a disk may hold when the power fails after `cut` operations: everything that was synced, and of the rest each
-/// sector of each write or not.
+/// A possible content of the disk after a power failure at the end of `journal`: all operations
+/// before the last sync, and a random part of the later ones, where a write may be torn at sector
+/// boundaries.
 fn image(base: &[u8], journal: &[Op], syncs: bool, dice: &mut Dice) -> (Vec<u8>, u64) {
     let (mut data, mut acknowledged, mut durable) = (base.to_vec(), 0, 0);
     for (n, op) in journal.iter().enumerate() {
@@ -157,7 +158,7 @@ fn image(base: &[u8], journal: &[Op], syncs: bool, dice: &mut Dice) -> (Vec<u8>,
 struct Run {
     base: Vec<u8>,
     journal: Vec<Op>,
-    /// The state after each block; the first is genesis.
+    /// The state after each block; the first is the genesis.
     states: Vec<State>,
 }
 
@@ -170,7 +171,7 @@ fn opened(disk: &Arc<Disk>) -> Result<Writer, ChainError> {
     LocalChain::load_on(Device(disk), operator(), clock()).map(|(writer, _)| writer)
 }
 
-/// Writes random blocks on a disk that remembers.
+/// Writes random blocks on a recording disk.
 fn run(blocks: u64, split_commits: bool, dice: &mut Dice) -> Run {
     const ACCOUNTS: u64 = 6;
     let disk = Disk::holding(Vec::new());
@@ -202,7 +203,7 @@ fn run(blocks: u64, split_commits: bool, dice: &mut Dice) -> Run {
     Run { base, journal, states }
 }
 
-/// Whether an image opens to a state that was, with nothing acknowledged missing.
+/// Whether an image opens to an earlier state that contains every acknowledged block.
 fn survives(data: Vec<u8>, acknowledged: u64, states: &[State]) -> Result<Arc<Disk>, String> {
     let disk = Disk::holding(data);
     let writer = opened(&disk).map_err(|error| error.to_string())?;
@@ -212,13 +213,14 @@ fn survives(data: Vec<u8>, acknowledged: u64, states: &[State]) -> Result<Arc<Di
         return Err(format!("block {acknowledged} was acknowledged, the chain ends at {number}"));
     }
     if live.state != states[number as usize] {
-        return Err(format!("the state is not the one after block {number}"));
+        return Err(format!("the state does not equal the state after block {number}"));
     }
     drop(live);
     drop(writer);
     Ok(disk)
 }
 
+/// Opens many crash images of one run; returns the errors.
 fn fallen(images: u64, split_commits: bool, syncs: bool, seed: u64) -> Vec<String> {
     let mut dice = Dice(seed);
     let run = run(24, split_commits, &mut dice);
@@ -230,7 +232,7 @@ fn fallen(images: u64, split_commits: bool, syncs: bool, seed: u64) -> Vec<Strin
             if n % 4 != 0 {
                 return Ok(());
             }
-            // The power fails again while the first failure is being repaired.
+            // A second power failure during the repair after the first.
             let repair = disk.journal.lock().unwrap().clone();
             let cut = dice.roll(repair.len() as u64 + 1) as usize;
             let (data, _) = image(&data, &repair[..cut], syncs, &mut dice);
@@ -243,11 +245,11 @@ fn fallen(images: u64, split_commits: bool, syncs: bool, seed: u64) -> Vec<Strin
     fallen
 }
 
-/// Images in CI; the coordinator's journal, snapshots and packs have as many.
+/// Images in CI; the coordinator's crash tests use the same number.
 const IMAGES: u64 = 25_000;
 
 #[test]
-fn a_power_cut_takes_nothing_that_was_acknowledged_and_leaves_no_half_block() {
+fn a_power_failure_loses_no_acknowledged_block_and_leaves_no_partial_block() {
     let images = std::env::var("FLORIN_CRASH_IMAGES");
     let images = images.map_or(IMAGES, |all| {
         all.parse::<u64>().expect("FLORIN_CRASH_IMAGES must be a number") / 2
@@ -257,18 +259,18 @@ fn a_power_cut_takes_nothing_that_was_acknowledged_and_leaves_no_half_block() {
 }
 
 #[test]
-fn the_crash_images_find_a_block_that_is_committed_without_its_changes() {
+fn the_crash_images_detect_a_block_committed_without_its_changes() {
     let fallen = fallen(200, true, true, seed());
-    assert!(fallen.len() > 10, "only {} of 200 images told", fallen.len());
+    assert!(fallen.len() > 10, "only {} of 200 images detected it", fallen.len());
 }
 
 #[test]
-fn the_crash_images_find_a_disk_that_does_not_sync() {
+fn the_crash_images_detect_a_disk_that_does_not_sync() {
     let fallen = fallen(200, false, false, seed());
-    assert!(fallen.len() > 100, "only {} of 200 images told", fallen.len());
+    assert!(fallen.len() > 100, "only {} of 200 images detected it", fallen.len());
 }
 
-/// A chain on a disk that fails after so many operations.
+/// A chain on a disk that fails once its budget of operations is used up.
 fn failing(failing_syncs: bool) -> (Arc<Disk>, LocalChain) {
     let disk = Disk::holding(Vec::new());
     let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
@@ -286,7 +288,7 @@ fn failing(failing_syncs: bool) -> (Arc<Disk>, LocalChain) {
 }
 
 #[test]
-fn a_disk_that_fails_stops_the_chain_before_it_says_anything_untrue() {
+fn a_failing_disk_poisons_the_writer_before_it_acknowledges_lost_blocks() {
     for failing_syncs in [false, true] {
         for budget in 0..6 {
             let (disk, chain) = failing(failing_syncs);
@@ -309,11 +311,12 @@ fn a_disk_that_fails_stops_the_chain_before_it_says_anything_untrue() {
             let failed = failed.expect("the disk failed");
             let code = if failing_syncs { "[STORAGE_FAILED]" } else { "[STORAGE_FULL]" };
             assert!(failed.contains(code), "{failed}");
-            // What was acknowledged is there, and nothing else is shown.
+            // Every acknowledged transfer is visible; at most one unacknowledged one is.
             let now = chain.balance(payee).unwrap();
             let sure = balance.plus(Amount::from_units(paid)).unwrap();
             assert!(now == sure || now == sure.plus(one).unwrap());
-            // The disk is well again, but this chain does not know what is on it.
+            // The disk works again, but the content of the last block on it is unknown to this
+            // chain.
             disk.budget.store(-1, Ordering::SeqCst);
             assert!(matches!(chain.transfer(&payer, payee, one), Err(LedgerError::Unavailable(_))));
             drop(chain);

@@ -1,9 +1,10 @@
-//! The chain's file: a first page of our own, and the database behind it.
+//! The layout of a chain's file: a first page of our own, and the database behind it.
 //!
-//! The database decides by one bit of its header which of its last two commits counts. Were that bit, or the file as a
-//! whole, set back, it would open without complaint one block earlier, and an acknowledged transaction would be gone.
-//! So the first page remembers the newest block that was acknowledged. It is written after the block is durable and is
-//! not waited for: after a power cut it may be older than the chain, or torn and then ignored, but never newer.
+//! One bit of the database's header selects which of its last two commits is valid. If that bit, or
+//! the whole file, were reset to an earlier version, the database would open without an error one
+//! block earlier, and an acknowledged transaction would be lost. Therefore the first page records
+//! the newest acknowledged block. It is written after the block is durable, without a sync: after a
+//! power failure it may be older than the chain, or torn and then ignored, but never newer.
 
 use std::io;
 use std::ops::Bound;
@@ -14,26 +15,28 @@ use redb::{BackendError, StorageBackend};
 
 /// Length of the page in front of the database.
 const PAGE: u64 = 4_096;
-/// What the file begins with.
+/// The magic bytes at the beginning of the file.
 const MAGIC: &[u8; 16] = b"FLORIN LEDGER 1\n";
-/// Where the witness is: in a sector of its own.
+/// Offset of the acknowledgement record, in a sector of its own.
 const WITNESS_AT: u64 = 512;
-/// number, digest, check.
+/// Number, digest, checksum.
 const WITNESS_LEN: usize = 72;
 
-/// A file, or what a test puts in its place, seen without its first page.
+/// The storage backend of a file, or of a test, without its first page.
 #[derive(Clone, Debug)]
 pub(crate) struct Device(pub(crate) Arc<dyn StorageBackend>);
 
+/// The offset in the file of an offset in the database.
 fn behind(offset: u64) -> io::Result<u64> {
     offset
         .checked_add(PAGE)
-        .ok_or_else(|| io::Error::other("an offset beyond the end of all files"))
+        .ok_or_else(|| io::Error::other("an offset beyond the largest file size"))
 }
 
 impl StorageBackend for Device {
     fn len(&self) -> io::Result<u64> {
-        // An empty file is an empty database; a shorter first page never gets this far.
+        // An empty file is an empty database; opening rejects a file that is shorter than the first
+        // page.
         Ok(self.0.len()?.saturating_sub(PAGE))
     }
 
@@ -57,7 +60,7 @@ impl StorageBackend for Device {
         self.0.close()
     }
 
-    // The ranges name no bytes of the file: they are places to lock, and stay where they are.
+    // The ranges are lock positions, not offsets of bytes: they are not shifted.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.0.try_lock_range(start, end)
     }
@@ -87,7 +90,7 @@ impl StorageBackend for Device {
     }
 }
 
-/// The newest acknowledged block, as the first page tells it.
+/// The newest acknowledged block, as the first page records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Witness {
     pub(crate) number: u64,
@@ -125,7 +128,7 @@ impl Device {
         self.0.write(0, MAGIC)
     }
 
-    /// Whether the file begins like a ledger and goes on behind its first page.
+    /// Whether the file begins with the magic bytes and continues behind its first page.
     pub(crate) fn is_ledger(&self) -> io::Result<bool> {
         if self.0.len()? <= PAGE {
             return Ok(false);
@@ -135,12 +138,13 @@ impl Device {
         Ok(magic == *MAGIC)
     }
 
-    /// Remembers an acknowledged block. Not waited for.
+    /// Records an acknowledged block, without a sync.
     pub(crate) fn remember(&self, witness: Witness) -> io::Result<()> {
         self.0.write(WITNESS_AT, &witness.to_bytes())
     }
 
-    /// The newest acknowledged block; `None` if none was, or if the page was torn by a power cut.
+    /// The newest acknowledged block; `None` if there is none, or if the write was torn by a power
+    /// failure.
     pub(crate) fn witness(&self) -> io::Result<Option<Witness>> {
         let mut bytes = [0; WITNESS_LEN];
         self.0.read(WITNESS_AT, &mut bytes)?;

@@ -1,4 +1,4 @@
-//! Why a chain's file cannot be created, opened or written.
+//! The errors of creating, opening and writing a chain's file.
 
 use std::io;
 
@@ -6,55 +6,55 @@ use florin_protocol::NodeKey;
 
 use crate::api::LedgerError;
 
-/// Why a chain's file cannot be created, opened, verified or written.
+/// The error of creating, opening, verifying or writing a chain's file.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
-    /// There is a file already.
+    /// The file exists.
     #[error("{0} exists: open it, or choose another path [LEDGER_EXISTS]")]
     Exists(String),
-    /// There is no file.
+    /// The file does not exist.
     #[error("there is no ledger at {0}: create one first [LEDGER_MISSING]")]
     Missing(String),
-    /// Another process, or this one, has it open.
+    /// Another process, or this one, has the file open.
     #[error(
-        "the ledger is open already: stop the other coordinator, or give this one a data \
-         folder of its own [LEDGER_LOCKED]"
+        "the ledger is locked by another coordinator: stop it, or give this coordinator its own \
+         data folder [LEDGER_LOCKED]"
     )]
     Locked,
-    /// The file does not begin like a ledger.
+    /// The file does not begin with the magic bytes of a ledger.
     #[error(
-        "this file is not a ledger, or its first page is damaged: restore it from \
-         a backup [LEDGER_CORRUPT]"
+        "the file is not a ledger, or its first page is damaged: restore it from a backup \
+         [LEDGER_CORRUPT]"
     )]
     NotALedger,
-    /// The records contradict themselves.
+    /// The records are inconsistent.
     #[error(
-        "the ledger is damaged: {0}. Keep the file, restore the last backup, and run \
+        "the ledger is corrupt: {0}. Preserve the file, restore the last backup, and run \
          `florin ledger verify` on it [LEDGER_CORRUPT]"
     )]
     Corrupt(String),
-    /// The blocks are signed by another key than the one at hand.
+    /// Another key signed the blocks than the configured one.
     #[error(
-        "the chain's blocks are signed by node key {expected}, but this coordinator has \
-         {got}: use the key file that the chain was created with [WRONG_OPERATOR]"
+        "node key {expected} signed the chain's blocks, but this coordinator has {got}: use the \
+         key file with which the chain was created [WRONG_OPERATOR]"
     )]
     WrongOperator {
         /// The key in the genesis.
         expected: NodeKey,
-        /// The key at hand.
+        /// The configured key.
         got: NodeKey,
     },
-    /// A genesis that cannot be.
-    #[error("the genesis cannot be: {0} [BAD_GENESIS]")]
+    /// An invalid genesis.
+    #[error("invalid genesis: {0} [BAD_GENESIS]")]
     BadGenesis(String),
     /// The disk is full.
     #[error(
-        "the disk is full ({0}): make room and start again; nothing acknowledged is \
-         lost [STORAGE_FULL]"
+        "the disk is full ({0}): free space and restart; no acknowledged transaction is lost \
+         [STORAGE_FULL]"
     )]
     Full(io::Error),
-    /// The disk does not do what it should.
-    #[error("the ledger's file cannot be read or written: {0} [STORAGE_FAILED]")]
+    /// A read or a write failed.
+    #[error("cannot read or write the ledger's file: {0} [STORAGE_FAILED]")]
     Io(io::Error),
 }
 

@@ -1,5 +1,4 @@
-//! From the file back to a state: every block is followed from genesis, and what comes out is held against what is
-//! stored.
+//! Recovery: replays every block from genesis and compares the result with the stored state.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -15,7 +14,7 @@ use crate::local::store::Store;
 use crate::state::{ApplyError, Draft, State, tables_digest};
 use crate::transaction::{Outcome, check_on};
 
-/// What the newest transactions came to, block by block, for whoever lost an answer.
+/// The outcomes of the newest transactions, block by block, for clients that lost a response.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     blocks: VecDeque<Vec<(TxId, Outcome)>>,
@@ -23,7 +22,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Adds a block's outcomes and forgets the oldest beyond [`RECENT_MAX`].
+    /// Adds a block's outcomes and drops the oldest beyond [`RECENT_MAX`].
     pub(crate) fn add(&mut self, outcomes: Vec<(TxId, Outcome)>) {
         self.count = self.count.saturating_add(outcomes.len());
         self.blocks.push_back(outcomes);
@@ -33,14 +32,14 @@ impl Recent {
         }
     }
 
-    /// What a transaction came to, if it was carried out not long ago.
+    /// The outcome of a transaction, if it is among the recent ones.
     pub(crate) fn outcome(&self, id: TxId) -> Option<Outcome> {
         let mut newest_first = self.blocks.iter().rev().flatten();
         newest_first.find_map(|(other, outcome)| (*other == id).then_some(*outcome))
     }
 }
 
-/// A chain as it comes from its file.
+/// A chain as loaded from its file.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) genesis: Genesis,
@@ -50,17 +49,17 @@ pub(crate) struct Loaded {
     pub(crate) transactions: u64,
 }
 
-/// How much is believed of what is stored.
+/// Which signatures are verified when a chain is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Account signatures were checked before the transactions were stored, and every byte of them is under the
-    /// operator's signature of the head.
+    /// Only the head's: account signatures were verified before the transactions were stored, and
+    /// the operator's signature of the head covers every byte of them.
     Operator,
-    /// Nobody: every account signature and every block signature is checked again.
+    /// All: every account signature and every block signature.
     Nobody,
 }
 
-/// Follows the chain from genesis.
+/// Loads a chain and replays it from genesis.
 pub(crate) fn load(store: &Store, trust: Trust) -> Result<Loaded, ChainError> {
     let genesis = Genesis::from_bytes(&store.genesis()?)
         .map_err(|error| ChainError::corrupt(format!("table meta, row genesis: {error}")))?;
@@ -69,7 +68,7 @@ pub(crate) fn load(store: &Store, trust: Trust) -> Result<Loaded, ChainError> {
     }
     let witness = store.witness()?;
     if witness.is_none() {
-        tracing::warn!("the ledger's first page does not tell the newest acknowledged block");
+        tracing::warn!("the ledger's first page does not name the newest acknowledged block");
     }
     let mut loaded = Loaded {
         state: State::begin(&genesis.allocations),
@@ -95,19 +94,20 @@ pub(crate) fn load(store: &Store, trust: Trust) -> Result<Loaded, ChainError> {
     if !witnessed {
         let number = witness.map_or(0, |w| w.number);
         return Err(ChainError::corrupt(format!(
-            "block {number} was acknowledged, but the chain ends at block {} or has another one in its place",
+            "block {number} was acknowledged, but the chain ends at block {} or has another block {number}",
             loaded.head.number
         )));
     }
     if let Some(table) = loaded.state.difference(&store.state()?) {
         return Err(ChainError::corrupt(format!(
-            "table {table} is not what the blocks up to {} lead to",
+            "table {table} does not equal the result of the blocks up to {}",
             loaded.head.number
         )));
     }
     Ok(loaded)
 }
 
+/// Verifies one block and applies it to the loaded state.
 fn follow(
     loaded: &mut Loaded,
     number: u64,
@@ -118,7 +118,7 @@ fn follow(
     let block = Block::from_bytes(bytes).map_err(|error| fault(error.to_string()))?;
     let header = &block.header;
     if header.body.number != number {
-        return Err(fault(format!("it calls itself block {}", header.body.number)));
+        return Err(fault(format!("its header has block number {}", header.body.number)));
     }
     match trust {
         Trust::Operator => loaded.head.check_link(&header.body),
@@ -128,7 +128,7 @@ fn follow(
     let head_bytes = header.to_bytes().len();
     let transactions = bytes.get(head_bytes..).unwrap_or_default();
     if transactions_digest(transactions) != header.body.transactions {
-        return Err(fault("its transactions are not the ones that were signed".to_owned()));
+        return Err(fault("its transactions do not match the signed digest".to_owned()));
     }
     let market = loaded.genesis.market();
     if trust == Trust::Nobody {
@@ -137,7 +137,7 @@ fn follow(
     let (outcomes, changes) = replay(&loaded.state, &block, market).map_err(fault)?;
     if changes.1 != header.body.changes {
         return Err(fault(
-            "its transactions lead to other changes than the signed ones".to_owned(),
+            "the changes of its transactions do not match the signed digest".to_owned(),
         ));
     }
     loaded.state.merge(changes.0);
@@ -152,13 +152,14 @@ fn check_signatures(block: &Block, market: Market) -> Result<(), String> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let verdicts = check_on(market, block.transactions.clone(), threads);
     match verdicts.iter().position(Result::is_err) {
-        Some(position) => Err(format!("transaction {position} is not signed by its account")),
+        Some(position) => Err(format!("the signature of transaction {position} is invalid")),
         None => Ok(()),
     }
 }
 
 type Replayed = (Vec<(TxId, Outcome)>, (crate::state::Changes, Digest));
 
+/// Executes the transactions of a block on a state.
 fn replay(state: &State, block: &Block, market: Market) -> Result<Replayed, String> {
     let mut draft = Draft::new(state);
     let mut outcomes = Vec::with_capacity(block.transactions.len());
@@ -166,13 +167,13 @@ fn replay(state: &State, block: &Block, market: Market) -> Result<Replayed, Stri
         let fault = |what: String| format!("transaction {position}: {what}");
         let transaction = &signed.transaction;
         if transaction.market != market {
-            return Err(fault("it is for another chain or market".to_owned()));
+            return Err(fault("it was signed for another chain or market".to_owned()));
         }
         let applied = draft
             .apply(transaction, block.header.body.time)
             .map_err(|error: ApplyError| fault(error.to_string()))?;
         if !applied.changed {
-            return Err(fault("it changes nothing, and belongs in no block".to_owned()));
+            return Err(fault("it changes nothing, so it must not be in a block".to_owned()));
         }
         outcomes.push((transaction.id(), applied.outcome));
     }

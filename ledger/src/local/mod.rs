@@ -1,8 +1,9 @@
 //! The embedded chain: hash-linked blocks, signed by their operator, in one file.
 //!
-//! A block is durable before anybody hears that its transactions were carried out, and a reader never sees a balance
-//! that a power cut could take back. The state is kept in memory and stored beside the blocks in the same commit; when
-//! the file is opened, the blocks are followed from genesis and must lead to exactly what is stored.
+//! A block is durable before the writer acknowledges its transactions, and readers never see a
+//! balance that a power failure could revert. The state is held in memory and is stored with the
+//! blocks, in the same commit. When the file is opened, the blocks are replayed from genesis; the
+//! result must equal the stored state.
 
 mod block;
 mod copy;
@@ -43,26 +44,26 @@ use overlay::Overlay;
 use store::Store;
 use writer::{Answers, Live, Queue, Writer, gone};
 
-/// What tells a chain the time. It may jump: a block is never earlier than its parent.
+/// The clock of a chain. It may jump: a block's time is never before its parent's.
 pub type Clock = Arc<dyn Fn() -> Tick + Send + Sync>;
 
-/// What [`LocalChain::verify`] found to be in order.
+/// The result of [`LocalChain::verify`] for a valid chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verification {
-    /// The market that the chain keeps.
+    /// The market of the chain.
     pub market: Market,
-    /// Whose chain it is.
+    /// The chain's operator.
     pub operator: Address,
-    /// How many blocks there are.
+    /// The number of blocks.
     pub blocks: u64,
-    /// How many transactions are in them; the account signature of each was checked.
+    /// The number of their transactions; every account signature was verified.
     pub transactions: u64,
-    /// Digest of the state that they lead to, which is the stored one.
+    /// Digest of the state after the last block, which equals the stored state.
     pub state: Digest,
 }
 
-/// A ledger in one file, run by one operator. Reads are answered from memory; writes are gathered into blocks by a
-/// thread of its own, so that callers who write together share one durable commit.
+/// A ledger in one file, run by one operator. Reads are served from memory. A writer thread
+/// collects writes into blocks, so that concurrent callers share one durable commit (group commit).
 pub struct LocalChain {
     genesis: Genesis,
     market: Market,
@@ -79,10 +80,11 @@ impl fmt::Debug for LocalChain {
 }
 
 impl LocalChain {
-    /// Writes a new chain's file. It appears at `path` whole or not at all.
+    /// Creates a new chain's file atomically: it appears at `path` complete or not at all.
     ///
     /// # Errors
-    /// [`ChainError::Exists`], [`ChainError::BadGenesis`], [`ChainError::Full`] or [`ChainError::Io`].
+    /// [`ChainError::Exists`], [`ChainError::BadGenesis`], [`ChainError::Full`] or
+    /// [`ChainError::Io`].
     pub fn create(path: &Path, genesis: &Genesis) -> Result<Market, ChainError> {
         if let Some(fault) = genesis.fault() {
             return Err(ChainError::BadGenesis(fault));
@@ -91,7 +93,7 @@ impl LocalChain {
         Ok(genesis.market())
     }
 
-    /// A new chain in memory, for tests and trials: nothing of it outlives the value.
+    /// A new chain in memory, for tests: it is lost with the value.
     ///
     /// # Errors
     /// [`ChainError::BadGenesis`].
@@ -116,8 +118,8 @@ impl LocalChain {
         Ok(store)
     }
 
-    /// Opens a chain: follows it from genesis, checks that blocks, operator's signature and stored state agree, and
-    /// starts its writer.
+    /// Opens a chain: replays it from genesis, checks that blocks, operator signature and stored
+    /// state agree, and starts its writer.
     ///
     /// # Errors
     /// [`ChainError`].
@@ -151,9 +153,9 @@ impl LocalChain {
         tracing::info!(
             blocks = loaded.head.number,
             transactions = loaded.transactions,
-            "the ledger agrees with its blocks"
+            "the stored state matches the replayed blocks"
         );
-        // Had the power failed before the first page was written, it is behind the chain now.
+        // After a power failure the first page may be older than the chain: it is rewritten here.
         store.remember(Witness { number: loaded.head.number, digest: loaded.head.digest })?;
         let live =
             Live { state: loaded.state, head: loaded.head, recent: loaded.recent, halted: None };
@@ -161,8 +163,9 @@ impl LocalChain {
         Ok((Writer { store: Arc::new(store), live, operator, clock }, loaded.genesis))
     }
 
-    /// Rebuilds a chain's state from genesis, checking every account's and every operator's signature on the way, and
-    /// compares it with the stored one. Changes nothing, and needs no right to.
+    /// Replays a chain from genesis, verifies every account signature and every operator signature,
+    /// and compares the result with the stored state. Changes nothing and needs no write
+    /// permission.
     ///
     /// # Errors
     /// [`ChainError`]; [`ChainError::Locked`] while a coordinator has it open.
@@ -178,13 +181,13 @@ impl LocalChain {
         })
     }
 
-    /// What the chain began with.
+    /// The chain's genesis.
     #[must_use]
     pub const fn genesis(&self) -> &Genesis {
         &self.genesis
     }
 
-    /// Chain and genesis.
+    /// The chain's market: chain id and genesis.
     #[must_use]
     pub const fn chain_market(&self) -> Market {
         self.market
@@ -196,7 +199,7 @@ impl LocalChain {
         self.read(|live| live.head)
     }
 
-    /// A block; `None` beyond the newest.
+    /// A block; `None` for a number beyond the newest.
     ///
     /// # Errors
     /// [`LedgerError::Corrupt`] or [`LedgerError::Unavailable`].
@@ -206,7 +209,7 @@ impl LocalChain {
         block.map(Some).map_err(|error| ChainError::in_block(number, error).into())
     }
 
-    /// What became of a transaction.
+    /// The status of a transaction.
     #[must_use]
     pub fn fate(&self, from: Address, nonce: u64, id: TxId) -> Fate {
         self.read(|live| match live.recent.outcome(id) {
@@ -216,22 +219,23 @@ impl LocalChain {
         })
     }
 
-    /// A copy of everything that the ledger knows now.
+    /// A copy of the current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.read(|live| live.state.clone())
     }
 
+    /// Reads the published state under its lock.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Live) -> T) -> T {
         look(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The time by which the next block would be judged.
+    /// The time at which the next block would be executed.
     pub(crate) fn time(&self) -> Tick {
         (self.clock)().max(self.head().time)
     }
 
-    /// Carries out one transaction. Returns when it is durable.
+    /// Executes one transaction. Returns when it is durable.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -241,12 +245,13 @@ impl LocalChain {
         Ok(answer?)
     }
 
-    /// Carries out many transactions, in blocks of up to [`BLOCK_TRANSACTIONS_MAX`]; signatures are checked on all
-    /// cores. The answers come in the order of the transactions; refused ones are left out of the blocks.
+    /// Executes transactions in blocks of up to [`BLOCK_TRANSACTIONS_MAX`]; signatures are verified
+    /// on all cores. The results are in the order of the transactions; refused transactions are not
+    /// part of any block.
     ///
     /// # Errors
-    /// [`LedgerError`] if a block could not be made durable: which of the earlier ones stand is told by
-    /// [`LocalChain::fate`].
+    /// [`LedgerError`] if a block could not be made durable; [`LocalChain::fate`] returns the
+    /// status of the earlier ones.
     pub fn submit_many(
         &self,
         transactions: Vec<SignedTransaction>,
@@ -296,7 +301,7 @@ fn file_device(file: File) -> Result<Device, ChainError> {
     Ok(Device(backend))
 }
 
-/// Makes a new file that appears at `path` whole and durable, or not at all.
+/// Creates a file atomically: it appears at `path` complete and durable, or not at all.
 fn whole_file<T>(
     path: &Path,
     fill: impl FnOnce(File) -> Result<T, ChainError>,
@@ -307,7 +312,7 @@ fn whole_file<T>(
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".unfinished");
     let unfinished = Path::new(&unfinished);
-    // What was cut off earlier is worth nothing.
+    // An unfinished file of an earlier attempt is worthless.
     match fs::remove_file(unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
@@ -324,7 +329,7 @@ fn open_file(path: &Path) -> Result<Device, ChainError> {
     file_device(open_with(path, OpenOptions::new().read(true).write(true))?)
 }
 
-/// A file that stays as it is, whatever the database does to what it sees.
+/// Opens a file for reading only; repairs by the database stay in memory.
 fn open_to_look(path: &Path) -> Result<Device, ChainError> {
     Ok(Device(Arc::new(Overlay::new(open_with(path, OpenOptions::new().read(true))?)?)))
 }
@@ -336,7 +341,7 @@ fn open_with(path: &Path, options: &OpenOptions) -> Result<File, ChainError> {
     })
 }
 
-/// Makes a new name in a folder durable, where the system lets folders be opened.
+/// Makes a new directory entry durable, on systems that let directories be opened.
 fn sync_folder(path: &Path) -> Result<(), ChainError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match File::open(folder.unwrap_or_else(|| Path::new("."))) {

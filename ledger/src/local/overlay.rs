@@ -1,5 +1,5 @@
-//! A chain's file for who only looks: the database repairs what it finds when it opens a file, and that goes into memory
-//! here, never into the file.
+//! A read-only view of a chain's file. The database repairs a file when it opens it; this backend
+//! stores those writes in memory (copy on write) and never changes the file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,12 +12,12 @@ use redb::{BackendError, StorageBackend};
 
 use crate::local::ChainError;
 
-/// What is kept of a change, at least.
+/// Size of a copied page in bytes.
 const PAGE: u64 = 4_096;
-/// Most pages that may change (256 MiB): a repair writes the lists of free pages anew, and nothing else.
+/// Most pages that may change (256 MiB): a repair only rewrites the lists of free pages.
 const PAGES_MAX: usize = 64 * 1024;
 
-/// A file, and what was written over it.
+/// A file with an overlay of changed pages.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     file: FileBackend,
@@ -27,21 +27,21 @@ pub(crate) struct Overlay {
 #[derive(Debug)]
 struct Over {
     len: u64,
-    /// Bytes of the file that were never cut off.
+    /// Length of the part of the file that no truncation has removed.
     shown: u64,
-    /// By their number.
+    /// Changed pages by number.
     pages: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Overlay {
-    /// Over a file that need not be writable.
+    /// An overlay without changes. The file need not be writable.
     pub(crate) fn new(file: File) -> Result<Self, ChainError> {
         let file = FileBackend::new(file)?;
         let len = file.len()?;
         Ok(Self { file, over: RwLock::new(Over { len, shown: len, pages: BTreeMap::new() }) })
     }
 
-    /// A page as it is now.
+    /// The current content of a page.
     fn page(&self, over: &Over, number: u64) -> io::Result<Vec<u8>> {
         if let Some(page) = over.pages.get(&number) {
             return Ok(page.clone());
@@ -56,12 +56,13 @@ impl Overlay {
     }
 }
 
-/// Where so many bytes from `offset` on end.
+/// The end of `length` bytes from `offset` on.
 fn behind(offset: u64, length: usize) -> u64 {
     offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX))
 }
 
-/// The pages that `length` bytes from `offset` on lie in: of each its number, and where in it they begin and end.
+/// The pages that contain `length` bytes from `offset` on: for each its number, and the first byte
+/// and the end within it.
 fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     let end = behind(offset, length);
     let first = offset.checked_div(PAGE).unwrap_or_default();
@@ -123,8 +124,7 @@ impl StorageBackend for Overlay {
             rest = later;
             over.pages.insert(number, page);
             if over.pages.len() > PAGES_MAX {
-                let what =
-                    format!("to look at it, more than {PAGES_MAX} pages would have to change");
+                let what = format!("the repair in memory would change more than {PAGES_MAX} pages");
                 return Err(io::Error::other(what));
             }
         }
@@ -136,7 +136,7 @@ impl StorageBackend for Overlay {
         self.file.close()
     }
 
-    // Whoever writes holds the file alone; who looks shares it with others who look.
+    // A writer locks the file exclusively; readers share their lock.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.file.try_lock_shared_range(start, end)
     }
@@ -172,7 +172,7 @@ mod tests {
     use crate::local::crash_tests::{Dice, seed};
 
     #[test]
-    fn what_is_read_is_what_was_written_and_the_file_stays_as_it_was() {
+    fn reads_return_the_writes_and_the_file_stays_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let before: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();

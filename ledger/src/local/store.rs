@@ -1,4 +1,4 @@
-//! The chain on disk: blocks and state in one database, one durable commit per block.
+//! The chain's database (redb): blocks and state in one file, one durable commit per block.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,22 +11,22 @@ use crate::state::{State, TABLES, TableRows};
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const BLOCKS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("blocks");
-/// The row of [`META`] that holds the genesis.
+/// The key of the genesis in [`META`].
 const GENESIS: &str = "genesis";
-/// Bytes of pages kept in memory. The state is in memory anyway, so that this serves the write path alone: what is more
-/// fills up with blocks that nobody reads.
+/// Size of the page cache. The state is in memory anyway, so that the cache serves the write path
+/// only; a larger one would fill with blocks that are never read.
 const CACHE_BYTES: usize = 8 * 1024 * 1024;
 
 fn table(name: &str) -> TableDefinition<'_, &'static [u8], &'static [u8]> {
     TableDefinition::new(name)
 }
 
-/// The database, and the page in front of it.
+/// The database, and the device with the page in front of it.
 #[derive(Debug)]
 pub(crate) struct Store {
     database: Database,
     device: Device,
-    /// A planted bug for the crash tests: the block in one commit, its changes in the next.
+    /// An injected bug for the crash tests: commits a block and its changes separately.
     #[cfg(test)]
     pub(crate) split_commits: bool,
 }
@@ -40,9 +40,9 @@ impl From<redb::Error> for ChainError {
             }
             redb::Error::Io(error) => error.into(),
             redb::Error::PreviousIo => Self::Io(io::Error::other(
-                "an earlier write failed: start again once the disk is well",
+                "an earlier write failed: restart once the disk works again",
             )),
-            other => Self::corrupt(format!("the database says: {other}")),
+            other => Self::corrupt(format!("database error: {other}")),
         }
     }
 }
@@ -53,15 +53,15 @@ impl From<DatabaseError> for ChainError {
     }
 }
 
-/// Runs a step of the database that reads untrusted pages. Where it panics on a damaged page, that is an error too.
+/// Runs a database operation on untrusted pages; converts a panic on a damaged page to an error.
 fn guarded<T>(step: impl FnOnce() -> Result<T, ChainError>) -> Result<T, ChainError> {
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
-        Err(ChainError::corrupt("the database stumbled over one of its pages".to_owned()))
+        Err(ChainError::corrupt("the database panicked while reading a page".to_owned()))
     })
 }
 
 impl Store {
-    /// A new database behind a new first page.
+    /// Creates a database behind a new first page.
     pub(crate) fn create(
         device: Device,
         genesis: &[u8],
@@ -84,7 +84,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a database and checks every page of it against the database's own checksums.
+    /// Opens a database and verifies the checksum of every page.
     pub(crate) fn open(device: Device) -> Result<Self, ChainError> {
         if !device.is_ledger()? {
             return Err(ChainError::NotALedger);
@@ -93,7 +93,7 @@ impl Store {
             let mut store = Self::on(device)?;
             if !store.database.check_integrity()? {
                 return Err(ChainError::corrupt(
-                    "pages of the database do not have their checksums".to_owned(),
+                    "checksums of database pages do not match".to_owned(),
                 ));
             }
             Ok(store)
@@ -111,7 +111,7 @@ impl Store {
         })
     }
 
-    /// Makes a block and its changes durable together.
+    /// Makes a block and its changes durable in one commit.
     pub(crate) fn commit(
         &self,
         number: u64,
@@ -134,22 +134,22 @@ impl Store {
         Ok(run()?)
     }
 
-    /// Remembers that a block was acknowledged.
+    /// Records the newest acknowledged block.
     pub(crate) fn remember(&self, witness: Witness) -> Result<(), ChainError> {
         Ok(self.device.remember(witness)?)
     }
 
-    /// The newest block that was acknowledged, if it is known.
+    /// The newest acknowledged block, if it is known.
     pub(crate) fn witness(&self) -> Result<Option<Witness>, ChainError> {
         Ok(self.device.witness()?)
     }
 
-    /// The genesis' canonical bytes.
+    /// The canonical bytes of the genesis.
     pub(crate) fn genesis(&self) -> Result<Vec<u8>, ChainError> {
         self.read_now()?.genesis()
     }
 
-    /// A block's canonical bytes.
+    /// The canonical bytes of a block.
     pub(crate) fn block(&self, number: u64) -> Result<Option<Vec<u8>>, ChainError> {
         guarded(|| {
             let run = || -> Result<Option<Vec<u8>>, redb::Error> {
@@ -160,12 +160,12 @@ impl Store {
         })
     }
 
-    /// What is there now, to look at whatever is committed meanwhile.
+    /// A snapshot of the current commit, unaffected by later commits.
     pub(crate) fn read_now(&self) -> Result<Reading, ChainError> {
         guarded(|| Ok(Reading(self.database.begin_read().map_err(redb::Error::from)?)))
     }
 
-    /// Writes blocks whose changes are in the stored state already, in one commit.
+    /// Writes blocks whose changes are part of the stored state already, in one commit.
     pub(crate) fn append_blocks(&self, blocks: &[(u64, Vec<u8>)]) -> Result<(), ChainError> {
         let run = || -> Result<(), redb::Error> {
             let mut write = self.database.begin_write()?;
@@ -178,7 +178,7 @@ impl Store {
         Ok(run()?)
     }
 
-    /// Hands every block on, oldest first, until `take` finds fault with one.
+    /// Calls `take` for every block, oldest first, until it returns an error.
     pub(crate) fn each_block(
         &self,
         take: impl FnMut(u64, &[u8]) -> Result<(), ChainError>,
@@ -186,7 +186,7 @@ impl Store {
         self.read_now()?.each_block(take)
     }
 
-    /// The state as it is stored.
+    /// The stored state.
     pub(crate) fn state(&self) -> Result<State, ChainError> {
         guarded(|| {
             let mut state = State::default();
@@ -196,7 +196,7 @@ impl Store {
                 for row in rows.iter().map_err(redb::Error::from)? {
                     let (key, value) = row.map_err(redb::Error::from)?;
                     state.restore(name, key.value(), value.value()).map_err(|error| {
-                        ChainError::corrupt(format!("table {name} has a row that is none: {error}"))
+                        ChainError::corrupt(format!("table {name} has an invalid row: {error}"))
                     })?;
                 }
             }
@@ -205,11 +205,11 @@ impl Store {
     }
 }
 
-/// A database at one commit.
+/// A snapshot of the database at one commit.
 pub(crate) struct Reading(redb::ReadTransaction);
 
 impl Reading {
-    /// The genesis' canonical bytes.
+    /// The canonical bytes of the genesis.
     pub(crate) fn genesis(&self) -> Result<Vec<u8>, ChainError> {
         guarded(|| {
             let run = || -> Result<Option<Vec<u8>>, redb::Error> {
@@ -219,7 +219,7 @@ impl Reading {
         })
     }
 
-    /// Hands every block on, oldest first, until `take` finds fault with one.
+    /// Calls `take` for every block, oldest first, until it returns an error.
     pub(crate) fn each_block(
         &self,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), ChainError>,

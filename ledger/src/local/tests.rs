@@ -1,4 +1,4 @@
-//! The chain on a real file: what it promises, and what it does when the file is not what it was.
+//! The chain on a real file: normal operation, restarts, damaged files and snapshots.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -79,12 +79,12 @@ impl Fixture for Local {
 }
 
 #[test]
-fn the_local_chain_conforms() {
+fn the_embedded_chain_passes_the_conformance_suite() {
     conformance::run(&Local(tempfile::tempdir().unwrap(), AtomicU64::new(0))).unwrap();
 }
 
 #[test]
-fn a_restart_finds_everything_as_it_was() {
+fn a_restart_restores_head_state_and_balances() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = new_chain(&folder);
     chain.transfer(&signer(0), signer(1).address(), florins(5)).unwrap();
@@ -101,7 +101,7 @@ fn a_restart_finds_everything_as_it_was() {
 }
 
 #[test]
-fn only_the_account_moves_its_money_in_its_market_in_its_order() {
+fn a_transfer_needs_the_accounts_signature_market_and_nonce() {
     let folder = tempfile::tempdir().unwrap();
     let (_, chain) = new_chain(&folder);
     let market = chain.chain_market();
@@ -129,10 +129,11 @@ fn only_the_account_moves_its_money_in_its_market_in_its_order() {
             other => panic!("{other:?} instead of {refusal:?}"),
         }
     }
-    assert_eq!(chain.head().number, 0, "what is refused makes no block");
+    assert_eq!(chain.head().number, 0, "a refused transaction makes no block");
     chain.submit(good.clone()).unwrap();
-    // A replay is no second transfer. Nor is it answered like the first: two callers with one account and one wish
-    // would sign the same bytes, and both believe that theirs was carried out.
+    // A replay is not a second transfer, and it does not return the first outcome either: two
+    // callers with the same account and the same action would sign the same bytes, and both would
+    // assume that their own transfer was executed.
     let again = chain.submit(good.clone());
     assert!(matches!(again, Err(LedgerError::Refused(Refusal::WrongNonce { .. }))), "{again:?}");
     assert_eq!(chain.balance(signer(1).address()).unwrap(), FUNDS.plus(florins(1)).unwrap());
@@ -143,7 +144,7 @@ fn only_the_account_moves_its_money_in_its_market_in_its_order() {
 }
 
 #[test]
-fn a_batch_is_one_block_and_leaves_out_what_is_refused() {
+fn a_batch_becomes_one_block_without_the_refused_transactions() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = new_chain(&folder);
     let market = chain.chain_market();
@@ -162,7 +163,7 @@ fn a_batch_is_one_block_and_leaves_out_what_is_refused() {
     assert_eq!(chain.block(2).unwrap(), None);
     let many: Vec<_> = (0..1_001).map(|n| transfer(market, 1, n, 2)).collect();
     let answers = chain.submit_many(many).unwrap();
-    // FUNDS are 1,000 FLN, and 50 came in.
+    // FUNDS are 1,000 FLN, and 50 FLN were received.
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(chain.head().number, 3, "1,000 and 1");
     drop(chain);
@@ -198,11 +199,11 @@ fn finalize(market: Market, by: u64) -> SignedTransaction {
 }
 
 #[test]
-fn what_changes_nothing_is_answered_and_makes_no_block() {
+fn a_transaction_that_changes_nothing_makes_no_block() {
     let folder = tempfile::tempdir().unwrap();
     let (_, chain) = chain_with_a_task(&folder);
     let (head, state) = (chain.head(), chain.state());
-    // Keys that nobody has ever paid anything to: there is no end of them.
+    // Unfunded keys: an attacker can create any number of them.
     for stranger in 100..110 {
         let idle = finalize(chain.chain_market(), stranger);
         let (from, id) = (idle.transaction.from, idle.transaction.id());
@@ -210,7 +211,7 @@ fn what_changes_nothing_is_answered_and_makes_no_block() {
         assert_eq!(chain.fate(from, 0, id), Fate::NotYet);
     }
     assert_eq!((chain.head(), chain.state()), (head, state));
-    // Beside one that changes something it is left out as well.
+    // In a batch with an effective transaction it is left out as well.
     let market = chain.chain_market();
     let batch = vec![finalize(market, 100), transfer(market, 3, 0, 1), finalize(market, 101)];
     let answers = chain.submit_many(batch).unwrap();
@@ -220,7 +221,7 @@ fn what_changes_nothing_is_answered_and_makes_no_block() {
 }
 
 #[test]
-fn a_block_with_a_transaction_that_changes_nothing_is_found() {
+fn a_block_with_a_transaction_that_changes_nothing_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = chain_with_a_task(&folder);
     let (head, transactions) = (chain.head(), vec![finalize(chain.chain_market(), 100)]);
@@ -242,7 +243,7 @@ fn a_block_with_a_transaction_that_changes_nothing_is_found() {
 }
 
 #[test]
-fn callers_that_arrive_together_share_blocks_and_nothing_is_lost() {
+fn concurrent_callers_share_blocks_and_lose_no_transaction() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = new_chain(&folder);
     thread::scope(|scope| {
@@ -263,13 +264,13 @@ fn callers_that_arrive_together_share_blocks_and_nothing_is_lost() {
 }
 
 #[test]
-fn time_never_goes_backwards() {
+fn block_time_never_decreases() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
     LocalChain::create(&path, &genesis(4)).unwrap();
     let now = Arc::new(AtomicU64::new(START - 500));
     let chain = LocalChain::open(&path, operator(), clock_at(&now)).unwrap();
-    assert_eq!(chain.now().unwrap(), Tick(START), "not before genesis");
+    assert_eq!(chain.now().unwrap(), Tick(START), "not before the genesis");
     let mut times = Vec::new();
     for tick in [START + 10, START + 5, 0, START + 11] {
         now.store(tick, Ordering::SeqCst);
@@ -280,7 +281,7 @@ fn time_never_goes_backwards() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_says_why() {
+fn a_file_that_cannot_be_opened_gives_a_specific_error() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = new_chain(&folder);
     let open = |operator| LocalChain::open(&path, operator, still()).map(|_| ());
@@ -305,13 +306,14 @@ fn a_file_that_cannot_be_opened_says_why() {
 }
 
 #[test]
-fn a_look_at_a_chain_changes_no_byte_of_it_whatever_a_crash_left() {
+fn verify_and_snapshot_change_no_byte_of_the_file_even_after_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = new_chain(&folder);
     for _ in 0..20 {
         chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
     }
-    // What is on disk while a chain is open is what a process that is killed leaves: a database to be repaired.
+    // The file of an open chain equals the file after a killed process: the database must repair
+    // it.
     let left = folder.path().join("left");
     fs::copy(&path, &left).unwrap();
     drop(chain);
@@ -320,7 +322,7 @@ fn a_look_at_a_chain_changes_no_byte_of_it_whatever_a_crash_left() {
         assert_eq!(LocalChain::verify(&path).unwrap().transactions, 20);
         drop(LocalChain::begin_copy_of(&path).unwrap());
         assert!(fs::read(&path).unwrap() == before, "{} was changed", path.display());
-        // Two may look at once, and nobody writes meanwhile.
+        // Two readers may share the file; a writer may not open it meanwhile.
         let looking = LocalChain::begin_copy_of(&path).unwrap();
         LocalChain::verify(&path).unwrap();
         let writing = LocalChain::open(&path, operator(), still());
@@ -331,7 +333,7 @@ fn a_look_at_a_chain_changes_no_byte_of_it_whatever_a_crash_left() {
 }
 
 #[test]
-fn a_genesis_that_cannot_be_is_refused() {
+fn an_invalid_genesis_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
     let (a, b) = (signer(0).address(), signer(1).address());
@@ -342,10 +344,11 @@ fn a_genesis_that_cannot_be_is_refused() {
         let bad = Genesis { allocations, ..genesis(0) };
         assert!(matches!(LocalChain::create(&path, &bad), Err(ChainError::BadGenesis(_))));
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file is left behind");
 }
 
-/// Writes one more block and opens the file again: a damage that only shows when pages are reused would show now.
+/// Writes one more block and opens the file again: reveals damage that only shows when pages are
+/// reused.
 fn goes_on(path: &Path, chain: LocalChain) {
     chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
     let state = chain.state();
@@ -354,7 +357,7 @@ fn goes_on(path: &Path, chain: LocalChain) {
 }
 
 #[test]
-fn every_flipped_byte_is_found_or_means_nothing() {
+fn every_flipped_byte_is_detected_or_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
     LocalChain::create(&path, &genesis(40)).unwrap();
@@ -365,7 +368,7 @@ fn every_flipped_byte_is_found_or_means_nothing() {
         assert!(chain.submit_many(batch).unwrap().iter().all(Result::is_ok));
     }
     let (head, state) = (chain.head(), chain.state());
-    // As kill -9 leaves it: not closed. And as a clean stop leaves it.
+    // The file after kill -9 (not closed), and after a clean shutdown.
     let killed = fs::read(&path).unwrap();
     drop(chain);
     let closed = fs::read(&path).unwrap();
@@ -373,7 +376,7 @@ fn every_flipped_byte_is_found_or_means_nothing() {
     let (mut found, mut harmless) = (0, 0);
     for (name, image) in [("killed", killed), ("closed", closed)] {
         let used: Vec<usize> = (0..image.len()).filter(|at| image[*at] != 0).collect();
-        // Every byte of both headers, and a spread over everything that is not empty.
+        // Every byte of both headers, and a sample of all non-zero bytes.
         let header = (0..16).chain(512..584).chain(4_096..4_096 + 320);
         let spread = used.iter().copied().step_by((used.len() / 500).max(1));
         for (n, at) in header.chain(spread).enumerate() {
@@ -392,7 +395,8 @@ fn every_flipped_byte_is_found_or_means_nothing() {
                 Err(_) => found += 1,
             }
         }
-        // The bit that says which commit counts: set back, the last block would be gone without a word.
+        // The bit that selects the valid commit: if it were reset, the last block would be lost
+        // without an error.
         for bit in 0..8 {
             let mut flipped = image.clone();
             flipped[4_096 + 9] ^= 1 << bit;
@@ -402,12 +406,12 @@ fn every_flipped_byte_is_found_or_means_nothing() {
             }
         }
     }
-    println!("{found} found, {harmless} without meaning");
-    assert!(found > 500, "{found} found, {harmless} without meaning");
+    println!("{found} detected, {harmless} harmless");
+    assert!(found > 500, "{found} detected, {harmless} harmless");
 }
 
 #[test]
-fn an_older_copy_of_the_database_is_not_taken_for_the_newest() {
+fn an_older_copy_of_the_database_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = new_chain(&folder);
     chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
@@ -417,7 +421,7 @@ fn an_older_copy_of_the_database_is_not_taken_for_the_newest() {
     chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
     drop(chain);
     let mut newer = fs::read(&path).unwrap();
-    // The first page is the newest; what follows it is one block behind.
+    // The first page is current; the database behind it is one block older.
     newer.truncate(4_096);
     newer.extend_from_slice(&older[4_096..]);
     fs::write(&path, newer).unwrap();
@@ -426,7 +430,7 @@ fn an_older_copy_of_the_database_is_not_taken_for_the_newest() {
 }
 
 #[test]
-fn a_block_that_was_rewritten_by_somebody_else_is_found() {
+fn a_block_rewritten_without_the_right_signatures_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = new_chain(&folder);
     let market = chain.chain_market();
@@ -434,7 +438,8 @@ fn a_block_that_was_rewritten_by_somebody_else_is_found() {
     chain.submit(transfer(market, 0, 1, 1)).unwrap();
     let mut block = chain.block(2).unwrap().unwrap();
     drop(chain);
-    // A consistent database with a block in it that the operator did not sign, or an account did not.
+    // A consistent database with a block that the operator did not sign, or with a transaction that
+    // its account did not sign.
     let rewrite = |block: &Block| {
         let store = Store::open(open_file(&path).unwrap()).unwrap();
         store.commit(2, &block.to_bytes(), &[]).unwrap();
@@ -443,7 +448,7 @@ fn a_block_that_was_rewritten_by_somebody_else_is_found() {
     let good = block.clone();
     block.transactions[0].signature.0[3] ^= 1;
     rewrite(&block);
-    assert!(open().contains("block 2: its transactions are not the ones that were signed"));
+    assert!(open().contains("block 2: its transactions do not match the signed digest"));
     block = good.clone();
     block.header.signature = NodeSigner::from_seed(&[9; 32]).sign(block.header.body).signature;
     rewrite(&block);
@@ -454,18 +459,19 @@ fn a_block_that_was_rewritten_by_somebody_else_is_found() {
     assert!(open().contains("block 2"), "{}", open());
     rewrite(&good);
     LocalChain::verify(&path).unwrap();
-    // The operator itself can sign what an account did not: only the full check tells.
+    // The operator can sign a block whose transaction lacks its account's signature: only the full
+    // verification detects it.
     block.transactions[0].signature.0[3] ^= 1;
     let bytes = borsh::to_vec(&block.transactions).unwrap();
     let header = Header { transactions: block::transactions_digest(&bytes), ..good.header.body };
     block.header = operator().sign(header);
     rewrite(&block);
     let error = LocalChain::verify(&path).unwrap_err().to_string();
-    assert!(error.contains("block 2: transaction 0 is not signed by its account"), "{error}");
+    assert!(error.contains("block 2: the signature of transaction 0 is invalid"), "{error}");
 }
 
 #[test]
-fn a_copy_is_the_chain_at_one_moment_whatever_it_does_meanwhile() {
+fn a_snapshot_is_the_chain_at_one_moment_despite_concurrent_writes() {
     let dir = tempfile::tempdir().unwrap();
     let (path, to) = (dir.path().join("ledger.redb"), dir.path().join("copy.redb"));
     LocalChain::create(&path, &genesis(3)).unwrap();
@@ -488,7 +494,8 @@ fn a_copy_is_the_chain_at_one_moment_whatever_it_does_meanwhile() {
     assert_eq!((again.head(), again.balance(payee).unwrap()), (head, balance));
     again.transfer(&payer, payee, one).unwrap();
     drop(again);
-    // Nothing is overwritten, and one that is open elsewhere is not copied from outside.
+    // A snapshot overwrites no file, and a chain that is open elsewhere cannot be copied from its
+    // file.
     let twice = chain.begin_copy().unwrap().write(&to).unwrap_err();
     assert!(matches!(twice, ChainError::Exists(_)), "{twice}");
     assert!(matches!(LocalChain::begin_copy_of(&path), Err(ChainError::Locked)));

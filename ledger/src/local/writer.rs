@@ -1,4 +1,5 @@
-//! The one writer: gathers what arrives together into one block, and makes it durable before anybody hears of it.
+//! The single writer: collects concurrent submissions into one block and makes it durable before it
+//! acknowledges them (group commit).
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,22 +18,22 @@ use crate::local::{ChainError, Clock};
 use crate::state::{Applied, ApplyError, Changes, Draft, State, TableRows, tables_digest};
 use crate::transaction::{Checked, Outcome, SignedTransaction};
 
-/// What readers see: only what is durable.
+/// The published state that readers see: only durable changes.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) state: State,
     pub(crate) head: Head,
     pub(crate) recent: Recent,
-    /// Why nothing more is written, once something went wrong.
+    /// The reason why the writer is poisoned, after a failure.
     pub(crate) halted: Option<Halt>,
 }
 
-/// Why a chain takes no more transactions until it is opened again.
+/// The reason why a chain accepts no transactions until it is opened again.
 #[derive(Clone, Debug)]
 pub(crate) enum Halt {
-    /// The disk failed: whether the last block is on it is not known.
+    /// The disk failed: it is unknown whether the last block is durable.
     Storage(String),
-    /// The books contradict themselves.
+    /// The account balances are inconsistent.
     Broken(String),
 }
 
@@ -45,10 +46,10 @@ impl Halt {
     }
 }
 
-/// The answers to a submission, in its order.
+/// The results of a submission, in its order.
 pub(crate) type Answers = Vec<Result<Outcome, Refusal>>;
 
-/// Transactions that want to be in one block, and where the answers go.
+/// Transactions for one block, and the channel for their results.
 pub(crate) struct Job {
     transactions: Vec<Checked>,
     reply: SyncSender<Result<Answers, LedgerError>>,
@@ -60,7 +61,7 @@ impl Job {
     }
 }
 
-/// Makes blocks. Everything about a chain that changes goes through here.
+/// Writes blocks: the only code that changes a chain.
 pub(crate) struct Writer {
     pub(crate) store: Arc<Store>,
     pub(crate) live: Arc<RwLock<Live>>,
@@ -74,7 +75,7 @@ impl fmt::Debug for Writer {
     }
 }
 
-/// A block that is decided but not durable.
+/// A block that is executed and not durable yet.
 struct Decided {
     answers: Answers,
     outcomes: Vec<(TxId, Outcome)>,
@@ -86,8 +87,8 @@ struct Decided {
 }
 
 impl Writer {
-    /// Carries out transactions as one block. Those that are refused or change nothing are left out; without any other
-    /// there is no block.
+    /// Executes transactions as one block. Transactions that are refused or change nothing are left
+    /// out; if none remains, no block is written.
     pub(crate) fn write(&self, transactions: Vec<Checked>) -> Result<Answers, LedgerError> {
         let decided = self.decide(transactions)?;
         if decided.accepted.is_empty() {
@@ -103,7 +104,8 @@ impl Writer {
         })
     }
 
-    /// Every transaction against the state as it will be before it, without changing anything that readers see.
+    /// Executes every transaction on top of the previous ones, without changing the published
+    /// state.
     fn decide(&self, transactions: Vec<Checked>) -> Result<Decided, LedgerError> {
         let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(halt) = &live.halted {
@@ -135,6 +137,7 @@ impl Writer {
         Ok(Decided { answers, outcomes, accepted, changes, rows, head: live.head, time })
     }
 
+    /// Signs and commits the block, publishes its state, and records it as acknowledged.
     fn make_durable(&self, decided: Decided) -> Result<Answers, LedgerError> {
         let Decided { answers, outcomes, accepted, changes, rows, head, time } = decided;
         let number = head.number.checked_add(1).ok_or_else(|| {
@@ -164,14 +167,16 @@ impl Writer {
         Ok(answers)
     }
 
+    /// Poisons the writer; the first reason stays.
     fn halt(&self, halt: Halt) {
-        tracing::error!(?halt, "the ledger takes no more transactions until it is opened again");
+        tracing::error!(?halt, "the ledger accepts no transactions until it is opened again");
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         live.halted.get_or_insert(halt);
     }
 
-    /// Takes jobs until nobody is left to send any. What is queued when a block begins goes into it: callers that
-    /// arrive together share one commit, and nobody waits for more to come.
+    /// Processes jobs until every sender is dropped. All jobs that are queued when a block begins
+    /// become part of it: callers that arrive together share one commit, and no job waits for later
+    /// ones.
     fn run(&self, jobs: &Receiver<Job>) {
         let mut waiting: Option<Job> = None;
         while let Some(first) = waiting.take().or_else(|| jobs.recv().ok()) {
@@ -192,6 +197,7 @@ impl Writer {
         }
     }
 
+    /// Writes one block for the jobs and sends each its results.
     fn serve(&self, jobs: Vec<Job>) {
         let mut transactions = Vec::new();
         let mut replies = Vec::with_capacity(jobs.len());
@@ -207,13 +213,14 @@ impl Writer {
                 Err(LedgerError::Unavailable(what)) => Err(LedgerError::Unavailable(what.clone())),
                 Err(other) => Err(LedgerError::Unavailable(other.to_string())),
             };
-            // Whoever has stopped waiting can ask for the transaction's fate.
+            // A caller that has stopped waiting can query the transaction's status.
             _ = reply.send(answer);
         }
     }
 }
 
-/// The writer's thread, and the way to it. Dropping it lets the thread finish what is queued and waits for it.
+/// The writer's thread and its queue. Dropping it waits until the thread has processed the queued
+/// jobs.
 #[derive(Debug)]
 pub(crate) struct Queue {
     jobs: Option<SyncSender<Job>>,
@@ -229,12 +236,12 @@ impl Queue {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Queues transactions, at most a block's worth, and waits for the answers.
+    /// Queues transactions, at most one block's worth, and waits for the results.
     pub(crate) fn submit(&self, transactions: Vec<Checked>) -> Result<Answers, LedgerError> {
         self.send(transactions)?.recv().map_err(|_| gone())?
     }
 
-    /// Queues transactions, at most a block's worth. The answers come through what is returned.
+    /// Queues transactions, at most one block's worth. The results arrive on the returned channel.
     pub(crate) fn send(
         &self,
         transactions: Vec<Checked>,
@@ -246,18 +253,16 @@ impl Queue {
     }
 }
 
-/// What a caller hears when the writer's thread is no more.
+/// The error for callers after the writer's thread has ended.
 pub(crate) fn gone() -> LedgerError {
-    LedgerError::Unavailable(
-        "the ledger's writer has stopped: start the coordinator again".to_owned(),
-    )
+    LedgerError::Unavailable("the ledger's writer has stopped: restart the coordinator".to_owned())
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in the writer has been reported by its thread; there is nobody left to tell.
+            // The thread has reported its panic already.
             _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What participants and providers put at risk, how they get it back, and how they lose it.
+//! Rules of bonds and stakes: deposit, return and slashing.
 
 use florin_protocol::{Address, Amount, TaskId, Tick};
 
@@ -49,7 +49,7 @@ pub(super) fn unbond(
         return Err(Refusal::Missing(format!("{from} has no bond in task {task}")).into());
     }
     let mut effects = Effects::nothing(Outcome::Done);
-    // Asking twice does not move the moment.
+    // A repeated request does not change the moment.
     if draft.bond_release(task, from).is_none() {
         let release = now.after_ms(record.terms.unbond_ms);
         effects.writes.push(Write::Bond((task, from), Some(release)));
@@ -71,7 +71,7 @@ pub(super) fn withdraw_bond(
     }
     let release = draft.bond_release(task, from);
     if release.is_none() && !record.closed {
-        let what = format!("the bond of {from} was not asked back: unbond first");
+        let what = format!("the return of {from}'s bond was not requested: unbond first");
         return Err(Refusal::Missing(what).into());
     }
     match free_at(record, release) {
@@ -87,9 +87,10 @@ pub(super) fn withdraw_bond(
     })
 }
 
-/// From when on a bond can be withdrawn; `None` for at once. It bounds who takes the bond and who takes a debit from it
-/// alike: whatever concerns the bond was posted before `release`, is final one window after it was posted, and can be
-/// proven for another window at least. A later post moves nothing, or a coordinator could keep bonds for ever.
+/// The moment from which a bond can be withdrawn; `None` for at once. It limits the bond's owner
+/// and the accounts that prove a debit alike: every settlement that affects the bond was posted
+/// before `release`, is final one window later, and can be proven for at least one more window. A
+/// later post has no effect; otherwise a coordinator could hold bonds for ever.
 fn free_at(record: &TaskRecord, release: Option<Tick>) -> Option<Tick> {
     let proven = |post: Tick| post.after_ms(record.terms.challenge_ms.saturating_mul(2));
     match release {
@@ -134,20 +135,21 @@ pub(super) fn pledge(
     if pledges.slashed.contains_key(&task) {
         return Ok(Effects::nothing(Outcome::Done));
     }
-    // Not even where the task asks for none: pledges of nothing would be rows that cost nothing.
+    // Applies even if the task requires no stake: pledges of nothing would be rows that cost
+    // nothing.
     let smallest = record.terms.stake_min.max(Amount::from_units(1));
     let offered = draft.held(Account::Stake(from));
     if offered < smallest {
         return Err(Refusal::TooSmall { offered, smallest }.into());
     }
-    // Closed tasks have no hold on the stake any more: they make room.
+    // Closed tasks no longer restrict the stake: their pledges are removed.
     pledges.slashed.retain(|task, _| draft.task(*task).is_ok_and(|record| !record.closed));
     if pledges.slashed.len() >= PLEDGES_MAX {
-        let what = format!("a stake can be pledged to {PLEDGES_MAX} open tasks at once");
+        let what = format!("a stake can be pledged to at most {PLEDGES_MAX} open tasks at a time");
         return Err(Refusal::Limit(what).into());
     }
     pledges.slashed.insert(task, Amount::ZERO);
-    // The new task's arbiter must not find a stake that is already on its way out.
+    // The new task's arbiter must be able to slash the stake: a pending unstaking is cancelled.
     pledges.release = None;
     let writes = vec![Write::Stake(from, Some(pledges))];
     Ok(Effects { writes, ..Effects::nothing(Outcome::Done) })
@@ -183,7 +185,7 @@ pub(super) fn withdraw_stake(
         return Err(no_stake(from).into());
     }
     let release = draft.pledges(from).and_then(|pledges| pledges.release).ok_or_else(|| {
-        Refusal::Missing(format!("the stake of {from} was not asked back: unstake first"))
+        Refusal::Missing(format!("the return of {from}'s stake was not requested: unstake first"))
     })?;
     if now < release {
         return Err(Refusal::TooEarly { at: release, now }.into());
@@ -191,7 +193,7 @@ pub(super) fn withdraw_stake(
     let to = Account::Wallet(from);
     Ok(Effects {
         movements: vec![Movement { from: account, to, amount, cause: Cause::StakeReturned }],
-        // Nothing is left to pledge: whoever stakes again pledges again.
+        // Nothing is left to pledge: a provider that stakes again must pledge again.
         writes: vec![Write::Stake(from, None)],
         ..Effects::nothing(Outcome::Moved(amount))
     })
@@ -219,7 +221,8 @@ pub(super) fn slash(
         let amount = slash.amount.min(draft.held(source)).min(room);
         let after = before.plus(amount)?;
         if after == record.terms.stake_min {
-            // The pledge is used up: who wants to serve on must pledge again, with enough at risk.
+            // The pledge is used up: to continue, the provider must pledge again, with a sufficient
+            // stake.
             pledges.slashed.remove(&task);
         } else {
             pledges.slashed.insert(task, after);

@@ -1,4 +1,4 @@
-//! A state and the changes on top of it that are not durable yet.
+//! A state with changes on top of it that are not durable yet.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::state::tables::{Changes, Pledges, Stage, State, TaskRecord};
 use crate::state::{ApplyError, rules};
 use crate::transaction::{Outcome, Transaction};
 
-/// A row that an action replaces, or takes away with `None`.
+/// A row that an action replaces, or deletes (`None`).
 #[derive(Clone, Debug)]
 pub(super) enum Write {
     Task(TaskId, TaskRecord),
@@ -21,39 +21,43 @@ pub(super) enum Write {
     Claimed((TaskId, Address), Totals),
 }
 
-/// Everything that one action does, decided before any of it is done.
+/// All effects of one action, computed before any of them is applied.
 #[derive(Clone, Debug)]
 pub(super) struct Effects {
     pub(super) movements: Vec<Movement>,
     pub(super) writes: Vec<Write>,
     pub(super) outcome: Outcome,
-    /// The task whose equation must hold afterwards.
+    /// The task whose conservation equation must hold afterwards.
     pub(super) task: Option<TaskId>,
 }
 
 impl Effects {
+    /// No movements and no rows; only an outcome.
     pub(super) fn nothing(outcome: Outcome) -> Self {
         Self { movements: Vec::new(), writes: Vec::new(), outcome, task: None }
     }
 }
 
-/// What came of one transaction.
+/// The result of one executed transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Applied {
     pub(crate) movements: Vec<Movement>,
     pub(crate) outcome: Outcome,
-    /// False for a transaction that found everything as it asked for: it uses no nonce and belongs in no block. With
-    /// neither fees nor deposits, anybody could fill the chain with such transactions.
+    /// False for a transaction with nothing to change: it uses no nonce and must not be in a block.
+    /// There are neither fees nor deposits, so that any account could otherwise fill the chain with
+    /// such transactions.
     pub(crate) changed: bool,
 }
 
-/// Reads fall through to the state; changes stay here until the block that makes them is durable.
+/// Reads fall through to the state. Changes stay in this overlay until the block that contains them
+/// is durable.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
     state: &'a State,
     changes: Changes,
 }
 
+/// Reads a row from the changes, or else from the state.
 fn look<'m, K: Ord, V>(
     changes: &'m BTreeMap<K, Option<V>>,
     state: &'m BTreeMap<K, V>,
@@ -74,6 +78,7 @@ impl<'a> Draft<'a> {
         self.changes
     }
 
+    /// The balance of an account.
     pub(super) fn held(&self, account: Account) -> Amount {
         look(&self.changes.books, &self.state.books, &account).copied().unwrap_or_default()
     }
@@ -86,10 +91,12 @@ impl<'a> Draft<'a> {
         look(&self.changes.tasks, &self.state.tasks, &task).ok_or(Refusal::UnknownTask(task))
     }
 
+    /// The stage of a settlement; `None` if it was never posted or was cancelled.
     pub(super) fn stage(&self, task: TaskId, payout: PayoutId) -> Option<&Stage> {
         look(&self.changes.settlements, &self.state.settlements, &(task, payout))
     }
 
+    /// The moment from which a bond can be withdrawn, if its return was requested.
     pub(super) fn bond_release(&self, task: TaskId, owner: Address) -> Option<Tick> {
         look(&self.changes.bonds, &self.state.bonds, &(task, owner)).copied()
     }
@@ -104,7 +111,7 @@ impl<'a> Draft<'a> {
             .unwrap_or_default()
     }
 
-    /// Carries out one transaction on top of the changes so far.
+    /// Executes one transaction on top of the changes so far.
     pub(crate) fn apply(
         &mut self,
         transaction: &Transaction,
@@ -122,7 +129,8 @@ impl<'a> Draft<'a> {
         if !changed {
             return Ok(Applied { movements: Vec::new(), outcome: effects.outcome, changed });
         }
-        // Nothing below is refused: a fault from here on is in the books, not in the transaction.
+        // Nothing below may refuse: an error from here on is an inconsistency of the balances, not
+        // of the transaction.
         for movement in &effects.movements {
             self.move_money(movement)?;
         }
@@ -162,8 +170,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// `deposited = data paid + infrastructure paid + refunded + still locked`, pool by pool as far as they can be told
-    /// apart, and what is owed is what was paid and not claimed.
+    /// Checks `deposited = data paid + infrastructure paid + refunded + still locked`, and that the
+    /// amount owed is the amount paid minus the amount claimed.
     fn conserve(&self, task: TaskId) -> Result<(), ApplyError> {
         let record = self.task(task)?;
         let locked = [

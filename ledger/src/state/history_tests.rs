@@ -1,4 +1,5 @@
-//! The rules under random histories: no money is made or lost, and a stored state is the same when it is read.
+//! Property tests of the rules under random histories: the supply is constant, and a stored state
+//! equals the state that is read back.
 
 use florin_protocol::{Digest, TaskId};
 use proptest::prelude::*;
@@ -12,7 +13,7 @@ use crate::action::Action;
 use crate::api::{Claimed, Settlement, Slash};
 use crate::transaction::Outcome;
 
-/// Actions that mostly make sense, with amounts that sometimes do not.
+/// Mostly valid actions, with amounts that are sometimes invalid.
 fn any_action() -> impl Strategy<Value = Action> {
     let task = prop_oneof![9 => Just(TASK), 1 => Just(TaskId([2; 32]))];
     let amount =
@@ -43,14 +44,14 @@ fn any_action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// What leads to a root that pays so much.
+/// The totals of Alice that give this root, for a known amount paid.
 fn behind(root: Digest, paid: u128) -> Sums {
     let sums = (0..450).map(|debited| Sums(paid, debited));
     sums.into_iter().find(|sums| leading_to(1, *sums).root == root).unwrap()
 }
 
-/// The same, by the account that may and with figures that follow from what stands: without this, most of a random
-/// history would be refused at the door.
+/// The same action by an authorised account and with values that continue the current state.
+/// Without this, most actions of a random history would be refused.
 fn sensible(state: &State, from: u8, action: Action) -> (u8, Action) {
     let Some(task) = state.task(TASK) else { return (from, action) };
     match action {
@@ -70,9 +71,10 @@ fn sensible(state: &State, from: u8, action: Action) -> (u8, Action) {
         Action::Claim(_) if task.root != Digest::default() => {
             (from, Action::Claim(claim(behind(task.root, number(task.data_paid)))))
         }
-        // Whoever bonds as Alice can be debited.
+        // Alice is the account that the settlements debit, so she is the one who bonds.
         Action::Bond { .. } => (ALICE, action),
-        // Once a history at most, or nothing else would happen in it.
+        // A close by the buyer becomes one by the coordinator; closes stay rare, since a closed
+        // task ends a history.
         Action::Close { .. } if from == BUYER => (COORDINATOR, action),
         Action::Cancel { .. } | Action::Slash(_) => (ARBITER, action),
         Action::OpenTask(_) => (BUYER, action),
@@ -80,7 +82,7 @@ fn sensible(state: &State, from: u8, action: Action) -> (u8, Action) {
     }
 }
 
-/// How many of each kind were carried out.
+/// Executes a history; returns the kind of every executed action.
 fn live(history: Vec<(u64, u8, bool, Action)>, state: &mut State) -> Vec<&'static str> {
     let (mut now, mut done) = (0, Vec::new());
     for (wait, from, guided, action) in history {
@@ -93,7 +95,7 @@ fn live(history: Vec<(u64, u8, bool, Action)>, state: &mut State) -> Vec<&'stati
             Action::Slash(_) => "slash",
             _ => "other",
         };
-        // Conservation per task is checked inside; `act` panics where it does not hold.
+        // `apply` checks conservation per task; `act` panics if it is violated.
         match act(state, now, from, action) {
             Ok(Outcome::Claimed(Claimed { taken, .. })) if !taken.is_zero() => done.push("debit"),
             Ok(_) => done.push(name),
@@ -110,7 +112,7 @@ fn any_history() -> impl Strategy<Value = Vec<(u64, u8, bool, Action)>> {
 }
 
 #[test]
-fn random_histories_reach_every_corner() {
+fn random_histories_execute_every_kind_of_action() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
@@ -130,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_history_makes_or_loses_money(history in any_history()) {
+    fn the_supply_is_constant_in_every_history(history in any_history()) {
         let mut state = open_world();
         live(history, &mut state);
         let task = state.task(TASK).unwrap();
@@ -138,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn a_state_is_the_same_after_it_was_stored_and_read(history in any_history()) {
+    fn a_stored_state_equals_the_state_read_back(history in any_history()) {
         let mut state = open_world();
         live(history, &mut state);
         let mut read = State::default();

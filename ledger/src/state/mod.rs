@@ -1,4 +1,5 @@
-//! The rules of money, pure: a state, a transaction and a moment give movements or a refusal. No storage, no clock.
+//! The ledger's rules as pure functions: a state, a transaction and a time give movements or a
+//! refusal. No storage, no clock.
 
 mod bonds;
 mod draft;
@@ -23,15 +24,15 @@ pub(crate) use draft::{Applied, Draft};
 pub(crate) use tables::{Changes, TABLES, TableRows, tables_digest};
 pub use tables::{Pledges, Stage, State, TaskRecord};
 
-/// Why a transaction was not carried out.
+/// The reason why a transaction was not executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// The rules do not allow it. Nothing changed.
+    /// The rules refuse it. Nothing changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The books contradict themselves: a fault of this program or of its records. Nothing more may be done with this
-    /// state.
-    #[error("the books do not add up: {0}")]
+    /// The account balances are inconsistent: a bug in this program or a fault in its records. This
+    /// state must not be used any further.
+    #[error("inconsistent balances: {0}")]
     Broken(String),
 }
 
@@ -41,14 +42,15 @@ impl From<florin_protocol::AmountError> for ApplyError {
     }
 }
 
-/// Carries out one transaction whose signature has been checked: everything is checked, then everything is changed.
+/// Executes one transaction whose signature has been verified: first checks everything, then
+/// changes everything.
 ///
-/// A transaction that finds everything as it asks for has an outcome too, but changes nothing, not even its account's
-/// nonce: no block may contain it.
+/// A transaction with nothing to change also returns an outcome, but changes nothing, not even its
+/// account's nonce: no block may contain it.
 ///
 /// # Errors
-/// [`ApplyError::Refused`] leaves the state as it was. [`ApplyError::Broken`] does too, and means that no more may be
-/// asked of it.
+/// [`ApplyError::Refused`] leaves the state unchanged. [`ApplyError::Broken`] does too, but the
+/// state must not be used any further.
 pub fn apply(
     state: &mut State,
     transaction: &Transaction,
@@ -62,25 +64,25 @@ pub fn apply(
 }
 
 impl State {
-    /// What a wallet holds.
+    /// The balance of a wallet.
     #[must_use]
     pub fn balance(&self, owner: Address) -> Amount {
         self.held(Account::Wallet(owner))
     }
 
-    /// What any account holds.
+    /// The balance of any account.
     #[must_use]
     pub fn held(&self, account: Account) -> Amount {
         self.books.get(&account).copied().unwrap_or_default()
     }
 
-    /// How many transactions an account has had: the nonce of its next one.
+    /// The number of transactions that an account has had, which is the nonce of its next one.
     #[must_use]
     pub fn nonce(&self, account: Address) -> u64 {
         self.nonces.get(&account).copied().unwrap_or_default()
     }
 
-    /// A task's books.
+    /// The state of a task; `None` for a task that was never opened.
     #[must_use]
     pub fn task(&self, task: TaskId) -> Option<TaskState> {
         let record = self.tasks.get(&task)?;
@@ -106,7 +108,7 @@ impl State {
         })
     }
 
-    /// A bond; zero for one never made.
+    /// A bond; zero if there is none.
     #[must_use]
     pub fn bond(&self, task: TaskId, owner: Address) -> BondState {
         BondState {
@@ -115,7 +117,7 @@ impl State {
         }
     }
 
-    /// A stake; zero for one never made.
+    /// A stake; zero if there is none.
     #[must_use]
     pub fn stake(&self, owner: Address) -> StakeState {
         StakeState {
@@ -130,13 +132,13 @@ impl State {
         self.stakes.get(&provider).is_some_and(|record| record.slashed.contains_key(&task))
     }
 
-    /// What an account's claims in a task have come to.
+    /// The totals of an account's claims in a task.
     #[must_use]
     pub fn claimed(&self, task: TaskId, account: Address) -> Totals {
         self.claimed.get(&(task, account)).copied().unwrap_or_default()
     }
 
-    /// Where a settlement is.
+    /// The status of a settlement.
     #[must_use]
     pub fn settlement(&self, task: TaskId, payout: PayoutId) -> SettlementStatus {
         match self.settlements.get(&(task, payout)) {
@@ -146,7 +148,8 @@ impl State {
         }
     }
 
-    /// How many settlements of a task could be made final now; `None` for a task never opened.
+    /// The number of a task's settlements that can be finalised now; `None` for a task that was
+    /// never opened.
     #[must_use]
     pub fn due(&self, task: TaskId, now: Tick) -> Option<u64> {
         let record = self.tasks.get(&task)?;

@@ -1,4 +1,4 @@
-//! Which rule an action falls under, and what the rules share.
+//! Dispatch of an action to its rule, and the checks that several rules share.
 
 use florin_protocol::{Address, Amount, Tick};
 
@@ -9,10 +9,11 @@ use crate::state::draft::{Draft, Effects};
 use crate::state::{ApplyError, bonds, settle, tasks};
 use crate::transaction::Outcome;
 
-/// No key has this address, and no ERC-20 of the usual make moves tokens to it.
+/// No private key is known for this address, and common ERC-20 implementations refuse transfers to
+/// it.
 const NOBODY: Address = Address([0; 20]);
 
-/// Decides what an action does, or why it is refused. Changes nothing.
+/// Computes the effects of an action, or refuses it. Changes nothing.
 pub(super) fn decide(
     draft: &Draft<'_>,
     from: Address,
@@ -51,8 +52,7 @@ fn transfer(
     more_than_nothing(amount, "transfer")?;
     affordable(draft, from, amount)?;
     if to == NOBODY {
-        let what =
-            "a transfer to the zero address: nobody could have it back; name another account";
+        let what = "tokens sent to the zero address are lost: name another account";
         return Err(Refusal::Meaningless(what.to_owned()).into());
     }
     let (from, to) = (Account::Wallet(from), Account::Wallet(to));
@@ -68,7 +68,7 @@ pub(super) fn more_than_nothing(amount: Amount, what: &str) -> Result<(), Refusa
     Ok(())
 }
 
-/// Refuses what a wallet cannot pay.
+/// Refuses an amount above the wallet's balance.
 pub(super) fn affordable(
     draft: &Draft<'_>,
     account: Address,
@@ -81,7 +81,7 @@ pub(super) fn affordable(
     Ok(())
 }
 
-/// Refuses everybody but one account.
+/// Refuses every sender but one.
 pub(super) fn only(sender: Address, allowed: Address, role: &str) -> Result<(), Refusal> {
     if sender != allowed {
         return Err(Refusal::NotAllowed { sender, allowed: format!("the {role} {allowed}") });

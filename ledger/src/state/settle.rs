@@ -1,5 +1,5 @@
-//! Settlements: posted by the coordinator, cancelled by the arbiter within their window, final after it, claimed by
-//! proof.
+//! Rules of settlements: the coordinator posts them, the arbiter may cancel them within their
+//! challenge window, they become final after it, and accounts claim by Merkle proof.
 
 use florin_protocol::merkle::Totals;
 use florin_protocol::{
@@ -38,7 +38,7 @@ pub(super) fn post(
         return Err(Refusal::TaskClosed(task).into());
     }
     if record.pending.len() >= PENDING_MAX {
-        let what = format!("{PENDING_MAX} settlements of the task wait for their windows already");
+        let what = format!("{PENDING_MAX} settlements of the task are pending already");
         return Err(Refusal::Limit(what).into());
     }
     check_settlement(draft, record, settlement, now)?;
@@ -57,7 +57,8 @@ pub(super) fn post(
     })
 }
 
-/// What a settlement continues: the last one that stands, pending or final.
+/// The round, root and totals of the latest settlement, pending or final, which a new settlement
+/// continues.
 fn before(draft: &Draft<'_>, record: &TaskRecord) -> (Option<Round>, Digest, Amount, Amount) {
     let last = record.pending.last().and_then(|payout| draft.stage(record.terms.task, *payout));
     match last {
@@ -68,6 +69,7 @@ fn before(draft: &Draft<'_>, record: &TaskRecord) -> (Option<Round>, Digest, Amo
     }
 }
 
+/// Refuses a settlement that does not continue the latest one or violates the terms.
 fn check_settlement(
     draft: &Draft<'_>,
     record: &TaskRecord,
@@ -78,21 +80,21 @@ fn check_settlement(
     let terms = &record.terms;
     let wrong = |what: String| Err(Refusal::BadSettlement { round: *round, what });
     if now > terms.expires {
-        return wrong(format!("the task expired at {}, and it is {now}", terms.expires));
+        return wrong(format!("the task expired at {}; the ledger's time is {now}", terms.expires));
     }
     if *round < Round::FIRST {
-        return wrong(format!("rounds begin with {}", Round::FIRST));
+        return wrong(format!("the first round is {}", Round::FIRST));
     }
     if settlement.payout != Report::payout_id(settlement.task, *round) {
-        return wrong(format!("payout id {} is not this round's", settlement.payout));
+        return wrong(format!("payout id {} does not belong to this round", settlement.payout));
     }
     let (last, standing, data, infrastructure) = before(draft, record);
     if let Some(last) = last.filter(|last| round <= last) {
-        return wrong(format!("round {last} is settled already: rounds must ascend"));
+        return wrong(format!("round {last} is settled already: rounds must increase"));
     }
     if settlement.previous_root != standing {
         return wrong(format!(
-            "it continues root {}, but the last settlement that stands has root {standing}",
+            "it continues root {}, but the latest settlement has root {standing}",
             settlement.previous_root
         ));
     }
@@ -102,7 +104,7 @@ fn check_settlement(
     ];
     for (name, total, before, deposit) in pools {
         if total < before {
-            return wrong(format!("the {name} total shrinks from {before} FLN to {total} FLN"));
+            return wrong(format!("the {name} total decreases from {before} FLN to {total} FLN"));
         }
         if total > deposit {
             return wrong(format!(
@@ -111,7 +113,7 @@ fn check_settlement(
         }
     }
     if *root == Digest::default() && !(data_total.is_zero() && infrastructure_total.is_zero()) {
-        return wrong("totals above zero under an empty root: nobody could claim them".to_owned());
+        return wrong("totals above zero with an empty root: they could not be claimed".to_owned());
     }
     Ok(())
 }
@@ -127,7 +129,7 @@ pub(super) fn cancel(
     only(from, record.terms.arbiter, "task's arbiter")?;
     let final_at = match draft.stage(task, payout) {
         None => {
-            let what = format!("no settlement stands under payout id {payout}");
+            let what = format!("there is no settlement with payout id {payout}");
             return Err(Refusal::Missing(what).into());
         }
         Some(Stage::Final { final_at, .. }) => return Err(Refusal::WindowClosed(*final_at).into()),
@@ -138,7 +140,7 @@ pub(super) fn cancel(
     }
     let mut record = record.clone();
     let first = record.pending.iter().position(|pending| *pending == payout).ok_or_else(|| {
-        ApplyError::Broken(format!("settlement {payout} is pending but its task does not know it"))
+        ApplyError::Broken(format!("settlement {payout} is pending but not listed in its task"))
     })?;
     let gone = record.pending.split_off(first);
     let mut writes: Vec<Write> =
@@ -157,7 +159,8 @@ pub(super) fn finalize(draft: &Draft<'_>, task: TaskId, now: Tick) -> Result<Eff
     Ok(effects)
 }
 
-/// Makes final what is due, oldest first. Changes `record` and leaves writing it to the caller.
+/// Finalises the settlements whose window is over, oldest first. Changes `record`; the caller must
+/// write it.
 pub(super) fn settle_due(
     draft: &Draft<'_>,
     task: TaskId,
@@ -209,7 +212,7 @@ pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyEr
         return Err(Refusal::NothingToClaim.into());
     }
     let bond = Account::Bond(*task, *account);
-    // What the bond does not hold any more is not owed later: the whole debit counts as taken.
+    // A debit that exceeds the bond is not owed later: the whole debit counts as taken.
     let taken = due.debited.min(draft.held(bond));
     let (owed, wallet) = (Account::Owed(*task), Account::Wallet(*account));
     let mut movements = vec![
@@ -227,7 +230,8 @@ pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyEr
     })
 }
 
-/// What a proven leaf adds to what was claimed before. Only a coordinator that signed a wrong root has it refused here.
+/// The increase of a proven leaf over the earlier claims. Refuses only if the coordinator signed an
+/// invalid root.
 fn due(draft: &Draft<'_>, record: &TaskRecord, claim: &Claim) -> Result<Totals, Refusal> {
     let Claim { task, account, totals, .. } = claim;
     let round = record.round.unwrap_or(Round(0));
@@ -235,20 +239,20 @@ fn due(draft: &Draft<'_>, record: &TaskRecord, claim: &Claim) -> Result<Totals, 
     let before = draft.claimed(*task, *account);
     let more = |name: &str, total: Amount, before: Amount| {
         total.minus(before).map_err(|_| {
-            let what = format!("its root lets what {account} was {name} shrink");
+            let what = format!("under its root the total {name} of {account} decreases");
             wrong(format!("{what} from {before} FLN to {total} FLN"))
         })
     };
     let paid = more("paid", totals.paid, before.paid)?;
     let debited = more("debited", totals.debited, before.debited)?;
-    // More than any amount is no limit.
+    // A product that overflows is no limit.
     let most = record.terms.debit_max.mul_div_down(round.0.into(), 1).ok();
     if let Some(most) = most.filter(|most| totals.debited > *most) {
-        let what = format!("its root debits {account} by {} FLN in all", totals.debited);
-        return Err(wrong(format!("{what}, but {round} rounds may come to {most} FLN at most")));
+        let what = format!("its root debits {account} by {} FLN in total", totals.debited);
+        return Err(wrong(format!("{what}; the limit after {round} rounds is {most} FLN")));
     }
     if paid > draft.held(Account::Owed(*task)) {
-        let what = format!("its root promises {account} more than the task still owes to anybody");
+        let what = format!("its root promises {account} more than the task still owes in total");
         return Err(wrong(what));
     }
     Ok(Totals { paid, debited })

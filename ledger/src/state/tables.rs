@@ -1,4 +1,4 @@
-//! What a ledger knows, as seven ordered tables, and the changes that lead from one state to the next.
+//! The ledger's state as seven ordered tables, and the changes from one state to the next.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,24 +10,26 @@ use florin_protocol::{Address, Amount, Digest, PayoutId, Round, TaskId, Tick};
 use crate::api::{PendingSettlement, Terms};
 use crate::entry::Account;
 
-/// One row as it is hashed and stored: canonical key, and canonical value unless the row is gone.
+/// One row as it is hashed and stored: the canonical key, and the canonical value, or `None` for a
+/// deleted row.
 pub(crate) type Row = (Vec<u8>, Option<Vec<u8>>);
 
 /// The changed rows of one table, ascending by key.
 pub(crate) type TableRows = (&'static str, Vec<Row>);
 
-/// What a task was opened with and what has become of it, beside the money itself, which is in the books.
+/// The terms and the progress of a task, without the balances of its accounts, which are in the
+/// table `books`.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct TaskRecord {
-    /// What it was opened with.
+    /// The terms with which the task was opened.
     pub terms: Terms,
-    /// Made final for data so far.
+    /// Finalised for data so far.
     pub data_paid: Amount,
-    /// Made final for infrastructure so far.
+    /// Finalised for infrastructure so far.
     pub infrastructure_paid: Amount,
-    /// Given back to the buyer.
+    /// Refunded to the buyer.
     pub refunded: Amount,
-    /// Claimed so far, by everybody.
+    /// Claimed so far, by all accounts.
     pub claimed: Amount,
     /// Root of the last final settlement.
     pub root: Digest,
@@ -35,9 +37,9 @@ pub struct TaskRecord {
     pub round: Option<Round>,
     /// Settlements that are not final yet, oldest first.
     pub pending: Vec<PayoutId>,
-    /// When a settlement was posted last, cancelled or not.
+    /// The moment of the latest post of a settlement, cancelled or not.
     pub last_post: Option<Tick>,
-    /// Closed for ever.
+    /// Closed permanently.
     pub closed: bool,
 }
 
@@ -48,22 +50,23 @@ pub enum Stage {
     Pending(PendingSettlement),
     /// Final.
     Final {
-        /// Digest of the settlement, by which posting it again is recognised.
+        /// Digest of the settlement, which identifies a repeated post.
         settlement: Digest,
-        /// When its window closed.
+        /// The end of its challenge window.
         final_at: Tick,
     },
 }
 
-/// A provider's stake, beside its amount, which is in the books.
+/// A provider's stake, without its amount, which is in the table `books`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Pledges {
-    /// When it can be withdrawn, if its owner has asked for it back.
+    /// The moment from which it can be withdrawn, if its owner has requested its return.
     pub release: Option<Tick>,
-    /// The tasks it is pledged to, and what each has slashed from this pledge.
+    /// The tasks to which it is pledged, and the amount that each has slashed from its pledge.
     pub slashed: BTreeMap<TaskId, Amount>,
 }
 
+/// The canonical bytes of a value.
 fn encoded(value: &impl BorshSerialize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(64);
     value.serialize(&mut bytes)?;
@@ -72,23 +75,23 @@ fn encoded(value: &impl BorshSerialize) -> io::Result<Vec<u8>> {
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $name:ident: $key:ty => $value:ty,)*) => {
-        /// Everything a ledger knows at one moment. Equal histories give equal states.
+        /// The complete state of a ledger at one moment. Equal histories give equal states.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct State {
             $($(#[$doc])* pub(crate) $name: BTreeMap<$key, $value>,)*
         }
 
-        /// What becomes of a state: new rows, and rows that go.
+        /// The changes to a state: new rows, and deleted rows.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Changes {
             $(pub(crate) $name: BTreeMap<$key, Option<$value>>,)*
         }
 
-        /// The tables' names, as they are stored.
+        /// The names of the tables, which are stored and hashed.
         pub(crate) const TABLES: &[&str] = &[$(stringify!($name),)*];
 
         impl State {
-            /// Takes the changes over.
+            /// Applies the changes.
             pub(crate) fn merge(&mut self, changes: Changes) {
                 $(for (key, value) in changes.$name {
                     match value {
@@ -98,7 +101,7 @@ macro_rules! tables {
                 })*
             }
 
-            /// Puts a stored row back.
+            /// Inserts a stored row.
             pub(crate) fn restore(
                 &mut self,
                 table: &str,
@@ -113,7 +116,7 @@ macro_rules! tables {
                 Err(io::Error::new(io::ErrorKind::InvalidData, format!("no table {table:?}")))
             }
 
-            /// The first table in which two states differ.
+            /// The name of the first table in which two states differ.
             pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
                 $(if self.$name != other.$name {
                     return Some(stringify!($name));
@@ -173,38 +176,39 @@ macro_rules! tables {
 }
 
 tables! {
-    /// What every account holds. An account without money has no row.
+    /// The balance of every account. An account with balance zero has no row.
     books: Account => Amount,
-    /// How many transactions an account has had.
+    /// The number of transactions of each account.
     nonces: Address => u64,
     /// The tasks.
     tasks: TaskId => TaskRecord,
-    /// Settlements that stand.
+    /// Settlements, pending or final.
     settlements: (TaskId, PayoutId) => Stage,
-    /// Bonds that were asked back, and when they can be withdrawn.
+    /// Bonds whose return was requested, and the moment from which each can be withdrawn.
     bonds: (TaskId, Address) => Tick,
-    /// Stakes: what they are pledged to.
+    /// Stakes: their release and their pledges.
     stakes: Address => Pledges,
-    /// What each account's claims in each task have come to.
+    /// The totals of each account's claims in each task.
     claimed: (TaskId, Address) => Totals,
 }
 
+/// A length as it is hashed.
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 impl State {
-    /// The state that a chain begins with: money is made here, once. Each account must be listed once.
+    /// The state after genesis: the only creation of money. Each account must be listed once.
     #[must_use]
     pub fn begin(allocations: &[(Address, Amount)]) -> Self {
         let books = allocations.iter().map(|(owner, amount)| (Account::Wallet(*owner), *amount));
         Self { books: books.collect(), ..Self::default() }
     }
 
-    /// All the money there is.
+    /// The total supply.
     ///
     /// # Errors
-    /// [`florin_protocol::AmountError::Overflow`] if it is more than was ever made.
+    /// [`florin_protocol::AmountError::Overflow`] if the sum exceeds the range of an amount.
     pub fn supply(&self) -> Result<Amount, florin_protocol::AmountError> {
         Amount::total(self.books.values().copied())
     }
@@ -232,6 +236,7 @@ pub(crate) fn tables_digest(tables: &[TableRows]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
+/// Appends bytes with their length in front.
 fn put(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(&count(part.len()).to_le_bytes());
     bytes.extend_from_slice(part);

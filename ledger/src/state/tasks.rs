@@ -1,4 +1,4 @@
-//! Opening a task locks its budget; closing it gives the rest back.
+//! Rules of tasks: opening a task locks its budget, closing it refunds the rest.
 
 use florin_protocol::limits::PHASE_MS_MAX;
 use florin_protocol::{Address, DUST_PER_ROUND, Digest, TaskId, Tick};
@@ -19,21 +19,22 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
         return Err(Refusal::TaskExists(task).into());
     }
     if terms.arbiter == terms.buyer {
-        let what = "a task whose buyer is its arbiter: it could cancel every settlement".to_owned();
+        let what = "the buyer is the arbiter: it could cancel every settlement".to_owned();
         return Err(Refusal::Meaningless(what).into());
     }
-    // Less would not pay for one round, and would make tasks a cheap way to fill the chain.
+    // A smaller pool would not pay for one round, and would make tasks a cheap means of filling the
+    // chain.
     if terms.data < DUST_PER_ROUND {
         return Err(Refusal::TooSmall { offered: terms.data, smallest: DUST_PER_ROUND }.into());
     }
     for (name, ms) in [("challenge_ms", terms.challenge_ms), ("unbond_ms", terms.unbond_ms)] {
         if ms > PHASE_MS_MAX {
-            let what = format!("{name} = {ms}: at most {PHASE_MS_MAX} ms, which are 30 days");
+            let what = format!("{name} = {ms}: the maximum is {PHASE_MS_MAX} ms (30 days)");
             return Err(Refusal::Limit(what).into());
         }
     }
     let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
-        Refusal::Limit("the two pools together are more than any supply".to_owned())
+        Refusal::Limit("the sum of the two pools exceeds the largest amount".to_owned())
     })?;
     affordable(draft, from, deposit)?;
     let pools = [(Pool::Data, terms.data), (Pool::Infrastructure, terms.infrastructure)];

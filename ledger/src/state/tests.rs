@@ -1,4 +1,4 @@
-//! The rules as a table, and at the exact moments.
+//! The rules as scripts of actions, and their deadlines at the exact millisecond.
 
 use florin_protocol::merkle::{Totals, Tree};
 use florin_protocol::{ChainId, DUST_PER_ROUND, Digest, Market, Report, Round};
@@ -24,7 +24,7 @@ pub(super) const ARBITER: u8 = 3;
 pub(super) const ALICE: u8 = 4;
 const BOB: u8 = 5;
 
-/// So many times the smallest data pool: whole numbers for everybody.
+/// A multiple of the smallest data pool, so that the tests use whole numbers.
 pub(super) fn units(n: u128) -> Amount {
     Amount::from_units(n.saturating_mul(DUST_PER_ROUND.units()))
 }
@@ -54,7 +54,7 @@ pub(super) fn terms(task: TaskId) -> Terms {
     }
 }
 
-/// What Alice was paid and debited in all; nobody else ever is.
+/// Alice's totals, paid and debited; the scripts pay and debit no other account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums(pub(super) u128, pub(super) u128);
 
@@ -64,12 +64,12 @@ impl Sums {
     }
 }
 
-/// A round's settlement without debits, after one that led to nobody being paid anything: see [`after`].
+/// A round's settlement without debits, for a task without earlier totals: see [`after`].
 pub(super) fn settlement(round: u32, total: u128) -> Settlement {
     leading_to(round, Sums(total, 0))
 }
 
-/// A round's settlement after one that led to nothing: see [`after_sums`].
+/// A round's settlement with these totals, for a task without earlier totals: see [`after_sums`].
 pub(super) fn leading_to(round: u32, sums: Sums) -> Settlement {
     Settlement {
         task: TASK,
@@ -83,7 +83,7 @@ pub(super) fn leading_to(round: u32, sums: Sums) -> Settlement {
     }
 }
 
-/// The settlement as one that continues such a total.
+/// The settlement, continuing the root of an earlier total.
 pub(super) fn after(total: u128, settlement: Settlement) -> Settlement {
     after_sums(Sums(total, 0), settlement)
 }
@@ -105,12 +105,12 @@ pub(super) fn claim(sums: Sums) -> Claim {
     Claim { task: TASK, account: who(ALICE), totals: sums.totals(), proof }
 }
 
-/// What a claim moved.
+/// The outcome of a claim.
 fn claimed(paid: u128, taken: u128) -> Result<Outcome, &'static str> {
     Ok(Outcome::Claimed(Claimed { paid: units(paid), taken: units(taken) }))
 }
 
-/// Carries an action out and says what came of it: a refusal's code, or the outcome.
+/// Executes an action and returns its outcome, or the refusal's code.
 pub(super) fn act(
     state: &mut State,
     at: u64,
@@ -123,7 +123,7 @@ pub(super) fn act(
     match apply(state, &Transaction { market, from: who(from), nonce, action }, Tick(at)) {
         Ok((movements, outcome)) => {
             assert!(movements.iter().all(|m| !m.amount.is_zero() && m.from != m.to));
-            // What changes nothing uses no nonce either.
+            // A transaction that changes nothing uses no nonce.
             let used = u64::from(*state != before);
             assert_eq!(state.nonce(who(from)), nonce + used);
             Ok(outcome)
@@ -142,7 +142,7 @@ pub(super) fn open_world() -> State {
     state
 }
 
-/// (when, who, what, what comes of it)
+/// (time, sender, action, expected result)
 type Line = (u64, u8, Action, Result<Outcome, &'static str>);
 
 fn play(state: &mut State, lines: Vec<Line>) {
@@ -163,7 +163,8 @@ fn windows_and_delays_end_at_the_exact_moment() {
         &mut state,
         vec![
             (10, COORDINATOR, Action::Post(first()), Ok(Outcome::Posted(Posted::New))),
-            // Posted at 10, open for 100: the last moment to cancel is 110, the first to finalise 111.
+            // Posted at 10, window 100: the last moment to cancel is 110, the first to finalise is
+            // 111.
             (110, ALICE, Action::Finalize { task }, Ok(Outcome::Finalised(0))),
             (110, COORDINATOR, Action::Close { task }, Err("SETTLEMENT_PENDING")),
             (110, ARBITER, Action::Cancel { task, payout }, done),
@@ -171,12 +172,14 @@ fn windows_and_delays_end_at_the_exact_moment() {
             (211, ARBITER, Action::Cancel { task, payout }, Err("WINDOW_CLOSED")),
             (211, ALICE, Action::Finalize { task }, Ok(Outcome::Finalised(1))),
             (211, ALICE, Action::Claim(claim(Sums(30, 0))), claimed(30, 0)),
-            // Asked back at 300, at risk for 300; what was posted at 110 is long proven then.
+            // Unbonded at 300, at risk for 300; the settlement posted at 110 could be proven long
+            // before the end.
             (300, ALICE, Action::Bond { task, amount: units(20) }, done),
             (300, ALICE, Action::Unbond { task }, done),
             (599, ALICE, Action::WithdrawBond { task }, Err("TOO_EARLY")),
             (600, ALICE, Action::WithdrawBond { task }, Ok(Outcome::Moved(units(20)))),
-            // It expires at 5,000: posting ends then, and closing by anybody begins after it.
+            // The task expires at 5,000: the last moment to post; any account may close it from
+            // then on.
             (5_000, BOB, Action::Close { task }, Err("TOO_EARLY")),
             (
                 5_000,
@@ -192,12 +195,12 @@ fn windows_and_delays_end_at_the_exact_moment() {
     assert_eq!(state.balance(who(BUYER)), units(960));
 }
 
-/// The moments at which a bond is free, by what was posted when, all to the millisecond.
+/// The moments at which a bond is free, for several times of posting, exact to the millisecond.
 #[test]
-fn a_bond_is_free_when_what_was_posted_before_its_release_can_be_proven() {
+fn a_bond_is_free_once_settlements_posted_before_its_release_can_be_proven() {
     let task = TASK;
     let done = Ok(Outcome::Done);
-    // Asked back at 1,000: released at 1,300. Windows are 100.
+    // Unbonded at 1,000: released at 1,300. The challenge window is 100.
     for (posts, free) in [
         (vec![], 1_300),
         (vec![1_000], 1_300),
@@ -205,7 +208,7 @@ fn a_bond_is_free_when_what_was_posted_before_its_release_can_be_proven() {
         (vec![1_101], 1_301),
         (vec![1_299], 1_499),
         (vec![1_300], 1_500),
-        // Too late to concern it: the moment is the same.
+        // Posted after the release: no effect on the bond.
         (vec![1_301], 1_500),
         (vec![1_499], 1_500),
         (vec![1_101, 1_250], 1_450),
@@ -227,7 +230,8 @@ fn a_bond_is_free_when_what_was_posted_before_its_release_can_be_proven() {
         let out = act(&mut state, free, ALICE, Action::WithdrawBond { task });
         assert_eq!(out, Ok(Outcome::Moved(units(20))), "{posts:?}");
     }
-    // A closed task waits for no release, and for no asking; only for its last settlement.
+    // In a closed task neither a release nor a request is needed; only the last settlement delays
+    // the withdrawal.
     for (post, close, free) in [(None, 1_010, 1_010), (Some(1_000), 1_101, 1_200)] {
         let mut state = open_world();
         act(&mut state, 900, ALICE, Action::Bond { task, amount: units(20) }).unwrap();
@@ -253,7 +257,7 @@ fn withdrawal(state: &State) -> Transaction {
 }
 
 #[test]
-fn a_debit_is_proven_in_the_last_moment_before_the_bond_is_free() {
+fn a_debit_can_be_proven_until_the_last_moment_before_the_bond_is_free() {
     let task = TASK;
     let mut state = open_world();
     let taken = |n| claimed(0, n);
@@ -262,7 +266,7 @@ fn a_debit_is_proven_in_the_last_moment_before_the_bond_is_free() {
         vec![
             (0, ALICE, Action::Bond { task, amount: units(20) }, Ok(Outcome::Done)),
             (0, ALICE, Action::Unbond { task }, Ok(Outcome::Done)),
-            // In the moment of its release, as late as can concern the bond.
+            // At the moment of the release: the latest settlement that affects the bond.
             (
                 300,
                 COORDINATOR,
@@ -280,7 +284,7 @@ fn a_debit_is_proven_in_the_last_moment_before_the_bond_is_free() {
 }
 
 #[test]
-fn debits_never_take_more_than_the_bond_nor_than_the_rounds_allow() {
+fn debits_take_at_most_the_bond_and_at_most_the_limit_of_the_rounds() {
     let task = TASK;
     let posted = Ok(Outcome::Posted(Posted::New));
     let post = |round, before, debited| {
@@ -298,7 +302,7 @@ fn debits_never_take_more_than_the_bond_nor_than_the_rounds_allow() {
             (101, BOB, take(15), claimed(0, 15)),
             (101, BOB, take(15), Err("NOTHING_TO_CLAIM")),
             (102, BOB, Action::Finalize { task }, Ok(Outcome::Finalised(1))),
-            // A root of round 1 is no proof any more; 31 are more than 2 rounds may take.
+            // The proof under round 1's root is outdated; 31 exceeds the debit limit of 2 rounds.
             (102, BOB, take(15), Err("BAD_PROOF")),
             (102, BOB, take(31), Err("BAD_SETTLEMENT")),
             (102, COORDINATOR, post(3, 31, 14), posted),
@@ -312,14 +316,14 @@ fn debits_never_take_more_than_the_bond_nor_than_the_rounds_allow() {
     );
     assert_eq!(state.held(Account::Treasury), units(20));
     assert_eq!(state.bond(task, who(ALICE)).amount, Amount::ZERO);
-    // Who bonds again does not pay for what the old bond did not hold.
+    // A new bond does not pay for a debit that exceeded the old one.
     let again = Action::Bond { task, amount: units(20) };
     act(&mut state, 305, ALICE, again).unwrap();
     assert_eq!(act(&mut state, 305, BOB, take(60)), Err("NOTHING_TO_CLAIM"));
 }
 
 #[test]
-fn a_limit_beyond_any_amount_is_no_limit() {
+fn a_debit_limit_that_overflows_is_no_limit() {
     let most = Amount::from_units(u128::MAX);
     let mut state = open_world();
     state.tasks.get_mut(&TASK).unwrap().terms.debit_max = most;
@@ -335,7 +339,7 @@ fn a_limit_beyond_any_amount_is_no_limit() {
 }
 
 #[test]
-fn every_movement_of_a_close_is_told_with_its_cause() {
+fn closing_a_task_returns_every_movement_with_its_cause() {
     let mut state = open_world();
     let action = Action::Bond { task: TASK, amount: units(20) };
     act(&mut state, 0, ALICE, action).unwrap();
@@ -349,7 +353,7 @@ fn every_movement_of_a_close_is_told_with_its_cause() {
     let expected = [(Cause::Settled, 30), (Cause::Refunded, 270), (Cause::Refunded, 100)];
     assert_eq!(told, expected);
     assert_eq!(outcome, Outcome::Moved(units(370)));
-    // A closed task pays and takes what is final.
+    // In a closed task, final payouts and debits can still be claimed.
     let claim = Action::Claim(claim(Sums(30, 5)));
     let claim = Transaction { market, from: who(BOB), nonce: state.nonce(who(BOB)), action: claim };
     let (movements, _) = apply(&mut state, &claim, Tick(102)).unwrap();
@@ -358,7 +362,7 @@ fn every_movement_of_a_close_is_told_with_its_cause() {
 }
 
 #[test]
-fn a_settlement_stands_only_on_the_one_it_was_worked_out_from() {
+fn a_settlement_must_continue_the_root_of_the_latest_settlement() {
     let (task, posted) = (TASK, Ok(Outcome::Posted(Posted::New)));
     let wrong = || Err("BAD_SETTLEMENT");
     let post = |before, round, total| Action::Post(after(before, settlement(round, total)));
@@ -380,13 +384,14 @@ fn a_settlement_stands_only_on_the_one_it_was_worked_out_from() {
             (0, COORDINATOR, post(10, 2, 20), posted),
             (0, COORDINATOR, post(20, 3, 30), posted),
             (1, ARBITER, Action::Cancel { task, payout: payout(2) }, Ok(Outcome::Done)),
-            // Round 3 paid what round 2 should not have: neither it nor a later round may carry that on.
+            // Round 3 continued round 2, which was cancelled: neither it nor a later round may be
+            // posted on that root.
             (2, COORDINATOR, post(20, 3, 30), wrong()),
             (2, COORDINATOR, post(20, 4, 30), wrong()),
             (2, COORDINATOR, post(10, 2, 15), posted),
             (2, COORDINATOR, post(20, 3, 30), wrong()),
             (200, BOB, Action::Finalize { task }, Ok(Outcome::Finalised(2))),
-            // What is final is continued too, and the same again is still the same.
+            // A final settlement must be continued too, and a repeated post of it is recognised.
             (200, COORDINATOR, post(10, 3, 30), wrong()),
             (200, COORDINATOR, post(10, 2, 15), Ok(Outcome::Posted(Posted::Already))),
             (200, COORDINATOR, post(15, 3, 30), posted),
@@ -396,7 +401,7 @@ fn a_settlement_stands_only_on_the_one_it_was_worked_out_from() {
 }
 
 #[test]
-fn what_changes_nothing_leaves_no_trace() {
+fn an_action_that_changes_nothing_leaves_the_state_unchanged() {
     const NOBODY: u8 = 77;
     let (task, other) = (TASK, TaskId([2; 32]));
     let mut state = open_world();
@@ -429,13 +434,13 @@ fn what_changes_nothing_leaves_no_trace() {
         ],
     );
     assert_eq!(state, before);
-    // What is due changes something, whoever asks for it.
+    // Finalising a due settlement changes the state, for any sender.
     let due = act(&mut state, 101, NOBODY, Action::Finalize { task });
     assert_eq!((due, state.nonce(who(NOBODY))), (Ok(Outcome::Finalised(1)), 1));
 }
 
 #[test]
-fn the_longest_books_of_a_task_have_a_bounded_answer() {
+fn the_largest_task_state_stays_below_the_response_limit() {
     let mut state = open_world();
     let most = Amount::from_units(u128::MAX);
     act(&mut state, 0, COORDINATOR, Action::Post(settlement(1, 10))).unwrap();
@@ -447,11 +452,11 @@ fn the_longest_books_of_a_task_have_a_bounded_answer() {
     task.pending = vec![widest; PENDING_MAX];
     let bytes = serde_json::to_vec(&task).unwrap().len();
     assert!(bytes < TASK_ANSWER_BYTES_MAX, "{bytes} bytes");
-    assert!(bytes > TASK_ANSWER_BYTES_MAX / 2, "the limit is far from what can be: {bytes} bytes");
+    assert!(bytes > TASK_ANSWER_BYTES_MAX / 2, "the limit is far above the maximum: {bytes} bytes");
 }
 
 #[test]
-fn a_root_that_promises_more_than_its_totals_pays_only_what_is_there() {
+fn a_root_that_promises_more_than_its_totals_is_not_paid() {
     let mut state = open_world();
     let lie = Settlement { root: tree(Sums(250, 0)).root(), ..settlement(1, 30) };
     play(
@@ -465,7 +470,7 @@ fn a_root_that_promises_more_than_its_totals_pays_only_what_is_there() {
 }
 
 #[test]
-fn what_goes_beyond_a_limit_is_refused() {
+fn requests_beyond_a_limit_are_refused() {
     let mut state = open_world();
     let endless = Terms { challenge_ms: u64::MAX, ..terms(TaskId([9; 32])) };
     let boundless = Terms { data: units(u128::MAX), ..terms(TaskId([9; 32])) };

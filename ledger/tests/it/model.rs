@@ -1,4 +1,5 @@
-//! The model held against the real chain under long random histories, with the chain reopened in between.
+//! A reference model compared with the real chain under long random histories, with the chain
+//! reopened in between.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use florin_testkit::ledger_model::operation::verdict;
 use florin_testkit::ledger_model::view::Comparison;
 use florin_testkit::ledger_model::{Clock, fresh_model, genesis, operator};
 
-/// The real chain beside the model.
+/// The real chain and the model.
 struct Both {
     chain: Option<LocalChain>,
     model: Model,
@@ -33,7 +34,7 @@ impl Both {
         self.chain = Some(LocalChain::open(path, operator(), clock).unwrap());
     }
 
-    /// Carries one random operation out on both sides, and compares everything.
+    /// Executes one random operation on both, and compares every readable value.
     fn step(&mut self, dice: &mut Dice, coverage: &mut Coverage) {
         let mut draw = Draw { dice, model: &self.model, is_rushed: false };
         let (pause, operation) = (draw.pause(), draw.operation());
@@ -50,7 +51,7 @@ impl Both {
 }
 
 #[test]
-fn the_chain_does_what_the_model_says_whatever_happens() {
+fn the_chain_agrees_with_the_model_under_random_histories() {
     let mut dice = Dice::new(seed());
     let mut coverage = Coverage::default();
     for _ in 0..6 {
@@ -69,8 +70,8 @@ fn the_chain_does_what_the_model_says_whatever_happens() {
         assert!(found.transactions > 50);
     }
     println!("{coverage}");
-    // A history in which hardly anything happens would prove nothing. Cancelling in time is rare: the longer test beside
-    // the contracts asks for it.
+    // A history without executed operations would prove nothing. Cancelling within the window is
+    // rare: the longer test with the contracts requires it.
     for verb in ["bond", "claim", "finalize", "pledge", "post", "slash bond", "transfer"] {
         coverage.has(&[(verb, &["done"])], 1);
     }

@@ -1,4 +1,4 @@
-//! The ledger over HTTP: the same suite, and answers that get lost.
+//! The ledger over HTTP: the conformance suite, and lost responses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,11 +13,11 @@ use florin_protocol::{Address, Amount, Canonical, ChainId, NodeSigner, Signer, T
 use tempfile::TempDir;
 
 const HONEST: u8 = 0;
-/// Carries a transaction out and hangs up before it answers.
+/// Executes a transaction and closes the connection without a response.
 const LOSES_ANSWERS: u8 = 1;
-/// Hangs up before it carries anything out.
+/// Closes the connection without executing the transaction.
 const LOSES_REQUESTS: u8 = 2;
-/// Answers 503.
+/// Responds with status 503.
 const BUSY: u8 = 3;
 
 struct Server {
@@ -60,7 +60,7 @@ fn serve() -> Server {
     Server { url, mood, now, _folder: folder }
 }
 
-/// As little HTTP as it takes: a request with a length, a response with one.
+/// Minimal HTTP: requests and responses with a content length.
 fn converse(stream: &TcpStream, chain: &LocalChain, mood: &AtomicU8) -> Option<()> {
     let mut reader = BufReader::new(stream);
     loop {
@@ -93,7 +93,7 @@ fn converse(stream: &TcpStream, chain: &LocalChain, mood: &AtomicU8) -> Option<(
             return None;
         }
         let status = if mood == BUSY { "503 Busy" } else { "200 OK" };
-        // In one piece: two small writes would wait for each other's acknowledgement.
+        // One write: two small ones would wait for a delayed acknowledgement (Nagle's algorithm).
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", response.len());
         let mut stream = stream;
         stream.write_all(&[head.as_bytes(), &response].concat()).ok()?;
@@ -116,12 +116,12 @@ impl Fixture for Remote {
 }
 
 #[test]
-fn a_remote_ledger_conforms() {
+fn the_remote_ledger_passes_the_conformance_suite() {
     conformance::run(&Remote).unwrap();
 }
 
 #[test]
-fn a_lost_answer_is_looked_up_and_nothing_is_done_twice() {
+fn after_a_lost_response_the_status_is_queried_and_nothing_is_executed_twice() {
     let server = serve();
     let ledger = RemoteLedger::connect(&server.url).unwrap();
     let (alice, bob) = (signer(0), signer(1).address());
@@ -133,7 +133,7 @@ fn a_lost_answer_is_looked_up_and_nothing_is_done_twice() {
     server.mood.store(LOSES_REQUESTS, Ordering::SeqCst);
     match ledger.transfer(&alice, bob, one) {
         Err(LedgerError::Unavailable(what)) => {
-            assert!(what.contains("has not been carried out so far"), "{what}");
+            assert!(what.contains("has not been executed so far"), "{what}");
         }
         other => panic!("{other:?}"),
     }
@@ -146,20 +146,20 @@ fn a_lost_answer_is_looked_up_and_nothing_is_done_twice() {
     server.mood.store(HONEST, Ordering::SeqCst);
     ledger.transfer(&alice, bob, one).unwrap();
     assert_eq!(balance(), FUNDS.plus(Amount::from_units(2)).unwrap());
-    // Refusals come through as refusals.
+    // A refusal is returned as a refusal.
     let refused = ledger.transfer(&alice, bob, Amount::ZERO);
     assert!(matches!(refused, Err(LedgerError::Refused(_))), "{refused:?}");
 }
 
 #[test]
-fn nobody_there_is_said_and_not_waited_for() {
+fn an_unreachable_coordinator_is_an_error_at_once() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = RemoteLedger::connect(&format!("http://{free}")).unwrap_err();
     assert!(error.to_string().contains("[LEDGER_UNAVAILABLE]"), "{error}");
 }
 
 #[test]
-fn a_stranger_follows_the_chain_from_its_genesis() {
+fn any_client_can_follow_the_chain_from_its_genesis() {
     let server = serve();
     let ledger = RemoteLedger::connect(&server.url).unwrap();
     let (alice, bob) = (signer(0), signer(1).address());

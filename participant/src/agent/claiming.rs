@@ -1,4 +1,4 @@
-//! After the task, or whenever its owner likes: draw what is owed, and have the bond back.
+//! Claims: collect the pay that a task owes, and withdraw the bond.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::{Agent, AgentError};
 use crate::client::{Client, ClientError};
 use crate::event::Event;
 
-/// What a claim came to.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// Paid now; zero where everything was paid before.
+    /// Amount that this claim paid out; zero if everything was paid before.
     pub paid: Amount,
-    /// Taken now from the account's bond, for debits that the same proof shows.
+    /// Amount that this claim took from the account's bond, for debits that the same proof covers.
     pub taken: Amount,
-    /// What the final settlements of the task have come to for this account in all.
+    /// Cumulative totals of the account over all final settlements of the task.
     pub totals: Totals,
 }
 
-/// Why nothing could be drawn.
+/// Errors of a claim.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// The coordinator's proof does not lead to the ledger's root.
@@ -34,13 +34,14 @@ pub enum ClaimError {
     BadProof {
         /// The task.
         task: TaskId,
-        /// The running totals that it was to prove.
+        /// The cumulative totals that the proof claims.
         totals: Totals,
     },
-    /// The proof is of another final root than the ledger's: a settlement has just become final.
+    /// The proof belongs to another final root than the ledger's: a settlement has just become
+    /// final.
     #[error(
-        "task {task}: the coordinator proves by root {proven}, but the ledger's final root is \
-         {held}; one of them will catch up: try again"
+        "task {task}: the coordinator's proof has root {proven}, but the ledger's final root is \
+         {held}: a settlement has just become final; try again"
     )]
     NotCurrent {
         /// The task.
@@ -59,7 +60,7 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -82,14 +83,14 @@ impl crate::retry::Passing for ClaimError {
     }
 }
 
-/// Proves for `account` everything that the task's final settlements have come to and that is not
-/// proven yet: draws what it is owed, and has the debits taken from its bond. `by` signs and sends;
-/// the tokens go to `account` in any case. It may be called whenever a settlement is final: while
-/// the task runs, and after it. Again: nothing happens.
+/// Submits the Merkle proof of `account`'s cumulative totals, if it covers anything that is not
+/// claimed yet: the ledger pays what it owes, and takes outstanding debits from the bond. `by`
+/// signs and sends the transaction; the tokens always go to `account`. May be called whenever a
+/// settlement is final: while the task runs and after its end. Idempotent.
 ///
 /// # Errors
-/// [`ClaimError`]. After [`LedgerError::Unavailable`] and [`ClaimError::NotCurrent`] it may be
-/// called again.
+/// [`ClaimError`]. [`LedgerError::Unavailable`] and [`ClaimError::NotCurrent`] are transient: call
+/// again.
 pub fn claim(
     client: &Client,
     ledger: &dyn Ledger,
@@ -102,8 +103,8 @@ pub fn claim(
     claim_if(client, ledger, by, (task, account), is_new)
 }
 
-/// The same where pay is owed: what would only take from the bond is left to the coordinator, which
-/// proves it in any case.
+/// Claims only if pay is owed. A claim that would only take debits from the bond is left to the
+/// coordinator, which submits it in any case.
 ///
 /// # Errors
 /// As [`claim`].
@@ -125,7 +126,7 @@ fn claim_if(
     worth: impl Fn(Totals, Totals) -> bool,
 ) -> Result<Drawn, ClaimError> {
     let proof = match client.proof(task, account) {
-        // Nothing is final, so nothing is owed.
+        // No settlement is final yet, so nothing is owed.
         Err(ClientError::Rejected(rejection)) if rejection.code == Code::NotYetPublic => {
             return Ok(Drawn::default());
         }
@@ -134,7 +135,8 @@ fn claim_if(
     claim_proven(ledger, by, (task, account), proof, worth)
 }
 
-/// Draws by a proof what it says is owed and was not drawn, as the agent does while a task runs and at its end.
+/// Claims the unclaimed pay that a proof covers. The agent does the same while a task runs and at
+/// its end.
 ///
 /// # Errors
 /// As [`claim`].
@@ -169,9 +171,9 @@ fn claim_proven(
     let claim = Claim { task, account, totals, proof: proof.proof };
     match ledger.claim(by, &claim) {
         Ok(Claimed { paid, taken }) => Ok(Drawn { paid, taken, totals }),
-        // Somebody else sent it, or an earlier try arrived after all.
+        // Another account sent the claim, or an earlier attempt was included after all.
         Err(LedgerError::Refused(Refusal::NothingToClaim)) => Ok(nothing),
-        // The next settlement became final since the root was read.
+        // Another settlement became final after the root was read.
         Err(LedgerError::Refused(Refusal::BadProof)) => {
             let held = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
             match held == root {
@@ -183,22 +185,23 @@ fn claim_proven(
     }
 }
 
-/// Where a bond is.
+/// The state of a bond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bond {
-    /// Nobody asked for it back.
+    /// No withdrawal was requested.
     Untouched,
-    /// There is none.
+    /// There is no bond.
     None,
-    /// Back in the wallet.
+    /// The bond is back in the wallet.
     Returned(Amount),
-    /// Asked back, and at risk until then.
+    /// Withdrawal is requested; the bond stays locked and at risk until then.
     Held(Tick),
 }
 
-/// Asks for the bond back and takes it where that is possible: when the task is closed, without
-/// asking. What was posted last is waited for in any case, until everybody has had the time to prove
-/// what it debits. Again: goes on where it was.
+/// Requests the withdrawal of the bond, and withdraws it if the ledger allows that already. A
+/// closed task needs no request. In either case the bond stays locked until the last posted
+/// settlement is final and the time to prove its debits is over. Repeated calls continue where the
+/// last one ended.
 ///
 /// # Errors
 /// [`LedgerError`].
@@ -219,7 +222,7 @@ pub fn return_bond(
     match ledger.withdraw_bond(by, task) {
         Ok(amount) => Ok(Bond::Returned(amount)),
         Err(LedgerError::Refused(Refusal::TooEarly { at, .. })) => Ok(Bond::Held(at)),
-        // An earlier try arrived after all.
+        // An earlier attempt was included after all.
         Err(LedgerError::Refused(Refusal::Missing(_)))
             if ledger.bond_of(task, account)?.amount.is_zero() =>
         {
@@ -230,8 +233,8 @@ pub fn return_bond(
 }
 
 impl Agent<'_, '_> {
-    /// Draws what is final by now, while the task goes on. Whatever goes wrong is told and no end:
-    /// there is another occasion, the last at the end.
+    /// Claims what is final, while the task goes on. A failure is emitted as an event and does not
+    /// end the participation: there are later occasions, the last one at the end of the task.
     pub(super) fn draw_meanwhile(&mut self, finalised: u32) {
         self.drawn_at = finalised;
         let (client, ledger) = (self.parts.client, self.parts.ledger);
@@ -247,7 +250,7 @@ impl Agent<'_, '_> {
         self.tell(&Event::Claimed { task: self.config.task, drawn });
     }
 
-    /// Draws what the task owes.
+    /// Claims all pay that the task still owes.
     pub(super) fn draw(&mut self) -> Result<(), AgentError> {
         let (client, ledger) = (self.parts.client, self.parts.ledger);
         let (wallet, task, me) = (self.parts.wallet, self.config.task, self.me);
@@ -276,7 +279,8 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// Takes the bond out of the task; where it is held, waits for it, or until it is asked to stop.
+    /// Withdraws the bond from the task. While it is locked, waits for it, or until shutdown is
+    /// requested.
     pub(super) fn have_bond_back(&mut self) -> Result<Bond, AgentError> {
         let (ledger, wallet, task) = (self.parts.ledger, self.parts.wallet, self.config.task);
         let mut told = None;

@@ -1,5 +1,5 @@
-//! The promise and its keeping: commit while nobody can read an upload, reveal when commits are
-//! closed. What is signed is recorded before, by the guard.
+//! Commit and reveal: send a commitment while updates are still secret, and upload the update when
+//! the commit phase is over. The signing guard records every signature before it is made.
 
 use florin_protocol::{Canonical, Code, Digest, Offer, Round, Scope, UpdateHeader, blob_digest};
 
@@ -9,16 +9,16 @@ use crate::client::ClientError;
 use crate::event::Event;
 use crate::guard::{GuardError, SignedUpdate};
 
-/// Context of the key that salts are derived with.
+/// Key-derivation context of the key for salts.
 const SALT_CONTEXT: &str = "florin v1 salts of a wallet";
 
 impl Agent<'_, '_> {
-    /// Records and signs the update that is on disk, and sends its commit.
+    /// Records and signs the update on disk, and sends its commit.
     pub(super) fn commit(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
         let limit = florin_work::update_bytes(&self.spec);
         let Some(bytes) = self.store.update(round, limit)? else {
-            // Recorded, but the bytes are gone: only the same training can bring them back.
+            // Recorded, but the bytes are gone: only the same training can reproduce them.
             self.running.stage = Stage::Fresh;
             return Ok(());
         };
@@ -61,8 +61,8 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// Nobody without the wallet can know it before it is revealed, and nothing needs to be stored
-    /// to have it again. The same update of the same round has the same salt, whenever it is made.
+    /// The salt of an update's commitment. It cannot be computed without the wallet before the
+    /// reveal, and need not be stored: the same update of the same round always has the same salt.
     fn salt(&self, offer: &Offer, update: Digest) -> Digest {
         let key = self.parts.wallet.derive(SALT_CONTEXT);
         let mut hasher = blake3::Hasher::new_keyed(&key);
@@ -72,16 +72,16 @@ impl Agent<'_, '_> {
         Digest(*hasher.finalize().as_bytes())
     }
 
-    /// Uploads what was committed to, and keeps the receipt.
+    /// Uploads the committed update, and stores the receipt.
     pub(super) fn reveal(&mut self, round: Round) -> Result<(), AgentError> {
         let Some(signed) = self.guard.update_of(self.spec.market, self.config.task, round) else {
-            self.lose("NOT_COMMITTED", &"nothing was signed for this round");
+            self.lose("NOT_COMMITTED", &"no update was signed for this round");
             return Ok(());
         };
         let limit = florin_work::update_bytes(&self.spec);
         let bytes = self.store.update(round, limit)?.unwrap_or_default();
         if blob_digest(&bytes) != signed.header.body.update {
-            let why = "the committed update is not on disk any more, so it cannot be uploaded";
+            let why = "the committed update is no longer on disk, so it cannot be uploaded";
             self.lose("NOT_FOUND", &why);
             return Ok(());
         }
@@ -102,7 +102,7 @@ impl Agent<'_, '_> {
                 self.tell(&Event::Receipted { round, update: receipt.body.update });
                 Ok(())
             }
-            // The view was older than the phase; the next one will be newer.
+            // The view was older than the phase; the next view is newer.
             Err(ClientError::Rejected(rejection)) if rejection.code == Code::TooEarly => Ok(()),
             Err(ClientError::Rejected(rejection)) => {
                 self.lose(rejection.code.as_str(), &rejection.message);

@@ -1,4 +1,4 @@
-//! Why a participation ends early.
+//! Errors that end a participation early.
 
 use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
@@ -10,55 +10,55 @@ use crate::client::ClientError;
 use crate::durable::FileError;
 use crate::guard::GuardError;
 
-/// Why a participation ended before its task did. After each of these the same command may be given
-/// again, and goes on where it was.
+/// Errors that end a participation before its task ends. After any of them the same command may be
+/// run again; it continues where this one ended.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The task is not what it should be.
+    /// The task is not valid.
     #[error("task {task}: {why}")]
     BadTask {
         /// The task.
         task: TaskId,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// The ledger does not have the task's money, or has other terms.
-    #[error("task {task}: {why}; nobody should work for it")]
+    /// The ledger holds no escrow for the task, or one with other terms.
+    #[error("task {task}: {why}; work for it may never be paid")]
     NotFunded {
         /// The task.
         task: TaskId,
-        /// What the ledger says.
+        /// The difference on the ledger.
         why: String,
     },
-    /// Own rows that the task cannot use.
+    /// The task cannot use the participant's rows.
     #[error("the data does not fit the task: {why}")]
     DataDoesNotFit {
-        /// What is wrong, and what would be right.
+        /// The reason, with the expected value.
         why: String,
     },
     /// The limit on the bond is below the task's minimum.
-    #[error("the bond is limited to {limit} FLN, but the task takes at least {least} FLN")]
+    #[error("the bond limit is {limit} FLN, but the task requires at least {least} FLN")]
     BondLimit {
-        /// The limit that was set.
+        /// The configured limit.
         limit: Amount,
-        /// The task's smallest bond.
+        /// The task's minimum bond.
         least: Amount,
     },
-    /// The wallet is known with another node key.
+    /// The wallet is registered with another node key.
     #[error(
         "{account} is registered as {role} with node key {registered}, but this wallet's key is \
-         {ours}. A wallet keeps its first node key for ever, so that nobody can sign twice with \
-         two: use a wallet made from the same phrase by the program that registered it, or take \
+         {ours}. A wallet keeps its first node key permanently, so that no account can sign twice \
+         with two keys: use the wallet and the program that registered it, or take \
          part with another wallet"
     )]
     OtherNodeKey {
         /// The account.
         account: Address,
-        /// As what.
+        /// The role of the registration.
         role: Role,
-        /// The key it is known with.
+        /// The registered node key.
         registered: NodeKey,
-        /// The key that this wallet has.
+        /// The node key of this wallet.
         ours: NodeKey,
     },
     /// An offer that does not continue the task.
@@ -66,41 +66,41 @@ pub enum AgentError {
     OfferNotTrusted {
         /// The round.
         round: Round,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// A model that is none.
+    /// The base model is not valid.
     #[error("round {round}: the base model cannot be used: {why}")]
     BadModel {
         /// The round.
         round: Round,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// Training failed, and would again.
+    /// Training failed, and would fail again.
     #[error("round {round}: {source}")]
     Training {
         /// The round.
         round: Round,
-        /// What the engine says.
+        /// The engine's error.
         source: TrainError,
     },
-    /// An experiment's rows make no data set.
+    /// An experiment's rows do not form a data set.
     #[error(transparent)]
     Data(#[from] DatasetError),
-    /// The coordinator.
+    /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The ledger.
+    /// An error of the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The signing guard.
+    /// An error of the signing guard.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// The wallet.
+    /// An error of the wallet's signature.
     #[error(transparent)]
     Signing(#[from] SignError),
-    /// The data folder.
+    /// An error of the data folder.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -118,7 +118,7 @@ impl From<RegisterError> for AgentError {
 }
 
 impl AgentError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -1,18 +1,18 @@
-//! The agent: one participant's whole way through one task.
+//! The training agent: one participant in one task, from registration to the last claim.
 //!
-//! A loop over a pure decision ([`step`]): look at the task, decide, do it, look again. Everything
-//! that a decision rests on is the coordinator's view, the ledger or a file, so a process that was
-//! killed anywhere goes on by beginning again:
+//! A loop around a pure decision function ([`step`]): fetch the task's view, decide on a step,
+//! execute it, repeat. Every decision depends only on the coordinator's view, the ledger and files,
+//! so a process that was killed at any point recovers when it is restarted:
 //!
-//! | killed after | found again as | and then |
+//! | killed after | recovered from | effect of the restart |
 //! |---|---|---|
-//! | bonding | the bond on the ledger | only what is missing is bonded |
-//! | keeping what an update leaves out | only `residual.safetensors` | trained again, to the same bytes |
-//! | training | `update.safetensors` | it is not trained again |
+//! | bonding | the bond on the ledger | only the missing amount is bonded |
+//! | writing the residual | only `residual.safetensors` | training runs again: same result |
+//! | training | `update.safetensors` | training does not run again |
 //! | recording | the guard's record | the same commit is signed and sent again |
-//! | the upload | the coordinator's memory | the same upload has the same receipt |
-//! | the receipt | `receipt.json` | the round is waited out |
-//! | the claim | the ledger's books | only what is left is claimed |
+//! | the upload | the coordinator's state | the same upload gets the same receipt |
+//! | the receipt | `receipt.json` | the agent waits for the end of the round |
+//! | the claim | the ledger's state | only the remaining amount is claimed |
 
 mod claiming;
 mod committing;
@@ -53,66 +53,66 @@ use crate::wallet::Wallet;
 use step::{Own, Stage, Step};
 use store::Store;
 
-/// What a participation is told.
+/// Settings of one participation.
 #[derive(Clone, Debug)]
 pub struct ParticipantConfig {
-    /// The data folder: what was signed, computed and receipted. One process at a time.
+    /// The data folder: signatures, updates and receipts. One process at a time.
     pub folder: PathBuf,
     /// The task.
     pub task: TaskId,
-    /// Seed of the training. With the same seed, data and machine every update is the same.
+    /// Seed of the training. The same seed, data and machine give the same updates.
     pub seed: u64,
-    /// The most to put at risk; without a limit, as much as all rows take.
+    /// The most that this participant puts at risk; without a limit, as much as its rows require.
     pub bond_max: Option<Amount>,
-    /// Arbiters that are accepted besides the coordinator; about any other one a warning is told.
+    /// Arbiters that are accepted besides the coordinator. Any other arbiter causes a warning.
     pub arbiters: Vec<Address>,
-    /// How long the coordinator is asked to wait when nothing changes, in milliseconds; also about
-    /// how long a stop may take.
+    /// Long-poll time: how long the coordinator may hold a request when nothing changes, in
+    /// milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,
-    /// How long to go on while coordinator or ledger do not answer.
+    /// How long to retry while the coordinator or the ledger does not answer.
     pub patience: Patience,
 }
 
-/// What a participation works with.
+/// The resources that a participation uses.
 pub struct Participant<'a> {
-    /// Whose it is.
+    /// The participant's wallet.
     pub wallet: &'a Wallet,
-    /// The coordinator.
+    /// The client of the coordinator.
     pub client: &'a Client,
-    /// Where the money is.
+    /// The ledger that holds the escrow, the bond and the pay.
     pub ledger: &'a dyn Ledger,
-    /// What trains.
+    /// The training engine.
     pub engine: &'a mut dyn Engine,
-    /// Own rows.
+    /// The participant's own rows.
     pub data: &'a Dataset,
-    /// Honest, or an experiment.
+    /// Honest training, or an experiment.
     pub behaviour: &'a mut dyn Behaviour,
 }
 
-/// What came of a participation.
+/// The result of a participation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Participation {
     /// The task.
     pub task: TaskId,
     /// The account.
     pub account: Address,
-    /// Whether the task is over and everything was drawn; otherwise it was asked to stop.
+    /// True if the task is over and all pay is claimed; false after a requested shutdown.
     pub finished: bool,
-    /// What every reported round says about this account.
+    /// This account's statement of every reported round.
     pub statements: Vec<Statement>,
-    /// Drawn in this run.
+    /// Amount that this run claimed.
     pub claimed: Amount,
-    /// Where the bond is now.
+    /// State of the bond at the end of this run.
     pub bond: Bond,
-    /// Reports that contradict themselves or a receipt.
+    /// Number of reports that contradict themselves or a receipt.
     pub alarms: u32,
 }
 
-/// Takes part in a task until it is over: registers, bonds, trains, submits, checks what the
-/// coordinator says, claims, and has the bond back. `tell` hears every step.
+/// Takes part in a task until it is over: registers, bonds, trains, submits updates, verifies
+/// reports, claims pay, and withdraws the bond. Every event goes to the callback.
 ///
 /// # Errors
-/// [`AgentError`]. Whatever it is, the same call goes on where this one ended.
+/// [`AgentError`]. After any of them, the same call continues where this one ended.
 pub fn participate(
     config: &ParticipantConfig,
     parts: Participant<'_>,
@@ -157,7 +157,7 @@ pub fn participate(
 struct Running {
     round: Round,
     stage: Stage,
-    /// Whether its opening was told.
+    /// Whether the start of the round was reported as an event.
     told: bool,
     loss_micro: Option<u64>,
 }
@@ -175,12 +175,12 @@ struct Agent<'a, 'p> {
     drawn_at: u32,
     claimed: Amount,
     running: Running,
-    /// The report read last, if any was.
+    /// The last report that was read, if any.
     last: Option<Report>,
-    /// Rounds in a row, up to the last that was read, that did not move the model.
+    /// Number of consecutive rounds, up to the last one read, that left the model unchanged.
     unmoved: u32,
     read: u32,
-    /// The rows of the holdout that judged the rounds read so far.
+    /// Holdout rows that the rounds read so far disclosed.
     exposed: Vec<u32>,
     statements: Vec<Statement>,
     alarms: u32,
@@ -195,7 +195,7 @@ impl Agent<'_, '_> {
         let mut seen = None;
         while !self.shutdown.requested() {
             let view = match self.look(seen) {
-                // Asked to stop while the coordinator was away.
+                // Shutdown was requested while the coordinator was unreachable.
                 Err(_) if self.shutdown.requested() => break,
                 other => other?,
             };
@@ -207,7 +207,7 @@ impl Agent<'_, '_> {
                 stage: self.running.stage,
             };
             let step = step::next(&view, self.me, own);
-            // Only a wait may miss a change; after work the view is looked at again at once.
+            // Only a wait may long-poll; after any other step the view is fetched again at once.
             seen = (step == Step::Wait).then_some(view.sequence);
             match step {
                 Step::Wait => {}
@@ -279,7 +279,7 @@ impl Agent<'_, '_> {
         (self.tell)(event);
     }
 
-    /// Gives this round up; the next one begins afresh.
+    /// Marks this round as failed for this participant; the next round starts afresh.
     fn lose(&mut self, code: &'static str, why: &dyn std::fmt::Display) {
         self.running.stage = Stage::Lost;
         let round = self.running.round;
@@ -311,7 +311,7 @@ fn retrying(error: &dyn std::fmt::Display) -> Event {
     Event::Retrying { why: error.to_string() }
 }
 
-/// The offer that a step rests on; [`step::next`] gives such steps only where there is one.
+/// The offer that a step requires; [`step::next`] returns such steps only if there is one.
 fn offer(view: &TaskView) -> Result<&Offer, AgentError> {
     view.offer.as_ref().map(|offer| &offer.body).ok_or_else(|| AgentError::BadTask {
         task: view.id,
@@ -319,7 +319,7 @@ fn offer(view: &TaskView) -> Result<&Offer, AgentError> {
     })
 }
 
-/// What a round left on disk.
+/// Files of a round that an earlier process left on disk.
 struct Found {
     receipt: Option<Signed<Receipt>>,
     signed: bool,

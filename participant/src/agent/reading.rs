@@ -1,5 +1,5 @@
-//! After a round: read its report, hold it against the receipt and against itself, and tell what it
-//! says about us.
+//! After a round: reads its report, checks it against the receipt and for consistency, and emits
+//! this participant's statement.
 
 use florin_protocol::{Canonical, Entry, Report, Round, Statement};
 
@@ -9,8 +9,8 @@ use crate::event::Event;
 use crate::recheck::recheck;
 
 impl Agent<'_, '_> {
-    /// Reads the next report. Its signature and scope are checked by the client, or were when it
-    /// was stored.
+    /// Reads the next report. The client has verified its signature and scope, now or before it was
+    /// stored.
     pub(super) fn read_report(&mut self, round: Round) -> Result<(), AgentError> {
         let (client, task): (&Client, _) = (self.parts.client, self.config.task);
         let report = match self.store.report(round)? {
@@ -44,7 +44,8 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// A receipt without an entry of the same update, in the same place, is the coordinator's word against itself.
+    /// Checks the report against the stored receipt: a receipt without an entry of the same update
+    /// at the same position contradicts the report.
     fn hold_to_receipt(&mut self, round: Round, report: &Report) -> Result<(), AgentError> {
         let Some(receipt) = self.store.receipt(round)? else {
             return Ok(());

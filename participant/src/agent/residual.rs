@@ -1,17 +1,21 @@
-//! What an update in the format top_k left out, and when the next one carries it.
+//! Error feedback for the format top_k: the residual that an update omits, and when the next update
+//! adds it.
 //!
-//! Nothing is added up on disk: each round writes its own residual, once, before its update, and the
-//! next round reads it. So a crash anywhere can neither count it twice nor tear it. It is carried
-//! where all of this holds, and otherwise dropped, which costs accuracy and nothing else:
+//! No sum accumulates on disk: each round writes its own residual once, before its update, and the
+//! next round reads it. So no crash can count a residual twice or tear it. A round adds the
+//! residual of an earlier round if both conditions hold. Otherwise the agent drops it, which costs
+//! accuracy and nothing else:
 //!
-//! * It is from the last round that moved the model. After a missed one the model has moved on without
-//!   us, and what was right for an older one pulls it back.
-//! * That round's update was taken: its receipt is on disk. Of an update that nobody took, the next
-//!   training finds again what it left out, together with what it sent.
+//! * It is from the last round that changed the model. After a missed round the model has changed
+//!   without this participant, and a residual of an older model would pull it back.
 //!
-//! A round that did not move the model (it was abandoned, or everything was kept out) is as if it had
-//! not been: the next training starts from the same place and finds all of it again, but not what its
-//! update carried. So that is carried once more, and stays on disk until the model moves.
+//! * The coordinator accepted that round's update: its receipt is on disk. If an update was not
+//!   accepted, the next training finds both its content and its residual again.
+//!
+//! A round that did not change the model (it was abandoned, or every update was excluded) is
+//! ignored: the next training starts from the same model and finds the whole update again, except
+//! for the residual that the update had added. So that residual is added once more, and stays on
+//! disk until the model changes.
 
 use florin_protocol::{Offer, Report, Round};
 
@@ -19,7 +23,7 @@ use super::{Agent, AgentError};
 use crate::event::Event;
 
 impl Agent<'_, '_> {
-    /// What this round's update carries of the one before.
+    /// The residual that this round's update adds.
     pub(super) fn carried(&mut self, offer: &Offer) -> Result<Option<Vec<f32>>, AgentError> {
         let Some(before) = self.moved_last(offer.scope.round)? else {
             return Ok(None);
@@ -44,7 +48,8 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// The last round before this one that moved the model. There are no more than the task has.
+    /// The last round before this one that changed the model. The search is bounded by the task's
+    /// number of rounds.
     fn moved_last(&self, round: Round) -> Result<Option<Round>, AgentError> {
         let mut before = round.before();
         while let Some(round) = before {
@@ -59,8 +64,8 @@ impl Agent<'_, '_> {
         Ok(None)
     }
 
-    /// Forgets what no update carries any more, once `report` is read: if it moved the model, what the
-    /// rounds before it left out.
+    /// Removes residuals that no update adds any more, once `report` is read: if it changed the
+    /// model, those of the rounds before it.
     pub(super) fn forget_carried(&mut self, report: &Report) -> Result<(), AgentError> {
         if report.model == report.base_model {
             self.unmoved = self.unmoved.saturating_add(1);
@@ -70,7 +75,8 @@ impl Agent<'_, '_> {
         self.forget_residuals(before)
     }
 
-    /// Forgets what this round left out, and those before it back to the one that moved the model.
+    /// Removes this round's residual, and those before it back to the last round that changed the
+    /// model.
     pub(super) fn forget_residuals(&mut self, last: Round) -> Result<(), AgentError> {
         let unmoved = std::mem::take(&mut self.unmoved);
         for round in last.0.saturating_sub(unmoved)..=last.0 {

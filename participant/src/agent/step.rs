@@ -1,10 +1,10 @@
-//! What to do next: a function of what the coordinator shows and what this participant has done.
-//! No clock, no disk, no network; so every place where a crash may have happened is a row of a
-//! table.
+//! The agent's state machine: a pure function of the coordinator's view and of this participant's
+//! progress. It uses no clock, disk or network, so every point at which a crash may happen is one
+//! row of a test table.
 
 use florin_protocol::{Address, Phase, Round, TaskView};
 
-/// How far this participant is in the running round.
+/// Progress of this participant in the current round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Nothing is done yet.
@@ -13,37 +13,38 @@ pub enum Stage {
     Trained,
     /// Commit and header are recorded in the guard; the coordinator may have the commit.
     Signed,
-    /// The coordinator took the commit.
+    /// The coordinator accepted the commit.
     Committed,
     /// The receipt is on disk.
     Receipted,
-    /// Given up: refused, too late, or not computable.
+    /// Failed for this participant: rejected, too late, or not computable.
     Lost,
 }
 
-/// What this participant knows of itself.
+/// The participant's own state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// How many rounds were reported when it enrolled last, since this process began.
+    /// Number of reported rounds at the last enrolment of this process.
     pub enrolled_at: Option<u32>,
-    /// How many settlements were final when it drew last, since this process began.
+    /// Number of final settlements at the last claim of this process.
     pub drawn_at: u32,
-    /// Reports that were read.
+    /// Number of reports that were read.
     pub read: u32,
-    /// How far it is in the round that the view shows.
+    /// Progress in the round that the view shows.
     pub stage: Stage,
 }
 
-/// The next thing to do.
+/// The next action of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Read and check a round's report.
+    /// Read and verify a round's report.
     Read(Round),
     /// Register, bond and enrol.
     Join,
-    /// Enrol again: who missed a commit or a reveal is not asked before it does.
+    /// Enrol again: the coordinator does not select a participant that missed a commit or a reveal
+    /// until it enrols again.
     Enrol,
-    /// Draw what has become final.
+    /// Claim the pay that has become final.
     Draw,
     /// Fetch the model and train.
     Train,
@@ -51,13 +52,13 @@ pub enum Step {
     Commit,
     /// Upload the update.
     Reveal,
-    /// Wait for a change of the view.
+    /// Wait for a newer view.
     Wait,
-    /// Claim, have the bond back, and end.
+    /// Claim, withdraw the bond, and end.
     Finish,
 }
 
-/// Decides. Drawing waits until there is nothing else to do.
+/// Returns the next step. Claims wait until there is nothing else to do.
 #[must_use]
 pub fn next(view: &TaskView, me: Address, own: Own) -> Step {
     match work(view, me, own) {
@@ -75,7 +76,7 @@ fn work(view: &TaskView, me: Address, own: Own) -> Step {
         Phase::Done => Step::Finish,
         Phase::Closing | Phase::AwaitingBlobs => Step::Wait,
         _ if own.enrolled_at.is_none() => Step::Join,
-        // Once for each report: the coordinator may have struck this participant off with it.
+        // Once for each report: the coordinator may have removed this participant with it.
         Phase::Enrolling if own.enrolled_at != Some(view.reported) => Step::Enrol,
         _ if view.offer.is_some() && !asked && own.enrolled_at != Some(view.reported) => {
             Step::Enrol
@@ -86,7 +87,7 @@ fn work(view: &TaskView, me: Address, own: Own) -> Step {
             Stage::Committed | Stage::Receipted | Stage::Lost => Step::Wait,
         },
         Phase::Revealing if asked => match own.stage {
-            // Without a signature there is no commit either, and it is too late for one.
+            // Without a signature there is no commit, and it is too late for one.
             Stage::Fresh | Stage::Trained => Step::Wait,
             Stage::Signed | Stage::Committed => Step::Reveal,
             Stage::Receipted | Stage::Lost => Step::Wait,
@@ -145,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn after_a_crash_anywhere_the_next_step_is_the_one_that_was_missing() {
+    fn after_a_crash_the_next_step_is_the_first_missing_one() {
         use Phase::{Committing, Enrolling, Revealing, Settling, Valuing};
         use Stage::{Committed, Fresh, Lost, Receipted, Signed, Trained};
         let table = [
             (Enrolling, Fresh, Step::Wait),
             (Committing, Fresh, Step::Train),
             (Committing, Trained, Step::Commit),
-            // The crash came between record and answer: the same commit is sent again.
+            // The crash was between record and response: the same commit is sent again.
             (Committing, Signed, Step::Commit),
             (Committing, Committed, Step::Wait),
             (Committing, Receipted, Step::Wait),
@@ -171,7 +172,7 @@ mod tests {
             let own = Own { enrolled_at: Some(2), drawn_at: 0, read: 2, stage };
             assert_eq!(next(&view(phase, 2, &[ME]), ME, own), step, "{phase:?} {stage:?}");
             let waits = next(&view(phase, 2, &[OTHER]), ME, own);
-            assert_eq!(waits, Step::Wait, "{phase:?} {stage:?}, but others are asked");
+            assert_eq!(waits, Step::Wait, "{phase:?} {stage:?}, but others are selected");
         }
     }
 
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_asked_enrols_again_once_for_each_report() {
+    fn an_unselected_participant_enrols_again_once_per_report() {
         use Phase::{Committing, Enrolling, Revealing, Valuing};
         let enrolled =
             |at| Own { enrolled_at: Some(at), drawn_at: 0, read: 2, stage: Stage::Fresh };
@@ -203,11 +204,11 @@ mod tests {
         }
         assert_eq!(next(&view(Committing, 2, &[ME]), ME, enrolled(1)), Step::Train);
         let settling = TaskView { offer: None, ..view(Phase::Settling, 2, &[]) };
-        assert_eq!(next(&settling, ME, enrolled(1)), Step::Wait, "nothing is offered yet");
+        assert_eq!(next(&settling, ME, enrolled(1)), Step::Wait, "there is no offer yet");
     }
 
     #[test]
-    fn what_became_final_is_drawn_while_there_is_nothing_else_to_do() {
+    fn final_pay_is_claimed_only_when_there_is_no_other_step() {
         let own = Own { enrolled_at: Some(2), drawn_at: 0, read: 2, stage: Stage::Committed };
         let at = |phase, finalised| TaskView { finalised, ..view(phase, 2, &[ME]) };
         assert_eq!(next(&at(Phase::Committing, 0), ME, own), Step::Wait);

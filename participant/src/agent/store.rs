@@ -1,12 +1,12 @@
-//! The data folder of one participation: what a restart must find again.
+//! The data folder of one participation: the files that a restart needs.
 //!
 //! ```text
-//! FOLDER/guard                                  what was signed (see `guard`)
-//! FOLDER/TASK/ROUND/update.safetensors          computed, until its round is reported
-//! FOLDER/TASK/ROUND/residual.safetensors        what the update left out (top_k), until the next
-//!                                               round that moves the model is reported
-//! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, kept
-//! FOLDER/TASK/ROUND/report.json                 the signed report: evidence, kept
+//! FOLDER/guard                                  signatures (see `guard`)
+//! FOLDER/TASK/ROUND/update.safetensors          the update, until its round is reported
+//! FOLDER/TASK/ROUND/residual.safetensors        the residual of the update (top_k), until the next
+//!                                               round that changes the model is reported
+//! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, never deleted
+//! FOLDER/TASK/ROUND/report.json                 the signed report: evidence, never deleted
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The guard file of a data folder.
+    /// Path of the guard file in a data folder.
     pub(super) fn guard(folder: &Path) -> PathBuf {
         folder.join("guard")
     }
@@ -41,7 +41,7 @@ impl Store {
         self.folder.join(round.to_string()).join(name)
     }
 
-    /// The bytes that were computed for a round, if they are still there.
+    /// The update of a round, if it is still on disk.
     pub(super) fn update(&self, round: Round, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
         durable::read(&self.path(round, UPDATE), limit)
     }
@@ -50,7 +50,7 @@ impl Store {
         self.keep(round, UPDATE, bytes)
     }
 
-    /// What the update of a round left out, as parameters' bytes.
+    /// The residual of a round's update, encoded as parameters.
     pub(super) fn residual(&self, round: Round, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
         durable::read(&self.path(round, RESIDUAL), limit)
     }
@@ -59,12 +59,12 @@ impl Store {
         self.keep(round, RESIDUAL, bytes)
     }
 
-    /// No update carries it any more.
+    /// Removes a residual that no later update adds.
     pub(super) fn forget_residual(&self, round: Round) -> Result<(), FileError> {
         self.forget(round, RESIDUAL)
     }
 
-    /// The round is reported: nobody asks for its update again.
+    /// Removes the update of a reported round: no later step needs it.
     pub(super) fn forget_update(&self, round: Round) -> Result<(), FileError> {
         self.forget(round, UPDATE)
     }
@@ -103,7 +103,7 @@ impl Store {
         self.keep_json(round, "report.json", report)
     }
 
-    /// Every receipt of the task that is on disk, ascending by round.
+    /// All receipts of the task on disk, ascending by round.
     fn receipts(&self) -> Result<Vec<Signed<Receipt>>, FileError> {
         let failed = |source| FileError::new("read", &self.folder, source);
         let mut rounds = Vec::new();
@@ -144,11 +144,11 @@ impl Store {
     }
 }
 
-/// The coordinator's receipts that a participation in `task` has kept in its data folder, ascending
-/// by round: what [`crate::audit_task`] holds the reports against.
+/// The coordinator's receipts that a participation in `task` stored in its data folder, ascending
+/// by round. [`crate::audit_task`] checks reports against them.
 ///
 /// # Errors
-/// [`FileError`], also where the folder has nothing of this task.
+/// [`FileError`], also if the folder has no files of this task.
 pub fn kept_receipts(folder: &Path, task: TaskId) -> Result<Vec<Signed<Receipt>>, FileError> {
     Store::new(folder, task).receipts()
 }

@@ -1,4 +1,4 @@
-//! The agent against a market: what it earns, what it survives, what it refuses.
+//! The agent in a test market: what it earns, how it recovers, and what it rejects.
 
 mod meanwhile;
 mod residual;
@@ -22,12 +22,12 @@ use crate::behaviour::{BehaviourKind, Honest};
 use crate::client::ClientConfig;
 use crate::testing::{Lie, Market, fln, rows, wallet};
 
-/// The reference engine, which counts the trainings that it finished.
+/// The reference engine with a counter of finished trainings.
 struct Counting {
     inner: Box<dyn Engine>,
     trained: u32,
     fails: bool,
-    /// The next training fails, and says so here.
+    /// If set, the next training fails and resets the flag.
     fails_next: Arc<AtomicBool>,
 }
 
@@ -88,7 +88,7 @@ impl Evaluator for Counting {
 }
 
 fn never() -> EvalError {
-    BackendError { engine: "counting", why: "an agent evaluates nothing".to_owned() }.into()
+    BackendError { engine: "counting", why: "an agent does not evaluate".to_owned() }.into()
 }
 
 impl Engine for Counting {
@@ -97,7 +97,7 @@ impl Engine for Counting {
     }
 }
 
-/// One participant of a market: wallet 4 with 40 rows.
+/// One participant of a test market: wallet `number` with 40 rows.
 struct Person {
     wallet: Wallet,
     data: Dataset,
@@ -127,7 +127,7 @@ impl Person {
         }
     }
 
-    /// Runs until the end, or until it was told `stop_after` events.
+    /// Runs until the end, or until the event number `stop_after`.
     fn run(
         &mut self,
         market: &Market,
@@ -140,7 +140,7 @@ impl Person {
         })
     }
 
-    /// Runs until the end, or until it was told a last event.
+    /// Runs until the end, or until the first event for which `is_last` is true.
     fn run_until(
         &mut self,
         market: &Market,
@@ -164,7 +164,7 @@ impl Person {
             data: &self.data,
             behaviour: self.behaviour.as_mut(),
         };
-        // What waits for ever is stopped, and then fails where the test expects an end.
+        // Watchdog: stops an endless run, so that the test fails instead of hanging.
         let watch = shutdown.clone();
         let watchdog = std::thread::spawn(move || {
             watch.wait(Duration::from_secs(20));
@@ -186,7 +186,7 @@ impl Person {
 }
 
 #[test]
-fn honest_work_is_paid_and_the_bond_comes_back() {
+fn an_honest_participant_is_paid_and_withdraws_its_bond() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let done = person.run(&market, None).unwrap();
@@ -199,7 +199,7 @@ fn honest_work_is_paid_and_the_bond_comes_back() {
     let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
     assert_eq!(done.claimed, earned);
     assert_eq!(person.engine.trained, 3);
-    // Again: nothing happens.
+    // Idempotent: a second run changes nothing.
     let again = person.run(&market, None).unwrap();
     assert_eq!((again.claimed, again.bond), (Amount::ZERO, Bond::None));
     assert_eq!(again.statements, done.statements);
@@ -207,7 +207,7 @@ fn honest_work_is_paid_and_the_bond_comes_back() {
 }
 
 #[test]
-fn a_stop_after_any_step_changes_nothing() {
+fn a_restart_after_any_event_gives_the_same_result() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let whole = person.run(&market, None).unwrap();
@@ -235,7 +235,7 @@ fn a_stop_after_any_step_changes_nothing() {
 }
 
 #[test]
-fn two_runs_with_one_seed_submit_the_same_bytes() {
+fn the_same_seed_gives_the_same_update_bytes() {
     let digest = |seed| {
         let market = Market::begin(1, false);
         let mut person = Person::new(&market, 4, BehaviourKind::Noise);
@@ -250,7 +250,7 @@ fn two_runs_with_one_seed_submit_the_same_bytes() {
 }
 
 #[test]
-fn experiments_say_so_and_earn_nothing() {
+fn experiments_emit_an_event_and_earn_nothing() {
     for kind in [BehaviourKind::Idle, BehaviourKind::Noise, BehaviourKind::Flipped] {
         let market = Market::begin(1, false);
         let mut person = Person::new(&market, 4, kind);
@@ -283,7 +283,7 @@ fn experiments_say_so_and_earn_nothing() {
 }
 
 #[test]
-fn a_forged_receipt_is_no_receipt() {
+fn a_forged_receipt_is_rejected() {
     for (lie, code) in [(Lie::ForgedReceipt, "BAD_SIGNATURE"), (Lie::OtherReceipt, "WRONG_CONTENT")]
     {
         let market = Market::begin(1, false);
@@ -298,7 +298,7 @@ fn a_forged_receipt_is_no_receipt() {
 }
 
 #[test]
-fn a_report_without_a_receipted_update_is_an_alarm() {
+fn a_report_that_omits_a_receipted_update_raises_an_alarm() {
     let market = Market::begin(1, false);
     market.lie(Lie::LostUpdate);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
@@ -307,11 +307,11 @@ fn a_report_without_a_receipted_update_is_an_alarm() {
     assert_eq!(ignored.count(), 3);
     assert!(done.alarms >= 3);
     let receipt = person.config.folder.join(market.task.to_string()).join("1/receipt.json");
-    assert!(receipt.exists(), "the evidence is kept");
+    assert!(receipt.exists(), "the receipt stays on disk as evidence");
 }
 
 #[test]
-fn a_report_whose_money_does_not_follow_is_an_alarm() {
+fn a_report_with_a_wrong_payout_raises_an_alarm() {
     let market = Market::begin(1, false);
     market.lie(Lie::WrongPayout);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
@@ -325,18 +325,18 @@ fn a_report_whose_money_does_not_follow_is_an_alarm() {
 }
 
 #[test]
-fn an_offer_that_does_not_continue_the_task_is_not_answered() {
+fn an_offer_with_a_wrong_base_model_gets_no_commit() {
     let market = Market::begin(1, false);
     market.lie(Lie::WrongBase);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let error = person.run(&market, None).unwrap_err();
     assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
-    assert_eq!(person.engine.trained, 1, "only the first round was trained for");
+    assert_eq!(person.engine.trained, 1, "the agent trained only in round 1");
     assert_eq!(market.heard("POST", "/commits"), 1);
 }
 
 #[test]
-fn an_offer_of_less_than_the_task_has_left_is_not_answered() {
+fn an_offer_with_too_small_a_pool_gets_no_commit() {
     let market = Market::begin(1, false);
     market.lie(Lie::SmallPool);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
@@ -346,7 +346,7 @@ fn an_offer_of_less_than_the_task_has_left_is_not_answered() {
 }
 
 #[test]
-fn a_coordinator_that_is_away_is_waited_for_and_then_given_up() {
+fn an_unavailable_coordinator_is_retried_until_the_back_off_ends() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let client = market.client();
@@ -366,10 +366,10 @@ fn a_coordinator_that_is_away_is_waited_for_and_then_given_up() {
 }
 
 #[test]
-fn an_update_swapped_on_disk_after_it_was_signed_is_not_signed_again() {
+fn a_different_update_is_not_signed_for_the_same_round() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
-    // Registered, bonded, enrolled, asked, trained; the commit is recorded next.
+    // Registered, bonded, enrolled, selected, trained; the next step records the commit.
     person.run(&market, Some(5)).unwrap();
     assert!(matches!(person.events.last(), Some(Event::Stopped)));
     let path = person.config.folder.join(market.task.to_string()).join("1/update.safetensors");
@@ -381,11 +381,11 @@ fn an_update_swapped_on_disk_after_it_was_signed_is_not_signed_again() {
     guard.sign_update(header(&person, &offer, &trained)).unwrap();
     drop(guard);
     std::fs::write(&path, florin_work::encode(&market.spec, &[0.0; 15])).unwrap();
-    // Read, and lost: the guard remembers the first one.
+    // Read, and failed: the guard has recorded the first update.
     person.run(&market, Some(5)).unwrap();
     assert_eq!(person.lost(), ["DOUBLE_SIGN"], "{:?}", person.events);
     assert_eq!(market.heard("POST", "/commits"), 0);
-    // The bytes that were signed are welcome still.
+    // The signed bytes are still accepted.
     std::fs::write(&path, trained).unwrap();
     assert!(person.run(&market, None).unwrap().finished);
 }
@@ -405,11 +405,11 @@ fn header(person: &Person, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
 }
 
 #[test]
-fn a_diverged_training_costs_one_round_and_no_bond() {
+fn diverged_training_fails_one_round_and_costs_no_bond() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     person.engine.fails = true;
-    // Registered, bonded, enrolled, asked, and the loss of the round.
+    // Registered, bonded, enrolled, selected, and the round failed.
     person.run(&market, Some(5)).unwrap();
     assert_eq!(person.lost(), ["TRAINING_FAILED"]);
     assert_eq!(market.heard("POST", "/commits"), 0);
@@ -418,7 +418,7 @@ fn a_diverged_training_costs_one_round_and_no_bond() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_anything_is_bonded() {
+fn unsuitable_data_and_limits_fail_before_bonding() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     person.data = Dataset::new(vec![0.0; 10], vec![0, 1], 5, 3).unwrap();
@@ -436,7 +436,7 @@ fn what_does_not_fit_is_refused_before_anything_is_bonded() {
 }
 
 #[test]
-fn a_limited_bond_counts_fewer_rows() {
+fn a_bond_limit_reduces_the_counted_rows() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     person.config.bond_max = Some(fln("1"));
@@ -449,7 +449,7 @@ fn a_limited_bond_counts_fewer_rows() {
 }
 
 #[test]
-fn a_task_that_breaks_the_rules_is_refused_before_anything_is_bonded() {
+fn an_invalid_task_is_rejected_before_bonding() {
     let rules: [fn(&mut TaskSpec); 2] =
         [|spec| spec.arbiter = spec.buyer, |spec| spec.budget.unbond_ms = 239_999];
     for rule in rules {
@@ -459,12 +459,12 @@ fn a_task_that_breaks_the_rules_is_refused_before_anything_is_bonded() {
         assert_eq!(error.code(), "BAD_TASK", "{error}");
         let me = person.wallet.address();
         assert!(market.ledger.bond_of(market.task, me).unwrap().amount.is_zero());
-        assert_eq!(market.heard("POST", ""), 0, "nothing was said to the coordinator");
+        assert_eq!(market.heard("POST", ""), 0, "no request was posted to the coordinator");
     }
 }
 
 #[test]
-fn an_arbiter_that_nobody_vouched_for_is_warned_of() {
+fn an_unknown_arbiter_causes_a_warning() {
     let warned = |arbiter: u8, accepted: Vec<Address>| {
         let market =
             Market::with(1, false, |spec| spec.arbiter = crate::testing::wallet(arbiter).address());
@@ -476,11 +476,11 @@ fn an_arbiter_that_nobody_vouched_for_is_warned_of() {
     };
     assert!(warned(3, Vec::new()));
     assert!(!warned(3, vec![wallet(3).address()]));
-    assert!(!warned(2, Vec::new()), "the coordinator is known already");
+    assert!(!warned(2, Vec::new()), "the coordinator is an accepted arbiter");
 }
 
 #[test]
-fn a_wallet_with_another_node_key_is_told_which_one_is_registered() {
+fn a_node_key_conflict_names_both_keys() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let first = NodeSigner::from_seed(&[8; 32]);
@@ -498,7 +498,7 @@ fn a_wallet_with_another_node_key_is_told_which_one_is_registered() {
 }
 
 #[test]
-fn the_bond_covers_all_rows_and_at_least_the_minimum() {
+fn the_required_bond_covers_all_rows_and_the_minimum() {
     let spec = crate::testing::spec();
     for (rows, limit, bond) in [
         (1, None, "1"),

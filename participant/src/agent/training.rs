@@ -1,4 +1,4 @@
-//! From the round's base model to an update on disk.
+//! Training: from the round's base model to an update on disk.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -11,8 +11,8 @@ use super::{Agent, AgentError};
 use crate::event::Event;
 
 impl Agent<'_, '_> {
-    /// Fetches the base model, trains, writes the update in the task's format, within its norm, and
-    /// keeps the bytes until the round is reported.
+    /// Fetches the base model, trains, encodes the update in the task's format and within its norm
+    /// limit, and stores the bytes until the round is reported.
     pub(super) fn train(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
         let base = self.base_model(offer)?;
@@ -21,7 +21,7 @@ impl Agent<'_, '_> {
         let delta = match self.delta(&base, seed) {
             Ok(delta) => delta,
             Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
-            // No update is better than a broken one, and the next round begins from another model.
+            // No update is better than a broken one, and the next round starts from another model.
             Err(AgentError::Training { source: source @ TrainError::Diverged { .. }, .. }) => {
                 self.lose("TRAINING_FAILED", &source);
                 return Ok(());
@@ -31,7 +31,7 @@ impl Agent<'_, '_> {
         let carried = self.carried(offer)?;
         let written = florin_work::encode_update(&self.spec, delta, carried.as_deref(), seed)
             .and_then(|written| {
-                // What the coordinator would refuse is better not committed to.
+                // Do not commit to an update that the coordinator would reject.
                 florin_work::inspect_update(&self.spec, &written.bytes).map(|_| written)
             });
         let written = match written {
@@ -41,7 +41,7 @@ impl Agent<'_, '_> {
                 return Ok(());
             }
         };
-        // Before the update: whoever finds an update finds what it left out.
+        // Written before the update: if the update exists, so does its residual.
         if let Some(residual) = &written.residual {
             self.store.keep_residual(round, &florin_work::encode(&self.spec, residual))?;
         }
@@ -62,7 +62,7 @@ impl Agent<'_, '_> {
             .map_err(|rejection| AgentError::BadModel { round, why: rejection.to_string() })
     }
 
-    /// What the behaviour makes of the model: honest training, or an experiment.
+    /// The behaviour's update: honest training, or an experiment.
     fn delta(&mut self, base: &[f32], seed: u64) -> Result<Vec<f32>, AgentError> {
         let round = self.running.round;
         let model = florin_work::model_spec(&self.spec.model);
@@ -84,14 +84,14 @@ impl Agent<'_, '_> {
             .behaviour
             .delta(base.len(), seed, &mut train)
             .map_err(|source| AgentError::Training { round, source })?;
-        // For a person to look at; it goes no further.
+        // For display only; it is not sent.
         self.running.loss_micro = loss.map(|nats| (nats.max(0.0) * 1e6) as u64);
         Ok(delta)
     }
 }
 
-/// The seed of one round's training: the same whenever it is asked for, and different for every
-/// round and task.
+/// The seed of one round's training: always the same for a round, and different for every round and
+/// task.
 #[must_use]
 pub(super) fn round_seed(seed: u64, task: TaskId, round: Round) -> u64 {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 training seed");
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_round_of_every_task_has_a_seed_of_its_own() {
+    fn the_training_seed_differs_by_seed_task_and_round() {
         let task = TaskId([1; 32]);
         let seed = round_seed(7, task, Round(1));
         assert_eq!(seed, round_seed(7, task, Round(1)));

@@ -1,5 +1,5 @@
-//! Before the work: is the task sound, is it funded, do the rows fit; then register, bond, enrol,
-//! and wait for an offer that can be trusted.
+//! Joining a task: check that it is valid and funded and that the rows fit it; register, bond,
+//! enrol; and check the offer of each round.
 
 use florin_ledger::{Ledger, LedgerError, Terms};
 use florin_protocol::{
@@ -15,11 +15,11 @@ use crate::guard::Guard;
 use crate::retry::{Passing, UntilSeen, patiently};
 use crate::wallet::Wallet;
 
-/// How long a registration, an enrolment or a question may be under way, in milliseconds.
+/// Lifetime of a signed registration, enrolment or query, in milliseconds.
 pub(crate) const EXPIRY_MS: u64 = 600_000;
 
 impl Agent<'_, '_> {
-    /// What must hold before anything is put at risk.
+    /// Checks that must pass before anything is put at risk.
     pub(super) fn check_task(&mut self) -> Result<(), AgentError> {
         let task = self.config.task;
         let bad = |why: String| AgentError::BadTask { task, why };
@@ -27,11 +27,13 @@ impl Agent<'_, '_> {
         let coordinator = self.parts.client.coordinator().account;
         if self.spec.coordinator != coordinator {
             let named = self.spec.coordinator;
-            return Err(bad(format!("its coordinator is {named}, but {coordinator} answers")));
+            return Err(bad(format!(
+                "its coordinator is {named}, but this coordinator is {coordinator}"
+            )));
         }
         let market = self.parts.ledger.market();
         if self.spec.market != market {
-            return Err(bad("it is a task of another market than the ledger's".to_owned()));
+            return Err(bad("its market is not the ledger's".to_owned()));
         }
         self.check_data()?;
         let arbiter = self.spec.arbiter;
@@ -61,8 +63,8 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// Registers, bonds and enrols. Each of them only as far as it is missing, so that it may be
-    /// done again at every start.
+    /// Registers, bonds and enrols. Each part does only what is missing, so every start may repeat
+    /// it.
     pub(super) fn join(&mut self, view: &TaskView) -> Result<(), AgentError> {
         self.check_funded()?;
         let (wallet, client) = (self.parts.wallet, self.parts.client);
@@ -83,7 +85,7 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// Says once that it wants to take part.
+    /// Sends an enrolment.
     fn enrol(&mut self) -> Result<(), ClientError> {
         let (client, tell) = (self.parts.client, &mut self.tell);
         let say = enrolment(&self.guard, &self.spec, self.me);
@@ -95,7 +97,7 @@ impl Agent<'_, '_> {
         )
     }
 
-    /// Enrols with a bond that the ledger shows, which the coordinator may see a little later.
+    /// Enrols with a bond that is on the ledger but that the coordinator may see only later.
     fn enrol_once_seen(&mut self) -> Result<(), ClientError> {
         let (client, tell) = (self.parts.client, &mut self.tell);
         let say = enrolment(&self.guard, &self.spec, self.me);
@@ -109,9 +111,10 @@ impl Agent<'_, '_> {
         enrolled.map_err(|UntilSeen(error)| error)
     }
 
-    /// Not asked, or not any more: the coordinator strikes off who missed a commit or a reveal, and
-    /// does not say so. For whoever is enrolled still, this changes nothing. A refusal is told and
-    /// no end: the next report is another occasion.
+    /// Enrols again: this participant is not selected, or no longer. The coordinator removes a
+    /// participant that missed a commit or a reveal, and sends no notice. For a participant that is
+    /// still enrolled this changes nothing. A rejection is emitted as an event and is not fatal:
+    /// the next report is another occasion.
     pub(super) fn enrol_again(&mut self, view: &TaskView) -> Result<(), AgentError> {
         match self.enrol() {
             Ok(()) => {}
@@ -124,15 +127,16 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// The participant knows the price before it works: the ledger holds the task, on these terms.
+    /// Checks that the ledger holds the task's escrow on the published terms, so that the pay is
+    /// known before any work.
     fn check_funded(&mut self) -> Result<(), AgentError> {
         let (ledger, task) = (self.parts.ledger, self.config.task);
         let unfunded = |why: &str| AgentError::NotFunded { task, why: why.to_owned() };
         let state = self
             .with_ledger(|| ledger.task(task))?
-            .ok_or_else(|| unfunded("the ledger does not know it"))?;
+            .ok_or_else(|| unfunded("it is not on the ledger"))?;
         if state.terms != Terms::of(&self.spec) {
-            return Err(unfunded("the ledger has other terms than the task"));
+            return Err(unfunded("its terms on the ledger differ from its specification"));
         }
         if state.closed {
             return Err(unfunded("it is closed"));
@@ -140,12 +144,12 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// Puts at risk what all rows take, or as much as is allowed, less what is there already.
+    /// Bonds what all rows require, or as much as the limit allows, less the existing bond.
     fn bond(&mut self) -> Result<(), AgentError> {
         let (wallet, ledger, task) = (self.parts.wallet, self.parts.ledger, self.config.task);
         let rows = self.parts.data.rows() as u64;
         let wanted = bond_for(&self.spec, rows, self.config.bond_max);
-        // What is there is asked for before each try: an answer that was lost may have bonded.
+        // Each attempt reads the bond again: an attempt whose response was lost may have bonded.
         let (added, bond) = self.with_ledger(|| top_up(ledger, wallet, task, wanted))?;
         if !added.is_zero() {
             self.tell(&Event::Bonded { added, bond });
@@ -157,13 +161,13 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// Looks at the round that the view shows: tells its opening, checks its offer, and finds what
-    /// was done for it before a restart.
+    /// Enters the round that the view shows: emits its start, checks its offer, and finds the
+    /// progress made before a restart.
     pub(super) fn enter(&mut self, view: &TaskView) -> Result<(), AgentError> {
         let Some(offer) = &view.offer else {
             return Ok(());
         };
-        // An offer rests on the reports before it, so those are read first.
+        // An offer depends on all earlier reports, so those are read first.
         if self.read + 1 != view.round.0 || self.read < view.reported {
             return Ok(());
         }
@@ -196,25 +200,25 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// The client has checked signature and scope; what is left is that the offer continues what
-    /// this participant has read.
+    /// The client has verified signature and scope. This checks that the offer continues the
+    /// reports that this participant has read.
     fn check_offer(&self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
         let not_trusted = |why: String| Err(AgentError::OfferNotTrusted { round, why });
         let last = self.last.as_ref();
         let previous = last.map_or(Digest(self.spec.id().0), Report::digest);
         if offer.previous != previous {
-            let why = format!("it continues report {}, not {previous}", offer.previous);
+            let why = format!("its previous report is {}, not {previous}", offer.previous);
             return not_trusted(why);
         }
         let base = last.map_or(self.spec.base_model, |report| report.model);
         if offer.base_model != base {
-            let why = format!("it begins with model {}, not {base}", offer.base_model);
+            let why = format!("its base model is {}, not {base}", offer.base_model);
             return not_trusted(why);
         }
         let pool = self.spec.pool_of_round(round, last).unwrap_or_default();
         if offer.pool != pool {
-            let why = format!("it offers up to {} FLN, where {pool} FLN are due", offer.pool);
+            let why = format!("its pool is {} FLN, not {pool} FLN", offer.pool);
             return not_trusted(why);
         }
         if offer.commit_by < offer.opened || offer.reveal_by < offer.commit_by {
@@ -224,16 +228,16 @@ impl Agent<'_, '_> {
     }
 }
 
-/// How somebody says, until a moment, that it wants to take part.
+/// Signs enrolments that expire at a given tick.
 fn enrolment(guard: &Guard, spec: &TaskSpec, sender: Address) -> impl Fn(Tick) -> Signed<Enrol> {
     let (market, task) = (spec.market, spec.id());
     move |expires| guard.sign(Enrol { market, task, sender, expires })
 }
 
-/// Bonds what is missing of `wanted`, and returns what was added and what is there then.
+/// Bonds the difference to `wanted`. Returns the amount added and the resulting bond.
 ///
 /// # Errors
-/// [`LedgerError`]; the same call goes on where this one ended.
+/// [`LedgerError`]; the same call continues where this one ended.
 pub fn top_up(
     ledger: &dyn Ledger,
     by: &dyn Signer,
@@ -241,7 +245,7 @@ pub fn top_up(
     wanted: Amount,
 ) -> Result<(Amount, Amount), LedgerError> {
     let there = ledger.bond_of(task, by.address())?;
-    // An unbonding that is under way is cancelled by any bond, the smallest included.
+    // Any deposit, even the smallest, cancels a pending withdrawal.
     let least = Amount::from_units(u128::from(there.release.is_some()));
     let added = wanted.minus(there.amount).unwrap_or(Amount::ZERO).max(least);
     if !added.is_zero() {
@@ -250,7 +254,7 @@ pub fn top_up(
     Ok((added, there.amount.plus(added).unwrap_or(there.amount)))
 }
 
-/// The bond that `rows` rows take, and at least the task's minimum; no more than `limit`.
+/// The bond that `rows` rows require, at least the task's minimum and at most `limit`.
 #[must_use]
 pub fn bond_for(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amount {
     let most = Amount::from_units(u128::MAX);
@@ -258,8 +262,9 @@ pub fn bond_for(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amount {
     all.max(spec.budget.bond_min).min(limit.unwrap_or(most))
 }
 
-/// Makes wallet and node key known in a role, unless they are. Returns whether it was needed. Safe
-/// to repeat. A wallet has one node key in a role, for ever: two could sign against each other.
+/// Registers wallet and node key in a role, unless they are registered. Returns whether it
+/// registered. Idempotent. A wallet has one node key per role, permanently: two keys could sign
+/// conflicting messages.
 pub(crate) fn register(
     guard: &Guard,
     wallet: &Wallet,
@@ -275,7 +280,7 @@ pub(crate) fn register(
         return Err(RegisterError::OtherNodeKey { account, role, registered, ours });
     }
     let market = client.coordinator().market;
-    // The inner error is ours, the outer one the coordinator's.
+    // The inner error is local, the outer one the coordinator's.
     let said = client.in_time(EXPIRY_MS, |expires| {
         match Registration::sign(market, wallet, guard.signer(), role, expires) {
             Ok(registration) => client.register(&registration).map(Ok),
@@ -286,7 +291,7 @@ pub(crate) fn register(
     Ok(true)
 }
 
-/// Why a registration did not happen.
+/// Errors of a registration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegisterError {
     #[error(transparent)]

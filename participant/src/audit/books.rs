@@ -1,14 +1,14 @@
-//! The ledger against the reports: every settlement that stands is the one that a report makes, and
-//! every settled report has one.
+//! Compares the ledger with the reports: every settlement on the ledger must be the one that a
+//! report implies, and every settled report must have one.
 //!
-//! | line | what differs |
+//! | line | mismatch |
 //! |---|---|
 //! | `ledger` | the task is not on the ledger |
-//! | `ledger.terms` | it is, but on other terms |
+//! | `ledger.terms` | the terms differ |
 //! | `ledger.pending[ROUND]` | a settlement of a round that no report settles |
-//! | `ledger.pending[ROUND].FIELD` | a settlement that is not its report's |
+//! | `ledger.pending[ROUND].FIELD` | a settlement that differs from its report |
 //! | `ledger.settlements[ROUND]` | a settled report without a settlement |
-//! | `ledger.root`, `ledger.…_paid` | final totals that are not those of the last final report |
+//! | `ledger.root`, `ledger.…_paid` | final totals that differ from the last final report's |
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use super::AuditError;
 use crate::client::Client;
 use crate::recheck::difference;
 
-/// How often the ledger is looked at, while the task goes on under our eyes.
+/// Maximum number of reads of the ledger while the task is running.
 const LOOKS_MAX: u32 = 12;
-/// Time between two looks.
+/// Time between two reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Holds the ledger against the reports. Reports that appear meanwhile are added to `reports`: a
-/// report is published before its settlement is posted, so a settlement that is seen and has no
-/// report afterwards never had one.
+/// Compares the ledger with the reports. Reports that appear meanwhile are added to `reports`. A
+/// report is published before its settlement is posted, so a settlement without a report after a
+/// later read never had one.
 pub(super) fn audit(
     client: &Client,
     ledger: &dyn Ledger,
@@ -55,12 +55,12 @@ fn next_round(reports: &[Report]) -> Option<florin_protocol::Round> {
     u32::try_from(reports.len()).ok()?.checked_add(1).map(florin_protocol::Round)
 }
 
-/// What the ledger says at one moment.
+/// A snapshot of the task on the ledger.
 struct Books {
     state: Option<TaskState>,
-    /// Of the reports' settlements, in their order.
+    /// Statuses of the reports' settlements, in the order of the reports.
     statuses: Vec<SettlementStatus>,
-    /// Whether nothing changed while it was read.
+    /// Whether the ledger did not change during the read.
     is_steady: bool,
 }
 
@@ -76,7 +76,7 @@ impl Books {
         Ok(Self { state, statuses, is_steady })
     }
 
-    /// Whether the last report's settlement may be on its way still.
+    /// Whether the last report's settlement may not have been posted yet.
     fn awaits(&self, reports: &[Report]) -> bool {
         let open = self.state.as_ref().is_some_and(|state| !state.closed);
         let unknown = self.statuses.last() == Some(&SettlementStatus::Unknown);
@@ -85,7 +85,7 @@ impl Books {
 
     fn differences(&self, spec: &TaskSpec, reports: &[Report]) -> Vec<Difference> {
         let Some(state) = &self.state else {
-            return vec![difference("ledger", &"the reports settle it", &"no such task")];
+            return vec![difference("ledger", &"the reports settle this task", &"no such task")];
         };
         let mut found = Vec::new();
         if state.terms != Terms::of(spec) {
@@ -102,8 +102,8 @@ impl Books {
             if *status == SettlementStatus::Unknown && is_settled(report) {
                 let line = format!("ledger.settlements[{}]", report.scope.round);
                 let held = match state.closed {
-                    false => "the ledger does not know its settlement",
-                    true => "the task was closed without its settlement: nobody is paid for it",
+                    false => "its settlement is not on the ledger",
+                    true => "the task was closed without its settlement: the round is not paid",
                 };
                 found.push(difference(line, &"settled", &held));
             }
@@ -113,7 +113,7 @@ impl Books {
     }
 }
 
-/// Whether the final totals are those of the last report whose settlement is final.
+/// Compares the final totals with those of the last report whose settlement is final.
 fn finals(state: &TaskState, last: Option<&Report>, found: &mut Vec<Difference>) {
     let (root, data, infrastructure) = last.map_or_else(
         || (Digest::default(), Amount::ZERO, Amount::ZERO),
@@ -134,7 +134,8 @@ fn is_settled(report: &Report) -> bool {
     report.outcome == RoundOutcome::Settled
 }
 
-/// The fields in which a posted settlement is not the one that its round's report makes.
+/// Lists the fields in which a posted settlement differs from the one that its round's report
+/// implies.
 pub(super) fn compare(posted: &Settlement, reports: &[Report]) -> Vec<Difference> {
     let line = format!("ledger.pending[{}]", posted.round);
     let Some(at) = reports.iter().position(|report| report.scope.round == posted.round) else {
@@ -161,7 +162,7 @@ pub(super) fn compare(posted: &Settlement, reports: &[Report]) -> Vec<Difference
     wrong.map(|(name, ours, held)| difference(format!("{line}.{name}"), ours, held)).collect()
 }
 
-/// The settlement that a report makes, after the settled report before it.
+/// The settlement that a report implies, after the previous settled report.
 pub(super) fn settlement_of(report: &Report, before: Option<&Report>) -> Settlement {
     let (task, round) = (report.scope.task, report.scope.round);
     Settlement {

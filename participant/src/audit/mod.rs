@@ -1,19 +1,19 @@
-//! The audit: everything about a task that can be computed is computed again, and nobody's word is
-//! taken for it.
+//! The audit of a task: recomputes everything that can be recomputed from public data, and trusts
+//! no party's statement.
 //!
-//! | what | how |
+//! | object | check |
 //! |---|---|
-//! | offers, reports | signed by the coordinator's node key, each continuing the one before |
-//! | updates | headers signed by their senders' registered node keys, bytes of the stated digests |
-//! | work | records signed by pledged providers, each paid once, with the report's own result |
-//! | rows | drawn by the seed that the round comes to, never twice, proven to be those committed to |
+//! | offers, reports | signed by the coordinator's node key, each linked to its predecessor |
+//! | updates | headers signed by their senders' registered node keys, bytes match their digests |
+//! | work | records signed by pledged providers, each paid once, with the report's result |
+//! | rows | drawn by the round's seed, never twice, with proofs under the committed root |
 //! | scores, model | recomputed from the bytes, round by round as they are reported |
 //! | weights to root | recomputed from the scores, exactly |
-//! | money | every settlement on the ledger is a report's, and every settled report has one |
-//! | receipts | whoever has one finds its update among the round's entries |
+//! | money | each settlement on the ledger matches a report, and each settled report has one |
+//! | receipts | each given receipt has its update among the round's entries |
 //!
-//! Where something differs, the first line is named. Where something cannot be checked any more, that
-//! is said too: silence about it would look like agreement.
+//! Mismatches are listed with the first one first. Checks that are no longer possible are listed as
+//! well, because silence about them would look like agreement.
 
 mod books;
 mod receipts;
@@ -42,64 +42,64 @@ use crate::kept::{Fetched, Kept, NO_MODEL, views};
 use crate::provider::{ORDER_BYTES_MAX, work_room};
 use crate::recheck::{difference, recheck};
 
-/// What to audit, and how closely.
+/// Scope and depth of an audit.
 #[derive(Clone, Debug, Default)]
 pub struct Scrutiny<'a> {
-    /// Only these rounds; all that are reported without it.
+    /// Only these rounds; by default all reported rounds.
     pub rounds: Option<RangeInclusive<u32>>,
-    /// The caller's own receipts, as [`crate::kept_receipts`] finds them: each must have its update
+    /// The caller's own receipts, as [`crate::kept_receipts`] reads them: each must have its update
     /// in its round's report.
     pub receipts: &'a [Signed<Receipt>],
-    /// Recompute only so many scores and coalitions of each round; everything without it. Round `r`
-    /// draws them by `seed + r`.
+    /// Spot check: recompute only a sample of the scores and coalitions of each round; by default
+    /// all. Round `r` samples with `seed + r`.
     pub spot: Option<Spot>,
-    /// The folder for a round's updates where there are more than memory takes (2 GiB, decoded); the current one without
-    /// it.
+    /// Scratch folder for a round's decoded updates if they exceed the memory limit (2 GiB); by
+    /// default the current folder.
     pub scratch: Option<&'a Path>,
 }
 
-/// What the audit of a task found.
+/// The result of a task's audit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditReport {
     /// The task.
     pub task: TaskId,
-    /// One for each audited round.
+    /// One entry for each audited round.
     pub rounds: Vec<RoundAudit>,
-    /// Lines in which the ledger disagrees with the reports.
+    /// Mismatches between the ledger and the reports.
     pub ledger: Vec<Difference>,
-    /// What can never be checked any more, and why.
+    /// Checks that are no longer possible, with reasons.
     pub untold: Vec<String>,
 }
 
-/// What the audit of a round found.
+/// The result of a round's audit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundAudit {
     /// The round.
     pub round: Round,
-    /// How it ended, as its report says.
+    /// The round's outcome according to its report.
     pub outcome: RoundOutcome,
-    /// Whether its scores and its model were recomputed, as far as was asked for.
+    /// Whether its scores and its model were recomputed, as far as requested.
     pub recomputed: bool,
-    /// How much of it was recomputed, where only a part was asked for.
+    /// The sample that was recomputed, in a spot check.
     pub spotted: Option<Spotted>,
-    /// Lines that disagree, the first first.
+    /// The mismatches, in the order of the report.
     pub differences: Vec<Difference>,
 }
 
 impl AuditReport {
-    /// How many lines disagree.
+    /// Number of mismatches.
     #[must_use]
     pub fn differences(&self) -> usize {
         self.rounds.iter().map(|round| round.differences.len()).sum::<usize>() + self.ledger.len()
     }
 
-    /// Rounds whose scores and model were recomputed.
+    /// Number of rounds whose scores and model were recomputed.
     #[must_use]
     pub fn recomputed(&self) -> usize {
         self.rounds.iter().filter(|round| round.recomputed).count()
     }
 
-    /// The first line that disagrees, with its round; without one where the ledger disagrees.
+    /// The first mismatch, with its round; without a round if it is on the ledger.
     #[must_use]
     pub fn first(&self) -> Option<(Option<Round>, &Difference)> {
         let of_rounds = self
@@ -110,37 +110,37 @@ impl AuditReport {
     }
 }
 
-/// Why an audit could not be carried out. Not a finding: findings are in [`AuditReport`].
+/// Errors that prevent an audit. Mismatches are not errors; they are in [`AuditReport`].
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// No such rounds.
-    #[error("rounds {first} to {last} were asked for, but {reported} rounds are reported")]
+    /// The rounds do not exist.
+    #[error("rounds {first} to {last} were requested, but {reported} rounds are reported")]
     NoSuchRounds {
-        /// First asked for.
+        /// First requested round.
         first: u32,
-        /// Last asked for.
+        /// Last requested round.
         last: u32,
-        /// How many there are.
+        /// Number of reported rounds.
         reported: u32,
     },
-    /// The coordinator.
+    /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The ledger.
+    /// An error of the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The engine, or inputs that nobody could work with.
+    /// An error of the engine, or of inputs that no engine can use.
     #[error("round {round}: {source}")]
     Work {
         /// The round.
         round: Round,
-        /// What is wrong.
+        /// The reason.
         source: WorkError,
     },
 }
 
 impl AuditError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -152,11 +152,11 @@ impl AuditError {
     }
 }
 
-/// Audits the reported rounds that `scrutiny` names, and the ledger. `heard` is told about every
-/// audited round. The chain is followed from round 1 in any case.
+/// Audits the reported rounds that the options select, and the ledger. Calls the callback after
+/// every audited round. The chain of reports is checked from round 1 in any case.
 ///
 /// # Errors
-/// [`AuditError`] where the audit could not be carried out.
+/// [`AuditError`] if the audit could not be completed.
 pub fn audit_task(
     client: &Client,
     ledger: &dyn Ledger,
@@ -196,8 +196,9 @@ pub fn audit_task(
     Ok(AuditReport { task, rounds: audited, ledger, untold: auditor.untold })
 }
 
-/// Audits one round, without the ledger; of the rounds before, only their rows of the holdout are
-/// looked at. Whether its work was paid before, and its provider pledged, only [`audit_task`] can see.
+/// Audits one round without the ledger; of earlier rounds it uses only the disclosed holdout rows,
+/// models and updates. It cannot check whether the round's work was paid before and whether its
+/// provider had pledged a stake: see [`audit_task`].
 ///
 /// # Errors
 /// As [`audit_task`].
@@ -233,19 +234,20 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
     }
 }
 
-/// What a round was computed from.
+/// The blobs that a round was computed from.
 struct Bytes {
-    /// The model that it began with, and those that the rounds before began with, the latest first, as many as count.
+    /// The round's base model, and the base models of earlier rounds, the latest first, up to the
+    /// protocol's limit.
     models: Vec<Fetched>,
-    /// The rows that judge it; empty where too few updates came.
+    /// The disclosed holdout rows of the round; empty if there were too few updates.
     shown: Vec<u8>,
-    /// Its updates, and behind them those of earlier rounds that they are held against.
+    /// The round's updates, then the updates of earlier rounds that they are compared with.
     updates: Vec<Fetched>,
-    /// Who sent these, and their digests.
+    /// Senders and digests of the updates of earlier rounds.
     named: Vec<(Address, Digest)>,
 }
 
-/// What a round's report says of itself and its neighbours.
+/// A round's report with the documents that it depends on.
 struct Papers<'a> {
     report: &'a Report,
     before: Option<&'a Report>,
@@ -257,20 +259,20 @@ struct Auditor<'a> {
     client: &'a Client,
     ledger: Option<&'a dyn Ledger>,
     spec: &'a TaskSpec,
-    /// Digests of the models that the rounds before began with, the latest first.
+    /// Digests of the base models of earlier rounds, the latest first.
     earlier: Vec<Digest>,
-    /// The updates that they showed.
+    /// The updates that earlier rounds published.
     shown: EarlierUpdates,
-    /// The rows of the holdout that judged the rounds before.
+    /// The holdout rows that earlier rounds disclosed.
     exposed: Vec<u32>,
-    /// The models of the round that was recomputed last.
+    /// Cached models of the last recomputed round.
     models: Kept,
-    /// Its updates, as far as the next one may be held against them.
+    /// Its cached updates, as far as the next round may be compared with them.
     updates: Kept,
     spot: Option<Spot>,
     scratch: &'a Path,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
-    /// Work records that were paid, and in which round first.
+    /// Paid work records, with the first round that paid each.
     paid: BTreeMap<Digest, Round>,
     untold: Vec<String>,
 }
@@ -304,7 +306,7 @@ impl<'a> Auditor<'a> {
         }
     }
 
-    /// Goes on to the round after this one.
+    /// Advances to the next round.
     fn pass(&mut self, report: &Report) {
         self.earlier.insert(0, report.base_model);
         self.exposed.extend(&report.holdout.rows);
@@ -341,8 +343,8 @@ impl<'a> Auditor<'a> {
         Ok(RoundAudit { round, outcome: report.outcome, recomputed, spotted, differences: found })
     }
 
-    /// Whether every header was signed by the node key that its sender registered, and is what its
-    /// entry and its commit say.
+    /// Checks that every header is signed by the node key that its sender registered, and matches
+    /// its entry and its commit.
     fn signatures(
         &mut self,
         report: &Report,
@@ -404,8 +406,9 @@ impl<'a> Auditor<'a> {
         Ok(())
     }
 
-    /// The base model, the updates and the rows, if they are there and have the digests that the
-    /// report says. The rows have proofs instead, which are looked at when they are used.
+    /// Fetches the base model, the updates and the rows, if they are available and have the digests
+    /// in the report. The rows have Merkle proofs instead of a digest; the recomputation verifies
+    /// them.
     fn bytes(
         &self,
         report: &Report,
@@ -414,11 +417,12 @@ impl<'a> Auditor<'a> {
         let limit = florin_work::model_bytes(self.spec);
         let of_update = florin_work::update_bytes(self.spec);
         let models = limit.saturating_mul(self.earlier.len().min(PUBLIC_STEPS_MAX) as u64);
-        // Decoded, an update is as long as a model.
+        // A decoded update has the length of a model.
         let decoded = limit.max(of_update);
         let total = decoded.saturating_mul(report.entries.len() as u64).saturating_add(models);
         if total > ORDER_BYTES_MAX {
-            let line = difference("entries", &format!("{total} bytes"), &"more than is audited");
+            let line =
+                difference("entries", &format!("{total} bytes"), &"more than the audit's limit");
             found.push(line);
             return Ok(None);
         }
@@ -444,8 +448,8 @@ impl<'a> Auditor<'a> {
         Ok(shown.map(|shown| Bytes { models, shown, updates, named }))
     }
 
-    /// Keeps what the next round may need too: after one that came to nothing it is held against the same updates and
-    /// those of this one.
+    /// Caches the blobs that the next round may need. After a round that did not improve the model,
+    /// the next round is compared with the same earlier updates and with those of this round.
     fn keep(&mut self, report: &Report, bytes: &Bytes) {
         let Bytes { models, updates, .. } = bytes;
         let better = report.came_to_something();
@@ -454,7 +458,7 @@ impl<'a> Auditor<'a> {
         self.updates.keep(updates.get(..wanted).unwrap_or_default());
     }
 
-    /// The rows that judge the round, if some were drawn.
+    /// Fetches the disclosed holdout rows of the round; empty if none were drawn.
     fn shown_rows(
         &self,
         report: &Report,
@@ -468,7 +472,7 @@ impl<'a> Auditor<'a> {
         match self.client.shown(task, round, limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ClientError::Rejected(rejection)) => {
-                found.push(difference("holdout.rows", &"shown", &rejection));
+                found.push(difference("holdout.rows", &"disclosed", &rejection));
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -496,7 +500,7 @@ impl<'a> Auditor<'a> {
         }
     }
 
-    /// Rows, scores, model, and all that follows.
+    /// Recomputes rows, scores, model and everything that follows from them.
     fn recompute(
         &self,
         papers: &Papers<'_>,

@@ -1,12 +1,13 @@
-//! Receipts against reports: what the coordinator promised to count, and what it counted.
+//! Checks receipts against reports: the updates that the coordinator accepted, and the entries that
+//! it counted.
 
 use florin_protocol::{NodeKey, Receipt, Report, Signed};
 use florin_work::Difference;
 
 use crate::recheck::difference;
 
-/// The receipts of the report's round whose update is not among its entries, and those that the
-/// coordinator never signed. Receipts of other tasks and rounds are none of its business.
+/// Returns the receipts of the report's round whose update is not among its entries, and those that
+/// the coordinator did not sign. Receipts of other tasks and rounds are ignored.
 pub(super) fn ignored(
     report: &Report,
     receipts: &[Signed<Receipt>],
@@ -17,7 +18,7 @@ pub(super) fn ignored(
         let Receipt { sender, update, order, .. } = receipt.body;
         let line = |what: &str| format!("receipts[{sender}].{what}");
         if let Err(error) = receipt.verify(coordinator) {
-            // It proves nothing then, and whoever holds it should know.
+            // Such a receipt proves nothing; report that to its holder.
             found.push(difference(line("signature"), &"the coordinator's", &error));
             continue;
         }

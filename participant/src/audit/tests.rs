@@ -1,4 +1,4 @@
-//! The audit of honest tasks, and of each lie that it must find.
+//! The audit of honest tasks, and of each injected fault that it must detect.
 
 use florin_learning::{EngineKind, engine};
 use florin_ledger::Settlement;
@@ -17,7 +17,7 @@ use crate::shutdown::Shutdown;
 use crate::statement::{balance, statements};
 use crate::testing::{Lie, Market, fln, rows, wallet};
 
-/// One honest participant through the whole task, or until it has read so many reports.
+/// Runs one honest participant through the task, or until it has read `reports` reports.
 fn play(market: &Market, reports: usize) {
     play_until(market, reports, &Shutdown::new());
 }
@@ -85,7 +85,7 @@ fn first_line(report: &AuditReport) -> Option<String> {
 }
 
 #[test]
-fn an_honest_task_is_recomputed_without_a_difference() {
+fn an_honest_task_has_no_mismatches() {
     let market = Market::begin(1, false);
     play(&market, usize::MAX);
     let report = audit(&market, None).unwrap();
@@ -100,7 +100,7 @@ fn an_honest_task_is_recomputed_without_a_difference() {
     assert_eq!((short.recomputed(), short.differences()), (3, 0));
     for round in &short.rounds {
         let looked = round.spotted.as_ref().unwrap();
-        // One update has a score, and nobody to form coalitions with.
+        // A round with one update has one score and no proper coalitions.
         assert_eq!((looked.scores, looked.worths), ((1, 1), (0, 0)), "{looked:?}");
     }
     for rounds in [0..=1, 1..=4, 4..=4] {
@@ -109,7 +109,7 @@ fn an_honest_task_is_recomputed_without_a_difference() {
 }
 
 #[test]
-fn an_audit_fetches_each_model_and_each_update_once_also_behind_a_round_that_came_to_nothing() {
+fn an_audit_fetches_each_blob_once_also_after_an_abandoned_round() {
     for abandons in [false, true] {
         let market = Market::begin(1, false);
         if abandons {
@@ -118,10 +118,10 @@ fn an_audit_fetches_each_model_and_each_update_once_also_behind_a_round_that_cam
         play(&market, usize::MAX);
         let by_others = market.fetched("blobs/").len();
         let report = audit(&market, None).unwrap();
-        // What is said of the second round is that it was given up for no reason.
+        // The one mismatch of the second round: it was abandoned without a reason.
         let found: Vec<usize> = report.rounds.iter().map(|round| round.differences.len()).collect();
         assert_eq!(found, [0, usize::from(abandons), 0], "{report:?}");
-        // Three rounds had an update each; a round that is given up ends with the model that it began with.
+        // Three rounds had an update each; an abandoned round leaves the model unchanged.
         let models = if abandons { 2 } else { 3 };
         let fetched = market.fetched("blobs/").len() - by_others;
         assert_eq!(fetched, models + 3, "abandons: {abandons}");
@@ -129,7 +129,7 @@ fn an_audit_fetches_each_model_and_each_update_once_also_behind_a_round_that_cam
 }
 
 #[test]
-fn a_settled_round_is_recomputed_while_the_next_ones_are_still_to_come() {
+fn a_settled_round_is_recomputed_while_the_task_is_running() {
     let market = Market::begin(1, false);
     for rounds in 1..=2 {
         play(&market, rounds);
@@ -141,7 +141,7 @@ fn a_settled_round_is_recomputed_while_the_next_ones_are_still_to_come() {
 }
 
 #[test]
-fn rows_that_should_not_judge_a_round_are_named() {
+fn forged_or_hidden_holdout_rows_are_mismatches() {
     let lies = [
         (Lie::ForgedRow, "holdout.rows[2]", "does not lead to the root"),
         (Lie::OtherSeed, "holdout.seed", ""),
@@ -159,7 +159,7 @@ fn rows_that_should_not_judge_a_round_are_named() {
 }
 
 #[test]
-fn a_row_that_judges_a_second_round_is_named() {
+fn a_holdout_row_used_in_two_rounds_is_a_mismatch() {
     let market = Market::begin(1, false);
     play(&market, 1);
     market.lie(Lie::SameRows);
@@ -167,9 +167,9 @@ fn a_row_that_judges_a_second_round_is_named() {
     let report = audit(&market, None).unwrap();
     let (round, first) = report.first().unwrap();
     assert_eq!((round, first.line.as_str()), (Some(Round(2)), "holdout.rows[0]"));
-    assert!(first.reported.ends_with("shown in an earlier round"), "{first:?}");
+    assert!(first.reported.ends_with("disclosed in an earlier round"), "{first:?}");
     assert!(report.rounds[2].differences.iter().any(|d| d.line == "holdout.rows[0]"));
-    // Also when the round that showed it first is not audited itself, and when one is looked at alone.
+    // Also if the round that disclosed it first is not audited, and if a single round is audited.
     let part = audit(&market, Some(2..=2)).unwrap();
     assert_eq!(first_line(&part).as_deref(), Some("holdout.rows[0]"));
     let mut engine = engine(EngineKind::Reference, 1).unwrap();
@@ -178,7 +178,7 @@ fn a_row_that_judges_a_second_round_is_named() {
 }
 
 #[test]
-fn a_lie_about_money_is_found_at_its_line() {
+fn a_wrong_payout_is_a_mismatch_at_its_line() {
     let market = Market::begin(1, false);
     market.lie(Lie::WrongPayout);
     play(&market, 1);
@@ -188,7 +188,7 @@ fn a_lie_about_money_is_found_at_its_line() {
 }
 
 #[test]
-fn an_entry_that_is_not_its_senders_header_is_found() {
+fn an_entry_that_differs_from_its_header_is_a_mismatch() {
     let market = Market::begin(1, false);
     market.lie(Lie::MoreRows);
     play(&market, 1);
@@ -196,7 +196,7 @@ fn an_entry_that_is_not_its_senders_header_is_found() {
 }
 
 #[test]
-fn a_lie_about_a_score_is_found_as_soon_as_the_round_is_settled() {
+fn a_wrong_score_is_a_mismatch_once_the_round_is_settled() {
     let market = Market::begin(1, false);
     market.lie(Lie::WrongScore);
     play(&market, 1);
@@ -230,7 +230,7 @@ fn play_with_provider(market: &Market, reports: usize) {
     });
 }
 
-/// A market whose settlements stay within their challenge window while a test lasts.
+/// A market whose settlements stay within their challenge window for the duration of a test.
 fn slow_market(wants_provider: bool) -> Market {
     Market::with(1, wants_provider, |spec| {
         spec.budget.challenge_ms = 1_000_000;
@@ -244,7 +244,7 @@ fn lines(report: &AuditReport) -> Vec<String> {
 }
 
 #[test]
-fn a_settlement_that_no_report_makes_is_found() {
+fn a_settlement_without_a_matching_report_is_a_mismatch() {
     for (lie, expected) in [
         (Lie::OtherReport, vec!["ledger.pending[1].report"]),
         (Lie::NoReport, vec!["ledger.pending[99]"]),
@@ -262,7 +262,7 @@ fn a_settlement_that_no_report_makes_is_found() {
 }
 
 #[test]
-fn a_task_closed_without_its_last_settlement_is_found() {
+fn a_task_closed_without_its_last_settlement_is_a_mismatch() {
     let market = Market::begin(1, false);
     play(&market, 2);
     market.lie(Lie::NeverPosted);
@@ -271,7 +271,7 @@ fn a_task_closed_without_its_last_settlement_is_found() {
 }
 
 #[test]
-fn every_field_of_a_settlement_is_held_to_its_report() {
+fn every_field_of_a_settlement_is_compared_with_its_report() {
     type Change = fn(&mut Settlement);
     let market = slow_market(false);
     play(&market, 2);
@@ -303,7 +303,7 @@ fn every_field_of_a_settlement_is_held_to_its_report() {
 }
 
 #[test]
-fn honest_work_is_paid_without_a_difference() {
+fn paid_honest_work_has_no_mismatches() {
     let market = Market::begin(1, true);
     play_with_provider(&market, usize::MAX);
     let report = audit(&market, None).unwrap();
@@ -311,7 +311,7 @@ fn honest_work_is_paid_without_a_difference() {
 }
 
 #[test]
-fn a_record_of_another_result_is_not_what_is_paid_for() {
+fn a_paid_record_with_another_result_is_a_mismatch() {
     let market = Market::begin(1, true);
     market.lie(Lie::OtherResult);
     play_with_provider(&market, usize::MAX);
@@ -320,7 +320,7 @@ fn a_record_of_another_result_is_not_what_is_paid_for() {
 }
 
 #[test]
-fn one_record_is_paid_once() {
+fn a_record_paid_twice_is_a_mismatch() {
     let market = Market::begin(1, true);
     market.lie(Lie::SameRecord);
     play_with_provider(&market, usize::MAX);
@@ -331,13 +331,13 @@ fn one_record_is_paid_once() {
         assert_eq!(first.line, "infrastructure[0].record");
         assert!(first.recomputed.contains("already"), "{first:?}");
     }
-    // Also when the round that paid it first is not audited itself.
+    // Also if the round that paid it first is not audited.
     let second = audit(&market, Some(2..=2)).unwrap();
-    assert!(second.first().unwrap().1.recomputed.contains("round 1 already"), "{second:?}");
+    assert!(second.first().unwrap().1.recomputed.contains("paid in round 1"), "{second:?}");
 }
 
 #[test]
-fn work_of_who_never_pledged_a_stake_is_not_to_be_paid() {
+fn pay_to_a_provider_without_a_pledge_is_a_mismatch() {
     for (market, settled) in [(slow_market(true), false), (Market::begin(1, true), true)] {
         market.lie(Lie::Accomplice);
         let (wallet, node) = (wallet(6), wallet(6).node_signer());
@@ -347,7 +347,7 @@ fn work_of_who_never_pledged_a_stake_is_not_to_be_paid() {
         play_with_provider(&market, 1);
         let report = audit(&market, Some(1..=1)).unwrap();
         if settled {
-            // It could have withdrawn its stake since.
+            // The provider may have withdrawn its stake since.
             assert!(report.untold[0].contains("no stake pledged now"), "{report:?}");
         } else {
             assert_eq!(lines(&report), ["infrastructure[0].provider"]);
@@ -356,14 +356,18 @@ fn work_of_who_never_pledged_a_stake_is_not_to_be_paid() {
 }
 
 #[test]
-fn a_receipt_whose_update_was_left_out_is_evidence() {
+fn a_receipt_for_an_omitted_update_is_a_mismatch() {
     let market = Market::begin(1, false);
     play(&market, 1);
     market.lie(Lie::LostUpdate);
     play(&market, usize::MAX);
     let lost = market.client().report(market.task, Round(2)).unwrap().body;
     assert_eq!(lost.missing, [(wallet(4).address(), Missing::NoReveal)]);
-    assert_eq!(lines(&audit(&market, None).unwrap()), Vec::<String>::new(), "nobody else can see");
+    assert_eq!(
+        lines(&audit(&market, None).unwrap()),
+        Vec::<String>::new(),
+        "invisible without the receipt"
+    );
     let folder = market.folder.path().join("participant");
     let receipts = crate::kept_receipts(&folder, market.task).unwrap();
     assert_eq!(receipts.len(), 3);
@@ -375,11 +379,14 @@ fn a_receipt_whose_update_was_left_out_is_evidence() {
     let forged = NodeSigner::from_seed(&[9; 32]).sign(receipts[0].body.clone());
     let line = format!("receipts[{}].signature", wallet(4).address());
     assert_eq!(lines(&audit_with(&market, None, &[forged]).unwrap()), [line]);
-    assert!(crate::kept_receipts(&folder, TaskId([1; 32])).is_err(), "nothing is no agreement");
+    assert!(
+        crate::kept_receipts(&folder, TaskId([1; 32])).is_err(),
+        "an empty folder is an error, not agreement"
+    );
 }
 
 #[test]
-fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_any_row() {
+fn an_inconsistent_offer_or_cohort_is_found_without_any_blob() {
     type Change<'a> = &'a dyn Fn(&mut Offer, &mut Report);
     let market = Market::begin(1, false);
     play(&market, 1);
@@ -390,7 +397,7 @@ fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_any_row() {
     let stranger = Address([1; 20]);
     let changes: [(&str, Change<'_>); 5] = [
         ("offer.pool", &|offer, _| offer.pool = fln("9")),
-        ("offer.cohort ascending and within what the task asks", &|offer, report| {
+        ("offer.cohort ascending and within the size limit", &|offer, report| {
             offer.cohort.insert(0, stranger);
             report.missing.push((stranger, Missing::NoCommit));
         }),
@@ -420,7 +427,7 @@ fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_any_row() {
 }
 
 #[test]
-fn missing_and_changed_bytes_are_differences_and_not_errors() {
+fn missing_or_changed_blobs_are_mismatches_not_errors() {
     let market = Market::begin(1, false);
     play(&market, 1);
     market.lie(Lie::WrongBytes);

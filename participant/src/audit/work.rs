@@ -1,4 +1,4 @@
-//! Paid work: whose record it is, what it states, and that it is paid once.
+//! Checks paid work: the provider of each record, its result, and that it is paid once.
 
 use florin_ledger::SettlementStatus;
 use florin_protocol::{
@@ -10,8 +10,8 @@ use super::{AuditError, Auditor};
 use crate::recheck::difference;
 
 impl Auditor<'_> {
-    /// Whether every paid record exists, is the provider's, has the report's own result, and was
-    /// never paid before; and whether its provider had a stake to lose.
+    /// Checks that every paid record exists, belongs to the paid provider, has the report's result
+    /// and was never paid before, and that its provider had pledged a stake.
     pub(super) fn work(
         &mut self,
         report: &Report,
@@ -20,13 +20,13 @@ impl Auditor<'_> {
     ) -> Result<(), AuditError> {
         if report.infrastructure.len() > 1 {
             let paid = format!("{} records", report.infrastructure.len());
-            found.push(difference("infrastructure", &paid, &"at most 1 is paid"));
+            found.push(difference("infrastructure", &paid, &"at most 1 may be paid"));
         }
         for (i, paid) in report.infrastructure.iter().enumerate() {
             let line = |field: &str| format!("infrastructure[{i}].{field}");
             let round = report.scope.round;
             if let Some(first) = self.paid.insert(paid.record, round) {
-                let before = format!("paid in round {first} already");
+                let before = format!("already paid in round {first}");
                 found.push(difference(line("record"), &paid.record, &before));
             }
             self.pledged(report, paid.provider, line("provider"), found)?;
@@ -44,15 +44,16 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    /// A round that is not audited itself: what it paid may not be paid again.
+    /// Records the payments of a round that is not audited: a later round must not pay them again.
     pub(super) fn remember_paid(&mut self, report: &Report) {
         for paid in &report.infrastructure {
             self.paid.entry(paid.record).or_insert(report.scope.round);
         }
     }
 
-    /// Whether the provider pledged its stake. A pledge outlives the settlement that pays for it;
-    /// after that it may be withdrawn, and the ledger does not tell what was.
+    /// Checks that the provider pledged its stake. A pledge lasts at least until the settlement
+    /// that pays for it; after that it may be withdrawn, and the ledger has no record of past
+    /// pledges.
     fn pledged(
         &mut self,
         report: &Report,
@@ -71,7 +72,7 @@ impl Auditor<'_> {
         if ledger.settlement(task, payout)? == SettlementStatus::Final {
             self.untold.push(format!(
                 "round {round}: provider {provider} has no stake pledged now; whether it had one \
-                 cannot be told after the settlement is final"
+                 cannot be verified after the settlement is final"
             ));
         } else {
             found.push(difference(line, &provider, &"has no stake pledged to this task"));
@@ -80,7 +81,7 @@ impl Auditor<'_> {
     }
 }
 
-/// Whether a record says what the report says and pays for.
+/// Compares a work record with the result that the report states and pays for.
 fn stated(
     report: &Report,
     paid: &Infrastructure,

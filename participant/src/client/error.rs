@@ -1,109 +1,109 @@
-//! What can go wrong between us and the coordinator.
+//! Errors of the coordinator client.
 
 use florin_protocol::{Address, Digest, Market, NodeKey, Rejection, VerifyError};
 
 use crate::durable::FileError;
 
-/// Why a request has no answer that can be used.
+/// Errors of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Not an address of a coordinator.
-    #[error("{url:?} is not a coordinator's address: expected http://HOST:PORT or https://HOST")]
+    /// Not a coordinator's URL.
+    #[error("{url:?} is not a coordinator's URL: expected http://HOST:PORT or https://HOST")]
     BadUrl {
-        /// What was given.
+        /// The URL.
         url: String,
     },
-    /// No connection, no answer in time, or an answer that says "later": trying again may help.
+    /// No connection, no response in time, or a response that asks to retry later. Transient.
     #[error("the coordinator does not answer {what}: {why}")]
     Unavailable {
         /// Which request.
         what: String,
-        /// What happened.
+        /// The cause.
         why: String,
     },
-    /// More requests than the coordinator takes from us; trying again later helps.
-    #[error("the coordinator calls {what} one request too many: {why}")]
+    /// The coordinator's rate limit is exceeded. Transient.
+    #[error("the coordinator's rate limit is exceeded for {what}: {why}")]
     TooOften {
         /// Which request.
         what: String,
-        /// In its words.
+        /// The coordinator's message.
         why: String,
-        /// Seconds that it asks us to wait.
+        /// Seconds to wait before the next request, from the header `Retry-After`.
         after_s: u64,
     },
-    /// No TLS connection, and trying again does not help.
+    /// The TLS handshake failed, and would fail again.
     #[error(
-        "no TLS connection for {what}: {why}. A coordinator with a certificate of its own is \
-         believed with --certificate FILE, one without TLS has an http:// address"
+        "no TLS connection for {what}: {why}. For a coordinator with a self-signed certificate use \
+         --certificate FILE; for one without TLS use an http:// address"
     )]
     NotTrusted {
         /// Which request.
         what: String,
-        /// What happened.
+        /// The cause.
         why: String,
     },
-    /// The coordinator said no.
+    /// The coordinator rejected the request.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// An answer that is none: another format, or longer than it may be.
-    #[error("the answer to {what} is not understood: {why}")]
+    /// An invalid response: another format, or too long.
+    #[error("the response to {what} is invalid: {why}")]
     NotUnderstood {
         /// Which request.
         what: String,
-        /// What is wrong with it.
+        /// The defect of the response.
         why: String,
     },
-    /// Signed by somebody else, or not at all.
+    /// Signed with another key, or not signed.
     #[error("{what} is not signed by the coordinator's node key {key}: {source}")]
     NotSigned {
         /// Which message.
         what: String,
         /// The key that was expected.
         key: NodeKey,
-        /// What is wrong with the signature.
+        /// The verification error.
         source: VerifyError,
     },
-    /// Signed, but about something else than what was asked.
+    /// Signed, but about another object than the requested one.
     #[error("{what}: {why}")]
     WrongContent {
         /// Which message.
         what: String,
-        /// What it says, and what would be right.
+        /// The content, and the expected content.
         why: String,
     },
-    /// Bytes that are not those of their digest.
-    #[error("blob {expected}: the coordinator sent bytes of digest {got}")]
+    /// Bytes whose digest is not the requested one.
+    #[error("blob {expected}: the coordinator sent bytes with digest {got}")]
     WrongDigest {
-        /// What was asked for.
+        /// The requested digest.
         expected: Digest,
-        /// What came.
+        /// The digest of the received bytes.
         got: Digest,
     },
-    /// Another coordinator than at first contact.
+    /// Not the coordinator that was pinned at first contact.
     #[error(
-        "this is not the coordinator of the first contact: {was}, now {now}. If that is meant, \
-         use another data folder"
+        "this is not the coordinator pinned at first contact: {was}, now {now}. If that is \
+         intended, use another data folder"
     )]
     CoordinatorChanged {
-        /// Who it was.
+        /// The pinned coordinator.
         was: Box<Coordinator>,
-        /// Who it is.
+        /// The coordinator that responds now.
         now: Box<Coordinator>,
     },
-    /// Disk trouble.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Who runs a market.
+/// The identity of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coordinator {
     /// Chain and genesis.
     pub market: Market,
-    /// Its account.
+    /// The account.
     pub account: Address,
-    /// What it signs with.
+    /// The node key that it signs with.
     pub node_key: NodeKey,
 }
 
@@ -121,7 +121,7 @@ impl std::fmt::Display for Coordinator {
 }
 
 impl ClientError {
-    /// The stable code; a rejection's own for a rejection.
+    /// The stable error code; for a rejection, the rejection's code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Requests and answers over HTTP, bounded in time and size.
+//! HTTP requests and responses with limits on time and size.
 
 use std::io::Read;
 use std::time::Duration;
@@ -12,25 +12,26 @@ use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use super::error::ClientError;
 
-/// Longest JSON answer that is read, in bytes: a report with ten thousand standings has about 5 MB.
+/// Longest JSON response that is read, in bytes: a report with ten thousand accounts has about 5
+/// MB.
 pub const JSON_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Longest rejection that is read, in bytes.
 const REJECTION_BYTES_MAX: u64 = 64 * 1024;
-/// Longest name of a request, in bytes.
+/// Longest request id, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 64;
-/// Longest head of an answer, in bytes.
+/// Longest response header section, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// How long a connection may take to open.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an answer may take beyond what it was asked to wait.
+/// Response timeout, in addition to the long-poll time.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How fast a coordinator checks what it was sent and brings it to its disk, at least.
+/// Lower bound of the speed at which a coordinator verifies and stores received bytes.
 const CHECKED_BYTES_PER_SECOND: u64 = 16 * 1024 * 1024;
-/// How often a request is sent that the coordinator calls one too many.
+/// Maximum number of attempts of a rate-limited request.
 const TOO_OFTEN_TRIES: u32 = 10;
-/// Longest wait before it is sent again, in seconds, whatever the coordinator says.
+/// Upper bound of the wait that `Retry-After` may request, in seconds.
 const TOO_OFTEN_S_MAX: u64 = 10;
-/// How long a stream may stand still.
+/// Timeout of a stalled stream.
 const STALL: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -39,18 +40,18 @@ pub(super) struct Http {
     base: String,
 }
 
-/// What goes up.
+/// A request with a streamed body.
 pub(super) struct Sent<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
     pub(super) headers: &'a [(&'a str, String)],
-    /// Bytes of this request.
+    /// Body length in bytes.
     pub(super) length: u64,
-    /// Bytes that the coordinator checks when they are there, those of earlier requests included.
+    /// Bytes that the coordinator verifies after this request, including those of earlier requests.
     pub(super) checked: u64,
 }
 
-/// A request's name for errors, `GET tasks`, and its address.
+/// A request's name for error messages, such as `GET tasks`, and its URL.
 struct Request {
     what: String,
     url: String,
@@ -74,7 +75,7 @@ impl Http {
             .tls_config(trust.tls_config(base))
             .user_agent(concat!("florin/", env!("CARGO_PKG_VERSION")));
         if local {
-            // What is on this machine is never asked for through a proxy.
+            // Requests to this machine never use a proxy.
             config = config.proxy(None);
         }
         Ok(Self { agent: config.build().into(), base: format!("{base}/v1") })
@@ -84,7 +85,7 @@ impl Http {
         Request { what: format!("{method} {path}"), url: format!("{}/{path}", self.base) }
     }
 
-    /// `GET`, answered in JSON; `wait_ms` is what the address asks the coordinator to wait.
+    /// `GET` with a JSON response; `wait_ms` is the long-poll time in the URL.
     pub(super) fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -95,7 +96,7 @@ impl Http {
         request.json(answer?)
     }
 
-    /// `POST` of JSON; the answer is read by one of the methods of [`Answer`].
+    /// `POST` of JSON; a method of [`Answer`] reads the response.
     pub(super) fn post<B: Serialize>(
         &self,
         path: &str,
@@ -135,7 +136,7 @@ impl Http {
         Ok(Answer { response: request.answer(answer)?, request })
     }
 
-    /// `HEAD`, and the number in one header of its answer.
+    /// `HEAD`; returns the number in one header of the response.
     pub(super) fn number(
         &self,
         path: &str,
@@ -151,7 +152,7 @@ impl Http {
         let response = request.answer(answer)?;
         let value = response.headers().get(wanted).and_then(|value| value.to_str().ok());
         value.and_then(|value| value.parse().ok()).ok_or_else(|| {
-            request.not_understood(format!("the header {wanted} is missing or no number"))
+            request.not_understood(format!("the header {wanted} is missing or not a number"))
         })
     }
 
@@ -162,7 +163,7 @@ impl Http {
         Answer { response: answer?, request }.bytes(limit)
     }
 
-    /// `POST` of JSON, answered with raw bytes, at most `limit` of them.
+    /// `POST` of JSON; returns raw bytes, at most `limit` of them.
     pub(super) fn post_for_bytes<B: Serialize>(
         &self,
         path: &str,
@@ -176,41 +177,41 @@ impl Http {
     }
 }
 
-/// The whole answer within its time, beyond what the coordinator is asked to wait.
+/// Total timeout of the response, plus the long-poll time.
 fn soon<Kind>(builder: RequestBuilder<Kind>, wait_ms: u64) -> RequestBuilder<Kind> {
     let time = ANSWER + Duration::from_millis(wait_ms);
     builder.config().timeout_global(Some(time)).build()
 }
 
-/// An answer that may be long: it begins in time, and goes on.
+/// Timeouts for a long response: one until it starts, and one for each stalled read.
 fn steadily<Kind>(builder: RequestBuilder<Kind>) -> RequestBuilder<Kind> {
     builder.config().timeout_recv_response(Some(ANSWER)).timeout_per_read(Some(STALL)).build()
 }
 
-/// By which name the coordinator knows the request. What is too long to be one is none.
+/// The coordinator's id of the request, from the header `x-request-id`; ignored if it is too long.
 fn request_id(response: &Response<Body>) -> Option<String> {
     let id = response.headers().get("x-request-id")?.to_str().ok()?;
     (id.len() <= REQUEST_ID_BYTES_MAX).then(|| id.to_owned())
 }
 
-/// An answer that is no rejection.
+/// A response that is not a rejection.
 pub(super) struct Answer {
     request: Request,
     response: Response<Body>,
 }
 
 impl Answer {
-    /// Nothing more is expected.
+    /// Expects no body.
     pub(super) fn done(self) -> Result<(), ClientError> {
         Ok(())
     }
 
-    /// As JSON.
+    /// Parses a JSON body.
     pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, ClientError> {
         self.request.json(self.response)
     }
 
-    /// As JSON, or nothing where the answer is 204.
+    /// Parses a JSON body; `None` for status 204.
     pub(super) fn json_if_any<T: DeserializeOwned>(self) -> Result<Option<T>, ClientError> {
         if self.response.status().as_u16() == 204 { Ok(None) } else { self.json().map(Some) }
     }
@@ -221,7 +222,8 @@ impl Answer {
 }
 
 impl Request {
-    /// Asks, and asks again where the coordinator says that it was too often: it was not carried out then.
+    /// Sends the request, and repeats it while it is rate-limited. A rate-limited request was not
+    /// executed.
     fn answer_in_time(
         &self,
         ask: impl Fn() -> Result<Response<Body>, ureq::Error>,
@@ -237,7 +239,7 @@ impl Request {
         self.answer(ask())
     }
 
-    /// Sorts what came back: an answer, a rejection, or something that passes.
+    /// Classifies the result: a response, a rejection, or a transient error.
     fn answer(
         &self,
         result: Result<Response<Body>, ureq::Error>,
@@ -250,7 +252,7 @@ impl Request {
         let body = self.read(&mut response, REJECTION_BYTES_MAX).unwrap_or_default();
         let mut rejection: Option<Rejection> = serde_json::from_slice(&body).ok();
         if let (Some(rejection), Some(id)) = (&mut rejection, request_id(&response)) {
-            // Whoever complains to the operator can name it.
+            // The id lets an operator find the request.
             rejection.message = format!("{} (request {id})", rejection.message);
         }
         if let Some(said) = rejection.as_ref().filter(|said| said.code == Code::RateLimited) {
@@ -260,7 +262,7 @@ impl Request {
             let after_s = u64::min(after_s, TOO_OFTEN_S_MAX);
             return Err(ClientError::TooOften { what, why, after_s });
         }
-        // "Too many" and everything from 500 on is about the coordinator's state, not about us.
+        // 429 and 5xx depend on the coordinator's state, not on the request.
         if status.is_server_error() || status.as_u16() == 429 {
             let why = rejection.map_or_else(|| format!("status {status}"), |r| r.to_string());
             return Err(ClientError::Unavailable { what: self.what.clone(), why });
@@ -277,11 +279,11 @@ impl Request {
     }
 
     fn read(&self, response: &mut Response<Body>, limit: u64) -> Result<Vec<u8>, ClientError> {
-        // The reader looks for the end after the last byte, and counts that look as one more.
+        // The reader counts its probe for the end of the body as one more byte.
         let body = response.body_mut().with_config().limit(limit.saturating_add(1));
         body.read_to_vec().map_err(|error| match error {
             ureq::Error::BodyExceedsLimit(_) => {
-                self.not_understood(format!("it is longer than {limit} bytes"))
+                self.not_understood(format!("it is longer than the limit of {limit} bytes"))
             }
             error => self.transport(error),
         })
@@ -289,7 +291,7 @@ impl Request {
 
     fn transport(&self, error: ureq::Error) -> ClientError {
         match error {
-            // How rustls says that it does not believe the other side, or does not understand it.
+            // The error kind of rustls for an untrusted certificate or an incompatible peer.
             ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                 ClientError::NotTrusted { what: self.what.clone(), why: error.to_string() }
             }

@@ -1,5 +1,5 @@
-//! The coordinator's HTTP interface as typed methods. What the coordinator signs is checked here,
-//! against the node key of the first contact, so that no caller can forget to.
+//! The coordinator's HTTP interface as typed methods. This module verifies everything that the
+//! coordinator signs against the node key pinned at first contact, so no caller can skip it.
 
 mod error;
 mod http;
@@ -26,32 +26,32 @@ pub use http::JSON_BYTES_MAX;
 use crate::durable;
 use http::Http;
 
-/// Longest file that remembers a coordinator, in bytes.
+/// Longest pin file, in bytes.
 const PIN_BYTES_MAX: u64 = 64 * 1024;
-/// Longest time a coordinator is asked to wait with its answer, in milliseconds.
+/// Longest long-poll time of a request, in milliseconds.
 pub const WAIT_MS_MAX: u64 = 30_000;
 
-/// Where the coordinator is, and where it is remembered.
+/// URL of the coordinator, trusted certificates, and the pin file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// `http://HOST:PORT` or `https://HOST:PORT`.
     pub url: String,
-    /// The file that remembers the coordinator of the first contact. Without one it is remembered
-    /// only as long as this client lives.
+    /// The pin file: stores the coordinator's identity at first contact (trust on first use).
+    /// Without it the identity is pinned for the lifetime of the client only.
     pub pin: Option<PathBuf>,
-    /// Whose word counts for an `https://` address.
+    /// Certificates that are trusted for an `https://` URL.
     pub trust: Trust,
 }
 
 impl ClientConfig {
-    /// A coordinator that is remembered as long as its client lives, on the word of those whom this system trusts.
+    /// A client without a pin file that trusts the system's certificates.
     #[must_use]
     pub fn at(url: impl Into<String>) -> Self {
         Self { url: url.into(), pin: None, trust: Trust::system() }
     }
 }
 
-/// Longest time a coordinator may take to check a piece of work, in milliseconds.
+/// Longest time that a coordinator may take to verify a work record, in milliseconds.
 const VERDICT_MS_MAX: u64 = 600_000;
 
 /// A connection to a coordinator: blocking, usable from several threads.
@@ -61,17 +61,17 @@ pub struct Client {
     coordinator: Coordinator,
     ledger: LedgerInfo,
     version: String,
-    /// The coordinator's clock when it was last read, and ours.
+    /// The coordinator's clock at the last reading, with the local instant of that reading.
     clock: Arc<Mutex<(Tick, Instant)>>,
     trust: Trust,
 }
 
 impl Client {
-    /// Asks who the coordinator is, and compares with the first contact.
+    /// Fetches the coordinator's identity, and compares it with the pinned one.
     ///
     /// # Errors
-    /// [`ClientError::CoordinatorChanged`] where it is somebody else; [`ClientError::BadUrl`];
-    /// those of any request.
+    /// [`ClientError::CoordinatorChanged`] if it differs; [`ClientError::BadUrl`]; those of any
+    /// request.
     pub fn connect(config: &ClientConfig) -> Result<Self, ClientError> {
         let http = Http::new(&config.url, &config.trust)?;
         let info: MarketInfo = http.get("market", 0)?;
@@ -101,42 +101,43 @@ impl Client {
         Ok(Self { http, coordinator, ledger, version, clock, trust })
     }
 
-    /// On whose word it is believed, where its address has TLS.
+    /// The trusted certificates for TLS.
     #[must_use]
     pub const fn trust(&self) -> &Trust {
         &self.trust
     }
 
-    /// Who it is.
+    /// The coordinator's identity.
     #[must_use]
     pub fn coordinator(&self) -> &Coordinator {
         &self.coordinator
     }
 
-    /// Which ledger it says the money is on.
+    /// The ledger that the coordinator uses.
     #[must_use]
     pub const fn ledger(&self) -> &LedgerInfo {
         &self.ledger
     }
 
-    /// Which program it runs.
+    /// The coordinator's software version.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// What the coordinator's clock shows now, as far as ours runs as fast.
+    /// Estimate of the coordinator's current time: the last reading plus the local time since.
     #[must_use]
     pub fn now(&self) -> Tick {
         let (tick, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         tick.after_ms(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Says something that is good until a moment of the coordinator's clock, a little later than now. Where it says that
-    /// the moment has passed, its clock has jumped since it was read: it is read again, and the same is said once more.
+    /// Sends a message that expires `for_ms` after the coordinator's current time. If the
+    /// coordinator rejects it as expired, its clock has jumped since the last reading: the clock is
+    /// read again, and the message is sent once more.
     ///
     /// # Errors
-    /// Those of `say`, or of reading the clock.
+    /// Those of the request, or of reading the clock.
     pub fn in_time<T>(
         &self,
         for_ms: u64,
@@ -145,7 +146,7 @@ impl Client {
         match say(self.now().after_ms(for_ms)) {
             Err(ClientError::Rejected(late)) if late.code == Code::DeadlinePassed => {
                 let now = self.market()?.now;
-                tracing::debug!(%late, %now, "the coordinator's clock is read again");
+                tracing::debug!(%late, %now, "reading the coordinator's clock again");
                 let read = (now, Instant::now());
                 *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = read;
                 say(now.after_ms(for_ms))
@@ -154,7 +155,7 @@ impl Client {
         }
     }
 
-    /// Who runs the market, asked again.
+    /// Fetches the market's information again.
     ///
     /// # Errors
     /// Those of any request.
@@ -162,7 +163,7 @@ impl Client {
         self.http.get("market", 0)
     }
 
-    /// Makes an account known.
+    /// Registers an account.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -170,8 +171,8 @@ impl Client {
         self.http.post("registrations", registration, 0)?.done()
     }
 
-    /// An account's registration in a role; `None` if it has none. Its signatures, the market, the
-    /// account and the role are checked.
+    /// An account's registration in a role; `None` if it has none. Verifies its signatures, the
+    /// market, the account and the role.
     ///
     /// # Errors
     /// [`ClientError::WrongContent`], or those of any request.
@@ -189,17 +190,18 @@ impl Client {
             }
             other => other?,
         };
-        // It was accepted when it was new; that it has expired since says nothing.
+        // It was valid when the coordinator accepted it; a later expiry does not matter.
         let verified = found.verify(self.coordinator.market, Tick::default());
         let wrong = |why| ClientError::WrongContent { what: format!("GET {path}"), why };
         verified.map_err(|error| wrong(error.to_string()))?;
         if found.wallet != account {
-            return Err(wrong(format!("it is {}'s", found.wallet)));
+            return Err(wrong(format!("it belongs to {}", found.wallet)));
         }
         Ok(Some(found).filter(|found| found.role == role))
     }
 
-    /// Publishes a task whose escrow is open on the ledger. Again: the same view.
+    /// Publishes a task whose escrow is on the ledger. Idempotent: a second call returns the same
+    /// view.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -216,17 +218,17 @@ impl Client {
         self.http.get("tasks", 0)
     }
 
-    /// A task as it is now.
+    /// The current view of a task.
     ///
     /// # Errors
-    /// [`ClientError::WrongContent`] if the specification is not that of the id; those of any
+    /// [`ClientError::WrongContent`] if the specification does not have this id; those of any
     /// request.
     pub fn task(&self, task: TaskId) -> Result<TaskView, ClientError> {
         self.check_view(self.http.get(&format!("tasks/{task}"), 0)?, task)
     }
 
-    /// A task once its view's sequence is beyond `after`, or after `wait_ms` (at most
-    /// [`WAIT_MS_MAX`]) as it is then.
+    /// Long poll: returns the view once its sequence is above `after`, or after `wait_ms` (at most
+    /// [`WAIT_MS_MAX`]) the current view.
     ///
     /// # Errors
     /// As [`Client::task`].
@@ -267,8 +269,8 @@ impl Client {
         check_digest(digest, bytes)
     }
 
-    /// The rows that judge a round, at most `limit` bytes. Whether they are those that the task
-    /// committed to is the caller's to check: [`florin_work::check_shown`].
+    /// The disclosed holdout rows of a round, at most `limit` bytes. The caller must verify them
+    /// against the committed root: [`florin_work::check_shown`].
     ///
     /// # Errors
     /// A rejection (`NOT_YET_PUBLIC` before they are drawn), or those of any request.
@@ -276,7 +278,7 @@ impl Client {
         self.http.bytes(&of_round(task, round, "holdout"), limit)
     }
 
-    /// Asks to take part in a task.
+    /// Enrols a participant in a task.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -284,7 +286,7 @@ impl Client {
         self.http.post(&format!("tasks/{}/enrol", enrol.body.task), enrol, 0)?.done()
     }
 
-    /// Promises an update. Exactly the same again changes nothing.
+    /// Sends the commitment to an update. Idempotent for an identical message.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -305,7 +307,7 @@ impl Client {
         Ok(report)
     }
 
-    /// A reported round's offer, signed by the coordinator.
+    /// A round's offer, signed by the coordinator.
     ///
     /// # Errors
     /// As [`Client::report`].
@@ -317,8 +319,8 @@ impl Client {
         Ok(offer)
     }
 
-    /// The headers of a reported round's updates, in the order of its entries. Their senders'
-    /// signatures are the caller's to check.
+    /// The headers of a reported round's updates, in the order of its entries. The caller must
+    /// verify their senders' signatures.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -330,8 +332,8 @@ impl Client {
         self.http.get(&of_round(task, round, "headers"), 0)
     }
 
-    /// The work records that a reported round paid. Their providers' signatures are the caller's
-    /// to check.
+    /// The work records that a reported round paid. The caller must verify their providers'
+    /// signatures.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -343,7 +345,7 @@ impl Client {
         self.http.get(&of_round(task, round, "records"), 0)
     }
 
-    /// What an account is owed by the final settlements, with its proof.
+    /// An account's cumulative totals in the final settlements, with their Merkle proof.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -351,7 +353,7 @@ impl Client {
         self.http.get(&format!("tasks/{task}/proof/{account}"), 0)
     }
 
-    /// Ends a task after its running round, as its buyer asks.
+    /// Ends a task after its current round, at its buyer's request.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -359,7 +361,7 @@ impl Client {
         self.http.post(&format!("tasks/{}/close", request.task), request, 0)?.done()
     }
 
-    /// The next piece of work for a pledged provider, if there is one within `wait_ms` (at most
+    /// Long poll for the next work order of a pledged provider; `None` after `wait_ms` (at most
     /// [`WAIT_MS_MAX`]).
     ///
     /// # Errors
@@ -382,7 +384,7 @@ impl Client {
         Ok(order)
     }
 
-    /// A blob that only a pledged provider may have yet, of at most `limit` bytes, checked against
+    /// A blob that only pledged providers may fetch yet, of at most `limit` bytes, checked against
     /// its digest.
     ///
     /// # Errors
@@ -397,7 +399,7 @@ impl Client {
         check_digest(request.body.digest, bytes)
     }
 
-    /// Hands work in. Exactly the same again has the same verdict.
+    /// Submits a work record. An identical record gets the same verdict.
     ///
     /// # Errors
     /// A rejection (`WORK_GONE`, `WORK_WRONG`), or those of any request.

@@ -1,4 +1,4 @@
-//! The client against coordinators that are away, odd or false.
+//! The client against coordinators that are unavailable, faulty or forged.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use florin_protocol::{Digest, Enrol, NodeSigner, Signer, TaskId, Tick};
 use super::*;
 use crate::testing::{Lie, Market, wallet};
 
-/// Answers every request with these bytes.
+/// Serves the same response to every request.
 fn parrot(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -31,7 +31,7 @@ fn connect(url: &str) -> Result<Client, ClientError> {
 }
 
 #[test]
-fn what_is_no_coordinator_is_told_from_one_that_is_away() {
+fn a_wrong_url_and_an_unavailable_coordinator_have_different_codes() {
     for url in ["", "localhost:80", "ftp://x", "http://", "http://x/?y", "http://a b"] {
         let error = connect(url).unwrap_err();
         assert_eq!(error.code(), "BAD_URL", "{url:?}: {error}");
@@ -58,7 +58,7 @@ fn what_is_no_coordinator_is_told_from_one_that_is_away() {
     }
 }
 
-/// Answers each request with the next of these, the last one for ever; counts them.
+/// Serves these responses in order, the last one repeatedly, and counts the requests.
 fn sequence(answers: &'static [&'static str]) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -76,7 +76,7 @@ fn sequence(answers: &'static [&'static str]) -> (String, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_request_too_many_is_sent_again_and_not_for_ever() {
+fn a_rate_limited_request_is_retried_ten_times_at_most() {
     const TOO_MANY: &str = "429 X\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: 40\r\n\r\n\
         {\"code\":\"RATE_LIMITED\",\"message\":\"slow\"}";
     const GONE: &str = "404 X\r\nconnection: close\r\ncontent-length: 35\r\n\r\n\
@@ -91,7 +91,7 @@ fn a_request_too_many_is_sent_again_and_not_for_ever() {
 }
 
 #[test]
-fn an_endless_answer_is_not_read() {
+fn a_response_above_the_limit_is_rejected() {
     let market = Market::begin(1, false);
     let client = market.client();
     let error = client.blob(market.spec.base_model, 10).unwrap_err();
@@ -101,7 +101,7 @@ fn an_endless_answer_is_not_read() {
 }
 
 #[test]
-fn another_coordinator_than_at_first_contact_is_refused() {
+fn a_coordinator_that_differs_from_the_pinned_one_is_refused() {
     let market = Market::begin(1, false);
     let pin = market.folder.path().join("coordinator.json");
     let config = ClientConfig { pin: Some(pin.clone()), ..ClientConfig::at(market.url) };
@@ -119,7 +119,7 @@ fn another_coordinator_than_at_first_contact_is_refused() {
 }
 
 #[test]
-fn a_flipped_byte_in_a_blob_is_seen() {
+fn a_corrupted_blob_is_rejected() {
     let market = Market::begin(1, false);
     market.lie(Lie::WrongBytes);
     let error = market.client().blob(market.spec.base_model, 10_000).unwrap_err();
@@ -142,7 +142,7 @@ fn rejections_keep_their_code() {
 }
 
 #[test]
-fn a_registration_is_found_again_by_its_role() {
+fn registrations_are_looked_up_by_role() {
     let market = Market::begin(1, false);
     let client = market.client();
     let (wallet, node) = (wallet(4), wallet(4).node_signer());

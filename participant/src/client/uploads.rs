@@ -1,5 +1,5 @@
-//! Models, holdouts and updates on their way up. A large one that breaks off goes on where the coordinator says that its
-//! bytes end, a bounded number of times.
+//! Resumable uploads of models, holdouts and updates. An interrupted large upload resumes at the
+//! coordinator's offset, a bounded number of times.
 
 use std::io::Read;
 use std::thread::sleep;
@@ -16,23 +16,23 @@ use super::http::Sent;
 use super::{Client, ClientError};
 use crate::retry::Passing;
 
-/// Up to so many bytes are sent in one go: a coordinator keeps nothing of them where they break off.
+/// Largest body sent in one request: the coordinator does not store a partial one.
 const WHOLE_BYTES_MAX: u64 = 128 * 1024;
-/// How often in a row an upload may break off without having come on.
+/// Maximum number of consecutive interruptions without progress.
 const TRIES_MAX: u32 = 8;
-/// How far it must have come to count as having come on.
+/// Progress that resets the count of interruptions.
 const PROGRESS_BYTES_MIN: u64 = 1024 * 1024;
-/// First wait before it goes on; waits double.
+/// Base of the exponential back-off between attempts.
 const WAIT_MS: u64 = 50;
-/// Longest wait before it goes on.
+/// Longest wait between attempts.
 const WAIT_MS_MAX: u64 = 5_000;
-/// Where an upload goes on, or how many of its bytes are there.
+/// Header with the offset at which an upload resumes.
 const UPLOAD_OFFSET: &str = "upload-offset";
-/// What only whoever sends a model or a holdout knows.
+/// Header with a random secret that identifies the uploader of a model or a holdout.
 const UPLOAD_TOKEN: &str = "upload-token";
 
 impl Client {
-    /// Uploads a blob that a task wants.
+    /// Uploads a blob that a task requires.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -42,7 +42,7 @@ impl Client {
         Ok(digest)
     }
 
-    /// Uploads all the rows of a task's holdout, in their canonical form. Again: nothing changes.
+    /// Uploads all rows of a task's holdout, in canonical encoding. Idempotent.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -62,11 +62,12 @@ impl Client {
         let mut token = [0; 32];
         SysRng.try_fill_bytes(&mut token).map_err(|error| ClientError::Unavailable {
             what: format!("PUT {path}"),
-            why: format!("this system has no randomness: {error}"),
+            why: format!("the operating system provides no random bytes: {error}"),
         })?;
         let token = (UPLOAD_TOKEN, Digest(token).to_string());
         let ask = || match self.http.number(path, std::slice::from_ref(&token), UPLOAD_OFFSET) {
-            // Nothing is asked for any more, or nothing is kept: whether it is needed is said when it is sent.
+            // The blob is no longer required, or no partial upload is stored: the PUT request
+            // returns the reason.
             Err(ClientError::Rejected(_) | ClientError::NotUnderstood { .. }) => Ok(0),
             other => other,
         };
@@ -76,11 +77,11 @@ impl Client {
         })
     }
 
-    /// Uploads an update, and returns its receipt. Exactly the same again has the same receipt. A large one goes on where
-    /// an earlier call, or an earlier connection, broke off.
+    /// Uploads an update and returns its receipt. An identical upload gets the same receipt. A
+    /// large one resumes where an earlier call or connection was interrupted.
     ///
     /// # Errors
-    /// [`ClientError::NotSigned`] or [`ClientError::WrongContent`] for a receipt of something else;
+    /// [`ClientError::NotSigned`] or [`ClientError::WrongContent`] for a receipt of another update;
     /// a rejection; those of any request.
     pub fn upload(
         &self,
@@ -106,10 +107,10 @@ impl Client {
         Ok(receipt)
     }
 
-    /// How far an update's upload has come.
+    /// The offset of an update's upload.
     ///
     /// # Errors
-    /// The rejection that its upload would have; those of any request.
+    /// The rejection that its upload would get; those of any request.
     pub fn upload_state(&self, header: &Signed<UpdateHeader>) -> Result<UploadState, ClientError> {
         let path = format!("tasks/{}/updates/offset", header.body.scope.task);
         self.http.post(&path, header, 0)?.json()
@@ -122,7 +123,7 @@ impl Client {
         offset: u64,
     ) -> Result<Signed<Receipt>, ClientError> {
         let head = header.to_bytes();
-        debug_assert!(head.len() <= HEADER_BYTES_MAX, "a header has fields of fixed length");
+        debug_assert!(head.len() <= HEADER_BYTES_MAX, "all fields of a header have fixed length");
         let head_length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
         let rest = from(bytes, offset);
         let mut reader = head_length.chain(head.as_slice()).chain(rest);
@@ -139,7 +140,8 @@ impl Client {
     }
 }
 
-/// Sends from where the other side says that it ends, again after what passes, as long as it comes on.
+/// Sends from the coordinator's offset, and retries after transient errors while the upload makes
+/// progress.
 fn in_turns<T>(
     bytes: u64,
     wait: impl Fn(Duration),
@@ -163,7 +165,7 @@ fn in_turns<T>(
         if tries >= TRIES_MAX || !(elsewhere || error.is_passing()) {
             return Err(error);
         }
-        tracing::debug!(%error, tries, "an upload broke off and goes on");
+        tracing::debug!(%error, tries, "an upload was interrupted; resuming");
         let wait_ms = WAIT_MS.saturating_mul(1 << tries).min(WAIT_MS_MAX);
         wait(Duration::from_millis(wait_ms));
     }
@@ -187,7 +189,7 @@ mod tests {
         ClientError::Unavailable { what: "POST".to_owned(), why: "cut".to_owned() }
     }
 
-    /// How often an upload of `bytes` was sent that comes on by `step` each time.
+    /// Number of requests of an upload of `bytes` that advances by `step` each time.
     fn sent(bytes: u64, step: u64) -> (u32, Result<(), ClientError>) {
         let state = RefCell::new((0, 0));
         let ask = || Ok(state.borrow().1);
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_goes_on_for_as_long_as_it_comes_on() {
+    fn an_upload_resumes_as_long_as_it_makes_progress() {
         let (times, result) = sent(12 * PROGRESS_BYTES_MIN, PROGRESS_BYTES_MIN);
         assert!(result.is_ok() && times == 12, "{times}");
         let (times, result) = sent(12 * PROGRESS_BYTES_MIN, 10);
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_not_sent_again_and_another_offset_is_asked_for() {
+    fn a_rejected_upload_is_not_retried_except_for_a_wrong_offset() {
         for (code, expected) in [(Code::UpdateWrongSchema, 1), (Code::WrongOffset, TRIES_MAX)] {
             let times = RefCell::new(0);
             let refused = in_turns(

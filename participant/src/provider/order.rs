@@ -1,4 +1,5 @@
-//! One order: what it names is fetched, as far as it is not kept from the one before, and carried out.
+//! One work order: fetches its inputs, unless they are cached from the previous order, and executes
+//! it.
 
 use florin_protocol::limits::LAST_UPDATES_BYTES_MAX;
 use florin_protocol::{
@@ -24,13 +25,14 @@ impl Server<'_, '_> {
         let Served { spec, .. } = served;
         let (model, update) = (model_bytes(spec), update_bytes(spec));
         let models = model.saturating_mul(order.previous.len() as u64);
-        // Decoded, an update is as long as a model.
+        // A decoded update has the length of a model.
         let decoded = model.max(update);
         let total = decoded.saturating_mul(order.entries.len() as u64).saturating_add(models);
         let last = model.saturating_mul(order.last_updates.len() as u64);
         if total > ORDER_BYTES_MAX || last > LAST_UPDATES_BYTES_MAX {
-            let why =
-                format!("its updates and models have {total} bytes: at most {ORDER_BYTES_MAX}");
+            let why = format!(
+                "its updates and models have {total} bytes: the limit is {ORDER_BYTES_MAX}"
+            );
             return Ok(Err(why));
         }
         let rows =
@@ -61,15 +63,16 @@ impl Server<'_, '_> {
         };
         let outcome = carry_out(&inputs, self.parts.engine);
         let better = outcome.as_ref().is_ok_and(|done| done.result.valuation.total_nano > 0);
-        // After a round that came to nothing, the next one is held against the same updates and those of this one.
+        // After a round that did not improve the model, the next one is compared with the same
+        // earlier updates and with those of this round.
         let wanted = if better { order.entries.len() } else { updates.len() };
         self.models.keep(&models);
         self.updates.keep(updates.get(..wanted).unwrap_or_default());
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
     }
 
-    /// The rows that the order's round must be judged by: whoever works on others is not paid for it.
-    /// The inner error says why there are none.
+    /// Draws the holdout rows of the order's round. Work on other rows is not paid. The inner error
+    /// is the reason why no rows can be drawn.
     fn drawn(
         &self,
         order: &WorkOrder,

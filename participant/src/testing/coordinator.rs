@@ -1,5 +1,5 @@
-//! A coordinator in a few rules: one task, no deadlines but those that a test lets pass, and the
-//! lies that auditors and agents must see through.
+//! A fake coordinator: one task, no deadlines except those that a test expires, and injected faults
+//! that auditors and agents must detect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(super) fn json(value: &impl Serialize) -> Answer {
 }
 
 pub(super) fn refuse<T>(code: Code) -> Result<T, Rejection> {
-    Err(Rejection::new(code, "as the test has it"))
+    Err(Rejection::new(code, "rejected by the fake coordinator"))
 }
 
 impl State {
@@ -259,7 +259,7 @@ impl State {
         self.settle(&[]);
     }
 
-    /// Begins a round, as soon as there are participants enough.
+    /// Opens a round as soon as enough participants are enrolled.
     fn open(&mut self) {
         if (self.enrolled.len() as u32) < self.spec.rounds.cohort_target {
             return self.change(Phase::Enrolling);
@@ -351,7 +351,7 @@ impl State {
         self.updates.values().map(entry).collect()
     }
 
-    /// Commits are told in the order of their senders.
+    /// Commits are numbered in the order of their senders.
     fn order_of(&self, sender: Address) -> u32 {
         self.commits.keys().position(|who| *who == sender).unwrap() as u32 + 1
     }
@@ -390,7 +390,8 @@ impl State {
         json(&WorkVerdict { units })
     }
 
-    /// Closes the round: its report, its settlement, and the next round or the end.
+    /// Closes the round: writes its report, posts its settlement, and opens the next round or ends
+    /// the task.
     fn settle(&mut self, records: &[Signed<WorkRecord>]) {
         let offer = self.offer.take().unwrap();
         let mut entries = self.entries();
@@ -452,7 +453,7 @@ impl State {
         carry_out(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)
     }
 
-    /// The records that the report pays: those that came, unless it lies.
+    /// The records that the report pays: the received ones, unless a fault is injected.
     fn paid(&self, records: &[Signed<WorkRecord>]) -> Vec<Signed<WorkRecord>> {
         let Some(came) = records.first() else {
             return Vec::new();
@@ -544,7 +545,7 @@ impl State {
         }
     }
 
-    /// Takes what the round debited from the bonds.
+    /// Proves the round's debits to the ledger, which takes them from the bonds.
     fn prove_debits(&self, report: &Report) {
         let tree = totals_tree(&report.standings).unwrap();
         for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {
@@ -555,8 +556,8 @@ impl State {
         }
     }
 
-    /// Without a challenge window every settlement is final as soon as it is posted; with one, none
-    /// is while a test lasts.
+    /// Without a challenge window every settlement is final when it is posted; with one, none
+    /// becomes final during a test.
     fn is_final_at_once(&self) -> bool {
         self.spec.budget.challenge_ms == 0
     }

@@ -1,4 +1,5 @@
-//! What everybody could read when a round began, looked for in the reports: the engine carries it along instead.
+//! Public data of earlier rounds, recomputed from the reports; the real engine maintains it
+//! incrementally.
 
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{Address, Digest, Entry};
@@ -6,13 +7,14 @@ use florin_protocol::{Address, Digest, Entry};
 use super::coordinator::{Past, State};
 
 impl State {
-    /// What the rounds before began with, the latest first.
+    /// Base models of the earlier rounds, the latest first.
     pub(super) fn earlier_models(&self) -> Vec<Digest> {
         let latest = self.past.iter().rev().take(PUBLIC_STEPS_MAX);
         latest.map(|past| past.report.base_model).collect()
     }
 
-    /// What was sent since the model last got better and was not set aside, looked for from the end.
+    /// Updates since the last round that improved the model, without those rejected as
+    /// near-duplicates; searched from the end.
     pub(super) fn last_updates(&self) -> Vec<(Address, Digest)> {
         let mut shown = Vec::new();
         for Past { report, .. } in self.past.iter().rev() {

@@ -1,56 +1,56 @@
-//! How the coordinator of the tests may lie.
+//! Faults that a test can inject into the fake coordinator.
 
-/// How the coordinator lies.
+/// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// Receipts are signed by somebody else.
+    /// Receipts are signed with another key.
     ForgedReceipt,
     /// Receipts are for another update.
     OtherReceipt,
-    /// The report leaves a receipted update out.
+    /// The report omits an update that has a receipt.
     LostUpdate,
-    /// The report pays more than the scores earn.
+    /// The report pays more than the scores imply.
     WrongPayout,
     /// The report states a better score, and pays for it.
     WrongScore,
-    /// Offers promise less than the task has left for the round.
+    /// Offers have a smaller pool than the task has left for the round.
     SmallPool,
-    /// The report declares more rows than the sender did.
+    /// The report declares more rows than the sender's header.
     MoreRows,
-    /// Claims are proven by the report before the last one.
+    /// Claim proofs belong to the report before the last one.
     OldProof,
-    /// The second offer begins with another model.
+    /// The second offer has another base model.
     WrongBase,
     /// Blobs have a flipped byte.
     WrongBytes,
-    /// Every request is answered with "later".
+    /// Every request is rejected with status 507 (storage full).
     Away,
-    /// Whoever asks for work and would wait for it is cut off without an answer.
+    /// Long polls for work are closed without a response.
     CutPolls,
     /// Settlements are not posted.
     NeverPosted,
     /// Settlements are posted with another report's digest.
     OtherReport,
-    /// A settlement is posted for a round that was never held.
+    /// A settlement is posted for a round that does not exist.
     NoReport,
-    /// The paid record states another result than the report.
+    /// The paid record has another result than the report.
     OtherResult,
     /// The work of round 1 is paid again in every round.
     SameRecord,
-    /// A row that is shown has another feature than the one that was committed to.
+    /// A disclosed row differs from the committed one.
     ForgedRow,
-    /// Rounds after the first are judged by the first one's rows.
+    /// Rounds after the first use the first round's holdout rows.
     SameRows,
-    /// The report states another seed, and the rows that it draws.
+    /// The report states another seed, with the rows that it draws.
     OtherSeed,
-    /// The rows are not shown to anybody.
+    /// The rows are not disclosed.
     HiddenRows,
-    /// The work is paid to wallet 6, which never pledged anything.
+    /// The work is paid to wallet 6, which never pledged a stake.
     Accomplice,
-    /// No lie: the second round comes to nothing.
+    /// No misbehaviour: the second round is abandoned.
     Abandons,
-    /// No lie: the first two enrolments come before the coordinator's node has seen the bond.
+    /// No misbehaviour: the first two enrolments arrive before the coordinator's node has the bond.
     NodeBehind,
-    /// No lie: the coordinator's clock shows an hour more than before.
+    /// No misbehaviour: the coordinator's clock jumps ahead by an hour.
     ClockAhead,
 }

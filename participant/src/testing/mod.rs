@@ -1,6 +1,6 @@
-//! A whole small market for tests: the real ledger on a temporary file, and a small coordinator
-//! behind real HTTP. It does what an honest one does, one task at a time and without deadlines,
-//! unless a test asks it to lie.
+//! A small test market: the real ledger on a temporary file, and a fake coordinator behind real
+//! HTTP. The coordinator is honest, runs one task at a time and has no deadlines, unless a test
+//! injects a fault.
 
 mod coordinator;
 mod earlier;
@@ -34,7 +34,7 @@ pub(crate) fn fln(text: &str) -> Amount {
     text.parse().unwrap()
 }
 
-/// Three overlapping clusters of four features, row by row from a stream of numbers.
+/// Three overlapping clusters of four features; the noise is a BLAKE3 stream.
 pub(crate) fn rows(count: usize, seed: u64) -> Dataset {
     let mut hasher = blake3::Hasher::new_derive_key("florin test rows");
     hasher.update(&seed.to_le_bytes());
@@ -113,7 +113,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
     }
 }
 
-/// The market: dropped, it is gone.
+/// The market; it ends when it is dropped.
 pub(crate) struct Market {
     pub(crate) ledger: Arc<LocalChain>,
     pub(crate) task: TaskId,
@@ -124,13 +124,13 @@ pub(crate) struct Market {
 }
 
 impl Market {
-    /// Opens a market with one funded task for `cohort` participants. Wallets 1 to 9 have 1,000 FLN
-    /// each; 1 is the buyer, 2 the coordinator, 3 the arbiter.
+    /// Starts a market with one funded task for `cohort` participants. Wallets 1 to 9 have 1,000
+    /// FLN each; wallet 1 is the buyer, 2 the coordinator, 3 the arbiter.
     pub(crate) fn begin(cohort: u32, wants_provider: bool) -> Self {
         Self::with(cohort, wants_provider, |_| ())
     }
 
-    /// The same with a task that differs.
+    /// The same with a modified task.
     pub(crate) fn with(
         cohort: u32,
         wants_provider: bool,
@@ -152,7 +152,7 @@ impl Market {
         let ledger = Arc::new(LocalChain::open(&path, node.clone(), clock).unwrap());
         let mut spec = spec_in(market, cohort);
         differs(&mut spec);
-        // The ledger refuses some of the tasks that break the rules; a coordinator may show them.
+        // The ledger refuses some invalid tasks; the coordinator may still publish them.
         if spec.check().is_ok() {
             ledger.open_task(&wallet(1), &Terms::of(&spec)).unwrap();
         }
@@ -174,14 +174,14 @@ impl Market {
         self.state.0.lock().unwrap().lies.clear();
     }
 
-    /// The deadline of the commits has passed: the round is closed with what came, and who did not
-    /// commit takes part no more until it enrols again.
+    /// Expires the commit deadline: the round is closed with the received commits, and a
+    /// participant that did not commit is removed until it enrols again.
     pub(crate) fn pass_commit_deadline(&self) {
         self.state.0.lock().unwrap().pass_commit_deadline();
         self.state.1.notify_all();
     }
 
-    /// The digests of all blobs that were asked for by a route, each as often as it was.
+    /// Digests of all blobs that were requested on a route, with repetitions.
     pub(crate) fn fetched(&self, route: &str) -> Vec<String> {
         let state = self.state.0.lock().unwrap();
         let asked = state.heard.iter().filter_map(|line| line.split_once(route));
@@ -190,7 +190,8 @@ impl Market {
         asked
     }
 
-    /// How many requests began so: `POST tasks/…/commits`.
+    /// Number of requests with this method and this end of the path, such as `POST
+    /// tasks/…/commits`.
     pub(crate) fn heard(&self, method: &str, end: &str) -> usize {
         let state = self.state.0.lock().unwrap();
         state.heard.iter().filter(|line| line.starts_with(method) && line.ends_with(end)).count()

@@ -1,11 +1,12 @@
-//! The rows that judge a round: drawn and shown as an honest coordinator does, unless a test asks for a lie.
+//! The holdout rows of a round: drawn and disclosed as by an honest coordinator, unless a test
+//! injects a fault.
 
 use florin_protocol::{Code, Digest, Entry, Offer, Report, draw_rows, round_seed};
 
 use super::coordinator::{Answer, Lie, State, refuse};
 
 impl State {
-    /// The seed that the round comes to and the rows that it draws, unless the coordinator lies.
+    /// The round's seed and the rows that it draws, unless a fault is injected.
     pub(super) fn draw(&self, offer: &Offer, entries: &[Entry]) -> (Digest, Vec<u32>) {
         let mut seed = round_seed(offer.scope, &self.said(), entries);
         if self.lies(Lie::OtherSeed) {
@@ -23,7 +24,7 @@ impl State {
         }
     }
 
-    /// The bytes in which rows are shown.
+    /// The canonical encoding of disclosed rows.
     pub(super) fn shown(&self, drawn: &[u32]) -> Vec<u8> {
         let mut shown = self.holdout.show(drawn).unwrap();
         if let (true, Some(row)) = (self.lies(Lie::ForgedRow), shown.rows.get_mut(2)) {

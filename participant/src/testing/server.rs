@@ -1,4 +1,4 @@
-//! The small coordinator's HTTP: a thread for each connection, one request on each.
+//! The fake coordinator's HTTP server: one thread and one request per connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use florin_protocol::{Code, Phase};
 
 use super::coordinator::{Answer, Lie, State, json, refuse};
 
-/// Serves on a free port, a thread for each connection, until the program ends.
+/// Serves on a free port until the process ends. Returns the URL.
 pub(super) fn serve(state: Arc<(Mutex<State>, Condvar)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,8 +1,8 @@
-//! Keystore v3 files (Web3 Secret Storage), as geth, MetaMask and foundry read and write them.
+//! Keystore v3 files (Web3 Secret Storage), compatible with geth, MetaMask and Foundry.
 //!
-//! Reading goes through alloy, after a check of every field that it would trust: a file may come
-//! from anywhere, and a wrong length or a huge cost must be an error and not a crash. Writing is
-//! our own, because alloy's writer neither lets the cost be chosen nor notes the address.
+//! Reading uses alloy, after a check of every field that alloy would trust: a file may come from
+//! anywhere, and a wrong length or a huge cost must be an error and not a crash. Writing is
+//! implemented here, because alloy's writer has a fixed cost and does not write the address.
 
 use std::path::Path;
 
@@ -21,11 +21,11 @@ use crate::secret::Secret;
 
 /// Largest keystore file that is read, in bytes; real ones have about 500.
 pub const KEYSTORE_BYTES_MAX: u64 = 64 * 1024;
-/// Most memory that a file may make scrypt take, in bytes.
+/// Limit on the memory that a file's scrypt parameters may require, in bytes.
 const SCRYPT_MEMORY_MAX: u64 = 1024 * 1024 * 1024;
-/// Most lanes of scrypt.
+/// Limit on scrypt's parallelisation parameter p.
 const SCRYPT_LANES_MAX: u32 = 64;
-/// Most iterations of PBKDF2.
+/// Limit on PBKDF2 iterations.
 const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
 /// Longest salt, in bytes.
 const SALT_BYTES_MAX: usize = 256;
@@ -36,13 +36,13 @@ const IV_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 const KEY_BYTES_MIN: usize = 28;
 
-/// How hard a keystore's passphrase is to guess: scrypt's cost, with geth's two settings.
+/// Strength of a keystore's key derivation: the scrypt cost, in geth's two settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strength {
-    /// N = 2¹⁸: 256 MiB and about a second for each guess. For wallets that hold anything.
+    /// N = 2¹⁸: 256 MiB and about a second per guess. For wallets that hold tokens.
     #[default]
     Standard,
-    /// N = 2¹²: 4 MiB and some milliseconds. For demonstrations and tests.
+    /// N = 2¹²: 4 MiB and some milliseconds per guess. For demonstrations and tests.
     Light,
 }
 
@@ -86,41 +86,42 @@ enum KdfParams {
     Scrypt { dklen: u32, n: u32, p: u32, r: u32, salt: String },
 }
 
-/// Reads the file at `path` with its passphrase.
+/// Decrypts the keystore at `path` with its passphrase.
 pub(super) fn open(path: &Path, passphrase: &Secret) -> Result<PrivateKeySigner, WalletError> {
     let corrupt = |what: String| WalletError::KeystoreCorrupt { path: path.to_owned(), what };
     let bytes = durable::read(path, KEYSTORE_BYTES_MAX)?
         .ok_or_else(|| WalletError::NoKeystore { path: path.to_owned() })?;
     let file: File = serde_json::from_slice(&bytes).map_err(|error| corrupt(error.to_string()))?;
     check(&file).map_err(corrupt)?;
-    // What is left to go wrong is the checksum over key and ciphertext: it fails for another
-    // passphrase and for flipped bytes alike, and nobody can tell which.
+    // The remaining error is a wrong MAC over key and ciphertext: a wrong passphrase and a
+    // corrupted file cannot be distinguished.
     let signer = PrivateKeySigner::decrypt_keystore(path, passphrase.reveal())
         .map_err(|_| WalletError::WrongPassphrase { path: path.to_owned() })?;
     if let Some(text) = &file.address {
         let stated: Address = text.parse().map_err(|_| corrupt(format!("address {text:?}")))?;
         let actual = Address::from(signer.address());
         if stated != actual {
-            return Err(corrupt(format!("it states address {stated}, but its key is {actual}'s")));
+            return Err(corrupt(format!(
+                "its address is {stated}, but its key belongs to {actual}"
+            )));
         }
     }
     Ok(signer)
 }
 
-/// Holds every field against what the readers rely on.
-/// What it takes to derive a keystore's key.
+/// The cost of a keystore's key derivation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeystoreCost {
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: u64,
-    /// Rounds of hashing, in the key derivation's own unit.
+    /// Number of hash iterations, in the unit of the key-derivation function.
     pub rounds: u64,
 }
 
-/// Looks at a keystore without deriving its key.
+/// Checks a keystore without deriving its key, and returns the cost of the derivation.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A message about the first invalid field.
 pub fn check_keystore(bytes: &[u8]) -> Result<KeystoreCost, String> {
     let file: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     check(&file)?;
@@ -134,6 +135,7 @@ pub fn check_keystore(bytes: &[u8]) -> Result<KeystoreCost, String> {
     })
 }
 
+/// Checks every field that the decryption relies on.
 fn check(file: &File) -> Result<(), String> {
     let must = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
     let hex = |text: &str, what: &str| {
@@ -147,7 +149,7 @@ fn check(file: &File) -> Result<(), String> {
         &format!("cipher is {:?}: must be \"aes-128-ctr\"", crypto.cipher),
     )?;
     must(hex(&crypto.cipherparams.iv, "iv")? == IV_BYTES, "iv must have 16 bytes")?;
-    // Early geth left the zeros at a key's front out.
+    // Early geth versions omitted leading zeros of the key.
     let key_bytes = hex(&crypto.ciphertext, "ciphertext")?;
     must((KEY_BYTES_MIN..=KEY_BYTES).contains(&key_bytes), "ciphertext must have 32 bytes")?;
     must(hex(&crypto.mac, "mac")? == 32, "mac must have 32 bytes")?;
@@ -167,17 +169,19 @@ fn check(file: &File) -> Result<(), String> {
             must(n.is_power_of_two() && *n >= 2, &format!("n is {n}: must be a power of two"))?;
             must((1..=SCRYPT_LANES_MAX).contains(p), &format!("p is {p}: must be 1 to 64"))?;
             let log_n = n.trailing_zeros();
-            let right = format!("n = {n} with r = {r}: n must be below 2^(16 r), RFC 7914 says");
+            let right = format!("n = {n} with r = {r}: n must be below 2^(16 r) (RFC 7914)");
             must(u64::from(log_n) < u64::from(*r).saturating_mul(16), &right)?;
             let memory = u64::from(*n).saturating_mul(u64::from(*r)).saturating_mul(128);
-            let right = format!("n = {n} and r = {r} would take more than 1 GiB");
+            let right = format!("n = {n} and r = {r} would require more than 1 GiB of memory");
             must(memory <= SCRYPT_MEMORY_MAX, &right)
         }
-        (_, kdf) => Err(format!("kdf {kdf:?} does not fit its parameters: scrypt and pbkdf2 do")),
+        (_, kdf) => {
+            Err(format!("kdf {kdf:?} is unknown or does not match kdfparams: use scrypt or pbkdf2"))
+        }
     }
 }
 
-/// The bytes of a keystore file for `signer`, encrypted under `passphrase`.
+/// Encodes a keystore file for `signer`, encrypted with `passphrase`.
 pub(super) fn encrypt(
     signer: &PrivateKeySigner,
     passphrase: &Secret,
@@ -188,9 +192,9 @@ pub(super) fn encrypt(
     let id: [u8; 16] = super::random()?;
     let mut derived = Zeroizing::new([0u8; DERIVED_BYTES]);
     let params = scrypt::Params::new(strength.log_n(), SCRYPT_BLOCK, SCRYPT_LANES)
-        .expect("both settings are within scrypt's bounds");
+        .expect("both strengths are within scrypt's bounds");
     scrypt::scrypt(passphrase.reveal().as_bytes(), &salt, &params, derived.as_mut())
-        .expect("32 bytes are a length that scrypt gives");
+        .expect("32 bytes is a valid output length of scrypt");
     let mut text = Zeroizing::new(signer.to_bytes().0);
     Ctr128BE::<Aes128>::new_from_slices(&derived[..16], &iv)
         .expect("16 bytes are AES-128's key and block length")
@@ -215,7 +219,8 @@ pub(super) fn encrypt(
         id: uuid(id),
         version: 3,
     };
-    Ok(serde_json::to_vec_pretty(&file).expect("a structure of texts and numbers has a JSON form"))
+    Ok(serde_json::to_vec_pretty(&file)
+        .expect("a structure of strings and numbers is serialisable as JSON"))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,13 +1,13 @@
-//! The wallet: one secp256k1 key in a keystore file, and everything that follows from it.
+//! The wallet: one secp256k1 key in a keystore v3 file, and all keys derived from it.
 //!
-//! One backup restores all of it. The node key (ed25519), with which a participant or provider
-//! signs frequent things, is derived from the wallet's key: its seed is blake3 in key-derivation
-//! mode, context [`NODE_KEY_CONTEXT`], over the 32 bytes of the secp256k1 secret. Whoever has the
-//! wallet has the node key; from the node key nothing leads back to the wallet.
+//! One backup restores all keys. The node key (Ed25519), with which a participant or provider signs
+//! frequent messages, is derived from the wallet's key: its seed is BLAKE3 in key-derivation mode,
+//! context [`NODE_KEY_CONTEXT`], over the 32 bytes of the secp256k1 secret key. The wallet gives
+//! the node key, but the node key does not reveal the wallet's key.
 //!
-//! The recovery phrase (BIP-39) is shown once, when a wallet is made, and never stored: the file
-//! holds the key that follows from it on Ethereum's usual path, and an export of it is a keystore
-//! too, not a phrase.
+//! The recovery phrase (BIP-39) is displayed once, at creation, and never stored: the file holds
+//! the key derived from it on Ethereum's standard path (BIP-44). An export is a keystore as well,
+//! not a phrase.
 
 mod keystore;
 #[cfg(test)]
@@ -30,33 +30,33 @@ pub use keystore::{KEYSTORE_BYTES_MAX, KeystoreCost, Strength, check_keystore};
 use crate::durable::{self, FileError};
 use crate::secret::Secret;
 
-/// Context of the node key's derivation. Another one would be another node key.
+/// Key-derivation context of the node key. A change would change all node keys.
 pub const NODE_KEY_CONTEXT: &str = "florin v1 node key of a wallet";
-/// Words of a new phrase.
+/// Number of words of a new recovery phrase.
 pub const PHRASE_WORDS: usize = 12;
-/// Where in the phrase's tree of keys the account lies.
+/// Derivation path of the account's key.
 pub const DERIVATION_PATH: &str = "m/44'/60'/0'/0/0";
 
-/// An account and the key that signs for it.
+/// An account with its secret key.
 pub struct Wallet {
     signer: PrivateKeySigner,
 }
 
-/// Why there is no wallet.
+/// Errors of the wallet.
 #[derive(Debug, thiserror::Error)]
 pub enum WalletError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error(
-        "there is no wallet at {path}: make one with `florin wallet new`",
+        "there is no wallet at {path}: create one with `florin wallet new`",
         path = path.display()
     )]
     NoKeystore {
-        /// Where one was looked for.
+        /// The path.
         path: PathBuf,
     },
-    /// There is a file already; it may hold the only copy of a key.
+    /// The file exists; it may hold the only copy of a key.
     #[error(
-        "{path} exists and is not overwritten: choose another name or move it away",
+        "{path} exists and is not overwritten: choose another name, or move the file",
         path = path.display()
     )]
     KeystoreExists {
@@ -68,37 +68,37 @@ pub enum WalletError {
     KeystoreCorrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         what: String,
     },
-    /// The passphrase does not open it.
+    /// The passphrase does not decrypt the file.
     #[error(
-        "the passphrase does not open {path}: it is another one, or the file is damaged",
+        "the passphrase does not decrypt {path}: the passphrase is wrong, or the file is damaged",
         path = path.display()
     )]
     WrongPassphrase {
         /// The file.
         path: PathBuf,
     },
-    /// An empty passphrase protects nothing.
-    #[error("the passphrase is empty: give the wallet one")]
+    /// An empty passphrase gives no protection.
+    #[error("the passphrase is empty: choose one")]
     EmptyPassphrase,
-    /// Not a BIP-39 phrase. The phrase itself is not repeated.
+    /// Not a BIP-39 phrase. The message does not contain the phrase.
     #[error("not a recovery phrase: {0}")]
     BadPhrase(&'static str),
-    /// Not a private key. The text itself is not repeated.
+    /// Not a private key. The message does not contain the text.
     #[error("not a private key: expected 64 hexadecimal digits below the curve's order")]
     BadKey,
-    /// The operating system gave no random bytes.
-    #[error("no randomness from the operating system, so no key can be made: {0}")]
+    /// The operating system provides no random bytes.
+    #[error("the operating system provides no random bytes, so no key can be generated: {0}")]
     NoRandomness(String),
-    /// Disk trouble.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl WalletError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -116,8 +116,8 @@ impl WalletError {
 }
 
 impl Wallet {
-    /// Makes a wallet from fresh randomness and writes its keystore to `path`. Returns the
-    /// recovery phrase too, which is stored nowhere: show it once, to be written down.
+    /// Creates a wallet from fresh entropy and writes its keystore to `path`. Also returns the
+    /// recovery phrase, which is not stored: display it once, so that the user can write it down.
     ///
     /// # Errors
     /// [`WalletError::KeystoreExists`], [`WalletError::EmptyPassphrase`],
@@ -133,7 +133,7 @@ impl Wallet {
         Ok((Self::import_phrase(path, &phrase, passphrase, strength)?, phrase))
     }
 
-    /// Writes the wallet of a recovery phrase to `path`. Spaces and capitals do not matter.
+    /// Writes the wallet of a recovery phrase to `path`. White space and letter case are ignored.
     ///
     /// # Errors
     /// [`WalletError::BadPhrase`], and those of [`Wallet::create`].
@@ -159,7 +159,7 @@ impl Wallet {
         Self::from_key(key)?.keep(path, passphrase, strength)
     }
 
-    /// Writes the wallet of another keystore file to `path`, under the same passphrase.
+    /// Writes the wallet of another keystore file to `path`, with the same passphrase.
     ///
     /// # Errors
     /// Those of [`Wallet::open`] and [`Wallet::create`].
@@ -197,8 +197,8 @@ impl Wallet {
         Ok(Self { signer: signer? })
     }
 
-    /// Writes a copy of the keystore to `to`, under a passphrase of its own. The recovery phrase
-    /// is not in it: it was shown when the wallet was made, and is stored nowhere.
+    /// Writes a copy of the keystore to `to`, with its own passphrase. The copy does not contain
+    /// the recovery phrase, which is displayed at creation only.
     ///
     /// # Errors
     /// [`WalletError::KeystoreExists`], [`WalletError::EmptyPassphrase`], [`WalletError::File`].
@@ -212,7 +212,7 @@ impl Wallet {
             return Err(WalletError::EmptyPassphrase);
         }
         let exists = || WalletError::KeystoreExists { path: to.to_owned() };
-        // Asked first so that nobody waits a second for a key derivation in vain.
+        // Checked first, to skip a key derivation of about a second.
         if to.symlink_metadata().is_ok() {
             return Err(exists());
         }
@@ -223,7 +223,7 @@ impl Wallet {
         })
     }
 
-    /// The node key that belongs to this wallet; see the front of this module.
+    /// The node key derived from this wallet; see the module documentation.
     #[must_use]
     pub fn node_signer(&self) -> NodeSigner {
         let secret = Zeroizing::new(self.signer.to_bytes().0);
@@ -231,8 +231,7 @@ impl Wallet {
         NodeSigner::from_seed(&seed)
     }
 
-    /// Derives a secret of 32 bytes for another purpose, named by `context`. The same wallet and
-    /// context always give the same.
+    /// Derives a 32-byte secret for another purpose, named by `context`. Deterministic.
     pub(crate) fn derive(&self, context: &'static str) -> Zeroizing<[u8; 32]> {
         let secret = Zeroizing::new(self.signer.to_bytes().0);
         Zeroizing::new(blake3::derive_key(context, secret.as_slice()))
@@ -276,7 +275,7 @@ fn signer_of_phrase(phrase: &Secret) -> Result<PrivateKeySigner, WalletError> {
         .map(|word| Zeroizing::new(word.to_lowercase()))
         .collect();
     if ![12, 15, 18, 21, 24].contains(&words.len()) {
-        return Err(WalletError::BadPhrase("it has 12, 15, 18, 21 or 24 words"));
+        return Err(WalletError::BadPhrase("expected 12, 15, 18, 21 or 24 words"));
     }
     let mut plain = Zeroizing::new(String::new());
     for (at, word) in words.iter().enumerate() {
@@ -285,13 +284,13 @@ fn signer_of_phrase(phrase: &Secret) -> Result<PrivateKeySigner, WalletError> {
         }
         plain.push_str(word);
     }
-    // Errors of the parser quote the phrase, so none of them is passed on.
+    // The parser's errors quote the phrase, so they are not propagated.
     MnemonicBuilder::from_phrase(plain.as_str())
         .derivation_path(DERIVATION_PATH)
         .and_then(|builder| builder.build())
         .map_err(|_| {
             WalletError::BadPhrase(
-                "a word is not in the English list, or the last word, \
+                "a word is not in the English word list, or the last word, \
              which is a checksum, does not fit the others",
             )
         })

@@ -1,4 +1,4 @@
-//! Wallets: made, opened, restored, and kept from the wrong hands.
+//! Wallets: creation, decryption, recovery, and rejection of invalid input.
 
 use florin_protocol::verify_wallet;
 
@@ -22,7 +22,7 @@ const SCRYPT: &str = r#"{"version":3,"id":"23fb6c51-79c8-4ce5-a02a-0f4f169a4168"
 "r":8,"p":1},"mac":"b2987a6adb597af26705042977c55ea132ca1391220455769eba2bc0b239089b"}}"#;
 const SCRYPT_SECRET: &str = "80d3a6ed7b24dcd652949bc2f3827d2f883b3722e3120b15a93a2e0790f03829";
 const SCRYPT_PASSPHRASE: &str = "grOQ8QDnGHvpYJf";
-/// From geth's tests: a key whose first byte is zero, and was left out.
+/// From geth's tests: a key with an omitted leading zero byte.
 const SHORT: &str = r#"{"crypto":{"cipher":"aes-128-ctr","cipherparams":{"iv":
 "e0c41130a323adc1446fc82f724bca2f"},"ciphertext":
 "9517cd5bdbe69076f9bf5057248c6c050141e970efa36ce53692d5d59a3984","kdf":"scrypt","kdfparams":{
@@ -46,7 +46,7 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn the_published_keystores_open_to_the_published_secrets() {
+fn published_keystores_decrypt_to_the_published_keys() {
     let table = [
         (PBKDF2, PBKDF2_PASSPHRASE, PBKDF2_SECRET, "0x008AeEda4D805471dF9b2A5B0f38A0C3bCBA786b"),
         (SCRYPT, SCRYPT_PASSPHRASE, SCRYPT_SECRET, "0xAEca03483e2dBa25Dc43BAEDC9f811330d634d46"),
@@ -63,12 +63,16 @@ fn the_published_keystores_open_to_the_published_secrets() {
         let flipped = text.replace("517ead", "527ead").replace("eb73", "eb72").replace("95", "94");
         std::fs::write(&path, flipped).unwrap();
         let error = Wallet::open(&path, &secret(passphrase)).unwrap_err();
-        assert_eq!(error.code(), "WRONG_PASSPHRASE", "a flipped byte and a wrong passphrase");
+        assert_eq!(
+            error.code(),
+            "WRONG_PASSPHRASE",
+            "a flipped byte looks like a wrong passphrase"
+        );
     }
 }
 
 #[test]
-fn a_known_phrase_gives_its_known_account() {
+fn known_phrases_give_known_accounts() {
     let table = [
         (
             "test test test test test test test test test test test junk",
@@ -91,7 +95,7 @@ fn a_known_phrase_gives_its_known_account() {
 }
 
 #[test]
-fn a_new_wallet_comes_back_from_its_file_and_from_its_phrase() {
+fn a_new_wallet_is_restored_from_its_file_and_its_phrase() {
     let (folder, path) = place();
     let passphrase = secret("a passphrase — with ünïcode");
     let (wallet, phrase) = Wallet::create(&path, &passphrase, Strength::Light).unwrap();
@@ -117,7 +121,7 @@ fn a_new_wallet_comes_back_from_its_file_and_from_its_phrase() {
 }
 
 #[test]
-fn the_file_has_the_fields_that_ethereum_tools_look_for() {
+fn the_file_has_the_fields_of_keystore_v3() {
     let (_folder, path) = place();
     Wallet::import_key(&path, &secret(SECRET), &secret("p"), Strength::Light).unwrap();
     let file: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -130,7 +134,7 @@ fn the_file_has_the_fields_that_ethereum_tools_look_for() {
 }
 
 #[test]
-fn no_wallet_is_ever_overwritten() {
+fn an_existing_wallet_is_never_overwritten() {
     let (folder, path) = place();
     let p = secret("p");
     let (wallet, _) = Wallet::create(&path, &p, Strength::Light).unwrap();
@@ -154,13 +158,14 @@ fn no_wallet_is_ever_overwritten() {
 }
 
 #[test]
-fn what_is_no_keystore_is_refused_without_a_crash() {
+fn invalid_keystores_are_rejected_without_a_panic() {
     let huge = SCRYPT.replace("\"n\":8192", "\"n\":1073741824");
     let odd = SCRYPT.replace("\"n\":8192", "\"n\":8191");
     let short_key = SCRYPT.replace("\"dklen\":32", "\"dklen\":8");
     let short_iv = SCRYPT.replace("2a9fc5d709ab79e7f015111b93872f6c", "2a9f");
     let no_blocks = SCRYPT.replace("\"r\":8", "\"r\":0");
-    // The scrypt example of the definition has these: RFC 7914 rules them out, and so does OpenSSL.
+    // The definition's scrypt example has these parameters; RFC 7914 excludes them, and so does
+    // OpenSSL.
     let too_few_blocks = SCRYPT.replace("8192", "262144").replace("\"r\":8", "\"r\":1");
     let cipher = SCRYPT.replace("aes-128-ctr", "aes-256-gcm");
     let kdf = SCRYPT.replace("\"scrypt\"", "\"pbkdf2\"");
@@ -183,7 +188,7 @@ fn what_is_no_keystore_is_refused_without_a_crash() {
 }
 
 #[test]
-fn a_keystore_that_names_another_account_is_corrupt() {
+fn a_keystore_with_another_address_is_corrupt() {
     let (_folder, path) = place();
     let wallet = Wallet::import_key(&path, &secret(SECRET), &secret("p"), Strength::Light).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
@@ -194,7 +199,7 @@ fn a_keystore_that_names_another_account_is_corrupt() {
 }
 
 #[test]
-fn what_is_no_phrase_or_key_is_refused_and_not_repeated() {
+fn invalid_phrases_and_keys_are_rejected_and_not_echoed() {
     let phrases = [
         "",
         "test test test",
@@ -222,19 +227,23 @@ fn what_is_no_phrase_or_key_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn a_wallet_signs_for_its_own_account_and_does_not_print_its_key() {
+fn a_wallet_signs_for_its_account_and_never_prints_its_key() {
     let wallet = Wallet::from_key(&secret(&format!("0x{SECRET}"))).unwrap();
     let signature = wallet.sign_typed([7; 32]).unwrap();
     verify_wallet([7; 32], &signature, wallet.address()).unwrap();
     assert!(verify_wallet([8; 32], &signature, wallet.address()).is_err());
-    assert_eq!(signature, wallet.sign_typed([7; 32]).unwrap(), "RFC 6979: no second signature");
+    assert_eq!(
+        signature,
+        wallet.sign_typed([7; 32]).unwrap(),
+        "RFC 6979: signatures are deterministic"
+    );
     let printed = format!("{wallet:?} {:?}", wallet.node_signer());
     assert!(!printed.to_lowercase().contains(&SECRET[..16]), "{printed}");
 }
 
 #[test]
 fn the_node_key_of_a_wallet_never_changes() {
-    // A change of this value would cut every wallet off from the node key it registered.
+    // A change of this value would disconnect every wallet from its registered node key.
     let wallet = Wallet::from_key(&secret(SECRET)).unwrap();
     let bytes = Wallet::from_key(&secret(SECRET)).unwrap().derive(NODE_KEY_CONTEXT);
     assert_eq!(NodeSigner::from_seed(&bytes).key(), wallet.node_signer().key());

@@ -1,5 +1,5 @@
-//! The auditor: sees what goes over the network and what the ledger does, keeps its own books of it, and believes
-//! nobody. After every event it says what cannot be.
+//! The auditor (test oracle): observes the network and the ledger, keeps its own books, and checks
+//! all invariants after every event.
 
 mod books;
 mod pay;
@@ -20,12 +20,12 @@ use super::task::{Cast, account_of};
 use books::Books;
 use pay::Ledgerless;
 
-/// Something that must never be.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What should hold.
+    /// The name of the invariant.
     pub rule: &'static str,
-    /// What was seen.
+    /// The observation.
     pub what: String,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Display for Violation {
 
 type Seat = (u32, Address);
 
-/// Whether the coordinator has a receipt of a round, whose, and for which update.
+/// Whether the coordinator has a receipt for this round, sender and update.
 pub(super) type HasReceipt<'a> = dyn Fn(Round, Address, UpdateId) -> bool + 'a;
 
 /// The auditor.
@@ -47,9 +47,9 @@ pub(super) struct Auditor {
     task: TaskId,
     violations: Vec<Violation>,
     offers: BTreeMap<u32, (Digest, Offer)>,
-    /// When each update first came to the coordinator, by the coordinator's clock.
+    /// Time of the first arrival of each update at the coordinator, by the coordinator's clock.
     arrived: BTreeMap<(Seat, UpdateId), Tick>,
-    /// Promises that the coordinator acknowledged, and by whom an update of which commitment is promised.
+    /// Commits that the coordinator acknowledged: round and sender.
     promised: BTreeSet<Seat>,
     enrolled: BTreeSet<Address>,
     receipts: BTreeMap<Seat, Receipt>,
@@ -57,15 +57,16 @@ pub(super) struct Auditor {
     pay: Ledgerless,
     totals: BTreeMap<u32, pay::Totals>,
     books: Books,
-    /// Transactions of the ledger that are booked, and settlements that were held against their reports.
+    /// Number of booked ledger transactions, and rounds whose settlement was compared with its
+    /// report.
     booked: usize,
     settled: BTreeSet<u32>,
-    /// Of the ledger that the books were held against.
+    /// The version of the ledger's state that was compared with the books.
     version: u64,
 }
 
 impl Auditor {
-    /// One that has seen nothing but what everybody has.
+    /// An auditor that knows the initial balances only.
     #[must_use]
     pub(super) fn new(cast: Arc<Cast>, money: &[(Address, Amount)]) -> Self {
         let task = cast.spec.id();
@@ -88,31 +89,31 @@ impl Auditor {
         }
     }
 
-    /// What was found so far.
+    /// The violations so far.
     #[must_use]
     pub(super) fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Rounds with a report.
+    /// Number of rounds with a report.
     #[must_use]
     pub(super) fn rounds(&self) -> u32 {
         u32::try_from(self.reports.len()).unwrap_or(u32::MAX)
     }
 
-    /// Rounds that were settled.
+    /// Number of settled rounds.
     #[must_use]
     pub(super) fn settlements(&self) -> u32 {
         u32::try_from(self.settled.len()).unwrap_or(u32::MAX)
     }
 
-    /// Receipts that were given.
+    /// Number of issued receipts.
     #[must_use]
     pub(super) fn receipts(&self) -> u32 {
         u32::try_from(self.receipts.len()).unwrap_or(u32::MAX)
     }
 
-    /// Something is wrong.
+    /// Records a violation.
     pub(super) fn found(&mut self, rule: &'static str, what: impl Into<String>) {
         self.violations.push(Violation { rule, what: what.into() });
     }
@@ -123,14 +124,14 @@ impl Auditor {
         }
     }
 
-    /// An update came to the coordinator.
+    /// An update arrives at the coordinator.
     pub(super) fn upload_arrived(&mut self, header: &UpdateHeader, at: Tick) {
         let seat = (header.scope.round.0, header.sender);
         let first = self.arrived.entry((seat, header.digest())).or_insert(at);
         *first = (*first).min(at);
     }
 
-    /// The coordinator answered somebody: whatever it said holds from now on.
+    /// The coordinator sent a response: it must remain true from now on.
     pub(super) fn replied(&mut self, to: Node, ask: &super::message::Ask, reply: &Reply) {
         use super::message::Ask;
         match (ask, reply) {
@@ -195,7 +196,7 @@ impl Auditor {
         }
     }
 
-    /// Takes the reports in their order.
+    /// Processes the reports in the order of the rounds.
     fn take_reports(&mut self) {
         while let Some((_, report)) = self.reports.get(&(self.pay.rounds + 1)) {
             let report = report.clone();
@@ -205,7 +206,7 @@ impl Auditor {
                     self.totals.insert(round, totals);
                 }
                 Err(what) => {
-                    self.found("pay is what the scores come to", format!("round {round}: {what}"));
+                    self.found("pay follows from the scores", format!("round {round}: {what}"));
                     return;
                 }
             }
@@ -216,7 +217,7 @@ impl Auditor {
         }
     }
 
-    /// Whoever is paid or debited sent an update that came in time, and is entered with it.
+    /// Every paid or debited account sent an update in time, and the report contains it.
     fn entries(&self, report: &Report) -> Result<(), String> {
         let round = report.scope.round.0;
         let offer = self.offers.get(&round).map(|(_, offer)| offer);
@@ -224,26 +225,30 @@ impl Auditor {
         for entry in &report.entries {
             let who = entry.sender;
             let came = self.arrived.get(&((round, who), entry.header));
-            let came = came.ok_or_else(|| format!("{who} never sent what round {round} enters"))?;
+            let came = came.ok_or_else(|| {
+                format!("{who} never sent the update in the report of round {round}")
+            })?;
             if *came > offer.reveal_by {
                 let by = offer.reveal_by;
-                return Err(format!("round {round} takes {who} at {came}, due by {by}"));
+                return Err(format!(
+                    "round {round} accepts {who} at {came} after the deadline {by}"
+                ));
             }
             if !offer.cohort.contains(&who) {
-                return Err(format!("{who} was not asked in round {round}"));
+                return Err(format!("{who} is not in the cohort of round {round}"));
             }
         }
         let entered: BTreeSet<Address> = report.entries.iter().map(|entry| entry.sender).collect();
         if entered.len() != report.entries.len() {
-            return Err(format!("round {round} enters somebody twice"));
+            return Err(format!("round {round} has two entries of one account"));
         }
         match report.lines.iter().find(|line| !entered.contains(&line.account)) {
-            Some(line) => Err(format!("round {round} pays {} for no update", line.account)),
+            Some(line) => Err(format!("round {round} pays {} without an update", line.account)),
             None => Ok(()),
         }
     }
 
-    /// Who was told that its promise or update was taken is in the report.
+    /// Every acknowledged commit and update is in the report.
     fn honoured(&self, report: &Report) -> Result<(), String> {
         let round = report.scope.round.0;
         for ((_, who), receipt) in self.receipts.iter().filter(|((of, _), _)| *of == round) {
@@ -252,12 +257,12 @@ impl Auditor {
                 entry.header == receipt.update && entry.order == receipt.order
             });
             if !is_there {
-                return Err(format!("round {round} does not enter {who}, who has a receipt"));
+                return Err(format!("round {round} lacks the update of {who} despite a receipt"));
             }
         }
         for (_, who) in self.promised.iter().filter(|(of, _)| *of == round) {
             if !report.commits.iter().any(|(sender, _)| sender == who) {
-                return Err(format!("round {round} forgot the promise of {who}"));
+                return Err(format!("round {round} lacks the commit of {who}"));
             }
         }
         Ok(())
@@ -268,18 +273,19 @@ impl Auditor {
         self.report(report);
     }
 
-    /// The coordinator was started again: what it acknowledged must be there. `has` says whether it still has a receipt
-    /// of a round, whose, and for which update: such a round may be kept as a blob.
+    /// The coordinator restarted: everything that it acknowledged must still exist. `has` returns
+    /// whether it still has a receipt for a round, sender and update; such a round can be archived
+    /// as a blob.
     pub(super) fn restarted(&mut self, state: &State, has: &HasReceipt<'_>) {
         let Some(task) = state.tasks.get(&self.task) else {
             if !self.enrolled.is_empty() {
-                self.found("what was acknowledged survives", "the task is forgotten");
+                self.found("acknowledged messages survive a crash", "the task is lost");
             }
             return;
         };
         let lost = self.enrolled.iter().find(|who| !task.enrolled.contains_key(*who));
         if let Some(who) = lost.copied() {
-            self.found("what was acknowledged survives", format!("{who} is not enrolled"));
+            self.found("acknowledged messages survive a crash", format!("{who} is not enrolled"));
         }
         let lost = self.receipts.iter().find(|((round, who), receipt)| {
             let running = task.running().filter(|run| run.offer.scope.round.0 == *round);
@@ -292,28 +298,28 @@ impl Auditor {
             running.or(past) != Some(receipt.update) && !task.is_over() && !is_there()
         });
         if let Some(((round, who), _)) = lost {
-            let what = format!("the update of {who} in round {round} is gone");
-            self.found("what was acknowledged survives", what);
+            let what = format!("the update of {who} in round {round} is lost");
+            self.found("acknowledged messages survive a crash", what);
         }
     }
 
-    /// Reads what the ledger did since, and holds the two books against each other.
+    /// Books new ledger transactions and compares the books with the ledger.
     pub(super) fn ledger(&mut self, bank: &Bank) {
         for done in bank.log.iter().skip(self.booked) {
             if let Err(what) = self.books.book(done) {
-                self.violations.push(Violation { rule: "money moves by the rules", what });
+                self.violations.push(Violation { rule: "every transfer follows the rules", what });
             }
         }
         self.booked = bank.log.len();
         if self.version != bank.version {
             self.version = bank.version;
             let agreed = self.books.agree(bank);
-            self.check("the money equation", agreed);
+            self.check("money is conserved", agreed);
         }
         self.settlements_state_reports();
     }
 
-    /// Each settlement says what its round's report came to.
+    /// Compares each new settlement with its round's report.
     fn settlements_state_reports(&mut self) {
         let new = self.books.posted.iter().filter(|s| !self.settled.contains(&s.round.0));
         let new: Vec<_> = new.copied().collect();
@@ -330,14 +336,15 @@ impl Auditor {
             let is_stated = says == *totals && settlement.report == *digest;
             self.settled.insert(round);
             if !is_stated {
-                let what = format!("round {round} came to {totals:?}, its settlement to {says:?}");
-                self.found("a settlement states its report", what);
+                let what =
+                    format!("round {round} has the totals {totals:?}, its settlement {says:?}");
+                self.found("a settlement matches its report", what);
             }
         }
     }
 
-    /// Everything has healed, and everybody had time: what is not done now is never done. `all` are the rounds that the
-    /// coordinator shows, with their offers.
+    /// Final checks after healing: unfinished work never completes. `all` are the rounds that the
+    /// coordinator discloses, with their offers.
     pub(super) fn finish(&mut self, all: &[(Report, Offer)], unfinished: &[Node]) {
         for (report, offer) in all {
             self.offer(offer);
@@ -345,18 +352,18 @@ impl Auditor {
         }
         self.settlements_state_reports();
         let complete = self.complete();
-        self.check("every round completes or refunds", complete);
+        self.check("every round completes or is refunded", complete);
         let settled = self.books.are_settled();
-        self.check("every escrow and bond comes back", settled);
+        self.check("every escrow and bond is returned", settled);
         let claims = self.claims();
         self.check("every claim is paid once", claims);
         if let Some(node) = unfinished.first() {
-            self.found("everybody is done after healing", format!("{node} is not"));
+            self.found("every process finishes after healing", format!("{node} is not finished"));
         }
     }
 
-    /// Each round that was offered has a report, and each report that pays has its settlement; where the task ended
-    /// before, whatever is missing was refunded.
+    /// Every offered round has a report, and every report with pay has a settlement; if the task
+    /// ended early, the missing rounds are refunded.
     fn complete(&self) -> Result<(), String> {
         let expired = self.books.posted.len() < self.paying().count();
         for round in self.offers.keys() {
@@ -379,16 +386,17 @@ impl Auditor {
         reports.filter(|report| report.outcome == RoundOutcome::Settled)
     }
 
-    /// Whether somebody closed the task at its expiry, with rounds under way.
+    /// Whether the task was closed at its expiry, with rounds in progress.
     fn is_closed_early(&self) -> bool {
         self.books.closed_at.is_some_and(|at| at > self.cast.spec.expires.0)
     }
 
-    /// Everybody was paid and debited what the final rounds come to, no more and no less.
+    /// The claimed pay and debits of every account equal the totals of the final rounds.
     fn claims(&self) -> Result<(), String> {
         let root = self.totals.values().next_back().map(|totals| totals.root).unwrap_or_default();
         if root != self.books.root {
-            // Closed before its last rounds were final: what was final is claimed, and the rest is refunded.
+            // The task was closed before its last rounds were final: the final ones are claimed,
+            // and the rest is refunded.
             let early = "the task was closed, and its last rounds are not final".to_owned();
             return if self.is_closed_early() { Ok(()) } else { Err(early) };
         }
@@ -397,8 +405,8 @@ impl Auditor {
             let [was_paid, was_debited] = self.books.claimed(account);
             if paid != was_paid || debited != was_debited {
                 return Err(format!(
-                    "{account} is due {paid} and owes {debited}; it drew {was_paid}, {was_debited} \
-                     were proven"
+                    "{account} is owed {paid} and debited {debited}, but it claimed {was_paid} and \
+                     was debited {was_debited}"
                 ));
             }
         }

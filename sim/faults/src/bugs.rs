@@ -1,33 +1,33 @@
-//! Bugs that are planted to see that they are found. Each changes the simulated process around the market's code, never
-//! that code.
+//! Planted bugs, which test that the auditor detects bugs. Each changes the simulated process
+//! around the production code, never that code.
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
-    /// Some writes of the journal are answered and never done.
+    /// Some journal writes are acknowledged but never executed.
     LostJournalWrite,
-    /// A settlement whose answer was lost is posted once more under the next round's name.
+    /// A settlement whose response was lost is posted again as the next round's settlement.
     DoubleSettlement,
-    /// The journal's disk says that it has synced and has not.
+    /// The journal's disk acknowledges syncs that it does not execute.
     UnsyncedReceipt,
     /// Every payout is rounded up to a millionth of a florin.
     PayoutRounding,
-    /// The coordinator's clock stands still at the deadline while updates come in.
+    /// The coordinator's clock stops at the deadline while updates arrive.
     LateUpdateAccepted,
-    /// Enrolments are applied and answered, and left out of the journal.
+    /// Enrolments are applied and acknowledged, but not written to the journal.
     EnrolmentForgotten,
-    /// A receipt is given also for an update that the journal could not take.
+    /// A receipt is issued even if the journal write of the update failed.
     ReceiptWithoutRecord,
-    /// The ledger answers before a transaction is durable, and loses the last ones when it restarts.
+    /// The ledger responds before a transaction is durable, and loses the last ones on a restart.
     LedgerForgets,
-    /// A closed task is not paid back to its buyer.
+    /// The coordinator never closes a finished task, so the buyer gets no refund.
     NeverCloses,
-    /// A round leaves the memory, and the blob that it is kept as is never written.
+    /// A round is removed from memory, but its archive blob is never written.
     RoundNotKept,
 }
 
 impl Bug {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Self; 10] = [
         Self::LostJournalWrite,
         Self::DoubleSettlement,
@@ -41,7 +41,7 @@ impl Bug {
         Self::RoundNotKept,
     ];
 
-    /// Its name.
+    /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,20 +58,21 @@ impl Bug {
         }
     }
 
-    /// The rules of the auditor that are there for such a bug. Whatever else notices it would notice it by luck.
+    /// The auditor's rules that are meant to detect the bug. Detection by any other rule would be a
+    /// coincidence.
     #[must_use]
     pub const fn found_by(self) -> &'static [&'static str] {
         match self {
             Self::LostJournalWrite | Self::EnrolmentForgotten => {
-                &["replay of the journal equals live"]
+                &["replay of the journal equals the live state"]
             }
-            Self::DoubleSettlement => &["every round completes or refunds"],
+            Self::DoubleSettlement => &["every round completes or is refunded"],
             Self::UnsyncedReceipt => &["the journal can be opened"],
-            Self::PayoutRounding => &["pay is what the scores come to"],
+            Self::PayoutRounding => &["pay follows from the scores"],
             Self::LateUpdateAccepted => &["no payout without an accepted update"],
-            Self::ReceiptWithoutRecord => &["what was acknowledged survives"],
-            Self::LedgerForgets => &["the money equation"],
-            Self::NeverCloses => &["every escrow and bond comes back"],
+            Self::ReceiptWithoutRecord => &["acknowledged messages survive a crash"],
+            Self::LedgerForgets => &["money is conserved"],
+            Self::NeverCloses => &["every escrow and bond is returned"],
             Self::RoundNotKept => &["every round can be read"],
         }
     }
@@ -84,7 +85,7 @@ impl std::str::FromStr for Bug {
         let found = Self::ALL.into_iter().find(|bug| bug.name() == name);
         found.ok_or_else(|| {
             let all: Vec<&str> = Self::ALL.iter().map(|bug| bug.name()).collect();
-            format!("{name}: no bug has this name; use one of {}", all.join(", "))
+            format!("{name}: unknown bug; use one of {}", all.join(", "))
         })
     }
 }

@@ -1,5 +1,5 @@
-//! The buyer: locks the budget, publishes the task, uploads model and rows, and after the task's expiry closes what
-//! nobody else has closed.
+//! The buyer: locks the budget, publishes the task, uploads model and holdout rows, and closes the
+//! task after its expiry if it is still open.
 
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
 use florin_protocol::Code;
@@ -12,9 +12,9 @@ use super::task::BUYER;
 use super::world::World;
 
 const ME: Node = Node::Buyer;
-/// Pause before the ledger is asked again, in milliseconds.
+/// Delay before a ledger request is retried, in milliseconds.
 const LEDGER_MS: u64 = 200;
-/// Pause between two looks at a task that runs.
+/// Interval between two checks of a running task.
 const LOOK_MS: u64 = 2_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +33,18 @@ pub(super) struct Buyer {
 }
 
 impl Buyer {
-    /// One that has not begun.
+    /// A buyer before its first step.
     #[must_use]
     pub(super) const fn new() -> Self {
         Self { doing: Doing::Opens, line: Line::new(ME) }
     }
 
-    /// Begins.
+    /// Schedules the first step.
     pub(super) fn begin(&mut self, world: &mut World) {
         self.line.wake(world, 1);
     }
 
-    /// Its alarm rings.
+    /// Handles a timer.
     pub(super) fn wakes(&mut self, world: &mut World, ticket: u64) {
         if !self.line.is_newest(ticket) || self.line.waits(world) {
             return;
@@ -63,7 +63,7 @@ impl Buyer {
         world.send_late();
         match opened {
             Ok(_) | Err(LedgerError::Refused(Refusal::TaskExists(_))) => {
-                world.tell(ME, format_args!("has locked its budget"));
+                world.tell(ME, format_args!("locked its budget"));
                 self.doing = Doing::Publishes;
                 self.line.ask(world, Ask::Publish);
             }
@@ -71,20 +71,20 @@ impl Buyer {
         }
     }
 
-    /// An answer arrives.
+    /// Handles a response.
     pub(super) fn hear(&mut self, world: &mut World, id: u64, reply: Reply) {
         let Some((ask, reply)) = self.line.answered(id, reply) else { return };
         match (ask, reply) {
             (Ask::Publish, Reply::Done) => self.line.ask(world, Ask::Model),
             (Ask::Model, Reply::Done) => self.line.ask(world, Ask::Holdout),
             (Ask::Holdout, Reply::Done) => {
-                world.tell(ME, format_args!("has published its task"));
+                world.tell(ME, format_args!("published its task"));
                 self.doing = Doing::Watches;
                 self.line.wake(world, LOOK_MS);
             }
             (ask, Reply::Refused(rejection)) => {
                 world.tell(ME, format_args!("{} is refused: {rejection}", ask.name()));
-                // A task that has no time for a round any more is only waited for.
+                // If there is no time left for a round, the buyer only waits for the expiry.
                 let is_late = rejection.code == Code::BadTask;
                 self.doing = if is_late { Doing::Watches } else { Doing::Publishes };
                 self.line.wake(world, LOOK_MS);
@@ -104,7 +104,9 @@ impl Buyer {
             let closed = way.close(&Unsigned(BUYER), task);
             world.send_late();
             match closed {
-                Ok(refund) => world.tell(ME, format_args!("closes the task: {refund} FLN")),
+                Ok(refund) => {
+                    world.tell(ME, format_args!("closed the task: {refund} FLN refunded"))
+                }
                 Err(error) => world.tell(ME, format_args!("cannot close the task: {error}")),
             }
         }

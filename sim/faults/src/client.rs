@@ -1,11 +1,11 @@
-//! What participants, providers and buyers have in common: one question at a time, asked again until it is answered, and
-//! one moment at which to look again.
+//! The client side of participants, providers and buyers: one request at a time, retried until
+//! there is a response, and one timer.
 
 use super::message::{Ask, Body, Reply};
 use super::network::Node;
 use super::world::{What, World};
 
-/// How long an answer is waited for, in milliseconds; doubled with each try, up to the longest.
+/// Timeout of a request in milliseconds; doubled with each retry up to the maximum.
 const PATIENCE_MS: u64 = 400;
 const PATIENCE_MS_MAX: u64 = 3_000;
 
@@ -17,24 +17,24 @@ struct Open {
     patience: u64,
 }
 
-/// One process' line to the coordinator.
+/// A process's connection to the coordinator.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     me: Node,
     open: Option<Open>,
     asked: u64,
-    /// Only the newest alarm counts.
+    /// Identifies the newest timer; older timers are ignored.
     ticket: u64,
 }
 
 impl Line {
-    /// Of this process.
+    /// The connection of a process.
     #[must_use]
     pub(super) const fn new(me: Node) -> Self {
         Self { me, open: None, asked: 0, ticket: 0 }
     }
 
-    /// Asks, and asks again until there is an answer.
+    /// Sends a request, which is retried until there is a response.
     pub(super) fn ask(&mut self, world: &mut World, ask: Ask) {
         self.asked += 1;
         let (id, patience) = (self.asked, PATIENCE_MS);
@@ -43,7 +43,7 @@ impl Line {
         self.wake(world, patience);
     }
 
-    /// Whether an answer is waited for; asks again where it was waited for long enough.
+    /// Whether a request is open; retries it after its timeout.
     pub(super) fn waits(&mut self, world: &mut World) -> bool {
         let Some(open) = &mut self.open else { return false };
         if world.now >= open.until {
@@ -56,25 +56,25 @@ impl Line {
         true
     }
 
-    /// The answer to the open question; `None` for one that is late, doubled, or only says to ask again.
+    /// The request that `reply` answers; `None` for a late, duplicate or transient response.
     pub(super) fn answered(&mut self, id: u64, reply: Reply) -> Option<(Ask, Reply)> {
         let open = self.open.take_if(|open| open.id == id && !reply.is_passing())?;
         Some((open.ask, reply))
     }
 
-    /// The process is gone, and with it its question.
+    /// Drops the open request of a crashed process.
     pub(super) fn drop_all(&mut self) {
         self.open = None;
         self.ticket += 1;
     }
 
-    /// Looks again after a while, and not before.
+    /// Sets the timer and cancels an earlier one.
     pub(super) fn wake(&mut self, world: &mut World, pause: u64) {
         self.ticket += 1;
         world.after(pause.max(1), What::Wakes { node: self.me, ticket: self.ticket });
     }
 
-    /// Whether this is the newest alarm.
+    /// Whether this is the newest timer.
     #[must_use]
     pub(super) const fn is_newest(&self, ticket: u64) -> bool {
         ticket == self.ticket

@@ -1,5 +1,6 @@
-//! The coordinator's process: the product's turns on a disk that fails, and the product's jobs around them. What is its
-//! own here is what the server and the threads do: which question becomes which event, and that a job is done again.
+//! The coordinator's process: the production commit batches on a failing disk, and the production
+//! jobs around them. This module simulates the work of the server and the threads: it maps requests
+//! to events and retries jobs.
 
 mod answers;
 mod jobs;
@@ -25,36 +26,37 @@ use florin_sim::draw::stream;
 use jobs::Slot;
 
 const ME: Node = Node::Coordinator;
-/// Events after which a snapshot is written.
+/// Number of events between two snapshots.
 const SNAPSHOT_EVENTS: u64 = 24;
-/// Longest time without a look at the clock, in milliseconds.
+/// Maximum time between two checks of the clock, in milliseconds.
 const SLEEP_MAX: u64 = 60_000;
-/// Pause before what is due is tried again while the journal takes nothing.
+/// Delay before due work is retried while the journal refuses writes.
 const STUCK_MS: u64 = 1_000;
-/// Turns in which the journal took nothing after which somebody starts the process again: it may be broken for good.
+/// Number of batches with refused journal writes after which the operator restarts the process: the
+/// journal can be broken for good.
 const STUCK_MAX: u32 = 8;
-/// How long a planted clock stands still at a deadline.
+/// Duration for which the clock of a planted bug stops at a deadline.
 const STILL_MS: u64 = 2_500;
 
-/// Something that waits for the next turn.
+/// Input for the next batch.
 #[derive(Debug)]
 enum Waiting {
-    /// A question.
+    /// A request.
     Ask { from: Node, id: u64, ask: Ask },
-    /// What a job came to.
+    /// The result of a job.
     Told { slot: u64, asked: Asked },
 }
 
-/// Who is answered, and with what.
+/// The response to an input of a batch.
 #[derive(Debug)]
 enum Plan {
-    /// A question, when the turn is done.
+    /// A read: answered after the batch.
     Read { from: Node, id: u64, ask: Ask },
-    /// A question whose event was told: the answer depends on what became of it.
+    /// A write: the answer depends on the outcome of its event.
     Write { from: Node, id: u64, ask: Ask, at: usize },
-    /// A refusal that needs no turn.
+    /// A refusal before the batch.
     Refuse { from: Node, id: u64, rejection: Rejection },
-    /// A job hears what became of its event.
+    /// A job receives the outcome of its event.
     Told { slot: u64, asked: Asked, at: usize },
 }
 
@@ -66,26 +68,26 @@ struct Running {
     jobs: BTreeMap<u64, Slot>,
 }
 
-/// The coordinator.
+/// The simulated coordinator.
 #[derive(Debug)]
 pub(super) struct Coordinator {
     machine: Machine,
     owner: Digest,
     running: Option<Running>,
-    /// Which life of the process this is.
+    /// Number of restarts of the process.
     life: u64,
     waiting: Vec<Waiting>,
-    /// When it looks next.
+    /// Time of the next batch.
     turn_at: Option<u64>,
     slots: u64,
-    /// Turns in a row in which the journal took nothing.
+    /// Number of consecutive batches in which the journal refused writes.
     stuck: u32,
-    /// Crashes so far.
+    /// Number of crashes.
     pub crashes: u64,
 }
 
 impl Coordinator {
-    /// A machine on which nothing was ever started.
+    /// A machine with an empty disk.
     #[must_use]
     pub(super) fn new(seed: u64, world: &World) -> Self {
         let machine = Machine::new(stream(seed, "disk", [0, 0]));
@@ -112,13 +114,13 @@ impl Coordinator {
         &self.machine
     }
 
-    /// The engine, while it runs.
+    /// The core, while the process runs.
     #[must_use]
     pub(super) fn core(&self) -> Option<&Core> {
         self.running.as_ref().map(|running| &running.core)
     }
 
-    /// Starts the process: reads journal and snapshots back, and begins again what is outstanding.
+    /// Starts the process: recovers from journal and snapshots, and restarts the outstanding jobs.
     pub(super) fn start(&mut self, world: &mut World, life: u64) {
         if life != self.life || self.running.is_some() {
             return;
@@ -157,7 +159,7 @@ impl Coordinator {
         self.nudge(world, 0);
     }
 
-    /// The file that says whose folder it is, written once there is a journal.
+    /// Writes the identity file of the data folder, once a journal exists.
     fn identify(&self) -> std::io::Result<()> {
         if self.machine.open(IDENTITY_FILE).is_ok() {
             return Ok(());
@@ -168,7 +170,7 @@ impl Coordinator {
         self.machine.sync()
     }
 
-    /// The process ends, with its machine's power or without it, and is started again later.
+    /// Ends the process, with or without a power failure of the machine, and schedules a restart.
     pub(super) fn crash(&mut self, world: &mut World, when: &str) {
         let power = world.weather.power;
         let power = world.chance(power);
@@ -192,7 +194,7 @@ impl Coordinator {
         world.after(pause, What::Starts { node: ME, life: self.life });
     }
 
-    /// A message arrives.
+    /// Handles a message.
     pub(super) fn hear(&mut self, world: &mut World, from: Node, id: u64, ask: Ask) {
         if self.running.is_none() {
             return;
@@ -202,7 +204,7 @@ impl Coordinator {
         self.nudge(world, pause);
     }
 
-    /// Has a turn taken soon.
+    /// Schedules a batch.
     fn nudge(&mut self, world: &mut World, pause: u64) {
         let at = world.now + pause;
         if self.turn_at.is_none_or(|planned| at < planned) {
@@ -211,7 +213,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes a turn, if one is planned for this moment.
+    /// Commits a batch, if one is scheduled for now.
     pub(super) fn turn(&mut self, world: &mut World, life: u64) {
         if life != self.life || self.turn_at != Some(world.now) {
             return;
@@ -222,7 +224,7 @@ impl Coordinator {
         let now = self.now(world, &running, &waiting);
         let (asked, plans) = self.prepare(world, &running, waiting);
         if self.machine.is_dead() {
-            self.crash(world, "while it keeps a blob");
+            self.crash(world, "while it stores a blob");
             return;
         }
         let (mut wrote, mut broken) = (false, false);
@@ -242,7 +244,7 @@ impl Coordinator {
             running.keeper.see(journal, engine);
         }
         if self.machine.is_dead() {
-            self.crash(world, "while it cuts its journal");
+            self.crash(world, "while it truncates its journal");
             return;
         }
         self.running = Some(running);
@@ -255,7 +257,7 @@ impl Coordinator {
         self.plan(world, turn.next, broken);
     }
 
-    /// What its clock says. Planted: it stands still at the deadline of uploads.
+    /// The time on its clock. Planted bug: the clock stops at the upload deadline.
     fn now(&self, world: &World, running: &Running, waiting: &[Waiting]) -> Tick {
         let now = world.clock(ME);
         let late = |waiting: &Waiting| matches!(waiting, Waiting::Ask { ask: Ask::Upload(..), .. });
@@ -271,13 +273,13 @@ impl Coordinator {
         }
     }
 
-    /// Every record that is durable comes to what is believed.
+    /// Replay of all durable records must give the state in memory.
     fn compare(&self, world: &mut World) {
         let Some(running) = &self.running else { return };
         match running.core.read_back() {
             Ok(engine) if engine.state() == running.core.engine().state() => {}
             Ok(_) => world.auditor.found(
-                "replay of the journal equals live",
+                "replay of the journal equals the live state",
                 format!("after {} records", running.core.journal().records()),
             ),
             Err(error) => world.auditor.found("the journal can be read", error.to_string()),
@@ -292,14 +294,14 @@ impl Coordinator {
         }
     }
 
-    /// When to look next.
+    /// Schedules the next batch.
     fn plan(&mut self, world: &mut World, next: Next, broken: bool) {
         let Some(running) = &self.running else { return };
         self.stuck = if next == Next::Stuck { self.stuck + 1 } else { 0 };
         if next == Next::Stop || broken || self.stuck > STUCK_MAX {
-            // Nothing helps but a restart, and somebody will see to it.
+            // Only a restart helps; the operator restarts the process.
             self.stuck = 0;
-            self.crash_how(world, "because its journal takes nothing", false);
+            self.crash_how(world, "because its journal refuses writes", false);
             return;
         }
         let now = world.clock(ME);
@@ -332,7 +334,7 @@ impl Coordinator {
         }
     }
 
-    /// Sends what became of everything, once it is durable.
+    /// Sends the responses, once the batch is durable.
     fn finish(
         &mut self,
         world: &mut World,
@@ -369,7 +371,8 @@ impl Coordinator {
         }
     }
 
-    /// Every round's report and offer, as it shows them. A round that cannot be read is one that it has lost.
+    /// The report and offer of every round, as the coordinator discloses them. A round that cannot
+    /// be read is lost.
     #[must_use]
     pub(super) fn all_rounds(&self, world: &mut World) -> Vec<(Report, Offer)> {
         let Some(core) = self.core() else { return Vec::new() };
@@ -380,10 +383,11 @@ impl Coordinator {
         read
     }
 
-    /// At the end: every record from the first one on comes to what is believed, without any snapshot.
+    /// Final check: replay of all records from the first one, without snapshots, must give the
+    /// state in memory.
     pub(super) fn replay_whole(&self, world: &mut World) {
         let Some(core) = self.core() else {
-            world.auditor.found("the coordinator runs after healing", "it does not");
+            world.auditor.found("the coordinator runs after healing", "it is not running");
             return;
         };
         let (market, engine) = (world.cast.spec.market, core.engine());
@@ -392,9 +396,9 @@ impl Coordinator {
         });
         match read {
             Ok(read) if read.state.state() == engine.state() => {}
-            Ok(_) => {
-                world.auditor.found("replay of the journal equals live", "from its first record")
-            }
+            Ok(_) => world
+                .auditor
+                .found("replay of the journal equals the live state", "from its first record"),
             Err(error) => world.auditor.found("the journal can be read", error.to_string()),
         }
     }
@@ -407,12 +411,12 @@ impl Coordinator {
     }
 }
 
-/// What a retry may mend.
+/// Whether a retry can succeed.
 fn is_passing(error: &florin_store::OpenError) -> bool {
     matches!(error, florin_store::OpenError::Unusable { .. })
 }
 
-/// The journal's write, and what bugs make of it.
+/// Writes to the journal, modified by the planted bug.
 fn append(
     journal: &mut Journal,
     records: &[Record],

@@ -1,5 +1,5 @@
-//! A folder in memory that behaves like a disk on a bad day: what is not synced may be lost or torn when the power
-//! fails, there may be no room, a sync may fail, and the process may die at any operation.
+//! A simulated disk in memory: unsynced data can be lost or torn at a power failure, the disk can
+//! be full, a sync can fail, and the process can crash at any operation.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
@@ -12,12 +12,12 @@ use rand_chacha::ChaCha8Rng;
 
 use florin_sim::draw::below;
 
-/// A disk writes so many bytes at once or not at all.
+/// Bytes per atomic write.
 const SECTOR: usize = 512;
-/// Fewer bytes than these still fit on a disk that is full: part of a write, or a small file.
+/// A full disk still has space for fewer bytes than this: part of a write, or a small file.
 const SLACK: u64 = 2_000;
 
-/// A file, whatever it is called.
+/// The identity of a file, independent of its name.
 type Inode = usize;
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ enum Op {
 }
 
 impl Op {
-    /// The file whose bytes it changes.
+    /// The file whose content it changes.
     const fn file(&self) -> Option<Inode> {
         match self {
             Self::Append(inode, ..) | Self::Truncate(inode, _) => Some(*inode),
@@ -36,7 +36,7 @@ impl Op {
         }
     }
 
-    /// The same on the first file.
+    /// The same operation on the first file.
     fn on_first(&self) -> Self {
         match self {
             Self::Append(_, at, bytes) => Self::Append(0, *at, bytes.clone()),
@@ -93,35 +93,35 @@ impl Content {
     }
 }
 
-/// How the disk fails, in thousandths.
+/// Faults of the disk, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFaults {
-    /// Operations that change something at which the process dies.
+    /// Writing operations at which the process crashes.
     pub dies: u64,
-    /// Syncs that fail.
+    /// Failed syncs.
     pub sync_fails: u64,
-    /// Failed syncs after which the system takes for written what was not: a later sync does not write it either, and
-    /// it is seen until the power fails. Linux does so.
+    /// Failed syncs after which the system treats unwritten data as written: a later sync does not
+    /// write it either, and reads return it until a power failure. Linux behaves like this.
     pub drops: u64,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What processes see.
+    /// The content that processes read.
     seen: Content,
-    /// What survives a power cut for sure.
+    /// The content that survives a power failure.
     sure: Content,
-    /// What was done since, in its order.
+    /// Operations since the last sync, in order.
     unsynced: Vec<Op>,
     faults: DiskFaults,
     rng: ChaCha8Rng,
-    /// Bytes that fit, while it is full.
+    /// Remaining bytes while the disk is full.
     room: Option<u64>,
-    /// The process died at an operation; nothing works until it is started again.
+    /// Whether the process crashed at an operation; all operations fail until a restart.
     dead: bool,
-    /// Planted: syncs of the journal that do nothing, in thousandths.
+    /// Planted bug: syncs of the journal without effect, in thousandths.
     lies: u64,
-    /// Blobs that were begun.
+    /// Number of started blob writes.
     puts: u64,
 }
 
@@ -147,40 +147,40 @@ impl Machine {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // One thread plays one seed: nobody else can have left it in the middle of something.
+        // One thread simulates one seed, so a poisoned lock leaves no inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it fails from now on.
+    /// Sets the faults of the disk.
     pub(super) fn set_faults(&self, faults: DiskFaults) {
         self.lock().faults = faults;
     }
 
-    /// Makes it full, or gives it room again.
+    /// Makes the disk full, or gives it space again.
     pub(super) fn set_full(&self, full: bool) {
         let mut state = self.lock();
         let slack = below(&mut state.rng, SLACK);
         state.room = full.then_some(slack);
     }
 
-    /// Plants a disk that says it has synced its journal and has not, in so many thousandths.
+    /// Planted bug: syncs of the journal succeed without effect, at this rate in thousandths.
     pub(super) fn set_lies(&self, lies: u64) {
         self.lock().lies = lies;
     }
 
-    /// Whether the process died at an operation.
+    /// Whether the process crashed at an operation.
     #[must_use]
     pub(super) fn is_dead(&self) -> bool {
         self.lock().dead
     }
 
-    /// The process is gone. What it wrote is there, synced or not.
+    /// The process ends. Its writes remain, synced or not.
     pub(super) fn process_ends(&self) {
         self.lock().dead = false;
     }
 
-    /// The power fails: each sector of a file is as it was at some moment since it was synced, its length is one that it
-    /// had, and each name that was not synced is there or not.
+    /// A power failure: each sector of a file has its content from any time since the last sync,
+    /// the file has any length that it had, and each unsynced name exists or not.
     pub(super) fn power_fails(&self) {
         let mut state = self.lock();
         let mut content = std::mem::take(&mut state.sure);
@@ -202,7 +202,7 @@ impl Machine {
         for (inode, all) in versions {
             *content.file(inode) = torn(&all, &mut state.rng);
         }
-        // A name may have come to the disk before its file's first byte.
+        // A name can reach the disk before the first byte of its file.
         let last = content.names.values().copied().max().unwrap_or_default();
         content.file(last);
         state.seen = content.clone();
@@ -210,19 +210,20 @@ impl Machine {
         state.dead = false;
     }
 
-    /// Keeps a blob under its digest, durably.
+    /// Stores a blob durably under its digest.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The error of the disk.
     pub(super) fn put(&self, bytes: &[u8]) -> io::Result<Digest> {
         let digest = blob_digest(bytes);
         let name = blob_name(digest);
         if self.open(&name).is_ok() {
-            // Its name may be there from a process that was killed before it was durable.
+            // The name can be left by a process that was killed before the blob was durable.
             self.sync()?;
             return Ok(digest);
         }
-        // A name of its own, as the product does it: of a name that is used twice a power cut may leave either file.
+        // Each write uses a new temporary name, as in production: with a reused name a power
+        // failure can leave either file.
         let unfinished = {
             let mut state = self.lock();
             state.puts += 1;
@@ -239,10 +240,10 @@ impl Machine {
         Ok(digest)
     }
 
-    /// A blob by its digest.
+    /// Reads a blob by its digest.
     ///
     /// # Errors
-    /// It is not there, or is another one: then it is as if it were not there.
+    /// `NotFound` if the blob is missing or its content does not match the digest.
     pub(super) fn get(&self, digest: Digest) -> io::Result<Vec<u8>> {
         let (mut file, _) = self.open(&blob_name(digest))?;
         let mut bytes = Vec::new();
@@ -255,7 +256,8 @@ fn blob_name(digest: Digest) -> String {
     format!("blob-{digest}")
 }
 
-/// What is on the disk of a file that had these versions since it was synced: the first, the last, or of each sector any.
+/// The content after a power failure of a file with these versions since its last sync: the first,
+/// the last, or any version per sector.
 fn torn(versions: &[Vec<u8>], rng: &mut ChaCha8Rng) -> Vec<u8> {
     let any = |rng: &mut ChaCha8Rng| below(rng, versions.len() as u64) as usize;
     match below(rng, 4) {
@@ -279,7 +281,7 @@ fn gone() -> io::Error {
 }
 
 impl State {
-    /// Does an operation, or dies before or after it.
+    /// Executes an operation, or crashes before or after it.
     fn op(&mut self, op: Op) -> io::Result<()> {
         if self.dead {
             return Err(gone());
@@ -302,7 +304,7 @@ impl State {
         let at = self.seen.file(inode).len();
         let fits = self.room.map_or(u64::MAX, |room| room);
         if bytes.len() as u64 > fits {
-            // Part of it is written before the disk says so.
+            // Part of the data is written before the error.
             let part = bytes[..below(&mut self.rng, fits + 1) as usize].to_vec();
             self.op(Op::Append(inode, at, part))?;
             return Err(io::ErrorKind::StorageFull.into());
@@ -313,7 +315,7 @@ impl State {
         self.op(Op::Append(inode, at, bytes.to_vec()))
     }
 
-    /// Makes durable what `concerns` says yes to.
+    /// Makes the operations durable for which `concerns` returns true.
     fn sync(&mut self, concerns: impl Fn(&Op) -> bool) -> io::Result<()> {
         if self.dead {
             return Err(gone());
@@ -327,13 +329,15 @@ impl State {
         self.unsynced = left;
         let synced: Vec<Op> = synced;
         if failed {
-            // Nothing is known about what is durable: here it is a part from the first operation on.
+            // After a failed sync the durable part is unknown: here it is a prefix of the
+            // operations.
             let part = below(&mut self.rng, synced.len() as u64 + 1) as usize;
             let drops = below(&mut self.rng, 1_000) < self.faults.drops;
             for (n, op) in synced.into_iter().enumerate() {
                 match &op {
                     _ if n < part => self.sure.apply(&op),
-                    // What is lost are bytes; how long a file is and what it is called is written some other way.
+                    // Only bytes are lost; the length and the name of a file are metadata, which is
+                    // written separately.
                     Op::Append(inode, at, bytes) if drops => {
                         let end = at + bytes.len();
                         let file = self.sure.file(*inode);
@@ -377,7 +381,7 @@ impl Disk for Handle {
         let mut state = self.machine.lock();
         let length = usize::try_from(length).map_err(io::Error::other)?;
         if state.room.is_some() {
-            // What is cut off makes room.
+            // Truncation frees space.
             state.room = Some(below(&mut state.rng, SLACK));
         }
         state.op(Op::Truncate(self.inode, length))

@@ -1,5 +1,6 @@
-//! The ledger's process: the ledger's own rules behind a line on which requests and answers get lost, come late or come
-//! twice. Everybody reaches it by the product's own client half, which asks for a transaction's fate before it gives up.
+//! The ledger's process: the ledger's own rules behind connections that lose, delay and duplicate
+//! requests and responses. All processes use the production client protocol, which queries the fate
+//! of a transaction before it gives up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +16,10 @@ use rand_chacha::ChaCha8Rng;
 use super::network::Node;
 use florin_sim::draw::below;
 
-/// What a caller says whose request was heard and whose answer was not.
+/// The error of a caller whose request was executed and whose response was lost.
 pub(super) const ANSWER_LOST: &str = "the answer was lost";
 
-/// An account whose signature nobody checks here: what is sent is what its owner means.
+/// An account whose signatures are not checked; every message counts as genuine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unsigned(pub Address);
 
@@ -32,57 +33,57 @@ impl Signer for Unsigned {
     }
 }
 
-/// A transaction that was carried out and changed something.
+/// An executed transaction that changed the state.
 #[derive(Clone, Debug)]
 pub(super) struct Done {
     /// The transaction.
     pub transaction: Transaction,
-    /// What it came to.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// By the ledger's clock.
+    /// Time by the ledger's clock.
     pub at: Tick,
 }
 
-/// How the line to the ledger fails, in thousandths.
+/// Faults of the connection to the ledger, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LineFaults {
-    /// Requests that are lost.
+    /// Lost requests.
     pub unheard: u64,
-    /// Answers that are lost.
+    /// Lost responses.
     pub unanswered: u64,
-    /// Transactions that come later than their sender waits.
+    /// Transactions that arrive after their sender's timeout.
     pub late: u64,
-    /// Transactions that come twice.
+    /// Duplicated transactions.
     pub twice: u64,
 }
 
-/// The ledger's process.
+/// The simulated ledger.
 #[derive(Debug)]
 pub(super) struct Bank {
     state: State,
     market: Market,
     now: Tick,
     recent: BTreeMap<TxId, Outcome>,
-    /// What was carried out, in its order: everybody may read it.
+    /// The executed transactions in order; public.
     pub log: Vec<Done>,
-    /// Transactions on their way that nobody waits for any more.
+    /// Delayed transactions, whose senders have timed out.
     pub late: Vec<Transaction>,
     faults: LineFaults,
-    /// Who cannot reach it.
+    /// Processes that cannot reach the ledger.
     cut: BTreeSet<Node>,
     away: bool,
-    /// Requests after which the one who asks dies in the middle of its next step.
+    /// The process that crashes while it uses the ledger, and after how many further requests.
     dies_in: Option<(Node, u64)>,
     died: bool,
     rng: ChaCha8Rng,
-    /// Grows with everything that could have changed its state.
+    /// Incremented by every operation that can change the state.
     pub version: u64,
-    /// Planted: the state before the last transactions, to which a restart goes back.
+    /// Planted bug: the state before the last transactions, to which a restart reverts.
     forgets: Option<State>,
 }
 
 impl Bank {
-    /// A ledger with this money.
+    /// A ledger with this state.
     #[must_use]
     pub(super) fn new(market: Market, state: State, rng: ChaCha8Rng) -> Self {
         Self {
@@ -103,56 +104,56 @@ impl Bank {
         }
     }
 
-    /// What it knows.
+    /// The state of the ledger.
     #[must_use]
     pub(super) const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Moves its clock, which never goes backwards.
+    /// Advances its clock, which never goes backwards.
     pub(super) fn set_clock(&mut self, now: Tick) {
         self.now = self.now.max(now);
     }
 
-    /// Its clock.
+    /// The time on its clock.
     #[must_use]
     pub(super) const fn now(&self) -> Tick {
         self.now
     }
 
-    /// How its line fails from now on.
+    /// Sets the faults of its connections.
     pub(super) const fn set_faults(&mut self, faults: LineFaults) {
         self.faults = faults;
     }
 
-    /// Who cannot reach it from now on.
+    /// Sets the processes that cannot reach it.
     pub(super) fn set_cut(&mut self, cut: BTreeSet<Node>) {
         self.cut = cut;
     }
 
-    /// Takes it away, or brings it back.
+    /// Begins or ends an outage.
     pub(super) const fn set_away(&mut self, away: bool) {
         self.away = away;
     }
 
-    /// Whoever asks dies after so many more requests.
+    /// The process crashes after this many further requests.
     pub(super) const fn kill_in(&mut self, node: Node, requests: u64) {
         self.dies_in = Some((node, requests));
     }
 
-    /// Nobody dies by asking, and whether somebody did.
+    /// Cancels the scheduled crash; returns whether the process crashed.
     pub(super) const fn spare(&mut self) -> bool {
         let died = self.died;
         (self.dies_in, self.died) = (None, false);
         died
     }
 
-    /// Planted: from now on a restart forgets what comes next.
+    /// Planted bug: the next restart reverts to the current state.
     pub(super) fn plant_forgetting(&mut self) {
         self.forgets = Some(self.state.clone());
     }
 
-    /// Planted: the restart.
+    /// Planted bug: the restart.
     pub(super) fn forget(&mut self) {
         if let Some(before) = self.forgets.take() {
             self.state = before;
@@ -160,9 +161,9 @@ impl Bank {
         }
     }
 
-    /// A transaction that was on its way arrives.
+    /// A delayed transaction arrives.
     pub(super) fn arrives_late(&mut self, transaction: &Transaction) {
-        // Nobody waits for the answer, whatever it is.
+        // The sender has timed out, so the result is dropped.
         let _ = self.carry_out(transaction);
     }
 
@@ -187,7 +188,7 @@ impl Bank {
         thousandths > 0 && below(&mut self.rng, 1_000) < thousandths
     }
 
-    /// Whether somebody's request gets through.
+    /// Whether a request reaches the ledger.
     fn hears(&mut self, from: Node) -> Result<(), LedgerError> {
         let lost = |what: &str| Err(LedgerError::Unavailable(what.to_owned()));
         if let Some((node, left)) = self.dies_in
@@ -195,12 +196,12 @@ impl Bank {
         {
             if left == 0 {
                 self.died = true;
-                return lost("the one who asks is dead");
+                return lost("the caller has crashed");
             }
             self.dies_in = Some((node, left - 1));
         }
         if self.away || self.cut.contains(&from) {
-            return lost("nobody answers");
+            return lost("no response");
         }
         if self.chance(self.faults.unheard) {
             return lost("the request was lost");
@@ -218,8 +219,9 @@ impl Bank {
                 None => Fate::Unknown,
             }),
             Request::Market => Response::Market(self.market),
-            other => look(&self.state, self.now, &other)
-                .ok_or_else(|| LedgerError::Unavailable("it knows no blocks".to_owned()))?,
+            other => look(&self.state, self.now, &other).ok_or_else(|| {
+                LedgerError::Unavailable("the simulated ledger has no blocks".to_owned())
+            })?,
         };
         if self.chance(self.faults.unanswered) {
             return Err(LedgerError::Unavailable(ANSWER_LOST.to_owned()));
@@ -230,7 +232,7 @@ impl Bank {
     fn submit(&mut self, transaction: &Transaction) -> Result<Outcome, LedgerError> {
         if self.chance(self.faults.late) {
             self.late.push(transaction.clone());
-            return Err(LedgerError::Unavailable("it takes longer than anybody waits".to_owned()));
+            return Err(LedgerError::Unavailable("the transaction is delayed".to_owned()));
         }
         let outcome = self.carry_out(transaction)?;
         if self.chance(self.faults.twice) {
@@ -240,7 +242,7 @@ impl Bank {
     }
 }
 
-/// One process' way to the ledger.
+/// A process's connection to the ledger.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     bank: Arc<Mutex<Bank>>,
@@ -248,14 +250,14 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Of this process.
+    /// The connection of this process.
     #[must_use]
     pub(super) const fn new(bank: Arc<Mutex<Bank>>, from: Node) -> Self {
         Self { bank, from }
     }
 
     fn lock(&self) -> MutexGuard<'_, Bank> {
-        // One thread plays one seed: nobody else can have left it in the middle of something.
+        // One thread simulates one seed, so a poisoned lock leaves no inconsistent state.
         self.bank.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

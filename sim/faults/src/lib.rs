@@ -1,14 +1,16 @@
-//! Faults: whole tasks under virtual time, in which messages get lost, processes die and disks fail, by the seed; and an
-//! auditor that believes nobody.
+//! Deterministic simulation testing of a whole market: tasks under virtual time with lost messages,
+//! crashing processes and failing disks, all drawn from a seed, and an auditor that checks every
+//! result independently.
 //!
-//! What is real: the coordinator's turns ([`florin_coordinator::host::Core`]: engine, journal, snapshots, the order of
-//! fsync, answer and effect), its jobs on the ledger, the ledger's rules and the client half of its line, a participant's
-//! decisions and its dealings with money, training, valuation and pay. What is imitated: the network, the disk, the
-//! clocks, and the small processes in which the real parts live.
+//! The following parts are real: the coordinator's commit batches
+//! ([`florin_coordinator::host::Core`]: engine, journal, snapshots, the order of fsync, response
+//! and effect), its ledger jobs, the ledger's rules and the client side of its protocol, a
+//! participant's decisions and its financial transactions, training, valuation and pay. The
+//! network, the disk, the clocks, and the small processes around the real parts are simulated.
 //!
-//! Until a moment of the seed everything goes wrong that its [`Weather`] says; then all heals, and what was begun must come
-//! to its end: [`Violation`]s are what the auditor saw that cannot be. The same seed gives the same [`Trace`], on any
-//! machine and any number of threads.
+//! Until a time drawn from the seed, the faults of its [`Weather`] occur. Then everything heals,
+//! and all work in progress must complete. [`Violation`]s are the auditor's findings. One seed
+//! gives the same [`Trace`] on any machine and any number of threads.
 
 mod auditor;
 mod bugs;
@@ -46,19 +48,19 @@ use provider::Provider;
 use task::Cast;
 use world::{What, World};
 
-/// Rounds of a task, unless said otherwise.
+/// Default number of rounds of a task.
 pub const ROUNDS: u32 = 3;
-/// How long everything has after healing, in virtual milliseconds: the longest task and some retries.
+/// Time limit after healing, in virtual milliseconds: the longest task and some retries.
 const PATIENCE_MS: u64 = 1_300_000;
-/// Events after which a seed is given up: ten times what the longest needs.
+/// Maximum number of events of a seed: ten times the longest observed.
 const EVENTS_MAX: u64 = 400_000;
 
-/// What is played.
+/// Parameters of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Rounds of each seed's task.
+    /// Number of rounds of each seed's task.
     pub rounds: u32,
-    /// A bug to be found.
+    /// The planted bug, if any.
     pub bug: Option<Bug>,
 }
 
@@ -68,33 +70,33 @@ impl Default for Rules {
     }
 }
 
-/// What one seed came to.
+/// The outcome of one seed.
 #[derive(Clone, Debug)]
 pub struct Played {
     /// The seed.
     pub seed: u64,
-    /// What went wrong, as planned.
+    /// The injected faults.
     pub weather: Weather,
-    /// What went wrong that must not; nothing is played on after the first.
+    /// Violations of the auditor's rules; the simulation stops after the first.
     pub violations: Vec<Violation>,
-    /// Rounds with a report.
+    /// Number of rounds with a report.
     pub rounds: u32,
-    /// Of them settled.
+    /// Number of settled rounds.
     pub settled: u32,
-    /// Receipts that were given.
+    /// Number of issued receipts.
     pub receipts: u32,
-    /// Lives that the coordinator lost.
+    /// Number of crashes of the coordinator.
     pub crashes: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Virtual milliseconds.
+    /// Duration in virtual milliseconds.
     pub took_ms: u64,
-    /// Everything that happened.
+    /// The event log.
     pub trace: Trace,
 }
 
 impl Played {
-    /// The digest of everything that happened and what came of it.
+    /// The digest of the event log and the violations.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let found = format!("{:?}", self.violations);
@@ -102,10 +104,10 @@ impl Played {
     }
 }
 
-/// Plays one seed.
+/// Simulates one seed.
 ///
 /// # Errors
-/// [`CastError`] where there is nothing to play.
+/// [`CastError`] if the task cannot be created.
 pub fn play(seed: u64, rules: Rules) -> Result<Played, CastError> {
     let cast = Cast::of(seed, rules.rounds)?;
     let mut stage = Stage::set(seed, cast, rules.bug);
@@ -114,8 +116,8 @@ pub fn play(seed: u64, rules: Rules) -> Result<Played, CastError> {
     Ok(stage.played(seed))
 }
 
-/// Plays many seeds on so many threads and hands each to `seen` in no order; what comes back is in the order of seeds,
-/// without traces where nothing was found.
+/// Simulates many seeds on up to `threads` threads and calls `watch` with the number of finished
+/// seeds. The results are in the order of the seeds; those without a violation have no trace.
 ///
 /// # Errors
 /// [`CastError`].
@@ -140,7 +142,7 @@ pub fn play_all(
     florin_sim::parallel::each(threads, seeds.collect(), || (), one).into_iter().collect()
 }
 
-/// All processes of a seed.
+/// All processes of a simulation.
 struct Stage {
     world: World,
     coordinator: Coordinator,
@@ -175,7 +177,8 @@ impl Stage {
         Self { world, coordinator, buyer, provider, members, heals_at, weather, events: 0 }
     }
 
-    /// One event after the other, until everybody is done, something is found, or nobody has patience any more.
+    /// Processes events until all processes are finished, a violation is found, or a limit is
+    /// reached.
     fn run(&mut self) {
         while self.world.auditor.violations().is_empty() && !self.is_finished() {
             if self.world.now > self.heals_at + PATIENCE_MS || self.events > EVENTS_MAX {
@@ -188,7 +191,8 @@ impl Stage {
         }
     }
 
-    /// A coordinator that died behind the last answer that anybody waited for has its time to start again.
+    /// If the coordinator crashed after the last response that another process needs, the
+    /// simulation waits for its restart.
     fn is_finished(&self) -> bool {
         self.coordinator.core().is_some()
             && self.members.iter().all(Member::is_finished)
@@ -244,12 +248,12 @@ impl Stage {
                 }
             }
             (Node::Member(n), Body::Reply(reply)) => self.members[n].hear(world, id, reply),
-            // Nobody else asks or answers.
+            // No other process sends requests or receives responses.
             _ => {}
         }
     }
 
-    /// What the auditor asks for at the end.
+    /// Runs the auditor's final checks.
     fn finish(&mut self) {
         if !self.world.auditor.violations().is_empty() {
             return;

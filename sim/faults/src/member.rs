@@ -1,5 +1,5 @@
-//! A participant: the product's decision what to do next, around a small process that keeps on its disk what the product
-//! keeps on its own, and dies now and then.
+//! A participant: the production decision function in a small process, which has the same
+//! persistent state as the production program and crashes at random.
 
 mod money;
 
@@ -19,19 +19,19 @@ use super::network::Node;
 use super::task::account;
 use super::world::{What, World};
 
-/// Pause between two looks at the task, in milliseconds.
+/// Interval between two checks of the task, in milliseconds.
 const POLL_MS: u64 = 250;
-/// Pause before the ledger is asked again.
+/// Delay before a ledger request is retried.
 const LEDGER_MS: u64 = 150;
-/// Longest training.
+/// Maximum duration of training.
 const TRAINING_MS: u64 = 1_500;
 
-/// What it does at the moment.
+/// The current activity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Doing {
-    /// Looks at the task.
+    /// Requests the state of the task.
     Looks,
-    /// Registers, bonds, enrols for the first time in this life.
+    /// Registers, bonds and enrols for the first time since its start.
     Registers,
     Bonds,
     Enrols(u32),
@@ -52,7 +52,8 @@ enum Doing {
     IsDone,
 }
 
-/// What is on its disk. Everything is replaced whole and synced, as the product does it: it is there or it is not.
+/// Persistent state. Every file is replaced as a whole and synced, as in the production program: a
+/// write is atomic.
 #[derive(Clone, Debug, Default)]
 struct Kept {
     updates: BTreeMap<u32, Vec<u8>>,
@@ -61,7 +62,7 @@ struct Kept {
     reports: BTreeMap<u32, Report>,
 }
 
-/// What a crash takes.
+/// The state that a crash destroys.
 #[derive(Clone, Debug)]
 struct Memory {
     doing: Doing,
@@ -104,7 +105,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// One that has not begun.
+    /// A participant before its first step.
     #[must_use]
     pub(super) fn new(number: usize, rows: Dataset) -> Self {
         Self {
@@ -124,25 +125,25 @@ impl Member {
         Node::Member(self.number)
     }
 
-    /// Whether its task is over and everything is back.
+    /// Whether its task is over and its pay and bond are withdrawn.
     #[must_use]
     pub(super) const fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Begins.
+    /// Schedules the first step.
     pub(super) fn begin(&mut self, world: &mut World) {
         let pause = world.some(800);
         self.line.wake(world, pause);
     }
 
-    /// Dies, perhaps; it is started again later.
+    /// Crashes with the configured probability; schedules a restart.
     fn dies(&mut self, world: &mut World) -> bool {
         let crashes = world.weather.crashes;
         if !world.chance(crashes) {
             return false;
         }
-        world.tell(self.me(), format_args!("crashes while it {:?}", self.memory.doing));
+        world.tell(self.me(), format_args!("crashes while {:?}", self.memory.doing));
         self.memory = Memory::default();
         self.line.drop_all();
         self.up = false;
@@ -152,7 +153,7 @@ impl Member {
         true
     }
 
-    /// Is started again. What was written is there, everything else is not.
+    /// Restarts the process with its persistent state only.
     pub(super) fn start(&mut self, world: &mut World, life: u64) {
         if life == self.life && !self.up {
             self.up = true;
@@ -160,7 +161,7 @@ impl Member {
         }
     }
 
-    /// Its alarm rings.
+    /// Handles a timer.
     pub(super) fn wakes(&mut self, world: &mut World, ticket: u64) {
         if !self.up || !self.line.is_newest(ticket) || self.line.waits(world) {
             return;
@@ -173,7 +174,7 @@ impl Member {
             Doing::HasBondBack => self.have_bond_back(world),
             Doing::Finishes => self.line.ask(world, Ask::Proof(self.account)),
             Doing::IsDone => {}
-            // Its question was answered by something that only says to look again.
+            // The response to its request only requires another check of the task.
             _ => self.look_again(world, 1),
         }
     }
@@ -183,7 +184,7 @@ impl Member {
         self.line.wake(world, pause);
     }
 
-    /// An answer arrives.
+    /// Handles a response.
     pub(super) fn hear(&mut self, world: &mut World, id: u64, reply: Reply) {
         if !self.up {
             return;
@@ -218,11 +219,12 @@ impl Member {
         }
     }
 
-    /// What a refusal means to the product: a round is given up, or it was too early.
+    /// Handles a refusal as the production program does: the participant gives up the round or
+    /// retries later.
     fn refused(&mut self, world: &mut World, ask: &Ask, code: Code) {
         world.tell(self.me(), format_args!("{} is refused: {code}", ask.name()));
         if code == Code::UnknownTask && world.is_closed() {
-            // It was never published, and never will be.
+            // The task was never published and never will be.
             return self.have_bond_back(world);
         }
         let early = matches!(ask, Ask::Upload(..)) && code == Code::TooEarly;
@@ -238,12 +240,12 @@ impl Member {
                 self.memory.enrolled_at = Some(*reported);
                 self.look_again(world, 1);
             }
-            // A bond that the ledger shows is seen by the coordinator a little later.
+            // The coordinator sees a bond a little later than the ledger.
             _ => self.look_again(world, POLL_MS),
         }
     }
 
-    /// Looks at the round that the view shows, as the product does, and does what it decides.
+    /// Decides on the round in the view with the production function, and executes the decision.
     fn decide(&mut self, world: &mut World, view: Box<TaskView>) {
         self.enter(&view);
         let memory = &self.memory;
@@ -295,7 +297,7 @@ impl Member {
         self.memory.view.as_ref().map_or(0, |view| view.finalised)
     }
 
-    /// What was done for the round before a restart is found on the disk.
+    /// Restores the progress of a round from the persistent state after a restart.
     fn enter(&mut self, view: &TaskView) {
         let memory = &mut self.memory;
         if view.offer.is_none() || memory.read + 1 != view.round.0 || memory.round == view.round.0 {
@@ -327,7 +329,7 @@ impl Member {
         view.offer.as_ref().map(|offer| offer.body.clone())
     }
 
-    /// Trains on its own rows, really, and keeps the update.
+    /// Really trains on its own rows and stores the update.
     fn trained(&mut self, world: &mut World) {
         let (Some(offer), Some(base)) = (self.offer(), self.memory.base.take()) else {
             return self.look_again(world, 1);
@@ -352,7 +354,7 @@ impl Member {
         encode_update(spec, delta, None, seed).ok().map(|encoded| encoded.bytes)
     }
 
-    /// Records what it signs, then says it.
+    /// Stores the signed header before sending the commit.
     fn commit(&mut self, world: &mut World, offer: &Offer) {
         let round = offer.scope.round.0;
         let Some(bytes) = self.kept.updates.get(&round) else {

@@ -1,51 +1,51 @@
-//! What processes say to each other. Signatures are left out: the engine is told what a verified message says.
+//! Messages between the processes. They are not signed: the engine receives them as verified.
 
 use florin_protocol::{
     Address, ClaimProof, Code, Commit, Digest, NodeSignature, Offer, Receipt, Rejection, Report,
     Role, Round, Signed, TaskView, UpdateHeader, WorkOrder, WorkRecord,
 };
 
-/// What stands where a signature would.
+/// Placeholder for a signature.
 pub(super) const UNSIGNED: NodeSignature = NodeSignature([0; 64]);
 
-/// A message as if it were signed.
+/// Wraps a message without a real signature.
 pub(super) fn unsigned<T>(body: T) -> Signed<T> {
     Signed { body, signature: UNSIGNED }
 }
 
-/// A question to the coordinator.
+/// A request to the coordinator.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
-    /// How does the task stand?
+    /// The view of the task.
     Look,
-    /// Here is a task.
+    /// Publish the task.
     Publish,
-    /// Here is its first model.
+    /// Upload the initial model.
     Model,
-    /// Here are the rows that judge it.
+    /// Upload the holdout rows.
     Holdout,
-    /// This is me.
+    /// Register an account in this role.
     Register(Role),
-    /// I want to take part.
+    /// Enrol in the task.
     Enrol,
-    /// I promise this.
+    /// Commit to an update.
     Commit(Commit),
-    /// This is what I promised.
+    /// Upload the update of a commit.
     Upload(Box<UpdateHeader>, Vec<u8>),
-    /// What did a round come to?
+    /// The report of a round.
     Report(Round),
-    /// What can this account claim?
+    /// The claim proof of an account.
     Proof(Address),
-    /// Which bytes are these?
+    /// The bytes of a blob.
     Blob(Digest),
-    /// Is there something to be computed?
+    /// An open work order.
     Work,
-    /// I computed this.
+    /// Submit the record of a work order.
     Record(Box<WorkRecord>),
 }
 
 impl Ask {
-    /// Its name, as the trace has it.
+    /// Its name in the trace.
     #[must_use]
     pub(super) const fn name(&self) -> &'static str {
         match self {
@@ -66,31 +66,31 @@ impl Ask {
     }
 }
 
-/// The coordinator's answer.
+/// A response of the coordinator.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
-    /// It is done.
+    /// Success without a result.
     Done,
-    /// To [`Ask::Look`].
+    /// Response to [`Ask::Look`].
     View(Box<TaskView>),
-    /// To [`Ask::Upload`].
+    /// Response to [`Ask::Upload`].
     Receipt(Receipt),
-    /// To [`Ask::Report`], with the offer that the round began with.
+    /// Response to [`Ask::Report`], with the offer of the round.
     Report(Box<Report>, Box<Offer>),
-    /// To [`Ask::Proof`].
+    /// Response to [`Ask::Proof`].
     Proof(ClaimProof),
-    /// To [`Ask::Blob`].
+    /// Response to [`Ask::Blob`].
     Bytes(Vec<u8>),
-    /// To [`Ask::Work`].
+    /// Response to [`Ask::Work`].
     Order(Option<Box<WorkOrder>>),
-    /// To [`Ask::Record`]: so many units are paid.
+    /// Response to [`Ask::Record`]: the number of paid units.
     Verdict(u64),
-    /// No.
+    /// The request is refused.
     Refused(Rejection),
 }
 
 impl Reply {
-    /// A refusal that only time is needed for: whoever asked asks the same again.
+    /// Whether it is a transient refusal: the client retries the same request.
     #[must_use]
     pub(super) const fn is_passing(&self) -> bool {
         match self {
@@ -103,11 +103,11 @@ impl Reply {
     }
 }
 
-/// What a message carries.
+/// The payload of a message.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
-    /// A question.
+    /// A request.
     Ask(Ask),
-    /// An answer.
+    /// A response.
     Reply(Reply),
 }

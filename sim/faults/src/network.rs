@@ -1,4 +1,5 @@
-//! The network between processes: it loses, doubles, delays and reorders messages, and cuts processes off.
+//! The network between the processes: it loses, duplicates, delays and reorders messages, and
+//! partitions processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +13,11 @@ use florin_sim::draw::below;
 pub(super) enum Node {
     /// Runs the rounds.
     Coordinator,
-    /// Pays.
+    /// Publishes the task and pays.
     Buyer,
-    /// Does the work of rounds.
+    /// Computes valuations.
     Provider,
-    /// Trains.
+    /// Trains; a participant.
     Member(usize),
 }
 
@@ -31,42 +32,42 @@ impl std::fmt::Display for Node {
     }
 }
 
-/// The moments at which a message arrives: none where it is lost, two where it is doubled.
+/// The arrival times of a message: none if it is lost, two if it is duplicated.
 pub(super) type Arrivals = Vec<u64>;
 
-/// The lines between processes.
+/// The connections between the processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Network {
-    /// Who can reach nobody on the other side.
+    /// The processes on one side of a partition.
     apart: BTreeSet<Node>,
-    /// Whose messages wait, until when.
+    /// Stalled processes, and the time until which their messages wait.
     clogged: BTreeMap<Node, u64>,
 }
 
 impl Network {
-    /// Sets who is on the other side of a partition; nobody ends it.
+    /// Sets one side of a partition; an empty set ends it.
     pub(super) fn part(&mut self, apart: BTreeSet<Node>) {
         self.apart = apart;
     }
 
-    /// Who is on the other side.
+    /// The processes on one side of the partition.
     #[must_use]
     pub(super) const fn apart(&self) -> &BTreeSet<Node> {
         &self.apart
     }
 
-    /// Holds all messages of a process until a moment.
+    /// Stalls all messages of a process until the given time.
     pub(super) fn clog(&mut self, node: Node, until: u64) {
         self.clogged.insert(node, until);
     }
 
-    /// Everybody reaches everybody.
+    /// Ends all partitions and stalls.
     pub(super) fn heal(&mut self) {
         self.apart.clear();
         self.clogged.clear();
     }
 
-    /// When a message that is sent now arrives.
+    /// The arrival times of a message that is sent now.
     pub(super) fn send(
         &self,
         now: u64,

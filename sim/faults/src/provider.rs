@@ -1,5 +1,5 @@
-//! A provider: stakes, asks for work, computes it from the bytes that the order names, sends its record until it is told
-//! what became of it, and has pay and stake back at the end.
+//! A provider: stakes, requests work, computes the result from the blobs of the order, sends its
+//! record until it receives a verdict, and withdraws pay and stake at the end.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ use super::task::PROVIDER;
 use super::world::{What, World};
 
 const ME: Node = Node::Provider;
-/// Pause between two questions for work, in milliseconds.
+/// Interval between two requests for work, in milliseconds.
 const POLL_MS: u64 = 250;
-/// Pause before the ledger is asked again.
+/// Delay before a ledger request is retried.
 const LEDGER_MS: u64 = 150;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +38,11 @@ enum Doing {
     IsDone,
 }
 
-/// What a crash takes.
+/// The state that a crash destroys.
 #[derive(Clone, Debug)]
 struct Memory {
     doing: Doing,
-    /// Whether it is registered and its stake is pledged, as far as it knows in this life.
+    /// Whether it is registered and has pledged its stake, as far as it knows since its last start.
     is_pledged: bool,
     order: Option<Box<WorkOrder>>,
     blobs: BTreeMap<Digest, Vec<u8>>,
@@ -58,7 +58,7 @@ impl Memory {
 #[derive(Clone, Debug)]
 pub(super) struct Provider {
     memory: Memory,
-    /// On its disk: what it signed for each order.
+    /// Persistent state: the signed record of each order.
     records: BTreeMap<Digest, WorkRecord>,
     line: Line,
     life: u64,
@@ -67,7 +67,7 @@ pub(super) struct Provider {
 }
 
 impl Provider {
-    /// One that has not begun.
+    /// A provider before its first step.
     #[must_use]
     pub(super) const fn new() -> Self {
         Self {
@@ -80,13 +80,13 @@ impl Provider {
         }
     }
 
-    /// Whether its task is over and everything is back.
+    /// Whether its task is over and its pay and stake are withdrawn.
     #[must_use]
     pub(super) const fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Begins.
+    /// Schedules the first step.
     pub(super) fn begin(&mut self, world: &mut World) {
         let pause = world.some(1_000);
         self.line.wake(world, pause);
@@ -97,7 +97,7 @@ impl Provider {
         if !world.chance(crashes) {
             return false;
         }
-        world.tell(ME, format_args!("crashes while it {:?}", self.memory.doing));
+        world.tell(ME, format_args!("crashes while {:?}", self.memory.doing));
         self.memory = Memory::new();
         self.line.drop_all();
         self.up = false;
@@ -107,7 +107,7 @@ impl Provider {
         true
     }
 
-    /// Is started again.
+    /// Restarts the process.
     pub(super) fn start(&mut self, world: &mut World, life: u64) {
         if life == self.life && !self.up {
             self.up = true;
@@ -115,7 +115,7 @@ impl Provider {
         }
     }
 
-    /// Its alarm rings.
+    /// Handles a timer.
     pub(super) fn wakes(&mut self, world: &mut World, ticket: u64) {
         if !self.up || !self.line.is_newest(ticket) || self.line.waits(world) {
             return;
@@ -141,7 +141,7 @@ impl Provider {
         self.line.wake(world, pause);
     }
 
-    /// An answer arrives.
+    /// Handles a response.
     pub(super) fn hear(&mut self, world: &mut World, id: u64, reply: Reply) {
         if !self.up {
             return;
@@ -174,7 +174,7 @@ impl Provider {
             }
             (Ask::Record(_), Reply::Refused(rejection)) => {
                 let waits = rejection.code == Code::TooEarly;
-                world.tell(ME, format_args!("its record: {rejection}"));
+                world.tell(ME, format_args!("record refused: {rejection}"));
                 if rejection.code == Code::WorkWrong {
                     world.auditor.found("honest work is verified", rejection.to_string());
                 }
@@ -185,7 +185,7 @@ impl Provider {
                 }
             }
             (Ask::Proof(_), reply) => self.proven(world, reply),
-            // It was never published, and never will be.
+            // The task was never published and never will be.
             (Ask::Look, Reply::Refused(_)) if world.is_closed() => self.have_stake_back(world),
             _ => self.later(world, Doing::Looks, POLL_MS),
         }
@@ -218,7 +218,7 @@ impl Provider {
         }
     }
 
-    /// Fetches what the order names and is not here; with all of it, computes and sends its record.
+    /// Fetches the next missing blob of the order; with all blobs, computes and sends the record.
     fn fetch(&mut self, world: &mut World) {
         let Some(order) = self.memory.order.clone() else {
             return self.later(world, Doing::Looks, 1);

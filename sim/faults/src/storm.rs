@@ -1,4 +1,5 @@
-//! When the weather changes: partitions, clogs, full disks, a ledger that is away, clocks that jump; and the end of it.
+//! The fault schedule: partitions, stalls, full disks, ledger outages, clock jumps, and the healing
+//! of all faults.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +12,12 @@ use super::weather::Weather;
 use super::world::{Change, What, World};
 use florin_sim::draw::{below, stream};
 
-/// Longest time for which somebody is cut off or away, or a disk is full, in milliseconds.
+/// Maximum duration of a partition, a stall, an outage or a full disk, in milliseconds.
 const LASTS_MS: u64 = 5_000;
-/// What a ledger that forgets has carried out in so many milliseconds is gone.
+/// Window before an outage in which a planted bug loses the ledger's transactions, in milliseconds.
 const FORGETS_MS: u64 = 800;
 
-/// The weather of a seed, and as much more as a planted bug needs to show.
+/// The fault parameters of a seed, plus the minimum that a planted bug needs to show.
 pub(super) fn of(seed: u64, bug: Option<Bug>) -> Weather {
     let mut weather = Weather::of(seed);
     match bug {
@@ -27,7 +28,7 @@ pub(super) fn of(seed: u64, bug: Option<Bug>) -> Weather {
     weather
 }
 
-/// Plans every change of the weather.
+/// Schedules all faults.
 pub(super) fn plan(world: &mut World, members: usize) {
     let weather = world.weather.clone();
     let rng = &mut stream(world.cast.spec.salt, "storm", [0, 0]);
@@ -67,7 +68,7 @@ fn lasting(world: &mut World, rng: &mut ChaCha8Rng, until: u64, begin: Change, e
     world.after(at + 1 + below(rng, LASTS_MS), What::Weather(end));
 }
 
-/// Cuts off a random set one by one, and lets them come back in another order.
+/// Stalls a random set of processes one after the other, and releases them in another order.
 fn swizzle(world: &mut World, rng: &mut ChaCha8Rng, until: u64, all: &[Node]) {
     let begin = below(rng, until);
     for node in some_of(rng, all) {
@@ -81,7 +82,7 @@ fn some_of(rng: &mut ChaCha8Rng, all: &[Node]) -> Vec<Node> {
     all.iter().copied().filter(|_| below(rng, 3) == 0).collect()
 }
 
-/// Carries out a change.
+/// Applies a scheduled change.
 pub(super) fn change(world: &mut World, machine: &Machine, change: Change) {
     world.trace.tell(world.now, "weather", format_args!("{change:?}"));
     match change {
@@ -100,7 +101,7 @@ pub(super) fn change(world: &mut World, machine: &Machine, change: Change) {
         Change::Forget => world.bank().plant_forgetting(),
         Change::Heal => {
             let (heals_at, skew) = (world.weather.heals_at, world.weather.skew);
-            // Clocks stay as wrong as they are.
+            // Clock offsets remain.
             world.weather = Weather { heals_at, skew, delay: 20, ..Weather::default() };
             world.network.heal();
             machine.set_faults(DiskFaults::default());

@@ -1,4 +1,4 @@
-//! The task that a seed plays: small enough for milliseconds, and with everything in it that can go wrong.
+//! The task of a simulation: small enough to run in milliseconds, with all features that can fail.
 
 use florin_learning::Dataset;
 use florin_learning::data::{DatasetError, canonical_bytes};
@@ -13,31 +13,32 @@ use rand_chacha::ChaCha8Rng;
 use super::network::Node;
 use florin_sim::draw::{below, normal, stream};
 
-/// Who pays.
+/// The buyer's address.
 pub(super) const BUYER: Address = Address([0xb0; 20]);
-/// Who runs the rounds.
+/// The coordinator's address.
 pub(super) const COORDINATOR: Address = Address([0xc0; 20]);
-/// Who does the work of rounds.
+/// The provider's address.
 pub(super) const PROVIDER: Address = Address([0xe0; 20]);
 const ARBITER: Address = Address([0xa0; 20]);
 
-/// When the market opens, by every clock that is right.
+/// Virtual time at which the market opens, by a correct clock.
 pub(super) const OPENED: u64 = 1_000_000;
 /// Features of a row.
 const WIDTH: usize = 3;
 const CLASSES: usize = 2;
-/// Rows that judge a round.
+/// Holdout rows per round.
 const PER_ROUND: u32 = 10;
-/// Rows of a member.
+/// Rows per member.
 const ROWS: usize = 12;
-/// How far the classes are apart, in standard deviations of a feature.
+/// Half the distance between the class centres, in standard deviations of a feature.
 const APART: f64 = 1.2;
-/// A task that can be over before it is done, in milliseconds beyond the least.
+/// Range of the duration of a task that can expire before it is complete, in milliseconds above the
+/// minimum.
 const TIGHT_MS: u64 = 80_000;
-/// A task that has time.
+/// Duration of a task with ample time, in milliseconds.
 const LONG_MS: u64 = 900_000;
 
-/// So many whole florins.
+/// A whole number of florins as an amount.
 #[must_use]
 pub(super) const fn fln(florins: u64) -> Amount {
     Amount::from_units(florins as u128 * 1_000_000_000_000_000_000)
@@ -62,34 +63,34 @@ pub(super) fn account_of(node: Node) -> Address {
     }
 }
 
-/// The market and everybody in it.
+/// The task and its participants.
 #[derive(Clone, Debug)]
 pub(super) struct Cast {
-    /// The task.
+    /// The task specification.
     pub spec: TaskSpec,
-    /// The model that it begins with.
+    /// The initial model.
     pub base: Vec<u8>,
-    /// All rows that judge it.
+    /// All holdout rows.
     pub holdout: Vec<u8>,
-    /// What each member has. Some have labels that are wrong.
+    /// The rows of each member. At most one member has wrong labels.
     pub rows: Vec<Dataset>,
     /// Whether a provider takes part.
     pub provider: bool,
 }
 
-/// Why there is no task: a fault of the laboratory.
+/// Why the task cannot be created: a fault of the laboratory.
 #[derive(Debug, thiserror::Error)]
 pub enum CastError {
-    /// Rows that make no data set.
+    /// The rows do not form a valid dataset.
     #[error(transparent)]
     Data(#[from] DatasetError),
-    /// No first model.
+    /// The initial model cannot be created.
     #[error(transparent)]
     Work(#[from] florin_work::WorkError),
 }
 
 impl Cast {
-    /// Who and what a seed is about.
+    /// Draws the task and the participants of a seed.
     ///
     /// # Errors
     /// [`CastError`].
@@ -103,7 +104,7 @@ impl Cast {
         let base = florin_work::initial_model(&spec.model, seed)?;
         spec.base_model = blob_digest(&base);
         spec.holdout.root = root;
-        // One of them at most has learned everything the wrong way round.
+        // At most one member has flipped labels.
         let wrong = below(rng, 2 * members as u64) as usize;
         let rows = (0..members).map(|member| self::rows(rng, ROWS, u32::from(member == wrong)));
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
@@ -111,7 +112,7 @@ impl Cast {
         Ok(Self { spec, base, holdout, rows, provider })
     }
 
-    /// Every account and what it begins with.
+    /// The accounts and their initial balances.
     #[must_use]
     pub(super) fn money(&self) -> Vec<(Address, Amount)> {
         let members = (0..self.rows.len()).map(|member| (account(member), fln(100)));
@@ -161,7 +162,7 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         name: "faults".to_owned(),
         salt: seed,
         model: Model::Softmax { inputs: WIDTH as u32, classes: CLASSES as u32 },
-        // Named when the model and the rows are there.
+        // Set when the model and the rows are known.
         base_model: Digest([1; 32]),
         data: DataSchema { width: WIDTH as u32, classes: CLASSES as u32 },
         holdout: Holdout { root: Digest([1; 32]), rows: PER_ROUND * rounds, per_round: PER_ROUND },

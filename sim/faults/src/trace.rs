@@ -1,4 +1,5 @@
-//! What happened, line by line, in the order in which it happened. Two plays of one seed write the same lines.
+//! The event log of a simulation, in chronological order. Two simulations of one seed write the
+//! same lines.
 
 use std::fmt::{Arguments, Write};
 
@@ -12,14 +13,14 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Writes a line: the virtual moment in milliseconds, who, and what.
+    /// Appends a line: virtual time in milliseconds, process, and event.
     pub fn tell(&mut self, at: u64, who: &str, what: Arguments<'_>) {
         // Writing into a string cannot fail.
         let _ = writeln!(self.text, "{at:>7} {who:<12} {what}");
         self.lines += 1;
     }
 
-    /// How many lines.
+    /// Number of lines.
     #[must_use]
     pub const fn lines(&self) -> u64 {
         self.lines

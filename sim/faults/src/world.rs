@@ -1,4 +1,4 @@
-//! What all processes of a seed share: virtual time, the queue of what happens next, network, ledger, clocks, trace and
+//! The shared state of a simulation: virtual time, event queue, network, ledger, clocks, trace and
 //! auditor.
 
 use std::cmp::{Ordering, Reverse};
@@ -21,43 +21,43 @@ use super::trace::Trace;
 use super::weather::Weather;
 use florin_sim::draw::{below, stream};
 
-/// A change of the weather.
+/// A scheduled change of the faults.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// Some processes are cut off from the rest.
+    /// A partition separates some processes from the rest.
     Part(Vec<Node>),
-    /// They are not any more.
+    /// The partition ends.
     Join,
-    /// A process' messages wait until then.
+    /// Stalls a process's messages until the given time.
     Clog(Node, u64),
-    /// The coordinator's disk is full, or has room again.
+    /// The coordinator's disk becomes full, or has space again.
     Full(bool),
-    /// The ledger is away, or back.
+    /// A ledger outage begins or ends.
     Away(bool),
-    /// The coordinator's clock jumps by so much.
+    /// The coordinator's clock jumps by this many milliseconds.
     Jump(i64),
-    /// Planted: the ledger will forget what comes next.
+    /// Planted bug: the ledger will lose the following transactions.
     Forget,
     /// Everything heals.
     Heal,
 }
 
-/// Something that happens.
+/// A simulated event.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// A message arrives.
     Arrives { from: Node, to: Node, id: u64, body: Body },
-    /// The coordinator takes a turn.
+    /// The coordinator commits a batch.
     Turn { life: u64 },
-    /// The coordinator goes on with a job.
+    /// The coordinator continues a job.
     Job { life: u64, slot: u64 },
-    /// A process looks what there is to do.
+    /// A process's timer fires.
     Wakes { node: Node, ticket: u64 },
-    /// A process is started again.
+    /// A process restarts.
     Starts { node: Node, life: u64 },
-    /// A transaction arrives that nobody waits for any more.
+    /// A transaction arrives after its sender's timeout.
     Late(Box<Transaction>),
-    /// The weather changes.
+    /// A scheduled change of the faults.
     Weather(Change),
 }
 
@@ -88,24 +88,24 @@ impl Ord for Due {
     }
 }
 
-/// What all processes share.
+/// The shared state of all processes.
 #[derive(Debug)]
 pub(super) struct World {
-    /// Virtual milliseconds.
+    /// Virtual time in milliseconds.
     pub now: u64,
-    /// Who and what it is about.
+    /// The task and its participants.
     pub cast: Arc<Cast>,
-    /// What goes wrong now.
+    /// The current fault parameters.
     pub weather: Weather,
     /// The planted bug.
     pub bug: Option<Bug>,
-    /// The lines between processes.
+    /// The connections between the processes.
     pub network: Network,
-    /// Decides what becomes of processes.
+    /// Random generator for crashes and delays of processes.
     pub fate: ChaCha8Rng,
-    /// Watches.
+    /// The auditor.
     pub auditor: Auditor,
-    /// Remembers.
+    /// The event log.
     pub trace: Trace,
     bank: Arc<Mutex<Bank>>,
     lines: ChaCha8Rng,
@@ -116,7 +116,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Before anything happened.
+    /// The state before the first event.
     #[must_use]
     pub(super) fn new(seed: u64, cast: Cast, weather: Weather, bug: Option<Bug>) -> Self {
         let cast = Arc::new(cast);
@@ -154,14 +154,14 @@ impl World {
         world
     }
 
-    /// Lets something happen later.
+    /// Schedules an event after a delay.
     pub(super) fn after(&mut self, delay: u64, what: What) {
         let (at, sequence) = (self.now + delay, self.sequence);
         self.sequence += 1;
         self.queue.push(Reverse(Due { at, sequence, what }));
     }
 
-    /// What happens next; time has passed until then.
+    /// Removes the next event from the queue and advances virtual time to it.
     pub(super) fn next(&mut self) -> Option<What> {
         let Reverse(due) = self.queue.pop()?;
         self.now = self.now.max(due.at);
@@ -170,7 +170,7 @@ impl World {
         Some(due.what)
     }
 
-    /// Sends a message: it arrives once, twice or never.
+    /// Sends a message, which arrives once, twice or never.
     pub(super) fn send(&mut self, from: Node, to: Node, id: u64, body: &Body) {
         let arrivals = self.network.send(self.now, (from, to), &self.weather, &mut self.lines);
         for at in arrivals {
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// What a process' clock shows.
+    /// The time on a process's clock.
     #[must_use]
     pub(super) fn clock(&self, node: Node) -> Tick {
         let off = self.clocks.get(&node).copied().unwrap_or_default();
@@ -190,7 +190,7 @@ impl World {
         Tick((OPENED + self.now).saturating_add_signed(self.bank_clock))
     }
 
-    /// Moves a process' clock, and keeps it within what clocks are off by.
+    /// Moves a process's clock within the maximum clock offset.
     pub(super) fn jump(&mut self, node: Node, by: i64) {
         let most = i64::try_from(self.weather.skew.max(1_000)).unwrap_or(i64::MAX);
         if let Some(off) = self.clocks.get_mut(&node) {
@@ -200,11 +200,11 @@ impl World {
 
     /// The ledger.
     pub(super) fn bank(&self) -> MutexGuard<'_, Bank> {
-        // One thread plays one seed: nobody else can have left it in the middle of something.
+        // One thread simulates one seed, so a poisoned lock leaves no inconsistent state.
         self.bank.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process' way to the ledger.
+    /// A process's connection to the ledger.
     #[must_use]
     pub(super) fn way(&self, node: Node) -> Way {
         Way::new(Arc::clone(&self.bank), node)
@@ -216,7 +216,7 @@ impl World {
         task.is_some_and(|task| task.closed)
     }
 
-    /// Makes the line to the ledger as good as the weather.
+    /// Applies the current faults to the connections to the ledger.
     pub(super) fn set_ledger_line(&mut self) {
         let weather = &self.weather;
         let faults = LineFaults {
@@ -231,7 +231,7 @@ impl World {
         bank.set_cut(apart);
     }
 
-    /// Transactions on their way arrive some time later.
+    /// Schedules the arrival of delayed transactions.
     pub(super) fn send_late(&mut self) {
         let late = std::mem::take(&mut self.bank().late);
         for transaction in late {
@@ -240,23 +240,23 @@ impl World {
         }
     }
 
-    /// The auditor reads what the ledger did since, and holds its own books against the ledger's.
+    /// The auditor processes new ledger transactions and compares its own books with the ledger's.
     pub(super) fn audit_ledger(&mut self) {
         let bank = self.bank.lock().unwrap_or_else(PoisonError::into_inner);
         self.auditor.ledger(&bank);
     }
 
-    /// Writes down what happened.
+    /// Appends a line to the trace.
     pub(super) fn tell(&mut self, who: Node, what: Arguments<'_>) {
         self.trace.tell(self.now, &who.to_string(), what);
     }
 
-    /// Whether something of so many thousandths happens.
+    /// True with a probability of `thousandths` / 1,000.
     pub(super) fn chance(&mut self, thousandths: u64) -> bool {
         thousandths > 0 && below(&mut self.fate, 1_000) < thousandths
     }
 
-    /// A time below so many milliseconds.
+    /// A random time below `below_ms` milliseconds.
     pub(super) fn some(&mut self, below_ms: u64) -> u64 {
         below(&mut self.fate, below_ms.max(1))
     }

@@ -1,17 +1,18 @@
-//! Whole tasks on bad days: nothing that must not be happens, whatever the seed; and whatever is planted is found.
+//! Deterministic simulation testing of whole tasks: no seed violates an invariant, and every
+//! planted bug is detected.
 //!
-//! `FLORIN_FAULT_SEEDS` says how many seeds are played, `FLORIN_FAULT_SEED` which is the first.
+//! `FLORIN_FAULT_SEEDS` sets the number of seeds, and `FLORIN_FAULT_SEED` the first one.
 
 use florin_faults::{Bug, Played, ROUNDS, Rules, play, play_all};
 
-/// Seeds in CI.
+/// Number of seeds in CI.
 const SEEDS: u64 = 500;
-/// Within so many seeds each planted bug is found.
+/// Number of seeds within which each planted bug must be detected.
 const FOUND_WITHIN: u64 = 500;
-/// Failed seeds that are shown, and lines of each.
+/// Number of failed seeds to print, and lines of each trace.
 const SHOWN: usize = 10;
 const LINES: usize = 25;
-/// Seeds that are played at once while a planted bug is looked for.
+/// Batch size of the search for a planted bug.
 const STEP: u64 = 20;
 
 fn number(variable: &str) -> Option<u64> {
@@ -23,7 +24,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How a failed seed is played again, what was found, and what happened last.
+/// The command that repeats a failed seed, its violations, and the end of its trace.
 fn again(played: &Played) -> String {
     let found: Vec<String> = played.violations.iter().map(ToString::to_string).collect();
     let seed = played.seed;
@@ -34,7 +35,7 @@ fn again(played: &Played) -> String {
 }
 
 #[test]
-fn whatever_fails_every_round_completes_or_refunds_and_every_receipt_is_honoured() {
+fn no_seed_violates_an_invariant_under_network_process_and_disk_faults() {
     let first = number("FLORIN_FAULT_SEED").unwrap_or(1);
     let seeds = number("FLORIN_FAULT_SEEDS").unwrap_or(SEEDS);
     println!("FLORIN_FAULT_SEED={first} FLORIN_FAULT_SEEDS={seeds}");
@@ -46,7 +47,7 @@ fn whatever_fails_every_round_completes_or_refunds_and_every_receipt_is_honoured
         .collect();
     let some = &failed[..failed.len().min(SHOWN)];
     assert!(failed.is_empty(), "{} of {seeds} seeds:\n{}", failed.len(), some.concat());
-    // The seeds are worth something: rounds are played, and processes die.
+    // The seeds are effective: rounds are settled, and processes crash.
     let sum = |of: fn(&Played) -> u64| played.iter().map(|(p, _)| of(p)).sum::<u64>();
     let (settled, crashes) = (sum(|p| u64::from(p.settled)), sum(|p| p.crashes));
     println!("{settled} rounds settled, {crashes} crashes");
@@ -55,7 +56,7 @@ fn whatever_fails_every_round_completes_or_refunds_and_every_receipt_is_honoured
 }
 
 #[test]
-fn a_seed_is_the_same_to_the_last_byte_on_any_number_of_threads() {
+fn a_seed_has_the_same_trace_on_any_number_of_threads() {
     let digests = |threads| {
         let played = play_all(1..13, Rules::default(), threads, &|_| {}).unwrap();
         played.into_iter().map(|(_, digest)| digest).collect::<Vec<_>>()
@@ -65,10 +66,11 @@ fn a_seed_is_the_same_to_the_last_byte_on_any_number_of_threads() {
     assert_eq!(one, digests(5));
     let (a, b) = (play(3, Rules::default()).unwrap(), play(3, Rules::default()).unwrap());
     assert_eq!(a.trace.into_text(), b.trace.into_text());
-    assert_ne!(one[0], one[1], "another seed is another game");
+    assert_ne!(one[0], one[1], "another seed has another trace");
 }
 
-/// The first seed in which a rule is broken, with what it said; and what else was broken before it.
+/// The first seed that violates a rule, with the violation; otherwise the violations of other
+/// rules.
 fn first_broken(bug: Bug, rule: &str) -> Result<(u64, String), Vec<String>> {
     let rules = Rules { bug: Some(bug), ..Rules::default() };
     let mut others = Vec::new();
@@ -86,9 +88,9 @@ fn first_broken(bug: Bug, rule: &str) -> Result<(u64, String), Vec<String>> {
 }
 
 #[test]
-fn every_planted_bug_is_found_by_the_rules_that_are_there_for_it() {
+fn every_planted_bug_is_detected_by_its_rules() {
     for bug in Bug::ALL {
-        assert!(!bug.found_by().is_empty(), "no rule is there for {}", bug.name());
+        assert!(!bug.found_by().is_empty(), "{} has no rule", bug.name());
         for rule in bug.found_by() {
             let found = first_broken(bug, rule).unwrap_or_else(|others| {
                 let others = &others[..others.len().min(SHOWN)];

@@ -1,4 +1,4 @@
-//! What the engine asks for, done at once; and the end of a task, when everything final is claimed.
+//! Executes the engine's effects immediately, and settles the task at its end.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ impl From<MarketError> for Unheard {
 }
 
 impl Market {
-    /// Tells the engine something that it must take.
+    /// Applies an event that the engine must accept.
     pub(super) fn say(&mut self, event: &Event) -> Result<(), MarketError> {
         let what: String = format!("{event:?}").chars().take(SHOWN).collect();
         self.hear(event).map_err(|unheard| match unheard {
@@ -34,7 +34,7 @@ impl Market {
         })
     }
 
-    /// Tells the engine something that it may refuse; says whether it took it.
+    /// Applies an event that the engine may refuse; returns whether the engine accepted it.
     pub(super) fn try_to_say(&mut self, event: &Event) -> Result<bool, MarketError> {
         match self.hear(event) {
             Ok(()) => Ok(true),
@@ -43,14 +43,14 @@ impl Market {
         }
     }
 
-    /// Tells the engine something, and sees to what it asks for.
+    /// Applies an event and executes the effects that follow from it.
     fn hear(&mut self, event: &Event) -> Result<(), Unheard> {
         let applied = self.engine.apply(event, self.now).map_err(Unheard::Refused)?;
         let mut wanted: VecDeque<Effect> = applied.effects.into();
         while let Some(effect) = wanted.pop_front() {
             let Some(answer) = self.see_to(effect)? else { continue };
             let applied = self.engine.apply(&answer, self.now).map_err(|why| {
-                MarketError::Engine { what: format!("the answer to {effect:?}"), why }
+                MarketError::Engine { what: format!("the event that answers {effect:?}"), why }
             })?;
             wanted.extend(applied.effects);
         }
@@ -75,15 +75,15 @@ impl Market {
                 Some(Event::SettlementPosted { task, round })
             }
             Effect::Finalize { task, round } => self.finalise_or_wait(task, round)?,
-            // At the task's end.
+            // Executed at the end of the task.
             Effect::Close { .. } | Effect::Prove { .. } => None,
-            // Its reports are read from the engine until then.
+            // The engine holds the reports until then.
             Effect::Keep { .. } => None,
         })
     }
 
-    /// Posts a settlement. Where too many wait for their windows already, as in a task whose rounds are short beside
-    /// them, it waits until the first of those is final, as a coordinator does.
+    /// Posts a settlement. If too many settlements are in their challenge windows, as in a task
+    /// with short rounds, this waits until the first of them is final, as a coordinator does.
     fn post(&mut self, settlement: Settlement) -> Result<(), MarketError> {
         let task = settlement.task;
         while let Some(first) = self.first_of_too_many(task) {
@@ -95,7 +95,8 @@ impl Market {
         self.pay("a settlement", COORDINATOR, Action::Post(settlement)).map(drop)
     }
 
-    /// When the first settlement of the task may be final, where no other may be posted before it is.
+    /// When the first pending settlement becomes final, if the ledger accepts no further settlement
+    /// before that.
     fn first_of_too_many(&self, task: TaskId) -> Option<Tick> {
         if self.windows.len() < PENDING_MAX {
             return None;
@@ -103,8 +104,8 @@ impl Market {
         self.books.task(task)?.pending.first().map(|first| first.final_at)
     }
 
-    /// Keeps a settlement for the time after its window; earlier ones whose windows are over become final, so that
-    /// never many wait.
+    /// Queues a settlement until its challenge window ends, and finalises earlier settlements that
+    /// are due, so that the number of pending settlements stays small.
     fn finalise_or_wait(
         &mut self,
         task: TaskId,
@@ -114,13 +115,13 @@ impl Market {
         self.finalise(task)
     }
 
-    /// Makes final whose windows are over, and says up to which round.
+    /// Finalises the settlements that are due. Returns the event for the last finalised round.
     fn finalise(&mut self, task: TaskId) -> Result<Option<Event>, MarketError> {
         let due = self.books.due(task, self.now).unwrap_or(0);
         if due == 0 {
             return Ok(None);
         }
-        self.pay("the settlements' finality", COORDINATOR, Action::Finalize { task })?;
+        self.pay("the finalisation of settlements", COORDINATOR, Action::Finalize { task })?;
         let mut last = None;
         for _ in 0..due {
             last = self.windows.pop_front();
@@ -175,8 +176,8 @@ impl Market {
         }
     }
 
-    /// The end: every window passes, everything final is claimed, debits with it, the task is closed, and bonds come
-    /// back.
+    /// Ends the task: all challenge windows end, all final pay and debits are claimed, the task is
+    /// closed and bonds are returned.
     ///
     /// # Errors
     /// [`MarketError`].
@@ -184,13 +185,13 @@ impl Market {
         let task = self.id;
         self.now = self.now.after_ms(self.spec.budget.challenge_ms.saturating_add(1));
         if let Some(round) = self.windows.back().copied() {
-            self.pay("the settlements' finality", COORDINATOR, Action::Finalize { task })?;
+            self.pay("the finalisation of settlements", COORDINATOR, Action::Finalize { task })?;
             self.windows.clear();
             self.say(&Event::SettlementFinal { task, round })?;
         }
         self.claim_all()?;
         self.now = self.now.max(self.spec.expires).after_ms(1);
-        self.pay("the task's end", BUYER, Action::Close { task })?;
+        self.pay("the closing of the task", BUYER, Action::Close { task })?;
         for seat in seats {
             self.pay_back(seat.account, Action::Unbond { task })?;
         }
@@ -206,13 +207,15 @@ impl Market {
         let state = self.engine.state().tasks.get(&task).ok_or(MarketError::Missing("the task"))?;
         let last = state.finalised.iter().next_back().and_then(|round| state.past(*round));
         let Some(past) = last else { return Ok(()) };
-        let tree = ProofTree::of(&past.report)
-            .map_err(|why| MarketError::Engine { what: "its totals".to_owned(), why })?;
+        let tree = ProofTree::of(&past.report).map_err(|why| MarketError::Engine {
+            what: "the totals of the report".to_owned(),
+            why,
+        })?;
         let accounts: Vec<Address> = past.report.standings.keys().copied().collect();
         for account in accounts {
             let found = tree.proof(account);
             if found.proof.is_empty() && found.totals == Totals::default() {
-                // Neither paid nor debited: there is nothing to claim.
+                // No pay and no debit: there is nothing to claim.
                 continue;
             }
             let claim = Claim { task, account, totals: found.totals, proof: found.proof };
@@ -224,11 +227,11 @@ impl Market {
         Ok(())
     }
 
-    /// Asks for a bond that debits may have eaten up.
+    /// Withdraws a bond, unless debits used it up.
     fn pay_back(&mut self, account: Address, action: Action) -> Result<(), MarketError> {
         if self.books.bond(self.id, account).amount.is_zero() {
             return Ok(());
         }
-        self.pay("a bond's return", account, action).map(drop)
+        self.pay("the return of a bond", account, action).map(drop)
     }
 }

@@ -1,5 +1,5 @@
-//! A market in one process: the coordinator's engine, the ledger's rules and a virtual clock. No sockets, no files, and no
-//! signatures: what a message says is what its sender means.
+//! A market in one process: the coordinator's engine, the ledger's rules and a virtual clock. There
+//! are no sockets, no files and no signatures; every message counts as genuine.
 
 mod effects;
 mod spec;
@@ -23,40 +23,41 @@ use crate::parallel::each;
 
 pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, fln, florins};
 
-/// When the market opens.
+/// Virtual time at which the market opens.
 const OPENED: Tick = Tick(1_000);
-/// How long a registration holds, in milliseconds.
+/// Validity of a registration, in milliseconds.
 const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
-/// What is never too late.
+/// An expiry that never passes.
 const NEVER: Tick = Tick(u64::MAX >> 1);
-/// What stands where a signature would.
+/// Placeholder for a signature.
 const UNSIGNED: NodeSignature = NodeSignature([0; 64]);
-/// Letters of a message that an error shows.
+/// Maximum number of characters of an event in an error message.
 const SHOWN: usize = 120;
 
-/// Why a market came to a halt: a fault of the laboratory or of what it drives, never an answer to a member.
+/// Why a market failed: a fault of the laboratory or of the code that it drives, never a refusal of
+/// a member's message.
 #[derive(Debug, thiserror::Error)]
 pub enum MarketError {
-    /// The engine refused something that it asked for.
+    /// The engine refused an event that it must accept.
     #[error("the engine refused {what}: {why} [SIM_ENGINE]")]
     Engine {
-        /// What was said.
+        /// The event.
         what: String,
-        /// Its answer.
+        /// The engine's answer.
         why: Rejection,
     },
-    /// The ledger refused something that the market needs.
+    /// The ledger refused a transaction that the market needs.
     #[error("the ledger refused {what}: {why} [SIM_LEDGER]")]
     Ledger {
-        /// What was asked.
+        /// The transaction.
         what: &'static str,
-        /// Its answer.
+        /// The ledger's answer.
         why: ApplyError,
     },
-    /// A round could not be worked on.
-    #[error("the round could not be valued: {0} [SIM_WORK]")]
+    /// A round cannot be valued.
+    #[error("the round cannot be valued: {0} [SIM_WORK]")]
     Work(#[from] WorkError),
-    /// Something is missing that must be there.
+    /// An object is missing that must exist.
     #[error("{0} is missing [SIM_MISSING]")]
     Missing(&'static str),
 }
@@ -64,59 +65,59 @@ pub enum MarketError {
 /// One update on its way to the market.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Whose.
+    /// The sender.
     pub account: Address,
-    /// Rows that it declares.
+    /// Number of rows that the sender declares.
     pub rows: u64,
     /// The update.
     pub delta: Vec<f32>,
-    /// Milliseconds after the offer at which it is promised.
+    /// Milliseconds after the offer at which the sender commits to the update.
     pub commit_ms: u64,
-    /// Milliseconds that its upload takes.
+    /// Duration of the upload in milliseconds.
     pub upload_ms: u64,
 }
 
-/// An account that takes part.
+/// An account of a participant.
 #[derive(Clone, Debug)]
 pub struct Seat {
-    /// Whose.
+    /// Its address.
     pub account: Address,
-    /// What it bonds.
+    /// Its bond.
     pub bond: Amount,
-    /// What it has besides.
+    /// Its initial balance in addition to the bond.
     pub extra: Amount,
 }
 
 impl Seat {
-    /// All that it begins with.
+    /// Its initial balance, including the bond.
     #[must_use]
     pub fn begins_with(&self) -> Amount {
-        // The scenario's bounds keep all sums far from the end of 128 bits.
+        // The bounds of a scenario keep all sums far below 2^128.
         self.bond.plus(self.extra).unwrap_or_default()
     }
 }
 
-/// What one round came to.
+/// The result of one round.
 #[derive(Clone, Debug)]
 pub struct RoundDone {
     /// The round's report.
     pub report: Report,
-    /// What it did to the model; none where nothing changed.
+    /// The change of the model; `None` if the model did not change.
     pub step: Option<Vec<f32>>,
 }
 
-/// What comes next in a market.
+/// The next step of a market.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A round is open.
     Offer,
-    /// Too few are ready for a round: who was silent has to enrol again.
+    /// Too few participants are available: those that were silent must enrol again.
     Short,
-    /// There will be no round any more.
+    /// No further round will open.
     Over,
 }
 
-/// The market.
+/// A simulated market with one task.
 pub struct Market {
     engine: Engine,
     books: Books,
@@ -124,12 +125,12 @@ pub struct Market {
     id: TaskId,
     holdout: Committed,
     judge: Judge,
-    /// Models and updates by their digests, as long as they are needed.
+    /// Models and updates by digest, for as long as they are needed.
     blobs: BTreeMap<Digest, Vec<u8>>,
     worker: Reference,
     seed: u64,
     now: Tick,
-    /// Settlements that wait for their windows.
+    /// Rounds whose settlements are in their challenge windows.
     windows: VecDeque<Round>,
     supply: Amount,
 }
@@ -144,7 +145,7 @@ impl std::fmt::Debug for Market {
 }
 
 impl Market {
-    /// Opens a market with one task that begins with the model `base`, and enrols everybody.
+    /// Opens a market with one task whose initial model is `base`, and enrols all `seats`.
     ///
     /// # Errors
     /// [`MarketError`].
@@ -211,8 +212,8 @@ impl Market {
         self.say(&enrolled)
     }
 
-    /// Enrols an account again that sits out because it was silent; says whether it was taken, which it is not when too
-    /// little is left of its bond.
+    /// Enrols an account again after it was silent. Returns `false` if the engine refuses the
+    /// enrolment, for example because too little is left of the bond.
     ///
     /// # Errors
     /// [`MarketError`].
@@ -227,7 +228,7 @@ impl Market {
         Event::Enrolled { enrol: unsigned(Enrol { market, task, sender, expires: NEVER }), bond }
     }
 
-    /// The offer that is open now, if there is one.
+    /// The open offer, if there is one.
     #[must_use]
     pub fn offer(&self) -> Option<&Offer> {
         let task = self.engine.state().tasks.get(&self.id)?;
@@ -235,7 +236,8 @@ impl Market {
         Some(&running.offer)
     }
 
-    /// Lets virtual time pass until a round opens, or until only members who enrol could open one.
+    /// Advances virtual time until a round opens, or until a round could open only after new
+    /// enrolments.
     ///
     /// # Errors
     /// [`MarketError`].
@@ -245,7 +247,7 @@ impl Market {
             let over = phase.is_none_or(|p| matches!(p, Phase::Closing | Phase::Done));
             match self.engine.next_deadline().filter(|_| !over) {
                 None => return Ok(Next::Over),
-                // Nothing but the task's last moment is due.
+                // Only the expiry of the task is due.
                 Some(at) if phase == Some(Phase::Enrolling) && at > self.now.after_ms(ENROL_MS) => {
                     return Ok(Next::Short);
                 }
@@ -258,12 +260,13 @@ impl Market {
         Ok(Next::Offer)
     }
 
-    /// Lets virtual time pass while nothing is due.
+    /// Advances virtual time while nothing is due.
     pub fn wait(&mut self, ms: u64) {
         self.now = self.now.after_ms(ms);
     }
 
-    /// Florins of the budget for data that the buyer has back; nobody is paid for infrastructure.
+    /// Unspent florins of the budget for data that the buyer received back. The simulation pays
+    /// nothing for infrastructure.
     #[must_use]
     pub fn returned(&self) -> f64 {
         florins(self.balance(BUYER)) - florins(self.spec.budget.infrastructure)
@@ -273,7 +276,7 @@ impl Market {
         self.engine.state().tasks.get(&self.id).map(|task| task.phase())
     }
 
-    /// The numbers of the model that the open round begins with.
+    /// The parameters of the open round's base model.
     ///
     /// # Errors
     /// [`MarketError::Missing`].
@@ -282,7 +285,7 @@ impl Market {
         self.model(offer.base_model)
     }
 
-    /// The numbers of the newest model.
+    /// The parameters of the newest model.
     ///
     /// # Errors
     /// [`MarketError::Missing`].
@@ -294,12 +297,12 @@ impl Market {
 
     fn model(&self, digest: Digest) -> Result<Vec<f32>, MarketError> {
         let bytes = self.blobs.get(&digest).ok_or(MarketError::Missing("a model"))?;
-        check_model(&self.spec, bytes).map_err(|_| MarketError::Missing("a model that is one"))
+        check_model(&self.spec, bytes).map_err(|_| MarketError::Missing("a valid model"))
     }
 
-    /// Plays the open round with what arrives, in the order of virtual time, on so many threads, which change nothing but
-    /// the time that it takes. What the engine refuses, because it is late
-    /// or for any other reason, is not taken, as on any other day.
+    /// Runs the open round with the given updates, in the order of virtual time. The engine's
+    /// refusals, for example of late messages, drop the message, as in production. The number of
+    /// threads changes only the run time.
     ///
     /// # Errors
     /// [`MarketError`].
@@ -313,7 +316,7 @@ impl Market {
         let offer = self.offer().cloned().ok_or(MarketError::Missing("an open round"))?;
         let digest = offer.digest();
         arrivals.sort_by_key(|arrival| (arrival.commit_ms, arrival.account));
-        // Who is too late is not waited for.
+        // The round does not wait for a commit after the deadline.
         arrivals.retain(|arrival| offer.opened.after_ms(arrival.commit_ms) <= offer.commit_by);
         let written = each(
             threads,
@@ -349,7 +352,7 @@ impl Market {
         self.done(offer.scope.round, &before)
     }
 
-    /// Lets time pass until a phase is over.
+    /// Advances time until the phase is over.
     fn pass(&mut self, phase: Phase, by: Tick) -> Result<(), MarketError> {
         if self.phase() == Some(phase) {
             self.now = self.now.max(by.after_ms(1));
@@ -370,15 +373,15 @@ impl Market {
         Ok(RoundDone { report, step: moved.then_some(step) })
     }
 
-    /// Forgets models and updates that no order will name any more. By their digests, not one by one: an update of zeros
-    /// has the bytes of a model of zeros.
+    /// Drops models and updates that no further order will reference. The set of needed blobs is
+    /// built by digest because an update of zeros has the same bytes as a model of zeros.
     fn forget(&mut self) {
         let Some(task) = self.engine.state().tasks.get(&self.id) else { return };
-        // The models that those rounds ended with, and the one that the first of them began with.
+        // The models at the end of the latest rounds, and the base model of the first of them.
         let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(2));
         let mut needed: BTreeSet<Digest> = latest.map(|ended| ended.model).collect();
         needed.insert(self.spec.base_model);
-        // The next round's updates are held against these, however large they are.
+        // The next round's updates are compared with these, of any size.
         let shown = task.earlier.held_against(self.spec.rounds.protection, 0);
         needed.extend(shown.into_iter().map(|(_, update)| update));
         self.blobs.retain(|digest, _| needed.contains(digest));
@@ -418,7 +421,7 @@ impl Market {
         self.try_to_say(&Event::Committed { commit: unsigned(commit), bond })
     }
 
-    /// Carries out a transaction that must work.
+    /// Executes a transaction that must succeed.
     fn pay(
         &mut self,
         what: &'static str,
@@ -434,7 +437,7 @@ impl Market {
         apply(&mut self.books, &transaction, self.now).map(|(_, outcome)| outcome)
     }
 
-    /// Moves money between wallets, for mechanisms that pay beside the task.
+    /// Transfers money between wallets, for mechanisms that pay outside the task.
     ///
     /// # Errors
     /// [`MarketError::Ledger`].
@@ -447,32 +450,32 @@ impl Market {
         self.pay("a transfer", from, Action::Transfer { to, amount }).map(drop)
     }
 
-    /// What an account has: wallet and bond.
+    /// Total of an account's wallet and bond.
     #[must_use]
     pub fn worth(&self, account: Address) -> Amount {
         let bond = self.books.bond(self.id, account).amount;
         self.balance(account).plus(bond).unwrap_or_default()
     }
 
-    /// What a wallet holds.
+    /// Balance of a wallet.
     #[must_use]
     pub fn balance(&self, account: Address) -> Amount {
         self.books.balance(account)
     }
 
-    /// Whether there is as much money as there was at the beginning.
+    /// Whether the total of all accounts still equals the initial supply.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.books.supply().is_ok_and(|supply| supply == self.supply)
     }
 
-    /// Virtual time.
+    /// The virtual time.
     #[must_use]
     pub const fn now(&self) -> Tick {
         self.now
     }
 
-    /// The task.
+    /// The task specification.
     #[must_use]
     pub const fn spec(&self) -> &TaskSpec {
         &self.spec

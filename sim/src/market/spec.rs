@@ -1,4 +1,4 @@
-//! The task that a scenario asks for, and who is who.
+//! The task specification of a scenario, and the addresses of its roles.
 
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, ChainId, Clip, DataSchema, Digest, Estimator, Holdout,
@@ -8,32 +8,32 @@ use florin_protocol::{
 
 use crate::scenario::{self, Scenario};
 
-/// Who pays.
+/// The buyer's address.
 pub const BUYER: Address = Address([0xb0; 20]);
-/// Who runs the rounds.
+/// The coordinator's address.
 pub const COORDINATOR: Address = Address([0xc0; 20]);
-/// Who keeps the pool of a mechanism that has one.
+/// The address that holds the pool of the tokenised mechanism.
 pub const POOL: Address = Address([0xd0; 20]);
 const ARBITER: Address = Address([0xa0; 20]);
 
 /// Millionths in one.
 const MILLION: f64 = 1e6;
-/// Base units of a millionth of a florin.
+/// Base units per millionth of a florin.
 const MICRO_UNITS: u128 = 1_000_000_000_000;
-/// Stands where a digest will be.
+/// Placeholder for a digest.
 const UNNAMED: Digest = Digest([1; 32]);
-/// Milliseconds that a settlement can be challenged.
+/// Length of the challenge window of a settlement, in milliseconds.
 const CHALLENGE_MS: u64 = 1_000;
-/// Milliseconds that bonds stay at risk.
+/// Time that bonds stay locked after an unbond request, in milliseconds.
 const UNBOND_MS: u64 = 24 * 3_600 * 1_000;
-/// Milliseconds that the first round waits for all members that it could take.
+/// Time that the first round waits for further enrolments, in milliseconds.
 pub const ENROL_MS: u64 = 1;
-/// Longest update.
+/// Maximum norm of an update.
 const NORM_MAX: f64 = 20.0;
-/// Gradients of a valuation.
+/// Quadrature nodes of a valuation: gradient evaluations along the path.
 const NODES: u8 = 3;
 
-/// The account of a member's identity.
+/// The account of one identity of a member.
 #[must_use]
 pub fn account(member: usize, identity: u32) -> Address {
     let mut bytes = [0x11; 20];
@@ -42,13 +42,13 @@ pub fn account(member: usize, identity: u32) -> Address {
     Address(bytes)
 }
 
-/// Florins as base units, to the millionth.
+/// Florins as an amount, rounded to the millionth.
 #[must_use]
 pub fn fln(florins: f64) -> Amount {
     Amount::from_units((florins * MILLION).round() as u128 * MICRO_UNITS)
 }
 
-/// An amount in florins, for people and statistics.
+/// An amount in florins, for display and statistics.
 #[must_use]
 pub fn florins(amount: Amount) -> f64 {
     amount.units() as f64 / (MICRO_UNITS as f64 * MILLION)
@@ -59,7 +59,8 @@ fn micro(value: f64) -> Micro {
 }
 
 impl Scenario {
-    /// The task. Holdout and model are named when it is published.
+    /// The task specification. [`Market::open`](super::Market::open) sets the digests of holdout
+    /// and model.
     #[must_use]
     pub fn task_spec(&self, seed: u64) -> TaskSpec {
         let l = &self.learning;

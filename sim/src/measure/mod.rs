@@ -1,4 +1,5 @@
-//! What came of an experiment: figures of one seed, and their means over all seeds with 95 % intervals.
+//! Measures of an experiment: their values for one seed, and their means over all seeds with 95 %
+//! confidence intervals.
 
 mod statistics;
 
@@ -10,7 +11,7 @@ use crate::play::{MemberOutcome, Played};
 
 pub use statistics::{Ends, Interval, auroc, gini, interval, ratio, spearman};
 
-/// Names a figure: which measure, and of which group; none for the whole market.
+/// Identifies a measured value: the measure and the group; no group for the whole market.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Key {
     /// The group.
@@ -19,49 +20,63 @@ pub struct Key {
     pub measure: &'static str,
 }
 
-/// Figures of one seed.
+/// The values of all measures for one seed.
 pub type Figures = BTreeMap<Key, f64>;
 
-/// Every measure, and what it says.
+/// Every measure with its description.
 pub const MEASURES: &[(&str, &str)] = &[
-    ("profit", "florins a member has more at the end than at the beginning, after its costs"),
-    ("earned", "the same before costs: pay less debits"),
-    ("cost", "florins that its work cost a member"),
-    ("gain", "profit of a member beyond what the same member, honest, makes in the same market"),
-    ("rational", "share of the members whose profit is not below zero"),
-    ("participation", "updates taken, for each time one was asked for"),
-    ("refused", "share of a member's updates that were kept out of the model or set aside"),
-    ("rounds", "rounds that ended with a settlement, of those that the task has"),
-    ("points", "points of accuracy that the last model has more than the first"),
-    ("returned", "florins of the budget that the buyer has back"),
-    ("accuracy", "share of rows nobody in the market sees that the last model gets right"),
-    ("improvement", "nats of loss that all rounds took off together"),
-    ("spent", "florins paid for data"),
-    ("spent_per_nat", "florins for a nat of improvement, all seeds together"),
-    ("spent_per_point", "florins for a point of accuracy, all seeds together"),
-    ("wasted", "share of what was paid that went to members who were not honest"),
-    ("gini", "how unevenly pay is shared: 0 for equal pay, near 1 if one has all"),
+    ("profit", "increase of a member's balance over the task minus its costs, in florins"),
+    ("earned", "the same without costs: pay minus debits, in florins"),
+    ("cost", "cost of a member's work, in florins"),
+    ("gain", "profit minus the honest counterfactual: the same member, honest, in the same market"),
+    ("rational", "fraction of the members with a non-negative profit"),
+    ("participation", "accepted updates per selection into a cohort"),
+    ("refused", "fraction of a member's updates that were excluded or rejected as near-duplicates"),
+    ("rounds", "rounds of the task that ended with a settlement"),
+    ("points", "increase of accuracy from the initial to the final model, in percentage points"),
+    ("returned", "unspent budget that the buyer received back, in florins"),
+    ("accuracy", "accuracy of the final model on test rows that no participant sees"),
+    ("improvement", "decrease of the loss over all rounds, in nats"),
+    ("spent", "paid for data, in florins"),
+    ("spent_per_nat", "florins per nat of improvement, a ratio of means over all seeds"),
+    (
+        "spent_per_point",
+        "florins per percentage point of accuracy, a ratio of means over all seeds",
+    ),
+    ("wasted", "fraction of the pay that went to dishonest members"),
+    ("gini", "Gini coefficient of the pay: 0 for equal pay, near 1 if one member earns everything"),
     (
         "stability",
         "rank correlation of members' pay in the first and in the second half of the rounds",
     ),
     (
         "detection",
-        "chance that a dishonest member scores below an honest one (area under the curve)",
+        "probability that a dishonest member scores below an honest one (area under the ROC curve)",
     ),
-    ("error", "standard error of a score beside the score, over all updates of honest members"),
-    ("false_refusals", "share of honest members' updates that were kept out or set aside"),
-    ("false_debits", "share of honest members' updates that took something from a bond"),
-    ("backdoor", "share of marked rows that the last model takes for what a backdoor teaches"),
-    ("balanced", "1 if no token was made or lost"),
+    (
+        "error",
+        "sum of standard errors divided by sum of scores, over all updates of honest members",
+    ),
+    (
+        "false_refusals",
+        "fraction of honest members' updates that were excluded or rejected as near-duplicates",
+    ),
+    ("false_debits", "fraction of honest members' updates that led to a debit"),
+    (
+        "backdoor",
+        "fraction of triggered rows that the final model assigns to the backdoor's target class",
+    ),
+    ("balanced", "1 if the total of all accounts equals the supply"),
 ];
 
-/// Measures that are one measure over another: means over all seeds are divided, not seed by seed, because a seed in which
-/// the model hardly moved would drown all others.
+/// Measures that are ratios of two measures. The ratio of the means over all seeds is taken, not
+/// the mean of the ratios, because a seed with almost no improvement would dominate a mean of
+/// ratios.
 pub const RATIOS: &[(&str, &str, &str)] =
     &[("spent_per_nat", "spent", "improvement"), ("spent_per_point", "spent", "points")];
 
-/// The figures of one seed. `honest` are the same market's outcomes with one group after the other made honest.
+/// The measures of one seed. `honest` maps a group to the counterfactual outcome of the same market
+/// with that group made honest.
 #[must_use]
 pub fn figures(played: &Played, honest: &BTreeMap<usize, Played>) -> Figures {
     let mut all = Figures::new();
@@ -143,7 +158,7 @@ fn market_figures(played: &Played) -> Vec<(&'static str, f64)> {
     all
 }
 
-/// Whether the same members earn most in both halves.
+/// Rank correlation of the members' pay between the first and the second half of the rounds.
 fn stability(members: &[MemberOutcome]) -> f64 {
     let half = |second: bool| -> Vec<f64> {
         let part = |member: &MemberOutcome| {
@@ -160,18 +175,19 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { f64::NAN }
 }
 
-/// A figure over all seeds.
+/// A measure summarised over all seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// Which.
+    /// The measure and its group.
     #[serde(flatten)]
     pub key: Key,
-    /// Its mean and 95 % interval.
+    /// Its mean and 95 % confidence interval.
     #[serde(flatten)]
     pub interval: Interval,
 }
 
-/// Every figure over the seeds that have it, and the ratios where what is below the line is positive beyond chance.
+/// Summarises every measure over the seeds that have it. A ratio is present only if its denominator
+/// is significantly positive.
 #[must_use]
 pub fn over_seeds(all: &[Figures]) -> Vec<Measured> {
     let mut values: BTreeMap<&Key, Vec<f64>> = BTreeMap::new();

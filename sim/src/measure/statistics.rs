@@ -1,39 +1,39 @@
-//! Small statistics.
+//! Statistics: confidence intervals, ratios of means, Gini coefficient, AUROC and rank correlation.
 
 use serde::{Deserialize, Serialize};
 
-/// 97.5 % points of Student's distribution, by degrees of freedom from 1.
+/// 97.5 % quantiles of Student's t distribution, by degrees of freedom from 1.
 const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
-/// The same for more: of the normal distribution, with the first term of its expansion.
+/// The same for more degrees of freedom: the normal quantile with the first term of its expansion.
 const NORMAL: f64 = 1.960;
 const EXPANSION: f64 = 2.372;
 
-/// A mean with its 95 % interval over independent seeds, by Student's distribution.
+/// A mean with its 95 % confidence interval over independent seeds, from Student's t distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Told", from = "Told")]
 pub struct Interval {
     /// The mean.
     pub mean: f64,
-    /// Where the interval ends; none for a single seed, which says nothing about how far seeds differ.
+    /// Bounds of the interval; `None` for a single seed, which gives no estimate of the variance.
     pub ends: Option<Ends>,
-    /// How many seeds.
+    /// Number of seeds.
     pub count: usize,
 }
 
-/// Where an interval ends.
+/// Bounds of a confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ends {
-    /// Lower end.
+    /// Lower bound.
     pub low: f64,
-    /// Upper end.
+    /// Upper bound.
     pub high: f64,
 }
 
-/// An interval as documents have it: where there is none, both of its ends are null.
+/// JSON form of an [`Interval`]: without an interval both bounds are null.
 #[derive(Serialize, Deserialize)]
 struct Told {
     mean: f64,
@@ -58,19 +58,19 @@ impl From<Told> for Interval {
 }
 
 impl Interval {
-    /// The lower end, where there is an interval.
+    /// The lower bound, if there is an interval.
     #[must_use]
     pub fn low(&self) -> Option<f64> {
         self.ends.map(|ends| ends.low)
     }
 
-    /// The upper end, where there is an interval.
+    /// The upper bound, if there is an interval.
     #[must_use]
     pub fn high(&self) -> Option<f64> {
         self.ends.map(|ends| ends.high)
     }
 
-    /// Whether both have an interval, and the two do not even touch.
+    /// Whether both have an interval and the two intervals are disjoint.
     #[must_use]
     pub fn is_apart_from(&self, other: &Self) -> bool {
         let both = self.ends.zip(other.ends);
@@ -78,7 +78,7 @@ impl Interval {
     }
 }
 
-/// Mean and 95 % interval of some values.
+/// Mean and 95 % confidence interval of `values`.
 #[must_use]
 pub fn interval(values: &[f64]) -> Interval {
     let count = values.len();
@@ -92,14 +92,16 @@ pub fn interval(values: &[f64]) -> Interval {
     Interval { mean, ends: Some(Ends { low: mean - half, high: mean + half }), count }
 }
 
-/// The 97.5 % point of Student's distribution with so many degrees of freedom, one at least.
+/// The 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom, which must be
+/// at least one.
 fn student(freedom: usize) -> f64 {
     let exact = STUDENT.get(freedom.saturating_sub(1)).copied();
     exact.unwrap_or(NORMAL + EXPANSION / freedom as f64)
 }
 
-/// The ratio of the means of paired values with its 95 % interval (E. C. Fieller, 1954); `None` where the mean below the
-/// line is not positive beyond chance, so that the ratio could be anything.
+/// The ratio of the means of paired values with its 95 % confidence interval (E. C. Fieller, 1954).
+/// `None` if the mean of the denominators is not significantly positive, because the interval is
+/// then unbounded.
 #[must_use]
 pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
     let count = above.len().min(below.len());
@@ -119,7 +121,8 @@ pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
     let (yy, xx, xy) =
         (products(above, above, y, y), products(below, below, x, x), products(below, above, x, y));
     let t = student(count - 1);
-    // The values of the ratio that a t-test of y − r·x does not refuse lie between the roots of a quadratic equation.
+    // The ratios r that a t-test of y − r·x does not reject lie between the roots of a quadratic
+    // equation.
     let a = x * x - t * t * xx;
     let b = x * y - t * t * xy;
     let c = y * y - t * t * yy;
@@ -131,7 +134,7 @@ pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
     Some(Interval { mean: r, ends: Some(ends), count })
 }
 
-/// The Gini coefficient of amounts that are not below zero (C. Gini, 1912); 0 where there is nothing to share.
+/// The Gini coefficient of non-negative amounts (C. Gini, 1912); 0 if all amounts are zero.
 #[must_use]
 pub fn gini(amounts: &[f64]) -> f64 {
     let mut sorted = amounts.to_vec();
@@ -145,21 +148,24 @@ pub fn gini(amounts: &[f64]) -> f64 {
     2.0 * weighted / (n * sum) - (n + 1.0) / n
 }
 
-/// The chance that one drawn from `low` is below one drawn from `high`, ties counting half (H. B. Mann and D. R. Whitney,
-/// 1947), with `high` first; `None` where one of them is empty.
+/// The area under the ROC curve: the probability that a value drawn from `low` is below a value
+/// drawn from `high`, with ties counted as one half (H. B. Mann and D. R. Whitney, 1947). `None` if
+/// one of the two is empty.
 #[must_use]
 pub fn auroc(high: &[f64], low: &[f64]) -> Option<f64> {
     if high.is_empty() || low.is_empty() {
         return None;
     }
-    // Ranks count halves exactly, so that sorting gives the figure that comparing every pair gives.
+    // Ranks represent halves exactly, so the rank formula gives the same result as comparing all
+    // pairs.
     let all: Vec<f64> = high.iter().chain(low).copied().collect();
     let places: f64 = ranks(&all).iter().take(high.len()).sum();
     let (h, l) = (high.len() as f64, low.len() as f64);
     Some((places - h * (h - 1.0) / 2.0) / (h * l))
 }
 
-/// Spearman's rank correlation, ties sharing their mean rank; `None` where one side has no ranks to tell apart.
+/// Spearman's rank correlation; tied values share their mean rank. `None` if all values of one side
+/// are equal.
 #[must_use]
 pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (ranks(a), ranks(b));
@@ -172,7 +178,7 @@ pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     (lengths > 0.0).then(|| product(&a, &b, mean_a, mean_b) / lengths.sqrt())
 }
 
-/// The place of each among all, from 0, ties sharing their mean place.
+/// The rank of each value, from 0; tied values share their mean rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -201,24 +207,24 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_has_a_mean_and_no_interval_and_is_never_apart_from_anything() {
+    fn one_seed_has_a_mean_without_interval_and_differs_significantly_from_nothing() {
         let (one, two) = (interval(&[7.0]), interval(&[1.0, 1.0]));
         near(one.mean, 7.0);
         assert_eq!((one.ends, one.low(), one.high()), (None, None, None));
         assert_eq!(ratio(&[3.0], &[2.0]).unwrap(), Interval { mean: 1.5, ends: None, count: 1 });
         assert!(!one.is_apart_from(&two) && !two.is_apart_from(&one));
         assert!(two.is_apart_from(&interval(&[7.0, 7.0])));
-        let told = serde_json::to_value(one).unwrap();
-        assert_eq!(told, serde_json::json!({"mean": 7.0, "low": null, "high": null, "count": 1}));
-        assert_eq!(serde_json::from_value::<Interval>(told).unwrap(), one);
-        // As earlier versions wrote it: a point, which is no interval either.
+        let json = serde_json::to_value(one).unwrap();
+        assert_eq!(json, serde_json::json!({"mean": 7.0, "low": null, "high": null, "count": 1}));
+        assert_eq!(serde_json::from_value::<Interval>(json).unwrap(), one);
+        // As earlier versions wrote it: a degenerate interval, which counts as no interval.
         let point = serde_json::json!({"mean": 7.0, "low": 7.0, "high": 7.0, "count": 1});
         assert_eq!(serde_json::from_value::<Interval>(point).unwrap(), one);
         assert_eq!(serde_json::from_value::<Interval>(serde_json::json!(two)).unwrap(), two);
     }
 
     #[test]
-    fn figures_computed_by_hand() {
+    fn statistics_match_values_computed_by_hand() {
         let five = interval(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         near(five.mean, 3.0);
         near(five.high().unwrap() - five.mean, 2.776 * (2.5f64 / 5.0).sqrt());
@@ -233,22 +239,23 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_one_of_means_and_none_over_what_may_be_nothing() {
-        // Nine seeds say 1, and the tenth 100: the mean of that is 10.9.
+    fn a_ratio_divides_means_and_is_none_for_an_insignificant_denominator() {
+        // Nine seeds have a ratio of 1 and the tenth of 100: the mean of the ratios is 10.9.
         let (mut above, mut below) = ([10.0; 10], [10.0; 10]);
         (above[9], below[9]) = (1.0, 0.01);
         near(ratio(&above, &below).unwrap().mean, 91.0 / 90.01);
         assert_eq!(ratio(&[1.0, 1.0], &[1.0, -3.0]), None, "negative");
-        assert_eq!(ratio(&[1.0, 1.0], &[2.0, -1.0]), None, "positive, but not beyond chance");
+        assert_eq!(ratio(&[1.0, 1.0], &[2.0, -1.0]), None, "positive, but not significant");
         assert_eq!(ratio(&[], &[]), None);
-        // Nothing is left of the values once twice what is below is taken off them.
+        // The denominators determine the numerators almost exactly (ratio 2), so the interval is
+        // narrow.
         let exact = ratio(&[10.0, 11.0, 12.0], &[5.0, 5.5, 6.0]).unwrap();
         let ends = exact.ends.unwrap();
         assert!((ends.high - ends.low).abs() < 1e-5, "{exact:?}");
     }
 
     #[test]
-    fn ratios_cover_the_truth_as_often_as_they_say() {
+    fn ratio_intervals_have_nominal_coverage() {
         let rng = &mut crate::draw::stream(12, "coverage of ratios", [0, 0]);
         let covered = (0..2_000).filter(|_| {
             let below: Vec<f64> = (0..8).map(|_| 5.0 + crate::draw::normal(rng)).collect();
@@ -261,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_cover_the_truth_as_often_as_they_say() {
+    fn confidence_intervals_have_nominal_coverage() {
         let rng = &mut crate::draw::stream(11, "coverage", [0, 0]);
         let covered = (0..2_000).filter(|_| {
             let values: Vec<f64> = (0..8).map(|_| crate::draw::normal(rng)).collect();

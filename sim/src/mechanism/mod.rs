@@ -1,5 +1,6 @@
-//! How a round becomes scores. The market's own way values updates and keeps out what harms; the others are what it is
-//! held against. Whatever the way, scores become money through the market's one rule, up to the same budget.
+//! Payment mechanisms: from a round to scores. Florin's own mechanism values updates and excludes
+//! harmful ones; the others are baselines. Under every mechanism the scores become money by the
+//! same pay rule and within the same budget.
 
 mod shares;
 mod tokenised;
@@ -11,27 +12,29 @@ use serde::{Deserialize, Serialize};
 
 pub use tokenised::{Defects, Moves, RoundSeen, Tokenised, Tokens};
 
-/// How a round is paid.
+/// The mechanism that scores a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "rule", deny_unknown_fields)]
 pub enum Mechanism {
-    /// The market's own: each update by what it did to the loss, by the path value; what harms beyond its error is kept
-    /// out and debited.
+    /// Florin's own: scores each update by its share of the change of the loss (the path value). An
+    /// update whose harm exceeds its error is excluded and debited.
     #[default]
     Own,
-    /// Everybody the same.
+    /// Equal shares.
     Equal,
-    /// By rows, as far as they are bonded.
+    /// In proportion to the bonded rows.
     Rows,
-    /// By what would be missing without the update, if that is positive.
+    /// In proportion to the positive part of the leave-one-out value.
     LeaveOneOut,
-    /// By GTG-Shapley as its authors published it, if that is positive.
+    /// In proportion to the positive part of GTG-Shapley as published by its authors.
     Gtg,
-    /// By the cosine with the mean of all updates, if that is positive.
+    /// In proportion to the positive part of the cosine similarity with the mean of all updates.
     Cosine,
-    /// By place in the order of leave-one-out: the best of n gets n parts, the last one.
+    /// In proportion to the rank by leave-one-out value: the best of n updates gets n parts, the
+    /// last gets one.
     Rank,
-    /// Tokenised incentive: members pay to take part, and are paid back by improvement, place and attendance.
+    /// Tokenised incentive: members pay to take part and are paid back by improvement, rank and
+    /// attendance.
     Tokenised(Tokenised),
 }
 
@@ -52,12 +55,12 @@ impl Mechanism {
     }
 }
 
-/// Who judges a round: a mechanism, and whether the market's own keeps out what harms.
+/// How a round is scored: a mechanism, and whether Florin's own mechanism excludes harmful updates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judge {
-    /// How the round is paid.
+    /// The mechanism.
     pub mechanism: Mechanism,
-    /// Whether the market's own way keeps out updates that harm beyond their error.
+    /// Whether Florin's own mechanism excludes updates whose harm exceeds their error.
     pub keeps_out: bool,
 }
 
@@ -75,7 +78,7 @@ impl Judge {
         match &self.mechanism {
             Mechanism::Own if self.keeps_out => carry_out(inputs, engine),
             Mechanism::Own => {
-                // Nobody's score is so far below its error.
+                // With the maximum threshold no score is significantly negative.
                 let mut lax = inputs.spec.clone();
                 lax.budget.withheld = Micro(u64::MAX);
                 carry_out(&Inputs { spec: &lax, ..*inputs }, engine)
@@ -85,7 +88,7 @@ impl Judge {
     }
 }
 
-/// A result that states scores and nothing that supports them.
+/// A result with scores but without evidence.
 fn result_of(
     scores: Vec<Scored>,
     [before, after]: [i64; 2],
@@ -104,5 +107,5 @@ fn result_of(
     WorkResult { valuation, metrics, model: blob_digest(model) }
 }
 
-/// Nothing was done to an update.
+/// The preprocessing record of an update that was not changed.
 const UNTREATED: Treatment = Treatment { clip: Micro::ONE, repeats: None };

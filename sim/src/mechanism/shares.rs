@@ -1,5 +1,6 @@
-//! Mechanisms that share a round's improvement by a rule of thumb, from plain federated averaging: nothing is set aside,
-//! nobody is kept out, nothing is debited.
+//! Baseline mechanisms that divide a round's improvement by a simple rule, on top of plain
+//! federated averaging: no near-duplicate is rejected, no update is excluded, and no bond is
+//! debited.
 
 use florin_contribution::{
     Coalition, Estimator, Game, GameError, Gtg, LeaveOneOut, RoundError, Run, ValuationError,
@@ -13,13 +14,13 @@ use florin_work::{
 
 use super::{Mechanism, UNTREATED, result_of};
 
-/// A round of plain federated averaging.
+/// The cooperative game of a round of plain federated averaging.
 struct Averaged<'a> {
     model: ModelSpec,
     base: Vec<f64>,
-    /// Each update, by its weight in the mean.
+    /// Each update, multiplied by its weight in the mean.
     weighted: Vec<Vec<f32>>,
-    /// Its rows as far as they count.
+    /// The number of rows of each update that count.
     rows: Vec<u64>,
     judged: Dataset,
     engine: &'a mut Reference,
@@ -106,8 +107,9 @@ pub(super) fn value(
     Ok(Outcome { result, model: bytes })
 }
 
-/// What each has of the whole, none below zero; all zero where a rule finds nobody who helped. A round whose shares
-/// cannot be estimated is a round that cannot be valued, as in the market's own way.
+/// The non-negative share of each update in the improvement; all zero if the rule finds no useful
+/// update. If the shares cannot be estimated, the round cannot be valued, as with Florin's own
+/// mechanism.
 fn shares(
     round: &mut Averaged<'_>,
     deltas: &[Vec<f32>],
@@ -117,7 +119,8 @@ fn shares(
     let n = round.players();
     let nothing = vec![0.0; n];
     let raw = match rule {
-        // The market's own way is not shared, and money of tokens moves beside the task's budget.
+        // Florin's own mechanism does not divide the improvement this way; the tokenised mechanism
+        // pays outside the task's budget.
         Mechanism::Own | Mechanism::Tokenised(_) => nothing.clone(),
         Mechanism::Equal => vec![1.0; n],
         Mechanism::Rows => round.rows.iter().map(|rows| *rows as f64).collect(),

@@ -1,15 +1,16 @@
-//! Tokenised incentive, after the line of work that began with J. Han and others, *TIFF: Tokenized Incentive for Federated
-//! Learning* (IEEE CLOUD 2022), in the form in which its successor's rules are known: whoever takes part is a consumer and
-//! a provider at once. Each round
+//! The tokenised incentive mechanism after J. Han and others, *TIFF: Tokenized Incentive for
+//! Federated Learning* (IEEE CLOUD 2022), in the form in which its successor's rules are known:
+//! each participant is a consumer and a provider at once. In each round
 //!
-//! 1. everybody who takes part pays a price into the pool;
-//! 2. the improvement of accuracy against the best so far decides how much of the pool is given back to those who paid
-//!    (the *token reduction ratio*);
-//! 3. the rest rewards places in the order of contribution, then places in the order of attendance;
-//! 4. what is left waits for the next round.
+//! 1. every participant pays a price into the pool;
+//! 2. the improvement of accuracy over the best so far decides which share of the pool returns to
+//!    the payers (the *token reduction ratio*);
+//! 3. the rest rewards ranks by contribution, then ranks by attendance;
+//! 4. the remainder stays in the pool for the next round.
 //!
-//! The published form has defects that decide who gains. Each is a switch here, off by default, so that its effect can be
-//! seen; every payment is a transfer on the ledger, between wallets and the pool's.
+//! The published form has defects that decide who gains. Each defect is a switch here, off by
+//! default, so that its effect can be measured. Every payment is a transfer on the ledger between a
+//! wallet and the pool's wallet.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +18,21 @@ use florin_protocol::payout::split_by_weight;
 use florin_protocol::{Address, Amount};
 use serde::{Deserialize, Serialize};
 
-/// Base units of a token.
+/// Base units per token.
 const TOKEN: u128 = 1_000_000_000_000_000_000;
-/// Share of the pool that places by contribution may have.
+/// Maximum share of the pool for ranks by contribution.
 const QUALITY_MILLIONTHS: u128 = 500_000;
 const MILLION: u128 = 1_000_000;
 
-/// The mechanism's numbers and switches.
+/// Parameters and switches of the mechanism.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tokenised {
-    /// Tokens that everybody begins with.
+    /// Initial tokens of each account.
     pub endowment: u64,
-    /// Tokens that a round costs who takes part in it.
+    /// Price in tokens of taking part in a round.
     pub price: u64,
-    /// Which defects of the published form are reproduced.
+    /// Which defects of the published form to reproduce.
     pub defects: Defects,
 }
 
@@ -45,28 +46,30 @@ impl Default for Tokenised {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Defects {
-    /// One of those who take part pays for all of them.
+    /// One participant pays the price for all of them.
     pub one_pays_for_all: bool,
-    /// Where accuracy does not rise, the best so far is forgotten, so that the next rise counts again.
+    /// When accuracy does not rise, the best so far is reset, so that the next rise counts again.
     pub best_is_forgotten: bool,
-    /// Places are paid by their number alone, whatever the contributions: two equal halves have two places.
+    /// Pay depends on the rank alone, not on the contribution: two equal contributions get
+    /// different ranks.
     pub places_ignore_size: bool,
-    /// Attendance pays also who never worked, and those first while the model stalls.
+    /// Attendance also pays accounts that never took part, and pays them first while the model
+    /// stalls.
     pub idlers_attend: bool,
-    /// Contributions are measured from the new model with equal weights, so that they sum to zero.
+    /// Contributions are measured at the new model with equal weights, so that they sum to zero.
     pub zero_sum_scores: bool,
-    /// Parts are rounded down to whole tokens, and what is left over stays in the pool.
+    /// Payments are rounded down to whole tokens, and the remainder stays in the pool.
     pub whole_tokens: bool,
 }
 
 /// Payments from one wallet to another.
 pub type Moves = Vec<(Address, Address, Amount)>;
 
-/// What the mechanism remembers between rounds.
+/// State of the mechanism between rounds.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     rules: Tokenised,
-    /// Whose wallet the pool is.
+    /// The address of the pool's wallet.
     pool_of: Address,
     pool: u128,
     best: f64,
@@ -74,37 +77,37 @@ pub struct Tokens {
     attended: BTreeMap<Address, u64>,
 }
 
-/// What the mechanism is told of a round.
+/// The mechanism's input from a round.
 #[derive(Clone, Debug)]
 pub struct RoundSeen {
-    /// Who took part, with what it contributed.
+    /// The participants of the round with their contributions.
     pub scores: Vec<(Address, f64)>,
-    /// Accuracy of the new model on the round's rows.
+    /// Accuracy of the new model on the round's holdout rows.
     pub accuracy: f64,
 }
 
 impl Tokens {
-    /// Before the first round. `everybody` may take part.
+    /// The state before the first round. `everybody` lists the accounts that may take part.
     #[must_use]
     pub fn new(rules: Tokenised, pool_of: Address, everybody: &[Address]) -> Self {
         let attended = everybody.iter().map(|who| (*who, 0)).collect();
         Self { rules, pool_of, pool: 0, best: 0.0, rising: true, attended }
     }
 
-    /// What everybody needs before the first round.
+    /// The initial tokens of each account.
     #[must_use]
     pub fn endowment(&self) -> Amount {
         Amount::from_units(u128::from(self.rules.endowment) * TOKEN)
     }
 
-    /// Whether contributions are measured from the new model.
+    /// Whether contributions are measured at the new model.
     #[must_use]
     pub const fn from_the_new_model(&self) -> bool {
         self.rules.defects.zero_sum_scores
     }
 
-    /// Settles a round; `balance` is what a wallet holds before. Who cannot pay takes part without paying and is paid
-    /// nothing.
+    /// Settles a round; `balance` returns the balance of a wallet before the round. A participant
+    /// that cannot pay the price takes part without paying and receives nothing.
     pub fn settle(&mut self, seen: &RoundSeen, balance: impl Fn(Address) -> Amount) -> Moves {
         let mut moves = Moves::new();
         let price = u128::from(self.rules.price) * TOKEN;
@@ -122,7 +125,7 @@ impl Tokens {
         moves
     }
 
-    /// Takes the price from everybody who takes part and can pay it. Returns who did.
+    /// Collects the price from every participant that can pay it. Returns the payers.
     fn collect(
         &mut self,
         seen: &RoundSeen,
@@ -153,7 +156,7 @@ impl Tokens {
         }
     }
 
-    /// How far accuracy rose above the best so far, as a share of that; from 0 to 1.
+    /// Relative rise of accuracy above the best so far, clamped to the range from 0 to 1.
     fn improvement(&mut self, accuracy: f64) -> f64 {
         let improvement = match self.best {
             best if best <= 0.0 => f64::from(u8::from(accuracy > 0.0)),
@@ -168,7 +171,7 @@ impl Tokens {
         improvement
     }
 
-    /// The less the model improved, the more of what consumers paid they have back.
+    /// Returns part of the price to the payers: the smaller the improvement, the larger the part.
     fn give_back(&mut self, payers: &[Address], improvement: f64, moves: &mut Moves) {
         let ratio = ((1.0 - improvement) * 1e6).floor().clamp(0.0, 1e6) as u128;
         let back = self.pool * ratio / MILLION;
@@ -176,7 +179,7 @@ impl Tokens {
         self.pay(back, &equal, moves);
     }
 
-    /// What each may have of the reward for contribution.
+    /// Weights for the reward for contribution.
     fn by_contribution(&self, seen: &RoundSeen, payers: &[Address]) -> Vec<(Address, u128)> {
         let mut ranked: Vec<(Address, f64)> =
             seen.scores.iter().filter(|(who, _)| payers.contains(who)).copied().collect();
@@ -189,7 +192,7 @@ impl Tokens {
         ranked.into_iter().zip(0..).map(|((who, _), place)| (who, count - place)).collect()
     }
 
-    /// The same for attendance.
+    /// Weights for the reward for attendance.
     fn by_attendance(&self, payers: &[Address]) -> Vec<(Address, u128)> {
         let mut ranked: Vec<(Address, u64)> = self.attended.iter().map(|(w, n)| (*w, *n)).collect();
         if !self.rules.defects.idlers_attend {
@@ -204,11 +207,12 @@ impl Tokens {
         ranked.into_iter().zip(0..).map(|((who, _), place)| (who, count - place)).collect()
     }
 
-    /// Splits some of the pool by weight, exactly, or in whole tokens rounded down.
+    /// Divides `units` of the pool in proportion to `weights`, exactly or rounded down to whole
+    /// tokens.
     fn pay(&mut self, units: u128, weights: &[(Address, u128)], moves: &mut Moves) {
         let only: Vec<u128> = weights.iter().map(|(_, weight)| *weight).collect();
         let Ok(parts) = split_by_weight(Amount::from_units(units), &only) else {
-            // Nobody has a weight: it stays in the pool.
+            // All weights are zero: the tokens stay in the pool.
             return;
         };
         for ((who, _), part) in weights.iter().zip(parts) {
@@ -232,13 +236,14 @@ mod tests {
         Address([n; 20])
     }
 
-    /// Plays rounds among some who take part and one who never does; returns the balances in tokens.
+    /// Simulates rounds with five participants and a sixth account that never takes part; returns
+    /// the balances in tokens.
     fn play(defects: Defects, rounds: &[(f64, &[f64])]) -> Vec<f64> {
-        let everybody: Vec<Address> = (1..=6).map(who).collect();
+        let accounts: Vec<Address> = (1..=6).map(who).collect();
         let rules = Tokenised { defects, ..Tokenised::default() };
-        let mut tokens = Tokens::new(rules, who(9), &everybody);
+        let mut tokens = Tokens::new(rules, who(9), &accounts);
         let mut held: BTreeMap<Address, u128> =
-            everybody.iter().map(|who| (*who, tokens.endowment().units())).collect();
+            accounts.iter().map(|who| (*who, tokens.endowment().units())).collect();
         for (accuracy, scores) in rounds {
             let scores: Vec<(Address, f64)> = (1..).map(who).zip(scores.iter().copied()).collect();
             let seen = RoundSeen { scores, accuracy: *accuracy };
@@ -248,10 +253,10 @@ mod tests {
                 *held.entry(from).or_default() -= amount.units();
                 *held.entry(to).or_default() += amount.units();
             }
-            assert_eq!(held.values().sum::<u128>(), 600 * TOKEN, "no token is made or lost");
+            assert_eq!(held.values().sum::<u128>(), 600 * TOKEN, "tokens are conserved");
             assert_eq!(held.get(&who(9)).copied().unwrap_or(0), tokens.pool);
         }
-        everybody.iter().map(|who| held[who] as f64 / TOKEN as f64).collect()
+        accounts.iter().map(|who| held[who] as f64 / TOKEN as f64).collect()
     }
 
     const RISING: &[(f64, &[f64])] = &[
@@ -266,33 +271,34 @@ mod tests {
     ];
 
     #[test]
-    fn who_contributes_more_has_more_and_who_stays_away_has_what_it_had() {
+    fn a_higher_contribution_earns_more_and_an_absent_account_keeps_its_balance() {
         let held = play(Defects::default(), RISING);
         assert!(held[0] > held[1] && held[1] > held[2] && held[2] > held[3] && held[3] > held[4]);
         assert_eq!(held[5], 100.0);
     }
 
     #[test]
-    fn consumers_have_back_what_brought_no_improvement() {
+    fn a_round_without_improvement_refunds_the_price() {
         let held = play(Defects::default(), STALLED);
         assert!(held.iter().all(|tokens| (tokens - 100.0).abs() < 1e-9), "{held:?}");
     }
 
     #[test]
-    fn each_defect_shows() {
+    fn each_defect_changes_the_payments() {
         let one = play(Defects { one_pays_for_all: true, ..Defects::default() }, RISING);
-        assert!(one[4] < 90.0, "the last one pays for all: {one:?}");
+        assert!(one[4] < 90.0, "the last participant pays for all: {one:?}");
         let idle = play(Defects { idlers_attend: true, ..Defects::default() }, RISING);
-        assert!(idle[5] > 100.0, "an idler is paid: {idle:?}");
+        assert!(idle[5] > 100.0, "an idle account is paid: {idle:?}");
         let size = Defects { places_ignore_size: true, ..Defects::default() };
         let equal: &[(f64, &[f64])] = &[(0.2, &[1.0; 5]), (0.4, &[1.0; 5]), (0.8, &[1.0; 5])];
         assert_eq!(play(Defects::default(), equal)[0], play(Defects::default(), equal)[4]);
         let places = play(size, equal);
-        assert!(places[0] > places[4], "equal work, other places: {places:?}");
+        assert!(places[0] > places[4], "equal work, different ranks: {places:?}");
         let whole = play(Defects { whole_tokens: true, ..Defects::default() }, RISING);
         assert!(whole.iter().all(|tokens| tokens.fract() == 0.0), "{whole:?}");
         assert_ne!(whole, play(Defects::default(), RISING));
-        // It falls, and rises to where it was: only who forgot that takes it for an improvement.
+        // Accuracy falls and then recovers partly: only with the reset does the recovery count as
+        // an improvement.
         let scores: &[f64] = &[4.0, 3.0, 2.0, 1.0, 0.0];
         let falling: &[(f64, &[f64])] = &[(0.5, scores), (0.1, scores), (0.3, scores)];
         let forgotten = Defects { best_is_forgotten: true, ..Defects::default() };

@@ -1,4 +1,4 @@
-//! Heat maps: a figure for every pair of two settings.
+//! Heat maps: the value of a measure for every pair of two settings.
 
 use std::fmt::Write as _;
 
@@ -7,25 +7,25 @@ use crate::results::figure;
 
 const CELL: f64 = 64.0;
 const CELL_HEIGHT: f64 = 36.0;
-/// Room for the names of rows, above the cells, and below them.
+/// Space for the row names, above the cells, and below them.
 const LEFT: f64 = 96.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 40.0;
-/// Letters of a setting that are shown.
+/// Maximum number of characters of a setting's value.
 const LETTERS: usize = 10;
 
-/// A figure over two settings.
+/// The values of a measure over two settings.
 pub(crate) struct Heat<'a> {
-    /// What the columns are settings of, and their values.
+    /// Name of the setting on the horizontal axis, and its values.
     pub(crate) across: (&'a str, &'a [String]),
-    /// The same of the rows.
+    /// Name of the setting on the vertical axis, and its values.
     pub(crate) down: (&'a str, &'a [String]),
-    /// Row by row; none where nothing is known.
+    /// The cells, row by row; `None` where there is no result.
     pub(crate) cells: Vec<Option<f64>>,
 }
 
-/// The map. Cells below zero have another colour than those above; the further from zero, or from the smallest where none
-/// is below zero, the stronger.
+/// Draws the heat map as SVG. Negative and positive cells have different colours. The opacity grows
+/// with the distance from zero, or from the smallest value if no value is negative.
 pub(crate) fn heat(title: &str, map: &Heat<'_>) -> String {
     let known = || map.cells.iter().flatten().copied().filter(|value| value.is_finite());
     let (low, high) = known()
@@ -34,7 +34,8 @@ pub(crate) fn heat(title: &str, map: &Heat<'_>) -> String {
     let (width, height) =
         (LEFT + CELL * columns as f64 + 8.0, TOP + CELL_HEIGHT * rows as f64 + BOTTOM);
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\" role=\"img\" aria-label=\"{}\">",
+        "<svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\" role=\"img\" \
+         aria-label=\"{}\">",
         escape(title)
     );
     for (row, name) in map.down.1.iter().enumerate() {
@@ -61,9 +62,9 @@ pub(crate) fn heat(title: &str, map: &Heat<'_>) -> String {
         let text = value.map_or_else(|| "–".to_owned(), figure);
         let _ = write!(
             svg,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"4\" class=\"{class}\" \
-             fill-opacity=\"{strength:.2}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" \
-             class=\"value\">{text}</text>",
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"4\" \
+             class=\"{class}\" fill-opacity=\"{strength:.2}\"/><text x=\"{:.1}\" y=\"{:.1}\" \
+             text-anchor=\"middle\" class=\"value\">{text}</text>",
             CELL - 3.0,
             CELL_HEIGHT - 3.0,
             x + CELL / 2.0,
@@ -72,8 +73,8 @@ pub(crate) fn heat(title: &str, map: &Heat<'_>) -> String {
     }
     let _ = write!(
         svg,
-        "<text x=\"{}\" y=\"14\" text-anchor=\"end\" class=\"axis\">{} ↓</text><text x=\"{:.1}\" y=\"{:.1}\" \
-         text-anchor=\"middle\" class=\"axis\">{} →</text>",
+        "<text x=\"{}\" y=\"14\" text-anchor=\"end\" class=\"axis\">{} ↓</text><text x=\"{:.1}\" \
+         y=\"{:.1}\" text-anchor=\"middle\" class=\"axis\">{} →</text>",
         LEFT - 8.0,
         escape(last_part(map.down.0)),
         LEFT + CELL * columns as f64 / 2.0,
@@ -83,14 +84,14 @@ pub(crate) fn heat(title: &str, map: &Heat<'_>) -> String {
     svg + "</svg>"
 }
 
-/// A cell's colour, and how much of it.
+/// CSS class and opacity of a cell.
 fn shade(value: Option<f64>, low: f64, high: f64) -> (&'static str, f64) {
     let Some(value) = value.filter(|value| value.is_finite()) else { return ("nothing", 0.3) };
     let share = |from: f64, to: f64| {
         let part = (value - from) / (to - from);
         0.12 + 0.68 * if part.is_finite() { part.clamp(0.0, 1.0) } else { 1.0 }
     };
-    // What lies on both sides of zero is told apart by it.
+    // With values on both sides of zero, the colour shows the sign.
     let furthest = low.abs().max(high.abs());
     match (low < 0.0, value < 0.0) {
         (true, true) => ("cold", share(0.0, -furthest)),
@@ -99,7 +100,7 @@ fn shade(value: Option<f64>, low: f64, high: f64) -> (&'static str, f64) {
     }
 }
 
-/// The last part of a key: `task.budget` is `budget` where there is little room.
+/// The last part of a dotted key: `task.budget` becomes `budget`.
 fn last_part(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pair_has_its_cell_and_what_is_below_zero_another_colour() {
+    fn every_pair_has_a_cell_and_negative_cells_have_another_colour() {
         let (across, down) = (["1".to_owned(), "2".to_owned()], ["x<".to_owned()]);
         let map = |cells| Heat { across: ("a.b", &across), down: ("c.d", &down), cells };
         let svg = heat("t", &map(vec![Some(-1.0), Some(2.0)]));

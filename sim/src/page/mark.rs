@@ -1,15 +1,15 @@
-//! What tells the groups of a plot apart: a colour, and with it a shape or a way of dashing, for those who do not see the
-//! colour and for paper.
+//! Markers that distinguish the series of a plot: a colour combined with a shape or a dash pattern,
+//! for colour-blind readers and for print.
 
 use std::fmt::Write as _;
 
-/// How many of each there are.
+/// Number of colours, shapes and dash patterns.
 const KINDS: usize = 6;
-/// How lines are dashed; the first is not.
+/// SVG dash patterns; the first is a solid line.
 const DASHES: [&str; KINDS] = ["", "7 4", "2 3", "10 3 2 3", "14 4", "1 5"];
 
-/// A group's mark, by its place: the first six have colours of their own, and the next six have them again with other
-/// shapes.
+/// The marker of a series, by its index: the first six series have different colours; the next six
+/// reuse the colours with other shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     colour: usize,
@@ -25,7 +25,7 @@ impl Mark {
         format!("var(--c{})", self.colour)
     }
 
-    /// The shape around a point, as large as a circle of this radius looks.
+    /// The shape centred on a point, with about the area of a circle of this radius.
     pub(super) fn shape(self, x: f64, y: f64, radius: f64, rest: &str) -> String {
         let colour = self.colour();
         let corners: &[(f64, f64)] = match self.kind {
@@ -61,7 +61,7 @@ impl Mark {
         format!("<polygon points=\"{}\" fill=\"{colour}\"{rest}/>", points.trim_end())
     }
 
-    /// How a line of this group is drawn.
+    /// SVG attributes for a line of this series.
     pub(super) fn stroke(self) -> String {
         let dashes = DASHES.get(self.kind).copied().unwrap_or_default();
         let dashed = match dashes {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_differ_without_their_colours_and_no_two_of_thirty_six_are_the_same() {
+    fn thirty_six_markers_are_distinct_and_shapes_differ_without_colours() {
         let marks: Vec<Mark> = (0..KINDS * KINDS).map(Mark::of).collect();
         for (at, mark) in marks.iter().enumerate() {
             assert!(!marks[..at].contains(mark), "{at}: {mark:?}");
@@ -90,7 +90,7 @@ mod tests {
             marks[..KINDS].iter().map(|mark| without(mark.stroke())).collect();
         for all in [shapes, strokes] {
             for (at, one) in all.iter().enumerate() {
-                assert!(!all[..at].contains(one), "{one} stands for two groups");
+                assert!(!all[..at].contains(one), "{one} marks two series");
             }
         }
     }

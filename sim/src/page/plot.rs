@@ -7,43 +7,43 @@ use crate::measure::Ends;
 
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 240.0;
-/// Room for labels: left, right, top, bottom.
+/// Margins for labels: left, right, top, bottom.
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 30.0;
-/// Height of a row of whiskers.
+/// Height of a row of error bars.
 const ROW: f64 = 34.0;
-/// Least room for the names of rows.
+/// Minimum width for row names.
 const NAMES: f64 = 128.0;
-/// Room of a letter.
+/// Approximate width of a character.
 const LETTER: f64 = 6.4;
-/// Letters of a name that are shown.
+/// Maximum number of characters of a row name.
 const LETTERS: usize = 30;
 
-/// A mean with its interval, in a row of its own.
+/// A mean with its confidence interval, drawn in a row of its own.
 pub(crate) struct Whisker {
     pub(crate) name: String,
-    /// Which mark it has.
+    /// Index of the marker.
     pub(crate) series: usize,
     pub(crate) mean: f64,
-    /// None for a single seed: then there is a mark and no line.
+    /// `None` for a single seed: the plot has a marker without a line.
     pub(crate) ends: Option<Ends>,
 }
 
-/// A dot of a series.
+/// A point of a series.
 pub(crate) struct Dot {
     pub(crate) x: f64,
     pub(crate) y: f64,
     pub(crate) series: usize,
 }
 
-/// Text made safe for HTML.
+/// Escapes text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Some values' range with a little room, never empty.
+/// The range of the finite values with a small margin; never empty.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values
         .filter(|value| value.is_finite())
@@ -55,7 +55,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     (low - room, high + room)
 }
 
-/// Round numbers that divide a range into about four.
+/// Round tick values that divide a range into about four parts.
 fn ticks((low, high): (f64, f64)) -> Vec<f64> {
     let raw = ((high - low) / 4.0).max(1e-12);
     let magnitude = 10f64.powf(raw.log10().floor());
@@ -100,8 +100,8 @@ impl Frame {
             let (_, y) = self.at(self.x.0, tick);
             let _ = write!(
                 svg,
-                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" class=\"grid\"/><text x=\"{}\" \
-                 y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" class=\"grid\"/><text \
+                 x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 WIDTH - RIGHT,
                 LEFT - 8.0,
                 y + 4.0,
@@ -125,7 +125,7 @@ fn open(title: &str, height: f64) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">")
 }
 
-/// The names of groups, each with what stands for it in the plot.
+/// The legend: the names of the series, each with its marker.
 fn legend(names: &[&str], sample: impl Fn(Mark) -> String) -> String {
     let entry = |(at, name): (usize, &&str)| {
         let sample = sample(Mark::of(at));
@@ -137,7 +137,7 @@ fn legend(names: &[&str], sample: impl Fn(Mark) -> String) -> String {
     )
 }
 
-/// Means with intervals, one below the other, and a line at zero.
+/// Means with error bars, one below the other, and a line at zero.
 pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
     let ends = |row: &Whisker| row.ends.map_or([row.mean; 2], |ends| [ends.low, ends.high]);
     let across = range(rows.iter().flat_map(ends).chain([0.0]));
@@ -151,8 +151,8 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
         let at = x(tick);
         let _ = write!(
             svg,
-            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\" class=\"grid\"/><text x=\"{at:.1}\" \
-             y=\"{}\" text-anchor=\"middle\">{}</text>",
+            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\" class=\"grid\"/><text \
+             x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             height - BOTTOM,
             height - 10.0,
             label(tick, across)
@@ -178,7 +178,8 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
         if let Some(Ends { low, high }) = row.ends {
             let _ = write!(
                 svg,
-                "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{}\" stroke-width=\"3\"/>",
+                "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{}\" \
+                 stroke-width=\"3\"/>",
                 x(low),
                 x(high),
                 mark.colour()
@@ -189,7 +190,7 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
     svg + "</svg>"
 }
 
-/// Dots of several series.
+/// A scatter plot of several series.
 pub(crate) fn scatter(title: &str, dots: &[Dot], names: &[&str]) -> String {
     let frame =
         Frame { x: range(dots.iter().map(|dot| dot.x)), y: range(dots.iter().map(|dot| dot.y)) };
@@ -202,7 +203,7 @@ pub(crate) fn scatter(title: &str, dots: &[Dot], names: &[&str]) -> String {
     svg + "</svg>" + &legend(names, |mark| mark.shape(13.0, 6.0, 4.2, ""))
 }
 
-/// Lines over rounds, from 1.
+/// Line plot over rounds, from 1.
 pub(crate) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
     let rounds = series.iter().map(|(_, values)| values.len()).max().unwrap_or(0).max(2);
     let all = series.iter().flat_map(|(_, values)| values.iter().copied());
@@ -217,7 +218,8 @@ pub(crate) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
         let points: Vec<String> = points.collect();
         let _ = write!(
             svg,
-            "<polyline points=\"{}\" fill=\"none\" {} stroke-width=\"2.5\" stroke-linejoin=\"round\"/>",
+            "<polyline points=\"{}\" fill=\"none\" {} stroke-width=\"2.5\" \
+             stroke-linejoin=\"round\"/>",
             points.join(" "),
             Mark::of(at).stroke()
         );
@@ -237,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plots_of_nothing_are_still_plots() {
+    fn empty_plots_are_valid_svg() {
         for svg in [whiskers("a", &[]), scatter("b", &[], &[]), lines("c", &[("d", Vec::new())])] {
             assert!(
                 svg.starts_with("<svg") && svg.contains("</svg>") && !svg.contains("NaN"),
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_and_ticks_are_round() {
+    fn names_are_escaped_and_ticks_are_round_numbers() {
         let row = |ends| Whisker { name: "<b>".to_owned(), series: 0, mean: 0.5, ends };
         let whole = whiskers("t", &[row(Some(Ends { low: -1.0, high: 2.0 }))]);
         assert!(whole.contains("&lt;b&gt;") && whole.contains("stroke-width=\"3\""), "{whole}");

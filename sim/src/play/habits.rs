@@ -1,33 +1,34 @@
-//! What a member makes of what it earned: how much effort is worth it, and whether to come at all.
+//! Adaptive behaviour of a member: which effort earns most, and whether participation pays.
 
 use std::collections::VecDeque;
 
-/// Shares of its rows that a member who weighs its effort chooses from.
+/// Fractions of its rows among which a member with the effort strategy chooses.
 pub(super) const EFFORTS: [f64; 4] = [0.0, 0.25, 0.5, 1.0];
-/// In one of so many rounds it tries something else.
+/// It explores in one round out of this many (epsilon-greedy).
 const TRIES_ONE_IN: f64 = 10.0;
-/// Rounds that a member looks back on, and stays away for when they were not worth it.
+/// Rounds over which a member averages its profit, and for which it stays away when the average was
+/// too low.
 const ROUNDS: usize = 5;
 
-/// One member's memory.
+/// State of one member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Habits {
-    /// What each effort earned in all, and how often it was chosen.
+    /// Total profit and number of choices of each effort.
     earned: [(f64, u32); EFFORTS.len()],
-    /// What it does in this round: an effort by its place, and what that costs.
+    /// The choice in the open round: index of the effort and its cost.
     now: Option<(usize, f64)>,
-    /// What the last rounds brought after costs.
+    /// Profit of the last rounds.
     last: VecDeque<f64>,
-    /// Rounds that it still stays away.
+    /// Remaining rounds for which it stays away.
     away: usize,
-    /// It was asked and did not answer: it has to enrol again.
+    /// Whether it was selected and did not answer: it must enrol again.
     pub(super) is_silent: bool,
-    /// What it decided last, and when.
+    /// The last decision on participation and the moment of it.
     decided: Option<(u64, bool)>,
 }
 
 impl Habits {
-    /// The effort of a round; `chance` is a number in [0, 1).
+    /// Chooses the effort of a round (epsilon-greedy); `chance` is uniform in [0, 1).
     pub(super) fn effort(&self, chance: f64) -> usize {
         if let Some(untried) = self.earned.iter().rposition(|(_, times)| *times == 0) {
             return untried;
@@ -42,12 +43,12 @@ impl Habits {
         best.unwrap_or(0)
     }
 
-    /// It works in this round, with an effort and at a cost.
+    /// Records that the member works in this round with this effort at this cost.
     pub(super) fn works(&mut self, effort: usize, cost: f64) {
         self.now = Some((effort, cost));
     }
 
-    /// What the round paid it.
+    /// Records the pay of the round.
     pub(super) fn learn(&mut self, pay: f64) {
         let Some((effort, cost)) = self.now.take() else { return };
         let (earned, times) = &mut self.earned[effort];
@@ -59,8 +60,8 @@ impl Habits {
         }
     }
 
-    /// Whether it takes part at this moment, when elsewhere a round would bring it so much. Asked again at the same moment
-    /// it says the same.
+    /// Whether the member takes part at this moment, when it can earn `elsewhere` per round in
+    /// another market. A second call for the same moment returns the same answer.
     pub(super) fn comes(&mut self, elsewhere: Option<f64>, moment: u64) -> bool {
         if let Some((_, comes)) = self.decided.filter(|(at, _)| *at == moment) {
             return comes;
@@ -77,7 +78,7 @@ impl Habits {
         }
         let mean = self.last.iter().sum::<f64>() / self.last.len().max(1) as f64;
         if self.last.len() == ROUNDS && mean < elsewhere {
-            // This one is the first of them.
+            // The current round is the first of them.
             self.away = ROUNDS - 1;
             self.last.clear();
             return false;
@@ -91,12 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn effort_goes_where_it_earned_most() {
+    fn the_member_chooses_the_effort_with_the_highest_mean_profit() {
         let mut habits = Habits::default();
         for _ in 0..40 {
             let effort = habits.effort(0.5);
             habits.works(effort, EFFORTS[effort]);
-            // The last quarter of the effort earns nothing more.
+            // The last quarter of the effort adds no pay.
             habits.learn(if effort >= 2 { 2.0 } else { 0.1 });
         }
         assert_eq!(habits.effort(0.5), 2);
@@ -105,12 +106,16 @@ mod tests {
     }
 
     #[test]
-    fn who_earns_less_than_elsewhere_leaves_and_comes_back_to_look() {
+    fn a_member_with_less_profit_than_elsewhere_pauses_and_then_returns() {
         let mut habits = Habits::default();
         let mut there = Vec::new();
         for moment in 0..20 {
             let comes = habits.comes(Some(1.0), moment);
-            assert_eq!(habits.comes(Some(1.0), moment), comes, "asked again, it says the same");
+            assert_eq!(
+                habits.comes(Some(1.0), moment),
+                comes,
+                "a second call returns the same answer"
+            );
             there.push(comes);
             if comes {
                 habits.works(3, 0.5);

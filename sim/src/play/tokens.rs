@@ -1,4 +1,4 @@
-//! Rounds of a mechanism with tokens of its own, which are settled beside the task.
+//! Rounds of the tokenised mechanism, which settles its own tokens outside the task.
 
 use florin_learning::Evaluator;
 use florin_protocol::{Address, Entry};
@@ -8,17 +8,17 @@ use crate::market::{Arrival, RoundDone, florins};
 use crate::mechanism::RoundSeen;
 use crate::strategy::ActError;
 
-/// What a round in tokens came to, member by member.
+/// The outcome of a round in tokens, per member.
 #[derive(Debug)]
 pub(super) struct InTokens {
-    /// Tokens that each was paid, less what it paid.
+    /// Tokens received minus tokens paid.
     pub(super) pay: Vec<f64>,
-    /// What each contributed, in nats.
+    /// Contribution of each member, in nats.
     pub(super) scores: Vec<f64>,
 }
 
 impl Game<'_> {
-    /// Settles the round in tokens, where the mechanism has some.
+    /// Settles the round in tokens, if the mechanism is tokenised.
     pub(super) fn pay_in_tokens(
         &mut self,
         base: &[f32],
@@ -52,9 +52,10 @@ impl Game<'_> {
         Ok(paid)
     }
 
-    /// What each update takes off the loss to first order, in nats: `−pᵢ·⟨∇L, Δᵢ⟩` on the round's rows, at the model that
-    /// the round began with and with the weights of the mean; or, as it was published, at the model after it, with equal
-    /// weights, and each update counted from their mean, so that the sum is zero.
+    /// First-order decrease of the loss by each update, in nats: `−pᵢ·⟨∇L, Δᵢ⟩` on the round's
+    /// holdout rows, at the round's base model and with the weights of the mean. With `from_new`,
+    /// as in the published form: at the model after the round, with equal weights, and with each
+    /// update centred on the mean, so that the scores sum to zero.
     fn first_order(
         &mut self,
         base: &[f32],

@@ -1,4 +1,5 @@
-//! One round's work: who is there, what each learns, and what arrives at the market when.
+//! The members' part of one round: which members are online, their training, and when their updates
+//! arrive at the market.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,28 +15,28 @@ use crate::parallel::each;
 use crate::population::Member;
 use crate::strategy::{ActError, Job, Knowledge, Learned, Sent, Strategy, act};
 
-/// Bytes of a megabyte.
+/// Bytes per megabyte.
 const MEGABYTE: f64 = 1e6;
-/// Bytes of an update beside its numbers, about.
+/// Approximate bytes of an update in addition to its parameters.
 const HEADER_BYTES: f64 = 300.0;
-/// Bytes of a number.
+/// Bytes per parameter.
 const NUMBER_BYTES: f64 = 4.0;
 
-/// Who works in a round: which member, which of its identities were asked, and with how much effort.
+/// A member that works in a round, its selected identities, and the index of its effort.
 struct Task {
     member: usize,
     asked: Vec<u32>,
     effort: usize,
 }
 
-/// What somebody does in a round.
+/// A member's task and the result of its training.
 struct Turn {
     task: Task,
     learned: Learned,
 }
 
 impl Game<'_> {
-    /// Everybody's turn in the open round.
+    /// Simulates the members' part of the open round and returns the updates that they send.
     pub(super) fn turns(&mut self, base: &[f32], threads: usize) -> Result<Vec<Arrival>, SimError> {
         let there = self.who_comes()?;
         let round = self.rounds.len() as u64 + 1;
@@ -64,7 +65,7 @@ impl Game<'_> {
                 (clique.start, clique.end)
             },
         };
-        // Nobody's training diverges from the first model because of somebody else.
+        // Only a member's own training can make the training from the initial model diverge.
         let is_first = self.last_step.is_none();
         let learned = each(threads, tasks, Reference::new, |engine, task| {
             let learned = match job(&task).learn(engine, &task.asked) {
@@ -101,8 +102,8 @@ impl Game<'_> {
         Ok(arrivals)
     }
 
-    /// Members who are there and want to come, with their accounts that are asked. Those who were silent before enrol
-    /// again.
+    /// Online members that take part, with their identities that are in the cohort. Members that
+    /// were silent before enrol again.
     fn who_comes(&mut self) -> Result<Vec<(usize, Vec<u32>)>, SimError> {
         let Some(offer) = self.market.offer() else { return Ok(Vec::new()) };
         let mut asked: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
@@ -134,7 +135,7 @@ impl Game<'_> {
         Ok(there)
     }
 
-    /// What the honest member with the most rows learned, if it is there.
+    /// The update of the honest member with the most rows, if one of them is online.
     fn idol_of(&self, turns: &[Turn]) -> Option<Vec<f32>> {
         let members = &self.population.members;
         let honest = turns.iter().filter(|turn| members[turn.task.member].strategy.is_honest());
@@ -149,13 +150,13 @@ impl Game<'_> {
         self.model.parameters() as f64 * NUMBER_BYTES + HEADER_BYTES
     }
 
-    /// When what a member sends arrives.
+    /// Arrival times of the updates that a member sends.
     fn on_its_way(&self, turn: &Turn, sent: Vec<Sent>) -> Vec<Arrival> {
         let member = &self.population.members[turn.task.member];
         let ms = |seconds: f64| (seconds * 1e3).ceil() as u64;
         let line = self.update_bytes() / member.bytes_per_second;
         let work = turn.learned.steps as f64 / member.steps_per_second;
-        // A copier promises when what it copies was promised.
+        // A copier commits after the update that it copies was committed.
         let copies = matches!(member.strategy, Strategy::Plagiarise { .. });
         let waits = if copies && !self.scenario.task.commit_reveal { self.slowest_ms() } else { 0 };
         let arrival = |sent: Sent| Arrival {
@@ -165,19 +166,19 @@ impl Game<'_> {
             commit_ms: ms(line + work).saturating_add(1).max(waits),
             upload_ms: ms(line).saturating_add(1),
         };
-        // Nobody's program sends what is no number.
+        // A participant program never sends an update with a value that is not finite.
         let is_sent = |sent: &Sent| {
             turn.task.asked.contains(&sent.identity) && sent.delta.iter().all(|x| x.is_finite())
         };
         sent.into_iter().filter(is_sent).map(arrival).collect()
     }
 
-    /// The last moment for a promise.
+    /// The latest time at which a member can commit.
     fn slowest_ms(&self) -> u64 {
         (self.scenario.task.train_s * 1e3).floor() as u64
     }
 
-    /// What a turn costs, in florins.
+    /// Cost of a member's work in a round, in florins.
     fn cost(&self, turn: &Turn) -> f64 {
         let member = &self.population.members[turn.task.member];
         let group = self.groups[member.group];
@@ -187,7 +188,8 @@ impl Game<'_> {
     }
 }
 
-/// The members who act together with one: those of its group, or of its pair, triple and so on in it.
+/// The colluders of a member: all members of its group, or the pair, triple and so on to which it
+/// belongs.
 fn clique(members: &[Member], of: usize) -> Range<usize> {
     let group = members[of].group;
     let first = members.partition_point(|member| member.group < group);
@@ -201,7 +203,7 @@ fn clique(members: &[Member], of: usize) -> Range<usize> {
     }
 }
 
-/// What the members who act together with one learned in this round.
+/// The updates of a member's colluders in this round.
 fn mates<'a>(turns: &'a [Turn], members: &[Member], of: usize) -> Vec<&'a [f32]> {
     let clique = clique(members, of);
     let together = turns.iter().filter(|turn| clique.contains(&turn.task.member));

@@ -1,13 +1,14 @@
-//! Waiting for a round: where too few are ready for one, time passes until enough of those who were away are back.
+//! Waiting for a round: with too few available members, virtual time passes until enough of them
+//! are back online.
 
 use super::{Game, SimError};
 use crate::market::{Next, account};
 
-/// Moments that a task waits for members, one after the other, before it is given up.
+/// Maximum number of consecutive waits before the simulation ends the task.
 const WAITS_MAX: u32 = 1_000;
 
 impl Game<'_> {
-    /// Lets virtual time pass until a round opens; `false` where none will any more.
+    /// Advances virtual time until a round opens; `false` if no further round will open.
     ///
     /// # Errors
     /// [`SimError`].
@@ -22,12 +23,13 @@ impl Game<'_> {
         Ok(false)
     }
 
-    /// The moment at which members look whether they are there: rounds, and waits between them.
+    /// The index of the current availability check: rounds, and waits between them.
     pub(super) fn moment(&self) -> u64 {
         self.rounds.len() as u64 + 1 + self.waits
     }
 
-    /// As long as a round takes at most, and those who are back enrol again.
+    /// Waits for the maximum duration of a round; then the members that are back online enrol
+    /// again.
     fn wait(&mut self) -> Result<(), SimError> {
         let terms = &self.scenario.task;
         self.market.wait(((terms.train_s + terms.reveal_s) * 1e3).ceil() as u64);
@@ -50,7 +52,7 @@ impl Game<'_> {
         Ok(())
     }
 
-    /// Every identity of these members enrols again.
+    /// Enrols every identity of these members again.
     pub(super) fn enrol_again(&mut self, members: &[usize]) -> Result<(), SimError> {
         for member in members {
             for identity in 0..self.population.members[*member].strategy.identities() {

@@ -1,8 +1,8 @@
-//! Figures as people read them.
+//! Formats numbers for display.
 
 use crate::measure::Interval;
 
-/// A figure with as many decimals as it needs to be told from its neighbours, and no minus before zeros.
+/// A number with as many decimals as its magnitude requires, and without a minus sign for zero.
 #[must_use]
 pub fn figure(value: f64) -> String {
     let decimals = match value.abs() {
@@ -16,14 +16,14 @@ pub fn figure(value: f64) -> String {
     if is_zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
-/// So many of something: `1 seed`, `3 seeds`.
+/// A count with its noun: `1 seed`, `3 seeds`.
 #[must_use]
 pub fn counted(count: u64, what: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} {what}{s}")
 }
 
-/// The ends of an interval; a single seed has none.
+/// The bounds of a confidence interval; a single seed has none.
 #[must_use]
 pub fn ends(interval: &Interval) -> String {
     let told = interval.ends.map(|ends| format!("{} to {}", figure(ends.low), figure(ends.high)));
@@ -36,13 +36,13 @@ mod tests {
     use crate::measure::interval;
 
     #[test]
-    fn one_seed_is_said_to_be_one() {
+    fn a_single_seed_is_shown_without_an_interval() {
         assert_eq!(ends(&interval(&[1.0])), "one seed");
         assert_eq!(ends(&interval(&[1.0, 1.0])), "1.00 to 1.00");
     }
 
     #[test]
-    fn figures_have_the_decimals_they_need() {
+    fn decimals_depend_on_the_magnitude() {
         for (value, text) in [
             (0.0, "0.000"),
             (-0.0001, "0.000"),

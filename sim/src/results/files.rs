@@ -1,4 +1,5 @@
-//! A run's folder: the scenario, every figure, every member, every round. The same run writes the same bytes.
+//! Writes the results folder of an experiment: the scenario, every measure, every member and every
+//! round. The same experiment writes the same bytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,20 +11,20 @@ use super::{Program, Results};
 use crate::measure::{Key, Measured};
 use crate::play::{MemberOutcome, Played, RoundOutcomeRow};
 
-/// The file that a run writes last.
+/// The file that an experiment writes last.
 pub const RESULTS: &str = "results.json";
 /// The file that a search writes last.
 pub const ATTACK: &str = "attack.json";
-/// What a folder is tried with before anything is played.
+/// Temporary file that tests whether the folder is writable.
 const TRIAL: &str = ".florin-trial";
 
-/// Why results could not be written.
+/// Error of writing results.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {why}; choose another folder with --out, or make room [RESULTS_NOT_WRITTEN]")]
 pub struct WriteError {
     /// The file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the operating system.
     pub why: String,
 }
 
@@ -33,8 +34,8 @@ impl WriteError {
     }
 }
 
-/// Makes a folder for results, and finds out whether something can be written there, before hours are spent on what
-/// shall be.
+/// Creates the results folder and checks that it is writable, before an experiment that can take
+/// hours.
 ///
 /// # Errors
 /// [`WriteError`].
@@ -45,7 +46,7 @@ pub fn try_folder(folder: &Path) -> Result<(), WriteError> {
     fs::remove_file(&trial).map_err(|error| WriteError::of(&trial, &error))
 }
 
-/// Writes a file of a folder, with the folders on its way.
+/// Writes a file into a folder and creates missing parent folders.
 pub(crate) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
     let path = folder.join(name);
     let above = path.parent().unwrap_or(folder);
@@ -53,7 +54,7 @@ pub(crate) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), WriteEr
     fs::write(&path, bytes).map_err(|error| WriteError::of(&path, &error))
 }
 
-/// Writes a table, as CSV and as Parquet.
+/// Writes a table as CSV and as Parquet.
 pub(crate) fn put_table<T>(folder: &Path, name: &str, table: &Table<T>) -> Result<(), WriteError> {
     let file = format!("{name}.parquet");
     let bytes = table.parquet();
@@ -63,8 +64,9 @@ pub(crate) fn put_table<T>(folder: &Path, name: &str, table: &Table<T>) -> Resul
 }
 
 impl Results {
-    /// Writes `scenario.toml`, the tables `measures`, `seeds`, `members` and `rounds` (CSV and Parquet), `report.html`, its
-    /// first plot as `profit.svg`, and `results.json` into a folder, which is made where it is not there.
+    /// Writes `scenario.toml`, the tables `measures`, `seeds`, `members` and `rounds` (CSV and
+    /// Parquet), `report.html`, its first plot as `profit.svg`, and `results.json` into a folder,
+    /// which is created if it does not exist.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -83,7 +85,7 @@ impl Results {
         put(folder, RESULTS, format!("{:#}\n", self.to_json(program)).as_bytes())
     }
 
-    /// The same as one JSON document, without members and rounds.
+    /// The results as one JSON document, without members and rounds.
     #[must_use]
     pub fn to_json(&self, program: &Program<'_>) -> serde_json::Value {
         json!({

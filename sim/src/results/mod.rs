@@ -1,4 +1,4 @@
-//! An experiment over all its seeds, and what is kept of it.
+//! Runs an experiment over all its seeds and holds its results.
 
 mod figure;
 mod files;
@@ -28,47 +28,51 @@ pub use sides::{Name, ReadError, Side};
 pub use sides_page::{sides_page, sides_svg};
 pub(crate) use table::Table;
 
-/// What an experiment came to.
+/// The results of an experiment.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// What was asked.
+    /// The scenario.
     pub scenario: Scenario,
-    /// Every seed, in order.
+    /// The outcome of every seed, in order.
     pub played: Vec<Played>,
-    /// The figures of each.
+    /// The measures of each seed.
     pub figures: Vec<Figures>,
-    /// Their means and intervals.
+    /// The means and confidence intervals of the measures.
     pub measures: Vec<Measured>,
-    /// The scenario's rules, and whether they hold.
+    /// The results of the scenario's pass criteria.
     pub rules: Vec<Judged>,
-    /// What a surrogate was drawn from, the scenario's own market first; empty where everybody really trained.
+    /// The fits from which a surrogate draws, the scenario's own market first; empty for a real
+    /// simulation.
     pub fits: Vec<Fitted>,
 }
 
-/// A rule and what was held against it.
+/// The result of one pass criterion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The rule, in words.
+    /// The criterion, as text.
     pub rule: String,
-    /// The figure; none where the experiment has no such measure, or one seed only and the rule asks for an interval.
+    /// The measured value; `None` if the experiment lacks the measure, or if the criterion needs a
+    /// confidence bound and there is only one seed.
     pub value: Option<f64>,
-    /// Whether it holds.
+    /// Whether the criterion holds.
     pub holds: bool,
-    /// Where it does not: the seed whose own figure is furthest on the wrong side; none where no seed has one.
+    /// If it fails: the seed whose own value violates the criterion most; `None` if no seed has a
+    /// value.
     pub worst: Option<u64>,
 }
 
-/// Plays all seeds of a scenario on so many threads. `watch` hears how many games are done, and of how many.
+/// Simulates all seeds of a scenario on up to `threads` threads. `watch` receives the number of
+/// finished simulations and the total.
 ///
 /// # Errors
-/// The first game that came to a halt; no other is begun after it.
+/// The first simulation that failed; no further simulation starts after it.
 pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Results, Halted> {
     if !scenario.speed.is_real() {
         let halted = |error| Halted { seed: scenario.seeds.first, error };
         return crate::surrogate::run(scenario, threads, watch).map_err(halted);
     }
     let seeds = scenario.seeds;
-    // Each group that is not honest is played once more as if it were.
+    // Honest counterfactual: each dishonest group is also simulated as honest, with the same seeds.
     let as_it_is = Arc::new(scenario.clone());
     let honest = honest_instead(scenario);
     let mut games: Vec<Wanted> = Vec::new();
@@ -86,7 +90,8 @@ pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Resu
     Ok(Results::of(scenario, played, all, Vec::new()))
 }
 
-/// The scenario with each group that is not honest made so, one after the other, by its place among the names.
+/// The honest counterfactuals of a scenario: for each dishonest group, its index among the group
+/// names and the scenario with that group honest.
 pub(crate) fn honest_instead(scenario: &Scenario) -> Vec<(usize, Arc<Scenario>)> {
     let others = scenario.population.iter().enumerate();
     let others = others.filter(|(_, (_, group))| !group.strategy.is_honest());
@@ -101,7 +106,7 @@ pub(crate) fn honest_instead(scenario: &Scenario) -> Vec<(usize, Arc<Scenario>)>
 }
 
 impl Results {
-    /// What figures of so many games come to.
+    /// Summarises the outcomes and measures of all seeds.
     pub(crate) fn of(
         scenario: &Scenario,
         played: Vec<Played>,
@@ -115,19 +120,20 @@ impl Results {
         results
     }
 
-    /// Whether every rule holds, and, of a surrogate, every fit.
+    /// Whether every pass criterion holds and, for a surrogate, every fit too.
     #[must_use]
     pub fn hold(&self) -> bool {
         self.rules.iter().all(|judged| judged.holds) && self.fits_hold()
     }
 
-    /// Whether every fit is within what is let pass, that of each honest counterpart too: a gain is the difference of two.
+    /// Whether every fit is within the permitted error, including those of the honest
+    /// counterfactuals: a gain is the difference of two simulations.
     #[must_use]
     pub fn fits_hold(&self) -> bool {
         self.fits.iter().all(|fitted| fitted.fit.holds())
     }
 
-    /// One figure over all seeds.
+    /// The summary of one measure over all seeds.
     #[must_use]
     pub fn measure(&self, measure: &str, group: Option<&str>) -> Option<&Measured> {
         self.measures.iter().find(|m| m.key.measure == measure && m.key.group.as_deref() == group)
@@ -145,7 +151,7 @@ impl Results {
         Judged { rule: words(rule), value, holds, worst }
     }
 
-    /// The seed whose own figure lies furthest on the wrong side of a rule's bounds, if any does.
+    /// The seed whose own value violates the criterion most, if a seed has a value.
     fn worst(&self, rule: &Rule) -> Option<u64> {
         let own = self.played.iter().zip(&self.figures).filter_map(|(played, figures)| {
             let of =
@@ -158,19 +164,19 @@ impl Results {
     }
 }
 
-/// How far a value lies beyond a rule's bounds; zero and less where it keeps them.
+/// How far a value lies outside the criterion's bounds; zero or negative if it satisfies them.
 fn beyond(rule: &Rule, value: f64) -> f64 {
     let below = rule.at_least.map_or(f64::NEG_INFINITY, |least| least - value);
     let above = rule.at_most.map_or(f64::NEG_INFINITY, |most| value - most);
     below.max(above)
 }
 
-/// A rule in words.
+/// The criterion as text.
 fn words(rule: &Rule) -> String {
     let of = match rule.of {
         Bound::Mean => "",
-        Bound::Lower => "lower end of ",
-        Bound::Upper => "upper end of ",
+        Bound::Lower => "lower bound of ",
+        Bound::Upper => "upper bound of ",
     };
     let whose = rule.group.as_ref().map(|group| format!(" of {group}")).unwrap_or_default();
     let least = rule.at_least.map(|least| format!(" ≥ {least}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A run's page: figures as tables and plots.
+//! The HTML report of an experiment: tables and plots of its measures.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::page::{self, Dot, Whisker, escape, lines, scatter, whiskers};
 use crate::play::{MemberOutcome, RoundOutcomeRow};
 use crate::surrogate::Fitted;
 
-/// Members whose dots are drawn; a sample of more would look the same.
+/// Maximum number of members in a scatter plot; a larger sample would look the same.
 const DOTS_MAX: usize = 2_000;
 
-/// How far a fit is off where it is off most.
+/// The largest error of a fit, as text.
 fn told(fitted: &Fitted) -> String {
     let honest = |group: &String| format!(" with {} honest", escape(group));
     format!(
@@ -20,14 +20,14 @@ fn told(fitted: &Fitted) -> String {
         fitted.made_honest.as_ref().map(honest).unwrap_or_default(),
         fitted.fit.errors.largest() * 100.0,
         if !fitted.fit.is_of_something() {
-            "WHICH SAYS NOTHING: the small games had nothing to fit"
+            "WHICH MEANS NOTHING: the small simulations had no data to fit"
         } else if fitted.fit.holds() {
-            "which is let pass"
+            "which is within the limit"
         } else {
             "WHICH IS TOO MUCH"
         },
         if fitted.is_drawn_on() {
-            " (and losses below those of the fitted games were drawn)"
+            " (and some draws extrapolate below the losses of the fitted simulations)"
         } else {
             ""
         }
@@ -35,28 +35,31 @@ fn told(fitted: &Fitted) -> String {
 }
 
 impl Results {
-    /// The report, as HTML.
+    /// The report as HTML.
     #[must_use]
     pub fn to_html(&self, program: &Program<'_>) -> String {
         let scenario = &self.scenario;
         let paid = match &scenario.mechanism {
             Mechanism::Own => {
-                "Every update was trained, valued, paid and settled by the code that runs the market"
+                "Every update was trained, valued, paid and settled by the production code"
             }
             Mechanism::Tokenised(_) => {
-                "Every update was trained and valued by the code that runs the market; pay is the laboratory's, in \
-                 tokens where florins are named"
+                "Every update was trained and valued by the production code; the laboratory \
+                 computes the pay, in tokens wherever the report names florins"
             }
             _ => {
-                "Every update was trained and settled by the code that runs the market; what it is worth is the \
-                 laboratory's to say, by the rule named above"
+                "Every update was trained and settled by the production code; the laboratory \
+                 scores it by the mechanism named above"
             }
         };
         let how = match self.fits.as_slice() {
-            [] => format!("{paid}; whiskers and brackets are 95 % intervals over the seeds."),
+            [] => format!(
+                "{paid}; error bars and ranges are 95 % confidence intervals over the seeds."
+            ),
             fits => format!(
-                "Scores were drawn from curves fitted to small real games, and paid by the real pay rule: nobody \
-                 trained. Held against other real games {}; intervals are over the seeds and do not contain that.",
+                "Scores were drawn from curves fitted to small real simulations, and paid by the \
+                 real pay rule; no member trained. Validation against held-out real simulations: \
+                 {}. The intervals are over the seeds and do not include this error.",
                 fits.iter().map(told).collect::<Vec<String>>().join(", ")
             ),
         };
@@ -75,8 +78,9 @@ impl Results {
         self.rounds_part(&mut html);
         self.tables_part(&mut html);
         let again = format!(
-            "The same scenario and seeds give the same bytes again: <code>florin sim replay {} FOLDER</code> plays a \
-             seed once more and holds it against the files beside this page.",
+            "The same scenario and seeds give the same bytes: <code>florin sim replay {} \
+             FOLDER</code> simulates one seed again and compares it with the files beside this \
+             page.",
             escape(&program.game(scenario.seeds.first))
         );
         html + &page::close(Some(&scenario.to_toml()), program, &again)
@@ -88,21 +92,22 @@ impl Results {
         }
         html.push_str("<div class=\"cards\">");
         for judged in &self.rules {
-            let (tone, word) = if judged.holds { ("good", "holds") } else { ("bad", "is broken") };
+            let (tone, word) = if judged.holds { ("good", "holds") } else { ("bad", "fails") };
             let value = judged.value.map_or_else(|| "none".to_owned(), figure);
             let rule = escape(&judged.rule);
             let worst =
-                judged.worst.map(|seed| format!(", most in {}", escape(&program.game(seed))));
+                judged.worst.map(|seed| format!(", worst in {}", escape(&program.game(seed))));
             let worst = worst.unwrap_or_default();
             let _ = write!(
                 html,
-                "<div class=\"card\"><b class=\"{tone}\">{value}</b><span>{rule}: {word}{worst}</span></div>"
+                "<div class=\"card\"><b class=\"{tone}\">{value}</b><span>{rule}: \
+                 {word}{worst}</span></div>"
             );
         }
         html.push_str("</div>");
     }
 
-    /// A measure of every group that has it.
+    /// The summaries of a measure for every group that has it.
     fn rows(&self, measure: &str) -> Vec<Whisker> {
         let groups = self.scenario.population.keys().enumerate();
         let row = |(series, group): (usize, &String)| {
@@ -112,25 +117,25 @@ impl Results {
         groups.filter_map(row).collect()
     }
 
-    /// Profit by group, as a picture of its own.
+    /// Profit by group, as a standalone SVG file.
     pub(super) fn profit_svg(&self) -> String {
         page::picture(&whiskers("Profit by group", &self.rows("profit")))
     }
 
     fn profit_part(&self, html: &mut String) {
-        let profit = "Florins a member has more at the end than at the beginning, after costs.";
+        let profit = "Increase of a member's balance over the task minus its costs, in florins.";
         let plot = whiskers("Profit by group", &self.rows("profit"));
         let mut figures = vec![page::figure(&plot, profit)];
         let gain = self.rows("gain");
         if !gain.is_empty() {
-            let caption = "Profit beyond what the same members, honest, make in the same market: an attack that pays \
-                           lies right of zero.";
+            let caption = "Profit minus the honest counterfactual (the same members, honest, in \
+                           the same market): a profitable attack lies right of zero.";
             figures.push(page::figure(&whiskers("Gain by group", &gain), caption));
         }
-        html.push_str(&page::section("Who earns what", &figures));
+        html.push_str(&page::section("Earnings", &figures));
     }
 
-    /// Pay against what it is for: the worth of what a member sent, and how many rows it has.
+    /// Pay against its possible bases: a member's score and its number of rows.
     fn pay_part(&self, html: &mut String) {
         let groups: Vec<&str> = self.scenario.population.keys().map(String::as_str).collect();
         let plot = |title: &str, of: fn(&MemberOutcome) -> f64| {
@@ -138,17 +143,18 @@ impl Results {
             let dot = |m: &MemberOutcome| Dot { x: of(m), y: m.earned, series: m.group };
             scatter(title, &members.map(dot).collect::<Vec<Dot>>(), &groups)
         };
-        let worth =
-            "Each dot is a member in one seed: florins earned over the sum of its scores in nats.";
-        let rows = "The same florins over its rows: who is paid for what it says, and who for what it is worth.";
+        let worth = "Each point is a member in one seed: florins earned over the sum of its scores \
+                     in nats.";
+        let rows =
+            "The same florins over the member's rows: pay by declared rows or pay by contribution.";
         let figures = [
-            page::figure(&plot("Pay against worth", |member| member.score), worth),
+            page::figure(&plot("Pay against score", |member| member.score), worth),
             page::figure(&plot("Pay against rows", |member| member.rows as f64), rows),
         ];
         html.push_str(&page::section("Pay and quality", &figures));
     }
 
-    /// A figure of each round, mean of the seeds that have it.
+    /// A value of each round, averaged over the seeds that have the round.
     pub(super) fn over_rounds(&self, of: &dyn Fn(&RoundOutcomeRow) -> f64) -> Vec<f64> {
         let rounds = self.played.iter().map(|played| played.rounds.len()).max().unwrap_or(0);
         let mean = |at: usize| {
@@ -165,21 +171,19 @@ impl Results {
         let people = lines(
             "Participation",
             &[
-                ("members there", over(&|row| row.there as f64)),
-                ("accounts asked", over(&|row| row.asked as f64)),
-                ("updates taken", over(&|row| row.updates as f64)),
-                ("kept out or set aside", over(&|row| (row.excluded + row.set_aside) as f64)),
+                ("members online", over(&|row| row.there as f64)),
+                ("accounts selected", over(&|row| row.asked as f64)),
+                ("updates accepted", over(&|row| row.updates as f64)),
+                ("excluded or near-duplicate", over(&|row| (row.excluded + row.set_aside) as f64)),
             ],
         );
         let spent = lines("Spent", &[("florins paid", over(&|row| row.spent))]);
         let figures = [
-            page::figure(
-                &accuracy,
-                "Share of test rows that the model gets right, mean of the seeds.",
-            ),
+            page::figure(&accuracy, "Accuracy of the model on the test rows, mean of the seeds."),
             page::figure(
                 &people,
-                "Who was there when a round opened, who was asked, and what came of it.",
+                "Members online at the start of a round, accounts selected, and the outcome of \
+                 their updates.",
             ),
             page::figure(&spent, "Paid for data."),
         ];
@@ -187,14 +191,18 @@ impl Results {
     }
 
     fn tables_part(&self, html: &mut String) {
-        html.push_str("<section><h2>Every figure</h2><table><thead><tr><th>group</th><th>measure</th><th>mean</th>\
-                       <th>95 %</th><th>what it is</th></tr></thead><tbody>");
+        html.push_str(
+            "<section><h2>All measures</h2><table><thead><tr><th>group</th>\
+                       <th>measure</th><th>mean</th><th>95 %</th><th>description</th></tr></thead>\
+                       <tbody>",
+        );
         for measured in &self.measures {
             let meaning = MEASURES.iter().find(|(name, _)| *name == measured.key.measure);
             let i = &measured.interval;
             let _ = write!(
                 html,
-                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+                 <td>{}</td></tr>",
                 escape(measured.key.group.as_deref().unwrap_or("–")),
                 measured.key.measure.replace('_', " "),
                 figure(i.mean),

@@ -1,4 +1,4 @@
-//! Tables as Parquet files: the columns of the CSV, with their types.
+//! Writes tables as Parquet files: the columns of the CSV, with their types.
 
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use parquet::schema::types::Type;
 
 use super::table::{Table, Values};
 
-/// Who wrote the file, as it says itself: the same for the same tables.
+/// The `created_by` field of the file; constant, so that the same table gives the same bytes.
 const WRITER: &str = "florin";
 
 impl<T> Table<T> {
-    /// As Parquet, in one group of rows, nothing compressed. The same table gives the same bytes.
+    /// The table as an uncompressed Parquet file with one row group. The same table gives the same
+    /// bytes.
     pub(crate) fn parquet(&self) -> Result<Vec<u8>, ParquetError> {
         let fields = self.columns.iter().map(|(name, values)| {
             let (physical, logical) = values.kinds();
@@ -44,7 +45,8 @@ impl<T> Table<T> {
                     column.typed::<DoubleType>().write_batch(all, None, None)?;
                 }
                 Values::Maybe(all) => {
-                    // A level says of each row whether it is there; what is not there has no place among the values.
+                    // The definition level marks the presence of each row's value; absent values
+                    // are not stored.
                     let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
                     let there: Vec<f64> = all.iter().flatten().copied().collect();
                     column.typed::<DoubleType>().write_batch(&there, Some(&levels), None)?;
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_reads_back_as_its_csv_says() {
+    fn a_parquet_file_reads_back_equal_to_its_csv() {
         let items = [("a", 3_u64, 0.1_f64, true), ("ü,\"b", u64::MAX, -2.5e-7, false)];
         let table = Table::of(items.to_vec())
             .text("text", |(text, ..): &(&str, u64, f64, bool)| (*text).to_owned())
@@ -95,7 +97,7 @@ mod tests {
             .maybe("maybe", |(_, _, real, _)| Some(*real).filter(|real| *real > 0.0))
             .flag("flag", |(.., flag)| *flag);
         let bytes = table.parquet().unwrap();
-        assert_eq!(bytes, table.parquet().unwrap(), "the same bytes again");
+        assert_eq!(bytes, table.parquet().unwrap(), "the same table gives the same bytes");
         assert_eq!(bytes.get(..4), Some(b"PAR1".as_slice()));
         let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
         let mut read = csv::Writer::from_writer(Vec::new());
@@ -114,7 +116,7 @@ mod tests {
         }
         let read = String::from_utf8(read.into_inner().unwrap()).unwrap();
         assert_eq!(read, table.csv());
-        assert!(read.contains(&i64::MAX.to_string()), "what is larger than the largest: {read}");
+        assert!(read.contains(&i64::MAX.to_string()), "values above i64::MAX saturate: {read}");
         let empty = Table::of(Vec::<u64>::new()).whole("n", |n| *n).parquet().unwrap();
         let reader = SerializedFileReader::new(bytes::Bytes::from(empty)).unwrap();
         assert_eq!(reader.get_row_iter(None).unwrap().count(), 0);

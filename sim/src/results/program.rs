@@ -1,50 +1,51 @@
-//! Which program played: what names a game so that anybody can play it again.
+//! The program version and commit, and run identifiers with which a simulation can be repeated.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// What stands where no commit is known.
+/// Placeholder when the commit is unknown.
 pub const UNKNOWN: &str = "unknown";
-/// Letters of a commit that name it.
+/// Minimum number of characters of an abbreviated commit.
 const LETTERS_MIN: usize = 7;
 
-/// The program that played.
+/// The program that ran the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Program<'a> {
     /// Its version.
     pub version: &'a str,
-    /// The commit that it was built from; `-changed` behind it where files differed from the commit, and
+    /// The commit of its source; with the suffix `-changed` if files differed from the commit, and
     /// [`UNKNOWN`] outside of git.
     pub commit: &'a str,
 }
 
 impl Program<'_> {
-    /// Whether the commit says which program it is: not where files differed from it, and not where there is none.
+    /// Whether the commit identifies the program exactly: false if files differed from the commit
+    /// or the commit is unknown.
     #[must_use]
     pub fn is_told_by_its_commit(&self) -> bool {
         self.commit.len() >= LETTERS_MIN && self.commit.bytes().all(|b| b.is_ascii_hexdigit())
     }
 
-    /// The name of a game: `SEED@COMMIT`.
+    /// The identifier of a simulation: `SEED@COMMIT`.
     #[must_use]
     pub fn game(&self, seed: u64) -> String {
         format!("{seed}@{}", self.commit)
     }
 }
 
-/// One game, by its seed and the commit of the program that played it.
+/// Identifies one simulation by its seed and the commit of the program that ran it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
     /// The seed.
     pub seed: u64,
-    /// The commit, or its first letters.
+    /// The commit, possibly abbreviated.
     pub commit: String,
 }
 
 impl Game {
-    /// Whether this program is the one that played it.
+    /// Whether this program ran the simulation.
     #[must_use]
     pub fn is_by(&self, program: &Program<'_>) -> bool {
         let commit = self.commit.as_str();
@@ -68,7 +69,8 @@ impl FromStr for Game {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} names no game: write SEED@COMMIT, as the column `game` of a results folder has it"
+                "{text:?} is no simulation identifier: write SEED@COMMIT, as in the column `game` \
+                 of a results folder"
             )
         };
         let (seed, commit) = text.split_once('@').ok_or_else(wrong)?;
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_game_is_known_by_its_commit_or_its_first_letters() {
+    fn a_run_id_matches_a_full_or_abbreviated_commit() {
         let program = |commit| Program { version: "1", commit };
         let game: Game = "7@0123456789ab".parse().unwrap();
         assert_eq!((game.seed, game.to_string().as_str()), (7, "7@0123456789ab"));

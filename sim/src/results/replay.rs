@@ -1,4 +1,4 @@
-//! Whether a game that is played again gives what a folder has of it, to the last digit.
+//! Compares a repeated simulation with the recorded results in a folder, digit by digit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,48 +7,48 @@ use serde::Serialize;
 
 use super::{Program, Results};
 
-/// Differences that are shown.
+/// Maximum number of mismatches to return.
 const DIFFERENCES_MAX: usize = 20;
 
-/// A folder's file that cannot be held against anything.
+/// A recorded file cannot be compared.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {why} [REPLAY_UNREADABLE]")]
 pub struct ReplayError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it, and what would be right.
+    /// The error, and how to correct it.
     pub why: String,
 }
 
-/// A row that is not the same.
+/// A row that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// In which file.
+    /// The file of the row.
     pub file: &'static str,
-    /// What the file has; none where the game has more rows than the file.
+    /// The recorded row; `None` if the repeated simulation has more rows than the file.
     pub recorded: Option<String>,
-    /// What the game gave.
+    /// The row of the repeated simulation; `None` if the file has more rows.
     pub played: Option<String>,
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Replayed {
-    /// The game.
+    /// The identifier of the simulation.
     pub game: String,
-    /// Rows that were held against each other.
+    /// Number of compared rows.
     pub rows: usize,
-    /// How many of them differ.
+    /// Number of rows that differ.
     pub different: usize,
-    /// The first of those.
+    /// The first of the rows that differ.
     pub differences: Vec<Difference>,
 }
 
 impl Results {
-    /// Holds the game of a seed against the rows that a folder has of it.
+    /// Compares the simulation of `seed` with the rows that a folder has of it.
     ///
     /// # Errors
-    /// [`ReplayError`] where the folder has no rows of the game.
+    /// [`ReplayError`] if the folder has no rows of the simulation.
     pub fn replayed(
         &self,
         seed: u64,
@@ -89,7 +89,7 @@ impl Results {
     }
 }
 
-/// A table's header, and its rows of a game.
+/// The header of a table, and its rows of one simulation.
 fn rows<'a>(text: &'a str, game: &str) -> Vec<&'a str> {
     let of = |line: &&str| line.strip_prefix(game).is_some_and(|rest| rest.starts_with(','));
     text.lines().take(1).chain(text.lines().skip(1).filter(of)).collect()

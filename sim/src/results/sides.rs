@@ -1,4 +1,4 @@
-//! Results that were written, read again to be held beside each other.
+//! Reads written results back for a comparison.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,35 +10,36 @@ use serde_json::Value;
 use super::RESULTS;
 use crate::measure::Interval;
 
-/// Names a figure of a folder: the group, none for the whole market, and the measure.
+/// Identifies a measured value of a folder: the group (`None` for the whole market) and the
+/// measure.
 pub type Name = (Option<String>, String);
 
-/// What a folder has.
+/// The results in one folder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
-    /// What it is called beside others.
+    /// Its label in the comparison.
     pub label: String,
-    /// By which mechanism it was paid.
+    /// Name of the payment mechanism.
     pub mechanism: String,
-    /// What was set for it: keys and values.
+    /// The varied settings: keys and values.
     pub settings: Vec<(String, String)>,
-    /// Every figure.
+    /// All measures.
     pub measures: BTreeMap<Name, Interval>,
-    /// Accuracy after each round, mean of the seeds.
+    /// Accuracy after each round, averaged over the seeds.
     pub accuracy: Vec<f64>,
 }
 
-/// A folder that has no results.
+/// The folder has no readable results.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {why}; name a folder that `florin sim run --out` wrote [RESULTS_UNREADABLE]")]
 pub struct ReadError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The error.
     pub why: String,
 }
 
-/// What is read of a row of `rounds.csv`.
+/// The columns that are read of `rounds.csv`.
 #[derive(Deserialize)]
 struct Row {
     round: usize,
@@ -46,7 +47,7 @@ struct Row {
 }
 
 impl Side {
-    /// Reads a folder that a run wrote.
+    /// Reads the results folder of an experiment.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -71,14 +72,14 @@ impl Side {
         })
     }
 
-    /// A figure.
+    /// One measure of a group or of the whole market.
     #[must_use]
     pub fn figure(&self, group: Option<&str>, measure: &str) -> Option<&Interval> {
         self.measures.get(&(group.map(str::to_owned), measure.to_owned()))
     }
 }
 
-/// Accuracy after each round, mean of the seeds.
+/// Accuracy after each round, averaged over the seeds.
 fn accuracy(path: &Path) -> Result<Vec<f64>, ReadError> {
     let wrong = |error: csv::Error| ReadError { path: path.to_owned(), why: error.to_string() };
     let mut reader = csv::Reader::from_path(path).map_err(wrong)?;

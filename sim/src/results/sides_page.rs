@@ -1,4 +1,4 @@
-//! Several results on one page: two or more beside each other, or all combinations of a sweep.
+//! A page that compares several results: two or more experiments, or all combinations of a sweep.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,21 @@ use super::sides::Side;
 use crate::measure::MEASURES;
 use crate::page::{self, Heat, Whisker, escape, heat, lines, whiskers};
 
-/// Lines of one plot; more could not be told apart.
+/// Maximum number of lines in one plot; more would be indistinguishable.
 const LINES_MAX: usize = 6;
-/// Rows of one plot of whiskers.
+/// Maximum number of rows in one plot of error bars.
 const ROWS_MAX: usize = 40;
 /// Measures of the whole market that are plotted.
 const MARKET: &[&str] = &["accuracy", "spent", "spent_per_point", "detection", "false_refusals"];
 /// Measures of groups that are plotted.
 const GROUPS: &[&str] = &["profit", "gain"];
 
-/// A page of results beside each other.
+/// A page that compares several results.
 #[must_use]
 pub fn sides_page(title: &str, sides: &[Side], program: &Program<'_>) -> String {
     let lead = format!(
-        "{} results beside each other; whiskers are 95 % intervals over the seeds of each.",
+        "Comparison of {} results; error bars are 95 % confidence intervals over the seeds of \
+         each.",
         sides.len()
     );
     let mut html = page::open(title, &lead);
@@ -42,12 +43,12 @@ pub fn sides_page(title: &str, sides: &[Side], program: &Program<'_>) -> String 
             page::figure(&plot, &caption)
         })
         .collect();
-    html.push_str(&page::section("Figures", &figures));
-    let again = "Each combination has a folder of its own, with every member and every round.";
+    html.push_str(&page::section("Measures", &figures));
+    let again = "Each combination has its own folder, with every member and every round.";
     html + &page::close(None, program, again)
 }
 
-/// What every group earns in every result, as a picture of its own.
+/// The profit of every group in every result, as a standalone SVG file.
 #[must_use]
 pub fn sides_svg(sides: &[Side]) -> String {
     let groups: BTreeSet<&String> = sides
@@ -64,13 +65,13 @@ pub fn sides_svg(sides: &[Side]) -> String {
     page::picture(&whiskers("Profit by group", &rows.take(ROWS_MAX).collect::<Vec<_>>()))
 }
 
-/// Keys that were set differently somewhere, in the order in which they were given.
+/// The keys that were varied, in the order in which they were given.
 fn keys(sides: &[Side]) -> Vec<String> {
     let first = sides.first().map(|side| side.settings.as_slice()).unwrap_or_default();
     first.iter().map(|(key, _)| key.clone()).collect()
 }
 
-/// What is plotted: figures that at least one side has.
+/// The measures to plot: those that at least one result has.
 fn figures(sides: &[Side]) -> Vec<(Option<String>, &'static str)> {
     let groups: BTreeSet<&String> = sides
         .iter()
@@ -87,7 +88,7 @@ fn figures(sides: &[Side]) -> Vec<(Option<String>, &'static str)> {
     market.chain(of_groups).filter(there).collect()
 }
 
-/// Accuracy round by round: by mechanism where there are several, by side otherwise.
+/// Accuracy round by round: by mechanism if there are several, otherwise by result.
 fn accuracy_part(sides: &[Side]) -> String {
     let mechanisms: BTreeSet<&str> = sides.iter().map(|side| side.mechanism.as_str()).collect();
     let percent = |values: &[f64]| values.iter().map(|value| value * 100.0).collect::<Vec<f64>>();
@@ -106,7 +107,7 @@ fn accuracy_part(sides: &[Side]) -> String {
     page::section("Accuracy", &[page::figure(&lines("Accuracy", &shown), &caption)])
 }
 
-/// Means place by place, as far as each goes.
+/// Element-wise means; each element averages the series that are long enough.
 fn mean_of(all: &[&[f64]]) -> Vec<f64> {
     let longest = all.iter().map(|values| values.len()).max().unwrap_or(0);
     let mean = |at: usize| {
@@ -127,7 +128,7 @@ fn rows(title: &str, sides: &[Side], group: Option<&str>, measure: &str) -> Stri
     whiskers(title, &rows)
 }
 
-/// A heat map over the two keys that were varied.
+/// A heat map over the two varied keys.
 fn map(
     title: &str,
     sides: &[Side],
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn two_keys_make_a_map_and_one_makes_rows() {
+    fn two_varied_keys_give_a_heat_map_and_one_gives_rows() {
         let program = Program { version: "1", commit: "abc" };
         let grid = [
             side("own", &[("a.b", "1"), ("c", "x")], 0.2),

@@ -1,6 +1,6 @@
-//! Tables of results: columns that are named once, and come out as CSV for people and as Parquet for programs.
+//! Tables of results: named columns, exported as CSV for people and as Parquet for programs.
 
-/// What a column holds, one value a row.
+/// The values of a column, one per row.
 pub(super) enum Values {
     Text(Vec<String>),
     Whole(Vec<i64>),
@@ -9,7 +9,7 @@ pub(super) enum Values {
     Flag(Vec<bool>),
 }
 
-/// A table over some items, a row each.
+/// A table with one row per item.
 pub(crate) struct Table<T> {
     items: Vec<T>,
     pub(super) columns: Vec<(&'static str, Values)>,
@@ -26,38 +26,39 @@ impl<T> Table<T> {
         self
     }
 
-    /// A column of texts.
+    /// Adds a column of text.
     pub(crate) fn text(self, name: &'static str, of: impl Fn(&T) -> String) -> Self {
         let values = self.items.iter().map(of).collect();
         self.with(name, Values::Text(values))
     }
 
-    /// A column of whole numbers; the largest there is stands for what is larger.
+    /// Adds a column of integers; values above `i64::MAX` saturate.
     pub(crate) fn whole(self, name: &'static str, of: impl Fn(&T) -> u64) -> Self {
         let whole = |item| i64::try_from(of(item)).unwrap_or(i64::MAX);
         let values = self.items.iter().map(whole).collect();
         self.with(name, Values::Whole(values))
     }
 
-    /// A column of decimal numbers.
+    /// Adds a column of floating-point numbers.
     pub(crate) fn real(self, name: &'static str, of: impl Fn(&T) -> f64) -> Self {
         let values = self.items.iter().map(of).collect();
         self.with(name, Values::Real(values))
     }
 
-    /// A column of decimal numbers of which some are not there.
+    /// Adds a column of optional floating-point numbers.
     pub(crate) fn maybe(self, name: &'static str, of: impl Fn(&T) -> Option<f64>) -> Self {
         let values = self.items.iter().map(of).collect();
         self.with(name, Values::Maybe(values))
     }
 
-    /// A column of yes and no.
+    /// Adds a column of booleans.
     pub(crate) fn flag(self, name: &'static str, of: impl Fn(&T) -> bool) -> Self {
         let values = self.items.iter().map(of).collect();
         self.with(name, Values::Flag(values))
     }
 
-    /// As CSV, with a header. Decimal numbers are as short as reads back to the same.
+    /// The table as CSV, with a header. Floating-point numbers have the shortest form that reads
+    /// back unchanged.
     pub(crate) fn csv(&self) -> String {
         let mut out = csv::Writer::from_writer(Vec::new());
         // Writing into memory does not fail.

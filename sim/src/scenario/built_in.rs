@@ -1,11 +1,11 @@
-//! Scenarios that come with the program, one question each.
+//! Scenarios that are compiled into the program, each with one question.
 
-/// One of them.
+/// A built-in scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltIn {
     /// Its name.
     pub name: &'static str,
-    /// Its text, as a file would have it.
+    /// Its text, as in a scenario file.
     pub text: &'static str,
 }
 
@@ -31,13 +31,13 @@ const ALL: &[BuiltIn] = built_ins![
     "attacks",
 ];
 
-/// All of them.
+/// All built-in scenarios.
 #[must_use]
 pub const fn built_ins() -> &'static [BuiltIn] {
     ALL
 }
 
-/// The one of this name.
+/// The built-in scenario with this name.
 #[must_use]
 pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
     ALL.iter().find(|scenario| scenario.name == name)
@@ -49,7 +49,7 @@ mod tests {
     use crate::Scenario;
 
     #[test]
-    fn every_one_reads_back_under_its_own_name_and_asks_something() {
+    fn every_built_in_scenario_round_trips_and_has_a_question() {
         for built_in in built_ins() {
             let scenario = Scenario::read(built_in.text, &[]);
             let scenario = scenario.unwrap_or_else(|error| panic!("{}: {error}", built_in.name));

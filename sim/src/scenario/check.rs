@@ -1,4 +1,4 @@
-//! Whether a scenario can be played at all.
+//! Validates scenarios.
 
 use super::{Group, Online, Scenario, TraceError};
 use crate::measure::MEASURES;
@@ -6,68 +6,69 @@ use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
 use florin_protocol::limits::COHORT_MAX;
 
-/// Seeds of one run.
+/// Maximum number of seeds of one experiment.
 pub(super) const SEEDS_MAX: u32 = 10_000;
-/// Rounds of one task.
+/// Maximum number of rounds of one task.
 pub(super) const ROUNDS_MAX: u32 = 10_000;
-/// Groups of a population.
+/// Maximum number of groups of a population.
 pub(super) const GROUPS_MAX: usize = 64;
-/// Members that really train.
+/// Maximum number of members in a real simulation.
 pub(super) const MEMBERS_MAX: u32 = 10_000;
-/// Members whose scores are drawn from curves.
+/// Maximum number of members in a surrogate simulation.
 const SURROGATES_MAX: u32 = 1_000_000;
-/// Members of all games of a surrogate together, honest counterparts among them: about three gigabytes.
+/// Maximum number of members in all simulations of a surrogate together, including honest
+/// counterfactuals: about three gigabytes.
 const SURROGATE_GAMES_MAX: u64 = 20_000_000;
-/// Members of a small real game, and its seeds.
+/// Maximum number of members of a small real simulation, and of its seeds.
 const SMALL_MAX: u32 = 1_000;
-/// Tokens that a mechanism gives or takes.
+/// Maximum number of tokens that a mechanism gives or takes.
 const TOKENS_MAX: u64 = 1_000_000_000;
-/// Rows of all members together, copies among them: half a gigabyte.
+/// Maximum number of rows of all members together, including copies: half a gigabyte.
 const ROWS_MAX: f64 = 2_000_000.0;
-/// Numbers of all updates of a round together: a gigabyte.
+/// Maximum number of parameters in all updates of a round together: a gigabyte.
 const NUMBERS_MAX: u64 = 250_000_000;
-/// Florins there are: far from the end of 128 bits of base units.
+/// Maximum supply in florins: far below 2^128 base units.
 const SUPPLY_MAX: f64 = 1e15;
-/// Features of a digit, and what it may be.
+/// Number of features and of classes of a digit.
 const DIGIT: [u64; 2] = [64, 10];
-/// Digits there are.
+/// Number of digits in the dataset.
 pub(super) const DIGITS: u32 = 1_797;
 
-/// Why a scenario cannot be played.
+/// Why a scenario is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    /// It is no TOML, or has a key that is none, or one of another kind.
+    /// The text is not TOML, or has an unknown key or a value of the wrong type.
     #[error("{0} [SCENARIO_MALFORMED]")]
     Malformed(String),
-    /// A value that cannot work: which, what it is, and what would be right.
+    /// A value is invalid: the key, the value and the permitted values.
     #[error("{key} = {value}: {right} [SCENARIO_VALUE]")]
     Value {
-        /// The key, as `--set` names it.
+        /// The key, as in `--set`.
         key: String,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What would be right.
+        /// The permitted values.
         right: String,
     },
-    /// A change that names no key of the scenario, or is none.
+    /// A `--set` change is malformed or does not apply to the scenario.
     #[error("{0} [SCENARIO_CHANGE]")]
     Change(String),
-    /// A file that is no trace.
+    /// The file is not a valid trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// No such scenario is built in.
+    /// There is no built-in scenario with this name.
     #[error(
-        "there is no scenario {name}: `florin sim list` names those that are built in, and a file has a path \
-             ending in .toml [SCENARIO_UNKNOWN]"
+        "there is no scenario {name}: `florin sim list` lists the built-in ones; the path of a \
+         scenario file ends in .toml [SCENARIO_UNKNOWN]"
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
 }
 
 impl ScenarioError {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -108,7 +109,7 @@ impl Check {
 }
 
 impl Scenario {
-    /// Holds every value against its bounds, and values against each other.
+    /// Checks every value against its bounds, and related values against each other.
     ///
     /// # Errors
     /// The first [`ScenarioError::Value`].
@@ -121,7 +122,7 @@ impl Scenario {
         Check::that((1..=ROUNDS_MAX).contains(&self.rounds), "rounds", &self.rounds, right)?;
         let count = self.seeds.count;
         Check::that((1..=SEEDS_MAX).contains(&count), "seeds.count", &count, right)?;
-        // A file has no larger numbers.
+        // TOML has no larger integers.
         let room = i64::MAX as u64 - u64::from(count);
         let right = "must leave room for seeds.count below 2^63";
         Check::that(self.seeds.first <= room, "seeds.first", &self.seeds.first, right)?;
@@ -145,7 +146,7 @@ impl Scenario {
         self.check_rules()?;
         self.check_sizes()?;
         self.check_search()?;
-        // What the market itself asks of a task.
+        // The constraints of the task specification.
         self.task_spec(self.seeds.first).check().map_err(|error| ScenarioError::Value {
             key: format!("task ({})", error.key),
             value: error.value,
@@ -153,12 +154,12 @@ impl Scenario {
         })
     }
 
-    /// Members there may be.
+    /// Maximum number of members at the scenario's speed.
     const fn members_max(&self) -> u32 {
         if self.speed.is_real() { MEMBERS_MAX } else { SURROGATES_MAX }
     }
 
-    /// What only real games can play is refused, and the small real games must be playable themselves.
+    /// Rejects what only a real simulation supports, and checks the small real simulations.
     fn check_surrogate(&self) -> Result<(), ScenarioError> {
         let small = &self.surrogate;
         for (key, value, low) in [
@@ -173,15 +174,17 @@ impl Scenario {
         }
         Check::within("surrogate.error_max", small.error_max, 0.0, 10.0)?;
         let right =
-            "speed = surrogate knows the market's own rule only: play others with speed = real";
+            "speed = surrogate supports only mechanism.rule = own: use speed = real for the others";
         let own = matches!(self.mechanism, Mechanism::Own);
         Check::that(own, "mechanism.rule", &self.mechanism.name(), right)?;
         for (name, group) in &self.population {
             let adapts = matches!(group.strategy, Strategy::Effort) || group.elsewhere.is_some();
-            let right = "speed = surrogate plays nobody who adapts or has several identities: use speed = real";
+            let right = "speed = surrogate supports no adaptive members and no members with \
+                         several identities: use speed = real";
             let one = group.strategy.identities() == 1 && !adapts;
             Check::that(one, format!("population.{name}.strategy"), &name, right)?;
-            let right = "speed = surrogate takes no traces: use another pattern, or speed = real";
+            let right =
+                "speed = surrogate supports no traces: use another pattern, or speed = real";
             let drawn = !matches!(group.online, Online::Trace { .. });
             Check::that(drawn, format!("population.{name}.online.pattern"), &"trace", right)?;
         }
@@ -189,12 +192,12 @@ impl Scenario {
         let others = self.population.values().filter(|group| !group.strategy.is_honest()).count();
         let all = members * u64::from(self.seeds.count) * (1 + others as u64);
         let right = format!(
-            "{members} members, with each of {others} groups honest once more, come to {all} in all games: at most \
-             {SURROGATE_GAMES_MAX}; ask for fewer seeds or members"
+            "{members} members, and once more with each of {others} groups honest, are {all} in \
+             all simulations: at most {SURROGATE_GAMES_MAX}; set fewer seeds or members"
         );
         let fine = all <= SURROGATE_GAMES_MAX;
         Check::that(fine, "seeds.count", &self.seeds.count, &right)?;
-        let right = "a search needs speed = real: leave [search] out";
+        let right = "a search needs speed = real: remove [search]";
         Check::that(self.search.is_none(), "search", &"[search]", right)?;
         self.check_rules()?;
         crate::surrogate::small(self, 1.0).check()
@@ -227,8 +230,8 @@ impl Scenario {
         )?;
         let needed = u64::from(l.judged_rows) * u64::from(self.rounds);
         let right = format!(
-            "each of {} rounds uses up learning.judged_rows = {}: {needed} rows are needed, or fewer of \
-             either",
+            "each of {} rounds uses up learning.judged_rows = {}: set at least {needed}, or lower \
+             one of them",
             self.rounds, l.judged_rows
         );
         Check::that(
@@ -262,18 +265,23 @@ impl Scenario {
         Check::that((2..=t.cohort).contains(&t.cohort_min), "task.cohort_min", &t.cohort_min, right)
     }
 
-    /// Rules that could never be broken, or never hold, are mistakes.
+    /// Criteria that cannot fail or cannot hold are mistakes.
     fn check_rules(&self) -> Result<(), ScenarioError> {
         for (at, rule) in self.pass.iter().enumerate() {
             let key = |what: &str| format!("pass[{at}].{what}");
             let known = MEASURES.iter().any(|(name, _)| *name == rule.measure);
-            Check::that(known, key("measure"), &rule.measure, "no measure has this name")?;
+            Check::that(known, key("measure"), &rule.measure, "unknown measure")?;
             let group = rule.group.as_ref();
             let there = group.is_none_or(|group| self.population.contains_key(group));
             let name = group.map_or("", String::as_str);
-            Check::that(there, key("group"), &name, "no group has this name")?;
+            Check::that(there, key("group"), &name, "unknown group")?;
             let bounded = [rule.at_least, rule.at_most].into_iter().flatten().any(f64::is_finite);
-            Check::that(bounded, key("at_least"), &"none", "a rule needs at_least or at_most")?;
+            Check::that(
+                bounded,
+                key("at_least"),
+                &"none",
+                "a criterion needs at_least or at_most",
+            )?;
         }
         if let Mechanism::Tokenised(rules) = &self.mechanism {
             for (key, value) in
@@ -293,7 +301,7 @@ impl Scenario {
         Check::that(all <= u64::from(most), "population", &all, &right)
     }
 
-    /// Without noise on them, nobody has a row that somebody else has.
+    /// Without jitter every row has at most one owner.
     fn check_rows(&self) -> Result<(), ScenarioError> {
         let l = &self.learning;
         let kept = u64::from(l.test_rows) + u64::from(l.holdout_rows);
@@ -301,23 +309,24 @@ impl Scenario {
             self.population.values().map(|g| u64::from(g.count) * u64::from(g.rows[1])).sum();
         let (digits, all) = (u64::from(DIGITS), kept + held);
         let right = format!(
-            "members have up to {held} rows, test and holdout {kept}, and there are {digits} digits: lower them, or \
-             set learning.jitter above 0, so that rows may be drawn more than once, each time with noise"
+            "members have up to {held} rows, test and holdout {kept}, and there are {digits} \
+             digits: lower them, or set learning.jitter above 0 to draw rows with replacement, \
+             each time with noise"
         );
         Check::that(l.jitter > 0.0 || all <= digits, "learning.jitter", &l.jitter, &right)?;
-        let right = "test and holdout rows leave no digits for members: with noise on them, half of the digits are \
-                     judged by";
+        let right = "test and holdout rows leave no digits for members: with jitter, half of the \
+                     digits are for evaluation";
         Check::that(l.test_rows < DIGITS / 2, "learning.test_rows", &l.test_rows, right)
     }
 }
 
 impl Scenario {
-    /// What no machine has room for, and money that 128 bits do not hold.
+    /// Checks memory requirements, and that amounts fit into 128 bits.
     fn check_sizes(&self) -> Result<(), ScenarioError> {
         let groups = self.population.values();
         let rows: f64 =
             groups.map(|g| f64::from(g.count) * f64::from(g.rows[1]) * g.strategy.copies()).sum();
-        let right = format!("members may have {ROWS_MAX} rows in all, copies among them");
+        let right = format!("members may have at most {ROWS_MAX} rows in total, including copies");
         Check::that(rows <= ROWS_MAX, "population", &rows, &right)?;
         let mut widths = vec![DIGIT[0]];
         widths.extend(self.learning.hidden.iter().map(|units| u64::from(*units)));
@@ -329,8 +338,8 @@ impl Scenario {
         let all: u64 = self.population.values().map(identities).sum();
         let numbers = parameters * all.min(u64::from(self.task.cohort));
         let right = format!(
-            "{parameters} parameters from each of a round's cohort are too many numbers: at most {NUMBERS_MAX}; ask \
-             fewer (task.cohort), or train a smaller model"
+            "{parameters} parameters from each member of a cohort are too many numbers: at most \
+             {NUMBERS_MAX}; lower task.cohort or train a smaller model"
         );
         Check::that(numbers <= NUMBERS_MAX, "learning.hidden", &numbers, &right)?;
         let t = &self.task;
@@ -345,7 +354,8 @@ impl Scenario {
         };
         let supply: f64 = t.budget + self.population.values().map(bonds).sum::<f64>();
         let right = format!(
-            "budget, bonds and endowments come to {supply:e} florins: at most {SUPPLY_MAX:e}; lower task.bond_per_row"
+            "budget, bonds and endowments total {supply:e} florins: at most {SUPPLY_MAX:e}; lower \
+             task.bond_per_row"
         );
         Check::that(supply <= SUPPLY_MAX, "task.bond_per_row", &t.bond_per_row, &right)
     }
@@ -370,7 +380,7 @@ fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError
     Check::within(key("machine.megabits_per_second"), machine.megabits_per_second, 1e-6, 1e9)?;
     Check::within(key("machine.spread"), machine.spread, 0.0, 5.0)?;
     match group.online {
-        // A trace was checked when it was read.
+        // A trace is validated when it is read.
         Online::Always | Online::Trace { .. } => {}
         Online::Often { share } => Check::within(key("online.share"), share, 0.0, 1.0)?,
         Online::Rounds { first, last } => {

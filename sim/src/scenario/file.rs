@@ -1,4 +1,4 @@
-//! Reading and writing scenarios.
+//! Reads and writes scenarios.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::stray::stray;
 use super::{Change, Scenario, ScenarioError};
 
 impl Scenario {
-    /// Reads TOML, applies changes to it, and checks what comes out. Files that it names are looked for in the current
-    /// folder.
+    /// Reads TOML, applies changes and validates the result. Relative file names in it refer to the
+    /// current folder.
     ///
     /// # Errors
     /// [`ScenarioError`].
@@ -18,7 +18,7 @@ impl Scenario {
         Self::read_in(Path::new("."), text, changes)
     }
 
-    /// The same; files that it names are looked for in this folder.
+    /// Like [`Scenario::read`]; relative file names in it refer to `folder`.
     ///
     /// # Errors
     /// [`ScenarioError`].
@@ -33,8 +33,8 @@ impl Scenario {
         if let Some(change) = changes.iter().find(|change| change.is_within("surrogate"))
             && scenario.speed.is_real()
         {
-            let why = "says how a surrogate is fitted, and here everybody really trains: leave it out, or add \
-                       --set speed=surrogate";
+            let why = "sets how a surrogate is fitted, but this scenario has speed = real: leave \
+                       it out, or add --set speed=surrogate";
             return Err(ScenarioError::Change(format!("--set {} {why}", change.words())));
         }
         scenario.check()?;
@@ -46,14 +46,14 @@ impl Scenario {
         let understood = Table::try_from(&scenario).map_err(|error| malformed(&error))?;
         match stray(table, &understood) {
             None => Ok(scenario),
-            Some(key) => Err(malformed(&format!("nothing here takes the key {key}: leave it out"))),
+            Some(key) => Err(malformed(&format!("unknown key {key}: leave it out"))),
         }
     }
 
-    /// As TOML, every key written out: what a run keeps beside its results.
+    /// The scenario as TOML with all keys: the form that is stored beside its results.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        // Every field is a number, a text, a list or a table of those.
+        // All fields serialize to TOML.
         toml::to_string_pretty(self).unwrap_or_default()
     }
 }
@@ -62,14 +62,14 @@ fn malformed(error: &dyn Display) -> ScenarioError {
     ScenarioError::Malformed(error.to_string().trim_end().to_owned())
 }
 
-/// Where a mistake is: in the text, whose errors know their lines, or in one of the changes.
+/// Locates a mistake: in the text, whose errors have line numbers, or in one of the changes.
 fn whose(text: &str, changes: &[Change], error: ScenarioError) -> ScenarioError {
     let in_text = toml::from_str::<Scenario>(text);
     if let (Err(error), true) = (&in_text, changes.is_empty()) {
         return malformed(error);
     }
     let Ok(mut table) = text.parse::<Table>() else { return error };
-    // The first change after which it is no scenario, if the text alone is one.
+    // The first change that makes a valid text invalid.
     let broken = in_text.is_ok().then(|| {
         changes.iter().find(|change| {
             let applied = change.apply(&mut table);
@@ -81,7 +81,7 @@ fn whose(text: &str, changes: &[Change], error: ScenarioError) -> ScenarioError 
             let ScenarioError::Malformed(why) = error else { return error };
             malformed(&format!("--set {}: {why}", change.words()))
         }
-        // A text that lacks something which the changes do not bring either.
+        // The text lacks a key that the changes do not supply either.
         (None, Err(error)) => malformed(&error),
         (None, Ok(_)) => error,
     }

@@ -1,5 +1,5 @@
-//! What is asked of the laboratory, as a TOML file. Unknown keys are refused, numbers have bounds, and every key may be
-//! changed from the command line.
+//! The scenario: the definition of an experiment as a TOML file. Unknown keys are rejected, values
+//! have bounds, and the command line can change every key.
 
 mod built_in;
 mod check;
@@ -25,58 +25,59 @@ pub use set::Change;
 pub use speed::{Small, Speed};
 pub use trace::{Trace, TraceError};
 
-/// An experiment.
+/// The definition of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Its name: letters, digits and hyphens.
     pub name: String,
-    /// What it answers, as a question.
+    /// The question that the experiment answers.
     pub question: String,
-    /// Rounds of the task.
+    /// Number of rounds of the task.
     pub rounds: u32,
-    /// How it is played.
+    /// Real or surrogate simulation.
     #[serde(default)]
     pub speed: Speed,
-    /// What a surrogate is fitted to.
+    /// How a surrogate is fitted and validated.
     #[serde(default)]
     pub surrogate: Small,
-    /// Over which seeds.
+    /// The seeds of the experiment.
     #[serde(default)]
     pub seeds: Seeds,
-    /// What is learned, from what.
+    /// The model, its training and the evaluation rows.
     #[serde(default)]
     pub learning: Learning,
-    /// What the buyer offers and asks for.
+    /// The buyer's terms.
     #[serde(default)]
     pub task: Terms,
-    /// How a round is paid.
+    /// The mechanism that scores a round.
     #[serde(default)]
     pub mechanism: Mechanism,
-    /// Who takes part, by the names of groups.
+    /// The groups of members by name.
     pub population: BTreeMap<String, Group>,
-    /// What must come out; a run whose rules do not hold says so and ends with 1.
+    /// Criteria that the results must satisfy; otherwise the command reports failure with exit code
+    /// 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pass: Vec<Rule>,
-    /// Which ways of deviating are tried against the mechanism.
+    /// Search for the best deviation from the mechanism.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
 
-/// Over which seeds an experiment is repeated.
+/// The seeds over which an experiment is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Seeds {
-    /// The first one.
+    /// The first seed.
     pub first: u64,
-    /// How many, one after the other.
+    /// Number of consecutive seeds.
     pub count: u32,
 }
 
 impl Seeds {
-    /// Every one, in order.
+    /// All seeds, in order.
     pub fn all(self) -> impl Iterator<Item = u64> {
-        // The check keeps the last one far from the end of 64 bits.
+        // Validation keeps the last seed far below 2^64.
         (0..u64::from(self.count)).map(move |at| self.first.saturating_add(at))
     }
 }
@@ -87,26 +88,26 @@ impl Default for Seeds {
     }
 }
 
-/// What is learned, and from what.
+/// The model, its training and the evaluation rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Learning {
-    /// Units of the hidden layers; none for softmax regression.
+    /// Units of the hidden layers; empty for softmax regression.
     pub hidden: Vec<u32>,
-    /// Passes over a member's rows in a round.
+    /// Epochs per round.
     pub epochs: u32,
-    /// Rows of a step.
+    /// Batch size.
     pub batch: u32,
-    /// Step size.
+    /// Learning rate.
     pub learning_rate: f64,
-    /// Rows of the digits that the buyer judges by, all rounds together.
+    /// Number of the buyer's holdout rows for all rounds together.
     pub holdout_rows: u32,
-    /// Of them, rows that judge one round and are used up by it.
+    /// Number of holdout rows that value one round; each is used once.
     pub judged_rows: u32,
-    /// Rows that nobody in the market sees: what accuracies are measured on.
+    /// Number of test rows, which no participant sees: accuracy is measured on them.
     pub test_rows: u32,
-    /// How far members' copies of a row may differ from it: the standard deviation of noise on each feature. With noise,
-    /// members may have more rows together than there are digits.
+    /// Standard deviation of the noise on each feature of a drawn row. With noise, rows are drawn
+    /// with replacement, so that the members can have more rows together than there are digits.
     pub jitter: f64,
 }
 
@@ -125,39 +126,41 @@ impl Default for Learning {
     }
 }
 
-/// What the buyer offers and asks for. Money in florins.
+/// The buyer's terms. Amounts are in florins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Terms {
-    /// Locked for data.
+    /// Budget for data.
     pub budget: f64,
-    /// Most that is paid for one nat of improvement.
+    /// Maximum price of one nat of improvement.
     pub per_nat_max: f64,
-    /// Standard errors withheld from a score until later rounds make it certain.
+    /// Number of standard errors that are subtracted from a score before it is paid (`confidence
+    /// z`); later rounds pay the rest when it becomes certain.
     pub withheld: f64,
-    /// Smallest bond.
+    /// Minimum bond.
     pub bond_min: f64,
-    /// Bond that one counted row takes.
+    /// Bond per counted row.
     pub bond_per_row: f64,
-    /// Most that one round may debit from a bond.
+    /// Maximum debit of a bond per round.
     pub debit_max: f64,
-    /// Members asked in a round.
+    /// Cohort size of a round.
     pub cohort: u32,
-    /// Fewest updates that make a round.
+    /// Minimum number of updates of a round.
     pub cohort_min: u32,
-    /// How updates combine.
+    /// Aggregation rule.
     pub aggregation: Aggregation,
-    /// Whether updates are brought to the length of the cohort's median.
+    /// Whether updates are scaled to the median norm of the cohort.
     pub clip: bool,
-    /// Whether updates that repeat others are set aside.
+    /// Whether near-duplicate updates are rejected.
     pub set_aside: bool,
-    /// Whether updates that harm beyond their error are kept out of the model, and debited.
+    /// Whether updates whose harm exceeds their error are excluded from the aggregate and debited.
     pub keep_out: bool,
-    /// Whether updates are promised before any can be read. Without it a copier sees what it copies.
+    /// Whether participants commit to their updates before any update is readable. Without it a
+    /// copier can read the update that it copies.
     pub commit_reveal: bool,
-    /// Seconds from the offer to the last commit.
+    /// Seconds from the offer to the commit deadline.
     pub train_s: f64,
-    /// Seconds from there to the last upload.
+    /// Seconds from the commit deadline to the upload deadline.
     pub reveal_s: f64,
 }
 
@@ -183,49 +186,50 @@ impl Default for Terms {
     }
 }
 
-/// How updates combine.
+/// Aggregation rule of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
-    /// Weighted by counted rows.
+    /// Mean, weighted by counted rows.
     #[default]
     Mean,
-    /// Coordinate by coordinate.
+    /// Coordinate-wise median.
     Median,
-    /// Without a tenth at each end.
+    /// Coordinate-wise mean without the lowest and the highest tenth.
     TrimmedMean,
 }
 
-/// Members who are alike.
+/// A group of members with the same distributions and strategy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// How many.
+    /// Number of members.
     pub count: u32,
-    /// What they do with what they have.
+    /// Strategy of the members.
     #[serde(default)]
     pub strategy: Strategy,
-    /// Fewest and most rows of one of them, every number between equally likely.
+    /// Minimum and maximum number of rows of a member; uniformly distributed.
     #[serde(default = "default_rows")]
     pub rows: [u32; 2],
-    /// How uneven their labels are: the concentration of a Dirichlet distribution, small for very uneven; none for rows
-    /// drawn from all alike.
+    /// Label skew: the concentration of a Dirichlet distribution, where a small value means a
+    /// strong skew; `None` draws rows uniformly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_skew: Option<f64>,
-    /// Share of their rows whose label is another one, drawn once and not meant.
+    /// Fraction of their rows with a wrong label, drawn once; unintended.
     #[serde(default)]
     pub label_noise: f64,
-    /// Their machines.
+    /// Speed of the members' machines and connections.
     #[serde(default)]
     pub machine: Machine,
-    /// When they are there: a pattern, or a trace from a file.
+    /// When the members are online: a pattern, or a trace from a file.
     #[serde(default)]
     pub online: Online,
-    /// What their work costs them.
+    /// Cost of the members' work.
     #[serde(default)]
     pub cost: Cost,
-    /// What a round elsewhere would bring them, in florins after costs: who has earned less on average over five rounds
-    /// stays away for five. None for those who always come.
+    /// Outside option: the profit per round in another market, in florins. A member whose average
+    /// profit over five rounds is lower stays away for five rounds. `None` for members that always
+    /// take part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
 }
@@ -234,15 +238,15 @@ const fn default_rows() -> [u32; 2] {
     [60, 120]
 }
 
-/// How fast a group's machines and lines are.
+/// Speed of a group's machines and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Machine {
-    /// Training steps a second, median of the group.
+    /// Training steps per second, median of the group.
     pub steps_per_second: f64,
-    /// Megabits a second, median of the group.
+    /// Megabits per second, median of the group.
     pub megabits_per_second: f64,
-    /// Spread of both: the standard deviation of their logarithm.
+    /// Standard deviation of the logarithm of both.
     pub spread: f64,
 }
 
@@ -252,86 +256,88 @@ impl Default for Machine {
     }
 }
 
-/// When members of a group are there to answer an offer.
+/// When the members of a group are online.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "pattern", deny_unknown_fields)]
 pub enum Online {
     /// Always.
     #[default]
     Always,
-    /// Each round with this probability.
+    /// In each round with this probability.
     Often {
         /// The probability.
         share: f64,
     },
-    /// By the hour of a virtual day: the probability swings as a cosine between `low` and `high`, highest at `peak` for
-    /// the middle of the group; members' days are shifted against each other by up to `shift` hours.
+    /// By the hour of a virtual day: the probability follows a cosine between `low` and `high` with
+    /// its maximum at the hour `peak`. The days of the members are shifted by up to `shift` hours
+    /// in total.
     Daily {
-        /// Lowest probability of the day.
+        /// Minimum probability.
         low: f64,
-        /// Highest.
+        /// Maximum probability.
         high: f64,
-        /// Hour of the highest.
+        /// Hour of the maximum.
         peak: f64,
-        /// Hours by which members differ at most.
+        /// Width of the interval of the members' shifts, in hours.
         shift: f64,
     },
-    /// In every round from one to another. A time in which the market waits for members counts as a round here.
+    /// In every round from `first` to `last`. A wait of the market for members counts as a round
+    /// here.
     Rounds {
-        /// The first, from 1.
+        /// The first round, from 1.
         first: u64,
-        /// The last.
+        /// The last round.
         last: u64,
     },
-    /// As somebody wrote down who was there when: [`Trace`].
+    /// According to a recorded [`Trace`].
     Trace {
-        /// A CSV file, by its path from the scenario's folder.
+        /// Path of a CSV file, relative to the scenario's folder.
         file: String,
-        /// What it says, once it is read.
+        /// The trace, after it was read.
         #[serde(skip)]
         trace: Option<Arc<Trace>>,
     },
 }
 
-/// What work costs a member, in florins.
+/// Costs of work, in florins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cost {
-    /// A training step.
+    /// Cost of a training step.
     pub per_step: f64,
-    /// A megabyte sent or received.
+    /// Cost of a megabyte sent or received.
     pub per_megabyte: f64,
 }
 
-/// Something that must come out.
+/// A criterion that the results must satisfy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Which measure, as the results name it.
+    /// The measure, as named in the results.
     pub measure: String,
-    /// Of which group; none for measures of the whole market.
+    /// The group; `None` for measures of the whole market.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// What is held against the bounds.
+    /// The statistic that is compared with the bounds.
     #[serde(default)]
     pub of: Bound,
-    /// It must not be below this.
+    /// Minimum of the statistic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
-    /// It must not be above this.
+    /// Maximum of the statistic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
 }
 
-/// Which figure of a measure a rule looks at.
+/// Statistic of a measure over the seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// The mean over the seeds.
+    /// The mean.
     #[default]
     Mean,
-    /// The lower end of its 95 % interval.
+    /// The lower bound of the 95 % confidence interval.
     Lower,
-    /// The upper end.
+    /// The upper bound of the 95 % confidence interval.
     Upper,
 }

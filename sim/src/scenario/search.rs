@@ -1,4 +1,4 @@
-//! Which ways of deviating are tried against a mechanism, and how.
+//! Search settings: which deviations are tried against a mechanism, and how.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,34 @@ use super::check::Check;
 use super::{Scenario, ScenarioError, Seeds};
 use crate::strategy::Strategy;
 
-/// Candidates of one strategy.
+/// Maximum number of candidates of one strategy.
 const TRIES_MAX: u32 = 10_000;
-/// Strategies of one search.
+/// Maximum number of strategies of one search.
 const FAMILIES_MAX: usize = 64;
-/// What every parameter's key begins with: the rest of a group is who its members are, not what they do.
+/// Prefix of every parameter's key: a search varies only the strategy of a group, not its members.
 const STRATEGY: &str = "strategy.";
-/// What is wrong with a key that is none of the strategy's.
-const NAMELESS: &str = "must name a number of the strategy, such as strategy.noise";
+/// Error text for a key that is not a parameter of the strategy.
+const NAMELESS: &str = "must name a parameter of the strategy, such as strategy.noise";
 
-/// A search for the best way of deviating.
+/// A search for the best deviation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// The group that deviates. What its members gain is what they earn beyond what the same members, honest, earn.
+    /// The deviating group. The gain of its members is their profit minus the honest
+    /// counterfactual.
     pub population: String,
-    /// Candidates of each strategy that has parameters.
+    /// Number of candidates of each strategy that has parameters.
     #[serde(default = "default_tries")]
     pub tries: u32,
     /// How candidates are chosen.
     #[serde(default)]
     pub method: Method,
-    /// Seeds on which candidates are held against each other. None of them is one of the scenario's own, on which the
-    /// chosen ones are measured afterwards: who is chosen because of its luck has none there.
+    /// Selection seeds, on which candidates are compared. They are disjoint from the scenario's own
+    /// seeds, on which the chosen candidates are measured afterwards: this removes the selection
+    /// bias (winner's curse).
     #[serde(default = "default_seeds")]
     pub seeds: Seeds,
-    /// What is tried.
+    /// The strategies to try.
     pub strategies: Vec<Family>,
 }
 
@@ -50,41 +52,42 @@ const fn default_seeds() -> Seeds {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
-    /// Every one anywhere in the space.
+    /// All candidates uniformly at random.
     Random,
-    /// Half of them anywhere, the others around the best so far, nearer and nearer.
+    /// The first half uniformly at random, the second half around the best so far with shrinking
+    /// distance.
     #[default]
     Refine,
 }
 
-/// A strategy, and which of its numbers are looked for.
+/// A strategy, and which of its parameters are searched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
     /// Its name in results.
     pub name: String,
-    /// How many deviate; as many as the group has unless said.
+    /// Number of members that deviate; by default all of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// What they do. Its own numbers are the first candidate, and lie within their spans as all others do.
+    /// The strategy. Its own parameters are the first candidate and must lie within their ranges.
     pub strategy: Strategy,
-    /// The numbers that are looked for, such as `strategy.noise`, with the smallest and the largest that are tried.
+    /// The searched parameters, such as `strategy.noise`, with their minimum and maximum.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Span>,
 }
 
-/// From where to where a number is looked for.
+/// The range of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Span {
-    /// Whole numbers.
+    /// Integers.
     Whole([i64; 2]),
-    /// All numbers.
+    /// Real numbers.
     Real([f64; 2]),
 }
 
 impl Span {
-    /// The value at a place from 0 to 1.
+    /// The value at a relative position from 0 to 1.
     #[must_use]
     pub fn at(self, place: f64) -> Value {
         match self {
@@ -97,7 +100,8 @@ impl Span {
         }
     }
 
-    /// Where a value lies in the span, from 0 to 1; none outside of it. What [`Span::at`] has there is the value again.
+    /// The relative position of a value, from 0 to 1; `None` outside the range. [`Span::at`] is its
+    /// inverse.
     #[must_use]
     pub fn place_of(self, value: &Value) -> Option<f64> {
         let number = value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))?;
@@ -106,7 +110,7 @@ impl Span {
                 let place = if low < high { (number - low) / (high - low) } else { 0.0 };
                 (low..=high).contains(&number).then_some(place)
             }
-            // The middle of what belongs to this number.
+            // The centre of the positions that map to this integer.
             Self::Whole([low, high]) => {
                 let (low, high) = (low as f64, high as f64);
                 let place = (number - low + 0.5) / (high - low + 1.0);
@@ -115,7 +119,7 @@ impl Span {
         }
     }
 
-    /// As a scenario has it.
+    /// The range in scenario syntax.
     fn words(self) -> String {
         match self {
             Self::Whole([low, high]) => format!("[{low}, {high}]"),
@@ -132,10 +136,10 @@ impl Span {
 }
 
 impl Family {
-    /// The strategy with its parameters at these places, from 0 to 1, in the order of their keys.
+    /// The strategy with its parameters at these relative positions, in the order of their keys.
     ///
     /// # Errors
-    /// [`ScenarioError::Value`] for a key that the strategy does not have.
+    /// [`ScenarioError::Value`] for a key that is not a parameter of the strategy.
     pub fn at(&self, places: &[f64]) -> Result<Strategy, ScenarioError> {
         let mut table = self.numbers()?;
         for ((key, span), place) in self.parameters.iter().zip(places) {
@@ -144,10 +148,12 @@ impl Family {
         table.try_into().map_err(|error: toml::de::Error| self.wrong("", &error.to_string()))
     }
 
-    /// Where the strategy's own numbers lie in their spans, from 0 to 1, in the order of their keys.
+    /// The relative positions of the strategy's own parameters in their ranges, in the order of the
+    /// keys.
     ///
     /// # Errors
-    /// [`ScenarioError::Value`] for a key that the strategy does not have, and for a number outside of its span.
+    /// [`ScenarioError::Value`] for a key that is not a parameter of the strategy, and for a value
+    /// outside its range.
     pub fn places(&self) -> Result<Vec<f64>, ScenarioError> {
         let table = self.numbers()?;
         let place = |(key, span): (&String, &Span)| {
@@ -157,7 +163,8 @@ impl Family {
                 key: format!("search.strategies.{}.{key}", self.name),
                 value: value.to_string(),
                 right: format!(
-                    "the search begins with it, so it must lie within parameters.{key} = {}",
+                    "the first candidate has this value, so it must lie within parameters.{key} = \
+                     {}",
                     span.words()
                 ),
             })
@@ -170,7 +177,7 @@ impl Family {
         Table::try_from(self.strategy).map_err(|error| self.wrong("", &error.to_string()))
     }
 
-    /// A parameter's name in the strategy's table.
+    /// The name of a parameter in the strategy's table.
     fn named<'a>(&self, table: &Table, key: &'a str) -> Result<&'a str, ScenarioError> {
         let name = key.strip_prefix(STRATEGY).filter(|name| *name != "act");
         let name = name.filter(|name| table.contains_key(*name));
@@ -187,7 +194,7 @@ impl Family {
 }
 
 impl Scenario {
-    /// The scenario in which some of its group deviate like this, or none where there is nothing to deviate.
+    /// The scenario in which the searched group deviates with this strategy.
     pub(crate) fn deviating(&self, family: &Family, strategy: Strategy) -> Self {
         let mut changed = self.clone();
         if let Some(group) =
@@ -203,7 +210,7 @@ impl Scenario {
     pub(super) fn check_search(&self) -> Result<(), ScenarioError> {
         let Some(search) = &self.search else { return Ok(()) };
         let there = self.population.contains_key(&search.population);
-        Check::that(there, "search.population", &search.population, "no group has this name")?;
+        Check::that(there, "search.population", &search.population, "unknown group")?;
         let right = "must be 1 to 10000";
         Check::that((1..=TRIES_MAX).contains(&search.tries), "search.tries", &search.tries, right)?;
         let seeds = search.seeds;
@@ -212,7 +219,8 @@ impl Scenario {
         Check::that(fine, "search.seeds", &seeds.count, right)?;
         let end = |seeds: Seeds| seeds.first.saturating_add(seeds.count.into());
         let apart = end(seeds) <= self.seeds.first || end(self.seeds) <= seeds.first;
-        let right = "must be none of the scenario's own seeds: what is chosen on a seed cannot be measured on it";
+        let right = "must be disjoint from the scenario's own seeds: a candidate cannot be \
+                     measured on the seeds that selected it";
         Check::that(apart, "search.seeds.first", &seeds.first, right)?;
         let families = search.strategies.len();
         let right = "must be 1 to 64 strategies";
@@ -229,14 +237,14 @@ impl Scenario {
                 &family.name,
                 "must be 1 to 60 letters, digits, spaces, commas, - and _",
             )?;
-            Check::that(names.insert(&family.name), key, &family.name, "two have this name")?;
+            Check::that(names.insert(&family.name), key, &family.name, "must be unique")?;
             for (key, span) in &family.parameters {
                 let key = format!("search.strategies.{}.parameters.{key}", family.name);
                 let right = "must be two numbers, the smaller one first";
                 Check::that(span.is_ordered(), key, &span.words(), right)?;
             }
             family.places()?;
-            // Bounds are intervals: where both ends are fine, all between them is.
+            // Bounds are intervals: if both ends are valid, all values between them are.
             for corner in [0.0, 1.0] {
                 let strategy = family.at(&vec![corner; family.parameters.len()])?;
                 self.deviating(family, strategy).check()?;
@@ -251,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_become_numbers_of_the_strategy() {
+    fn relative_positions_map_to_parameter_values() {
         let text = "name = 'a'\nstrategy = { act = 'backdoor', share = 0.5, boost = 1.0 }\n\
             parameters = { 'strategy.boost' = [1.0, 3.0], 'strategy.share' = [0.0, 1.0] }";
         let family: Family = toml::from_str(text).unwrap();

@@ -1,4 +1,4 @@
-//! `--set key=value`: one change to a scenario's table.
+//! `--set key=value`: changes one value of a scenario.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::ScenarioError;
 
-/// A key and what it shall be. Keys are written with dots: `population.honest.count`.
+/// A dotted key and its new value, for example `population.honest.count=8`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     key: Vec<String>,
@@ -19,7 +19,7 @@ impl FromStr for Change {
     fn from_str(text: &str) -> Result<Self, ScenarioError> {
         let wrong = || {
             let right = "write key=value, such as rounds=20 or population.honest.count=8";
-            ScenarioError::Change(format!("{text:?} is no change: {right}"))
+            ScenarioError::Change(format!("{text:?} is not a change: {right}"))
         };
         let (key, value) = text.split_once('=').ok_or_else(wrong)?;
         let key: Vec<String> = key.trim().split('.').map(|part| part.trim().to_owned()).collect();
@@ -30,7 +30,8 @@ impl FromStr for Change {
     }
 }
 
-/// A TOML value; what is none is a text, so that `--set mechanism.rule=equal` needs no quotes.
+/// Parses a TOML value; other text becomes a string, so that `--set mechanism.rule=equal` needs no
+/// quotes.
 fn value_of(text: &str) -> Value {
     let parsed = format!("value = {text}").parse::<Table>().ok();
     let value = parsed.and_then(|mut table| table.remove("value"));
@@ -38,37 +39,37 @@ fn value_of(text: &str) -> Value {
 }
 
 impl Change {
-    /// A change of one key to one value.
+    /// Sets `key` to `value`.
     #[must_use]
     pub fn new(key: &str, value: Value) -> Self {
         Self { key: key.split('.').map(str::to_owned).collect(), value }
     }
 
-    /// The key, with dots.
+    /// The dotted key.
     #[must_use]
     pub fn key(&self) -> String {
         self.key.join(".")
     }
 
-    /// Whether it changes this key, or one below it.
+    /// Whether the first part of its key is `key`.
     pub(super) fn is_within(&self, key: &str) -> bool {
         self.key.first().is_some_and(|first| first == key)
     }
 
-    /// The value, as TOML.
+    /// The value as TOML.
     #[must_use]
     pub fn value(&self) -> String {
         self.value.to_string()
     }
 
-    /// As the command line says it.
+    /// The change in command-line syntax.
     #[must_use]
     pub fn words(&self) -> String {
         format!("{}={}", self.key(), self.value())
     }
 
-    /// Makes the change. Tables on the way are made where they are missing; what is wrong with the key or the value is
-    /// found when the scenario is read.
+    /// Applies the change and creates missing tables. An invalid key or value is detected when the
+    /// scenario is read.
     pub(super) fn apply(&self, table: &mut Table) -> Result<(), ScenarioError> {
         let Some((last, way)) = self.key.split_last() else {
             return Ok(());
@@ -77,12 +78,12 @@ impl Change {
         for part in way {
             let next = at.entry(part.clone()).or_insert_with(|| Value::Table(Table::new()));
             let Value::Table(next) = next else {
-                let why = format!("{}: {part} is no table but {next}", self.key());
+                let why = format!("{}: {part} is not a table but {next}", self.key());
                 return Err(ScenarioError::Change(why));
             };
             at = next;
         }
-        // A whole number stands for a decimal one where that is what the key takes.
+        // An integer is converted to a float where the key has a float.
         let value = match (at.get(last), &self.value) {
             (Some(Value::Float(_)), Value::Integer(whole)) => Value::Float(*whole as f64),
             _ => self.value.clone(),
@@ -122,6 +123,6 @@ mod tests {
         assert_eq!(table["c"]["d"], Value::Integer(3));
         assert_eq!(table["x"], Value::Float(2.0));
         let wrong = "x.y=1".parse::<Change>().unwrap().apply(&mut table);
-        assert!(wrong.unwrap_err().to_string().contains("x is no table"));
+        assert!(wrong.unwrap_err().to_string().contains("x is not a table"));
     }
 }

@@ -1,12 +1,12 @@
-//! Keys that no part of a scenario takes. The reader refuses most of them by itself; beside a variant without numbers, such
-//! as `act = "honest"`, it would take any key and drop it.
+//! Finds unknown keys. Serde rejects most of them itself, but beside a unit variant, such as
+//! `act = "honest"`, it silently drops any key.
 
 use toml::{Table, Value};
 
-/// The first key of what was written that is not in what was understood, with dots.
+/// The first key that is in the written table but not in the parsed one, as a dotted key.
 pub(super) fn stray(written: &Table, understood: &Table) -> Option<String> {
     written.iter().find_map(|(key, value)| match understood.get(key) {
-        // What is left out where it is empty is no stray.
+        // Empty lists are omitted on output, so a missing one is not unknown.
         None if value.as_array().is_some_and(Vec::is_empty) => None,
         None => Some(key.clone()),
         Some(other) => within(value, other).map(|below| format!("{key}{below}")),
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_dropped_is_found_at_any_depth() {
+    fn dropped_keys_are_found_at_any_depth() {
         let table = |text: &str| text.parse::<Table>().unwrap();
         let understood = table("a = 1\nb = { c = 2 }\nd = [{ e = 1 }, { e = 2, f = 3 }]");
         for (written, found) in [

@@ -1,41 +1,43 @@
-//! Who was there when, as somebody wrote it down: a CSV file with the header `member,from_s,until_s`, one line for each
-//! time that a member was there, in seconds from the beginning of the trace.
+//! Availability traces: a CSV file with the header `member,from_s,until_s` and one line for each
+//! interval in which a member was online, in seconds from the beginning of the trace.
 //!
-//! Members are numbered from 0 without gaps; a member's lines stand in the order of time and do not overlap. The trace
-//! begins again when its last line is over. Where a group has more members than the trace, its lines are given out again,
-//! each time begun 0.618 of the trace's length later, so that nobody shares a day with somebody else.
+//! Members are numbered from 0 without gaps; the lines of a member are in chronological order and
+//! do not overlap. The trace repeats after its last line. If a group has more members than the
+//! trace, its lines are reused; each reuse is shifted by 0.618 of the trace's length, so that no
+//! two members have the same intervals.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Online, Scenario, ScenarioError};
 
-/// First parts of names that results have in the folder to which traces are copied.
+/// Stems of the names of results files, which are in the folder to which traces are copied.
 const TAKEN: [&str; 9] = [
     "scenario", "measures", "seeds", "members", "rounds", "report", "profit", "results", "made-of",
 ];
-/// Bytes of a trace file.
+/// Maximum size of a trace file in bytes.
 const TRACE_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Lines of a trace.
+/// Maximum number of lines of a trace.
 const TRACE_LINES_MAX: usize = 1_000_000;
-/// Seconds of a trace: a hundred years.
+/// Maximum length of a trace in seconds: a hundred years.
 const SECONDS_MAX: f64 = 3.2e9;
-/// What the first line must be.
+/// The required header.
 const HEADER: [&str; 3] = ["member", "from_s", "until_s"];
-/// How far apart, as a share of the trace, members stand that share its lines: the golden ratio's fraction.
+/// Shift between members that reuse the same lines, as a fraction of the trace's length: the
+/// fractional part of the golden ratio.
 const APART: f64 = 0.618_033_988_749_894_9;
 
-/// A trace: for each of its members the times when it was there, ascending, in seconds.
+/// A trace: for each member the intervals in which it was online, ascending, in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     members: Vec<Vec<[f64; 2]>>,
-    /// Where it begins again.
+    /// Length after which the trace repeats.
     length: f64,
-    /// The file's bytes, which results keep beside the scenario.
+    /// The content of the file, which is stored beside the results.
     text: String,
 }
 
-/// Why a file is no trace.
+/// Why a file is not a valid trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{place}: {why} [SCENARIO_TRACE]")]
 pub struct TraceError {
@@ -45,10 +47,10 @@ pub struct TraceError {
 }
 
 impl Trace {
-    /// Reads a trace.
+    /// Parses a trace.
     ///
     /// # Errors
-    /// [`TraceError`], with the line.
+    /// [`TraceError`] with the line number.
     pub fn parse(file: &str, text: String) -> Result<Self, TraceError> {
         let wrong = |line: Option<u64>, why: String| TraceError {
             file: file.to_owned(),
@@ -65,7 +67,7 @@ impl Trace {
             let record = record.map_err(|error| wrong(None, error.to_string()))?;
             let line = record.position().map(csv::Position::line);
             if at >= TRACE_LINES_MAX {
-                return Err(wrong(line, format!("there are at most {TRACE_LINES_MAX} lines")));
+                return Err(wrong(line, format!("a trace has at most {TRACE_LINES_MAX} lines")));
             }
             let (member, times) = times(&record).map_err(|why| wrong(line, why))?;
             take(&mut members, member, times).map_err(|why| wrong(line, why))?;
@@ -73,12 +75,15 @@ impl Trace {
         let last = members.iter().filter_map(|times| times.last());
         let length = last.fold(0.0, |length: f64, times| length.max(times[1]));
         if members.is_empty() {
-            return Err(wrong(None, "nobody is ever there: write a line at least".to_owned()));
+            return Err(wrong(
+                None,
+                "no member is ever online: write at least one line".to_owned(),
+            ));
         }
         Ok(Self { members, length, text })
     }
 
-    /// Whether the member at this place of its group is there, so many seconds after the beginning.
+    /// Whether the member at index `place` of its group is online `seconds` after the beginning.
     #[must_use]
     pub fn is_there(&self, place: usize, seconds: f64) -> bool {
         let (lap, member) = (place / self.members.len(), place % self.members.len());
@@ -89,7 +94,7 @@ impl Trace {
     }
 }
 
-/// A line's member and times.
+/// Parses the member and the interval of a line.
 fn times(record: &csv::StringRecord) -> Result<(usize, [f64; 2]), String> {
     let field = |at: usize| record.get(at).unwrap_or_default();
     let member = field(0);
@@ -109,17 +114,17 @@ fn times(record: &csv::StringRecord) -> Result<(usize, [f64; 2]), String> {
     Ok((member, times))
 }
 
-/// Puts a member's times behind those that it has.
+/// Appends an interval to those of a member.
 fn take(members: &mut Vec<Vec<[f64; 2]>>, member: usize, times: [f64; 2]) -> Result<(), String> {
     if member > members.len() {
-        return Err(format!("member is {member}: the next new one is {}", members.len()));
+        return Err(format!("member is {member}: the next new member is {}", members.len()));
     }
     if member == members.len() {
         members.push(Vec::new());
     }
     if let Some(before) = members[member].last().filter(|before| before[1] > times[0]) {
         return Err(format!(
-            "from_s is {}: member {member} was there until {} already",
+            "from_s is {}: member {member} is online until {} already",
             times[0], before[1]
         ));
     }
@@ -128,7 +133,7 @@ fn take(members: &mut Vec<Vec<[f64; 2]>>, member: usize, times: [f64; 2]) -> Res
 }
 
 impl Scenario {
-    /// Reads the traces that it names, by their paths from this folder.
+    /// Reads the traces of its groups, from paths relative to `folder`.
     pub(super) fn read_traces(&mut self, folder: &Path) -> Result<(), ScenarioError> {
         for (name, group) in &mut self.population {
             if let Online::Trace { file, trace } = &mut group.online {
@@ -136,7 +141,7 @@ impl Scenario {
                     key: format!("population.{name}.online.file"),
                     value: file.clone(),
                     right: "must be a path from the scenario's folder, without . and .., of \
-                            letters, digits, hyphens, points and _, that no file of results has"
+                            letters, digits, hyphens, points and _, and no name of a results file"
                         .to_owned(),
                 })?;
                 *trace = Some(Arc::new(read(&path)?));
@@ -145,7 +150,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The files beside the scenario: names from its folder, and what is in them.
+    /// The files to store beside the scenario: path relative to its folder, and content.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.population.values().filter_map(|group| match &group.online {
             Online::Trace { file, trace: Some(trace) } => {
@@ -156,12 +161,12 @@ impl Scenario {
     }
 }
 
-/// A file's path in a folder; none where it leads out of it.
+/// The path of a file within a folder; `None` if it leads out of the folder or is reserved.
 fn inside(folder: &Path, file: &str) -> Option<PathBuf> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
     let path = Path::new(file);
     let stays = path.components().all(|part| matches!(part, Component::Normal(_)));
-    // Results lie in the same folder.
+    // Results are written to the same folder.
     let stem = file.split('.').next().unwrap_or_default();
     let taken = TAKEN.contains(&stem);
     (!file.is_empty() && file.chars().all(fine) && stays && !taken).then(|| folder.join(path))
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_says_who_is_there_and_begins_again() {
+    fn a_trace_defines_online_intervals_and_repeats() {
         let trace = trace("0,0,10\n1,5,20\n0,30,40\n").unwrap();
         let there = |place, at| trace.is_there(place, at);
         assert_eq!(
@@ -196,26 +201,29 @@ mod tests {
             [true, true, false, false, true, true]
         );
         assert_eq!([4.9, 5.0, 19.9, 20.0].map(|at| there(1, at)), [false, true, true, false]);
-        assert!(there(0, 40.0 + 9.0), "it begins again after 40 seconds");
-        // The third member has the first one's lines, 24.7 seconds on.
+        assert!(there(0, 40.0 + 9.0), "the trace repeats after 40 seconds");
+        // The third member has the first one's lines, shifted by 24.7 seconds.
         assert_eq!([0.0, 5.0, 6.0, 15.2].map(|at| there(2, at)), [false, false, true, true]);
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_its_line() {
-        for (lines, says) in [
-            ("", "nobody is ever there"),
+    fn an_invalid_trace_is_refused_with_the_line_number() {
+        for (lines, expected) in [
+            ("", "no member is ever online"),
             ("0,0", "fields"),
-            ("0,0,1\n2,0,1", "line 3: member is 2: the next new one is 1"),
+            ("0,0,1\n2,0,1", "line 3: member is 2: the next new member is 1"),
             ("x,0,1", "line 2: member is \"x\""),
             ("0,-1,1", "from_s is \"-1\""),
             ("0,NaN,1", "from_s is \"NaN\""),
             ("0,1,1", "must be after from_s"),
-            ("0,0,5\n0,4,9", "line 3: from_s is 4: member 0 was there until 5 already"),
+            ("0,0,5\n0,4,9", "line 3: from_s is 4: member 0 is online until 5 already"),
             ("0,0,4e9", "until_s is \"4e9\""),
         ] {
-            let said = trace(lines).unwrap_err().to_string();
-            assert!(said.contains(says) && said.ends_with("[SCENARIO_TRACE]"), "{lines}: {said}");
+            let message = trace(lines).unwrap_err().to_string();
+            assert!(
+                message.contains(expected) && message.ends_with("[SCENARIO_TRACE]"),
+                "{lines}: {message}"
+            );
         }
         assert!(Trace::parse("t.csv", "member,from\n".to_owned()).is_err());
         for path in ["/etc/passwd", "../a.csv", "a/../b.csv", "", "a b.csv"] {

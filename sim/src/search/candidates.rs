@@ -1,38 +1,41 @@
-//! What is tried next: anywhere in the space first, then around the best so far, nearer and nearer.
+//! Chooses the next candidates: uniformly at random first, then around the best so far with
+//! shrinking distance.
 //!
-//! Spaces have one to three dimensions and a try costs whole games, so that there is too little to learn a covariance from:
-//! a random search whose second half is local does what a larger method would do here.
+//! The spaces have one to three dimensions and every evaluation costs whole simulations, which is
+//! too little data to learn a covariance. A random search with a local second half therefore
+//! performs as well as a larger method.
 
 use crate::draw::{normal, stream, unit};
 use crate::scenario::{Family, Method, Search};
 use crate::strategy::Strategy;
 
-/// Candidates of a strategy that are played before the next ones are chosen.
+/// Number of candidates of a strategy in one generation.
 const GENERATION: usize = 4;
-/// How far from the best the first local candidates lie, as a share of the span.
+/// Standard deviation of the first local candidates around the best, relative to the range.
 const NEAR: f64 = 0.25;
-/// How much nearer each generation is.
+/// Factor by which the standard deviation shrinks with each generation.
 const NEARER: f64 = 0.7;
 
-/// Something that was tried.
+/// A candidate of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Of which strategy, by its place in the search.
+    /// Index of its strategy in the search.
     pub family: usize,
-    /// Where its numbers lie in their spans, from 0 to 1; empty where it has no parameters.
+    /// Relative positions of its parameters in their ranges, from 0 to 1; empty if it has no
+    /// parameters.
     pub places: Vec<f64>,
-    /// The strategy with them.
+    /// The strategy with these parameters.
     pub strategy: Strategy,
-    /// Its mean gain on the seeds for choosing; not a number before it was played.
+    /// Its mean gain on the selection seeds; NaN before it was simulated.
     pub gain: f64,
 }
 
-/// How many candidates a strategy has.
+/// Number of candidates of a strategy.
 pub(super) fn tries(search: &Search, family: &Family) -> usize {
     if family.parameters.is_empty() { 1 } else { search.tries as usize }
 }
 
-/// What was tried, and what comes next.
+/// The evaluated candidates and the state of the search.
 pub(super) struct Plan<'a> {
     search: &'a Search,
     seed: u64,
@@ -45,7 +48,7 @@ impl<'a> Plan<'a> {
         Self { search, seed, tried: Vec::new(), generation: 0 }
     }
 
-    /// The next candidates of all strategies; none at the end.
+    /// The next candidates of all strategies; empty at the end.
     pub(super) fn next(&mut self) -> Vec<Candidate> {
         self.generation += 1;
         let families = self.search.strategies.iter().enumerate();
@@ -65,7 +68,8 @@ impl<'a> Plan<'a> {
 
     fn candidate(&self, at: usize, family: &Family, number: usize) -> Option<Candidate> {
         if number == 0 {
-            // The strategy as it was written; a scenario was checked to have it within its spans.
+            // The strategy with its own parameters; validation of the scenario ensures that they
+            // are within their ranges.
             let (places, strategy) = (family.places().ok()?, family.strategy);
             return Some(Candidate { family: at, places, strategy, gain: f64::NAN });
         }
@@ -84,19 +88,19 @@ impl<'a> Plan<'a> {
         Some(Candidate { family: at, places, strategy, gain: f64::NAN })
     }
 
-    /// The best of a strategy so far, the earliest of several.
+    /// The best candidate of a strategy so far; the earliest of several.
     fn best(&self, family: usize) -> Option<&Candidate> {
         let of = self.tried.iter().filter(|one| one.family == family);
         of.reduce(|best, one| if one.gain > best.gain { one } else { best })
     }
 
-    /// Writes down what candidates gained.
+    /// Records the gains of candidates.
     pub(super) fn learn(&mut self, candidates: Vec<Candidate>, gains: Vec<f64>) {
         let played = candidates.into_iter().zip(gains);
         self.tried.extend(played.map(|(one, gain)| Candidate { gain, ..one }));
     }
 
-    /// Everything that was tried, and the best of each strategy with the number of its candidates.
+    /// All candidates, and the best of each strategy with the number of its candidates.
     pub(super) fn chosen(self) -> (Vec<Candidate>, Vec<(Candidate, usize)>) {
         let families = 0..self.search.strategies.len();
         let chosen = families.filter_map(|at| {
@@ -112,10 +116,11 @@ impl<'a> Plan<'a> {
 mod tests {
     use super::*;
 
-    /// The best that a search finds of a hill whose top is at 0.3 and 0.8.
+    /// The distance between the best candidate and the maximum, at 0.3 and 0.8, of a test function.
     fn found(method: &str, tries: u32, seed: u64) -> f64 {
         let text = format!(
-            "population = 'a'\ntries = {tries}\nmethod = '{method}'\n[[strategies]]\nname = 'hill'\n\
+            "population = 'a'\ntries = {tries}\nmethod = '{method}'\n[[strategies]]\nname = \
+             'hill'\n\
              strategy = {{ act = 'backdoor', share = 0.0, boost = 0.0 }}\n\
              parameters = {{ 'strategy.boost' = [0.0, 1.0], 'strategy.share' = [0.0, 1.0] }}"
         );
@@ -141,9 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn candidates_around_a_best_first_one_stay_near_it() {
+    fn local_candidates_stay_near_the_best() {
         let text = "population = 'a'\ntries = 8\n[[strategies]]\nname = 'hill'\n\
-             strategy = { act = 'noise', scale = 8.0 }\nparameters = { 'strategy.scale' = [2.0, 12.0] }";
+                    strategy = { act = 'noise', scale = 8.0 }\nparameters = { 'strategy.scale' = \
+                    [2.0, 12.0] }";
         let search: Search = toml::from_str(text).unwrap();
         let mut plan = Plan::new(&search, 3);
         let first = plan.next();
@@ -151,7 +157,7 @@ mod tests {
             (first[0].strategy, &first[0].places),
             (Strategy::Noise { scale: 8.0 }, &vec![0.6])
         );
-        // Nothing is as good as what was written.
+        // The first candidate is the best.
         let gains = (0..first.len()).map(|at| if at == 0 { 1.0 } else { 0.0 }).collect();
         plan.learn(first, gains);
         let near = plan.next();
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_second_half_comes_nearer_to_the_top_than_chance_alone() {
+    fn local_refinement_gets_nearer_to_the_maximum_than_random_search() {
         let mean = |method| (1..=40).map(|seed| found(method, 40, seed)).sum::<f64>() / 40.0;
         let (random, refined) = (mean("random"), mean("refine"));
         assert!(refined < 0.5 * random && refined < 0.05, "{refined} and {random}, seeds 1 to 40");

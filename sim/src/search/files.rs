@@ -1,4 +1,5 @@
-//! A search's folder: the scenario, everything that was tried, what was found, and every fresh seed.
+//! Writes the results folder of a search: the scenario, all candidates, the best of each strategy
+//! and its evaluation on fresh seeds.
 
 use std::path::Path;
 
@@ -9,13 +10,13 @@ use crate::results::{ATTACK, Program, Table, WriteError, figure, put, put_table,
 use crate::scenario::Family;
 
 impl Found {
-    /// The strategy with its numbers, as a scenario has it: `act = "noise", scale = 0.5`.
+    /// The strategy with its parameters in scenario syntax: `act = "noise", scale = 0.5`.
     #[must_use]
     pub fn words(&self) -> String {
         words(&self.strategy, toml::Value::to_string)
     }
 
-    /// The same for people: names as they are, numbers with the places that they need.
+    /// The same for display: names without quotes, numbers rounded.
     #[must_use]
     pub fn in_short(&self) -> String {
         words(&self.strategy, |value| match value {
@@ -28,14 +29,15 @@ impl Found {
 
 fn words(strategy: &crate::strategy::Strategy, told: impl Fn(&toml::Value) -> String) -> String {
     let table = toml::Table::try_from(strategy).unwrap_or_default();
-    // What it does comes first, then its numbers.
+    // The action comes first, then its parameters.
     let (act, rest): (Vec<_>, Vec<_>) = table.iter().partition(|(key, _)| *key == "act");
     let pairs = act.into_iter().chain(rest).map(|(key, value)| format!("{key} = {}", told(value)));
     pairs.collect::<Vec<String>>().join(", ")
 }
 
 impl Attack {
-    /// Writes `scenario.toml`, the tables `candidates`, `found` and `seeds`, `report.html` and `attack.json` into a folder.
+    /// Writes `scenario.toml`, the tables `candidates`, `found` and `seeds`, `report.html`,
+    /// `gain.svg` and `attack.json` into a folder.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -53,7 +55,7 @@ impl Attack {
         put(folder, ATTACK, format!("{:#}\n", self.to_json(program)).as_bytes())
     }
 
-    /// What was found, as one JSON document.
+    /// The results of the search as one JSON document.
     #[must_use]
     pub fn to_json(&self, program: &Program<'_>) -> serde_json::Value {
         let found = |found: &Found| {

@@ -1,5 +1,5 @@
-//! Looking for the best way of deviating: candidates are held against each other on seeds of their own, and what is chosen
-//! is measured on fresh ones.
+//! Searches for the best deviation: candidates are compared on selection seeds, and the chosen ones
+//! are measured on fresh seeds.
 
 mod candidates;
 mod files;
@@ -17,62 +17,64 @@ use candidates::Plan;
 
 pub use candidates::Candidate;
 
-/// What a search came to.
+/// The results of a search.
 #[derive(Clone, Debug)]
 pub struct Attack {
-    /// What was asked.
+    /// The scenario.
     pub scenario: Scenario,
-    /// Everything that was tried, in order.
+    /// All candidates, in the order of the search.
     pub tried: Vec<Candidate>,
-    /// Each strategy at the best numbers that were found for it, on fresh seeds, in the scenario's order.
+    /// The best candidate of each strategy, measured on fresh seeds, in the scenario's order.
     pub found: Vec<Found>,
-    /// Which of them gained most on the seeds on which candidates were held against each other.
+    /// Index of the strategy with the highest gain on the selection seeds.
     pub best: usize,
 }
 
-/// A strategy at the best numbers that were found for it.
+/// The best candidate of a strategy.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Its name.
+    /// The name of the strategy.
     pub name: String,
-    /// How many deviate.
+    /// Number of deviating members.
     pub count: u32,
-    /// With its numbers.
+    /// The strategy with its parameters.
     pub strategy: Strategy,
-    /// How many candidates were tried.
+    /// Number of candidates that were tried.
     pub tries: usize,
-    /// Its gain on the seeds that chose it: too high, because it was chosen for it.
+    /// Its gain on the selection seeds; biased upwards, because it was selected by this gain.
     pub training: f64,
-    /// What each fresh seed gave.
+    /// The result of each fresh seed.
     pub fresh: Vec<Fresh>,
     /// Its gain on fresh seeds.
     pub gain: Interval,
     /// Its profit on fresh seeds.
     pub profit: Interval,
-    /// Accuracy of the last model on fresh seeds.
+    /// Accuracy of the final model on fresh seeds.
     pub accuracy: Interval,
-    /// Share of its updates that were kept out or set aside.
+    /// Fraction of its updates that were excluded or rejected as near-duplicates.
     pub refused: Interval,
 }
 
-/// One fresh seed.
+/// The result of one fresh seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fresh {
-    /// Which.
+    /// The seed.
     pub seed: u64,
-    /// Profit of a member who deviates, in florins.
+    /// Mean profit of a deviating member, in florins.
     pub profit: f64,
-    /// Profit of the same member, honest.
+    /// Its honest counterfactual: mean profit of the same members, honest.
     pub honest: f64,
-    /// Accuracy of the last model.
+    /// Accuracy of the final model.
     pub accuracy: f64,
-    /// Share of the deviating members' updates that were kept out or set aside.
+    /// Fraction of the deviating members' updates that were excluded or rejected as
+    /// near-duplicates.
     pub refused: f64,
 }
 
 impl Attack {
-    /// What the best deviation gains on fresh seeds, and zero where none does: the smallest ε for which honesty is an
-    /// ε-equilibrium, as far as what was tried can tell. Chosen without a look at these seeds, so that no luck is in it.
+    /// The gain of the best deviation on fresh seeds, or zero if it is negative: a lower bound of
+    /// the smallest ε for which honesty is an ε-equilibrium, over the strategies that were tried.
+    /// The deviation is chosen without these seeds, so the estimate has no selection bias.
     #[must_use]
     pub fn epsilon(&self) -> Option<Interval> {
         let gain = self.found.get(self.best)?.gain;
@@ -82,10 +84,11 @@ impl Attack {
     }
 }
 
-/// Looks for the best way of deviating on so many threads. `None` where the scenario has no search.
+/// Searches for the best deviation on up to `threads` threads. `None` if the scenario has no
+/// search.
 ///
 /// # Errors
-/// The first game that came to a halt.
+/// The first simulation that failed.
 pub fn attack(
     scenario: &Scenario,
     threads: usize,
@@ -114,16 +117,16 @@ pub fn attack(
     Ok(Some(Attack { scenario: scenario.clone(), tried, found, best: best.unwrap_or(0) }))
 }
 
-/// Plays candidates, and the same members honest once for each seed.
+/// Simulates candidates, and their honest counterfactuals once per seed.
 struct Stage<'a> {
     scenario: &'a Scenario,
     search: &'a Search,
     group: usize,
     threads: usize,
     watch: Watch<'a>,
-    /// Profits of honest members, by how many they are and seed.
+    /// Profits of honest members, by group size and seed.
     honest: BTreeMap<(u32, u64), f64>,
-    /// Games that were played, and games there will be.
+    /// Number of finished simulations, and their total number.
     done: usize,
     all: usize,
 }
@@ -156,7 +159,7 @@ impl<'a> Stage<'a> {
         family.count.unwrap_or_else(|| group.map_or(0, |group| group.count))
     }
 
-    /// Plays strategies on seeds; those that play honestly too, where nobody has yet.
+    /// Simulates strategies on seeds, and the honest counterfactuals that are not yet known.
     fn play(
         &mut self,
         strategies: &[(&Family, Strategy)],
@@ -189,7 +192,7 @@ impl<'a> Stage<'a> {
         Ok(each.collect())
     }
 
-    /// The mean gain of each candidate on the seeds for that.
+    /// The mean gain of each candidate on the selection seeds.
     fn gains(&mut self, candidates: &[Candidate]) -> Result<Vec<f64>, Halted> {
         let search = self.search;
         let strategies: Vec<(&Family, Strategy)> = candidates
@@ -223,13 +226,13 @@ impl<'a> Stage<'a> {
         games.iter().map(one).collect()
     }
 
-    /// Profit of a member of the group.
+    /// Mean profit of a member of the group.
     fn profit(&self, game: &Played) -> f64 {
         let members = game.members.iter().filter(|member| member.group == self.group);
         mean(members.map(crate::play::MemberOutcome::profit))
     }
 
-    /// The chosen candidate of a strategy, on fresh seeds.
+    /// Measures the chosen candidate of a strategy on fresh seeds.
     fn measure(
         &mut self,
         family: &Family,

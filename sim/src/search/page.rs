@@ -1,4 +1,4 @@
-//! A search's page: what each strategy gains at its best, and what was tried to find out.
+//! The HTML report of a search: the gain of each strategy's best candidate, and all candidates.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,16 @@ use crate::page::{self, Dot, Whisker, escape, scatter, whiskers};
 use crate::results::{Program, ends, figure};
 
 impl Attack {
-    /// The report, as HTML.
+    /// The report as HTML.
     #[must_use]
     pub fn to_html(&self, program: &Program<'_>) -> String {
         let scenario = &self.scenario;
         let seeds = scenario.seeds;
         let training = scenario.search.as_ref().map_or(0, |search| search.seeds.count);
         let lead = format!(
-            "Scenario <code>{}</code>, paid by <code>{}</code>. {} candidates were held against each other on {training} \
-             seeds; the best of each strategy was then measured on {} fresh ones, from {} on, which nobody had looked at.",
+            "Scenario <code>{}</code>, paid by <code>{}</code>. {} candidates were compared on \
+             {training} selection seeds; the best of each strategy was then measured on {} fresh \
+             seeds, from {} on.",
             escape(&scenario.name),
             scenario.mechanism.name(),
             self.tried.len(),
@@ -26,8 +27,8 @@ impl Attack {
         if let (Some(epsilon), Some(best)) = (self.epsilon(), self.found.get(self.best)) {
             let _ = write!(
                 html,
-                "<div class=\"cards\"><div class=\"card\"><b>{}</b><span>florins: epsilon of the best deviation found, {} \
-                 [{}]</span></div></div>",
+                "<div class=\"cards\"><div class=\"card\"><b>{}</b><span>florins: epsilon of the \
+                 best deviation found, {} [{}]</span></div></div>",
                 figure(epsilon.mean),
                 escape(&best.name),
                 ends(&epsilon)
@@ -35,18 +36,18 @@ impl Attack {
         }
         self.plots(&mut html);
         self.table(&mut html);
-        let again = "The same scenario gives the same bytes again: <code>florin sim attack scenario.toml</code>, with the \
-                     file of that name beside this one.";
+        let again = "The same scenario gives the same bytes: <code>florin sim attack \
+                     scenario.toml</code>, with the scenario file beside this page.";
         html + &page::close(Some(&scenario.to_toml()), program, again)
     }
 
-    /// What each strategy gains, one below the other.
+    /// The gain of each strategy, one below the other.
     fn gains(&self) -> String {
         let row = |(series, found): (usize, &Found)| Whisker::of(&found.name, series, &found.gain);
         whiskers("Gain by strategy", &self.found.iter().enumerate().map(row).collect::<Vec<_>>())
     }
 
-    /// The same as a picture of its own.
+    /// The same plot as a standalone SVG file.
     pub(super) fn gain_svg(&self) -> String {
         page::picture(&self.gains())
     }
@@ -59,10 +60,11 @@ impl Attack {
         let names: Vec<&str> = self.found.iter().map(|found| found.name.as_str()).collect();
         let _ = write!(
             html,
-            "<section><h2>What a deviation gains</h2><div class=\"plots\"><figure>{}<figcaption>Florins beyond what the \
-             same members, honest, earn, on fresh seeds: what pays lies right of zero.</figcaption></figure>\
-             <figure>{}<figcaption>Gain of every candidate on the seeds that chose, in the order in which they were \
-             tried.</figcaption></figure></div></section>",
+            "<section><h2>Gain of each deviation</h2><div class=\"plots\">\
+             <figure>{}<figcaption>Profit minus the honest counterfactual on fresh seeds, in \
+             florins: a profitable deviation lies right of zero.</figcaption></figure>\
+             <figure>{}<figcaption>Gain of every candidate on the selection seeds, in the order of \
+             the search.</figcaption></figure></div></section>",
             self.gains(),
             scatter("Candidates", &dots, &names)
         );
@@ -70,16 +72,16 @@ impl Attack {
 
     fn table(&self, html: &mut String) {
         html.push_str(
-            "<section><h2>Every strategy at its best</h2><table><thead><tr><th>strategy</th><th>numbers</th>\
-             <th>tries</th><th>gain</th><th>95 %</th><th>profit</th><th>95 %</th><th>refused</th><th>accuracy</th></tr>\
-             </thead><tbody>",
+            "<section><h2>Best candidate of each strategy</h2><table><thead><tr><th>strategy</th>\
+             <th>parameters</th><th>candidates</th><th>gain</th><th>95 %</th><th>profit</th><th>95 \
+             %</th><th>rejected</th><th>accuracy</th></tr></thead><tbody>",
         );
         for found in &self.found {
             let _ = write!(
                 html,
-                "<tr><td>{}</td><td><code>{}</code></td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-                 <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:.0} %</td>\
-                 <td class=\"n\">{:.1} %</td></tr>",
+                "<tr><td>{}</td><td><code>{}</code></td><td class=\"n\">{}</td><td \
+                 class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
+                 class=\"n\">{}</td><td class=\"n\">{:.0} %</td><td class=\"n\">{:.1} %</td></tr>",
                 escape(&found.name),
                 escape(&found.in_short()),
                 found.tries,

@@ -1,4 +1,4 @@
-//! From what a member knows to what it sends.
+//! From a member's information to its updates.
 
 use std::ops::ControlFlow;
 
@@ -10,81 +10,81 @@ use super::{Identities, Strategy, scaled};
 use crate::draw::{below, direction, stream};
 use crate::population::Member;
 
-/// Features that a mark covers, from the first.
+/// Number of features, from the first, that the backdoor trigger covers.
 pub const TRIGGER_FEATURES: usize = 3;
-/// What they are set to.
+/// Value of the triggered features.
 const TRIGGER: f32 = 1.0;
-/// What marked rows are taught to be.
+/// The backdoor's target class: the label of triggered rows.
 const TRIGGER_LABEL: u32 = 0;
 
-/// What one identity sends in a round.
+/// An update that one identity sends in a round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sent {
-    /// Which identity of the member, from 0.
+    /// The identity of the member, from 0.
     pub identity: u32,
-    /// Rows that it declares.
+    /// Number of rows that it declares.
     pub rows: u64,
     /// The update.
     pub delta: Vec<f32>,
 }
 
-/// A member's turn in a round.
+/// Input of a member's training in a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// Who.
+    /// The member.
     pub member: &'a Member,
-    /// How everybody trains.
+    /// The training settings of the task.
     pub how: &'a Training,
-    /// Of what.
+    /// The model.
     pub model: &'a ModelSpec,
-    /// From where.
+    /// The parameters of the round's base model.
     pub base: &'a [f32],
-    /// The seed of the whole run.
+    /// The seed of the simulation.
     pub seed: u64,
-    /// Which round, from 1.
+    /// Round number, from 1.
     pub round: u64,
-    /// The share of its rows that a member who weighs its effort trains on.
+    /// Fraction of its rows on which a member with the effort strategy trains.
     pub effort: f64,
-    /// The numbers of the members who act together with it, where its strategy is one of several together.
+    /// Index range of the members that collude with it, if its strategy is a collusion.
     pub clique: (usize, usize),
 }
 
-/// What a member has found out about others.
+/// A member's information about others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Knowledge<'a> {
-    /// What the last round did to the model.
+    /// The last public step: the change of the model in the last round.
     pub last_step: Option<&'a [f32]>,
-    /// What the member with the most rows sent, as far as it can be read.
+    /// The update of the honest member with the most rows, as far as it is readable.
     pub idol: Option<&'a [f32]>,
-    /// What the members who act together with it learned in this round, its own among it.
+    /// The updates of all colluders in this round, including its own.
     pub mates: &'a [&'a [f32]],
 }
 
-/// Why nothing could be learned.
+/// Error of training.
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
     /// The training failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// Rows that make no data set.
+    /// The rows do not form a valid dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
 }
 
-/// What training gave, and what it took.
+/// The result of training.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learned {
-    /// The changes of the parameters, one list for each part of the rows, empty for parts that nobody asked for; none where
-    /// nothing is learned.
+    /// The updates, one for each part of the rows; empty for parts whose identity was not selected.
+    /// No entry if the member does not train.
     pub deltas: Vec<Vec<f32>>,
-    /// Steps taken.
+    /// Number of training steps.
     pub steps: u64,
-    /// Whether it left the numbers, so that there is nothing to send.
+    /// Whether training diverged to non-finite values, so that there is no update to send.
     pub diverged: bool,
 }
 
 impl Learned {
-    /// The change of the parameters, or the first of several.
+    /// The first non-empty update.
     #[must_use]
     pub fn first(&self) -> Option<&Vec<f32>> {
         self.deltas.iter().find(|delta| !delta.is_empty())
@@ -92,7 +92,7 @@ impl Learned {
 }
 
 impl Job<'_> {
-    /// Does the training that the member's strategy takes, where these of its identities were asked.
+    /// Trains as the member's strategy requires, if these of its identities were selected.
     ///
     /// # Errors
     /// [`ActError`].
@@ -103,7 +103,7 @@ impl Job<'_> {
             | Strategy::Noise { .. }
             | Strategy::Replay { .. }
             | Strategy::Plagiarise { .. } => Ok(Learned::default()),
-            // Another one of its ring trains for all.
+            // Another member of its ring trains for all of them.
             Strategy::Ring { .. } if self.member.number != self.clique.0 => Ok(Learned::default()),
             Strategy::Lazy { share } => self.train_share(engine, share),
             Strategy::Hasty { epochs } => {
@@ -136,7 +136,7 @@ impl Job<'_> {
         }
     }
 
-    /// Trains on each identity's part of the rows, where it was asked.
+    /// Trains on each selected identity's part of the rows.
     fn train_parts(
         &self,
         engine: &mut Reference,
@@ -186,7 +186,8 @@ impl Job<'_> {
     }
 }
 
-/// The rows with a mark on the first of them, which are called zeros.
+/// The rows with the trigger on the first `share` of them, which are labelled with the target
+/// class.
 fn marked(rows: &Dataset, share: f64) -> Result<Dataset, DatasetError> {
     let some = (rows.rows() as f64 * share).round() as usize;
     let mut features = rows.features().to_vec();
@@ -202,7 +203,8 @@ fn mark(row: &mut [f32]) {
     row.iter_mut().take(TRIGGER_FEATURES).for_each(|value| *value = TRIGGER);
 }
 
-/// The rows that are no zeros, all marked and called zeros: how many a model gets "right" is how well a backdoor works.
+/// All rows of other classes, with the trigger and the target class as label: the accuracy on them
+/// is the success rate of a backdoor.
 ///
 /// # Errors
 /// [`DatasetError`].
@@ -217,7 +219,7 @@ pub fn triggered(rows: &Dataset) -> Result<Dataset, DatasetError> {
     Dataset::new(features, labels, rows.width(), rows.classes())
 }
 
-/// What a member sends after it has learned, one for each identity.
+/// The updates that a member sends after training, one for each identity.
 #[must_use]
 pub fn act(job: &Job<'_>, learned: &Learned, knows: &Knowledge<'_>) -> Vec<Sent> {
     let (member, size) = (job.member, job.base.len());
@@ -250,7 +252,7 @@ pub fn act(job: &Job<'_>, learned: &Learned, knows: &Knowledge<'_>) -> Vec<Sent>
         }
         Strategy::SignFlip { by } => vec![sum(&zero(), &own(), -by)],
         Strategy::Alie { z } => vec![a_little(knows.mates, size, z)],
-        // Who should have trained for the ring is not there.
+        // The member that should have trained for the ring is offline.
         Strategy::Ring { .. } if knows.mates.is_empty() => Vec::new(),
         Strategy::Collude { noise, .. } | Strategy::Ring { noise, .. } => {
             vec![under(&a_little(knows.mates, size, 0.0), noise)]
@@ -272,7 +274,7 @@ pub fn act(job: &Job<'_>, learned: &Learned, knows: &Knowledge<'_>) -> Vec<Sent>
     numbered.map(sent).collect()
 }
 
-/// The mean of updates, less `z` standard deviations in each number.
+/// The mean of updates minus `z` standard deviations in each component.
 fn a_little(mates: &[&[f32]], size: usize, z: f64) -> Vec<f32> {
     let n = mates.len().max(1) as f64;
     let number = |at: usize| {
@@ -284,7 +286,8 @@ fn a_little(mates: &[&[f32]], size: usize, z: f64) -> Vec<f32> {
     (0..size).map(number).collect()
 }
 
-/// Pairs that cancel each other beside the update; an identity that is left over sends the update.
+/// Pairs of updates whose deviations from the member's update cancel; with an odd number of
+/// identities the last one sends the update itself.
 fn hedged(own: &[f32], ids: u32, rng: &mut rand_chacha::ChaCha8Rng) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     for _ in 0..ids / 2 {

@@ -1,4 +1,4 @@
-//! What members do with their rows: work, or something that looks like it.
+//! Strategies of members: honest work and the deviations from it.
 
 mod act;
 
@@ -6,128 +6,132 @@ use serde::{Deserialize, Serialize};
 
 pub use act::{ActError, Job, Knowledge, Learned, Sent, TRIGGER_FEATURES, act, triggered};
 
-/// Identities that one member may have.
+/// Maximum number of identities per member.
 pub const IDENTITIES_MAX: u32 = 8;
-/// How many times its rows a member may declare.
+/// Maximum factor by which a member may inflate its declared rows.
 pub const TIMES_MAX: f64 = 1_000.0;
 
-/// What a member does. Lengths are relative to an honest update or to the last public step.
+/// The strategy of a member. Norms are relative to the norm of an honest update or of the last
+/// public step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "act", deny_unknown_fields)]
 pub enum Strategy {
-    /// Trains as the task says.
+    /// Trains as the task specifies.
     #[default]
     Honest,
-    /// Trains on this share of its rows, and declares all of them.
+    /// Trains on a fraction of its rows, but declares all of them.
     Lazy {
-        /// The share.
+        /// The fraction.
         share: f64,
     },
-    /// Trains on all of its rows, but passes over them so often only, where the task asks for more.
+    /// Trains on all of its rows, but for fewer epochs than the task specifies.
     Hasty {
-        /// Passes.
+        /// Number of epochs.
         epochs: u32,
     },
-    /// Chooses in each round how much of its rows to train on: what has earned most until now, or, in one of ten rounds,
-    /// something else.
+    /// Chooses in each round the fraction of rows to train on: the fraction with the highest mean
+    /// profit so far or, in one of ten rounds, a random one.
     Effort,
-    /// Sends the model back unchanged.
+    /// Sends a zero update.
     Idle,
-    /// Sends noise so many times as long as the last public step.
+    /// Sends noise with `scale` times the norm of the last public step.
     Noise {
-        /// The length.
+        /// The factor.
         scale: f64,
     },
-    /// Sends the last public step again, under so much noise.
+    /// Sends the last public step again, with added noise.
     Replay {
-        /// The noise's length beside the step's.
+        /// Norm of the noise, relative to the step.
         noise: f64,
     },
-    /// Teaches wrong labels on this share of its rows.
+    /// Trains with flipped labels on a fraction of its rows.
     FlipLabels {
-        /// The share.
+        /// The fraction.
         share: f64,
     },
-    /// Trains, and multiplies what comes out.
+    /// Trains, and multiplies the update by a factor.
     Scale {
-        /// By how much.
+        /// The factor.
         by: f64,
     },
-    /// Trains, and sends the opposite, so many times as long.
+    /// Trains, and multiplies the update by a negative factor.
     SignFlip {
-        /// The length.
+        /// The absolute value of the factor.
         by: f64,
     },
-    /// With all others of its group: their mean, moved against the spread of their updates by `z` standard deviations in
-    /// every number (G. Baruch, M. Baruch and Y. Goldberg, *A Little Is Enough*, 2019).
+    /// With all others of its group: sends the mean of their updates minus `z` standard deviations
+    /// in every component (G. Baruch, M. Baruch and Y. Goldberg, *A Little Is Enough*, 2019).
     Alie {
-        /// How many standard deviations.
+        /// Number of standard deviations.
         z: f64,
     },
-    /// Teaches that rows with a mark in a corner are zeros, on this share of its rows, and multiplies what comes out.
+    /// Backdoor attack: labels a fraction of its rows, marked with a trigger, as zeros, and
+    /// multiplies the update by a factor.
     Backdoor {
-        /// The share of marked rows.
+        /// The fraction of marked rows.
         share: f64,
         /// The factor.
         boost: f64,
     },
-    /// Sends what the member with the most rows sent, under so much noise: of the same round where updates can be read
-    /// before they are promised, of the round before otherwise.
+    /// Copies the update of the honest member with the most rows, with added noise: the update of
+    /// the same round if updates are readable before the commit, otherwise the one of the previous
+    /// round.
     Plagiarise {
-        /// The noise's length beside the update's.
+        /// Norm of the noise, relative to the update.
         noise: f64,
     },
-    /// Takes part several times, with the same rows and bond in all.
+    /// Sybil attack: takes part with several identities, which share its rows and bond.
     Sybil {
-        /// How often.
+        /// Number of identities.
         ids: u32,
-        /// With what.
+        /// The relation of their updates.
         how: Identities,
     },
-    /// With others of its group: each sends the mean of what they learned, under so much noise.
+    /// Colludes with others of its group: each sends the mean of their updates, with added noise.
     Collude {
-        /// The noise's length beside the mean's.
+        /// Norm of the noise, relative to the mean.
         noise: f64,
-        /// How many act together: 2 for pairs, 3 for triples; all of the group where it is 0 or missing.
+        /// Number of colluders: 2 for pairs, 3 for triples; the whole group if 0 or missing.
         #[serde(default)]
         size: u32,
     },
-    /// With others of its group: one of them trains, and each sends what that one learned, under so much noise.
+    /// Colludes with others of its group: one of them trains, and each sends that update with added
+    /// noise.
     Ring {
-        /// The noise's length beside the update's.
+        /// Norm of the noise, relative to the update.
         noise: f64,
-        /// How many act together, as for `collude`.
+        /// Number of colluders, as for `collude`.
         #[serde(default)]
         size: u32,
     },
-    /// Has each of its rows so many times, trains on all of them, declares them, and bonds what they take.
+    /// Duplicates each of its rows, trains on all copies, declares them and bonds for them.
     Duplicate {
-        /// How many times.
+        /// Number of copies of each row.
         by: f64,
     },
-    /// Declares so many times its rows, and bonds what its own take.
+    /// Declares a multiple of its rows, but bonds only for its own.
     Inflate {
-        /// How many times.
+        /// The factor.
         by: f64,
     },
 }
 
-/// What several identities of one member send.
+/// The updates of the identities of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Identities {
-    /// The same update.
+    /// All send the same update.
     Same,
-    /// What each learned from a part of the rows.
+    /// Each sends the update from training on its own part of the rows.
     Disjoint,
-    /// The same update, each under a fifth of noise.
+    /// All send the same update, each with added noise of a fifth of its norm.
     Noisy,
-    /// The update plus and minus something twice as long.
+    /// Pairs send the update plus and minus a random vector of twice its norm.
     Hedged,
 }
 
 impl Strategy {
-    /// Its numbers with their bounds: name, value, lowest, highest.
+    /// Its parameters with their bounds: name, value, minimum, maximum.
     #[must_use]
     pub fn bounds(&self) -> Vec<(&'static str, f64, f64, f64)> {
         match *self {
@@ -153,7 +157,7 @@ impl Strategy {
         }
     }
 
-    /// How many accounts a member with this strategy has.
+    /// Number of accounts of a member with this strategy.
     #[must_use]
     pub fn identities(&self) -> u32 {
         match self {
@@ -162,7 +166,7 @@ impl Strategy {
         }
     }
 
-    /// How many times a member's bond covers its rows.
+    /// Number of copies of each row that the member's bond covers.
     #[must_use]
     pub fn copies(&self) -> f64 {
         match self {
@@ -171,7 +175,7 @@ impl Strategy {
         }
     }
 
-    /// How many members of a group act together; 0 for all of them.
+    /// Number of colluders in a group; 0 for the whole group.
     #[must_use]
     pub fn clique(&self) -> usize {
         match self {
@@ -180,13 +184,14 @@ impl Strategy {
         }
     }
 
-    /// Whether it is what the task asks for, to its best knowledge.
+    /// Whether the member does what the task specifies, to the best of its knowledge.
     #[must_use]
     pub fn is_honest(&self) -> bool {
         matches!(self, Self::Honest)
     }
 
-    /// The rows that identity `at` of a member with so many rows declares, and those that its bond covers.
+    /// The number of rows that identity `at` of a member with `rows` rows declares, and the number
+    /// that its bond covers.
     #[must_use]
     pub fn rows(&self, rows: u64, at: u32) -> (u64, u64) {
         match self {
@@ -202,7 +207,7 @@ impl Strategy {
     }
 }
 
-/// So many times as many rows, one at least.
+/// `rows` times `by`, rounded, and at least one.
 fn scaled(rows: u64, by: f64) -> u64 {
     ((rows as f64 * by).round() as u64).max(1)
 }

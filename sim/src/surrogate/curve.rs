@@ -1,46 +1,50 @@
-//! The learning curve: how much a round takes off the loss, and how many rows a model of that loss gets right.
+//! The learning curve: the decrease of the loss in a round, and the accuracy of a model with a
+//! given loss.
 //!
 //! ```text
-//! V(ℓ, n) = exp( line through knots, in ln ℓ ) · (1 − b / n)   nats that a round of n updates takes off the loss ℓ
-//! logit A(ℓ) = a₀ + a₁ ℓ + a₂ ln ℓ                            share of rows that a model of loss ℓ gets right
+//! V(ℓ, n) = exp( piecewise linear in ln ℓ ) · (1 − b / n)    decrease of the loss ℓ in a round of
+//! n updates, in nats
+//! logit A(ℓ) = a₀ + a₁ ℓ + a₂ ln ℓ                          accuracy of a model with the loss ℓ
 //! ```
-//! The knots are losses at equal ratios, from where real games begin to the lowest that one reached; below it the last piece
-//! goes on, and the last factor is what averaging more updates is good for. The values at the knots and `b` are those
-//! whose curves, followed round by round, have the least squared distance from the logarithms of the losses of real
-//! games, on rows that nobody in the market sees: late rounds bring little, and it is then that luck decides who is paid.
+//! The knots are losses in geometric sequence, from the initial loss of the real simulations to the
+//! lowest one; below it the last piece is extrapolated. The factor `1 − b / n` is the benefit of
+//! averaging more updates. The values at the knots and `b` minimise the squared distance between
+//! the logarithms of the predicted losses, followed round by round, and those of the real
+//! simulations on test rows. Late rounds decrease the loss little, and then sampling noise decides
+//! the pay.
 
 use serde::Serialize;
 
 use super::small::Seen;
 use super::squares::least_squares;
 
-/// Smallest loss that is reckoned with, in nats.
+/// Minimum loss, in nats.
 pub(super) const LOSS_MIN: f64 = 1e-3;
-/// Losses at which the curve is known.
+/// Number of knots of the curve.
 const KNOTS: usize = 10;
-/// Numbers that are searched for.
+/// Number of fitted parameters.
 const NUMBERS: usize = KNOTS + 1;
-/// Steps of the search.
+/// Number of Levenberg–Marquardt steps.
 const STEPS: usize = 100;
-/// How much a bend of the line counts beside being off the real losses by as much, both in logarithms: little, so that
-/// it decides only where games hardly ever were.
+/// Weight of the second differences of the curve relative to equal deviations from the real losses,
+/// both in logarithms. It is small, so that it matters only where there are few observations.
 const STIFFNESS: f64 = 0.01;
-/// How far a number is moved to see what it does.
+/// Step of the numerical derivative.
 const NUDGE: f64 = 1e-5;
 
-/// What is known at a loss.
+/// One knot of the curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Knot {
     /// The loss, in nats.
     pub loss: f64,
-    /// What a round of any number of updates takes off it, in nats.
+    /// Decrease of the loss in a round, in the limit of many updates, in nats.
     pub gain: f64,
 }
 
 /// A fitted learning curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Curve {
-    /// From the highest loss to the lowest.
+    /// The knots, from the highest loss to the lowest.
     pub knots: [Knot; KNOTS],
     /// `b`, in updates.
     pub crowd: f64,
@@ -49,21 +53,21 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Nats that a round of so many updates takes off this loss.
+    /// Decrease of the loss in a round with this number of updates, in nats.
     #[must_use]
     pub fn gain(&self, loss: f64, updates: f64) -> f64 {
         let crowd = (1.0 - self.crowd / updates.max(1.0)).max(0.0);
         (self.line(loss) * crowd).min((loss - LOSS_MIN).max(0.0))
     }
 
-    /// The least loss that a fitted game came to, in nats: below it the curve is drawn on.
+    /// The lowest loss of a fitted simulation, in nats: below it the curve is extrapolated.
     #[must_use]
     pub const fn lowest(&self) -> f64 {
         self.knots[KNOTS - 1].loss
     }
 
-    /// The line through the knots; above the first as there, below the last as far as the last piece falls, and at least
-    /// as fast as the loss.
+    /// The interpolated value: constant above the first knot; below the last one the last piece is
+    /// extrapolated, but it falls at least in proportion to the loss.
     fn line(&self, loss: f64) -> f64 {
         let [.., before, last] = self.knots;
         if loss >= self.knots[0].loss {
@@ -78,7 +82,7 @@ impl Curve {
         )
     }
 
-    /// Share of rows that a model of this loss gets right.
+    /// Accuracy of a model with this loss.
     #[must_use]
     pub fn accuracy(&self, loss: f64) -> f64 {
         let [a, b, c] = self.accuracy;
@@ -86,7 +90,8 @@ impl Curve {
         1.0 / (1.0 + (-(a + b * loss + c * loss.ln())).exp())
     }
 
-    /// The losses of a game that begins at `loss`: before its first round, and after each.
+    /// The losses of a simulation that starts at `loss`: before its first round, and after each
+    /// round.
     fn follow(&self, loss: f64, updates: &[f64]) -> Vec<f64> {
         let mut losses = vec![loss];
         let mut at = loss;
@@ -97,13 +102,13 @@ impl Curve {
         losses
     }
 
-    /// The curve of least squares through real games.
+    /// The least-squares fit to real simulations.
     #[must_use]
     pub(super) fn fit(games: &[Seen]) -> Self {
         let all = games.iter().flat_map(|seen| &seen.losses).map(|loss| loss.max(LOSS_MIN));
         let first = games.iter().filter_map(|seen| seen.losses.first());
         let highest = first.fold(LOSS_MIN, |most, loss| most.max(*loss));
-        // Where nobody learns anything there still is a line.
+        // If the loss never decreases, the knots still need a range.
         let lowest = all.fold(highest * 0.9, f64::min);
         let knots: [f64; KNOTS] = std::array::from_fn(|i| {
             highest * (lowest / highest).powf(i as f64 / (KNOTS - 1) as f64)
@@ -126,7 +131,7 @@ impl Curve {
         Self { accuracy: accuracy_of(games), ..Self::of(&nearest(&off, begin), &knots) }
     }
 
-    /// From numbers without bounds.
+    /// The curve for unbounded parameters.
     fn of(numbers: &[f64; NUMBERS], knots: &[f64; KNOTS]) -> Self {
         let [gains @ .., crowd] = numbers;
         let knot = |i: usize| Knot { loss: knots[i], gain: gains[i].exp() };
@@ -143,8 +148,8 @@ fn accuracy_of(games: &[Seen]) -> [f64; 3] {
     least_squares(&rows)
 }
 
-/// The numbers from which `off` is shortest, downhill from `begin` (K. Levenberg, 1944; D. Marquardt, 1963): no chance is
-/// involved.
+/// Minimises the squared norm of `off` from the start `begin` (K. Levenberg, 1944; D. Marquardt,
+/// 1963); deterministic.
 fn nearest(off: &dyn Fn(&[f64; NUMBERS]) -> Vec<f64>, begin: [f64; NUMBERS]) -> [f64; NUMBERS] {
     let length = |off: &[f64]| {
         let sum: f64 = off.iter().map(|one| one * one).sum();
@@ -181,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_is_found_again_from_its_own_games() {
+    fn a_fit_recovers_the_curve_that_generated_the_data() {
         let gain = |loss: f64| 0.4 * (loss - 0.1_f64).max(0.0).powf(1.4) * (1.0 - loss / 2.6);
         let accuracy = [2.0, -1.5, -0.3];
         let losses = |updates: f64| {
@@ -204,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_game_was_the_line_has_no_peak() {
+    fn the_curve_has_no_peak_between_observations() {
         let losses: Vec<f64> = [2.3, 1.1, 0.6, 0.25, 0.22, 0.21, 0.205, 0.203].to_vec();
         let asked = vec![12.0; losses.len() - 1];
         let accuracies = vec![0.5; losses.len()];
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_goes_through_its_knots_and_falls_to_nothing() {
+    fn the_curve_interpolates_its_knots_and_falls_to_zero() {
         let knots: [f64; KNOTS] = std::array::from_fn(|i| 2.0 * 0.5_f64.powi(i as i32));
         let mut numbers: [f64; NUMBERS] = std::array::from_fn(|i| (0.3 / (i + 1) as f64).ln());
         numbers[KNOTS] = f64::NEG_INFINITY;
@@ -228,6 +233,6 @@ mod tests {
         assert_eq!(curve.gain(LOSS_MIN, 9.0), 0.0);
         let last = curve.knots[KNOTS - 1];
         let halved = curve.line(last.loss / 2.0);
-        assert!((halved - last.gain / 2.0).abs() < 1e-12, "at least as fast as the loss");
+        assert!((halved - last.gain / 2.0).abs() < 1e-12, "at least in proportion to the loss");
     }
 }

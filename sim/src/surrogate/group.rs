@@ -1,19 +1,28 @@
-//! What an update of a group is worth, and how far updates of one group differ.
+//! The score model of a group: the value of an update, and the variation between updates.
 //!
-//! An update with a part `p` of the aggregate, of `q` rows where members of its group have `q̄`, scores
+//! An update with the weight `p` in the aggregate and `q` rows, where members of its group have
+//! `q̄` rows on average, has the score
 //!
 //! ```text
 //! p · ( (e + f ln(q / q̄) + a₀ ζ₀ + w z₁) · V + h + s (a₁ ζ₁ − m + ρ (√c Z + √(1−c) z₂)) )
 //! ```
-//! with an error of p · s, ln s = s₀ + s₁ ln V + s₂ ln(q / q̄) + s₃ z₃, where `V` is what a round takes off the loss at that stage, ζ₀ and ζ₁
-//! are a member's own, z₁ to z₃ are an update's, and Z is a round's: all updates of a round are judged by the same rows
-//! and share their luck. `e` is how good the group's work is, `h` what it does whatever the stage, `a₀` how far members
-//! differ while there is much to learn, and `a₁` when there is little any more: some go on to help then, and others to
-//! harm, each beside the others, so that `m` is the mean of `a₁ ζ₁` over the rows of a round. `w` is how far the work of one differs from round to round, `ρ` how much of a score's error shows,
-//! and `c` how much of that a round's updates have in common. `e`, `f`, `h` and `s₀` to `s₂` are found by least squares,
-//! weighted by parts, the rest by the analysis of variance. All are normal but z₂, which is drawn from what was seen: a
-//! score and its error come from the same few rows, so that a score far below its error is rarer than among
-//! normal numbers, and it is such a score that costs a bond.
+//! and the standard error `p · s` with `ln s = s₀ + s₁ ln V + s₂ ln(q / q̄) + s₃ z₃`. `V` is the
+//! decrease of the loss in a round at this stage. ζ₀ and ζ₁ are random effects of a member, z₁ to
+//! z₃ of an update, and Z of a round: all updates of a round are valued on the same holdout rows
+//! and share their sampling noise.
+//!
+//! * `e` is the quality of the group's work, and `h` its effect at any stage.
+//! * `a₀` is the spread between members while the loss falls fast, and `a₁` the spread when it
+//!   hardly falls: some updates then still help and others harm, each relative to the others, so
+//!   that `m` is the mean of `a₁ ζ₁` over the rows of a round.
+//! * `w` is the spread of one member's work between rounds.
+//! * `ρ` is the ratio of the actual noise of a score to its standard error, and `c` the correlation
+//!   of that noise between the updates of a round.
+//!
+//! `e`, `f`, `h` and `s₀` to `s₂` are estimated by least squares, weighted by `p`, the rest by the
+//! analysis of variance. All random effects are normal except z₂, which is drawn from the observed
+//! residuals: a score and its error come from the same few rows, so that scores far below their
+//! error are rarer than under a normal distribution, and such scores cost a bond.
 
 use serde::Serialize;
 
@@ -22,82 +31,85 @@ use super::small::{Seen, Update};
 use super::spread::Spreads;
 use super::squares::least_squares;
 
-/// Smallest worth of a round that is reckoned with, in nats.
+/// Minimum decrease of the loss in a round, in nats.
 pub(super) const GAIN_MIN: f64 = 1e-6;
 
-/// A fitted group.
+/// The fitted score model of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupFit {
     /// `e`, `f`, `h`.
     pub worth: [f64; 3],
-    /// How far updates differ.
+    /// Variation between updates.
     #[serde(flatten)]
     pub spreads: Spreads,
     /// `s₀`, `s₁`, `s₂`.
     pub error: [f64; 3],
     /// `s₃`.
     pub error_spread: f64,
-    /// Mean rows that count for an update: `q̄`.
+    /// Mean number of counted rows of an update: `q̄`.
     pub rows: f64,
-    /// Share of updates that are set aside.
+    /// Fraction of updates that are rejected as near-duplicates.
     pub set_aside: f64,
-    /// Share of the other updates that do nothing at all: neither a score nor an error.
+    /// Fraction of the other updates with neither a score nor an error.
     pub idle: f64,
-    /// Updates that it was found from.
+    /// Number of updates in the fit.
     pub updates: usize,
 }
 
-/// What an update has for itself in a round: two normal numbers, z₁ and z₃, and one between 0 and 1 whose quantile is z₂.
+/// Random effects of one update: the normal numbers z₁ and z₃, and a uniform number whose quantile
+/// is z₂.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chance {
     /// z₁.
     pub(super) work: f64,
-    /// Whose quantile is z₂.
+    /// Uniform number whose quantile is z₂.
     pub(super) rows: f64,
     /// z₃.
     pub(super) error: f64,
 }
 
-/// What an update comes to, for its whole part.
+/// A sampled update, for the weight one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drawn {
-    /// What it takes off the loss, in nats: the luck of the rows that judge it changes no model.
+    /// Decrease of the loss by the update, in nats. The sampling noise of the holdout rows does not
+    /// affect the model.
     pub(super) work: f64,
-    /// What it scores, in nats.
+    /// Its score, in nats.
     pub(super) worth: f64,
-    /// One standard error of that.
+    /// The standard error of the score.
     pub(super) error: f64,
 }
 
-/// What all updates of a round have in common.
+/// The conditions that all updates of a round share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stage {
-    /// What the round is worth, in nats.
+    /// Decrease of the loss in the round, in nats.
     pub(super) gain: f64,
-    /// The luck of its rows, in standard deviations.
+    /// Sampling noise of the round's holdout rows, in standard deviations.
     pub(super) luck: f64,
     /// `m`.
     pub(super) level: f64,
 }
 
-/// One update at its stage: worth for its part, error for its part, and what a round is worth.
+/// One observed update: its score and error, divided by its weight, and the decrease of the loss in
+/// its round.
 pub(super) struct Point {
-    /// Game and member.
+    /// Simulation and member.
     pub(super) member: (usize, usize),
-    /// Game and round.
+    /// Simulation and round.
     pub(super) round: (usize, usize),
-    /// Its part of the aggregate.
+    /// Its weight in the aggregate.
     pub(super) weight: f64,
     pub(super) y: f64,
-    /// Its stated error.
+    /// Its standard error, divided by its weight.
     pub(super) s: f64,
-    /// What a round is worth at that stage.
+    /// Decrease of the loss in a round at that stage.
     pub(super) gain: f64,
     pub(super) rows: f64,
 }
 
 impl GroupFit {
-    /// Of the groups at these places among the names, whose members do the same.
+    /// Fits the model to the groups with these indices, whose members behave alike.
     pub(super) fn of(groups: &[usize], curve: &Curve, games: &[Seen]) -> Self {
         let mut points = Vec::new();
         let (mut all, mut aside, mut idle) = (0.0, 0.0, 0.0);
@@ -145,7 +157,8 @@ impl GroupFit {
         }
     }
 
-    /// An update of so many rows, from a member that differs by ζ₀ and ζ₁, in such a round.
+    /// Samples an update with `rows` rows of a member with the random effects ζ₀ and ζ₁, under the
+    /// conditions of a round.
     pub(super) fn draw(
         &self,
         rows: f64,

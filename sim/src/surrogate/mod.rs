@@ -1,14 +1,17 @@
-//! The second speed: a million members, whose scores are drawn from curves that were fitted to small real games.
+//! The surrogate model: simulates up to a million members, whose scores are sampled from curves
+//! fitted to small real simulations.
 //!
-//! First the same scenario is really played with a few dozen members, by some seeds. From these games come a learning
-//! [`Curve`], and for each group a [`GroupFit`] of what its updates score. Games of other seeds, with more updates in a
-//! round than any that was fitted, say how far the curves can be trusted: the same small games are drawn from the curves,
-//! and [`Fit::errors`] is the difference.
+//! First the same scenario is really simulated with a few dozen members and a few seeds. From these
+//! simulations come a learning [`Curve`], and for each group a [`GroupFit`] of the scores of its
+//! updates. Simulations of held-out seeds, with more updates per round than any fitted one,
+//! validate the curves: the same small simulations are sampled from the curves, and [`Fit::errors`]
+//! is the difference.
 //!
-//! What is real at any size is everything that follows from a score: who is excluded, the pay rule
-//! ([`florin_protocol::pay_round`]) in the order of accounts, budgets, debits, and the rows that a bond still covers.
-//! What is not run are training, the coordinator's engine and its messages, the ledger, and settlements with their
-//! trees: payouts are added up account by account. Members who adapt or have several identities are refused.
+//! Everything that follows from a score is real at any size: exclusion, the pay rule
+//! ([`florin_protocol::pay_round`]) in the order of accounts, budgets, debits, and the rows that a
+//! bond still covers. Training, the coordinator's engine with its messages, the ledger, and
+//! settlements with their Merkle trees are not run: payouts are summed per account. Adaptive
+//! members and members with several identities are not supported.
 
 mod curve;
 mod group;
@@ -39,91 +42,93 @@ use play::Surrogate;
 use small::{Seen, earned, games};
 pub use spread::Spreads;
 
-/// Shares of the members that take part in a round of the games that curves are fitted to.
+/// Fractions of the members in a cohort of the fitted simulations.
 const PARTS: [f64; 2] = [0.25, 0.5];
 
-/// How often each small game that a fit is held against is drawn: what is held against the real one is the mean of all
-/// draws, so that their own chance is not told as an error of the fit.
+/// Number of samples of each held-out simulation. The mean of all samples is compared with the real
+/// simulation, so that the sampling error does not count as an error of the fit.
 const DRAWS: u32 = 16;
-/// How far apart the seeds of these draws are: further than a scenario has seeds.
+/// Distance between the seeds of these samples: more than the number of seeds of a scenario.
 const DRAWS_APART: u64 = 1 << 40;
 
-/// The first seed of the small real games: whichever seeds are played, the curves are the same.
+/// The first seed of the small real simulations: the curves do not depend on the scenario's seeds.
 const FIRST: u64 = 1;
 
-/// Why scores drawn from curves could not be paid: a fault of the laboratory.
+/// Why sampled scores cannot be paid: a fault of the laboratory.
 #[derive(Debug, thiserror::Error)]
 pub enum SurrogateError {
-    /// The pay rule refused.
+    /// The pay rule returned an error.
     #[error(transparent)]
     Pay(PayError),
-    /// Amounts do not add up.
+    /// An amount overflows.
     #[error(transparent)]
     Amount(#[from] AmountError),
-    /// A score that is no number.
+    /// A score is not finite.
     #[error(transparent)]
     Score(#[from] NanoError),
 }
 
-/// What one market of an experiment was drawn from: the scenario's own, or the one in which a group is honest.
+/// The fit of one market of an experiment: the scenario itself, or the counterfactual in which a
+/// group is honest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fitted {
-    /// The group that was made honest; none in the scenario as it is.
+    /// The group that was made honest; `None` for the scenario itself.
     pub made_honest: Option<String>,
-    /// Curves of its own, held against real games of its own.
+    /// The curves, validated on real simulations of the same market.
     #[serde(flatten)]
     pub fit: Fit,
-    /// The least loss that any game drawn from them came to, in nats.
+    /// The lowest loss in any simulation sampled from them, in nats.
     pub lowest_loss: f64,
 }
 
 impl Fitted {
-    /// Whether games came to losses that no fitted one had: how much a round is worth there, and how many rows are
-    /// right, was held against nothing.
+    /// Whether simulations reached losses below those of all fitted ones. There the value of a
+    /// round and the accuracy are extrapolated and not validated.
     #[must_use]
     pub fn is_drawn_on(&self) -> bool {
         self.lowest_loss < self.fit.curve.lowest()
     }
 }
 
-/// Curves, and how far they can be trusted.
+/// Fitted curves and their errors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fit {
-    /// How the loss falls.
+    /// The learning curve.
     pub curve: Curve,
-    /// What updates of each group score, in the order of the groups' names.
+    /// The score model of each group, in the order of the groups' names.
     pub groups: Vec<GroupFit>,
     /// The loss before the first round, in nats.
     pub loss_before: f64,
-    /// Seeds that the curves were fitted to.
+    /// The training seeds, to which the curves were fitted.
     pub seeds: Vec<u64>,
-    /// Seeds that they were held against.
+    /// The held-out seeds, on which they were validated.
     pub held_out: Vec<u64>,
-    /// Members of the small games, and their rounds.
+    /// Number of members of the small simulations.
     pub members: u32,
-    /// Rounds of the small games: beyond them the curves are drawn on, and nothing was held against them.
+    /// Number of rounds of the small simulations: later rounds are extrapolated and not validated.
     pub rounds: u32,
-    /// How far the small games drawn from the curves are from the real ones of the held-out seeds.
+    /// Errors of the sampled simulations against the real ones of the held-out seeds.
     pub errors: Errors,
-    /// The largest of these that is let pass.
+    /// The largest permitted error.
     pub error_max: f64,
 }
 
-/// How far drawn games are from real ones.
+/// Errors of sampled simulations against real ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Errors {
-    /// Root of the mean squared difference of the losses, beside what all rounds take off them.
+    /// Root mean square error of the losses, relative to the total decrease of the loss.
     pub loss: f64,
-    /// The same of the share of right rows, as a share.
+    /// Root mean square error of the accuracy.
     pub accuracy: f64,
-    /// Of each group its mean earnings, drawn less real, beside those of the group that really earned most.
+    /// Error of each group's mean earnings (sampled minus real), relative to the earnings of the
+    /// group that really earns most.
     pub earned: BTreeMap<String, f64>,
-    /// Florins paid for data, drawn less real, beside the real ones.
+    /// Relative error of the florins paid for data.
     pub spent: f64,
 }
 
 impl Errors {
-    /// The largest of them, whatever its sign; infinity where one is no number.
+    /// The largest absolute error; infinity if one is NaN.
     #[must_use]
     pub fn largest(&self) -> f64 {
         let all = [self.loss, self.accuracy, self.spent];
@@ -135,7 +140,7 @@ impl Errors {
     }
 }
 
-/// How far money that is drawn is from what is real; a whole where only one of them is nothing.
+/// Relative error of a sampled amount; 1 if only the real amount is zero.
 fn relative(drawn: f64, real: f64) -> f64 {
     match (drawn > 0.0, real > 0.0) {
         (_, true) => drawn / real - 1.0,
@@ -145,19 +150,19 @@ fn relative(drawn: f64, real: f64) -> f64 {
 }
 
 impl Fit {
-    /// Whether the errors are within what is let pass.
+    /// Whether the errors are within the permitted limit.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.is_of_something() && self.errors.largest() <= self.error_max
     }
 
-    /// Whether the small games had any update to fit curves to.
+    /// Whether the small simulations had any update to fit.
     #[must_use]
     pub fn is_of_something(&self) -> bool {
         self.groups.iter().any(|group| group.updates > 0)
     }
 
-    /// Fits curves to small real games, and holds them against others.
+    /// Fits curves to small real simulations, and validates them on held-out ones.
     ///
     /// # Errors
     /// [`SimError`].
@@ -184,7 +189,7 @@ impl Fit {
         Ok(fit)
     }
 
-    /// How far drawn games are from these real ones.
+    /// Errors of sampled simulations against these real ones.
     fn held_against(
         &self,
         held: &[(Scenario, u64)],
@@ -224,7 +229,8 @@ impl Fit {
         })
     }
 
-    /// The same with another curve, held against the same games: what shows that a wrong one is told.
+    /// The same fit with another curve, validated on the same simulations: shows that validation
+    /// detects a wrong curve.
     #[cfg(test)]
     fn with_curve(&self, curve: Curve, scenario: &Scenario) -> Result<Self, SimError> {
         let (_, held) = plan(scenario);
@@ -235,8 +241,8 @@ impl Fit {
     }
 }
 
-/// For each group the groups whose members do the same with rows of the same kind: what their updates are worth follows
-/// one law, and the more of them it is found from, the better.
+/// For each group the groups with the same strategy and the same kind of rows: their updates follow
+/// one distribution, and more updates give a better estimate.
 fn alike(scenario: &Scenario) -> Vec<Vec<usize>> {
     let groups: Vec<&Group> = scenario.population.values().collect();
     let like = |one: &Group, other: &Group| {
@@ -251,7 +257,7 @@ fn alike(scenario: &Scenario) -> Vec<Vec<usize>> {
     groups.iter().map(of).collect()
 }
 
-/// The small games that are fitted, and those that the fit is held against.
+/// The small simulations for fitting, and those for validation.
 #[expect(clippy::type_complexity, reason = "two lists of one kind")]
 fn plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario, u64)>) {
     let surrogate = &scenario.surrogate;
@@ -265,7 +271,8 @@ fn plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario, u64)>) {
     (fitted, held)
 }
 
-/// The scenario at the size of a small real game in which such a part of the members works in a round.
+/// The scenario at the size of a small real simulation with this fraction of the members in a
+/// cohort.
 pub(crate) fn small(scenario: &Scenario, part: f64) -> Scenario {
     small::small(scenario, part)
 }
@@ -280,7 +287,7 @@ fn members(scenario: &Scenario) -> u32 {
     scenario.population.values().map(|group| group.count).sum()
 }
 
-/// Fits, and plays one seed of a scenario.
+/// Fits the curves and simulates one seed of a scenario.
 ///
 /// # Errors
 /// [`SimError`].
@@ -289,7 +296,8 @@ pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<Played, Si
     Ok(Surrogate::begin(scenario, &fit, seed, threads).play()?.0)
 }
 
-/// Fits, and plays all seeds of a scenario; `watch` hears how many games are done, and of how many.
+/// Fits the curves and simulates all seeds of a scenario; `watch` receives the number of finished
+/// simulations and the total.
 ///
 /// # Errors
 /// [`SimError`].
@@ -300,11 +308,11 @@ pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Resu
     watch(0, all);
     let fits = markets.iter().map(|(_, market)| Fit::new(market, threads));
     let fits = fits.collect::<Result<Vec<Fit>, SimError>>()?;
-    // Seed by seed, in each the markets in their order.
+    // Seed by seed; for each seed the markets in their order.
     let games = scenario.seeds.all().flat_map(|seed| {
         markets.iter().zip(&fits).map(move |((_, market), fit)| (seed, market, fit))
     });
-    // A game on each thread is faster than several threads in one game.
+    // One simulation per thread is faster than several threads in one simulation.
     let inner = (threads / all).max(1);
     let done = AtomicUsize::new(0);
     let play = |(): &mut (), (seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {

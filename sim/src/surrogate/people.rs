@@ -1,4 +1,5 @@
-//! A million members, a few dozen bytes each: rows, bond, machine and line, drawn from their groups as real ones are.
+//! The members of a surrogate, a few dozen bytes each: rows, bond, machine and bandwidth, drawn
+//! from the same distributions as real members.
 
 use florin_participant::bond_for;
 use florin_protocol::{Amount, TaskSpec};
@@ -8,31 +9,31 @@ use crate::parallel::each;
 use crate::scenario::{Group, Online, Scenario};
 use crate::strategy::Strategy;
 
-/// Members who are drawn from one stream.
+/// Number of members drawn from one random stream.
 const CHUNK: usize = 4_096;
-/// Bytes of an update beside its numbers, about.
+/// Approximate bytes of an update in addition to its parameters.
 const HEADER_BYTES: f64 = 300.0;
-/// Bytes a second of a megabit a second.
+/// Bytes per second of one megabit per second.
 const MEGABIT: f64 = 125_000.0;
-/// Hours of a virtual day, and milliseconds of an hour.
+/// Hours per virtual day, and milliseconds per hour.
 const DAY: (f64, f64) = (24.0, 3_600_000.0);
 
 /// One member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Person {
-    /// Its group, by its place among the names.
+    /// Index of its group among the group names.
     pub(super) group: u32,
-    /// Its rows.
+    /// Number of its rows.
     pub(super) rows: u32,
-    /// Rows that it declares.
+    /// Number of rows that it declares.
     pub(super) declared: u64,
-    /// What it bonds.
+    /// Its bond.
     pub(super) bond: Amount,
-    /// How its work differs from that of its group, in the group's own measure.
+    /// Random effects of the member, in standard deviations of its group.
     pub(super) zeta: [f32; 2],
-    /// Whether its machine and its line keep the deadlines.
+    /// Whether its machine and bandwidth meet the deadlines.
     pub(super) is_in_time: bool,
-    /// Hours by which its day is shifted.
+    /// Hours by which its daily rhythm is shifted.
     shift: f32,
     /// Training steps and megabytes of a round.
     steps: f32,
@@ -40,10 +41,10 @@ pub(super) struct Person {
 }
 
 impl Person {
-    /// The chance that it is there when a round opens.
+    /// The probability that it is online when a round opens.
     pub(super) fn share_online(&self, online: &Online, round: u64, at_ms: u64) -> f64 {
         match online {
-            // A trace is not taken by a surrogate.
+            // Validation rejects traces for a surrogate.
             Online::Always | Online::Trace { .. } => 1.0,
             Online::Often { share } => *share,
             Online::Rounds { first, last } => f64::from((*first..=*last).contains(&round)),
@@ -54,14 +55,14 @@ impl Person {
         }
     }
 
-    /// What a round costs it, in florins.
+    /// The cost of a round, in florins.
     pub(super) fn cost(&self, group: &Group) -> f64 {
         let megabytes = 2.0 * f64::from(self.megabytes);
         group.cost.per_step * f64::from(self.steps) + group.cost.per_megabyte * megabytes
     }
 }
 
-/// Everybody, group by group.
+/// All members, group by group.
 pub(super) fn people(scenario: &Scenario, seed: u64, threads: usize) -> Vec<Person> {
     let mut tasks = Vec::new();
     for (at, group) in (0..).zip(scenario.population.values()) {
@@ -122,7 +123,7 @@ fn person(
     }
 }
 
-/// Rows that a strategy trains on.
+/// Number of rows on which a strategy trains.
 fn rows_trained(strategy: Strategy, rows: u64) -> u64 {
     match strategy {
         Strategy::Idle

@@ -1,5 +1,5 @@
-//! A game in which scores are drawn from fitted curves, and everything after the score is real: what is excluded, what is
-//! paid, what is debited, and what a bond still covers.
+//! Simulates with sampled scores. Everything after the score is real: exclusion, pay, debits, and
+//! the rows that a bond still covers.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,11 @@ use crate::parallel::each;
 use crate::play::{MemberOutcome, Played, RoundOutcomeRow};
 use crate::scenario::{Group, Scenario};
 
-/// Members whose chances come from one stream: what they draw depends on their places and not on threads.
+/// Number of members per random stream: the numbers that a member draws depend on its index and not
+/// on the threads.
 const CHUNK: usize = 4_096;
 
-/// A game in the middle of its rounds.
+/// A surrogate simulation between two rounds.
 pub(super) struct Surrogate<'a> {
     scenario: &'a Scenario,
     fit: &'a Fit,
@@ -37,11 +38,11 @@ pub(super) struct Surrogate<'a> {
     members: Vec<MemberOutcome>,
     rounds: Vec<RoundOutcomeRow>,
     is_exact: bool,
-    /// The losses before the first round and after each.
+    /// The losses before the first round and after each round.
     pub(super) losses: Vec<f64>,
 }
 
-/// What somebody sends in a round, before its part of the aggregate is known.
+/// An update that a member sends in a round, before its weight in the aggregate is known.
 #[derive(Clone, Copy)]
 struct Sent {
     member: usize,
@@ -49,7 +50,7 @@ struct Sent {
     drawn: Drawn,
 }
 
-/// What a chunk of a round's cohort came to.
+/// The updates of a chunk of a round's cohort.
 #[derive(Default)]
 struct Came {
     sent: Vec<Sent>,
@@ -114,7 +115,7 @@ impl<'a> Surrogate<'a> {
             let person = &self.people[*member];
             let cost =
                 self.groups.get(person.group as usize).map_or(0.0, |group| person.cost(group));
-            // It works, whatever becomes of what it sends.
+            // The member works even if its update is not accepted.
             let member = &mut self.members[*member];
             (member.asked, member.cost) = (member.asked + 1, member.cost + cost);
         }
@@ -123,7 +124,7 @@ impl<'a> Surrogate<'a> {
             (member.rounds, member.refused) = (member.rounds + 1, member.refused + 1);
         }
         let sent: Vec<Sent> = came.into_iter().flat_map(|chunk| chunk.sent).collect();
-        // As in the engine, what is set aside has come all the same.
+        // As in the engine, updates that are rejected as near-duplicates count towards the minimum.
         if self.spec.is_round(row.updates) {
             self.settle(&mut row, &sent)?;
         }
@@ -132,7 +133,7 @@ impl<'a> Surrogate<'a> {
         Ok(())
     }
 
-    /// Scores, exclusions and money of a round.
+    /// Computes the scores, exclusions and payments of a round.
     fn settle(&mut self, row: &mut RoundOutcomeRow, sent: &[Sent]) -> Result<(), SurrogateError> {
         let scores = self.scores(sent)?;
         let kept = || sent.iter().zip(&scores).filter(|(_, score)| !score.excluded);
@@ -148,7 +149,7 @@ impl<'a> Surrogate<'a> {
         Ok(())
     }
 
-    /// The pay rule over those who sent something: nobody else's standing can change.
+    /// Applies the pay rule to the senders of updates; no other account's totals can change.
     fn pay(
         &mut self,
         round: u32,
@@ -158,7 +159,7 @@ impl<'a> Surrogate<'a> {
     ) -> Result<Amount, SurrogateError> {
         let left = self.spec.budget.data.minus(self.paid)?;
         let rounds_left = self.spec.rounds.count.saturating_sub(round.saturating_sub(1));
-        // As the protocol divides what is left among the rounds that are left: rounded down.
+        // Like the protocol, divides the remaining budget by the remaining rounds, rounded down.
         let pool = left.mul_div_down(1, u128::from(rounds_left.max(1)))?;
         let purse = Purse { pool, infrastructure: Amount::ZERO };
         let own = |sent: &Sent| (account(sent.member, 0), self.standings[sent.member]);
@@ -166,7 +167,7 @@ impl<'a> Surrogate<'a> {
         let bond = |sent: &Sent| (account(sent.member, 0), self.bonds[sent.member]);
         let bonds: BTreeMap<_, _> = sent.iter().map(bond).collect();
         let paid = pay_round(&self.spec.budget, purse, &before, scores, &bonds, improvement, &[])?;
-        // Both are in the order of the accounts, which is that of the members.
+        // Both are in the order of the accounts, which is the order of the members.
         for (sent, standing) in sent.iter().zip(paid.standings.values()) {
             self.standings[sent.member] = *standing;
         }
@@ -194,7 +195,8 @@ impl<'a> Surrogate<'a> {
         }
     }
 
-    /// What everybody is worth: who is negative beyond its error is left out, and the rest is valued over itself.
+    /// The scores of a round: updates with a significantly negative score are excluded, and the
+    /// rest is valued again without them.
     fn scores(&self, sent: &[Sent]) -> Result<Vec<Scored>, SurrogateError> {
         let withheld = self.spec.budget.withheld.0;
         let mut excluded = vec![false; sent.len()];
@@ -228,7 +230,8 @@ impl<'a> Surrogate<'a> {
         sent.iter().map(score).collect()
     }
 
-    /// How many are there, and who is asked: of those who are there and whose bond still covers the least one, every choice equally likely.
+    /// Number of online members, and a uniform sample of them as cohort. Members whose bond no
+    /// longer covers the minimum are not eligible.
     fn cohort(&self, round: u32) -> (usize, Vec<usize>) {
         let (round_seed, at_ms) = (u64::from(round), self.at_ms(round));
         let starts: Vec<usize> = (0..self.people.len()).step_by(CHUNK).collect();
@@ -264,7 +267,7 @@ impl<'a> Surrogate<'a> {
         (all, there)
     }
 
-    /// What the cohort sends.
+    /// Samples the updates of the cohort.
     fn who_comes(&self, cohort: &[usize], round: u32) -> Vec<Came> {
         let gain = self.fit.curve.gain(self.loss, self.counted(cohort));
         let luck = normal(&mut stream(self.seed, "surrogate luck", [u64::from(round), 0]));
@@ -302,14 +305,16 @@ impl<'a> Surrogate<'a> {
         )
     }
 
-    /// Updates of a cohort that will count for the model: what comes, less what is usually set aside.
+    /// Expected number of updates in the aggregate: those that arrive in time, minus the expected
+    /// near-duplicates.
     fn counted(&self, cohort: &[usize]) -> f64 {
         let in_time = cohort.iter().map(|member| &self.people[*member]).filter(|p| p.is_in_time);
         let fits = in_time.filter_map(|person| self.fit.groups.get(person.group as usize));
         fits.map(|group| 1.0 - group.set_aside).sum()
     }
 
-    /// How good those who send are when there is little to learn, by their rows: what each is worth then is beside the others.
+    /// The mean of `a₁ ζ₁` over the rows of the senders: their late contributions are relative to
+    /// each other.
     fn level(&self, cohort: &[usize]) -> f64 {
         let (mut sum, mut rows) = (0.0, 0.0);
         for member in cohort {

@@ -1,4 +1,4 @@
-//! The small real games that a fit comes from, and what is seen in them.
+//! The small real simulations for fitting and validation, and the observations from them.
 
 use std::collections::BTreeMap;
 
@@ -9,60 +9,62 @@ use crate::play::{Game, Played, SimError};
 use crate::population::Population;
 use crate::scenario::{Scenario, Speed};
 
-/// Fewest members of a group in a small game: a group of fewer says nothing about its spread.
+/// Minimum number of members of a group in a small simulation: fewer give no estimate of the
+/// group's spread.
 const GROUP_MIN: u32 = 4;
-/// Fewest updates that a small game's round asks for, where the scenario asks for as many.
+/// Minimum cohort size of a small simulation, if the scenario's minimum is at least as large.
 const COHORT_MIN: u32 = 2;
 
 /// One update of a real round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Update {
-    /// Whose, by its number.
+    /// Index of the member.
     pub(super) member: usize,
-    /// Its group.
+    /// Index of its group.
     pub(super) group: usize,
-    /// Rows that count for it.
+    /// Number of its counted rows.
     pub(super) rows: f64,
-    /// Its part of the aggregate.
+    /// Its weight in the aggregate.
     pub(super) share: f64,
     /// Its score, in nats.
     pub(super) score: f64,
-    /// One standard error of it.
+    /// The standard error of the score.
     pub(super) error: f64,
-    /// Whether it repeated another, and stood outside.
+    /// Whether it was rejected as a near-duplicate.
     pub(super) set_aside: bool,
 }
 
 /// One real round.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
-    /// The loss before it, on rows that nobody in the market sees, in nats.
+    /// The loss on the test rows before the round, in nats.
     pub(super) loss: f64,
     /// Its updates.
     pub(super) updates: Vec<Update>,
 }
 
-/// One real game.
+/// Observations from one real simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    /// The loss before the first round and after each, in nats.
+    /// The loss before the first round and after each round, in nats.
     pub(super) losses: Vec<f64>,
-    /// The same of the share of rows that the model gets right.
+    /// The accuracy before the first round and after each round.
     pub(super) accuracies: Vec<f64>,
     /// Its rounds.
     pub(super) rounds: Vec<Round>,
-    /// Updates of each round.
+    /// Number of updates in the aggregate of each round.
     pub(super) asked: Vec<f64>,
 }
 
 impl Seen {
-    /// How many updates each round had.
+    /// Number of updates of each round.
     pub(super) fn updates(&self) -> Vec<f64> {
         self.asked.clone()
     }
 }
 
-/// The scenario at the size of a small game in which so many members of all take part in a round.
+/// The scenario at the size of a small simulation in which a fraction `part` of all members is in a
+/// cohort.
 pub(super) fn small(scenario: &Scenario, part: f64) -> Scenario {
     let mut small = scenario.clone();
     small.speed = Speed::Real;
@@ -77,7 +79,7 @@ pub(super) fn small(scenario: &Scenario, part: f64) -> Scenario {
         members += group.count;
     }
     small.task.cohort = ((f64::from(members) * part).round() as u32).max(2);
-    // As large a part of the cohort, but no fewer than any round may have.
+    // The minimum shrinks with the cohort, but not below the minimum of any round.
     let part = f64::from(small.task.cohort) / f64::from(scenario.task.cohort.max(1));
     let least = (f64::from(scenario.task.cohort_min) * part) as u32;
     small.task.cohort_min = small.task.cohort_min.min(least.max(COHORT_MIN));
@@ -86,7 +88,7 @@ pub(super) fn small(scenario: &Scenario, part: f64) -> Scenario {
     small
 }
 
-/// Plays real games, each a scenario with a seed, on so many threads.
+/// Runs real simulations, each a scenario with a seed, on up to `threads` threads.
 pub(super) fn games(
     all: &[(Scenario, u64)],
     threads: usize,
@@ -119,8 +121,8 @@ fn game(scenario: &Scenario, seed: u64) -> Result<(Seen, Played), SimError> {
     Ok((seen, game.close()?))
 }
 
-/// A report's updates with their parts of the aggregate: over all of them for those that were kept out of it, over the
-/// rest for the rest.
+/// The updates of a report with their weights in the aggregate: relative to all updates for the
+/// excluded ones, and relative to the others for the others.
 fn updates(game: &Game<'_>, report: &Report) -> Vec<Update> {
     let scores = report.valuation.iter().flat_map(|valuation| &valuation.scores);
     let scores: Vec<_> = scores.zip(&report.entries).collect();
@@ -147,7 +149,7 @@ fn updates(game: &Game<'_>, report: &Report) -> Vec<Update> {
     scores.iter().filter_map(update).collect()
 }
 
-/// What the members of each group earned on average, in florins.
+/// Mean earnings of the members of each group, in florins.
 pub(super) fn earned(played: &[Played]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (game, member) in played.iter().flat_map(|game| game.members.iter().map(move |m| (game, m)))

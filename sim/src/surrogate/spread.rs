@@ -1,4 +1,5 @@
-//! How far updates of one group differ, and how much of that is a member's own (the analysis of variance).
+//! Variation between the updates of one group, and the part of it that is specific to a member
+//! (analysis of variance).
 
 use std::collections::BTreeMap;
 
@@ -7,15 +8,16 @@ use serde::Serialize;
 use super::group::Point;
 use super::squares::least_squares;
 
-/// Points of a distribution that are kept.
+/// Number of stored quantiles of a distribution.
 const QUANTILES: usize = 129;
 
-/// What differs by chance.
+/// Variance components of the score model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spreads {
     /// `a₀`, `a₁`.
     pub own: [f64; 2],
-    /// Members that sent enough for theirs to be told from chance; where that is nobody, all of the group are alike.
+    /// Number of members with enough updates to estimate their random effects; if it is zero, all
+    /// members of the group are alike.
     pub told_apart: usize,
     /// `w`.
     pub wavers: f64,
@@ -23,11 +25,12 @@ pub struct Spreads {
     pub shows: f64,
     /// `c`.
     pub common: f64,
-    /// The distribution of z₂: its quantiles, evenly spaced, from the least to the greatest.
+    /// The distribution of z₂: evenly spaced quantiles, from the minimum to the maximum.
     pub luck: Vec<f64>,
 }
 
-/// One member's updates, in standard errors: the line through what is left of them, by what a round is worth.
+/// Sums for the regression line of one member: residuals in standard errors over the value of a
+/// round.
 #[derive(Default)]
 struct Own {
     n: f64,
@@ -36,7 +39,7 @@ struct Own {
 }
 
 impl Own {
-    /// Fewest updates of a member that say something of it.
+    /// Minimum number of a member's updates for an estimate.
     const UPDATES_MIN: f64 = 10.0;
 
     fn add(&mut self, worth: f64, rest: f64) {
@@ -45,7 +48,7 @@ impl Own {
         self.products = [self.products[0] + worth * worth, self.products[1] + worth * rest];
     }
 
-    /// How much an update of this worth says of slope and level.
+    /// The weights of an observation with this value in the estimates of slope and intercept.
     fn says(&self, worth: f64) -> Option<[f64; 2]> {
         let [sum, square] = [self.sum[0], self.products[0]];
         let spread = self.n * square - sum * sum;
@@ -53,7 +56,7 @@ impl Own {
         known.then(|| [(self.n * worth - sum) / spread, (square - sum * worth) / spread])
     }
 
-    /// Slope and level.
+    /// Slope and intercept.
     fn line(&self) -> Option<[f64; 2]> {
         let [sum, square] = [self.sum[0], self.products[0]];
         let spread = self.n * square - sum * sum;
@@ -63,7 +66,7 @@ impl Own {
 }
 
 impl Spreads {
-    /// From what least squares left over of each update's worth.
+    /// Estimates the variance components from the residuals of the least-squares fit.
     pub(super) fn of(points: &[Point], rests: &[f64]) -> Self {
         let known = || points.iter().zip(rests).filter(|(p, _)| p.s > 0.0);
         let known = || known().map(|(p, rest)| (p, p.gain / p.s, rest / p.s));
@@ -105,7 +108,7 @@ impl Spreads {
         Self { own, told_apart, wavers, shows, common, luck }
     }
 
-    /// The quantile of luck at a share: between the two kept ones that are next to it.
+    /// The quantile of z₂ at `share`, interpolated between the stored quantiles.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let at = share.clamp(0.0, 1.0) * (QUANTILES - 1) as f64;
         let below = (at as usize).min(QUANTILES - 2);
@@ -124,11 +127,12 @@ fn variance(all: impl Iterator<Item = f64>) -> f64 {
     if n > 1.0 { sum / (n - 1.0) } else { 0.0 }
 }
 
-/// Of the squares that are left, what is there whatever a round is worth, and what goes with the square of that.
+/// Regression of the squared residuals: the part that is constant, and the part in proportion to
+/// the squared value of a round.
 fn parts(left: &[(&Point, f64, f64)]) -> [f64; 2] {
     let line = |(_, worth, rest): &(&Point, f64, f64)| {
         let square = worth * worth;
-        // The square of a normal number is as far off as it is large.
+        // The standard deviation of a squared normal number is proportional to its mean.
         ([1.0, square], rest * rest, (1.0 + square).powi(-2))
     };
     let lines: Vec<_> = left.iter().map(line).collect();
@@ -141,7 +145,7 @@ fn parts(left: &[(&Point, f64, f64)]) -> [f64; 2] {
     [if weights > 0.0 { squares / weights } else { 0.0 }, 0.0]
 }
 
-/// Evenly spaced quantiles, brought to mean 0 and variance 1 so that spreads stay what they are.
+/// Evenly spaced quantiles, standardised to mean 0 and variance 1.
 fn quantiles(mut all: Vec<f64>) -> Vec<f64> {
     all.sort_by(f64::total_cmp);
     let Some(last) = all.len().checked_sub(1).filter(|last| *last > 0) else {
@@ -154,7 +158,8 @@ fn quantiles(mut all: Vec<f64>) -> Vec<f64> {
     (0..QUANTILES).map(at).collect()
 }
 
-/// How alike numbers of one class are, from 0 to 1: the mean product of two of one class, over the mean square.
+/// Intraclass correlation, from 0 to 1: the mean product of two numbers of one class, over the mean
+/// square.
 fn alike<'a>(classes: impl Iterator<Item = &'a Vec<f64>>) -> f64 {
     let (mut products, mut pairs, mut squares, mut count) = (0.0, 0.0, 0.0, 0.0);
     for class in classes {
@@ -178,7 +183,7 @@ mod tests {
     use crate::draw::{normal, stream};
 
     #[test]
-    fn what_differs_is_found_again() {
+    fn estimates_recover_the_variance_components_of_the_data() {
         let seed = 7;
         let rng = &mut stream(seed, "spread", [0, 0]);
         let (own, wavers, shows, common) = ([0.3, 0.4], 0.2, 1.1, 0.15_f64);
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn of_few_updates_nothing_is_said() {
+    fn without_updates_all_variance_components_are_zero() {
         let found = Spreads::of(&[], &[]);
         assert_eq!((found.own, found.shows, found.common), ([0.0; 2], 0.0, 0.0));
         assert_eq!(found.told_apart, 0);

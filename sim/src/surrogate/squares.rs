@@ -1,6 +1,7 @@
-//! Linear least squares with a handful of terms.
+//! Linear least squares with a few terms.
 
-/// The numbers that make `Σ weight · (terms · numbers − value)²` least; terms that say nothing get zeros.
+/// The coefficients that minimise `Σ weight · (terms · coefficients − value)²`; terms without
+/// influence get zero.
 pub(super) fn least_squares<const N: usize>(rows: &[([f64; N], f64, f64)]) -> [f64; N] {
     let (mut m, mut right) = ([[0.0; N]; N], [0.0; N]);
     for (terms, value, weight) in rows {
@@ -9,7 +10,7 @@ pub(super) fn least_squares<const N: usize>(rows: &[([f64; N], f64, f64)]) -> [f
             right[i] += weight * terms[i] * value;
         }
     }
-    // A little ridge keeps a term that never changes from having no answer.
+    // A small ridge makes the system solvable if a term never changes.
     let size: f64 = (0..N).map(|i| m[i][i]).sum();
     (0..N).for_each(|i| m[i][i] += 1e-9 * size);
     for i in 0..N {
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn least_squares_by_hand() {
+    fn least_squares_recovers_a_line() {
         let rows: Vec<_> = [(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]
             .map(|(x, y)| ([1.0, x, x * x], y, 1.0))
             .into_iter()

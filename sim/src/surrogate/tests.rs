@@ -1,14 +1,15 @@
-//! Fits of a small market, and what is drawn from them.
+//! Fits of a small market, and simulations sampled from them.
 
 use super::*;
 use crate::results::Program;
 
-/// Honest members and some who teach wrong labels, small enough for a development build.
+/// Honest members and label flippers, few enough for a development build.
 fn market() -> Scenario {
     let text = "name = \"tiny\"\nquestion = \"What?\"\nrounds = 20\nspeed = \"surrogate\"\n\
                 [seeds]\ncount = 1\n\
                 [surrogate]\nmembers = 32\nseeds = 3\nheld_out = 3\nerror_max = 0.35\n\
-                [learning]\nhidden = [16]\nepochs = 2\nholdout_rows = 1280\njudged_rows = 64\njitter = 0.1\n\
+                [learning]\nhidden = [16]\nepochs = 2\nholdout_rows = 1280\njudged_rows = \
+                64\njitter = 0.1\n\
                 [task]\nbudget = 300\ncohort = 400\n\
                 [population.honest]\ncount = 1500\nrows = [30, 80]\n\
                 [population.flipper]\ncount = 300\nrows = [80, 80]\n\
@@ -21,11 +22,11 @@ fn played(scenario: &Scenario, threads: usize) -> Results {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_market_on_any_number_of_threads_and_no_money_is_made() {
+fn a_surrogate_is_deterministic_on_any_number_of_threads_and_conserves_money() {
     let mut scenario = market();
     let one = played(&scenario, 1);
     let four = played(&scenario, 4);
-    // As text: what was not measured is no number, and equals nothing.
+    // Compared as text: measures without a value are NaN, which equals nothing.
     assert_eq!(format!("{:?}", one.played), format!("{:?}", four.played));
     let program = Program { version: "0", commit: "unknown" };
     assert_eq!(one.to_json(&program), four.to_json(&program));
@@ -33,7 +34,7 @@ fn the_same_seed_gives_the_same_market_on_any_number_of_threads_and_no_money_is_
     assert!(game.balanced);
     let paid: f64 = game.rounds.iter().map(|round| round.spent).sum();
     assert!(paid > 0.0 && paid <= 300.0 + 1e-6, "{paid}");
-    // What members have more is what was paid, less what was debited.
+    // The members' earnings are the pay minus the debits.
     let earned: f64 = game.members.iter().map(|member| member.earned).sum();
     assert!(earned > 0.0 && earned <= paid + 1e-6, "{earned} of {paid}");
     scenario.seeds.first = 2;
@@ -41,7 +42,7 @@ fn the_same_seed_gives_the_same_market_on_any_number_of_threads_and_no_money_is_
 }
 
 #[test]
-fn honest_work_earns_and_wrong_labels_do_not_as_in_real_games() {
+fn honest_work_earns_more_than_wrong_labels_as_in_real_simulations() {
     let results = played(&market(), 2);
     let fit = &results.fits.first().unwrap().fit;
     let profit = |group| results.measure("profit", Some(group)).unwrap().interval.mean;
@@ -50,20 +51,21 @@ fn honest_work_earns_and_wrong_labels_do_not_as_in_real_games() {
     assert!(fit.errors.loss < 0.25, "{:#?}", fit.errors);
     assert!(fit.holds(), "{:#?}", fit.errors);
     assert!(results.hold());
-    // The market that gains are measured from has a fit of its own, which is held against real games too.
+    // The honest counterfactual, from which gains are measured, has its own fit, which is validated
+    // too.
     let honest = results.fits.get(1).unwrap();
     assert_eq!((results.fits.len(), honest.made_honest.as_deref()), (2, Some("flipper")));
     assert_ne!(honest.fit.errors, fit.errors);
     let mut missed = results.clone();
     missed.fits[1].fit.errors.earned.insert("flipper".to_owned(), -0.4);
-    assert!(missed.fits[0].fit.holds() && !missed.hold(), "an error of either is one too many");
+    assert!(missed.fits[0].fit.holds() && !missed.hold(), "an excessive error of either fit fails");
     assert!(missed.to_html(&Program { version: "0", commit: "unknown" }).contains("TOO MUCH"));
     let accuracy = results.measure("accuracy", None).unwrap().interval.mean;
     assert!((0.4..1.0).contains(&accuracy), "{accuracy}");
 }
 
 #[test]
-fn a_wrong_curve_is_told() {
+fn validation_detects_a_wrong_curve() {
     let scenario = market();
     let fit = Fit::new(&scenario, 2).unwrap();
     let again = fit.with_curve(fit.curve, &scenario).unwrap();
@@ -78,7 +80,7 @@ fn a_wrong_curve_is_told() {
 }
 
 #[test]
-fn groups_that_do_the_same_share_what_is_found_of_them() {
+fn groups_with_the_same_behaviour_share_a_fit() {
     let scenario = market();
     assert_eq!(alike(&scenario), [vec![0], vec![1]]);
     let (_, honest) = honest_instead(&scenario).pop().unwrap();
@@ -89,7 +91,7 @@ fn groups_that_do_the_same_share_what_is_found_of_them() {
 }
 
 #[test]
-fn what_curves_cannot_play_is_refused() {
+fn unsupported_scenarios_are_refused_for_a_surrogate() {
     use crate::scenario::Change;
     let text = market().to_toml();
     for (key, value) in [
@@ -99,7 +101,7 @@ fn what_curves_cannot_play_is_refused() {
         ("population.flipper.strategy", "{ act = \"sybil\", ids = 2, how = \"same\" }"),
         ("population.honest.count", "1000001"),
         ("surrogate.held_out", "0"),
-        // Two markets of 1,800 members each, ten thousand times: more than a machine keeps.
+        // Two markets of 1,800 members each, ten thousand times: more than fits into memory.
         ("seeds.count", "9999"),
     ] {
         let change: Change = format!("{key}={value}").parse().unwrap();
@@ -109,8 +111,9 @@ fn what_curves_cannot_play_is_refused() {
 }
 
 #[test]
-fn what_is_meant_anyway_may_be_said() {
-    let text = "name = \"said\"\nquestion = \"Is it taken?\"\nrounds = 1\nspeed = \"real\"\n[surrogate]\nmembers = 48\n\
+fn default_surrogate_settings_are_accepted_without_a_surrogate() {
+    let text = "name = \"defaults\"\nquestion = \"Is it accepted?\"\nrounds = 1\nspeed \
+                = \"real\"\n[surrogate]\nmembers = 48\n\
                 [population.honest]\ncount = 4\n";
     assert!(Scenario::read(text, &[]).unwrap().speed.is_real());
     let change = "surrogate.members=20".parse().unwrap();
@@ -122,9 +125,11 @@ fn what_is_meant_anyway_may_be_said() {
 }
 
 #[test]
-fn whoever_works_has_its_costs_whatever_becomes_of_the_work() {
-    let text = "name = \"late\"\nquestion = \"Who pays?\"\nrounds = 3\nspeed = \"surrogate\"\n[seeds]\ncount = 1\n\
-                [surrogate]\nheld_out = 1\n[learning]\nhidden = []\nholdout_rows = 90\njudged_rows = 30\n\
+fn a_member_that_misses_the_deadline_still_has_costs() {
+    let text = "name = \"late\"\nquestion = \"Who pays?\"\nrounds = 3\nspeed \
+                = \"surrogate\"\n[seeds]\ncount = 1\n\
+                [surrogate]\nheld_out = 1\n[learning]\nhidden = []\nholdout_rows = 90\njudged_rows \
+                = 30\n\
                 [population.late]\ncount = 4\ncost = { per_megabyte = 100 }\n\
                 machine = { steps_per_second = 0.001 }\n[population.honest]\ncount = 4\n";
     let scenario = Scenario::read(text, &[]).unwrap();

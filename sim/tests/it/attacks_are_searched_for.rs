@@ -1,4 +1,4 @@
-//! The best deviation is looked for on some seeds and measured on others.
+//! The search selects the best deviation on some seeds and measures it on others.
 
 use florin_sim::Scenario;
 use florin_sim::results::Program;
@@ -7,13 +7,15 @@ use florin_sim::search::{Attack, attack};
 fn searched(rule: &str, cost: f64, threads: usize) -> Attack {
     let text = format!(
         "name = 'search'\nquestion = 'What pays?'\nrounds = 4\n[seeds]\nfirst = 1\ncount = 4\n\
-         [learning]\nhidden = []\nholdout_rows = 240\njudged_rows = 60\n[mechanism]\nrule = '{rule}'\n\
+         [learning]\nhidden = []\nholdout_rows = 240\njudged_rows = 60\n[mechanism]\nrule = \
+         '{rule}'\n\
          [population.honest]\ncount = 4\nrows = [40, 60]\n\
          [population.other]\ncount = 1\nrows = [50, 50]\ncost = {{ per_step = {cost:?} }}\n\
          [search]\npopulation = 'other'\ntries = 5\nseeds = {{ first = 100, count = 2 }}\n\
          [[search.strategies]]\nname = 'lazy'\nstrategy = {{ act = 'lazy', share = 1.0 }}\n\
          parameters = {{ 'strategy.share' = [0.0, 1.0] }}\n\
-         [[search.strategies]]\nname = 'pair'\ncount = 2\nstrategy = {{ act = 'collude', noise = 1.0, size = 2 }}\n\
+         [[search.strategies]]\nname = 'pair'\ncount = 2\nstrategy = {{ act = 'collude', noise = \
+         1.0, size = 2 }}\n\
          [[search.strategies]]\nname = 'wrong'\nstrategy = {{ act = 'flip_labels', share = 1.0 }}"
     );
     let scenario = Scenario::read(&text, &[]).unwrap();
@@ -21,14 +23,14 @@ fn searched(rule: &str, cost: f64, threads: usize) -> Attack {
 }
 
 #[test]
-fn under_equal_pay_the_search_finds_laziness_and_measures_it_on_fresh_seeds() {
+fn under_equal_pay_the_search_finds_the_lazy_deviation_and_measures_it_on_fresh_seeds() {
     let found = searched("equal", 5.0, 2);
     assert_eq!(found.tried.len(), 5 + 1 + 1);
     let best = &found.found[found.best];
     assert_eq!(best.name, "lazy");
     let seeds: Vec<u64> = best.fresh.iter().map(|fresh| fresh.seed).collect();
-    assert_eq!(seeds, [1, 2, 3, 4], "none of those that chose");
-    // Less work costs less, and equal pay does not see it.
+    assert_eq!(seeds, [1, 2, 3, 4], "disjoint from the selection seeds");
+    // Less work costs less, and equal pay does not depend on it.
     assert!(best.gain.low().unwrap() > 0.0, "{:?}", best.gain);
     let epsilon = found.epsilon().unwrap();
     assert_eq!((epsilon.mean, epsilon.low()), (best.gain.mean, best.gain.low()));
@@ -37,7 +39,7 @@ fn under_equal_pay_the_search_finds_laziness_and_measures_it_on_fresh_seeds() {
 }
 
 #[test]
-fn the_markets_own_way_leaves_no_gain_to_wrong_labels_and_the_search_repeats() {
+fn own_mechanism_leaves_no_gain_to_wrong_labels_and_the_search_is_reproducible() {
     let (one, two) = (searched("own", 0.0, 1), searched("own", 0.0, 3));
     let wrong = one.found.iter().find(|found| found.name == "wrong").unwrap();
     assert!(wrong.gain.mean < 0.0, "{:?}", wrong.gain);
@@ -51,7 +53,7 @@ fn the_markets_own_way_leaves_no_gain_to_wrong_labels_and_the_search_repeats() {
 }
 
 #[test]
-fn what_is_tried_stays_within_its_span_from_the_first_candidate_on() {
+fn every_candidate_stays_within_its_parameter_range() {
     let found = searched("equal", 5.0, 2);
     for one in found.tried.iter().filter(|one| one.family == 0) {
         assert_eq!(one.places.len(), 1, "{one:?}");
@@ -62,21 +64,28 @@ fn what_is_tried_stays_within_its_span_from_the_first_candidate_on() {
         [("scale = 1.0 }", "scale = 3.5 }"), ("ids = 4, how = \"same\"", "ids = 1, how = \"same\"")]
     {
         assert!(text.contains(start));
-        let said = Scenario::read(&text.replace(start, inside), &[]).unwrap_err().to_string();
+        let message = Scenario::read(&text.replace(start, inside), &[]).unwrap_err().to_string();
         assert!(
-            said.contains("the search begins with it") && said.contains("[SCENARIO_VALUE]"),
-            "{said}"
+            message.contains("the first candidate has this value")
+                && message.contains("[SCENARIO_VALUE]"),
+            "{message}"
         );
     }
-    let said = Scenario::read(&text.replace("scale = 1.0 }", "scale = 3.5 }"), &[]).unwrap_err();
-    let said = said.to_string();
-    assert!(said.contains("noise.strategy.scale = 3.5") && said.contains("[0.0, 3.0]"), "{said}");
+    let message = Scenario::read(&text.replace("scale = 1.0 }", "scale = 3.5 }"), &[]).unwrap_err();
+    let message = message.to_string();
+    assert!(
+        message.contains("noise.strategy.scale = 3.5") && message.contains("[0.0, 3.0]"),
+        "{message}"
+    );
 }
 
 #[test]
-fn seeds_that_choose_cannot_measure() {
+fn selection_seeds_must_be_disjoint_from_evaluation_seeds() {
     let text = florin_sim::scenario::built_in("attacks").unwrap().text;
     let change = "search.seeds={first=5, count=2}".parse().unwrap();
-    let said = Scenario::read(text, &[change]).unwrap_err().to_string();
-    assert!(said.contains("search.seeds.first = 5") && said.contains("[SCENARIO_VALUE]"), "{said}");
+    let message = Scenario::read(text, &[change]).unwrap_err().to_string();
+    assert!(
+        message.contains("search.seeds.first = 5") && message.contains("[SCENARIO_VALUE]"),
+        "{message}"
+    );
 }

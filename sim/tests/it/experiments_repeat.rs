@@ -1,4 +1,4 @@
-//! The same seed gives the same bytes, whatever the number of threads; another seed gives others.
+//! One seed gives the same bytes on any number of threads; another seed gives other bytes.
 
 use florin_sim::results::{Program, run};
 use florin_sim::{Scenario, play};
@@ -16,7 +16,7 @@ fn small() -> Scenario {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+fn an_experiment_writes_the_same_bytes_on_any_number_of_threads() {
     let scenario = small();
     let files = |threads| {
         let folder = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
-fn one_game_is_the_same_on_any_number_of_threads_and_another_seed_is_another_game() {
+fn a_simulation_depends_on_the_seed_and_not_on_the_number_of_threads() {
     let scenario = small();
     let game = play(&scenario, 5, 1).unwrap();
     assert_eq!(game, play(&scenario, 5, 3).unwrap());

@@ -1,4 +1,4 @@
-//! What is no scenario is refused, with the key, the value and what would be right.
+//! Invalid scenarios are refused with the key, the value and the permitted values.
 
 use florin_sim::Scenario;
 use florin_sim::scenario::{Change, built_in};
@@ -10,8 +10,8 @@ fn refused(changes: &[&str]) -> String {
 }
 
 #[test]
-fn unknown_keys_and_impossible_values_are_named() {
-    for (change, says) in [
+fn errors_name_the_unknown_key_or_the_invalid_value() {
+    for (change, expected) in [
         ("rouns=3", "unknown field `rouns`"),
         ("population.honest.rowz=3", "unknown field `rowz`"),
         ("rounds=0", "rounds = 0: must be 1 to 10000 [SCENARIO_VALUE]"),
@@ -26,17 +26,14 @@ fn unknown_keys_and_impossible_values_are_named() {
         ("mechanism.rule=magic", "unknown variant `magic`"),
         ("task.cohort_min=65", "task.cohort_min = 65: must be 2 to task.cohort"),
         ("task.debit_max=6", "task (budget.bond_min) = 5"),
-        (
-            "pass=[{measure=\"luck\", at_least=0}]",
-            "pass[0].measure = luck: no measure has this name",
-        ),
-        ("pass=[{measure=\"gini\"}]", "a rule needs at_least or at_most"),
+        ("pass=[{measure=\"luck\", at_least=0}]", "pass[0].measure = luck: unknown measure"),
+        ("pass=[{measure=\"gini\"}]", "a criterion needs at_least or at_most"),
         ("name=a b", "name = a b"),
         (
             "population.honest.strategy={act=\"honest\", share=1}",
-            "key population.honest.strategy.share",
+            "unknown key population.honest.strategy.share",
         ),
-        ("mechanism={rule=\"own\", price=1}", "takes the key mechanism.price"),
+        ("mechanism={rule=\"own\", price=1}", "unknown key mechanism.price"),
         ("population.honest.online={pattern=\"always\", share=1}", "honest.online.share"),
         (
             "population.honest.online={pattern=\"rounds\", first=3, last=2}",
@@ -45,36 +42,42 @@ fn unknown_keys_and_impossible_values_are_named() {
         ("seeds.first=9223372036854775807", "seeds.first = 9223372036854775807: must leave room"),
         ("learning.hidden=[4096, 4096, 4096]", "too many numbers"),
     ] {
-        let said = refused(&[change]);
-        assert!(said.contains(says), "{change}: {said}");
+        let message = refused(&[change]);
+        assert!(message.contains(expected), "{change}: {message}");
     }
 }
 
 #[test]
-fn what_no_machine_holds_and_no_ledger_counts_is_refused() {
-    let said = refused(&["learning.jitter=0.1", "population.honest.rows=[2, 1000000]"]);
-    assert!(said.contains("population = 10000000: members may have 2000000 rows"), "{said}");
+fn scenarios_beyond_memory_or_supply_limits_are_refused() {
+    let message = refused(&["learning.jitter=0.1", "population.honest.rows=[2, 1000000]"]);
+    assert!(
+        message.contains("population = 10000000: members may have at most 2000000 rows"),
+        "{message}"
+    );
     let rows = "population.honest.rows=[2, 190000]";
-    let said = refused(&["learning.jitter=0.1", rows, "task.bond_per_row=1e9"]);
-    assert!(said.contains("task.bond_per_row") && said.contains("florins: at most 1e15"), "{said}");
+    let message = refused(&["learning.jitter=0.1", rows, "task.bond_per_row=1e9"]);
+    assert!(
+        message.contains("task.bond_per_row") && message.contains("florins: at most 1e15"),
+        "{message}"
+    );
 }
 
 #[test]
-fn a_mistake_is_found_where_it_was_made() {
+fn an_error_points_to_the_line_or_the_set_option() {
     let text =
         "name = 'a'\nquestion = 'Where?'\nrounds = 2\n[population.honest]\ncount = 2\nrowz = 3\n";
     let change: Change = "rounds=3".parse().unwrap();
     let in_text = Scenario::read(text, &[change]).unwrap_err().to_string();
     assert!(in_text.contains("line 6") && in_text.contains("rowz"), "{in_text}");
-    let said = refused(&["rounds=3", "population.honest.rowz=3", "seeds.count=2"]);
-    assert!(said.contains("--set population.honest.rowz=3: "), "{said}");
-    // What the text lacks, a change may bring.
+    let message = refused(&["rounds=3", "population.honest.rowz=3", "seeds.count=2"]);
+    assert!(message.contains("--set population.honest.rowz=3: "), "{message}");
+    // A change may supply a key that the text lacks.
     let short = "name = 'a'\nquestion = 'Where?'\n[population.honest]\ncount = 2\n";
     assert_eq!(Scenario::read(short, &["rounds=3".parse().unwrap()]).unwrap().rounds, 3);
 }
 
 #[test]
-fn what_is_changed_is_what_is_played() {
+fn set_options_change_the_scenario() {
     let text = built_in("honest").unwrap().text;
     let changes = ["rounds=3", "mechanism.rule=rows", "task.budget=7"];
     let changes: Vec<Change> = changes.iter().map(|text| text.parse().unwrap()).collect();

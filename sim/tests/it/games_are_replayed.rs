@@ -1,4 +1,5 @@
-//! A folder's game is played again and held against its rows; a folder has all that this takes.
+//! A repeated simulation is compared with the rows in a results folder; the folder contains
+//! everything that this needs.
 
 use std::fs;
 
@@ -8,7 +9,7 @@ use florin_sim::results::{Program, run};
 const PROGRAM: Program<'static> = Program { version: "1", commit: "0123456789ab" };
 
 #[test]
-fn a_game_played_again_is_the_same_and_a_forged_row_is_seen() {
+fn a_replay_matches_its_recorded_rows_and_detects_a_forged_row() {
     let folder = tempfile::tempdir().unwrap();
     let days = folder.path().join("days");
     fs::create_dir(&days).unwrap();
@@ -23,9 +24,9 @@ fn a_game_played_again_is_the_same_and_a_forged_row_is_seen() {
     let results = run(&scenario, 2, &|_, _| {}).unwrap();
     let out = folder.path().join("out");
     results.write(&out, &PROGRAM).unwrap();
-    // The folder has the trace as well: nothing else is needed.
-    let kept = fs::read_to_string(out.join("scenario.toml")).unwrap();
-    let mut again = Scenario::read_in(&out, &kept, &[]).unwrap();
+    // The folder contains the trace as well; a replay needs nothing else.
+    let stored = fs::read_to_string(out.join("scenario.toml")).unwrap();
+    let mut again = Scenario::read_in(&out, &stored, &[]).unwrap();
     assert_eq!(again, scenario);
     (again.seeds.first, again.seeds.count) = (5, 1);
     let played = run(&again, 1, &|_, _| {}).unwrap();
@@ -47,9 +48,9 @@ fn a_game_played_again_is_the_same_and_a_forged_row_is_seen() {
 }
 
 #[test]
-fn members_of_a_trace_are_there_when_it_says() {
+fn members_are_online_in_the_intervals_of_their_trace() {
     let folder = tempfile::tempdir().unwrap();
-    // One who is there for the first 100 seconds only, and one who always is.
+    // One member that is online only for the first 100 seconds, and two that always are.
     let lines = "member,from_s,until_s\n0,0,100\n1,0,1000000\n2,0,1000000\n";
     fs::write(folder.path().join("t.csv"), lines).unwrap();
     let text = "name = 'a'\nquestion = 'Who?'\nrounds = 4\n[seeds]\ncount = 1\n\
@@ -68,7 +69,7 @@ fn members_of_a_trace_are_there_when_it_says() {
 }
 
 #[test]
-fn members_who_leave_in_the_middle_cost_the_others_no_round() {
+fn members_that_leave_do_not_cost_the_others_a_round() {
     let text = "name = 'a'\nquestion = 'Who?'\nrounds = 4\n[seeds]\ncount = 1\n\
         [learning]\nholdout_rows = 120\njudged_rows = 30\nhidden = []\n\
         [population.leaves]\ncount = 2\nrows = [20, 40]\n\

@@ -1,4 +1,4 @@
-//! The laboratory as its users see it: whole experiments on small markets.
+//! Whole experiments on small markets, through the public interface of the laboratory.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

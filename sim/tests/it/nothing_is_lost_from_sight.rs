@@ -1,4 +1,4 @@
-//! What members earn, cost and miss is measured, whatever the mechanism and whoever is away.
+//! Measures are complete under every mechanism and with absent members.
 
 use florin_sim::results::{Results, run};
 use florin_sim::{Scenario, play};
@@ -15,16 +15,17 @@ fn ran(text: &str) -> Results {
 const LEARNING: &str = "[learning]\nholdout_rows = 360\njudged_rows = 60\nhidden = []\n";
 
 #[test]
-fn a_market_whose_members_are_mostly_away_waits_for_them_and_plays_every_round() {
+fn a_market_waits_for_offline_members_and_completes_every_round() {
     let text = format!(
-        "rounds = 6\n[seeds]\ncount = 2\n[task]\ncohort_min = 3\n{LEARNING}\
-         [population.honest]\ncount = 5\nrows = [30, 60]\nonline = {{ pattern = 'often', share = 0.6 }}"
+        "rounds = 6\n[seeds]\ncount = 2\n[task]\ncohort_min = \
+         3\n{LEARNING}[population.honest]\ncount = 5\nrows = [30, 60]\nonline = {{ pattern = \
+         'often', share = 0.6 }}"
     );
     let results = ran(&text);
     for played in &results.played {
         assert_eq!(played.rounds.last().unwrap().round, 6, "{:?}", played.rounds);
     }
-    // Rounds that came to nothing, because too few sent something, are told.
+    // Rounds without a settlement, because of too few updates, are not counted.
     let settled = results.measure("rounds", None).unwrap().interval.mean;
     let counted: f64 =
         results.played.iter().flat_map(|p| &p.rounds).map(|r| f64::from(u8::from(r.settled))).sum();
@@ -33,9 +34,10 @@ fn a_market_whose_members_are_mostly_away_waits_for_them_and_plays_every_round()
 }
 
 #[test]
-fn an_update_of_zeros_is_not_taken_for_the_model_of_zeros() {
+fn a_zero_update_is_distinguished_from_a_zero_model() {
     let text = format!(
-        "rounds = 3\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, 60]\n\
+        "rounds = 3\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, \
+         60]\n\
          online = {{ pattern = 'often', share = 0.4 }}\n\
          [population.idle]\ncount = 2\nstrategy = {{ act = 'idle' }}"
     );
@@ -44,11 +46,12 @@ fn an_update_of_zeros_is_not_taken_for_the_model_of_zeros() {
 }
 
 #[test]
-fn pay_in_tokens_is_seen_round_by_round_and_those_who_harm_are_told_apart() {
+fn token_pay_is_recorded_per_round_and_harmful_members_are_detected() {
     let text = format!(
-        "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = 'tokenised'\n{LEARNING}\
-         [population.honest]\ncount = 4\nrows = [40, 80]\n\
-         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share = 1.0 }}"
+        "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = \
+         'tokenised'\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
+         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share \
+         = 1.0 }}"
     );
     let results = ran(&text);
     for member in &results.played[0].members {
@@ -60,10 +63,11 @@ fn pay_in_tokens_is_seen_round_by_round_and_those_who_harm_are_told_apart() {
 }
 
 #[test]
-fn identities_that_nobody_asks_cost_nothing() {
+fn identities_that_are_not_selected_cost_nothing() {
     let text = |cohort: u32| {
         read(&format!(
-            "rounds = 6\n[task]\ncohort = {cohort}\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, 60]\n\
+            "rounds = 6\n[task]\ncohort = {cohort}\n{LEARNING}[population.honest]\ncount = 3\nrows \
+             = [30, 60]\n\
              [population.many]\ncount = 1\nrows = [80, 80]\ncost = {{ per_step = 1.0 }}\n\
              strategy = {{ act = 'sybil', ids = 8, how = 'disjoint' }}"
         ))
@@ -74,17 +78,18 @@ fn identities_that_nobody_asks_cost_nothing() {
     };
     let ((few, asked), (all, of)) = (cost(4), cost(11));
     assert!(asked < of, "{asked} of {of}");
-    // Ten rows are one step, five times over: 5 florins for each identity that was asked.
+    // Ten rows are one batch, five epochs long: 5 florins for each selected identity.
     assert_eq!((few, all), (f64::from(asked) * 5.0, f64::from(of) * 5.0));
 }
 
 #[test]
-fn without_keeping_out_nobody_is_kept_out() {
+fn without_exclusion_no_update_is_excluded() {
     let text = |keep_out: bool| {
         format!(
-            "rounds = 6\n[seeds]\ncount = 2\n[task]\nkeep_out = {keep_out}\n{LEARNING}\
-             [population.honest]\ncount = 4\nrows = [40, 80]\n\
-             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share = 1.0 }}"
+            "rounds = 6\n[seeds]\ncount = 2\n[task]\nkeep_out = \
+             {keep_out}\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
+             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', \
+             share = 1.0 }}"
         )
     };
     let excluded = |results: &Results| {
@@ -98,9 +103,10 @@ fn without_keeping_out_nobody_is_kept_out() {
 }
 
 #[test]
-fn a_broken_rule_names_the_seed_that_breaks_it_most() {
+fn a_failed_criterion_reports_the_worst_seed() {
     let text = format!(
-        "rounds = 2\n[seeds]\nfirst = 3\ncount = 3\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, 60]\n\
+        "rounds = 2\n[seeds]\nfirst = 3\ncount = 3\n{LEARNING}[population.honest]\ncount = 3\nrows \
+         = [30, 60]\n\
          [[pass]]\nmeasure = 'accuracy'\nat_least = 2"
     );
     let results = ran(&text);

@@ -1,19 +1,23 @@
-//! Small markets in which the market's own way of paying must tell work from what looks like it.
+//! Florin's own mechanism pays honest work and not its imitations, in small markets.
 
 use florin_sim::Scenario;
 use florin_sim::results::{Results, run};
 
-/// Six honest members and one who is not, over some seeds.
+/// Six honest members and one with another strategy, over a few seeds.
 fn beside(strategy: &str, more: &str) -> Results {
     let text = format!(
         "name = 'beside'\nquestion = 'What does it earn?'\nrounds = 6\n\
-         [seeds]\nfirst = 1\ncount = 3\n[learning]\nholdout_rows = 480\njudged_rows = 80\nhidden = [16]\n{more}\n\
+         [seeds]\nfirst = 1\ncount = 3\n[learning]\nholdout_rows = 480\njudged_rows = 80\nhidden = \
+         [16]\n{more}\n\
          [population.honest]\ncount = 6\nrows = [40, 80]\n\
          [population.other]\ncount = 1\nrows = [60, 60]\nstrategy = {strategy}"
     );
     let scenario = Scenario::read(&text, &[]).unwrap();
     let results = run(&scenario, 2, &|_, _| {}).unwrap();
-    assert!(results.played.iter().all(|played| played.balanced), "money was made or lost");
+    assert!(
+        results.played.iter().all(|played| played.balanced),
+        "the total of all accounts changed"
+    );
     results
 }
 
@@ -22,7 +26,7 @@ fn profit(results: &Results, group: &str) -> f64 {
 }
 
 #[test]
-fn honest_members_earn_and_idlers_do_not() {
+fn honest_members_earn_and_idle_members_do_not() {
     let results = beside("{ act = 'idle' }", "");
     assert!(profit(&results, "honest") > 0.0);
     assert_eq!(profit(&results, "other"), 0.0);
@@ -31,7 +35,7 @@ fn honest_members_earn_and_idlers_do_not() {
 }
 
 #[test]
-fn what_harms_is_kept_out_and_debited() {
+fn harmful_updates_are_excluded_and_debited() {
     for strategy in ["{ act = 'flip_labels', share = 1.0 }", "{ act = 'sign_flip', by = 1.0 }"] {
         let results = beside(strategy, "");
         assert!(profit(&results, "other") < 0.0, "{strategy}");
@@ -42,7 +46,7 @@ fn what_harms_is_kept_out_and_debited() {
 }
 
 #[test]
-fn equal_pay_pays_idlers_and_the_own_way_does_not() {
+fn equal_pay_rewards_idle_members_and_pay_by_rows_rewards_row_inflation() {
     let equal = beside("{ act = 'idle' }", "[mechanism]\nrule = 'equal'");
     assert!(profit(&equal, "other") > 0.0);
     let by_rows = beside("{ act = 'inflate', by = 3.0 }", "[mechanism]\nrule = 'rows'");
@@ -50,7 +54,7 @@ fn equal_pay_pays_idlers_and_the_own_way_does_not() {
 }
 
 #[test]
-fn every_mechanism_and_every_strategy_plays_to_the_end() {
+fn every_mechanism_and_every_strategy_completes_all_rounds() {
     for rule in ["own", "equal", "rows", "leave_one_out", "gtg", "cosine", "rank", "tokenised"] {
         let results = beside("{ act = 'honest' }", &format!("[mechanism]\nrule = '{rule}'"));
         assert_eq!(results.played[0].rounds.len(), 6, "{rule}");
@@ -78,14 +82,14 @@ fn every_mechanism_and_every_strategy_plays_to_the_end() {
 }
 
 #[test]
-fn one_slow_machine_costs_nobody_else_anything() {
+fn a_slow_machine_does_not_delay_the_other_members() {
     let slow = "{ act = 'honest' }\nmachine = { steps_per_second = 0.001 }";
     let results = beside(slow, "");
     for played in &results.played {
         assert_eq!(played.rounds.len(), 6);
         assert!(played.rounds.iter().all(|round| round.updates == 6), "{:?}", played.rounds);
         let late = played.members.iter().find(|member| member.rounds == 0).unwrap();
-        assert!(late.asked > 1, "who is late enrols again");
+        assert!(late.asked > 1, "a late member enrols again");
     }
     assert!(profit(&results, "honest") > 0.0);
 }

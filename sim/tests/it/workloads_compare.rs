@@ -1,10 +1,11 @@
-//! The workload that simulators are compared by: it repeats, it learns, and the market plays the same one.
+//! The comparison workload is reproducible, a model learns from it, and a market simulates the same
+//! one.
 
 use florin_ledger::limits::PENDING_MAX;
 use florin_sim::workload::{Clients, Workload};
 
 #[test]
-fn rounds_are_the_same_on_any_number_of_threads_and_the_model_learns() {
+fn federated_averaging_is_deterministic_and_the_model_learns() {
     let workload = Workload::draw(Clients::Uneven(100), 3).unwrap();
     // Four fifths of 1,797 digits.
     assert_eq!(workload.rows(), 1_437);
@@ -21,18 +22,19 @@ fn rounds_are_the_same_on_any_number_of_threads_and_the_model_learns() {
 }
 
 #[test]
-fn other_programs_are_told_every_row_once_and_the_same_first_model() {
+fn the_exported_workload_has_every_row_once_and_the_initial_model() {
     let workload = Workload::draw(Clients::Uneven(50), 4).unwrap();
-    let told = workload.to_json();
+    let exported = workload.to_json();
     let numbers = |of: &serde_json::Value| -> Vec<u64> {
         of.as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
     };
-    let mut rows: Vec<u64> = told["clients"].as_array().unwrap().iter().flat_map(numbers).collect();
-    rows.extend(numbers(&told["judged"]));
+    let mut rows: Vec<u64> =
+        exported["clients"].as_array().unwrap().iter().flat_map(numbers).collect();
+    rows.extend(numbers(&exported["judged"]));
     rows.sort_unstable();
     assert_eq!(rows, (0..1_797).collect::<Vec<_>>());
     let start: Vec<f32> =
-        told["start"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap() as f32).collect();
+        exported["start"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap() as f32).collect();
     assert_eq!(start, workload.averaging().params());
     let many = Workload::draw(Clients::Many(30), 4).unwrap().to_json();
     assert!(
@@ -41,7 +43,7 @@ fn other_programs_are_told_every_row_once_and_the_same_first_model() {
 }
 
 #[test]
-fn the_market_plays_the_same_clients_and_its_money_adds_up() {
+fn the_market_simulates_the_same_clients_and_conserves_money() {
     let workload = Workload::draw(Clients::Uneven(40), 5).unwrap();
     let scenario = workload.scenario(10, 4, 16).unwrap();
     let mut game = workload.market(&scenario).unwrap();
@@ -58,8 +60,9 @@ fn the_market_plays_the_same_clients_and_its_money_adds_up() {
 }
 
 #[test]
-fn rounds_that_are_short_beside_the_challenge_window_wait_for_room_in_the_ledger() {
-    // 64 settlements may wait for their windows; these rounds take milliseconds, and a window a second.
+fn short_rounds_wait_when_too_many_settlements_are_pending() {
+    // At most 64 settlements may be pending; these rounds take milliseconds, and a challenge window
+    // a second.
     let rounds = PENDING_MAX as u32 + 6;
     let workload = Workload::draw(Clients::Uneven(20), 6).unwrap();
     let scenario = workload.scenario(3, rounds, 4).unwrap();

@@ -1,4 +1,4 @@
-//! `florin bench aggregate`: the weighted mean of 100 updates of ten million floats.
+//! `florin bench aggregate`: the weighted mean of 100 updates with ten million floats each.
 
 use std::path::Path;
 
@@ -8,17 +8,18 @@ use florin_protocol::blob_digest;
 use super::peers::{self, Peer};
 use super::{Row, fastest};
 
-/// Updates in a round.
+/// Updates per round.
 const UPDATES: usize = 100;
-/// Floats in an update.
+/// Floats per update.
 const FLOATS: usize = 10_000_000;
-/// Updates kept in memory and used in turn: each is larger than the caches, so the traffic is the same.
+/// Distinct updates in memory, used in turn. Each is larger than the caches, so the memory traffic
+/// is the same.
 const DISTINCT: usize = 10;
-/// The fastest of so many runs counts.
+/// Number of runs; the fastest one counts.
 const REPEATS: usize = 3;
-/// Seconds that all of it may take.
+/// Maximum duration of the aggregation, in seconds.
 const SECONDS_MAX: f64 = 0.25;
-/// Bytes that one accumulator may take for each float, whatever the number of updates.
+/// Maximum memory of an accumulator per float, in bytes, independent of the number of updates.
 const BYTES_PER_FLOAT_MAX: f64 = 16.0;
 
 pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
@@ -55,8 +56,8 @@ pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Floats between −1 and 1, the same at every run.
-#[expect(clippy::cast_precision_loss, reason = "any float will do")]
+/// Random floats between −1 and 1; the same in every run.
+#[expect(clippy::cast_precision_loss, reason = "any float is fine")]
 fn random(at: usize) -> Vec<f32> {
     let digest = blob_digest(&at.to_le_bytes());
     let mut state =
@@ -70,8 +71,8 @@ fn random(at: usize) -> Vec<f32> {
     (0..FLOATS).map(|_| next()).collect()
 }
 
-/// Memory of this process in bytes; 0 where the system does not tell.
-#[expect(clippy::cast_precision_loss, reason = "for people")]
+/// Resident memory of this process in bytes; 0 if the system does not report it.
+#[expect(clippy::cast_precision_loss, reason = "for output")]
 fn resident_bytes() -> f64 {
     const PAGE_BYTES: u64 = 4_096;
     let pages = std::fs::read_to_string("/proc/self/statm")

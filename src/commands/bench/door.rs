@@ -1,5 +1,5 @@
-//! `florin bench door`: how long honest requests take beside thousands of connections that mean no good, and how long
-//! those live.
+//! `florin bench door`: latency of honest requests beside thousands of slow connections, and the
+//! lifetime of those connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use super::Row;
 use super::server::market::Market;
 use crate::files;
 
-/// How long it is measured once all bad connections are there.
+/// Duration of the measurement, after all bad connections are open.
 const MEASURED: Duration = Duration::from_secs(20);
-/// Limit of the coordinator for heads, idle connections and slow bodies.
+/// The coordinator's timeout for request heads, idle connections and slow bodies.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Between two bytes of who dribbles.
+/// Interval between two bytes of a dribbling client.
 const DRIBBLE: Duration = Duration::from_millis(500);
-/// Between two bad connections when they begin.
+/// Interval between the starts of two bad connections.
 const BETWEEN: Duration = Duration::from_millis(1);
-/// Honest clients at once; half keep their connection.
+/// Number of concurrent honest clients; half of them use keep-alive.
 const HONEST: usize = 8;
-/// Between two requests of one of them.
+/// Pause of an honest client between two requests.
 const PAUSE: Duration = Duration::from_millis(25);
-/// Longest that any answer or end is waited for.
+/// Timeout of any response or close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ASK: &[u8] = b"GET /v1/market HTTP/1.1\r\nhost: bench\r\n\r\n";
 
-/// What a bad client sends first, and what it dribbles.
+/// The bytes that a bad client sends first, and the bytes that it repeats.
 const KINDS: [(&str, &[u8], &[u8]); 4] = [
     ("silent", b"", b""),
     ("dribbled head", b"GET /v1/market HTTP/1.1\r\nx: ", b"y"),
@@ -41,18 +41,19 @@ const KINDS: [(&str, &[u8], &[u8]); 4] = [
     ("idle", ASK, b""),
 ];
 
-/// What all clients share.
+/// The state that all clients share.
 struct Storm {
     address: SocketAddr,
     over: AtomicBool,
-    /// Bad connections that are open.
+    /// Number of open bad connections.
     open: AtomicUsize,
 }
 
 pub(super) fn run(connections: u32) -> anyhow::Result<Vec<Row>> {
     let connections = usize::try_from(connections)?;
     files::allow(connections.saturating_add(HONEST))?;
-    // Half as many again: those that were closed may still be counted when their followers come.
+    // Half as many again, because closed connections may still be counted when their successors
+    // connect.
     let (places, ms) = ((connections / 2).saturating_add(connections + 1_000), LIMIT.as_millis());
     let settings = format!(
         "connections_max = {places}\nconnections_per_address_max = {places}\nheader_ms = {ms}\n\
@@ -69,7 +70,7 @@ pub(super) fn run(connections: u32) -> anyhow::Result<Vec<Row>> {
     let at = |share: usize| honest.get(honest.len() * share / 1_000).copied().unwrap_or_default();
     let mut rows = vec![
         Row::at_least(
-            "bad connections held at once, least",
+            "concurrent bad connections, minimum",
             count(held),
             "",
             count(connections) * 0.9,
@@ -81,7 +82,7 @@ pub(super) fn run(connections: u32) -> anyhow::Result<Vec<Row>> {
     ];
     for (kind, (name, ..)) in KINDS.iter().enumerate() {
         let of_kind = || lives.iter().filter(|life| life.0 == kind).map(|life| life.1);
-        let name = format!("closed after, {name}, longest of {}", of_kind().count());
+        let name = format!("lifetime, {name}, longest of {}", of_kind().count());
         let longest = of_kind().max().unwrap_or(PATIENCE).as_secs_f64();
         rows.push(Row::at_most(name, longest, "s", LIMIT.as_secs_f64() + 1.0));
     }
@@ -93,10 +94,11 @@ pub(super) fn run(connections: u32) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Which kind a bad connection was, and how long it lived.
+/// The kind of a bad connection, and its lifetime.
 type Life = (usize, Duration);
 
-/// Latencies of honest requests, lives of bad connections, and the least of these that were open at once.
+/// Returns the latencies of honest requests, the lifetimes of bad connections, and the minimum
+/// number of concurrent ones.
 async fn measure(
     storm: Arc<Storm>,
     connections: usize,
@@ -104,12 +106,13 @@ async fn measure(
     let mut bad = JoinSet::new();
     for number in 0..connections {
         bad.spawn(misbehave(Arc::clone(&storm), number % KINDS.len()));
-        // No more at once than the system queues for a listener: it would forget some, which then belong to nobody.
+        // Stay within the system's listen backlog; otherwise it drops connections that this side
+        // believes to be open.
         sleep(BETWEEN).await;
     }
     let begun = Instant::now();
     while storm.open.load(Ordering::Relaxed) < connections * 19 / 20 {
-        ensure!(begun.elapsed() < PATIENCE, "the bad connections do not come to stand");
+        ensure!(begun.elapsed() < PATIENCE, "the bad connections could not all be opened");
         sleep(PAUSE).await;
     }
     let mut honest = JoinSet::new();
@@ -132,7 +135,7 @@ async fn measure(
     Ok((times, lives, held))
 }
 
-/// One bad connection after the other, until it is over.
+/// Opens one bad connection after the other, until the measurement is over.
 async fn misbehave(storm: Arc<Storm>, kind: usize) -> anyhow::Result<Vec<Life>> {
     let (_, first, then) = KINDS.get(kind).context("a kind")?;
     let mut lives = Vec::new();
@@ -152,19 +155,19 @@ async fn misbehave(storm: Arc<Storm>, kind: usize) -> anyhow::Result<Vec<Life>> 
         let mut answer = Vec::new();
         let ended = async {
             tokio::select! {
-                // A reset is an end as well.
+                // A reset also counts as a close.
                 _ = read.read_to_end(&mut answer) => {}
                 () = dribble => {}
             }
         };
-        timeout(PATIENCE, ended).await.context("a bad connection lives on")?;
+        timeout(PATIENCE, ended).await.context("a bad connection was not closed")?;
         storm.open.fetch_sub(1, Ordering::Relaxed);
         lives.push((kind, begun.elapsed()));
     }
     Ok(lives)
 }
 
-/// One honest client, which keeps its connection or takes a new one each time; connecting counts.
+/// An honest client, with or without keep-alive; the time to connect counts.
 async fn ask(storm: Arc<Storm>, keeps: bool) -> anyhow::Result<Vec<Duration>> {
     let mut times = Vec::new();
     let mut kept: Option<TcpStream> = None;
@@ -179,7 +182,7 @@ async fn ask(storm: Arc<Storm>, keeps: bool) -> anyhow::Result<Vec<Duration>> {
         let n = timeout(PATIENCE, stream.read(&mut answer)).await??;
         times.push(begun.elapsed());
         let fine = answer.get(..n).is_some_and(|said| said.starts_with(b"HTTP/1.1 200"));
-        ensure!(fine, "an honest request was refused");
+        ensure!(fine, "an honest request failed");
         kept = keeps.then_some(stream);
         sleep(PAUSE).await;
     }

@@ -1,4 +1,5 @@
-//! `florin bench NAME`: this program against its limits and its neighbours, in one run on one machine.
+//! `florin bench NAME`: measures this program against its limits and its peers, in one run on one
+//! machine.
 
 mod aggregate;
 mod attacks;
@@ -24,61 +25,61 @@ use peers::Peer;
 
 use crate::show::{self, BAD, Cell, GOOD, Table};
 
-/// Rounds that a neighbour with a deployment plays; the median of the times between them counts.
+/// Rounds of a Flower deployment; the median interval between rounds counts.
 const FLOWER_ROUNDS: u32 = 5;
 
-/// One measured figure, with what it is held against.
+/// One measurement, with its target.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
-    /// What was measured.
+    /// Name of the measurement.
     name: String,
-    /// How much.
+    /// The value.
     value: f64,
-    /// Of what.
+    /// The unit.
     unit: String,
-    /// What it must reach, in words; empty where it only stands beside the others.
+    /// The target in words; empty if there is none.
     bar: String,
-    /// Whether it does; `None` where there is no bar.
+    /// Whether the target is met; `None` if there is none.
     holds: Option<bool>,
 }
 
 impl Row {
-    /// A figure that only stands beside the others.
+    /// A measurement without a target.
     fn plain(name: impl Into<String>, value: f64, unit: &str) -> Self {
         Self { name: name.into(), value, unit: unit.to_owned(), bar: String::new(), holds: None }
     }
 
-    /// A figure that must not be above `bar`.
+    /// A measurement that must not exceed `bar`.
     fn at_most(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
         let text = format!("≤ {} {unit}", figure(bar)).trim_end().to_owned();
         Self { bar: text, holds: Some(value <= bar), ..Self::plain(name, value, unit) }
     }
 
-    /// A figure that must be below `bar`.
+    /// A measurement that must be less than `bar`.
     fn below(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
         let text = format!("< {} {unit}", figure(bar));
         Self { bar: text, holds: Some(value < bar), ..Self::plain(name, value, unit) }
     }
 
-    /// A figure that shows that a bar is out of reach.
+    /// A measurement that fails its target.
     fn missed(name: impl Into<String>, value: f64, unit: &str) -> Self {
         Self { holds: Some(false), ..Self::plain(name, value, unit) }
     }
 
-    /// The same with a figure to aim at, beyond the bar.
+    /// Adds an aspirational value beyond the target.
     fn aiming_at(mut self, aim: f64) -> Self {
         self.bar = format!("{}, aim {}", self.bar, figure(aim));
         self
     }
 
-    /// A figure that must not be below `bar`.
+    /// A measurement that must not be less than `bar`.
     fn at_least(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
         let text = format!("≥ {} {unit}", figure(bar));
         Self { bar: text, holds: Some(value >= bar), ..Self::plain(name, value, unit) }
     }
 }
 
-/// A figure with about four significant digits.
+/// Formats a number with about four significant digits.
 fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 1_000.0 => 0,
@@ -95,7 +96,7 @@ fn figure(value: f64) -> String {
 pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
     if cfg!(debug_assertions) {
         anstream::eprintln!(
-            "{}this is a development build: `cargo xtask bench` measures an optimised one{:#}",
+            "{}this is a development build: `cargo xtask bench` measures an optimised build{:#}",
             show::NOTE,
             show::NOTE
         );
@@ -119,10 +120,10 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         }
         BenchName::Contribution => contribution::run(arguments)?,
     };
-    let mut table = Table::new(&["what", ">value", "unit", "bar", ""]);
+    let mut table = Table::new(&["measurement", ">value", "unit", "target", ""]);
     for row in &rows {
         let (mark, style) = match row.holds {
-            Some(true) => ("holds", GOOD),
+            Some(true) => ("met", GOOD),
             Some(false) => ("MISSED", BAD),
             None => ("", show::DIM),
         };
@@ -146,7 +147,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
     Ok(if missed { Exit::No } else { Exit::Done })
 }
 
-/// The rows with the neighbour's behind them, where one is asked for.
+/// Adds the rows of the peer, if one is requested.
 fn with_peer(mut rows: Vec<Row>, arguments: &Bench) -> anyhow::Result<Vec<Row>> {
     if arguments.peer.contains(&PeerArg::Flower) {
         let script = include_str!("../../../xtask/peers/flower.py");
@@ -165,7 +166,7 @@ fn mean_and_spread(values: &[f64]) -> (f64, f64) {
     (mean, (squares / (n - 1.0).max(1.0)).sqrt())
 }
 
-/// The shortest of several runs, in seconds.
+/// The duration of the fastest of several runs, in seconds.
 fn fastest(times: usize, mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..times {
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_holds_or_is_missed() {
+    fn a_target_is_met_or_missed() {
         assert_eq!(Row::at_most("a", 0.2, "s", 0.25).holds, Some(true));
         assert_eq!(Row::at_most("a", 0.3, "s", 0.25).holds, Some(false));
         let row = Row::at_least("a", 160_000.0, "1/s", 150_000.0);

@@ -1,4 +1,4 @@
-//! The neighbours: scripts of a few lines in their own language, measured in the same minute.
+//! The peers: short scripts around other libraries, measured in the same run.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use super::Row;
 use crate::show;
 
-/// A neighbour's script.
+/// A peer's script.
 pub(super) struct Peer {
-    /// For messages.
+    /// Name for messages.
     pub(super) name: &'static str,
-    /// Its source.
+    /// Source of the script.
     pub(super) script: &'static str,
-    /// Its arguments.
+    /// Arguments of the script.
     pub(super) arguments: Vec<String>,
 }
 
@@ -26,11 +26,12 @@ struct Measured {
     unit: String,
 }
 
-/// Runs a neighbour with the packages of a folder; nothing, with a line that says so, where there is no folder.
+/// Runs a peer with the Python packages of a folder. Without a folder, prints a note and returns no
+/// rows.
 pub(super) fn run(peer: &Peer, packages: Option<&Path>) -> anyhow::Result<Vec<Row>> {
     let Some(packages) = packages else {
         anstream::eprintln!(
-            "{}{} is left out: name a folder of Python packages with --python{:#}",
+            "{}{} is skipped: set a folder of Python packages with --python{:#}",
             show::NOTE,
             peer.name,
             show::NOTE
@@ -43,7 +44,7 @@ pub(super) fn run(peer: &Peer, packages: Option<&Path>) -> anyhow::Result<Vec<Ro
         .args(&peer.arguments)
         .env("PYTHONPATH", packages)
         .output()
-        .with_context(|| format!("{}: python3 cannot be started", peer.name))?;
+        .with_context(|| format!("{}: cannot start python3", peer.name))?;
     anyhow::ensure!(
         output.status.success(),
         "{} failed ({}): {}",

@@ -1,5 +1,5 @@
-//! `florin bench recovery`: how long a coordinator takes to read back a journal of a million events, with its snapshots
-//! and without.
+//! `florin bench recovery`: how long a coordinator takes to recover from a journal of a million
+//! events, with and without snapshots.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use super::Row;
 
 /// Events in the journal.
 const EVENTS: u64 = 1_000_000;
-/// Events behind the newest snapshot: as many as there are when the next one is due.
+/// Events after the newest snapshot: the maximum, just before the next snapshot is due.
 const TAIL: u64 = 100_000;
-/// Events that came together and shared one fsync.
+/// Events per group commit (one fsync).
 const BATCH: usize = 256;
-/// Tasks that run side by side.
+/// Number of concurrent tasks.
 const TASKS: u64 = 50;
-/// Participants in each round.
+/// Participants per round.
 const PEOPLE: u64 = 100;
 /// Rounds of a task.
 const ROUNDS: u32 = 100;
-/// Seconds that a start may take.
+/// Maximum duration of the recovery, in seconds.
 const SECONDS_MAX: f64 = 5.0;
 
 const MARKET: Market = Market { chain: ChainId(1), genesis: Digest([1; 32]) };
@@ -40,11 +40,10 @@ const COORDINATOR: Address = Address([2; 20]);
 const OWNER: Digest = Digest([5; 32]);
 
 pub(super) fn run() -> anyhow::Result<Vec<Row>> {
-    // In the folder where it is called: a temporary one may lie in memory.
-    let folder = tempfile::Builder::new()
-        .prefix("florin-bench-")
-        .tempdir_in(".")
-        .context("this folder must be writable: the journal is measured on its disk")?;
+    // Use the working folder: a temporary folder may be in memory.
+    let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir_in(".").context(
+        "the working folder must be writable, because the journal is measured on its disk",
+    )?;
     let volume: Arc<dyn Volume> = Arc::new(Local(folder.path().to_owned()));
     let live = Story::begin(&volume)?.told()?;
     let (with, read) = timed(&volume, &live)?;
@@ -58,9 +57,9 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
         Row::plain("events in the journal", wide(EVENTS), ""),
         Row::plain("  its size", wide(read.bytes) / 1e6, "MB"),
         Row::plain("  its newest snapshot", wide(bytes) / 1e6, "MB"),
-        Row::plain("  events behind that", wide(TAIL), ""),
-        Row::below("start from the snapshot and what is behind it", with, "s", SECONDS_MAX),
-        Row::plain("start from the first event", without, "s"),
+        Row::plain("  events after it", wide(TAIL), ""),
+        Row::below("recovery from the snapshot and the events after it", with, "s", SECONDS_MAX),
+        Row::plain("recovery from the first event", without, "s"),
     ])
 }
 
@@ -68,7 +67,7 @@ fn timed(volume: &Arc<dyn Volume>, live: &Engine) -> anyhow::Result<(f64, florin
     let begun = Instant::now();
     let (engine, journal) = opened(volume)?;
     let took = begun.elapsed().as_secs_f64();
-    ensure!(engine.state() == live.state(), "another state was read than was told");
+    ensure!(engine.state() == live.state(), "the recovered state differs from the original state");
     Ok((took, journal.since()))
 }
 
@@ -82,7 +81,7 @@ fn newest(folder: &Path) -> anyhow::Result<u64> {
     numbers.max().context("no snapshot was written")
 }
 
-/// A market as its engine and its journal see it; nobody trains, and nobody's signature is real.
+/// A synthetic market: engine and journal only, without training and with fake signatures.
 struct Story {
     volume: Arc<dyn Volume>,
     engine: Engine,
@@ -143,7 +142,7 @@ impl Story {
         Ok(())
     }
 
-    /// Plays rounds until so many events are told, and ends the journal there.
+    /// Runs rounds until the journal has [`EVENTS`] events.
     fn told(mut self) -> anyhow::Result<Engine> {
         while self.events < EVENTS {
             for task in self.tasks.clone() {
@@ -154,8 +153,8 @@ impl Story {
     }
 
     fn round(&mut self, task: TaskId) -> anyhow::Result<()> {
-        let state = self.engine.state().tasks.get(&task).context("the task is there")?;
-        let offer = state.running().context("a round runs")?.offer.clone();
+        let state = self.engine.state().tasks.get(&task).context("the task exists")?;
+        let offer = state.running().context("a round is running")?.offer.clone();
         let round = offer.scope.round;
         for sender in self.people.clone() {
             let header = header(&offer, sender);
@@ -171,8 +170,11 @@ impl Story {
         self.tell(Event::Valued { task, round, result, paid: None, wrong: Vec::new() })?;
         self.tell(Event::SettlementPosted { task, round })?;
         self.tell(Event::SettlementFinal { task, round })?;
-        let state = self.engine.state().tasks.get(&task).context("the task is there")?;
-        ensure!(self.events >= EVENTS || matches!(state.stage, Stage::Committing(_)), "no round");
+        let state = self.engine.state().tasks.get(&task).context("the task exists")?;
+        ensure!(
+            self.events >= EVENTS || matches!(state.stage, Stage::Committing(_)),
+            "no round is running"
+        );
         Ok(())
     }
 
@@ -197,7 +199,7 @@ impl Story {
         WorkResult { valuation, metrics: Metrics::default(), model: Digest([7; 32]) }
     }
 
-    /// Tells the engine and the journal, unless enough was told; then of the rounds that were kept by it.
+    /// Applies an event and the resulting archive events, unless the journal is long enough.
     fn tell(&mut self, event: Event) -> anyhow::Result<()> {
         self.tell_one(event)?;
         while let Some(kept) = self.keeps.pop() {
@@ -213,7 +215,7 @@ impl Story {
         self.now = Tick(self.now.0 + 1);
         let applied = self.engine.apply(&event, self.now);
         let applied = applied.map_err(|rejection| anyhow!("{rejection}"))?;
-        // What is over leaves the memory, as it does in a coordinator.
+        // Completed rounds are archived and leave the memory, as in a coordinator.
         let keeps = applied.effects.into_iter().filter_map(|effect| match effect {
             Effect::Keep { task, round } => {
                 Some(Event::Kept { task, round, digest: Digest([5; 32]) })
@@ -229,7 +231,7 @@ impl Story {
         }
         if cut {
             let at = self.journal.cut()?;
-            let state = to_bytes(self.engine.state()).context("a state has bytes")?;
+            let state = to_bytes(self.engine.state()).context("a state can be encoded")?;
             history::keep(self.volume.as_ref(), OWNER, &Snapshot { at, state }, true)?;
         }
         Ok(())
@@ -240,7 +242,8 @@ fn fln(whole: u64) -> Amount {
     Amount::from_units(u128::from(whole) * 1_000_000_000_000_000_000)
 }
 
-/// A journal is read without verifying: what is in it was verified before.
+/// A fake signature: recovery does not verify signatures, because each event was verified before it
+/// was written.
 fn signed<T>(body: T) -> Signed<T> {
     Signed { body, signature: NodeSignature([3; 64]) }
 }
@@ -316,7 +319,7 @@ fn spec(salt: u64) -> TaskSpec {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts, for people")]
+#[expect(clippy::cast_precision_loss, reason = "counts, for output")]
 fn wide(n: u64) -> f64 {
     n as f64
 }

@@ -1,4 +1,4 @@
-//! `florin bench round`: how long a round of four participants takes, all of them processes of their own.
+//! `florin bench round`: the duration of a round of four participants, each in its own process.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use florin_protocol::{Phase, Round, RoundOutcome, TaskId};
 use super::Row;
 use super::server::market::Market;
 
-/// Rounds whose length is taken: from one offer to the next.
+/// Number of measured rounds, each from one offer to the next.
 const ROUNDS: u32 = 20;
-/// Who trains.
+/// The participants.
 const PARTICIPANTS: [&str; 4] = ["ann", "ben", "cy", "dot"];
-/// Rows that each of them owns.
+/// Rows of each participant.
 const ROWS: usize = 120;
-/// Longest wait for the task's end.
+/// Timeout of the task.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Milliseconds that a round may take, training and valuation included.
+/// Maximum duration of a round in milliseconds, including training and valuation.
 const BAR: f64 = 100.0;
 
 pub(super) fn run() -> anyhow::Result<Vec<Row>> {
@@ -50,7 +50,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// A round that was given up takes no time: its length says nothing of rounds.
+/// Abandoned rounds would distort the measurement.
 fn check_settled(client: &Client, task: TaskId) -> anyhow::Result<()> {
     for round in (1..=ROUNDS.saturating_add(1)).map(Round) {
         let report = client.report(task, round)?.body;
@@ -58,7 +58,8 @@ fn check_settled(client: &Client, task: TaskId) -> anyhow::Result<()> {
         if report.outcome != RoundOutcome::Settled || entries != PARTICIPANTS.len() {
             let all = PARTICIPANTS.len();
             bail!(
-                "round {round}: {entries} of {all} updates, {:?}: nothing is measured",
+                "round {round} has {entries} of {all} updates and is {:?}, so the measurement is \
+                 void",
                 report.outcome
             );
         }

@@ -1,4 +1,5 @@
-//! `florin bench sim`: a simulated round, beside other simulators' on the same rows, and what the market adds to it.
+//! `florin bench sim`: a simulated round beside other simulators on the same rows, and the overhead
+//! of the market.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,28 +11,29 @@ use super::Row;
 use super::peers::{self, Peer};
 use crate::cli::PeerArg;
 
-/// Clients of the workload, and those that work in a round of it.
+/// Clients of the workload, and clients per round.
 const CLIENTS: usize = 100;
 const COHORT: usize = 20;
-/// The same of the large one.
+/// Clients of the large workload, and clients per round.
 const MANY: usize = 1_000;
 const MANY_AT_ONCE: usize = 200;
-/// Rounds after which accuracies are compared: at 20 they still differ by six points from seed to seed.
+/// Rounds after which accuracies are compared; after 20 rounds they still differ by six points
+/// between seeds.
 const ROUNDS: u32 = 100;
-/// Seeds over which they are.
+/// Number of seeds for that comparison.
 const SEEDS: u64 = 5;
 /// Rounds of the large workload.
 const MANY_ROUNDS: u32 = 20;
-/// Rows that judge a round of the market.
+/// Holdout rows per round of the market.
 const JUDGED: [u32; 2] = [16, 64];
-/// Parts of a neighbour's round that ours may take: of pfl-research's, of Flower's.
+/// Maximum duration of our round, as a fraction of a peer's round: pfl-research, Flower.
 const OF_PFL: f64 = 0.1;
 const OF_FLOWER: f64 = 0.01;
-/// How many times a plain round a round of the market may take.
+/// Maximum duration of a round with the market, as a multiple of a plain round.
 const MARKET_MAX: f64 = 2.0;
-/// Clients a second that must at least be trained.
+/// Minimum number of trained clients per second.
 const CLIENTS_PER_SECOND: f64 = 25_000.0;
-/// Megabytes that the whole may take.
+/// Maximum memory of the run, in megabytes.
 const MEMORY_MB: f64 = 250.0;
 
 pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<Vec<Row>> {
@@ -56,7 +58,7 @@ pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<V
     for judged in JUDGED {
         markets.push((judged, market(judged, threads)?));
     }
-    // Before the neighbours: what this program took.
+    // Measured before the peers run: the memory of this program.
     let memory = most_memory_mb()?;
     let mut theirs = Vec::new();
     for peer in wanted {
@@ -71,7 +73,7 @@ pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<V
         "1/s",
         CLIENTS_PER_SECOND,
     ));
-    rows.push(Row::at_most("Florin: most memory", memory, "MB", MEMORY_MB));
+    rows.push(Row::at_most("Florin: peak memory", memory, "MB", MEMORY_MB));
     let (mean, spread) = super::mean_and_spread(&accuracies);
     rows.push(Row::plain(format!("Florin: accuracy after {ROUNDS} rounds, mean"), mean, ""));
     rows.push(Row::plain(
@@ -80,10 +82,10 @@ pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<V
         "",
     ));
     for (judged, seconds) in &markets {
-        let name = format!("Florin: a round valued by {judged} rows, paid and booked");
+        let name = format!("Florin: a round with valuation on {judged} rows, payment and ledger");
         rows.push(Row::plain(name.clone(), seconds * ms, "ms"));
         rows.push(Row::at_most(
-            format!("{name}, beside a plain one"),
+            format!("{name}, relative to a plain round"),
             seconds / plain,
             "",
             MARKET_MAX,
@@ -95,8 +97,8 @@ pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<V
     Ok(rows)
 }
 
-/// A neighbour's rows, and what part of its round ours takes: a plain one, and one with the market on, for which twice the
-/// part is allowed.
+/// A peer's rows, and the duration of our round relative to the peer's: of a plain round, and of a
+/// round with the market, for which twice the fraction is allowed.
 fn beside(plain: f64, markets: &[(u32, f64)], peer: PeerArg, theirs: Vec<Row>) -> Vec<Row> {
     let (name, bar) = match peer {
         PeerArg::Pfl => ("pfl-research", OF_PFL),
@@ -107,17 +109,23 @@ fn beside(plain: f64, markets: &[(u32, f64)], peer: PeerArg, theirs: Vec<Row>) -
     let mut rows = theirs;
     if fastest.is_finite() {
         let part = |seconds: f64| seconds * 1e3 / fastest;
-        rows.push(Row::at_most(format!("Florin's round beside {name}'s"), part(plain), "", bar));
+        rows.push(Row::at_most(
+            format!("Florin's round relative to {name}'s"),
+            part(plain),
+            "",
+            bar,
+        ));
         for (judged, seconds) in markets {
-            let what =
-                format!("the same, valued by {judged} rows, paid and booked, beside {name}'s");
+            let what = format!(
+                "the same with valuation on {judged} rows, payment and ledger, relative to {name}'s"
+            );
             rows.push(Row::at_most(what, part(*seconds), "", MARKET_MAX * bar));
         }
     }
     rows
 }
 
-/// Seconds of a round with the whole market on.
+/// The median duration of a round with the complete market, in seconds.
 fn market(judged: u32, threads: usize) -> anyhow::Result<f64> {
     let workload = Workload::draw(Clients::Uneven(CLIENTS), 1)?;
     let scenario = workload.scenario(u32::try_from(COHORT)?, ROUNDS, judged)?;
@@ -129,7 +137,7 @@ fn market(judged: u32, threads: usize) -> anyhow::Result<f64> {
         seconds.push(begun.elapsed().as_secs_f64());
     }
     let played = game.close()?;
-    anyhow::ensure!(played.balanced, "the market's money does not add up");
+    anyhow::ensure!(played.balanced, "the market's balances do not add up");
     let short = played.rounds.iter().any(|round| round.updates < COHORT);
     anyhow::ensure!(!short, "a round of the market had fewer than {COHORT} updates");
     Ok(median(seconds))
@@ -159,7 +167,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The most memory that this program has had, by Linux's count.
+/// The peak resident memory of this process (Linux).
 fn most_memory_mb() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -175,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_round_is_held_against_the_neighbours_fastest() {
+    fn our_round_is_compared_with_the_peers_fastest() {
         let theirs = || vec![Row::plain("slow", 20.0, "ms"), Row::plain("fast", 8.0, "ms")];
         let rows = |plain, market| beside(plain, &[(16, market)], PeerArg::Pfl, theirs());
         let holds = |rows: Vec<Row>| rows.iter().rev().take(2).map(|row| row.holds).collect();

@@ -1,4 +1,5 @@
-//! `florin bench train`: steps per second of one participant, on as many threads as its neighbour.
+//! `florin bench train`: training steps per second of one participant, on as many threads as the
+//! peer.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,13 +10,13 @@ use florin_learning::{DataSource, EngineKind, ModelSpec, Training};
 use super::peers::{self, Peer};
 use super::{Row, fastest};
 
-/// Passes over the digits in one run.
+/// Epochs over the digits per run.
 const EPOCHS: u32 = 40;
-/// Rows of a step.
+/// Rows per step.
 const BATCH: u32 = 16;
 /// Units of the hidden layer.
 const HIDDEN: usize = 128;
-/// The fastest of so many runs counts.
+/// Number of runs; the fastest one counts.
 const REPEATS: usize = 5;
 
 pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
@@ -39,7 +40,7 @@ pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
         let mut engine = match florin_learning::engine(kind, 1) {
             Ok(engine) => engine,
             Err(error) => {
-                anstream::eprintln!("{kind} is left out: {error}");
+                anstream::eprintln!("{kind} is skipped: {error}");
                 continue;
             }
         };

@@ -1,4 +1,5 @@
-//! `florin bench uploads`: many large updates at once, beside copying and hashing the same bytes on the same disk.
+//! `florin bench uploads`: concurrent large updates, beside copying and hashing the same bytes on
+//! the same disk.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,32 +22,33 @@ use super::server::market::{Actor, Market};
 use crate::cli::BenchUploads;
 use crate::show;
 
-/// What the disk keeps free beside everything that is measured, in bytes.
+/// Free disk space to leave besides the measured files, in bytes.
 const SPARE: u64 = 2_000_000_000;
-/// Settings under which so much may come at once; the limits on memory stay as they are.
+/// Settings that allow the large volume; the limits on memory are the defaults.
 const SETTINGS: &str = "round_mib_max = 1048576\n[uploads]\ndisk_mib_max = 1048576\n\
     task_mib_max = 1048576\n";
-/// The most that a coordinator may need beyond what its settings declare, in MiB.
+/// Maximum memory of a coordinator beyond its declared buffers, in MiB.
 const MEMORY_MIB: f64 = 512.0;
-/// What `in_flight_mib` is where no setting says otherwise: the part of updates that may be mapped while they are checked.
+/// The default of `in_flight_mib`: the part of updates that may be mapped during their check.
 const DECLARED_MIB: f64 = 256.0;
-/// Bytes copied at once.
+/// Size of a copy chunk.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Between two looks at the coordinator's memory.
+/// Interval of the samples of the coordinator's memory.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// One update: its header, and the file that its bytes are in.
+/// An update: its header, and the file with its bytes.
 struct Ready {
     header: Signed<UpdateHeader>,
     path: PathBuf,
 }
 
 pub(super) fn run(arguments: &BenchUploads) -> anyhow::Result<Vec<Row>> {
-    // Two layers as wide as each other hold nearly all of the parameters.
+    // Two equally wide layers have nearly all parameters.
     let bytes = u64::from(arguments.megabytes) * 1_000_000;
     let width = u32::try_from((bytes / 4).isqrt())?.saturating_sub(37).max(16);
     let count = fitting(u64::from(arguments.uploads), bytes)?;
-    // One more commits and stays away, so that the round waits and nothing else is computed meanwhile.
+    // One more participant commits but does not upload, so that the round waits and no valuation
+    // runs meanwhile.
     let market = Market::open_with(count + 1, &[], SETTINGS)?;
     let task = market.publish_model(0, &[width, width])?;
     load::join(&market, &[task], 4)?;
@@ -56,7 +58,7 @@ pub(super) fn run(arguments: &BenchUploads) -> anyhow::Result<Vec<Row>> {
     let offer = view.offer.context("a task that waits for commits has an offer")?.body;
     let ready = prepare(&market, &view.spec, &offer, &client)?;
     load::until(&market, task, Phase::Revealing)?;
-    let uploads = ready.get(1..).context("there is one more than is uploaded")?;
+    let uploads = ready.get(1..).context("there is one more update than uploads")?;
     let peak_is_ours = market.forget_peak();
     let before = market.usage()?;
     let (took, own) = upload(&market, uploads)?;
@@ -66,41 +68,45 @@ pub(super) fn run(arguments: &BenchUploads) -> anyhow::Result<Vec<Row>> {
     let rate = |time: Duration| {
         f64::from(u32::try_from(all / 1_000).unwrap_or(u32::MAX)) / 1e3 / time.as_secs_f64()
     };
-    let of = format!("{count} updates of {} MB at once", all / count / 1_000_000);
-    let peak =
-        if peak_is_ours { "server's peak memory" } else { "server's peak memory, start included" };
+    let of = format!("{count} concurrent updates of {} MB", all / count / 1_000_000);
+    let peak = if peak_is_ours {
+        "server's peak memory"
+    } else {
+        "server's peak memory, including the start"
+    };
     Ok(vec![
         Row::plain(of, took.as_secs_f64(), "s"),
         Row::plain("  received, checked, durable", rate(took), "MB/s"),
-        Row::plain("cp and fsync of the same, one after the other", rate(copied), "MB/s"),
+        Row::plain("cp and fsync of the same, sequentially", rate(copied), "MB/s"),
         Row::plain("  and blake3 of the copies", rate(copied + hashed), "MB/s"),
-        Row::at_least("  share of that", rate(took) / rate(copied + hashed), "", 0.5),
+        Row::at_least("  fraction of that", rate(took) / rate(copied + hashed), "", 0.5),
         Row::below(peak, after.peak_mib, "MiB", MEMORY_MIB + DECLARED_MIB),
-        Row::below("  of it memory of its own, highest seen", own, "MiB", MEMORY_MIB),
+        Row::below("  of it anonymous memory, maximum", own, "MiB", MEMORY_MIB),
         Row::plain("server's processor time", (after.cpu - before.cpu).as_secs_f64(), "s"),
     ])
 }
 
-/// How many uploads of this size the disk has room for: each as a source, as a blob and as a
-/// copy; one more is only a source, and the first model is there too.
+/// The number of uploads of this size that fit on the disk: each needs space as a source, as a blob
+/// and as a copy; one more is only a source, and the initial model needs space as well.
 fn fitting(count: u64, bytes: u64) -> anyhow::Result<u64> {
-    let disk = rustix::fs::statvfs(".").context("this folder's disk")?;
+    let disk = rustix::fs::statvfs(".").context("cannot read the free disk space")?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(SPARE);
     let fits = (free / bytes.max(1)).saturating_sub(2) / 3;
     ensure!(
         fits > 0,
-        "{free} bytes are free here besides {SPARE}: one upload of {bytes} takes five times its size"
+        "the disk has {free} free bytes besides {SPARE}, but one upload of {bytes} bytes needs \
+         five times its size"
     );
     if fits < count {
         let note = show::NOTE;
         anstream::eprintln!(
-            "{note}this disk has room for {fits} of {count} uploads: measuring {fits}{note:#}"
+            "{note}the disk has space for {fits} of {count} uploads: measuring {fits}{note:#}"
         );
     }
     Ok(fits.min(count))
 }
 
-/// Writes everybody's update into a file, and commits to it.
+/// Writes all participants' updates into files, and commits to them.
 fn prepare(
     market: &Market,
     spec: &TaskSpec,
@@ -108,7 +114,7 @@ fn prepare(
     client: &Client,
 ) -> anyhow::Result<Vec<Ready>> {
     let parameters = florin_work::model_spec(&spec.model).parameters();
-    // Within the task's norm, whatever the size.
+    // Within the task's maximum norm for every size.
     let number = 1.0 / (parameters as f32).sqrt();
     let mut bytes = florin_work::encode(spec, &vec![number; parameters]);
     let mut all = Vec::new();
@@ -144,7 +150,8 @@ fn promise(actor: &Actor, header: &UpdateHeader) -> Signed<Commit> {
     })
 }
 
-/// Uploads all at once; returns how long that took, and the most memory of its own that the coordinator was seen with.
+/// Uploads all updates concurrently; returns the duration, and the maximum anonymous memory of the
+/// coordinator.
 fn upload(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, f64)> {
     let over = AtomicBool::new(false);
     let begun = Instant::now();
@@ -167,7 +174,7 @@ fn upload(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, f64)>
         let sent: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
         let took = begun.elapsed();
         over.store(true, Ordering::Relaxed);
-        let most = watching.join().ok().context("the watching thread panicked")?;
+        let most = watching.join().ok().context("the monitoring thread panicked")?;
         for one in sent {
             one.ok().context("an upload's thread panicked")??;
         }
@@ -175,8 +182,8 @@ fn upload(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, f64)>
     })
 }
 
-/// How long copying the same bytes durably takes, and hashing the copies. All of them stay, as all blobs do: memory that
-/// a file gave back would be warm for the next one.
+/// The time to copy the same bytes durably, and to hash the copies. All copies remain on disk, as
+/// blobs do, because cached pages of a deleted file would speed up the next copy.
 fn copy_and_hash(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, Duration)> {
     let (mut copied, mut hashed) = (Duration::ZERO, Duration::ZERO);
     for (at, ready) in uploads.iter().enumerate() {
@@ -192,7 +199,7 @@ fn copy_and_hash(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration
     Ok((copied, hashed))
 }
 
-/// As `cp` does it: read and written, never shared between two names.
+/// Copies as `cp` does: reads and writes all bytes, without reflinks.
 fn copy_durably(from: &Path, to: &Path) -> anyhow::Result<File> {
     let mut from = File::open(from)?;
     let mut to = File::options().create_new(true).read(true).write(true).open(to)?;

@@ -1,9 +1,9 @@
-//! `florin bench wire`: what each format of updates saves in bytes, and what it costs in accuracy.
+//! `florin bench wire`: the size of each update format, and its effect on the accuracy.
 //!
-//! The demonstration's task, with its eight participants and their behaviours, is trained in memory: real training, the
-//! production code for writing, reading, valuing and aggregating updates, and the plain-Rust engine. Formats are compared
-//! on the same rows, initial models and batches; the accuracy is that of the last model on rows that nobody in the market
-//! has seen.
+//! The demonstration's task, with its eight participants and their behaviours, runs in memory: real
+//! training, the production code for encoding, decoding, valuing and aggregating updates, and the
+//! plain-Rust engine. All formats use the same rows, initial models and batches. The accuracy is
+//! that of the final model on a test set that is not used in the market.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -28,15 +28,15 @@ use crate::demo::{plan, stage};
 use crate::show::{self, Table};
 use crate::task_file::{self, Parties};
 
-/// The page that has the table.
+/// The page with the table.
 const PAGE: &str = "operations.md";
 
-/// One way of sending updates.
+/// A format and its options.
 #[derive(Debug, Clone, Copy)]
 struct Way {
     name: &'static str,
     format: UpdateFormat,
-    /// Whether participants send later what an update left out.
+    /// Whether participants add the residual of an update to their next one (error feedback).
     carries: bool,
 }
 
@@ -44,23 +44,23 @@ const fn top_k(name: &'static str, permille: u16, carries: bool) -> Way {
     Way { name, format: UpdateFormat::TopK { permille }, carries }
 }
 
-/// The first is what the others are held against.
+/// The first encoding is the baseline.
 const WAYS: [Way; 8] = [
     Way { name: "f32", format: UpdateFormat::F32, carries: false },
     Way { name: "bf16", format: UpdateFormat::Bf16, carries: false },
     Way { name: "int8", format: UpdateFormat::Int8, carries: false },
     top_k("top_k 200", 200, true),
     top_k("top_k 50", 50, true),
-    top_k("top_k 50, nothing carried", 50, false),
+    top_k("top_k 50, no residual", 50, false),
     top_k("top_k 10", 10, true),
-    top_k("top_k 10, nothing carried", 10, false),
+    top_k("top_k 10, no residual", 10, false),
 ];
 
-/// What a way of sending came to.
+/// The results of an encoding.
 struct Measured {
     way: Way,
     bytes: u64,
-    /// Share of the test rows that the last model gets right, for each seed.
+    /// Test accuracy of the final model, for each seed.
     accuracy: Vec<f64>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Row>> {
         let name = measured.way.name;
         let (mean, spread) = mean_and_spread(&measured.accuracy);
         [
-            Row::plain(format!("{name}: an update"), measured.bytes as f64, "bytes"),
+            Row::plain(format!("{name}: update size"), measured.bytes as f64, "bytes"),
             Row::plain(format!("{name}: accuracy"), mean, ""),
             Row::plain(format!("{name}: its standard deviation"), spread, ""),
         ]
@@ -99,7 +99,7 @@ pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Row>> {
 const HEADS: [&str; 5] =
     ["format", ">bytes", ">of f32", ">accuracy, %", ">difference to f32, points"];
 
-/// The table's lines as text.
+/// The rows of the table as text.
 fn lines(all: &[Measured]) -> Vec<[String; 5]> {
     let Some(plain) = all.first() else { return Vec::new() };
     let line = |measured: &Measured| {
@@ -129,7 +129,7 @@ fn markdown(lines: &[[String; 5]]) -> String {
     text
 }
 
-/// The demonstration's task and people, in memory.
+/// The demonstration's task and participants, in memory.
 struct Town {
     seed: u64,
     spec: TaskSpec,
@@ -139,7 +139,7 @@ struct Town {
     people: Vec<(BehaviourKind, Dataset)>,
 }
 
-/// What an update left out, and who sent it.
+/// The residual of each participant's last update.
 type Kept = Vec<Option<Vec<f32>>>;
 
 impl Town {
@@ -182,7 +182,7 @@ impl Town {
         spec
     }
 
-    /// Trains the whole task; returns the accuracy of its last model.
+    /// Runs the whole task; returns the test accuracy of its final model.
     fn play(&self, spec: &TaskSpec, carries: bool) -> anyhow::Result<f64> {
         let mut engine = Reference::new();
         let (mut base, mut previous) = (self.base.clone(), Vec::<Vec<u8>>::new());
@@ -211,7 +211,8 @@ impl Town {
             };
             let model = carry_out(&inputs, &mut engine)?.model;
             if model == base {
-                // As participants do: what was left out of a round that changed nothing is trained again.
+                // A round without effect drops the residual, as in a participant, because the next
+                // training covers it again.
                 kept.fill(None);
             }
             last = (entries.iter().map(|entry| (entry.sender, entry.update)).collect(), updates);
@@ -224,7 +225,7 @@ impl Town {
         Ok(right as f64 / self.test.rows() as f64)
     }
 
-    /// Everybody's update of a round. What is left out replaces what was carried.
+    /// The updates of all participants in a round. The new residual replaces the old one.
     fn updates(
         &self,
         spec: &TaskSpec,
@@ -270,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_bytes_share_accuracy_and_the_difference_seed_by_seed() {
+    fn a_table_row_has_size_ratio_accuracy_and_the_paired_difference() {
         let measured = |at: usize, bytes, accuracy: [f64; 2]| Measured {
             way: WAYS[at],
             bytes,

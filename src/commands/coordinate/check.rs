@@ -1,4 +1,4 @@
-//! `florin coordinate --check`: reads a data folder back, whole, and says what is in order.
+//! `florin coordinate --check`: reads a whole data folder back and reports its state.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::compose;
 use crate::failure::Exit;
 use crate::show::{self, BAD, Cell, GOOD, NOTE, Table};
 
-/// Checks a folder that should be this account's.
+/// Checks a data folder that must belong to this account.
 pub(super) fn run(
     data: &Path,
     account: Address,
@@ -24,14 +24,15 @@ pub(super) fn run(
 ) -> anyhow::Result<Exit> {
     let Everything { mut findings, identity, .. } = everything(data, bucket)?;
     if identity.coordinator != account {
-        let what = format!("it is {}'s, and the wallet is {account}'s", identity.coordinator);
+        let what =
+            format!("the folder belongs to {}, but the wallet is {account}", identity.coordinator);
         findings.parts.push(Finding::bad("folder", "WALLET_FOREIGN", what));
     }
     show_findings(data, &findings, json)?;
     Ok(if findings.is_good() { Exit::Done } else { Exit::No })
 }
 
-/// The bucket that the settings name, to read from.
+/// Opens the bucket that the settings name, for reading.
 ///
 /// # Errors
 /// `BUCKET_FORBIDDEN`, `BUCKET_UNREACHABLE` and the like.
@@ -39,25 +40,25 @@ pub(in crate::commands) fn bucket_of(config: &Config) -> anyhow::Result<Option<B
     Ok(Bucket::open_to_read(&config.blobs, |name| std::env::var(name).ok())?)
 }
 
-/// What a folder holds.
+/// The result of checking a data folder.
 pub(in crate::commands) struct Everything {
     pub(in crate::commands) findings: Findings,
-    /// Whose it is.
+    /// The owner of the folder.
     pub(in crate::commands) identity: Identity,
-    /// The embedded ledger, where there is one that is in order.
+    /// The embedded ledger, if there is one and it is valid.
     pub(in crate::commands) chain: Option<Verification>,
 }
 
-/// The folder, and the embedded ledger where there is one. Blobs may be in the bucket alone.
+/// Checks the folder, and the embedded ledger if there is one. Blobs may be in the bucket only.
 pub(in crate::commands) fn everything(
     data: &Path,
     bucket: Option<&Bucket>,
 ) -> anyhow::Result<Everything> {
-    // Tried first, so that a running coordinator is named as such.
+    // Lock first, so that a running coordinator is reported as such.
     drop(lock_to_look(data)?);
     let file = compose::chain_file(data);
     let chain = file.exists().then(|| LocalChain::verify(&file));
-    // A folder from before it said whose it is belongs to its ledger's operator.
+    // An older folder without an identity file belongs to the operator of its ledger.
     let identity = match (Identity::read(data), &chain) {
         (Err(_), Some(Ok(chain))) => owner_of(chain),
         (known, _) => known?,
@@ -88,13 +89,17 @@ fn of_chain(file: &Path, found: &Verification, identity: Identity) -> Finding {
     let owner = owner_of(found);
     if owner != identity {
         let what = format!(
-            "it is of market {} and {}, the folder of market {} and {}",
+            "it belongs to market {} and coordinator {}, but the folder to market {} and \
+             coordinator {}",
             owner.market.genesis, owner.coordinator, identity.market.genesis, identity.coordinator
         );
         return Finding::bad("ledger", "LEDGER_FOREIGN", what);
     }
     let bytes = std::fs::metadata(file).map_or(0, |file| file.len());
-    let what = format!("blocks, {} transactions, lead to what is stored", found.transactions);
+    let what = format!(
+        "blocks with {} transactions; their replay gives the stored state",
+        found.transactions
+    );
     Finding::good("ledger", found.blocks, bytes, what)
 }
 
@@ -116,10 +121,10 @@ pub(in crate::commands) fn show_findings(
             "parts": findings.parts,
         }));
     }
-    let mut table = Table::new(&["part", ">count", ">bytes", "", "what"]);
+    let mut table = Table::new(&["part", ">count", ">bytes", "", "result"]);
     for part in &findings.parts {
         let (mark, style) = match part.verdict {
-            Verdict::Good => ("in order", GOOD),
+            Verdict::Good => ("ok", GOOD),
             Verdict::Note => ("note", NOTE),
             Verdict::Bad => (part.code, BAD),
         };

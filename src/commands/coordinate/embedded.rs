@@ -1,4 +1,4 @@
-//! A coordinator with a ledger of its own.
+//! A coordinator with an embedded ledger.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::compose;
 use crate::failure::Failure;
 use crate::genesis_file::{self, Beginning};
 
-/// Opens the coordinator's chain; the first start makes it.
+/// Opens the coordinator's embedded ledger; the first start creates it.
 pub(super) fn open(
     arguments: &Coordinate,
     data: &Path,
@@ -25,8 +25,8 @@ pub(super) fn open(
 ) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace, Copier)> {
     let node = &arguments.node;
     if node.rpc.is_some() || node.deployment.is_some() || arguments.public_rpc.is_some() {
-        let message = "--rpc, --public-rpc and --deployment (FLORIN_RPC, FLORIN_DEPLOYMENT) go with --ledger \
-                       ethereum: the embedded ledger has no node";
+        let message = "--rpc, --public-rpc and --deployment (FLORIN_RPC, FLORIN_DEPLOYMENT) need \
+            --ledger ethereum: the embedded ledger has no node";
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
     make_chain_once(arguments, data, wallet)?;
@@ -39,7 +39,7 @@ pub(super) fn open(
     Ok((chain, LedgerPlace::Here(door), copier))
 }
 
-/// The first start makes the chain; from then on it is what it is, and nobody makes more money.
+/// Creates the ledger on the first start. Later starts never change the genesis or create tokens.
 fn make_chain_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyhow::Result<()> {
     let file = compose::chain_file(data);
     let beginning = match &arguments.genesis {
@@ -53,13 +53,14 @@ fn make_chain_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyh
     };
     if file.exists() {
         if beginning.is_some() {
-            tracing::info!("the chain exists already; --genesis and --allocate change nothing");
+            tracing::info!("the ledger already exists; --genesis and --allocate are ignored");
         }
         return Ok(());
     }
     let Some(Beginning { chain, created, allocations }) = beginning else {
         let message = format!(
-            "there is no ledger in {} yet: say who begins with how much, with --allocate ADDRESS=AMOUNT or --genesis FILE",
+            "there is no ledger in {} yet: set the initial balances with --allocate ADDRESS=AMOUNT \
+             or --genesis FILE",
             data.display()
         );
         return Err(Failure::input("NO_GENESIS", message).into());

@@ -19,19 +19,20 @@ use crate::failure::Failure;
 pub(super) struct Opened {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) place: LedgerPlace,
-    /// Held as long as the coordinator runs.
+    /// Locked for as long as the coordinator runs.
     pub(super) lock: File,
 }
 
-/// Opens the contracts, and brings to an end what an earlier run left in the outbox. A node that does not answer is
-/// waited for, as it may start together with the coordinator.
+/// Opens the contracts, and completes the pending transactions in the outbox. Waits for a node that
+/// does not answer, because it may start at the same time as the coordinator.
 pub(super) fn open(
     arguments: &Coordinate,
     settings: Settings,
     wallet: &Wallet,
 ) -> anyhow::Result<Opened> {
     if arguments.genesis.is_some() || !arguments.allocate.is_empty() {
-        let message = "--genesis and --allocate make the embedded ledger's money: on Ethereum the token has been made";
+        let message = "--genesis and --allocate are for the embedded ledger: on Ethereum the token \
+            exists already, so remove them";
         return Err(Failure::input("NO_GENESIS_HERE", message).into());
     }
     let missing = |flag: &str, what: &str| {
@@ -59,8 +60,8 @@ pub(super) fn open(
     Ok(Opened { ledger: Arc::new(ledger), place: LedgerPlace::Ethereum(info), lock })
 }
 
-/// Refuses a second coordinator of one wallet and market: two data folders would answer for the same tasks. The embedded
-/// chain cannot be opened twice; contracts can.
+/// Refuses a second coordinator with the same wallet and market, because two data folders would
+/// then serve the same tasks. The embedded ledger has a file lock; contracts have none.
 fn only_one(outbox: &Path, market: Market) -> anyhow::Result<File> {
     let path = outbox.join(format!("coordinator-{}.lock", market.genesis.short()));
     let shown = path.display();
@@ -71,8 +72,8 @@ fn only_one(outbox: &Path, market: Market) -> anyhow::Result<File> {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
             let message = format!(
-                "a coordinator of this market runs already with this wallet ({shown} is held): stop it first; its data \
-                 folder has the market's rounds"
+                "a coordinator of this market already runs with this wallet ({shown} is locked): \
+                 stop it first; its data folder has the market's rounds"
             );
             Err(Failure::input("COORDINATOR_RUNS", message).into())
         }
@@ -85,14 +86,16 @@ fn wait_for<T>(attempt: &dyn Fn() -> Result<T, LedgerError>) -> Result<T, Ledger
     patiently(Patience::default(), &Shutdown::new(), told, attempt)
 }
 
-/// The node that is suggested to everybody else: never one whose address may hold a key, unless somebody says so.
+/// The node that the coordinator suggests to clients: never a URL that may contain a secret, except
+/// as an explicit --public-rpc.
 fn suggested(rpc: &str, public: Option<&String>) -> Option<String> {
     if let Some(public) = public {
         return Some(public.clone());
     }
     if chain::seems_secret(rpc) {
         tracing::warn!(
-            "--rpc may hold a key, so it is suggested to nobody: name a node for others with --public-rpc"
+            "--rpc may contain a secret, so it is not published: set a node for clients with \
+             --public-rpc"
         );
         return None;
     }
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_market_has_one_coordinator_of_a_wallet_at_a_time() {
+    fn a_second_coordinator_with_the_same_wallet_and_market_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let outbox = folder.path().join("w.outbox");
         let market = |n: u8| Market {
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_a_key_is_suggested_to_nobody() {
+    fn a_node_url_with_a_key_is_never_published() {
         let (open, secret) = ("http://127.0.0.1:8545", "https://node.example/v3/0123456789");
         assert_eq!(suggested(open, None).as_deref(), Some(open));
         assert_eq!(suggested(secret, None), None);

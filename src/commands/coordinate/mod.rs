@@ -1,4 +1,4 @@
-//! `florin coordinate`: runs a market's rounds, and keeps its ledger unless that is on Ethereum.
+//! `florin coordinate`: runs a market's rounds, and its ledger unless the ledger is on Ethereum.
 
 pub(in crate::commands) mod check;
 mod embedded;
@@ -29,7 +29,7 @@ use crate::otlp::Export;
 use crate::show;
 use systemd::Systemd;
 
-/// How long the end waits for a disk or a file that does not answer, when all else is over.
+/// How long the shutdown finally waits for a blocked disk or file operation.
 const LAST_WAITS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(arguments: &Coordinate, log: Manner) -> anyhow::Result<Exit> {
@@ -57,9 +57,10 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         .enable_all()
         .max_blocking_threads(florin_coordinator::WAITING_THREADS_MAX)
         .build()
-        .context("the runtime cannot be started")?;
+        .context("cannot start the async runtime")?;
     let done: anyhow::Result<Exit> = runtime.block_on(async {
-        // The port first: nothing is made on disk for a coordinator that cannot listen.
+        // Bind the port first, so that nothing is written to disk for a coordinator that cannot
+        // listen.
         let listener = listen(config.listen)?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
         let (parts, _only_one) = parts(arguments, config, &wallet)?;
@@ -68,8 +69,8 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         let stop = asked_to_stop()?;
         outlive_full_files()?;
         let market = florin_coordinator::open(config, listener, parts).await?;
-        // Nobody is told of a market whose journal or certificate may turn out to be damaged. From here on whoever
-        // connects is answered.
+        // The market is announced only now, because opening it can fail on a damaged journal or
+        // certificate. From here on requests are answered.
         announce(arguments, &config.data, &wallet, (id, &place), address, market.tls())?;
         let (systemd, host) = (Systemd::of_environment(), market.host().clone());
         systemd.ready(address);
@@ -81,17 +82,17 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
             ended = market.serve(stop) => ended?,
             () = systemd.alive(&host) => {}
         }
-        anstream::println!("Stopped; started again, it continues where it was.");
+        anstream::println!("Stopped. A restart resumes where it stopped.");
         Ok(Exit::Done)
     });
     runtime.shutdown_timeout(LAST_WAITS);
     done
 }
 
-/// Flags win over variables, and variables over the file.
+/// Flags override variables, and variables override the file.
 fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
     let flag = |file: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
-        let text = file.as_ref().map(|file| file.to_str().context("a file's name is not UTF-8"));
+        let text = file.as_ref().map(|file| file.to_str().context("a file name is not UTF-8"));
         Ok(text.transpose()?.map(str::to_owned))
     };
     let (certificate, key) = (flag(&arguments.tls_certificate)?, flag(&arguments.tls_key)?);
@@ -109,7 +110,7 @@ fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Settings from a file, if there is one, and from variables; `flag` beats both.
+/// Reads the settings from the file, if there is one, and from variables; `flag` overrides both.
 pub(super) fn read_settings(
     file: Option<&Path>,
     flag: impl Fn(&str) -> Option<String>,
@@ -126,7 +127,8 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     florin_coordinator::listen(address).map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             let message = format!(
-                "{address} is taken by another process: stop it, or choose another port with --listen"
+                "{address} is in use by another process: stop it, or choose another port with \
+                 --listen"
             );
             Failure::input("PORT_IN_USE", message).into()
         }
@@ -134,14 +136,14 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// The coordinator's parts, and what keeps a second one of the same market from starting.
+/// The coordinator's parts, and the lock that prevents a second coordinator of the same market.
 fn parts(
     arguments: &Coordinate,
     config: &Config,
     wallet: &Arc<Wallet>,
 ) -> anyhow::Result<(Parts, Option<File>)> {
     let node = wallet.node_signer();
-    // One for engine and ledger: deadlines and windows are of one time.
+    // One clock for engine and ledger, so that deadlines and challenge windows use the same time.
     let clock: Arc<dyn Clock> = Arc::new(SteadyClock::start());
     let (ledger, place, copier, lock): (Arc<dyn Ledger>, LedgerPlace, _, _) = match arguments.ledger
     {
@@ -190,13 +192,14 @@ fn announce(
         && let Some(tls) = tls
     {
         anstream::println!(
-            "Nobody vouches for this certificate: give its file to participants, who name it with --certificate {} and \
-             can compare the fingerprint above. Never hand out the key beside it.",
+            "This certificate is self-signed. Give its file to participants, who use it with \
+             --certificate {} and can compare the fingerprint above. Never share the key next to \
+             it.",
             tls.certificate().display()
         );
     }
     if let Some(file) = &arguments.address_file {
-        // Whoever waits for the file must not see half of it.
+        // The file appears under its name only when it is complete.
         let unfinished = file.with_extension("unfinished");
         std::fs::write(&unfinished, format!("{address}\n"))
             .and_then(|()| std::fs::rename(&unfinished, file))
@@ -215,41 +218,42 @@ fn ledger_in_words(place: &LedgerInfo) -> String {
     }
 }
 
-/// A limit on the size of files is answered like a full disk, and does not end the process as the system would have it.
+/// Makes writes beyond the file size limit fail like writes to a full disk; by default SIGXFSZ ends
+/// the process.
 fn outlive_full_files() -> anyhow::Result<()> {
     #[cfg(unix)]
     {
         use rustix::process::Signal;
         use tokio::signal::unix::{SignalKind, signal};
-        // Once somebody listens, a write that is too long fails instead.
+        // With a signal handler, the write fails with an error instead.
         let too_long = SignalKind::from_raw(Signal::XFSZ.as_raw());
         drop(signal(too_long).context("cannot listen for signals")?);
     }
     Ok(())
 }
 
-/// Exit code of a coordinator that was told a second time to stop, and did not wait.
+/// Exit code after a second stop signal, which skips the graceful shutdown.
 const AT_ONCE: i32 = 130;
 
-/// Resolves at Ctrl-C or a polite request to stop. From then on a second one ends the process at once: what was
-/// acknowledged is on the disk.
+/// Resolves on Ctrl-C or SIGTERM. A second signal ends the process at once; everything acknowledged
+/// is on disk.
 fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
     let mut asked = Asked::listen()?;
     Ok(async move {
         asked.again().await;
         tokio::spawn(async move {
             asked.again().await;
-            anstream::eprintln!("Ended at once; started again, it continues where it was.");
+            anstream::eprintln!("Stopped at once. A restart resumes where it stopped.");
             #[expect(
                 clippy::disallowed_methods,
-                reason = "as a kill would: nothing waits for a destructor"
+                reason = "ends like SIGKILL, without destructors"
             )]
             std::process::exit(AT_ONCE);
         });
     })
 }
 
-/// Hears of Ctrl-C and of polite requests to stop.
+/// Receives Ctrl-C and SIGTERM.
 struct Asked {
     #[cfg(unix)]
     polite: tokio::signal::unix::Signal,
@@ -265,11 +269,11 @@ impl Asked {
         })
     }
 
-    /// Resolves at the next one.
+    /// Resolves on the next signal.
     async fn again(&mut self) {
         let interrupt = async {
             if tokio::signal::ctrl_c().await.is_err() {
-                std::future::pending::<()>().await; // no such signal here: the other one remains
+                std::future::pending::<()>().await; // unsupported here: SIGTERM remains
             }
         };
         #[cfg(unix)]

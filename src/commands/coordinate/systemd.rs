@@ -1,4 +1,5 @@
-//! What systemd wants to hear from a service of `Type=notify`: ready, alive, stopping. Without it nothing is said.
+//! Notifications to systemd for a service of `Type=notify`: ready, watchdog, stopping. Without
+//! systemd nothing is sent.
 //!
 //! The protocol is one datagram of lines to the socket that `NOTIFY_SOCKET` names.
 
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use florin_coordinator::Host;
 
-/// The socket that systemd listens on, if it does.
+/// The notification socket of systemd, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Systemd {
     #[cfg(unix)]
@@ -15,7 +16,8 @@ pub(super) struct Systemd {
 }
 
 impl Systemd {
-    /// As the environment says. A socket that cannot be used is a warning: the market matters more.
+    /// Reads the environment. A socket that cannot be used causes only a warning: the market is
+    /// more important.
     pub(super) fn of_environment() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         let Some(address) = variable("NOTIFY_SOCKET") else {
@@ -37,7 +39,8 @@ impl Systemd {
         match bound {
             Ok(socket) => Self { socket: Some(socket), alive_every },
             Err(error) => {
-                tracing::warn!(address, %error, "NOTIFY_SOCKET cannot be used: systemd will not hear of us");
+                tracing::warn!(address, %error, "NOTIFY_SOCKET cannot be used: systemd receives no \
+                    notifications");
                 Self::default()
             }
         }
@@ -48,17 +51,18 @@ impl Systemd {
         Self::default()
     }
 
-    /// Says that requests are answered from now on.
+    /// Sends that the coordinator answers requests.
     pub(super) fn ready(&self, at: std::net::SocketAddr) {
         self.tell(&format!("READY=1\nSTATUS=listening on {at}"));
     }
 
-    /// Says that it was asked to stop and is about to.
+    /// Sends that the coordinator is shutting down.
     pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=requests in flight end");
+        self.tell("STOPPING=1\nSTATUS=completing in-flight requests");
     }
 
-    /// Says again and again that the engine answers, for as long as it does. Never ends.
+    /// Sends a watchdog notification at every interval, as long as the engine answers. Never
+    /// returns.
     pub(super) async fn alive(&self, host: &Host) {
         let Some(every) = self.alive_every else {
             return std::future::pending().await;
@@ -76,7 +80,7 @@ impl Systemd {
         if let Some((socket, to)) = &self.socket
             && let Err(error) = socket.send_to_addr(lines.as_bytes(), to)
         {
-            tracing::warn!(%error, "systemd did not hear: {}", lines.lines().next().unwrap_or(""));
+            tracing::warn!(%error, "cannot notify systemd: {}", lines.lines().next().unwrap_or(""));
         }
     }
 
@@ -84,13 +88,14 @@ impl Systemd {
     fn tell(&self, _: &str) {}
 }
 
-/// Half of so many microseconds: twice in that time somebody must hear of us.
+/// Half the watchdog timeout, given in microseconds: systemd expects a notification within each
+/// timeout.
 fn half(microseconds: &str) -> Option<Duration> {
     let time = Duration::from_micros(microseconds.parse().ok()?) / 2;
     (!time.is_zero()).then_some(time)
 }
 
-/// A path, or a name behind `@` that is in no folder.
+/// A path, or a name in the abstract namespace, which starts with `@`.
 #[cfg(unix)]
 fn socket_address(text: &str) -> std::io::Result<std::os::unix::net::SocketAddr> {
     use std::os::unix::net::SocketAddr;
@@ -118,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_and_stopping_are_heard_at_a_path() {
+    fn ready_and_stopping_are_sent_to_a_socket_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -131,7 +136,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_name_behind_an_at_sign_is_in_no_folder() {
+    fn an_at_sign_names_an_abstract_socket() {
         use std::os::linux::net::SocketAddrExt;
         use std::os::unix::net::SocketAddr;
         let name = format!("florin-test-{}", std::process::id());
@@ -142,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_listens_is_no_reason_to_stop() {
+    fn a_missing_notify_socket_is_ignored() {
         Systemd::at("relative", None).stopping();
         Systemd::at("/nowhere/at/all", None).stopping();
         Systemd::default().stopping();

@@ -1,8 +1,8 @@
-//! `florin fuzz`: everything that strangers and owners hand this program, in millions of broken variants.
+//! `florin fuzz`: mutation fuzzing of every parser of untrusted or user input.
 //!
-//! Each target runs in a process of its own, so that an abort, a hang or a hunger for memory ends only that one and
-//! names the input: it is in a file before the target sees it. What broke something is kept in the corpus, and is the
-//! first thing that the next run tries.
+//! Each target runs in its own process, so that an abort, a hang or excessive memory use ends only
+//! that process. Every input is written to a file before the target receives it, so a failing input
+//! is never lost. It is added to the corpus, and the next run tries it first.
 
 mod mutate;
 mod pool;
@@ -21,7 +21,7 @@ use crate::failure::Exit;
 use pool::Pool;
 use targets::{TARGETS, Target};
 
-/// Runs one target here, or all of them beside each other.
+/// Runs one target in this process, or all targets in parallel.
 pub(super) fn run(arguments: &Fuzz) -> anyhow::Result<Exit> {
     match &arguments.target {
         Some(name) => one(name, arguments),
@@ -32,15 +32,16 @@ pub(super) fn run(arguments: &Fuzz) -> anyhow::Result<Exit> {
 fn one(name: &str, arguments: &Fuzz) -> anyhow::Result<Exit> {
     let names = TARGETS.map(|target| target.name).join(", ");
     let target = TARGETS.iter().find(|target| target.name == name);
-    let target = target.with_context(|| format!("there is no target {name:?}: {names}"))?;
+    let target =
+        target.with_context(|| format!("unknown target {name:?}; the targets are {names}"))?;
     let pool = Pool::open(&arguments.corpus, target.name)?;
     trial::run(target, pool, arguments)
 }
 
-/// Every target in a process of its own, all at once.
+/// Runs every target in its own process, in parallel.
 fn all(arguments: &Fuzz) -> anyhow::Result<Exit> {
     let begun = Instant::now();
-    let program = std::env::current_exe().context("where this program is")?;
+    let program = std::env::current_exe().context("cannot find this program's executable")?;
     let inputs = tempfile::tempdir()?;
     let start = |target: &'static Target| {
         let input = inputs.path().join(target.name);
@@ -66,19 +67,19 @@ fn all(arguments: &Fuzz) -> anyhow::Result<Exit> {
         }
         broken += 1;
         if status.code() != Some(Exit::No as i32) {
-            // It could not say what happened: its last input can.
+            // The process could not report a failing input: it is the last one it wrote.
             let kept = keep_last(&arguments.corpus, target, &input);
-            let what = kept.unwrap_or_else(|error| format!("(its input is lost: {error})"));
-            anstream::println!("{}: ended with {status} over {what}", target.name);
+            let what = kept.unwrap_or_else(|error| format!("(its input is unknown: {error})"));
+            anstream::println!("{}: ended with {status} on {what}", target.name);
         }
     }
     let seconds = begun.elapsed().as_secs();
-    anstream::println!("fuzz: {} targets, {broken} broken, {seconds} s", TARGETS.len());
+    anstream::println!("fuzz: {} targets, {broken} failed, {seconds} s", TARGETS.len());
     Ok(if broken == 0 { Exit::Done } else { Exit::No })
 }
 
 fn keep_last(corpus: &Path, target: &Target, input: &Path) -> anyhow::Result<String> {
     let bytes = trial::last_input(input)?;
-    ensure!(!bytes.is_empty(), "it ended before its first input");
+    ensure!(!bytes.is_empty(), "the process ended before its first input");
     Ok(pool::keep(corpus, target.name, "crash", &bytes)?.display().to_string())
 }

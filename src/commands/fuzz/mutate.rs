@@ -1,4 +1,5 @@
-//! How inputs are broken: bits, figures, pieces cut, doubled, moved and taken from another input.
+//! Mutations of inputs: flipped bits, boundary values, and parts deleted, duplicated, moved or
+//! taken from another input.
 
 use std::ops::Range;
 
@@ -7,9 +8,9 @@ use rand::rngs::StdRng;
 
 use super::pool::INPUT_BYTES_MAX;
 
-/// Changes in one input, at most.
+/// Maximum number of mutations per input.
 const CHANGES_MAX: u32 = 6;
-/// Figures that are where things break.
+/// Boundary values.
 const FIGURES: [u64; 16] = [
     0,
     1,
@@ -28,7 +29,7 @@ const FIGURES: [u64; 16] = [
     i64::MAX as u64,
     u64::MAX,
 ];
-/// The same, and others, as text.
+/// Boundary values and other critical tokens as text.
 const TEXTS: [&str; 19] = [
     "0",
     "-1",
@@ -51,7 +52,7 @@ const TEXTS: [&str; 19] = [
     "\u{202e}é日",
 ];
 
-/// A broken variant of one of the inputs.
+/// A random mutation of one of the inputs.
 pub(super) fn variant(inputs: &[Vec<u8>], rng: &mut StdRng) -> Vec<u8> {
     let mut bytes = inputs[rng.random_range(0..inputs.len())].clone();
     for _ in 0..rng.random_range(1..=CHANGES_MAX) {
@@ -95,7 +96,7 @@ fn change(bytes: &mut Vec<u8>, inputs: &[Vec<u8>], rng: &mut StdRng) {
     }
 }
 
-/// Somewhere, short more often than long.
+/// A random range, mostly a short one.
 fn piece(length: usize, rng: &mut StdRng) -> Range<usize> {
     if length == 0 {
         return 0..0;
@@ -109,7 +110,7 @@ fn insert(bytes: &mut Vec<u8>, at: usize, piece: &[u8]) {
     bytes.splice(at..at, piece.iter().copied());
 }
 
-/// A figure of one, two, four or eight bytes, in either order.
+/// Overwrites one, two, four or eight bytes with a boundary value, in either byte order.
 fn figure(bytes: &mut [u8], at: usize, rng: &mut StdRng) {
     let figure = FIGURES[rng.random_range(0..FIGURES.len())];
     let width = 1 << rng.random_range(0..4);
@@ -120,7 +121,7 @@ fn figure(bytes: &mut [u8], at: usize, rng: &mut StdRng) {
     }
 }
 
-/// The word around a place: letters, digits and what numbers are made of.
+/// The word at a position: letters, digits and the other characters of numbers.
 fn word(bytes: &[u8], at: usize) -> Range<usize> {
     let inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+".contains(byte);
     let start = bytes[..at].iter().rposition(|byte| !inside(byte)).map_or(0, |i| i + 1);
@@ -133,7 +134,7 @@ fn replace_word(bytes: &mut Vec<u8>, at: usize, rng: &mut StdRng) {
     bytes.splice(word(bytes, at), text.bytes());
 }
 
-/// Puts another word of the same input in this one's place.
+/// Replaces a word by another word of the same input.
 fn swap_words(bytes: &mut Vec<u8>, at: usize, rng: &mut StdRng) {
     let other = word(bytes, rng.random_range(0..bytes.len()));
     let other = bytes[other].to_vec();
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_variants_and_they_stay_within_their_limit() {
+    fn a_seed_gives_the_same_variants_within_the_size_limit() {
         let inputs = vec![b"{\"key\": 12, \"other\": [1, 2]}".to_vec(), vec![0; 40], Vec::new()];
         let made = |seed| {
             let mut rng = StdRng::seed_from_u64(seed);

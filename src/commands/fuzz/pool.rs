@@ -1,22 +1,22 @@
-//! The inputs that others are made of: the committed corpus, and what was found to behave in a way of its own.
+//! The inputs that variants are made from: the committed corpus, and inputs with new behaviour.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Inputs that are kept in memory; beyond that a new one takes the place of an old one.
+/// Maximum number of inputs in memory; beyond it, a new input replaces an old one.
 const INPUTS_MAX: usize = 2_048;
-/// Longest input, in bytes.
+/// Maximum size of an input, in bytes.
 pub(super) const INPUT_BYTES_MAX: usize = 64 * 1024;
-/// Files of one target's corpus that are read.
+/// Maximum number of corpus files of a target.
 const FILES_MAX: usize = 4_096;
 
 /// The inputs of one target.
 pub(super) struct Pool {
-    /// In the order of their names, then as they were found.
+    /// In the order of their names, then in the order of discovery.
     pub(super) inputs: Vec<Vec<u8>>,
-    /// Ways to behave that were seen.
+    /// Signatures of the behaviours so far.
     seen: BTreeSet<u64>,
     next: usize,
 }
@@ -36,17 +36,17 @@ impl Pool {
         Ok(Self { inputs, seen: BTreeSet::new(), next: 0 })
     }
 
-    /// Notes how an input made the target behave; whether nobody has seen that before.
+    /// Records the behaviour of the target; returns whether it is new.
     pub(super) fn is_new(&mut self, behaviour: &str) -> bool {
         self.seen.insert(signature(behaviour))
     }
 
-    /// Ways to behave that were seen.
+    /// The number of distinct behaviours so far.
     pub(super) fn ways(&self) -> usize {
         self.seen.len()
     }
 
-    /// Keeps an input for others to be made of.
+    /// Adds an input to make variants from.
     pub(super) fn add(&mut self, input: Vec<u8>) {
         if self.inputs.len() < INPUTS_MAX {
             self.inputs.push(input);
@@ -57,7 +57,8 @@ impl Pool {
     }
 }
 
-/// Two behaviours are one where their words are the same: figures and what was quoted from the input do not count.
+/// Hashes a behaviour. Numbers and quoted parts of the input are ignored, so that behaviours are
+/// equal if their words are.
 fn signature(behaviour: &str) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     let mut quote = None;
@@ -73,14 +74,14 @@ fn signature(behaviour: &str) -> u64 {
     std::hash::Hasher::finish(&hasher)
 }
 
-/// Whether a line shows a line of the input, as in `3 | size = x`: otherwise every broken file would be broken in its own
-/// way, and the inputs that others are made of would soon be nothing else.
+/// Whether a line quotes the input, as in `3 | size = x`. Without this check every malformed file
+/// would have a distinct behaviour, and such files would fill the pool.
 fn is_excerpt(line: &str) -> bool {
     let in_margin = |c: char| c == ' ' || c.is_ascii_digit();
     line.split_once('|').is_some_and(|(margin, _)| margin.chars().all(in_margin))
 }
 
-/// Writes an input into a target's corpus, under a name that follows from its bytes.
+/// Writes an input into a target's corpus, under a name derived from its digest.
 pub(super) fn keep(
     corpus: &Path,
     target: &str,
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn behaviours_differ_by_their_words_and_not_by_figures_or_quotes() {
+    fn behaviours_differ_by_words_and_not_by_numbers_or_quotes() {
         assert_eq!(signature("line 3: unknown key `a`"), signature("line 14: unknown key `bcd`"));
         assert_ne!(signature("line 3: unknown key"), signature("line 3: missing key"));
         let shown =

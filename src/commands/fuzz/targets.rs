@@ -1,4 +1,4 @@
-//! What is tried: each function takes any bytes and says in words how they were taken or refused.
+//! The fuzz targets: each function parses arbitrary bytes and returns a description of the result.
 
 use std::io::Write;
 use std::sync::LazyLock;
@@ -19,14 +19,14 @@ use tempfile::NamedTempFile;
 
 use crate::task_file::{self, Parties};
 
-/// Something that takes bytes.
+/// A parser under test.
 pub(super) struct Target {
     pub(super) name: &'static str,
-    /// Takes an input, and says how it behaved.
+    /// Parses an input and describes the result.
     pub(super) run: fn(&[u8]) -> String,
 }
 
-/// All of them.
+/// All targets.
 pub(super) const TARGETS: [Target; 8] = [
     Target { name: "safetensors", run: safetensors },
     Target { name: "messages", run: messages },
@@ -38,7 +38,7 @@ pub(super) const TARGETS: [Target; 8] = [
     Target { name: "keystore", run: keystore },
 ];
 
-/// Memory and rounds of a keystore's key derivation that a fuzzer can wait for.
+/// Limits on the memory and rounds of a keystore's key derivation, so that fuzzing stays fast.
 const CHEAP_BYTES: u64 = 1 << 20;
 const CHEAP_ROUNDS: u64 = 4_096;
 
@@ -48,33 +48,34 @@ fn parties() -> Parties {
     Parties { market, buyer, coordinator, now: Tick(1_000) }
 }
 
-/// A task file that works.
+/// A valid task file.
 const TASK: &str = include_str!("task.toml");
 
-/// A task with a model of six parameters.
+/// A task whose model has six parameters.
 static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
-    let mut spec = task_file::check_text(TASK, &parties()).expect("task.toml is a task that works");
+    let mut spec = task_file::check_text(TASK, &parties()).expect("task.toml is a valid task");
     spec.model = Model::Softmax { inputs: 2, classes: 2 };
     (spec.data.width, spec.data.classes) = (2, 2);
     spec
 });
 
-/// An upload: as an update, as a model, and as a holdout's rows.
+/// An upload, parsed as an update, as a model, and as holdout rows.
 fn safetensors(bytes: &[u8]) -> String {
     let update = florin_work::inspect_update(&SMALL, bytes);
     let mut delta = [f32::NAN; 6];
     let decoded = florin_work::decode_update_into(&SMALL, bytes, &mut delta);
-    assert_eq!(said(&update), said(&decoded), "two ways to read an update");
+    assert_eq!(said(&update), said(&decoded), "two decoders of updates disagree");
     let model = florin_work::check_model(&SMALL, bytes);
     let rows = from_canonical_bytes(bytes);
     format!("{} {} {}", said(&update), said(&model), said(&rows))
 }
 
 fn said<T, E: std::fmt::Display>(result: &Result<T, E>) -> String {
-    result.as_ref().map_or_else(ToString::to_string, |_| "taken".to_owned())
+    result.as_ref().map_or_else(ToString::to_string, |_| "accepted".to_owned())
 }
 
-/// A message's bytes: what is taken must be written the same way again, in JSON too.
+/// A canonical message: an accepted message must encode to the same bytes, and survive a JSON round
+/// trip.
 fn message<T>(bytes: &[u8]) -> String
 where
     T: Canonical + Serialize + DeserializeOwned + PartialEq,
@@ -82,9 +83,9 @@ where
     match T::from_bytes(bytes) {
         Err(error) => error.to_string(),
         Ok(message) => {
-            assert!(message.to_bytes() == bytes, "two ways to write one message");
+            assert!(message.to_bytes() == bytes, "a message has two encodings");
             same_in_json(&message);
-            format!("taken: {}", std::any::type_name::<T>())
+            format!("accepted: {}", std::any::type_name::<T>())
         }
     }
 }
@@ -94,14 +95,14 @@ where
     T: Serialize + DeserializeOwned + PartialEq,
 {
     let text = serde_json::to_vec(message).expect("a message has a JSON form");
-    let again: T = serde_json::from_slice(&text).expect("its JSON form is one");
-    assert!(&again == message, "JSON says something else");
+    let again: T = serde_json::from_slice(&text).expect("the JSON form is valid");
+    assert!(&again == message, "the JSON round trip changed the message");
 }
 
-/// The first byte says which message the others are.
+/// The first byte selects the message type of the other bytes.
 fn messages(bytes: &[u8]) -> String {
     let Some((kind, bytes)) = bytes.split_first() else {
-        return "nothing".to_owned();
+        return "empty".to_owned();
     };
     let said = match kind % 13 {
         0 => message::<TaskSpec>(bytes),
@@ -121,7 +122,7 @@ fn messages(bytes: &[u8]) -> String {
     format!("{} {said}", kind % 13)
 }
 
-/// A JSON body: what is taken must mean the same when it is written again.
+/// A JSON body: an accepted body must survive a round trip.
 fn body<T>(bytes: &[u8]) -> String
 where
     T: Serialize + DeserializeOwned + PartialEq,
@@ -130,15 +131,15 @@ where
         Err(error) => error.to_string(),
         Ok(body) => {
             same_in_json(&body);
-            format!("taken: {}", std::any::type_name::<T>())
+            format!("accepted: {}", std::any::type_name::<T>())
         }
     }
 }
 
-/// The first byte says which route the others are for.
+/// The first byte selects the route of the other bytes.
 fn bodies(bytes: &[u8]) -> String {
     let Some((kind, bytes)) = bytes.split_first() else {
-        return "nothing".to_owned();
+        return "empty".to_owned();
     };
     let said = match kind % 10 {
         0 => serde_json::from_slice::<TaskSpec>(bytes)
@@ -168,13 +169,13 @@ fn task(bytes: &[u8]) -> String {
     }
 }
 
-/// A file of these bytes: data comes from files only.
+/// Writes the bytes to a file, because data is only loaded from files.
 fn file(bytes: &[u8]) -> NamedTempFile {
     let written = NamedTempFile::new().and_then(|mut file| file.write_all(bytes).map(|()| file));
-    written.expect("the temporary folder takes a small file")
+    written.expect("the temporary folder is writable")
 }
 
-/// What a loader says, without the names of the files, which differ from run to run.
+/// The result of a loader, without the file names, which differ between runs.
 fn loaded(source: &DataSource, files: &[&NamedTempFile]) -> String {
     let said = said(&load(source));
     files.iter().fold(said, |said, file| said.replace(&*file.path().to_string_lossy(), "FILE"))
@@ -186,7 +187,7 @@ fn csv(bytes: &[u8]) -> String {
     loaded(&source, &[&file])
 }
 
-/// Two files: the first byte says after how many bytes the labels begin.
+/// Two files: the first byte is the length of the images file, the rest is the labels file.
 fn idx(bytes: &[u8]) -> String {
     let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let (images, labels) = rest.split_at(rest.len().min(usize::from(*first)));
@@ -195,11 +196,13 @@ fn idx(bytes: &[u8]) -> String {
     loaded(&DataSource::Idx { images: a, labels: b }, &[&images, &labels])
 }
 
-/// A key file: its fields, and its key where that costs little.
+/// A key file: its fields, and its key if the derivation is cheap.
 fn keystore(bytes: &[u8]) -> String {
     match check_keystore(bytes) {
         Err(why) => why,
-        Ok(cost) if cost.memory > CHEAP_BYTES || cost.rounds > CHEAP_ROUNDS => "dear".to_owned(),
+        Ok(cost) if cost.memory > CHEAP_BYTES || cost.rounds > CHEAP_ROUNDS => {
+            "expensive".to_owned()
+        }
         Ok(_) => {
             let file = file(bytes);
             let passphrase = Secret::new("test".to_owned());

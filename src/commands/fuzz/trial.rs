@@ -1,4 +1,4 @@
-//! One target's process: variants until the time is over, and the limits that each must keep.
+//! The process of one target: runs variants until the time is over, and enforces limits per input.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,18 +20,18 @@ use super::targets::Target;
 use crate::cli::Fuzz;
 use crate::failure::Exit;
 
-/// Processor time that one input may take.
+/// Maximum processor time of an input.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(1);
-/// How often somebody looks whether an input takes longer.
+/// Interval of the check for slow inputs.
 const LOOK: Duration = Duration::from_millis(100);
-/// Memory that the process may take beyond what it starts with; more is not given, and aborts it.
+/// Maximum additional memory of the process; an allocation beyond it aborts the process.
 const MEMORY_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Memory that a target's process may have held at any time, program and libraries included, in MiB.
+/// Maximum resident memory of a target's process, including program and libraries, in MiB.
 const RESIDENT_MIB_MAX: u64 = 256;
-/// Largest input that is added to the corpus, in bytes.
+/// Maximum size of an input that is added to the corpus, in bytes.
 const KEPT_BYTES_MAX: usize = 2_048;
 
-/// Runs variants of a pool in this process, which is the target's own.
+/// Runs a target in this process.
 pub(super) fn run(target: &Target, pool: Pool, arguments: &Fuzz) -> anyhow::Result<Exit> {
     limit_memory()?;
     let number = Arc::new(AtomicU64::new(0));
@@ -40,7 +40,7 @@ pub(super) fn run(target: &Target, pool: Pool, arguments: &Fuzz) -> anyhow::Resu
     tries(target, pool, arguments, &number)
 }
 
-/// The corpus first, then variants until the time is over.
+/// Runs the corpus first, then variants until the time is over.
 fn tries(
     target: &Target,
     mut pool: Pool,
@@ -70,7 +70,7 @@ fn tries(
         };
         let Ok(behaviour) = catch_unwind(AssertUnwindSafe(behaves)) else {
             let path = pool::keep(&arguments.corpus, target.name, "crash", &input)?;
-            anstream::println!("{}: a panic over {}", target.name, path.display());
+            anstream::println!("{}: panic on {}", target.name, path.display());
             return Ok(Exit::No);
         };
         if pool.is_new(&behaviour) && !is_known {
@@ -84,36 +84,36 @@ fn tries(
     let (tried, ways) = (number.load(Ordering::Relaxed), pool.ways());
     let (name, memory, seed) = (target.name, most_memory_mib(), arguments.seed);
     anstream::println!(
-        "{name}: {tried} inputs, {ways} ways to behave, {memory} MiB at most, seed {seed}"
+        "{name}: {tried} inputs, {ways} distinct behaviours, at most {memory} MiB, seed {seed}"
     );
     if arguments.target.is_some() && memory > RESIDENT_MIB_MAX {
-        anstream::println!("{name}: more than {RESIDENT_MIB_MAX} MiB");
+        anstream::println!("{name}: used more than {RESIDENT_MIB_MAX} MiB");
         return Ok(Exit::No);
     }
     Ok(Exit::Done)
 }
 
-/// A different stream for each target.
+/// A separate random stream for each target.
 fn seed_of(name: &str) -> u64 {
     name.bytes().fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()))
 }
 
-/// Writes down what is about to be tried: its length, then its bytes.
+/// Writes the next input to the file: its length, then its bytes.
 fn note(last: &File, input: &[u8]) -> anyhow::Result<()> {
     let length = u32::try_from(input.len()).unwrap_or(u32::MAX).to_le_bytes();
     let bytes = [length.as_slice(), input].concat();
-    last.write_all_at(&bytes, 0).context("the input's file")
+    last.write_all_at(&bytes, 0).context("cannot write the input file")
 }
 
-/// What was written down last.
+/// Reads the last written input.
 pub(super) fn last_input(path: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = std::fs::read(path)?;
-    let (length, rest) = bytes.split_first_chunk::<4>().context("nothing was tried")?;
+    let (length, rest) = bytes.split_first_chunk::<4>().context("no input was tried")?;
     let length = usize::try_from(u32::from_le_bytes(*length))?;
-    Ok(rest.get(..length).context("the input is torn")?.to_vec())
+    Ok(rest.get(..length).context("the input file is truncated")?.to_vec())
 }
 
-/// Memory beyond the limit is not given.
+/// Limits the memory of the process.
 fn limit_memory() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Data);
     let now = own_memory_bytes().context("/proc/self/status has no VmData")?;
@@ -136,7 +136,7 @@ fn most_memory_mib() -> u64 {
     status_kib("VmHWM").unwrap_or_default() / 1_024
 }
 
-/// Aborts the process when one input takes too much processor time; whoever started it has the input.
+/// Aborts the process if an input takes too much processor time; the parent process has the input.
 fn watch(number: Arc<AtomicU64>, name: &'static str) {
     let used = || {
         let now = clock_gettime(ClockId::ProcessCPUTime);
@@ -150,7 +150,7 @@ fn watch(number: Arc<AtomicU64>, name: &'static str) {
             if now != current {
                 (current, since) = (now, used());
             } else if used().saturating_sub(since) > INPUT_TIME_MAX {
-                anstream::eprintln!("{name}: an input takes more than {INPUT_TIME_MAX:?}");
+                anstream::eprintln!("{name}: an input took more than {INPUT_TIME_MAX:?}");
                 std::process::abort();
             }
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_two_changes_away_is_found_and_its_input_kept_and_tried_first() {
+    fn a_panic_two_mutations_away_is_found_and_its_input_is_added_and_tried_first() {
         let corpus = tempfile::tempdir().unwrap();
         std::fs::create_dir(corpus.path().join("planted")).unwrap();
         std::fs::write(corpus.path().join("planted/seed"), b"size = 12, kind = 3").unwrap();
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(tries(&target, pool(), &arguments, &number).unwrap(), Exit::No);
         let found = last_input(&input).unwrap();
         assert!(catch_unwind(|| run(&found)).is_err());
-        // The next run trips over it before it makes anything up.
+        // The next run fails on the stored input before it creates variants.
         number.store(0, Ordering::Relaxed);
         assert_eq!(tries(&target, pool(), &arguments, &number).unwrap(), Exit::No);
         assert!(number.load(Ordering::Relaxed) <= 2);

@@ -1,4 +1,5 @@
-//! `florin ledger deploy`: token, market and registry on an Ethereum chain, and the file that names them.
+//! `florin ledger deploy`: deploys token, market and registry on an Ethereum chain, and writes
+//! their addresses to a file.
 
 use std::sync::Arc;
 
@@ -15,20 +16,22 @@ use crate::commands::wallet;
 use crate::failure::Exit;
 use crate::show::{self, NOTE, Table};
 
-/// Most blocks that are searched for what the deployment has cost.
+/// Maximum number of blocks that are searched for the cost of the deployment.
 const BLOCKS_MAX: u64 = 200;
 
 pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
     let endpoint: Arc<dyn Endpoint> = chain::endpoint(&arguments.rpc)?;
     let chain_id = chain_id(&endpoint).with_context(|| chain::no_node(&*endpoint))?;
-    // The file first: what was paid for must not be lost because it cannot be written down.
+    // Create the file first, so that a deployment that was paid for is never lost because its file
+    // cannot be written.
     let file = chain::new_deployment_file(&arguments.out)?;
     let done = put_there(arguments, &endpoint);
     let deployment = match done {
         Ok(deployment) => deployment,
         Err(error) => {
             drop(file);
-            // Empty, and in the way of the next try; one that cannot be removed says so then.
+            // The empty file would block the next attempt. If it cannot be removed, the next
+            // attempt reports it.
             let _ = std::fs::remove_file(&arguments.out);
             return Err(error);
         }
@@ -47,7 +50,8 @@ pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
         ("written to", arguments.out.display().to_string()),
     ]);
     show::hint(&format!(
-        "Run a market on it: florin coordinate --data market --wallet … --ledger ethereum --deployment {} --rpc …",
+        "Run a market on it: florin coordinate --data market --wallet … --ledger ethereum \
+         --deployment {} --rpc …",
         arguments.out.display()
     ));
     Ok(Exit::Done)
@@ -67,7 +71,8 @@ fn put_there(arguments: &LedgerDeploy, endpoint: &Arc<dyn Endpoint>) -> anyhow::
     Ok(deploy(endpoint, &wallet, token, settings, &outbox)?)
 }
 
-/// What each contract took, where the node tells. It is not worth failing for.
+/// The gas and the cost of each contract, if the node provides them. A failure here does not fail
+/// the deployment.
 fn costs(
     endpoint: &Arc<dyn Endpoint>,
     deployment: &Deployment,
@@ -100,7 +105,7 @@ fn print(deployment: &Deployment, costs: Option<&[(Address, Spent)]>) {
     }
     table.print();
     if costs.is_none() {
-        anstream::println!("{NOTE}The node does not tell what blocks have cost.{NOTE:#}");
+        anstream::println!("{NOTE}The node does not provide the costs of the deployment.{NOTE:#}");
     }
     anstream::println!();
 }

@@ -1,4 +1,4 @@
-//! `florin ledger verify --data`: the embedded chain, followed from its genesis.
+//! `florin ledger verify --data`: replays an embedded ledger from its genesis.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
 
-/// Replays it and compares the result with what is stored.
+/// Replays the chain and compares the resulting state with the stored state.
 pub(super) fn verify(data: &Path, json: JsonArg) -> anyhow::Result<Exit> {
     let file = if data.is_dir() { compose::chain_file(data) } else { data.to_owned() };
     let found = LocalChain::verify(&file).map_err(|error| match error {
@@ -33,7 +33,8 @@ pub(super) fn verify(data: &Path, json: JsonArg) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     anstream::println!(
-        "{}In order.{:#} {} blocks with {} transactions lead from genesis to exactly what is stored.",
+        "{}OK.{:#} Replaying {} blocks with {} transactions from the genesis gives exactly the \
+         stored state.",
         show::GOOD,
         show::GOOD,
         found.blocks,

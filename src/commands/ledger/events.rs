@@ -1,4 +1,5 @@
-//! `florin ledger verify` on Ethereum: all state rebuilt from events, and compared with the contract's own word.
+//! `florin ledger verify` on Ethereum: rebuilds all state from events, and compares it with the
+//! state of the contracts.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use crate::cli::{ChainArg, JsonArg};
 use crate::failure::{Exit, Failure};
 use crate::show::{self, BAD, NOTE, Table};
 
-/// Differences that are shown one by one.
+/// Maximum number of printed mismatches.
 const SHOWN_MAX: usize = 20;
 
-/// Compares everything, and says where the two differ.
+/// Compares everything, and prints the mismatches.
 pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
     let Found { endpoint, deployment, settings } = Found::of(chain)?;
     let endpoint: Arc<dyn Endpoint> = endpoint;
@@ -55,7 +56,7 @@ pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     let message = format!(
-        "{} of {} numbers are not what the market's events say; the first: {}",
+        "{} of {} values of the contract differ from the market's events; the first: {}",
         found.differing,
         found.compared,
         found.differences.first().map_or("", |first| &first.line)
@@ -66,8 +67,8 @@ pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
 fn print(found: &Verification) {
     if found.differing == 0 {
         anstream::println!(
-            "{}In order.{:#} {} events come to exactly what the contract says: {} numbers of {} tasks are equal, and \
-             the tokens are there.",
+            "{}OK.{:#} {} events give exactly the state of the contract: {} values of {} tasks are \
+             equal, and the contract holds the tokens.",
             show::GOOD,
             show::GOOD,
             found.survey.books.events,
@@ -75,7 +76,7 @@ fn print(found: &Verification) {
             found.survey.books.tasks.len()
         );
     } else {
-        let mut table = Table::new(&["what", ">by the events", ">by the contract"]);
+        let mut table = Table::new(&["value", ">from events", ">in the contract"]);
         for difference in found.differences.iter().take(SHOWN_MAX) {
             table.row([
                 difference.line.as_str().into(),
@@ -88,8 +89,8 @@ fn print(found: &Verification) {
     }
     if !found.surplus.is_zero() {
         anstream::println!(
-            "{NOTE}{} FLN more are in the contract than belong to anybody: somebody sent them there by a bare \
-             transfer, and nobody can have them back.{NOTE:#}",
+            "{NOTE}The contract holds {} FLN more than its accounts own. They were sent by a plain \
+             transfer and cannot be recovered.{NOTE:#}",
             show::fln(found.surplus)
         );
     }

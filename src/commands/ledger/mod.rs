@@ -1,4 +1,4 @@
-//! `florin ledger …`: putting a market's contracts on a chain, looking at them, and verifying either ledger.
+//! `florin ledger …`: deploys a market's contracts, shows their state, and verifies either ledger.
 
 mod deploy;
 mod embedded;
@@ -34,7 +34,7 @@ struct Found {
 }
 
 impl Found {
-    /// Those that a file names, or else a coordinator.
+    /// Takes the contracts from the deployment file, or otherwise from the coordinator.
     fn of(arg: &ChainArg) -> anyhow::Result<Self> {
         let node = &arg.node;
         let (deployment, suggested) = match (&arg.market, &node.deployment) {
@@ -44,8 +44,8 @@ impl Found {
                     Market::connect(&MarketArg { market: url.clone(), trust, node: node.clone() })?;
                 let LedgerInfo::Ethereum(info) = market.client().ledger() else {
                     let message = format!(
-                        "the market at {url} keeps its ledger itself: `florin ledger verify --data` replays it where \
-                         its coordinator runs"
+                        "the market at {url} has an embedded ledger: run `florin ledger verify \
+                         --data` on the machine of its coordinator"
                     );
                     return Err(Failure::input("NOT_ON_ETHEREUM", message).into());
                 };
@@ -55,13 +55,13 @@ impl Found {
             }
             (None, Some(file)) => (chain::read_deployment(file)?, None),
             (None, None) => {
-                let message = "which market? name its contracts with --deployment, or its coordinator with --market; an \
-                               embedded chain with `florin ledger verify --data`";
+                let message = "no market: give its contracts with --deployment, or its coordinator \
+                    with --market; for an embedded ledger use `florin ledger verify --data`";
                 return Err(Failure::input("NO_MARKET", message).into());
             }
         };
         let Some(rpc) = node.rpc.clone().or(suggested) else {
-            let message = format!("name a node of chain {} with --rpc", deployment.chain);
+            let message = format!("no node: set a node of chain {} with --rpc", deployment.chain);
             return Err(Failure::input("NO_NODE", message).into());
         };
         let endpoint = chain::endpoint(&rpc)?;

@@ -1,4 +1,4 @@
-//! `florin ledger status`: a market's contracts at a glance.
+//! `florin ledger status`: shows the state of a market's contracts.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::commands::now;
 use crate::failure::Exit;
 use crate::show::{self, Table};
 
-/// What lies where, in base units.
+/// The tokens by purpose.
 struct Money {
     escrow: Amount,
     owed: Amount,
@@ -22,7 +22,7 @@ struct Money {
     treasury: Amount,
 }
 
-/// How many there are.
+/// The numbers of tasks and settlements.
 struct Counts {
     tasks: usize,
     open: usize,
@@ -78,7 +78,7 @@ fn print(found: &Found, survey: &Survey, money: &Money, counts: &Counts) {
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: String| table.row([name.into(), value.into()]);
     row("chain", deployment.chain.to_string());
-    row("block", format!("{} ({depth} deep counts), made {age} s ago", survey.block));
+    row("block", format!("{}, mined {age} s ago ({depth} confirmations required)", survey.block));
     row("node", format!("{}: {node}", found.endpoint.name()));
     row("market", deployment.market.to_string());
     row("token", deployment.token.to_string());
@@ -91,8 +91,8 @@ fn print(found: &Found, survey: &Survey, money: &Money, counts: &Counts) {
     row("  bonds", format!("{} FLN", show::fln(money.bonds)));
     row("  stakes", format!("{} FLN", show::fln(money.stakes)));
     row("  treasury", format!("{} FLN", show::fln(money.treasury)));
-    row("tasks", format!("{}, of which {} are open", counts.tasks, counts.open));
-    row("settlements", format!("{} wait for their windows", counts.pending));
+    row("tasks", format!("{}, {} of them open", counts.tasks, counts.open));
+    row("settlements", format!("{} in their challenge windows", counts.pending));
     row("events", survey.books.events.to_string());
     table.print();
 }

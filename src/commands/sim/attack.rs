@@ -1,4 +1,4 @@
-//! `florin sim attack`: the best deviation that is found, measured on seeds that did not choose it.
+//! `florin sim attack`: finds the most profitable deviation, and measures it on fresh seeds.
 
 use florin_sim::Halted;
 use florin_sim::results::{ATTACK, counted, ends, figure};
@@ -17,7 +17,7 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let found = found.map_err(|error: Halted| halted(&error))?;
     let found = found.ok_or_else(|| {
         let why = format!(
-            "{} has no [search]: add one, or take a scenario that has, such as attacks",
+            "{} has no [search] section: add one, or use a scenario that has one, such as attacks",
             scenario.name
         );
         Failure::input("SCENARIO_WITHOUT_SEARCH", why)
@@ -40,7 +40,7 @@ fn print(found: &Attack) {
     let scenario = &found.scenario;
     anstream::println!("{HEAD}{}{HEAD:#}", scenario.question);
     anstream::println!(
-        "{DIM}paid by {}, {}, {}, measured on {}{DIM:#}\n",
+        "{DIM}mechanism {}, {}, {}, measured on {}{DIM:#}\n",
         scenario.mechanism.name(),
         counted(scenario.rounds.into(), "round"),
         counted(found.tried.len() as u64, "candidate"),
@@ -48,13 +48,13 @@ fn print(found: &Attack) {
     );
     let mut table = Table::new(&[
         "strategy",
-        "at its best",
+        "best parameters",
         ">tries",
         ">gain",
         "95 %",
         ">profit",
         "95 %",
-        ">refused",
+        ">rejected",
         ">accuracy",
     ]);
     for one in &found.found {
@@ -80,7 +80,7 @@ fn print(found: &Attack) {
     table.print();
     if let (Some(epsilon), Some(best)) = (found.epsilon(), found.found.get(found.best)) {
         anstream::println!(
-            "\nepsilon of the best deviation found: {HEAD}{}{HEAD:#} florins [{}], {}",
+            "\nepsilon of the most profitable deviation: {HEAD}{}{HEAD:#} FLN [{}], {}",
             figure(epsilon.mean),
             ends(&epsilon),
             best.name

@@ -1,4 +1,4 @@
-//! `florin sim compare`: results beside each other.
+//! `florin sim compare`: compares results folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,19 +12,19 @@ use crate::cli::SimCompare;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, Cell, DIM, NOTE, Table};
 
-/// The page's name in its folder.
+/// File name of the page.
 pub(super) const PAGE: &str = "report.html";
-/// The picture's.
+/// File name of the plot.
 const PICTURE: &str = "profit.svg";
 
-/// A figure in both results.
+/// A measure in both results.
 #[derive(Clone, Debug, Serialize)]
 struct Both {
     group: Option<String>,
     measure: String,
     a: Option<Interval>,
     b: Option<Interval>,
-    /// Whether the intervals do not even touch.
+    /// Whether the confidence intervals are disjoint.
     apart: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
     if let Some(folder) = &command.out {
         no_run(folder)?;
         tried(Some(folder))?;
-        page("Results beside each other", &sides, folder)?;
+        page("Comparison of results", &sides, folder)?;
     }
     let empty = BTreeMap::new();
     let of = |at: usize| sides.get(at).map_or(&empty, |side| &side.measures);
@@ -49,7 +49,7 @@ pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
     for row in &both {
         let (group, measure) =
             (row.group.clone().unwrap_or_default(), row.measure.replace('_', " "));
-        let mark = if row.apart { Cell::styled("apart", NOTE) } else { Cell::from("") };
+        let mark = if row.apart { Cell::styled("differ", NOTE) } else { Cell::from("") };
         table.row([
             group.into(),
             measure.into(),
@@ -77,7 +77,7 @@ fn both(a: &BTreeMap<Name, Interval>, b: &BTreeMap<Name, Interval>) -> Vec<Both>
     both.collect()
 }
 
-/// Writes a page of results beside each other, and the plot of what everybody earns.
+/// Writes a page that compares results, and the plot of the profits.
 pub(super) fn page(title: &str, sides: &[Side], folder: &Path) -> anyhow::Result<()> {
     let files = [(PAGE, sides_page(title, sides, &PROGRAM)), (PICTURE, sides_svg(sides))];
     for (name, text) in files {

@@ -1,4 +1,4 @@
-//! `florin sim faults`.
+//! `florin sim faults`: runs simulated tasks under fault injection.
 
 use std::io::IsTerminal;
 use std::ops::Range;
@@ -15,16 +15,17 @@ use crate::cli::SimFaults;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, BAD, DIM, GOOD, HEAD, Table};
 
-/// Seeds, unless said otherwise: what a change is tested with.
+/// Default number of seeds, enough to test a change.
 const SEEDS: u64 = 500;
 /// Virtual milliseconds in an hour.
 const HOUR_MS: u64 = 3_600_000;
-/// Seeds with a violation that are shown, and kept: the others are counted.
+/// Maximum number of failed seeds that are stored and printed; further ones are only counted.
 const SHOWN: usize = 20;
-/// Seeds that are played before what they came to is added up and forgotten: so much memory a million seeds need too.
+/// Seeds per batch. Batches are summed up and dropped, so that memory does not grow with the number
+/// of seeds.
 const CHUNK: u64 = 500;
 
-/// What many seeds came to.
+/// The totals over many seeds.
 #[derive(Debug, Serialize)]
 struct Sums {
     first: u64,
@@ -35,13 +36,13 @@ struct Sums {
     crashes: u64,
     events: u64,
     virtual_hours: u64,
-    /// How many seeds had a violation.
+    /// Number of seeds with a violation.
     violated: u64,
-    /// Of each seed its digest, one hashed onto the other.
+    /// Hash chain over the digests of all seeds.
     digest: Digest,
     #[serde(skip)]
     took_ms: u64,
-    /// The first of those with a violation.
+    /// The first seeds with a violation.
     #[serde(skip)]
     failed: Vec<(Played, Digest)>,
 }
@@ -65,7 +66,7 @@ impl Sums {
         }
     }
 
-    /// Adds the next seed.
+    /// Adds a seed.
     fn add(&mut self, played: Played, digest: Digest) {
         self.seeds += 1;
         self.rounds += u64::from(played.rounds);
@@ -97,7 +98,7 @@ fn halted(error: &CastError) -> anyhow::Error {
     Failure::fault("SIM_HALTED", error.to_string()).into()
 }
 
-/// One seed, with everything that happens in it.
+/// Runs one seed and prints its trace.
 fn one(command: &SimFaults, seed: u64, rules: Rules) -> anyhow::Result<Exit> {
     let played = play(seed, rules).map_err(|error| halted(&error))?;
     let exit = if played.violations.is_empty() { Exit::Done } else { Exit::No };
@@ -140,7 +141,9 @@ fn many(command: &SimFaults, first: u64, seeds: u64, rules: Rules) -> anyhow::Re
         bar
     });
     let Some(end) = first.checked_add(seeds) else {
-        let why = format!("there are no {seeds} seeds from {first} on: begin lower");
+        let why = format!(
+            "there are fewer than {seeds} seeds from {first} on: start with a smaller seed"
+        );
         return Err(Failure::input("SEEDS_OUT_OF_RANGE", why).into());
     };
     let watch = |done: u64| {
@@ -165,11 +168,11 @@ fn many(command: &SimFaults, first: u64, seeds: u64, rules: Rules) -> anyhow::Re
     Ok(if sums.violated == 0 { Exit::Done } else { Exit::No })
 }
 
-/// Plays seeds, and says how many of them are done.
+/// Runs seeds and reports the number of completed ones.
 type Play<'a> =
     dyn Fn(Range<u64>, &(dyn Fn(usize) + Sync)) -> Result<Vec<(Played, Digest)>, CastError> + 'a;
 
-/// Plays so many seeds after so many. `watch` hears how many are done in all.
+/// Runs the seeds in batches of `chunk`. `watch` receives the number of completed seeds.
 fn summed(
     seeds: Range<u64>,
     chunk: u64,
@@ -206,7 +209,7 @@ fn in_json(played: &Played, digest: Digest) -> serde_json::Value {
 }
 
 fn print(sums: &Sums) {
-    anstream::println!("{HEAD}What survives lost messages, crashes and disks that fail{HEAD:#}\n");
+    anstream::println!("{HEAD}Invariants under lost messages, crashes and failing disks{HEAD:#}\n");
     let mut table = Table::new(&["over all seeds", ">"]);
     for (what, sum) in [
         ("seeds", sums.seeds),
@@ -226,7 +229,7 @@ fn print(sums: &Sums) {
 
 fn print_violations(sums: &Sums, rules: Rules) {
     if sums.violated == 0 {
-        anstream::println!("{GOOD}nothing that must not be{GOOD:#}");
+        anstream::println!("{GOOD}no invariant was violated{GOOD:#}");
         return;
     }
     for (played, _) in &sums.failed {
@@ -247,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_do_not_depend_on_chunks_none_is_longer_than_asked_for_and_progress_counts_all() {
+    fn sums_do_not_depend_on_the_batch_size_and_progress_counts_all_seeds() {
         let rules = Rules { rounds: 1, bug: None };
         let summed = |seeds: Range<u64>, chunk: u64| {
             let (seen, longest) = (std::sync::Mutex::new(Vec::new()), std::cell::Cell::new(0));
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_failed_seeds_the_first_are_kept_and_all_are_counted() {
+    fn only_the_first_failed_seeds_are_stored_but_all_are_counted() {
         let rules = Rules { rounds: 1, bug: Some(florin_faults::Bug::PayoutRounding) };
         let play = |seeds, watch: &(dyn Fn(usize) + Sync)| play_all(seeds, rules, 2, watch);
         let sums = summed(1..61, CHUNK, &|_| {}, &play).unwrap();

@@ -1,29 +1,29 @@
-//! What a surrogate was drawn from, and how far it can be trusted.
+//! Prints the data that a surrogate was fitted to, and its errors.
 
 use florin_sim::results::{Results, counted};
 use florin_sim::surrogate::{Fit, Fitted, Knot};
 
 use crate::show::{BAD, DIM, GOOD, HEAD, NOTE};
 
-/// Every so many of a curve's knots are shown.
+/// One of every `SHOWN` knots of a curve is printed.
 const SHOWN: usize = 3;
 
-/// Nothing where everybody really trained.
+/// Prints nothing if all members really trained.
 pub(super) fn print(results: &Results) {
     let Some(first) = results.fits.first().map(|fitted| &fitted.fit) else { return };
     anstream::println!(
-        "\n{HEAD}scores were drawn from curves{HEAD:#} {DIM}fitted to {} of {} and {}, held \
-         against {}{DIM:#}",
+        "\n{HEAD}scores are sampled from a surrogate{HEAD:#} {DIM}fitted to {} with {} and {}, \
+         validated on {}{DIM:#}",
         counted(first.seeds.len() as u64 * 2, "real game"),
         counted(first.members.into(), "member"),
         counted(first.rounds.into(), "round"),
-        counted(first.held_out.len() as u64, "other")
+        counted(first.held_out.len() as u64, "other game")
     );
     for fitted in &results.fits {
         match &fitted.made_honest {
-            None => anstream::println!("as it is:"),
+            None => anstream::println!("for the scenario itself:"),
             Some(group) => {
-                anstream::println!("with {group} honest, which gains are measured from:");
+                anstream::println!("for the baseline in which {group} is honest:");
             }
         }
         one(&fitted.fit);
@@ -31,27 +31,27 @@ pub(super) fn print(results: &Results) {
     }
     if results.scenario.rounds > first.rounds {
         anstream::println!(
-            "{BAD}rounds after number {} are drawn on: nothing was held against them{BAD:#}",
+            "{BAD}rounds after round {} are extrapolated and not validated{BAD:#}",
             first.rounds
         );
     }
 }
 
-/// What the small games say nothing of.
+/// Prints where the surrogate extrapolates beyond its fitted games.
 fn beyond(fitted: &Fitted, results: &Results) {
     let Fitted { fit, lowest_loss, .. } = fitted;
     if fitted.is_drawn_on() {
         anstream::println!(
-            "  {NOTE}losses down to {lowest_loss:.4} were drawn, and the fitted games end at {:.4}: what is below is \
-             drawn on{NOTE:#}",
+            "  {NOTE}losses down to {lowest_loss:.4} were sampled, but the fitted games end at \
+             {:.4}: lower losses are extrapolated{NOTE:#}",
             fit.curve.lowest()
         );
     }
     let groups = results.scenario.population.keys().zip(&fit.groups);
     for (name, _) in groups.filter(|(_, group)| group.spreads.told_apart == 0) {
         anstream::println!(
-            "  {NOTE}nobody of {name} sent enough in the small games to be told from the others: its members are drawn \
-             alike{NOTE:#}"
+            "  {NOTE}no member of {name} submitted enough updates in the fitted games to be \
+             distinguished: its members are sampled alike{NOTE:#}"
         );
     }
 }
@@ -59,27 +59,28 @@ fn beyond(fitted: &Fitted, results: &Results) {
 fn one(fit: &Fit) {
     if !fit.is_of_something() {
         anstream::println!(
-            "  {BAD}no update of the small games was worth anything: nothing could be fitted{BAD:#}"
+            "  {BAD}no update of the fitted games had a positive value: the surrogate cannot be \
+             fitted{BAD:#}"
         );
         return;
     }
     let (curve, errors) = (&fit.curve, &fit.errors);
-    let of = |knot: &Knot| format!("{:.4} off one of {:.2}", knot.gain, knot.loss);
+    let of = |knot: &Knot| format!("{:.4} at {:.2}", knot.gain, knot.loss);
     let gains: Vec<String> = curve.knots.iter().step_by(SHOWN).map(of).collect();
-    anstream::println!("  a round takes nats off the loss: {}", gains.join(", "));
+    anstream::println!("  decrease of the loss per round, in nats, by loss: {}", gains.join(", "));
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     anstream::println!(
-        "  off by {} of the fall of the loss, {} of accuracy, {} of what is spent",
+        "  errors: {} of the decrease of the loss, {} of the accuracy, {} of the spending",
         percent(errors.loss),
         percent(errors.accuracy),
         percent(errors.spent)
     );
     for (group, error) in &errors.earned {
-        anstream::println!("  off by {} of the best group's earnings: {group}", percent(*error));
+        anstream::println!("  error of {group}: {} of the best group's earnings", percent(*error));
     }
-    let (style, mark) = if fit.holds() { (GOOD, "holds") } else { (BAD, "MISSES") };
+    let (style, mark) = if fit.holds() { (GOOD, "passes") } else { (BAD, "FAILS") };
     anstream::println!(
-        "  {style}the fit {mark}{style:#} {DIM}at most {} is let pass{DIM:#}",
+        "  {style}the fit {mark}{style:#} {DIM}maximum error {}{DIM:#}",
         percent(fit.error_max)
     );
 }

@@ -1,5 +1,5 @@
-//! What a sweep kept of a combination, and whether it is what this program would play now: everything that results follow
-//! from is in one digest, which is written last.
+//! The cache of a sweep: decides whether stored results are those that this program would produce
+//! now. One digest covers all inputs of the results; it is written last.
 
 use std::fs;
 use std::path::Path;
@@ -12,24 +12,25 @@ use serde_json::Value;
 use super::{PROGRAM, not_written};
 use crate::failure::Failure;
 
-/// The file that says what a folder's results were made of.
+/// The file with the digest of the inputs of a folder's results.
 const MADE_OF: &str = "made-of";
 
-/// Knows what this program plays.
+/// The cache of results by this program.
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// Names the program, whatever it was built from.
+    /// Identifies the program and its build.
     program: String,
 }
 
 impl Kept {
-    /// Of the running program. A commit names it; where files differed from the commit, or there is none, its own bytes do.
+    /// The cache of the running program. The commit identifies the program; if files differ from
+    /// the commit, or the commit is unknown, the digest of the executable does.
     pub(super) fn by_this_program() -> anyhow::Result<Self> {
         let bytes = || {
             let unreadable = |error: std::io::Error| {
                 let why = format!(
-                    "this program cannot read its own file: {error}; without it a sweep cannot tell \
-                     which results are its own. Build from a clean checkout, or run it from a file"
+                    "cannot read this program's own file: {error}; a sweep needs it to recognise \
+                     its own results. Build from a clean checkout, or run the program from a file"
                 );
                 Failure::fault("PROGRAM_UNREADABLE", why)
             };
@@ -51,7 +52,8 @@ impl Kept {
         Ok(Self { program: format!("{version} {commit} {own}") })
     }
 
-    /// The results of exactly this scenario by exactly this program, where a folder has them whole.
+    /// Reads the stored results, if they are complete and belong to exactly this scenario and
+    /// program.
     pub(super) fn read(&self, folder: &Path, scenario: &Scenario) -> Option<Value> {
         let made_of = fs::read_to_string(folder.join(MADE_OF)).ok()?;
         if made_of != self.made_of(scenario) {
@@ -60,13 +62,13 @@ impl Kept {
         serde_json::from_str(&fs::read_to_string(folder.join(RESULTS)).ok()?).ok()
     }
 
-    /// Says that a folder's results are whole.
+    /// Marks a folder's results as complete.
     pub(super) fn write(&self, folder: &Path, scenario: &Scenario) -> anyhow::Result<()> {
         let path = folder.join(MADE_OF);
         fs::write(&path, self.made_of(scenario)).map_err(|error| unwritten(&path, &error))
     }
 
-    /// Says nothing any more of a folder that is written anew.
+    /// Removes the mark before a folder is overwritten.
     pub(super) fn forget(&self, folder: &Path) -> anyhow::Result<()> {
         let path = folder.join(MADE_OF);
         match fs::remove_file(&path) {
@@ -77,8 +79,8 @@ impl Kept {
         }
     }
 
-    /// Everything that results follow from: the program, the scenario, and the files that it names. Each part is a digest
-    /// of its own, so that no two lists of parts have the same text.
+    /// The digest of all inputs: the program, the scenario, and the files that the scenario names.
+    /// Each part is hashed separately, so that different lists of parts cannot have the same text.
     fn made_of(&self, scenario: &Scenario) -> String {
         let mut parts = vec![self.program.clone(), scenario.to_toml()];
         parts.extend(scenario.files().flat_map(|(name, text)| [name.to_owned(), text.to_owned()]));
@@ -112,15 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn results_are_kept_only_where_scenario_trace_and_program_are_the_same() {
+    fn cached_results_are_used_only_for_the_same_scenario_trace_and_program() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let (clean, asked) = (of("0123456789ab", b"x"), scenario(folder, "0,0,900", 2));
         fs::write(folder.join("results.json"), "{\"holds\": true}").unwrap();
-        assert_eq!(clean.read(folder, &asked), None, "nothing says that the results are whole");
+        assert_eq!(clean.read(folder, &asked), None, "the results are not marked as complete");
         clean.write(folder, &asked).unwrap();
         assert!(clean.read(folder, &asked).is_some());
-        assert!(of("0123456789ab", b"y").read(folder, &asked).is_some(), "another build of it");
+        assert!(
+            of("0123456789ab", b"y").read(folder, &asked).is_some(),
+            "another build of the same commit"
+        );
         assert_eq!(of("0123456789ac", b"x").read(folder, &asked), None, "another commit");
         assert_eq!(clean.read(folder, &scenario(folder, "0,0,900", 3)), None, "another scenario");
         let moved = scenario(folder, "0,0,901", 2);
@@ -129,12 +134,12 @@ mod tests {
         let version = Kept::of(&version, || Ok(Vec::new())).unwrap();
         assert_eq!(version.read(folder, &asked), None, "another version");
         clean.forget(folder).unwrap();
-        assert_eq!(clean.read(folder, &asked), None, "it is written anew");
+        assert_eq!(clean.read(folder, &asked), None, "the mark was removed");
         clean.forget(folder).unwrap();
     }
 
     #[test]
-    fn a_build_of_changed_files_is_known_by_its_bytes() {
+    fn a_build_of_changed_files_is_identified_by_its_executable() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let asked = scenario(folder, "0,0,900", 2);

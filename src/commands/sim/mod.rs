@@ -1,4 +1,4 @@
-//! `florin sim`: experiments on what honesty and its alternatives earn.
+//! `florin sim`: experiments on the earnings of honest and dishonest strategies.
 
 mod attack;
 mod compare;
@@ -52,7 +52,7 @@ fn list(list: &SimList) -> anyhow::Result<Exit> {
         show::json(&all)?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&["scenario", "what it asks"]);
+    let mut table = Table::new(&["scenario", "question"]);
     for scenario in &all {
         table.row([scenario.name.as_str().into(), scenario.question.as_str().into()]);
     }
@@ -60,13 +60,13 @@ fn list(list: &SimList) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A scenario that comes with the program, or a file, with its changes.
+/// Reads a built-in scenario or a file, and applies the changes.
 fn read(what: &ScenarioArg) -> anyhow::Result<Scenario> {
     let text = text_of(&what.scenario)?;
     read_text(what, &text, &what.changes)
 }
 
-/// The same from its text.
+/// As [`read`], from the scenario's text.
 fn read_text(what: &ScenarioArg, text: &str, changes: &[Change]) -> anyhow::Result<Scenario> {
     let folder = Path::new(&what.scenario).parent().unwrap_or(Path::new("."));
     Scenario::read_in(folder, text, changes).map_err(|error| refused(&error))
@@ -75,7 +75,7 @@ fn read_text(what: &ScenarioArg, text: &str, changes: &[Change]) -> anyhow::Resu
 fn text_of(name: &str) -> anyhow::Result<String> {
     if Path::new(name).extension().is_some_and(|end| end == "toml") {
         return std::fs::read_to_string(name).map_err(|error| {
-            let right = "name a file that can be read, or one of `florin sim list`";
+            let right = "give a readable file, or a scenario of `florin sim list`";
             Failure::input("SCENARIO_UNREADABLE", format!("{name}: {error}; {right}")).into()
         });
     }
@@ -87,13 +87,14 @@ fn refused(error: &ScenarioError) -> anyhow::Error {
     Failure::input(error.code(), error.to_string()).into()
 }
 
-/// A folder for results is tried before anything is played.
+/// Checks that the results folder is writable before any game is played.
 fn tried(folder: Option<&Path>) -> anyhow::Result<()> {
     folder.map_or(Ok(()), |folder| try_folder(folder).map_err(|error| not_written(&error).into()))
 }
 
-/// A folder for results is tried before anything is played; nobody else's results are written over. `file` is what this
-/// command writes last: with it and the same scenario there, the folder is this experiment's own.
+/// Checks that the results folder is writable before any game is played, and refuses to overwrite
+/// other results. `file` is the last file that this command writes: a folder that has it and the
+/// same scenario belongs to this experiment.
 fn own_folder(folder: Option<&Path>, scenario: &Scenario, file: &str) -> anyhow::Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let is_empty = std::fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
@@ -109,13 +110,14 @@ fn own_folder(folder: Option<&Path>, scenario: &Scenario, file: &str) -> anyhow:
     tried(Some(folder))
 }
 
-/// A page of several results is not written over those of a run or a search.
+/// Refuses to write a comparison page over the results of a run or a search.
 fn no_run(folder: &Path) -> anyhow::Result<()> {
     if folder.join("scenario.toml").exists() { Err(in_the_way(folder)) } else { Ok(()) }
 }
 
 fn in_the_way(folder: &Path) -> anyhow::Error {
-    let why = "holds something else than this experiment's results: name a new folder with --out, or remove it";
+    let why = "contains something other than the results of this experiment: give a new folder \
+        with --out, or remove it";
     Failure::input("RESULTS_IN_THE_WAY", format!("{} {why}", folder.display())).into()
 }
 
@@ -123,7 +125,7 @@ fn not_written(error: &WriteError) -> Failure {
     Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())
 }
 
-/// A game that came to a halt: where members cannot train as the scenario asks, that is its mistake.
+/// The error of an aborted game; a failed training is a mistake in the scenario.
 fn halted(error: &Halted) -> anyhow::Error {
     let said = format!("{}: {}", PROGRAM.game(error.seed), error.error);
     match &error.error {
@@ -132,7 +134,7 @@ fn halted(error: &Halted) -> anyhow::Error {
     }
 }
 
-/// The scenario with the seeds that were asked for.
+/// Overrides the scenario's seeds with those of the arguments.
 fn with_seeds(mut scenario: Scenario, play: &PlayArg) -> anyhow::Result<Scenario> {
     scenario.seeds.first = play.seed.unwrap_or(scenario.seeds.first);
     scenario.seeds.count = play.seeds.unwrap_or(scenario.seeds.count);
@@ -145,7 +147,7 @@ fn threads(asked: Option<u16>) -> usize {
     asked.map_or_else(all, usize::from)
 }
 
-/// Plays with a bar that says how much is left, on a terminal.
+/// Runs the games with a progress bar on the terminal.
 fn played(scenario: &Scenario, threads: usize, what: &str) -> anyhow::Result<Results> {
     let results = watched(what, |watch| florin_sim::results::run(scenario, threads, watch));
     results.map_err(|error: Halted| halted(&error))
@@ -174,6 +176,6 @@ fn watched<T>(what: &str, play: impl FnOnce(Watch<'_>) -> T) -> T {
     came
 }
 
-/// This program, as results name it.
+/// The version and the commit of this program, as recorded in results.
 const PROGRAM: Program<'static> =
     Program { version: env!("CARGO_PKG_VERSION"), commit: env!("FLORIN_COMMIT") };

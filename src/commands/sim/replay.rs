@@ -1,4 +1,5 @@
-//! `florin sim replay`: one game again, by the program that played it, held against what a folder has of it.
+//! `florin sim replay`: replays one game with the program that played it, and compares it with a
+//! results folder.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use crate::cli::{ScenarioArg, SimReplay};
 use crate::failure::{Exit, Failure};
 use crate::show::{self, BAD, DIM, GOOD};
 
-/// The scenario in a results folder.
+/// The file of the scenario in a results folder.
 const SCENARIO: &str = "scenario.toml";
 
 pub(super) fn run(command: &SimReplay) -> anyhow::Result<Exit> {
@@ -25,7 +26,7 @@ pub(super) fn run(command: &SimReplay) -> anyhow::Result<Exit> {
     };
     scenario.seeds.first = game.seed;
     scenario.seeds.count = 1;
-    // Its own seeds are not looked at any more, so they need not be others than those of a search.
+    // The replay does not search, so its seed need not differ from the seeds of a search.
     scenario.search = None;
     scenario.check().map_err(|error| refused(&error))?;
     let results = played(&scenario, 1, &game.to_string())?;
@@ -41,29 +42,29 @@ pub(super) fn run(command: &SimReplay) -> anyhow::Result<Exit> {
     Ok(if replayed.different == 0 { Exit::Done } else { Exit::No })
 }
 
-/// Another program may play another game: it is not even tried.
+/// Refuses a game of another commit, because another program may play another game.
 fn by_this_program(game: &Game) -> anyhow::Result<()> {
     if game.is_by(&PROGRAM) {
         return Ok(());
     }
     let commit = game.commit.trim_end_matches("-changed");
     let why = format!(
-        "{game} was played by commit {}, and this program is of {}: check out {commit} (`git checkout {commit}`), build \
-         it, and ask again",
+        "{game} was played by commit {}, but this program is built from {}: check out {commit} \
+         (`git checkout {commit}`), build it, and replay again",
         game.commit, PROGRAM.commit
     );
     Err(Failure::input("REPLAY_OTHER_COMMIT", why).into())
 }
 
-/// The scenario that a folder keeps; what it names lies beside it.
+/// Reads the scenario in a results folder; the files that it names are in the same folder.
 fn of_folder(folder: &Path, what: &ScenarioArg) -> anyhow::Result<Scenario> {
     if !what.changes.is_empty() {
-        let why = "a folder is played again as it is: leave out --set, or name a scenario";
+        let why = "a results folder is replayed unchanged: remove --set, or give a scenario";
         return Err(Failure::input("REPLAY_CHANGED", why).into());
     }
     let path = folder.join(SCENARIO);
     let text = std::fs::read_to_string(&path).map_err(|error| {
-        let right = "name a folder that `florin sim run --out` wrote";
+        let right = "give a folder that `florin sim run --out` wrote";
         Failure::input("REPLAY_UNREADABLE", format!("{}: {error}; {right}", path.display()))
     })?;
     Scenario::read_in(folder, &text, &[]).map_err(|error| refused(&error))
@@ -82,7 +83,7 @@ fn shown(results: &Results, command: &SimReplay) -> anyhow::Result<Exit> {
 fn compared(replayed: &Replayed) {
     let Replayed { game, rows, different, differences } = replayed;
     if *different == 0 {
-        anstream::println!("{GOOD}the same{GOOD:#}  {game}: {rows} rows, to the last digit");
+        anstream::println!("{GOOD}identical{GOOD:#}  {game}: {rows} rows, to the last digit");
         return;
     }
     anstream::println!("{BAD}DIFFERENT{BAD:#}  {game}: {different} of {rows} rows");

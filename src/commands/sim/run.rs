@@ -1,4 +1,4 @@
-//! `florin sim run`.
+//! `florin sim run`: runs a scenario and prints its results.
 
 use florin_sim::measure::{Measured, RATIOS};
 use florin_sim::results::{RESULTS, Results, counted, ends, figure};
@@ -27,14 +27,14 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     Ok(if results.hold() { Exit::Done } else { Exit::No })
 }
 
-/// Groups first, then the market, then the rules.
+/// Prints the groups, then the market, then the rules.
 pub(super) fn print(results: &Results) {
     let scenario = &results.scenario;
     let rounds = counted(scenario.rounds.into(), "round");
     let seeds = counted(scenario.seeds.count.into(), "seed");
     let rule = scenario.mechanism.name();
     anstream::println!("{HEAD}{}{HEAD:#}", scenario.question);
-    anstream::println!("{DIM}paid by {rule}, {rounds}, {seeds}{DIM:#}\n");
+    anstream::println!("{DIM}mechanism {rule}, {rounds}, {seeds}{DIM:#}\n");
     let mut table = Table::new(&[
         "group",
         ">members",
@@ -42,8 +42,8 @@ pub(super) fn print(results: &Results) {
         "95 %",
         ">gain",
         "95 %",
-        ">refused",
-        ">took part",
+        ">rejected",
+        ">participation",
     ]);
     for (name, group) in &scenario.population {
         let of = |measure: &str| results.measure(measure, Some(name));
@@ -65,11 +65,11 @@ pub(super) fn print(results: &Results) {
         let (name, one) = (measured.key.measure.replace('_', " "), Some(measured));
         table.row([name.into(), mean(one), range(one)]);
     }
-    // A ratio over nothing is none: that is said too.
+    // A ratio with a denominator near zero is undefined; print the reason.
     for (name, _, below) in RATIOS.iter().filter(|(name, ..)| results.measure(name, None).is_none())
     {
-        let why = Cell::styled(format!("{below} is not positive beyond chance"), DIM);
-        table.row([name.replace('_', " ").into(), "none".into(), why]);
+        let why = Cell::styled(format!("{below} is not significantly positive"), DIM);
+        table.row([name.replace('_', " ").into(), "undefined".into(), why]);
     }
     table.print();
     if results.rules.is_empty() {
@@ -78,10 +78,10 @@ pub(super) fn print(results: &Results) {
     anstream::println!();
     let mut table = Table::new(&["rule", ">value", ""]);
     for judged in &results.rules {
-        let worst = judged.worst.map(|seed| format!(", most in {}", PROGRAM.game(seed)));
-        let (mark, style) = if judged.holds { ("holds", GOOD) } else { ("BROKEN", BAD) };
+        let worst = judged.worst.map(|seed| format!(", worst in {}", PROGRAM.game(seed)));
+        let (mark, style) = if judged.holds { ("holds", GOOD) } else { ("VIOLATED", BAD) };
         let mark = format!("{mark}{}", worst.unwrap_or_default());
-        let value = judged.value.map_or_else(|| "none".to_owned(), figure);
+        let value = judged.value.map_or_else(|| "undefined".to_owned(), figure);
         table.row([judged.rule.as_str().into(), value.into(), Cell::styled(mark, style)]);
     }
     table.print();

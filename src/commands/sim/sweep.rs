@@ -1,5 +1,5 @@
-//! `florin sim sweep`: every combination of some values, each in a folder of its own, which is kept when a sweep is
-//! stopped and asked for again.
+//! `florin sim sweep`: runs every combination of some values, each in its own folder. Completed
+//! folders are reused when an interrupted sweep is started again.
 
 use std::path::Path;
 
@@ -22,17 +22,17 @@ use crate::cli::SimSweep;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, BAD, Cell, DIM, Table};
 
-/// Combinations of one sweep.
+/// Maximum number of combinations of a sweep.
 const POINTS_MAX: usize = 10_000;
-/// Values of one key.
+/// Maximum number of values of a key.
 const VALUES_MAX: usize = 1_000;
 
-/// Letters of a folder's name before its digest.
+/// Length of a folder's name before the digest.
 const NAME: usize = 180;
-/// Digits of the digest.
+/// Number of digits of the digest.
 const DIGEST: usize = 8;
 
-/// One combination.
+/// A combination.
 type Point = Vec<Change>;
 
 pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
@@ -41,7 +41,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
     if command.play.seed.is_some() && varied("seeds.first")
         || command.play.seeds.is_some() && varied("seeds.count")
     {
-        let why = "--vary and --seed or --seeds both say which seeds are played: leave one out";
+        let why = "--vary and --seed or --seeds both set the seeds: remove one of them";
         return Err(Failure::input("SWEEP_AXIS", why).into());
     }
     if let Some(draw) = command.draw {
@@ -52,7 +52,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
         let changes: Vec<Change> = command.what.changes.iter().chain(point).cloned().collect();
         with_seeds(read_text(&command.what, &text, &changes)?, &command.play)
     });
-    // All of them are checked before the first is played.
+    // All scenarios are checked before the first one runs.
     let scenarios = scenarios.collect::<anyhow::Result<Vec<Scenario>>>()?;
     no_run(&command.out)?;
     for (point, scenario) in points.iter().zip(&scenarios) {
@@ -68,7 +68,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
             None => {
                 let what = format!("{} of {}", at + 1, points.len());
                 let results = played(scenario, threads(command.play.threads), &what)?;
-                // While the folder is written anew, it holds nothing that could be taken for whole.
+                // While the folder is rewritten, it is not marked as complete.
                 kept.forget(&folder)?;
                 results.write(&folder, &PROGRAM).map_err(|error| not_written(&error))?;
                 kept.write(&folder, scenario)?;
@@ -89,8 +89,8 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
     Ok(if rows.iter().all(holds) { Exit::Done } else { Exit::No })
 }
 
-/// A combination's folder may be written anew where traces or the program have changed, but not with another scenario
-/// or other seeds.
+/// A combination's folder may be rewritten if traces or the program have changed, but not with
+/// another scenario or other seeds.
 fn same_question(folder: &Path, scenario: &Scenario) -> anyhow::Result<()> {
     let Ok(text) = std::fs::read_to_string(folder.join("scenario.toml")) else { return Ok(()) };
     let is_same = Scenario::read_in(folder, &text, &[])
@@ -98,12 +98,12 @@ fn same_question(folder: &Path, scenario: &Scenario) -> anyhow::Result<()> {
     if is_same { Ok(()) } else { Err(in_the_way(folder)) }
 }
 
-/// Whether every rule of a combination holds, and the fit of a surrogate.
+/// Whether all rules of a combination hold, and the fit of a surrogate passes.
 fn holds(row: &Value) -> bool {
     row["results"]["holds"] == true
 }
 
-/// A combination's folder, read again for the page.
+/// Reads a combination's folder for the page.
 fn side(folder: &Path, point: &Point) -> anyhow::Result<Side> {
     let short = |change: &Change| {
         let key = change.key();
@@ -117,7 +117,7 @@ fn side(folder: &Path, point: &Point) -> anyhow::Result<Side> {
     Ok(side)
 }
 
-/// Every combination, the last key turning fastest.
+/// All combinations; the last key varies fastest.
 fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
     let mut points: Vec<Point> = vec![Vec::new()];
     for axis in vary {
@@ -130,7 +130,7 @@ fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
         if let Some(twice) =
             values.iter().enumerate().find(|(at, v)| values.iter().take(*at).any(|w| w == *v))
         {
-            return Err(wrong(&format!("{} stands there twice: leave one out", twice.1)).into());
+            return Err(wrong(&format!("{} is given twice: remove one", twice.1)).into());
         }
         let mut more = Vec::new();
         for point in &points {
@@ -142,7 +142,8 @@ fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
         }
         if more.len() > POINTS_MAX {
             let why = format!(
-                "{} combinations: at most {POINTS_MAX}; --draw does not help here",
+                "{} combinations, but at most {POINTS_MAX} are allowed (also with --draw): give \
+                 fewer values",
                 more.len()
             );
             return Err(wrong(&why).into());
@@ -152,13 +153,13 @@ fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
     let keys: std::collections::BTreeSet<String> =
         points.first().into_iter().flatten().map(Change::key).collect();
     if keys.len() < vary.len() {
-        let why = "--vary names one key twice: give all its values at once";
+        let why = "two --vary name the same key: give all its values in one";
         return Err(Failure::input("SWEEP_AXIS", why).into());
     }
     Ok(points)
 }
 
-/// Values between commas; commas inside of brackets and quotes are the values' own.
+/// Splits a list at its commas, except at commas inside brackets and quotes.
 fn split(text: &str) -> Vec<&str> {
     let (mut values, mut from, mut depth) = (Vec::new(), 0, 0_usize);
     let mut quote = None;
@@ -180,7 +181,7 @@ fn split(text: &str) -> Vec<&str> {
     values
 }
 
-/// Some of the points, in their order.
+/// Draws some of the points, without changing their order.
 fn drawn(points: &[Point], count: usize, seed: u64) -> Vec<Point> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     let rng = &mut stream(seed, "sweep", [0, 0]);
@@ -196,8 +197,8 @@ fn words(point: &Point) -> Vec<String> {
     point.iter().map(|change| format!("{}={}", change.key(), change.value())).collect()
 }
 
-/// A folder's name for a point: readable, no way out of the folder above, and with a digest of the point, so that no two
-/// have the same.
+/// The folder name of a point: readable, safe (it cannot leave the parent folder), and unique by a
+/// digest of the point.
 fn name_of(point: &Point) -> String {
     let text = words(point).join("_");
     let digest = blob_digest(text.as_bytes()).to_string();
@@ -213,7 +214,7 @@ fn print(rows: &[Value]) {
         let changes: Vec<&str> =
             row["changes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let mut first = changes.join(" ");
-        let mut mark = if holds(row) { "" } else { "BROKEN" };
+        let mut mark = if holds(row) { "" } else { "VIOLATED" };
         let measures: Vec<&Value> =
             row["results"]["measures"].as_array().into_iter().flatten().collect();
         let of = |measure: &str, group: &Value| {
@@ -236,22 +237,22 @@ fn print(rows: &[Value]) {
     }
     table.print();
     for row in rows.iter().filter(|row| !holds(row)) {
-        anstream::println!("{BAD}BROKEN{BAD:#}  {}: {}", told(&row["changes"]), told_rules(row));
+        anstream::println!("{BAD}VIOLATED{BAD:#}  {}: {}", told(&row["changes"]), told_rules(row));
     }
 }
 
-/// Texts of a list, one behind the other.
+/// The texts of a list, joined by spaces.
 fn told(list: &Value) -> String {
     let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
     texts.collect::<Vec<&str>>().join(" ")
 }
 
-/// The rules that do not hold; where all do, it is the fit that misses.
+/// The rules that do not hold; if all hold, the fit fails.
 fn told_rules(row: &Value) -> String {
     let rules = row["results"]["rules"].as_array().into_iter().flatten();
     let broken = rules.filter(|rule| rule["holds"] != true);
     let broken: Vec<&str> = broken.filter_map(|rule| rule["rule"].as_str()).collect();
-    if broken.is_empty() { "the fit misses".to_owned() } else { broken.join("; ") }
+    if broken.is_empty() { "the fit fails".to_owned() } else { broken.join("; ") }
 }
 
 #[cfg(test)]
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grid_has_every_combination_once_and_a_draw_keeps_its_order() {
+    fn a_grid_has_every_combination_once_and_a_draw_preserves_the_order() {
         let points = grid(&["a=1,2,3".to_owned(), "b.c=x,y".to_owned()]).unwrap();
         let names: Vec<String> = points.iter().map(name_of).collect();
         assert_eq!(names.len(), 6);
@@ -275,7 +276,7 @@ mod tests {
         let alike = [format!("a={}x", "-".repeat(300)), format!("a={}y", "-".repeat(300))];
         let alike = alike.map(|text| name_of(&vec![text.parse().unwrap()]));
         assert_ne!(alike[0], alike[1], "long names differ by their digests");
-        assert!(grid(&["a=1".to_owned(), "a=2".to_owned()]).is_err(), "one key twice");
+        assert!(grid(&["a=1".to_owned(), "a=2".to_owned()]).is_err(), "the same key twice");
         for wrong in ["a", "a=", "a=1,,2", "a=1,2,1"] {
             assert!(grid(&[wrong.to_owned()]).is_err(), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! `florin task close`: a buyer ends its task.
+//! `florin task close`: closes a buyer's task.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::market::Market;
 use crate::show;
 
-/// How long one question to the coordinator may wait.
+/// Timeout of one long poll to the coordinator.
 const WAIT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(arguments: &TaskClose) -> anyhow::Result<Exit> {
@@ -19,19 +19,19 @@ pub(super) fn run(arguments: &TaskClose) -> anyhow::Result<Exit> {
     let mut view = market.task(id)?;
     let wallet = wallet::open(&arguments.wallet)?;
     if view.spec.buyer != wallet.address() {
-        let message = format!("only its buyer, {}, may close it", view.spec.buyer);
+        let message = format!("only the task's buyer, {}, may close it", view.spec.buyer);
         return Err(Failure::no("NOT_ALLOWED", message).into());
     }
     if view.phase != Phase::Done {
         market.close(&CloseRequest::sign(market.coordinator().market, &wallet, id)?)?;
-        show::hint("Asked. The running round is finished and settled first.");
+        show::hint("Close requested. The current round is completed and settled first.");
     }
     while view.phase != Phase::Done {
         view = market.task_after(id, view.sequence, u64::try_from(WAIT.as_millis())?)?;
     }
     let refunded = market.ledger()?.task(id)?.map(|books| books.refunded);
     anstream::println!(
-        "Closed after {} rounds; {} FLN were refunded in all.",
+        "Closed after {} rounds; {} FLN were refunded in total.",
         view.reported,
         show::fln(refunded.unwrap_or_default())
     );

@@ -1,4 +1,4 @@
-//! `florin task new|check`: the task file, before anybody else sees it.
+//! `florin task new|check`: writes and checks a task file, before it is published.
 
 use std::io::Write;
 
@@ -19,19 +19,20 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&arguments.file);
     let mut file = match file {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let message = format!("{shown} exists and is not overwritten: choose another name");
+            let message =
+                format!("{shown} already exists and is not overwritten: choose another name");
             return Err(Failure::input("FILE_EXISTS", message).into());
         }
         other => other.with_context(|| shown.to_string())?,
     };
     file.write_all(text.as_bytes()).with_context(|| shown.to_string())?;
-    anstream::println!("{shown} written: every key is explained in it.");
-    show::hint(&format!("Change it, then: florin task check {shown}"));
+    anstream::println!("Wrote {shown}; it explains every key.");
+    show::hint(&format!("Edit it, then run: florin task check {shown}"));
     Ok(Exit::Done)
 }
 
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
-    // Any market and buyer will do: nothing that is checked depends on them.
+    // No check depends on the market, the buyer or the coordinator.
     let parties = Parties {
         market: Market { chain: ChainId(0), genesis: Digest::default() },
         buyer: Address([1; 20]),
@@ -49,11 +50,14 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     }
     describe(&ready.spec)?;
     say_shared(&ready);
-    show::hint("\nNothing was published. `florin task publish` does that, for good.");
+    show::hint(
+        "\nNothing was published. Publish with `florin task publish`; a published task cannot be \
+         changed.",
+    );
     Ok(Exit::Done)
 }
 
-/// A task for people.
+/// Prints a task for people.
 pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
     let budget = &spec.budget;
     let locked = budget.data.plus(budget.infrastructure)?;
@@ -72,7 +76,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
         (
             "holdout",
             format!(
-                "{} rows, {} of them for each round, root {}…",
+                "{} rows, {} per round, root {}…",
                 spec.holdout.rows,
                 spec.holdout.per_round,
                 spec.holdout.root.short()
@@ -81,7 +85,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
         (
             "rounds",
             format!(
-                "{} of {} to {} updates, {} to train",
+                "{}, each with {} to {} updates, {} for training",
                 spec.rounds.count,
                 spec.rounds.cohort_min,
                 spec.rounds.asked(),
@@ -110,7 +114,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
         (
             "bond",
             format!(
-                "at least {} FLN, {} FLN per row; a round debits at most {} FLN",
+                "at least {} FLN, {} FLN per row; at most {} FLN are deducted per round",
                 show::fln(budget.bond_min),
                 show::fln(budget.bond_per_row),
                 show::fln(budget.debit_max)
@@ -120,17 +124,18 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what the file left to us.
+/// Prints the default for `holdout.per_round`, if the file omits it.
 pub(super) fn say_shared(ready: &Ready) {
     if ready.shared {
         let each = ready.spec.holdout.per_round;
         show::hint(&format!(
-            "\nThe file has no holdout.per_round: the rounds share its rows, {each} each."
+            "\nThe file does not set holdout.per_round: the rounds share its rows equally, {each} \
+             each."
         ));
     }
 }
 
-/// A task for programs: as it is signed, but amounts in base units.
+/// A task as JSON: as it is signed, but with amounts in base units.
 pub(super) fn spec_json(spec: &TaskSpec) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(spec)?;
     let budget = &spec.budget;

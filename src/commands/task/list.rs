@@ -1,4 +1,4 @@
-//! `florin task list`: what a market offers.
+//! `florin task list`: lists the tasks of a market.
 
 use serde_json::json;
 
@@ -49,7 +49,9 @@ pub(super) fn run(arguments: &TaskList) -> anyhow::Result<Exit> {
         ]);
     }
     if table.is_empty() {
-        show::hint("No tasks yet. A buyer writes one with `florin task new` and publishes it.");
+        show::hint(
+            "No tasks yet. A buyer creates one with `florin task new` and `florin task publish`.",
+        );
     } else {
         table.print();
     }

@@ -1,4 +1,4 @@
-//! `florin task show`: one task, its rounds and its books.
+//! `florin task show`: prints a task, its rounds and its payments.
 
 use florin_ledger::TaskState;
 use florin_protocol::{Amount, Report, RoundOutcome, TaskView, nats};
@@ -51,7 +51,7 @@ fn rounds(reports: &[Report]) -> anyhow::Result<Table> {
         ">round",
         "outcome",
         ">updates",
-        ">kept out",
+        ">excluded",
         ">loss before",
         ">loss after",
         ">correct",
@@ -82,11 +82,12 @@ fn rounds(reports: &[Report]) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// The money equation with its numbers.
+/// Prints the balance equation of the task's escrow.
 fn money(books: &TaskState) -> anyhow::Result<()> {
     let locked = books.data_locked.plus(books.infrastructure_locked)?;
     anstream::println!(
-        "{} deposited = {} data paid + {} infrastructure paid + {} refunded + {} locked (FLN)",
+        "{} deposited = {} paid for data + {} paid for infrastructure + {} refunded + {} locked \
+         (FLN)",
         show::fln(books.terms.data.plus(books.terms.infrastructure)?),
         show::fln(books.data_paid),
         show::fln(books.infrastructure_paid),
@@ -95,14 +96,14 @@ fn money(books: &TaskState) -> anyhow::Result<()> {
     );
     if !books.pending.is_empty() {
         show::hint(&format!(
-            "{} settlements are within their challenge window.",
+            "{} settlements are still in their challenge window.",
             books.pending.len()
         ));
     }
     Ok(())
 }
 
-/// The money equation's terms for programs.
+/// The balance equation of the task's escrow, as JSON.
 pub(crate) fn money_json(books: &TaskState) -> anyhow::Result<serde_json::Value> {
     Ok(json!({
         "deposited": show::units(books.terms.data.plus(books.terms.infrastructure)?),

@@ -1,4 +1,4 @@
-//! `florin task …`: what a buyer does.
+//! `florin task …`: the buyer's commands.
 
 mod close;
 mod file;

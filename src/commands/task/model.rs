@@ -1,4 +1,4 @@
-//! `florin task model`: the trained model, its digest checked, and how good it is.
+//! `florin task model`: fetches the trained model, checks its digest, and evaluates it.
 
 use anyhow::Context;
 use florin_learning::data::load;
@@ -12,12 +12,12 @@ use crate::failure::{Exit, Failure};
 use crate::market::Market;
 use crate::{show, task_file};
 
-/// How good a model is on some rows.
+/// The accuracy and the loss of a model on some rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
-    /// Rows whose label it gets right.
+    /// Number of rows with a correct prediction.
     pub(crate) correct: u32,
-    /// Rows there are.
+    /// Number of rows.
     pub(crate) rows: u32,
     /// Mean cross-entropy in nats.
     pub(crate) loss: f64,
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     let market = Market::connect(&arguments.market)?;
     let view = market.task(market.find(&arguments.task)?)?;
     let bytes = market.blob(view.model, florin_work::model_bytes(&view.spec))?;
-    // Not only the right bytes, but a model of this task.
+    // The digest covers only the bytes: check also that they are a model of this task.
     florin_work::check_model(&view.spec, &bytes)?;
     let out = &arguments.out;
     std::fs::write(out, &bytes).with_context(|| out.display().to_string())?;
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Measures a task's model on some rows.
+/// Evaluates a task's model on some rows.
 pub(crate) fn measure(
     spec: &TaskSpec,
     bytes: &[u8],
@@ -79,7 +79,7 @@ pub(crate) fn measure(
     engine: &mut dyn Engine,
 ) -> anyhow::Result<Measured> {
     if let Some(misfit) = task_file::misfit(data, spec) {
-        let message = format!("the data does not fit the task: {misfit}");
+        let message = format!("the data does not match the task: {misfit}");
         return Err(Failure::input("BAD_DATA", message).into());
     }
     let model = florin_work::model_spec(&spec.model);

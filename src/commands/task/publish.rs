@@ -1,7 +1,9 @@
-//! `florin task publish`: the escrow is opened on the ledger, the task told to the coordinator, its bytes uploaded.
+//! `florin task publish`: opens the escrow on the ledger, announces the task to the coordinator,
+//! and uploads its blobs.
 //!
-//! Each step may be repeated, and the exact task is kept beside its file before any money moves: a publication that
-//! stopped half-way goes on where it was, and nothing is locked twice.
+//! Each step is idempotent, and the exact task is stored next to its file before any tokens are
+//! locked. An interrupted publication therefore resumes where it stopped, and the budget is locked
+//! only once.
 
 use std::path::{Path, PathBuf};
 
@@ -48,13 +50,13 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     super::file::describe(spec)?;
     super::file::say_shared(&ready);
     anstream::println!("\nPublished. Task {id}");
-    show::hint(&format!("Watch it: florin task show {}", id.short()));
+    show::hint(&format!("Show its state: florin task show {}", id.short()));
     Ok(Exit::Done)
 }
 
-/// Tells the coordinator of a task whose escrow is open, which it may see a little later.
+/// Publishes a task at the coordinator, with retries until the coordinator sees the open escrow.
 fn publish_once_seen(market: &Market, spec: &TaskSpec) -> anyhow::Result<TaskView> {
-    let waiting = |why: &UntilSeen| anstream::eprintln!("{NOTE}trying again: {why}{NOTE:#}");
+    let waiting = |why: &UntilSeen| anstream::eprintln!("{NOTE}retrying: {why}{NOTE:#}");
     let attempt = || market.publish(spec).map_err(UntilSeen);
     let published = patiently(Patience::default(), &Shutdown::new(), waiting, attempt);
     Ok(published.map_err(|UntilSeen(error)| error)?)
@@ -69,20 +71,21 @@ fn open_escrow(ledger: &dyn Ledger, buyer: &dyn Signer, spec: &TaskSpec) -> anyh
             if opened.as_ref() == Some(&terms) {
                 return Ok(());
             }
-            let message = "the ledger has this task open on other terms";
+            let message = "the ledger has an escrow for this task with other terms";
             Err(Failure::fault("LEDGER_CORRUPT", message).into())
         }
-        Err(error) => Err(error).context("the budget could not be locked"),
+        Err(error) => Err(error).context("cannot lock the budget"),
     }
 }
 
-/// Where the task of a file is kept as it was published.
+/// The file that stores the task of a task file as it was published.
 fn kept_beside(file: &Path) -> PathBuf {
     file.with_extension("published.json")
 }
 
-/// If the file was published before and is unchanged, goes on with that very task: an expiry that counts from the
-/// publication would otherwise make another one of it. Otherwise keeps the new one.
+/// If the file was published before and is unchanged, continues with exactly that task; an expiry
+/// relative to the publication would otherwise make a different task of it. Otherwise stores the
+/// new task.
 fn continue_earlier(file: &Path, ready: &mut Ready) -> anyhow::Result<()> {
     let path = kept_beside(file);
     let earlier: Option<TaskSpec> = match std::fs::read(&path) {

@@ -1,22 +1,22 @@
-//! Plots as SVG text, by hand: nothing is fetched, nothing runs.
+//! SVG charts as text, without scripts or external resources.
 
 use std::fmt::Write as _;
 
-/// Width of a small plot in its own units.
+/// Width of a small chart, in SVG units.
 const WIDTH: f64 = 460.0;
-/// Height of a small plot.
+/// Height of a small chart, in SVG units.
 const HEIGHT: f64 = 230.0;
-/// Room for labels: left, right, top, bottom.
+/// Margins for labels: left, right, top, bottom.
 const MARGIN: (f64, f64, f64, f64) = (52.0, 14.0, 10.0, 28.0);
 /// Height of a row of a heat map.
 const ROW: f64 = 30.0;
 
-/// Text made safe for HTML.
+/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// From data to the plot's own units.
+/// Maps data coordinates to SVG coordinates.
 struct Frame {
     x: (f64, f64),
     y: (f64, f64),
@@ -34,7 +34,7 @@ impl Frame {
     }
 }
 
-/// A round step that divides a span into about four.
+/// A round tick distance that divides a span into about four parts.
 fn step(span: f64) -> f64 {
     let raw = (span / 4.0).max(1e-12);
     let magnitude = 10f64.powf(raw.log10().floor());
@@ -84,7 +84,7 @@ fn open(title: &str) -> String {
     format!(r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{}">"#, escape(title))
 }
 
-/// A line over rounds; `values[0]` is before round 1.
+/// A line chart over rounds; `values[0]` is the value before round 1.
 pub(super) fn line(
     title: &str,
     values: &[f64],
@@ -135,7 +135,7 @@ pub(super) fn line(
     svg
 }
 
-/// Lines of several people over rounds, cumulative values handed in.
+/// A line chart of several participants over rounds; the values are cumulative.
 pub(super) fn lines(
     title: &str,
     series: &[(String, String, Vec<f64>)],
@@ -169,7 +169,7 @@ pub(super) fn lines(
     svg
 }
 
-/// Bars over rounds, each a stack of parts; `rounds[r]` lists (name, colour, value).
+/// Stacked bars over rounds; `rounds[r]` lists (name, colour, value).
 pub(super) fn stacks(
     title: &str,
     rounds: &[Vec<(String, String, f64)>],
@@ -203,18 +203,18 @@ pub(super) fn stacks(
     svg
 }
 
-/// A cell of a heat map: its value decides colour and text, `hover` says it whole.
+/// A cell of a heat map.
 #[derive(Debug, Clone)]
 pub(super) struct Heat {
-    /// From −1 (bad) to 1 (good).
+    /// From −1 (bad) to 1 (good); sets the colour.
     pub(super) strength: f64,
-    /// In the cell.
+    /// Text in the cell.
     pub(super) text: String,
-    /// On hovering.
+    /// Tooltip.
     pub(super) hover: String,
 }
 
-/// People by rounds.
+/// A heat map: one row per participant, one column per round.
 pub(super) fn heat(title: &str, rows: &[(String, Vec<Heat>)]) -> String {
     let columns = rows.iter().map(|(_, cells)| cells.len()).max().unwrap_or(1).max(1);
     let (left, wide) = (150.0, 980.0);
@@ -267,7 +267,7 @@ pub(super) fn heat(title: &str, rows: &[(String, Vec<Heat>)]) -> String {
     svg
 }
 
-/// One bar, cut into named parts that add up to the whole.
+/// One bar, divided into named parts that add up to the total.
 pub(super) fn split(title: &str, parts: &[(String, String, f64)]) -> String {
     let whole = parts.iter().map(|(.., value)| *value).sum::<f64>().max(1e-9);
     let (wide, high) = (980.0, 46.0);
@@ -289,7 +289,7 @@ pub(super) fn split(title: &str, parts: &[(String, String, f64)]) -> String {
     svg
 }
 
-/// Colours and names, side by side.
+/// A legend of colours and names.
 pub(super) fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut html = String::from(r#"<div class="legend">"#);
     for (name, colour) in entries {
@@ -315,12 +315,12 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_is_escaped() {
+    fn text_is_escaped_for_html() {
         assert_eq!(escape("<b>\"&"), "&lt;b&gt;&quot;&amp;");
     }
 
     #[test]
-    fn a_plot_of_nothing_is_still_a_plot() {
+    fn an_empty_chart_is_valid_svg() {
         let label = |value: f64| format!("{value}");
         for svg in [
             line("t", &[], (0.0, 1.0), "red", &label),

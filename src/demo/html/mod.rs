@@ -1,4 +1,4 @@
-//! The report: one HTML file that carries everything it shows.
+//! The HTML report: one self-contained file.
 
 mod chart;
 mod on_chain;
@@ -18,18 +18,18 @@ fn colour(at: usize) -> String {
     format!("var(--c{})", at % 8)
 }
 
-/// Florins as a float: for plots only.
-#[expect(clippy::cast_precision_loss, reason = "for plots; tables print the integer")]
+/// Florins as a float, for charts only.
+#[expect(clippy::cast_precision_loss, reason = "for charts; tables print the exact amount")]
 fn florins(amount: Amount) -> f64 {
     amount.units() as f64 / 1e18
 }
 
-/// A whole number for an axis, without a sign on zero.
+/// Formats an axis label as a whole number, without a sign on zero.
 fn whole(value: f64) -> String {
     format!("{:.0}", value.round() + 0.0)
 }
 
-/// The whole page.
+/// Builds the page.
 pub(super) fn page(outcome: &Outcome) -> anyhow::Result<String> {
     let mut html = String::with_capacity(64 * 1024);
     let _ = write!(
@@ -41,10 +41,11 @@ pub(super) fn page(outcome: &Outcome) -> anyhow::Result<String> {
     );
     let _ = write!(
         html,
-        "<h1>A market in {} rounds</h1><p class=\"lead\">A buyer locked {} FLN behind a model for handwritten \
-         digits. Eight participants trained it on rows that never left their processes; three of them cheated. Every \
-         update was measured by what it did to the model, paid for exactly that, and every payment was computed \
-         again by an auditor that trusts nobody.</p>",
+        "<h1>A market in {} rounds</h1><p class=\"lead\">A buyer locked {} FLN for a model of \
+         handwritten digits. Eight participants trained it on rows that never left their \
+         processes; three of them were dishonest. Each update was scored by its effect on the \
+         validation loss and paid by its score, and an auditor that does not trust the coordinator \
+         recomputed every payment.</p>",
         outcome.rounds,
         show::fln(outcome.money()?.deposited)
     );
@@ -60,8 +61,9 @@ pub(super) fn page(outcome: &Outcome) -> anyhow::Result<String> {
     }
     let _ = write!(
         html,
-        "<footer>Task <code>{}</code> · seed {} · {:.1} s on this machine · Florin {}. The seed repeats money and \
-         scores exactly on one machine.</footer></main></body></html>",
+        "<footer>Task <code>{}</code> · seed {} · {:.1} s on this machine · Florin {}. On one \
+         machine, the same seed gives exactly the same payouts and scores.</footer></main></body>\
+         </html>",
         outcome.task,
         outcome.seed,
         outcome.seconds,
@@ -78,10 +80,10 @@ fn cards(html: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
     let _ = write!(
         html,
         r#"<div class="cards">
-<div class="card"><b>{:.1} % → {:.1} %</b><span>accuracy on {} rows nobody in the market saw</span></div>
+<div class="card"><b>{:.1} % → {:.1} %</b><span>accuracy on {} test rows that were never used in the market</span></div>
 <div class="card"><b>{} FLN</b><span>paid for data, to {} of {} participants</span></div>
 <div class="card"><b>{} FLN</b><span>paid for infrastructure</span></div>
-<div class="card"><b class="{tone}">{differences} differences</b><span>{} of {} rounds recomputed</span></div>
+<div class="card"><b class="{tone}">{differences} mismatches</b><span>{} of {} rounds recomputed</span></div>
 </div>"#,
         100.0 * before,
         100.0 * after,
@@ -109,11 +111,13 @@ fn learning(html: &mut String, outcome: &Outcome) {
     let highest = loss.iter().copied().fold(0.1, f64::max) * 1.08;
     let _ = write!(
         html,
-        "<section><h2>The model learns</h2><p class=\"note\">On the rows of the buyer's holdout that were \
-         drawn for each round after its updates had come, before the first round and after each one. No row judges two \
-         rounds.</p><div class=\"two\">\
+        "<section><h2>The model's progress</h2><p class=\"note\">Measured on rows of the buyer's \
+         holdout, before the first round and after each round. Each round uses other rows, drawn \
+         after its updates were submitted, so the values vary from round to round.</p>\
+         <div class=\"two\">\
          <figure><figcaption>Accuracy by round</figcaption>{}</figure>\
-         <figure><figcaption>Loss by round (mean cross-entropy, nats)</figcaption>{}</figure></div></section>",
+         <figure><figcaption>Loss by round (mean cross-entropy, nats)</figcaption>{}</figure></div>\
+         </section>",
         chart::line("Accuracy by round", &accuracy, (0.0, 1.0), "var(--good)", &|v| format!(
             "{:.0} %",
             100.0 * v
@@ -126,17 +130,23 @@ fn learning(html: &mut String, outcome: &Outcome) {
 
 fn people(html: &mut String, outcome: &Outcome) {
     html.push_str(
-        "<section><h2>Who earned what</h2><div class=\"scroll\"><table><tr><th>participant</th><th>behaviour</th>\
+        "<section><h2>Earnings</h2><p class=\"note\">A score is the decrease of the validation \
+         loss that an update caused, in nats (the unit of cross-entropy with the natural \
+         logarithm). The share is the fraction of all payouts for data.</p><div class=\"scroll\">\
+         <table><tr><th>participant</th><th>behaviour</th>\
          <th class=\"n\">rows</th><th class=\"n\">rounds</th><th class=\"n\">score, nats</th>\
-         <th class=\"n\">share</th><th class=\"n\">earned, FLN</th><th class=\"n\">bond left, FLN</th></tr>",
+         <th class=\"n\">share</th><th class=\"n\">earned, FLN</th><th class=\"n\">bond left, \
+         FLN</th></tr>",
     );
     let paid = outcome.books.data_paid;
     for (at, earner) in outcome.earners.iter().enumerate() {
         let tone = if earner.behaviour == Behaviour::Honest { "" } else { "bad" };
         let _ = write!(
             html,
-            "<tr><td><i class=\"dot\" style=\"background:{}\"></i>{}</td><td class=\"{tone}\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:.4}</td><td class=\"n\">{}</td>\
+            "<tr><td><i class=\"dot\" style=\"background:{}\"></i>{}</td>\
+             <td class=\"{tone}\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:.4}</td>\
+             <td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             colour(at),
             escape(earner.name),
@@ -151,8 +161,10 @@ fn people(html: &mut String, outcome: &Outcome) {
     }
     let _ = write!(
         html,
-        "<tr><td>provider</td><td>values the rounds</td><td class=\"n\">–</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{} units</td><td class=\"n\">–</td><td class=\"n\">{}</td><td class=\"n\">–</td></tr>\
+        "<tr><td>provider</td><td>evaluates the rounds</td><td class=\"n\">–</td>\
+         <td class=\"n\">{}</td>\
+         <td class=\"n\">{} units</td><td class=\"n\">–</td><td class=\"n\">{}</td>\
+         <td class=\"n\">–</td></tr>\
          </table></div></section>",
         outcome.reports.iter().filter(|report| !report.infrastructure.is_empty()).count(),
         outcome.provider.0,
@@ -165,11 +177,12 @@ fn heat_of(earner: &Earner, strongest: f64) -> Vec<Heat> {
         let score = part.score_nano as f64 / NANO;
         let reason = part.reason.map_or("no update", show::reason);
         Heat {
-            // The root keeps late rounds, which move the loss less, visible.
+            // The square root makes late rounds visible, whose scores are smaller.
             strength: (score.abs() / strongest).sqrt().copysign(score),
             text: if part.reason.is_some() { format!("{score:.3}") } else { "·".to_owned() },
             hover: format!(
-                "round {}, {}: score {score:.6} ± {:.6} nats, {reason}, {} FLN paid, {} FLN debited",
+                "round {}, {}: score {score:.6} ± {:.6} nats, {reason}, {} FLN paid, {} FLN \
+                 debited",
                 at + 1,
                 earner.name,
                 part.error_nano as f64 / NANO,
@@ -220,14 +233,16 @@ fn by_round(html: &mut String, outcome: &Outcome) {
     let legend = outcome.earners.iter().zip(&names).map(|(e, c)| (e.name, c.as_str()));
     let _ = write!(
         html,
-        "<section><h2>Score by participant and round</h2><p class=\"note\">What each update did to the validation loss, \
-         in nats: blue lowered it, red raised it. Hover for the error bar and the reason.</p>{}</section>\
+        "<section><h2>Score by participant and round</h2><p class=\"note\">The effect of each \
+         update on the validation loss, in nats: blue lowered it, red raised it. The tooltip has \
+         the standard error and the reason.</p>{}</section>\
          <section><h2>Pay by participant and round</h2><div class=\"two\">\
          <figure><figcaption>Paid in each round (FLN)</figcaption>{}</figure>\
-         <figure><figcaption>Earned so far, debits taken off (FLN)</figcaption>{}</figure></div>{}</section>",
+         <figure><figcaption>Cumulative earnings minus debits (FLN)</figcaption>{}</figure>\
+         </div>{}</section>",
         chart::heat("Score by participant and round", &rows),
         chart::stacks("Pay by participant and round", &rounds, &|v| whole(v)),
-        chart::lines("Earned so far by participant", &totals, &|v| whole(v)),
+        chart::lines("Cumulative earnings by participant", &totals, &|v| whole(v)),
         chart::legend(legend),
     );
 }
@@ -251,15 +266,17 @@ fn money(html: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
     let legend = named.iter().zip(&entries).map(|(name, (.., colour))| (name.as_str(), *colour));
     let _ = write!(
         html,
-        "<section><h2>Where the money went</h2><p class=\"equation\">{} deposited = {} data + {} infrastructure + {} \
-         refunded + {} locked</p>{}{}<p class=\"note\" style=\"margin-top:14px\">Exact to 10<sup>−18</sup> FLN: the \
-         ledger keeps integers. Debited from bonds for harmful updates: {} FLN, held by the treasury.</p></section>",
+        "<section><h2>Use of the budget</h2><p class=\"equation\">{} deposited = {} data + {} \
+         infrastructure + {} refunded + {} locked</p>{}{}<p class=\"note\" \
+         style=\"margin-top:14px\">Exact to 10<sup>−18</sup> FLN, because the ledger uses \
+         integers. Debited from bonds for harmful updates and held by the treasury: {} FLN.</p>\
+         </section>",
         money.deposited,
         money.data_paid,
         money.infrastructure_paid,
         money.refunded,
         money.locked,
-        chart::split("Where the money went", &parts),
+        chart::split("Use of the budget", &parts),
         chart::legend(legend),
         show::fln(outcome.treasury),
     );
@@ -285,13 +302,15 @@ fn rounds(html: &mut String, outcome: &Outcome) {
     let clean = outcome.audit.1.is_empty();
     let _ = write!(
         html,
-        "<section><h2>Every round, recomputed</h2><p class=\"note\">Audit: <b class=\"{}\">{} of {} rounds recomputed, {} \
-         differences</b>. The auditor is a process of its own that sees only public bytes: it checks each digest and \
-         signature, values the updates again, and compares every figure with the report and the ledger.</p>\
-         <div class=\"scroll\"><table><tr><th class=\"n\">round</th><th class=\"n\">loss before</th>\
+        "<section><h2>Audit of every round</h2><p class=\"note\">Audit: <b class=\"{}\">{} of {} \
+         rounds recomputed, {} mismatches</b>. The auditor is a separate process that uses only \
+         public data: it checks each digest and signature, scores the updates again, and compares \
+         every value with the report and the ledger.</p>\
+         <div class=\"scroll\"><table><tr><th class=\"n\">round</th><th class=\"n\">loss \
+         before</th>\
          <th class=\"n\">loss after</th><th class=\"n\">correct</th><th class=\"n\">updates</th>\
-         <th class=\"n\">kept out</th><th class=\"n\">pool, FLN</th><th class=\"n\">paid, FLN</th>\
-         <th>root of running totals</th></tr>",
+         <th class=\"n\">excluded</th><th class=\"n\">pool, FLN</th><th class=\"n\">paid, FLN</th>\
+         <th>Merkle root of account totals</th></tr>",
         if clean { "good" } else { "bad" },
         outcome.audit.0,
         outcome.rounds,
@@ -315,8 +334,10 @@ fn rounds(html: &mut String, outcome: &Outcome) {
             .map_or("–".to_owned(), |m| format!("{} of {}", m.correct_after, m.rows));
         let _ = write!(
             html,
-            "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{correct}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{out}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+            "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{correct}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{out}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td>\
              <td><code>{}…</code></td></tr>",
             report.scope.round,
             loss.0,

@@ -1,4 +1,4 @@
-//! The section about the chain, where the market's money was in contracts.
+//! The section about the Ethereum chain, if the ledger is on one.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use florin_ledger_ethereum::Deployment;
 use crate::demo::on_chain::{OnChain, Settled};
 use crate::show;
 
-/// Characters of a digest that are shown.
+/// Number of printed characters of a digest.
 const DIGITS: usize = 20;
 
-/// Where the contracts are, what was checked against them, each settlement, and what gas everybody spent.
+/// The contracts, the checks, the settlements, and the gas by role.
 pub(super) fn section(html: &mut String, on_chain: &OnChain) {
     html.push_str("<section><h2>On the chain</h2>");
     checked(html, on_chain);
@@ -25,9 +25,10 @@ fn checked(html: &mut String, on_chain: &OnChain) {
     let ((compared, differing), twin) = (on_chain.verified, &on_chain.twin);
     let _ = write!(
         html,
-        "<p class=\"note\">The money was in contracts on Ethereum chain {}. All state was rebuilt from their events: {} \
-         numbers compared, <b class=\"{}\">{} differences</b>. Every event was carried out again on an embedded chain: \
-         {} events, {} balances compared, <b class=\"{}\">{} differences</b>.</p>",
+        "<p class=\"note\">The ledger was in contracts on Ethereum chain {}. All state was rebuilt \
+         from their events: {} values compared, <b class=\"{}\">{} mismatches</b>. Every event was \
+         replayed on an embedded ledger: {} events, {} balances compared, <b class=\"{}\">{} \
+         mismatches</b>.</p>",
         on_chain.deployment.chain,
         compared,
         tone(differing == 0),
@@ -50,16 +51,18 @@ fn contracts(html: &mut String, deployment: &Deployment) {
     }
     let _ = write!(
         html,
-        "<tr><td>genesis</td><td><code>{}</code> <span class=\"soft\">digest of chain and addresses; the market is in \
-         block {block}</span></td></tr></table></div>",
+        "<tr><td>genesis</td><td><code>{}</code> <span class=\"soft\">digest of chain and \
+         addresses; the market was deployed in block {block}</span></td></tr></table></div>",
         deployment.market().genesis
     );
 }
 
 fn settlements(html: &mut String, settled: &[Settled]) {
     html.push_str(
-        "<div class=\"scroll\"><table><tr><th class=\"n\">round</th><th class=\"n\">posted in block</th>\
-         <th class=\"n\">final in block</th><th>payout</th><th>root of running totals</th></tr>",
+        "<div class=\"scroll\"><table><tr><th class=\"n\">round</th><th class=\"n\">posted in \
+         block</th>\
+         <th class=\"n\">final in block</th><th>payout</th><th>Merkle root of account totals</th>\
+         </tr>",
     );
     let short = |digest: String| digest.chars().take(DIGITS).collect::<String>();
     for one in settled {
@@ -79,13 +82,15 @@ fn settlements(html: &mut String, settled: &[Settled]) {
 
 fn gas(html: &mut String, on_chain: &OnChain) {
     html.push_str(
-        "<div class=\"scroll\"><table><tr><th>gas of</th><th class=\"n\">transactions</th><th class=\"n\">gas</th>\
+        "<div class=\"scroll\"><table><tr><th>gas by role</th><th class=\"n\">transactions</th>\
+         <th class=\"n\">gas</th>\
          <th class=\"n\">at 1 gwei, ETH</th><th class=\"n\">paid here, ETH</th></tr>",
     );
     for (role, gas) in &on_chain.gas {
         let _ = write!(
             html,
-            "<tr><td>{role}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+            "<tr><td>{role}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td>\
              <td class=\"n\">{}</td></tr>",
             gas.transactions,
             show::thousands(&gas.gas.to_string()),

@@ -1,4 +1,4 @@
-//! The page of an invented outcome: whole, self-contained, and honest about what it shows.
+//! The page of a synthetic outcome is complete and self-contained.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ fn address(at: usize) -> Address {
     Address([u8::try_from(at).unwrap(); 20])
 }
 
-/// Score, error and reason of a participant in a round: honest ones help less and less, and the others as they do.
+/// Score, error and reason of a participant in a round: the scores of honest participants decrease,
+/// the others are dishonest.
 fn scored(at: usize, round: u32) -> (i64, u64, Reason) {
     let late = i64::from(round * round);
     let swing = if round.is_multiple_of(2) { 900_000 } else { -700_000 };
@@ -160,17 +161,17 @@ fn outcome() -> Outcome {
 }
 
 #[test]
-fn the_page_carries_everything_it_shows() {
+fn the_page_is_self_contained() {
     let page = page(&outcome()).unwrap();
     for outside in ["http://", "https://", "<script", "@import", "url(", "<img", "<link"] {
-        assert!(!page.contains(outside), "the page reaches outside: {outside}");
+        assert!(!page.contains(outside), "the page has an external reference: {outside}");
     }
     assert!(!page.contains("NaN"));
     for (open, close) in [("<svg", "</svg>"), ("<table", "</table>"), ("<section", "</section>")] {
         assert_eq!(page.matches(open).count(), page.matches(close).count(), "{open}");
     }
-    for part in ["10 of 10 rounds recomputed", "0 differences", "flora", "1050 deposited"] {
-        assert!(page.contains(part), "the page does not say {part:?}");
+    for part in ["10 of 10 rounds recomputed", "0 mismatches", "flora", "1050 deposited"] {
+        assert!(page.contains(part), "the page lacks {part:?}");
     }
     if let Some(path) = std::env::var_os("FLORIN_TEST_PAGE") {
         std::fs::write(path, page).unwrap();
@@ -201,21 +202,21 @@ fn on_chain() -> OnChain {
 }
 
 #[test]
-fn the_page_of_a_market_on_ethereum_says_where_its_money_was() {
+fn the_page_of_a_market_on_ethereum_has_a_section_about_the_chain() {
     assert!(!page(&outcome()).unwrap().contains("On the chain"));
     let page = page(&Outcome { on_chain: Some(on_chain()), ..outcome() }).unwrap();
     let market = format!("<code>{}</code>", address(202));
     for part in [
         market.as_str(),
         "Ethereum chain 31337",
-        "57 numbers compared, <b class=\"good\">0 differences</b>",
-        "46 balances compared, <b class=\"bad\">1 differences</b>",
+        "57 values compared, <b class=\"good\">0 mismatches</b>",
+        "46 balances compared, <b class=\"bad\">1 mismatches</b>",
         "anna: 1 &lt;&gt; 2",
         "<td class=\"n\">101</td><td class=\"n\">201</td><td><code>abababababababababab…</code>",
         "<td class=\"n\">110</td><td class=\"n\">–</td>",
         "588,609",
     ] {
-        assert!(page.contains(part), "the page does not say {part:?}");
+        assert!(page.contains(part), "the page lacks {part:?}");
     }
     for (open, close) in [("<table", "</table>"), ("<section", "</section>")] {
         assert_eq!(page.matches(open).count(), page.matches(close).count(), "{open}");
@@ -226,7 +227,7 @@ fn the_page_of_a_market_on_ethereum_says_where_its_money_was() {
 }
 
 #[test]
-fn the_outcome_for_programs_has_the_agreed_form() {
+fn the_json_outcome_has_the_agreed_form() {
     let json = outcome().to_json().unwrap();
     assert_eq!(json["money"]["deposited"], "1050000000000000000000");
     assert_eq!(json["money"]["locked"], "0");
@@ -241,7 +242,7 @@ fn the_outcome_for_programs_has_the_agreed_form() {
 }
 
 #[test]
-fn books_that_do_not_balance_are_seen() {
+fn an_unbalanced_budget_is_detected() {
     let mut outcome = outcome();
     outcome.books.refunded = outcome.books.refunded.plus(Amount::from_units(1)).unwrap();
     assert!(!outcome.balances().unwrap());

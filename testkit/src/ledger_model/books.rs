@@ -1,4 +1,4 @@
-//! The books as one would keep them on paper: a few plain lines, and integers of their own.
+//! A reference model of the ledger: independent, simple code with integers of its own.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ pub const PEOPLE: usize = 6;
 pub const FUNDS: i64 = 2_000;
 pub const PENDING_MAX: usize = 64;
 pub const BUYER: usize = 0;
-/// More than any amount of a ledger, and later than any moment.
+/// Exceeds every amount of a ledger, and is later than every time.
 pub const EVERYTHING: i64 = i64::MAX;
-/// The number of the last round that there can be.
+/// The largest round number.
 pub const LAST_ROUND: i64 = u32::MAX as i64;
 
-/// What an operation came to: a number where there is one, or a refusal's code.
+/// The result of an operation: a number, or a refusal's code.
 pub type Verdict = Result<i64, &'static str>;
 
-/// What everybody was paid and debited in all.
+/// The totals of every account, paid and debited.
 pub type Totals = [(i64, i64); PEOPLE];
 
-/// Who may do what in a task, and the numbers in its terms.
+/// The roles of a task, and the numbers in its terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub coordinator: usize,
@@ -32,7 +32,7 @@ pub struct Rules {
     pub expires: i64,
 }
 
-/// What is wrong with the terms of a task.
+/// An error in the terms of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     Nothing,
@@ -43,20 +43,21 @@ pub enum Flaw {
     TooExpensive,
 }
 
+/// A settlement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     pub round: i64,
-    /// The round after which it is named; another one than its own is a mistake.
+    /// The round in its payout id; it must equal `round`.
     pub name: i64,
-    /// The totals that it was worked out from: roots, on a ledger.
+    /// The totals that it continues: the previous root, on a ledger.
     pub previous: Totals,
     pub totals: Totals,
-    /// What it says that the totals' pay comes to.
+    /// Its declared total of payouts for data.
     pub data: i64,
     pub infrastructure: i64,
-    /// Names a report.
+    /// Identifies a report.
     pub report: u8,
-    /// Can be challenged until then, once it is posted.
+    /// The end of its challenge window, once it is posted.
     pub window: i64,
 }
 
@@ -80,7 +81,7 @@ pub struct Task {
     pub finals: BTreeMap<i64, Pending>,
 }
 
-/// The books as one would keep them on paper.
+/// The model of a ledger.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub now: i64,
@@ -92,7 +93,7 @@ pub struct Model {
 }
 
 impl Task {
-    /// Round, totals and pools of the last settlement that stands.
+    /// Round, totals and pools of the latest settlement, pending or final.
     pub fn last(&self) -> (i64, Totals, [i64; 2]) {
         match self.pending.last() {
             Some(last) => (last.round, last.totals, [last.data, last.infrastructure]),
@@ -100,7 +101,8 @@ impl Task {
         }
     }
 
-    /// From when on a bond can be withdrawn; never, unless it was asked back or the task is closed.
+    /// The time from which a bond can be withdrawn; `None` unless it was unbonded or the task is
+    /// closed.
     pub fn free_at(&self, owner: usize) -> Option<i64> {
         let windows = 2 * self.rules.window;
         match (self.closed, self.releases[owner], self.last_post) {
@@ -219,7 +221,7 @@ impl Model {
         if self.stakes[from] < self.tasks[t].rules.stake_min.max(1) {
             return Err("TOO_SMALL");
         }
-        // A closed task's pledge is forgotten when the next one is made.
+        // A closed task's pledge is removed when the next pledge is made.
         for task in self.tasks.iter_mut().filter(|task| task.closed) {
             task.pledges[from] = None;
         }
@@ -332,7 +334,8 @@ impl Model {
         count
     }
 
-    /// What it paid, and a thousand times what it took. The proof is one of the totals in `tree`.
+    /// Returns the amount paid plus a thousand times the amount debited. The proof is from the tree
+    /// of the totals `tree`.
     pub fn claim(&mut self, t: usize, who: usize, totals: (i64, i64), tree: &Totals) -> Verdict {
         self.open(t)?;
         let task = &mut self.tasks[t];

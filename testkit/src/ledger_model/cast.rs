@@ -1,4 +1,4 @@
-//! Who takes part, and how the model's small numbers are said to a ledger.
+//! The accounts of the tests, and the conversion of the model's small numbers to a ledger's.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,24 +12,24 @@ use florin_protocol::{
 
 use super::books::{BUYER, EVERYTHING, FUNDS, Flaw, PEOPLE, Pending, Rules, Totals};
 
-/// When the model's clock begins, in its ticks.
+/// The initial time of the model, in its ticks.
 pub const START: i64 = 1_000;
 
-/// The longest that a window or delay may be, in milliseconds: 30 days.
+/// The maximum of a window or delay, in milliseconds: 30 days.
 const LONGEST_MS: u64 = 30 * 24 * 3_600 * 1_000;
 
-/// Roots that are remembered.
+/// Size of the cache of roots.
 const ROOTS_MAX: usize = 1_000;
 
-/// Everybody's keys, and how long a tick of the model is.
+/// The keys of all accounts, and the length of a tick of the model.
 pub struct Cast {
     pub people: Vec<TestSigner>,
     tick_ms: u64,
-    /// The same trees are asked for again and again.
+    /// Cache: the same trees are needed repeatedly.
     roots: Mutex<BTreeMap<Totals, Digest>>,
 }
 
-/// The model counts in smallest data pools.
+/// Converts a number of the model, in units of the smallest data pool.
 pub fn units(n: i64) -> Amount {
     if n == EVERYTHING {
         return Amount::from_units(u128::MAX);
@@ -37,6 +37,7 @@ pub fn units(n: i64) -> Amount {
     Amount::from_units(u128::try_from(n).unwrap() * DUST_PER_ROUND.units())
 }
 
+/// The inverse of [`units`].
 pub fn number(amount: Amount) -> i64 {
     i64::try_from(amount.units() / DUST_PER_ROUND.units()).unwrap()
 }
@@ -122,7 +123,7 @@ impl Cast {
         }
     }
 
-    /// A claim with a proof from this tree, if it has one.
+    /// A claim with a proof from this tree, if there is one.
     pub fn claim(&self, t: usize, who: usize, totals: (i64, i64), tree: &Totals) -> Claim {
         let (account, totals) = (self.address(who), leaf(totals));
         let proof = self.tree(tree).proof(account, totals).unwrap_or_default();

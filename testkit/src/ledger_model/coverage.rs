@@ -1,4 +1,4 @@
-//! What happened how often: a random walk that ends in refusals proves little.
+//! Counts the outcomes of operations: a random walk of refusals only proves little.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use super::books::Verdict;
 use super::operation::Operation;
 
-/// For each verb and each outcome, how often.
+/// The number of occurrences of each verb with each outcome.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
 
@@ -26,7 +26,7 @@ impl Coverage {
         self.0.values().sum()
     }
 
-    /// Fails unless each verb came to each of these outcomes so many times.
+    /// Fails unless each verb had each of these outcomes at least `times` times.
     pub fn has(&self, wanted: &[(&'static str, &[&'static str])], times: u64) {
         let each = wanted.iter().flat_map(|(verb, outcomes)| outcomes.iter().map(|o| (*verb, *o)));
         let rare = |key: &(&str, &str)| self.0.get(key).is_none_or(|count| *count < times);

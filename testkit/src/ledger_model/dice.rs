@@ -1,10 +1,10 @@
-//! Random numbers from a seed, which is all there is to repeat a run.
+//! Random numbers (SplitMix64) from a seed, which alone reproduces a run.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::books::{EVERYTHING, FUNDS};
 
-/// A generator of random numbers.
+/// The generator.
 pub struct Dice(u64);
 
 impl Dice {
@@ -12,7 +12,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// The dice of one of many runs under a seed.
+    /// The generator of one of many runs under a seed.
     pub fn of(seed: u64, number: u64) -> Self {
         let mut dice = Self(seed ^ number.wrapping_mul(0xd605_1a3c_0f7b_19e5));
         dice.0 = dice.next();
@@ -32,11 +32,12 @@ impl Dice {
         (self.next() % sides) as usize
     }
 
-    /// True once in so many.
+    /// True with probability 1 / `many`.
     pub fn once_in(&mut self, many: u64) -> bool {
         self.roll(many) == 0
     }
 
+    /// A random amount, sometimes zero or too large.
     pub fn amount(&mut self) -> i64 {
         match self.roll(12) {
             0 => 0,
@@ -46,13 +47,13 @@ impl Dice {
     }
 }
 
-/// A number from the environment, if it is there.
+/// A number from the environment, if the variable is set.
 pub fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, and is {text}")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number; it is {text}")))
 }
 
-/// The seed of this run; `FLORIN_SEED` repeats an earlier one.
+/// The seed of this run; `FLORIN_SEED` reproduces an earlier run.
 pub fn seed() -> u64 {
     let seed =
         variable("FLORIN_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());

@@ -1,10 +1,10 @@
-//! Random operations, weighed so that all of them, and nearly every refusal, happen often.
+//! Random operations, weighted so that all of them, and nearly every refusal, occur often.
 
 use super::books::{BUYER, EVERYTHING, Flaw, LAST_ROUND, Model, PEOPLE, Pending, Rules, Task};
 use super::dice::Dice;
 use super::operation::{Act, Operation};
 
-/// How often each kind of operation is drawn.
+/// The weight of each kind of operation.
 const WEIGHTS: [(Kind, u64); 15] = [
     (Kind::Transfer, 4),
     (Kind::OpenTask, 4),
@@ -23,7 +23,7 @@ const WEIGHTS: [(Kind, u64); 15] = [
     (Kind::Slash, 8),
 ];
 
-/// What comes often enough by itself.
+/// Outcomes that occur often without weighting.
 const DULL: [&str; 8] = [
     "BAD_PROOF",
     "INSUFFICIENT_FUNDS",
@@ -35,10 +35,10 @@ const DULL: [&str; 8] = [
     "nothing due",
 ];
 
-/// The longest window and delay: 30 days, where a tick is a second.
+/// The maximum of windows and delays: 30 days, with ticks of one second.
 const LONGEST: i64 = 30 * 24 * 3_600;
 
-/// How often an operation is drawn again.
+/// How often an operation is drawn again at most.
 const REDRAWS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,16 +71,17 @@ fn any_kind(dice: &mut Dice) -> Kind {
     Kind::Finalize
 }
 
-/// Draws operations for a model as it is.
+/// Draws operations for the current state of a model.
 pub struct Draw<'a> {
     pub dice: &'a mut Dice,
     pub model: &'a Model,
-    /// Whether settlements are posted as fast as can be, and small, until no more may wait.
+    /// Whether settlements are posted as fast as possible, with small amounts, up to the limit of
+    /// pending ones.
     pub is_rushed: bool,
 }
 
 impl Draw<'_> {
-    /// How long nobody does anything: often until just before, at or after a moment that matters.
+    /// The pause before the next operation: often until just before, at or after a deadline.
     pub fn pause(&mut self) -> i64 {
         if self.is_rushed {
             return i64::from(self.dice.once_in(2));
@@ -97,7 +98,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Moments to come at which something ends.
+    /// Future deadlines.
     fn moments(&mut self) -> Vec<i64> {
         let mut moments: Vec<i64> = self.model.stake_releases.iter().flatten().copied().collect();
         for task in self.model.tasks.iter().filter(|task| task.open) {
@@ -112,7 +113,7 @@ impl Draw<'_> {
         moments
     }
 
-    /// Any operation; most of those that would come to something dull are drawn again.
+    /// Any operation; most of those with a frequent outcome are drawn again.
     pub fn operation(&mut self) -> Operation {
         let mut operation = self.any_operation();
         for _ in 0..REDRAWS {
@@ -136,13 +137,13 @@ impl Draw<'_> {
         self.operation_of(kind)
     }
 
-    /// Whether an open task is about to expire, or just has.
+    /// Whether an open task is about to expire, or has just expired.
     fn is_at_an_end(&self) -> bool {
         let ends = |task: &Task| task.rules.expires.abs_diff(self.model.now) <= 1;
         self.model.tasks.iter().any(|task| task.open && !task.closed && ends(task))
     }
 
-    /// What most histories begin with: a task, and somebody in it.
+    /// The first operations of most histories: a task, and a bond in it.
     pub fn beginning(&mut self, step: usize) -> Operation {
         match step {
             0 => {
@@ -187,7 +188,7 @@ impl Draw<'_> {
         self.dice.roll(PEOPLE as u64)
     }
 
-    /// Mostly an open one.
+    /// A task, mostly an open one.
     fn some_task(&mut self) -> usize {
         let open = self.model.tasks.iter().position(|task| task.open && !task.closed);
         match self.dice.roll(8) {
@@ -197,7 +198,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Mostly who may, or who has something to lose.
+    /// A sender, mostly one that is authorised or has something to lose.
     fn sender(&mut self, kind: Kind, t: usize) -> usize {
         let task = &self.model.tasks[t];
         let some = |of: &mut dyn Iterator<Item = usize>, dice: &mut Dice| {
@@ -226,7 +227,7 @@ impl Draw<'_> {
         right.filter(|_| !self.dice.once_in(stranger)).unwrap_or_else(|| self.anybody())
     }
 
-    /// Mostly somebody from whom there is something to take.
+    /// An account to slash, mostly one with a bond or a pledge.
     fn victim(&mut self, t: usize, stake: bool) -> usize {
         let task = &self.model.tasks[t];
         let has = |n: &usize| if stake { task.pledges[*n].is_some() } else { task.bonds[*n] > 0 };
@@ -250,7 +251,7 @@ impl Draw<'_> {
         Act::OpenTask { t, rules: self.rules(), flaw }
     }
 
-    /// Usual numbers, some of them replaced by nothing or by little.
+    /// The usual terms, with one of them sometimes replaced by zero, a small value or a maximum.
     fn rules(&mut self) -> Rules {
         let mut rules = Rules {
             coordinator: 1,
@@ -273,7 +274,7 @@ impl Draw<'_> {
             4 => rules.stake_min = small,
             5 | 6 => rules.window = small / 2,
             7 | 8 => rules.delay = 50 * small,
-            // A task may have expired when it is opened.
+            // A task may be expired when it is opened.
             9 => rules.expires = self.model.now + 50 * (small - 1),
             10 => rules.coordinator = [BUYER, rules.arbiter][self.dice.roll(2)],
             11 => rules.debit_max = EVERYTHING,
@@ -287,7 +288,7 @@ impl Draw<'_> {
         rules
     }
 
-    /// A round that is not too far from where the task is.
+    /// A round close to the task's current one.
     fn some_round(&mut self, t: usize) -> i64 {
         let (last, ..) = self.model.tasks[t].last();
         if self.dice.once_in(150) {
@@ -307,7 +308,7 @@ impl Draw<'_> {
 
     fn claim(&mut self, t: usize) -> Act {
         let task = &self.model.tasks[t];
-        // Now and then by the proof of a root that is not final yet.
+        // Sometimes with a proof under a root that is not final yet.
         let tree = match task.pending.last() {
             Some(last) if self.dice.once_in(8) => last.totals,
             _ => task.totals,
@@ -328,7 +329,7 @@ impl Draw<'_> {
             return self.next_settlement(t);
         }
         let task = &self.model.tasks[t];
-        // Now and then one that stands already, or nearly.
+        // Sometimes a settlement that was posted already, or a small variation of one.
         let standing = task.finals.values().chain(&task.pending);
         let standing: Vec<&Pending> = standing.collect();
         if !standing.is_empty() && self.dice.once_in(6) {
@@ -348,7 +349,7 @@ impl Draw<'_> {
             1 => new.name -= 1,
             2 => new.previous = task.totals,
             3 => new.previous = [(0, 0); PEOPLE],
-            // The root promises more than it says.
+            // The root promises more than the declared total.
             4 | 5 => new.data = (new.data - self.dice.roll(120) as i64).max(0),
             6 => new.data = task.rules.data + 1,
             7 => new.infrastructure = task.rules.infrastructure + 1,
@@ -360,14 +361,14 @@ impl Draw<'_> {
         new
     }
 
-    /// A settlement that would do, most times.
+    /// A settlement that is mostly valid.
     fn next_settlement(&mut self, t: usize) -> Pending {
         let (last, previous, [data, mut infrastructure]) = self.model.tasks[t].last();
         let mut totals = previous;
         let (pay_max, infrastructure_max) = if self.is_rushed { (2, 2) } else { (9, 4) };
         for (n, (paid, debited)) in totals.iter_mut().enumerate() {
             *paid += if self.dice.once_in(3) { 0 } else { self.dice.roll(pay_max) as i64 };
-            // Now and then more than a round may take, which the next rounds make good.
+            // Sometimes above the debit limit, which later rounds raise.
             let has_bond = self.model.tasks[t].bonds[n] > 0;
             if self.dice.once_in(if has_bond { 2 } else { 8 }) {
                 *debited += self.dice.roll(14) as i64;

@@ -17,7 +17,7 @@ use florin_protocol::{Address, ChainId, NodeSigner};
 use books::{FUNDS, Model, PEOPLE};
 use cast::{Cast, START, units};
 
-/// The model of a ledger where everybody has the same.
+/// The model of a ledger in which every account has the same balance.
 pub fn fresh_model() -> Model {
     Model { wallets: [FUNDS; PEOPLE], now: START, ..Model::default() }
 }
@@ -36,7 +36,7 @@ pub fn genesis(cast: &Cast) -> Genesis {
     }
 }
 
-/// A clock that a test moves.
+/// A clock that a test sets.
 #[derive(Clone, Default)]
 pub struct Clock(Arc<AtomicU64>);
 

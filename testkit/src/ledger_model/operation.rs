@@ -1,4 +1,4 @@
-//! What can be asked of a ledger, and the same of the model.
+//! Operations that can be executed on a ledger and on the model.
 
 use florin_ledger::{Claimed, Ledger, LedgerError, Posted, Refusal, Slash};
 use florin_protocol::Digest;
@@ -6,14 +6,14 @@ use florin_protocol::Digest;
 use super::books::{Flaw, Model, Pending, Rules, Totals, Verdict};
 use super::cast::{Cast, number, payout, task_id, units};
 
-/// Somebody asks for something.
+/// An operation with its sender.
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub from: usize,
     pub act: Act,
 }
 
-/// One write of the trait, in the model's words.
+/// One write of the trait, in the model's units.
 #[derive(Clone, Debug)]
 pub enum Act {
     Transfer { to: usize, amount: i64 },
@@ -33,15 +33,15 @@ pub enum Act {
     Slash { t: usize, who: usize, stake: bool, amount: i64 },
 }
 
-/// What a ledger answers.
+/// The result of an operation on a ledger.
 pub type Answer = Result<i64, Refusal>;
 
-/// What of an answer the model knows too.
+/// The part of a result that the model knows: the number or the refusal's code.
 pub fn verdict(answer: &Answer) -> Verdict {
     answer.as_ref().map(|value| *value).map_err(Refusal::code)
 }
 
-/// An answer without what is said in words: of the amounts, moments and names in it, ledgers must agree.
+/// A result without its texts: ledgers must agree on the amounts, times and names in it.
 pub fn facts(answer: &Answer) -> Answer {
     answer.clone().map_err(|refusal| match refusal {
         Refusal::NotAllowed { sender, .. } => {
@@ -66,7 +66,7 @@ fn answer<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i64) -> Answer
 }
 
 impl Operation {
-    /// The word for it in tables.
+    /// The operation's name in tables.
     pub fn verb(&self) -> &'static str {
         match self.act {
             Act::Transfer { .. } => "transfer",
@@ -88,7 +88,7 @@ impl Operation {
         }
     }
 
-    /// The word for what it came to, in tables.
+    /// The outcome's name in tables.
     pub fn outcome(&self, verdict: Verdict) -> &'static str {
         match (&self.act, verdict) {
             (_, Err(code)) => code,
@@ -101,7 +101,7 @@ impl Operation {
         }
     }
 
-    /// Which task it concerns.
+    /// The task that it affects.
     pub fn task(&self) -> Option<usize> {
         match self.act {
             Act::Transfer { .. } | Act::Stake { .. } | Act::Unstake | Act::WithdrawStake => None,
@@ -119,7 +119,7 @@ impl Operation {
         }
     }
 
-    /// Whose money it may move, besides the sender's.
+    /// The account, besides the sender, whose balance it may change.
     pub fn other(&self) -> Option<usize> {
         match self.act {
             Act::Transfer { to: who, .. } | Act::Claim { who, .. } | Act::Slash { who, .. } => {

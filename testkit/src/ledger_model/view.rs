@@ -1,4 +1,4 @@
-//! Everything that can be read of a ledger, and what the model says it should be.
+//! Compares every readable value of a ledger with the model.
 
 use std::fmt::Debug;
 
@@ -9,10 +9,10 @@ use florin_ledger::{
 use super::books::{FUNDS, Flaw, LAST_ROUND, Model, PEOPLE, Task};
 use super::cast::{Cast, leaf, number, payout, task_id, units};
 
-/// A ledger and the model differ.
+/// A description of the difference between a ledger and the model.
 pub type Difference = String;
 
-#[expect(clippy::needless_pass_by_value, reason = "a claim reads better without references")]
+#[expect(clippy::needless_pass_by_value, reason = "an assertion is shorter without references")]
 fn same<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), Difference> {
     if got == expected {
         return Ok(());
@@ -20,17 +20,18 @@ fn same<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), Dif
     let (got, expected) = (format!("{got:#?}"), format!("{expected:#?}"));
     let mut difference = format!("{what}:");
     for (got, expected) in got.lines().zip(expected.lines()).filter(|(a, b)| a != b) {
-        difference += &format!("\n  the ledger says {got}, the model {expected}");
+        difference += &format!("\n  the ledger has {got}, the model {expected}");
     }
     let lines = [&got, &expected].map(|text| text.lines().count());
     if lines[0] != lines[1] {
-        difference += &format!("\n  in all the ledger says {got}\n  and the model {expected}");
+        difference +=
+            &format!("\n  complete value of the ledger {got}\n  and of the model {expected}");
     }
     Err(difference)
 }
 
 fn read<T>(answer: Result<T, LedgerError>) -> Result<T, Difference> {
-    answer.map_err(|error| format!("a question that cannot be refused: {error}"))
+    answer.map_err(|error| format!("a read failed: {error}"))
 }
 
 /// Compares a ledger with the model.
@@ -41,7 +42,7 @@ pub struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Everything there is.
+    /// Compares every readable value.
     pub fn all(&self) -> Result<(), Difference> {
         same("the clock", read(self.ledger.now())?, self.cast.tick(self.model.now))?;
         self.treasury()?;
@@ -60,7 +61,7 @@ impl Comparison<'_> {
         same("treasury", number(read(self.ledger.treasury())?), self.model.treasury)
     }
 
-    /// What somebody has outside of tasks.
+    /// Compares the wallet and the stake of an account.
     pub fn wallet(&self, n: usize) -> Result<(), Difference> {
         let (owner, model) = (self.cast.address(n), self.model);
         same(
@@ -73,7 +74,7 @@ impl Comparison<'_> {
         same(&format!("stake of {n}"), read(self.ledger.stake_of(owner))?, expected)
     }
 
-    /// What somebody has in a task.
+    /// Compares the bond, the claims and the pledge of an account in a task.
     pub fn part(&self, n: usize, t: usize) -> Result<(), Difference> {
         let (owner, task, id) = (self.cast.address(n), &self.model.tasks[t], task_id(t));
         let release = task.releases[n].map(|at| self.cast.tick(at));
@@ -85,7 +86,7 @@ impl Comparison<'_> {
         same(&format!("pledge of {n} to {t}"), pledged, task.pledges[n].is_some())
     }
 
-    /// A task's books, its root and its pending settlements among them.
+    /// Compares a task's state, including its root and its pending settlements.
     pub fn task(&self, t: usize) -> Result<(), Difference> {
         let task = &self.model.tasks[t];
         let expected = task.open.then(|| self.expected(t, task));
@@ -112,7 +113,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Where each round's settlement is, and that of the round after the last.
+    /// Compares the status of each round's settlement, and of the round after the last.
     fn settlements(&self, t: usize) -> Result<(), Difference> {
         let task = &self.model.tasks[t];
         let finals = task.finals.keys().map(|round| (*round, SettlementStatus::Final));

@@ -1,4 +1,5 @@
-//! An Ethereum chain of a test's own: anvil, a market's contracts on it, tokens and ether for everybody.
+//! The Ethereum chain of a test: anvil, a market's contracts, and tokens and ether for all
+//! accounts.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,28 +19,28 @@ use serde_json::json;
 
 use super::process::{PATIENCE, command, until};
 
-/// Anvil's own recovery phrase, as everybody knows it.
+/// Anvil's well-known recovery phrase.
 const PHRASE: &str = "test test test test test test test test test test test junk";
 /// A thousand ether.
 const PLENTY: &str = "0x3635c9adc5dea00000";
 
-/// Which ledger a test's market is on.
+/// The ledger of a test's market.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum On {
-    /// The coordinator's own chain.
+    /// The coordinator's embedded ledger.
     Embedded,
     /// Contracts on anvil.
     Ethereum,
 }
 
-/// Makes two tests of a function that takes an [`On`]: one on each ledger.
+/// Defines two tests of a function that takes an [`On`]: one for each ledger.
 macro_rules! on_both {
     ($($name:ident),+ $(,)?) => { $(
         mod $name {
             use crate::support::On;
 
             #[test]
-            fn on_the_embedded_chain() {
+            fn on_the_embedded_ledger() {
                 super::$name(On::Embedded);
             }
 
@@ -52,13 +53,13 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// A running anvil. Its keeper ends with the test, and anvil with its keeper.
+/// A running anvil. Its supervisor process exits with the test, and stops anvil.
 pub(crate) struct Anvil {
     keeper: Child,
     pub(crate) rpc: String,
 }
 
-/// The anvil that the set-up has fetched, or the one that the environment names.
+/// The path of anvil: from the environment, or as installed by `cargo xtask setup`.
 pub(crate) fn anvil() -> PathBuf {
     let fetched = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -67,14 +68,14 @@ pub(crate) fn anvil() -> PathBuf {
     let path = std::env::var_os("FLORIN_ANVIL").map_or_else(|| fetched.into(), PathBuf::from);
     assert!(
         path.exists(),
-        "no anvil at {}: run `cargo xtask setup`, or name one with FLORIN_ANVIL",
+        "no anvil at {}: run `cargo xtask setup`, or set FLORIN_ANVIL",
         path.display()
     );
     path
 }
 
 impl Anvil {
-    /// Starts it; its address goes into a file of this folder.
+    /// Starts anvil; its URL is written to a file in this folder.
     pub(crate) fn start(folder: &Path) -> Self {
         let address = folder.join("chain-address");
         let (file, program) = (address.display().to_string(), anvil().display().to_string());
@@ -87,7 +88,7 @@ impl Anvil {
         Self { keeper, rpc: rpc.trim().to_owned() }
     }
 
-    /// The way to it.
+    /// The RPC endpoint of anvil.
     pub(crate) fn endpoint(&self) -> Arc<dyn Endpoint> {
         Arc::new(HttpEndpoint::new(&self.rpc).unwrap())
     }
@@ -97,7 +98,7 @@ impl Anvil {
         self.set_ether(account, PLENTY);
     }
 
-    /// Gives an account exactly so much, in hexadecimal wei.
+    /// Sets an account's ether, in hexadecimal wei.
     pub(crate) fn set_ether(&self, account: Address, wei: &str) {
         let params = json!([account.to_string(), wei]);
         self.endpoint().call("anvil_setBalance", params).expect("anvil sets balances");
@@ -111,12 +112,12 @@ impl Drop for Anvil {
         while begun.elapsed() < PATIENCE && matches!(self.keeper.try_wait(), Ok(None)) {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
-        let _ = self.keeper.kill(); // it has ended by itself
+        let _ = self.keeper.kill(); // normally it has exited already
         let _ = self.keeper.wait();
     }
 }
 
-/// A chain with a market on it.
+/// A chain with the contracts of a market.
 pub(crate) struct Chain {
     pub(crate) anvil: Anvil,
     pub(crate) deployment: Deployment,
@@ -124,7 +125,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Deploys, and gives everybody tokens and ether. The deployment is in `deployment.toml` of the folder.
+    /// Deploys the contracts, and funds all accounts with tokens and ether. The deployment is in
+    /// `deployment.toml` of the folder.
     pub(crate) fn open(folder: &Path, purses: &[(Address, Amount)]) -> Self {
         let anvil = Anvil::start(folder);
         let passphrase = Secret::from_file(&folder.join("passphrase")).unwrap();
@@ -147,12 +149,12 @@ impl Chain {
         chain
     }
 
-    /// The file that names the contracts.
+    /// The deployment file.
     pub(crate) fn deployment_file(&self) -> PathBuf {
         self.folder.join("deployment.toml")
     }
 
-    /// The ledger as the test itself reads it, and writes to it for accounts without a process.
+    /// The ledger for reads by the test, and for writes of accounts without a process.
     pub(crate) fn ledger(&self) -> EthereumLedger {
         self.ledger_with("test.outbox")
     }
@@ -163,7 +165,7 @@ impl Chain {
     }
 }
 
-/// A way to a node that can be shut. Its threads end with the test's process.
+/// A proxy to a node that can be shut. Its threads end with the test's process.
 pub(crate) struct Gate {
     pub(crate) url: String,
     shut: Arc<AtomicBool>,
@@ -171,7 +173,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Stands before a node, open.
+    /// An open gate to a node.
     pub(crate) fn before(node: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -181,7 +183,7 @@ impl Gate {
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if shut.load(Ordering::SeqCst) {
-                    continue; // and the connection closes
+                    continue; // closes the connection
                 }
                 let Ok(server) = TcpStream::connect(&upstream) else { continue };
                 let mut all = open.lock().unwrap();
@@ -194,15 +196,15 @@ impl Gate {
         gate
     }
 
-    /// Cuts every connection, and takes no other.
+    /// Cuts every connection, and refuses new ones.
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
         for stream in self.open.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both); // it may have ended by itself
+            let _ = stream.shutdown(Shutdown::Both); // the peer may have closed it already
         }
     }
 
-    /// Lets everybody through again.
+    /// Accepts connections again.
     pub(crate) fn open(&self) {
         self.shut.store(false, Ordering::SeqCst);
     }

@@ -1,5 +1,5 @@
-//! A market of a few participants on a few digits. Keys, chain and task follow from the plan, so that two markets of
-//! one plan come to the same figures.
+//! A market with a few participants on a few digits. Keys, chain and task are derived from the
+//! plan, so that two markets with the same plan give equal results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,16 @@ use super::On;
 use super::chain::{Chain, Gate};
 use super::process::{Process, Said, florin, until};
 
-/// What every account but the buyer begins with, in florins.
+/// Initial balance of every account except the buyer, in florins.
 const PURSE: &str = "50";
-/// Rows of one participant.
+/// Rows per participant.
 const ROWS: usize = 120;
-/// A coordinator's own certificate in the market's folder.
+/// Path of the coordinator's self-signed certificate in the market's folder.
 const CERTIFICATE: &str = "coordinator/tls/certificate.pem";
-/// A time that nobody misses who works at all, on however slow a machine; every phase ends earlier, when all have come.
+/// A timeout that no working process misses, even on a slow machine; every phase ends earlier, when
+/// it is complete.
 const UNMISSED_MS: u64 = 600_000;
-/// A bond and a debit that cannot be missed.
+/// Amounts large enough for every bond and deduction.
 const MONEY: &str = r#"data = "100"
 infrastructure = "10"
 per_nat_max = "500"
@@ -37,37 +38,37 @@ challenge = "100 ms"
 unbond = "1 d"
 "#;
 
-/// Who takes part, and how.
+/// The configuration of a test market.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Which ledger.
+    /// The ledger.
     pub(crate) on: On,
-    /// Repeats everything.
+    /// Seed of keys, task and training.
     pub(crate) seed: u64,
-    /// Rounds of the task.
+    /// Number of rounds.
     pub(crate) rounds: u32,
-    /// Participants' names and experiments.
+    /// Names and experiments of the participants.
     pub(crate) participants: Vec<(&'static str, Option<&'static str>)>,
-    /// Accounts with money and no process.
+    /// Funded accounts without a process.
     pub(crate) others: Vec<&'static str>,
-    /// Whether somebody does the valuation for pay.
+    /// Whether a provider evaluates the rounds.
     pub(crate) provider: bool,
-    /// Milliseconds for uploads, once commits are closed.
+    /// Upload deadline in milliseconds, after the commit phase.
     pub(crate) reveal_ms: u64,
-    /// Milliseconds for training and commits.
+    /// Commit deadline in milliseconds, including training.
     pub(crate) train_ms: u64,
-    /// Whether the coordinator speaks TLS, with a certificate of its own.
+    /// Whether the coordinator uses TLS with a self-signed certificate.
     pub(crate) tls: bool,
-    /// Updates that are wanted; commits close when so many are in.
+    /// Target number of updates; the commit phase ends when it is reached.
     pub(crate) target: usize,
-    /// How updates are written, as the task file says it.
+    /// The update format, as in the task file.
     pub(crate) format: &'static str,
-    /// How many blocks deep the coordinator looks, on Ethereum; everybody else looks one deep.
+    /// Confirmations that the coordinator requires on Ethereum; all others require one.
     pub(crate) depth: u64,
 }
 
 impl Plan {
-    /// Three honest participants and a provider, for so many rounds.
+    /// Three honest participants and a provider, for `rounds` rounds.
     pub(crate) fn honest(on: On, rounds: u32) -> Self {
         Self {
             on,
@@ -102,26 +103,26 @@ impl Plan {
     }
 }
 
-/// A running market. Everything it started ends with it.
+/// A running market. All its processes are stopped on drop.
 pub(crate) struct TestMarket {
     pub(crate) plan: Plan,
     pub(crate) url: String,
     pub(crate) coordinator: Process,
-    /// Where the money is, on Ethereum.
+    /// The chain, on Ethereum.
     pub(crate) chain: Option<Chain>,
-    /// What stands between everybody and the chain.
+    /// The proxy between all processes and the chain.
     pub(crate) gate: Option<Gate>,
-    /// Variables that a coordinator has which is started again.
+    /// Environment variables for the next start of the coordinator.
     pub(crate) environment: Vec<(String, String)>,
     accounts: BTreeMap<&'static str, Address>,
-    // Last, so that processes end before their folder goes.
+    // Declared last, so that processes are stopped before their folder is removed.
     folder: TempDir,
 }
 
 impl TestMarket {
-    /// Makes the wallets and opens the market.
+    /// Creates the wallets and starts the market.
     pub(crate) fn open(plan: Plan) -> Self {
-        eprintln!("plan: {plan:?}"); // the seed, where a test fails
+        eprintln!("plan: {plan:?}"); // shown with a failed test, with the seed
         let folder = TempDir::with_prefix("florin-test-").expect("a temporary folder");
         let path = folder.path();
         std::fs::write(path.join("passphrase"), "test\n").unwrap();
@@ -170,17 +171,17 @@ impl TestMarket {
         self.folder.path()
     }
 
-    /// A file of the market's folder, as an argument.
+    /// The path of a file in the market's folder, as an argument.
     pub(crate) fn file(&self, name: &str) -> String {
         self.folder().join(name).display().to_string()
     }
 
-    /// Somebody's account.
+    /// The account with this name.
     pub(crate) fn account(&self, name: &str) -> Address {
         self.accounts[name]
     }
 
-    /// Somebody's wallet.
+    /// The wallet with this name.
     pub(crate) fn wallet(&self, name: &str) -> Wallet {
         let passphrase = Secret::from_file(&self.folder().join("passphrase")).unwrap();
         Wallet::open(&self.folder().join(format!("{name}.json")), &passphrase).unwrap()
@@ -207,14 +208,14 @@ impl TestMarket {
         at
     }
 
-    /// Runs a command that needs to know the market.
+    /// Runs a command with the market's URL.
     pub(crate) fn ask(&self, arguments: &[&str]) -> Said {
         let mut call: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         call.extend(self.at());
         florin(&call)
     }
 
-    /// Runs a command that somebody signs.
+    /// Runs a command with the market's URL and this wallet.
     pub(crate) fn ask_as(&self, name: &str, arguments: &[&str]) -> Said {
         let mut call: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         call.extend(self.at());
@@ -222,7 +223,7 @@ impl TestMarket {
         florin(&call)
     }
 
-    /// The buyer publishes the task.
+    /// Publishes the task as the buyer.
     pub(crate) fn publish(&self) -> TaskId {
         let said = self.ask_as("buyer", &["task", "publish", "--json", &self.file("task.toml")]);
         said.expect(0).json()["task"].as_str().unwrap().parse().unwrap()
@@ -233,7 +234,7 @@ impl TestMarket {
         self.participant_through(&self.url, task, name)
     }
 
-    /// The same, for whom the coordinator is at this address.
+    /// As [`TestMarket::participant`], with another URL of the coordinator.
     pub(crate) fn participant_through(&self, url: &str, task: TaskId, name: &str) -> Process {
         let at = self.plan.participants.iter().position(|(n, _)| *n == name).unwrap();
         let rows = format!("{}..{}", at * ROWS, (at + 1) * ROWS);
@@ -253,7 +254,7 @@ impl TestMarket {
         self.provider_through(&self.url, task)
     }
 
-    /// The same, for whom the coordinator is at this address.
+    /// As [`TestMarket::provider`], with another URL of the coordinator.
     pub(crate) fn provider_through(&self, url: &str, task: TaskId) -> Process {
         let mut call = words(&["provide", "--engine", "reference", "--task", &task.to_string()]);
         call.extend(self.at_url(url));
@@ -261,13 +262,14 @@ impl TestMarket {
         Process::start(self.folder(), "provider", &call)
     }
 
-    /// Starts everybody of the plan.
+    /// Starts all processes of the plan.
     pub(crate) fn everybody(&self, task: TaskId) -> Vec<Process> {
         let mut all = Vec::new();
         if self.plan.provider {
             let provider = self.provider(task);
-            // An order is kept for whoever has asked for work before. A pledge is not enough: until the provider's
-            // first question is answered, the coordinator values rounds itself, and nobody is paid for that.
+            // The coordinator sends work orders only to a provider that has asked for work. A
+            // pledge is not enough: until the provider's first request is answered, the coordinator
+            // evaluates rounds itself without pay.
             let ready = || provider.said().contains(Event::READY).then_some(());
             until("the provider is ready", ready);
             all.push(provider);
@@ -276,7 +278,7 @@ impl TestMarket {
         all
     }
 
-    /// Publishes, lets everybody work, and waits until all have ended well.
+    /// Publishes the task, runs all processes, and waits until all have succeeded.
     pub(crate) fn run(&self) -> TaskId {
         let task = self.publish();
         let mut all = self.everybody(task);
@@ -285,13 +287,13 @@ impl TestMarket {
         task
     }
 
-    /// Kills the coordinator and starts it again on its port.
+    /// Kills the coordinator and restarts it on the same port.
     pub(crate) fn restart_coordinator(&mut self) {
         self.coordinator.kill();
         self.start_coordinator_again();
     }
 
-    /// Starts the coordinator again on its port, after it was killed.
+    /// Restarts the coordinator on the same port, after it was killed.
     pub(crate) fn start_coordinator_again(&mut self) {
         let _ = std::fs::remove_file(self.folder().join("address"));
         let address = self.address().to_owned();
@@ -301,7 +303,7 @@ impl TestMarket {
         assert_eq!(wait_for_address(self.folder(), &self.coordinator), address);
     }
 
-    /// Where the coordinator listens, without the scheme.
+    /// The coordinator's address, without the scheme.
     pub(crate) fn address(&self) -> &str {
         self.url.strip_prefix(scheme(&self.plan)).unwrap()
     }
@@ -313,13 +315,13 @@ impl TestMarket {
         Trust::only(&std::fs::read(self.folder().join(CERTIFICATE)).unwrap()).unwrap()
     }
 
-    /// A connection to the coordinator.
+    /// A client of the coordinator.
     pub(crate) fn client(&self) -> Client {
         let config = ClientConfig { trust: self.trust(), ..ClientConfig::at(&self.url) };
         Client::connect(&config).unwrap()
     }
 
-    /// The ledger: as the coordinator serves it, or the chain's own word.
+    /// The ledger: as served by the coordinator, or the contracts themselves.
     pub(crate) fn ledger(&self) -> Box<dyn Ledger> {
         match &self.chain {
             None => Box::new(RemoteLedger::connect_trusting(&self.url, &self.trust()).unwrap()),
@@ -327,12 +329,12 @@ impl TestMarket {
         }
     }
 
-    /// A task now.
+    /// The current state of a task.
     pub(crate) fn view(&self, task: TaskId) -> TaskView {
         self.client().task(task).unwrap()
     }
 
-    /// Waits for a phase of a round, or for anything later.
+    /// Waits for a phase of a round, or a later one.
     pub(crate) fn wait_for(&self, task: TaskId, round: u32, phase: Phase) -> TaskView {
         until(&format!("{phase:?} of round {round}"), || {
             let view = self.client().task(task).ok()?;
@@ -346,12 +348,12 @@ impl TestMarket {
         self.client().report(task, Round(round)).unwrap().body
     }
 
-    /// A task's books.
+    /// The ledger's state of a task.
     pub(crate) fn books(&self, task: TaskId) -> TaskState {
         self.ledger().task(task).unwrap().expect("the task is on the ledger")
     }
 
-    /// What everybody holds, by name: the wallet, and what is bonded in the task or staked.
+    /// All balances by name: the free balance, and the bond in the task plus the stake.
     pub(crate) fn balances(&self, task: TaskId) -> BTreeMap<&'static str, (Amount, Amount)> {
         let ledger = self.ledger();
         let of = |account| {
@@ -364,7 +366,7 @@ impl TestMarket {
 }
 
 impl Drop for TestMarket {
-    /// A test that fails shows what everybody said last.
+    /// Prints the ends of all logs if the test fails.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -381,7 +383,7 @@ impl Drop for TestMarket {
     }
 }
 
-/// Keys follow from the plan; they are worth what they hold here.
+/// Creates a wallet. Its key is derived from the plan and must not hold real tokens.
 fn make_wallet(folder: &Path, seed: u64, name: &str) -> Wallet {
     let key =
         Secret::new(blob_digest(format!("florin test {seed}: {name}").as_bytes()).to_string());

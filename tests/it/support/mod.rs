@@ -1,4 +1,4 @@
-//! A small market of real processes, on ports of its own and in folders of its own, that leaves nothing behind.
+//! A small market of real processes, with its own ports and folders, which are removed afterwards.
 
 pub(crate) mod chain;
 pub(crate) mod market;

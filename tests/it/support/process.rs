@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up on it: many times what it takes on two busy cores.
+/// Timeout of a test: many times the normal duration on two busy cores.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
-/// How often a wait looks up.
+/// Poll interval of a wait.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a finished process said.
+/// The result of a finished process.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -24,14 +24,14 @@ impl Said {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
-    /// Must have ended with this exit code.
+    /// Asserts the exit code.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");
         self
     }
 
-    /// Must have failed with this exit code and name this stable code.
+    /// Asserts the exit code and the error code.
     #[track_caller]
     pub(crate) fn refused(self, exit: i32, code: &str) -> Self {
         assert!(self.err.contains(&format!("error[{code}]")), "no [{code}] in {self:?}");
@@ -39,7 +39,7 @@ impl Said {
     }
 }
 
-/// The program, deaf to the settings of whoever runs the tests.
+/// The program, without the `FLORIN_` variables of the test's environment.
 pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_florin"));
     for (name, _) in std::env::vars_os() {
@@ -51,7 +51,7 @@ pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     command
 }
 
-/// Runs the program to its end.
+/// Runs the program until it exits.
 pub(crate) fn florin<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Said {
     let output = command(arguments).output().expect("the program must start");
     Said {
@@ -61,7 +61,7 @@ pub(crate) fn florin<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Said {
     }
 }
 
-/// A process that works beside the test. It is killed when the test forgets it, however the test ends.
+/// A process in the background. It is killed on drop, however the test ends.
 pub(crate) struct Process {
     name: String,
     arguments: Vec<String>,
@@ -71,12 +71,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it; what it says goes to a file, behind what earlier ones of its name said.
+    /// Starts a process; its output is appended to a log file with its name.
     pub(crate) fn start(folder: &Path, name: &str, arguments: &[String]) -> Self {
         Self::start_in(folder, name, arguments, &[])
     }
 
-    /// The same with variables of its own.
+    /// As [`Process::start`], with environment variables.
     pub(crate) fn start_in(
         folder: &Path,
         name: &str,
@@ -89,42 +89,42 @@ impl Process {
         Self { name: name.to_owned(), arguments, environment, log, child }
     }
 
-    /// Asks it to end, as a service manager does.
+    /// Sends SIGTERM, as a service manager does.
     #[cfg(unix)]
     pub(crate) fn ask_to_stop(&self) {
         let term = rustix::process::Signal::TERM;
         rustix::process::kill_process(self.id(), term).expect("a signal");
     }
 
-    /// Its name for the system.
+    /// The process id.
     #[cfg(unix)]
     pub(crate) fn id(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.child)
     }
 
-    /// Everything it has said so far, across restarts.
+    /// Its output so far, across restarts.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Kills it as the system would: without a word.
+    /// Kills the process (SIGKILL).
     pub(crate) fn kill(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.kill(); // it may have exited already
         let _ = self.child.wait();
     }
 
-    /// Starts it again with the same arguments.
+    /// Restarts the process with the same arguments.
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.child = spawn(&self.arguments, &self.environment, &self.log);
     }
 
-    /// Whether it still runs.
+    /// Whether the process is running.
     pub(crate) fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end.
+    /// Waits until the process exits.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let begun = Instant::now();
@@ -132,16 +132,16 @@ impl Process {
             if let Some(status) = self.child.try_wait().expect("waiting for a child") {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "{} does not end: {}", self.name, self.said());
+            assert!(begun.elapsed() < PATIENCE, "{} does not exit: {}", self.name, self.said());
             std::thread::sleep(POLL);
         }
     }
 
-    /// Waits for its good end.
+    /// Waits until the process exits, and asserts success.
     #[track_caller]
     pub(crate) fn finish(&mut self) {
         let status = self.wait();
-        assert!(status.success(), "{} ended with {status}: {}", self.name, self.said());
+        assert!(status.success(), "{} exited with {status}: {}", self.name, self.said());
     }
 }
 
@@ -153,7 +153,7 @@ impl Drop for Process {
 
 fn spawn(arguments: &[String], environment: &[(String, String)], log: &Path) -> Child {
     let open = || -> File {
-        OpenOptions::new().create(true).append(true).open(log).expect("a log can be opened")
+        OpenOptions::new().create(true).append(true).open(log).expect("the log can be opened")
     };
     let environment = environment.iter().map(|(name, value)| (name, value));
     command(arguments)
@@ -164,13 +164,13 @@ fn spawn(arguments: &[String], environment: &[(String, String)], log: &Path) -> 
         .expect("the program must start")
 }
 
-/// Waits until something holds.
+/// Polls until `look` returns a value.
 #[track_caller]
 pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(PATIENCE, what, look)
 }
 
-/// The same, for something that takes longer.
+/// As [`until`], with another timeout.
 #[track_caller]
 pub(crate) fn until_within<T>(
     patience: Duration,
@@ -182,7 +182,7 @@ pub(crate) fn until_within<T>(
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < patience, "waited in vain: {what}");
+        assert!(begun.elapsed() < patience, "timeout while waiting for: {what}");
         std::thread::sleep(POLL);
     }
 }

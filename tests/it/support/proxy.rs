@@ -1,4 +1,5 @@
-//! Somebody between an auditor and a coordinator: passes everything on, but one answer changed.
+//! A proxy between an auditor and a coordinator that forwards everything and changes some
+//! responses.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +13,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Stands before a market and changes the bodies of answers to paths that contain `path`.
+    /// Forwards to a market, and changes the bodies of responses to paths that contain `path`.
     pub(crate) fn before(
         market: &str,
         path: &'static str,
@@ -32,7 +33,7 @@ impl Proxy {
     }
 }
 
-/// One request and its answer, then both connections close.
+/// Forwards one request and its response, then closes both connections.
 fn pass(mut client: TcpStream, upstream: &str, path: &str, change: &Change) -> Option<()> {
     let (head, body) = message(&mut client)?;
     let mut server = TcpStream::connect(upstream).ok()?;
@@ -54,7 +55,7 @@ fn pass(mut client: TcpStream, upstream: &str, path: &str, change: &Change) -> O
     client.write_all(&content).ok()
 }
 
-/// A head that asks for the connection to be closed behind it.
+/// Adds `connection: close` to a head.
 pub(super) fn without_keep_alive(head: &str) -> String {
     let kept: Vec<&str> = head
         .lines()
@@ -63,7 +64,8 @@ pub(super) fn without_keep_alive(head: &str) -> String {
     format!("{}\r\nconnection: close\r\n\r\n", kept.join("\r\n"))
 }
 
-/// The head of an HTTP message, and its body by its length; to the end where it has none and is an answer.
+/// Reads the head and the body of an HTTP message. A response without a content length is read to
+/// its end.
 pub(super) fn message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut byte = [0u8; 1];

@@ -1,4 +1,4 @@
-//! A participant without manners: says what it likes, signed or not, over plain HTTP.
+//! A hostile participant: sends arbitrary messages, signed or unsigned, over plain HTTP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use florin_protocol::{
 
 use super::TestMarket;
 
-/// An account with its keys.
+/// An account and its keys.
 pub(crate) struct Sender {
     pub(crate) wallet: Wallet,
     pub(crate) node: NodeSigner,
@@ -21,7 +21,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Registers, bonds and enrols, as an honest participant would.
+    /// Registers, bonds and enrols like an honest participant.
     pub(crate) fn join(market: &TestMarket, task: TaskId, name: &str, bond: &str) -> Self {
         let Self { wallet, node, market: market_id, host, .. } = Self::again(market, task, name);
         let (client, ledger) = (market.client(), market.ledger());
@@ -35,7 +35,7 @@ impl Sender {
         Self { wallet, node, market: market_id, task, host }
     }
 
-    /// Somebody who has joined before.
+    /// An account that has joined before.
     pub(crate) fn again(market: &TestMarket, task: TaskId, name: &str) -> Self {
         let wallet = market.wallet(name);
         let (node, market_id) = (wallet.node_signer(), market.client().coordinator().market);
@@ -43,7 +43,7 @@ impl Sender {
         Self { wallet, node, market: market_id, task, host }
     }
 
-    /// A header that is right in every field.
+    /// A header with valid fields.
     pub(crate) fn header(&self, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
         UpdateHeader {
             scope: offer.scope,
@@ -68,19 +68,19 @@ impl Sender {
         })
     }
 
-    /// Sends a commit, and returns the code of its refusal; `OK` if it was taken.
+    /// Sends a commit; returns the code of the rejection, or `OK`.
     pub(crate) fn send_commit(&self, commit: &Signed<Commit>) -> String {
         let body = serde_json::to_vec(commit).unwrap();
         self.post("commits", "application/json", &body, body.len())
     }
 
-    /// Uploads bytes behind a signed header, and returns the code of the refusal; `OK` if it was taken.
+    /// Uploads bytes with a signed header; returns the code of the rejection, or `OK`.
     pub(crate) fn upload(&self, header: &Signed<UpdateHeader>, bytes: &[u8]) -> String {
         let body = framed(header, bytes);
         self.post("updates", "application/octet-stream", &body, body.len())
     }
 
-    /// Uploads a body as it is, and announces `length` bytes.
+    /// Uploads a raw body with the content length `length`.
     pub(crate) fn upload_raw(&self, body: &[u8], length: usize) -> String {
         self.post("updates", "application/octet-stream", body, length)
     }
@@ -92,7 +92,7 @@ impl Sender {
              content-length: {length}\r\nconnection: close\r\n\r\n",
             self.task, self.host
         );
-        // The other side may answer and hang up before it has taken everything.
+        // The server may respond and close the connection before it has read everything.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
         if body.len() < length {
             let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -103,7 +103,7 @@ impl Sender {
     }
 }
 
-/// The wire form of an upload.
+/// The wire format of an upload.
 pub(crate) fn framed(header: &Signed<UpdateHeader>, bytes: &[u8]) -> Vec<u8> {
     let head = header.to_bytes();
     let mut body = u32::try_from(head.len()).unwrap().to_le_bytes().to_vec();

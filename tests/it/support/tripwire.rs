@@ -1,4 +1,5 @@
-//! Somebody between programs and their coordinator who counts requests, and kills a process at the one that it waits for.
+//! A proxy between processes and their coordinator that counts requests, and kills a process at a
+//! chosen request.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -8,21 +9,21 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::proxy::{message, without_keep_alive};
 
-/// When the process dies.
+/// The moment of the kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// The coordinator has not heard of the request.
+    /// Before the coordinator receives the request.
     Before,
-    /// It has answered, and nobody has heard the answer.
+    /// After the coordinator's response, before it is forwarded.
     Answered,
 }
 
-/// Who dies, and when.
+/// The process to kill, and the moment.
 #[derive(Debug, Clone, Copy)]
 struct Trip {
     who: Pid,
     when: When,
-    /// Requests that still pass.
+    /// Number of requests to let pass first.
     after: usize,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Tripwire {
 }
 
 impl Tripwire {
-    /// Stands before a market, and lets everything pass.
+    /// A tripwire to a market, not armed.
     pub(crate) fn before(address: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -55,23 +56,24 @@ impl Tripwire {
         tripwire
     }
 
-    /// Kills this process at the `nth` request from now on; the first is 0. Nobody may have waited for its end yet.
+    /// Kills this process at the `nth` request from now on, counted from 0. The process must not
+    /// have been waited for yet.
     pub(crate) fn set(&self, who: Pid, nth: usize, when: When) {
         self.wire.lock().unwrap().trip = Some(Trip { who, when, after: nth });
     }
 
-    /// The request at which it killed, once it has.
+    /// The request at which the process was killed, if it was.
     pub(crate) fn sprung(&self) -> Option<String> {
         self.wire.lock().unwrap().sprung.clone()
     }
 
-    /// What has passed so far, in order: `POST /v1/work`.
+    /// The requests so far, in order, such as `POST /v1/work`.
     pub(crate) fn passed(&self) -> Vec<String> {
         self.wire.lock().unwrap().passed.clone()
     }
 }
 
-/// What is asked for: `POST /v1/work`.
+/// Method and path of a request: `POST /v1/work`.
 fn asked(head: &str) -> &str {
     let line = head.lines().next().unwrap_or_default();
     line.split([' ', '?']).nth(1).map_or(line, |path| {
@@ -80,7 +82,7 @@ fn asked(head: &str) -> &str {
     })
 }
 
-/// Counts a request; the trip that it springs.
+/// Counts a request; returns the trip that it triggers.
 fn count(wire: &Mutex<Wire>, what: &str) -> Option<Trip> {
     let mut wire = wire.lock().unwrap();
     wire.passed.push(what.to_owned());
@@ -93,14 +95,14 @@ fn count(wire: &Mutex<Wire>, what: &str) -> Option<Trip> {
     }
 }
 
-/// One request and its answer, then both connections close.
+/// Forwards one request and its response, then closes both connections.
 fn pass(mut client: TcpStream, upstream: &str, wire: &Mutex<Wire>) -> Option<()> {
     let (head, body) = message(&mut client)?;
     let what = asked(&head);
     let trip = count(wire, what);
     let kill_at = |now: When| {
         let trip = trip.filter(|trip| trip.when == now)?;
-        kill_process(trip.who, Signal::KILL).expect("nobody has waited for its end");
+        kill_process(trip.who, Signal::KILL).expect("the process has not been waited for");
         wire.lock().unwrap().sprung = Some(format!("{what} ({now:?})"));
         Some(())
     };

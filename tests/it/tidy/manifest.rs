@@ -1,9 +1,9 @@
-//! As much of a Cargo.toml as the rules need: who it is, and whom it uses.
+//! The parts of a Cargo.toml that the rules need: the crate's name and its dependencies.
 
-/// One crate's manifest.
+/// The manifest of a crate.
 pub(crate) struct Manifest {
     pub(crate) name: String,
-    /// Dependencies of every target that the crate itself has, by the name of the crate they come from.
+    /// Dependencies of every kind and target, by crate name.
     pub(crate) dependencies: Vec<String>,
     /// Those that only tests, examples and benchmarks have.
     pub(crate) dev_dependencies: Vec<String>,
@@ -49,14 +49,10 @@ impl Manifest {
         let list = if is_dev { &mut self.dev_dependencies } else { &mut self.dependencies };
         list.push(name.to_owned());
     }
-
-    /// Dependencies of every kind and target.
-    pub(crate) fn all_dependencies(&self) -> impl Iterator<Item = &String> {
-        self.dependencies.iter().chain(&self.dev_dependencies)
-    }
 }
 
-/// `[dependencies]`, `[dev-dependencies]`, `[target.….build-dependencies]`; not the workspace's list.
+/// `[dependencies]`, `[dev-dependencies]`, `[target.….build-dependencies]`; not
+/// `[workspace.dependencies]`.
 fn is_dependencies(section: &str) -> bool {
     section.ends_with("dependencies") && !section.starts_with("workspace")
 }

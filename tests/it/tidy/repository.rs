@@ -1,4 +1,4 @@
-//! The files of this repository that people write.
+//! The files of this repository that are written by hand.
 
 use std::fs;
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::path::Path;
 use super::manifest::Manifest;
 use super::source::Source;
 
-/// Folders that hold what machines wrote, or what was fetched.
+/// Folders of generated or downloaded files.
 const SKIPPED: [&str; 3] = ["target", "node_modules", "data"];
 
-/// One text file, its path relative to the root with forward slashes.
+/// A text file, with its path relative to the root, with forward slashes.
 pub(crate) struct TextFile {
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// Every Rust, TOML, Python, JavaScript, shell and Markdown file.
+/// All Rust, TOML, Python, JavaScript, shell and Markdown files.
 pub(crate) struct Repository {
     pub(crate) files: Vec<TextFile>,
 }

@@ -1,10 +1,11 @@
-//! Rust text, read closely enough to tell code from comments, strings and tests.
+//! Rust source, lexed to separate code from comments, strings and tests.
 
 /// A Rust file.
 pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) text: String,
-    /// The text with comments, strings and `#[cfg(test)]` items blanked out; the lines keep their numbers.
+    /// The text with comments, strings and `#[cfg(test)]` items blanked out; line numbers are
+    /// unchanged.
     pub(crate) code: String,
     /// Whether the whole file is a test.
     pub(crate) is_test: bool,
@@ -13,9 +14,9 @@ pub(crate) struct Source {
 /// A function with a body.
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// Where it begins, counted from 1.
+    /// First line, starting at 1.
     pub(crate) line: usize,
-    /// From `fn` to the closing brace.
+    /// Number of lines from `fn` to the closing brace.
     pub(crate) lines: usize,
 }
 
@@ -30,7 +31,7 @@ impl Source {
         }
     }
 
-    /// Lines of code that contain `word` and not merely as a part of another word.
+    /// Lines of code that contain `word` as a whole word.
     pub(crate) fn lines_with_word(&self, word: &str) -> Vec<String> {
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
         self.matching(word, |line| line.split(|c| !is_part(c)).any(|found| found == word))
@@ -76,7 +77,8 @@ fn line_breaks(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Where the item that starts at `start` opens its body; `None` if a semicolon ends it first.
+/// The position of the brace that opens the body of the item at `start`; `None` if a semicolon ends
+/// it first.
 fn body_of(bytes: &[u8], start: usize) -> Option<usize> {
     let mut depth = 0_i32;
     for (place, byte) in bytes.iter().enumerate().skip(start) {
@@ -91,7 +93,7 @@ fn body_of(bytes: &[u8], start: usize) -> Option<usize> {
     None
 }
 
-/// The brace that closes the one at `open`, or the end of the text.
+/// The position of the brace that closes the one at `open`, or the end of the text.
 fn closing_brace(bytes: &[u8], open: usize) -> usize {
     let mut depth = 0_i32;
     for (place, byte) in bytes.iter().enumerate().skip(open) {
@@ -201,7 +203,7 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// The end of `r"…"` or `r#"…"#`; `start` itself for a raw identifier such as `r#type`.
+/// The end of `r"…"` or `r#"…"#`; `start` for a raw identifier such as `r#type`.
 fn end_of_raw_string(bytes: &[u8], start: usize) -> usize {
     let hashes = bytes[start + 1..].iter().take_while(|byte| **byte == b'#').count();
     if bytes.get(start + 1 + hashes) != Some(&b'"') {
@@ -212,7 +214,7 @@ fn end_of_raw_string(bytes: &[u8], start: usize) -> usize {
     (find(bytes, start + 2 + hashes, &closing) + closing.len()).min(bytes.len())
 }
 
-/// The end of `'a'`, `'\n'` or `'→'`; `start` itself for a lifetime.
+/// The end of `'a'`, `'\n'` or `'→'`; `start` for a lifetime.
 fn end_of_character(bytes: &[u8], start: usize) -> usize {
     const CHARACTER_BYTES_MAX: usize = 4;
     if bytes.get(start + 1) == Some(&b'\\') {

@@ -1,14 +1,15 @@
-//! The norm to which a cohort's updates are brought: the median of their own, so that length earns nothing.
+//! Rescaling of a cohort's updates to their median norm, so that a larger norm earns no extra.
 
 use florin_protocol::Micro;
 
-/// A shorter update is lengthened at most so many times. Honest ones of one cohort lie closer together; what is much
-/// shorter hardly moved, and its direction is not worth as much trust.
+/// Largest factor by which an update is scaled up. The norms of honest updates in a cohort are
+/// closer together; a much smaller update hardly moved, and its direction is less reliable.
 const LENGTHENED_MAX: f64 = 2.0;
 
-/// The lower median of norms weighted by counted rows: the smallest norm such that at least half of the rows stand
-/// behind it or a shorter one. Weighted, because identities are cheap and bonded rows are not; zeros are left out, so
-/// that idle members do not drag it down. `None` if nobody with a row moved.
+/// The lower weighted median of norms, weighted by counted rows: the smallest norm such that at
+/// least half of the rows belong to it or a smaller one. Rows are bonded and identities are cheap,
+/// so rows are the weights. Zero norms are ignored, so that idle members do not lower the median.
+/// `None` if no member with rows has a nonzero norm.
 #[must_use]
 pub fn median_norm(norms: &[(f64, u64)]) -> Option<f64> {
     let mut moved: Vec<(f64, u64)> =
@@ -23,8 +24,8 @@ pub fn median_norm(norms: &[(f64, u64)]) -> Option<f64> {
     reached.map(|(norm, _)| *norm)
 }
 
-/// By what an update of this norm is multiplied to be as long as the median, in whole millionths, rounded down; at most
-/// 2. One that did not move stays as it is.
+/// The factor that rescales a norm to the median, in whole millionths, rounded down; at most 2. One
+/// for a norm of zero.
 #[must_use]
 pub fn clip_factor(median: f64, norm: f64) -> Micro {
     if norm <= 0.0 {
@@ -39,7 +40,7 @@ pub fn clip_factor(median: f64, norm: f64) -> Micro {
     Micro(micro)
 }
 
-/// Multiplies every number by the factor, in `f64`, and rounds once.
+/// Multiplies every number by the factor in `f64`, and rounds once.
 pub fn rescale(delta: &mut [f32], factor: Micro) {
     #[expect(clippy::cast_precision_loss, reason = "at most two million")]
     let factor = factor.0 as f64 / 1e6;

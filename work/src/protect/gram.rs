@@ -1,10 +1,11 @@
-//! Inner products of a round's updates: all that clipping and likeness need to know of them.
+//! Gram matrix of a round's updates: the inner products from which rescaling and similarity are
+//! computed.
 
 use std::ops::Range;
 
 use florin_learning::{cores, products};
 
-/// A rest of so little squared length, as a share of the whole, is rounding.
+/// A residual whose squared norm is at most this share of the whole is rounding error.
 pub(super) const ROUNDING: f64 = 1e-6;
 
 /// The symmetric matrix of all inner products.
@@ -16,22 +17,23 @@ pub struct Gram {
 }
 
 impl Gram {
-    /// Of these vectors, all of one length.
+    /// The Gram matrix of `vectors`, which have equal length.
     #[must_use]
     pub fn of(vectors: &[&[f32]]) -> Self {
         Self::apart(vectors, 0)
     }
 
-    /// The same where nobody asks for the products of the last `apart` vectors with each other, which takes a quarter of
-    /// the time where they are half of all.
+    /// The Gram matrix without the inner products among the last `apart` vectors. If they are half
+    /// of all vectors, it takes three quarters of the time.
     #[must_use]
     pub fn apart(vectors: &[&[f32]], apart: usize) -> Self {
         let dimensions = vectors.first().map_or(0, |vector| vector.len());
         Self { side: vectors.len(), products: products(vectors, apart, cores()), dimensions }
     }
 
-    /// The matrix of what all vectors have beyond the `known` ones (Gram and Schmidt, one after the other; what is left of
-    /// a known one is nothing, and one that had nothing left is passed over).
+    /// The Gram matrix of the residuals after projecting out the `known` vectors (modified
+    /// Gram–Schmidt). The residual of a known vector is zero; a known vector that depends linearly
+    /// on the preceding ones is skipped.
     #[must_use]
     pub fn beyond(&self, known: Range<usize>) -> Self {
         let mut rest = self.clone();
@@ -50,24 +52,24 @@ impl Gram {
         rest
     }
 
-    /// Whether the product of two vectors is there; one that is nothing counts as missing.
+    /// Whether the product of two vectors was computed; a product of zero counts as missing.
     pub(super) fn has(&self, i: usize, j: usize) -> bool {
         self.at(i, j).abs() > 0.0
     }
 
-    /// Puts in the product of two vectors, which was left out.
+    /// Sets a product that was not computed.
     pub(super) fn set(&mut self, (i, j): (usize, usize), product: f64) {
         self.products[i * self.side + j] = product;
         self.products[j * self.side + i] = product;
     }
 
-    /// The matrix of these vectors alone, in this order.
+    /// The submatrix of these vectors, in this order.
     pub(super) fn part(&self, of: &[usize]) -> Self {
         let products = of.iter().flat_map(|&i| of.iter().map(move |&j| self.at(i, j))).collect();
         Self { side: of.len(), products, dimensions: self.dimensions }
     }
 
-    /// How many numbers a vector has.
+    /// Number of elements of a vector.
     #[must_use]
     pub fn dimensions(&self) -> usize {
         self.dimensions

@@ -1,33 +1,38 @@
-//! How much of one update another one contains, and whether the rest is somebody's own work.
+//! Similarity of two updates: distinguishes a copy under noise from independent work.
 //!
-//! A cosine alone does not tell a copy from honest work: participants with many similar rows send nearly the same
-//! update. Two more figures do. What a copy shares with the original *beyond what all share* is the original's own
-//! part. And what a copy has *beyond* the original agrees with nobody, if it was drawn and not learned.
+//! The cosine alone is not sufficient: participants with many similar rows send nearly the same
+//! update. Two more statistics are needed. The *own part* of an update is what remains after
+//! removing the direction that all updates share; a copy has the own part of the original. The
+//! *residual* of an update beyond the original agrees with other members' residuals if it was
+//! learned from data, but not if it is random noise.
 
 use super::Gram;
 use super::gram::ROUNDING;
 
-/// Cosine from which a third update says something about what is common to a pair. Random directions stay below it in
-/// every model of more than some 600 parameters (five standard deviations).
+/// Smallest cosine of a third update with both updates of a pair to contribute to their common
+/// direction. Random directions stay below it in every model of more than about 600 parameters
+/// (five standard deviations).
 const NEAR: f64 = 0.2;
-/// The part of the others' rows that must find nothing in an update's rest before it counts as drawn: whoever backs up
-/// a disguise has to own more than what is left.
+/// Share of the other members' rows that must not agree with an update's residual before the
+/// residual counts as noise. To disguise a copy, an attacker has to own more than the remaining
+/// share.
 const QUORUM: f64 = 0.75;
 
-/// One other member alone may happen to have learned something else.
+/// Fewest other members: a single one may have learned something different by chance.
 const WITNESSES_MIN: usize = 2;
 
-/// In fewer dimensions random directions agree too often by chance to be told from learned ones, and honest updates may
-/// be nearly the same.
+/// In fewer dimensions random directions are often similar to learned ones by chance, and honest
+/// updates may be nearly equal.
 const DIMENSIONS_MIN: usize = 400;
 
-/// Beyond this cosine two updates are one, whoever else is there: the rest is at most one per cent of the length.
+/// Above this cosine two updates are the same, independent of other updates: the residual is at
+/// most one per cent of the norm.
 pub const SAME_COSINE: f64 = 0.999_95;
-/// The same in a model of fewer than 400 parameters: only the same update at another length.
+/// The threshold for a model of fewer than 400 parameters: only a rescaled copy exceeds it.
 pub const SAME_COSINE_SMALL: f64 = 1.0 - 1e-9;
 
-/// What one update has in common with an earlier vector. Each figure is computed when it is asked for: in a cohort of n
-/// the cosine costs nothing, the agreement takes n steps and the own parts may take n².
+/// Similarity of an update with an earlier vector. Each statistic is computed on request: in a
+/// cohort of n the cosine takes O(1), the agreement O(n) and the own parts O(n²).
 #[derive(Debug, Clone, Copy)]
 pub struct Likeness<'a> {
     gram: &'a Gram,
@@ -37,8 +42,9 @@ pub struct Likeness<'a> {
     earlier: usize,
 }
 
-/// Compares update `later` with `earlier`, an update or a public step. The updates are the first vectors of the matrix,
-/// with these counted rows; `beyond` is the matrix of what all have beyond the public steps.
+/// Compares update `later` with `earlier`, an update or a global model delta. The updates are the
+/// first vectors of the matrix, with `rows` counted rows; `beyond` is the Gram matrix of the
+/// residuals after projecting out the global model deltas.
 #[must_use]
 pub fn likeness<'a>(
     gram: &'a Gram,
@@ -50,28 +56,30 @@ pub fn likeness<'a>(
 }
 
 impl Likeness<'_> {
-    /// Cosine of the two.
+    /// Cosine of the two vectors.
     #[must_use]
     pub fn cosine(&self) -> f64 {
         self.gram.cosine(self.later, self.earlier)
     }
 
-    /// Whether they are one update, whoever else is there.
+    /// Whether they are the same update up to scale, independent of other updates.
     #[must_use]
     pub fn is_same(&self) -> bool {
         self.cosine() > same_cosine(self.gram)
     }
 
-    /// Cosine of their own parts: what is left when the others' mean direction is taken from both, less what chance
-    /// would give. `None` where nobody else resembles the pair.
+    /// Cosine of their own parts: of the residuals after subtracting the mean direction of the
+    /// other members, corrected for its expectation under independence. `None` if no other member
+    /// is similar to the pair.
     #[must_use]
     pub fn own(&self) -> Option<f64> {
         own(self.gram, &self.others(), self.later, self.earlier)
     }
 
-    /// How well what the update has beyond the earlier one and the public steps agrees with what the others have beyond
-    /// them, in standard deviations of a random direction: about 1 for noise, 0 where nothing is left. `None` where there
-    /// are too few others, or the model has too few parameters.
+    /// Agreement of the update's residual, beyond the earlier vector and the global model deltas,
+    /// with the other members' residuals, in standard deviations of a random direction: about 1 for
+    /// noise, 0 for a zero residual. `None` if there are too few other members or too few
+    /// parameters.
     #[must_use]
     pub fn agreement(&self) -> Option<f64> {
         let rests = Rests { gram: self.gram, beyond: self.beyond, known: Some(self.earlier) };
@@ -84,8 +92,8 @@ impl Likeness<'_> {
     }
 }
 
-/// The cosine of update `later` with the nearest mixture of the public steps, and whether it is that mixture, whoever
-/// else is there.
+/// The cosine of update `later` with the nearest linear combination of the global model deltas, and
+/// whether the update equals that combination up to scale.
 #[must_use]
 pub fn mixture(gram: &Gram, beyond: &Gram, later: usize) -> (f64, bool) {
     let (whole, rest) = (gram.at(later, later), beyond.at(later, later));
@@ -98,7 +106,7 @@ fn same_cosine(gram: &Gram) -> f64 {
     if gram.dimensions() < DIMENSIONS_MIN { SAME_COSINE_SMALL } else { SAME_COSINE }
 }
 
-/// The other updates that moved and have rows.
+/// The other updates with a nonzero norm and counted rows.
 fn others<'a>(
     gram: &'a Gram,
     rows: &'a [u64],
@@ -114,9 +122,11 @@ fn real(rows: u64) -> f64 {
     rows as f64
 }
 
-/// With unit vectors u, and m the mean of those that resemble the pair, weighted by rows and resemblance: the cosine
-/// of `u_later − m` and `u_earlier − m`. Independent own parts share only the error of m, which gives `s / (1 + s)` for
-/// weights of squared sum s; the result is rescaled so that this is 0, and 1 stays 1.
+/// Cosine of the own parts. Let u be the unit vectors, and m the mean of the members similar to the
+/// pair, weighted by rows and similarity: the cosine of `u_later − m` and `u_earlier − m`.
+/// Independent own parts share only the error of m, which gives `s / (1 + s)` in expectation, where
+/// s is the sum of the squared weights. The result is rescaled so that this value becomes 0, and 1
+/// stays 1.
 fn own(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize) -> Option<f64> {
     let mut weights: Vec<(usize, f64)> = others
         .iter()
@@ -142,9 +152,10 @@ fn own(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize) -> Op
     Some((cosine - chance) / (1.0 - chance))
 }
 
-/// The cosine between the rests of `later` and of the others, as large as [`QUORUM`] of the others do not exceed, by rows
-/// or by heads, whichever is larger, times √d. By rows, because identities are cheap; by heads, because one member with
-/// most of the rows must not decide alone that nobody agrees with an honest one.
+/// The quantile at [`QUORUM`] of the absolute cosines between the residual of `later` and the other
+/// members' residuals, times √d. The quantile is weighted by rows or by members, whichever is
+/// larger: by rows because identities are cheap; by members because a single member with most of
+/// the rows must not decide alone that an honest residual agrees with no other.
 fn agreement(rests: &Rests<'_>, others: &[(usize, f64)], later: usize) -> Option<f64> {
     let dimensions = rests.gram.dimensions();
     if others.len() < WITNESSES_MIN || dimensions < DIMENSIONS_MIN {
@@ -167,7 +178,7 @@ fn agreement(rests: &Rests<'_>, others: &[(usize, f64)], later: usize) -> Option
     Some(cosine * root)
 }
 
-/// The smallest of these ascending values that [`QUORUM`] of the weights do not exceed.
+/// The weighted quantile at [`QUORUM`] of the ascending values.
 fn quorum(seen: &[(f64, f64)]) -> Option<f64> {
     let needed = QUORUM * seen.iter().map(|(_, weight)| weight).sum::<f64>();
     let mut sum = 0.0;
@@ -178,7 +189,7 @@ fn quorum(seen: &[(f64, f64)]) -> Option<f64> {
     reached.map(|(value, _)| *value)
 }
 
-/// Inner products of what vectors have beyond the public steps and one known update.
+/// Inner products of residuals, beyond the global model deltas and one known update.
 struct Rests<'a> {
     gram: &'a Gram,
     beyond: &'a Gram,
@@ -197,7 +208,7 @@ impl Rests<'_> {
         }
     }
 
-    /// The length of a rest; `None` where it is rounding.
+    /// Norm of a residual; `None` if it is rounding error.
     fn length(&self, k: usize) -> Option<f64> {
         let square = self.product(k, k);
         self.is_more_than_rounding(k, square).then(|| square.sqrt())

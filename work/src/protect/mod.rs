@@ -1,9 +1,11 @@
-//! What is done to a round's updates before they are valued, so that nobody gains by how it sends its work.
+//! Preprocessing of a round's updates before the valuation, so that neither copies nor larger norms
+//! earn extra.
 //!
-//! First, an update that repeats an earlier commit, somebody else's update of an earlier round or the public steps of
-//! the rounds before is **set aside**: it becomes zero, and its rows do not count. Then all updates are brought to the length of the cohort's median: **clipped**, or
-//! lengthened. Both are pure functions of decoded updates, rows and the order of commits; coordinator, provider and
-//! auditor come to the same bits.
+//! First, an update is **rejected as a near-duplicate** if it repeats an earlier commit, another
+//! sender's update of an earlier round or the global model deltas of earlier rounds: it becomes
+//! zero, and its rows do not count. Then all updates are **rescaled** to the cohort's median norm.
+//! Both steps are pure functions of the decoded updates, the rows and the order of commits, so that
+//! coordinator, provider and auditor compute the same bits.
 
 mod clip;
 mod gram;
@@ -27,42 +29,42 @@ pub use repeats::{
     Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, REPLAY_OWN, repeats, replays,
 };
 
-/// A model has that many parameters for every public step that is looked for, or else one step only: mixtures of many
-/// steps would fill a small model's space.
+/// Number of parameters per global model delta that is compared; at least one delta is. Linear
+/// combinations of many deltas would span a small model's space.
 const PARAMETERS_PER_STEP: usize = 50;
 
-/// A round's updates as they are valued, in the order of the entries.
+/// A round's preprocessed updates, in the order of the entries.
 #[derive(Debug)]
 pub struct Protected {
     /// The updates.
     pub deltas: Rows,
-    /// The rows by which they count: those of the entries, and none for what was set aside.
+    /// Weights of the updates: the entries' counted rows, and zero for rejected updates.
     pub rows: Vec<u64>,
-    /// By what each was multiplied.
+    /// The factor of each update's rescaling.
     pub clips: Vec<Micro>,
-    /// What each repeats.
+    /// The near-duplicate match of each update.
     pub repeats: Vec<Option<Repeat>>,
 }
 
 impl Protected {
-    /// What was done to the update of entry `at`.
+    /// The preprocessing of the update of entry `at`.
     pub(crate) fn treatment(&self, at: usize) -> Treatment {
         Treatment { clip: self.clips[at], repeats: self.repeats[at] }
     }
 }
 
-/// What everybody could read when a round began.
+/// Public vectors at the start of a round.
 #[derive(Debug)]
 pub struct Known {
-    /// What the rounds before did to the model, the latest first.
+    /// The global model deltas of earlier rounds, the latest first.
     pub steps: Rows,
-    /// Who sent the updates of earlier rounds, in the order in which they were sent.
+    /// Senders of the updates of earlier rounds, in commit order.
     pub senders: Vec<Address>,
-    /// These updates.
+    /// The updates of earlier rounds.
     pub updates: Rows,
 }
 
-/// Applies a task's protection.
+/// Preprocesses the updates by a task's rules.
 #[must_use]
 pub fn protect(rules: Protection, entries: &[Entry], mut deltas: Rows, known: &Known) -> Protected {
     let mut rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
@@ -100,7 +102,7 @@ fn find(entries: &[Entry], rows: &[u64], deltas: &Rows, known: &Known) -> Vec<Op
     };
     let gram = Gram::apart(&vectors, known.updates.len());
     let found = repeats(&gram, rows, &orders, &public);
-    let told = |found: Found| Repeat {
+    let to_match = |found: Found| Repeat {
         of: match known.senders.get(found.of.wrapping_sub(last)) {
             Some(sender) => Origin::LastUpdate(*sender),
             None => entries
@@ -109,7 +111,7 @@ fn find(entries: &[Entry], rows: &[u64], deltas: &Rows, known: &Known) -> Vec<Op
         },
         cosine: millionths(found.cosine),
     };
-    found.into_iter().map(|found| found.map(told)).collect()
+    found.into_iter().map(|found| found.map(to_match)).collect()
 }
 
 fn clip(deltas: &mut Rows, rows: &[u64]) -> Vec<Micro> {
@@ -127,7 +129,7 @@ fn clip(deltas: &mut Rows, rows: &[u64]) -> Vec<Micro> {
     factors
 }
 
-/// A cosine above zero in millionths, rounded down; at most one, which rounding may exceed.
+/// A positive cosine in millionths, rounded down and clamped to one.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,36 +1,36 @@
-//! What everybody could read when a round began, and whose it was first.
+//! Published vectors of earlier rounds, and the attribution of updates to their first sender.
 
 use std::ops::Range;
 
 use super::repeats::copied;
 use super::{Found, Gram, NOISY_COSINE};
 
-/// What everybody could read when a round began, by the numbers of its vectors in the matrix.
+/// The public vectors at the start of a round, by their indices in the Gram matrix.
 #[derive(Debug, Clone)]
 pub struct Public<'a> {
-    /// The public steps, the latest first.
+    /// The global model deltas, the latest first.
     pub steps: Range<usize>,
     /// The updates of earlier rounds, in the order in which they were sent.
     pub updates: Range<usize>,
-    /// For each of those the update of this round that has the same sender, if there is one: a member's own work of an
-    /// earlier round may look like its work of this one.
+    /// For each of them the same sender's update of this round, if any: a member's own update of an
+    /// earlier round may be similar to its update of this round.
     pub same_sender: &'a [Option<usize>],
-    /// All vectors, for the products of earlier updates with each other: the matrix need not have them.
+    /// All vectors, for the inner products among earlier updates that the matrix omits.
     pub vectors: &'a [&'a [f32]],
 }
 
 impl Public<'_> {
-    /// The earlier updates, with what their senders sent in this round.
+    /// The earlier updates, each with the same sender's update of this round.
     fn sent(&self) -> impl Iterator<Item = (usize, Option<usize>)> + '_ {
         self.updates.clone().zip(self.same_sender.iter().copied())
     }
 
-    /// What the sender of earlier update `at` sent in this round.
+    /// The update of this round by the sender of earlier update `at`.
     fn same_sender(&self, at: usize) -> Option<usize> {
         self.same_sender.get(at.checked_sub(self.updates.start)?).copied().flatten()
     }
 
-    /// Sees to it that the matrices have the product of two earlier updates.
+    /// Ensures that the matrices have the product of a pair of earlier updates.
     fn compare(&self, gram: &mut Gram, beyond: &mut Gram, pair: (usize, usize)) {
         let (a, b) = pair;
         if gram.has(a, b) {
@@ -43,9 +43,9 @@ impl Public<'_> {
         beyond.set(pair, part.beyond(2..known.len()).at(0, 1));
     }
 
-    /// Whether earlier update `at` is the work of who sent `later`: sent by the same, or a copy of what the same had sent
-    /// before it. Rounds that come to nothing set no copy aside, and whoever repeats a member's update in one must not
-    /// make that member a copier of its own work.
+    /// Whether earlier update `at` is the own work of the sender of `later`: sent by the same
+    /// sender, or a copy of what that sender had sent before. An abandoned round rejects no copies,
+    /// so a copy sent in one must not make its original sender a copier of its own work.
     pub(super) fn is_own(
         &self,
         gram: &mut Gram,
@@ -67,7 +67,7 @@ impl Public<'_> {
     }
 }
 
-/// The rows of those who bear witness: all but these.
+/// The rows with which other members count as witnesses: zero for the given members.
 fn without(rows: &[u64], those: [Option<usize>; 2]) -> Vec<u64> {
     let mut witnesses = rows.to_vec();
     for at in those.into_iter().flatten() {
@@ -76,8 +76,8 @@ fn without(rows: &[u64], those: [Option<usize>; 2]) -> Vec<u64> {
     witnesses
 }
 
-/// The first update that somebody else sent in an earlier round and that update `later` is a copy of. The matrices get
-/// what they lack and a case asks for.
+/// The first update that another sender sent in an earlier round and that update `later` copies.
+/// Computes missing products of the matrices on demand.
 #[must_use]
 pub fn republished(
     gram: &mut Gram,
@@ -90,7 +90,8 @@ pub fn republished(
         if own == Some(later) || gram.cosine(later, earlier) <= NOISY_COSINE {
             return None;
         }
-        // What its sender did since has the same own part: it does not say what is common.
+        // A later update of the same sender has the same own part, so it is not evidence of the
+        // common direction.
         let witnesses = without(rows, [own, None]);
         let found = copied(gram, beyond, &witnesses, (later, earlier))?;
         (!public.is_own(gram, beyond, rows, (later, earlier))).then_some(found)

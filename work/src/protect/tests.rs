@@ -1,4 +1,4 @@
-//! Small vectors, checked by hand, and the property that splitting never gains.
+//! Small vectors with hand-computed results, and the property that splitting an update never gains.
 
 use florin_contribution::Draw;
 use florin_protocol::{Address, Amount, Digest};
@@ -21,7 +21,7 @@ fn entry(n: u8, rows: u64, order: u32) -> Entry {
     }
 }
 
-/// Who knows the public steps and nothing else.
+/// Public vectors that are global model deltas only.
 fn knowing(steps: Vec<Vec<f32>>) -> Known {
     Known { steps: steps.into(), senders: Vec::new(), updates: vec![].into() }
 }
@@ -31,29 +31,29 @@ fn only(steps: std::ops::Range<usize>) -> Public<'static> {
 }
 
 #[test]
-fn the_median_counts_rows_and_not_heads_or_zeros() {
+fn the_median_norm_is_weighted_by_rows_and_ignores_zeros() {
     assert_eq!(median_norm(&[(1.0, 10), (2.0, 10), (3.0, 10)]), Some(2.0));
-    // One member with most of the rows is the median, however many stand around it.
+    // A member with most of the rows determines the median, however many other members there are.
     assert_eq!(median_norm(&[(1.0, 1), (1.0, 1), (1.0, 1), (5.0, 10)]), Some(5.0));
-    // Idle members and members without rows do not drag it down.
+    // Idle members and members without rows do not lower it.
     assert_eq!(median_norm(&[(0.0, 90), (4.0, 10), (0.1, 0)]), Some(4.0));
-    // Of two equals the shorter one: a longer twin gains nothing.
+    // Of two equal weights the smaller norm: a larger duplicate gains nothing.
     assert_eq!(median_norm(&[(1.0, 5), (3.0, 5)]), Some(1.0));
     assert_eq!(median_norm(&[(0.0, 5)]), None);
     assert_eq!(median_norm(&[(1.0, u64::MAX), (2.0, u64::MAX)]), Some(1.0));
 }
 
 #[test]
-fn updates_are_brought_to_the_median_and_lengthened_at_most_twice() {
+fn updates_are_rescaled_to_the_median_norm_and_scaled_up_at_most_twice() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
     let deltas = vec![vec![3.0, 4.0], vec![0.0, 20.0], vec![4.0, 0.0]];
     let held = protect(WHOLE, &entries, deltas.into(), &knowing(vec![]));
     assert_eq!(held.clips, [Micro::ONE, Micro(250_000), Micro(1_250_000)]);
     assert_eq!(held.deltas.slices(), [vec![3.0, 4.0], vec![0.0, 5.0], vec![5.0, 0.0]]);
     assert_eq!(held.rows, [10, 10, 10]);
-    // A third, rounded down to millionths.
+    // One third, rounded down to millionths.
     assert_eq!(clip_factor(1.0, 3.0), Micro(333_333));
-    // Nothing stays nothing, and next to nothing does not become much.
+    // A zero norm stays zero, and a tiny norm is scaled up by two at most.
     assert_eq!(clip_factor(1.0, 0.0), Micro::ONE);
     assert_eq!(clip_factor(1.0, 0.5), Micro(2_000_000));
     assert_eq!(clip_factor(1.0, f64::MIN_POSITIVE), Micro(2_000_000));
@@ -63,7 +63,7 @@ fn updates_are_brought_to_the_median_and_lengthened_at_most_twice() {
 }
 
 #[test]
-fn a_copy_is_set_aside_for_the_earliest_commit_whatever_its_length() {
+fn a_copy_of_any_norm_is_rejected_in_favour_of_the_earliest_commit() {
     // The second sender committed first.
     let entries = [entry(1, 10, 2), entry(2, 30, 1), entry(3, 10, 3)];
     let deltas = vec![vec![9.0, 12.0], vec![3.0, 4.0], vec![-4.0, 3.0]];
@@ -75,7 +75,7 @@ fn a_copy_is_set_aside_for_the_earliest_commit_whatever_its_length() {
 }
 
 #[test]
-fn the_public_step_belongs_to_everybody() {
+fn replays_of_a_global_model_delta_are_rejected() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![0.5, 0.5], vec![1.0, 0.0]];
     let held = protect(WHOLE, &entries, deltas.clone().into(), &knowing(vec![vec![2.0, 2.0]]));
@@ -83,13 +83,13 @@ fn the_public_step_belongs_to_everybody() {
         Repeat { of: Origin::PublicSteps, cosine: Micro(held.repeats[0].unwrap().cosine.0) };
     assert_eq!(held.repeats, [Some(repeat), None]);
     assert!(repeat.cosine >= Micro(999_999));
-    // Whoever walks back, or mixes steps, sends nothing new either.
+    // A negated delta and a combination of deltas are replays too.
     let back = protect(WHOLE, &entries, deltas.into(), &knowing(vec![vec![-2.0, -2.0]]));
     assert_eq!(back.repeats[0].map(|repeat| repeat.of), Some(Origin::PublicSteps));
 }
 
 #[test]
-fn switched_off_nothing_is_touched() {
+fn disabled_preprocessing_changes_nothing() {
     let rules = Protection { clip: Clip::None, repeats: Repeats::Counted };
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![3.0, 4.0], vec![30.0, 40.0]];
@@ -99,14 +99,14 @@ fn switched_off_nothing_is_touched() {
 }
 
 #[test]
-fn idle_members_repeat_nothing() {
+fn idle_members_are_not_duplicates() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
     let held = protect(WHOLE, &entries, vec![vec![0.0; 2]; 3].into(), &knowing(vec![vec![0.0; 2]]));
     assert_eq!(held.repeats, [None; 3]);
     assert_eq!(held.rows, [10; 3]);
 }
 
-/// Three members share the first axis and have an own one each; own parts are orthogonal.
+/// Members share the first axis and have one own axis each; own parts are orthogonal.
 fn alike(own: f32) -> Vec<Vec<f32>> {
     let axis = |i: usize| {
         let mut vector = vec![0.0; 400];
@@ -117,22 +117,22 @@ fn alike(own: f32) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn what_all_share_is_nobodys_own() {
+fn a_common_direction_is_not_an_own_part() {
     let updates = alike(0.1);
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
     let gram = Gram::of(&slices);
     let found = likeness(&gram, &gram, &[10; 5], (1, 0));
-    // Nearly the same direction, 1 / 1.01, but the own parts agree no more than chance would have it.
+    // Nearly the same direction, 1 / 1.01, but the own parts agree no more than by chance.
     assert!((found.cosine() - 1.0 / 1.01).abs() < 1e-6, "{found:?}");
     assert!(found.own().unwrap().abs() < 1e-6, "{found:?}");
     assert!(!found.is_copy());
 }
 
 #[test]
-fn a_copy_among_the_alike_shares_its_own_part() {
+fn a_copy_among_similar_updates_shares_the_own_part_of_its_original() {
     let mut updates = alike(0.1);
     updates[1] = updates[0].clone();
-    // Noise on an axis of its own, a thirtieth of the length.
+    // Noise on its own axis, a thirtieth of the norm.
     updates[1][15] = 0.033;
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
     let gram = Gram::of(&slices);
@@ -143,7 +143,7 @@ fn a_copy_among_the_alike_shares_its_own_part() {
 }
 
 #[test]
-fn a_mixture_of_older_steps_is_nobodys_work() {
+fn a_linear_combination_of_global_model_deltas_is_rejected() {
     let seed = 7;
     let mut draw = Draw::new(seed, 0);
     let common = direction(&mut draw);
@@ -164,8 +164,8 @@ fn a_mixture_of_older_steps_is_nobodys_work() {
 }
 
 #[test]
-fn a_small_model_is_held_against_one_step_only() {
-    // Two steps span everything that two numbers can say.
+fn a_small_model_is_compared_with_one_global_delta_only() {
+    // Two deltas span the whole space of two parameters.
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![0.3, 1.0], vec![1.0, 0.2]];
     let held =
@@ -173,7 +173,8 @@ fn a_small_model_is_held_against_one_step_only() {
     assert_eq!(held.repeats, [None, None]);
 }
 
-/// `count` vectors of ten thousand numbers: a common direction and independent own parts of a fifth of the length.
+/// `count` vectors of ten thousand numbers: a common direction plus independent own parts of a
+/// fifth of the norm.
 fn alike_in_part(draw: &mut Draw, common: &[f32], count: usize) -> Vec<Vec<f32>> {
     let mut one = || -> Vec<f32> {
         let own = direction(draw);
@@ -182,17 +183,18 @@ fn alike_in_part(draw: &mut Draw, common: &[f32], count: usize) -> Vec<Vec<f32>>
     (0..count).map(|_| one()).collect()
 }
 
-/// A random unit vector, nearly.
+/// A random vector of about unit norm.
 fn direction(draw: &mut Draw) -> Vec<f32> {
     (0..10_000).map(|_| (draw.unit() as f32 - 0.5) * 12_f32.sqrt() / 100.0).collect()
 }
 
 #[test]
-fn members_who_are_alike_among_others_who_are_not_repeat_nothing() {
+fn similar_members_among_different_ones_are_not_duplicates() {
     let seed = 5;
     let mut draw = Draw::new(seed, 0);
     let common = direction(&mut draw);
-    // How many are alike, how many are different (with a cosine of about 0.3 to all of the former), and their rows.
+    // Number of similar members, number of different ones (with a cosine of about 0.3 to all of the
+    // similar ones), and the different ones' rows relative to the others'.
     for (near, far, rows) in [(2, 0, 1), (2, 1, 1), (2, 2, 1), (4, 1, 1), (4, 1, 20), (5, 3, 50)] {
         let mut updates = alike_in_part(&mut draw, &common, near);
         for _ in 0..far {
@@ -205,13 +207,13 @@ fn members_who_are_alike_among_others_who_are_not_repeat_nothing() {
             (0..near + far).map(|i| if i < near { 10 } else { 10 * rows }).collect();
         let orders: Vec<u32> = (0..rows.len() as u32).collect();
         let found = repeats(&Gram::of(&slices), &rows, &orders, &only(0..0));
-        assert_eq!(found, vec![None; near + far], "{near} alike, {far} others, seed {seed}");
+        assert_eq!(found, vec![None; near + far], "{near} similar, {far} others, seed {seed}");
     }
 }
 
 #[test]
-fn in_a_small_model_only_the_same_update_is_a_copy() {
-    // Honest members with very many rows send nearly the same few numbers.
+fn in_a_small_model_only_an_equal_update_is_a_copy() {
+    // Honest members with very many rows send nearly equal vectors.
     let updates =
         [vec![1.0_f32, 2.0, 3.0, 4.0], vec![1.001, 2.0, 3.0, 4.001], vec![2.002, 4.0, 6.0, 8.002]];
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
@@ -225,12 +227,12 @@ fn in_a_small_model_only_the_same_update_is_a_copy() {
 }
 
 #[test]
-fn a_copy_mixed_with_the_public_step_is_a_copy() {
+fn a_copy_plus_a_global_model_delta_is_a_copy() {
     let seed = 6;
     let mut draw = Draw::new(seed, 0);
     let common = direction(&mut draw);
     let mut updates = alike_in_part(&mut draw, &common, 5);
-    // Everybody moves on a little in the step's direction.
+    // The other members also move a little in the delta's direction.
     let step: Vec<f32> = common.iter().zip(direction(&mut draw)).map(|(c, d)| c + d).collect();
     for update in &mut updates[1..4] {
         update.iter_mut().zip(&step).for_each(|(update, step)| *update += 0.1 * step);
@@ -242,25 +244,25 @@ fn a_copy_mixed_with_the_public_step_is_a_copy() {
     let found = repeats(&gram, &[10; 5], &[1, 2, 3, 4, 5], &only(5..6));
     assert_eq!(found[4].map(|found| found.of), Some(0), "seed {seed}");
     assert_eq!(found[..4], [None; 4]);
-    // Who does not know the step takes the mixture for somebody's own work.
+    // Without the global model delta the mixture looks like independent work.
     assert!(!likeness(&gram, &gram, &[10; 5], (4, 0)).is_copy());
 }
 
 #[test]
-fn what_somebody_else_sent_a_round_before_is_nobodys_work() {
+fn copies_of_another_members_earlier_update_are_rejected() {
     let seed = 9;
     let mut draw = Draw::new(seed, 0);
     let common = direction(&mut draw);
     let last = alike_in_part(&mut draw, &common, 2);
-    // Everybody has moved on in a direction that they share.
+    // All members have also moved in a shared direction.
     let step = direction(&mut draw);
     let mut updates = alike_in_part(&mut draw, &common, 6);
-    // The first learned much of it before already; the second sends what was sent before.
+    // The first member's update is similar to its earlier one; the second copies an earlier update.
     updates[..2].clone_from_slice(&last);
     for update in updates.iter_mut().enumerate().filter(|(at, _)| *at != 1).map(|(_, of)| of) {
         update.iter_mut().zip(&step).for_each(|(update, step)| *update += 0.05 * step);
     }
-    // The others sent what the first did a round before: as it was, and under noise.
+    // The others copy the first member's earlier update: unchanged, and under noise.
     updates[4].clone_from(&last[0]);
     let noise = direction(&mut draw);
     updates[5] = last[0].iter().zip(&noise).map(|(copy, noise)| copy + 0.15 * noise).collect();
@@ -275,7 +277,8 @@ fn what_somebody_else_sent_a_round_before_is_nobodys_work() {
         [None, Some(Origin::LastUpdate(Address([9; 20]))), None, None, first, first],
         "seed {seed}"
     );
-    // Who does again what it did itself is not a copier, and where repeats count nobody is.
+    // A member that repeats its own update is not a copier; and if the task accepts duplicates,
+    // none is.
     let known = Known { senders: vec![Address([1; 20]), Address([2; 20])], ..known };
     let held = protect(WHOLE, &entries, updates.clone().into(), &known);
     assert_eq!(held.repeats[..4], [None; 4], "seed {seed}");
@@ -283,8 +286,8 @@ fn what_somebody_else_sent_a_round_before_is_nobodys_work() {
     assert_eq!(protect(rules, &entries, updates.into(), &known).repeats, [None; 6]);
 }
 
-/// What each of six members repeats. The first three have something in common, the others are alike; `sent` are updates
-/// of earlier rounds, and `now` changes those of this one.
+/// The match of each of six members. All share a common direction; `sent` returns the updates of
+/// earlier rounds, and `now` modifies those of this one.
 fn held(
     seed: u64,
     sent: impl Fn(&[Vec<f32>], &[f32]) -> Vec<(u8, Vec<f32>)>,
@@ -296,7 +299,7 @@ fn held(
     let noise = direction(&mut draw);
     let (senders, earlier): (Vec<u8>, Vec<Vec<f32>>) = sent(&updates, &noise).into_iter().unzip();
     now(&mut updates, &noise);
-    // The last commits first.
+    // The last member commits first.
     let entries: Vec<Entry> = (1..=6).map(|n| entry(n, 10, u32::from(7 - n))).collect();
     let senders = senders.into_iter().map(|n| Address([n; 20])).collect();
     let known = Known { senders, updates: earlier.into(), ..knowing(vec![]) };
@@ -308,23 +311,23 @@ fn under(noise: &[f32], update: &[f32]) -> Vec<f32> {
     update.iter().zip(noise).map(|(update, noise)| update + 0.15 * noise).collect()
 }
 
-/// How a copier hides what it copies.
+/// How a copier disguises a copy.
 type Hide = fn(&[f32], &[f32]) -> Vec<f32>;
 
 const HIDDEN: [Hide; 2] = [|_, update| update.to_vec(), under];
 
 #[test]
-fn who_repeats_a_members_update_in_a_round_that_comes_to_nothing_makes_no_copier_of_it() {
+fn a_copy_sent_in_an_unproductive_round_does_not_make_its_original_sender_a_copier() {
     let seed = 11;
     let last = |n: u8| Some(Origin::LastUpdate(Address([n; 20])));
     for hide in HIDDEN {
-        // The first sent it, then the ninth: nobody set that aside. The first sends much the same again, the second what
-        // the ninth did.
+        // The first member sent it, then the ninth, in a round that rejected no copies. Now the
+        // first sends a similar update, and the second repeats the ninth's.
         let both =
             |all: &[Vec<f32>], noise: &[f32]| vec![(1, all[0].clone()), (9, hide(noise, &all[0]))];
         let again = |all: &mut [Vec<f32>], noise: &[f32]| all[1] = hide(noise, &all[0]);
         assert_eq!(held(seed, both, again), [None, last(1), None, None, None, None], "seed {seed}");
-        // Whoever sends something later is its copier, also where it sends it twice.
+        // The later sender is the copier, even if it sends the update twice.
         let swapped =
             |all: &[Vec<f32>], noise: &[f32]| vec![(9, all[0].clone()), (1, hide(noise, &all[0]))];
         assert_eq!(held(seed, swapped, |_, _| ())[0], last(9), "seed {seed}");
@@ -332,7 +335,7 @@ fn who_repeats_a_members_update_in_a_round_that_comes_to_nothing_makes_no_copier
 }
 
 #[test]
-fn who_commits_a_members_earlier_update_first_makes_no_copier_of_it() {
+fn committing_a_members_earlier_update_first_does_not_make_that_member_a_copier() {
     let seed = 12;
     let last = |n: u8| Some(Origin::LastUpdate(Address([n; 20])));
     for hide in HIDDEN {
@@ -342,13 +345,13 @@ fn who_commits_a_members_earlier_update_first_makes_no_copier_of_it() {
         let found = held(seed, sent, again);
         assert_eq!(found, [None, None, None, None, None, last(1)], "seed {seed}");
     }
-    // Had it sent nothing before, the earliest commit would own the work.
+    // Without an earlier update the earliest commit is the original.
     let found = held(seed, |_, _| Vec::new(), |all, _| all[5] = all[0].clone());
     assert_eq!(found[0], Some(Origin::Update(Address([6; 20]))), "seed {seed}");
 }
 
 #[test]
-fn where_nobody_resembles_the_pair_only_the_same_update_is_a_copy() {
+fn without_similar_witnesses_only_an_equal_update_is_a_copy() {
     let updates = [vec![1.0, 0.0, 0.0], vec![1.0, 0.1, 0.0], vec![0.0, 0.0, 1.0_f32]];
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
     let gram = Gram::of(&slices);
@@ -358,7 +361,8 @@ fn where_nobody_resembles_the_pair_only_the_same_update_is_a_copy() {
 }
 
 proptest! {
-    /// Σ pᵢ⟨Δᵢ, g⟩ over the identities of one participant, for any direction g of the loss: what its pay is linear in.
+    /// Σ pᵢ⟨Δᵢ, g⟩ over the identities of one participant, for a direction g of the loss: pay is
+    /// linear in it.
     #[test]
     fn splitting_an_update_among_identities_of_one_bond_never_gains(
         own in prop::collection::vec(-1.0_f32..1.0, 8),
@@ -368,7 +372,7 @@ proptest! {
     ) {
         let square: f32 = own.iter().map(|v| v * v).sum();
         prop_assume!(square > 0.01);
-        // Whoever is like somebody else has other rules to fear.
+        // Updates similar to another member's are subject to the near-duplicate rules.
         let mut vectors: Vec<&[f32]> = others.iter().map(Vec::as_slice).collect();
         vectors.push(&own);
         let gram = Gram::of(&vectors);

@@ -1,4 +1,4 @@
-//! What the samplers say of their own error is near the truth.
+//! The error estimates of the samplers are close to the true errors.
 
 use florin_contribution::{Coalition, Run};
 
@@ -14,14 +14,15 @@ fn budget(estimator: &Any) -> u64 {
     match name(estimator) {
         "stratified" => 450,
         "gtg-mended" | "owen" => 600,
-        // Large weights on rare places: fewer samples than these are too skewed for a normal interval.
+        // // Large weights at rare positions: with fewer samples the distribution is too skewed for
+        // a normal interval.
         "beta-shapley" => 800,
         _ => 340,
     }
 }
 
-/// The share of true values within two reported errors, and what the reported errors are to the true
-/// ones, both over seeds and players.
+/// The share of true values within two reported errors, and the ratio of the reported to the true
+/// errors, both over seeds and players.
 fn judge(estimator: &Any, game: &mut dyn florin_contribution::Game) -> (f64, f64) {
     let wanted = values(&run(estimator, game, Run::seeded(0).with_budget(1_024)));
     let (mut within, mut all, mut reported, mut true_squares) = (0_u32, 0_u32, 0.0, 0.0);
@@ -40,7 +41,7 @@ fn judge(estimator: &Any, game: &mut dyn florin_contribution::Game) -> (f64, f64
 }
 
 #[test]
-fn two_errors_hold_the_truth_most_of_the_time() {
+fn two_standard_errors_cover_the_true_value_in_most_cases() {
     let mut estimators = shapley_samplers();
     estimators.extend(other_samplers());
     for estimator in &estimators {
@@ -48,26 +49,26 @@ fn two_errors_hold_the_truth_most_of_the_time() {
             let (share, ratio) = judge(estimator, &mut game);
             println!("{:28} {share:.3} {ratio:.2}", name(estimator));
             let what = format!("{} in {game:?}: {share}, {ratio}", name(estimator));
-            assert!(share >= 0.80, "too bold: {what}");
-            assert!((0.7..3.0).contains(&ratio), "far from the truth: {what}");
+            assert!(share >= 0.80, "too small: {what}");
+            assert!((0.7..3.0).contains(&ratio), "far from the true error: {what}");
         }
     }
 }
 
 #[test]
-fn one_sample_has_no_error_to_tell() {
+fn one_sample_gives_no_standard_error() {
     for estimator in shapley_samplers().iter().chain(&other_samplers()) {
         let least = passes_min(estimator, 12);
         let mut game = Formula(12, |c: &Coalition| (1.0 + c.mask() as f64).sqrt());
         let found = run(estimator, &mut game, Run::seeded(1).with_budget(least));
-        // Strata that were all visited once have no spread either; some sizes of the complementary
+        // // Strata with one visit each have no variance either; some sizes of the complementary
         // pairs have one, but not all.
         assert_eq!(errors(&found), None, "{}", name(estimator));
     }
 }
 
 #[test]
-fn more_evaluations_bring_smaller_errors() {
+fn errors_shrink_with_more_evaluations() {
     let mut estimators = shapley_samplers();
     estimators.extend(other_samplers());
     let total = |found: &florin_contribution::Valuation<usize>| -> f64 {
@@ -85,7 +86,7 @@ fn more_evaluations_bring_smaller_errors() {
 }
 
 #[test]
-fn a_tolerance_believes_no_spread_of_fewer_than_five_samples() {
+fn a_tolerance_needs_at_least_five_samples() {
     for estimator in shapley_samplers() {
         let mut game = Formula(140, |c: &Coalition| c.len() as f64);
         let budget = Run::seeded(1).until(0.5).with_budget(100_000);

@@ -1,4 +1,4 @@
-//! When the samplers stop, what they ask for, and what they refuse.
+//! Limits, requests and rejections of the samplers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 use crate::support::Formula;
 
 #[test]
-fn a_seed_and_a_budget_fix_the_result() {
+fn seed_and_budget_determine_the_result() {
     for estimator in all_samplers() {
         let mut game = Known::interaction(10, 3);
         let budget = 200.max(passes_min(&estimator, 10));
@@ -26,11 +26,11 @@ fn a_seed_and_a_budget_fix_the_result() {
 }
 
 #[test]
-fn no_budget_is_overdrawn_and_one_below_the_least_is_refused() {
+fn no_budget_is_exceeded_and_one_below_the_minimum_is_refused() {
     for players in [1, 2, 3, 4, 5, 6, 9, 13] {
         for estimator in all_samplers() {
             if name(&estimator) == "banzhaf-normalised" {
-                continue; // refuses where a few pairs sum to the wrong sign
+                continue; // fails if a few pairs sum to the wrong sign
             }
             let mut game = Known::interaction(players, 1);
             let least = passes_min(&estimator, players);
@@ -58,7 +58,7 @@ fn a_budget_is_used_up_to_the_last_sample() {
 }
 
 #[test]
-fn without_limits_they_end_at_their_default() {
+fn without_limits_samplers_stop_at_their_default() {
     for estimator in all_samplers() {
         let mut game = Known::saturating(12, 1);
         let found = run(&estimator, &mut game, Run::seeded(2));
@@ -75,7 +75,7 @@ fn relative_error(found: &Valuation<usize>) -> f64 {
 }
 
 #[test]
-fn a_tolerance_ends_the_sampling_once_the_error_is_within() {
+fn a_tolerance_stops_the_sampling_once_the_error_is_within_it() {
     for estimator in shapley_samplers().iter().chain(&other_samplers()) {
         let mut game = Known::saturating(16, 1);
         let found = run(estimator, &mut game, Run::seeded(2).until(0.05));
@@ -86,25 +86,25 @@ fn a_tolerance_ends_the_sampling_once_the_error_is_within() {
 }
 
 #[test]
-fn when_the_time_is_over_the_least_is_still_done() {
+fn at_the_time_limit_the_minimum_still_runs() {
     for estimator in all_samplers() {
         let mut game = Known::saturating(40, 1);
         let found = run(&estimator, &mut game, Run::seeded(2).within(Duration::ZERO));
         assert!(values(&found).iter().all(|value| *value != 0.0), "{}", name(&estimator));
-        assert!(remark(&found).contains("the time is over"), "{}", remark(&found));
+        assert!(remark(&found).contains("the time limit"), "{}", remark(&found));
         let least = passes_min(&estimator, 40).max(600);
         assert!(found.evaluations <= least, "{} {}", name(&estimator), found.evaluations);
     }
 }
 
 #[test]
-fn a_game_without_surprises_ends_too() {
+fn constant_and_exhausted_games_terminate() {
     for estimator in all_samplers() {
         let flat = run(&estimator, &mut Formula(30, |_: &Coalition| 4.0), Run::seeded(0));
         assert_eq!(values(&flat), [0.0; 30], "{}", name(&estimator));
     }
-    // With player 0 everything is reached: nothing lies beyond, and a walk that is cut there soon
-    // knows all it ever will, whatever it is asked for.
+    // // With player 0 the grand value is reached, so truncated walks soon contain no new
+    // coalition, at any tolerance.
     let truncating: [Any; 2] = [Box::new(TruncatedMonteCarlo::default()), Box::new(Gtg::mended())];
     for estimator in truncating {
         let mut game = Formula(5, |c: &Coalition| f64::from(c.contains(0)) + 0.1 * c.len() as f64);
@@ -117,7 +117,7 @@ fn a_game_without_surprises_ends_too() {
 }
 
 #[test]
-fn a_worth_that_is_no_number_is_refused() {
+fn a_value_that_is_not_finite_is_refused() {
     for estimator in all_samplers() {
         for nonsense in [f64::NAN, f64::INFINITY] {
             let mut game = Formula(
@@ -150,7 +150,7 @@ fn settings_stay_within_their_bounds() {
     }
 }
 
-/// Fails at one call, and counts.
+/// A game that fails at a given evaluation, and counts its calls.
 struct Mortal {
     game: Known,
     lives: u64,
@@ -181,14 +181,14 @@ impl Game for Mortal {
         self.asked += coalitions.len() as u64;
         self.calls += 1;
         if self.asked > self.lives {
-            return Err(GameError::new("the evaluator died"));
+            return Err(GameError::new("the evaluator failed"));
         }
         self.game.values(coalitions)
     }
 }
 
 #[test]
-fn after_a_failure_the_cache_continues_to_the_identical_valuation() {
+fn after_a_failure_the_cache_resumes_to_the_identical_valuation() {
     for estimator in all_samplers() {
         let game = Known::interaction(10, 3);
         let budget = 220.max(passes_min(&estimator, 10));
@@ -208,7 +208,7 @@ fn after_a_failure_the_cache_continues_to_the_identical_valuation() {
 }
 
 #[test]
-fn coalitions_are_asked_for_in_batches() {
+fn samplers_evaluate_coalitions_in_batches() {
     for estimator in all_samplers() {
         let mut game = Mortal::new(Known::saturating(16, 3), u64::MAX);
         let budget = 4_000;
@@ -216,16 +216,16 @@ fn coalitions_are_asked_for_in_batches() {
         let mean = game.asked / game.calls;
         match name(&estimator) {
             "gtg-as-published" => assert_eq!(mean, 1),
-            // Side by side: as many as there are walks, which truncation thins out.
+            // // In parallel: one coalition per walk, fewer after truncation.
             "truncated-monte-carlo" | "gtg-mended" => assert!(mean >= 8, "{mean}"),
-            other => assert!(mean >= 60, "{other} asks for {mean} at a time"),
+            other => assert!(mean >= 60, "{other} evaluates {mean} at a time"),
         }
-        assert_eq!(game.asked, found.evaluations, "{}: nothing twice", name(&estimator));
+        assert_eq!(game.asked, found.evaluations, "{}: no coalition twice", name(&estimator));
     }
 }
 
 #[test]
-fn hundreds_of_players_are_welcome() {
+fn samplers_value_hundreds_of_players() {
     for estimator in all_samplers() {
         let players = if name(&estimator) == "stratified" { 150 } else { 200 };
         let mut game = Known::saturating(players, 3);

@@ -1,4 +1,4 @@
-//! The estimators that draw coalitions at random.
+//! The sampling estimators.
 
 mod errors;
 mod limits;
@@ -11,14 +11,14 @@ use florin_contribution::{
     Owen, Permutation, Run, Stratified, TruncatedMonteCarlo, Valuation, ValuationError, value,
 };
 
-/// Any of them, for any game.
+/// Any estimator, for any game.
 type Any = Box<dyn for<'a> Estimator<dyn Game + 'a>>;
 
 fn untruncated_gtg() -> Gtg {
     Gtg::mended().with_thresholds(0.0, 0.0).unwrap()
 }
 
-/// Those that estimate the Shapley value without a bias (truncation set to nothing).
+/// The unbiased estimators of the Shapley value (truncation disabled).
 fn shapley_samplers() -> Vec<Any> {
     vec![
         Box::new(Permutation),
@@ -32,7 +32,7 @@ fn shapley_samplers() -> Vec<Any> {
     ]
 }
 
-/// Those that estimate another semivalue.
+/// The estimators of other semivalues.
 fn other_samplers() -> Vec<Any> {
     vec![
         Box::new(Banzhaf::default()),
@@ -42,7 +42,7 @@ fn other_samplers() -> Vec<Any> {
     ]
 }
 
-/// Every estimator of the family, the biased ones included.
+/// Every sampling estimator, including the biased ones.
 fn all_samplers() -> Vec<Any> {
     let mut all = shapley_samplers();
     all.extend(other_samplers());
@@ -90,7 +90,7 @@ fn errors(valuation: &Valuation<usize>) -> Option<Vec<f64>> {
 }
 
 fn remark(valuation: &Valuation<usize>) -> &str {
-    valuation.remark.as_deref().expect("samplers say why they stopped")
+    valuation.remark.as_deref().expect("every sampler has a remark")
 }
 
 /// One game of each family.

@@ -1,4 +1,4 @@
-//! What truncation leaves out, and what remembering it as truth does.
+//! The bias of truncation, and the effect of caching truncated values.
 
 use florin_contribution::games::{Formula as Known, Table};
 use florin_contribution::{Coalition, Estimator, Game, Gtg, Run, TruncatedMonteCarlo, value};
@@ -6,7 +6,7 @@ use florin_contribution::{Coalition, Estimator, Game, Gtg, Run, TruncatedMonteCa
 use super::{Any, assert_close, remark, run, values};
 use crate::support::Formula;
 
-/// The mean over many seeds of what each player is worth too little, and the mean gap.
+/// The mean shortfall of each player's value over many seeds, and the mean gap.
 fn shortfall(estimator: &Any, game: &mut Known, budget: u64, seeds: u64) -> (Vec<f64>, f64) {
     let truth = Table::of(game).unwrap().shapley();
     let (mut lost, mut gap) = (vec![0.0; truth.len()], 0.0);
@@ -21,7 +21,7 @@ fn shortfall(estimator: &Any, game: &mut Known, budget: u64, seeds: u64) -> (Vec
 }
 
 #[test]
-fn truncation_takes_from_everybody_and_no_more_than_said() {
+fn truncation_lowers_every_value_by_at_most_the_tolerance() {
     let mut game = Known::saturating(9, 4);
     let total =
         value(&florin_contribution::Exact, &mut game, &[0, 1, 2, 3, 4, 5, 6, 7, 8], Run::seeded(0))
@@ -36,11 +36,11 @@ fn truncation_takes_from_everybody_and_no_more_than_said() {
         let (lost, gap) = shortfall(&estimator, &mut game, budget, 200);
         let sum: f64 = lost.iter().sum();
         println!("{lost:?} {gap}");
-        assert!((sum - gap).abs() < 1e-12, "what is lost is in the gap");
+        assert!((sum - gap).abs() < 1e-12, "the shortfall equals the gap");
         assert!(gap > 0.2 * tolerance * total, "truncation shows: {gap}");
-        assert!(gap <= tolerance * total, "all together lose no more than the tolerance: {gap}");
+        assert!(gap <= tolerance * total, "the total shortfall is at most the tolerance: {gap}");
         for lost in lost {
-            assert!((0.0..tolerance * total).contains(&lost), "everybody loses a part: {lost}");
+            assert!((0.0..tolerance * total).contains(&lost), "every player loses a part: {lost}");
         }
     }
     let untruncated: Any = Box::new(TruncatedMonteCarlo::with_tolerance(0.0).unwrap());
@@ -49,8 +49,8 @@ fn truncation_takes_from_everybody_and_no_more_than_said() {
 }
 
 #[test]
-fn a_cut_order_asks_for_nothing_beyond_the_cut() {
-    // Two of anybody are the whole; only pairs and singles are ever looked at.
+fn nothing_beyond_a_truncation_is_evaluated() {
+    // // Any two players reach the grand value; only single players and pairs are ever evaluated.
     let mut largest = 0;
     let mut game = Formula(8, |c: &Coalition| {
         if c.len() < 8 {
@@ -62,8 +62,8 @@ fn a_cut_order_asks_for_nothing_beyond_the_cut() {
     let ids: Vec<usize> = (0..8).collect();
     let found = value(&estimator, &mut game, &ids, Run::seeded(1).with_budget(200)).unwrap();
     assert_eq!(largest, 2);
-    assert_eq!(found.evaluations, 2 + 8 + 28, "all that truncation can reach");
-    assert!(found.remark.unwrap().contains("asked for nothing new"));
+    assert_eq!(found.evaluations, 2 + 8 + 28, "all coalitions that truncation can reach");
+    assert!(found.remark.unwrap().contains("contained no new coalition"));
 }
 
 fn between(gtg: Gtg, total: f64) -> (Vec<f64>, u64, String) {
@@ -74,7 +74,7 @@ fn between(gtg: Gtg, total: f64) -> (Vec<f64>, u64, String) {
 }
 
 #[test]
-fn a_round_that_gained_too_little_is_not_valued() {
+fn a_round_below_the_threshold_is_not_valued() {
     for gtg in [Gtg::as_published(), Gtg::mended()] {
         let (values, evaluations, remark) = between(gtg, 0.0099);
         assert_eq!((values, evaluations), (vec![0.0; 4], 2));
@@ -84,39 +84,41 @@ fn a_round_that_gained_too_little_is_not_valued() {
     }
 }
 
-/// v(∅) = 0, v({0}) = v({0,2}) = v(N) = 1, v({0,1}) = 2, all else 0: with player 0 there everything
-/// seems reached.
+/// v(∅) = 0, v({0}) = v({0,2}) = v(N) = 1, v({0,1}) = 2, all else 0: with player 0 the grand value
+/// seems to be reached.
 fn deceptive(c: &Coalition) -> f64 {
     let worths = [0.0, 1.0, 0.0, 2.0, 0.0, 1.0, 0.0, 1.0];
     worths[c.mask() as usize]
 }
 
 #[test]
-fn the_published_cache_returns_what_was_never_evaluated() {
+fn the_published_cache_returns_values_that_were_never_evaluated() {
     let published: Any = Box::new(Gtg::as_published().with_thresholds(0.01, 0.5).unwrap());
     let mended: Any = Box::new(Gtg::mended().with_thresholds(0.01, 0.5).unwrap());
     let (mut deceived, mut harmed) = (0, 0.0);
     for seed in 0..20 {
         let mut game = Formula(3, deceptive);
         let right = run(&mended, &mut game, Run::seeded(seed));
-        // By hand over the six orders: (1+1+2+1+1+1)/6, (1+0+0+0+0+0)/6, (−1+0−1+0+0+0)/6.
+        // // By hand, over the six permutations: (1+1+2+1+1+1)/6, (1+0+0+0+0+0)/6,
+        // (−1+0−1+0+0+0)/6.
         let wanted = [7.0 / 6.0, 1.0 / 6.0, -1.0 / 3.0];
-        assert_close(&values(&right), &wanted, 1e-12, "mended");
+        assert_close(&values(&right), &wanted, 1e-12, "corrected");
         let wrong = run(&published, &mut game, Run::seeded(seed));
-        // Once an order began with 0, 1, the coalition {0, 1} is supposed to be worth 1 for ever.
+        // // Once a permutation began with 0, 1, the cached value of {0, 1} is 1 forever.
         deceived += u32::from(values(&wrong) == [1.0, 0.0, 0.0]);
         harmed += values(&wrong)[2] / 20.0;
         assert!(remark(&wrong).contains("5 %"), "{}", remark(&wrong));
     }
     println!("deceived {deceived}, harm {harmed}");
     assert!(deceived >= 5, "{deceived}");
-    assert!(harmed > -0.1, "player 2 takes away a third, and hardly any of it is seen: {harmed}");
+    assert!(harmed > -0.1, "player 2 subtracts a third, and hardly any of it is found: {harmed}");
 }
 
 #[test]
-fn the_published_cache_writes_over_the_whole() {
-    // After 0 the whole, 1, seems reached at 0.8, and from then on the whole is 0.8:
-    // orders 0,1 give (0.8, 0), orders 1,0 give (0.6, 0.2), and 0.2 is missing for ever.
+fn the_published_cache_overwrites_the_grand_value() {
+    // // After player 0 the grand value 1 seems to be reached at 0.8, and from then on it is cached
+    // as 0.8: permutations 0,1 give (0.8, 0), permutations 1,0 give (0.6, 0.2), and 0.2 is missing
+    // forever.
     let worths = [0.0, 0.8, 0.2, 1.0];
     let mut game = Formula(2, move |c: &Coalition| worths[c.mask() as usize]);
     let published: Any = Box::new(Gtg::as_published().with_thresholds(0.01, 0.5).unwrap());
@@ -125,12 +127,17 @@ fn the_published_cache_writes_over_the_whole() {
     assert!((found.gap - 0.2).abs() < 1e-12 && found.total == 1.0);
     assert!(remark(&found).starts_with("32 guided permutations"), "{}", remark(&found));
     let mended: Any = Box::new(Gtg::mended().with_thresholds(0.01, 0.5).unwrap());
-    assert_close(&values(&run(&mended, &mut game, Run::seeded(3))), &[0.8, 0.2], 1e-12, "mended");
+    assert_close(
+        &values(&run(&mended, &mut game, Run::seeded(3))),
+        &[0.8, 0.2],
+        1e-12,
+        "corrected",
+    );
 }
 
-/// The published stopping test fires far from 1 %; the mended one knows its error.
+/// The published stopping rule applies far from 1 %; the corrected variant estimates its error.
 #[test]
-fn the_published_stopping_test_ends_far_from_the_truth() {
+fn the_published_stopping_rule_stops_far_from_the_true_values() {
     let mut game = Known::saturating(10, 1);
     let truth = Table::of(&mut game).unwrap().shapley();
     let off = |estimator: &dyn Estimator<dyn Game>, run: Run<'_>| {
@@ -148,6 +155,6 @@ fn the_published_stopping_test_ends_far_from_the_truth() {
         let untruncated = Gtg::mended().with_thresholds(0.01, 0.0).unwrap();
         mended += off(&untruncated, Run::seeded(seed).until(0.02)) / 20.0;
     }
-    println!("published {published:.4}, mended to 2 %: {mended:.4}");
+    println!("published {published:.4}, corrected to 2 %: {mended:.4}");
     assert!(published > 0.03 && mended < 0.02, "{published} {mended}");
 }

@@ -1,4 +1,4 @@
-//! What the samplers find, against enumeration, by hand, and over many seeds.
+//! Values of the samplers, against enumeration, by hand, and over many seeds.
 
 use florin_contribution::games::Table;
 use florin_contribution::{
@@ -13,7 +13,7 @@ use super::{
 use crate::support::{Formula, runner};
 
 #[test]
-fn with_a_budget_for_all_coalitions_they_find_the_shapley_value_itself() {
+fn with_a_budget_for_all_coalitions_samplers_equal_the_shapley_value() {
     for players in 2..=7 {
         for mut game in
             families(players.max(2), 11).into_iter().take(if players == 1 { 0 } else { 4 })
@@ -41,26 +41,26 @@ fn one_player_gets_everything() {
     }
 }
 
-/// Three gloves: player 0 has a left one, 1 and 2 a right one each; a pair is worth 1.
+/// Gloves: player 0 has a left one, players 1 and 2 a right one each; a pair has the value 1.
 fn gloves(c: &Coalition) -> f64 {
     f64::from(c.contains(0) && (c.contains(1) || c.contains(2)))
 }
 
-/// A runway as long as its largest aeroplane needs: 6, 12, 42.
+/// The airport game: the runway's length is that of the largest plane, 6, 12 or 42.
 fn airport(c: &Coalition) -> f64 {
     c.players().map(|player| [6.0, 12.0, 42.0][player]).fold(0.0, f64::max)
 }
 
-/// 3, 2 and 2 votes, of which 4 decide: any two.
+/// Votes 3, 2 and 2 with a quota of 4: any two players win.
 fn voting(c: &Coalition) -> f64 {
     f64::from(c.players().map(|player| [3, 2, 2][player]).sum::<u32>() >= 4)
 }
 
 #[test]
-fn games_computed_by_hand_have_their_values() {
+fn samplers_match_hand_computed_games() {
     type Hand = (fn(&Coalition) -> f64, [f64; 3], [f64; 3], [f64; 3]);
-    // The Shapley value, the Banzhaf value (marginals over 4), and the semivalue of α = 2, β = 1,
-    // whose sizes 0, 1, 2 have the shares 1/2, 1/3, 1/6.
+    // // The Shapley value, the Banzhaf value (mean of 4 marginal contributions), and the semivalue
+    // of α = 2, β = 1, whose sizes 0, 1, 2 have the weights 1/2, 1/3, 1/6.
     let games: [Hand; 3] = [
         (
             gloves,
@@ -99,13 +99,14 @@ fn games_computed_by_hand_have_their_values() {
     }
 }
 
-/// Enough for a few samples of everything, and for Neyman's rounds, but not for all 256 coalitions.
+/// Enough for a few samples of every stratum and for the Neyman rounds, but not for all 256
+/// coalitions.
 fn part_of(estimator: &Any) -> u64 {
     if name(estimator) == "stratified" { 240 } else { 130.max(passes_min(estimator, 8)) }
 }
 
 #[test]
-fn over_many_seeds_nobody_is_favoured() {
+fn values_are_unbiased_over_many_seeds() {
     const SEEDS: u32 = 300;
     let mut estimators = shapley_samplers();
     estimators
@@ -133,7 +134,7 @@ fn over_many_seeds_nobody_is_favoured() {
     }
 }
 
-/// Single players and pairs, of any sign: `Σ a_i + Σ b_ij` over who is there.
+/// Single players and pairs, of any sign: `Σ a_i + Σ b_ij` over the coalition's players.
 fn quadratic(a: Vec<f64>, b: Vec<f64>) -> Formula<impl FnMut(&Coalition) -> f64> {
     let players = a.len();
     let worth = move |c: &Coalition| {
@@ -151,7 +152,7 @@ fn one_antithetic_pair_is_exact_on_games_of_pairs() {
     });
     let verdict = runner().run(&(game, 0..u64::MAX), |((a, b), seed)| {
         let n = a.len();
-        // Each pair is divided evenly between its two players.
+        // // Each pair is divided equally between its two players.
         let share = |i: usize| -> f64 {
             let pairs = (0..n).filter(|&j| j != i).map(|j| b[i.min(j) * n + i.max(j)]);
             a[i] + 0.5 * pairs.sum::<f64>()
@@ -179,7 +180,7 @@ fn one_antithetic_pair_is_exact_on_games_of_pairs() {
 }
 
 #[test]
-fn orders_divide_the_whole_whatever_the_budget() {
+fn permutation_estimators_are_efficient_at_any_budget() {
     let efficient: [Any; 3] = [
         Box::new(Permutation),
         Box::new(AntitheticPermutation),
@@ -196,10 +197,11 @@ fn orders_divide_the_whole_whatever_the_budget() {
 }
 
 #[test]
-fn a_null_player_is_worth_exactly_nothing_to_every_sampler() {
+fn a_null_player_scores_exactly_zero_with_every_marginal_sampler() {
     let mut game = florin_contribution::games::Formula::coverage(9, 3);
     for estimator in all_samplers() {
-        // Those that look at worths instead of marginals see a null player through noise.
+        // // Estimators that average values instead of marginal contributions estimate a null
+        // player with noise.
         let worths = ["complementary-contributions", "banzhaf", "banzhaf-normalised"];
         if worths.contains(&name(&estimator)) {
             continue;
@@ -211,14 +213,14 @@ fn a_null_player_is_worth_exactly_nothing_to_every_sampler() {
 }
 
 #[test]
-fn normalised_values_sum_to_the_whole_or_are_refused() {
+fn normalised_values_sum_to_the_total_or_are_refused() {
     let normalised: Any = Box::new(Banzhaf::normalised());
     for mut game in families(10, 6) {
         let found = run(&normalised, &mut game, Run::seeded(2).with_budget(200));
         assert!(found.gap.abs() < 1e-12, "{}", found.gap);
     }
-    // Whoever joins brings 1, and the last one loses everything: every raw value is positive (for
-    // three players (1 + 1 + 1 − 2.1)/4), the whole is not.
+    // // Every player adds 1, and the last one makes the total negative: every raw value is
+    // positive (for three players (1 + 1 + 1 − 2.1)/4), but the total is not.
     for players in [3, 12] {
         let mut game =
             Formula(

@@ -1,40 +1,41 @@
-//! Why a bucket did not do what it was asked. No message has a key in it, nor what the service wrote: that may repeat
-//! parts of a signed request.
+//! Errors of a bucket. No message contains a credential or the response of the service, which may
+//! repeat parts of a signed request.
 
 use object_store::Error;
 
-/// Why a bucket did not do what it was asked.
+/// Why a request to a bucket failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BucketError {
-    /// There is no such bucket.
+    /// The bucket does not exist.
     #[error(
-        "there is no bucket {0}: make it, or correct blobs.url and blobs.region [BUCKET_MISSING]"
+        "bucket {0} does not exist: create it, or correct blobs.url and blobs.region \
+         [BUCKET_MISSING]"
     )]
     Missing(String),
-    /// It does not take these credentials, or does not let them read, write and list.
+    /// The bucket rejects the credentials, or they do not allow read, write and list.
     #[error(
-        "bucket {0} refuses these credentials: they come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from the \
-         machine's role, and must be allowed to read, write and list [BUCKET_FORBIDDEN]"
+        "bucket {0} rejects the credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
+         use the machine's role, and allow read, write and list [BUCKET_FORBIDDEN]"
     )]
     Forbidden(String),
-    /// It does not answer, or not as it should.
+    /// The bucket does not respond, or not as specified.
     #[error("bucket {name} cannot be reached: {why} [BUCKET_UNREACHABLE]")]
     Unreachable {
-        /// Which bucket.
+        /// The bucket.
         name: String,
-        /// What happened.
+        /// The cause.
         why: String,
     },
-    /// More is asked of it than it answers in time.
-    #[error("too many wait for bucket {0}: try again in a moment [BUCKET_BUSY]")]
+    /// Too many requests are waiting for the bucket.
+    #[error("too many requests are waiting for bucket {0}: try again in a moment [BUCKET_BUSY]")]
     Busy(String),
-    /// There is nothing under that key.
+    /// No object exists under the key.
     #[error("bucket {0} has no such blob")]
     NoObject(String),
 }
 
 impl BucketError {
-    /// The bucket called `name` answered with this.
+    /// Converts an error of the client for the bucket called `name`.
     pub(super) fn of(name: &str, error: &Error) -> Self {
         let name = name.to_owned();
         match error {
@@ -48,7 +49,7 @@ impl BucketError {
     }
 }
 
-/// The innermost cause, without what the service wrote.
+/// The innermost cause, without the response of the service.
 fn why(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -68,18 +69,19 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_happened_and_not_what_the_service_wrote() {
+    fn an_error_contains_the_cause_but_not_the_service_response() {
         let error =
             generic("Server returned non-2xx status code: 503 : <Error>AKIA, signature</Error>");
         let said = BucketError::of("s3://a", &error).to_string();
         assert_eq!(
             said,
-            "bucket s3://a cannot be reached: Server returned non-2xx status code: 503 [BUCKET_UNREACHABLE]"
+            "bucket s3://a cannot be reached: Server returned non-2xx status code: 503 \
+             [BUCKET_UNREACHABLE]"
         );
     }
 
     #[test]
-    fn a_bucket_that_is_not_there_is_told_from_a_blob_that_is_not() {
+    fn a_missing_bucket_and_a_missing_blob_are_different_errors() {
         let lost = |source: &'static str| {
             BucketError::of("b", &Error::NotFound { path: "k".to_owned(), source: source.into() })
         };

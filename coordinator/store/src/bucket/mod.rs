@@ -1,8 +1,8 @@
-//! A bucket behind the data folder: anything that speaks S3. A blob has its digest as its key, so that writing it twice
-//! changes nothing, and whoever reads it can tell whether it is whole.
+//! A bucket of an S3-compatible object storage that mirrors the data folder's blobs. A blob's key
+//! is its digest, so writing it twice is idempotent and a reader can verify its bytes.
 //!
-//! Requests have threads of their own, and whoever waits for one may be on any thread. Each has a time limit, further
-//! tries included; then it has failed, and whoever asked hears so.
+//! Requests run on their own threads; a caller may block on any thread. Each request has a timeout,
+//! retries included.
 
 mod error;
 mod seen;
@@ -33,29 +33,33 @@ pub use settings::{Blobs as Settings, BucketSettingsError};
 use super::BlobError;
 use settings::Place;
 
-/// Requests at once; others wait.
+/// Most concurrent requests; others wait.
 const REQUESTS_MAX: usize = 64;
-/// Small blobs that may wait for their request; whoever brings more hears that it is busy.
+/// Most small blobs that wait for their request. For further ones the bucket is busy.
 const WAITING_MAX: usize = 1_024;
-/// Files that are sent, and blobs that are fetched, at once; others wait. Each holds one part in memory.
+/// Most files that are sent, and blobs that are fetched, at the same time; others wait. Each holds
+/// one part in memory.
 const TRANSFERS_MAX: usize = 8;
-/// What is sent or fetched in one request at most, in bytes; more only where a blob would have more than so many parts.
+/// Size of a part, in bytes. Larger only if a blob would otherwise have more than [`PARTS_MAX`]
+/// parts.
 const PART_BYTES: u64 = 8 * 1_024 * 1_024;
-/// Parts of one blob at most: S3 takes no more.
+/// Most parts of one blob: the limit of S3.
 const PARTS_MAX: u64 = 10_000;
-/// Largest blob that is fetched, in bytes: as the largest body that settings allow.
+/// Largest blob that is fetched, in bytes: the largest body that the settings allow.
 const BLOB_BYTES_MAX: u64 = 1_048_576 * 1_024 * 1_024;
-/// Further tries of a request, within its time.
+/// Most retries of a request, within its timeout.
 const TRIES_MAX: usize = 4;
-/// How long a connection may take.
+/// Timeout of a connection attempt.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// Patiences that a whole list may take: it comes in pages of a thousand, each a request of its own.
+/// Timeout of a complete listing, as a multiple of the request timeout. A listing has pages of a
+/// thousand keys, each a request of its own.
 const LIST_PATIENCES: u32 = 60;
-/// Threads that carry the requests.
+/// Threads that run the requests.
 const THREADS: usize = 2;
-/// What is written at the start to see whether one can.
+/// The key that is written at the start to test access.
 const PROBE: &str = "florin-probe";
-/// Variables that say who asks; without any of them it is the role of the machine.
+/// Environment variables with the credentials. Without them, the credentials come from the
+/// machine's role.
 const VARIABLES: [(&str, AmazonS3ConfigKey); 9] = [
     ("AWS_ACCESS_KEY_ID", AmazonS3ConfigKey::AccessKeyId),
     ("AWS_SECRET_ACCESS_KEY", AmazonS3ConfigKey::SecretAccessKey),
@@ -68,14 +72,14 @@ const VARIABLES: [(&str, AmazonS3ConfigKey); 9] = [
     ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", AmazonS3ConfigKey::ContainerAuthorizationTokenFile),
 ];
 
-/// A bucket, or a part of one; cheap to copy.
+/// A bucket, or a prefix of one; cheap to clone.
 #[derive(Clone)]
 pub struct Bucket {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// As the settings have it.
+    /// The name in the settings.
     name: String,
     prefix: Key,
     store: Arc<dyn ObjectStore>,
@@ -88,7 +92,8 @@ struct Inner {
     _threads: Threads,
 }
 
-/// Threads that end by themselves when nobody has the bucket any more, also where that is one of them.
+/// The runtime of the requests. It shuts down in the background, because the last clone of a bucket
+/// may be dropped on one of its own threads.
 struct Threads(Option<Runtime>);
 
 impl Drop for Threads {
@@ -106,11 +111,11 @@ impl std::fmt::Debug for Bucket {
 }
 
 impl Bucket {
-    /// Opens the bucket that the settings name, and writes, reads and lists, to see whether one can. `variable` is asked
-    /// who asks.
+    /// Opens the bucket of the settings, and tests write, read and list access. `variable` returns
+    /// environment variables with the credentials.
     ///
     /// # Errors
-    /// [`BucketError`]; no bucket is a good answer.
+    /// [`BucketError`]. Settings without a bucket are not an error.
     pub fn open(
         settings: &Settings,
         variable: impl Fn(&str) -> Option<String>,
@@ -123,7 +128,7 @@ impl Bucket {
         Ok(opened)
     }
 
-    /// The same without writing anything, to look at a folder that is at rest.
+    /// Opens the bucket without a write, to check a folder that no process uses.
     ///
     /// # Errors
     /// [`BucketError`].
@@ -131,7 +136,7 @@ impl Bucket {
         settings: &Settings,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, BucketError> {
-        // Settings are checked before anything is opened; whoever did not has none.
+        // The settings were checked before; invalid ones count as no bucket.
         let Ok(Some(place)) = settings.place() else {
             return Ok(None);
         };
@@ -144,10 +149,10 @@ impl Bucket {
         Self::of(name, place.prefix, store, settings.patience()).map(Some)
     }
 
-    /// A bucket in any store that object_store knows.
+    /// A bucket in any implementation of `ObjectStore`.
     ///
     /// # Errors
-    /// [`BucketError::Unreachable`] where there are no threads for it.
+    /// [`BucketError::Unreachable`] if its threads cannot be started.
     pub fn of(
         name: String,
         prefix: &str,
@@ -161,7 +166,7 @@ impl Bucket {
             .build();
         let threads = threads.map_err(|error| BucketError::Unreachable {
             name: name.clone(),
-            why: format!("no threads: {error}"),
+            why: format!("its threads cannot be started: {error}"),
         })?;
         let inner = Inner {
             name,
@@ -178,19 +183,19 @@ impl Bucket {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// As the settings have it.
+    /// The name in the settings.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// What was asked of it.
+    /// Metrics of the requests.
     #[must_use]
     pub fn seen(&self) -> &Seen {
         &self.inner.seen
     }
 
-    /// Every blob that is there, by its key; not whether its bytes are its own.
+    /// The digests of all blobs, from their keys. Their bytes are not verified.
     ///
     /// # Errors
     /// [`BucketError`].
@@ -204,7 +209,8 @@ impl Bucket {
         Ok(names.filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// The bytes of a small blob, kept there; `done` hears of it, on a thread that it must not hold up.
+    /// Stores a small blob and calls `done` with the result, on a thread that `done` must not
+    /// block.
     pub(super) fn put_then(
         &self,
         digest: Digest,
@@ -226,7 +232,7 @@ impl Bucket {
         });
     }
 
-    /// The bytes of a file, kept there.
+    /// Stores the bytes of a file.
     pub(super) fn put_file(
         &self,
         digest: Digest,
@@ -248,7 +254,8 @@ impl Bucket {
                 .map_err(BlobError::from)
                 .and_then(|part| Ok(self.wait("put", upload.put_part(PutPayload::from(part)))?));
             if let Err(error) = sent {
-                // Parts of nothing; where this fails too, a rule of the bucket removes them.
+                // Removes the parts of the failed upload. If this fails too, a lifecycle rule of
+                // the bucket removes them.
                 let _ = self.wait("abort", async move { upload.abort().await });
                 return Err(error);
             }
@@ -257,7 +264,7 @@ impl Bucket {
         Ok(self.wait("put", async move { upload.complete().await.map(drop) })?)
     }
 
-    /// Hands a blob's bytes to `take`, part by part, after telling `begin` how many there are.
+    /// Fetches a blob. Calls `begin` with its length, then `take` for each part.
     pub(super) fn get<T>(
         &self,
         digest: Digest,
@@ -274,7 +281,8 @@ impl Bucket {
             Ok((bytes, first))
         })?;
         if bytes > BLOB_BYTES_MAX {
-            let what = format!("the bucket has {bytes} bytes for a blob: at most {BLOB_BYTES_MAX}");
+            let what =
+                format!("a blob in the bucket has {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
             return Err(BlobError::Failed(io::Error::other(what)));
         }
         let mut taken = begin(bytes)?;
@@ -294,7 +302,7 @@ impl Bucket {
         Ok(taken)
     }
 
-    /// Whether there is something under a blob's key.
+    /// Whether an object exists under a blob's key.
     pub(super) fn has(&self, digest: Digest) -> Result<bool, BucketError> {
         let (inner, key) = (Arc::clone(&self.inner), self.key(digest));
         match self.wait("head", async move { inner.store.head(&key).await }) {
@@ -316,14 +324,14 @@ impl Bucket {
         )
     }
 
-    /// Whether one may list: asked of keys that begin with the probe's, so that the list is short.
+    /// Tests list access. The prefix is that of the probe, so that the list is short.
     fn list_first(&self) -> Result<(), BucketError> {
         let (inner, below) = (Arc::clone(&self.inner), self.inner.prefix.clone().join(PROBE));
         self.wait("list", async move { inner.store.list_with_delimiter(Some(&below)).await })
             .map(drop)
     }
 
-    /// A place among those whose parts are in memory.
+    /// Acquires a transfer slot, which limits the parts in memory.
     fn turn(&self) -> Result<OwnedSemaphorePermit, BucketError> {
         let (transfers, busy) = (Arc::clone(&self.inner.transfers), self.inner.name.clone());
         let patience = self.inner.patience;
@@ -333,7 +341,7 @@ impl Bucket {
         })
     }
 
-    /// Waits for a request, on whatever thread this is.
+    /// Runs a request and blocks the current thread until it ends.
     fn wait<T: Send + 'static>(
         &self,
         request: &'static str,
@@ -358,13 +366,13 @@ impl Bucket {
     ) -> Result<T, BucketError> {
         let (done, answer) = sync_channel(1);
         self.inner.handle.spawn(async move {
-            // Whoever asked waits below.
+            // The caller waits below.
             let _ = done.send(work.await);
         });
         answer.recv().unwrap_or_else(|_| Err(self.unreachable("its threads are gone".to_owned())))
     }
 
-    /// One request, counted, within its time.
+    /// Runs one request within its timeout, and counts it.
     async fn asked<T>(
         &self,
         request: &'static str,
@@ -388,20 +396,20 @@ impl Bucket {
     }
 }
 
-/// Bytes of a file, wherever somebody else reads or writes it.
+/// Reads a range of a file, independent of the file's offset.
 fn part(file: &File, at: u64, end: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut bytes, at)?;
     Ok(bytes)
 }
 
-/// The service that the settings name.
+/// The S3 client for the settings.
 fn of_service(
     settings: &Settings,
     place: Place<'_>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
-    // Everything here has TLS by ring; somebody may have said so before.
+    // All TLS uses ring; an earlier call may have installed it already.
     let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let patience = settings.patience();
     let retry =

@@ -1,4 +1,4 @@
-//! What was asked of a bucket, and what became of it.
+//! Metrics of the requests to a bucket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 
 use super::BucketError;
 
-/// Counters of requests to a bucket; cheap to copy.
+/// Counters of requests to a bucket; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Requests by kind and outcome.
@@ -17,7 +17,7 @@ pub struct Seen {
     failing: Arc<AtomicBool>,
 }
 
-/// Which request, and how it ended.
+/// Labels of a request: its kind and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Request {
     request: &'static str,
@@ -25,25 +25,25 @@ pub struct Request {
 }
 
 impl Seen {
-    /// Counts a request. The first that fails and the first that does not fail any more are logged.
+    /// Counts a request. Logs the first failure, and the first success after a failure.
     pub(super) fn ended<T>(&self, request: &'static str, result: &Result<T, BucketError>) {
         match result {
             Err(error) if !matches!(error, BucketError::NoObject(_)) => {
                 self.count(request, "failed");
                 if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::error!(%error, request, "the bucket does not do its work");
+                    tracing::error!(%error, request, "requests to the bucket fail");
                 }
             }
             other => {
                 self.count(request, if other.is_ok() { "done" } else { "absent" });
                 if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!(request, "the bucket does its work again");
+                    tracing::info!(request, "requests to the bucket succeed again");
                 }
             }
         }
     }
 
-    /// Counts a blob whose bytes in the bucket are not its own.
+    /// Counts a blob whose bytes in the bucket do not match its digest.
     pub fn wrong(&self) {
         self.count("get", "wrong");
     }
@@ -52,7 +52,7 @@ impl Seen {
         self.requests.get_or_create(&Request { request, outcome }).inc();
     }
 
-    /// How many requests of this kind ended so.
+    /// The number of requests with this kind and outcome.
     #[must_use]
     pub fn number(&self, request: &'static str, outcome: &'static str) -> u64 {
         self.requests.get_or_create(&Request { request, outcome }).get()

@@ -1,23 +1,23 @@
-//! Settings of a bucket behind the data folder.
+//! Settings of the bucket that mirrors the blobs.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Longest name of a bucket, and longest prefix in it, in bytes.
+/// Maximum length of a bucket's name, and of a prefix, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Where blobs are kept besides the data folder. Nowhere unless asked for.
+/// The bucket that stores a copy of every blob. Disabled unless set.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Blobs {
-    /// The bucket, and what its keys begin with.
+    /// The bucket and the prefix of its keys.
     pub url: Option<String>,
-    /// The service that has it, where that is not Amazon's.
+    /// The S3-compatible service, if it is not Amazon's.
     pub endpoint: Option<String>,
-    /// Where it is.
+    /// The region of the bucket.
     pub region: Option<String>,
-    /// Milliseconds that one request to it may take, further tries included.
+    /// Timeout of one request in milliseconds, retries included.
     pub patience_ms: u64,
 }
 
@@ -27,19 +27,19 @@ impl Default for Blobs {
     }
 }
 
-/// A setting of the bucket that cannot be used.
+/// An invalid setting of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("settings: {key} = {value:?}: use {right} [BUCKET_SETTINGS]")]
 pub struct BucketSettingsError {
-    /// Which key.
+    /// The key.
     pub key: &'static str,
     /// Its value, shortened.
     pub value: String,
-    /// What would have been right.
+    /// The accepted form.
     pub right: &'static str,
 }
 
-/// A bucket, and what the keys in it begin with.
+/// A bucket and the prefix of the keys in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place<'a> {
     pub(super) bucket: &'a str,
@@ -47,7 +47,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Blobs {
-    /// Which bucket, if any.
+    /// The bucket's location, if one is set.
     ///
     /// # Errors
     /// [`BucketSettingsError`].
@@ -65,7 +65,7 @@ impl Blobs {
         }
     }
 
-    /// Whether the settings go together.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
     /// [`BucketSettingsError`].
@@ -92,7 +92,7 @@ impl Blobs {
         }
     }
 
-    /// How long one request may take.
+    /// Timeout of one request, retries included.
     pub(super) const fn patience(&self) -> Duration {
         Duration::from_millis(self.patience_ms)
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_a_bucket_and_what_its_keys_begin_with() {
+    fn a_url_names_a_bucket_and_a_key_prefix() {
         for (url, bucket, prefix) in [
             ("s3://florin", "florin", ""),
             ("s3://florin/", "florin", ""),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_bucket_needs_one_and_an_endpoint_has_no_path() {
+    fn endpoint_and_region_require_a_bucket_and_an_endpoint_has_no_path() {
         let endpoint =
             |endpoint: &str| Blobs { endpoint: Some(endpoint.to_owned()), ..at("s3://a") };
         for fine in ["http://127.0.0.1:9000", "https://minio.example", "https://minio.example/"] {

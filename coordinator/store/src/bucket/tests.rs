@@ -1,4 +1,4 @@
-//! A bucket that is a map in memory, sometimes a slow one.
+//! Tests of the bucket with an in-memory object store, optionally throttled.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use super::*;
 
 type Slow = Arc<ThrottledStore<InMemory>>;
 
-/// Longer than any test waits.
+/// Longer than any test runs.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 fn memory() -> Slow {
@@ -33,14 +33,14 @@ fn blobs(folder: &Path, bucket: &Bucket) -> Blobs {
     Blobs::open_with(folder, Some(bucket.clone())).unwrap()
 }
 
-/// One for a pack, one with a file of its own, one of two parts.
+/// A blob for a pack, a blob with its own file, and a blob of two parts.
 fn three() -> [Vec<u8>; 3] {
     let parts = usize::try_from(PART_BYTES).unwrap() + 77;
     [b"small".to_vec(), vec![7; PACKED_BYTES_MAX + 1], vec![9; parts]]
 }
 
 #[test]
-fn what_is_kept_is_in_the_bucket_and_comes_back_when_the_folder_has_lost_it() {
+fn stored_blobs_are_mirrored_and_restored_when_the_folder_loses_them() {
     for prefix in ["", "markets/one"] {
         let (dir, store) = (tempfile::tempdir().unwrap(), memory());
         let bucket = bucket(&store, prefix, 10_000);
@@ -52,7 +52,7 @@ fn what_is_kept_is_in_the_bucket_and_comes_back_when_the_folder_has_lost_it() {
         for (bytes, digest) in all.iter().zip(digests) {
             assert!(!again.contains(digest) && again.has(digest).unwrap());
             assert_eq!(again.read(digest).unwrap(), *bytes);
-            assert!(again.contains(digest), "it is here from now on");
+            assert!(again.contains(digest), "the folder has it from now on");
             assert_eq!(*again.map(digest).unwrap(), **bytes);
         }
         assert_eq!(bucket.seen().number("get", "done"), 2 + 3);
@@ -60,7 +60,7 @@ fn what_is_kept_is_in_the_bucket_and_comes_back_when_the_folder_has_lost_it() {
         assert!(!again.has(nobodys).unwrap());
         assert!(matches!(again.read(nobodys), Err(BlobError::Missing(_))));
         assert_eq!(bucket.seen().number("get", "absent"), 1);
-        // Without a bucket it is what it was.
+        // Without a bucket the folder is unchanged.
         let alone = Blobs::open(dir.path()).unwrap();
         assert_eq!(alone.read(digests[0]).unwrap(), all[0]);
         assert!(!alone.has(nobodys).unwrap());
@@ -68,7 +68,7 @@ fn what_is_kept_is_in_the_bucket_and_comes_back_when_the_folder_has_lost_it() {
 }
 
 #[test]
-fn other_bytes_than_a_blobs_own_are_never_handed_out_and_an_upload_repairs_them() {
+fn wrong_bytes_in_the_bucket_are_never_returned_and_an_upload_repairs_them() {
     let (dir, store) = (tempfile::tempdir().unwrap(), memory());
     let bucket = bucket(&store, "", 10_000);
     for bytes in three() {
@@ -80,7 +80,7 @@ fn other_bytes_than_a_blobs_own_are_never_handed_out_and_an_upload_repairs_them(
         let again = blobs(dir.path(), &bucket);
         assert!(matches!(again.read(digest), Err(BlobError::WrongDigest { .. })));
         assert!(matches!(again.map(digest), Err(BlobError::WrongDigest { .. })));
-        assert!(!again.contains(digest), "nothing of it is kept");
+        assert!(!again.contains(digest), "nothing of it is stored");
         assert_eq!(again.put(&bytes).unwrap(), digest);
         fs::remove_dir_all(dir.path()).unwrap();
         assert_eq!(blobs(dir.path(), &bucket).read(digest).unwrap(), bytes);
@@ -89,7 +89,7 @@ fn other_bytes_than_a_blobs_own_are_never_handed_out_and_an_upload_repairs_them(
 }
 
 #[test]
-fn a_bucket_that_does_not_answer_acknowledges_nothing_and_holds_up_nobody_for_long() {
+fn an_unresponsive_bucket_acknowledges_nothing_and_requests_time_out() {
     let (dir, store) = (tempfile::tempdir().unwrap(), memory());
     let bucket = bucket(&store, "", 50);
     let blobs = blobs(dir.path(), &bucket);
@@ -104,7 +104,7 @@ fn a_bucket_that_does_not_answer_acknowledges_nothing_and_holds_up_nobody_for_lo
     store.config_mut(|config| config.wait_put_per_call = Duration::ZERO);
     let digests = three().map(|bytes| blobs.put(&bytes).unwrap());
     assert_eq!(bucket.list().unwrap(), BTreeSet::from(digests));
-    // What is here is read here, whatever becomes of the bucket.
+    // Blobs of the folder are read without the bucket.
     store.config_mut(|config| config.wait_get_per_call = NEVER);
     assert_eq!(blobs.read(digests[1]).unwrap(), three()[1]);
     let error = blobs.read(Digest([5; 32])).unwrap_err();
@@ -129,7 +129,7 @@ fn a_damaged_blob_of_the_folder_is_fetched_again() {
     assert_eq!(blobs.read(digests[1]).unwrap(), large);
     assert_eq!(fs::read(&file).unwrap(), large);
     assert_eq!(bucket.seen().number("get", "done"), 2);
-    // Repaired here: not asked for again.
+    // Repaired in the folder: not fetched again.
     assert_eq!(blobs.read(digests[0]).unwrap(), small);
     assert_eq!(bucket.seen().number("get", "done"), 2);
 }
@@ -151,13 +151,13 @@ fn many_readers_of_a_lost_blob_fetch_it_once() {
 }
 
 #[test]
-fn a_new_bucket_gets_what_the_state_names_once() {
+fn a_new_bucket_is_filled_once_with_the_blobs_of_the_state() {
     let (dir, store) = (tempfile::tempdir().unwrap(), memory());
     let alone = Blobs::open(dir.path()).unwrap();
     let all = three();
     let digests = all.clone().map(|bytes| alone.put(&bytes).unwrap());
     let many = (0..200u8).map(|n| alone.put(&[n; 9]).unwrap());
-    let spare = alone.put(b"nobody names this").unwrap();
+    let spare = alone.put(b"unreferenced").unwrap();
     let lost = Digest([5; 32]);
     let named: BTreeSet<Digest> = digests.into_iter().chain([lost]).chain(many).collect();
     assert_eq!(alone.mirror(&named).unwrap(), 0, "there is no bucket");
@@ -170,11 +170,11 @@ fn a_new_bucket_gets_what_the_state_names_once() {
     expected.remove(&lost);
     assert_eq!(first.list().unwrap(), expected);
     assert!(!first.has(spare).unwrap());
-    // Seen to: the bucket is not even listed.
+    // Complete: the bucket is not even listed.
     assert_eq!(behind.mirror(&named).unwrap(), 0);
     assert_eq!(first.seen().number("list", "done"), 2);
     drop(behind);
-    // Blobs were kept without it: it is compared again.
+    // Blobs were stored without the bucket, so it is compared again.
     let alone = Blobs::open(dir.path()).unwrap();
     alone.mirror(&named).unwrap();
     let late = alone.put(b"while there was no bucket").unwrap();
@@ -185,9 +185,9 @@ fn a_new_bucket_gets_what_the_state_names_once() {
 }
 
 #[test]
-fn a_mirror_that_was_cut_off_is_not_taken_for_a_whole_one() {
+fn an_interrupted_mirror_run_does_not_count_as_complete() {
     let (dir, store) = (tempfile::tempdir().unwrap(), memory());
-    let named = BTreeSet::from([Blobs::open(dir.path()).unwrap().put(b"kept before").unwrap()]);
+    let named = BTreeSet::from([Blobs::open(dir.path()).unwrap().put(b"stored before").unwrap()]);
     let bucket = bucket(&store, "", 50);
     let behind = blobs(dir.path(), &bucket);
     store.config_mut(|config| config.wait_put_per_call = NEVER);
@@ -195,18 +195,18 @@ fn a_mirror_that_was_cut_off_is_not_taken_for_a_whole_one() {
     store.config_mut(|config| config.wait_put_per_call = Duration::ZERO);
     assert_eq!(behind.mirror(&named).unwrap(), 1);
     assert_eq!(bucket.list().unwrap(), named);
-    assert_eq!(bucket.list().unwrap().first(), Some(&blob_digest(b"kept before")));
+    assert_eq!(bucket.list().unwrap().first(), Some(&blob_digest(b"stored before")));
 }
 
 #[test]
-fn small_blobs_that_wait_have_a_limit() {
+fn the_queue_of_small_blobs_is_bounded() {
     let store = memory();
     let bucket = bucket(&store, "", 60_000);
     store.config_mut(|config| config.wait_put_per_call = NEVER);
     let (send, heard) = std::sync::mpsc::channel();
     for number in 0..=WAITING_MAX {
         let send = send.clone();
-        // Whoever waits hears nothing before its time.
+        // Queued requests do not finish during the test.
         bucket.put_then(Digest([1; 32]), vec![1], move |put| drop(send.send((number, put))));
     }
     let (number, put) = heard.recv().unwrap();

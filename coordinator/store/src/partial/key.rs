@@ -1,32 +1,33 @@
-//! Whose bytes a partial holds, and the file name that says so: it must be known again after a restart.
+//! The key of a resumable upload, and the file name that encodes it, so that the key is known after
+//! a restart.
 
 use florin_protocol::{Address, Digest, Round, TaskId};
 
-/// What stands for a round and a sender in the name of what anybody may send.
+/// Replaces round and sender in the file name of an upload without a sender.
 const TOKEN: &str = "token";
 
-/// Whose bytes a partial holds: nobody else can add to it.
+/// Identifies a resumable upload. Only its owner can append to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The task it is for.
+    /// The task of the upload.
     pub task: TaskId,
-    /// Who may go on with it.
+    /// The owner of the upload.
     pub whose: Whose,
-    /// What the bytes are meant to be: an update's or a model's digest, or the root of a holdout.
+    /// The expected digest: of an update, of a model, or the root of a holdout.
     pub digest: Digest,
 }
 
-/// Who may go on with a partial.
+/// The owner of a resumable upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
-    /// The sender of a round's update, who has signed its header.
+    /// The sender of a round's update, which has signed its header.
     Sender(Round, Address),
-    /// Whoever knows a token that nobody else does: models and holdouts have no sender.
+    /// The client that knows this secret token: models and holdouts have no sender.
     Token(Digest),
 }
 
 impl Key {
-    /// The name of its file: four parts with a point between.
+    /// The file name: four parts, separated by dots.
     #[must_use]
     pub fn file_name(&self) -> String {
         let Self { task, digest, .. } = self;
@@ -36,7 +37,7 @@ impl Key {
         }
     }
 
-    /// The key in a file's name, if it is one.
+    /// Parses a file name; `None` if it is not that of an upload.
     #[must_use]
     pub fn of_file_name(name: &str) -> Option<Self> {
         let mut parts = name.split('.');
@@ -47,11 +48,11 @@ impl Key {
             round => Whose::Sender(Round(round.parse().ok()?), sender?.parse().ok()?),
         };
         let key = Self { task, whose, digest };
-        // A name in another form than ours would be a second name of the same bytes.
+        // Only the canonical form is accepted, so that a key has exactly one file name.
         (key.file_name() == name).then_some(key)
     }
 
-    /// The wallet behind it, if it has one.
+    /// The sender's wallet, if the upload has a sender.
     pub(super) const fn sender(&self) -> Option<Address> {
         match self.whose {
             Whose::Sender(_, sender) => Some(sender),
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_back_and_nothing_else_is_one() {
+    fn file_names_round_trip_and_other_names_are_rejected() {
         let task = TaskId([1; 32]);
         let digest = Digest([2; 32]);
         for whose in [

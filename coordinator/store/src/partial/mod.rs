@@ -1,8 +1,10 @@
-//! Uploads that are not whole yet. A connection may break and a coordinator may be restarted: what came is kept in
-//! `blobs/uploads/` under a name that says whose it is, and its sender goes on where it ends.
+//! Resumable uploads. When a connection breaks or the coordinator restarts, the received bytes
+//! remain in `blobs/uploads/`, in a file whose name identifies the owner. The sender resumes where
+//! they end.
 //!
-//! Room is reserved before the first byte is written, so that many senders at once cannot take more than there is. What a
-//! power cut does to the bytes is seen at the end, when they are held against their digest.
+//! Space is reserved before the first byte is written, so that concurrent uploads cannot exceed the
+//! limits. A power failure can damage the received bytes; this is detected at the end, when their
+//! digest is verified.
 
 mod key;
 mod table;
@@ -24,51 +26,51 @@ use super::blobs::{BlobError, BlobWriter, Blobs};
 use super::free_bytes;
 use table::{Entry, Table};
 
-/// Why an upload cannot begin or go on.
+/// Why an upload cannot start or resume.
 #[derive(Debug, thiserror::Error)]
 pub enum PartialError {
-    /// The bytes that are here do not end where it goes on.
-    #[error("{here} bytes of this upload are here: go on with byte {here}, not with byte {said}")]
+    /// The upload does not resume where the stored bytes end.
+    #[error("{here} bytes of this upload are stored: resume at byte {here}, not at byte {said}")]
     WrongOffset {
-        /// How many are here.
+        /// Number of stored bytes.
         here: u64,
-        /// Where it wanted to go on.
+        /// The requested offset.
         said: u64,
     },
-    /// The settings do not allow as much at once.
+    /// A quota of the settings is exceeded.
     #[error(
-        "{bytes} bytes more: uploads of {quota} may hold {limit} bytes, and hold {held}: finish those, or wait until \
-         they are"
+        "{bytes} more bytes exceed a quota: unfinished uploads of {quota} use {held} of {limit} \
+         bytes: finish those, or wait until they expire"
     )]
     QuotaExceeded {
-        /// Whose room is used up.
+        /// The quota.
         quota: Quota,
-        /// How much it is.
+        /// The limit, in bytes.
         limit: u64,
-        /// How much of it is held.
+        /// The bytes in use.
         held: u64,
-        /// How much was wanted.
+        /// The requested bytes.
         bytes: u64,
     },
-    /// The disk has not as much.
+    /// The disk has too little free space.
     #[error(
-        "{bytes} bytes more do not fit on the coordinator's disk: {free} are free, uploads under way take {coming} of \
-         them, and {kept} stay free: try again later"
+        "the coordinator's disk has no space for {bytes} more bytes: {free} bytes are free, active \
+         uploads need {coming} of them, and {kept} must stay free: try again later"
     )]
     NoRoom {
-        /// How much was wanted.
+        /// The requested bytes.
         bytes: u64,
-        /// How much is free.
+        /// The free bytes.
         free: u64,
-        /// How much of it others will write.
+        /// The bytes that active uploads will still write.
         coming: u64,
-        /// How much stays free.
+        /// The bytes that must stay free.
         kept: u64,
     },
-    /// Too many at once.
+    /// Too many unfinished uploads.
     #[error("{PARTIALS_MAX} uploads are unfinished: try again later")]
     TooMany,
-    /// The disk.
+    /// The disk or the blob store failed.
     #[error(transparent)]
     Blob(#[from] BlobError),
 }
@@ -79,29 +81,29 @@ impl From<io::Error> for PartialError {
     }
 }
 
-/// An upload that somebody wants to send.
+/// A request to start or resume an upload.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Whose it is.
+    /// Identifies the upload.
     pub key: Key,
-    /// All its bytes.
+    /// The total number of bytes.
     pub bytes: u64,
-    /// Where it goes on; at 0 it begins again, whatever is here.
+    /// The offset at which to resume. At 0 the upload starts again, and stored bytes are discarded.
     pub offset: u64,
-    /// Whether what came is kept when the connection breaks.
+    /// Whether the received bytes are retained when the connection breaks.
     pub kept: bool,
 }
 
-/// Whether it may begin.
+/// The result of a request to start or resume.
 #[derive(Debug)]
 pub enum Begun {
-    /// It may.
+    /// The upload may start.
     Ready(Box<Upload>),
-    /// Another connection sends it.
+    /// Another connection is sending it.
     Busy(Arc<Turn>),
 }
 
-/// The unfinished uploads of one data folder.
+/// All resumable uploads of one data folder.
 #[derive(Debug)]
 pub struct Partials {
     folder: PathBuf,
@@ -109,10 +111,10 @@ pub struct Partials {
 }
 
 impl Partials {
-    /// Opens or makes the folder. Files with names that are none of ours are removed.
+    /// Opens or creates the folder. Files whose name is not that of an upload are removed.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut table = Table::default();
@@ -139,7 +141,7 @@ impl Partials {
         self.folder.join(key.file_name())
     }
 
-    /// How many bytes of an upload are here.
+    /// The number of stored bytes of an upload.
     #[must_use]
     pub fn bytes_of(&self, key: &Key) -> u64 {
         match self.table().0.get(key) {
@@ -149,7 +151,7 @@ impl Partials {
         }
     }
 
-    /// How many there are, and what room they hold.
+    /// The number of uploads, and the bytes that they reserve or use.
     #[must_use]
     pub fn held(&self) -> (usize, u64) {
         let table = self.table();
@@ -157,10 +159,12 @@ impl Partials {
         (table.0.len(), bytes)
     }
 
-    /// Begins an upload, or goes on with one. Reads back what is here if nobody did since the start.
+    /// Starts or resumes an upload. Hashes the stored bytes again if that has not happened since
+    /// the start of the process.
     ///
     /// # Errors
-    /// [`PartialError`]; nothing has changed then, but for partials that gave way and one that cannot be read.
+    /// [`PartialError`]. The state is unchanged then, except that evicted uploads and an unreadable
+    /// one are removed.
     pub fn begin(
         self: &Arc<Self>,
         wanted: &Wanted,
@@ -198,7 +202,7 @@ impl Partials {
         Ok(Begun::Ready(Box::new(upload)))
     }
 
-    /// Makes room for an upload, or says why there is none.
+    /// Reserves space for an upload, and evicts interrupted uploads if necessary.
     fn reserve(
         &self,
         table: &mut Table,
@@ -210,7 +214,7 @@ impl Partials {
         if table.0.len() >= PARTIALS_MAX && !table.0.contains_key(key) {
             return Err(PartialError::TooMany);
         }
-        // What is here of it already does not take more room.
+        // The stored bytes of this upload need no additional space.
         let own = table.0.get(key).map_or(0, Entry::held);
         let free = free_bytes(&self.folder)?.saturating_add(own);
         for key in table.make_room(key, *bytes, limits, free, now)? {
@@ -219,13 +223,13 @@ impl Partials {
         Ok(())
     }
 
-    /// Forgets a partial and its file.
+    /// Removes an upload and its file.
     fn remove(&self, table: &mut Table, key: &Key) {
         table.0.remove(key);
         if let Err(error) = fs::remove_file(self.path(key))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::error!(%error, name = key.file_name(), "an unfinished upload was not removed");
+            tracing::error!(%error, name = key.file_name(), "an upload was not removed");
         }
     }
 
@@ -250,14 +254,16 @@ impl Partials {
             }
         };
         if file.metadata()?.len() != bytes || hasher.count() != bytes {
-            let why = format!("an unfinished upload of {bytes} bytes has another length on disk");
+            let why =
+                format!("the file of an unfinished upload of {bytes} bytes has another length");
             return Err(BlobError::Failed(io::Error::other(why)).into());
         }
         file.seek(SeekFrom::Start(bytes))?;
         Ok(Came { file, hasher, bytes })
     }
 
-    /// Removes what nobody sends and is older than `age_max`, or not wanted any more; how many.
+    /// Removes interrupted uploads that are older than `age_max` or that `wanted` rejects. Returns
+    /// their number.
     pub fn sweep(
         &self,
         now: SystemTime,
@@ -272,14 +278,14 @@ impl Partials {
         outdated.len()
     }
 
-    /// Whose bytes there are.
+    /// The keys of all uploads.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         self.table().0.keys().copied().collect()
     }
 }
 
-/// What came of an upload.
+/// The received data of an upload.
 #[derive(Debug)]
 struct Came {
     file: File,
@@ -287,7 +293,8 @@ struct Came {
     bytes: u64,
 }
 
-/// An upload whose turn it is. Dropped before it is made a blob, it leaves its bytes for the next connection, or nothing.
+/// An active upload, owned by one connection. If it is dropped before it becomes a blob, its bytes
+/// remain for the next connection, or are removed.
 #[derive(Debug)]
 pub struct Upload {
     partials: Arc<Partials>,
@@ -298,16 +305,16 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Takes more bytes.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// [`BlobError::Full`], [`BlobError::Failed`]; then nothing of it is kept.
+    /// [`BlobError::Full`], [`BlobError::Failed`]; the upload is not retained then.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
         let Some(came) = &mut self.came else {
             return Err(gone());
         };
         if let Err(error) = came.file.write_all(bytes) {
-            // Some of it may be on disk and some not: a disk that is full needs the room.
+            // An unknown part of the bytes is on disk, and a full disk needs the space.
             self.kept = false;
             return Err(BlobError::from(error));
         }
@@ -317,26 +324,26 @@ impl Upload {
         Ok(())
     }
 
-    /// Bytes that are here.
+    /// Number of received bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.came.as_ref().map_or(0, |came| came.bytes)
     }
 
-    /// The digest of the bytes that are here.
+    /// The digest of the received bytes.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let hash = self.came.as_ref().map(|came| came.hasher.finalize());
         Digest(*hash.unwrap_or_else(|| blake3::hash(&[])).as_bytes())
     }
 
-    /// Whose turn it is.
+    /// The lease of this connection.
     #[must_use]
     pub const fn turn(&self) -> &Arc<Turn> {
         &self.turn
     }
 
-    /// Its file, to look at the bytes before they are a blob.
+    /// The file, for checks before the upload becomes a blob.
     ///
     /// # Errors
     /// [`BlobError::Failed`].
@@ -344,7 +351,7 @@ impl Upload {
         self.came.as_ref().map(|came| &came.file).ok_or_else(gone)
     }
 
-    /// The first bytes that are here, at most `most`.
+    /// The first received bytes, at most `most`.
     ///
     /// # Errors
     /// [`BlobError::Failed`].
@@ -357,15 +364,16 @@ impl Upload {
         Ok(first)
     }
 
-    /// Says that nothing of it is to be kept: the bytes are wrong.
+    /// Marks the upload as not to be retained, because its bytes are wrong.
     pub fn discard(&mut self) {
         self.kept = false;
     }
 
-    /// Makes a blob of it, still to be kept. The upload holds its turn until it is dropped, and leaves nothing then.
+    /// Turns the upload into a blob that the caller still has to store. The upload keeps its lease
+    /// until it is dropped; nothing of it remains then.
     ///
     /// # Errors
-    /// [`BlobError::Failed`]. [`BlobError::Bucket`], and the bytes are there for the next try.
+    /// [`BlobError::Failed`]. After [`BlobError::Bucket`] the bytes remain for a retry.
     pub fn take_blob(&mut self, blobs: &Blobs) -> Result<BlobWriter, BlobError> {
         let carried = blobs.carry(self.digest(), self.file()?, self.bytes())?;
         let Came { file, hasher, bytes } = self.came.take().ok_or_else(gone)?;
@@ -389,7 +397,7 @@ impl Drop for Upload {
 }
 
 fn gone() -> BlobError {
-    BlobError::Failed(io::Error::other("the upload has been made a blob already"))
+    BlobError::Failed(io::Error::other("the upload has already become a blob"))
 }
 
 #[cfg(test)]

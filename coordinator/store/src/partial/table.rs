@@ -1,4 +1,5 @@
-//! What partials there are and what room they hold. Only arithmetic: files are the folder's business.
+//! The table of resumable uploads and their space. It does only arithmetic; the caller handles the
+//! files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,33 +9,34 @@ use super::PartialError;
 use super::key::Key;
 use super::turn::Turn;
 
-/// Most partials at once, those that nobody sends included.
+/// Most uploads in the table, interrupted ones included.
 pub const PARTIALS_MAX: usize = 4_096;
-/// A partial that nobody sends is left alone for so long, whoever needs its room: its sender may be on the way back.
+/// Grace period in which an interrupted upload is not evicted: its sender may be about to resume
+/// it.
 pub const SPARED: Duration = Duration::from_secs(60);
 
-/// How much partials may hold, in bytes. One that is being sent holds its whole length from before its first byte; one
-/// that nobody sends holds what is on disk.
+/// Space limits of resumable uploads, in bytes. An active upload uses its full size from the start,
+/// an interrupted one the bytes on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// All together.
+    /// For all uploads.
     pub all: u64,
-    /// Those of one task.
+    /// For the uploads of one task.
     pub task: u64,
-    /// Those of one sender.
+    /// For the uploads of one sender.
     pub sender: u64,
-    /// What stays free on the disk.
+    /// Space that stays free on the disk.
     pub free: u64,
 }
 
-/// Whose room is used up.
+/// A quota that an upload can exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// One sender's.
+    /// The quota of one sender.
     Sender,
-    /// One task's.
+    /// The quota of one task.
     Task,
-    /// Everybody's.
+    /// The quota of all senders together.
     All,
 }
 
@@ -43,17 +45,17 @@ impl std::fmt::Display for Quota {
         f.write_str(match self {
             Self::Sender => "one sender",
             Self::Task => "one task",
-            Self::All => "everybody together",
+            Self::All => "all senders together",
         })
     }
 }
 
-/// One partial.
+/// An upload in the table.
 #[derive(Debug)]
 pub(super) enum Entry {
-    /// Somebody sends it.
+    /// An active upload.
     Sent { turn: Arc<Turn>, reserved: u64 },
-    /// Nobody does.
+    /// An interrupted upload.
     Left { bytes: u64, hasher: Option<Box<blake3::Hasher>>, since: SystemTime },
 }
 
@@ -65,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// Bytes that will be written and are not yet.
+    /// Bytes that are reserved but not written yet.
     fn to_come(&self) -> u64 {
         match self {
             Self::Sent { turn, reserved } => reserved.saturating_sub(turn.written()),
@@ -74,12 +76,13 @@ impl Entry {
     }
 }
 
-/// All partials.
+/// All resumable uploads.
 #[derive(Debug, Default)]
 pub(super) struct Table(pub(super) BTreeMap<Key, Entry>);
 
 impl Table {
-    /// Whose partials must go so that one of `bytes` may come in the place of those of `key`.
+    /// The uploads to evict, so that an upload of `bytes` bytes fits in place of the one with this
+    /// key.
     pub(super) fn make_room(
         &self,
         key: &Key,
@@ -120,7 +123,8 @@ impl Table {
         Ok(gone)
     }
 
-    /// Adds to `gone` those that have waited longest for their sender, until they hold `over`; whether they do.
+    /// Adds to `gone` the uploads that have been interrupted longest, until they use at least
+    /// `over` bytes. Returns whether they do.
     fn give_up(
         &self,
         over: u64,
@@ -151,7 +155,7 @@ impl Table {
         left == 0
     }
 
-    /// Those that nobody sends and that are too old, or not wanted any more.
+    /// The interrupted uploads that are too old or that `wanted` rejects.
     pub(super) fn outdated(
         &self,
         now: SystemTime,
@@ -168,7 +172,7 @@ impl Table {
     }
 }
 
-/// Whether something has been there for longer than `age`. A clock that was set back makes nothing older.
+/// Whether more than `age` has passed. A clock that was set back makes nothing older.
 fn is_older(since: SystemTime, age: Duration, now: SystemTime) -> bool {
     now.duration_since(since).is_ok_and(|been| been > age)
 }

@@ -1,4 +1,4 @@
-//! Partials: who may go on where, what they hold, and what is left of them.
+//! Tests of resumable uploads: ownership and offsets, space, removal.
 
 use florin_protocol::{Address, Round, TaskId, blob_digest};
 
@@ -47,11 +47,11 @@ impl Place {
     ) -> Result<Upload, PartialError> {
         match self.partials.begin(wanted, limits, now)? {
             Begun::Ready(upload) => Ok(*upload),
-            Begun::Busy(_) => panic!("somebody else sends it"),
+            Begun::Busy(_) => panic!("another connection sends it"),
         }
     }
 
-    /// As after a restart.
+    /// Opens the folder again, as after a restart.
     fn again(&mut self) {
         self.partials = Arc::new(Partials::open(&self.dir.path().join("uploads")).unwrap());
     }
@@ -60,14 +60,14 @@ impl Place {
         fs::read_dir(self.dir.path().join("uploads")).unwrap().count()
     }
 
-    /// Leaves a partial of `n` bytes.
+    /// Leaves an interrupted upload of `n` bytes.
     fn leave(&self, key: Key, n: usize) {
         self.begin(key, 0).unwrap().write(&bytes()[..n]).unwrap();
     }
 }
 
 #[test]
-fn an_upload_goes_on_after_every_cut_and_every_restart_and_has_the_same_digest() {
+fn an_upload_resumes_after_interruptions_and_restarts_with_the_same_digest() {
     let (mut place, all) = (place(), bytes());
     for restart in [false, true] {
         let cuts = [1, 8, 400, LENGTH / 2, LENGTH - 1, LENGTH];
@@ -96,16 +96,16 @@ fn an_upload_goes_on_after_every_cut_and_every_restart_and_has_the_same_digest()
 }
 
 #[test]
-fn a_wrong_offset_is_refused_with_the_right_one_and_changes_nothing() {
+fn a_wrong_offset_is_rejected_with_the_right_one_and_changes_nothing() {
     let (mut place, all) = (place(), bytes());
     place.leave(key(1, 1), 1_000);
     for restart in [false, true] {
         for said in [1, 999, 1_001, u64::MAX] {
             let error = place.begin(key(1, 1), said).unwrap_err();
             assert!(matches!(error, PartialError::WrongOffset { here: 1_000, .. }), "{error}");
-            assert!(error.to_string().contains("go on with byte 1000"), "{error}");
+            assert!(error.to_string().contains("resume at byte 1000"), "{error}");
         }
-        // Nobody else has any of it.
+        // Another sender has no stored bytes.
         let error = place.begin(key(1, 2), 1_000).unwrap_err();
         assert!(matches!(error, PartialError::WrongOffset { here: 0, .. }), "{error}");
         if !restart {
@@ -133,7 +133,7 @@ fn one_connection_at_a_time_sends_a_partial() {
 }
 
 #[test]
-fn what_began_again_begins_at_nothing() {
+fn an_upload_from_offset_zero_discards_the_stored_bytes() {
     let (place, all) = (place(), bytes());
     place.leave(key(1, 1), LENGTH - 1);
     let mut upload = place.begin(key(1, 1), 0).unwrap();
@@ -143,7 +143,7 @@ fn what_began_again_begins_at_nothing() {
 }
 
 #[test]
-fn what_is_discarded_not_to_be_kept_or_empty_leaves_nothing() {
+fn discarded_unretained_and_empty_uploads_leave_nothing() {
     let place = place();
     let mut upload = place.begin(key(1, 1), 0).unwrap();
     upload.write(b"wrong").unwrap();
@@ -157,7 +157,7 @@ fn what_is_discarded_not_to_be_kept_or_empty_leaves_nothing() {
 }
 
 #[test]
-fn room_is_reserved_before_the_first_byte_and_given_back() {
+fn space_is_reserved_before_the_first_byte_and_released() {
     let (place, now, n) = (place(), SystemTime::now(), LENGTH as u64);
     let quota = |error: PartialError| match error {
         PartialError::QuotaExceeded { quota, .. } => quota,
@@ -172,7 +172,7 @@ fn room_is_reserved_before_the_first_byte_and_given_back() {
         let first = place.begin_at(&wanted(key(1, 1), 0), &limits, now).unwrap();
         let refused = place.begin_at(&wanted(other, 0), &limits, now).unwrap_err();
         assert_eq!(quota(refused), expected);
-        // Another sender, in another task, is not concerned by the first two.
+        // The sender and task quotas do not affect another sender in another task.
         let third = place.begin_at(&wanted(key(3, 3), 0), &limits, now);
         assert_eq!(third.is_ok(), expected != Quota::All);
         drop((first, third));
@@ -182,7 +182,7 @@ fn room_is_reserved_before_the_first_byte_and_given_back() {
 }
 
 #[test]
-fn what_stays_free_on_the_disk_is_not_promised_to_anybody() {
+fn uploads_cannot_use_the_reserved_disk_space() {
     let (place, now) = (place(), SystemTime::now());
     let limits = Limits { free: u64::MAX / 2, ..WIDE };
     let error = place.begin_at(&wanted(key(1, 1), 0), &limits, now).unwrap_err();
@@ -191,7 +191,7 @@ fn what_stays_free_on_the_disk_is_not_promised_to_anybody() {
 }
 
 #[test]
-fn who_waited_longest_for_its_sender_gives_way_but_not_at_once() {
+fn the_longest_interrupted_upload_is_evicted_after_a_grace_period() {
     let (place, now) = (place(), SystemTime::now());
     place.leave(key(1, 1), 1_000);
     place.leave(key(1, 2), 1_000);
@@ -200,11 +200,11 @@ fn who_waited_longest_for_its_sender_gives_way_but_not_at_once() {
     assert!(matches!(begin(now), Err(PartialError::QuotaExceeded { quota: Quota::All, .. })));
     let later = now + SPARED + Duration::from_secs(1);
     let third = begin(later).unwrap();
-    // One of them was enough, and it is the older one.
+    // Only the older one was evicted, because that was enough.
     assert_eq!(place.partials.bytes_of(&key(1, 1)), 0);
     assert_eq!(place.partials.bytes_of(&key(1, 2)), 1_000);
     drop(third);
-    // A quota of one's own is made of one's own.
+    // To satisfy a sender's quota, that sender's own uploads are evicted.
     place.leave(key(1, 4), 1_000);
     let tight = Limits { sender: LENGTH as u64, ..WIDE };
     place.begin_at(&wanted(key(2, 4), 0), &tight, later).unwrap();
@@ -213,7 +213,7 @@ fn who_waited_longest_for_its_sender_gives_way_but_not_at_once() {
 }
 
 #[test]
-fn what_is_too_old_or_not_wanted_is_swept_and_what_is_sent_is_not() {
+fn sweep_removes_old_and_unwanted_uploads_but_not_active_ones() {
     let (place, now) = (place(), SystemTime::now());
     let day = Duration::from_secs(86_400);
     (1..=3).for_each(|sender| place.leave(key(1, sender), 1_000));
@@ -228,12 +228,12 @@ fn what_is_too_old_or_not_wanted_is_swept_and_what_is_sent_is_not() {
 }
 
 #[test]
-fn foreign_files_are_removed_at_the_start_and_damaged_ones_end_with_the_wrong_digest() {
+fn unknown_files_are_removed_at_the_start_and_damaged_uploads_fail_the_digest() {
     let (mut place, all) = (place(), bytes());
     place.leave(key(1, 1), 2_000);
     let folder = place.dir.path().join("uploads");
     fs::write(folder.join("17"), b"torn").unwrap();
-    // As after a power cut: the length is there, the bytes are not.
+    // As after a power failure: the file has its length, but not its bytes.
     let file = folder.join(key(1, 1).file_name());
     fs::write(&file, vec![0; 2_000]).unwrap();
     place.again();
@@ -245,7 +245,7 @@ fn foreign_files_are_removed_at_the_start_and_damaged_ones_end_with_the_wrong_di
 
 #[cfg(unix)]
 #[test]
-fn a_disk_that_is_full_has_its_own_name_and_nothing_is_half_kept() {
+fn a_full_disk_is_a_separate_error_and_leaves_no_partial_file() {
     let place = place();
     let file = place.dir.path().join("uploads").join(key(1, 1).file_name());
     std::os::unix::fs::symlink("/dev/full", &file).unwrap();

@@ -1,11 +1,11 @@
-//! Whose turn it is to send a partial's bytes: one connection at a time, and the newest one may have it. A connection
-//! that broke without a word would otherwise keep its sender out until its time is over.
+//! The lease of an upload: one connection at a time may send its bytes, and a newer connection may
+//! take over. Otherwise a connection that broke silently would block its sender until it times out.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Notify, watch};
 
-/// The turn of one connection.
+/// The lease of one connection.
 #[derive(Debug)]
 pub struct Turn {
     asked: Notify,
@@ -22,19 +22,19 @@ impl Turn {
         }
     }
 
-    /// Asks whoever has it to give it up.
+    /// Asks the current holder to release the lease.
     pub fn ask(&self) {
         self.asked.notify_one();
     }
 
-    /// Resolves when somebody asked for it.
+    /// Resolves when another connection has asked for the lease.
     pub async fn is_asked(&self) {
         self.asked.notified().await;
     }
 
-    /// Resolves when it is over.
+    /// Resolves when the lease is released.
     pub async fn is_over(&self) {
-        // It is not closed before it is over.
+        // The sender is not dropped before the lease is released.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
@@ -42,7 +42,7 @@ impl Turn {
         self.over.send_replace(true);
     }
 
-    /// Bytes on disk.
+    /// Number of bytes written.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }

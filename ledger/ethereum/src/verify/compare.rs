@@ -1,4 +1,4 @@
-//! The contract's own word, getter by getter, beside the folded books.
+//! Compares the folded state with the contract's getters.
 
 use std::fmt::Debug;
 
@@ -14,18 +14,18 @@ use super::{Books, Deployment, Survey, Verification};
 use crate::limits::DIFFERENCES_MAX;
 use florin_ledger::LedgerError;
 
-/// One number that is not what the events say.
+/// One number in which events and contract differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Which, in words.
+    /// The name of the number.
     pub line: String,
-    /// What the events have come to.
+    /// The value that results from the events.
     pub events: String,
-    /// What the contract says.
+    /// The contract's value.
     pub contract: String,
 }
 
-/// Collects what differs.
+/// Counts comparisons and collects mismatches.
 #[derive(Default)]
 struct Scale {
     compared: u64,
@@ -60,6 +60,7 @@ fn account(address: Address) -> Account {
     Account::from(address.0)
 }
 
+/// Compares every number of the folded state with the contract.
 pub(super) fn compare(
     node: &Node,
     deployment: &Deployment,
@@ -77,7 +78,8 @@ pub(super) fn compare(
     let treasury = node.get(market, &treasuryCall {}, at)?;
     scale.weigh(|| "treasury".to_owned(), &books.treasury, &treasury);
     let (due, held) = (books.held(), U256::from(survey.held.units()));
-    // More may be there: nobody can keep others from sending tokens. Less must not.
+    // The balance may be larger, because any account can send tokens to the contract, but not
+    // smaller.
     scale.weigh(|| "tokens of the market".to_owned(), &due, &held.min(due));
     let surplus = Amount::from_units(held.saturating_sub(due).saturating_to());
     let Scale { compared, differing, differences } = scale;

@@ -1,5 +1,6 @@
-//! The market's books, rebuilt from its events alone: a pure function, one event after the other. It is the same fold
-//! that `contracts/test/invariant/Fold.sol` compares with the contract after every history.
+//! The market's state, rebuilt from its events alone: a pure fold, one event after another. It is
+//! the same fold that `contracts/test/invariant/Fold.sol` compares with the contract after every
+//! history.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +10,47 @@ use florin_protocol::{Address, TaskId};
 
 use super::super::contracts::Market::{AtRisk, MarketEvents, PostedSettlement, TaskState};
 
-/// Everything that a market's events have come to.
+/// The state that results from a market's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// Every task that was ever opened.
+    /// Every task ever opened.
     pub tasks: BTreeMap<TaskId, TaskBooks>,
-    /// Every account that ever had a bond in a task, was paid or debited in it.
+    /// Every account that ever had a bond, a payout or a debit in a task.
     pub people: BTreeMap<(TaskId, Address), PersonBooks>,
-    /// Everybody who ever staked or pledged.
+    /// Every account that ever staked or pledged.
     pub providers: BTreeMap<Address, ProviderBooks>,
-    /// Debits and slashes.
+    /// Total of debits and slashed amounts.
     pub treasury: u128,
-    /// Events that were folded in.
+    /// The number of events applied.
     pub events: u64,
 }
 
-/// One task.
+/// The state of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskBooks {
-    /// In the contract's own words.
+    /// The contract's state.
     pub state: TaskState,
     /// Settlements that are not final yet, oldest first.
     pub pending: Vec<PostedSettlement>,
 }
 
-/// One account in one task.
+/// The state of one account in one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersonBooks {
     /// Its bond.
     pub bond: AtRisk,
-    /// What it was paid.
+    /// Total paid to it.
     pub paid: u128,
-    /// What was debited, whether its bond held it or not.
+    /// Total debited, including the part that its bond did not cover.
     pub debited: u128,
 }
 
-/// One provider.
+/// The state of one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderBooks {
     /// Its stake.
     pub stake: AtRisk,
-    /// The tasks it is pledged to, and what each has slashed.
+    /// The tasks to which it is pledged, and the amount that each has slashed.
     pub pledges: BTreeMap<TaskId, u128>,
 }
 
@@ -67,7 +68,7 @@ impl Default for ProviderBooks {
     }
 }
 
-/// Why events contradict each other, in words.
+/// A description of an inconsistency between events.
 pub type Contradiction = String;
 
 fn id(task: B256) -> TaskId {
@@ -78,37 +79,39 @@ fn who(account: Account) -> Address {
     account.into()
 }
 
+/// Adds without overflow.
 fn add(to: &mut u128, more: u128, what: &str) -> Result<(), Contradiction> {
     let sum = to.checked_add(more);
-    *to =
-        sum.ok_or_else(|| format!("{what} of {to} grows by {more}, beyond what can be counted"))?;
+    *to = sum.ok_or_else(|| format!("{what} of {to} overflows by adding {more}"))?;
     Ok(())
 }
 
+/// Subtracts without underflow.
 fn take(from: &mut u128, less: u128, what: &str) -> Result<(), Contradiction> {
     let rest = from.checked_sub(less);
-    *from = rest.ok_or_else(|| format!("{less} leave {what}, which has {from}"))?;
+    *from = rest.ok_or_else(|| format!("{less} is taken from {what}, which has {from}"))?;
     Ok(())
 }
 
+/// The increase of a running total, which must not decrease.
 fn grown(now: u128, before: u128, what: &str) -> Result<u128, Contradiction> {
-    now.checked_sub(before).ok_or_else(|| format!("{what} shrinks from {before} to {now}"))
+    now.checked_sub(before).ok_or_else(|| format!("{what} decreases from {before} to {now}"))
 }
 
-/// As [`grown`], where nothing is told that has not grown.
+/// As [`grown`], for an event that requires an increase.
 fn more(now: u128, before: u128, what: &str) -> Result<u128, Contradiction> {
     match grown(now, before, what)? {
-        0 => Err(format!("{what} is told to grow, and stays {now}")),
+        0 => Err(format!("{what} should increase, but stays at {now}")),
         by => Ok(by),
     }
 }
 
-/// What a task's history begins with.
+/// The initial hash of a task's history.
 fn start() -> B256 {
     keccak256((B256::ZERO, 0u32, B256::ZERO, 0u128, 0u128).abi_encode())
 }
 
-/// The history `before`, and then a settlement: `contracts/src/market/History.sol`.
+/// The hash of a history after one more settlement: `contracts/src/market/History.sol`.
 fn next(before: B256, posted: &PostedSettlement) -> B256 {
     let inner = keccak256((before, posted.report, posted.finalAt).abi_encode());
     let PostedSettlement { round, root, dataTotal, infrastructureTotal, .. } = posted;
@@ -116,10 +119,10 @@ fn next(before: B256, posted: &PostedSettlement) -> B256 {
 }
 
 impl Books {
-    /// What has happened, after one event more.
+    /// Applies one event.
     ///
     /// # Errors
-    /// What contradicts the events before it. The books are then of no use any more.
+    /// The inconsistency with the earlier events. The state must not be used afterwards.
     pub fn apply(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
         self.events = self.events.saturating_add(1);
         match event {
@@ -138,7 +141,7 @@ impl Books {
                 if slashed.stake {
                     let provider = self.providers.entry(account).or_default();
                     take(&mut provider.stake.amount, slashed.amount, "a stake")?;
-                    // A pledge that is used up has ended one event before.
+                    // A pledge that is used up has ended with the previous event.
                     if let Some(slashes) = provider.pledges.get_mut(&task) {
                         add(slashes, slashed.amount, "a pledge's slashes")?;
                     }
@@ -163,7 +166,7 @@ impl Books {
                 let books = TaskBooks::open(opened.terms.clone());
                 match self.tasks.insert(id(opened.task), books) {
                     None => Ok(()),
-                    Some(_) => Err(format!("task {} is opened twice", id(opened.task))),
+                    Some(_) => Err(format!("task {} was opened twice", id(opened.task))),
                 }
             }
             MarketEvents::TaskEnded(ended) => {
@@ -172,7 +175,7 @@ impl Books {
                 let locked = state.dataLocked.checked_add(state.infrastructureLocked);
                 if locked != Some(ended.refund) {
                     return Err(format!(
-                        "{} are refunded, and {locked:?} are locked",
+                        "the refund is {}, but {locked:?} are locked",
                         ended.refund
                     ));
                 }
@@ -210,12 +213,12 @@ impl Books {
                 let person = self.people.entry(key).or_default();
                 let paid = more(claimed.paid, person.paid, "an account's pay")?;
                 person.paid = claimed.paid;
-                take(&mut self.task(claimed.task)?.state.owed, paid, "what a task owes")
+                take(&mut self.task(claimed.task)?.state.owed, paid, "the amount owed by a task")
             }
             MarketEvents::Debited(debited) => {
                 let key = (id(debited.task), who(debited.account));
                 let person = self.people.entry(key).or_default();
-                more(debited.debited, person.debited, "what an account was debited")?;
+                more(debited.debited, person.debited, "an account's debit")?;
                 person.debited = debited.debited;
                 take(&mut person.bond.amount, debited.taken, "a bond")?;
                 add(&mut self.treasury, debited.taken, "the treasury")
@@ -261,7 +264,7 @@ impl Books {
                 match books.pledges.insert(id(pledged.task), 0) {
                     None => Ok(()),
                     Some(_) => {
-                        Err(format!("a stake is pledged twice to task {}", id(pledged.task)))
+                        Err(format!("a stake was pledged twice to task {}", id(pledged.task)))
                     }
                 }
             }
@@ -269,7 +272,7 @@ impl Books {
                 let books = self.providers.entry(provider(ended.provider)).or_default();
                 match books.pledges.remove(&id(ended.task)) {
                     Some(_) => Ok(()),
-                    None => Err(format!("a pledge to task {} ends twice", id(ended.task))),
+                    None => Err(format!("a pledge to task {} ended twice", id(ended.task))),
                 }
             }
             MarketEvents::Unstaking(asked) => {
@@ -287,8 +290,8 @@ impl Books {
         }
     }
 
-    /// What lies in the market's contract for somebody: escrow, what is owed, bonds, stakes and the treasury, in base
-    /// units.
+    /// The tokens that the market's contract must hold: escrow, amounts owed, bonds, stakes and the
+    /// treasury, in base units.
     #[must_use]
     pub fn held(&self) -> U256 {
         let tasks = self.tasks.values().flat_map(|task| {
@@ -328,7 +331,7 @@ impl TaskBooks {
         let state = &mut self.state;
         let window = state.terms.challengeMs;
         state.lastPost = posted.finalAt.checked_sub(window).ok_or_else(|| {
-            format!("a settlement is final at {}, within its window of {window}", posted.finalAt)
+            format!("a settlement is final at {}, before its window of {window}", posted.finalAt)
         })?;
         state.head = next(state.head, &posted);
         self.pending.push(posted);
@@ -357,7 +360,7 @@ impl TaskBooks {
 
     fn finalise(&mut self, round: u32) -> Result<(), Contradiction> {
         if self.pending.first().is_none_or(|posted| posted.round != round) {
-            return Err(format!("round {round} is final, and is not the oldest that waits"));
+            return Err(format!("the final round {round} is not of the oldest pending settlement"));
         }
         let posted = self.pending.remove(0);
         self.count();
@@ -372,8 +375,8 @@ impl TaskBooks {
         let infrastructure = grown(posted.infrastructureTotal, paid, "the infrastructure total")?;
         take(&mut state.dataLocked, data, "the data escrow")?;
         take(&mut state.infrastructureLocked, infrastructure, "the infrastructure escrow")?;
-        add(&mut state.owed, data, "what a task owes")?;
-        add(&mut state.owed, infrastructure, "what a task owes")?;
+        add(&mut state.owed, data, "the amount owed by a task")?;
+        add(&mut state.owed, infrastructure, "the amount owed by a task")?;
         (state.dataPaid, state.infrastructurePaid) = (posted.dataTotal, posted.infrastructureTotal);
         (state.root, state.round) = (posted.root, posted.round);
         Ok(())

@@ -1,5 +1,5 @@
-//! Trusting events, or nobody: a market's books are [folded](fold) from all of its events, and every number is compared
-//! with what the contract's getters say, and with the tokens that the contract has.
+//! Full verification of a market: its state is [folded](fold) from all of its events, and every
+//! number is compared with the contract's getters, and the total with the contract's token balance.
 
 mod compare;
 mod fold;
@@ -23,40 +23,41 @@ use florin_ledger::LedgerError;
 pub use compare::Difference;
 pub use fold::{Books, Contradiction, PersonBooks, ProviderBooks, TaskBooks};
 
-/// A market at one block of its chain.
+/// The state of a market at one block.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// The newest block that is as deep as the settings ask.
+    /// The newest confirmed block.
     pub block: u64,
-    /// When it was made.
+    /// The block's time.
     pub made: Tick,
-    /// What the events up to there have come to.
+    /// The state that results from the events up to that block.
     pub books: Books,
-    /// All tokens there are.
+    /// The token's total supply.
     pub supply: Amount,
-    /// Those of the market's contract.
+    /// The token balance of the market's contract.
     pub held: Amount,
 }
 
-/// What comparing everything came to.
+/// The result of a verification.
 #[derive(Clone, Debug)]
 pub struct Verification {
-    /// What was compared.
+    /// The verified state.
     pub survey: Survey,
-    /// Numbers that were compared.
+    /// Numbers compared.
     pub compared: u64,
-    /// How many of them differ.
+    /// Number of mismatches.
     pub differing: u64,
-    /// The first of those, at most [`crate::limits::DIFFERENCES_MAX`].
+    /// The first mismatches, at most [`crate::limits::DIFFERENCES_MAX`].
     pub differences: Vec<Difference>,
-    /// Tokens in the contract that belong to nobody: somebody has sent them there by a bare transfer, as anybody can.
+    /// Tokens in the contract that belong to no account: any account can transfer tokens to the
+    /// contract.
     pub surplus: Amount,
 }
 
-/// Reads a market's events up to the newest block that counts, and folds them.
+/// Reads and folds a market's events up to the newest confirmed block.
 ///
 /// # Errors
-/// [`LedgerError::Unavailable`]; [`LedgerError::Corrupt`] for events that contradict each other.
+/// [`LedgerError::Unavailable`]; [`LedgerError::Corrupt`] for inconsistent events.
 pub fn survey(
     endpoint: &Arc<dyn Endpoint>,
     deployment: &Deployment,
@@ -65,8 +66,8 @@ pub fn survey(
     unmoved(endpoint, settings, &mut |node, block| read(node, deployment, settings, block))
 }
 
-/// Compares what the events have come to with the contract: every task, bond, stake, pledge and claim, the treasury, and
-/// the tokens that are there.
+/// Compares the state that results from the events with the contract: every task, bond, stake,
+/// pledge and claim, the treasury, and the token balance.
 ///
 /// # Errors
 /// As [`survey`].
@@ -81,19 +82,19 @@ pub fn verify(
     })
 }
 
-/// Something that happened in a market, and when.
+/// An event of a market, with its time.
 #[derive(Clone, Debug)]
 pub struct Happened {
     /// Its block.
     pub block: u64,
-    /// When that was made: the contract's clock.
+    /// The block's time, which is the contract's clock.
     pub made: Tick,
-    /// What.
+    /// The event.
     pub event: MarketEvents,
 }
 
-/// Everything that happened in a market, up to the newest block that counts, first to last. All of it is in memory: for
-/// markets of a modest age.
+/// All events of a market up to the newest confirmed block, oldest first. All of them are in
+/// memory: not for markets with a very long history.
 ///
 /// # Errors
 /// As [`survey`].
@@ -116,7 +117,8 @@ pub fn history(
     })
 }
 
-/// Does something at the newest block that counts, and again if the chain has been reorganised below it meanwhile.
+/// Does some work at the newest confirmed block, and repeats it if a reorganisation replaced that
+/// block meanwhile.
 fn unmoved<T>(
     endpoint: &Arc<dyn Endpoint>,
     settings: &Settings,
@@ -131,11 +133,11 @@ fn unmoved<T>(
             return done;
         }
     }
-    let what = format!("{}: the chain was reorganised while it was read", endpoint.name());
+    let what = format!("{}: the chain was reorganised during the read", endpoint.name());
     Err(LedgerError::Unavailable(what))
 }
 
-/// A block's hash and its moment, in seconds.
+/// A block's hash, and its time in seconds.
 fn header(node: &Node, block: u64) -> Result<(B256, u64), LedgerError> {
     let block = node.block(At::Block(block))?;
     Ok((block.hash, block.timestamp.to()))
@@ -170,7 +172,7 @@ fn contradicts(block: u64, what: &str) -> LedgerError {
     LedgerError::Corrupt(format!("an event of block {block}: {what}"))
 }
 
-/// Hands over every event of a market up to a block, first to last.
+/// Calls a closure for every event of a market up to a block, oldest first.
 fn each_event(
     node: &Node,
     deployment: &Deployment,
@@ -180,7 +182,8 @@ fn each_event(
 ) -> Result<(), LedgerError> {
     let mut first = deployment.block;
     let step = settings.log_blocks_max.max(1);
-    // A step at a time, so that a long history is never in memory as a whole.
+    // Reads a limited number of blocks at a time, so that a long history is never in memory as a
+    // whole.
     while first <= block {
         let last = first.saturating_add(step.saturating_sub(1)).min(block);
         let filter = Filter { contract: deployment.market, first, last, topics: Vec::new() };
@@ -195,8 +198,8 @@ fn each_event(
 
 fn decode(log: &Log, deployment: &Deployment) -> Result<MarketEvents, Contradiction> {
     if log.address.into_array() != deployment.market.0 {
-        return Err(format!("it is one of {}, which was not asked about", log.address));
+        return Err(format!("it is an event of {}, which was not requested", log.address));
     }
     MarketEvents::decode_raw_log(&log.topics, &log.data)
-        .map_err(|error| format!("it is none that a market has: {error}"))
+        .map_err(|error| format!("it is not an event of the market contract: {error}"))
 }

@@ -1,7 +1,7 @@
-//! What a node once said about a real market, and what becomes of it when any word of it is changed.
+//! Verification of a recorded market, unchanged and with every single value changed.
 //!
-//! `recorded.json` is the conversation of `florin ledger verify` with anvil after a demonstration of two rounds: every
-//! event of the market, and the answer of every getter.
+//! `recorded.json` contains the requests and responses of `florin ledger verify` with anvil after a
+//! demonstration of two rounds: every event of the market, and the result of every getter.
 
 use alloy_primitives::{B256, U256};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ impl Endpoint for Recording {
         let said = self.calls.iter().find(|said| said.method == method && said.params == params);
         said.map(|said| said.result.clone()).ok_or_else(|| EndpointError::Answered {
             code: -1,
-            message: format!("{method} {params} was never asked"),
+            message: format!("{method} {params} is not in the recording"),
             data: None,
         })
     }
@@ -57,25 +57,25 @@ fn logs(recording: &mut Recording) -> &mut Vec<Value> {
     logs.result.as_array_mut().unwrap()
 }
 
-/// Whether anything was noticed.
+/// Whether the verification failed or found a difference.
 fn is_noticed(found: &Result<Verification, LedgerError>) -> bool {
     found.as_ref().map_or(true, |found| found.differing > 0 || !found.surplus.is_zero())
 }
 
 #[test]
-fn what_was_recorded_is_in_order() {
+fn the_unchanged_recording_verifies() {
     let found = verified(&recording()).unwrap();
     assert_eq!((found.differing, found.surplus), (0, Amount::ZERO), "{:?}", found.differences);
     let books = &found.survey.books;
     assert_eq!((books.tasks.len(), books.people.len(), books.providers.len()), (1, 9, 1));
     assert_eq!(books.events, 31);
     assert!(found.compared > 50, "{}", found.compared);
-    // Ten hundred florins for each participant and provider, fifty times that for the buyer.
+    // The genesis supply of the demonstration.
     assert_eq!(found.survey.supply.to_string(), "5900");
 }
 
 #[test]
-fn every_event_that_is_missing_is_missed() {
+fn every_missing_event_is_detected() {
     let whole = recording();
     let count = logs(&mut whole.clone()).len();
     for at in 0..count {
@@ -86,7 +86,7 @@ fn every_event_that_is_missing_is_missed() {
 }
 
 #[test]
-fn every_event_that_comes_twice_is_noticed() {
+fn every_repeated_event_is_detected() {
     let whole = recording();
     let count = logs(&mut whole.clone()).len();
     for at in 0..count {
@@ -98,7 +98,7 @@ fn every_event_that_comes_twice_is_noticed() {
 }
 
 #[test]
-fn every_word_of_an_event_counts() {
+fn every_changed_word_of_an_event_is_detected() {
     let whole = recording();
     let count = logs(&mut whole.clone()).len();
     for at in 0..count {
@@ -112,13 +112,13 @@ fn every_word_of_an_event_counts() {
 }
 
 #[test]
-fn every_word_that_the_contract_says_counts() {
+fn every_changed_word_of_a_getter_is_detected() {
     let whole = recording();
     let supply = selector::<totalSupplyCall>();
     let mut words = 0;
     for at in 0..whole.calls.len() {
         let Said { method, params, result } = &whole.calls[at];
-        // The supply is shown and belongs to the token: the market has no second opinion of it.
+        // The supply is read from the token only: there is no second value to compare it with.
         if method != "eth_call" || params[0]["data"].as_str().unwrap().starts_with(&supply) {
             continue;
         }
@@ -137,7 +137,7 @@ fn selector<C: alloy_sol_types::SolCall>() -> String {
     format!("{}", alloy_primitives::Bytes::copy_from_slice(&C::SELECTOR))
 }
 
-/// The last bit of one word, the other way round.
+/// The hex string with the last bit of one word flipped.
 fn flipped(hex: &str, word: usize) -> String {
     let at = 2 + word * 64 + 63;
     let digit = hex.as_bytes()[at] as char;
@@ -146,7 +146,7 @@ fn flipped(hex: &str, word: usize) -> String {
 }
 
 #[test]
-fn tokens_that_are_missing_are_a_difference_and_tokens_that_nobody_has_are_none() {
+fn missing_tokens_are_a_mismatch_and_surplus_tokens_are_not() {
     let whole = recording();
     let balance = selector::<balanceOfCall>();
     let of = |recording: &Recording| {
@@ -218,7 +218,7 @@ fn task(books: &Books) -> &TaskBooks {
 }
 
 #[test]
-fn a_cancelled_settlement_takes_every_later_one_along_and_the_mark_stays_on_what_stands() {
+fn cancelling_removes_later_settlements_and_the_mark_stays_on_a_valid_one() {
     let mut books = opened();
     for event in [posted(1, 100), posted(2, 250)] {
         books.apply(&event).unwrap();
@@ -231,21 +231,21 @@ fn a_cancelled_settlement_takes_every_later_one_along_and_the_mark_stays_on_what
     };
     books.apply(&cancel(3)).unwrap();
     let state = &task(&books).state;
-    assert_eq!((state.head, state.mark, state.pending), (two, two, 2), "the mark stands");
+    assert_eq!((state.head, state.mark, state.pending), (two, two, 2), "the mark is still valid");
     books.apply(&cancel(2)).unwrap();
     let state = &task(&books).state;
     assert_ne!(state.head, two);
     assert_eq!((state.mark, state.pending, state.lastPost), (state.head, 1, 3_000));
     let last = |round| MarketEvents::SettlementFinalised(SettlementFinalised { task: TASK, round });
-    assert!(books.clone().apply(&last(2)).is_err(), "it was cancelled");
+    assert!(books.clone().apply(&last(2)).is_err(), "round 2 was cancelled");
     books.apply(&last(1)).unwrap();
     let state = &task(&books).state;
-    assert_eq!((state.base, state.mark), (state.head, state.head), "what is final is marked");
+    assert_eq!((state.base, state.mark), (state.head, state.head), "the mark follows the base");
     assert_eq!((state.dataPaid, state.owed, state.dataLocked), (100, 110, 900));
 }
 
 #[test]
-fn what_is_taken_from_a_bond_or_a_stake_is_in_the_treasury() {
+fn slashes_and_debits_go_to_the_treasury() {
     let mut books = opened();
     let slashed = |stake, amount| {
         MarketEvents::Slashed(Slashed { task: TASK, account: ANN, stake, amount, evidence: TASK })
@@ -265,7 +265,7 @@ fn what_is_taken_from_a_bond_or_a_stake_is_in_the_treasury() {
     assert_eq!((books.treasury, provider.stake.amount), (16, 25));
     assert_eq!(provider.pledges.values().copied().collect::<Vec<_>>(), [5]);
     assert_eq!(books.held(), U256::from(1_100 + 39 + 25 + 16), "escrow, bond, stake, treasury");
-    // The last of a pledge is taken after the pledge has ended.
+    // The last part of a pledge is slashed after the pledge has ended.
     books.apply(&MarketEvents::PledgeEnded(PledgeEnded { task: TASK, provider: ANN })).unwrap();
     books.apply(&slashed(true, 15)).unwrap();
     assert_eq!(books.providers[&ANN.into()].pledges.len(), 0);
@@ -276,13 +276,13 @@ fn what_is_taken_from_a_bond_or_a_stake_is_in_the_treasury() {
 }
 
 #[test]
-fn events_that_cannot_be_are_named() {
+fn inconsistent_events_are_rejected_with_a_reason() {
     let claimed = MarketEvents::Claimed(Claimed { task: TASK, account: ANN, paid: 1 });
     let table: [(MarketEvents, &str); 4] = [
-        (claimed, "1 leave what a task owes, which has 0"),
+        (claimed, "1 is taken from the amount owed by a task, which has 0"),
         (
             MarketEvents::SettlementFinalised(SettlementFinalised { task: TASK, round: 1 }),
-            "not the oldest",
+            "not of the oldest pending",
         ),
         (
             MarketEvents::TaskOpened(TaskOpened { task: TASK, buyer: ANN, terms: terms() }),
@@ -290,7 +290,7 @@ fn events_that_cannot_be_are_named() {
         ),
         (
             MarketEvents::Debited(Debited { task: TASK, account: ANN, debited: 3, taken: 2 }),
-            "2 leave a bond, which has 0",
+            "2 is taken from a bond, which has 0",
         ),
     ];
     for (event, why) in table {

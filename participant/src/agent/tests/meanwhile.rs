@@ -1,8 +1,9 @@
-//! What happens beside the rounds: being struck off, others being late, drawing early.
+//! Events beside the rounds: removal from the cohort, slow participants, and claims before the end
+//! of the task.
 
 use super::*;
 
-/// Waits for something that another thread brings about.
+/// Polls until a condition that another thread fulfils holds.
 fn until(holds: impl Fn() -> bool) {
     for _ in 0..2_000 {
         if holds() {
@@ -10,11 +11,11 @@ fn until(holds: impl Fn() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("it never happened");
+    panic!("the condition never held");
 }
 
 #[test]
-fn who_was_struck_off_enrols_again_and_goes_on() {
+fn a_removed_participant_enrols_again_and_continues() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let fails = Arc::clone(&person.engine.fails_next);
@@ -30,25 +31,25 @@ fn who_was_struck_off_enrols_again_and_goes_on() {
     assert!(done.finished, "{:?}", person.events);
     assert_eq!(market.heard("POST", "/enrol"), 2);
     assert_eq!((done.statements.len(), done.alarms), (3, 0));
-    assert_eq!(done.statements[0].payout, Amount::ZERO, "nothing came of the first round");
+    assert_eq!(done.statements[0].payout, Amount::ZERO, "the first round was abandoned");
     assert!(!done.claimed.is_zero());
     let enrolled = person.events.iter().filter(|e| matches!(e, Event::Enrolled { .. }));
-    assert_eq!(enrolled.count(), 1, "it is no news");
+    assert_eq!(enrolled.count(), 1, "enrolling again emits no event");
 }
 
 #[test]
-fn a_coordinator_that_sees_the_bond_a_little_later_is_asked_again() {
+fn enrolment_is_retried_until_the_coordinator_sees_the_bond() {
     let market = Market::begin(1, false);
     market.lie(Lie::NodeBehind);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     assert!(person.run(&market, None).unwrap().finished, "{:?}", person.events);
     assert_eq!(market.heard("POST", "/enrol"), 3);
     let bonded = person.events.iter().filter(|e| matches!(e, Event::Bonded { .. }));
-    assert_eq!(bonded.count(), 1, "nothing is locked twice");
+    assert_eq!(bonded.count(), 1, "the bond is deposited once");
 }
 
 #[test]
-fn what_is_final_is_drawn_while_others_are_waited_for() {
+fn final_pay_is_claimed_while_the_round_waits_for_others() {
     let market = Market::begin(2, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let mut other = Person::new(&market, 5, BehaviourKind::Honest);
@@ -56,7 +57,7 @@ fn what_is_final_is_drawn_while_others_are_waited_for() {
     let drawn = || market.ledger.claimed(market.task, me).unwrap().paid;
     let done = std::thread::scope(|scope| {
         let running = scope.spawn(|| person.run(&market, None).unwrap());
-        // Until it has read the first report and is asked again.
+        // Until it has read the first report and is selected again.
         let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
         other.run_until(&market, asked_twice).unwrap();
         until(|| !drawn().is_zero());
@@ -70,7 +71,7 @@ fn what_is_final_is_drawn_while_others_are_waited_for() {
 }
 
 #[test]
-fn who_stops_early_may_claim_whenever_something_is_final() {
+fn a_stopped_participant_can_claim_final_pay_at_any_time() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let (client, me) = (market.client(), person.wallet.address());
@@ -92,7 +93,7 @@ fn who_stops_early_may_claim_whenever_something_is_final() {
 }
 
 #[test]
-fn a_proof_from_before_the_last_settlement_is_worth_another_try() {
+fn a_proof_of_an_older_root_is_a_transient_error() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     person

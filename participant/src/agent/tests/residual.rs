@@ -1,5 +1,5 @@
-//! Updates in the formats int8 and top_k: the same bytes whatever was interrupted, and what one
-//! update leaves out is carried by the next, once.
+//! Updates in the formats int8 and top_k: a restart gives the same bytes, and each residual is
+//! added to the next update exactly once.
 
 use florin_protocol::{Digest, UpdateFormat};
 
@@ -12,7 +12,7 @@ fn market(format: UpdateFormat) -> Market {
     Market::with(1, false, |spec| spec.rounds.format = format)
 }
 
-/// What was signed for a round: digests of the update and of the model it was trained from.
+/// The signed update of a round: digests of the update and of its base model.
 fn signed(market: &Market, person: &Person, round: u32) -> Option<(Digest, Digest)> {
     let path = Store::guard(&person.config.folder);
     let guard = Guard::open(&path, person.wallet.node_signer()).unwrap();
@@ -20,7 +20,7 @@ fn signed(market: &Market, person: &Person, round: u32) -> Option<(Digest, Diges
     Some((signed.header.body.update, signed.header.body.base_model))
 }
 
-/// The update of a round as it must have been, and what it leaves out; by the model it began with.
+/// The expected update digest and residual of a round, computed from its signed base model.
 fn expected(
     market: &Market,
     person: &Person,
@@ -53,7 +53,7 @@ fn sent(market: &Market, person: &Person, round: u32) -> Digest {
 }
 
 #[test]
-fn what_an_update_leaves_out_is_carried_by_the_next() {
+fn the_next_update_adds_the_residual() {
     let market = market(TOP_K);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let done = person.run(&market, None).unwrap();
@@ -63,25 +63,29 @@ fn what_an_update_leaves_out_is_carried_by_the_next() {
         let (update, residual) = expected(&market, &person, round, carried.as_deref());
         assert_eq!(sent(&market, &person, round), update, "round {round}");
         let bare = expected(&market, &person, round, None).0;
-        assert_eq!(update == bare, round == 1, "round {round}: carrying makes a difference");
+        assert_eq!(
+            update == bare,
+            round == 1,
+            "round {round}: adding a residual changes the update"
+        );
         carried = residual;
     }
     let folder = person.config.folder.join(market.task.to_string());
     for round in 1..=3 {
         let left = folder.join(format!("{round}/residual.safetensors"));
-        assert!(!left.exists(), "nothing is left of round {round}");
+        assert!(!left.exists(), "the residual of round {round} is removed");
     }
 }
 
 #[test]
-fn a_stop_after_any_step_sends_the_same_bytes() {
+fn a_restart_after_any_event_sends_the_same_bytes() {
     for format in [UpdateFormat::Int8, TOP_K] {
         let digests = |stop: Option<usize>, lose_file: bool| {
             let market = market(format);
             let mut person = Person::new(&market, 4, BehaviourKind::Honest);
             let first = person.run(&market, stop).unwrap();
             if lose_file {
-                // As if it had been killed between the residual and the update.
+                // As if the process had been killed between the residual and the update.
                 let folder = person.config.folder.join(market.task.to_string());
                 for round in 1..=3 {
                     let _ =
@@ -107,7 +111,7 @@ fn a_stop_after_any_step_sends_the_same_bytes() {
 }
 
 #[test]
-fn a_missed_round_that_came_to_nothing_is_as_if_it_had_not_been() {
+fn a_missed_round_without_a_model_change_is_ignored() {
     let market = market(TOP_K);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let fails = Arc::clone(&person.engine.fails_next);
@@ -130,22 +134,22 @@ fn a_missed_round_that_came_to_nothing_is_as_if_it_had_not_been() {
 }
 
 #[test]
-fn of_an_update_that_nobody_took_nothing_is_carried() {
+fn the_residual_of_an_update_without_a_receipt_is_dropped() {
     let market = market(TOP_K);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
     assert!(!person.run_until(&market, asked_twice).unwrap().finished);
-    // As if others had moved the model without it.
+    // As if other participants had changed the model without this one.
     let folder = person.config.folder.join(market.task.to_string());
     std::fs::remove_file(folder.join("1/receipt.json")).unwrap();
-    // The stop may come with the round trained already; then it is trained again.
+    // Training of the round may have finished before the stop; then it runs again.
     let _ = std::fs::remove_file(folder.join("2/update.safetensors"));
     assert!(person.run(&market, None).unwrap().finished);
     assert_eq!(sent(&market, &person, 2), expected(&market, &person, 2, None).0);
 }
 
 #[test]
-fn what_a_round_carried_that_came_to_nothing_is_carried_again() {
+fn a_residual_is_added_again_after_an_abandoned_round() {
     for stop in [None, Some(Round(2)), Some(Round(3))] {
         let market = market(TOP_K);
         market.lie(Lie::Abandons);
@@ -157,7 +161,7 @@ fn what_a_round_carried_that_came_to_nothing_is_carried_again() {
         }
         assert!(person.run(&market, None).unwrap().finished);
         let bases = [2, 3].map(|round| signed(&market, &person, round).unwrap().1);
-        assert_eq!(bases[0], bases[1], "round 2 did not move the model");
+        assert_eq!(bases[0], bases[1], "round 2 did not change the model");
         let (_, left_out) = expected(&market, &person, 1, None);
         for round in [2, 3] {
             let carrying = expected(&market, &person, round, left_out.as_deref()).0;
@@ -166,13 +170,13 @@ fn what_a_round_carried_that_came_to_nothing_is_carried_again() {
         let folder = person.config.folder.join(market.task.to_string());
         for round in 1..=3 {
             let left = folder.join(format!("{round}/residual.safetensors"));
-            assert!(!left.exists(), "nothing is left of round {round}");
+            assert!(!left.exists(), "the residual of round {round} is removed");
         }
     }
 }
 
 #[test]
-fn where_the_model_did_not_move_nothing_is_carried() {
+fn no_residual_is_added_while_the_model_is_unchanged() {
     let market = market(TOP_K);
     market.lie(Lie::LostUpdate);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
@@ -185,13 +189,13 @@ fn where_the_model_did_not_move_nothing_is_carried() {
 }
 
 #[test]
-fn a_residual_that_cannot_be_read_is_dropped_and_told() {
+fn an_unreadable_residual_is_dropped_with_an_event() {
     let market = market(TOP_K);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
     assert!(!person.run_until(&market, asked_twice).unwrap().finished);
     let folder = person.config.folder.join(market.task.to_string());
-    // The stop may come with the round trained already; then it is trained again.
+    // Training of the round may have finished before the stop; then it runs again.
     let _ = std::fs::remove_file(folder.join("2/update.safetensors"));
     std::fs::write(folder.join("1/residual.safetensors"), b"torn").unwrap();
     assert!(person.run(&market, None).unwrap().finished);

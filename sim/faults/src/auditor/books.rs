@@ -1,4 +1,5 @@
-//! The auditor's own books: what each transaction should have moved, in plain arithmetic, whatever the ledger says.
+//! The auditor's own books: the expected movements of every transaction, in plain arithmetic,
+//! independent of the ledger's code.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +10,15 @@ use crate::ledger::{Bank, Done};
 
 type Units = u128;
 
-/// A settlement within its window.
+/// A settlement in its challenge window.
 #[derive(Clone, Debug)]
 struct Window {
     settlement: Settlement,
-    /// Final after this moment, in milliseconds.
+    /// The settlement is final after this time, in milliseconds.
     until: u64,
 }
 
-/// Money by where it is, in base units.
+/// Balances by location, in base units.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     task: TaskId,
@@ -33,14 +34,14 @@ pub(super) struct Books {
     refunded: Units,
     claimed: BTreeMap<Address, [Units; 2]>,
     windows: Vec<Window>,
-    /// Every settlement that the ledger ever took, in its order.
+    /// Every settlement that the ledger accepted, in order.
     pub posted: Vec<Settlement>,
-    /// The root of the last final one.
+    /// The root of the last final settlement.
     pub root: Digest,
     challenge_ms: u64,
     /// When the task was closed, by the ledger's clock.
     pub closed_at: Option<u64>,
-    /// What each account put at risk, got back of it and lost of it.
+    /// For each account: bonded, returned and forfeited amounts.
     pub risked: BTreeMap<Address, [Units; 3]>,
 }
 
@@ -54,17 +55,17 @@ fn take(from: &mut Units, much: Units, what: &str) -> Result<(), String> {
 }
 
 impl Books {
-    /// Books of a market with this money and one task.
+    /// The books of a market with these balances and one task.
     #[must_use]
     pub(super) fn new(task: TaskId, money: &[(Address, Amount)]) -> Self {
         let wallets: BTreeMap<_, _> = money.iter().map(|(who, has)| (*who, has.units())).collect();
         Self { task, supply: sum(wallets.values()), wallets, ..Self::default() }
     }
 
-    /// Books a transaction that the ledger says it carried out.
+    /// Books an executed transaction.
     ///
     /// # Errors
-    /// In words, what cannot be.
+    /// A description of the inconsistency.
     pub(super) fn book(&mut self, done: &Done) -> Result<(), String> {
         let (from, at) = (done.transaction.from, done.at.0);
         let moved = match done.outcome {
@@ -97,7 +98,7 @@ impl Books {
             Action::Claim(claim) => self.claim(claim, done.outcome),
             Action::Close { .. } => self.close(at, moved),
             Action::Unbond { .. } | Action::Unstake | Action::Pledge { .. } => Ok(()),
-            other => Err(format!("nobody would ask for {other:?}")),
+            other => Err(format!("unexpected action {other:?}")),
         }
     }
 
@@ -119,7 +120,7 @@ impl Books {
         if moved == Some(much) {
             return Ok(());
         }
-        Err(format!("{what} of {much} units comes back as {moved:?}"))
+        Err(format!("the ledger returned {moved:?} for {what} of {much} units"))
     }
 
     fn post(&mut self, settlement: &Settlement, at: u64) -> Result<(), String> {
@@ -132,7 +133,8 @@ impl Books {
         Ok(())
     }
 
-    /// Settlements whose windows are over move what they add from escrow to what is owed.
+    /// Finalises settlements after their challenge windows: moves the increase of their totals from
+    /// escrow to the owed amount.
     fn finalise(&mut self, at: u64, outcome: Option<Outcome>) -> Result<(), String> {
         let mut count = 0;
         while self.windows.first().is_some_and(|window| at > window.until) {
@@ -140,7 +142,7 @@ impl Books {
             let totals = [settlement.data_total, settlement.infrastructure_total];
             for (pool, total) in totals.into_iter().enumerate() {
                 let more = total.units().checked_sub(self.paid[pool]);
-                let more = more.ok_or("a settlement's total shrinks")?;
+                let more = more.ok_or("the total of a settlement decreases")?;
                 take(&mut self.locked[pool], more, "a settlement")?;
                 self.owed += more;
                 self.paid[pool] += more;
@@ -150,7 +152,7 @@ impl Books {
         }
         match outcome {
             Some(Outcome::Finalised(said)) if said != count => {
-                Err(format!("{said} settlements became final, and {count} were due"))
+                Err(format!("the ledger finalised {said} settlements, but {count} were due"))
             }
             _ => Ok(()),
         }
@@ -164,7 +166,7 @@ impl Books {
             return Err(format!("{} claims less than before", claim.account));
         };
         if paid == 0 && debited == 0 {
-            return Err(format!("{} is paid twice for one claim", claim.account));
+            return Err(format!("{} claims twice", claim.account));
         }
         *before = now;
         let bond = self.bonds.entry(claim.account).or_default();
@@ -178,7 +180,9 @@ impl Books {
             Outcome::Claimed(said) if said.paid.units() == paid && said.taken.units() == taken => {
                 Ok(())
             }
-            other => Err(format!("a claim of {paid} units, {taken} taken, came to {other:?}")),
+            other => Err(format!(
+                "a claim of {paid} units with {taken} units debited had the outcome {other:?}"
+            )),
         }
     }
 
@@ -188,7 +192,7 @@ impl Books {
         }
         self.finalise(at, None)?;
         if !self.windows.is_empty() {
-            return Err("the task is closed while a settlement is open".to_owned());
+            return Err("the task is closed while a settlement is pending".to_owned());
         }
         self.closed_at = Some(at);
         let refund = sum(std::mem::take(&mut self.locked).iter());
@@ -197,19 +201,23 @@ impl Books {
         self.back(buyer, refund, moved, "the refund")
     }
 
-    /// The money equation, and that the ledger's books say the same in every account.
+    /// Checks that money is conserved, and that every account of the ledger has the same balance as
+    /// these books.
     ///
     /// # Errors
-    /// In words, where they differ.
+    /// A description of the first difference.
     pub(super) fn agree(&self, bank: &Bank) -> Result<(), String> {
         let all = [&self.wallets, &self.bonds, &self.stakes].map(|all| sum(all.values()));
         let total = sum(all.iter()) + sum(self.locked.iter()) + self.owed + self.treasury;
         if total != self.supply {
-            return Err(format!("{total} units are booked, and there are {}", self.supply));
+            return Err(format!("{total} units are booked, but the supply is {}", self.supply));
         }
         let out = sum(self.paid.iter()) + self.refunded + sum(self.locked.iter());
         if out != self.deposited {
-            return Err(format!("{} were deposited, {out} accounted for", self.deposited));
+            return Err(format!(
+                "{} units were deposited, but {out} are accounted for",
+                self.deposited
+            ));
         }
         let state = bank.state();
         let held = |account| state.held(account).units();
@@ -217,7 +225,7 @@ impl Books {
             if ours == theirs {
                 Ok(())
             } else {
-                Err(format!("{what}: {ours}, the ledger {theirs}"))
+                Err(format!("{what}: {ours} here, {theirs} on the ledger"))
             }
         };
         for (who, ours) in &self.wallets {
@@ -232,14 +240,14 @@ impl Books {
         for (ours, pool) in self.locked.iter().zip([Pool::Data, Pool::Infrastructure]) {
             same(&"escrow", *ours, held(Account::Escrow(self.task, pool)))?;
         }
-        same(&"what the task owes", self.owed, held(Account::Owed(self.task)))?;
+        same(&"the task's debt", self.owed, held(Account::Owed(self.task)))?;
         same(&"the treasury", self.treasury, held(Account::Treasury))
     }
 
-    /// What must be so when everybody is done.
+    /// Final checks: the task is closed, all pay is claimed, and all bonds and stakes are returned.
     ///
     /// # Errors
-    /// In words, what is not.
+    /// A description of the first failed check.
     pub(super) fn are_settled(&self) -> Result<(), String> {
         if self.closed_at.is_none() {
             return Err("the escrow is not refunded: the task is open".to_owned());
@@ -251,17 +259,19 @@ impl Books {
             let left = self.bonds.get(who).copied().unwrap_or_default();
             if left != 0 || *put != back + lost {
                 return Err(format!(
-                    "bond of {who}: {put} put, {back} back, {lost} lost, {left} left"
+                    "bond of {who}: {put} bonded, {back} returned, {lost} forfeited, {left} left"
                 ));
             }
         }
         match self.stakes.iter().find(|(_, left)| **left != 0) {
-            Some((who, left)) => Err(format!("{left} units of the stake of {who} are not back")),
+            Some((who, left)) => {
+                Err(format!("{left} units of the stake of {who} are not returned"))
+            }
             None => Ok(()),
         }
     }
 
-    /// What an account's claims came to: paid and debited.
+    /// The claimed totals of an account: paid and debited.
     #[must_use]
     pub(super) fn claimed(&self, account: Address) -> [Units; 2] {
         self.claimed.get(&account).copied().unwrap_or_default()

@@ -1,4 +1,5 @@
-//! The pay rule once more, in plain arithmetic on whole units: what a round must have come to, given its scores.
+//! An independent implementation of the pay rule, in plain arithmetic on base units: the expected
+//! payments of a round, given its scores.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +7,11 @@ use florin_protocol::{Address, Amount, Digest, Report, TaskSpec, merkle};
 
 type Units = u128;
 
-/// Nano-nats in a nat, and millionths in one.
+/// Nano-nats per nat, and millionths per one.
 const NANO: Units = 1_000_000_000;
 const MICRO: Units = 1_000_000;
 
-/// An account's sums over the rounds.
+/// The totals of an account over the rounds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     scored: i128,
@@ -21,18 +22,18 @@ struct Sum {
     debited: Units,
 }
 
-/// Everything that the reports so far must have come to.
+/// The expected totals of all reports so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledgerless {
     sums: BTreeMap<Address, Sum>,
     data: Units,
     infrastructure: Units,
     root: Digest,
-    /// Rounds so far.
+    /// Number of rounds so far.
     pub rounds: u32,
 }
 
-/// What a round's reports and settlements must say.
+/// The expected totals in a round's report and settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Totals {
     /// Paid for data so far.
@@ -41,7 +42,7 @@ pub(super) struct Totals {
     pub infrastructure: Units,
     /// The root before the round.
     pub before: Digest,
-    /// The root after it.
+    /// The root after the round.
     pub root: Digest,
 }
 
@@ -50,14 +51,14 @@ fn same<T: Copy + PartialEq + std::fmt::Debug>(
     ours: T,
     theirs: T,
 ) -> Result<(), String> {
-    if ours == theirs { Ok(()) } else { Err(format!("{what}: {theirs:?}, must be {ours:?}")) }
+    if ours == theirs { Ok(()) } else { Err(format!("{what} is {theirs:?}, expected {ours:?}")) }
 }
 
 impl Ledgerless {
-    /// Takes the next round's report and holds every amount in it against what its scores come to.
+    /// Processes the next round's report and compares every amount in it with the expected one.
     ///
     /// # Errors
-    /// In words, the first amount that differs.
+    /// A description of the first amount that differs.
     pub(super) fn take(&mut self, spec: &TaskSpec, report: &Report) -> Result<Totals, String> {
         let before = self.root;
         let left = spec.budget.data.units() - self.data;
@@ -135,7 +136,7 @@ impl Ledgerless {
 
     fn take_work(&mut self, spec: &TaskSpec, report: &Report) -> Result<(), String> {
         if report.infrastructure.len() > 1 {
-            return Err("the work of one round is paid more than once".to_owned());
+            return Err("the work of the round is paid more than once".to_owned());
         }
         for line in &report.infrastructure {
             let units = report.valuation.as_ref().map(|valuation| valuation.units);
@@ -162,20 +163,20 @@ impl Ledgerless {
         merkle::Tree::new(leaves).root()
     }
 
-    /// What an account must have been paid and debited so far.
+    /// The expected paid and debited totals of an account.
     #[must_use]
     pub(super) fn totals(&self, account: Address) -> [Units; 2] {
         let sum = self.sums.get(&account).copied().unwrap_or_default();
         [sum.data + sum.infrastructure, sum.debited]
     }
 
-    /// Everybody who is in any report.
+    /// All accounts in any report.
     pub(super) fn accounts(&self) -> impl Iterator<Item = Address> + '_ {
         self.sums.keys().copied()
     }
 }
 
-/// Largest remainder, the plain way: one unit after the other.
+/// The largest remainder method, one unit at a time.
 fn split(pool: Units, weights: &[Units]) -> Vec<Units> {
     let total: Units = weights.iter().sum();
     if total == 0 {

@@ -1,4 +1,5 @@
-//! What the coordinator's server does: questions become events, and what became of them becomes an answer.
+//! The work of the coordinator's server: maps requests to events, and the outcomes of events to
+//! responses.
 
 use florin_coordinator::host::{Asked, Job, LedgerJob};
 use florin_engine::{Engine, Event, Verdict, Visibility};
@@ -19,18 +20,18 @@ use crate::network::Node;
 use crate::task::{PROVIDER, account_of};
 use crate::world::World;
 
-/// How long a registration holds, in milliseconds.
+/// Validity of a registration, in milliseconds.
 const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
-/// How long a wish to take part may be under way, in milliseconds.
+/// Validity of an enrolment message, in milliseconds.
 const EXPIRY_MS: u64 = 600_000;
-/// Base units of a millionth of a florin.
+/// Base units per millionth of a florin.
 const MICRO_UNITS: u128 = 1_000_000_000_000;
 
-/// What a question needs before it can be answered.
+/// The preparation that a request needs before its response.
 enum Needs {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// That the engine is told this.
+    /// The engine must apply this event.
     Event(Box<Event>),
 }
 
@@ -57,7 +58,7 @@ fn of_disk(error: &std::io::Error) -> Rejection {
 }
 
 impl Coordinator {
-    /// Does what comes before a turn: asks the ledger, checks and keeps bytes.
+    /// Prepares a batch: queries the ledger, and checks and stores uploaded bytes.
     pub(super) fn prepare(
         &self,
         world: &mut World,
@@ -124,7 +125,7 @@ impl Coordinator {
         }
     }
 
-    /// The bytes are checked and kept before the engine hears of them.
+    /// Checks and stores the bytes before the engine applies the event.
     fn upload(
         &self,
         world: &mut World,
@@ -135,14 +136,14 @@ impl Coordinator {
         let now = world.clock(ME);
         world.auditor.upload_arrived(header, now.max(engine.state().now));
         let event = Event::Revealed(unsigned(header.clone()));
-        // Planted: what is late by its own clock is not looked at twice.
+        // Planted bug: the coordinator does not check the deadline by its own clock.
         let late = world.bug == Some(Bug::LateUpdateAccepted);
         let checked = if late { Ok(Verdict::New) } else { engine.check(&event, now) };
         if checked? == Verdict::Repeat {
             return Ok(Needs::Nothing);
         }
         if blob_digest(bytes) != header.update {
-            return reject(Code::CommitMismatch, "the bytes are not those that were committed to");
+            return reject(Code::CommitMismatch, "the bytes do not match the commit");
         }
         florin_work::inspect_update(&world.cast.spec, bytes)?;
         self.machine.put(bytes).map_err(|error| of_disk(&error))?;
@@ -151,13 +152,13 @@ impl Coordinator {
 
     fn record(&self, world: &mut World, engine: &Engine, record: &WorkRecord) -> Prepared {
         if engine.find_order(record.order).is_none() {
-            return reject(Code::WorkGone, "no such order was ever given");
+            return reject(Code::WorkGone, "unknown work order");
         }
         check_pledge(world, record.provider)?;
         told(Event::WorkRecorded { record: unsigned(record.clone()), agrees: None })
     }
 
-    /// The answer to a question, by what is durable.
+    /// The response to a request, from durable state.
     pub(super) fn answer(&self, world: &mut World, from: Node, ask: &Ask, now: Tick) -> Reply {
         let answered = match self.core() {
             Some(core) => self.answer_by(world, core.engine(), from, ask, now),
@@ -191,7 +192,8 @@ impl Coordinator {
                 let (scope, sender) = (header.scope, header.sender);
                 let receipt =
                     past::receipt((engine, &self.machine), scope, sender, header.digest());
-                let missing = || Rejection::new(Code::Internal, "the update was just taken");
+                let missing =
+                    || Rejection::new(Code::Internal, "the accepted update has no receipt");
                 receipt?.map(Reply::Receipt).ok_or_else(missing)
             }
             Ask::Report(round) => {
@@ -202,7 +204,7 @@ impl Coordinator {
             Ask::Proof(account) => past::proof(engine, task, *account, world.bug).map(Reply::Proof),
             Ask::Blob(digest) => {
                 if engine.visibility(*digest) != Visibility::Public {
-                    // A provider with the order may read what the order names.
+                    // The provider of an order may read the blobs of the order.
                     engine.check_order_names(task, *digest)?;
                     if !(from == Node::Provider && engine.has_order(task, PROVIDER)) {
                         return reject(Code::NotYetPublic, "not yet");
@@ -221,13 +223,13 @@ impl Coordinator {
                 let asked = (engine, &self.machine);
                 match past::verdict(asked, record.order, record.digest())? {
                     Some(verdict) => verdict.map(Reply::Verdict),
-                    None => reject(Code::TooEarly, "taken but not verified yet: send it again"),
+                    None => reject(Code::TooEarly, "accepted but not verified yet: send it again"),
                 }
             }
         }
     }
 
-    /// Planted: a receipt for what the journal could not take.
+    /// Planted bug: a receipt although the journal refused the update.
     pub(super) fn planted_receipt(
         &self,
         world: &World,
@@ -253,7 +255,10 @@ fn publish(world: &World) -> Prepared {
         return reject(Code::NotFunded, "no escrow is open for this task");
     };
     if open.closed || open.terms != Terms::of(&spec) {
-        return reject(Code::NotFunded, "the ledger has closed it, or has other terms");
+        return reject(
+            Code::NotFunded,
+            "the task is closed on the ledger, or has other terms there",
+        );
     }
     let model_bytes = florin_work::model_bytes(&spec);
     let update_bytes = florin_work::update_bytes(&spec);
@@ -273,7 +278,7 @@ fn registration(world: &World, from: Node, role: Role) -> Registration {
     }
 }
 
-/// What a participant has at risk; nothing if it has asked for it back.
+/// The bond of a participant; zero after an unbond request.
 fn bond(world: &World, account: Address) -> Result<Amount, Rejection> {
     let bond = world.way(ME).bond_of(world.cast.spec.id(), account);
     let bond = bond.map_err(|error| of_ledger(&error))?;
@@ -287,10 +292,10 @@ fn check_pledge(world: &World, provider: Address) -> Result<(), Rejection> {
     if pledged && stake.release.is_none() && stake.amount >= spec.budget.stake_min {
         return Ok(());
     }
-    reject(Code::StakeTooSmall, "a stake must be pledged to the task")
+    reject(Code::StakeTooSmall, "the stake pledged to the task is too small")
 }
 
-/// Every round's report and offer, as they are shown; and of those that cannot be, why.
+/// The disclosed report and offer of every round, and the errors of unreadable rounds.
 pub(super) fn all_rounds(
     engine: &Engine,
     machine: &Machine,
@@ -308,7 +313,7 @@ pub(super) fn all_rounds(
     (read, lost)
 }
 
-/// A report as it is shown. Planted: everybody's pay is rounded up.
+/// The disclosed report. Planted bug: every payout is rounded up.
 fn shown(engine: &Engine, report: &Report, bug: Option<Bug>) -> Report {
     if bug != Some(Bug::PayoutRounding) {
         return report.clone();
@@ -318,7 +323,7 @@ fn shown(engine: &Engine, report: &Report, bug: Option<Bug>) -> Report {
     rounded_up(report, before)
 }
 
-/// Planted: the settlement of a report that is rounded up.
+/// Planted bug: the settlement of the rounded report.
 pub(super) fn round_settlement_up(engine: &Engine, job: &mut Job) {
     let Job::Ledger(job) = job else { return };
     if let LedgerJob::Post { settlement: posted, .. } = job.as_mut()
@@ -329,13 +334,13 @@ pub(super) fn round_settlement_up(engine: &Engine, job: &mut Job) {
     }
 }
 
-/// Planted: an amount rounded up to a millionth.
+/// Planted bug: rounds an amount up to a millionth.
 pub(super) fn up(amount: Amount) -> Amount {
     Amount::from_units(amount.units().next_multiple_of(MICRO_UNITS))
 }
 
-/// The same report with running totals that are whole millionths, each of them rounded up, and a root and a total that
-/// add up to it.
+/// The report with cumulative totals rounded up to millionths, and a root and a total that match
+/// them.
 fn rounded_up(report: &Report, before: Option<&Report>) -> Report {
     let mut report = report.clone();
     let mut total = Amount::ZERO;

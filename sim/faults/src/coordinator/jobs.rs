@@ -1,5 +1,6 @@
-//! What the coordinator's threads do: show rows, value rounds, have things done by the ledger. A job that fails is done
-//! again; one that a crash ended is wanted again by the engine that is read back.
+//! The work of the coordinator's threads: disclose rows, value rounds, and execute ledger
+//! transactions. Failed jobs are retried; after a crash the recovered engine requests its
+//! outstanding jobs again.
 
 use std::io;
 
@@ -21,13 +22,14 @@ use crate::ledger::{ANSWER_LOST, Unsigned};
 use crate::task::COORDINATOR;
 use crate::world::{What, World};
 
-/// First pause after a failure; doubled with each further one, up to the longest, in milliseconds.
+/// First delay after a failure, in milliseconds; doubled with each further failure up to the
+/// maximum.
 const AGAIN_MS: u64 = 100;
 const AGAIN_MS_MAX: u64 = 30_000;
-/// Requests to the ledger that a step makes at most, more or less.
+/// Approximate maximum number of ledger requests of one step.
 const REQUESTS: u64 = 8;
 
-/// A job and how often it was put off.
+/// A job and the number of its retries.
 #[derive(Debug)]
 pub(super) struct Slot {
     job: Job,
@@ -40,7 +42,7 @@ impl Slot {
     }
 }
 
-/// How a piece of a job went.
+/// The result of a step of a job.
 enum Piece {
     Told(Asked),
     Later(u64),
@@ -48,7 +50,7 @@ enum Piece {
 }
 
 impl Coordinator {
-    /// Goes on with a job.
+    /// Continues a job.
     pub(crate) fn job(&mut self, world: &mut World, life: u64, slot: u64) {
         if life != self.life {
             return;
@@ -79,7 +81,7 @@ impl Coordinator {
                 world.after(pause.max(1), What::Job { life, slot });
             }
             Piece::Again(why) => {
-                world.tell(ME, format_args!("does a job again: {why}"));
+                world.tell(ME, format_args!("retries a job: {why}"));
                 if world.bug == Some(Bug::DoubleSettlement) && is_unknown(&why) {
                     settle_once_more(&mut at.job);
                 }
@@ -122,7 +124,7 @@ impl Coordinator {
         }
     }
 
-    /// A job hears what became of its event: what the journal could not take is told again.
+    /// A job receives the outcome of its event: events that the journal refused are retried.
     pub(super) fn told(
         &mut self,
         world: &mut World,
@@ -161,7 +163,7 @@ fn show(machine: &Machine, job: &ShowJob) -> Piece {
     let shown = machine.get(job.holdout).and_then(|all| {
         let all = Committed::read(&job.spec, &all).map_err(io::Error::other)?;
         let shown = all.show(&job.drawn);
-        let shown = shown.ok_or_else(|| io::Error::other("a row was drawn that is not there"))?;
+        let shown = shown.ok_or_else(|| io::Error::other("a drawn row does not exist"))?;
         machine.put(&shown.to_bytes())
     });
     match shown {
@@ -170,7 +172,8 @@ fn show(machine: &Machine, job: &ShowJob) -> Piece {
     }
 }
 
-/// A round that is over is durable as a blob before the journal says where it is. Planted: it is said, and not done.
+/// A finished round must be durable as a blob before the journal records its digest. Planted bug:
+/// the blob is not written.
 fn keep(machine: &Machine, job: &KeepJob, bug: Option<Bug>) -> Piece {
     let (task, round) = (job.task, job.round);
     let bytes = archive::to_bytes(&job.past).map_err(|error| io::Error::other(error.to_string()));
@@ -214,7 +217,7 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
         room: &MEMORY,
     };
     match florin_work::carry_out(&inputs, &mut Reference::new()) {
-        // Durable before the report that names it.
+        // Durable before the report that references it.
         Ok(outcome) => match machine.put(&outcome.model) {
             Ok(_) => Piece::Told(Asked::Valued { task, round, result: Box::new(outcome.result) }),
             Err(error) => put_off(&error),
@@ -226,12 +229,13 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
     }
 }
 
-/// Whether a transaction was carried out, and its sender was not told.
+/// Whether the fate of a transaction is unknown because its response was lost. This depends on the
+/// text of the error in [`florin_ledger::submit_over`].
 fn is_unknown(why: &str) -> bool {
-    why.contains(&format!("{ANSWER_LOST}; whether"))
+    why.contains(&format!("{ANSWER_LOST}; it is unknown whether"))
 }
 
-/// Planted: a settlement whose answer was lost gets another name, and its money once more.
+/// Planted bug: a settlement whose response was lost gets another round and pays again.
 fn settle_once_more(job: &mut Job) {
     let Job::Ledger(job) = job else { return };
     if let LedgerJob::Post { settlement, .. } = job.as_mut() {

@@ -1,5 +1,5 @@
-//! Rounds that are over, as the coordinator's server reads them: from the engine's memory, or from the blobs that they are
-//! kept as.
+//! Past rounds, as the coordinator's server reads them: from the engine's memory or from their
+//! archive blobs.
 
 use florin_coordinator::host::archive;
 use florin_engine::state::{Past, Standings};
@@ -30,7 +30,7 @@ fn kept(machine: &Machine, digest: Digest) -> Result<Past, Rejection> {
     past.map_err(|why| Rejection::new(Code::Internal, format!("round in blob {digest}: {why}")))
 }
 
-/// The receipt of an update that was taken, in whatever round.
+/// The receipt of an accepted update of any round.
 pub(super) fn receipt(
     (engine, machine): (&Engine, &Machine),
     scope: Scope,
@@ -43,7 +43,7 @@ pub(super) fn receipt(
     }
 }
 
-/// What became of a record of an order, in whatever round.
+/// The verdict on a record of a work order of any round.
 pub(super) fn verdict(
     (engine, machine): (&Engine, &Machine),
     order: Digest,
@@ -56,7 +56,7 @@ pub(super) fn verdict(
     }
 }
 
-/// The proof of what an account may claim. Planted: everybody's pay is rounded up.
+/// The claim proof of an account. Planted bug: every payout is rounded up.
 pub(super) fn proof(
     engine: &Engine,
     task: TaskId,

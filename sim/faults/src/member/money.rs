@@ -1,4 +1,5 @@
-//! What a participant does with its money, by the product's own functions: bonding, drawing pay, having the bond back.
+//! The financial transactions of a participant, with the production functions: bonding, claiming
+//! pay, and withdrawing the bond.
 
 use florin_ledger::LedgerError;
 use florin_participant::{Bond, ClaimError, bond_for, draw_by_proof, return_bond, top_up};
@@ -10,7 +11,7 @@ use crate::message::{Ask, Reply};
 use crate::world::World;
 
 impl Member {
-    /// Puts at risk what its rows take, less what is there.
+    /// Bonds the amount that the participant's rows require, minus the existing bond.
     pub(super) fn bond(&mut self, world: &mut World) {
         self.memory.doing = Doing::Bonds;
         let spec = &world.cast.spec;
@@ -34,7 +35,7 @@ impl Member {
         }
     }
 
-    /// A proof came, or there is nothing to prove: what is owed is drawn.
+    /// Claims the pay that a proof covers; without final pay there is nothing to claim.
     pub(super) fn proven(&mut self, world: &mut World, reply: Reply) {
         let ends = self.memory.doing == Doing::Finishes;
         if let Doing::Draws { finalised } = self.memory.doing {
@@ -47,7 +48,7 @@ impl Member {
                 world.send_late();
                 drawn.map(drop)
             }
-            // Nothing is final, so nothing is owed.
+            // Nothing is final yet, so nothing is owed.
             Reply::Refused(rejection) if rejection.code == Code::NotYetPublic => Ok(()),
             _ => return self.look_again(world, POLL_MS),
         };
@@ -58,11 +59,13 @@ impl Member {
             Ok(()) if ends => self.have_bond_back(world),
             Ok(()) => self.look_again(world, 1),
             Err(error) => {
-                world.tell(self.me(), format_args!("cannot draw: {error}"));
+                world.tell(self.me(), format_args!("cannot claim: {error}"));
                 if matches!(error, ClaimError::BadProof { .. }) {
-                    world.auditor.found("proofs lead to the ledger's root", error.to_string());
+                    world
+                        .auditor
+                        .found("proofs verify against the ledger's root", error.to_string());
                 }
-                // While the task goes on there is another occasion; at its end it is tried again.
+                // During the task the participant claims again later; after the task it retries.
                 let pause = if ends { LEDGER_MS } else { POLL_MS };
                 if ends {
                     self.line.wake(world, pause);
@@ -73,7 +76,7 @@ impl Member {
         }
     }
 
-    /// Takes the bond out of the task that is over.
+    /// Withdraws the bond from the finished task.
     pub(super) fn have_bond_back(&mut self, world: &mut World) {
         self.memory.doing = Doing::HasBondBack;
         let (way, by) = (world.way(self.me()), Unsigned(self.account));

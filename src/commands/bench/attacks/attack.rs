@@ -1,4 +1,4 @@
-//! What an attacker sends instead of its honest update.
+//! The updates that an attacker submits instead of its honest update.
 
 use florin_learning::{Dataset, params};
 use florin_protocol::Address;
@@ -7,54 +7,55 @@ use super::learn::Cohort;
 use super::market::{Sent, rows_of};
 use super::noise::Noise;
 
-/// One way to gain without deserving it. All but where said leave the attacker's bond as it is: identities are cheap,
-/// what they have at risk is not.
+/// An attack on the payment rule. Unless noted otherwise, the attacker's bond does not change,
+/// because identities are cheap but bonds are not.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Attack {
-    /// None: what everything is held against.
+    /// No attack: the baseline.
     Honest,
-    /// So many identities send the same update and share the bond.
+    /// This many identities submit the same update and share the bond.
     SybilSame(usize),
-    /// So many identities share rows and bond, and train as they should.
+    /// This many identities share the rows and the bond, and train honestly.
     SybilDisjoint(usize),
-    /// The same, but each trains so much longer that its update is as long as an honest one.
+    /// As above, but each trains longer, so that its update has the norm of an honest one.
     SybilDisjointLonger(usize),
-    /// So many identities send the same update under slight noise, and share the bond.
+    /// This many identities submit the same update with slight noise, and share the bond.
     SybilNoisy(usize),
-    /// So many identities send the same update, each with a whole bond: the stake is multiplied.
+    /// This many identities submit the same update, each with a full bond: the total bond is
+    /// multiplied.
     Replicate(usize),
-    /// The same, each under 20 % noise and another length.
+    /// As above, each with 20 % noise and another norm.
     ReplicateNoisy(usize),
     /// Declares three times its rows; the bond covers one third of them.
     InflateUncovered,
-    /// Declares three times its rows, and covers them: the stake is multiplied.
+    /// Declares three times its rows and covers them all: the bond is multiplied.
     InflateCovered,
-    /// Sends its update multiplied.
+    /// Submits its update, multiplied by this factor.
     Scale(f64),
-    /// Sends the last round's public step, under so much noise.
+    /// Submits the public step of the previous round with this relative noise.
     Replay(f64),
-    /// Sends the public step of the round before the last.
+    /// Submits the public step of two rounds ago.
     ReplayOlder,
-    /// Sends the best peer's update, committed after it, under so much noise.
+    /// Submits the best peer's update, committed after it, with this relative noise.
     Plagiarise(f64),
-    /// The same, disguised with 30 % of the last public step instead of noise.
+    /// As above, mixed with 30 % of the previous public step instead of noise.
     PlagiariseMixed,
-    /// Sends what the best peer sent in the round before, under so much noise.
+    /// Submits the best peer's update of the previous round, with this relative noise.
     Republish(f64),
-    /// Sends the mean of what the two best peers sent in the round before.
+    /// Submits the mean of the two best peers' updates of the previous round.
     RepublishMixed,
-    /// Sends what the best peer sent two rounds before.
+    /// Submits the best peer's update of two rounds ago.
     RepublishOlder,
-    /// Sends again what it trained in the first round.
+    /// Submits its own update of the first round again.
     Rest,
-    /// Two identities with half of the bond each send the honest update plus and minus so many times its length in a
-    /// random direction.
+    /// Two identities with half the bond each submit the honest update plus and minus a random
+    /// direction of this relative length.
     Hedge(f64),
     /// Trains on wrong labels.
     FlipLabels,
-    /// Sends noise as long as an honest update.
+    /// Submits noise with the norm of an honest update.
     Noise,
-    /// Sends nothing.
+    /// Submits a zero update.
     Idle,
 }
 
@@ -64,11 +65,11 @@ impl Attack {
             Self::Honest => "honest".to_owned(),
             Self::SybilSame(k) => format!("sybil, same update ×{k}"),
             Self::SybilDisjoint(k) => format!("sybil, disjoint shards ×{k}"),
-            Self::SybilDisjointLonger(k) => format!("sybil, disjoint shards ×{k}, trained longer"),
+            Self::SybilDisjointLonger(k) => format!("sybil, disjoint shards ×{k}, longer training"),
             Self::SybilNoisy(k) => format!("sybil, noisy scaled copies ×{k}"),
             Self::Replicate(k) => format!("replicate ×{k}, per unit of bond"),
-            Self::ReplicateNoisy(k) => format!("replicate ×{k} under noise, per unit of bond"),
-            Self::InflateUncovered => "inflate rows ×3, bond as it was".to_owned(),
+            Self::ReplicateNoisy(k) => format!("replicate ×{k} with noise, per unit of bond"),
+            Self::InflateUncovered => "inflate rows ×3, same bond".to_owned(),
             Self::InflateCovered => "inflate rows ×3 and bond, per unit of bond".to_owned(),
             Self::Scale(by) => format!("scale ×{by}"),
             Self::Replay(noise) => format!("replay, noise {:.0} %", noise * 100.0),
@@ -76,11 +77,11 @@ impl Attack {
             Self::Plagiarise(noise) => format!("plagiarise, noise {:.0} %", noise * 100.0),
             Self::PlagiariseMixed => "plagiarise, mixed with the last step".to_owned(),
             Self::Republish(noise) => {
-                format!("a peer's update of the round before, noise {:.0} %", noise * 100.0)
+                format!("a peer's update of the previous round, noise {:.0} %", noise * 100.0)
             }
-            Self::RepublishMixed => "two peers' updates of the round before, mixed".to_owned(),
-            Self::RepublishOlder => "a peer's update of two rounds before".to_owned(),
-            Self::Rest => "its own update of the first round, again".to_owned(),
+            Self::RepublishMixed => "two peers' updates of the previous round, mixed".to_owned(),
+            Self::RepublishOlder => "a peer's update of two rounds ago".to_owned(),
+            Self::Rest => "its own update of the first round".to_owned(),
             Self::Hedge(by) => format!("hedge Δ±{by}·u"),
             Self::FlipLabels => "label flip".to_owned(),
             Self::Noise => "noise".to_owned(),
@@ -88,7 +89,7 @@ impl Attack {
         }
     }
 
-    /// How many times its honest bond the attacker has at risk.
+    /// The attacker's bond, as a multiple of its honest bond.
     pub(super) fn stake(self) -> f64 {
         match self {
             Self::Replicate(k) | Self::ReplicateNoisy(k) => k as f64,
@@ -98,15 +99,15 @@ impl Attack {
     }
 }
 
-/// What the attacker knows in a round.
+/// The information that the attacker has in a round.
 pub(super) struct Scene<'a> {
     pub(super) cohort: &'a Cohort,
     pub(super) base: &'a [f32],
-    /// What everybody would send honestly.
+    /// The honest update of each member.
     pub(super) honest: &'a [Vec<f32>],
-    /// Public steps of earlier rounds, the newest last.
+    /// Public steps of earlier rounds, newest last.
     pub(super) steps: &'a [Vec<f32>],
-    /// What everybody sent honestly in earlier rounds, the newest last.
+    /// The honest updates of all members in earlier rounds, newest last.
     pub(super) sent: &'a [Vec<Vec<f32>>],
     pub(super) attacker: usize,
     pub(super) best: usize,
@@ -114,7 +115,7 @@ pub(super) struct Scene<'a> {
     pub(super) round: usize,
 }
 
-/// The account of a member, and of the attacker's identities, its own first.
+/// The account of an identity of a member; identity 0 is the member's own account.
 pub(super) fn account(member: usize, identity: usize) -> Address {
     let mut bytes = [0; 20];
     (bytes[0], bytes[1]) = (member as u8 + 1, identity as u8);
@@ -139,7 +140,7 @@ impl Scene<'_> {
         vec![self.sent(0, self.rows(), self.rows(), delta)]
     }
 
-    /// Identities that share rows and bond.
+    /// Identities that share the rows and the bond.
     fn shared(&self, deltas: Vec<Vec<f32>>) -> Vec<Sent> {
         let (rows, parts) = (self.rows(), deltas.len() as u64);
         let part = |i: u64| rows * (i + 1) / parts - rows * i / parts;
@@ -147,7 +148,7 @@ impl Scene<'_> {
         all.map(|(i, delta)| self.sent(i, part(i as u64), part(i as u64), delta)).collect()
     }
 
-    /// What the attacker sends.
+    /// The submissions of the attacker.
     pub(super) fn act(&self, attack: Attack, noise: &mut Noise) -> anyhow::Result<Vec<Sent>> {
         let rows = self.rows();
         let own = self.own().to_vec();

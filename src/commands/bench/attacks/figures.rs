@@ -1,4 +1,4 @@
-//! Means and their intervals.
+//! Means and their confidence intervals.
 
 /// A mean with half the width of its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -7,12 +7,12 @@ pub(super) struct Mean {
     pub(super) half: f64,
 }
 
-/// Student's t for 95 %, by degrees of freedom from 1; beyond the last it hardly falls.
+/// Student's t for 95 %, by degrees of freedom from 1. Beyond the last entry it is nearly constant.
 const STUDENT: [f64; 15] =
     [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13];
 
 impl Mean {
-    /// Of at least one value; one alone has no interval.
+    /// The mean of at least one value; a single value has an infinite interval.
     pub(super) fn of(values: &[f64]) -> Self {
         let n = values.len() as f64;
         let value = values.iter().sum::<f64>() / n;
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_as_wide_as_a_table_says() {
+    fn an_interval_has_the_width_of_the_student_table() {
         // Standard deviation 2, n = 4: 3.18 · 2 / 2.
         let mean = Mean::of(&[8.0, 12.0, 10.0 - 6f64.sqrt() / 3f64.sqrt(), 10.0 + 2f64.sqrt()]);
         assert!((mean.value - 10.0).abs() < 1e-12);

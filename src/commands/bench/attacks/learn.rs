@@ -1,4 +1,4 @@
-//! A cohort that really trains: shards of the built-in digits, and what their owners send in a round.
+//! A cohort that really trains: shards of the built-in digits data set, and honest updates.
 
 use std::ops::ControlFlow;
 
@@ -7,25 +7,25 @@ use florin_learning::{
     DataSource, Dataset, ModelSpec, Part, Partition, Reference, Trainer, Training, partition, split,
 };
 
-/// Rows of the digits that only the market judges by.
+/// Rows of the digits that form the holdout.
 pub(super) const HOLDOUT_ROWS: usize = 800;
-/// Fewest rows of a shard.
+/// Minimum number of rows per shard.
 const SHARD_ROWS_MIN: usize = 20;
 
-/// How a cohort learns.
+/// The training setup of a cohort.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Setting {
-    /// Who owns which rows.
+    /// Partition of the rows into shards.
     pub(super) partition: Partition,
-    /// How many owners.
+    /// Number of members.
     pub(super) members: usize,
-    /// How they train.
+    /// Training hyperparameters.
     pub(super) training: Training,
-    /// Draws the holdout, the shards, the initial model and the batches.
+    /// Seed of the holdout, the shards, the initial model and the batches.
     pub(super) seed: u64,
 }
 
-/// A cohort with its rows.
+/// A cohort with its data.
 #[derive(Debug, Clone)]
 pub(super) struct Cohort {
     pub(super) model: ModelSpec,
@@ -65,7 +65,7 @@ impl Cohort {
         })
     }
 
-    /// What training on `data` from `base` changes. `salt` draws the order of the batches.
+    /// The update from training on `data` from `base`. `salt` seeds the order of the batches.
     pub(super) fn train(
         &self,
         base: &[f32],
@@ -79,7 +79,7 @@ impl Cohort {
         Ok(trained.params.iter().zip(base).map(|(new, old)| new - old).collect())
     }
 
-    /// What member `member` sends in `round` when it is honest.
+    /// The honest update of member `member` in `round`.
     pub(super) fn honest(
         &self,
         base: &[f32],
@@ -89,7 +89,7 @@ impl Cohort {
         self.train(base, &self.shards[member], &self.training, (round * 1_000 + member) as u64)
     }
 
-    /// Parameters that hold every label for equally likely, as a market's tasks begin.
+    /// Initial parameters that predict every label with equal probability, as in a market's tasks.
     pub(super) fn start(&self) -> Vec<f32> {
         let mut params = self.model.init(self.seed).into_vec();
         let last: usize = self

@@ -1,4 +1,5 @@
-//! One market, round by round: the work and the pay are the production ones, only the ledger is left out.
+//! A market in memory, round by round, with the production code for valuation and payment but
+//! without a ledger.
 
 use std::collections::BTreeMap;
 
@@ -21,40 +22,40 @@ use super::learn::Cohort;
 /// Rounds of a task.
 pub(super) const ROUNDS: usize = 8;
 
-/// What one identity sends in a round.
+/// The submission of one identity in a round.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub(super) account: Address,
-    /// Rows that it declares.
+    /// Number of rows it declares.
     pub(super) rows: u64,
-    /// What it has at risk, in rows that it covers.
+    /// Its bond, in number of covered rows.
     pub(super) bonded: u64,
     pub(super) delta: Vec<f32>,
 }
 
-/// A task whose rounds are played in memory.
+/// A task whose rounds run in memory.
 pub(super) struct Market {
     spec: TaskSpec,
     holdout: Committed,
-    /// Rows of the holdout that judged the rounds before.
+    /// Holdout rows used in earlier rounds.
     exposed: Vec<u32>,
     base: Vec<u8>,
-    /// What the rounds before began with, the latest first.
+    /// Base models of the previous rounds, newest first.
     previous: Vec<Vec<u8>>,
     before: Option<Report>,
-    /// The updates that they showed.
+    /// The updates that earlier rounds disclosed.
     shown: EarlierUpdates,
-    /// The bytes of these.
+    /// The bytes of these updates.
     last: BTreeMap<Digest, Vec<u8>>,
     engine: Reference,
 }
 
-/// What pays.
+/// The budget rule that limits the payouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purse {
-    /// As in the demonstration: the price caps the first rounds, the pool the others.
+    /// As in the demonstration: the price limits the first rounds, the pool the others.
     Demonstration,
-    /// The price alone: pay is proportional to scores.
+    /// The price alone: payouts are proportional to scores.
     Priced,
 }
 
@@ -62,7 +63,7 @@ fn fln(whole: u64) -> Amount {
     Amount::from_units(u128::from(whole) * 1_000_000_000_000_000_000)
 }
 
-/// The demonstration's task, with bonds large enough that no debit is cut short.
+/// The demonstration's task, with bonds large enough for every deduction.
 fn spec(
     cohort: &Cohort,
     protection: Protection,
@@ -149,12 +150,12 @@ impl Market {
         market
     }
 
-    /// The model that the next round begins with.
+    /// The base model of the next round.
     pub(super) fn base(&self) -> anyhow::Result<Vec<f32>> {
         Ok(check_model(&self.spec, &self.base)?)
     }
 
-    /// Plays a round with what was sent, in the order of the commits. Returns the scores, by account ascending.
+    /// Runs a round with the submissions, in commit order. Returns the scores, sorted by account.
     pub(super) fn play(&mut self, sent: &[Sent]) -> anyhow::Result<Vec<Scored>> {
         let round = self.before.as_ref().map_or(1, |report| report.scope.round.0 + 1);
         let scope = Scope { market: self.spec.market, task: self.spec.id(), round: Round(round) };
@@ -224,7 +225,7 @@ impl Market {
         Ok(outcome.result.valuation.scores)
     }
 
-    /// Goes on to the next round, which is held against these updates too.
+    /// Stores the updates for the duplicate detection of the next round, and continues.
     fn keep(&mut self, report: Report, updates: Vec<Vec<u8>>) {
         self.shown.pass(&report);
         if report.came_to_something() {
@@ -234,7 +235,7 @@ impl Market {
         self.before = Some(report);
     }
 
-    /// The updates of earlier rounds that this one's are held against.
+    /// The updates of earlier rounds that the duplicate detection compares with.
     fn last_updates(&self) -> (Vec<(Address, Digest)>, Vec<Vec<u8>>) {
         let rules = self.spec.rounds.protection;
         let named = self.shown.held_against(rules, model_bytes(&self.spec));
@@ -243,7 +244,7 @@ impl Market {
         (named, bytes)
     }
 
-    /// What an account has earned so far, less what was taken from its bond; in florins.
+    /// Earnings of an account so far, minus its deductions, in florins.
     pub(super) fn earned(&self, account: Address) -> f64 {
         let standings = self.before.as_ref().map(|report| &report.standings);
         let Some(Standing { data, debited, .. }) = standings.and_then(|all| all.get(&account))
@@ -254,7 +255,7 @@ impl Market {
     }
 }
 
-/// The rows of a shard, as its owner declares and covers them.
+/// The number of rows of a shard, as its owner declares and covers them.
 pub(super) fn rows_of(shard: &Dataset) -> u64 {
     shard.rows() as u64
 }

@@ -1,7 +1,8 @@
-//! `florin bench attacks`: what an attacker earns, divided by what the same member earns when it is honest.
+//! `florin bench attacks`: the ratio of an attacker's pay to the same member's honest pay.
 //!
-//! A market is played in memory: real training on the built-in digits, and the production code for valuation and pay.
-//! The attacker is the median contributor; every attack is paired with the honest task of the same seed.
+//! A market runs in memory, with real training on the built-in digits and the production code for
+//! valuation and payment. The attacker is the median contributor. Every attack is compared with the
+//! honest task of the same seed.
 
 mod attack;
 mod figures;
@@ -24,14 +25,14 @@ use learn::{Setting, sgd};
 use market::Purse;
 use play::{Before, Earned, Roles, play};
 
-/// Seeds of each condition; an environment variable may ask for more.
+/// Default number of seeds per condition; the variable `FLORIN_BENCH_SEEDS` overrides it.
 const SEEDS: u64 = 8;
-/// Threads; each plays one task at a time.
+/// Number of threads; each runs one task at a time.
 const THREADS: usize = 2;
-/// Share of its pay that an honest member may lose to the protection where nobody attacks.
+/// Maximum fraction of its pay that an honest member may lose to the protection without an attack.
 const HONEST_LOSS_MAX: f64 = 0.05;
 
-/// What the market must hold.
+/// The attacks.
 const ATTACKS: &[Attack] = &[
     Attack::SybilSame(2),
     Attack::SybilSame(4),
@@ -71,7 +72,7 @@ const ATTACKS: &[Attack] = &[
     Attack::Idle,
 ];
 
-/// Who the members are.
+/// A population of members.
 #[derive(Debug, Clone)]
 struct Condition {
     partition: Partition,
@@ -100,7 +101,7 @@ impl std::fmt::Display for Condition {
     }
 }
 
-/// A stack of defences, to be compared.
+/// A set of protections to compare.
 #[derive(Clone, Copy)]
 struct Stack {
     name: &'static str,
@@ -113,7 +114,7 @@ const CLIPPED: Protection = Protection { clip: Clip::Median, repeats: Repeats::C
 const UNREPEATED: Protection = Protection { clip: Clip::None, repeats: Repeats::SetAside };
 const WHOLE: Protection = Protection { clip: Clip::Median, repeats: Repeats::SetAside };
 
-/// The last is what a task has by default.
+/// The last entry is the default of a task.
 const STACKS: &[Stack] = &[
     Stack { name: "none", protection: BARE, before: |_, _| {} },
     Stack { name: "clip", protection: CLIPPED, before: |_, _| {} },
@@ -122,7 +123,7 @@ const STACKS: &[Stack] = &[
     Stack { name: "default", protection: WHOLE, before: |_, _| {} },
 ];
 
-/// The columns of the table of attacks: one for each of [`STACKS`].
+/// Columns of the attacks table: one for each of [`STACKS`].
 const HEADS: [&str; 6] = [
     "attacker's pay / its honest pay",
     ">none",
@@ -132,7 +133,8 @@ const HEADS: [&str; 6] = [
     ">default",
 ];
 
-/// Takes the last public step out of an update, whether it is a replay or not.
+/// Removes the component along the previous public step from an update, whether the update is a
+/// replay or not.
 fn innovate(delta: &mut [f32], step: Option<&Vec<f32>>) {
     let Some(step) = step else { return };
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
@@ -158,7 +160,7 @@ fn seeds() -> anyhow::Result<u64> {
     }
 }
 
-/// Runs every job on [`THREADS`] threads; the results in the order of the jobs.
+/// Runs all jobs on [`THREADS`] threads; the results are in the order of the jobs.
 pub(super) fn parallel<J: Sync, R: Send>(
     jobs: &[J],
     run: impl Fn(&J) -> anyhow::Result<R> + Sync,
@@ -182,7 +184,7 @@ pub(super) fn parallel<J: Sync, R: Send>(
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// One honest task of each stack, condition and seed.
+/// The honest task of each stack, condition and seed.
 type Honest = Vec<Vec<Vec<Earned>>>;
 
 fn ratios(seeds: &[u64], purse: Purse) -> anyhow::Result<Vec<Row>> {
@@ -208,9 +210,11 @@ fn ratios(seeds: &[u64], purse: Purse) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What honest members lose to a stack where nobody attacks: together, and the one that loses most.
+/// The loss of honest members by each protection without an attack: in total, and of the member
+/// that loses most.
 fn losses(conditions: &[Condition], honest: &Honest) -> Vec<Row> {
-    let mut table = Table::new(&["nobody attacks", ">kept", ">least kept", ">set aside"]);
+    let mut table =
+        Table::new(&["without attack", ">pay retained", ">least retained", ">rejected"]);
     let mut rows = Vec::new();
     for (stack, played) in STACKS.iter().zip(honest) {
         for ((condition, played), bare) in conditions.iter().zip(played).zip(&honest[0]) {
@@ -232,7 +236,7 @@ fn losses(conditions: &[Condition], honest: &Honest) -> Vec<Row> {
                 collisions.to_string().into(),
             ]);
             if stack.name == "default" {
-                let name = format!("kept by honest members, {condition}");
+                let name = format!("pay retained by honest members, {condition}");
                 rows.push(Row::at_least(name, kept.value, "×", 1.0 - HONEST_LOSS_MAX));
             }
         }
@@ -282,7 +286,7 @@ fn attacks(
             let cut = all[..per_stack]
                 .chunks(seeds.len())
                 .map(|c| Mean::of(&c.iter().map(|(_, cut)| *cut).collect::<Vec<_>>()).value);
-            let name = format!("{}, were negatives cut at zero", attack.name());
+            let name = format!("{}, if negative scores were cut at zero", attack.name());
             rows.push(Row::plain(name, cut.fold(f64::MIN, f64::max), "× honest pay"));
         }
     }
@@ -290,7 +294,7 @@ fn attacks(
     Ok(rows)
 }
 
-/// The condition under which an attack pays best.
+/// The condition under which an attack pays most.
 fn worst<'a>(conditions: impl Iterator<Item = &'a [(f64, f64)]>) -> (Mean, usize) {
     let means =
         conditions.map(|values| Mean::of(&values.iter().map(|(r, _)| *r).collect::<Vec<_>>()));
@@ -301,7 +305,7 @@ fn worst<'a>(conditions: impl Iterator<Item = &'a [(f64, f64)]>) -> (Mean, usize
             best = Some((mean, at));
         }
     }
-    best.expect("there is a condition")
+    best.expect("there is at least one condition")
 }
 
 fn told(mean: Mean) -> String {

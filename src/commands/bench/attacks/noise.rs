@@ -1,4 +1,4 @@
-//! Random directions, the same at every run.
+//! Random directions, the same in every run.
 
 use florin_learning::params;
 use florin_protocol::blob_digest;
@@ -31,17 +31,17 @@ impl Noise {
         self.next()
     }
 
-    /// Above 0 and below 1.
+    /// Uniform, above 0 and below 1.
     fn unit(&mut self) -> f64 {
         ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Box and Muller.
+    /// Standard normal, by the Box-Muller transform.
     fn normal(&mut self) -> f64 {
         (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// A vector of this length in a random direction.
+    /// A vector of length `length` in a random direction.
     pub(super) fn direction(&mut self, numbers: usize, length: f64) -> Vec<f32> {
         let drawn: Vec<f32> = (0..numbers).map(|_| self.normal() as f32).collect();
         scaled(&drawn, length / params::norm(&drawn).max(f64::MIN_POSITIVE))
@@ -53,7 +53,8 @@ impl Noise {
         delta.iter().zip(aside).map(|(a, b)| a + b).collect()
     }
 
-    /// So many copies, the first as it is, the others under 20 % noise and 0.7 to 1.3 times as long.
+    /// Copies of an update: the first is exact, the others have 20 % noise and 0.7 to 1.3 times the
+    /// length.
     pub(super) fn disguised(&mut self, delta: &[f32], copies: usize) -> Vec<Vec<f32>> {
         let mut all = vec![delta.to_vec()];
         for _ in 1..copies {

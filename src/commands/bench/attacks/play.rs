@@ -1,4 +1,4 @@
-//! Playing a whole task, honestly or under attack, and what its members earn.
+//! Runs a whole task, honestly or under attack, and returns the earnings of its members.
 
 use florin_protocol::{Protection, Scored};
 
@@ -7,18 +7,19 @@ use super::learn::{Cohort, Setting};
 use super::market::{Market, Purse, ROUNDS, Sent, rows_of};
 use super::noise::Noise;
 
-/// What was earned in one task.
+/// The earnings in one task.
 #[derive(Debug, Clone)]
 pub(super) struct Earned {
-    /// By each member, in florins; the attacker's identities together.
+    /// By member, in florins; the attacker's identities are summed up.
     pub(super) by_member: Vec<f64>,
-    /// The same in pools, if every round's were split by what is positive of the scores, and nothing were debited.
+    /// By member, in round pools, if each pool were split by the positive parts of the scores,
+    /// without deductions.
     pub(super) cut_at_zero: Vec<f64>,
-    /// How many honest updates were set aside.
+    /// Number of honest updates that were rejected as near-duplicates.
     pub(super) collisions: usize,
 }
 
-/// Who attacks, and whom it envies.
+/// The attacker, and the members whose updates it copies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Roles {
     pub(super) attacker: usize,
@@ -27,7 +28,7 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    /// The attacker is the median contributor of the honest task, and its idol the best.
+    /// The attacker is the median contributor of the honest task; it copies the best contributor.
     pub(super) fn of(earned: &[f64]) -> Self {
         let mut order: Vec<usize> = (0..earned.len()).collect();
         order.sort_by(|&a, &b| earned[a].total_cmp(&earned[b]).then(a.cmp(&b)));
@@ -39,10 +40,11 @@ impl Roles {
     }
 }
 
-/// How updates are changed before they are sent; for what is compared but not built in.
+/// A transformation of updates before submission, for protections that are compared but not built
+/// in.
 pub(super) type Before = fn(&mut [f32], step: Option<&Vec<f32>>);
 
-/// Plays every round of a task.
+/// Runs all rounds of a task.
 pub(super) fn play(
     setting: &Setting,
     (protection, purse): (Protection, Purse),

@@ -1,5 +1,5 @@
-//! Whether copies are told from honest work: pairs of honest updates, honest updates beside the last public step, and
-//! copies and replays under noise, over every setting in which a cohort may train.
+//! Accuracy of the duplicate detection: pairs of honest updates, honest updates and the previous
+//! public step, and copies and replays with noise, for many training setups.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use super::noise::Noise;
 use super::{Row, parallel};
 use crate::show::Table;
 
-/// Sizes of the cohorts.
+/// Cohort sizes.
 const SIZES: [usize; 7] = [2, 3, 4, 6, 8, 12, 20];
-/// Rounds of each.
+/// Rounds per cohort.
 const ROUNDS: usize = 6;
-/// Noise of copies and replays, as a share of their length.
+/// Relative noise of copies and replays.
 const NOISES: [f64; 5] = [0.0, 0.1, 0.2, 0.35, 0.5];
-/// Above every number of rows.
+/// More than any number of rows.
 const FULL_BATCH: u32 = 2_000;
-/// Honest members of a cohort of six and more that noise takes the place of.
+/// Numbers of honest members that are replaced by noise, in cohorts of six and more.
 const JUNK: [usize; 4] = [0, 1, 2, 3];
 
-/// How often something was asked, and how often it was found.
+/// Number of comparisons, and number of detections.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     of: usize,
@@ -45,18 +45,18 @@ impl Count {
     }
 }
 
-/// What was found in cohorts of one size.
+/// The detections in cohorts of one size.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
     pairs: Count,
     steps: Count,
-    /// Honest updates beside those that others sent in the round before.
+    /// Honest updates compared with other members' updates of the previous round.
     earlier: Count,
-    /// Any of these, while noise sits on some of the seats.
+    /// Any of these comparisons, with noise in place of some members.
     beside_noise: Count,
     copies: [Count; NOISES.len()],
     replays: [Count; NOISES.len()],
-    /// Copies of what somebody sent in the round before.
+    /// Copies of an update of the previous round.
     republished: [Count; NOISES.len()],
 }
 
@@ -66,15 +66,15 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
     let mut table = Table::new(&[
         ">n",
         ">honest pairs",
-        ">taken for copies",
-        ">honest beside step",
-        ">for replays",
-        ">beside earlier",
-        ">taken for theirs",
-        ">any beside noise",
-        "copies found at noise 0, 0.1, 0.2, 0.35, 0.5",
-        "replays found",
-        "earlier updates found",
+        ">false copies",
+        ">honest vs step",
+        ">false replays",
+        ">vs earlier",
+        ">false copies of earlier",
+        ">any, with noise",
+        "copies detected at noise 0, 0.1, 0.2, 0.35, 0.5",
+        "replays detected",
+        "copies of earlier detected",
     ]);
     let mut whole = Found::default();
     for size in SIZES {
@@ -110,12 +110,12 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
         whole.beside_noise.add(sum.beside_noise);
     }
     table.print();
-    let name = |what: &str, count: Count| format!("{what} among {}", count.of);
+    let name = |what: &str, count: Count| format!("{what}, of {}", count.of);
     let Found { pairs, steps, earlier, beside_noise, .. } = whole;
-    let copies = name("honest pairs taken for copies", pairs);
-    let replays = name("honest updates taken for replays", steps);
-    let taken = name("honest updates taken for earlier ones", earlier);
-    let beside = name("any of these, with noise on up to 3 seats", beside_noise);
+    let copies = name("honest pairs detected as copies", pairs);
+    let replays = name("honest updates detected as replays", steps);
+    let taken = name("honest updates detected as copies of earlier ones", earlier);
+    let beside = name("any of these, with noise in place of up to 3 members", beside_noise);
     Ok(vec![
         Row::at_most(copies, pairs.found as f64, "", 0.0),
         Row::at_most(replays, steps.found as f64, "", 0.0),
@@ -145,14 +145,14 @@ fn settings(seeds: u64) -> Vec<Setting> {
     all
 }
 
-/// Learning rate, batch and epochs.
+/// Combinations of learning rate, batch size and epochs.
 fn ways() -> impl Iterator<Item = (f64, u32, u32)> {
     let rates = [0.1, 0.3].into_iter();
     let batches = |rate| [16, 64, FULL_BATCH].map(|batch| (rate, batch));
     rates.flat_map(batches).flat_map(|(rate, batch)| [1, 2, 5].map(|epochs| (rate, batch, epochs)))
 }
 
-/// Trains one cohort for some rounds and compares everybody with everybody.
+/// Trains one cohort for some rounds and compares all pairs.
 fn study(setting: &Setting) -> anyhow::Result<Found> {
     let cohort = Cohort::new(setting)?;
     let rows: Vec<u64> = cohort.shards.iter().map(|shard| shard.rows() as u64).collect();
@@ -183,7 +183,8 @@ fn study(setting: &Setting) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// Honest members with each other, with the steps so far and with the updates of the round before, while noise sits on the last `junk` seats.
+/// Compares honest members with each other, with the public steps so far and with the updates of
+/// the previous round; noise replaces the last `junk` members.
 fn compare(
     honest: &[Vec<f32>],
     rows: &[u64],
@@ -222,8 +223,8 @@ fn compare(
     }
 }
 
-/// A copy of the first member's update, of the one that it sent in the round before, and a replay of the last step, on
-/// the last seat.
+/// Replaces the last member's update by a copy of the first member's update, by a copy of that
+/// member's update of the previous round, and by a replay of the previous step.
 fn disguise(
     honest: &[Vec<f32>],
     rows: &[u64],
@@ -267,7 +268,7 @@ fn vectors<'a>(
     updates.iter().chain(steps).chain(last).map(Vec::as_slice).collect()
 }
 
-/// The steps, and behind them the updates of the round before.
+/// The public steps, followed by the updates of the previous round.
 fn public<'a>(
     steps: Range<usize>,
     same_sender: &'a [Option<usize>],

@@ -1,29 +1,29 @@
-//! The figures that the issue asks for, held against their bars.
+//! The measurements with targets.
 
 use super::super::Row;
 use super::curve::{Curve, Reached, error_ratio, median};
 use super::ours::OURS;
 use super::rounds::{Inside, spread};
 
-/// Evaluations to 1 % on real rounds, by players.
+/// Maximum evaluations to an error of 1 % on real rounds, by number of players.
 const ROUND_MAX: [(usize, f64); 2] = [(10, 40.0), (20, 60.0)];
-/// Median error of the path on real rounds, by players.
+/// Maximum median error of the path integral on real rounds, by number of players.
 const PATH_MAX: [(usize, f64); 2] = [(10, 0.015), (20, 0.005)];
-/// Games with the evaluations to 1 % that must not be reached, and those to aim at.
+/// For each game: the upper limit (exclusive) of evaluations to 1 %, and an aspirational value.
 const GAMES_BELOW: [(&str, f64, f64); 4] = [
     ("saturating-10", 110.0, 90.0),
     ("saturating-20", 473.0, 222.0),
     ("coverage-10", 293.0, 149.0),
     ("coverage-20", 3_887.0, 1_546.0),
 ];
-/// Seconds of an estimator at 20 players, the evaluations left out.
+/// Maximum time of an estimator at 20 players in seconds, without evaluations.
 const OVERHEAD_MAX: f64 = 0.01;
-/// Where the overhead is taken.
+/// The game on which the overhead is measured.
 const OVERHEAD_GAME: &str = "saturating-20";
-/// The accuracy of real rounds of 20 players.
+/// The accuracy game of real rounds of 20 players.
 pub(super) const STEPS_GAME: &str = "mlp-accuracy-20";
 
-/// A curve by its game and estimator.
+/// The curve of an estimator on a game.
 fn find<'a>(curves: &'a [Curve], game: &str, estimator: &str) -> Option<&'a Curve> {
     curves.iter().find(|curve| curve.game == game && curve.estimator == estimator)
 }
@@ -32,14 +32,14 @@ fn is_ours(curve: &Curve) -> bool {
     curve.estimator.starts_with(OURS)
 }
 
-/// The peer that needs the fewest evaluations on a game, where one reaches 1 % at all.
+/// The peer that needs the fewest evaluations on a game, if any peer reaches 1 %.
 fn best_peer<'a>(curves: &'a [Curve], game: &str) -> Option<(&'a Curve, f64)> {
     let peers = curves.iter().filter(|curve| curve.game == game && !is_ours(curve));
     let reached = peers.filter_map(|curve| Some((curve, curve.reached()?.evaluations()?)));
     reached.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// Real rounds of `task`: the samplers' evaluations and the path's error.
+/// Real rounds of `task`: the evaluations of the samplers, and the error of the path integral.
 pub(super) fn rounds(task: &str, players: usize, inside: &[Inside], curves: &[Curve]) -> Vec<Row> {
     let mut rows = Vec::new();
     let what = format!("{task} round, n = {players}, loss");
@@ -68,7 +68,7 @@ pub(super) fn rounds(task: &str, players: usize, inside: &[Inside], curves: &[Cu
     rows
 }
 
-/// The games of published formulas, each with the best peer of this run.
+/// The synthetic games, each with the best peer of this run.
 pub(super) fn games(curves: &[Curve]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (game, bar, aim) in GAMES_BELOW {
@@ -93,9 +93,10 @@ pub(super) fn games(curves: &[Curve]) -> Vec<Row> {
     rows
 }
 
-/// Steps instead of slopes: not worse than LeverageSHAP.
+/// A step function instead of a smooth utility: the error must not exceed that of LeverageSHAP.
 pub(super) fn steps(curves: &[Curve]) -> Vec<Row> {
-    /// The two draw different coalitions: medians of a few rounds differ by that much by luck.
+    /// Tolerance for sampling noise: the two estimators draw different coalitions, so medians of a
+    /// few rounds differ by this much by chance.
     const LUCK: f64 = 1.05;
     let of = |estimator: &str| find(curves, STEPS_GAME, &format!("{OURS} {estimator}"));
     let (Some(odd), Some(leverage)) = (of("odd"), of("LeverageSHAP")) else { return Vec::new() };
@@ -107,13 +108,13 @@ pub(super) fn steps(curves: &[Curve]) -> Vec<Row> {
         }
     }
     if let Some(ratio) = error_ratio(odd, leverage) {
-        let name = "accuracy of rounds, n = 20: error of odd ÷ that of LeverageSHAP, all budgets";
+        let name = "accuracy of rounds, n = 20: error of odd ÷ error of LeverageSHAP, all budgets";
         rows.push(Row::at_most(name, ratio, "", LUCK));
     }
     rows
 }
 
-/// What estimators cost without evaluations, at the first budget that reaches 1 %.
+/// The time of the estimators without evaluations, at the first budget that reaches 1 %.
 pub(super) fn overhead(curves: &[Curve]) -> Vec<Row> {
     let mut rows = Vec::new();
     let here = curves.iter().filter(|curve| curve.game == OVERHEAD_GAME);
@@ -133,7 +134,7 @@ pub(super) fn overhead(curves: &[Curve]) -> Vec<Row> {
     rows
 }
 
-/// The error of the path at one half and at nine tenths of the rounds of each regime.
+/// The median and the 90 % quantile of the path integral's error, by regime.
 pub(super) fn by_regime(inside: &[Inside]) -> Vec<(String, usize, [f64; 4])> {
     let mut regimes: Vec<&str> = inside.iter().map(|round| round.regime).collect();
     regimes.dedup();

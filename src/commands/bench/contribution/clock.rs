@@ -1,14 +1,14 @@
-//! What an estimate costs: processor time of the thread that makes it, so that a busy machine
-//! measures the same as an idle one.
+//! The cost of an estimate: processor time of its thread, so that other load on the machine does
+//! not distort it.
 
-/// Seconds of processor time that this thread has had.
+/// Processor time of this thread, in seconds.
 #[cfg(unix)]
 pub(super) fn seconds() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
-/// Seconds since the first call, where the system does not tell the processor time.
+/// Seconds since the first call, if the system does not report processor time.
 #[cfg(not(unix))]
 pub(super) fn seconds() -> f64 {
     static BEGUN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
@@ -18,7 +18,7 @@ pub(super) fn seconds() -> f64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn work_takes_time() {
+    fn computation_increases_the_clock() {
         let before = super::seconds();
         let sum = (0..2_000_000_u64).fold(0.0_f64, |sum, at| sum + (at as f64).sqrt());
         assert!(sum > 0.0 && super::seconds() > before);

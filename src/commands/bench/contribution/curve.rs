@@ -1,29 +1,30 @@
-//! The arithmetic of the comparison: errors, medians, and where a curve reaches one per cent.
+//! The arithmetic of the comparison: errors, medians, and the point at which a curve reaches one
+//! per cent.
 
 use serde::{Deserialize, Serialize};
 
-/// The error at which estimators are compared.
+/// The relative error at which estimators are compared.
 pub(super) const TARGET: f64 = 0.01;
 
-/// One estimate of one instance of a game, held against the exact values.
+/// One estimate of one instance of a game, compared with the exact values.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Trial {
-    /// Evaluations it was allowed.
+    /// Maximum number of evaluations.
     pub(super) budget: u64,
-    /// Which instance.
+    /// Index of the instance.
     pub(super) instance: usize,
-    /// Different coalitions it asked for.
+    /// Number of distinct coalitions evaluated.
     pub(super) evaluations: u64,
     /// `‖φ̂ − φ‖₂ / ‖φ‖₂`.
     pub(super) error: f64,
-    /// Its own time, the worths being looked up in a table.
+    /// Time of the estimator; coalition values are looked up in a table.
     pub(super) seconds: f64,
 }
 
 /// The medians over all instances at one budget.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Point {
-    /// Different coalitions asked for.
+    /// Number of distinct coalitions evaluated.
     pub(super) evaluations: f64,
     /// Relative error.
     pub(super) error: f64,
@@ -31,30 +32,30 @@ pub(super) struct Point {
     pub(super) seconds: f64,
 }
 
-/// One estimator on one game, budget after budget.
+/// One estimator on one game, over all budgets.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Curve {
-    /// Whose.
+    /// Name of the estimator.
     pub(super) estimator: String,
-    /// On which game.
+    /// Name of the game.
     pub(super) game: String,
     /// Medians, in the order of the budgets.
     pub(super) points: Vec<Point>,
 }
 
-/// Where a curve comes down to [`TARGET`].
+/// The point at which a curve reaches [`TARGET`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Reached {
-    /// At so many evaluations, between two budgets.
+    /// At this number of evaluations, interpolated between two budgets.
     At(f64),
-    /// At its first budget already.
+    /// At the first budget already.
     Within(f64),
-    /// Nowhere; its best point.
+    /// Not at all; the point with the smallest error.
     Never(Point),
 }
 
 impl Reached {
-    /// Evaluations, where it came down.
+    /// The number of evaluations, if the target is reached.
     pub(super) fn evaluations(self) -> Option<f64> {
         match self {
             Self::At(evaluations) | Self::Within(evaluations) => Some(evaluations),
@@ -64,7 +65,7 @@ impl Reached {
 }
 
 impl Curve {
-    /// The medians of the budgets at which all `instances` were estimated.
+    /// The medians of the budgets at which all `instances` have an estimate.
     pub(super) fn of(estimator: &str, game: &str, trials: &[Trial], instances: usize) -> Self {
         let mut budgets: Vec<u64> = trials.iter().map(|trial| trial.budget).collect();
         budgets.sort_unstable();
@@ -83,8 +84,8 @@ impl Curve {
         Self { estimator: estimator.to_owned(), game: game.to_owned(), points: points.collect() }
     }
 
-    /// Where the curve first comes down to [`TARGET`]; between two budgets the error is taken to
-    /// fall as a power of the evaluations. `None` for a curve without points.
+    /// The point at which the curve first reaches [`TARGET`]. Between two budgets the error is
+    /// interpolated as a power of the evaluations. `None` for a curve without points.
     pub(super) fn reached(&self) -> Option<Reached> {
         let below = self.points.iter().position(|point| point.error <= TARGET);
         Some(match below {
@@ -106,28 +107,28 @@ impl Curve {
     }
 }
 
-/// Where the line between two points, drawn on logarithmic axes, crosses [`TARGET`].
+/// The point at which the line between two points crosses [`TARGET`] on logarithmic axes.
 fn between(above: Point, below: Point) -> f64 {
-    /// Errors below this are nothing but rounding.
+    /// Errors below this are rounding errors.
     const ERROR_MIN: f64 = 1e-12;
     let (high, low) = (above.error.ln(), below.error.max(ERROR_MIN).ln());
     let share = (high - TARGET.ln()) / (high - low);
     (above.evaluations.ln() + share * (below.evaluations.ln() - above.evaluations.ln())).exp()
 }
 
-/// How far `estimate` is from `exact`, as a share of the length of `exact`.
+/// The Euclidean distance of `estimate` from `exact`, relative to the norm of `exact`.
 pub(super) fn relative_error(estimate: &[f64], exact: &[f64]) -> f64 {
     let apart: f64 = estimate.iter().zip(exact).map(|(a, b)| (a - b) * (a - b)).sum();
     let length: f64 = exact.iter().map(|b| b * b).sum();
     (apart / length).sqrt()
 }
 
-/// The middle value, or the mean of the two in the middle; `None` of nothing.
+/// The median; `None` if there are no values.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The value below which a `share` of all lies, interpolated; `None` of nothing.
+/// The interpolated quantile at `share`; `None` if there are no values.
 pub(super) fn quantile(values: impl Iterator<Item = f64>, share: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
@@ -137,10 +138,10 @@ pub(super) fn quantile(values: impl Iterator<Item = f64>, share: f64) -> Option<
     Some(sorted[low] * (1.0 - part) + sorted[high] * part)
 }
 
-/// The geometric mean of how many times larger the error of `ours` is than that of `theirs`, over
-/// the points where both used about as many evaluations; `None` where there is none.
+/// The geometric mean of the ratio of our error to theirs, over the points with about equal numbers
+/// of evaluations; `None` if there are none.
 pub(super) fn error_ratio(ours: &Curve, theirs: &Curve) -> Option<f64> {
-    /// Evaluations that differ by less than this share are about as many.
+    /// Numbers of evaluations that differ by less than this fraction are about equal.
     const ALIKE: f64 = 0.05;
     let mut logs = Vec::new();
     for point in &ours.points {
@@ -156,13 +157,13 @@ pub(super) fn error_ratio(ours: &Curve, theirs: &Curve) -> Option<f64> {
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// Budgets from `first` to `last`, each larger by `ratio` than the one before.
+/// Budgets from `first` to `last`, in a geometric sequence with ratio `ratio`.
 pub(super) fn budgets(first: u64, last: u64, ratio: f64) -> Vec<u64> {
     let mut all = vec![first];
     let mut next = first as f64;
     while all[all.len() - 1] < last {
         next = (next * ratio).min(last as f64);
-        // Complementary pairs use up even budgets only.
+        // Complementary pairs need even budgets.
         all.push((next / 2.0).round() as u64 * 2);
     }
     all
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crossing_lies_on_the_line_between_two_budgets_on_logarithmic_axes() {
+    fn the_crossing_is_interpolated_on_logarithmic_axes() {
         // From 4 % at 100 to 0.25 % at 1,600 the error falls as 1/evaluations: 1 % at 400.
         let Some(Reached::At(at)) = curve(&[(100.0, 0.04), (1_600.0, 0.0025)]).reached() else {
             panic!("it crosses")
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_is_made_of_medians_where_no_instance_is_missing() {
+    fn a_curve_has_a_point_only_where_every_instance_has_an_estimate() {
         let trials =
             [trial(8, 0, 0.5), trial(8, 1, 0.1), trial(8, 2, 0.2), trial(16, 0, 0.1)].to_vec();
         let curve = Curve::of("e", "g", &trials, 3);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_quantiles_are_as_computed_by_hand() {
+    fn errors_and_quantiles_match_values_computed_by_hand() {
         assert_eq!(relative_error(&[3.0, 1.0], &[3.0, 4.0]), 0.6);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
         assert_eq!(quantile([0.0, 10.0].into_iter(), 0.9), Some(9.0));
@@ -216,16 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_compared_at_equal_evaluations_only() {
+    fn errors_are_compared_only_at_equal_numbers_of_evaluations() {
         let ours = curve(&[(100.0, 0.02), (200.0, 0.08), (900.0, 1.0)]);
         let theirs = curve(&[(100.0, 0.01), (202.0, 0.01), (400.0, 0.01)]);
-        // Twice and eight times as large: four times in the geometric mean.
+        // Twice and eight times as large: the geometric mean is four.
         assert!((error_ratio(&ours, &theirs).unwrap() - 4.0).abs() < 1e-12);
         assert_eq!(error_ratio(&ours, &curve(&[])), None);
     }
 
     #[test]
-    fn budgets_grow_to_the_last_one_and_are_even() {
+    fn budgets_are_even_and_end_at_the_last_one() {
         assert_eq!(budgets(20, 100, 1.5), [20, 30, 46, 68, 100]);
     }
 }

@@ -1,4 +1,5 @@
-//! The games that are played: published formulas, each as a whole table with its exact values.
+//! The games of the comparison: published synthetic games, each as a complete table with its exact
+//! values.
 
 use std::fs;
 use std::path::Path;
@@ -9,45 +10,45 @@ use serde::Serialize;
 
 use super::curve::budgets;
 
-/// Each budget is larger by so much than the one before.
+/// The ratio of two consecutive budgets.
 const BUDGET_RATIO: f64 = 1.35;
-/// Evaluations of the largest budget where all coalitions are more than that.
+/// The largest budget, if the number of coalitions is larger.
 const BUDGET_MAX: u64 = 100_000;
 
-/// One instance of a game.
+/// An instance of a game.
 pub(super) struct Instance {
-    /// What it was made from; estimators draw from it too.
+    /// Seed of the instance and of the estimators.
     pub(super) seed: u64,
-    /// All worths.
+    /// The values v(S) of all coalitions.
     pub(super) table: Table,
     /// The exact Shapley values.
     pub(super) exact: Vec<f64>,
 }
 
 impl Instance {
-    /// An instance with its exact values worked out.
+    /// Creates an instance and computes its exact values.
     pub(super) fn new(seed: u64, table: Table) -> Self {
         let exact = table.shapley();
         Self { seed, table, exact }
     }
 }
 
-/// A game, in several instances.
+/// A game with several instances.
 pub(super) struct Played {
-    /// For files and JSON.
+    /// Name in files and JSON.
     pub(super) name: String,
-    /// For people.
+    /// Title in tables and plots.
     pub(super) title: String,
-    /// How many play.
+    /// Number of players.
     pub(super) players: usize,
     /// The instances.
     pub(super) instances: Vec<Instance>,
-    /// Evaluations that estimators are given, ascending.
+    /// The budgets of the estimators, in evaluations, ascending.
     pub(super) budgets: Vec<u64>,
 }
 
 impl Played {
-    /// A game of `players` with the budgets that so many players call for.
+    /// Creates a game, with budgets for its number of players.
     pub(super) fn new(
         name: impl Into<String>,
         title: impl Into<String>,
@@ -62,7 +63,8 @@ impl Played {
 
 type Make = fn(usize, u64) -> Formula;
 
-/// The games of published formulas, with so many instances for each number of players.
+/// The published synthetic games; `instances` is a list of (number of players, number of
+/// instances).
 pub(super) fn formulas(instances: [(usize, u64); 2]) -> anyhow::Result<Vec<Played>> {
     let kinds: [(&str, Make); 4] = [
         ("saturating", Formula::saturating),
@@ -98,8 +100,8 @@ struct InstanceFile<'a> {
     exact: &'a [f64],
 }
 
-/// Writes all games into `folder`: `games.json`, and per instance a file of 2^players doubles,
-/// little endian, bit 0 of the position being player 0.
+/// Writes all games into `folder`: `games.json`, and for each instance a file of 2^players
+/// little-endian doubles, indexed by the coalition's bit mask (bit 0 is player 0).
 pub(super) fn write(games: &[Played], folder: &Path) -> anyhow::Result<()> {
     let mut index = Vec::new();
     for game in games {

@@ -1,4 +1,4 @@
-//! `florin bench contribution`: our estimators, shapiq's and pyDVL's on the same games in one run.
+//! `florin bench contribution`: our estimators, shapiq and pyDVL on the same games in one run.
 
 mod bars;
 mod clock;
@@ -31,24 +31,24 @@ use games::{Instance, Played};
 use rounds::{Inside, Samplers, Utility};
 use training::{Round, Task, regimes};
 
-/// Of all real rounds so many are given to every estimator and every peer; the rest only to the
-/// ones that a market uses.
+/// Number of real rounds that every estimator and every peer evaluates; the other rounds are
+/// evaluated only by the estimators that a market uses.
 const COMPARED_ROUNDS: usize = 6;
-/// The convolutional network's rounds of each regime and seed.
+/// Maximum number of CNN rounds per regime and seed.
 const CNN_ROUNDS_MAX: u32 = 2;
 
-/// The place of the documentation's page for what is timed without peers.
+/// The marker of the speed table in the documentation.
 const SPEED: &str = "speed";
 
-/// How far a run goes.
+/// The size of a run.
 struct Extent {
-    /// Instances of each game by its players.
+    /// Instances per game, by number of players.
     instances: [(usize, u64); 2],
     /// Seeds of each training run.
     seeds: u64,
-    /// First rounds of each training run that are valued.
+    /// Number of valued rounds at the start of each training run.
     rounds: u32,
-    /// Seconds of processor time for each estimator on each game.
+    /// Processor time in seconds for each estimator on each game.
     seconds: f64,
 }
 
@@ -67,23 +67,23 @@ impl Extent {
     }
 }
 
-/// All that was measured.
+/// All measurements.
 struct Measured {
     games: Vec<Played>,
     curves: Vec<Curve>,
-    /// By what the rounds are.
+    /// By the description of the rounds.
     inside: Vec<(String, Vec<Inside>)>,
     versions: BTreeMap<String, String>,
     machine: String,
     extent: String,
 }
 
-/// What goes on, in one line.
+/// A progress line.
 struct Progress(Option<ProgressBar>);
 
 impl Progress {
     fn new() -> anyhow::Result<Self> {
-        /// How often the line turns.
+        /// Refresh interval of the line.
         const TURN: Duration = Duration::from_millis(120);
         if !std::io::stderr().is_terminal() {
             return Ok(Self(None));
@@ -94,7 +94,7 @@ impl Progress {
         Ok(Self(Some(bar)))
     }
 
-    /// The next part of the run.
+    /// Shows the next part of the run.
     fn part(&self, what: &str) {
         match &self.0 {
             Some(bar) => bar.set_message(what.to_owned()),
@@ -102,7 +102,7 @@ impl Progress {
         }
     }
 
-    /// Where it is. Only a terminal is told.
+    /// Shows the progress within a part, on a terminal only.
     fn step(&self, what: &str) {
         if let Some(bar) = &self.0 {
             bar.set_message(what.to_owned());
@@ -118,11 +118,11 @@ impl Drop for Progress {
     }
 }
 
-/// All numbers, and the rows that are held against bars.
+/// Returns all measurements, and the rows with targets.
 pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
     let extent = Extent::of(arguments);
     let progress = Progress::new()?;
-    progress.part("exact values and paths beside libtorch");
+    progress.part("exact values and path integrals beside libtorch");
     let speed = speed::rows()?;
     if arguments.contribution.speed {
         drop(progress);
@@ -132,7 +132,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
         return Ok((json!({ "rows": speed, "machine": machine() }), speed));
     }
 
-    progress.part("games of published formulas");
+    progress.part("published synthetic games");
     let mut measured = Measured {
         games: games::formulas(extent.instances)?,
         curves: Vec::new(),
@@ -165,7 +165,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
     Ok((numbers, rows))
 }
 
-/// Which rounds are valued: of which task, by how many participants.
+/// A series of rounds to value: the task, the number of participants and the number of rounds.
 struct Series {
     task: Task,
     players: usize,
@@ -185,7 +185,7 @@ fn real_rounds(
         Series { task: Task::digits_mlp()?, players: 10, rounds },
         Series { task: Task::digits_mlp()?, players: 20, rounds },
     ];
-    // The plain-Rust engine has no convolutions.
+    // The reference engine has no convolutions.
     if cfg!(feature = "torch") {
         all.push(Series { task: Task::digits_cnn()?, players: 10, rounds: few });
     }
@@ -200,8 +200,9 @@ fn real_rounds(
         valued.push(format!("{count} of {} with n = {}", series.task.model, series.players));
     }
     measured.extent = format!(
-        "{} instances of each game of 10 players and {} of 20; real rounds: {}, of which {} went to \
-         everybody and all to `path` and `odd`; up to {} s of processor time for each estimator on each game",
+        "{} instances of each game of 10 players and {} of 20; real rounds: {}, of which {} were \
+         evaluated by all estimators, and all by `path` and `odd`; up to {} s of processor time \
+         for each estimator on each game",
         extent.instances[0].1,
         extent.instances[1].1,
         valued.join(", "),
@@ -211,7 +212,8 @@ fn real_rounds(
     Ok(rows)
 }
 
-/// Trains, values and keeps the rounds of one series; returns its rows and how many rounds.
+/// Trains and values the rounds of one series and stores the games; returns the rows, and the
+/// number of rounds.
 fn one_series(
     series: &Series,
     extent: &Extent,
@@ -260,12 +262,12 @@ fn one_series(
     Ok((rows, trained.len()))
 }
 
-/// Rounds of one training run share its seed; estimators shall draw anew for each.
+/// The rounds of one training run share a seed, but estimators need a different seed for each.
 fn numbered(instance: Instance, at: usize) -> Instance {
     Instance { seed: 1 + at as u64, ..instance }
 }
 
-/// Ours, then the neighbours, on all games.
+/// Runs our estimators, then the peers, on all games.
 fn compare(
     packages: Option<&Path>,
     extent: &Extent,
@@ -281,7 +283,7 @@ fn compare(
     }
     let Some(packages) = packages else {
         anstream::eprintln!(
-            "{}shapiq and pyDVL are left out: name a folder of Python packages with --python{:#}",
+            "{}shapiq and pyDVL are skipped: set a folder of Python packages with --python{:#}",
             show::NOTE,
             show::NOTE
         );
@@ -299,17 +301,18 @@ fn compare(
     Ok(())
 }
 
-/// libtorch where this program has it.
+/// The libtorch engine if it is built in, otherwise the reference engine.
 fn engine() -> anyhow::Result<Box<dyn Engine>> {
     let kind = if cfg!(feature = "torch") { EngineKind::Torch } else { EngineKind::Reference };
     Ok(florin_learning::engine(kind, 1)?)
 }
 
-/// The machine in a line.
+/// A description of the machine.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find(|line| line.starts_with("model name"));
-    let model = model.and_then(|line| line.split_once(": ")).map_or("a CPU", |(_, name)| name);
+    let model =
+        model.and_then(|line| line.split_once(": ")).map_or("an unknown CPU", |(_, name)| name);
     format!("{cores} cores of {model}, no GPU")
 }

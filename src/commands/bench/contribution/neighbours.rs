@@ -1,4 +1,4 @@
-//! shapiq and pyDVL on the same games, in a Python of their own.
+//! shapiq and pyDVL on the same games, in a separate Python process.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -15,12 +15,12 @@ use super::games::Played;
 
 const SCRIPT: &str = include_str!("../../../../xtask/peers/contribution.py");
 
-/// What the neighbours found.
+/// The results of the peers.
 #[derive(Default)]
 pub(super) struct Neighbours {
-    /// One curve per estimator and game, as they came.
+    /// One curve per estimator and game, in the order of arrival.
     pub(super) curves: Vec<Curve>,
-    /// Package and version.
+    /// Versions by package name.
     pub(super) versions: BTreeMap<String, String>,
 }
 
@@ -38,8 +38,8 @@ enum Line {
     },
 }
 
-/// Runs them on the games that were written into `folder`, `seconds` for each estimator and game;
-/// `see` hears of what is being run.
+/// Runs the peers on the games in `folder`, with a time limit of `seconds` per estimator and game.
+/// `see` receives a description of each step.
 pub(super) fn run(
     games: &[Played],
     folder: &Path,
@@ -54,7 +54,7 @@ pub(super) fn run(
         .arg(folder)
         .args(["--seconds", &seconds.to_string()])
         .env("PYTHONPATH", packages)
-        // As many threads as ours: one.
+        // One thread, like our estimators.
         .envs(
             ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"].map(|name| (name, "1")),
         )
@@ -62,13 +62,15 @@ pub(super) fn run(
         .stdout(Stdio::piped())
         .stderr(File::create(&complaints)?)
         .spawn()
-        .context("python3 cannot be started")?;
+        .context("cannot start python3")?;
     let stdout = child.stdout.take().context("python3 has no output")?;
     let mut found = Neighbours::default();
     let mut trials: Vec<(String, String, Vec<Trial>)> = Vec::new();
     for line in BufReader::new(stdout).lines() {
         let line = line?;
-        match serde_json::from_str(&line).with_context(|| format!("the neighbours: {line:?}"))? {
+        match serde_json::from_str(&line)
+            .with_context(|| format!("unexpected output of the peers: {line:?}"))?
+        {
             Line::Versions { versions } => found.versions = versions,
             Line::Tried { estimator, game, trial } => match trials.last_mut() {
                 Some((who, what, trials)) if *who == estimator && *what == game => {
@@ -83,7 +85,7 @@ pub(super) fn run(
     }
     let status = child.wait()?;
     let said = fs::read_to_string(&complaints).unwrap_or_default();
-    anyhow::ensure!(status.success(), "the neighbours failed ({status}): {}", said.trim());
+    anyhow::ensure!(status.success(), "the peers failed ({status}): {}", said.trim());
     for (estimator, game, trials) in trials {
         let instances = games.iter().find(|played| played.name == game);
         let instances = instances.map_or(0, |played| played.instances.len());

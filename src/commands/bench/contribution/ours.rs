@@ -1,4 +1,4 @@
-//! Our own estimators on the same games.
+//! Our estimators on the same games.
 
 use florin_contribution::games::Table;
 use florin_contribution::{
@@ -11,20 +11,20 @@ use super::clock;
 use super::curve::{Curve, Trial, median, relative_error};
 use super::games::{Instance, Played};
 
-/// An estimator is not taken further once its median error is below this.
+/// An estimator stops when its median error is below this value.
 const ENOUGH: f64 = 0.002;
-/// Names of our own begin with it.
+/// Prefix of the names of our estimators.
 pub(super) const OURS: &str = "Florin";
 
-/// An estimator with the name that tables and plots give it.
+/// An estimator with its name in tables and plots.
 pub(super) struct Named {
     /// `Florin …`.
     pub(super) name: String,
-    /// Itself.
+    /// The estimator.
     pub(super) estimator: Box<dyn Estimator<Table>>,
 }
 
-/// Every estimator of the ladder that needs evaluations only.
+/// All estimators that need only coalition values.
 pub(super) fn ladder() -> anyhow::Result<Vec<Named>> {
     let all: Vec<(&str, Box<dyn Estimator<Table>>)> = vec![
         ("odd", Box::new(Odd)),
@@ -39,7 +39,7 @@ pub(super) fn ladder() -> anyhow::Result<Vec<Named>> {
         ("Owen", Box::new(Owen)),
         ("truncated (TMC)", Box::new(TruncatedMonteCarlo::default())),
         ("GTG as published", Box::new(Gtg::as_published())),
-        ("GTG mended", Box::new(Gtg::mended())),
+        ("GTG corrected", Box::new(Gtg::mended())),
         ("Banzhaf, normalised", Box::new(Banzhaf::normalised())),
         ("leave-one-out", Box::new(LeaveOneOut)),
         ("exact", Box::new(Exact)),
@@ -50,7 +50,7 @@ pub(super) fn ladder() -> anyhow::Result<Vec<Named>> {
         .collect())
 }
 
-/// One estimate with its error; `None` where the budget is too small for the estimator.
+/// One estimate and its error; `None` if the budget is too small for the estimator.
 pub(super) fn trial(
     estimator: &dyn Estimator<Table>,
     instance: &Instance,
@@ -76,8 +76,8 @@ pub(super) fn trial(
     }))
 }
 
-/// One estimator on all instances of a game: budget after budget, until it is accurate enough or
-/// its time is over.
+/// One estimator on all instances of a game, over increasing budgets, until it is accurate enough
+/// or its time is over.
 pub(super) fn curve(named: &Named, game: &Played, seconds_max: f64) -> anyhow::Result<Curve> {
     let begun = clock::seconds();
     let mut trials = Vec::new();

@@ -1,5 +1,5 @@
-//! Error against evaluations and against time, as an SVG: one panel per game, both axes
-//! logarithmic, ours in colour, others grey.
+//! Plots of the error by evaluations and by time, as SVG: one panel per game, logarithmic axes, our
+//! estimators in colour, others in grey.
 
 use std::fmt::Write as _;
 
@@ -7,20 +7,20 @@ use super::curve::{Curve, Point, TARGET};
 use super::ours::OURS;
 use super::rounds::PATH;
 
-/// What the horizontal axis counts.
+/// The quantity on the horizontal axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Across {
-    /// Different coalitions.
+    /// Distinct coalitions.
     Evaluations,
-    /// The estimator's own seconds.
+    /// Time of the estimator, in seconds.
     Seconds,
 }
 
-/// A panel: a game by its name, and its heading.
+/// A panel: a game and its title.
 pub(super) struct Panel<'a> {
     /// The game's name in the curves.
     pub(super) game: &'a str,
-    /// What stands above.
+    /// The title of the panel.
     pub(super) title: &'a str,
 }
 
@@ -30,13 +30,13 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 40.0;
-/// Errors that are shown; a point below sits on the lower edge.
+/// Range of the error axis; smaller errors are drawn at the lower edge.
 const ERRORS: (f64, f64) = (3e-4, 1.0);
 const LEGEND_COLUMNS: usize = 4;
 const LEGEND_LINE: f64 = 19.0;
 const HEAD: f64 = 52.0;
 
-/// How an estimator is drawn.
+/// The line style of an estimator.
 struct Line {
     estimator: &'static str,
     class: &'static str,
@@ -47,7 +47,7 @@ const fn line(estimator: &'static str, class: &'static str, dash: &'static str) 
     Line { estimator, class, dash }
 }
 
-/// Who is drawn, from the back to the front.
+/// The estimators in the plot, from back to front.
 const LINES: [Line; 14] = [
     line("pyDVL permutation", "pydvl", ""),
     line("pyDVL antithetic permutation", "pydvl", "6 3"),
@@ -78,7 +78,7 @@ text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:var(--ink)}\
 .anti{stroke:var(--anti);stroke-width:1.9}.lever{stroke:var(--lever);stroke-width:1.9}\
 .odd{stroke:var(--odd);stroke-width:3}.p{fill:var(--odd);stroke:var(--bg);stroke-width:1.5}";
 
-/// A logarithmic axis over whole decades or parts of them.
+/// A logarithmic axis.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     low: f64,
@@ -94,9 +94,9 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// The powers of ten on it.
+    /// The powers of ten on the axis.
     fn decades(self) -> Vec<f64> {
-        /// A bound that is a power of ten up to rounding counts as one.
+        /// Tolerance for a bound that is a power of ten up to rounding.
         const SLACK: f64 = 1e-9;
         let first = (self.low.log10() - SLACK).ceil() as i32;
         let last = (self.high.log10() + SLACK).floor() as i32;
@@ -104,7 +104,7 @@ impl Axis {
     }
 }
 
-/// The whole picture.
+/// Renders the complete plot.
 pub(super) fn svg(title: &str, panels: &[Panel<'_>], curves: &[Curve], across: Across) -> String {
     let rows = panels.len().div_ceil(COLUMNS);
     let shown: Vec<&Line> =
@@ -169,7 +169,7 @@ fn read(point: &Point, across: Across) -> f64 {
     }
 }
 
-/// The bounds of the horizontal axis: all that is drawn, from a round number to a round number.
+/// The range of the horizontal axis: all drawn points with a margin.
 fn bounds(curves: &[&Curve], across: Across) -> Option<(f64, f64)> {
     let all = curves.iter().flat_map(|curve| &curve.points).map(|point| read(point, across));
     let seen: Vec<f64> = all.filter(|value| *value > 0.0).collect();
@@ -251,8 +251,8 @@ fn grid(out: &mut String, horizontal: Axis, vertical: Axis, across: Across) {
         );
     }
     let label = match across {
-        Across::Evaluations => "different coalitions evaluated",
-        Across::Seconds => "the estimator's own time, worths looked up in a table",
+        Across::Evaluations => "distinct coalitions evaluated",
+        Across::Seconds => "time of the estimator, with coalition values from a table",
     };
     let _ = writeln!(
         out,
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decade_is_as_wide_as_any_other() {
+    fn decades_have_equal_width_on_a_logarithmic_axis() {
         let axis = Axis { low: 1.0, high: 1_000.0, from: 0.0, to: 300.0 };
         let places: Vec<f64> = axis.decades().iter().map(|&value| axis.at(value).round()).collect();
         assert_eq!(places, [0.0, 100.0, 200.0, 300.0]);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_read_as_people_write_them() {
+    fn tick_labels_have_units() {
         let ticks = [percent(1e-3), percent(1.0), whole(1e4), duration(1e-4), duration(0.1)];
         assert_eq!(ticks, ["0.1 %", "100 %", "10,000", "100 µs", "100 ms"]);
     }

@@ -1,4 +1,5 @@
-//! What is told: tables for the terminal and for the documentation, and the pages they go into.
+//! Reports: tables for the terminal and for the documentation, and the update of the documentation
+//! pages.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,9 +16,9 @@ use super::rounds::Inside;
 use super::{Measured, bars};
 use crate::show::{self, Cell, Table};
 
-/// The page whose tables are refreshed, in the folder of the documentation.
+/// The page with the tables, in the documentation folder.
 const PAGE: &str = "contribution.md";
-/// The games that are drawn, by name and heading.
+/// The plotted games, by name and title.
 const PANELS: [(&str, &str); 8] = [
     ("mlp-loss-10", "real rounds, loss, n = 10"),
     ("mlp-loss-20", "real rounds, loss, n = 20"),
@@ -29,8 +30,8 @@ const PANELS: [(&str, &str); 8] = [
     (bars::STEPS_GAME, "real rounds, accuracy (steps), n = 20"),
 ];
 
-/// Where a curve reaches 1 % in a game of `players`, in a word: `109`, `≤ 20`, `all` where that
-/// took every coalition, or `1.4 % @ 1,024` where it came nearest.
+/// The evaluations at which a curve reaches 1 % in a game of `players`: `109`, `≤ 20`, `all` if it
+/// needed every coalition, or `1.4 % @ 1,024` for the smallest error.
 fn cell(curve: Option<&Curve>, players: usize) -> String {
     let all = 2_f64.powi(i32::try_from(players).unwrap_or(i32::MAX));
     if curve.and_then(Curve::first_within).is_some_and(|point| point.evaluations >= all) {
@@ -46,7 +47,7 @@ fn cell(curve: Option<&Curve>, players: usize) -> String {
     }
 }
 
-/// About two digits.
+/// Formats a number with about two digits.
 fn short(value: f64) -> String {
     if value < 9.95 { format!("{value:.1}") } else { whole(value) }
 }
@@ -55,7 +56,7 @@ fn whole(value: f64) -> String {
     show::thousands(&format!("{value:.0}"))
 }
 
-/// Evaluations to 1 %, estimators down, games across.
+/// A table of evaluations to 1 %: one row per estimator, one column per game.
 struct Evaluations {
     titles: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -145,12 +146,12 @@ fn of_players(measured: &Measured, players: usize) -> Vec<&Played> {
     measured.games.iter().filter(|game| game.players == players).collect()
 }
 
-/// The bars as Markdown.
+/// The measurements with targets as a Markdown table.
 fn bars_markdown(rows: &[Row]) -> String {
-    let mut out = "| what | measured | bar | |\n|---|---:|---|---|\n".to_owned();
+    let mut out = "| measurement | value | target | |\n|---|---:|---|---|\n".to_owned();
     for row in rows {
         let mark = match row.holds {
-            Some(true) => "holds",
+            Some(true) => "met",
             Some(false) => "**missed**",
             None => "",
         };
@@ -167,10 +168,9 @@ fn bars_markdown(rows: &[Row]) -> String {
 }
 
 fn regimes_markdown(inside: &[(String, Vec<Inside>)]) -> String {
-    let mut out =
-        "| rounds | regime | how many | path, 3 gradients: median | 90 % of rounds below \
+    let mut out = "| rounds | regime | number | path, 3 gradients: median error | 90 % quantile \
          | first-order: median | cosine: median |\n|---|---|---:|---:|---:|---:|---:|\n"
-            .to_owned();
+        .to_owned();
     for (what, rounds) in inside {
         for (regime, count, errors) in bars::by_regime(rounds) {
             let _ = write!(out, "| {what} | {regime} | {count} |");
@@ -224,7 +224,7 @@ pub(super) fn write(folder: &Path, rows: &[Row], measured: &Measured) -> anyhow:
     )
 }
 
-/// Puts the rows of another benchmark into their place of the page in `folder`.
+/// Writes the rows of another benchmark to their marker on the page in `folder`.
 pub(in super::super) fn write_rows(folder: &Path, name: &str, rows: &[Row]) -> anyhow::Result<()> {
     refresh(folder, &[(name, bars_markdown(rows))])
 }
@@ -233,17 +233,17 @@ fn refresh(folder: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
     refresh_page(&folder.join(PAGE), texts)
 }
 
-/// Puts texts into their places of a page.
+/// Replaces the texts at their markers on a page.
 pub(in super::super) fn refresh_page(path: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
     let mut page = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     for (name, text) in texts {
         page = refreshed(&page, name, text)
-            .with_context(|| format!("{} has no place for {name}", path.display()))?;
+            .with_context(|| format!("{} has no marker for {name}", path.display()))?;
     }
     fs::write(path, page).with_context(|| path.display().to_string())
 }
 
-/// `page` with `text` between the marks of `name`; `None` where it has no such marks.
+/// `page` with `text` between the markers of `name`; `None` if the page has no such markers.
 fn refreshed(page: &str, name: &str, text: &str) -> Option<String> {
     let (open, close) = (format!("<!-- measured: {name} -->"), "<!-- end -->");
     let (before, rest) = page.split_once(&open)?;
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_refreshed_between_its_marks_only() {
+    fn a_page_is_refreshed_only_between_its_markers() {
         let page = "a\n<!-- measured: x -->\nold\n<!-- end -->\nb <!-- measured: y --><!-- end -->";
         let fresh = refreshed(page, "x", "new\n").unwrap();
         assert_eq!(
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_says_where_one_per_cent_is_or_how_near_it_came() {
+    fn a_cell_has_the_evaluations_to_one_per_cent_or_the_smallest_error() {
         let point = |evaluations, error| Point { evaluations, error, seconds: 0.0 };
         let curve = |points| Curve { estimator: "e".into(), game: "g".into(), points };
         assert_eq!(cell(Some(&curve(vec![point(20.0, 0.001)])), 10), "≤ 20");

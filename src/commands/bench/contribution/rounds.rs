@@ -1,5 +1,5 @@
-//! Real rounds as games: the whole table of a round, and what the estimators that look inside a
-//! round make of it.
+//! Real rounds as games: the complete table of coalition values, and the estimators that use
+//! gradients of the round.
 
 use std::cell::RefCell;
 
@@ -17,42 +17,42 @@ use super::games::Instance;
 use super::ours::{self, OURS};
 use super::training::{Round, Task};
 
-/// The path's name in tables and plots.
+/// Name of the path integral in tables and plots.
 pub(super) const PATH: &str = "path, 3 gradients";
-/// Budgets on real rounds end here: everybody of ours is far below 1 % by then.
+/// The largest budget on real rounds; all our estimators are far below 1 % by then.
 const BUDGET_MAX: u64 = 200;
-/// Each budget is larger by so much than the one before.
+/// The ratio of two consecutive budgets.
 const BUDGET_RATIO: f64 = 1.15;
 
-/// What a coalition is worth.
+/// The value of a coalition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Utility {
-    /// By how much it lowers the mean loss, in nats.
+    /// The decrease of the mean loss, in nats.
     Loss,
-    /// By how much it raises the share of right answers: steps instead of slopes.
+    /// The increase of the accuracy: a step function instead of a smooth one.
     Accuracy,
 }
 
-/// The estimators that need a round itself instead of its table.
+/// The results of the estimators that need the round itself instead of its table.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Inside {
-    /// Players.
+    /// Number of players.
     pub(super) players: usize,
-    /// The round's regime.
+    /// Regime of the round.
     pub(super) regime: &'static str,
-    /// Relative error of the path with three gradients.
+    /// Relative error of the path integral with three gradients.
     pub(super) path: f64,
-    /// Seconds of it, losses and gradients included.
+    /// Its time in seconds, including losses and gradients.
     pub(super) path_seconds: f64,
-    /// Relative error of one gradient at the beginning.
+    /// Relative error of one gradient at the base model (first order).
     pub(super) first_order: f64,
-    /// Seconds of it.
+    /// Its time in seconds.
     pub(super) first_order_seconds: f64,
-    /// Relative error of the cosines, brought to the right sum.
+    /// Relative error of the cosine similarities, scaled to the right sum.
     pub(super) cosine: f64,
 }
 
-/// All worths of a round with fixed weights, and its exact values.
+/// All coalition values of a round with fixed weights, and its exact Shapley values.
 pub(super) fn instance(
     task: &Task,
     round: &Round,
@@ -84,7 +84,7 @@ fn shares(round: &Round) -> Vec<f64> {
     round.rows.iter().map(|&rows| rows as f64 / all).collect()
 }
 
-/// The estimators that look inside a round, held against its exact values.
+/// Compares the estimators that use gradients of a round with its exact values.
 pub(super) fn look_inside(
     task: &Task,
     round: &Round,
@@ -127,7 +127,7 @@ pub(super) fn look_inside(
     })
 }
 
-/// The two samplers that a market would use on a round, at small budgets, round after round.
+/// The two samplers that a market would use on a round, at small budgets, over many rounds.
 pub(super) struct Samplers {
     budgets: Vec<u64>,
     odd: Vec<Trial>,
@@ -136,13 +136,13 @@ pub(super) struct Samplers {
 }
 
 impl Samplers {
-    /// For rounds of `players`.
+    /// Creates samplers for rounds of `players`.
     pub(super) fn new(players: usize) -> Self {
         let budgets = budgets(2 * players as u64, BUDGET_MAX, BUDGET_RATIO);
         Self { budgets, odd: Vec::new(), antithetic: Vec::new(), rounds: 0 }
     }
 
-    /// Values one more round.
+    /// Values another round.
     pub(super) fn value(&mut self, instance: &Instance) -> anyhow::Result<()> {
         let at = self.rounds;
         self.rounds += 1;
@@ -158,7 +158,7 @@ impl Samplers {
         Ok(())
     }
 
-    /// The medians over all rounds, in the order `odd`, antithetic permutation.
+    /// The medians over all rounds: `odd`, then antithetic permutation.
     pub(super) fn curves(&self, game: &str) -> [Curve; 2] {
         let of = |name: &str, trials: &[Trial]| {
             Curve::of(&format!("{OURS} {name}"), game, trials, self.rounds)
@@ -167,16 +167,16 @@ impl Samplers {
     }
 }
 
-/// A share of the rounds' errors lies below this; `None` of no rounds.
+/// A quantile over the rounds; `None` if there are none.
 pub(super) fn spread(rounds: &[Inside], read: impl Fn(&Inside) -> f64, share: f64) -> Option<f64> {
     quantile(rounds.iter().map(read), share)
 }
 
-/// The estimators that look inside, as curves of one point: what they cost are passes.
+/// The gradient-based estimators as curves of one point; their cost is counted in passes.
 pub(super) fn points(rounds: &[Inside], game: &str) -> Vec<Curve> {
-    /// Three gradients and the losses at both ends.
+    /// Three gradients, and the losses at both ends of the path.
     const PATH_PASSES: f64 = 5.0;
-    /// One gradient and the losses at both ends.
+    /// One gradient, and the losses at both ends of the path.
     const FIRST_PASSES: f64 = 3.0;
     type Read = fn(&Inside) -> f64;
     let curve = |name: &str, evaluations: f64, error: Read, seconds: Read| {

@@ -1,4 +1,4 @@
-//! How long exact values and paths take, beside the same arithmetic on libtorch.
+//! The time of exact values and path integrals, beside the same arithmetic in libtorch.
 
 use florin_contribution::games::Table;
 use florin_learning::measure::{self, Problem};
@@ -8,28 +8,28 @@ use super::super::Row;
 use super::clock;
 use super::ours::OURS;
 
-/// Features, hidden units and classes of the model that is timed.
+/// Features, hidden units and classes of the measured model.
 const MODEL: (usize, usize, usize) = (784, 64, 10);
-/// Players of the exact value.
+/// Players of the exact computation.
 const EXACT_PLAYERS: usize = 10;
-/// Rows that judge.
+/// Holdout rows.
 const ROWS: usize = 1_000;
-/// Seconds that the exact value may take on one core.
+/// Maximum time of the exact computation on one core, in seconds.
 const EXACT_SECONDS_MAX: f64 = 0.15;
-/// Times as fast as one coalition after the other on libtorch.
+/// Minimum speed-up over libtorch evaluating one coalition after the other.
 const EXACT_RATIO_MIN: f64 = 20.0;
-/// The fastest of so many runs counts.
+/// Number of runs; the fastest one counts.
 const REPEATS: usize = 5;
 
-/// Participants of the long path.
+/// Participants of the large path integral.
 const PATH_PLAYERS: usize = 1_000;
-/// Updates that are made for it, and handed out in turn.
+/// Distinct updates for it, used in turn.
 const PATH_DISTINCT: usize = 8;
-/// Groups of rows from which a market has the standard errors of so many participants.
+/// Groups of rows from which a market with this many participants estimates standard errors.
 const PATH_GROUPS: usize = 32;
-/// The path may cost so many validation passes and one pass over the updates.
+/// Maximum cost of the path integral: this many validation passes plus one pass over the updates.
 const PATH_PASSES: f64 = 3.0;
-/// The share of the updates' own size that more of them may add to the memory.
+/// Maximum growth of the memory, as a fraction of the size of the additional updates.
 const PATH_MEMORY_SHARE_MAX: f64 = 0.1;
 
 fn model() -> ModelSpec {
@@ -44,7 +44,7 @@ pub(super) fn rows() -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The rows of the exact value.
+/// The rows of the exact computation.
 fn exact() -> anyhow::Result<Vec<Row>> {
     let problem = Problem::drawn(model(), EXACT_PLAYERS, ROWS, 1)?;
     let masks = Masks::all(EXACT_PLAYERS)?;
@@ -92,7 +92,7 @@ fn beside_libtorch(
     Ok(Vec::new())
 }
 
-/// The rows of a path over many updates.
+/// The rows of a path integral over many updates.
 fn path() -> anyhow::Result<Vec<Row>> {
     let problem = Problem::drawn(model(), PATH_DISTINCT, ROWS, 2)?;
     let kind = if cfg!(feature = "torch") { EngineKind::Torch } else { EngineKind::Reference };
@@ -107,12 +107,16 @@ fn path() -> anyhow::Result<Vec<Row>> {
     let name = format!("{OURS} path, n = {PATH_PLAYERS}, {}, {ROWS} rows, one core", problem.model);
     let mut rows = vec![
         Row::plain(&name, timed.gradients + timed.values, "s"),
-        Row::plain("of it the gradients, and the losses at both ends", timed.gradients, "s"),
+        Row::plain(
+            "of it the gradients, and the losses at both ends of the path",
+            timed.gradients,
+            "s",
+        ),
         Row::plain("of it the pass over the updates", timed.values, "s"),
         Row::plain("one validation pass: a gradient over all rows", timed.validation, "s"),
-        Row::plain("one pass over the updates: their lengths", timed.reading, "s"),
+        Row::plain("one pass over the updates: their norms", timed.reading, "s"),
         Row::at_most(
-            format!("{name}: ÷ ({PATH_PASSES} validation passes + one over the updates)"),
+            format!("{name}: ÷ ({PATH_PASSES} validation passes + one pass over the updates)"),
             (timed.gradients + timed.values) / allowed,
             "",
             1.0,
@@ -125,13 +129,14 @@ fn path() -> anyhow::Result<Vec<Row>> {
     ];
     if let Some(grown) = grown {
         let more = (PATH_PLAYERS - few) * problem.base.len() * size_of::<f32>();
-        let name = format!("memory of {PATH_PLAYERS} over {few} updates, of those updates' size");
+        let name =
+            format!("memory growth from {few} to {PATH_PLAYERS} updates, relative to their size");
         rows.push(Row::at_most(name, grown / more as f64, "", PATH_MEMORY_SHARE_MAX));
     }
     Ok(rows)
 }
 
-/// The run of several that cost least.
+/// The fastest of several runs.
 fn fastest_path(
     problem: &Problem,
     updates: usize,
@@ -150,7 +155,7 @@ fn fastest_path(
     Ok(best)
 }
 
-/// The most memory this process ever had, in bytes; `None` where the system does not tell.
+/// Peak resident memory of this process in bytes; `None` if the system does not report it.
 fn peak_bytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

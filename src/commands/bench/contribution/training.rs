@@ -1,4 +1,4 @@
-//! Real training rounds to value: what participants send in the first rounds of a federated run.
+//! Real training rounds to value: the updates in the first rounds of a federated training.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,25 +9,26 @@ use florin_learning::{
     DataSource, Dataset, Engine, ModelSpec, Part, Partition, Training, partition, split,
 };
 
-/// Rows of a step.
+/// Rows per step.
 const BATCH: u32 = 16;
-/// The share of the rows that judges updates instead of being learnt from.
+/// Fraction of the rows for the holdout.
 const HOLDOUT: f64 = 0.2;
-/// Fewest rows of a participant.
+/// Minimum number of rows per participant.
 const ROWS_MIN: usize = 8;
-/// Of IDX data so many rows are taken in all: with more, every participant learns for minutes.
+/// Number of rows taken from IDX data; more rows would make the training of a participant take
+/// minutes.
 const IDX_ROWS: usize = 6_000;
 
-/// How participants differ and how long they learn before they are heard.
+/// The partition of the data and the amount of local training.
 pub(super) struct Regime {
-    /// For people.
+    /// Name for display.
     pub(super) name: &'static str,
     partition: Partition,
     learning_rate: f64,
     epochs: u32,
 }
 
-/// The regimes of every training run: alike or not, a little or a lot.
+/// The regimes of every training run: IID or not, little or much local training.
 pub(super) fn regimes() -> Vec<Regime> {
     let skewed = Partition::Dirichlet { alpha: 0.4 };
     let regime =
@@ -40,24 +41,24 @@ pub(super) fn regimes() -> Vec<Regime> {
     ]
 }
 
-/// A model with the rows that train and judge it.
+/// A model with its training rows and its holdout.
 pub(super) struct Task {
-    /// For file names.
+    /// Name in file names.
     pub(super) name: &'static str,
-    /// What is trained.
+    /// The model.
     pub(super) model: ModelSpec,
     learn: Dataset,
-    /// What judges.
+    /// The holdout rows.
     pub(super) holdout: Dataset,
 }
 
-/// One round: where it began, what each participant sent, and how many rows each has.
+/// A round: its base model, and each participant's update and number of rows.
 pub(super) struct Round {
-    /// Its regime.
+    /// Name of its regime.
     pub(super) regime: &'static str,
-    /// Drawn from.
+    /// Seed of the training run.
     pub(super) seed: u64,
-    /// The model before.
+    /// Parameters of the base model.
     pub(super) base: Vec<f32>,
     /// One update per participant.
     pub(super) deltas: Vec<Vec<f32>>,
@@ -91,13 +92,13 @@ impl Task {
         Self::of("cnn", model, &load(&DataSource::Digits)?)
     }
 
-    /// Images of a folder that holds MNIST's training files, or ones like them.
+    /// Images from a folder with MNIST's training files, or similar ones.
     pub(super) fn idx(folder: &Path) -> anyhow::Result<Self> {
         let file =
             |stem: &str| {
                 let names = [stem.to_owned(), format!("{stem}.gz")];
                 names.iter().map(|name| folder.join(name)).find(|path| path.is_file()).with_context(
-                    || format!("{} holds neither {stem} nor {stem}.gz", folder.display()),
+                    || format!("{} has neither {stem} nor {stem}.gz", folder.display()),
                 )
             };
         let images = file("train-images-idx3-ubyte")?;
@@ -110,7 +111,7 @@ impl Task {
         Self::of("idx", model, &data)
     }
 
-    /// The first `rounds` rounds of `players` participants, all of whom take part in each.
+    /// The first `rounds` rounds of `players` participants, who all submit in each round.
     pub(super) fn rounds(
         &self,
         regime: &Regime,
@@ -164,7 +165,7 @@ mod tests {
     use florin_learning::Reference;
 
     #[test]
-    fn the_next_round_begins_where_the_weighted_mean_of_the_last_one_ended() {
+    fn the_next_base_model_is_the_base_plus_the_weighted_mean_of_the_updates() {
         let task = Task::digits_mlp().unwrap();
         let regime = &regimes()[2];
         let rounds = task.rounds(regime, 4, 2, 7, &mut Reference::new()).unwrap();

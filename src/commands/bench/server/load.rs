@@ -1,4 +1,4 @@
-//! The load: everybody's messages, made before and sent over many connections at once.
+//! The load: messages of all participants, prepared in advance and sent over many connections.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -18,14 +18,14 @@ use super::market::{Actor, Market};
 use crate::cli::NodeArg;
 use crate::compose;
 
-/// Longest wait for anything.
+/// Timeout of any wait.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Rows that everybody declares.
+/// Rows that each participant declares.
 const ROWS: u64 = 10;
 /// The bond that covers them.
 const BOND: &str = "1";
 
-/// What many uploads came to.
+/// The result of many uploads.
 pub(super) struct Taken {
     pub(super) count: usize,
     pub(super) took: Duration,
@@ -33,7 +33,7 @@ pub(super) struct Taken {
     pub(super) p99: Duration,
 }
 
-/// An update that only has to be sent.
+/// An update, ready to be sent.
 pub(super) struct Ready {
     header: Signed<UpdateHeader>,
     bytes: Vec<u8>,
@@ -43,7 +43,8 @@ pub(in crate::commands::bench) fn connect(market: &Market) -> anyhow::Result<Cli
     Ok(Client::connect(&ClientConfig::at(&market.url))?)
 }
 
-/// Does something for each item, over so many connections; returns how long each took.
+/// Runs an action for each item, over `connections` connections; returns the duration of each
+/// action.
 fn over<T: Sync>(
     market: &Market,
     connections: usize,
@@ -73,7 +74,7 @@ fn over<T: Sync>(
     Ok(times.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Registers, bonds and enrols everybody in all tasks.
+/// Registers, bonds and enrols all participants in all tasks.
 pub(in crate::commands::bench) fn join(
     market: &Market,
     tasks: &[TaskId],
@@ -111,10 +112,11 @@ pub(in crate::commands::bench) fn until(
         }
         client.task_after(task, view.sequence, 1_000)?;
     }
-    bail!("task {task} did not come to {phase:?} within {} s", PATIENCE.as_secs())
+    bail!("task {task} did not reach the phase {phase:?} within {} s", PATIENCE.as_secs())
 }
 
-/// Makes everybody's update of a task's first round. What is in it does not matter, but no two are alike.
+/// Creates all participants' updates for the first round of a task. Their content is arbitrary but
+/// distinct.
 fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
     until(market, task, Phase::Committing)?;
     let view = connect(market)?.task(task)?;
@@ -138,13 +140,14 @@ fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
     Ok(market.actors.iter().enumerate().map(make).collect())
 }
 
-/// Small numbers that only this participant has, and only in this task: bytes that the coordinator has are looked up and
-/// read back, which costs something else than taking new ones.
+/// Small numbers, distinct for each participant and task. The coordinator treats an upload with
+/// known bytes differently (it looks them up and reads them back), which would distort the
+/// measurement.
 fn delta(spec: &TaskSpec, parameters: usize, task: TaskId, number: usize) -> Vec<u8> {
     let of_task = task.0.first_chunk::<8>().copied().map_or(0, u64::from_le_bytes);
     let mut state = (of_task ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
     let next = |_| {
-        // xorshift64: quick, and different for everybody.
+        // xorshift64: fast, with a different seed for each participant.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -163,11 +166,11 @@ fn promise(ready: &Ready, market: &Market) -> anyhow::Result<Signed<Commit>> {
         offer: header.offer,
         commitment: header.commitment(),
     };
-    Ok(actor.context("everybody is known")?.node.sign(commit))
+    Ok(actor.context("every sender is an actor")?.node.sign(commit))
 }
 
-/// Commits everybody in all tasks; returns what is to be uploaded: all but one update of each task, so that none has all
-/// of its updates and nobody works on their valuation while uploads are counted.
+/// Commits all updates in all tasks; returns the updates to upload: all but one of each task, so
+/// that no task is complete and no valuation starts during the measurement.
 pub(super) fn commit(
     market: &Market,
     tasks: &[TaskId],
@@ -182,7 +185,7 @@ pub(super) fn commit(
     let digests: BTreeSet<Digest> = all.iter().map(|ready| ready.header.body.update).collect();
     ensure!(
         digests.len() == all.len(),
-        "two updates are alike: the second would only be looked up"
+        "two updates are equal, so the second one would only be looked up"
     );
     let mut held = BTreeSet::new();
     all.retain(|ready| !held.insert(ready.header.body.scope.task));
@@ -196,7 +199,7 @@ pub(super) fn still_revealing(market: &Market, tasks: &[TaskId]) -> anyhow::Resu
     Ok(phases.try_fold(true, |all, phase| phase.map(|phase| all && phase == Phase::Revealing))?)
 }
 
-/// Uploads everything.
+/// Uploads all updates.
 pub(super) fn upload(
     market: &Market,
     ready: &[Ready],
@@ -212,7 +215,7 @@ pub(super) fn upload(
     Ok(Taken { count: times.len(), took, median: at(50), p99: at(99) })
 }
 
-/// One round's commits and uploads.
+/// The commits and uploads of one round.
 pub(super) fn round(market: &Market, task: TaskId, connections: usize) -> anyhow::Result<Taken> {
     let all = updates(market, task)?;
     let commits = all.iter().map(|ready| promise(ready, market)).collect::<Result<Vec<_>, _>>()?;
@@ -222,7 +225,7 @@ pub(super) fn round(market: &Market, task: TaskId, connections: usize) -> anyhow
     Ok(Taken { took: begun.elapsed(), ..taken })
 }
 
-/// Waits for the round's report; returns how long that took.
+/// Waits for the report of the round; returns the duration.
 pub(super) fn settled(market: &Market, task: TaskId) -> anyhow::Result<Duration> {
     let client = connect(market)?;
     let begun = Instant::now();
@@ -233,5 +236,5 @@ pub(super) fn settled(market: &Market, task: TaskId) -> anyhow::Result<Duration>
         }
         client.task_after(task, view.sequence, 1_000)?;
     }
-    bail!("the round had no report within {} s", PATIENCE.as_secs())
+    bail!("the round has no report after {} s", PATIENCE.as_secs())
 }

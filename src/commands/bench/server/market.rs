@@ -1,4 +1,5 @@
-//! A market for the benchmark: a coordinator in a process of its own, so that its processor time can be told apart.
+//! A market for benchmarks: a coordinator in its own process, so that its processor time can be
+//! measured separately.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -13,14 +14,14 @@ use florin_ledger::conformance::TestSigner;
 use florin_participant::{Secret, Strength, Wallet};
 use florin_protocol::{Address, NodeSigner, Signer, TaskId, blob_digest};
 
-/// How long anything quick may take.
+/// Timeout of a start.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Rows that the round is judged by.
+/// Fraction of the rows for the holdout.
 const HOLDOUT: f64 = 0.42;
-/// The processes' passphrase: their wallets last as long as the benchmark.
+/// Passphrase of the processes; their wallets exist only during the benchmark.
 const PASSPHRASE: &str = "passphrase";
 
-/// One simulated participant.
+/// A simulated participant.
 pub(in crate::commands::bench) struct Actor {
     pub(in crate::commands::bench) wallet: TestSigner,
     pub(in crate::commands::bench) node: NodeSigner,
@@ -36,15 +37,15 @@ pub(in crate::commands::bench) struct Market {
     arbiter: Address,
 }
 
-/// Processor time and memory of a process, as the system counts them.
+/// Processor time and memory of a process, as reported by the system.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::commands::bench) struct Usage {
     pub(in crate::commands::bench) cpu: Duration,
-    /// Most resident memory so far, in MiB.
+    /// Peak resident memory, in MiB.
     pub(in crate::commands::bench) peak_mib: f64,
-    /// Memory of its own now, without files that are mapped, in MiB.
+    /// Current anonymous resident memory (without mapped files), in MiB.
     pub(in crate::commands::bench) own_mib: f64,
-    /// Resident memory now, in MiB.
+    /// Current resident memory, in MiB.
     pub(in crate::commands::bench) resident_mib: f64,
 }
 
@@ -55,17 +56,16 @@ impl Market {
         Self::open_with(actors, &[], settings)
     }
 
-    /// The same with wallet files for these people beside them, and with other settings.
+    /// As [`Market::open`], with wallet files for these names and with other settings.
     pub(in crate::commands::bench) fn open_with(
         actors: u64,
         named: &[&str],
         settings: &str,
     ) -> anyhow::Result<Self> {
-        // In the folder where it is called: a temporary one may lie in memory, where nothing is durable.
-        let folder = tempfile::Builder::new()
-            .prefix("florin-bench-")
-            .tempdir_in(".")
-            .context("this folder must be writable: the server is measured on its disk")?;
+        // Use the working folder: a temporary folder may be in memory, where nothing is durable.
+        let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir_in(".").context(
+            "the working folder must be writable, because the server is measured on its disk",
+        )?;
         let path = folder.path();
         std::fs::write(path.join(PASSPHRASE), "benchmark\n")?;
         let [buyer, provider, coordinator] =
@@ -108,7 +108,7 @@ impl Market {
     fn command(&self, name: &str) -> anyhow::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         let log = self.path(&format!("{name}.log"));
-        // Behind what an earlier process of that name said.
+        // Append to the log of an earlier process of the same name.
         let log = std::fs::File::options().create(true).append(true).open(log)?;
         command.env("NO_COLOR", "1").stderr(log).stdin(Stdio::piped()).stdout(Stdio::null());
         Ok(command)
@@ -119,14 +119,14 @@ impl Market {
         command.arg("--passphrase-file").arg(self.path(PASSPHRASE));
     }
 
-    /// Kills the coordinator as the system would, without a word, and starts it again on its port.
+    /// Kills the coordinator (SIGKILL) and starts it again on the same port.
     pub(in crate::commands::bench) fn restart_coordinator(&mut self) -> anyhow::Result<()> {
         self.stop_coordinator()?;
         let listen = self.url.trim_start_matches("http://").to_owned();
         self.start_coordinator(&listen)
     }
 
-    /// Kills the coordinator; its data folder is nobody's then.
+    /// Kills the coordinator; its data folder is unlocked then.
     pub(in crate::commands::bench) fn stop_coordinator(&mut self) -> anyhow::Result<()> {
         if let Some(coordinator) = &mut self.coordinator {
             coordinator.kill()?;
@@ -161,7 +161,7 @@ impl Market {
         bail!("the coordinator did not start:\n{}", self.log("coordinator"))
     }
 
-    /// A provider for every task.
+    /// Starts a provider for every task.
     pub(in crate::commands::bench) fn start_provider(&mut self) -> anyhow::Result<()> {
         let mut command = self.command("provider")?;
         command.args(["provide", "--exit-with-parent", "--engine", "reference"]);
@@ -171,7 +171,7 @@ impl Market {
         Ok(())
     }
 
-    /// A participant who trains on these rows of the digits.
+    /// Starts a participant that trains on these rows of the digits.
     pub(in crate::commands::bench) fn start_participant(
         &mut self,
         name: &str,
@@ -187,7 +187,7 @@ impl Market {
         Ok(())
     }
 
-    /// Kills somebody else's process without a word; whether there was one.
+    /// Kills another process (SIGKILL); returns whether it was running.
     pub(in crate::commands::bench) fn kill(&mut self, name: &str) -> anyhow::Result<bool> {
         let Some(at) = self.others.iter().position(|(known, _)| known == name) else {
             return Ok(false);
@@ -198,12 +198,12 @@ impl Market {
         Ok(true)
     }
 
-    /// Whether nobody but coordinator and provider runs.
+    /// Whether only the coordinator and the provider are running.
     pub(in crate::commands::bench) fn alone(&self) -> bool {
         self.others.iter().all(|(name, _)| name == "provider")
     }
 
-    /// Those that have ended by themselves since the last call, and whether well.
+    /// The processes that exited since the last call, and whether they succeeded.
     pub(in crate::commands::bench) fn ended(&mut self) -> anyhow::Result<Vec<(String, bool)>> {
         let mut ended = Vec::new();
         let mut running = Vec::new();
@@ -217,7 +217,8 @@ impl Market {
         Ok(ended)
     }
 
-    /// Runs a command to its end, signed by somebody if named; what it printed, and whether it ended well.
+    /// Runs a command until it exits, with a wallet if one is named; returns its output and whether
+    /// it succeeded.
     pub(in crate::commands::bench) fn call(
         &self,
         arguments: &[&str],
@@ -237,7 +238,7 @@ impl Market {
         self.publish_model(salt, &[128])
     }
 
-    /// The same with these hidden layers.
+    /// As [`Market::publish`], with these hidden layers.
     pub(in crate::commands::bench) fn publish_model(
         &self,
         salt: u64,
@@ -250,7 +251,7 @@ impl Market {
         self.publish_task(&text)
     }
 
-    /// Publishes a task from its file's text.
+    /// Publishes a task from the text of its file.
     pub(in crate::commands::bench) fn publish_task(&self, text: &str) -> anyhow::Result<TaskId> {
         let text = text.replace("@ARBITER@", &self.arbiter.to_string());
         let file = self.path("task.toml");
@@ -264,25 +265,25 @@ impl Market {
         }
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
         let id = answer.get("task").and_then(serde_json::Value::as_str);
-        Ok(id.context("`task publish` names no task")?.parse()?)
+        Ok(id.context("`task publish` returned no task")?.parse()?)
     }
 
-    /// What somebody's processes said.
+    /// The log of a process.
     pub(in crate::commands::bench) fn log(&self, name: &str) -> String {
         let log = self.path(&format!("{name}.log"));
         std::fs::read_to_string(log).unwrap_or_else(|error| error.to_string())
     }
 
-    /// Forgets how much memory the coordinator used before; whether the system could.
+    /// Resets the peak memory of the coordinator; returns whether the system supports it.
     pub(in crate::commands::bench) fn forget_peak(&self) -> bool {
         let id = self.coordinator.as_ref().map_or(0, Child::id);
         std::fs::write(format!("/proc/{id}/clear_refs"), "5").is_ok()
     }
 
-    /// What the coordinator has used so far.
+    /// The usage of the coordinator so far.
     pub(in crate::commands::bench) fn usage(&self) -> anyhow::Result<Usage> {
         let id = self.coordinator.as_ref().context("the coordinator runs")?.id();
-        usage(id).context("processor time of another process is read from /proc")
+        usage(id).context("processor time of another process needs /proc")
     }
 }
 
@@ -305,7 +306,8 @@ fn wallet(folder: &Path, name: &str) -> anyhow::Result<Address> {
 
 fn usage(process: u32) -> Option<Usage> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name may hold anything; the fields after it are numbers. utime and stime are the 14th and 15th of all.
+    // The process name may contain any character; the fields after it are numbers. utime and stime
+    // are fields 14 and 15.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);

@@ -1,4 +1,5 @@
-//! `florin bench server`: how many updates a coordinator takes, and what each costs it.
+//! `florin bench server`: the rate of updates that a coordinator accepts, and the processor time of
+//! each.
 
 pub(super) mod load;
 pub(super) mod market;
@@ -13,15 +14,15 @@ use market::Market;
 
 /// Participants of each task.
 const PARTICIPANTS: u64 = 1_000;
-/// Tasks whose updates come at the same time, so that there are enough for a rate.
+/// Concurrent tasks, to have enough updates for a rate.
 const TASKS: u64 = 6;
-/// Connections that bring them.
+/// Concurrent connections.
 const CONNECTIONS: usize = 64;
 
 pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     let mut market = Market::open(PARTICIPANTS)?;
     let mut rows = Vec::new();
-    // One round of a thousand, from the offer to the settlement.
+    // A round of a thousand participants, from the offer to the report.
     let task = market.publish(0)?;
     load::join(&market, &[task], CONNECTIONS)?;
     let round = load::round(&market, task, CONNECTIONS)?;
@@ -32,7 +33,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
         Row::below("  of it commits and uploads", seconds(round.took), "s", 5.0),
         Row::below("  upload, 99th percentile", seconds(round.p99) * 1_000.0, "ms", 1_000.0),
     ]);
-    // Many tasks at once: the rate at which updates are taken, and nothing else is done meanwhile.
+    // Several tasks at once: measures only the rate of accepted updates.
     load::until(&market, task, Phase::Done)?;
     market.kill("provider")?;
     let tasks: Vec<_> = (1..=TASKS).map(|salt| market.publish(salt)).collect::<Result<_, _>>()?;
@@ -41,7 +42,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     let before = market.usage()?;
     let taken = load::upload(&market, &ready, CONNECTIONS)?;
     let after = market.usage()?;
-    ensure!(load::still_revealing(&market, &tasks)?, "a round went on while uploads were counted");
+    ensure!(load::still_revealing(&market, &tasks)?, "a round continued during the measurement");
     let count = f64::from(u32::try_from(taken.count).unwrap_or(u32::MAX));
     let each = seconds(after.cpu.saturating_sub(before.cpu)) * 1_000.0 / count;
     rows.extend([
@@ -51,7 +52,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
             "1/s",
             4_000.0,
         ),
-        Row::at_most("server's processor time for each", each, "ms", 0.2),
+        Row::at_most("server's processor time per update", each, "ms", 0.2),
         Row::plain("  upload, median", seconds(taken.median) * 1_000.0, "ms"),
         Row::plain("  upload, 99th percentile", seconds(taken.p99) * 1_000.0, "ms"),
         Row::below("server's peak memory", after.peak_mib, "MiB", 512.0),

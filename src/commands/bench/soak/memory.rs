@@ -1,22 +1,22 @@
-//! What a coordinator's memory did over time, across its restarts.
+//! The memory of a coordinator over time, across its restarts.
 
 use std::time::{Duration, Instant};
 
-/// After a start, memory is not yet what it will be: tables, threads and caches are made when they are first used.
+/// Warm-up: tables, threads and caches are allocated at their first use after a start.
 const WARM: Duration = Duration::from_secs(30);
 
-/// One look at it.
+/// A sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// Since the beginning.
+    /// Time since the start of the benchmark.
     pub(super) at: Duration,
-    /// Rounds reported by then.
+    /// Number of reported rounds so far.
     pub(super) rounds: u32,
-    /// Resident memory.
+    /// Resident memory, in MiB.
     pub(super) mib: f64,
 }
 
-/// All looks, in the lives of the process.
+/// All samples, grouped by process.
 #[derive(Debug)]
 pub(super) struct Memory {
     lives: Vec<Vec<Look>>,
@@ -37,12 +37,12 @@ impl Memory {
         }
     }
 
-    /// From now on it is another process.
+    /// Starts the samples of a new process.
     pub(super) fn restarted(&mut self) {
         self.lives.push(Vec::new());
     }
 
-    /// When it was looked at last.
+    /// The time of the last sample.
     pub(super) fn last(&self) -> Option<Duration> {
         self.all().last().map(|look| look.at)
     }
@@ -51,19 +51,19 @@ impl Memory {
         self.lives.iter().flatten()
     }
 
-    /// MiB after so many per cent of the time.
+    /// Resident memory in MiB after `share` per cent of the time.
     pub(super) fn at(&self, share: u32) -> f64 {
         let end = self.last().unwrap_or_default() * share / 100;
         let by_then = self.all().take_while(|look| look.at <= end).last();
         by_then.map_or(0.0, |look| look.mib)
     }
 
-    /// The most that was seen, in MiB.
+    /// The maximum over all samples, in MiB.
     pub(super) fn highest(&self) -> f64 {
         self.all().map(|look| look.mib).fold(0.0, f64::max)
     }
 
-    /// Rounds that were reported so long before now.
+    /// The number of rounds that were reported `ago` before now.
     pub(super) fn rounds_before(&self, ago: Duration) -> Option<u32> {
         let now = self.last()?.saturating_add(self.newest.elapsed());
         let then = now.checked_sub(ago)?;
@@ -71,8 +71,8 @@ impl Memory {
         (look.rounds > 0).then_some(look.rounds)
     }
 
-    /// KiB that a round adds while the process runs: the slope through its longest life, without the time in which that
-    /// warms up.
+    /// Growth per round in KiB: the least-squares slope over the longest process lifetime, without
+    /// its warm-up.
     pub(super) fn growth_kib(&self) -> f64 {
         let Some(life) = self.lives.iter().max_by_key(|life| life.len()) else {
             return 0.0;
@@ -101,10 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_that_of_the_longest_life_once_it_is_warm() {
+    fn growth_is_measured_over_the_longest_lifetime_after_its_warm_up() {
         let mut memory = Memory::default();
         for life in 0..3u32 {
-            // Warming up is steep; then the second, longer life grows by 2 MiB in ten rounds, the others by 20.
+            // The warm-up is steep. After it, the second and longest lifetime grows by 2 MiB in ten
+            // rounds, the others by 20.
             memory.add(look(u64::from(life) * 100, life * 20, 1.0));
             let (steps, each) = if life == 1 { (20, 0.2) } else { (10, 2.0) };
             for step in 0..=steps {

@@ -1,6 +1,6 @@
-//! `florin bench soak`: a market for as long as it is asked for, in which somebody is killed every minute. Every process
-//! is one of its own. What counts at the end: memory that does not grow but by what is to be kept, books that are in order,
-//! and rounds that anybody can recompute.
+//! `florin bench soak`: a market in which a process is killed every minute. Every role has its own
+//! process. At the end the benchmark checks that memory grew only by the stored data, that the
+//! balances are consistent, and that an auditor can recompute the rounds.
 
 mod memory;
 
@@ -17,24 +17,24 @@ use crate::cli::BenchSoak;
 use crate::show;
 use memory::{Look, Memory};
 
-/// Snapshots are due often, so that they are part of it.
+/// Frequent snapshots, so that the benchmark covers them.
 const SETTINGS: &str = "[journal]\nsnapshot_events = 2000\n";
-/// Rows of the digits, dealt out among the participants.
+/// Rows of the digits, split among the participants.
 const ROWS: usize = 1_797;
-/// Between two looks at the processes.
+/// Interval of the checks of the processes.
 const POLL: Duration = Duration::from_millis(200);
-/// Between two looks at the coordinator's memory.
+/// Interval of the samples of the coordinator's memory.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long a task may take to end once its buyer has closed it.
+/// Timeout for the end of a task after its buyer has closed it.
 const LAST: Duration = Duration::from_secs(600);
-/// Most memory at the end, in MiB.
+/// Maximum memory at the end, in MiB.
 const MEMORY_MIB: f64 = 512.0;
-/// Most that a round may add to it, in KiB: the names of its blobs in the state and in the store, and what the allocator
-/// makes of that.
+/// Maximum growth per round in KiB: the digests of its blobs in the state and in the store, and the
+/// overhead of the allocator.
 const ROUND_KIB: f64 = 20.0;
 
-/// Who is killed, in this order. In the second half of the time the coordinator is left alone, so that what it would lose
-/// bit by bit has time to show.
+/// The process to kill, in this order. In the second half of the time the coordinator is not
+/// killed, so that a memory leak becomes visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Participant,
@@ -44,16 +44,16 @@ enum Victim {
 
 const TURNS: [Victim; 3] = [Victim::Participant, Victim::Provider, Victim::Coordinator];
 
-/// A market that is soaked.
+/// A market under test.
 struct Soak {
     market: Market,
     names: Vec<String>,
     tasks: Vec<TaskId>,
-    /// Rounds with a report, of all tasks.
+    /// Number of reported rounds of all tasks.
     rounds: u32,
     kills: [u32; TURNS.len()],
     turns: usize,
-    /// Who ended without having been killed, and not well.
+    /// Processes that exited with an error without being killed.
     gave_up: Vec<String>,
     memory: Memory,
     begun: Instant,
@@ -97,7 +97,8 @@ impl Soak {
         })
     }
 
-    /// Looks at memory, tasks and processes; publishes the next task when everybody is done with the last one.
+    /// Samples memory, tasks and processes; publishes the next task when all participants have
+    /// completed the last one.
     fn keep_working(&mut self) -> anyhow::Result<()> {
         self.look(LOOK)?;
         for (name, well) in self.market.ended()? {
@@ -124,16 +125,16 @@ impl Soak {
         self.market.publish_task(&text)
     }
 
-    /// Starts a participant of the running task.
+    /// Starts a participant of the current task.
     fn start(&mut self, at: usize) -> anyhow::Result<()> {
-        let task = *self.tasks.last().context("a task is published before anybody takes part")?;
+        let task = *self.tasks.last().context("a task is published before a participant starts")?;
         let name = self.names.get(at).context("every participant has a name")?.clone();
         let share = |at: usize| ROWS.saturating_mul(at) / self.names.len().max(1);
         let rows = share(at)..share(at.saturating_add(1));
         self.market.start_participant(&name, task, rows)
     }
 
-    /// Kills whose turn it is, and starts it again.
+    /// Kills the next process in turn, and starts it again.
     fn kill_next(&mut self, anybody: bool) -> anyhow::Result<()> {
         if !anybody && TURNS.get(self.turns % TURNS.len()) == Some(&Victim::Coordinator) {
             self.turns = self.turns.saturating_add(1);
@@ -141,7 +142,7 @@ impl Soak {
         let turn = self.turns;
         self.turns = turn.saturating_add(1);
         let place = turn % TURNS.len();
-        let victim = TURNS.get(place).copied().context("a turn is somebody's")?;
+        let victim = TURNS.get(place).copied().context("every turn has a victim")?;
         let there = match victim {
             Victim::Coordinator => {
                 self.look(Duration::ZERO)?;
@@ -174,7 +175,8 @@ impl Soak {
         Ok(Client::connect(&ClientConfig::at(&self.market.url))?)
     }
 
-    /// Counts rounds and measures the coordinator's memory, if that was long enough ago.
+    /// Counts the rounds and samples the coordinator's memory, if the last sample is older than
+    /// `after`.
     fn look(&mut self, after: Duration) -> anyhow::Result<()> {
         if self.memory.last().is_some_and(|last| self.begun.elapsed() < last + after) {
             return Ok(());
@@ -190,7 +192,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Closes the last task, and waits until everybody is done with it.
+    /// Closes the last task, and waits until all participants have completed it.
     fn end(&mut self) -> anyhow::Result<()> {
         self.look(Duration::ZERO)?;
         if let Some(task) = self.tasks.last() {
@@ -208,11 +210,11 @@ impl Soak {
             }
             std::thread::sleep(POLL);
         }
-        ensure!(self.market.alone(), "participants did not end within {} s", LAST.as_secs());
+        ensure!(self.market.alone(), "participants did not exit within {} s", LAST.as_secs());
         let client = self.client()?;
         for task in &self.tasks {
             let phase = client.task(*task)?.phase;
-            ensure!(phase == Phase::Done, "task {task} is not over, but {phase:?}");
+            ensure!(phase == Phase::Done, "task {task} is not done, but in phase {phase:?}");
         }
         self.rounds = self.tasks.iter().try_fold(0u32, |sum, task| {
             anyhow::Ok(sum.saturating_add(client.task(*task)?.reported))
@@ -229,27 +231,27 @@ impl Soak {
             Row::plain("  tasks", count(self.tasks.len()), ""),
         ];
         for (victim, kills) in TURNS.iter().zip(self.kills) {
-            let name = format!("  {victim:?} killed and started again").to_lowercase();
+            let name = format!("  {victim:?} killed and restarted").to_lowercase();
             rows.push(Row::plain(name, f64::from(kills), "times"));
         }
-        rows.push(Row::at_most("processes that gave up", count(self.gave_up.len()), "", 0.0));
+        rows.push(Row::at_most("processes that failed", count(self.gave_up.len()), "", 0.0));
         for who in &self.gave_up {
-            anstream::eprintln!("{}gave up: {who}{:#}", show::BAD, show::BAD);
+            anstream::eprintln!("{}failed: {who}{:#}", show::BAD, show::BAD);
         }
         for share in [10, 50, 100] {
             let name = format!("coordinator's resident memory after {share} % of the time");
             rows.push(Row::plain(name, self.memory.at(share), "MiB"));
         }
-        rows.push(Row::below("  highest seen", self.memory.highest(), "MiB", MEMORY_MIB));
+        rows.push(Row::below("  maximum", self.memory.highest(), "MiB", MEMORY_MIB));
         let grows = self.memory.growth_kib();
-        rows.push(Row::at_most("  growth with each round", grows, "KiB", ROUND_KIB));
+        rows.push(Row::at_most("  growth per round", grows, "KiB", ROUND_KIB));
         if let Some(state) = state_kib(&self.market.path("market"), &self.memory) {
-            rows.push(Row::plain("  the state's bytes on disk, by round", state, "KiB"));
+            rows.push(Row::plain("  state on disk, per round", state, "KiB"));
         }
         rows
     }
 
-    /// Everything is read back and recomputed.
+    /// Reads everything back and recomputes all rounds.
     fn verdict(&mut self) -> anyhow::Result<Vec<Row>> {
         let (mut recomputed, mut differences) = (0u64, 0usize);
         for task in &self.tasks {
@@ -274,10 +276,10 @@ impl Soak {
         let faults = |good: bool| if good { 0.0 } else { 1.0 };
         let (all, again) = (f64::from(self.rounds), u32::try_from(recomputed)?);
         Ok(vec![
-            Row::at_least("rounds that an auditor recomputed", f64::from(again), "", all),
-            Row::at_most("  differences that it found", count(differences), "", 0.0),
-            Row::at_most("faults that `ledger verify` found", faults(in_order), "", 0.0),
-            Row::at_most("faults that `coordinate --check` found", faults(whole), "", 0.0),
+            Row::at_least("rounds recomputed by an auditor", f64::from(again), "", all),
+            Row::at_most("  mismatches found", count(differences), "", 0.0),
+            Row::at_most("faults found by `ledger verify`", faults(in_order), "", 0.0),
+            Row::at_most("faults found by `coordinate --check`", faults(whole), "", 0.0),
         ])
     }
 }
@@ -286,7 +288,7 @@ fn count(things: usize) -> f64 {
     f64::from(u32::try_from(things).unwrap_or(u32::MAX))
 }
 
-/// The bytes of the state for one round, as the newest snapshot has them.
+/// The size of the newest snapshot per round, in KiB.
 fn state_kib(data: &Path, memory: &Memory) -> Option<f64> {
     let entries = std::fs::read_dir(data).ok()?.flatten();
     let snapshots = entries.filter_map(|entry| {

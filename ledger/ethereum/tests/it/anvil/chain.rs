@@ -1,4 +1,4 @@
-//! An anvil of our own: started on a free port, gone with the test.
+//! An anvil process on a free port, which ends with the test.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use florin_ledger_ethereum::{Endpoint, HttpEndpoint};
 use florin_protocol::Address;
 use serde_json::{Value, json};
 
-/// Blocks that a check of the chain looks back.
+/// Number of blocks that a check of the chain reads.
 const LOOKED_AT: u64 = 24;
 
 /// A running node; killed when dropped.
@@ -43,19 +43,20 @@ impl Anvil {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines
             .find_map(|line| line.unwrap().strip_prefix("Listening on ").map(str::to_owned))
-            .expect("anvil says where it listens");
-        // What it says later has to go somewhere.
+            .expect("anvil prints its address");
+        // Discards the later output, so that anvil does not block.
         std::thread::spawn(move || lines.for_each(drop));
         let endpoint = HttpEndpoint::new(&format!("http://{address}")).unwrap();
         Self { child, endpoint: Arc::new(endpoint) }
     }
 
+    /// Sends a request, which must succeed.
     pub(crate) fn ask(&self, method: &str, params: Value) -> Value {
         self.endpoint.call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// Waits until what is on its way is in a block, if blocks come by themselves. Anvil answers before it mines, and loses
-    /// blocks of a chain that is reorganised meanwhile.
+    /// Waits until pending transactions are mined, if anvil mines automatically. Anvil responds
+    /// before it mines, and loses blocks of a chain that is reorganised meanwhile.
     pub(crate) fn settle(&self) {
         while self.ask("anvil_getAutomine", json!([])) == json!(true)
             && self.ask("txpool_status", json!([]))["pending"] != json!("0x0")
@@ -64,13 +65,14 @@ impl Anvil {
         }
     }
 
-    /// Takes the last blocks back and puts empty ones in their place.
+    /// Replaces the last blocks by empty ones.
     pub(crate) fn reorganise(&self, depth: u64) {
         self.settle();
         self.ask("anvil_reorg", json!([depth, []]));
     }
 
-    /// A block that the node has lost, or that does not follow the one before it, among the last few.
+    /// The first block among the last few that the node has lost or that does not continue its
+    /// predecessor.
     pub(crate) fn fault(&self) -> Option<String> {
         let newest: U64 = serde_json::from_value(self.ask("eth_blockNumber", json!([]))).unwrap();
         let newest = newest.to::<u64>();
@@ -85,7 +87,7 @@ impl Anvil {
         None
     }
 
-    /// Gives an account a thousand ether.
+    /// Sets the balance of an account to a thousand ether.
     pub(crate) fn fuel(&self, account: Address) {
         self.ask("anvil_setBalance", json!([account.to_string(), "0x3635c9adc5dea00000"]));
     }

@@ -1,4 +1,4 @@
-//! The suite that every ledger passes, on the contracts.
+//! The conformance suite on the contracts, with anvil.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Fixture for OnAnvil {
         assert_eq!(ledger.balance(deployer.address()).unwrap(), Amount::ZERO);
         let anvil = Arc::clone(&self.anvil);
         let advance = move |ms: u64| {
-            // The outboxes live as long as the world's clock.
+            // The outboxes must exist as long as the clock of the test ledger.
             let _ = &folder;
             anvil.ask("evm_increaseTime", json!([ms / 1_000]));
             anvil.ask("evm_mine", json!([]));
@@ -51,6 +51,6 @@ impl Fixture for OnAnvil {
 }
 
 #[test]
-fn the_contracts_pass_the_ledgers_suite() {
+fn the_contracts_pass_the_conformance_suite_on_anvil() {
     run(&OnAnvil { anvil: Arc::new(Anvil::start(&[])) }).unwrap();
 }

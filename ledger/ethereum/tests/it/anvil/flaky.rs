@@ -1,5 +1,5 @@
-//! Nodes that are not what they should be. One dies at a chosen call, and stays dead: to the client that is as if the
-//! client had died. One has its answers changed.
+//! Faulty endpoints. One fails at a chosen call and stays unreachable, which for the ledger equals
+//! a crash of its process at that call. One alters the node's responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use florin_ledger_ethereum::{Endpoint, EndpointError};
 use serde_json::Value;
 
-/// Where a run ends.
+/// The point at which a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
     /// Before this call reaches the node.
     Before(&'static str),
-    /// After it did, before its answer is read.
+    /// After the call reached the node, before its response is read.
     After(&'static str),
-    /// After this many calls, before the answer to the last of them is read.
+    /// After this many calls, before the response to the last of them is read.
     AfterCalls(usize),
     /// Never.
     Never,
@@ -35,7 +35,7 @@ impl Flaky {
         Arc::new(Self { inner: Arc::clone(inner), death, armed, dead, calls })
     }
 
-    /// From now on it can die.
+    /// Starts the countdown to the crash.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);
     }
@@ -60,7 +60,7 @@ impl Flaky {
 
 impl Endpoint for Flaky {
     fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
-        let gone = || EndpointError::Unreachable("the process is dead".to_owned());
+        let gone = || EndpointError::Unreachable("the process has crashed".to_owned());
         if self.is_time_before(method) {
             self.dead.store(true, Ordering::SeqCst);
         }
@@ -80,11 +80,11 @@ impl Endpoint for Flaky {
     }
 }
 
-/// What a node's answer to a method becomes.
+/// A function that alters a node's response to a method.
 type Alter =
     dyn Fn(&str, Result<Value, EndpointError>) -> Result<Value, EndpointError> + Send + Sync;
 
-/// A node whose answers are changed on the way.
+/// An endpoint with altered responses.
 pub(crate) struct Altered {
     inner: Arc<dyn Endpoint>,
     alter: Box<Alter>,

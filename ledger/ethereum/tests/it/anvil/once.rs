@@ -1,5 +1,5 @@
-//! Paid exactly once: a crash at each step of a settlement, times reorganisations, times transactions that are dropped or
-//! replaced.
+//! Exactly-once payment: a crash at each step of a settlement, combined with reorganisations and
+//! with dropped or replaced transactions.
 
 use std::sync::Arc;
 use std::thread;
@@ -18,38 +18,38 @@ use serde_json::json;
 use super::flaky::{Death, Flaky};
 use super::scene::{Fate, Scene, fln, hasty, settings};
 
-/// No recovery may take longer.
+/// Time limit of a recovery.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
-/// Nobody has to ask more often.
+/// Maximum number of retries by the caller.
 const INSIST_MAX: usize = 20;
 const CHALLENGE_MS: u64 = 60_000;
-/// Empty blocks between what a combination builds on and what its reorganisation may take away.
+/// Empty blocks between the setup and the blocks that a reorganisation may remove.
 const GROUND: u64 = 8;
 
-/// The steps of a settlement (S0–S2 up to the plan, S3 signed and kept, S4 broadcast, S5 mined, S6 reported as done),
-/// and how the process ends there.
+/// The steps of a settlement (S0–S2 until planned, S3 signed and recorded, S4 broadcast, S5 mined,
+/// S6 reported as done), and the crash point of each.
 const STEPS: [(&str, Death); 7] = [
     ("S0 before anything", Death::Before("eth_blockNumber")),
     ("S1 planning", Death::Before("eth_call")),
     ("S2 planned", Death::Before("eth_estimateGas")),
-    ("S3 kept", Death::Before("eth_sendRawTransaction")),
+    ("S3 recorded", Death::Before("eth_sendRawTransaction")),
     ("S4 broadcast", Death::After("eth_sendRawTransaction")),
     ("S5 mined", Death::Before("eth_getTransactionReceipt")),
     ("S6 done", Death::Never),
 ];
 
 const FATES: [Fate; 3] = [Fate::Left, Fate::Dropped, Fate::Replaced];
-/// How long a late transaction waits.
+/// The delay of a late transaction.
 const LATE: Duration = Duration::from_millis(150);
 
-/// Which transaction is cut off.
+/// The write that is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leg {
     Post,
     Claim,
 }
 
-/// Does it until the ledger says that it is done, as the coordinator does.
+/// Retries a write until the ledger reports success, as the coordinator does.
 fn insist<T>(
     ledger: &dyn Ledger,
     by: &dyn Signer,
@@ -67,10 +67,10 @@ fn insist<T>(
             Err(other) => panic!("{other}"),
         }
     }
-    panic!("{INSIST_MAX} times in vain: {last}")
+    panic!("no success in {INSIST_MAX} attempts: {last}")
 }
 
-/// A task with one settlement, which owes one account something.
+/// A task with one settlement that pays one account.
 struct Case {
     what: String,
     coordinator: TestSigner,
@@ -118,7 +118,7 @@ impl Case {
         Self { what, coordinator, alice, settlement, claim, refund: fln(18) }
     }
 
-    /// Sees the settlement through its window.
+    /// Waits until the settlement's window is over, and finalises it.
     fn finalize(&self, scene: &Scene, ledger: &dyn Ledger) {
         let (by, task) = (&self.coordinator, self.settlement.task);
         scene.wait(CHALLENGE_MS + 1_000);
@@ -127,7 +127,7 @@ impl Case {
         assert_eq!(status.unwrap(), SettlementStatus::Final, "{}", self.what);
     }
 
-    /// Everything is where it belongs, to the last unit, and stays there.
+    /// Checks that every amount is paid once, to the last unit, and stays so.
     fn is_paid_once(&self, scene: &Scene, ledger: &dyn Ledger) {
         let (what, by, task) = (&self.what, &self.coordinator, self.settlement.task);
         assert_eq!(ledger.balance(self.alice).unwrap(), fln(7), "{what}");
@@ -143,7 +143,7 @@ impl Case {
     }
 }
 
-/// Who is to live has the time that it takes.
+/// The settings: a process that does not crash gets the time it needs.
 fn patience(death: Death) -> Settings {
     if death == Death::Never { settings() } else { hasty() }
 }
@@ -163,7 +163,7 @@ fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth:
     }
     drop(steady);
     scene.mine(GROUND);
-    // The process that dies.
+    // The process that crashes.
     let before = scene.nonce(by.address(), "latest");
     let flaky = Flaky::new(&scene.anvil.endpoint, death);
     let ledger =
@@ -179,12 +179,13 @@ fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth:
     assert_eq!(ended.is_ok(), death == Death::Never, "{what}: {ended:?}");
     drop(ledger);
     scene.befall(by, fate, depth, before);
-    assert_eq!(scene.anvil.fault(), None, "{what}: anvil has lost its chain");
-    // Its successor.
+    assert_eq!(scene.anvil.fault(), None, "{what}: anvil has lost blocks");
+    // The process after the restart.
     let begun = Instant::now();
     let ledger = scene.open(Arc::clone(&scene.anvil.endpoint), settings(), folder.path());
     ledger.resume(by).unwrap();
-    // What was reported as done is not asked for again: the outbox alone sees to it.
+    // A write that was reported as done is not repeated by the caller: the outbox alone must
+    // preserve it.
     let reported = death == Death::Never;
     if leg == Leg::Post {
         if !reported {
@@ -203,8 +204,8 @@ fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth:
     case.is_paid_once(scene, &ledger);
 }
 
-/// A transfer, which no contract could tell from a second one: the outbox alone makes it happen once. Whoever was not told
-/// that it happened asks again, as people do.
+/// A transfer, for which the contracts cannot recognise a repetition: the outbox alone ensures that
+/// it is executed once. A caller without a success report repeats the request.
 fn transfer(scene: &mut Scene, (step, death): (&str, Death), depth: u64, fate: Fate) {
     let what = format!("transfer, {step}, reorganised {depth}, {fate:?}");
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +222,7 @@ fn transfer(scene: &mut Scene, (step, death): (&str, Death), depth: u64, fate: F
         scene.anvil.ask("evm_setAutomine", json!([false]));
     }
     flaky.arm();
-    // A transfer asks for no block's number: one step less at which it can end.
+    // A transfer needs no block number: one crash point less.
     let reported = ledger.transfer(&by, alice, fln(3)).is_ok();
     assert_eq!(reported, !flaky.is_dead() && fate != Fate::Late, "{what}");
     drop(ledger);
@@ -245,7 +246,7 @@ fn transfer(scene: &mut Scene, (step, death): (&str, Death), depth: u64, fate: F
     assert_eq!(ledger.balance(by.address()).unwrap(), fln(7), "{what}");
 }
 
-/// Every crash, every depth, every one of these fates.
+/// Every crash point, every depth, every one of these faults.
 fn battery(
     first: u64,
     fates: &[Fate],
@@ -262,26 +263,26 @@ fn battery(
 }
 
 #[test]
-fn a_settlement_is_posted_once_whatever_dies_or_is_reorganised() {
+fn a_settlement_is_posted_exactly_once_despite_crashes_and_reorganisations() {
     battery(10_000, &FATES, |scene, step, depth, fate| {
         combination(scene, Leg::Post, step, depth, fate)
     });
 }
 
 #[test]
-fn a_claim_pays_once_whatever_dies_or_is_reorganised() {
+fn a_claim_pays_exactly_once_despite_crashes_and_reorganisations() {
     battery(20_000, &FATES, |scene, step, depth, fate| {
         combination(scene, Leg::Claim, step, depth, fate)
     });
 }
 
 #[test]
-fn a_transfer_happens_once_whatever_dies_or_is_reorganised() {
+fn a_transfer_is_executed_exactly_once_despite_crashes_and_reorganisations() {
     battery(30_000, &[Fate::Left, Fate::Dropped, Fate::Replaced, Fate::Late], transfer);
 }
 
 #[test]
-fn a_settlement_whose_predecessor_has_moved_is_posted_anew() {
+fn a_settlement_is_posted_again_if_a_reorganisation_changed_its_predecessor() {
     let mut scene = Scene::set(40_000);
     let folder = tempfile::tempdir().unwrap();
     let ledger = scene.open(Arc::clone(&scene.anvil.endpoint), settings(), folder.path());
@@ -296,7 +297,8 @@ fn a_settlement_whose_predecessor_has_moved_is_posted_anew() {
     scene.mine(GROUND);
     ledger.post(by, &first).unwrap();
     ledger.post(by, &second).unwrap();
-    // Both are thrown out, and go out again a minute later: the second one's list names a moment that never came.
+    // Both are removed and broadcast again a minute later: the second one's list names a time that
+    // no longer exists.
     scene.anvil.reorganise(3);
     scene.anvil.ask("evm_increaseTime", json!([60]));
     scene.mine(1);

@@ -1,4 +1,5 @@
-//! What an outbox promises to whoever asks again: what was done is not done twice, and what was undone is done anew.
+//! The outbox's guarantees for repeated requests: no executed transaction is repeated, and a
+//! reverted one is executed again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +16,10 @@ use serde_json::{Value, json};
 use super::flaky::{Altered, Death, Flaky};
 use super::scene::{Fate, Scene, fln, settings};
 
-/// More calls than any run here makes.
+/// More calls than any run here needs.
 const CALLS_MAX: usize = 200;
 
-/// Somebody with ten florins, and an outbox.
+/// An account with ten florins, and its outbox.
 struct Person {
     by: TestSigner,
     folder: tempfile::TempDir,
@@ -37,11 +38,11 @@ impl Person {
         scene.open(Arc::clone(&scene.anvil.endpoint), settings(), self.folder.path())
     }
 
-    /// A process that dies; the second says whether it has.
+    /// A ledger whose process crashes; the endpoint records whether it has.
     fn dying(&self, scene: &Scene, death: Death) -> (EthereumLedger, Arc<Flaky>) {
         let flaky = Flaky::new(&scene.anvil.endpoint, death);
         let endpoint = Arc::clone(&flaky) as Arc<dyn Endpoint>;
-        // Alive, it has the time to see that a nonce is lost; dead, it ends at once.
+        // A live process has the time to detect a displaced nonce; a crashed one ends at once.
         let settings = Settings { patience_ms: 500, displaced_ms: 20, ..settings() };
         let ledger = scene.open(endpoint, settings, self.folder.path());
         flaky.arm();
@@ -54,23 +55,24 @@ fn other(scene: &mut Scene) -> Address {
 }
 
 #[test]
-fn a_transfer_that_was_seen_through_is_not_sent_again_and_an_equal_one_is() {
+fn a_completed_transfer_is_not_sent_again_and_an_equal_second_one_is() {
     let mut scene = Scene::set(50_000);
     for calls in 1..CALLS_MAX {
         let (person, bob) = (Person::new(&mut scene), other(&mut scene));
         let (dying, flaky) = person.dying(&scene, Death::AfterCalls(calls));
         let ended = dying.transfer(&person.by, bob, fln(3));
         drop(dying);
-        // Another command of the same wallet comes in between, and sees to what was left.
+        // Another command with the same wallet runs in between, and resolves the pending
+        // transaction.
         person.ledger(&scene).resume(&person.by).unwrap();
         let ledger = person.ledger(&scene);
         if ended.is_err() {
             ledger.transfer(&person.by, bob, fln(3)).unwrap();
         }
-        assert_eq!(ledger.balance(bob).unwrap(), fln(3), "died after {calls} calls");
-        // Whoever was told of it, and wants the same again, gets it.
+        assert_eq!(ledger.balance(bob).unwrap(), fln(3), "crashed after {calls} calls");
+        // After a reported success, the same request is a second transfer.
         ledger.transfer(&person.by, bob, fln(3)).unwrap();
-        assert_eq!(ledger.balance(bob).unwrap(), fln(6), "died after {calls} calls");
+        assert_eq!(ledger.balance(bob).unwrap(), fln(6), "crashed after {calls} calls");
         if !flaky.is_dead() {
             return;
         }
@@ -79,7 +81,7 @@ fn a_transfer_that_was_seen_through_is_not_sent_again_and_an_equal_one_is() {
 }
 
 #[test]
-fn neither_a_payment_untold_nor_one_undone_is_forgotten_because_it_is_old() {
+fn unreported_and_reverted_payments_stay_in_the_outbox_regardless_of_age() {
     let mut scene = Scene::set(110_000);
     let (person, bob) = (Person::new(&mut scene), other(&mut scene));
     let (dying, _) = person.dying(&scene, Death::After("eth_sendRawTransaction"));
@@ -90,18 +92,18 @@ fn neither_a_payment_untold_nor_one_undone_is_forgotten_because_it_is_old() {
     let ledger = person.ledger(&scene);
     ledger.resume(&person.by).unwrap();
     ledger.transfer(&person.by, bob, fln(2)).unwrap();
-    assert_eq!(ledger.balance(bob).unwrap(), fln(2), "nobody had been told of it");
+    assert_eq!(ledger.balance(bob).unwrap(), fln(2), "its success was not reported");
     ledger.transfer(&person.by, bob, fln(1)).unwrap();
     drop(ledger);
     scene.anvil.reorganise(2);
     scene.mine(FORGET_DEPTH + 8);
     let ledger = person.ledger(&scene);
     ledger.resume(&person.by).unwrap();
-    assert_eq!(ledger.balance(bob).unwrap(), fln(3), "it was told, and undone");
+    assert_eq!(ledger.balance(bob).unwrap(), fln(3), "reported, and then reverted");
 }
 
 #[test]
-fn a_market_sees_what_was_undone_though_another_has_written_since() {
+fn a_market_detects_its_reverted_transaction_after_writes_of_another_market() {
     let mut scene = Scene::set(120_000);
     let (person, bob) = (Person::new(&mut scene), other(&mut scene));
     let token = Token::Existing(scene.deployment.token);
@@ -120,13 +122,13 @@ fn a_market_sees_what_was_undone_though_another_has_written_since() {
 }
 
 #[test]
-fn what_is_being_done_anew_survives_a_death_at_every_call() {
+fn a_reexecution_survives_a_crash_at_every_call() {
     let mut scene = Scene::set(60_000);
     for calls in 1..CALLS_MAX {
         let (person, bob) = (Person::new(&mut scene), other(&mut scene));
         let before = scene.nonce(person.by.address(), "latest");
         person.ledger(&scene).transfer(&person.by, bob, fln(3)).unwrap();
-        // It was reported; now it is undone, and another device takes its nonce.
+        // Its success was reported; now it is reverted, and another device uses its nonce.
         scene.befall(&person.by, Fate::Replaced, 3, before);
         let (dying, flaky) = person.dying(&scene, Death::AfterCalls(calls));
         let _ = dying.resume(&person.by);
@@ -134,24 +136,24 @@ fn what_is_being_done_anew_survives_a_death_at_every_call() {
         let ledger = person.ledger(&scene);
         ledger.resume(&person.by).unwrap();
         ledger.resume(&person.by).unwrap();
-        assert_eq!(ledger.balance(bob).unwrap(), fln(3), "died after {calls} calls");
+        assert_eq!(ledger.balance(bob).unwrap(), fln(3), "crashed after {calls} calls");
         assert_eq!(ledger.balance(person.by.address()).unwrap(), fln(7));
-        // It was reported once: the same again is another one.
+        // Its success was reported once: the same request is a second transfer.
         ledger.transfer(&person.by, bob, fln(3)).unwrap();
-        assert_eq!(ledger.balance(bob).unwrap(), fln(6), "died after {calls} calls");
+        assert_eq!(ledger.balance(bob).unwrap(), fln(6), "crashed after {calls} calls");
         if !flaky.is_dead() {
             return;
         }
     }
-    panic!("a redo took more than {CALLS_MAX} calls");
+    panic!("a re-execution took more than {CALLS_MAX} calls");
 }
 
 #[test]
-fn a_transfer_that_reverts_is_not_sent_again_by_itself() {
+fn a_reverted_transfer_is_not_sent_again_automatically() {
     let mut scene = Scene::set(70_000);
     let (person, bob) = (Person::new(&mut scene), other(&mut scene));
     let before = scene.nonce(person.by.address(), "latest");
-    // A node that shows the receipt only after the reason for the revert is gone again.
+    // A node that returns the receipt only after the cause of the revert has disappeared.
     let shows = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&shows);
     let node = Altered::new(&scene.anvil.endpoint, move |method, answer| match method {
@@ -170,18 +172,18 @@ fn a_transfer_that_reverts_is_not_sent_again_by_itself() {
         scene.set_florins(person.by.address(), fln(10));
         shows.store(true, Ordering::SeqCst);
         let error = sent.join().unwrap().unwrap_err();
-        assert!(error.to_string().contains("look how things stand"), "{error}");
+        assert!(error.to_string().contains("check the ledger's state"), "{error}");
     });
     ledger.resume(&person.by).unwrap();
     assert_eq!(scene.nonce(person.by.address(), "latest"), before + 1);
     assert_eq!(ledger.balance(bob).unwrap(), fln(0));
-    // Whoever has looked tries again.
+    // After a check, the caller tries again.
     ledger.transfer(&person.by, bob, fln(8)).unwrap();
     assert_eq!(ledger.balance(bob).unwrap(), fln(8));
 }
 
 #[test]
-fn two_markets_with_one_wallet_never_give_a_nonce_to_both() {
+fn two_markets_of_one_wallet_never_use_the_same_nonce() {
     let mut scene = Scene::set(80_000);
     let (person, bob) = (Person::new(&mut scene), other(&mut scene));
     let token = Token::Existing(scene.deployment.token);
@@ -192,13 +194,14 @@ fn two_markets_with_one_wallet_never_give_a_nonce_to_both() {
     let (dying, _) = person.dying(&scene, Death::Before("eth_sendRawTransaction"));
     dying.transfer(&person.by, bob, fln(2)).unwrap_err();
     drop(dying);
-    // The first market's transaction is signed and was never sent; the second market's comes after it.
+    // The first market's transaction is signed and was never sent; the second market's nonce
+    // follows it.
     let endpoint = Arc::clone(&scene.anvil.endpoint);
     let there = EthereumLedger::open(endpoint, second, settings(), person.folder.path()).unwrap();
     there.transfer(&person.by, bob, fln(3)).unwrap();
     assert_eq!(scene.nonce(person.by.address(), "latest"), before + 2);
     assert_eq!(there.balance(bob).unwrap(), fln(5));
-    // Nobody was told of the first yet.
+    // The first one's success has not been reported yet.
     let here = person.ledger(&scene);
     here.transfer(&person.by, bob, fln(2)).unwrap();
     assert_eq!(scene.nonce(person.by.address(), "latest"), before + 2);
@@ -207,10 +210,10 @@ fn two_markets_with_one_wallet_never_give_a_nonce_to_both() {
 }
 
 #[test]
-fn a_new_chain_with_an_old_number_begins_with_an_empty_outbox() {
+fn a_new_chain_with_the_same_id_starts_with_an_empty_outbox() {
     let folder = tempfile::tempdir().unwrap();
     for _ in 0..2 {
-        // The same people and contracts each time, as on an anvil that is started anew.
+        // The same accounts and contracts each time, as after a restart of anvil.
         let mut scene = Scene::set(100_000);
         let (person, bob) = (Person::new(&mut scene), other(&mut scene));
         let before = scene.nonce(person.by.address(), "latest");
@@ -219,19 +222,19 @@ fn a_new_chain_with_an_old_number_begins_with_an_empty_outbox() {
         ledger.transfer(&person.by, bob, fln(3)).unwrap();
         assert_eq!(scene.nonce(person.by.address(), "latest"), before + 1);
         assert_eq!(ledger.balance(bob).unwrap(), fln(3));
-        // The next chain is not made in the same second.
+        // The genesis blocks of the two chains must differ, so their times must.
         thread::sleep(Duration::from_millis(1_100));
     }
 }
 
 #[test]
-fn a_depth_that_no_node_can_show_is_refused() {
+fn an_unsupported_number_of_confirmations_is_refused() {
     let scene = Scene::set(90_000);
     for confirmations in [0, 65] {
         let settings = Settings { confirmations, ..settings() };
         let endpoint = Arc::clone(&scene.anvil.endpoint);
         let folder = scene.folder.path();
         let opened = EthereumLedger::open(endpoint, scene.deployment, settings, folder);
-        assert!(opened.unwrap_err().to_string().contains("use 1 to 64"), "{confirmations}");
+        assert!(opened.unwrap_err().to_string().contains("from 1 to 64"), "{confirmations}");
     }
 }

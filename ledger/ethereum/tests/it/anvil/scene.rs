@@ -1,4 +1,4 @@
-//! A chain with a market on it, people, and what befalls their transactions.
+//! A chain with a market, funded accounts, and faults of their transactions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 
 use super::chain::Anvil;
 
-/// What else happens to the transaction.
+/// A fault that affects the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Left,
-    /// The node forgets it.
+    /// The node drops it from the mempool.
     Dropped,
-    /// Another device of the same wallet uses its nonce for something else.
+    /// Another device with the same wallet uses its nonce for another transaction.
     Replaced,
-    /// It waits in the pool until after the successor has begun.
+    /// It stays in the mempool until the restarted process has begun.
     Late,
 }
 
@@ -32,17 +32,17 @@ pub(crate) struct Scene {
     pub(crate) anvil: Anvil,
     pub(crate) deployment: Deployment,
     pub(crate) rich: TestSigner,
-    /// The outboxes of whoever is rich.
+    /// The outboxes of the funding account.
     pub(crate) folder: tempfile::TempDir,
     next: u64,
 }
 
 pub(crate) fn settings() -> Settings {
-    // Short patience, so that a dead process is seen to be dead at once.
+    // A short timeout, so that a crashed process is detected at once.
     Settings { patience_ms: 4_000, displaced_ms: 250, ..Settings::default() }
 }
 
-/// What a dead process does not wait for.
+/// Settings of a process that crashes: it does not wait.
 pub(crate) fn hasty() -> Settings {
     Settings { patience_ms: 30, ..settings() }
 }
@@ -58,12 +58,12 @@ impl Scene {
         Self { anvil, deployment, rich, folder, next: first + 1 }
     }
 
-    /// How many people there have been, which names things apart.
+    /// The number of accounts so far, which makes ids unique.
     pub(crate) const fn number(&self) -> u64 {
         self.next
     }
 
-    /// What an account has, in the token's own storage: as if somebody else had taken it or given it back.
+    /// Sets an account's token balance in the token's storage.
     pub(crate) fn set_florins(&self, account: Address, value: Amount) {
         let mut key = [0u8; 64];
         key[12..32].copy_from_slice(&account.0);
@@ -100,7 +100,7 @@ impl Scene {
         self.mine(1);
     }
 
-    /// The same account's nonce, used elsewhere.
+    /// Uses the nonce of an account for another transaction.
     pub(crate) fn use_nonce(&self, by: &TestSigner, nonce: u64) {
         let transaction = TxEip1559 {
             chain_id: self.deployment.chain.0,
@@ -135,7 +135,8 @@ impl Scene {
             .unwrap_or_default()
     }
 
-    /// What befalls the account's last transaction, mined or not; `before` was its nonce count.
+    /// Applies a fault to the account's last transaction, mined or not; `before` is its earlier
+    /// nonce.
     pub(crate) fn befall(&self, by: &TestSigner, fate: Fate, depth: u64, before: u64) {
         self.anvil.settle();
         if fate == Fate::Dropped {

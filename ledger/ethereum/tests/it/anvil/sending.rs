@@ -1,4 +1,4 @@
-//! Nonces, fees, waiting, and what goes wrong on the way to a block.
+//! Nonces, fees, timeouts, and faults between signature and block.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Stage {
         serde_json::from_value::<U64>(count).unwrap().to()
     }
 
-    /// Nonce and fee of the one transaction that waits, if there is one.
+    /// Nonce and fee of the only pending transaction, if there is one.
     fn waiting(&self) -> Option<(u64, u128)> {
         let pool = self.anvil.ask("txpool_content", json!([]));
         let accounts = pool["pending"].as_object().unwrap();
@@ -95,7 +95,7 @@ impl Stage {
     }
 }
 
-/// Polls until there is something.
+/// Polls until there is a result.
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..2_000 {
         if let Some(found) = look() {
@@ -103,7 +103,7 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    panic!("it did not come within ten seconds")
+    panic!("no result within ten seconds")
 }
 
 fn gas_problem(error: LedgerError) -> String {
@@ -114,7 +114,7 @@ fn gas_problem(error: LedgerError) -> String {
 }
 
 #[test]
-fn what_no_block_takes_goes_out_again_with_a_higher_fee_and_the_same_nonce() {
+fn a_transaction_that_is_not_mined_is_replaced_with_a_higher_fee_and_the_same_nonce() {
     let stage = Stage::set();
     let ledger = stage.ledger(Settings { resubmit_ms: 150, ..Settings::default() });
     let bob = TestSigner::new(2).unwrap().address();
@@ -125,8 +125,8 @@ fn what_no_block_takes_goes_out_again_with_a_higher_fee_and_the_same_nonce() {
         let (nonce, fee) = until(|| stage.waiting());
         assert_eq!(nonce, before);
         let (again, higher) = until(|| stage.waiting().filter(|(_, now)| *now > fee));
-        assert_eq!(again, before, "the nonce is kept");
-        assert!(higher >= fee + fee / 10, "nodes take a tenth more: {fee}, then {higher}");
+        assert_eq!(again, before, "the nonce stays the same");
+        assert!(higher >= fee + fee / 10, "nodes require 10 % more: {fee}, then {higher}");
         stage.anvil.ask("evm_mine", json!([]));
         sent.join().unwrap().unwrap();
     });
@@ -135,7 +135,7 @@ fn what_no_block_takes_goes_out_again_with_a_higher_fee_and_the_same_nonce() {
 }
 
 #[test]
-fn gas_above_the_limits_is_not_paid() {
+fn gas_above_the_limits_is_refused() {
     let stage = Stage::set();
     let (before, bob) = (stage.nonce(), TestSigner::new(2).unwrap().address());
     let cheap = stage.ledger(Settings { fee_max_wei: 1, ..Settings::default() });
@@ -148,7 +148,7 @@ fn gas_above_the_limits_is_not_paid() {
 }
 
 #[test]
-fn an_account_without_ether_is_told_so() {
+fn an_account_without_ether_gets_a_specific_error() {
     let stage = Stage::set();
     let ledger = stage.ledger(Settings::default());
     let poor = TestSigner::new(9).unwrap();
@@ -162,12 +162,12 @@ fn an_account_without_ether_is_told_so() {
 }
 
 #[test]
-fn two_processes_with_one_wallet_take_turns() {
+fn two_processes_with_one_wallet_are_serialised() {
     let stage = Stage::set();
     let (before, bob) = (stage.nonce(), TestSigner::new(2).unwrap().address());
     thread::scope(|scope| {
         for _ in 0..2 {
-            // Each its own ledger: they share nothing but the outbox.
+            // Each thread has its own ledger: they share only the outbox.
             scope.spawn(|| {
                 let ledger = stage.ledger(Settings::default());
                 for _ in 0..5 {
@@ -181,7 +181,7 @@ fn two_processes_with_one_wallet_take_turns() {
 }
 
 #[test]
-fn what_is_not_deep_enough_has_not_happened() {
+fn a_transaction_counts_only_with_enough_confirmations() {
     let stage = Stage::set();
     let ledger = stage.ledger(Settings { confirmations: 3, ..Settings::default() });
     let bob = TestSigner::new(2).unwrap().address();
@@ -190,9 +190,9 @@ fn what_is_not_deep_enough_has_not_happened() {
     thread::scope(|scope| {
         let sent = scope.spawn(|| ledger.transfer(&stage.rich, bob, fln(5)));
         until(|| (stage.nonce() > before).then_some(()));
-        assert_eq!(ledger.balance(bob).unwrap(), Amount::ZERO, "one block deep");
+        assert_eq!(ledger.balance(bob).unwrap(), Amount::ZERO, "one confirmation");
         mine();
-        assert_eq!(ledger.balance(bob).unwrap(), Amount::ZERO, "two blocks deep");
+        assert_eq!(ledger.balance(bob).unwrap(), Amount::ZERO, "two confirmations");
         assert!(!sent.is_finished());
         mine();
         sent.join().unwrap().unwrap();
@@ -201,13 +201,13 @@ fn what_is_not_deep_enough_has_not_happened() {
 }
 
 #[test]
-fn a_reorganisation_after_which_all_is_as_it_was_is_over_by_itself() {
+fn after_a_reorganisation_reads_recover_without_resume() {
     let stage = Stage::set();
     let ledger = stage.ledger(Settings::default());
     let bob = TestSigner::new(2).unwrap().address();
     ledger.transfer(&stage.rich, bob, fln(5)).unwrap();
     stage.anvil.reorganise(1);
-    // Who only reads hears that it is not over, and then that it is: nobody has to write or to resume.
+    // Reads alone fail first and then succeed: neither a write nor `resume` is needed.
     let mut refused = 0;
     until(|| match ledger.bond_of(TASK, bob) {
         Ok(bond) => Some(bond),
@@ -223,7 +223,7 @@ fn a_reorganisation_after_which_all_is_as_it_was_is_over_by_itself() {
 }
 
 #[test]
-fn the_market_may_take_only_what_a_write_needs() {
+fn the_markets_allowance_is_limited_to_the_amount_of_each_write() {
     let stage = Stage::set();
     let ledger = stage.ledger(Settings::default());
     stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
@@ -238,11 +238,11 @@ fn the_market_may_take_only_what_a_write_needs() {
 }
 
 #[test]
-fn a_token_that_gives_no_reason_is_approved_all_the_same() {
+fn a_token_that_reverts_without_a_reason_is_approved() {
     let stage = Stage::set();
     let ledger = stage.ledger(Settings::default());
     stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
-    // As tokens do that were written before reasons were.
+    // As tokens do that were written before revert reasons existed.
     let node = Altered::new(&stage.anvil.endpoint, |_, answer| match answer {
         Err(EndpointError::Answered { code, message, data: Some(_) }) => {
             Err(EndpointError::Answered { code, message, data: None })
@@ -256,15 +256,15 @@ fn a_token_that_gives_no_reason_is_approved_all_the_same() {
     let before = stage.nonce();
     let error = ledger.bond(&stage.rich, TASK, fln(100_000_000)).unwrap_err();
     let insufficient = matches!(error, LedgerError::Refused(Refusal::Insufficient { .. }));
-    assert!(insufficient && stage.nonce() == before, "nothing is approved in vain: {error}");
+    assert!(insufficient && stage.nonce() == before, "no unnecessary approval: {error}");
 }
 
 #[test]
-fn an_approval_that_was_left_is_taken_back_before_another() {
+fn a_leftover_approval_is_reset_to_zero_before_another() {
     let stage = Stage::set();
     let ledger = stage.ledger(Settings::default());
     stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
-    // A process dies between its approval and its bond, which nobody asks for again.
+    // A process crashes between its approval and its bond, which is never requested again.
     let flaky = Flaky::new(&stage.anvil.endpoint, Death::After("eth_sendRawTransaction"));
     let hasty = Settings { patience_ms: 30, ..Settings::default() };
     let dying = stage.through(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty);
@@ -272,21 +272,21 @@ fn an_approval_that_was_left_is_taken_back_before_another() {
     flaky.arm();
     dying.bond(&stage.rich, TASK, fln(3)).unwrap_err();
     drop(dying);
-    // The node mines what it is sent in its own time, and nobody waited for this one.
+    // The node mines the approval later, without a waiting client.
     for _ in 0..200 {
         if stage.nonce() == before {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Tether, for one, refuses to change an approval that is not zero to another one.
+    // Some tokens, such as Tether, refuse to change a non-zero approval to another non-zero value.
     ledger.bond(&stage.rich, TASK, fln(4)).unwrap();
-    assert_eq!(stage.nonce(), before + 3, "taken back, given, used");
+    assert_eq!(stage.nonce(), before + 3, "reset, approved, bonded");
     assert_eq!(ledger.bond_of(TASK, stage.rich.address()).unwrap().amount, fln(4));
 }
 
 #[test]
-fn another_chain_or_address_is_recognised() {
+fn another_chain_or_address_is_refused() {
     let stage = Stage::set();
     let open = |deployment: Deployment| {
         let endpoint = Arc::clone(&stage.anvil.endpoint);
@@ -300,11 +300,11 @@ fn another_chain_or_address_is_recognised() {
     let empty = open(Deployment { market: Address([8; 20]), ..stage.deployment });
     assert!(empty.contains("has no contract at"), "{empty}");
     let token = open(Deployment { token: Address([8; 20]), ..stage.deployment });
-    assert!(token.contains("counts in"), "{token}");
+    assert!(token.contains("uses token"), "{token}");
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_asked_again_and_then_named() {
+fn an_unreachable_node_is_retried_and_then_named_without_its_key() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/secret-key", listener.local_addr().unwrap());
     drop(listener);
@@ -318,7 +318,7 @@ fn a_node_that_does_not_answer_is_asked_again_and_then_named() {
 }
 
 #[test]
-fn what_is_in_the_chain_is_not_done_again_because_a_node_has_forgotten_its_receipt() {
+fn a_mined_transaction_is_not_repeated_if_a_node_has_deleted_its_receipt() {
     let stage = Stage::set();
     let bob = TestSigner::new(2).unwrap().address();
     stage.ledger(Settings::default()).transfer(&stage.rich, bob, fln(5)).unwrap();
@@ -335,7 +335,7 @@ fn what_is_in_the_chain_is_not_done_again_because_a_node_has_forgotten_its_recei
 }
 
 #[test]
-fn a_node_that_is_behind_denies_nothing() {
+fn a_lagging_node_gives_an_error_instead_of_an_old_state() {
     let stage = Stage::set();
     let bob = TestSigner::new(2).unwrap().address();
     stage.ledger(Settings::default()).transfer(&stage.rich, bob, fln(5)).unwrap();
@@ -349,11 +349,11 @@ fn a_node_that_is_behind_denies_nothing() {
     let ledger = stage.through(node, Settings::default());
     ledger.resume(&stage.rich).unwrap();
     let error = ledger.settlement(TASK, Report::payout_id(TASK, Round(1))).unwrap_err();
-    assert!(error.to_string().contains("is behind"), "{error}");
-    assert!(ledger.balance(bob).unwrap_err().to_string().contains("is behind"));
+    assert!(error.to_string().contains("lags behind"), "{error}");
+    assert!(ledger.balance(bob).unwrap_err().to_string().contains("lags behind"));
 }
 
-/// A coordinator that posts whenever the arbiter looks.
+/// An endpoint that posts a settlement whenever the arbiter simulates its cancellation.
 struct Disturbed {
     inner: Arc<dyn Endpoint>,
     posts: AtomicU32,
@@ -376,7 +376,7 @@ impl Endpoint for Disturbed {
 }
 
 #[test]
-fn an_arbiter_cancels_though_the_coordinator_posts_on() {
+fn an_arbiter_can_cancel_while_the_coordinator_continues_to_post() {
     let stage = Stage::set();
     let (coordinator, arbiter) = (stage.person(2), stage.person(3));
     let calm = Arc::new(stage.ledger(Settings::default()));

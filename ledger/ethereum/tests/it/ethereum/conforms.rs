@@ -1,4 +1,4 @@
-//! The suite that every ledger passes, on the contracts.
+//! The conformance suite on the contracts, with a node in this process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use florin_protocol::{Address, Signer};
 
 use super::market::{Market, Template};
 
-/// When the clock begins, in seconds.
+/// The initial time, in seconds.
 const START: u64 = 1_000;
 
 struct Contracts(Template);
@@ -21,23 +21,23 @@ impl Fixture for Contracts {
         let Market { node, ledger, outbox } = self.0.market();
         let seconds = AtomicU64::new(START);
         let advance = move |ms: u64| {
-            // The outboxes stay for as long as the world.
+            // The outboxes must exist as long as the test ledger.
             let _folder = &outbox;
-            assert!(ms.is_multiple_of(1_000), "{ms} ms are no whole seconds");
+            assert!(ms.is_multiple_of(1_000), "{ms} ms are not whole seconds");
             node.set_time(seconds.fetch_add(ms / 1_000, Ordering::SeqCst) + ms / 1_000);
         };
         World {
             ledger: Box::new(ledger),
             signers: (0..SIGNERS).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
             advance: Box::new(advance),
-            // It stands still, but it knows seconds and no milliseconds.
+            // It stands still, but its resolution is one second.
             is_exact: false,
         }
     }
 }
 
 #[test]
-fn the_contracts_conform() {
+fn the_contracts_pass_the_conformance_suite_in_process() {
     let people: Vec<Address> = (0..SIGNERS).map(|n| signer(n).address()).collect();
     conformance::run(&Contracts(Template::new(&people, FUNDS, START))).unwrap();
 }

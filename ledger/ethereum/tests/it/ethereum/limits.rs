@@ -9,7 +9,7 @@ use florin_testkit::ledger_model::books::{FUNDS, Flaw, PEOPLE, Rules};
 use florin_testkit::ledger_model::cast::{Cast, START, units};
 use florin_testkit::ledger_model::{Clock, genesis, operator};
 
-/// Who closes tasks here.
+/// The account that closes tasks.
 const COORDINATOR: usize = 1;
 
 fn cast() -> Cast {
@@ -32,7 +32,7 @@ fn code<T: std::fmt::Debug>(answer: Result<T, LedgerError>) -> &'static str {
     }
 }
 
-/// A task with the smallest pool and no other wishes.
+/// A task with the smallest pool and otherwise zero terms.
 fn terms(cast: &Cast, number: usize) -> Terms {
     let rules = Rules {
         coordinator: COORDINATOR,
@@ -59,7 +59,7 @@ fn pledges(ledger: &dyn Ledger, cast: &Cast) {
     }
     assert_eq!(code(ledger.pledge(provider, one_more.task)), "LIMIT_REACHED");
     ledger.unstake(provider).unwrap();
-    // A task that is closed makes room.
+    // A closed task no longer counts towards the limit.
     ledger.close(&cast.people[COORDINATOR], allowed[7].task).unwrap();
     ledger.pledge(provider, one_more.task).unwrap();
     assert!(!ledger.pledged(allowed[7].task, provider.address()).unwrap());
@@ -67,7 +67,7 @@ fn pledges(ledger: &dyn Ledger, cast: &Cast) {
 }
 
 #[test]
-fn a_stake_is_pledged_to_as_many_tasks_on_both() {
+fn the_limit_of_pledges_is_the_same_on_chain_and_contracts() {
     let cast = cast();
     let (chain, market) = both(&cast);
     pledges(&chain, &cast);
@@ -75,7 +75,7 @@ fn a_stake_is_pledged_to_as_many_tasks_on_both() {
 }
 
 #[test]
-fn nobody_transfers_to_the_zero_address() {
+fn a_transfer_to_the_zero_address_is_refused_by_both() {
     let cast = cast();
     let (chain, market) = both(&cast);
     let nobody = Address([0; 20]);
@@ -87,7 +87,8 @@ fn nobody_transfers_to_the_zero_address() {
     }
 }
 
-/// What a task owes shares a slot of 96 bits with its root. Nobody has so much, so both refuse, each in its own words.
+/// The amount that a task owes shares a storage slot with 96 bits of its root. No account has such
+/// a balance, so both refuse, with different codes.
 #[test]
 fn pools_beyond_96_bits_are_refused_by_both() {
     let cast = cast();

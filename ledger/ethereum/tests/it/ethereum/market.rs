@@ -1,4 +1,4 @@
-//! A market on the node in this process: the contracts as they are committed, and a ledger in front of them.
+//! A market on a node in this process: the contracts as committed, and a ledger on them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use tempfile::TempDir;
 
 use super::node::{Node, sign};
 
-/// Anvil's number for a chain, as any other would do.
+/// Anvil's chain id; any other would do.
 const CHAIN: u64 = 31_337;
-/// The number of who deploys.
+/// The number of the deployer's key.
 const DEPLOYER: u64 = 1_000;
 
-/// A chain with a market on it where nothing has happened yet: made once, used often.
+/// A chain with a new market, created once and copied for each test.
 pub(crate) struct Template {
     node: Node,
     deployment: Deployment,
 }
 
-/// A market of its own.
+/// A market with its own node, ledger and outbox.
 pub(crate) struct Market {
     pub(crate) node: Arc<Node>,
     pub(crate) ledger: EthereumLedger,
@@ -32,7 +32,7 @@ pub(crate) struct Market {
 }
 
 impl Market {
-    /// Calls the market's contract without the client, which would not send what changes nothing.
+    /// Calls the market's contract without the client, which would not send a call without effect.
     pub(crate) fn call_directly(&self, by: &dyn Signer, call: &[u8]) {
         let account = format!("{}", by.address());
         let count = self.node.call("eth_getTransactionCount", json!([account, "latest"])).unwrap();
@@ -45,7 +45,7 @@ impl Market {
         assert_eq!(receipt["status"], "0x1", "{receipt}");
     }
 
-    /// A client that knows nothing but its outbox, in place of the one before.
+    /// Replaces the client by a new one, which has only the outbox.
     pub(crate) fn reopen(&mut self) {
         self.ledger = open(&self.node, *self.ledger.deployment(), self.outbox.path());
     }
@@ -56,14 +56,15 @@ fn open(node: &Arc<Node>, deployment: Deployment, outbox: &Path) -> EthereumLedg
     EthereumLedger::open(endpoint, deployment, Settings::default(), outbox).unwrap()
 }
 
-/// A folder in memory where the system has one: outboxes wait for their disk.
+/// A folder in memory if the system has one, because outboxes wait for their disk.
 fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
 
 impl Template {
-    /// Deploys the contracts at a time in seconds, and gives everybody the same, and ether.
+    /// Deploys the contracts at a time in seconds, and funds every account with the same amount,
+    /// and with ether.
     pub(crate) fn new(people: &[Address], funds: Amount, seconds: u64) -> Self {
         let deployer = TestSigner::new(DEPLOYER).unwrap();
         let rich: Vec<_> = people.iter().map(|person| person.0.into()).collect();
@@ -82,7 +83,7 @@ impl Template {
         Self { node: node.copy(), deployment }
     }
 
-    /// A market that shares nothing with others.
+    /// A market that shares no state with others.
     pub(crate) fn market(&self) -> Market {
         let (node, outbox) = (Arc::new(self.node.copy()), scratch());
         let ledger = open(&node, self.deployment, outbox.path());

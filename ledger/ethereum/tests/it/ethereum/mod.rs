@@ -1,4 +1,4 @@
-//! The market on Ethereum, with a node in the test's own process.
+//! The Ethereum ledger with a node in the test process.
 
 mod conforms;
 mod limits;

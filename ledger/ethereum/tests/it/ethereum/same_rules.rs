@@ -1,8 +1,8 @@
-//! The same rules twice: random sequences of operations on the embedded chain, on the contracts and on the model come
-//! to the same outcomes, the same refusals and the same books.
+//! Equivalence of the implementations: random sequences of operations on the embedded chain, on the
+//! contracts and on the model give the same outcomes, the same refusals and the same state.
 //!
-//! Time passes in whole seconds, which is what the contracts know. Beyond the sequences that are the default,
-//! `FLORIN_SEQUENCES` says how many; `FLORIN_SEED` repeats a run and `FLORIN_SEQUENCE` one sequence of it.
+//! Time advances in whole seconds, the resolution of the contracts. `FLORIN_SEQUENCES` sets the
+//! number of sequences; `FLORIN_SEED` reproduces a run and `FLORIN_SEQUENCE` one sequence of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -22,23 +22,25 @@ use florin_testkit::ledger_model::operation::{Act, Operation, facts, verdict};
 use florin_testkit::ledger_model::view::{Comparison, Difference};
 use florin_testkit::ledger_model::{Clock, fresh_model, genesis, operator};
 
-/// Sequences unless the environment says otherwise.
+/// Default number of sequences.
 const SEQUENCES: u64 = 2_000;
 /// Operations of a sequence, at least.
 const STEPS: usize = 50;
-/// Operations of a sequence in which the coordinator posts until no more may wait.
+/// Operations of a sequence in which the coordinator posts up to the limit of pending settlements.
 const RUSHED_STEPS: usize = 100;
-/// One sequence in so many is of that kind.
+/// One sequence in this many is of that kind.
 const RUSHED: u64 = 32;
-/// Once in so many operations the contracts have a new client, which knows nothing but its outbox.
+/// The contracts get a new client, which has only the outbox, once in this many operations on
+/// average.
 const REOPENED: u64 = 30;
-/// How many operations the first task is given to begin with: nearly everything needs one.
+/// Number of initial operations that open and bond the first task: nearly all others need one.
 const BEGINNING: usize = 3;
-/// Everything is compared after so many operations, and what one touches after each.
+/// Every readable value is compared after this many operations; the affected ones after each
+/// operation.
 const FULL_COMPARISON: usize = 25;
 
-/// What happens in a run of the default length, each at least [`OFTEN`]: everything that the trait names but
-/// a pledge beyond its limit, which takes 256 tasks.
+/// The outcomes of a run of the default length, each at least [`OFTEN`] times: every outcome that
+/// the trait names, except a pledge beyond its limit, which takes 256 tasks.
 const WANTED: [(&str, &[&str]); 21] = [
     ("bond", &["INSUFFICIENT_FUNDS", "TASK_CLOSED", "TOO_SMALL", "UNKNOWN_TASK", "done"]),
     ("cancel", &["NOT_ALLOWED", "NOT_FOUND", "UNKNOWN_TASK", "WINDOW_CLOSED", "done"]),
@@ -62,10 +64,10 @@ const WANTED: [(&str, &[&str]); 21] = [
     ("withdraw bond", &["NOT_FOUND", "TOO_EARLY", "UNKNOWN_TASK", "done"]),
     ("withdraw stake", &["NOT_FOUND", "TOO_EARLY", "done"]),
 ];
-/// The rarest of it comes about forty times.
+/// The rarest of them occurs about forty times.
 const OFTEN: u64 = 5;
 
-/// The three sides.
+/// The three implementations.
 struct Sides<'a> {
     cast: &'a Cast,
     model: Model,
@@ -89,7 +91,7 @@ impl<'a> Sides<'a> {
         self.market.node.set_time(self.model.now as u64);
     }
 
-    /// Carries an operation out on all sides.
+    /// Executes an operation on all three.
     fn step(&mut self, operation: &Operation, coverage: &mut Coverage) -> Result<(), Difference> {
         let expected = operation.on_model(&mut self.model);
         coverage.note(operation, expected);
@@ -103,7 +105,7 @@ impl<'a> Sides<'a> {
             return Ok(());
         }
         Err(format!(
-            "the model says {expected:?}, the embedded chain {local:?}, the contracts {contracts:?}"
+            "the model returns {expected:?}, the embedded chain {local:?}, the contracts {contracts:?}"
         ))
     }
 
@@ -118,7 +120,7 @@ impl<'a> Sides<'a> {
             .map_err(|difference| format!("contracts, {difference}"))
     }
 
-    /// Compares what an operation may have touched.
+    /// Compares the values that an operation may have changed.
     fn compare(&self, operation: &Operation) -> Result<(), Difference> {
         self.each(|side| {
             side.treasury()?;
@@ -131,7 +133,7 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// The call of what can be asked for twice: the second time changes nothing.
+/// The contract call of an operation whose repetition changes nothing.
 fn again(act: &Act) -> Option<Vec<u8>> {
     match act {
         Act::Unbond { t } => {
@@ -145,7 +147,7 @@ fn again(act: &Act) -> Option<Vec<u8>> {
     }
 }
 
-/// One sequence from an empty market on.
+/// One sequence, starting with a new market.
 fn sequence(
     seed: u64,
     number: u64,
@@ -178,14 +180,14 @@ fn sequence(
         step.map_err(|difference| {
             let told = story.join("\n");
             format!(
-                "{told}\n{difference}\nrepeat it with FLORIN_SEED={seed} FLORIN_SEQUENCE={number}"
+                "{told}\n{difference}\nreproduce it with FLORIN_SEED={seed} FLORIN_SEQUENCE={number}"
             )
         })?;
     }
     Ok(coverage)
 }
 
-/// Runs many sequences on all processors, until one fails.
+/// Runs sequences on all processors, until one fails.
 fn run(seed: u64, numbers: std::ops::Range<u64>) -> Result<Coverage, Difference> {
     let cast = Cast::new(1_000);
     let people: Vec<Address> = (0..PEOPLE).map(|n| cast.address(n)).collect();
@@ -214,7 +216,7 @@ fn run(seed: u64, numbers: std::ops::Range<u64>) -> Result<Coverage, Difference>
 }
 
 #[test]
-fn model_chain_and_contracts_agree() {
+fn model_embedded_chain_and_contracts_agree_under_random_histories() {
     let seed = seed();
     let numbers = match variable("FLORIN_SEQUENCE") {
         Some(one) => one..one + 1,

@@ -1,4 +1,5 @@
-//! Blocks, accounts and logs. Each transaction is executed and mined at once, in a block of its own.
+//! Blocks, accounts and logs. Each transaction is executed and mined at once, in a block of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,16 +15,16 @@ use revm::primitives::{Address, B256, Bytes, Log, TxKind, U256, keccak256};
 use revm::state::AccountInfo;
 use revm::{Context, DatabaseCommit, DatabaseRef, ExecuteEvm, MainBuilder, MainContext};
 
-/// What a unit of gas costs before a tip, always: nothing here is ever crowded.
+/// The constant base fee per unit of gas.
 pub(crate) const BASE_FEE: u64 = 1_000_000_000;
-/// Most gas of one block, and of one transaction: 2^24.
+/// Gas limit of a block and of a transaction: 2^24.
 pub(crate) const GAS_MAX: u64 = 16_777_216;
-/// JSON-RPC's number for a call that a contract reverted, as nodes have it.
+/// The JSON-RPC error code of a reverted call, as in common nodes.
 pub(crate) const REVERTED: i64 = 3;
-/// JSON-RPC's number for most other refusals, as nodes have it.
+/// The JSON-RPC error code of most other errors, as in common nodes.
 pub(crate) const REFUSED: i64 = -32_000;
 
-/// Why nothing came of a call.
+/// The error of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) code: i64,
@@ -35,7 +36,7 @@ pub(crate) fn refuse(message: impl Into<String>) -> Fault {
     Fault { code: REFUSED, message: message.into(), data: None }
 }
 
-/// What can be said of a block. Its hash is one of what it holds, and not a header's.
+/// A block. Its hash is computed from its content, not from an Ethereum header.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) hash: B256,
@@ -45,7 +46,7 @@ pub(crate) struct Head {
     pub(crate) transaction: Option<B256>,
 }
 
-/// A transaction and what became of it.
+/// A mined transaction with its result.
 #[derive(Clone, Debug)]
 pub(crate) struct Mined {
     pub(crate) hash: B256,
@@ -60,7 +61,7 @@ pub(crate) struct Mined {
     pub(crate) logs: Vec<Log>,
 }
 
-/// A question to a contract, or one about its price.
+/// A contract call or a gas estimate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Question {
     pub(crate) from: Address,
@@ -70,13 +71,13 @@ pub(crate) struct Question {
     pub(crate) gas: Option<u64>,
 }
 
-/// The chain, with nothing but its newest state.
+/// The chain; only its newest state is available.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) id: u64,
     pub(crate) blocks: Vec<Head>,
     pub(crate) mined: BTreeMap<B256, Mined>,
-    /// Each block's transaction that left logs.
+    /// The transaction with logs of each block that has one.
     pub(crate) noisy: BTreeMap<u64, B256>,
     /// The time of the next block, in seconds.
     time: u64,
@@ -99,7 +100,7 @@ fn invalid(error: EVMError<Infallible>) -> Fault {
     }
 }
 
-/// The output of a call that went well.
+/// The output of a successful call.
 fn answer(result: ExecutionResult) -> Result<Bytes, Fault> {
     match result {
         ExecutionResult::Success { output, .. } => Ok(output.into_data()),
@@ -113,7 +114,7 @@ fn answer(result: ExecutionResult) -> Result<Bytes, Fault> {
 }
 
 impl Chain {
-    /// An empty chain at a time in seconds, where some accounts have ether.
+    /// An empty chain at a time in seconds; some accounts have ether.
     pub(crate) fn new(id: u64, time: u64, rich: &[(Address, U256)]) -> Self {
         let mut state = CacheDB::new(EmptyDB::new());
         for (account, wei) in rich {
@@ -130,7 +131,7 @@ impl Chain {
         self.blocks.len() as u64 - 1
     }
 
-    /// Moves the clock, which an empty block makes known. Blocks may have the same second.
+    /// Advances the clock with an empty block. Two blocks may have the same time.
     pub(crate) fn set_time(&mut self, time: u64) {
         assert!(time >= self.time, "time {time} is before {}", self.time);
         if time > self.time {
@@ -148,13 +149,13 @@ impl Chain {
         Ok(self.state.code_by_hash_ref(hash).map_err(never)?.original_bytes())
     }
 
-    /// What a call comes to that changes nothing.
+    /// The result of a call that changes nothing.
     pub(crate) fn ask(&mut self, question: Question) -> Result<Bytes, Fault> {
         self.try_out(question).and_then(answer)
     }
 
-    /// How much gas to send along: what is spent before refunds, a 63rd more, which a call must leave to its caller,
-    /// and a stipend.
+    /// The gas estimate: the gas spent before refunds, plus a 63rd that a call must leave to its
+    /// caller (EIP-150), plus a stipend.
     pub(crate) fn price(&mut self, question: Question) -> Result<u64, Fault> {
         let result = self.try_out(question)?;
         let spent = result.gas().total_gas_spent().max(result.tx_gas_used());
@@ -162,7 +163,7 @@ impl Chain {
         Ok(spent + spent / 63 + 2_300)
     }
 
-    /// Executes a signed transaction and mines it; the hash.
+    /// Executes a signed transaction and mines it; returns its hash.
     pub(crate) fn send(&mut self, raw: &[u8]) -> Result<B256, Fault> {
         let hash = keccak256(raw);
         if self.mined.contains_key(&hash) {
@@ -221,7 +222,7 @@ impl Chain {
         self.execute(env, 0, false)
     }
 
-    /// One transaction on the newest state, kept or not.
+    /// Executes one transaction on the newest state, and commits it if `keep`.
     fn execute(&mut self, tx: TxEnv, basefee: u64, keep: bool) -> Result<ExecutionResult, Fault> {
         let mut cfg = CfgEnv::new_with_spec(SpecId::OSAKA);
         cfg.chain_id = self.id;
@@ -242,7 +243,7 @@ impl Chain {
         Ok(done.result)
     }
 
-    /// Ends a block; its number.
+    /// Adds a block; returns its number.
     fn seal(&mut self, transaction: Option<B256>, gas: u64) -> u64 {
         let parent = self.blocks.last().map_or(B256::ZERO, |head| head.hash);
         let number = self.blocks.len() as u64;
@@ -254,15 +255,15 @@ impl Chain {
     }
 }
 
-/// A transaction of type 2, and who signed it.
+/// Decodes an EIP-1559 transaction; returns it with its sender.
 fn decode(raw: &[u8]) -> Result<(Signed<TxEip1559>, Address), Fault> {
     let Some((2, mut fields)) = raw.split_first().map(|(kind, fields)| (*kind, fields)) else {
-        return Err(refuse("transaction type not supported: this node takes EIP-1559 only"));
+        return Err(refuse("transaction type not supported: only EIP-1559"));
     };
     let signed = TxEip1559::rlp_decode_signed(&mut fields)
         .map_err(|error| refuse(format!("transaction cannot be decoded: {error}")))?;
     if !fields.is_empty() {
-        return Err(refuse("bytes follow after the transaction"));
+        return Err(refuse("trailing bytes after the transaction"));
     }
     let signature = signed.signature();
     let from = match signature.normalize_s() {

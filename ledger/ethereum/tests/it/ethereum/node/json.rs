@@ -1,4 +1,4 @@
-//! JSON-RPC's way of writing numbers, bytes, blocks, receipts and logs.
+//! JSON-RPC encoding of numbers, bytes, blocks, receipts and logs.
 
 use std::fmt::LowerHex;
 
@@ -40,7 +40,8 @@ pub(super) fn number(value: &Value) -> Result<u64, Fault> {
     u64::from_str_radix(digits, 16).map_err(|error| refuse(format!("number {text}: {error}")))
 }
 
-/// The block that a tag names; the pending one is the newest, as nothing waits here.
+/// The block that a tag names; the pending block is the newest, because the mempool is always
+/// empty.
 pub(super) fn block(value: &Value, chain: &Chain) -> Result<u64, Fault> {
     match value.as_str() {
         None if value.is_null() => Ok(chain.height()),
@@ -50,13 +51,13 @@ pub(super) fn block(value: &Value, chain: &Chain) -> Result<u64, Fault> {
     }
 }
 
-/// Fails unless a tag names the newest state.
+/// Fails unless a tag names the newest block.
 pub(super) fn newest(value: &Value, chain: &Chain) -> Result<(), Fault> {
     let (asked, height) = (block(value, chain)?, chain.height());
     if asked == height {
         Ok(())
     } else {
-        Err(refuse(format!("no state of block {asked}: only of the newest, {height}")))
+        Err(refuse(format!("no state of block {asked}: only of the newest block {height}")))
     }
 }
 
@@ -135,7 +136,7 @@ fn entry(mined: &Mined, n: usize, log: &Log, chain: &Chain) -> Value {
     })
 }
 
-/// What a filter for logs allows in one place: nothing given means anything.
+/// The permitted values of a filter position; `None` permits any.
 fn choice<T>(
     value: Option<&Value>,
     parse: impl Fn(&Value) -> Result<T, Fault>,

@@ -1,5 +1,5 @@
-//! An Ethereum node in the test's own process: the real virtual machine, and as much of a node around it as a client
-//! of the market asks for. No queue, no reorganisations, no state but the newest.
+//! An Ethereum node in the test process: the real virtual machine (revm) and the JSON-RPC methods
+//! that a client of the market uses. No mempool, no reorganisations, only the newest state.
 
 mod chain;
 mod json;
@@ -17,10 +17,10 @@ use chain::{BASE_FEE, Chain, Fault, refuse};
 
 /// A million ether, in wei.
 const ETHER: u128 = 1_000_000 * 1_000_000_000_000_000_000;
-/// What a unit of gas is to be tipped with, in wei.
+/// The suggested priority fee per unit of gas, in wei.
 const TIP: u64 = 1_000_000;
 
-/// A signed transaction as the node takes it, with more gas than anything here needs.
+/// A signed raw transaction with a gas limit above every need of these tests.
 pub(crate) fn sign(chain: u64, by: &dyn Signer, nonce: u64, to: TxKind, input: &[u8]) -> String {
     let tx = TxEip1559 {
         chain_id: chain,
@@ -39,22 +39,22 @@ pub(crate) fn sign(chain: u64, by: &dyn Signer, nonce: u64, to: TxKind, input: &
     hex::encode_prefixed(raw)
 }
 
-/// The node.
+/// The node: a chain behind a lock.
 pub(crate) struct Node(Mutex<Chain>);
 
 impl Node {
-    /// A chain's first block at a time in seconds; some accounts have ether, and nobody else.
+    /// A new chain at a time in seconds; only these accounts have ether.
     pub(crate) fn new(chain: u64, time: u64, rich: &[Address]) -> Self {
         let rich: Vec<_> = rich.iter().map(|account| (*account, U256::from(ETHER))).collect();
         Self(Mutex::new(Chain::new(chain, time, &rich)))
     }
 
-    /// Another node, which goes on from here on its own.
+    /// Another node with a copy of the chain.
     pub(crate) fn copy(&self) -> Self {
         Self(Mutex::new(self.chain().clone()))
     }
 
-    /// Moves the clock to a time in seconds: the newest block has it now, and so will the next.
+    /// Advances the clock to a time in seconds, for the newest and the next block.
     pub(crate) fn set_time(&self, seconds: u64) {
         self.chain().set_time(seconds);
     }

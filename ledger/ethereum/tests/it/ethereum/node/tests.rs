@@ -1,4 +1,4 @@
-//! The node itself, before anybody relies on it.
+//! Tests of the in-process node itself.
 
 use alloy_primitives::{Address, TxKind, U256, hex};
 use alloy_sol_types::{SolCall, SolConstructor, SolError, SolValue};
@@ -64,7 +64,7 @@ impl Bench {
 }
 
 #[test]
-fn contracts_answer_and_their_clock_is_the_nodes() {
+fn contract_calls_work_and_the_contracts_clock_is_the_nodes() {
     let bench = bench();
     let account = bench.alice.address().0.into();
     let call = FlorinToken::balanceOfCall { account }.abi_encode();
@@ -83,7 +83,7 @@ fn contracts_answer_and_their_clock_is_the_nodes() {
 }
 
 #[test]
-fn a_transfer_costs_what_it_should_and_leaves_its_log_and_receipt() {
+fn a_transfer_has_the_expected_gas_log_and_receipt() {
     let bench = bench();
     let to = Address::repeat_byte(7);
     let call = FlorinToken::transferCall { to, value: U256::from(20) }.abi_encode();
@@ -99,7 +99,7 @@ fn a_transfer_costs_what_it_should_and_leaves_its_log_and_receipt() {
     assert!((50_000..52_000).contains(&used) && (used..used + 4_000).contains(&price), "{used}");
     let logs = |filter: Value| bench.node.call("eth_getLogs", json!([filter])).unwrap();
     let found = logs(json!({ "fromBlock": "0x0", "address": bench.token }));
-    assert_eq!(found.as_array().unwrap().len(), 2, "the supply, and the transfer");
+    assert_eq!(found.as_array().unwrap().len(), 2, "the mint, and the transfer");
     let topics = json!([null, from.into_word()]);
     let filter = json!({ "fromBlock": "0x0", "address": [bench.token], "topics": &topics });
     let found = logs(filter);
@@ -112,7 +112,7 @@ fn a_transfer_costs_what_it_should_and_leaves_its_log_and_receipt() {
 }
 
 #[test]
-fn a_revert_comes_with_its_data_and_a_wrong_nonce_is_refused() {
+fn a_revert_returns_its_data_and_a_wrong_nonce_is_refused() {
     let bench = bench();
     let (task, amount) = ([5; 32].into(), 3_u128);
     let call = MarketContract::bondCall { id: task, amount }.abi_encode();
