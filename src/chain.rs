@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use florin_ledger::LedgerError;
 use florin_ledger_ethereum::{self as ethereum, Deployment, Endpoint, Foreign, HttpEndpoint};
-use florin_protocol::{EthereumInfo, Market};
+use florin_protocol::{EthereumInfo, MarketId};
 
 use crate::failure::Failure;
 
@@ -162,7 +162,7 @@ pub(crate) fn info_of(deployment: &Deployment, rpc: Option<String>) -> EthereumI
 /// # Errors
 /// `WRONG_MARKET`, `BAD_DEPLOYMENT`.
 pub(crate) fn deployment_of(
-    market: Market,
+    market: MarketId,
     info: &EthereumInfo,
     file: Option<&Path>,
 ) -> anyhow::Result<Deployment> {
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(deployment_of(market, &info, None).unwrap(), known);
         let other = EthereumInfo { market: Address([9; 20]), ..info.clone() };
         assert_eq!(code(&deployment_of(market, &other, None).unwrap_err()), "WRONG_MARKET");
-        let elsewhere = Market { chain: ChainId(1), ..market };
+        let elsewhere = MarketId { chain: ChainId(1), ..market };
         assert_eq!(code(&deployment_of(elsewhere, &info, None).unwrap_err()), "WRONG_MARKET");
     }
 

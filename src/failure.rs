@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn the_first_code_in_the_error_chain_wins() {
         let refused =
-            florin_protocol::Rejection::new(florin_protocol::Code::WrongRound, "too late");
+            florin_protocol::Rejection::new(florin_protocol::ErrorCode::WrongRound, "too late");
         let error = Err::<(), _>(refused).context("round 3").unwrap_err();
         assert_eq!(verdict(&error), ("WRONG_ROUND".to_owned(), Exit::No));
         let full = io::Error::from(io::ErrorKind::StorageFull);
@@ -265,7 +265,7 @@ mod tests {
     fn an_error_inside_an_agent_error_keeps_its_code_and_exit_code() {
         use florin_ledger::Refusal;
         let refused = || LedgerError::Refused(Refusal::Meaningless("nothing".to_owned()));
-        let told = || Rejection::new(florin_protocol::Code::BondTooSmall, "more");
+        let told = || Rejection::new(florin_protocol::ErrorCode::BondTooSmall, "more");
         let no = |code: &str| (code.to_owned(), Exit::No);
         let agent = |error: AgentError| verdict(&error.into());
         let provider = |error: ProviderError| verdict(&error.into());

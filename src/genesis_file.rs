@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_protocol::{Address, Amount, ChainId, Tick};
+use florin_protocol::{Address, Amount, ChainId, Timestamp};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ pub(crate) struct Beginning {
     /// The chain's id.
     pub(crate) chain: ChainId,
     /// The time of the genesis; the current time if `None`.
-    pub(crate) created: Option<Tick>,
+    pub(crate) created: Option<Timestamp>,
     /// The initial balance of each account.
     pub(crate) allocations: Vec<(Address, Amount)>,
 }

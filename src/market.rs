@@ -8,7 +8,7 @@ use florin_ledger::{Ledger, LedgerError, Trust};
 use florin_participant::{
     Client, ClientConfig, ClientError, Event, Passing, Patience, Shutdown, Wallet, patiently,
 };
-use florin_protocol::{Report, Round, TaskId};
+use florin_protocol::{Report, RoundNumber, TaskId};
 
 use crate::cli::{MarketArg, WalletArg};
 use crate::compose;
@@ -125,7 +125,7 @@ impl Market {
     /// Fetches all reports of a task, in order.
     pub(crate) fn reports(&self, task: TaskId) -> anyhow::Result<Vec<Report>> {
         let reported = self.task(task)?.reported;
-        (1..=reported).map(|round| Ok(self.report(task, Round(round))?.body)).collect()
+        (1..=reported).map(|round| Ok(self.report(task, RoundNumber(round))?.body)).collect()
     }
 }
 

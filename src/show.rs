@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Color, Style};
-use florin_protocol::{Amount, Phase, Reason, Tick};
+use florin_protocol::{Amount, PayReason, TaskPhase, Timestamp};
 use serde::Serialize;
 
 /// Table headers.
@@ -72,33 +72,33 @@ pub(crate) fn accuracy(correct: u32, rows: u32) -> String {
 }
 
 /// A phase in a word or two.
-pub(crate) fn phase(phase: Phase) -> &'static str {
+pub(crate) fn phase(phase: TaskPhase) -> &'static str {
     match phase {
-        Phase::AwaitingBlobs => "awaiting model and holdout",
-        Phase::Enrolling => "enrolling",
-        Phase::Committing => "training",
-        Phase::Revealing => "uploading",
-        Phase::Valuing => "valuing",
-        Phase::Settling => "settling",
-        Phase::Closing => "closing",
-        Phase::Done => "done",
+        TaskPhase::AwaitingBlobs => "awaiting model and holdout",
+        TaskPhase::Enrolling => "enrolling",
+        TaskPhase::Committing => "training",
+        TaskPhase::Revealing => "uploading",
+        TaskPhase::Valuing => "valuing",
+        TaskPhase::Settling => "settling",
+        TaskPhase::Closing => "closing",
+        TaskPhase::Done => "done",
     }
 }
 
 /// A reason in a word or two; the statement has the whole sentence.
-pub(crate) fn reason(reason: Reason) -> &'static str {
+pub(crate) fn reason(reason: PayReason) -> &'static str {
     match reason {
-        Reason::Paid => "paid",
-        Reason::Withheld => "not yet significant",
-        Reason::Idle => "no change",
-        Reason::NotHelpful => "no positive score",
-        Reason::NoImprovement => "no improvement",
-        Reason::Excluded => "excluded",
+        PayReason::Paid => "paid",
+        PayReason::Withheld => "not yet significant",
+        PayReason::Idle => "no change",
+        PayReason::NotHelpful => "no positive score",
+        PayReason::NoImprovement => "no improvement",
+        PayReason::Excluded => "excluded",
     }
 }
 
 /// Formats a time as a date in UTC.
-pub(crate) fn date(at: Tick) -> String {
+pub(crate) fn date(at: Timestamp) -> String {
     let seconds = at.0 / 1_000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = crate::task_file::civil(days);
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn ticks_are_printed_as_dates() {
-        assert_eq!(date(Tick(0)), "1970-01-01 00:00 UTC");
-        assert_eq!(date(Tick(1_709_210_096_000)), "2024-02-29 12:34 UTC");
+        assert_eq!(date(Timestamp(0)), "1970-01-01 00:00 UTC");
+        assert_eq!(date(Timestamp(1_709_210_096_000)), "2024-02-29 12:34 UTC");
     }
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use florin_protocol::{Address, Market};
+use florin_protocol::{Address, MarketId};
 use serde::{Deserialize, Serialize};
 
 use florin_store::{IDENTITY_FILE, sync_folder};
@@ -15,7 +15,7 @@ use florin_store::{IDENTITY_FILE, sync_folder};
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     /// The market.
-    pub market: Market,
+    pub market: MarketId,
     /// The coordinator's account.
     pub coordinator: Address,
 }

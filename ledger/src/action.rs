@@ -1,8 +1,8 @@
 //! The actions that an account can submit to the ledger: one action per write method of the trait.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, Canonical, PayoutId, TaskId};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Address, Amount, Canonical, SettlementId, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Claim, Settlement, Slash, Terms};
@@ -60,7 +60,7 @@ pub enum Action {
         /// The task.
         task: TaskId,
         /// The first settlement to cancel.
-        payout: PayoutId,
+        payout: SettlementId,
     },
     /// [`crate::Ledger::finalize`]
     Finalize {
@@ -137,7 +137,7 @@ impl Action {
 
 /// The summary of a claim: a claim both pays an account and debits its bond.
 fn claim_summary(claim: &Claim) -> String {
-    let Claim { task, account, totals: Totals { paid, debited }, .. } = claim;
+    let Claim { task, account, totals: ClaimTotals { paid, debited }, .. } = claim;
     let task = task.short();
     match (paid.is_zero(), debited.is_zero()) {
         (_, true) => format!("claim {paid} FLN in all for {account} from task {task}…"),

@@ -2,9 +2,10 @@
 //! refusals.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::merkle::Totals;
+use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, Digest, Market, PayoutId, Report, Round, Signer, TaskId, TaskSpec, Tick,
+    Address, Amount, Digest, MarketId, Report, RoundNumber, SettlementId, TaskId, TaskSpec,
+    Timestamp, WalletSigner,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +41,7 @@ pub struct Terms {
     /// How long a bond stays at risk after its owner has requested its return, in milliseconds.
     pub unbond_ms: u64,
     /// After this moment any account may close the task.
-    pub expires: Tick,
+    pub expires: Timestamp,
 }
 
 impl Terms {
@@ -74,9 +75,9 @@ pub struct Settlement {
     /// The task.
     pub task: TaskId,
     /// Identifies the settlement; each id can be posted once.
-    pub payout: PayoutId,
+    pub payout: SettlementId,
     /// The round.
-    pub round: Round,
+    pub round: RoundNumber,
     /// Digest of the round's report.
     pub report: Digest,
     /// Root of the preceding settlement, which is the latest one, pending or final; zeros for the
@@ -96,10 +97,10 @@ impl Settlement {
     pub const fn from_report(report: &Report, digest: Digest) -> Self {
         Self {
             task: report.scope.task,
-            payout: report.payout,
+            payout: report.settlement_id,
             round: report.scope.round,
             report: digest,
-            previous_root: report.root_before,
+            previous_root: report.previous_root,
             root: report.root,
             data_total: report.data_total,
             infrastructure_total: report.infrastructure_total,
@@ -117,7 +118,7 @@ pub struct Claim {
     /// The account that is paid and debited; any account may send the claim.
     pub account: Address,
     /// The account's running totals under the final root.
-    pub totals: Totals,
+    pub totals: ClaimTotals,
     /// Merkle proof: sibling hashes from the leaf to the root.
     pub proof: Vec<Digest>,
 }
@@ -168,7 +169,7 @@ pub struct PendingSettlement {
     /// The settlement as posted.
     pub settlement: Settlement,
     /// Final after this moment.
-    pub final_at: Tick,
+    pub final_at: Timestamp,
 }
 
 /// The status of a settlement.
@@ -230,7 +231,7 @@ pub struct BondState {
     pub amount: Amount,
     /// The earliest moment of its return, if its owner has requested it; see
     /// [`Ledger::withdraw_bond`].
-    pub release: Option<Tick>,
+    pub release: Option<Timestamp>,
 }
 
 /// One provider's stake.
@@ -251,7 +252,7 @@ pub struct StakeState {
     /// Currently at risk.
     pub amount: Amount,
     /// The moment from which it can be withdrawn, if its owner has requested its return.
-    pub release: Option<Tick>,
+    pub release: Option<Timestamp>,
 }
 
 /// The result of posting a settlement.
@@ -334,24 +335,24 @@ pub enum Refusal {
     #[error("not possible before {at}; the ledger's time is {now}")]
     TooEarly {
         /// The earliest moment.
-        at: Tick,
+        at: Timestamp,
         /// The ledger's clock.
-        now: Tick,
+        now: Timestamp,
     },
     /// The challenge window is over.
     #[error("the challenge window closed at {0}")]
-    WindowClosed(Tick),
+    WindowClosed(Timestamp),
     /// Settlements are within their challenge window.
     #[error("{0} settlements are not final yet")]
     Pending(u64),
     /// Another settlement was posted under this payout id.
     #[error("another settlement was posted under payout id {0}")]
-    ConflictingSettlement(PayoutId),
+    ConflictingSettlement(SettlementId),
     /// Running totals that decrease or exceed the deposit, or debits above their limit.
     #[error("settlement of round {round}: {what}")]
     BadSettlement {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The violated rule.
         what: String,
     },
@@ -431,7 +432,7 @@ pub enum LedgerError {
 /// nothing: the ledger returns its result and records no transaction.
 pub trait Ledger: Send + Sync {
     /// The market this ledger belongs to: chain id and genesis.
-    fn market(&self) -> Market;
+    fn market(&self) -> MarketId;
 
     /// Completes the transactions that an earlier run of this account left unfinished, and resends
     /// those that a reorganisation of the chain has reverted. Call it before reading any state that
@@ -440,13 +441,13 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// [`LedgerError`]; the rest can be resumed later.
-    fn resume(&self, by: &dyn Signer) -> Result<(), LedgerError> {
+    fn resume(&self, by: &dyn WalletSigner) -> Result<(), LedgerError> {
         let _ = by;
         Ok(())
     }
 
     /// The ledger's clock, which decides about deadlines and windows.
-    fn now(&self) -> Result<Tick, LedgerError>;
+    fn now(&self) -> Result<Timestamp, LedgerError>;
 
     /// The balance of a wallet; zero for an unknown account.
     fn balance(&self, account: Address) -> Result<Amount, LedgerError>;
@@ -468,31 +469,45 @@ pub trait Ledger: Send + Sync {
 
     /// The totals of an account's claims in a task: the amount paid to it, and the debits proven,
     /// which its bond may not have covered.
-    fn claimed(&self, task: TaskId, account: Address) -> Result<Totals, LedgerError>;
+    fn claimed(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError>;
 
     /// The status of a settlement.
-    fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError>;
+    fn settlement(
+        &self,
+        task: TaskId,
+        payout: SettlementId,
+    ) -> Result<SettlementStatus, LedgerError>;
 
     /// Moves tokens between wallets.
     /// Refused: `Insufficient`, `Meaningless` (zero, to the sender itself, or to the zero address).
-    fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError>;
+    fn transfer(
+        &self,
+        by: &dyn WalletSigner,
+        to: Address,
+        amount: Amount,
+    ) -> Result<TxId, LedgerError>;
 
     /// Locks a task's budget in escrow; `by` must be the buyer.
     /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `Meaningless` (the buyer is the
     /// arbiter), `TooSmall` (a data pool below [`florin_protocol::DUST_PER_ROUND`]), `Limit` (a
     /// window or a delay above 30 days).
-    fn open_task(&self, by: &dyn Signer, terms: &Terms) -> Result<TxId, LedgerError>;
+    fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError>;
 
     /// Adds to the sender's bond in a task; cancels a pending unbonding.
     /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (the bond would be below the task's
     /// minimum), `Insufficient`.
-    fn bond(&self, by: &dyn Signer, task: TaskId, amount: Amount) -> Result<TxId, LedgerError>;
+    fn bond(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        amount: Amount,
+    ) -> Result<TxId, LedgerError>;
 
     /// Requests the return of the sender's bond: it stays at risk for `unbond_ms`, and then until
     /// every settlement posted before that moment can be proven. A repeated request does not change
     /// the moment.
     /// Refused: `UnknownTask`, `Missing`.
-    fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
+    fn unbond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError>;
 
     /// Returns an unbonded bond to its owner's wallet, from
     /// `max(release, min(last_post, release) + 2 · challenge_ms)` on. `last_post` is the moment at
@@ -503,11 +518,11 @@ pub trait Ledger: Send + Sync {
     /// After the task is closed no request is needed: the bond is free from
     /// `last_post + 2 · challenge_ms` on, or at once without any settlement.
     /// Refused: `UnknownTask`, `Missing`, `TooEarly` (with that moment).
-    fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError>;
+    fn withdraw_bond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError>;
 
     /// Adds to the sender's stake; cancels a pending unstaking.
     /// Refused: `Insufficient`, `Meaningless`.
-    fn stake(&self, by: &dyn Signer, amount: Amount) -> Result<TxId, LedgerError>;
+    fn stake(&self, by: &dyn WalletSigner, amount: Amount) -> Result<TxId, LedgerError>;
 
     /// Pledges the sender's stake to a task, so that the task's arbiter can slash up to the task's
     /// `stake_min` from it; cancels a pending unstaking. A repeated pledge changes nothing. A
@@ -515,16 +530,16 @@ pub trait Ledger: Send + Sync {
     /// withdrawn.
     /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (a stake below `stake_min`, or none at
     /// all), `Limit`.
-    fn pledge(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
+    fn pledge(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError>;
 
     /// Requests the return of the stake; it stays at risk for the longest `unbond_ms` of the open
     /// tasks it is pledged to.
     /// Refused: `Missing`.
-    fn unstake(&self, by: &dyn Signer) -> Result<TxId, LedgerError>;
+    fn unstake(&self, by: &dyn WalletSigner) -> Result<TxId, LedgerError>;
 
     /// Returns an unstaked stake to its owner's wallet.
     /// Refused: `Missing`, `TooEarly`.
-    fn withdraw_stake(&self, by: &dyn Signer) -> Result<Amount, LedgerError>;
+    fn withdraw_stake(&self, by: &dyn WalletSigner) -> Result<Amount, LedgerError>;
 
     /// Posts a round's settlement; `by` must be the task's coordinator. It becomes final after the
     /// challenge window. Posting the identical settlement again returns [`Posted::Already`].
@@ -533,17 +548,22 @@ pub trait Ledger: Send + Sync {
     /// one, a `previous_root` that is not the root of the latest settlement, a payout id that is
     /// not the round's, an expired task: a coordinator that continues to post could keep the
     /// buyer's money locked), `Limit`.
-    fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError>;
+    fn post(&self, by: &dyn WalletSigner, settlement: &Settlement) -> Result<Posted, LedgerError>;
 
     /// Cancels a settlement, and every later one of the task, within its window; `by` must be the
     /// task's arbiter.
     /// Refused: `UnknownTask`, `NotAllowed`, `Missing`, `WindowClosed`.
-    fn cancel(&self, by: &dyn Signer, task: TaskId, payout: PayoutId) -> Result<TxId, LedgerError>;
+    fn cancel(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        payout: SettlementId,
+    ) -> Result<TxId, LedgerError>;
 
     /// Finalises every settlement of a task whose window is over; any account may call it. Returns
     /// the number of settlements finalised; 0 is not a refusal.
     /// Refused: `UnknownTask`.
-    fn finalize(&self, by: &dyn Signer, task: TaskId) -> Result<u64, LedgerError>;
+    fn finalize(&self, by: &dyn WalletSigner, task: TaskId) -> Result<u64, LedgerError>;
 
     /// Executes the running totals of `claim.account` under the task's last final root, by Merkle
     /// proof. Any account may send it, also after the task is closed. Pays the account the
@@ -553,17 +573,17 @@ pub trait Ledger: Send + Sync {
     /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim` (neither total has increased),
     /// `BadSettlement` (a root that promises more than its own totals; running totals that
     /// decreased; more debited than `debit_max` for each round up to the last final one).
-    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError>;
+    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<Claimed, LedgerError>;
 
     /// Closes a task and refunds the amount still in escrow. The coordinator may close at any time,
     /// any account after `expires`. Settlements whose window is over are finalised first. Returns
     /// the refund.
     /// Refused: `UnknownTask`, `TaskClosed`, `Pending`, `TooEarly`.
-    fn close(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError>;
+    fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError>;
 
     /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter.
     /// Returns the amount taken.
     /// Refused: `UnknownTask`, `NotAllowed`, `TaskClosed`, `Meaningless` (zero), `Missing` (no
     /// bond, no pledge, or nothing left of it).
-    fn slash(&self, by: &dyn Signer, slash: &Slash) -> Result<Amount, LedgerError>;
+    fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError>;
 }

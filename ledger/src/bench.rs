@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
-use florin_protocol::{Address, Amount, ChainId, Market, NodeSigner, Tick, WalletSignature};
+use florin_protocol::{Address, Amount, ChainId, MarketId, NodeSigner, Timestamp, WalletSignature};
 use redb::{Database, TableDefinition};
 
 use crate::action::Action;
@@ -115,12 +115,12 @@ fn genesis(operator: &NodeSigner) -> Genesis {
         operator: owner(0),
         operator_key: operator.key(),
         allocations: (0..ACCOUNTS).map(|n| (owner(n), rich)).collect(),
-        created: Tick(0),
+        created: Timestamp(0),
     }
 }
 
 /// Transfers that count as verified; their signatures are dummies.
-fn checked(market: Market, count: u64) -> Vec<Result<Checked, Refusal>> {
+fn checked(market: MarketId, count: u64) -> Vec<Result<Checked, Refusal>> {
     let amount = Amount::from_units(1_000_000_000_000_000);
     (0..count)
         .map(|n| {
@@ -145,7 +145,7 @@ fn checked(market: Market, count: u64) -> Vec<Result<Checked, Refusal>> {
 fn chain(path: &Path, count: u64, micros: Stopwatch<'_>) -> Result<(u64, usize), BenchError> {
     let operator = NodeSigner::from_seed(&[1; 32]);
     let market = LocalChain::create(path, &genesis(&operator))?;
-    let chain = LocalChain::open(path, operator, Arc::new(|| Tick(1)))?;
+    let chain = LocalChain::open(path, operator, Arc::new(|| Timestamp(1)))?;
     let transactions = checked(market, count);
     let started = micros();
     let answers = chain.submit_checked(transactions)?;
@@ -199,7 +199,7 @@ fn bare(
 fn signatures(threads: usize, micros: Stopwatch<'_>) -> Result<u64, BenchError> {
     let by = TestSigner::new(1)?;
     let market = genesis(&NodeSigner::from_seed(&[1; 32])).market();
-    let from = florin_protocol::Signer::address(&by);
+    let from = florin_protocol::WalletSigner::address(&by);
     let transactions = (0..SIGNATURES)
         .map(|nonce| {
             let action = Action::Transfer { to: owner(nonce), amount: Amount::from_units(1) };

@@ -1,8 +1,8 @@
 //! The code that the embedded chain and its remote client share: the trait's methods as requests
 //! and signed transactions.
 
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, Market, PayoutId, Signer, TaskId, Tick};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Address, Amount, MarketId, SettlementId, TaskId, Timestamp, WalletSigner};
 
 use crate::action::Action;
 use crate::api::{
@@ -16,7 +16,7 @@ use crate::transaction::{Fate, Outcome, SignedTransaction, Transaction};
 /// A connection to a chain. Every implementation is a [`Ledger`].
 pub trait Channel: Send + Sync {
     /// The chain's market.
-    fn market(&self) -> Market;
+    fn market(&self) -> MarketId;
 
     /// Sends a query. Refusals and failures are returned as errors, not as responses.
     ///
@@ -83,7 +83,7 @@ macro_rules! ask {
 /// nothing is executed twice.
 fn carry_out(
     channel: &impl Channel,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     action: &Action,
 ) -> Result<(TxId, Outcome), LedgerError> {
     let account = by.address();
@@ -106,12 +106,20 @@ fn carry_out(
 }
 
 /// Executes an action and returns its transaction id.
-fn done(channel: &impl Channel, by: &dyn Signer, action: &Action) -> Result<TxId, LedgerError> {
+fn done(
+    channel: &impl Channel,
+    by: &dyn WalletSigner,
+    action: &Action,
+) -> Result<TxId, LedgerError> {
     carry_out(channel, by, action).map(|(id, _)| id)
 }
 
 /// Executes an action and returns the amount that it moved.
-fn moved(channel: &impl Channel, by: &dyn Signer, action: &Action) -> Result<Amount, LedgerError> {
+fn moved(
+    channel: &impl Channel,
+    by: &dyn WalletSigner,
+    action: &Action,
+) -> Result<Amount, LedgerError> {
     match carry_out(channel, by, action)?.1 {
         Outcome::Moved(amount) => Ok(amount),
         other => Err(confused(&Response::Outcome(other))),
@@ -119,11 +127,11 @@ fn moved(channel: &impl Channel, by: &dyn Signer, action: &Action) -> Result<Amo
 }
 
 impl<C: Channel> Ledger for C {
-    fn market(&self) -> Market {
+    fn market(&self) -> MarketId {
         Channel::market(self)
     }
 
-    fn now(&self) -> Result<Tick, LedgerError> {
+    fn now(&self) -> Result<Timestamp, LedgerError> {
         ask!(self, Request::Now, Response::Now(now) => now)
     }
 
@@ -151,62 +159,81 @@ impl<C: Channel> Ledger for C {
         ask!(self, Request::Pledged { task, provider }, Response::Pledged(pledged) => pledged)
     }
 
-    fn claimed(&self, task: TaskId, account: Address) -> Result<Totals, LedgerError> {
+    fn claimed(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError> {
         ask!(self, Request::Claimed { task, account }, Response::Totals(totals) => totals)
     }
 
-    fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError> {
+    fn settlement(
+        &self,
+        task: TaskId,
+        payout: SettlementId,
+    ) -> Result<SettlementStatus, LedgerError> {
         ask!(self, Request::Settlement { task, payout }, Response::Settlement(status) => status)
     }
 
-    fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError> {
+    fn transfer(
+        &self,
+        by: &dyn WalletSigner,
+        to: Address,
+        amount: Amount,
+    ) -> Result<TxId, LedgerError> {
         done(self, by, &Action::Transfer { to, amount })
     }
 
-    fn open_task(&self, by: &dyn Signer, terms: &Terms) -> Result<TxId, LedgerError> {
+    fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError> {
         done(self, by, &Action::OpenTask(terms.clone()))
     }
 
-    fn bond(&self, by: &dyn Signer, task: TaskId, amount: Amount) -> Result<TxId, LedgerError> {
+    fn bond(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        amount: Amount,
+    ) -> Result<TxId, LedgerError> {
         done(self, by, &Action::Bond { task, amount })
     }
 
-    fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError> {
+    fn unbond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
         done(self, by, &Action::Unbond { task })
     }
 
-    fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+    fn withdraw_bond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
         moved(self, by, &Action::WithdrawBond { task })
     }
 
-    fn stake(&self, by: &dyn Signer, amount: Amount) -> Result<TxId, LedgerError> {
+    fn stake(&self, by: &dyn WalletSigner, amount: Amount) -> Result<TxId, LedgerError> {
         done(self, by, &Action::Stake { amount })
     }
 
-    fn pledge(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError> {
+    fn pledge(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
         done(self, by, &Action::Pledge { task })
     }
 
-    fn unstake(&self, by: &dyn Signer) -> Result<TxId, LedgerError> {
+    fn unstake(&self, by: &dyn WalletSigner) -> Result<TxId, LedgerError> {
         done(self, by, &Action::Unstake)
     }
 
-    fn withdraw_stake(&self, by: &dyn Signer) -> Result<Amount, LedgerError> {
+    fn withdraw_stake(&self, by: &dyn WalletSigner) -> Result<Amount, LedgerError> {
         moved(self, by, &Action::WithdrawStake)
     }
 
-    fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError> {
+    fn post(&self, by: &dyn WalletSigner, settlement: &Settlement) -> Result<Posted, LedgerError> {
         match carry_out(self, by, &Action::Post(*settlement))?.1 {
             Outcome::Posted(posted) => Ok(posted),
             other => Err(confused(&Response::Outcome(other))),
         }
     }
 
-    fn cancel(&self, by: &dyn Signer, task: TaskId, payout: PayoutId) -> Result<TxId, LedgerError> {
+    fn cancel(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        payout: SettlementId,
+    ) -> Result<TxId, LedgerError> {
         done(self, by, &Action::Cancel { task, payout })
     }
 
-    fn finalize(&self, by: &dyn Signer, task: TaskId) -> Result<u64, LedgerError> {
+    fn finalize(&self, by: &dyn WalletSigner, task: TaskId) -> Result<u64, LedgerError> {
         // Coordinators call this often: while no settlement is due, no block needs to be written.
         if ask!(self, Request::Due { task }, Response::Due(due) => due)? == Some(0) {
             return Ok(0);
@@ -217,18 +244,18 @@ impl<C: Channel> Ledger for C {
         }
     }
 
-    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError> {
+    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<Claimed, LedgerError> {
         match carry_out(self, by, &Action::Claim(claim.clone()))?.1 {
             Outcome::Claimed(claimed) => Ok(claimed),
             other => Err(confused(&Response::Outcome(other))),
         }
     }
 
-    fn close(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+    fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
         moved(self, by, &Action::Close { task })
     }
 
-    fn slash(&self, by: &dyn Signer, slash: &Slash) -> Result<Amount, LedgerError> {
+    fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError> {
         moved(self, by, &Action::Slash(slash.clone()))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use florin_protocol::Market;
+use florin_protocol::MarketId;
 
 use crate::api::LedgerError;
 use crate::channel::{Channel, submit_over};
@@ -35,7 +35,7 @@ const TOO_OFTEN_PAUSE: Duration = Duration::from_secs(1);
 pub struct RemoteLedger {
     agent: ureq::Agent,
     url: String,
-    market: Market,
+    market: MarketId,
 }
 
 impl RemoteLedger {
@@ -129,7 +129,7 @@ fn post(agent: &ureq::Agent, url: &str, request: &Request) -> Result<Response, L
 }
 
 impl Channel for RemoteLedger {
-    fn market(&self) -> Market {
+    fn market(&self) -> MarketId {
         self.market
     }
 

@@ -5,8 +5,8 @@
 //! response is secret: any client may follow the chain from [`Request::Genesis`] with
 //! [`Request::Head`] and [`Request::Block`].
 
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, Market, PayoutId, TaskId, Tick};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Address, Amount, MarketId, SettlementId, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{BondState, LedgerError, Refusal, SettlementStatus, StakeState, TaskState, TxId};
@@ -74,7 +74,7 @@ pub enum Request {
         /// The task.
         task: TaskId,
         /// The settlement's payout id.
-        payout: PayoutId,
+        payout: SettlementId,
     },
     /// The nonce of an account's next transaction.
     Nonce {
@@ -106,14 +106,14 @@ pub enum Request {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LedgerResponse))]
 pub enum Response {
-    /// To [`Request::Market`].
-    Market(Market),
+    /// To [`Request::MarketId`].
+    Market(MarketId),
     /// To [`Request::Now`].
-    Now(Tick),
+    Now(Timestamp),
     /// To [`Request::Balance`] and [`Request::Treasury`].
     Amount(Amount),
     /// To [`Request::Claimed`].
-    Totals(Totals),
+    Totals(ClaimTotals),
     /// To [`Request::Task`]; `None` for a task that was never opened.
     Task(Option<Box<TaskState>>),
     /// To [`Request::Due`]; `None` for a task that was never opened.
@@ -176,7 +176,7 @@ impl From<LedgerError> for Response {
 /// The response of a state to a query at a given time; `None` for requests that need more than the
 /// state.
 #[must_use]
-pub fn look(state: &State, now: Tick, request: &Request) -> Option<Response> {
+pub fn look(state: &State, now: Timestamp, request: &Request) -> Option<Response> {
     Some(match *request {
         Request::Now => Response::Now(now),
         Request::Balance { account } => Response::Amount(state.balance(account)),
@@ -203,7 +203,7 @@ pub fn answer(chain: &LocalChain, request: Request) -> Response {
 }
 
 impl Channel for LocalChain {
-    fn market(&self) -> Market {
+    fn market(&self) -> MarketId {
         self.chain_market()
     }
 

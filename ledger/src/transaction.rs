@@ -7,8 +7,8 @@ use alloy_primitives::FixedBytes;
 use alloy_sol_types::SolStruct;
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    Address, Amount, Canonical, Market, SignError, Signer, WalletSignature, recover_wallet,
-    typed_domain,
+    Address, Amount, Canonical, MarketId, SignError, WalletSignature, WalletSigner,
+    market_eip712_domain, recover_wallet,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ mod typed {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Transaction {
     /// Chain and market.
-    pub market: Market,
+    pub market: MarketId,
     /// The sender.
     pub from: Address,
     /// The number of earlier transactions of this account.
@@ -66,7 +66,7 @@ impl Transaction {
             summary: self.action.summary(),
             action: FixedBytes(self.action.digest().0),
         }
-        .eip712_signing_hash(&typed_domain(self.market))
+        .eip712_signing_hash(&market_eip712_domain(self.market))
         .0
     }
 
@@ -74,8 +74,8 @@ impl Transaction {
     ///
     /// # Errors
     /// [`SignError`] from the wallet.
-    pub fn sign(self, by: &dyn Signer) -> Result<SignedTransaction, SignError> {
-        let signature = by.sign_typed(self.hash())?;
+    pub fn sign(self, by: &dyn WalletSigner) -> Result<SignedTransaction, SignError> {
+        let signature = by.sign_typed_data(self.hash())?;
         Ok(SignedTransaction { transaction: self, signature })
     }
 }
@@ -99,7 +99,7 @@ impl SignedTransaction {
     ///
     /// # Errors
     /// [`Refusal::WrongMarket`], [`Refusal::Limit`] or [`Refusal::BadSignature`].
-    pub fn check(self, market: Market) -> Result<Checked, Refusal> {
+    pub fn check(self, market: MarketId) -> Result<Checked, Refusal> {
         if self.transaction.market != market {
             return Err(Refusal::WrongMarket);
         }
@@ -158,7 +158,7 @@ impl Checked {
 
 /// Verifies transactions on `threads` threads; the results are in the order of the transactions.
 pub(crate) fn check_on(
-    market: Market,
+    market: MarketId,
     transactions: Vec<SignedTransaction>,
     threads: NonZeroUsize,
 ) -> Vec<Result<Checked, Refusal>> {
@@ -199,7 +199,7 @@ pub(crate) fn check_on(
 
 /// Verifies transactions on all cores.
 pub(crate) fn check_all(
-    market: Market,
+    market: MarketId,
     transactions: Vec<SignedTransaction>,
 ) -> Vec<Result<Checked, Refusal>> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_signature_is_valid_for_one_action_account_market_and_nonce_only() {
         let by = TestSigner::new(1).unwrap();
-        let market = Market { chain: ChainId(1), genesis: Digest([2; 32]) };
+        let market = MarketId { chain: ChainId(1), genesis: Digest([2; 32]) };
         let action = Action::Transfer { to: Address([3; 20]), amount: Amount::from_units(4) };
         let good = Transaction { market, from: by.address(), nonce: 5, action };
         let signed = good.sign(&by).unwrap();

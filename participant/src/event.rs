@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use florin_protocol::{Address, Amount, Digest, Rejection, Round, Statement, TaskId, Tick, nats};
-use florin_work::Difference;
+use florin_protocol::{
+    Address, Amount, Digest, Rejection, RoundNumber, Statement, TaskId, Timestamp, nats,
+};
+use florin_work::Mismatch;
 
 use crate::agent::Drawn;
 
@@ -57,7 +59,7 @@ pub enum Event {
     /// The participant is selected for a round.
     Asked {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The round's pool: the most that it can pay for data.
         pool: Amount,
         /// Number of selected participants.
@@ -66,12 +68,12 @@ pub enum Event {
     /// The participant is not selected for a round.
     NotAsked {
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// An update was trained.
     Trained {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// Number of rows that it was trained on.
         rows: usize,
         /// Mean loss over the last epoch, in millionths of a nat; absent if no training ran.
@@ -82,31 +84,31 @@ pub enum Event {
     /// An update from before a restart was found on disk.
     TrainedBefore {
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The residual of a round cannot be read, so the next update does not add it.
     ResidualLost {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The cause.
         why: String,
     },
     /// The coordinator accepted the commit.
     Committed {
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The coordinator accepted the update, and the receipt is on disk.
     Receipted {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// Digest of its header.
         update: Digest,
     },
     /// The participant submits no update in a round; the next round starts afresh.
     RoundLost {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The stable error code.
         code: &'static str,
         /// The cause.
@@ -120,21 +122,21 @@ pub enum Event {
     /// A round without an update of this participant was reported.
     ReportedWithout {
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The report of a round omits an update that has a receipt.
     ReceiptIgnored {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// Digest of the update's header.
         update: Digest,
     },
     /// A report contradicts itself, its offer or the previous report.
     ReportWrong {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The first mismatch.
-        first: Difference,
+        first: Mismatch,
     },
     /// Tokens were claimed.
     Claimed {
@@ -151,7 +153,7 @@ pub enum Event {
     /// Withdrawal of the bond was requested; the bond stays locked for some time.
     BondHeld {
         /// When it can be withdrawn.
-        until: Tick,
+        until: Timestamp,
     },
     /// The stake was raised.
     Staked {
@@ -183,14 +185,14 @@ pub enum Event {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// Number of updates to evaluate.
         updates: usize,
     },
     /// A work order was executed.
     Worked {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// Units of work: passes over the holdout.
         units: u64,
         /// Duration in milliseconds.
@@ -199,26 +201,26 @@ pub enum Event {
     /// A result from before a restart was found in the guard's records.
     WorkedBefore {
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The coordinator verified a work record and will pay it.
     WorkTaken {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// Units that are paid.
         units: u64,
     },
     /// The coordinator rejected a work record.
     WorkRefused {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The coordinator's rejection.
         rejection: Rejection,
     },
     /// A work order could not be executed.
     WorkFailed {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The cause.
         why: String,
     },
@@ -377,5 +379,5 @@ fn statement_line(f: &mut fmt::Formatter<'_>, statement: &Statement) -> fmt::Res
     if !statement.debit.is_zero() {
         write!(f, ", debited {} FLN", statement.debit)?;
     }
-    write!(f, ". {}", statement.why)
+    write!(f, ". {}", statement.explanation)
 }

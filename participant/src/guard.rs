@@ -16,8 +16,8 @@ use std::path::Path;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    BlobRequest, Canonical, Commit, Digest, Enrol, Market, NodeKey, NodeSigner, Round, Signed,
-    TaskId, UpdateHeader, WorkQuery, WorkRecord,
+    BlobRequest, Canonical, Commit, Digest, EnrolRequest, MarketId, NodeKey, NodeSigner,
+    RoundNumber, Signed, TaskId, UpdateHeader, WorkRecord, WorkRequest,
 };
 
 use crate::chained::{ChainedError, ChainedFile};
@@ -34,8 +34,8 @@ enum Record {
     Work(WorkRecord),
 }
 
-type UpdateKey = (Market, TaskId, Round);
-type WorkKey = (Market, Digest);
+type UpdateKey = (MarketId, TaskId, RoundNumber);
+type WorkKey = (MarketId, Digest);
 
 /// Errors of the guard.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum GuardError {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// Digest of the recorded header.
         recorded: Digest,
         /// Digest of the refused header.
@@ -88,9 +88,9 @@ impl GuardError {
 
 /// Messages that may be signed any number of times: requests and queries without obligations.
 pub trait Unguarded: Canonical {}
-impl Unguarded for Enrol {}
+impl Unguarded for EnrolRequest {}
 impl Unguarded for BlobRequest {}
-impl Unguarded for WorkQuery {}
+impl Unguarded for WorkRequest {}
 
 /// A node key with a record of its signatures.
 #[derive(Debug)]
@@ -135,7 +135,12 @@ impl Guard {
 
     /// The recorded update of a round, signed again.
     #[must_use]
-    pub fn update_of(&self, market: Market, task: TaskId, round: Round) -> Option<SignedUpdate> {
+    pub fn update_of(
+        &self,
+        market: MarketId,
+        task: TaskId,
+        round: RoundNumber,
+    ) -> Option<SignedUpdate> {
         let header = self.updates.get(&(market, task, round))?;
         Some(self.signed_update(header.clone()))
     }
@@ -169,7 +174,7 @@ impl Guard {
 
     /// The recorded work record of an order, signed again.
     #[must_use]
-    pub fn work_of(&self, market: Market, order: Digest) -> Option<Signed<WorkRecord>> {
+    pub fn work_of(&self, market: MarketId, order: Digest) -> Option<Signed<WorkRecord>> {
         self.work.get(&(market, order)).map(|record| self.signer.sign(record.clone()))
     }
 
@@ -239,7 +244,9 @@ fn is_same(recorded: &UpdateHeader, header: &UpdateHeader) -> bool {
 mod tests {
     use std::path::PathBuf;
 
-    use florin_protocol::{Address, ChainId, Metrics, Scope, Tick, Valuation, WorkResult};
+    use florin_protocol::{
+        Address, ChainId, ModelMetrics, RoundScope, Timestamp, Valuation, WorkResult,
+    };
 
     use super::*;
 
@@ -248,9 +255,9 @@ mod tests {
     }
 
     fn header(round: u32, update: u8) -> UpdateHeader {
-        let market = Market { chain: ChainId(7), genesis: Digest([1; 32]) };
+        let market = MarketId { chain: ChainId(7), genesis: Digest([1; 32]) };
         UpdateHeader {
-            scope: Scope { market, task: TaskId([2; 32]), round: Round(round) },
+            scope: RoundScope { market, task: TaskId([2; 32]), round: RoundNumber(round) },
             sender: Address([3; 20]),
             offer: Digest([4; 32]),
             base_model: Digest([5; 32]),
@@ -258,7 +265,7 @@ mod tests {
             update: Digest([update; 32]),
             bytes: 40,
             salt: Digest([6; 32]),
-            expires: Tick(1_000),
+            expires: Timestamp(1_000),
         }
     }
 
@@ -270,9 +277,10 @@ mod tests {
             gap_nano: 0,
             scores: Vec::new(),
             units: 5,
-            evidence: florin_protocol::Evidence::default(),
+            evidence: florin_protocol::ValuationEvidence::default(),
         };
-        let result = WorkResult { valuation, metrics: Metrics::default(), model: Digest([8; 32]) };
+        let result =
+            WorkResult { valuation, metrics: ModelMetrics::default(), model: Digest([8; 32]) };
         WorkRecord {
             market: header(1, 1).scope.market,
             order: Digest([order; 32]),
@@ -319,11 +327,12 @@ mod tests {
         let (_folder, path) = place();
         let first = Guard::open(&path, signer()).unwrap().sign_update(header(1, 1)).unwrap();
         let mut guard = Guard::open(&path, signer()).unwrap();
-        let later = UpdateHeader { salt: Digest([77; 32]), expires: Tick(2_000), ..header(1, 1) };
+        let later =
+            UpdateHeader { salt: Digest([77; 32]), expires: Timestamp(2_000), ..header(1, 1) };
         assert_eq!(guard.sign_update(later).unwrap(), first);
         let scope = header(1, 1).scope;
         assert_eq!(guard.update_of(scope.market, scope.task, scope.round).unwrap(), first);
-        assert_eq!(guard.update_of(scope.market, scope.task, Round(2)), None);
+        assert_eq!(guard.update_of(scope.market, scope.task, RoundNumber(2)), None);
     }
 
     #[test]

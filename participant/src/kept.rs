@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use florin_protocol::Digest;
-use florin_protocol::limits::LAST_UPDATES_BYTES_MAX;
+use florin_protocol::limits::EARLIER_UPDATES_BYTES_MAX;
 
 /// Limit of cached model bytes from one round to the next (1 GiB); the rest is fetched again.
 const MODELS_KEPT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -26,7 +26,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// A cache of updates, with the protocol's limit on earlier updates of a comparison.
     pub(crate) const fn updates() -> Self {
-        Self { bytes_max: LAST_UPDATES_BYTES_MAX, blobs: BTreeMap::new() }
+        Self { bytes_max: EARLIER_UPDATES_BYTES_MAX, blobs: BTreeMap::new() }
     }
 
     /// A cache of base models.

@@ -13,8 +13,8 @@ use std::time::Instant;
 use florin_learning::{Engine, Room};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
-    Address, Amount, Canonical, Code, Phase, Role, Signed, Signer, TaskId, TaskSpec, WorkOrder,
-    WorkQuery, WorkRecord, WorkVerdict,
+    Address, Amount, Canonical, ErrorCode, Role, Signed, TaskId, TaskPhase, TaskSpec, WalletSigner,
+    WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, draw_pay, register};
@@ -275,7 +275,7 @@ impl Server<'_, '_> {
     /// Pledges to an open task, or claims the pay of a finished one.
     fn look_after(&mut self, task: TaskId) -> Result<(), ProviderError> {
         let view = self.parts.client.task(task)?;
-        if view.phase == Phase::Done {
+        if view.phase == TaskPhase::Done {
             self.draw(task)?;
             self.serving.remove(&task);
             self.over.insert(task);
@@ -283,7 +283,7 @@ impl Server<'_, '_> {
             return Ok(());
         }
         let known = self.serving.contains_key(&task) || self.skipped.contains(&task);
-        if known || view.phase == Phase::Closing {
+        if known || view.phase == TaskPhase::Closing {
             return Ok(());
         }
         if let Err(why) = self.pledge(&view.spec)? {
@@ -349,7 +349,7 @@ impl Server<'_, '_> {
         let wait_ms = if ready && !self.interrupted { share_ms } else { 0 };
         let (market, provider) = (client.coordinator().market, self.parts.wallet.address());
         let asked = client.in_time(EXPIRY_MS, |expires| {
-            let query = self.guard.sign(WorkQuery { market, task, provider, expires });
+            let query = self.guard.sign(WorkRequest { market, task, provider, expires });
             client.next_work(&query, wait_ms)
         });
         let order = match asked {
@@ -359,7 +359,7 @@ impl Server<'_, '_> {
             }
             // The task ended in the meantime; the next visit handles that.
             Err(ClientError::Rejected(rejection))
-                if matches!(rejection.code, Code::TaskClosed | Code::WorkGone) =>
+                if matches!(rejection.code, ErrorCode::TaskClosed | ErrorCode::WorkOrderClosed) =>
             {
                 None
             }
@@ -428,7 +428,7 @@ impl Server<'_, '_> {
     }
 
     /// Submits a work record, and repeats the request while the coordinator verifies it.
-    fn submit(&mut self, record: &Signed<WorkRecord>) -> Result<WorkVerdict, ClientError> {
+    fn submit(&mut self, record: &Signed<WorkRecord>) -> Result<WorkAcceptance, ClientError> {
         let (client, shutdown) = (self.parts.client, self.shutdown);
         loop {
             let tell = &mut self.tell;
@@ -437,7 +437,7 @@ impl Server<'_, '_> {
                 patiently(self.config.patience, shutdown, told, || client.submit_work(record));
             match verdict {
                 Err(ClientError::Rejected(rejection))
-                    if rejection.code == Code::TooEarly && !shutdown.requested() =>
+                    if rejection.code == ErrorCode::TooEarly && !shutdown.requested() =>
                 {
                     self.pause();
                 }
@@ -498,7 +498,7 @@ impl Server<'_, '_> {
 ///
 /// # Errors
 /// [`LedgerError`].
-pub fn return_stake(ledger: &dyn Ledger, by: &dyn Signer) -> Result<StakeState, LedgerError> {
+pub fn return_stake(ledger: &dyn Ledger, by: &dyn WalletSigner) -> Result<StakeState, LedgerError> {
     let there = ledger.stake_of(by.address())?;
     if there.amount.is_zero() {
         return Ok(there);

@@ -2,9 +2,9 @@
 //! and that its payouts follow from its scores.
 
 use florin_protocol::{
-    Canonical, Closing, Digest, Offer, Report, RoundOutcome, TaskSpec, WorkResult, close_round,
+    Canonical, Digest, Offer, Report, ReportInputs, RoundOutcome, TaskSpec, WorkResult, close_round,
 };
-use florin_work::{Difference, draw_differs};
+use florin_work::{Mismatch, check_draw};
 use serde_json::Value;
 
 /// Returns the mismatches of `report` with its offer, the previous report and its own scores, in
@@ -23,9 +23,9 @@ pub fn recheck(
     report: &Report,
     before: Option<&Report>,
     exposed: &[u32],
-) -> Vec<Difference> {
+) -> Vec<Mismatch> {
     let mut found = continues(spec, offer, report, before);
-    found.extend(draw_differs(spec, report, exposed));
+    found.extend(check_draw(spec, report, exposed));
     if !found.is_empty() {
         return found;
     }
@@ -40,16 +40,16 @@ pub fn recheck(
     };
     let work: Vec<_> =
         report.infrastructure.iter().map(|line| (line.provider, line.record, line.units)).collect();
-    let closed = close_round(&Closing {
+    let closed = close_round(&ReportInputs {
         spec,
         offer,
-        before,
+        previous_report: before,
         commits: &report.commits,
         entries: &report.entries,
         missing: &report.missing,
-        rows: &report.holdout.rows,
+        holdout_rows: &report.holdout.rows,
         result: stated.as_ref().map_err(|reason| *reason),
-        work: &work,
+        verified_work: &work,
     });
     match closed {
         Ok(ours) => compare(String::new(), &json(report), &json(&ours), &mut found),
@@ -64,18 +64,18 @@ fn continues(
     offer: &Offer,
     report: &Report,
     before: Option<&Report>,
-) -> Vec<Difference> {
+) -> Vec<Mismatch> {
     let previous = before.map_or(Digest(spec.id().0), Report::digest);
     let base = before.map_or(spec.base_model, |report| report.model);
     let table = [
-        ("offer.previous", offer.previous, previous),
+        ("offer.previous", offer.previous_report, previous),
         ("offer.base_model", offer.base_model, base),
-        ("previous", report.previous, previous),
+        ("previous", report.previous_report, previous),
         ("base_model", report.base_model, base),
         ("offer", report.offer, offer.digest()),
     ];
     let wrong = table.iter().filter(|(_, reported, ours)| reported != ours);
-    let mut found: Vec<Difference> =
+    let mut found: Vec<Mismatch> =
         wrong.map(|(line, reported, ours)| difference(*line, reported, ours)).collect();
     found.extend(cohort(spec, offer, report, before));
     found
@@ -88,18 +88,18 @@ fn cohort(
     offer: &Offer,
     report: &Report,
     before: Option<&Report>,
-) -> Vec<Difference> {
+) -> Vec<Mismatch> {
     let mut found = Vec::new();
-    let pool = spec.pool_of_round(report.scope.round, before);
+    let pool = spec.pool_for_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     if offer.pool.to_string() != pool {
         found.push(difference("offer.pool", &offer.pool, &pool));
     }
-    let asked = usize::try_from(spec.rounds.asked()).unwrap_or(usize::MAX);
+    let asked = usize::try_from(spec.rounds.selection_size()).unwrap_or(usize::MAX);
     let mut told: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
     told.extend(report.missing.iter().map(|(sender, _)| *sender));
     told.sort_unstable();
-    let enough = spec.is_round(report.entries.len()) || report.outcome != RoundOutcome::Settled;
+    let enough = spec.has_quorum(report.entries.len()) || report.outcome != RoundOutcome::Settled;
     let ascending = offer.cohort.is_sorted_by(|a, b| a < b);
     let rules = [
         ("offer.cohort ascending and within the size limit", {
@@ -126,8 +126,8 @@ pub(crate) fn difference(
     line: impl Into<String>,
     reported: &dyn ToString,
     recomputed: &dyn ToString,
-) -> Difference {
-    Difference {
+) -> Mismatch {
+    Mismatch {
         line: line.into(),
         reported: reported.to_string(),
         recomputed: recomputed.to_string(),
@@ -139,7 +139,7 @@ fn json(report: &Report) -> Value {
 }
 
 /// Compares two JSON values, and appends a mismatch for every leaf that differs.
-fn compare(line: String, reported: &Value, ours: &Value, found: &mut Vec<Difference>) {
+fn compare(line: String, reported: &Value, ours: &Value, found: &mut Vec<Mismatch>) {
     match (reported, ours) {
         (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
             for (key, value) in a {

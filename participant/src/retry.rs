@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError};
-use florin_protocol::{Code, Signer};
+use florin_protocol::{ErrorCode, WalletSigner};
 
 use crate::client::ClientError;
 use crate::shutdown::Shutdown;
@@ -56,7 +56,8 @@ pub struct UntilSeen(pub ClientError);
 impl Passing for UntilSeen {
     fn is_passing(&self) -> bool {
         let Self(error) = self;
-        let unseen = |code: Code| matches!(code, Code::NotFunded | Code::BondTooSmall);
+        let unseen =
+            |code: ErrorCode| matches!(code, ErrorCode::NotFunded | ErrorCode::BondTooSmall);
         error.is_passing() || error.rejection().is_some_and(|rejection| unseen(rejection.code))
     }
 }
@@ -91,7 +92,7 @@ pub fn patiently<T, E: Passing>(
 
 /// Resumes this account's pending transactions: a reorganisation may have undone one, and then the
 /// ledger is unavailable until the transaction is sent again. The next attempt shows the result.
-pub(crate) fn see_through(ledger: &dyn Ledger, wallet: &dyn Signer) {
+pub(crate) fn see_through(ledger: &dyn Ledger, wallet: &dyn WalletSigner) {
     if let Err(error) = ledger.resume(wallet) {
         tracing::debug!(%error, "a pending ledger transaction is not confirmed yet");
     }

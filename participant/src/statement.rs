@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use florin_ledger::{BondState, Ledger, LedgerError, StakeState};
-use florin_protocol::{Address, Amount, AmountError, Code, Round, Statement, TaskId};
+use florin_protocol::{Address, Amount, AmountError, ErrorCode, RoundNumber, Statement, TaskId};
 
 use crate::client::{Client, ClientError};
 
@@ -77,8 +77,8 @@ pub fn statements(
         debit: Amount::ZERO,
     };
     for round in *rounds.start().max(&1)..=*rounds.end().min(&reported) {
-        let report = client.report(task, Round(round))?;
-        if let Some(line) = Statement::of(&report.body, account) {
+        let report = client.report(task, RoundNumber(round))?;
+        if let Some(line) = Statement::from_report(&report.body, account) {
             let counted = report.body.score(account).filter(|score| !score.excluded);
             all.add(line, counted.map_or(0, |score| score.score_nano))?;
         }
@@ -178,7 +178,7 @@ fn task_balance(
         Some(Ok(proof)) => proof.totals.paid,
         None => claimed,
         Some(Err(ClientError::Rejected(rejection)))
-            if matches!(rejection.code, Code::NotYetPublic | Code::UnknownTask) =>
+            if matches!(rejection.code, ErrorCode::NotYetPublic | ErrorCode::UnknownTask) =>
         {
             claimed
         }

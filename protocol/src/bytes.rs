@@ -8,7 +8,7 @@ use crate::id::Digest;
 use crate::limits::MESSAGE_BYTES_MAX;
 
 /// Initial buffer size; large enough for most messages.
-const USUAL_BYTES: usize = 384;
+const INITIAL_CAPACITY_BYTES: usize = 384;
 
 /// A message with exactly one byte encoding and a domain-separated digest.
 ///
@@ -20,7 +20,7 @@ pub trait Canonical: BorshSerialize + BorshDeserialize {
 
     /// The canonical bytes.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        let mut bytes = Vec::with_capacity(INITIAL_CAPACITY_BYTES);
         let written = self.serialize(&mut bytes);
         debug_assert!(written.is_ok(), "writing to memory fails only for lists beyond 4 GiB");
         bytes

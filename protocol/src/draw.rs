@@ -3,8 +3,8 @@
 
 use crate::holdout::Holdout;
 use crate::id::{Address, Digest};
-use crate::message::Scope;
-use crate::report::Entry;
+use crate::message::RoundScope;
+use crate::report::UpdateEntry;
 
 /// The seed of all randomness of a round: a digest of the round's identity, the commits and the
 /// salts revealed by the updates. While the commit phase is open, each sender knows only its own
@@ -12,7 +12,11 @@ use crate::report::Entry;
 /// is nothing to grind. The seed does not depend on a clock, so that a replay of a market with the
 /// same inputs makes the same draws.
 #[must_use]
-pub fn round_seed(scope: Scope, commits: &[(Address, Digest)], entries: &[Entry]) -> Digest {
+pub fn round_seed(
+    scope: RoundScope,
+    commits: &[(Address, Digest)],
+    entries: &[UpdateEntry],
+) -> Digest {
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX).to_le_bytes();
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 seed");
     hasher.update(&scope.market.chain.0.to_le_bytes());
@@ -37,7 +41,7 @@ pub fn round_seed(scope: Scope, commits: &[(Address, Digest)], entries: &[Entry]
 pub enum DrawError {
     /// Earlier rounds have used too many rows.
     #[error("the holdout has {left} undisclosed rows left; a round needs {per_round}")]
-    TooFewLeft {
+    TooFewRows {
         /// Number of unused rows.
         left: usize,
         /// Number of rows that a round needs.
@@ -45,7 +49,7 @@ pub enum DrawError {
     },
     /// An earlier round names a row outside the holdout.
     #[error("an earlier round disclosed row {row}, but the holdout has only {rows} rows")]
-    NoSuchRow {
+    RowOutOfRange {
         /// The row.
         row: u32,
         /// Number of rows in the holdout.
@@ -69,16 +73,16 @@ pub fn draw_rows(holdout: &Holdout, exposed: &[u32], seed: Digest) -> Result<Vec
     let mut gone = vec![false; size];
     for row in exposed {
         let known = usize::try_from(*row).ok().and_then(|row| gone.get_mut(row));
-        *known.ok_or(DrawError::NoSuchRow { row: *row, rows: holdout.rows })? = true;
+        *known.ok_or(DrawError::RowOutOfRange { row: *row, rows: holdout.rows })? = true;
     }
     let mut left: Vec<u32> =
         (0..holdout.rows).zip(gone).filter(|(_, gone)| !gone).map(|(row, _)| row).collect();
     let take = usize::try_from(holdout.per_round).unwrap_or(usize::MAX);
     if left.len() < take {
         let (left, per_round) = (left.len(), holdout.per_round);
-        return Err(DrawError::TooFewLeft { left, per_round });
+        return Err(DrawError::TooFewRows { left, per_round });
     }
-    let mut stream = Stream::new(seed);
+    let mut stream = Blake3Rng::new(seed);
     for at in 0..take {
         let range = u64::try_from(left.len().saturating_sub(at)).unwrap_or(u64::MAX);
         let step = usize::try_from(stream.below(range)).unwrap_or_default();
@@ -90,9 +94,9 @@ pub fn draw_rows(holdout: &Holdout, exposed: &[u32], seed: Digest) -> Result<Vec
 }
 
 /// A deterministic random number generator.
-struct Stream(blake3::OutputReader);
+struct Blake3Rng(blake3::OutputReader);
 
-impl Stream {
+impl Blake3Rng {
     fn new(seed: Digest) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("florin v1 draw");
         hasher.update(&seed.0);

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::id::{ChainId, Market, Round, TaskId};
-use crate::money::Amount;
+use crate::amount::Amount;
+use crate::id::{ChainId, MarketId, RoundNumber, TaskId};
 use proptest::prelude::*;
 
 fn holdout(rows: u32, per_round: u32) -> Holdout {
@@ -16,20 +16,20 @@ fn seed(n: u64) -> Digest {
     Digest(*blake3::hash(&n.to_le_bytes()).as_bytes())
 }
 
-fn scope(round: u32) -> Scope {
-    let market = Market { chain: ChainId(1), genesis: Digest([1; 32]) };
-    Scope { market, task: TaskId([2; 32]), round: Round(round) }
+fn scope(round: u32) -> RoundScope {
+    let market = MarketId { chain: ChainId(1), genesis: Digest([1; 32]) };
+    RoundScope { market, task: TaskId([2; 32]), round: RoundNumber(round) }
 }
 
-fn entry(sender: u8, salt: u8) -> Entry {
-    Entry {
+fn entry(sender: u8, salt: u8) -> UpdateEntry {
+    UpdateEntry {
         sender: Address([sender; 20]),
         header: Digest([9; 32]),
         update: Digest([9; 32]),
         salt: Digest([salt; 32]),
         rows_declared: 1,
         rows_counted: 1,
-        order: 1,
+        commit_position: 1,
         bond: Amount::ZERO,
     }
 }
@@ -54,7 +54,7 @@ proptest! {
         if spare < per_round {
             let left = spare as usize;
             let error = draw_rows(&holdout, &exposed, seed(from)).unwrap_err();
-            prop_assert_eq!(error, DrawError::TooFewLeft { left, per_round });
+            prop_assert_eq!(error, DrawError::TooFewRows { left, per_round });
         }
     }
 
@@ -83,7 +83,7 @@ fn every_set_of_rows_is_equally_likely() {
 fn rejection_sampling_is_uniform_for_any_range() {
     // Three quarters of 2⁶⁴: without rejection the first third would occur twice as often.
     let range = 3 << 62;
-    let low = (0..3_000).filter(|n| Stream::new(seed(*n)).below(range) < range / 3).count();
+    let low = (0..3_000).filter(|n| Blake3Rng::new(seed(*n)).below(range) < range / 3).count();
     // 1,000 expected; five standard deviations are 130. Without rejection 1,500.
     assert!((870..=1_130).contains(&low), "seeds 0..3000: {low}");
 }
@@ -91,7 +91,7 @@ fn rejection_sampling_is_uniform_for_any_range() {
 #[test]
 fn an_exposed_row_outside_the_holdout_is_an_error() {
     let error = draw_rows(&holdout(6, 2), &[6], seed(0)).unwrap_err();
-    assert_eq!(error, DrawError::NoSuchRow { row: 6, rows: 6 });
+    assert_eq!(error, DrawError::RowOutOfRange { row: 6, rows: 6 });
 }
 
 #[test]
@@ -114,6 +114,6 @@ fn the_seed_depends_on_round_commits_senders_and_salts() {
 fn the_seed_ignores_fields_that_a_sender_can_choose_at_reveal() {
     let first = [entry(1, 5)];
     // The header's digest covers its expiry and its rows, which no commitment fixes.
-    let later = [Entry { header: Digest([8; 32]), rows_declared: 7, ..first[0].clone() }];
+    let later = [UpdateEntry { header: Digest([8; 32]), rows_declared: 7, ..first[0].clone() }];
     assert_eq!(round_seed(scope(1), &[], &first), round_seed(scope(1), &[], &later));
 }

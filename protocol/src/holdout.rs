@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::DecodeError;
 use crate::id::Digest;
-use crate::limits::{HOLDOUT_PER_ROUND_MAX, HOLDOUT_ROWS_MAX, SHOWN_BYTES_MAX};
-use crate::task::{SpecError, require, wrong};
+use crate::limits::{DISCLOSED_BYTES_MAX, HOLDOUT_ROWS_MAX, HOLDOUT_ROWS_PER_ROUND_MAX};
+use crate::task::{SpecError, require, spec_error};
 
 /// Commitment to the validation rows. Each round is evaluated on some of them, drawn after its
 /// reveal phase has ended, so that no participant can have seen them before.
@@ -26,7 +26,7 @@ use crate::task::{SpecError, require, wrong};
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Holdout {
-    /// Root of the Merkle tree over the rows: [`RowTree`].
+    /// Root of the Merkle tree over the rows: [`HoldoutTree`].
     pub root: Digest,
     /// Number of rows.
     pub rows: u32,
@@ -44,7 +44,7 @@ impl Holdout {
             "a task needs a holdout of 2 to 16777216 rows: without it no update can be valued",
         )?;
         require(
-            (2..=HOLDOUT_PER_ROUND_MAX).contains(&self.per_round),
+            (2..=HOLDOUT_ROWS_PER_ROUND_MAX).contains(&self.per_round),
             "holdout.per_round",
             self.per_round,
             "use 2 to 65536 rows per round: one row has no standard error",
@@ -57,15 +57,15 @@ impl Holdout {
                  only one round. Use at most {most} rows per round, fewer rounds, or more rows",
                 self.rows
             );
-            return Err(wrong("holdout.per_round", self.per_round, right));
+            return Err(spec_error("holdout.per_round", self.per_round, right));
         }
-        let bytes = self.shown_bytes_max(width);
-        if bytes > SHOWN_BYTES_MAX {
+        let bytes = self.disclosed_bytes_max(width);
+        if bytes > DISCLOSED_BYTES_MAX {
             let right = format!(
                 "with their proofs they take {bytes} bytes: use fewer rows; the limit is \
-                 {SHOWN_BYTES_MAX}"
+                 {DISCLOSED_BYTES_MAX}"
             );
-            return Err(wrong("holdout.per_round", self.per_round, right));
+            return Err(spec_error("holdout.per_round", self.per_round, right));
         }
         Ok(())
     }
@@ -73,8 +73,8 @@ impl Holdout {
     /// The largest size in bytes of one round's disclosed rows of `width` features with their
     /// proofs.
     #[must_use]
-    pub fn shown_bytes_max(&self, width: u32) -> u64 {
-        ShownRows::bytes_max(self.per_round, width, self.rows)
+    pub fn disclosed_bytes_max(&self, width: u32) -> u64 {
+        DisclosedRows::bytes_max(self.per_round, width, self.rows)
     }
 }
 
@@ -84,7 +84,7 @@ const LEVELS_MAX: usize = 32;
 /// The blinding factor of a row's leaf. `whole` is the digest of all rows' canonical bytes; it is
 /// as secret as the rows.
 #[must_use]
-pub fn blind(whole: Digest, index: u32) -> Digest {
+pub fn blinding_factor(whole: Digest, index: u32) -> Digest {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 holdout blind");
     hasher.update(&whole.0);
     hasher.update(&index.to_le_bytes());
@@ -111,12 +111,12 @@ fn node(left: Digest, right: Digest) -> Digest {
 
 /// The Merkle tree over all rows.
 #[derive(Clone, Debug)]
-pub struct RowTree {
+pub struct HoldoutTree {
     /// The leaves first, the root last; empty without rows.
     levels: Vec<Vec<Digest>>,
 }
 
-impl RowTree {
+impl HoldoutTree {
     /// Builds the tree; `leaves` are in row order.
     #[must_use]
     pub fn new(leaves: Vec<Digest>) -> Self {
@@ -181,22 +181,22 @@ pub fn verify(root: Digest, rows: u32, index: u32, leaf: Digest, proof: &[Digest
 
 /// A disclosed holdout row with its proof.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct ShownRow {
+pub struct DisclosedRow {
     /// Its position in the holdout, from 0.
     pub index: u32,
-    /// Blinding factor of its leaf: [`blind`].
-    pub blind: Digest,
+    /// Blinding factor of its leaf: [`blinding_factor`].
+    pub blinding_factor: Digest,
     /// Its features as `f32` and its label as `u32`, little-endian.
     pub row: Vec<u8>,
     /// The sibling hashes of its leaf from the bottom to the root.
     pub proof: Vec<Digest>,
 }
 
-impl ShownRow {
+impl DisclosedRow {
     /// Verifies that the row is the one committed to at its position.
     #[must_use]
-    pub fn belongs(&self, root: Digest, rows: u32) -> bool {
-        let leaf = leaf(self.index, self.blind, &self.row);
+    pub fn verify(&self, root: Digest, rows: u32) -> bool {
+        let leaf = leaf(self.index, self.blinding_factor, &self.row);
         verify(root, rows, self.index, leaf, &self.proof)
     }
 }
@@ -204,12 +204,12 @@ impl ShownRow {
 /// The disclosed rows that evaluate one round. Their bytes depend only on the commitment and the
 /// drawn positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct ShownRows {
+pub struct DisclosedRows {
     /// Ascending by index.
-    pub rows: Vec<ShownRow>,
+    pub rows: Vec<DisclosedRow>,
 }
 
-impl ShownRows {
+impl DisclosedRows {
     /// Name of this encoding, for error messages.
     const KIND: &'static str = "florin v1 shown rows";
 
@@ -225,10 +225,10 @@ impl ShownRows {
     /// Decodes the bytes; trailing bytes are an error. Does not verify the proofs.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes exceed [`SHOWN_BYTES_MAX`], are truncated, followed by more
+    /// [`DecodeError`] if the bytes exceed [`DISCLOSED_BYTES_MAX`], are truncated, followed by more
     /// bytes, or malformed.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
-        if u64::try_from(bytes.len()).map_or(true, |length| length > SHOWN_BYTES_MAX) {
+        if u64::try_from(bytes.len()).map_or(true, |length| length > DISCLOSED_BYTES_MAX) {
             return Err(DecodeError::TooLong { domain: Self::KIND, bytes: bytes.len() });
         }
         Self::try_from_slice(bytes)

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub enum IdError {
     /// The wrong number of hexadecimal digits, or a character that is not one.
     #[error("{text:?} is not a {what}: expected {expected} hexadecimal digits, with or without 0x")]
-    NotHex {
+    InvalidHex {
         /// Kind of the expected id.
         what: &'static str,
         /// Expected number of digits.
@@ -29,7 +29,7 @@ pub(crate) fn parse_hex<const N: usize>(
     text: &str,
 ) -> Result<[u8; N], IdError> {
     let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
-    let wrong = || IdError::NotHex {
+    let wrong = || IdError::InvalidHex {
         what,
         expected: N.saturating_mul(2),
         text: text.chars().take(80).collect(),
@@ -48,15 +48,15 @@ pub(crate) fn parse_hex<const N: usize>(
 }
 
 /// Bytes per formatter call.
-const HEX_PIECE: usize = 32;
+const HEX_CHUNK_BYTES: usize = 32;
 
 /// Writes bytes as lower-case hexadecimal digits. It passes many digits to the formatter at once: a
 /// call takes as long for two digits as for sixty, and each response of a coordinator has hundreds
 /// of them.
 pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     let digit = |nibble: u8| b"0123456789abcdef".get(usize::from(nibble)).copied();
-    let mut text = [0u8; 2 * HEX_PIECE];
-    for piece in bytes.chunks(HEX_PIECE) {
+    let mut text = [0u8; 2 * HEX_CHUNK_BYTES];
+    for piece in bytes.chunks(HEX_CHUNK_BYTES) {
         let pairs = text.as_chunks_mut::<2>().0;
         for ([high, low], byte) in pairs.iter_mut().zip(piece) {
             *high = digit(byte >> 4).ok_or(fmt::Error)?;
@@ -68,7 +68,7 @@ pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result
     Ok(())
 }
 
-macro_rules! text_form {
+macro_rules! impl_text_form {
     ($name:ident) => {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,9 +88,9 @@ macro_rules! text_form {
         }
     };
 }
-pub(crate) use text_form;
+pub(crate) use impl_text_form;
 
-macro_rules! bytes_id {
+macro_rules! define_bytes_id {
     ($(#[$doc:meta])* $name:ident, $len:literal, $what:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
@@ -120,23 +120,23 @@ macro_rules! bytes_id {
                 parse_hex::<$len>($what, text).map(Self)
             }
         }
-        text_form!($name);
+        impl_text_form!($name);
     };
 }
 
-bytes_id!(
+define_bytes_id!(
     /// A BLAKE3 digest, 32 bytes.
     Digest, 32, "digest"
 );
-bytes_id!(
+define_bytes_id!(
     /// The digest of a [`crate::TaskSpec`], used as the task's id.
     TaskId, 32, "task id"
 );
-bytes_id!(
+define_bytes_id!(
     /// Id of one settlement: derived from task and round, so that a round can be settled only once.
-    PayoutId, 32, "payout id"
+    SettlementId, 32, "payout id"
 );
-bytes_id!(
+define_bytes_id!(
     /// An ed25519 public key, with which a participant, provider or coordinator signs frequent
     /// messages.
     NodeKey, 32, "node key"
@@ -181,7 +181,7 @@ impl FromStr for Address {
         Ok(address)
     }
 }
-text_form!(Address);
+impl_text_form!(Address);
 
 impl From<alloy_primitives::Address> for Address {
     fn from(address: alloy_primitives::Address) -> Self {
@@ -232,7 +232,7 @@ impl fmt::Display for ChainId {
     Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Market {
+pub struct MarketId {
     /// The chain.
     pub chain: ChainId,
     /// Digest of the market's origin.
@@ -256,14 +256,14 @@ pub struct Market {
 )]
 #[serde(transparent)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Round(pub u32);
+pub struct RoundNumber(pub u32);
 
-impl Round {
+impl RoundNumber {
     /// The first round of a task.
     pub const FIRST: Self = Self(1);
     /// The preceding round; `None` for the first.
     #[must_use]
-    pub const fn before(self) -> Option<Self> {
+    pub const fn previous(self) -> Option<Self> {
         match self.0 {
             0 | 1 => None,
             n => Some(Self(n.saturating_sub(1))),
@@ -280,7 +280,7 @@ impl Round {
     }
 }
 
-impl fmt::Display for Round {
+impl fmt::Display for RoundNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }

@@ -11,16 +11,16 @@
 //!   update can be read.
 //! * **Update** ([`UpdateHeader`]): the signed header that precedes the bytes of the parameter
 //!   delta.
-//! * **Receipt** ([`Receipt`]): the coordinator's signed proof that it accepted an update.
+//! * **Receipt** ([`UpdateReceipt`]): the coordinator's signed proof that it accepted an update.
 //! * **Draw** ([`draw_rows`]): selects the rows of the [`holdout`] that evaluate the round, by a
 //!   seed that is unpredictable until the reveal phase ends. The rows are disclosed with Merkle
-//!   proofs ([`ShownRows`]) and evaluate no other round.
-//! * **Score** ([`Scored`]): the value of an update as an integer number of nano-nats of validation
+//!   proofs ([`DisclosedRows`]) and evaluate no other round.
+//! * **Score** ([`UpdateScore`]): the value of an update as an integer number of nano-nats of validation
 //!   loss. Floats end before this crate: `contribution::to_nano` is the only conversion.
 //! * **Weight**: the part of the accumulated score that a round pays, after a margin of z standard
 //!   errors is withheld ([`pay`]).
 //! * **Payout**: an integer [`Amount`] owed, computed from the weights by the largest remainder
-//!   method ([`payout`]).
+//!   method ([`apportionment`]).
 //! * **Report** ([`Report`]): everything that an auditor needs to recompute the payouts of one
 //!   round.
 //! * **Statement** ([`Statement`]): the part of a report that concerns one account, in plain text.
@@ -53,65 +53,72 @@
 )]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod amount;
+mod api;
+pub mod apportionment;
 mod bytes;
-mod code;
+mod close_round;
 mod draw;
-mod earlier;
-mod fixed;
+mod earlier_updates;
+mod error_code;
 mod format;
 pub mod holdout;
 mod id;
 pub mod limits;
 pub mod merkle;
 mod message;
+mod micro;
 mod model;
-mod money;
 pub mod pay;
-pub mod payout;
 mod report;
 #[cfg(feature = "schema")]
 mod schema;
-mod settle;
-mod sign;
+mod signature;
 mod statement;
 mod task;
 mod time;
-mod wire;
-mod work;
+mod work_order;
 
+pub use amount::{Amount, AmountError};
+pub use api::{
+    BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, TaskPhase, TaskSummary,
+    TaskView, UploadProgress, WorkAcceptance, WorkRequest,
+};
+pub use apportionment::{SplitError, split_by_weight};
 pub use bytes::{Canonical, DecodeError, blob_digest};
-pub use code::{Code, Rejection};
+pub use close_round::{ReportInputs, close_round};
 pub use draw::{DrawError, draw_rows, round_seed};
-pub use earlier::EarlierUpdates;
-pub use fixed::{FixedError, Micro};
+pub use earlier_updates::EarlierUpdates;
+pub use error_code::{ErrorCode, Rejection};
 pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};
-pub use holdout::{Holdout, RowTree, ShownRow, ShownRows};
-pub use id::{Address, ChainId, Digest, IdError, Market, NodeKey, PayoutId, Round, TaskId};
+pub use holdout::{DisclosedRow, DisclosedRows, Holdout, HoldoutTree};
+pub use id::{
+    Address, ChainId, Digest, IdError, MarketId, NodeKey, RoundNumber, SettlementId, TaskId,
+};
 pub use message::{
-    AbandonReason, Commit, Enrol, Missing, Offer, Receipt, RoundOutcome, Scope, UpdateHeader,
-    UpdateId,
+    AbandonReason, Commit, EnrolRequest, MissingReason, Offer, RoundOutcome, RoundScope,
+    UpdateHeader, UpdateId, UpdateReceipt,
 };
-pub use money::{Amount, AmountError};
-pub use pay::{Account, Line, PayError, Purse, Reason, RoundPay, Standing, pay_round, totals_tree};
-pub use payout::{SplitError, split_by_weight};
+pub use micro::{Micro, ParseMicroError};
+pub use pay::{
+    Account, AccountTotals, PayError, PayLine, PayReason, RoundBudget, RoundPay, claim_tree,
+    pay_round,
+};
 pub use report::{
-    Check, Entry, Evidence, HoldoutRound, Infrastructure, Metrics, Origin, Repeat, Report, Scored,
-    Treatment, Valuation, Worth,
+    CoalitionValue, CrossCheck, DuplicateMatch, DuplicateSource, HoldoutSample,
+    InfrastructurePayment, ModelMetrics, Preprocessing, Report, UpdateEntry, UpdateScore,
+    Valuation, ValuationEvidence,
 };
-pub use settle::{Closing, close_round};
-pub use sign::{
-    CloseRequest, NodeSignature, NodeSigner, Registration, Role, SignError, Signed, Signer,
-    UnpackedKey, VerifyError, WalletSignature, recover_wallet, typed_domain, verify_node,
-    verify_wallet,
+pub use signature::{
+    CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,
+    Signed, VerifyError, WalletSignature, WalletSigner, market_eip712_domain, recover_wallet,
+    verify_node, verify_wallet,
 };
 pub use statement::{Statement, nats};
 pub use task::{
-    Aggregation, Budget, Clip, DUST_PER_ROUND, DataSchema, Estimator, Model, Protection, Repeats,
-    RoundRules, SETTLE_MS_MARGIN, SPEC_VERSION, SpecError, TaskSpec, Training,
+    Aggregation, Budget, DATA_PER_ROUND_MIN, DataSchema, DuplicatePolicy, Estimator,
+    ModelArchitecture, NormScaling, PreprocessingRules, RoundRules, SETTLEMENT_MARGIN_MS,
+    SPEC_VERSION, SpecError, TaskSpec, Training,
 };
-pub use time::Tick;
-pub use wire::{
-    BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, Phase, TaskSummary, TaskView,
-    UploadState, WorkQuery, WorkVerdict,
-};
-pub use work::{WorkOrder, WorkRecord, WorkResult};
+pub use time::Timestamp;
+pub use work_order::{WorkOrder, WorkRecord, WorkResult};

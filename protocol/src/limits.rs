@@ -15,12 +15,12 @@ pub const HEADER_BYTES_MAX: usize = 4_096;
 /// Rows of a holdout.
 pub const HOLDOUT_ROWS_MAX: u32 = 1 << 24;
 /// Holdout rows that evaluate one round.
-pub const HOLDOUT_PER_ROUND_MAX: u32 = 65_536;
+pub const HOLDOUT_ROWS_PER_ROUND_MAX: u32 = 65_536;
 /// Largest set of disclosed rows with their proofs, in bytes. Each row has its own proof: 500 rows
 /// of 64 features out of a holdout of 1,797 take 330 KB, 176 KB of it proofs.
-pub const SHOWN_BYTES_MAX: u64 = 512 * 1024 * 1024;
+pub const DISCLOSED_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// Training rows that one participant may declare.
-pub const ROWS_MAX: u64 = 1_000_000_000;
+pub const DECLARED_ROWS_MAX: u64 = 1_000_000_000;
 /// Hidden layers of a multilayer perceptron.
 pub const HIDDEN_LAYERS_MAX: usize = 16;
 /// Units in one layer, inputs and classes included.
@@ -30,9 +30,9 @@ pub const PARAMETERS_MAX: u64 = 1_000_000_000;
 /// Gauss–Legendre nodes of the path estimator.
 pub const NODES_MAX: u8 = 8;
 /// Pairs of complementary coalitions per participant that a cross-check may evaluate.
-pub const CHECK_PAIRS_MAX: u8 = 16;
+pub const CROSS_CHECK_PAIRS_MAX: u8 = 16;
 /// Largest cohort whose scores are cross-checked by coalitions.
-pub const CHECK_COHORT_MAX: usize = 64;
+pub const CROSS_CHECK_COHORT_MAX: usize = 64;
 /// Longest phase, window or delay, in milliseconds (30 days).
 pub const PHASE_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Accounts in the claim tree of one task.
@@ -43,10 +43,10 @@ pub const PROOF_LEN_MAX: usize = 64;
 pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Earlier rounds whose global model deltas an update is compared with.
-pub const PUBLIC_STEPS_MAX: usize = 8;
+pub const GLOBAL_DELTAS_MAX: usize = 8;
 /// Earlier rounds whose updates an update is compared with: the last productive round and the
 /// latest rounds after it.
-pub const LAST_ROUNDS_MAX: usize = 8;
+pub const EARLIER_ROUNDS_MAX: usize = 8;
 /// Earlier updates are compared with those of a round only while their decoded size stays within
 /// this number of bytes.
-pub const LAST_UPDATES_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+pub const EARLIER_UPDATES_BYTES_MAX: u64 = 1024 * 1024 * 1024;

@@ -12,9 +12,9 @@ use alloy_primitives::keccak256;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::amount::Amount;
 use crate::id::{Address, Digest};
 use crate::limits::PROOF_LEN_MAX;
-use crate::money::Amount;
 
 /// Running totals of one account in a task. Both are non-decreasing.
 #[derive(
@@ -30,33 +30,33 @@ use crate::money::Amount;
     Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Totals {
+pub struct ClaimTotals {
     /// Total owed to it, for data and infrastructure together.
     pub paid: Amount,
     /// Total to debit from its bond.
     pub debited: Amount,
 }
 
-impl Totals {
+impl ClaimTotals {
     /// Whether both are zero. Such an account has no leaf.
     #[must_use]
-    pub const fn are_zero(&self) -> bool {
+    pub const fn is_zero(&self) -> bool {
         self.paid.is_zero() && self.debited.is_zero()
     }
 }
 
 /// Writes a number into a 32-byte word as `abi.encode` does: big-endian, on the right.
-fn put(word: &mut [u8], number: &[u8]) {
+fn write_word(word: &mut [u8], number: &[u8]) {
     word.iter_mut().rev().zip(number.iter().rev()).for_each(|(to, from)| *to = *from);
 }
 
 /// The leaf of one account's totals.
 #[must_use]
-pub fn leaf(account: Address, totals: Totals) -> Digest {
+pub fn leaf(account: Address, totals: ClaimTotals) -> Digest {
     let mut encoded = [0u8; 96];
     let (paid, debited) = (totals.paid.units().to_be_bytes(), totals.debited.units().to_be_bytes());
     let fields: [&[u8]; 3] = [&account.0, &paid, &debited];
-    encoded.chunks_exact_mut(32).zip(fields).for_each(|(word, field)| put(word, field));
+    encoded.chunks_exact_mut(32).zip(fields).for_each(|(word, field)| write_word(word, field));
     Digest(keccak256(keccak256(encoded)).0)
 }
 
@@ -76,14 +76,14 @@ fn child(i: usize, second: bool) -> usize {
 
 /// A Merkle tree of running totals.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub struct ClaimTree {
     /// Heap layout, root first; empty without accounts.
     nodes: Vec<Digest>,
 }
 
-impl Tree {
+impl ClaimTree {
     /// Builds the tree. The order of `totals` does not matter; duplicate leaves are retained.
-    pub fn new(totals: impl IntoIterator<Item = (Address, Totals)>) -> Self {
+    pub fn new(totals: impl IntoIterator<Item = (Address, ClaimTotals)>) -> Self {
         let mut leaves: Vec<Digest> = totals.into_iter().map(|(a, t)| leaf(a, t)).collect();
         leaves.sort_unstable();
         let inner = leaves.len().saturating_sub(1);
@@ -111,7 +111,7 @@ impl Tree {
     /// The sibling hashes from the leaf of `account` and `totals` to the root; `None` if the tree
     /// does not contain the leaf.
     #[must_use]
-    pub fn proof(&self, account: Address, totals: Totals) -> Option<Vec<Digest>> {
+    pub fn proof(&self, account: Address, totals: ClaimTotals) -> Option<Vec<Digest>> {
         let hash = leaf(account, totals);
         let inner = self.nodes.len().checked_div(2)?;
         let mut i = self
@@ -134,7 +134,7 @@ impl Tree {
 /// Verifies that `proof` leads from the leaf of `account` and `totals` to `root`. False for the
 /// all-zero root of an empty tree and for proofs longer than [`PROOF_LEN_MAX`].
 #[must_use]
-pub fn verify(root: Digest, account: Address, totals: Totals, proof: &[Digest]) -> bool {
+pub fn verify(root: Digest, account: Address, totals: ClaimTotals, proof: &[Digest]) -> bool {
     root != Digest::default()
         && proof.len() <= PROOF_LEN_MAX
         && proof.iter().fold(leaf(account, totals), |node, sibling| parent(node, *sibling)) == root
@@ -145,11 +145,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn totals(paid: u128, debited: u128) -> Totals {
-        Totals { paid: Amount::from_units(paid), debited: Amount::from_units(debited) }
+    fn totals(paid: u128, debited: u128) -> ClaimTotals {
+        ClaimTotals { paid: Amount::from_units(paid), debited: Amount::from_units(debited) }
     }
 
-    fn all(n: u8) -> Vec<(Address, Totals)> {
+    fn all(n: u8) -> Vec<(Address, ClaimTotals)> {
         let of = |i| (Address([i; 20]), totals(u128::from(i) * 1_000, u128::from(i % 3)));
         (0..n).map(of).collect()
     }
@@ -158,7 +158,7 @@ mod tests {
     fn every_account_can_prove_its_own_totals_and_no_others() {
         for n in 1..=33 {
             let all = all(n);
-            let tree = Tree::new(all.clone());
+            let tree = ClaimTree::new(all.clone());
             for (account, own) in &all {
                 let proof = tree.proof(*account, *own).unwrap();
                 assert!(verify(tree.root(), *account, *own, &proof));
@@ -175,15 +175,15 @@ mod tests {
 
     #[test]
     fn an_empty_tree_proves_nothing() {
-        let tree = Tree::new([]);
+        let tree = ClaimTree::new([]);
         assert_eq!(tree.root(), Digest::default());
-        assert_eq!(tree.proof(Address::default(), Totals::default()), None);
-        assert!(!verify(tree.root(), Address::default(), Totals::default(), &[]));
+        assert_eq!(tree.proof(Address::default(), ClaimTotals::default()), None);
+        assert!(!verify(tree.root(), Address::default(), ClaimTotals::default(), &[]));
     }
 
     #[test]
     fn an_overlong_or_empty_proof_does_not_verify() {
-        let tree = Tree::new(all(4));
+        let tree = ClaimTree::new(all(4));
         let too_long = vec![Digest::default(); PROOF_LEN_MAX + 1];
         let own = totals(1_000, 1);
         assert!(!verify(tree.root(), Address([1; 20]), own, &too_long));
@@ -194,10 +194,10 @@ mod tests {
         #[test]
         fn the_order_of_the_accounts_does_not_matter(n in 1u8..60, turn in 0usize..60) {
             let mut all = all(n);
-            let root = Tree::new(all.clone()).root();
+            let root = ClaimTree::new(all.clone()).root();
             let turn = turn % all.len();
             all.rotate_left(turn);
-            prop_assert_eq!(Tree::new(all).root(), root);
+            prop_assert_eq!(ClaimTree::new(all).root(), root);
         }
     }
 }

@@ -3,12 +3,12 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::amount::Amount;
 use crate::bytes::Canonical;
-use crate::code::Code;
-use crate::id::{Address, Digest, Market, Round, TaskId};
-use crate::limits::ROWS_MAX;
-use crate::money::Amount;
-use crate::time::Tick;
+use crate::error_code::ErrorCode;
+use crate::id::{Address, Digest, MarketId, RoundNumber, TaskId};
+use crate::limits::DECLARED_ROWS_MAX;
+use crate::time::Timestamp;
 
 /// Market, task and round of a message. Every signed message of a round includes it, so that it
 /// cannot be replayed in another context.
@@ -16,31 +16,31 @@ use crate::time::Tick;
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Scope {
+pub struct RoundScope {
     /// Chain and market.
-    pub market: Market,
+    pub market: MarketId,
     /// The task.
     pub task: TaskId,
     /// The round.
-    pub round: Round,
+    pub round: RoundNumber,
 }
 
 /// A participant's request to be selected for the rounds of a task; signed by its node key.
 /// Idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Enrol {
+pub struct EnrolRequest {
     /// Chain and market.
-    pub market: Market,
+    pub market: MarketId,
     /// The task.
     pub task: TaskId,
     /// The participant's wallet.
     pub sender: Address,
     /// Expiry: not accepted after this time.
-    pub expires: Tick,
+    pub expires: Timestamp,
 }
 
-impl Canonical for Enrol {
+impl Canonical for EnrolRequest {
     const DOMAIN: &'static str = "florin v1 enrol";
 }
 
@@ -49,20 +49,20 @@ impl Canonical for Enrol {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Offer {
     /// Market, task and round.
-    pub scope: Scope,
+    pub scope: RoundScope,
     /// Digest of the model to train from.
     pub base_model: Digest,
     /// Digest of the preceding round's report; the task's id in round 1. Chains the rounds of a
     /// task.
-    pub previous: Digest,
+    pub previous_report: Digest,
     /// The selected participants, ascending.
     pub cohort: Vec<Address>,
     /// Start of the round.
-    pub opened: Tick,
+    pub opened: Timestamp,
     /// Deadline for commits.
-    pub commit_by: Tick,
+    pub commit_by: Timestamp,
     /// Deadline for uploads.
-    pub reveal_by: Tick,
+    pub reveal_by: Timestamp,
     /// The most that this round can pay for data.
     pub pool: Amount,
 }
@@ -76,7 +76,7 @@ impl Canonical for Offer {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Commit {
     /// Market, task and round.
-    pub scope: Scope,
+    pub scope: RoundScope,
     /// The participant's wallet.
     pub sender: Address,
     /// Digest of the offer that it answers.
@@ -98,14 +98,14 @@ pub type UpdateId = Digest;
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UpdateHeader {
     /// Market, task and round.
-    pub scope: Scope,
+    pub scope: RoundScope,
     /// The participant's wallet.
     pub sender: Address,
     /// Digest of the offer that it answers.
     pub offer: Digest,
     /// Digest of the model from which the sender trained.
     pub base_model: Digest,
-    /// Number of training rows, as the sender declares it; 1 to [`ROWS_MAX`]. Only rows that the
+    /// Number of training rows, as the sender declares it; 1 to [`DECLARED_ROWS_MAX`]. Only rows that the
     /// bond covers count.
     pub rows: u64,
     /// Digest of the parameter delta's bytes.
@@ -115,7 +115,7 @@ pub struct UpdateHeader {
     /// Random salt that hides the update in the commitment.
     pub salt: Digest,
     /// Expiry: not accepted after this time.
-    pub expires: Tick,
+    pub expires: Timestamp,
 }
 
 impl Canonical for UpdateHeader {
@@ -132,8 +132,8 @@ impl UpdateHeader {
 
     /// Whether the declared number of rows is within the limits.
     #[must_use]
-    pub fn rows_allowed(&self) -> bool {
-        (1..=ROWS_MAX).contains(&self.rows)
+    pub fn has_valid_rows(&self) -> bool {
+        (1..=DECLARED_ROWS_MAX).contains(&self.rows)
     }
 }
 
@@ -141,21 +141,21 @@ impl UpdateHeader {
 /// and journal are on disk.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Receipt {
+pub struct UpdateReceipt {
     /// Market, task and round.
-    pub scope: Scope,
+    pub scope: RoundScope,
     /// The sender of the update.
     pub sender: Address,
     /// The header's digest.
     pub update: UpdateId,
     /// When the coordinator accepted it.
-    pub at: Tick,
+    pub at: Timestamp,
     /// Position of its commit among the accepted commits of the round, from 1: of two
     /// near-duplicates only the earlier commit is paid.
-    pub order: u32,
+    pub commit_position: u32,
 }
 
-impl Canonical for Receipt {
+impl Canonical for UpdateReceipt {
     const DOMAIN: &'static str = "florin v1 receipt";
 }
 
@@ -165,13 +165,13 @@ impl Canonical for Receipt {
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Missing {
+pub enum MissingReason {
     /// It sent no commit before the deadline.
     NoCommit,
     /// It sent a commit, but no upload before the deadline.
     NoReveal,
     /// The coordinator rejected its last upload with this code.
-    Refused(Code),
+    Rejected(ErrorCode),
 }
 
 /// Why a round ended without a settlement. No bond is debited and the pool rolls over.

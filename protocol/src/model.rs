@@ -1,9 +1,9 @@
 //! Properties of a declared model: input width, number of classes, number of parameters, validity.
 
 use crate::limits::{HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, PARAMETERS_MAX};
-use crate::task::{Model, SpecError, wrong};
+use crate::task::{ModelArchitecture, SpecError, spec_error};
 
-impl Model {
+impl ModelArchitecture {
     /// Features of a row; `None` on overflow.
     #[must_use]
     pub fn inputs(&self) -> Option<u32> {
@@ -70,7 +70,7 @@ impl Model {
     }
 
     pub(crate) fn check(&self) -> Result<(), SpecError> {
-        let wrong = |right: &str| Err(wrong("model", format!("{self:?}"), right));
+        let wrong = |right: &str| Err(spec_error("model", format!("{self:?}"), right));
         if self.layers().iter().any(|units| *units == 0 || *units > LAYER_UNITS_MAX) {
             return wrong("every layer size must be 1 to 65536");
         }

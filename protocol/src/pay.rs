@@ -19,16 +19,16 @@ use std::collections::BTreeMap;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
-use crate::fixed::Micro;
+use crate::amount::{Amount, AmountError};
+use crate::apportionment::{SplitError, split_by_weight};
 use crate::id::{Address, Digest};
-use crate::merkle::{Totals, Tree};
-use crate::money::{Amount, AmountError};
-use crate::payout::{SplitError, split_by_weight};
-use crate::report::{Infrastructure, Scored};
+use crate::merkle::{ClaimTotals, ClaimTree};
+use crate::micro::Micro;
+use crate::report::{InfrastructurePayment, UpdateScore};
 use crate::task::Budget;
 
 /// Nano-nats per nat.
-pub const NANO: u128 = 1_000_000_000;
+pub const NANO_PER_NAT: u128 = 1_000_000_000;
 
 /// An account that can be owed money.
 pub type Account = Address;
@@ -47,20 +47,20 @@ pub type Account = Address;
     Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Standing {
+pub struct AccountTotals {
     /// Sum of its scores in nano-nats.
-    #[serde(with = "crate::report::text")]
+    #[serde(with = "crate::report::decimal_text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub scored_nano: i128,
+    pub score_sum_nano: i128,
     /// Sum of its squared standard errors, in nano-nats squared.
-    #[serde(with = "crate::report::text")]
+    #[serde(with = "crate::report::decimal_text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub variance: u128,
+    pub variance_nano2: u128,
     /// The part of the payable score that earlier weights already include, less clawbacks, in
     /// nano-nats.
-    #[serde(with = "crate::report::text")]
+    #[serde(with = "crate::report::decimal_text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub counted_nano: u128,
+    pub paid_score_nano: u128,
     /// Running total paid for data.
     pub data: Amount,
     /// Running total paid for infrastructure.
@@ -69,14 +69,14 @@ pub struct Standing {
     pub debited: Amount,
 }
 
-impl Standing {
+impl AccountTotals {
     /// The running totals that a settlement's root commits to: data plus infrastructure pay, and
     /// debits.
     ///
     /// # Errors
     /// [`AmountError::Overflow`].
-    pub fn totals(&self) -> Result<Totals, AmountError> {
-        Ok(Totals { paid: self.data.plus(self.infrastructure)?, debited: self.debited })
+    pub fn claim_totals(&self) -> Result<ClaimTotals, AmountError> {
+        Ok(ClaimTotals { paid: self.data.plus(self.infrastructure)?, debited: self.debited })
     }
 }
 
@@ -86,7 +86,7 @@ impl Standing {
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Reason {
+pub enum PayReason {
     /// The payable score increased: paid by weight.
     Paid,
     /// The summed score is positive but not significantly: withheld until later rounds.
@@ -105,11 +105,11 @@ pub enum Reason {
 /// The pay of one participant in one round.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Line {
+pub struct PayLine {
     /// The participant.
     pub account: Account,
     /// The increase of its payable score in this round, in nano-nats.
-    #[serde(with = "crate::report::text")]
+    #[serde(with = "crate::report::decimal_text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub weight: u128,
     /// Amount owed for it.
@@ -117,16 +117,16 @@ pub struct Line {
     /// Amount debited from its bond.
     pub debit: Amount,
     /// Reason for the amounts.
-    pub reason: Reason,
+    pub reason: PayReason,
 }
 
 /// Result of the pay rule for one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundPay {
     /// One line per participant, in the order of the scores.
-    pub lines: Vec<Line>,
+    pub lines: Vec<PayLine>,
     /// One line per piece of verified work.
-    pub infrastructure: Vec<Infrastructure>,
+    pub infrastructure: Vec<InfrastructurePayment>,
     /// Spent on data in this round.
     pub data_spent: Amount,
     /// Spent on infrastructure in this round.
@@ -134,7 +134,7 @@ pub struct RoundPay {
     /// Debited from bonds in this round.
     pub debited: Amount,
     /// The totals of all accounts after the round.
-    pub standings: BTreeMap<Account, Standing>,
+    pub account_totals: BTreeMap<Account, AccountTotals>,
 }
 
 /// Why a round cannot be paid. Each is an inconsistency of the inputs, not a response to a
@@ -152,12 +152,12 @@ pub enum PayError {
     Overflow(Account),
     /// Two scores for one account.
     #[error("round pay: {0} has two scores")]
-    Twice(Account),
+    DuplicateScore(Account),
 }
 
 /// Amounts that a round may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Purse {
+pub struct RoundBudget {
     /// The most that this round may spend on data.
     pub pool: Amount,
     /// The remaining infrastructure budget of the task.
@@ -165,7 +165,7 @@ pub struct Purse {
 }
 
 /// Verified work to pay: provider, digest of its work record, units.
-pub type Work = (Account, Digest, u64);
+pub type VerifiedWork = (Account, Digest, u64);
 
 /// The pool of a round: the remaining data budget divided by the remaining rounds, rounded down.
 /// The last round may spend the whole rest.
@@ -183,27 +183,27 @@ pub fn round_pool(data_left: Amount, rounds_left: u32) -> Amount {
 /// [`PayError`]; then the round pays nothing.
 pub fn pay_round(
     budget: &Budget,
-    purse: Purse,
-    before: &BTreeMap<Account, Standing>,
-    scores: &[Scored],
+    purse: RoundBudget,
+    before: &BTreeMap<Account, AccountTotals>,
+    scores: &[UpdateScore],
     bonds: &BTreeMap<Account, Amount>,
     improvement_nano: i64,
-    work: &[Work],
+    work: &[VerifiedWork],
 ) -> Result<RoundPay, PayError> {
     let mut standings = before.clone();
     let mut lines = Vec::with_capacity(scores.len());
     let mut seen = std::collections::BTreeSet::new();
     for score in scores {
         if !seen.insert(score.account) {
-            return Err(PayError::Twice(score.account));
+            return Err(PayError::DuplicateScore(score.account));
         }
         let standing = standings.entry(score.account).or_default();
-        lines.push(weigh(budget.withheld, standing, score, improvement_nano)?);
+        lines.push(compute_weight(budget.confidence_z, standing, score, improvement_nano)?);
     }
     let weights: Vec<u128> = lines.iter().map(|line| line.weight).collect();
     let weight_total =
         weights.iter().try_fold(0u128, |sum, w| sum.checked_add(*w)).ok_or(SplitError::Overflow)?;
-    let data_spent = price(budget.per_nat_max, weight_total, NANO).min(purse.pool);
+    let data_spent = scaled_amount(budget.per_nat_max, weight_total, NANO_PER_NAT).min(purse.pool);
     let payouts = split_by_weight(data_spent, &weights)?;
     let mut debited = Amount::ZERO;
     for ((line, payout), score) in lines.iter_mut().zip(payouts).zip(scores) {
@@ -211,37 +211,44 @@ pub fn pay_round(
         if score.excluded {
             let harm = u128::from(score.score_nano.unsigned_abs());
             let due = match weight_total {
-                0 => price(budget.per_nat_max, harm, NANO),
-                _ => price(data_spent, harm, weight_total),
+                0 => scaled_amount(budget.per_nat_max, harm, NANO_PER_NAT),
+                _ => scaled_amount(data_spent, harm, weight_total),
             };
             let bond = bonds.get(&score.account).copied().unwrap_or_default();
             line.debit = due.min(budget.debit_max).min(bond);
             debited = debited.plus(line.debit)?;
-            take_back(standings.entry(score.account).or_default(), harm, line.debit, due)?;
+            clawback(standings.entry(score.account).or_default(), harm, line.debit, due)?;
         }
         let standing = standings.entry(score.account).or_default();
         standing.data = standing.data.plus(line.payout)?;
         standing.debited = standing.debited.plus(line.debit)?;
     }
     let (infrastructure, infrastructure_spent) = pay_work(budget, purse, work, &mut standings)?;
-    Ok(RoundPay { lines, infrastructure, data_spent, infrastructure_spent, debited, standings })
+    Ok(RoundPay {
+        lines,
+        infrastructure,
+        data_spent,
+        infrastructure_spent,
+        debited,
+        account_totals: standings,
+    })
 }
 
 /// `rate × amount / unit`, rounded down and saturating at 2¹²⁸ − 1. A pool, a limit or a bond
 /// always caps the result, so that a large rate cannot prevent a round from closing.
-fn price(rate: Amount, amount: u128, unit: u128) -> Amount {
+fn scaled_amount(rate: Amount, amount: u128, unit: u128) -> Amount {
     rate.mul_div_down(amount, unit).unwrap_or(Amount::from_units(u128::MAX))
 }
 
 /// Adds a score to the account's totals and computes the participant's weight.
-fn weigh(
+fn compute_weight(
     withheld: Micro,
-    standing: &mut Standing,
-    score: &Scored,
+    standing: &mut AccountTotals,
+    score: &UpdateScore,
     improvement_nano: i64,
-) -> Result<Line, PayError> {
+) -> Result<PayLine, PayError> {
     let overflow = || PayError::Overflow(score.account);
-    let line = |weight, reason| Line {
+    let line = |weight, reason| PayLine {
         account: score.account,
         weight,
         payout: Amount::ZERO,
@@ -249,74 +256,80 @@ fn weigh(
         reason,
     };
     let error = u128::from(score.error_nano);
-    standing.scored_nano =
-        standing.scored_nano.checked_add(score.score_nano.into()).ok_or_else(overflow)?;
-    standing.variance = error
+    standing.score_sum_nano =
+        standing.score_sum_nano.checked_add(score.score_nano.into()).ok_or_else(overflow)?;
+    standing.variance_nano2 = error
         .checked_mul(error)
-        .and_then(|square| standing.variance.checked_add(square))
+        .and_then(|square| standing.variance_nano2.checked_add(square))
         .ok_or_else(overflow)?;
     if score.excluded {
-        return Ok(line(0, Reason::Excluded));
+        return Ok(line(0, PayReason::Excluded));
     }
     if score.score_nano == 0 && score.error_nano == 0 {
-        return Ok(line(0, Reason::Idle));
+        return Ok(line(0, PayReason::Idle));
     }
     let payable = payable_nano(withheld, standing).ok_or_else(overflow)?;
-    let weight = payable.saturating_sub(standing.counted_nano);
+    let weight = payable.saturating_sub(standing.paid_score_nano);
     if weight == 0 {
-        let reason = if standing.scored_nano > 0 { Reason::Withheld } else { Reason::NotHelpful };
+        let reason =
+            if standing.score_sum_nano > 0 { PayReason::Withheld } else { PayReason::NotHelpful };
         return Ok(line(0, reason));
     }
     if improvement_nano <= 0 {
-        return Ok(line(0, Reason::NoImprovement));
+        return Ok(line(0, PayReason::NoImprovement));
     }
-    standing.counted_nano = payable;
-    Ok(line(weight, Reason::Paid))
+    standing.paid_score_nano = payable;
+    Ok(line(weight, PayReason::Paid))
 }
 
 /// The payable score of an account: `max(0, Σφ − z·√ΣSE²)` in nano-nats, with the square root and
 /// the product rounded up. `None` on overflow.
 #[must_use]
-pub fn payable_nano(withheld: Micro, standing: &Standing) -> Option<u128> {
-    let scored = u128::try_from(standing.scored_nano).unwrap_or(0);
-    let root = standing.variance.isqrt();
+pub fn payable_nano(withheld: Micro, standing: &AccountTotals) -> Option<u128> {
+    let scored = u128::try_from(standing.score_sum_nano).unwrap_or(0);
+    let root = standing.variance_nano2.isqrt();
     let root =
-        if root.checked_mul(root)? < standing.variance { root.checked_add(1)? } else { root };
+        if root.checked_mul(root)? < standing.variance_nano2 { root.checked_add(1)? } else { root };
     let error = root.checked_mul(withheld.0.into())?.div_ceil(u128::from(Micro::ONE.0));
     Some(scored.saturating_sub(error))
 }
 
 /// Clawback: a debit of `debit` settles its share (`debit / price`) of the harm of `harm`
 /// nano-nats, and the score paid so far shrinks by that share.
-fn take_back(
-    standing: &mut Standing,
+fn clawback(
+    standing: &mut AccountTotals,
     harm: u128,
     debit: Amount,
     price: Amount,
 ) -> Result<(), PayError> {
     if !price.is_zero() {
         let settled = Amount::from_units(harm).mul_div_down(debit.units(), price.units())?;
-        standing.counted_nano = standing.counted_nano.saturating_sub(settled.units());
+        standing.paid_score_nano = standing.paid_score_nano.saturating_sub(settled.units());
     }
     Ok(())
 }
 
 fn pay_work(
     budget: &Budget,
-    purse: Purse,
-    work: &[Work],
-    standings: &mut BTreeMap<Account, Standing>,
-) -> Result<(Vec<Infrastructure>, Amount), PayError> {
+    purse: RoundBudget,
+    work: &[VerifiedWork],
+    standings: &mut BTreeMap<Account, AccountTotals>,
+) -> Result<(Vec<InfrastructurePayment>, Amount), PayError> {
     let mut left = purse.infrastructure;
     let mut spent = Amount::ZERO;
     let mut lines = Vec::with_capacity(work.len());
     for (provider, record, units) in work {
-        let amount = price(budget.per_unit, u128::from(*units), 1).min(left);
+        let amount = scaled_amount(budget.per_unit, u128::from(*units), 1).min(left);
         left = left.minus(amount)?;
         spent = spent.plus(amount)?;
         let standing = standings.entry(*provider).or_default();
         standing.infrastructure = standing.infrastructure.plus(amount)?;
-        lines.push(Infrastructure { provider: *provider, record: *record, units: *units, amount });
+        lines.push(InfrastructurePayment {
+            provider: *provider,
+            record: *record,
+            units: *units,
+            amount,
+        });
     }
     Ok((lines, spent))
 }
@@ -326,15 +339,15 @@ fn pay_work(
 ///
 /// # Errors
 /// [`AmountError::Overflow`].
-pub fn totals_tree(standings: &BTreeMap<Account, Standing>) -> Result<Tree, AmountError> {
+pub fn claim_tree(standings: &BTreeMap<Account, AccountTotals>) -> Result<ClaimTree, AmountError> {
     let mut leaves = Vec::with_capacity(standings.len());
     for (account, standing) in standings {
-        let totals = standing.totals()?;
-        if !totals.are_zero() {
+        let totals = standing.claim_totals()?;
+        if !totals.is_zero() {
             leaves.push((*account, totals));
         }
     }
-    Ok(Tree::new(leaves))
+    Ok(ClaimTree::new(leaves))
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixed::Micro;
+use crate::micro::Micro;
 
 fn fln(text: &str) -> Amount {
     text.parse().unwrap()
 }
 
-fn who(n: u8) -> Account {
+fn account(n: u8) -> Account {
     Address([n; 20])
 }
 
@@ -19,7 +19,7 @@ fn budget() -> Budget {
         data: fln("100"),
         infrastructure: fln("10"),
         per_nat_max: fln("100"),
-        withheld: Micro(2_000_000),
+        confidence_z: Micro(2_000_000),
         bond_min: fln("5"),
         bond_per_row: fln("0.1"),
         debit_max: fln("5"),
@@ -30,28 +30,32 @@ fn budget() -> Budget {
     }
 }
 
-const PURSE: Purse = Purse {
+const BUDGET: RoundBudget = RoundBudget {
     pool: Amount::from_units(10 * 10u128.pow(18)),
     infrastructure: Amount::from_units(10u128.pow(18)),
 };
 
 /// In milli-nats, for readable tables.
-fn score(n: u8, value_m: i64, error_m: u64) -> Scored {
-    Scored {
-        account: who(n),
+fn score(n: u8, value_m: i64, error_m: u64) -> UpdateScore {
+    UpdateScore {
+        account: account(n),
         score_nano: value_m * 1_000_000,
         error_nano: error_m * 1_000_000,
         excluded: value_m < 0 && value_m.unsigned_abs() > 2 * error_m,
-        treatment: crate::report::Treatment::default(),
+        preprocessing: crate::report::Preprocessing::default(),
     }
 }
 
 fn bonds() -> BTreeMap<Account, Amount> {
-    (0..10).map(|n| (who(n), fln("5"))).collect()
+    (0..10).map(|n| (account(n), fln("5"))).collect()
 }
 
-fn pay(before: &BTreeMap<Account, Standing>, scores: &[Scored], total_m: i64) -> RoundPay {
-    pay_round(&budget(), PURSE, before, scores, &bonds(), total_m * 1_000_000, &[]).unwrap()
+fn pay(
+    before: &BTreeMap<Account, AccountTotals>,
+    scores: &[UpdateScore],
+    total_m: i64,
+) -> RoundPay {
+    pay_round(&budget(), BUDGET, before, scores, &bonds(), total_m * 1_000_000, &[]).unwrap()
 }
 
 #[test]
@@ -71,11 +75,11 @@ fn pay_matches_the_hand_computed_table() {
     assert_eq!(
         rows,
         [
-            (20, "2".to_owned(), "0".to_owned(), Reason::Paid),
-            (5, "0.5".to_owned(), "0".to_owned(), Reason::Paid),
-            (0, "0".to_owned(), "0".to_owned(), Reason::Withheld),
-            (0, "0".to_owned(), "0".to_owned(), Reason::Idle),
-            (0, "0".to_owned(), "5".to_owned(), Reason::Excluded),
+            (20, "2".to_owned(), "0".to_owned(), PayReason::Paid),
+            (5, "0.5".to_owned(), "0".to_owned(), PayReason::Paid),
+            (0, "0".to_owned(), "0".to_owned(), PayReason::Withheld),
+            (0, "0".to_owned(), "0".to_owned(), PayReason::Idle),
+            (0, "0".to_owned(), "5".to_owned(), PayReason::Excluded),
         ]
     );
     assert_eq!((paid.data_spent, paid.debited), (fln("2.5"), fln("5")));
@@ -84,20 +88,20 @@ fn pay_matches_the_hand_computed_table() {
 #[test]
 fn a_good_round_after_a_harmful_one_earns_nothing() {
     let first = pay(&BTreeMap::new(), &[score(1, -50, 1), score(2, 60, 1)], 60);
-    assert_eq!(first.lines[0].reason, Reason::Excluded);
-    let second = pay(&first.standings, &[score(1, 45, 1), score(2, 60, 1)], 105);
+    assert_eq!(first.lines[0].reason, PayReason::Excluded);
+    let second = pay(&first.account_totals, &[score(1, 45, 1), score(2, 60, 1)], 105);
     assert_eq!(
         (second.lines[0].payout, second.lines[0].reason),
-        (Amount::ZERO, Reason::NotHelpful)
+        (Amount::ZERO, PayReason::NotHelpful)
     );
 }
 
 #[test]
 fn clawed_back_score_can_be_earned_again() {
     let first = pay(&BTreeMap::new(), &[score(1, 50, 0)], 50); // 5 FLN at 100 per nat
-    let second = pay(&first.standings, &[score(1, -20, 0), score(2, 60, 0)], 60);
+    let second = pay(&first.account_totals, &[score(1, -20, 0), score(2, 60, 0)], 60);
     assert_eq!((first.lines[0].payout, second.lines[0].debit), (fln("5"), fln("2")));
-    let third = pay(&second.standings, &[score(1, 10, 0)], 10);
+    let third = pay(&second.account_totals, &[score(1, 10, 0)], 10);
     assert_eq!(third.lines[0].payout, fln("1"));
 }
 
@@ -106,24 +110,24 @@ fn withheld_pay_is_released_once_the_score_is_significant() {
     let first = pay(&BTreeMap::new(), &[score(1, 9, 5)], 9);
     assert_eq!(first.data_spent, Amount::ZERO);
     // Two rounds: 18 − 2·√(25 + 25) = 18 − 14.142… = 3.857… milli-nats.
-    let second = pay(&first.standings, &[score(1, 9, 5)], 9);
+    let second = pay(&first.account_totals, &[score(1, 9, 5)], 9);
     assert_eq!(second.lines[0].weight, 3_857_864);
     // Three: 27 − 2·√75 = 9.679… (root and product rounded up), less the second round's weight.
-    let third = pay(&second.standings, &[score(1, 9, 5)], 9);
+    let third = pay(&second.account_totals, &[score(1, 9, 5)], 9);
     assert_eq!(third.lines[0].weight + second.lines[0].weight, 9_679_490);
 }
 
 #[test]
 fn a_round_without_improvement_pays_nothing_and_carries_weights_over() {
     let first = pay(&BTreeMap::new(), &[score(1, 30, 5)], 0);
-    assert_eq!((first.data_spent, first.lines[0].reason), (Amount::ZERO, Reason::NoImprovement));
-    let second = pay(&first.standings, &[score(1, 0, 1)], 1);
+    assert_eq!((first.data_spent, first.lines[0].reason), (Amount::ZERO, PayReason::NoImprovement));
+    let second = pay(&first.account_totals, &[score(1, 0, 1)], 1);
     assert!(second.lines[0].weight > 19_000_000, "{:?}", second.lines[0]);
 }
 
 #[test]
 fn a_small_pool_lowers_the_price_of_pay_and_debit_equally() {
-    let purse = Purse { pool: fln("1"), ..PURSE };
+    let purse = RoundBudget { pool: fln("1"), ..BUDGET };
     let scores = [score(1, 20, 0), score(2, -40, 0)];
     let paid = pay_round(&budget(), purse, &BTreeMap::new(), &scores, &bonds(), 1, &[]).unwrap();
     assert_eq!((paid.lines[0].payout, paid.lines[1].debit), (fln("1"), fln("2")));
@@ -133,8 +137,8 @@ fn a_small_pool_lowers_the_price_of_pay_and_debit_equally() {
 fn a_debit_never_exceeds_the_bond_or_the_limit() {
     let scores = [score(1, -1_000, 0)];
     assert_eq!(pay(&BTreeMap::new(), &scores, 0).debited, fln("5"));
-    let poor = BTreeMap::from([(who(1), fln("0.25"))]);
-    let paid = pay_round(&budget(), PURSE, &BTreeMap::new(), &scores, &poor, 0, &[]).unwrap();
+    let poor = BTreeMap::from([(account(1), fln("0.25"))]);
+    let paid = pay_round(&budget(), BUDGET, &BTreeMap::new(), &scores, &poor, 0, &[]).unwrap();
     assert_eq!(paid.debited, fln("0.25"));
 }
 
@@ -143,16 +147,16 @@ fn the_largest_rates_do_not_prevent_a_round_from_closing() {
     let most = Amount::from_units(u128::MAX);
     let budget = Budget { per_nat_max: most, per_unit: most, debit_max: most, ..budget() };
     let scores = [score(1, 2_000, 0), score(2, -2_000, 0)];
-    let work = [(who(7), Digest([1; 32]), u64::MAX)];
-    let paid = pay_round(&budget, PURSE, &BTreeMap::new(), &scores, &bonds(), 1, &work).unwrap();
-    assert_eq!((paid.data_spent, paid.infrastructure_spent), (PURSE.pool, PURSE.infrastructure));
+    let work = [(account(7), Digest([1; 32]), u64::MAX)];
+    let paid = pay_round(&budget, BUDGET, &BTreeMap::new(), &scores, &bonds(), 1, &work).unwrap();
+    assert_eq!((paid.data_spent, paid.infrastructure_spent), (BUDGET.pool, BUDGET.infrastructure));
     assert_eq!(paid.debited, fln("5"), "the whole bond");
 }
 
 #[test]
 fn verified_work_is_paid_by_unit_until_its_pool_is_empty() {
-    let work = [(who(7), Digest([1; 32]), 1), (who(8), Digest([2; 32]), 3)];
-    let paid = pay_round(&budget(), PURSE, &BTreeMap::new(), &[], &bonds(), 0, &work).unwrap();
+    let work = [(account(7), Digest([1; 32]), 1), (account(8), Digest([2; 32]), 3)];
+    let paid = pay_round(&budget(), BUDGET, &BTreeMap::new(), &[], &bonds(), 0, &work).unwrap();
     let amounts: Vec<_> = paid.infrastructure.iter().map(|i| i.amount.to_string()).collect();
     assert_eq!(amounts, ["0.5", "0.5"]);
     assert_eq!(paid.infrastructure_spent, fln("1"));
@@ -162,34 +166,37 @@ fn verified_work_is_paid_by_unit_until_its_pool_is_empty() {
 fn two_scores_for_one_account_are_an_error() {
     let scores = [score(1, 1, 0), score(1, 1, 0)];
     let error =
-        pay_round(&budget(), PURSE, &BTreeMap::new(), &scores, &bonds(), 1, &[]).unwrap_err();
-    assert_eq!(error, PayError::Twice(who(1)));
+        pay_round(&budget(), BUDGET, &BTreeMap::new(), &scores, &bonds(), 1, &[]).unwrap_err();
+    assert_eq!(error, PayError::DuplicateScore(account(1)));
 }
 
 #[test]
 fn the_claim_root_commits_to_pay_and_debits() {
-    let with = |data, infrastructure, debited| Standing {
+    let with = |data, infrastructure, debited| AccountTotals {
         data: fln(data),
         infrastructure: fln(infrastructure),
         debited: fln(debited),
-        ..Standing::default()
+        ..AccountTotals::default()
     };
     let standings = BTreeMap::from([
-        (who(1), with("3", "4", "0")),
-        (who(2), with("0", "0", "5")),
-        (who(3), with("1", "0", "2")),
-        (who(4), with("0", "0", "0")),
+        (account(1), with("3", "4", "0")),
+        (account(2), with("0", "0", "5")),
+        (account(3), with("1", "0", "2")),
+        (account(4), with("0", "0", "0")),
     ]);
-    let totals = |paid, debited| Totals { paid: fln(paid), debited: fln(debited) };
-    let leaves =
-        [(who(1), totals("7", "0")), (who(2), totals("0", "5")), (who(3), totals("1", "2"))];
-    let tree = totals_tree(&standings).unwrap();
+    let totals = |paid, debited| ClaimTotals { paid: fln(paid), debited: fln(debited) };
+    let leaves = [
+        (account(1), totals("7", "0")),
+        (account(2), totals("0", "5")),
+        (account(3), totals("1", "2")),
+    ];
+    let tree = claim_tree(&standings).unwrap();
     assert_eq!(
         tree.root(),
-        Tree::new(leaves).root(),
+        ClaimTree::new(leaves).root(),
         "accounts without pay and debits have no leaf"
     );
-    assert_eq!(totals_tree(&BTreeMap::new()).unwrap().root(), Digest::default());
+    assert_eq!(claim_tree(&BTreeMap::new()).unwrap().root(), Digest::default());
 }
 
 #[test]
@@ -213,10 +220,10 @@ proptest! {
                 values.iter().zip(1..).map(|((v, e), n)| score(n, *v, *e)).collect();
             let total: i64 = scores.iter().filter(|s| !s.excluded).map(|s| s.score_nano).sum();
             let paid = pay_round(
-                &budget(), PURSE, &standings, &scores, &bonds(), total, &[]).unwrap();
+                &budget(), BUDGET, &standings, &scores, &bonds(), total, &[]).unwrap();
             let lines = Amount::total(paid.lines.iter().map(|l| l.payout)).unwrap();
             prop_assert_eq!(lines, paid.data_spent);
-            prop_assert!(paid.data_spent <= PURSE.pool);
+            prop_assert!(paid.data_spent <= BUDGET.pool);
             prop_assert!(total > 0 || paid.data_spent.is_zero());
             for line in &paid.lines {
                 prop_assert!(line.weight > 0 || line.payout.is_zero());
@@ -224,13 +231,13 @@ proptest! {
                 prop_assert!(line.payout.is_zero() || line.debit.is_zero());
             }
             spent = spent.plus(paid.data_spent).unwrap();
-            standings = paid.standings;
+            standings = paid.account_totals;
         }
         let totals = Amount::total(standings.values().map(|s| s.data)).unwrap();
         prop_assert_eq!(totals, spent);
         // No account was paid for more than the sum of its positive scores.
         for standing in standings.values() {
-            prop_assert!(i128::try_from(standing.counted_nano).unwrap()
+            prop_assert!(i128::try_from(standing.paid_score_nano).unwrap()
                 <= rounds.iter().flatten().map(|(v, _)| i128::from(v.max(&0) * 1_000_000)).sum());
         }
     }
@@ -240,10 +247,10 @@ proptest! {
         value in 1i64..500, part in 0i64..500, pool in 1u128..10_000,
     ) {
         let part = part.min(value);
-        let purse = Purse { pool: Amount::from_units(pool * 1_000_000_000_000), ..PURSE };
+        let purse = RoundBudget { pool: Amount::from_units(pool * 1_000_000_000_000), ..BUDGET };
         let whole = [score(1, value, 0), score(9, 100, 0)];
         let split = [score(1, part, 0), score(2, value - part, 0), score(9, 100, 0)];
-        let run = |scores: &[Scored]| {
+        let run = |scores: &[UpdateScore]| {
             pay_round(&budget(), purse, &BTreeMap::new(), scores, &bonds(), 1, &[]).unwrap()
         };
         let one = run(&whole).lines[0].payout.units();

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::amount::Amount;
 use crate::bytes::Canonical;
-use crate::fixed::Micro;
-use crate::id::{Address, Digest, PayoutId, Round, TaskId};
-use crate::message::{Missing, RoundOutcome, Scope, UpdateId};
-use crate::money::Amount;
-use crate::pay::{Line, Standing};
+use crate::id::{Address, Digest, RoundNumber, SettlementId, TaskId};
+use crate::message::{MissingReason, RoundOutcome, RoundScope, UpdateId};
+use crate::micro::Micro;
+use crate::pay::{AccountTotals, PayLine};
 
 /// One accepted update.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Entry {
+pub struct UpdateEntry {
     /// The sender's wallet.
     pub sender: Address,
     /// Digest of its signed header.
@@ -32,7 +32,7 @@ pub struct Entry {
     /// The sender's bond when the coordinator accepted the commit.
     pub bond: Amount,
     /// Position of its commit among the accepted commits of the round, from 1.
-    pub order: u32,
+    pub commit_position: u32,
 }
 
 /// The source that a near-duplicate repeats.
@@ -41,14 +41,14 @@ pub struct Entry {
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Origin {
+pub enum DuplicateSource {
     /// An earlier commit of the same round, by this sender.
-    Update(Address),
+    SameRound(Address),
     /// The global model deltas of earlier rounds, which are public: one delta or a linear
     /// combination.
-    PublicSteps,
+    GlobalDeltas,
     /// An update that this sender sent in an earlier round, which is public.
-    LastUpdate(Address),
+    EarlierRound(Address),
 }
 
 /// A match of an update with an earlier source.
@@ -56,9 +56,9 @@ pub enum Origin {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Repeat {
+pub struct DuplicateMatch {
     /// The source.
-    pub of: Origin,
+    pub source: DuplicateSource,
     /// Cosine similarity of the two, rounded down.
     pub cosine: Micro,
 }
@@ -68,17 +68,17 @@ pub struct Repeat {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Treatment {
+pub struct Preprocessing {
     /// Factor that rescaled it to the cohort's median norm; 1 if it was not rescaled.
-    pub clip: Micro,
+    pub norm_factor: Micro,
     /// The match, if the update was rejected as a near-duplicate; its value is zero then.
-    pub repeats: Option<Repeat>,
+    pub duplicate_of: Option<DuplicateMatch>,
 }
 
-impl Default for Treatment {
+impl Default for Preprocessing {
     /// No preprocessing.
     fn default() -> Self {
-        Self { clip: Micro::ONE, repeats: None }
+        Self { norm_factor: Micro::ONE, duplicate_of: None }
     }
 }
 
@@ -87,7 +87,7 @@ impl Default for Treatment {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Scored {
+pub struct UpdateScore {
     /// The sender of the update.
     pub account: Address,
     /// φ in nano-nats of validation loss; positive means an improvement.
@@ -97,7 +97,7 @@ pub struct Scored {
     /// The score is significantly negative: the update is not aggregated.
     pub excluded: bool,
     /// Preprocessing of the update before its valuation.
-    pub treatment: Treatment,
+    pub preprocessing: Preprocessing,
 }
 
 /// Valuation of a round's updates.
@@ -113,11 +113,11 @@ pub struct Valuation {
     /// v(N) − Σ scores of the updates that are not excluded: the estimator's efficiency gap.
     pub gap_nano: i64,
     /// One score per accepted update, in the order of the entries.
-    pub scores: Vec<Scored>,
+    pub scores: Vec<UpdateScore>,
     /// Forward or gradient passes over the round's validation rows that the valuation took.
     pub units: u64,
     /// Data that supports spot checks, without repeating the whole valuation.
-    pub evidence: Evidence,
+    pub evidence: ValuationEvidence,
 }
 
 /// Data that supports the scores of a round.
@@ -125,21 +125,21 @@ pub struct Valuation {
     Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Evidence {
+pub struct ValuationEvidence {
     /// For every entry the directional derivative of the improvement along its update at each
     /// quadrature node, in nano-nats. The score is their sum weighted by the quadrature weights.
-    pub slopes_nano: Vec<Vec<i64>>,
+    pub derivatives_nano: Vec<Vec<i64>>,
     /// Cross-check of the scores by sampled coalitions. Absent if the task requests none, or if
     /// fewer than 2 or more than [`CHECK_COHORT_MAX`](crate::limits::CHECK_COHORT_MAX) updates are
     /// not excluded.
-    pub check: Option<Check>,
+    pub cross_check: Option<CrossCheck>,
 }
 
 /// A second estimate of the scores from sampled coalition values, without gradients. Apart from the
 /// coalition values, all its contents can be recomputed from them.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Check {
+pub struct CrossCheck {
     /// Version of the `odd` estimator (paired regression) that produced it.
     pub version: u32,
     /// Seed of the sampled coalitions.
@@ -147,7 +147,7 @@ pub struct Check {
     /// Budget of coalition evaluations.
     pub passes: u64,
     /// Every evaluated coalition, ascending.
-    pub table: Vec<Worth>,
+    pub table: Vec<CoalitionValue>,
     /// One score in nano-nats per entry that is not excluded, in the order of the entries.
     pub scores_nano: Vec<i64>,
 }
@@ -155,12 +155,12 @@ pub struct Check {
 /// Value v(S) of one coalition S.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Worth {
+pub struct CoalitionValue {
     /// The members: their positions in the round's entries, ascending.
-    pub entries: Vec<u16>,
+    pub members: Vec<u16>,
     /// v(S): the decrease in loss when only these members' updates are applied, with the round's
     /// fixed weights; in nano-nats.
-    pub worth_nano: i64,
+    pub value_nano: i64,
 }
 
 /// Accuracy and loss of the model before and after the round (with the task's aggregation rule).
@@ -177,7 +177,7 @@ pub struct Worth {
     Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Metrics {
+pub struct ModelMetrics {
     /// Number of validation rows of the round.
     pub rows: u32,
     /// Rows that the base model classifies correctly.
@@ -191,7 +191,7 @@ pub struct Metrics {
 /// Payment for one piece of verified work.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Infrastructure {
+pub struct InfrastructurePayment {
     /// The provider.
     pub provider: Address,
     /// Digest of the signed work record.
@@ -205,7 +205,7 @@ pub struct Infrastructure {
 /// The holdout rows that evaluate a round.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct HoldoutRound {
+pub struct HoldoutSample {
     /// Seed of the draw; unpredictable until the reveal phase ends.
     pub seed: Digest,
     /// Their positions in the holdout, ascending; empty if there are too few updates. They evaluate
@@ -221,9 +221,9 @@ pub struct Report {
     /// Layout of this structure: 1.
     pub version: u16,
     /// Market, task and round.
-    pub scope: Scope,
+    pub scope: RoundScope,
     /// Digest of the preceding round's report; the task's id in round 1.
-    pub previous: Digest,
+    pub previous_report: Digest,
     /// Digest of the round's offer.
     pub offer: Digest,
     /// How the round ended.
@@ -233,35 +233,35 @@ pub struct Report {
     /// Digest of the model after the round.
     pub model: Digest,
     /// The holdout rows that evaluate the round.
-    pub holdout: HoldoutRound,
+    pub holdout: HoldoutSample,
     /// Every accepted commit: sender and commitment, ascending by sender.
     pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<UpdateEntry>,
     /// Selected participants without an accepted update, and why.
-    pub missing: Vec<(Address, Missing)>,
+    pub missing: Vec<(Address, MissingReason)>,
     /// Scores of the updates; absent in an abandoned round.
     pub valuation: Option<Valuation>,
     /// Accuracy and loss of the model; absent in an abandoned round.
-    pub metrics: Option<Metrics>,
+    pub metrics: Option<ModelMetrics>,
     /// The most this round could spend on data.
     pub pool: Amount,
     /// One line per entry, in the order of the entries.
-    pub lines: Vec<Line>,
+    pub lines: Vec<PayLine>,
     /// One line per piece of verified work.
-    pub infrastructure: Vec<Infrastructure>,
+    pub infrastructure: Vec<InfrastructurePayment>,
     /// The accumulated totals after the round, ascending by account.
-    pub standings: BTreeMap<Address, Standing>,
+    pub account_totals: BTreeMap<Address, AccountTotals>,
     /// Paid for data in the task so far.
     pub data_total: Amount,
     /// Paid for infrastructure in the task so far.
     pub infrastructure_total: Amount,
     /// Root of the claim tree before the round; zeros in round 1. Chains the settlements.
-    pub root_before: Digest,
+    pub previous_root: Digest,
     /// Root of the claim tree (running totals) after the round.
     pub root: Digest,
     /// Id of the settlement.
-    pub payout: PayoutId,
+    pub settlement_id: SettlementId,
 }
 
 impl Canonical for Report {
@@ -274,35 +274,35 @@ impl Report {
 
     /// Whether the round was productive: v(N) > 0, so that its updates improved the model.
     #[must_use]
-    pub fn came_to_something(&self) -> bool {
+    pub fn is_productive(&self) -> bool {
         self.valuation.as_ref().is_some_and(|valuation| valuation.total_nano > 0)
     }
 
     /// The id of a round's settlement. It depends only on task and round, so that a round can be
     /// settled only once.
     #[must_use]
-    pub fn payout_id(task: TaskId, round: Round) -> PayoutId {
+    pub fn settlement_id(task: TaskId, round: RoundNumber) -> SettlementId {
         let mut hasher = blake3::Hasher::new_derive_key("florin v1 payout");
         hasher.update(&task.0);
         hasher.update(&round.0.to_le_bytes());
-        PayoutId(*hasher.finalize().as_bytes())
+        SettlementId(*hasher.finalize().as_bytes())
     }
 
     /// The pay line of one participant.
     #[must_use]
-    pub fn line(&self, account: Address) -> Option<&Line> {
+    pub fn line(&self, account: Address) -> Option<&PayLine> {
         self.lines.iter().find(|line| line.account == account)
     }
 
     /// The score of one participant.
     #[must_use]
-    pub fn score(&self, account: Address) -> Option<&Scored> {
+    pub fn score(&self, account: Address) -> Option<&UpdateScore> {
         self.valuation.as_ref()?.scores.iter().find(|score| score.account == account)
     }
 }
 
 /// 128-bit integers as decimal strings in JSON, which has no integers of that size.
-pub(crate) mod text {
+pub(crate) mod decimal_text {
     use std::fmt::Display;
     use std::str::FromStr;
 

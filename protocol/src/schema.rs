@@ -10,11 +10,11 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::code::Code;
-use crate::fixed::Micro;
-use crate::id::{Address, Digest, NodeKey, PayoutId, TaskId};
-use crate::money::Amount;
-use crate::sign::{NodeSignature, WalletSignature};
+use crate::amount::Amount;
+use crate::error_code::ErrorCode;
+use crate::id::{Address, Digest, NodeKey, SettlementId, TaskId};
+use crate::micro::Micro;
+use crate::signature::{NodeSignature, WalletSignature};
 
 macro_rules! text_schema {
     ($name:ident, $format:literal, $pattern:literal, $what:literal) => {
@@ -44,7 +44,7 @@ text_schema!(
     "The digest of a task specification: the task's id."
 );
 text_schema!(
-    PayoutId,
+    SettlementId,
     "hex",
     "^(0x)?[0-9a-fA-F]{64}$",
     "The id of one settlement: 32 bytes in hexadecimal."
@@ -81,7 +81,7 @@ text_schema!(
     "A decimal number as a string, at most 6 places."
 );
 
-impl PartialSchema for Code {
+impl PartialSchema for ErrorCode {
     fn schema() -> RefOr<Schema> {
         let text = ObjectBuilder::new()
             .schema_type(SchemaType::Type(Type::String))
@@ -90,8 +90,8 @@ impl PartialSchema for Code {
         RefOr::T(Schema::Object(text.build()))
     }
 }
-impl ToSchema for Code {
+impl ToSchema for ErrorCode {
     fn name() -> Cow<'static, str> {
-        Cow::Borrowed("Code")
+        Cow::Borrowed("ErrorCode")
     }
 }

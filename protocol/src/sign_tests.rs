@@ -6,33 +6,33 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::id::{ChainId, Digest};
-use crate::message::{Commit, Scope};
-use crate::{Round, TaskId};
+use crate::message::{Commit, RoundScope};
+use crate::{RoundNumber, TaskId};
 
-struct Wallet(PrivateKeySigner);
+struct TestWallet(PrivateKeySigner);
 
-impl Signer for Wallet {
+impl WalletSigner for TestWallet {
     fn address(&self) -> Address {
         Address::from(self.0.address())
     }
-    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+    fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
         let signature =
             self.0.sign_hash_sync(&hash.into()).map_err(|e| SignError(e.to_string()))?;
         Ok(WalletSignature(signature.as_bytes()))
     }
 }
 
-fn wallet(n: u8) -> Wallet {
-    Wallet(PrivateKeySigner::from_slice(&[n; 32]).unwrap())
+fn wallet(n: u8) -> TestWallet {
+    TestWallet(PrivateKeySigner::from_slice(&[n; 32]).unwrap())
 }
 
-fn market(chain: u64) -> Market {
-    Market { chain: ChainId(chain), genesis: Digest([9; 32]) }
+fn market(chain: u64) -> MarketId {
+    MarketId { chain: ChainId(chain), genesis: Digest([9; 32]) }
 }
 
 fn commit() -> Commit {
     Commit {
-        scope: Scope { market: market(1), task: TaskId([1; 32]), round: Round(3) },
+        scope: RoundScope { market: market(1), task: TaskId([1; 32]), round: RoundNumber(3) },
         sender: Address([2; 20]),
         offer: Digest([3; 32]),
         commitment: Digest([4; 32]),
@@ -41,46 +41,55 @@ fn commit() -> Commit {
 
 fn registration(chain: u64) -> Registration {
     let node = NodeSigner::from_seed(&[5; 32]);
-    Registration::sign(market(chain), &wallet(1), &node, Role::Participant, Tick(100)).unwrap()
+    Registration::sign(market(chain), &wallet(1), &node, Role::Participant, Timestamp(100)).unwrap()
 }
 
 #[test]
 fn a_registration_binds_both_keys() {
-    registration(1).verify(market(1), Tick(100)).unwrap();
+    registration(1).verify(market(1), Timestamp(100)).unwrap();
 }
 
 #[test]
 fn a_registration_with_any_field_changed_is_refused() {
     let good = registration(1);
     let other_node = NodeSigner::from_seed(&[6; 32]);
-    let hash = Registration::hash(good.market, good.wallet, good.node_key, good.role, good.expires);
+    let hash = Registration::signing_hash(
+        good.market,
+        good.wallet,
+        good.node_key,
+        good.role,
+        good.expires,
+    );
     let cases: Vec<(Registration, VerifyError)> = vec![
         (Registration { market: market(2), ..good.clone() }, VerifyError::WrongMarket),
         (
             // The wallet signs for a node key that did not sign for the wallet.
             Registration { node_signature: other_node.sign_bytes(&hash), ..good.clone() },
-            VerifyError::BadSignature,
+            VerifyError::InvalidSignature,
         ),
         (
             // The node key signs for a wallet that did not sign for the node key.
-            Registration { wallet_signature: wallet(2).sign_typed(hash).unwrap(), ..good.clone() },
-            VerifyError::WrongWallet { claimed: good.wallet, signed_by: wallet(2).address() },
+            Registration {
+                wallet_signature: wallet(2).sign_typed_data(hash).unwrap(),
+                ..good.clone()
+            },
+            VerifyError::WrongSigner { claimed: good.wallet, signed_by: wallet(2).address() },
         ),
     ];
     for (registration, error) in cases {
-        assert_eq!(registration.verify(market(1), Tick(0)), Err(error));
+        assert_eq!(registration.verify(market(1), Timestamp(0)), Err(error));
     }
-    assert_eq!(good.verify(market(1), Tick(101)), Err(VerifyError::Expired(Tick(100))));
-    let later = Registration { expires: Tick(200), ..good };
-    assert!(later.verify(market(1), Tick(0)).is_err());
+    assert_eq!(good.verify(market(1), Timestamp(101)), Err(VerifyError::Expired(Timestamp(100))));
+    let later = Registration { expires: Timestamp(200), ..good };
+    assert!(later.verify(market(1), Timestamp(0)).is_err());
     let provider = Registration { role: Role::Provider, ..later };
-    assert!(provider.verify(market(1), Tick(0)).is_err());
+    assert!(provider.verify(market(1), Timestamp(0)).is_err());
 }
 
 #[test]
 fn a_high_s_or_an_invalid_v_is_refused() {
     let hash = [7; 32];
-    let good = wallet(1).sign_typed(hash).unwrap();
+    let good = wallet(1).sign_typed_data(hash).unwrap();
     verify_wallet(hash, &good, wallet(1).address()).unwrap();
     let order = U256::from_str_radix(
         "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141",
@@ -91,11 +100,11 @@ fn a_high_s_or_an_invalid_v_is_refused() {
     let s = order - U256::from_be_slice(&good.0[32..64]);
     high.0[32..64].copy_from_slice(&s.to_be_bytes::<32>());
     high.0[64] = if good.0[64] == 27 { 28 } else { 27 };
-    assert_eq!(recover_wallet(hash, &high), Err(VerifyError::BadSignature));
+    assert_eq!(recover_wallet(hash, &high), Err(VerifyError::InvalidSignature));
     for v in [0, 1, 26, 29, 255] {
         let mut strange = good;
         strange.0[64] = v;
-        assert_eq!(recover_wallet(hash, &strange), Err(VerifyError::BadSignature), "v = {v}");
+        assert_eq!(recover_wallet(hash, &strange), Err(VerifyError::InvalidSignature), "v = {v}");
     }
 }
 
@@ -126,7 +135,7 @@ fn signatures_under_small_order_keys_are_refused() {
         for message in [b"pay alice 1".as_slice(), b"pay mallory 1000000"] {
             let verdict = verify_node(key, message, &NodeSignature(forged));
             assert!(
-                matches!(verdict, Err(VerifyError::WeakKey | VerifyError::BadKey)),
+                matches!(verdict, Err(VerifyError::WeakKey | VerifyError::InvalidKey)),
                 "{key}: {verdict:?}"
             );
         }
@@ -147,7 +156,7 @@ fn a_malleated_signature_is_refused() {
     let mut bad = good.clone();
     let s = U256::from_le_slice(&good.signature.0[32..]) + order;
     bad.signature.0[32..].copy_from_slice(&s.to_le_bytes::<32>());
-    assert_eq!(bad.verify(node.key()), Err(VerifyError::BadSignature));
+    assert_eq!(bad.verify(node.key()), Err(VerifyError::InvalidSignature));
 }
 
 #[test]
@@ -158,7 +167,7 @@ fn a_signature_does_not_verify_in_another_context() {
         |c| c.scope.market.chain = ChainId(2),
         |c| c.scope.market.genesis = Digest([8; 32]),
         |c| c.scope.task = TaskId([9; 32]),
-        |c| c.scope.round = Round(4),
+        |c| c.scope.round = RoundNumber(4),
         |c| c.sender = Address([9; 20]),
         |c| c.offer = Digest([9; 32]),
         |c| c.commitment = Digest([9; 32]),
@@ -166,10 +175,10 @@ fn a_signature_does_not_verify_in_another_context() {
     for change in changes {
         let mut moved = good.clone();
         change(&mut moved.body);
-        assert_eq!(moved.verify(node.key()), Err(VerifyError::BadSignature));
+        assert_eq!(moved.verify(node.key()), Err(VerifyError::InvalidSignature));
     }
     let other = NodeSigner::from_seed(&[6; 32]);
-    assert_eq!(good.verify(other.key()), Err(VerifyError::BadSignature));
+    assert_eq!(good.verify(other.key()), Err(VerifyError::InvalidSignature));
 }
 
 proptest! {

@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fixed::Micro;
-use crate::id::{Address, Round};
-use crate::message::{AbandonReason, Missing, RoundOutcome};
-use crate::money::Amount;
-use crate::pay::{Line, Reason};
-use crate::report::{Origin, Repeat, Report, Scored, Treatment};
+use crate::amount::Amount;
+use crate::id::{Address, RoundNumber};
+use crate::message::{AbandonReason, MissingReason, RoundOutcome};
+use crate::micro::Micro;
+use crate::pay::{PayLine, PayReason};
+use crate::report::{DuplicateMatch, DuplicateSource, Preprocessing, Report, UpdateScore};
 
 /// One account's view of one round: its amounts and the reason for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statement {
     /// The round.
-    pub round: Round,
+    pub round: RoundNumber,
     /// The account.
     pub account: Address,
     /// The score φ in nano-nats; absent if no update of this account was valued.
@@ -21,7 +21,7 @@ pub struct Statement {
     /// Its standard error in nano-nats.
     pub error_nano: Option<u64>,
     /// The weight in this round, in nano-nats.
-    #[serde(with = "crate::report::text")]
+    #[serde(with = "crate::report::decimal_text")]
     pub weight: u128,
     /// Amount owed for data.
     pub payout: Amount,
@@ -30,13 +30,13 @@ pub struct Statement {
     /// Amount debited from the bond.
     pub debit: Amount,
     /// The reason, in plain text.
-    pub why: String,
+    pub explanation: String,
 }
 
 impl Statement {
     /// The statement of `account` from `report`; `None` if the report does not mention the account.
     #[must_use]
-    pub fn of(report: &Report, account: Address) -> Option<Self> {
+    pub fn from_report(report: &Report, account: Address) -> Option<Self> {
         let line = report.line(account);
         let score = report.score(account);
         let infrastructure = report.infrastructure.iter().filter(|i| i.provider == account);
@@ -48,9 +48,9 @@ impl Statement {
             return None;
         }
         let mut why = match (&report.outcome, line, missing) {
-            (RoundOutcome::Abandoned(reason), ..) => abandoned(*reason),
-            (_, Some(line), _) => reason_in_words(report, line, score),
-            (_, None, Some(missing)) => missing_in_words(missing),
+            (RoundOutcome::Abandoned(reason), ..) => explain_abandoned(*reason),
+            (_, Some(line), _) => explain_reason(report, line, score),
+            (_, None, Some(missing)) => explain_missing(missing),
             (_, None, None) => String::new(),
         };
         if units > 0 {
@@ -68,12 +68,12 @@ impl Statement {
             payout: line.map_or(Amount::ZERO, |l| l.payout),
             infrastructure: work,
             debit: line.map_or(Amount::ZERO, |l| l.debit),
-            why,
+            explanation: why,
         })
     }
 }
 
-fn abandoned(reason: AbandonReason) -> String {
+fn explain_abandoned(reason: AbandonReason) -> String {
     match reason {
         AbandonReason::TooFewUpdates { got, needed } => format!(
             "The round was abandoned: it had {got} updates and needs at least {needed}. No bond \
@@ -85,52 +85,56 @@ fn abandoned(reason: AbandonReason) -> String {
     }
 }
 
-fn missing_in_words(missing: Missing) -> String {
+fn explain_missing(missing: MissingReason) -> String {
     match missing {
-        Missing::NoCommit => "No commit arrived before the deadline, so there is no pay. \
+        MissingReason::NoCommit => "No commit arrived before the deadline, so there is no pay. \
              The bond is unchanged."
             .to_owned(),
-        Missing::NoReveal => "An update was committed but not uploaded before the deadline, so \
+        MissingReason::NoReveal => {
+            "An update was committed but not uploaded before the deadline, so \
              there is no pay. The bond is unchanged."
-            .to_owned(),
-        Missing::Refused(code) => format!("The update was rejected [{code}] and changed nothing."),
+                .to_owned()
+        }
+        MissingReason::Rejected(code) => {
+            format!("The update was rejected [{code}] and changed nothing.")
+        }
     }
 }
 
-fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> String {
-    let treatment = score.map(|s| s.treatment).unwrap_or_default();
+fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) -> String {
+    let treatment = score.map(|s| s.preprocessing).unwrap_or_default();
     let (score, error) = score.map_or((0, 0), |s| (s.score_nano, s.error_nano));
     let figures = format!("{} ± {} nats", nats(score.into()), nats(error.into()));
     let mut why = match line.reason {
-        Reason::Paid => format!(
+        PayReason::Paid => format!(
             "The score of the update is {figures}. The statistically significant part of all \
              scores so far grew by {} nats since the last payment and earned {} FLN.",
             nats(line.weight.try_into().unwrap_or(i128::MAX)),
             line.payout
         ),
-        Reason::Withheld => format!(
+        PayReason::Withheld => format!(
             "The score of the update is {figures}. Over all rounds so far this is not yet \
              statistically significant: the pay is withheld until later rounds confirm it."
         ),
-        Reason::Idle if treatment.repeats.is_some() => String::new(),
-        Reason::Idle => {
+        PayReason::Idle if treatment.duplicate_of.is_some() => String::new(),
+        PayReason::Idle => {
             "The update did not change the model: its score is exactly zero.".to_owned()
         }
-        Reason::NotHelpful => format!(
+        PayReason::NotHelpful => format!(
             "The updates so far did not improve the model (this one: {figures}). There is no pay. \
              The harm is not statistically significant, so there is no debit."
         ),
-        Reason::NoImprovement => format!(
+        PayReason::NoImprovement => format!(
             "The score of the update is {figures}, but the round did not improve the model: no \
              participant is paid, and the weight carries over to a later round."
         ),
-        Reason::Excluded => format!(
+        PayReason::Excluded => format!(
             "The update significantly raised the validation loss ({figures}): it was not merged \
              into the model, and {} FLN are debited from the bond once the settlement is final.",
             line.debit
         ),
     };
-    why.push_str(&treated(treatment));
+    why.push_str(&explain_preprocessing(treatment));
     let capped = report
         .entries
         .iter()
@@ -145,30 +149,30 @@ fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> Stri
 }
 
 /// Preprocessing of an update where it changed its pay, in sentences.
-fn treated(treatment: Treatment) -> String {
-    match treatment.repeats {
-        Some(Repeat { of: Origin::Update(sender), cosine }) => format!(
+fn explain_preprocessing(treatment: Preprocessing) -> String {
+    match treatment.duplicate_of {
+        Some(DuplicateMatch { source: DuplicateSource::SameRound(sender), cosine }) => format!(
             "The update is a near-duplicate of the update of {sender}, which was committed earlier \
              (cosine {cosine}): it was rejected, and its score is zero. Only the earliest commit \
              is paid."
         ),
-        Some(Repeat { of: Origin::PublicSteps, cosine }) => format!(
+        Some(DuplicateMatch { source: DuplicateSource::GlobalDeltas, cosine }) => format!(
             "The update is a near-duplicate of the global model deltas of earlier rounds (cosine \
              {cosine}), which are public: it was rejected, and its score is zero."
         ),
-        Some(Repeat { of: Origin::LastUpdate(sender), cosine }) => format!(
+        Some(DuplicateMatch { source: DuplicateSource::EarlierRound(sender), cosine }) => format!(
             "The update is a near-duplicate of an update that {sender} sent in an earlier round \
              (cosine {cosine}), which is public: it was rejected, and its score is zero."
         ),
-        None if treatment.clip < Micro::ONE => format!(
+        None if treatment.norm_factor < Micro::ONE => format!(
             " The norm of the update was above the cohort's median: the update was scaled to {} of \
              its norm before the valuation.",
-            treatment.clip
+            treatment.norm_factor
         ),
-        None if treatment.clip > Micro::ONE => format!(
+        None if treatment.norm_factor > Micro::ONE => format!(
             " The norm of the update was below the cohort's median: the update was scaled to {} of \
              its norm before the valuation. A larger update would not have earned more.",
-            treatment.clip
+            treatment.norm_factor
         ),
         None => String::new(),
     }
@@ -186,30 +190,36 @@ pub fn nats(nano: i128) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{nats, treated};
-    use crate::fixed::Micro;
+    use super::{explain_preprocessing, nats};
     use crate::id::Address;
-    use crate::report::{Origin, Repeat, Treatment};
+    use crate::micro::Micro;
+    use crate::report::{DuplicateMatch, DuplicateSource, Preprocessing};
 
     #[test]
     fn a_statement_reports_preprocessing_with_its_numbers() {
         let set_aside = |of| {
-            let repeats = Some(Repeat { of, cosine: Micro(987_654) });
-            treated(Treatment { clip: Micro::ONE, repeats })
+            let repeats = Some(DuplicateMatch { source: of, cosine: Micro(987_654) });
+            explain_preprocessing(Preprocessing { norm_factor: Micro::ONE, duplicate_of: repeats })
         };
-        let copy = set_aside(Origin::Update(Address([7; 20])));
+        let copy = set_aside(DuplicateSource::SameRound(Address([7; 20])));
         let sender = Address([7; 20]).to_string();
         assert!(copy.contains(&sender) && copy.contains("cosine 0.987654"), "{copy}");
         assert!(copy.contains("earliest commit is paid"), "{copy}");
-        let replay = set_aside(Origin::PublicSteps);
+        let replay = set_aside(DuplicateSource::GlobalDeltas);
         assert!(replay.contains("global model deltas") && replay.contains("0.987654"), "{replay}");
-        let last = set_aside(Origin::LastUpdate(Address([7; 20])));
+        let last = set_aside(DuplicateSource::EarlierRound(Address([7; 20])));
         assert!(last.contains(&sender) && last.contains("in an earlier round"), "{last}");
-        let clipped = treated(Treatment { clip: Micro(432_000), repeats: None });
+        let clipped = explain_preprocessing(Preprocessing {
+            norm_factor: Micro(432_000),
+            duplicate_of: None,
+        });
         assert!(clipped.contains("scaled to 0.432 of"), "{clipped}");
-        let longer = treated(Treatment { clip: Micro(1_250_000), repeats: None });
+        let longer = explain_preprocessing(Preprocessing {
+            norm_factor: Micro(1_250_000),
+            duplicate_of: None,
+        });
         assert!(longer.contains("scaled to 1.25 of"), "{longer}");
-        assert_eq!(treated(Treatment::default()), "");
+        assert_eq!(explain_preprocessing(Preprocessing::default()), "");
     }
 
     #[test]

@@ -4,26 +4,26 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::amount::Amount;
 use crate::bytes::Canonical;
-use crate::fixed::Micro;
 use crate::format::UpdateFormat;
 use crate::holdout::Holdout;
-use crate::id::{Address, Digest, Market, TaskId};
+use crate::id::{Address, Digest, MarketId, TaskId};
 use crate::limits::{
-    CHECK_PAIRS_MAX, COHORT_MAX, NAME_BYTES_MAX, NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX,
+    COHORT_MAX, CROSS_CHECK_PAIRS_MAX, NAME_BYTES_MAX, NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX,
 };
-use crate::money::Amount;
-use crate::time::Tick;
+use crate::micro::Micro;
+use crate::time::Timestamp;
 
 /// The layout version that this crate writes and reads.
 pub const SPEC_VERSION: u16 = 1;
 
 /// Smallest data pool per round (dust limit): below it, rounding would decide the payouts.
-pub const DUST_PER_ROUND: Amount = Amount::from_units(1_000_000_000_000_000);
+pub const DATA_PER_ROUND_MIN: Amount = Amount::from_units(1_000_000_000_000_000);
 
 /// Time allowed between the end of a round's phases and its settlement on the ledger, in
 /// milliseconds.
-pub const SETTLE_MS_MARGIN: u64 = 60_000;
+pub const SETTLEMENT_MARGIN_MS: u64 = 60_000;
 
 /// A learning task. Its digest is its [`TaskId`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct TaskSpec {
     /// Layout of this structure: [`SPEC_VERSION`].
     pub version: u16,
     /// The market it is published in.
-    pub market: Market,
+    pub market: MarketId,
     /// The account that pays, and that receives the model and the refund.
     pub buyer: Address,
     /// The account that runs the rounds and posts settlements.
@@ -45,7 +45,7 @@ pub struct TaskSpec {
     /// Distinguishes two otherwise equal tasks.
     pub salt: u64,
     /// The model to train.
-    pub model: Model,
+    pub model: ModelArchitecture,
     /// Digest of the parameters that round 1 starts from.
     pub base_model: Digest,
     /// Schema of the rows.
@@ -61,14 +61,14 @@ pub struct TaskSpec {
     /// Prices, bonds and stakes.
     pub budget: Budget,
     /// After this time any account may close the task and trigger the refund.
-    pub expires: Tick,
+    pub expires: Timestamp,
 }
 
 /// A model architecture that both engines implement.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Model {
+pub enum ModelArchitecture {
     /// Multinomial logistic regression.
     Softmax {
         /// Features of a row.
@@ -163,7 +163,7 @@ pub struct RoundRules {
     /// Aggregation rule of the updates.
     pub aggregation: Aggregation,
     /// Preprocessing of the updates before their valuation.
-    pub protection: Protection,
+    pub preprocessing: PreprocessingRules,
 }
 
 /// Preprocessing of updates before their valuation, so that neither the norm nor a copy of an
@@ -182,11 +182,11 @@ pub struct RoundRules {
 )]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Protection {
+pub struct PreprocessingRules {
     /// Rescaling of the norms.
-    pub clip: Clip,
+    pub norm_scaling: NormScaling,
     /// Treatment of near-duplicates.
-    pub repeats: Repeats,
+    pub duplicates: DuplicatePolicy,
 }
 
 /// Rescaling of the norms of a round's updates.
@@ -204,7 +204,7 @@ pub struct Protection {
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Clip {
+pub enum NormScaling {
     /// No rescaling; only `delta_norm_max` applies.
     None,
     /// Rescale to the median norm of the round's updates, weighted by their counted rows: larger
@@ -229,12 +229,12 @@ pub enum Clip {
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Repeats {
+pub enum DuplicatePolicy {
     /// Accepted like any other update.
-    Counted,
+    Accept,
     /// Rejected: its value is zero and its rows do not count. Only the earliest commit is paid.
     #[default]
-    SetAside,
+    Reject,
 }
 
 /// Aggregation of the updates into the next model.
@@ -275,7 +275,7 @@ pub enum Estimator {
         nodes: u8,
         /// Pairs of complementary coalitions per participant that a cross-check of the scores
         /// evaluates; 0 disables it.
-        check_pairs: u8,
+        cross_check_pairs: u8,
     },
 }
 
@@ -291,7 +291,7 @@ pub struct Budget {
     /// Highest price of one nat of improvement of the validation loss (κ_max).
     pub per_nat_max: Amount,
     /// Number of standard errors z that is withheld from a score until later rounds confirm it.
-    pub withheld: Micro,
+    pub confidence_z: Micro,
     /// Minimum bond of a participant.
     pub bond_min: Amount,
     /// Bond per counted row: rows beyond `bond / bond_per_row` do not count.
@@ -314,22 +314,22 @@ impl Canonical for TaskSpec {
 
 /// An invalid setting: its key, its value, and what is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} = {value}: {right}")]
+#[error("{key} = {value}: {expected}")]
 pub struct SpecError {
     /// The key as written in the task file.
     pub key: &'static str,
     /// Its value.
     pub value: String,
     /// The valid values.
-    pub right: String,
+    pub expected: String,
 }
 
-pub(crate) fn wrong(
+pub(crate) fn spec_error(
     key: &'static str,
     value: impl std::fmt::Display,
     right: impl Into<String>,
 ) -> SpecError {
-    SpecError { key, value: value.to_string(), right: right.into() }
+    SpecError { key, value: value.to_string(), expected: right.into() }
 }
 
 pub(crate) fn require(
@@ -338,7 +338,7 @@ pub(crate) fn require(
     value: impl std::fmt::Display,
     right: &str,
 ) -> Result<(), SpecError> {
-    if holds { Ok(()) } else { Err(wrong(key, value, right)) }
+    if holds { Ok(()) } else { Err(spec_error(key, value, right)) }
 }
 
 impl TaskSpec {
@@ -372,11 +372,11 @@ impl TaskSpec {
         self.rounds.check()?;
         self.check_estimator()?;
         self.budget.check(self.rounds.count)?;
-        self.check_powers()
+        self.check_conflicts_of_interest()
     }
 
     /// Rules that prevent one party from defrauding the others.
-    fn check_powers(&self) -> Result<(), SpecError> {
+    fn check_conflicts_of_interest(&self) -> Result<(), SpecError> {
         require(
             self.arbiter != self.buyer,
             "arbiter",
@@ -389,38 +389,38 @@ impl TaskSpec {
                 "must be at least {least} ms (rounds.train_ms + reveal_ms + value_ms + \
                  budget.challenge_ms + 60000): a bond must outlive the settlement that may debit it"
             );
-            return Err(wrong("budget.unbond_ms", self.budget.unbond_ms, right));
+            return Err(spec_error("budget.unbond_ms", self.budget.unbond_ms, right));
         }
         Ok(())
     }
 
     /// The minimum unbonding delay: from a commit to the end of its settlement's challenge window,
-    /// plus [`SETTLE_MS_MARGIN`].
+    /// plus [`SETTLEMENT_MARGIN_MS`].
     #[must_use]
     pub fn unbond_ms_min(&self) -> u64 {
         self.rounds
             .round_ms()
             .saturating_add(self.budget.challenge_ms)
-            .saturating_add(SETTLE_MS_MARGIN)
+            .saturating_add(SETTLEMENT_MARGIN_MS)
     }
 
     fn check_data(&self) -> Result<(), SpecError> {
         let (inputs, classes) = (self.model.inputs().unwrap_or_default(), self.model.classes());
         if self.data.width != inputs {
             let right = format!("the model takes {inputs} features: make both equal");
-            return Err(wrong("data.width", self.data.width, right));
+            return Err(spec_error("data.width", self.data.width, right));
         }
         if self.data.classes != classes {
             let right = format!("the model has {classes} classes: make both equal");
-            return Err(wrong("data.classes", self.data.classes, right));
+            return Err(spec_error("data.classes", self.data.classes, right));
         }
         self.holdout.check(self.rounds.count, self.data.width)
     }
 
     fn check_estimator(&self) -> Result<(), SpecError> {
-        let Estimator::Path { nodes, check_pairs } = self.estimator;
+        let Estimator::Path { nodes, cross_check_pairs: check_pairs } = self.estimator;
         require(
-            check_pairs <= CHECK_PAIRS_MAX,
+            check_pairs <= CROSS_CHECK_PAIRS_MAX,
             "estimator.check_pairs",
             check_pairs,
             "use 0 (no check) to 16 pairs of coalitions per participant; 1 is the default",
@@ -478,7 +478,7 @@ impl RoundRules {
 
     /// Number of participants selected for a round: target plus over-selection.
     #[must_use]
-    pub const fn asked(&self) -> u32 {
+    pub const fn selection_size(&self) -> u32 {
         match self.cohort_target.checked_add(self.over_selection) {
             Some(n) => n,
             None => u32::MAX,
@@ -505,7 +505,7 @@ impl RoundRules {
             "must be at least rounds.cohort_min",
         )?;
         require(
-            self.asked() <= COHORT_MAX,
+            self.selection_size() <= COHORT_MAX,
             "rounds.over_selection",
             self.over_selection,
             "cohort_target and over_selection together must be at most 1024",
@@ -551,12 +551,12 @@ impl RoundRules {
 
 impl Budget {
     fn check(&self, rounds: u32) -> Result<(), SpecError> {
-        let dust = DUST_PER_ROUND.mul_div_down(rounds.into(), 1).unwrap_or(DUST_PER_ROUND);
+        let dust = DATA_PER_ROUND_MIN.mul_div_down(rounds.into(), 1).unwrap_or(DATA_PER_ROUND_MIN);
         if self.data < dust {
             let right = format!(
                 "below the dust limit: {rounds} rounds need a data pool of at least {dust}"
             );
-            return Err(wrong("budget.data", self.data, right));
+            return Err(spec_error("budget.data", self.data, right));
         }
         require(
             !self.per_nat_max.is_zero(),
@@ -565,9 +565,9 @@ impl Budget {
             "must be above 0: it is the highest price of one nat of improvement",
         )?;
         require(
-            self.withheld <= Micro(10_000_000),
+            self.confidence_z <= Micro(10_000_000),
             "budget.withheld",
-            self.withheld,
+            self.confidence_z,
             "use at most 10 standard errors",
         )?;
         if self.bond_min < self.debit_max {
@@ -575,7 +575,7 @@ impl Budget {
                 "must cover one round's maximum debit (budget.debit_max = {})",
                 self.debit_max
             );
-            return Err(wrong("budget.bond_min", self.bond_min, right));
+            return Err(spec_error("budget.bond_min", self.bond_min, right));
         }
         require(
             !self.bond_per_row.is_zero(),

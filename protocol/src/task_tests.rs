@@ -8,13 +8,13 @@ pub(crate) fn spec() -> TaskSpec {
     let micro = |text: &str| text.parse::<Micro>().unwrap();
     TaskSpec {
         version: SPEC_VERSION,
-        market: Market { chain: ChainId(7_700), genesis: Digest([1; 32]) },
+        market: MarketId { chain: ChainId(7_700), genesis: Digest([1; 32]) },
         buyer: Address([2; 20]),
         coordinator: Address([3; 20]),
         arbiter: Address([4; 20]),
         name: "handwritten digits".to_owned(),
         salt: 5,
-        model: Model::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
+        model: ModelArchitecture::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
         base_model: Digest([6; 32]),
         data: DataSchema { width: 64, classes: 10 },
         holdout: Holdout { root: Digest([7; 32]), rows: 360, per_round: 36 },
@@ -39,14 +39,14 @@ pub(crate) fn spec() -> TaskSpec {
             format: UpdateFormat::F32,
             delta_norm_max: micro("5"),
             aggregation: Aggregation::Mean,
-            protection: Protection::default(),
+            preprocessing: PreprocessingRules::default(),
         },
-        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
+        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: amount("1000"),
             infrastructure: amount("100"),
             per_nat_max: amount("500"),
-            withheld: micro("2"),
+            confidence_z: micro("2"),
             bond_min: amount("20"),
             bond_per_row: amount("0.1"),
             debit_max: amount("10"),
@@ -55,22 +55,24 @@ pub(crate) fn spec() -> TaskSpec {
             challenge_ms: 500,
             unbond_ms: 63_500,
         },
-        expires: Tick(1_000_000),
+        expires: Timestamp(1_000_000),
     }
 }
 
 /// A change that makes the specification invalid, and the key that the error must name.
-type Case = (&'static str, fn(&mut TaskSpec));
+type InvalidSetting = (&'static str, fn(&mut TaskSpec));
 
-const IMPOSSIBLE: &[Case] = &[
+const INVALID_SETTINGS: &[InvalidSetting] = &[
     ("version", |s| s.version = 2),
     ("name", |s| s.name = " ".to_owned()),
     ("name", |s| s.name = "x".repeat(NAME_BYTES_MAX + 1)),
     ("name", |s| s.name = "a\u{1b}[31m".to_owned()),
-    ("model", |s| s.model = Model::Mlp { inputs: 64, hidden: vec![], classes: 10 }),
-    ("model", |s| s.model = Model::Mlp { inputs: 64, hidden: vec![0], classes: 10 }),
-    ("model", |s| s.model = Model::Softmax { inputs: 64, classes: 1 }),
-    ("model", |s| s.model = Model::Mlp { inputs: 65_536, hidden: vec![65_536], classes: 10 }),
+    ("model", |s| s.model = ModelArchitecture::Mlp { inputs: 64, hidden: vec![], classes: 10 }),
+    ("model", |s| s.model = ModelArchitecture::Mlp { inputs: 64, hidden: vec![0], classes: 10 }),
+    ("model", |s| s.model = ModelArchitecture::Softmax { inputs: 64, classes: 1 }),
+    ("model", |s| {
+        s.model = ModelArchitecture::Mlp { inputs: 65_536, hidden: vec![65_536], classes: 10 }
+    }),
     ("data.width", |s| s.data.width = 63),
     ("data.classes", |s| s.data.classes = 9),
     ("holdout.rows", |s| s.holdout.rows = 0),
@@ -81,7 +83,7 @@ const IMPOSSIBLE: &[Case] = &[
     ("holdout.per_round", |s| s.holdout.rows = 359),
     ("holdout.per_round", |s| {
         s.holdout = Holdout { rows: 700_000, per_round: 65_536, ..s.holdout.clone() };
-        s.model = Model::Softmax { inputs: 8_192, classes: 10 };
+        s.model = ModelArchitecture::Softmax { inputs: 8_192, classes: 10 };
         s.data.width = 8_192;
     }),
     ("training.epochs", |s| s.training.epochs = 0),
@@ -104,12 +106,14 @@ const IMPOSSIBLE: &[Case] = &[
     ("rounds.aggregation.byzantine", |s| {
         s.rounds.aggregation = Aggregation::Krum { byzantine: 1 };
     }),
-    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 0, check_pairs: 1 }),
-    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 9, check_pairs: 1 }),
-    ("estimator.check_pairs", |s| s.estimator = Estimator::Path { nodes: 3, check_pairs: 17 }),
+    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 0, cross_check_pairs: 1 }),
+    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 9, cross_check_pairs: 1 }),
+    ("estimator.check_pairs", |s| {
+        s.estimator = Estimator::Path { nodes: 3, cross_check_pairs: 17 }
+    }),
     ("budget.data", |s| s.budget.data = Amount::from_units(9_999_999_999_999_999)),
     ("budget.per_nat_max", |s| s.budget.per_nat_max = Amount::ZERO),
-    ("budget.withheld", |s| s.budget.withheld = Micro(10_000_001)),
+    ("budget.withheld", |s| s.budget.confidence_z = Micro(10_000_001)),
     ("budget.bond_min", |s| s.budget.bond_min = Amount::from_units(1)),
     ("budget.bond_per_row", |s| s.budget.bond_per_row = Amount::ZERO),
     ("budget.unbond_ms", |s| s.budget.unbond_ms = 63_499),
@@ -123,12 +127,12 @@ fn a_valid_task_is_accepted() {
 
 #[test]
 fn every_invalid_setting_is_refused_by_its_key() {
-    for (key, change) in IMPOSSIBLE {
+    for (key, change) in INVALID_SETTINGS {
         let mut spec = spec();
         change(&mut spec);
         let error = spec.check().expect_err(key);
         assert_eq!(error.key, *key, "{error}");
-        assert!(!error.right.is_empty() && !error.value.is_empty(), "{error:?}");
+        assert!(!error.expected.is_empty() && !error.value.is_empty(), "{error:?}");
     }
 }
 
@@ -138,8 +142,10 @@ fn a_holdout_too_small_for_all_rounds_names_valid_values() {
     spec.holdout.per_round = 40;
     let error = spec.check().unwrap_err();
     assert_eq!((error.key, error.value.as_str()), ("holdout.per_round", "40"));
-    assert!(error.right.contains("10 rounds take 400 rows"), "{error}");
-    assert!(error.right.contains("the holdout has 360") && error.right.contains("at most 36"));
+    assert!(error.expected.contains("10 rounds take 400 rows"), "{error}");
+    assert!(
+        error.expected.contains("the holdout has 360") && error.expected.contains("at most 36")
+    );
     spec.rounds.count = 9;
     spec.check().unwrap();
 }
@@ -147,7 +153,7 @@ fn a_holdout_too_small_for_all_rounds_names_valid_values() {
 #[test]
 fn the_task_id_depends_on_every_setting() {
     let id = spec().id();
-    for (key, change) in IMPOSSIBLE {
+    for (key, change) in INVALID_SETTINGS {
         let mut spec = spec();
         change(&mut spec);
         assert_ne!(spec.id(), id, "{key}");
@@ -157,10 +163,10 @@ fn the_task_id_depends_on_every_setting() {
 #[test]
 fn parameter_counts_match_the_architectures() {
     for (model, parameters) in [
-        (Model::Softmax { inputs: 64, classes: 10 }, 650),
-        (Model::Mlp { inputs: 64, hidden: vec![128], classes: 10 }, 9_610),
+        (ModelArchitecture::Softmax { inputs: 64, classes: 10 }, 650),
+        (ModelArchitecture::Mlp { inputs: 64, hidden: vec![128], classes: 10 }, 9_610),
         (
-            Model::Cnn {
+            ModelArchitecture::Cnn {
                 channels: 1,
                 height: 8,
                 width: 8,

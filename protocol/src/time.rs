@@ -23,18 +23,18 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(transparent)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Tick(pub u64);
+pub struct Timestamp(pub u64);
 
-impl Tick {
+impl Timestamp {
     /// The latest point in time: the result where a deadline would lie beyond it.
-    pub const NEVER: Self = Self(u64::MAX);
+    pub const MAX: Self = Self(u64::MAX);
 
-    /// This time plus `ms` milliseconds; [`Tick::NEVER`] on overflow.
+    /// This time plus `ms` milliseconds; [`Timestamp::MAX`] on overflow.
     #[must_use]
-    pub const fn after_ms(self, ms: u64) -> Self {
+    pub const fn saturating_add_ms(self, ms: u64) -> Self {
         match self.0.checked_add(ms) {
             Some(t) => Self(t),
-            None => Self::NEVER,
+            None => Self::MAX,
         }
     }
 
@@ -48,7 +48,7 @@ impl Tick {
     }
 }
 
-impl fmt::Display for Tick {
+impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ms", self.0)
     }

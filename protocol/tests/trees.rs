@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use florin_protocol::merkle::{self, Totals, Tree};
+use florin_protocol::merkle::{self, ClaimTotals, ClaimTree};
 use florin_protocol::{Address, Amount, Digest};
 use serde::Deserialize;
 use serde_json::json;
@@ -17,11 +17,11 @@ const LEVELS_MAX: usize = 13;
 const PROOFS_PER_TREE: usize = 25;
 
 /// SplitMix64: deterministic on every platform.
-struct Random(u64);
+struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     /// Seeded from FLORIN_TEST_SEED, or randomly; prints the seed in either case.
-    fn begin() -> Self {
+    fn from_env() -> Self {
         let seed = match std::env::var("FLORIN_TEST_SEED") {
             Ok(seed) => seed.parse().expect("FLORIN_TEST_SEED is a number"),
             Err(_) => RandomState::new().hash_one("seed"),
@@ -41,7 +41,7 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    fn account(&mut self) -> (Address, Totals) {
+    fn account(&mut self) -> (Address, ClaimTotals) {
         let mut address = [0; 20];
         address.iter_mut().for_each(|byte| *byte = self.next() as u8);
         // Amounts of every magnitude, including the largest.
@@ -50,12 +50,12 @@ impl Random {
             Amount::from_units(units >> (self.next() % 128))
         };
         let (paid, debited) = (amount(), amount());
-        (Address(address), Totals { paid, debited })
+        (Address(address), ClaimTotals { paid, debited })
     }
 }
 
 #[derive(Deserialize)]
-struct Proven {
+struct IndexedProof {
     index: usize,
     proof: Vec<Digest>,
 }
@@ -63,12 +63,12 @@ struct Proven {
 /// Root and proofs that OpenZeppelin's library computes for the same leaves, after it accepted this
 /// crate's proofs.
 #[derive(Deserialize)]
-struct Theirs {
+struct OpenZeppelinTree {
     root: Digest,
-    proofs: Vec<Proven>,
+    proofs: Vec<IndexedProof>,
 }
 
-fn theirs(input: &str) -> Theirs {
+fn openzeppelin_tree(input: &str) -> OpenZeppelinTree {
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors");
     let mut child = Command::new("node")
         .arg(vectors.join("trees.mjs"))
@@ -83,8 +83,8 @@ fn theirs(input: &str) -> Theirs {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn agree(accounts: &[(Address, Totals)], random: &mut Random) {
-    let tree = Tree::new(accounts.iter().copied());
+fn assert_trees_agree(accounts: &[(Address, ClaimTotals)], random: &mut SplitMix64) {
+    let tree = ClaimTree::new(accounts.iter().copied());
     let some: Vec<usize> =
         (0..PROOFS_PER_TREE.min(accounts.len())).map(|_| random.below(accounts.len())).collect();
     let leaves: Vec<_> = accounts
@@ -101,16 +101,17 @@ fn agree(accounts: &[(Address, Totals)], random: &mut Random) {
             json!({ "index": index, "proof": tree.proof(account, totals).unwrap() })
         })
         .collect();
-    let theirs =
-        theirs(&json!({ "leaves": leaves, "root": tree.root(), "proofs": proofs }).to_string());
+    let theirs = openzeppelin_tree(
+        &json!({ "leaves": leaves, "root": tree.root(), "proofs": proofs }).to_string(),
+    );
     assert_eq!(theirs.root, tree.root(), "{} accounts", accounts.len());
     assert_eq!(theirs.proofs.len(), some.len());
-    for Proven { index, proof } in theirs.proofs {
+    for IndexedProof { index, proof } in theirs.proofs {
         let (account, totals) = accounts[index];
         assert!(proof.len() <= LEVELS_MAX);
         assert!(merkle::verify(tree.root(), account, totals, &proof), "their proof {index}");
         let units = totals.paid.units();
-        let more = Totals { paid: Amount::from_units(units ^ 1), ..totals };
+        let more = ClaimTotals { paid: Amount::from_units(units ^ 1), ..totals };
         assert!(!merkle::verify(tree.root(), account, more, &proof), "another amount {index}");
     }
 }
@@ -121,11 +122,11 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn random_trees_and_proofs_agree_with_openzeppelin() {
-    let mut random = Random::begin();
+    let mut random = SplitMix64::from_env();
     let mut sizes = vec![1, 2, 3, 5_000];
     sizes.extend((0..3).map(|_| 1 + random.below(5_000)));
     for size in sizes {
         let accounts: Vec<_> = (0..size).map(|_| random.account()).collect();
-        agree(&accounts, &mut random);
+        assert_trees_agree(&accounts, &mut random);
     }
 }

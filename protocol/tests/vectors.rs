@@ -15,29 +15,29 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors")
 }
 
-struct Wallet(PrivateKeySigner);
+struct TestWallet(PrivateKeySigner);
 
-impl Signer for Wallet {
+impl WalletSigner for TestWallet {
     fn address(&self) -> Address {
         Address::from(self.0.address())
     }
-    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+    fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
         let signature =
             self.0.sign_hash_sync(&hash.into()).map_err(|e| SignError(e.to_string()))?;
         Ok(WalletSignature(signature.as_bytes()))
     }
 }
 
-fn wallet(n: u8) -> Wallet {
-    Wallet(PrivateKeySigner::from_slice(&[n; 32]).unwrap())
+fn wallet(n: u8) -> TestWallet {
+    TestWallet(PrivateKeySigner::from_slice(&[n; 32]).unwrap())
 }
 
 fn node() -> NodeSigner {
     NodeSigner::from_seed(&[0x42; 32])
 }
 
-fn market() -> Market {
-    Market { chain: ChainId(7_700), genesis: Digest([0xfe; 32]) }
+fn market() -> MarketId {
+    MarketId { chain: ChainId(7_700), genesis: Digest([0xfe; 32]) }
 }
 
 fn fln(text: &str) -> Amount {
@@ -48,7 +48,7 @@ fn micro(text: &str) -> Micro {
     text.parse().unwrap()
 }
 
-fn spec(model: Model, aggregation: Aggregation) -> TaskSpec {
+fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
     TaskSpec {
         version: SPEC_VERSION,
         market: market(),
@@ -82,14 +82,14 @@ fn spec(model: Model, aggregation: Aggregation) -> TaskSpec {
             format: UpdateFormat::F32,
             delta_norm_max: micro("12.5"),
             aggregation,
-            protection: Protection::default(),
+            preprocessing: PreprocessingRules::default(),
         },
-        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
+        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: fln("1000"),
             infrastructure: fln("100"),
             per_nat_max: fln("500"),
-            withheld: micro("2"),
+            confidence_z: micro("2"),
             bond_min: fln("20"),
             bond_per_row: fln("0.1"),
             debit_max: fln("10"),
@@ -98,7 +98,7 @@ fn spec(model: Model, aggregation: Aggregation) -> TaskSpec {
             challenge_ms: 3_600_000,
             unbond_ms: 7_200_000,
         },
-        expires: Tick(1_800_000_000_000),
+        expires: Timestamp(1_800_000_000_000),
     }
 }
 
@@ -120,27 +120,39 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn messages() -> Value {
-    let mlp = spec(Model::Mlp { inputs: 64, hidden: vec![64, 32], classes: 10 }, Aggregation::Mean);
+    let mlp = spec(
+        ModelArchitecture::Mlp { inputs: 64, hidden: vec![64, 32], classes: 10 },
+        Aggregation::Mean,
+    );
     let mut cnn = spec(
-        Model::Cnn { channels: 1, height: 8, width: 8, filters: [8, 16], hidden: 32, classes: 10 },
+        ModelArchitecture::Cnn {
+            channels: 1,
+            height: 8,
+            width: 8,
+            filters: [8, 16],
+            hidden: 32,
+            classes: 10,
+        },
         Aggregation::TrimmedMean { trim: micro("0.1") },
     );
     cnn.rounds.format = UpdateFormat::Int8;
-    let mut softmax =
-        spec(Model::Softmax { inputs: 4, classes: 3 }, Aggregation::Krum { byzantine: 1 });
+    let mut softmax = spec(
+        ModelArchitecture::Softmax { inputs: 4, classes: 3 },
+        Aggregation::Krum { byzantine: 1 },
+    );
     softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
-    let scope = Scope { market: market(), task: mlp.id(), round: Round(1) };
+    let scope = RoundScope { market: market(), task: mlp.id(), round: RoundNumber(1) };
     let senders = [wallet(5).address(), wallet(6).address(), wallet(7).address()];
     let mut cohort = senders;
     cohort.sort_unstable();
     let offer = Offer {
         scope,
         base_model: mlp.base_model,
-        previous: Digest(mlp.id().0),
+        previous_report: Digest(mlp.id().0),
         cohort: cohort.to_vec(),
-        opened: Tick(1_000),
-        commit_by: Tick(601_000),
-        reveal_by: Tick(661_000),
+        opened: Timestamp(1_000),
+        commit_by: Timestamp(601_000),
+        reveal_by: Timestamp(661_000),
         pool: fln("100"),
     };
     let header = |sender| UpdateHeader {
@@ -152,7 +164,7 @@ fn messages() -> Value {
         update: Digest([0x33; 32]),
         bytes: 38_800,
         salt: Digest([0x44; 32]),
-        expires: Tick(661_000),
+        expires: Timestamp(661_000),
     };
     let commit = Commit {
         scope,
@@ -160,18 +172,23 @@ fn messages() -> Value {
         offer: offer.digest(),
         commitment: header(cohort[0]).commitment(),
     };
-    let receipt = Receipt {
+    let receipt = UpdateReceipt {
         scope,
         sender: cohort[0],
         update: header(cohort[0]).digest(),
-        at: Tick(602_000),
-        order: 1,
+        at: Timestamp(602_000),
+        commit_position: 1,
     };
-    let (order, record, report) = closed(&mlp, &offer, &cohort, &header);
+    let (order, record, report) = settled_round(&mlp, &offer, &cohort, &header);
     let mut update = message("an update header", &header(cohort[0]));
     update["commitment"] = json!(header(cohort[0]).commitment());
-    let enrol = Enrol { market: market(), task: mlp.id(), sender: cohort[0], expires: Tick(5_000) };
-    let abandoned = abandoned(&mlp, &report);
+    let enrol = EnrolRequest {
+        market: market(),
+        task: mlp.id(),
+        sender: cohort[0],
+        expires: Timestamp(5_000),
+    };
+    let abandoned = abandoned_report(&mlp, &report);
     json!([
         message("a task for an MLP", &mlp),
         message("a task for a CNN with trimmed mean", &cnn),
@@ -190,12 +207,12 @@ fn messages() -> Value {
 
 /// One improving and one harmful update.
 fn valuation(cohort: &[Address; 3]) -> Valuation {
-    let score = |i: usize, score_nano, error_nano, excluded| Scored {
+    let score = |i: usize, score_nano, error_nano, excluded| UpdateScore {
         account: cohort[i],
         score_nano,
         error_nano,
         excluded,
-        treatment: Treatment::default(),
+        preprocessing: Preprocessing::default(),
     };
     Valuation {
         loss_before_nano: 2_302_585_093,
@@ -203,22 +220,25 @@ fn valuation(cohort: &[Address; 3]) -> Valuation {
         total_nano: 100_000_001,
         gap_nano: 1,
         scores: vec![
-            Scored {
-                treatment: Treatment { clip: micro("0.75"), repeats: None },
+            UpdateScore {
+                preprocessing: Preprocessing { norm_factor: micro("0.75"), duplicate_of: None },
                 ..score(0, 100_000_000, 1_000_000, false)
             },
             score(1, -50_000_000, 2_000_000, true),
         ],
         units: 9,
-        evidence: Evidence {
-            slopes_nano: vec![vec![90_000_000, 100_000_000, 110_000_000], vec![-50_000_000; 3]],
-            check: Some(Check {
+        evidence: ValuationEvidence {
+            derivatives_nano: vec![
+                vec![90_000_000, 100_000_000, 110_000_000],
+                vec![-50_000_000; 3],
+            ],
+            cross_check: Some(CrossCheck {
                 version: 1,
                 seed: 77,
                 passes: 2,
                 table: vec![
-                    Worth { entries: vec![], worth_nano: 0 },
-                    Worth { entries: vec![0], worth_nano: 100_000_001 },
+                    CoalitionValue { members: vec![], value_nano: 0 },
+                    CoalitionValue { members: vec![0], value_nano: 100_000_001 },
                 ],
                 scores_nano: vec![100_000_001],
             }),
@@ -226,15 +246,15 @@ fn valuation(cohort: &[Address; 3]) -> Valuation {
     }
 }
 
-fn closed(
+fn settled_round(
     spec: &TaskSpec,
     offer: &Offer,
     cohort: &[Address; 3],
     header: &dyn Fn(Address) -> UpdateHeader,
 ) -> (WorkOrder, WorkRecord, Report) {
-    let entries: Vec<Entry> = cohort[..2]
+    let entries: Vec<UpdateEntry> = cohort[..2]
         .iter()
-        .map(|sender| Entry {
+        .map(|sender| UpdateEntry {
             sender: *sender,
             header: header(*sender).digest(),
             update: header(*sender).update,
@@ -242,7 +262,7 @@ fn closed(
             rows_declared: 150,
             rows_counted: spec.rows_counted(150, fln("12.5")),
             bond: fln("12.5"),
-            order: if *sender == cohort[0] { 2 } else { 1 },
+            commit_position: if *sender == cohort[0] { 2 } else { 1 },
         })
         .collect();
     let commits: Vec<_> =
@@ -250,15 +270,19 @@ fn closed(
     let order = WorkOrder {
         scope: offer.scope,
         base_model: offer.base_model,
-        holdout: Digest([0x77; 32]),
+        disclosed_rows: Digest([0x77; 32]),
         commits: commits.clone(),
         entries: entries.clone(),
-        due: Tick(700_000),
-        previous: vec![offer.base_model],
-        last_updates: vec![(cohort[0], Digest([0x66; 32]))],
+        due: Timestamp(700_000),
+        previous_models: vec![offer.base_model],
+        earlier_updates: vec![(cohort[0], Digest([0x66; 32]))],
     };
-    let metrics =
-        Metrics { rows: 36, correct_before: 3, correct_after: 20, loss_after_nano: 2_202_585_092 };
+    let metrics = ModelMetrics {
+        rows: 36,
+        correct_before: 3,
+        correct_after: 20,
+        loss_after_nano: 2_202_585_092,
+    };
     let record = WorkRecord {
         market: market(),
         order: order.digest(),
@@ -266,42 +290,42 @@ fn closed(
         result: WorkResult { valuation: valuation(cohort), metrics, model: Digest([0x55; 32]) },
     };
     let seed = round_seed(offer.scope, &commits, &entries);
-    let report = close_round(&Closing {
+    let report = close_round(&ReportInputs {
         spec,
         offer,
-        before: None,
+        previous_report: None,
         commits: &commits,
         entries: &entries,
-        missing: &[(cohort[2], Missing::NoReveal)],
-        rows: &draw_rows(&spec.holdout, &[], seed).unwrap(),
+        missing: &[(cohort[2], MissingReason::NoReveal)],
+        holdout_rows: &draw_rows(&spec.holdout, &[], seed).unwrap(),
         result: Ok(&record.result),
-        work: &[(record.provider, record.digest(), record.result.valuation.units)],
+        verified_work: &[(record.provider, record.digest(), record.result.valuation.units)],
     })
     .unwrap();
     (order, record, report)
 }
 
-fn abandoned(spec: &TaskSpec, before: &Report) -> Report {
+fn abandoned_report(spec: &TaskSpec, before: &Report) -> Report {
     let offer = Offer {
-        scope: Scope { round: Round(2), ..before.scope },
+        scope: RoundScope { round: RoundNumber(2), ..before.scope },
         base_model: before.model,
-        previous: before.digest(),
+        previous_report: before.digest(),
         cohort: vec![],
-        opened: Tick(2_000_000),
-        commit_by: Tick(2_600_000),
-        reveal_by: Tick(2_660_000),
-        pool: spec.pool_of_round(Round(2), Some(before)).unwrap(),
+        opened: Timestamp(2_000_000),
+        commit_by: Timestamp(2_600_000),
+        reveal_by: Timestamp(2_660_000),
+        pool: spec.pool_for_round(RoundNumber(2), Some(before)).unwrap(),
     };
-    close_round(&Closing {
+    close_round(&ReportInputs {
         spec,
         offer: &offer,
-        before: Some(before),
+        previous_report: Some(before),
         commits: &[],
         entries: &[],
         missing: &[],
-        rows: &[],
+        holdout_rows: &[],
         result: Err(AbandonReason::TooFewUpdates { got: 0, needed: 5 }),
-        work: &[],
+        verified_work: &[],
     })
     .unwrap()
 }
@@ -309,7 +333,7 @@ fn abandoned(spec: &TaskSpec, before: &Report) -> Report {
 fn registrations() -> Value {
     let one = |role: Role, expires| {
         let (wallet, node) = (wallet(1), node());
-        let r = Registration::sign(market(), &wallet, &node, role, Tick(expires)).unwrap();
+        let r = Registration::sign(market(), &wallet, &node, role, Timestamp(expires)).unwrap();
         json!({
             "name": role.as_str(),
             "market": market(),
@@ -317,7 +341,7 @@ fn registrations() -> Value {
             "node_key": r.node_key,
             "role": role.as_str(),
             "expires": expires,
-            "hash": hex(&Registration::hash(market(), r.wallet, r.node_key, role, Tick(expires))),
+            "hash": hex(&Registration::signing_hash(market(), r.wallet, r.node_key, role, Timestamp(expires))),
             "wallet_signature": r.wallet_signature,
             "node_signature": r.node_signature,
         })
@@ -333,7 +357,7 @@ fn closes() -> Value {
         "market": market(),
         "wallet": wallet(1).address(),
         "task": task,
-        "hash": hex(&CloseRequest::hash(market(), task)),
+        "hash": hex(&CloseRequest::signing_hash(market(), task)),
         "wallet_signature": request.signature,
     }])
 }
@@ -361,16 +385,16 @@ fn payouts() -> Value {
 fn trees() -> Value {
     let one = |n: u8| {
         // Some accounts are only paid, some only debited, some both.
-        let leaves: Vec<(Address, merkle::Totals)> = (0..n)
+        let leaves: Vec<(Address, merkle::ClaimTotals)> = (0..n)
             .map(|i| {
                 let units = u128::from(i).pow(3) * 10u128.pow(17) + u128::from(i);
                 let paid = Amount::from_units(if i % 5 == 3 { 0 } else { units });
                 let debited = Amount::from_units(if i % 3 == 0 { units / 7 } else { 0 });
-                (Address([i.wrapping_mul(37); 20]), merkle::Totals { paid, debited })
+                (Address([i.wrapping_mul(37); 20]), merkle::ClaimTotals { paid, debited })
             })
             .collect();
-        let tree = merkle::Tree::new(leaves.clone());
-        let row = |account: &Address, totals: &merkle::Totals| {
+        let tree = merkle::ClaimTree::new(leaves.clone());
+        let row = |account: &Address, totals: &merkle::ClaimTotals| {
             json!([account, totals.paid.units().to_string(), totals.debited.units().to_string()])
         };
         json!({
@@ -412,15 +436,15 @@ fn holdouts() -> Value {
     let one = |rows: u32| {
         let whole = Digest([0x99; 32]);
         let row = |i: u32| [(i as f32 / 3.0).to_le_bytes(), (i % 10).to_le_bytes()].concat();
-        let leaf = |i| holdout::leaf(i, holdout::blind(whole, i), &row(i));
-        let tree = RowTree::new((0..rows).map(leaf).collect());
-        let shown = |index| ShownRow {
+        let leaf = |i| holdout::leaf(i, holdout::blinding_factor(whole, i), &row(i));
+        let tree = HoldoutTree::new((0..rows).map(leaf).collect());
+        let shown = |index| DisclosedRow {
             index,
-            blind: holdout::blind(whole, index),
+            blinding_factor: holdout::blinding_factor(whole, index),
             row: row(index),
             proof: tree.proof(index).unwrap(),
         };
-        let shown = ShownRows { rows: (0..rows).step_by(3).map(shown).collect() };
+        let shown = DisclosedRows { rows: (0..rows).step_by(3).map(shown).collect() };
         let bytes = shown.to_bytes();
         json!({
             "name": format!("{rows} rows"),
@@ -475,7 +499,7 @@ fn every_committed_report_decodes_and_reencodes() {
 }
 
 /// Runs a checker in another language and prints its output if it finds a difference.
-fn run(mut command: Command) {
+fn run_checker(mut command: Command) {
     let shown = format!("{command:?}");
     let output = command.output().unwrap_or_else(|error| {
         panic!("{shown}: {error}; `cargo xtask setup` installs what this test needs")
@@ -494,12 +518,12 @@ fn python_reproduces_bytes_digests_and_signatures() {
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", root.join(".tools/python"));
     command.arg(folder().join("check.py")).arg(folder());
-    run(command);
+    run_checker(command);
 }
 
 #[test]
 fn openzeppelin_reproduces_the_claim_trees() {
     let mut command = Command::new("node");
     command.arg(folder().join("check.mjs")).arg(folder());
-    run(command);
+    run_checker(command);
 }

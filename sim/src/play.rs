@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use florin_learning::{Evaluator, ModelSpec, Reference, Training};
 use florin_participant::bond_for;
 use florin_protocol::{Address, Report, RoundOutcome, TaskSpec};
-use florin_work::{Committed, WorkError, check_model, initial_model, model_spec, training};
+use florin_work::{CommittedHoldout, WorkError, decode_model, initial_model, model_spec, training};
 
 use crate::market::{Market, MarketError, POOL, RoundDone, Seat, account, fln, florins};
 use crate::mechanism::{Judge, Mechanism, Tokens};
@@ -221,11 +221,11 @@ impl<'a> Game<'a> {
             }
             _ => None,
         };
-        let holdout = Committed::new(population.holdout.clone());
+        let holdout = CommittedHoldout::new(population.holdout.clone());
         let (model, how) = (model_spec(&spec.model), training(&spec.training));
         let judge =
             Judge { mechanism: scenario.mechanism.clone(), keeps_out: scenario.task.keep_out };
-        let start = check_model(&spec, &base);
+        let start = decode_model(&spec, &base);
         let market = Market::open(spec, base, holdout, judge, &seats)?;
         let members = population.members.iter().map(|member| {
             MemberOutcome::before(member.group, member.strategy.is_honest(), member.rows.rows())
@@ -334,7 +334,7 @@ impl<'a> Game<'a> {
             let member = &mut self.members[*at];
             member.score += score.score_nano as f64 / 1e9;
             member.error += score.error_nano as f64 / 1e9;
-            let refused = score.excluded || score.treatment.repeats.is_some();
+            let refused = score.excluded || score.preprocessing.duplicate_of.is_some();
             member.refused += u32::from(refused);
         }
         // A member that was late sits out, like a silent one, until it enrols again.
@@ -413,7 +413,7 @@ fn row_of(report: &Report, there: usize, at_ms: u64, accuracy: f64) -> RoundOutc
         asked: report.entries.len() + report.missing.len(),
         updates: report.entries.len(),
         excluded: scores().filter(|score| score.excluded).count(),
-        set_aside: scores().filter(|score| score.treatment.repeats.is_some()).count(),
+        set_aside: scores().filter(|score| score.preprocessing.duplicate_of.is_some()).count(),
         improvement: if settled { improvement as f64 / 1e9 } else { 0.0 },
         spent: report.lines.iter().map(|line| florins(line.payout)).sum(),
         accuracy,

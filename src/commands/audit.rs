@@ -1,7 +1,7 @@
 //! `florin audit`: recomputes reports from public data, and prints the first mismatch.
 
 use florin_participant::{AuditReport, RoundAudit, Scrutiny, audit_task, kept_receipts};
-use florin_work::{Difference, Spot, escape_probability};
+use florin_work::{Mismatch, SpotCheckOptions, escape_probability};
 use serde_json::{Value, json};
 
 use crate::cli::Audit;
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
     let spot = match arguments.spot_check {
         Some(draws) => {
             let seed = arguments.seed.map_or_else(compose::random_number, Ok)?;
-            Some(Spot { draws, seed })
+            Some(SpotCheckOptions { draws, seed })
         }
         None => None,
     };
@@ -53,8 +53,9 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
 fn say(audit: &RoundAudit) {
     let how = match &audit.spotted {
         Some(looked) => {
-            let ((scores, of_scores), (worths, of_worths)) = (looked.scores, looked.worths);
-            let apart = looked.apart.map_or(String::new(), |apart| {
+            let ((scores, of_scores), (worths, of_worths)) =
+                (looked.scores, looked.coalition_values);
+            let apart = looked.cross_check_distance.map_or(String::new(), |apart| {
                 format!("; path scores and coalition check differ by {:.1} %", 100.0 * apart)
             });
             format!(
@@ -76,7 +77,7 @@ fn say(audit: &RoundAudit) {
     }
 }
 
-fn words(line: &Difference) -> String {
+fn words(line: &Mismatch) -> String {
     format!("{}: reported {}, recomputed {}", line.line, line.reported, line.recomputed)
 }
 
@@ -115,7 +116,7 @@ fn escapes(found: &AuditReport) -> Vec<(f64, f64)> {
 }
 
 /// Prints the detection power of a spot check.
-fn say_what_escapes(found: &AuditReport, spot: Spot) {
+fn say_what_escapes(found: &AuditReport, spot: SpotCheckOptions) {
     let Some(fewest) = fewest_draws(found) else { return };
     let chances: Vec<String> = escapes(found)
         .iter()
@@ -129,8 +130,8 @@ fn say_what_escapes(found: &AuditReport, spot: Spot) {
     );
 }
 
-fn as_json(found: &AuditReport, spot: Option<Spot>) -> Value {
-    let line = |round: Option<u32>, line: &Difference| {
+fn as_json(found: &AuditReport, spot: Option<SpotCheckOptions>) -> Value {
+    let line = |round: Option<u32>, line: &Mismatch| {
         json!({
             "round": round,
             "line": line.line,
@@ -155,8 +156,8 @@ fn as_json(found: &AuditReport, spot: Option<Spot>) -> Value {
                 Some(json!({
                     "round": round.round,
                     "scores": looked.scores,
-                    "coalitions": looked.worths,
-                    "apart": looked.apart,
+                    "coalitions": looked.coalition_values,
+                    "apart": looked.cross_check_distance,
                 }))
             };
             let rounds: Vec<Value> = found.rounds.iter().filter_map(looked).collect();

@@ -2,7 +2,7 @@
 //! account.
 
 use florin_participant::{Drawn, claim};
-use florin_protocol::{Address, Amount, Signer};
+use florin_protocol::{Address, Amount, WalletSigner};
 use serde_json::json;
 
 use crate::cli::Claim;

@@ -24,7 +24,7 @@ pub(crate) mod wallet;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use florin_protocol::Tick;
+use florin_protocol::Timestamp;
 
 use crate::cli::{Cli, Command};
 use crate::demo;
@@ -59,7 +59,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
 }
 
 /// The clock of this machine; the market's own clock is authoritative.
-pub(crate) fn now() -> Tick {
+pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Tick(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -9,7 +9,7 @@ use florin_participant::{
     BehaviourKind, Event, Participant, ParticipantConfig, Participation, Patience, Shutdown,
     participate,
 };
-use florin_protocol::{Address, Amount, Signer, blob_digest};
+use florin_protocol::{Address, Amount, WalletSigner, blob_digest};
 
 use crate::cli::{Experiment, Participate};
 use crate::commands::wallet;

@@ -38,7 +38,7 @@ fn as_json(statement: &Statement) -> serde_json::Value {
         "payout": show::units(statement.payout),
         "infrastructure": show::units(statement.infrastructure),
         "debit": show::units(statement.debit),
-        "why": statement.why,
+        "why": statement.explanation,
     })
 }
 
@@ -60,7 +60,7 @@ fn print(all: &Statements) -> anyhow::Result<()> {
     table.print();
     anstream::println!();
     for statement in &all.lines {
-        anstream::println!("Round {}. {}", statement.round, statement.why);
+        anstream::println!("Round {}. {}", statement.round, statement.explanation);
     }
     anstream::println!(
         "\nTotal: {} FLN for data, {} FLN for infrastructure, {} FLN debited.",

@@ -1,6 +1,6 @@
 //! `florin transfer`: sends tokens to another account.
 
-use florin_protocol::{Address, Digest, LedgerInfo, Signer};
+use florin_protocol::{Address, Digest, LedgerInfo, WalletSigner};
 use serde_json::json;
 
 use crate::cli::Transfer;

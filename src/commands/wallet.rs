@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_participant::{SECRET_BYTES_MAX, Secret, Strength, Wallet};
-use florin_protocol::{Address, Signer};
+use florin_protocol::{Address, WalletSigner};
 use serde_json::json;
 
 use crate::cli::{

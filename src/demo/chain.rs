@@ -8,7 +8,7 @@ use anyhow::Context;
 use florin_ledger::Ledger;
 use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings};
 use florin_participant::{Secret, Strength, Wallet};
-use florin_protocol::{Address, Amount, Signer};
+use florin_protocol::{Address, Amount, WalletSigner};
 
 use super::children::Children;
 use super::stage::Stage;

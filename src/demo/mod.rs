@@ -21,7 +21,7 @@ use florin_learning::DataSource;
 use florin_learning::data::load;
 use florin_ledger::Ledger;
 use florin_participant::Event;
-use florin_protocol::{Amount, Phase, Report, Round, TaskId};
+use florin_protocol::{Amount, Report, RoundNumber, TaskId, TaskPhase};
 use serde_json::Value;
 
 use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
@@ -220,12 +220,12 @@ impl Play {
         loop {
             self.progress.phase(&view);
             while reports.len() < view.reported as usize {
-                let round = Round(u32::try_from(reports.len())? + 1);
+                let round = RoundNumber(u32::try_from(reports.len())? + 1);
                 let report = market.report(task, round)?.body;
                 self.progress.round(&report)?;
                 reports.push(report);
             }
-            if view.phase == Phase::Done {
+            if view.phase == TaskPhase::Done {
                 break;
             }
             self.children.check()?;

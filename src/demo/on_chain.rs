@@ -7,7 +7,7 @@ use anyhow::Context;
 use florin_ledger_ethereum::MarketContract::MarketEvents;
 use florin_ledger_ethereum::verify::{Happened, history};
 use florin_ledger_ethereum::{Deployment, Settings, spent};
-use florin_protocol::{Address, Digest, PayoutId, Report, Round, TaskId};
+use florin_protocol::{Address, Digest, Report, RoundNumber, SettlementId, TaskId};
 use serde_json::{Value, json};
 
 use super::chain::Chain;
@@ -28,8 +28,8 @@ pub(super) struct Gas {
 /// The settlement of a round, from the market's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settled {
-    pub(super) round: Round,
-    pub(super) payout: PayoutId,
+    pub(super) round: RoundNumber,
+    pub(super) payout: SettlementId,
     /// The block that posted it, and the block that finalised it.
     pub(super) posted: u64,
     pub(super) finalised: Option<u64>,
@@ -164,13 +164,13 @@ impl OnChain {
 /// The settlements of a task: the last settlement posted for each round, and the block that
 /// finalised it.
 fn settled(happened: &[Happened], task: TaskId, reports: &[Report]) -> Vec<Settled> {
-    let mut rounds: BTreeMap<Round, Settled> = BTreeMap::new();
-    let payouts: BTreeMap<Round, PayoutId> =
-        reports.iter().map(|report| (report.scope.round, report.payout)).collect();
+    let mut rounds: BTreeMap<RoundNumber, Settled> = BTreeMap::new();
+    let payouts: BTreeMap<RoundNumber, SettlementId> =
+        reports.iter().map(|report| (report.scope.round, report.settlement_id)).collect();
     for one in happened {
         match &one.event {
             MarketEvents::SettlementPosted(e) if TaskId(e.task.into()) == task => {
-                let round = Round(e.round);
+                let round = RoundNumber(e.round);
                 let payout = payouts.get(&round).copied().unwrap_or_default();
                 let root = Digest(e.root.into());
                 let (posted, finalised) = (one.block, None);
@@ -178,7 +178,7 @@ fn settled(happened: &[Happened], task: TaskId, reports: &[Report]) -> Vec<Settl
             }
             // The event names only the last of the settlements that were finalised together.
             MarketEvents::SettlementFinalised(e) if TaskId(e.task.into()) == task => {
-                for (_, settled) in rounds.range_mut(..=Round(e.round)) {
+                for (_, settled) in rounds.range_mut(..=RoundNumber(e.round)) {
                     settled.finalised.get_or_insert(one.block);
                 }
             }

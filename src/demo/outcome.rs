@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use florin_ledger::TaskState;
-use florin_protocol::{Address, Amount, Reason, Report, Statement, TaskId};
+use florin_protocol::{Address, Amount, PayReason, Report, Statement, TaskId};
 use serde_json::{Value, json};
 
 use super::on_chain::OnChain;
@@ -44,7 +44,7 @@ pub(super) struct Part {
     pub(super) error_nano: u64,
     pub(super) payout: Amount,
     pub(super) debit: Amount,
-    pub(super) reason: Option<Reason>,
+    pub(super) reason: Option<PayReason>,
 }
 
 /// All results of a demonstration.
@@ -132,7 +132,7 @@ fn part(report: &Report, account: Address) -> Part {
 /// The count of each reason, and the last statement with the most frequent reason.
 fn why(account: Address, reports: &[Report]) -> (String, String) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let reasons: Vec<Option<Reason>> =
+    let reasons: Vec<Option<PayReason>> =
         reports.iter().map(|report| report.line(account).map(|line| line.reason)).collect();
     for reason in reasons.iter().flatten() {
         *counts.entry(show::reason(*reason)).or_default() += 1;
@@ -147,8 +147,10 @@ fn why(account: Address, reports: &[Report]) -> (String, String) {
         .zip(&reasons)
         .rev()
         .find(|(_, reason)| reason.map(show::reason) == most)
-        .and_then(|(report, _)| Statement::of(report, account))
-        .map_or(String::new(), |statement| format!("Round {}: {}", statement.round, statement.why));
+        .and_then(|(report, _)| Statement::from_report(report, account))
+        .map_or(String::new(), |statement| {
+            format!("Round {}: {}", statement.round, statement.explanation)
+        });
     (summary.join(", "), why)
 }
 

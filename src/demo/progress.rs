@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use florin_protocol::{Amount, Phase, Report, RoundOutcome, TaskView, nats};
+use florin_protocol::{Amount, Report, RoundOutcome, TaskPhase, TaskView, nats};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::show;
@@ -49,11 +49,11 @@ impl Progress {
         let Some(bar) = &self.bar else { return };
         let asked = view.offer.as_ref().map_or(view.enrolled as usize, |o| o.body.cohort.len());
         let done = match view.phase {
-            Phase::AwaitingBlobs | Phase::Closing | Phase::Done => String::new(),
-            Phase::Enrolling => format!(", {} enrolled", view.enrolled),
-            Phase::Committing => format!(", {} of {asked} committed", view.committed),
-            Phase::Revealing => format!(", {} of {asked} submitted", view.revealed),
-            Phase::Valuing | Phase::Settling => format!(", {} updates", view.revealed),
+            TaskPhase::AwaitingBlobs | TaskPhase::Closing | TaskPhase::Done => String::new(),
+            TaskPhase::Enrolling => format!(", {} enrolled", view.enrolled),
+            TaskPhase::Committing => format!(", {} of {asked} committed", view.committed),
+            TaskPhase::Revealing => format!(", {} of {asked} submitted", view.revealed),
+            TaskPhase::Valuing | TaskPhase::Settling => format!(", {} updates", view.revealed),
         };
         bar.set_message(format!("round {}: {}{done}", view.round, show::phase(view.phase)));
     }

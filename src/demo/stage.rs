@@ -8,7 +8,7 @@ use anyhow::Context;
 use florin_learning::data::{load, save};
 use florin_learning::{DataSource, Dataset, Part, Partition, partition, split};
 use florin_participant::{Secret, Strength, Wallet};
-use florin_protocol::{Address, Amount, Signer, UpdateFormat, blob_digest};
+use florin_protocol::{Address, Amount, UpdateFormat, WalletSigner, blob_digest};
 
 use super::plan::{self, Behaviour};
 use crate::failure::Failure;

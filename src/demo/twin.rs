@@ -19,7 +19,7 @@ use florin_ledger_ethereum::MarketContract::MarketEvents;
 use florin_ledger_ethereum::verify::Happened;
 use florin_ledger_ethereum::{EthereumLedger, Settings};
 use florin_participant::Wallet;
-use florin_protocol::{Address, Amount, Digest, Report, Round, TaskId, Tick};
+use florin_protocol::{Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp};
 
 use super::chain::Chain;
 use super::stage::Stage;
@@ -75,7 +75,7 @@ impl<'a> Again<'a> {
     fn begin(
         stage: &Stage,
         wallets: BTreeMap<Address, Wallet>,
-        begun: Tick,
+        begun: Timestamp,
         reports: &'a [Report],
     ) -> anyhow::Result<Self> {
         let coordinator = wallets.get(&stage.coordinator).context("no coordinator")?;
@@ -91,7 +91,7 @@ impl<'a> Again<'a> {
         let clock = Arc::new(AtomicU64::new(begun.0));
         let now: Clock = {
             let clock = Arc::clone(&clock);
-            Arc::new(move || Tick(clock.load(Ordering::SeqCst)))
+            Arc::new(move || Timestamp(clock.load(Ordering::SeqCst)))
         };
         let chain = LocalChain::open(Path::new(&path), coordinator.node_signer(), now)?;
         Ok(Self { chain, clock, wallets, reports })
@@ -146,12 +146,12 @@ impl<'a> Again<'a> {
     fn settle(&self, event: &MarketEvents) -> anyhow::Result<()> {
         match event {
             MarketEvents::SettlementPosted(e) => {
-                let (task, round) = (task_id(e.task), Round(e.round));
+                let (task, round) = (task_id(e.task), RoundNumber(e.round));
                 let books = self.books(task)?;
                 let last = books.pending.last().map(|pending| pending.settlement.root);
                 let settlement = Settlement {
                     task,
-                    payout: Report::payout_id(task, round),
+                    payout: Report::settlement_id(task, round),
                     round,
                     report: Digest(e.report.0),
                     previous_root: last.unwrap_or(books.root),
@@ -163,7 +163,7 @@ impl<'a> Again<'a> {
             }
             MarketEvents::SettlementFinalised(e) => {
                 let task = task_id(e.task);
-                let payout = Report::payout_id(task, Round(e.round));
+                let payout = Report::settlement_id(task, RoundNumber(e.round));
                 if self.chain.settlement(task, payout)? != SettlementStatus::Final {
                     let by = self.wallet(self.books(task)?.terms.coordinator)?;
                     self.chain.finalize(by, task)?;

@@ -1,6 +1,6 @@
 //! Durations and dates in text form: `90 s`, `1 h 30 min`, `7 d`, or a date.
 
-use florin_protocol::Tick;
+use florin_protocol::Timestamp;
 
 const MS_PER_DAY: u64 = 86_400_000;
 
@@ -64,9 +64,9 @@ pub(crate) fn words(ms: u64) -> String {
 ///
 /// # Errors
 /// A sentence with the expected form.
-pub(crate) fn parse_moment(text: &str, now: Tick) -> Result<Tick, String> {
+pub(crate) fn parse_moment(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     if let Ok(ms) = parse_ms(text) {
-        return Ok(now.after_ms(ms));
+        return Ok(now.saturating_add_ms(ms));
     }
     parse_date(text).ok_or_else(|| {
         format!(
@@ -77,7 +77,7 @@ pub(crate) fn parse_moment(text: &str, now: Tick) -> Result<Tick, String> {
 }
 
 /// Parses a date in UTC, with or without a time of day; `None` if the text is not a date.
-pub(crate) fn parse_date(text: &str) -> Option<Tick> {
+pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
     let mut parts = date.split('-').map(|part| part.parse::<u64>().ok());
@@ -95,7 +95,7 @@ pub(crate) fn parse_date(text: &str) -> Option<Tick> {
     if hour > 23 || minute > 59 || second > 59 || parts.next().is_some() {
         return None;
     }
-    Some(Tick((days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000))
+    Some(Timestamp((days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000))
 }
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar (Howard Hinnant's `days_from_civil`). A
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn dates_are_days_of_the_calendar() {
-        let day = |n: u64| Some(Tick(n * MS_PER_DAY));
+        let day = |n: u64| Some(Timestamp(n * MS_PER_DAY));
         assert_eq!(parse_date("1970-01-01"), day(0));
         assert_eq!(parse_date("2000-03-01"), day(11_017));
-        assert_eq!(parse_date("2024-02-29T12:00Z"), Some(Tick(1_709_208_000_000)));
+        assert_eq!(parse_date("2024-02-29T12:00Z"), Some(Timestamp(1_709_208_000_000)));
         for text in [
             "2023-02-29",
             "2024-13-01",
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn a_moment_is_a_date_or_a_duration_from_now() {
-        assert_eq!(parse_moment("2 s", Tick(5)), Ok(Tick(2_005)));
-        assert_eq!(parse_moment("1970-01-02", Tick(5)), Ok(Tick(MS_PER_DAY)));
-        assert!(parse_moment("soon", Tick(5)).unwrap_err().contains("soon"));
+        assert_eq!(parse_moment("2 s", Timestamp(5)), Ok(Timestamp(2_005)));
+        assert_eq!(parse_moment("1970-01-02", Timestamp(5)), Ok(Timestamp(MS_PER_DAY)));
+        assert!(parse_moment("soon", Timestamp(5)).unwrap_err().contains("soon"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use florin_protocol::{Address, Amount, Clip, Micro, Repeats};
+use florin_protocol::{Address, Amount, DuplicatePolicy, Micro, NormScaling};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -122,9 +122,9 @@ pub(super) struct RoundsSection {
     pub(super) delta_norm_max: Decimal,
     pub(super) aggregation: AggregationSection,
     #[serde(default)]
-    pub(super) clip: Clip,
+    pub(super) clip: NormScaling,
     #[serde(default)]
-    pub(super) repeats: Repeats,
+    pub(super) repeats: DuplicatePolicy,
 }
 
 #[derive(Debug, Deserialize)]

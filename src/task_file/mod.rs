@@ -14,8 +14,9 @@ use anyhow::Context;
 use florin_learning::data::{SourceError, canonical_bytes, load};
 use florin_learning::{DataSource, Dataset};
 use florin_protocol::{
-    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, Protection,
-    RoundRules, SPEC_VERSION, SpecError, TaskSpec, Tick, Training, UpdateFormat, blob_digest,
+    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, MarketId, ModelArchitecture,
+    PreprocessingRules, RoundRules, SPEC_VERSION, SpecError, TaskSpec, Timestamp, Training,
+    UpdateFormat, blob_digest,
 };
 
 pub(crate) use duration::{civil, parse_date, words};
@@ -39,13 +40,13 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parties {
     /// The market in which the task is published.
-    pub(crate) market: Market,
+    pub(crate) market: MarketId,
     /// The account that pays.
     pub(crate) buyer: Address,
     /// The account that runs the rounds.
     pub(crate) coordinator: Address,
     /// The time of publication.
-    pub(crate) now: Tick,
+    pub(crate) now: Timestamp,
 }
 
 /// A valid task file, with the blobs that it refers to.
@@ -128,9 +129,9 @@ impl From<SpecError> for Problem {
             Some(key) => {
                 let value =
                     error.value.parse().map_or(error.value, |ms| format!("{:?}", words(ms)));
-                Self::key(key, value, as_written(&error.right))
+                Self::key(key, value, as_written(&error.expected))
             }
-            None => Self::key(error.key, error.value, as_written(&error.right)),
+            None => Self::key(error.key, error.value, as_written(&error.expected)),
         }
     }
 }
@@ -206,17 +207,20 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
             format: format(rounds.format.as_ref())?,
             delta_norm_max: rounds.delta_norm_max.0,
             aggregation: aggregation(&rounds.aggregation)?,
-            protection: Protection { clip: rounds.clip, repeats: rounds.repeats },
+            preprocessing: PreprocessingRules {
+                norm_scaling: rounds.clip,
+                duplicates: rounds.repeats,
+            },
         },
         estimator: Estimator::Path {
             nodes: file.estimator.nodes,
-            check_pairs: file.estimator.check_pairs.unwrap_or(CHECK_PAIRS),
+            cross_check_pairs: file.estimator.check_pairs.unwrap_or(CHECK_PAIRS),
         },
         budget: Budget {
             data: budget.data,
             infrastructure: budget.infrastructure,
             per_nat_max: budget.per_nat_max,
-            withheld: budget.withheld.0,
+            confidence_z: budget.withheld.0,
             bond_min: budget.bond_min,
             bond_per_row: budget.bond_per_row,
             debit_max: budget.debit_max,
@@ -229,7 +233,7 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
     })
 }
 
-fn model(section: &ModelSection) -> Result<Model, Problem> {
+fn model(section: &ModelSection) -> Result<ModelArchitecture, Problem> {
     let kind = section.kind;
     let given = [
         ("model.inputs", section.inputs.is_some(), kind != ModelKind::Cnn),
@@ -259,14 +263,14 @@ fn model(section: &ModelSection) -> Result<Model, Problem> {
     let classes = section.classes;
     let inputs = section.inputs.unwrap_or_default();
     match (kind, &section.hidden) {
-        (ModelKind::Softmax, _) => Ok(Model::Softmax { inputs, classes }),
+        (ModelKind::Softmax, _) => Ok(ModelArchitecture::Softmax { inputs, classes }),
         (ModelKind::Mlp, Some(Units::One(units))) => {
-            Ok(Model::Mlp { inputs, hidden: vec![*units], classes })
+            Ok(ModelArchitecture::Mlp { inputs, hidden: vec![*units], classes })
         }
         (ModelKind::Mlp, Some(Units::Many(hidden))) => {
-            Ok(Model::Mlp { inputs, hidden: hidden.clone(), classes })
+            Ok(ModelArchitecture::Mlp { inputs, hidden: hidden.clone(), classes })
         }
-        (ModelKind::Cnn, Some(Units::One(hidden))) => Ok(Model::Cnn {
+        (ModelKind::Cnn, Some(Units::One(hidden))) => Ok(ModelArchitecture::Cnn {
             channels: section.channels.unwrap_or_default(),
             height: section.height.unwrap_or_default(),
             width: section.width.unwrap_or_default(),
@@ -351,7 +355,7 @@ fn commit_to(rows: Dataset, per_round: Option<u32>, rounds: u32) -> Result<Holdo
         );
         return Err(Problem::key("holdout.rows", count.to_string(), right));
     }
-    let root = florin_work::Committed::new(rows).root();
+    let root = florin_work::CommittedHoldout::new(rows).root();
     Ok(Holdout { root, rows: count, per_round: per_round.unwrap_or(shared) })
 }
 

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use florin_protocol::{Digest, Market, Tick};
+use florin_protocol::{Digest, MarketId, Timestamp};
 
 use super::*;
 
 fn parties() -> Parties {
     Parties {
-        market: Market { chain: florin_protocol::ChainId(1), genesis: Digest([7; 32]) },
+        market: MarketId { chain: florin_protocol::ChainId(1), genesis: Digest([7; 32]) },
         buyer: Address([1; 20]),
         coordinator: Address([2; 20]),
-        now: Tick(1_000_000),
+        now: Timestamp(1_000_000),
     }
 }
 
@@ -31,9 +31,9 @@ fn the_template_is_a_valid_task() {
     let Holdout { rows, per_round, .. } = ready.spec.holdout;
     assert_eq!((rows, per_round, ready.shared), (750, 75, false));
     assert_eq!(ready.spec.arbiter, ready.spec.coordinator);
-    assert_eq!(ready.spec.expires, Tick(1_000_000 + 7 * 86_400_000));
+    assert_eq!(ready.spec.expires, Timestamp(1_000_000 + 7 * 86_400_000));
     assert_eq!(ready.spec.base_model, blob_digest(&ready.base_model));
-    florin_work::Committed::read(&ready.spec, &ready.holdout).unwrap();
+    florin_work::CommittedHoldout::decode(&ready.spec, &ready.holdout).unwrap();
 }
 
 #[test]

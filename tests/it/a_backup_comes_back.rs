@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use florin_protocol::Phase;
+use florin_protocol::TaskPhase;
 
 use crate::support::process::{command, florin};
 use crate::support::{On, Plan, TestMarket};
@@ -32,7 +32,7 @@ fn a_backup_of_a_running_market_is_restored_with_everything_acknowledged() {
     let found = florin(&[busy.as_slice(), &["--json"]].concat()).expect(0).json();
     assert_eq!((&found["good"], &found["records"]), (&true.into(), &made["records"]));
     market.start_coordinator_again();
-    assert_eq!(market.view(task).phase, Phase::Done);
+    assert_eq!(market.view(task).phase, TaskPhase::Done);
     let again = (market.view(task), market.books(task), market.balances(task));
     assert_eq!((again.0.sequence, again.1, again.2), (before.0.sequence, before.1, before.2));
     market.coordinator.ask_to_stop();

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use florin_protocol::{Registration, Role, Signer, Tick};
+use florin_protocol::{Registration, Role, Timestamp, WalletSigner};
 
 use crate::support::process::{PATIENCE, until};
 use crate::support::{On, Plan, TestMarket};
@@ -37,7 +37,7 @@ fn an_upload_in_flight_at_sigterm_is_completed_and_the_process_exits_successfull
 
     let ann = market.wallet("ann");
     let (name, now) = (market.client().coordinator().market, market.client().now());
-    let later = Tick(now.0 + 3_600_000);
+    let later = Timestamp(now.0 + 3_600_000);
     let node = ann.node_signer();
     let said = Registration::sign(name, &ann, &node, Role::Participant, later).unwrap();
     let body = serde_json::to_vec(&said).unwrap();

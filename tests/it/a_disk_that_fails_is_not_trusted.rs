@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use florin_participant::Event;
-use florin_protocol::{Amount, Offer, Phase, Signed, TaskId, UpdateHeader};
+use florin_protocol::{Amount, Offer, Signed, TaskId, TaskPhase, UpdateHeader};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::support::process::{Process, until};
@@ -97,10 +97,10 @@ impl Two {
         let market = TestMarket::open(plan);
         let task = market.publish();
         let senders = NAMES.map(|name| Sender::join(&market, task, name, "10"));
-        let view = market.wait_for(task, 1, Phase::Committing);
+        let view = market.wait_for(task, 1, TaskPhase::Committing);
         let offer = view.offer.unwrap().body;
         let parameters = florin_work::model_spec(&view.spec.model).parameters();
-        let update = |x: f32| florin_work::encode(&view.spec, &vec![x; parameters]);
+        let update = |x: f32| florin_work::encode_parameters(&view.spec, &vec![x; parameters]);
         Self { market, task, senders, offer, updates: [update(1e-5), update(2e-5)] }
     }
 
@@ -137,7 +137,7 @@ impl Two {
     /// The round ends with both updates and is paid once, and all files on disk are valid.
     fn ends_well(mut self) {
         until("the task is done", || {
-            (self.market.view(self.task).phase == Phase::Done).then_some(())
+            (self.market.view(self.task).phase == TaskPhase::Done).then_some(())
         });
         let report = self.market.report(self.task, 1);
         assert_eq!(report.entries.len(), 2);
@@ -257,7 +257,7 @@ fn round(nth: Option<u32>) -> Option<(Balances, bool)> {
         (!all.iter_mut().any(Process::runs)).then_some(())
     });
     all.iter_mut().for_each(Process::finish);
-    assert_eq!(market.view(task).phase, Phase::Done);
+    assert_eq!(market.view(task).phase, TaskPhase::Done);
     Some((market.balances(task), failed))
 }
 

@@ -20,22 +20,25 @@ fn a_free_rider_earns_nothing(on: On) {
     let last = market.report(task, 3);
     for name in ["noah", "flo", "ida"] {
         let account = market.account(name);
-        let standing = last.standings[&account];
+        let standing = last.account_totals[&account];
         assert_eq!(standing.data, Amount::ZERO, "{name}: {standing:?}");
         for round in 1..=3 {
-            let statement = Statement::of(&market.report(task, round), account).unwrap();
-            assert!(!statement.why.is_empty(), "{name} has an explanation for round {round}");
+            let statement = Statement::from_report(&market.report(task, round), account).unwrap();
+            assert!(
+                !statement.explanation.is_empty(),
+                "{name} has an explanation for round {round}"
+            );
         }
     }
-    let idle = last.standings[&market.account("ida")];
+    let idle = last.account_totals[&market.account("ida")];
     assert_eq!(
-        (idle.scored_nano, idle.debited),
+        (idle.score_sum_nano, idle.debited),
         (0, Amount::ZERO),
         "an unchanged model costs nothing"
     );
     for name in ["ann", "ben", "cy"] {
         assert!(
-            !last.standings[&market.account(name)].data.is_zero(),
+            !last.account_totals[&market.account(name)].data.is_zero(),
             "{name} is honest and is paid"
         );
     }

@@ -3,8 +3,8 @@
 
 use florin_participant::ClientError;
 use florin_protocol::{
-    ChainId, Digest, Market, Missing, NodeKey, NodeSignature, Offer, Phase, Registration, Report,
-    Role, Round, Scope, Signed, Signer, TaskId, UpdateHeader,
+    ChainId, Digest, MarketId, MissingReason, NodeKey, NodeSignature, Offer, Registration, Report,
+    Role, RoundNumber, RoundScope, Signed, TaskId, TaskPhase, UpdateHeader, WalletSigner,
 };
 
 use crate::support::process::Process;
@@ -72,11 +72,11 @@ fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> World {
     let senders: Vec<Sender> =
         HOSTILE.iter().map(|name| Sender::join(&market, task, name, "10")).collect();
     let all = market.everybody(task);
-    let view = market.wait_for(task, 1, Phase::Committing);
+    let view = market.wait_for(task, 1, TaskPhase::Committing);
     let offer = view.offer.expect("a round is open").body;
     let base = market.client().blob(offer.base_model, 1 << 20).unwrap();
-    let parameters = florin_work::check_model(&view.spec, &base).unwrap().len();
-    let good = florin_work::encode(&view.spec, &vec![0.0; parameters]);
+    let parameters = florin_work::decode_model(&view.spec, &base).unwrap().len();
+    let good = florin_work::encode_parameters(&view.spec, &vec![0.0; parameters]);
     for (at, sender) in senders.iter().enumerate() {
         let header = sender.header(&offer, &update(at, &good));
         assert_eq!(sender.send_commit(&sender.commit(&header)), "OK");
@@ -103,7 +103,7 @@ fn a_hostile_update_changes_nothing(on: On) {
     let silent = std::thread::spawn(move || finish(open(on, spoiled)).1);
     let world = open(on, spoiled);
     second_thoughts(&world);
-    world.market.wait_for(world.task, 1, Phase::Revealing);
+    world.market.wait_for(world.task, 1, TaskPhase::Revealing);
     for (at, (name, code, _)) in SPOILED.iter().enumerate() {
         let sender = &world.senders[at];
         let bytes = spoiled(at, &world.good);
@@ -117,7 +117,10 @@ fn a_hostile_update_changes_nothing(on: On) {
     let (mut market, report) = finish(world);
     for name in HOSTILE {
         let missing = report.missing.iter().find(|(who, _)| *who == market.account(name));
-        assert!(matches!(missing, Some((_, Missing::Refused(_) | Missing::NoReveal))), "{name}");
+        assert!(
+            matches!(missing, Some((_, MissingReason::Rejected(_) | MissingReason::NoReveal))),
+            "{name}"
+        );
     }
     replays(&mut market, task, &late, &report);
 
@@ -146,13 +149,13 @@ fn lies_in_the_header(world: &World) {
         ("a negative number of rows", "BAD_ROWS", |h| h.rows = (-5i64).cast_unsigned()),
         ("not a number of rows", "BAD_ROWS", |h| h.rows = f64::NAN.to_bits()),
         ("a wrong base model", "WRONG_BASE_MODEL", |h| h.base_model = Digest([1; 32])),
-        ("a wrong round", "WRONG_ROUND", |h| h.scope.round = Round(2)),
+        ("a wrong round", "WRONG_ROUND", |h| h.scope.round = RoundNumber(2)),
         ("another offer", "WRONG_ROUND", |h| h.offer = Digest([2; 32])),
         ("another chain", "WRONG_MARKET", |h| {
-            h.scope.market = Market { chain: ChainId(1), ..h.scope.market };
+            h.scope.market = MarketId { chain: ChainId(1), ..h.scope.market };
         }),
         ("another update than committed", "COMMIT_MISMATCH", |h| h.salt = Digest([3; 32])),
-        ("expired", "DEADLINE_PASSED", |h| h.expires = florin_protocol::Tick(1)),
+        ("expired", "DEADLINE_PASSED", |h| h.expires = florin_protocol::Timestamp(1)),
     ];
     let sender = &world.senders[7];
     for (name, code, lie) in table {
@@ -161,7 +164,7 @@ fn lies_in_the_header(world: &World) {
         assert_eq!(sender.upload(&sender.node.sign(header), &world.good), code, "{name}");
     }
     let header = sender.header(&world.offer, &world.good);
-    let elsewhere = Scope { task: TaskId([5; 32]), ..header.scope };
+    let elsewhere = RoundScope { task: TaskId([5; 32]), ..header.scope };
     let forged = world.senders[0].node.sign(header.clone());
     assert_eq!(sender.upload(&forged, &world.good), "BAD_SIGNATURE");
     let replayed = UpdateHeader { scope: elsewhere, ..header };
@@ -192,16 +195,16 @@ fn weak_key(world: &World) {
     let (sender, client) = (&world.senders[6], world.market.client());
     let mut identity = [0u8; 32];
     identity[0] = 1;
-    let (key, expires) = (NodeKey(identity), client.now().after_ms(120_000));
+    let (key, expires) = (NodeKey(identity), client.now().saturating_add_ms(120_000));
     let wallet = sender.wallet.address();
-    let hash = Registration::hash(sender.market, wallet, key, Role::Participant, expires);
+    let hash = Registration::signing_hash(sender.market, wallet, key, Role::Participant, expires);
     let weak = Registration {
         market: sender.market,
         wallet,
         node_key: key,
         role: Role::Participant,
         expires,
-        wallet_signature: sender.wallet.sign_typed(hash).unwrap(),
+        wallet_signature: sender.wallet.sign_typed_data(hash).unwrap(),
         node_signature: NodeSignature([0; 64]),
     };
     let error = client.register(&weak).unwrap_err();
@@ -217,7 +220,7 @@ fn replays(market: &mut TestMarket, task: TaskId, late: &Sender, report: &Report
     let client = market.client();
     let entry = &report.entries[0];
     let bytes = client.blob(entry.update, 1 << 20).unwrap();
-    let headers: Vec<Signed<UpdateHeader>> = client.headers(task, Round(1)).unwrap();
+    let headers: Vec<Signed<UpdateHeader>> = client.headers(task, RoundNumber(1)).unwrap();
     let receipt = client.upload(&headers[0], &bytes).unwrap();
     market.restart_coordinator();
     assert_eq!(market.client().upload(&headers[0], &bytes).unwrap(), receipt);

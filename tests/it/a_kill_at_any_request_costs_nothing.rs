@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use florin_participant::Event;
-use florin_protocol::{Amount, Phase, TaskId, blob_digest};
+use florin_protocol::{Amount, TaskId, TaskPhase, blob_digest};
 
 use crate::support::process::until;
 use crate::support::tripwire::{Tripwire, When};
@@ -117,7 +117,7 @@ impl Round {
 
     fn ended(self) -> Ended {
         let (market, task) = (&self.market, self.task);
-        assert_eq!(market.view(task).phase, Phase::Done);
+        assert_eq!(market.view(task).phase, TaskPhase::Done);
         assert_eq!(market.report(task, 1).entries.len(), 2, "no update is missing");
         let balances = market.balances(task);
         Ended { balances, requests: self.wire.passed(), sprung: self.wire.sprung() }

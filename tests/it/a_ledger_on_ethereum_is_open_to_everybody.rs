@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use florin_protocol::Phase;
+use florin_protocol::TaskPhase;
 
 use crate::support::proxy::Proxy;
 use crate::support::{On, Plan, Process, TestMarket, florin};
@@ -110,5 +110,5 @@ fn publishing_waits_for_a_coordinator_that_requires_more_confirmations() {
     assert!(published.err.contains("retrying: no escrow is open"), "{published:?}");
     let task = published.json()["task"].as_str().unwrap().parse().unwrap();
     market.everybody(task).iter_mut().for_each(Process::finish);
-    assert_eq!(market.view(task).phase, Phase::Done);
+    assert_eq!(market.view(task).phase, TaskPhase::Done);
 }

@@ -2,7 +2,7 @@
 //! a node of another chain, a client never writes to contracts other than the market's, and an
 //! account without ether gets a precise error.
 
-use florin_protocol::{Amount, Phase};
+use florin_protocol::{Amount, TaskPhase};
 
 use crate::support::chain::Chain;
 use crate::support::process::until;
@@ -21,12 +21,12 @@ fn a_node_outage_changes_no_balance() {
     let gate = market.gate.as_ref().unwrap();
     let task = market.publish();
     let mut all = market.everybody(task);
-    market.wait_for(task, 1, Phase::Committing);
+    market.wait_for(task, 1, TaskPhase::Committing);
     gate.shut();
     let told = || market.coordinator.said().contains("the node is unreachable").then_some(());
     until("the coordinator reports the outage", told);
     gate.open();
-    market.wait_for(task, 2, Phase::Committing);
+    market.wait_for(task, 2, TaskPhase::Committing);
     gate.shut();
     let misses = || market.coordinator.said().matches("the node is unreachable").count() > 1;
     until("the coordinator reports the second outage", || misses().then_some(()));
@@ -35,7 +35,7 @@ fn a_node_outage_changes_no_balance() {
     let (ledger, last) = (market.ledger(), market.report(task, 2));
     for name in ["ann", "ben", "cy"] {
         let (account, purse) = (market.account(name), "50".parse::<Amount>().unwrap());
-        let standing = last.standings[&account];
+        let standing = last.account_totals[&account];
         assert_eq!(ledger.claimed(task, account).unwrap().paid, standing.data, "{name}");
         let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
         assert_eq!(ledger.balance(account).unwrap(), held, "{name} is paid exactly once");
@@ -62,7 +62,7 @@ fn an_account_without_ether_gets_an_error_with_the_required_amount() {
     market.ask_as("ann", &["transfer", &buyer, "1"]).refused(2, "GAS_NOT_PAID");
     market.chain().anvil.fuel(ann);
     market.everybody(task).iter_mut().for_each(Process::finish);
-    assert_eq!(market.view(task).phase, Phase::Done);
+    assert_eq!(market.view(task).phase, TaskPhase::Done);
 }
 
 #[test]

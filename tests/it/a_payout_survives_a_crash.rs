@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use florin_participant::{Client, ClientConfig};
-use florin_protocol::{Amount, Phase, TaskId};
+use florin_protocol::{Amount, TaskId, TaskPhase};
 
 use crate::support::process::{PATIENCE, Process, until_within};
 use crate::support::{On, Plan, TestMarket, on_both};
@@ -48,7 +48,7 @@ fn new_step(process: &Process, killed_for: &mut BTreeSet<String>) -> Option<Stri
 
 fn finish(market: &TestMarket, task: TaskId, all: &mut [Process]) {
     all.iter_mut().for_each(Process::finish);
-    assert_eq!(market.view(task).phase, Phase::Done);
+    assert_eq!(market.view(task).phase, TaskPhase::Done);
     assert_eq!(market.balances(task), *UNDISTURBED[market.plan.on as usize]);
 }
 
@@ -91,7 +91,8 @@ fn a_coordinator_killed_in_any_phase_pays_the_same(on: On) {
             market.restart_coordinator();
             kills += 1;
         }
-        (phase == Some((u32::MAX, Phase::Done)) || !all.iter_mut().any(Process::runs)).then_some(())
+        (phase == Some((u32::MAX, TaskPhase::Done)) || !all.iter_mut().any(Process::runs))
+            .then_some(())
     });
     eprintln!("{kills} kills: {phases:?} {killed_for:?}");
     assert!(kills >= 10, "the coordinator must have been killed at many steps");
@@ -99,10 +100,10 @@ fn a_coordinator_killed_in_any_phase_pays_the_same(on: On) {
 }
 
 /// The current round and its phase; at the end the round does not matter.
-fn phase_of(market: &TestMarket, task: TaskId) -> Option<(u32, Phase)> {
+fn phase_of(market: &TestMarket, task: TaskId) -> Option<(u32, TaskPhase)> {
     let config = ClientConfig::at(&market.url);
     let view = Client::connect(&config).ok()?.task(task).ok()?;
-    Some((if view.phase == Phase::Done { u32::MAX } else { view.round.0 }, view.phase))
+    Some((if view.phase == TaskPhase::Done { u32::MAX } else { view.round.0 }, view.phase))
 }
 
 fn killing_all_processes_in_every_round_pays_the_same(on: On) {
@@ -110,7 +111,7 @@ fn killing_all_processes_in_every_round_pays_the_same(on: On) {
     let task = market.publish();
     let mut all = market.everybody(task);
     for round in 1..=2 {
-        market.wait_for(task, round, Phase::Committing);
+        market.wait_for(task, round, TaskPhase::Committing);
         market.coordinator.kill();
         all.iter_mut().for_each(Process::kill);
         market.start_coordinator_again();

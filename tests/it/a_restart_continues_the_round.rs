@@ -1,7 +1,7 @@
 //! A restarted coordinator resumes the round with the same offer, the accepted commits and the same
 //! receipts.
 
-use florin_protocol::{Canonical, Phase};
+use florin_protocol::{Canonical, TaskPhase};
 
 use crate::support::process::until;
 use crate::support::sender::Sender;
@@ -23,14 +23,17 @@ fn a_restart_continues_the_round(on: On) {
     let before = market.view(task);
     market.restart_coordinator();
     let after = market.view(task);
-    assert_eq!((after.phase, after.committed, after.round), (Phase::Committing, 2, before.round));
+    assert_eq!(
+        (after.phase, after.committed, after.round),
+        (TaskPhase::Committing, 2, before.round)
+    );
     let offer = before.offer.unwrap();
     assert_eq!(after.offer.as_ref(), Some(&offer), "the offer has the same bytes and signature");
 
     // The third participant commits, and uploads to a coordinator that was killed again in between.
     let base = market.client().blob(offer.body.base_model, 1 << 20).unwrap();
-    let values = florin_work::check_model(&after.spec, &base).unwrap();
-    let bytes = florin_work::encode(&after.spec, &vec![0.0; values.len()]);
+    let values = florin_work::decode_model(&after.spec, &base).unwrap();
+    let bytes = florin_work::encode_parameters(&after.spec, &vec![0.0; values.len()]);
     let header = slow.header(&offer.body, &bytes);
     assert_eq!(slow.send_commit(&slow.commit(&header)), "OK");
     until("two uploads", || (market.view(task).revealed == 2).then_some(()));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use florin_participant::{Client, ClientConfig};
-use florin_protocol::{Offer, Phase, Round, Signed, TaskId, UpdateHeader};
+use florin_protocol::{Offer, RoundNumber, Signed, TaskId, TaskPhase, UpdateHeader};
 
 use crate::support::process::{PATIENCE, until};
 use crate::support::sender::{Sender, framed};
@@ -68,16 +68,17 @@ impl Round1 {
         std::fs::write(&file, larger).unwrap();
         let task = market.publish();
         let senders = NAMES.map(|name| Sender::join(&market, task, name, "10"));
-        let view = market.wait_for(task, 1, Phase::Committing);
+        let view = market.wait_for(task, 1, TaskPhase::Committing);
         let offer = view.offer.unwrap().body;
         let parameters = florin_work::model_spec(&view.spec.model).parameters();
         let update = |n: usize| vec![1e-5 * (n + 1) as f32; parameters];
-        let updates: Vec<_> =
-            (0..NAMES.len()).map(|n| florin_work::encode(&view.spec, &update(n))).collect();
+        let updates: Vec<_> = (0..NAMES.len())
+            .map(|n| florin_work::encode_parameters(&view.spec, &update(n)))
+            .collect();
         for (sender, bytes) in senders.iter().zip(&updates) {
             assert_eq!(sender.send_commit(&sender.commit(&sender.header(&offer, bytes))), "OK");
         }
-        market.wait_for(task, 1, Phase::Revealing);
+        market.wait_for(task, 1, TaskPhase::Revealing);
         Self { market, task, senders: senders.into(), offer, updates }
     }
 
@@ -147,5 +148,5 @@ fn a_large_upload_survives_disconnects_and_restarts_and_an_abandoned_one_is_remo
     until("the round closes", || (round.market.view(round.task).reported == 1).then_some(()));
     until("the abandoned upload is removed", || (round.unfinished() == 0).then_some(()));
     let report = round.market.report(round.task, 1);
-    assert_eq!((report.scope.round, report.entries.len()), (Round(1), 3));
+    assert_eq!((report.scope.round, report.entries.len()), (RoundNumber(1), 3));
 }

@@ -1,7 +1,7 @@
 //! An auditor finds no mismatch with an honest coordinator, and names the forged line of a
 //! dishonest one, even if the forgery is signed.
 
-use florin_protocol::{Amount, Digest, Phase, Report, Round, ShownRows, Signed};
+use florin_protocol::{Amount, Digest, DisclosedRows, Report, RoundNumber, Signed, TaskPhase};
 
 use crate::support::market::words;
 use crate::support::proxy::Proxy;
@@ -105,7 +105,7 @@ fn a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret
     let market = TestMarket::open(Plan::honest(on, 30));
     let task = market.publish();
     let mut all = market.everybody(task);
-    market.wait_for(task, 2, Phase::Committing);
+    market.wait_for(task, 2, TaskPhase::Committing);
     // Without the last participant, this round or the next waits for its commit or upload.
     all.last_mut().unwrap().kill();
     let name = task.to_string();
@@ -114,11 +114,11 @@ fn a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret
     assert_eq!(found["audited"], found["rounds"], "every audited round is recomputed");
     let view = market.view(task);
     assert!(view.reported < 29, "the task is almost over: {view:?}");
-    let early = market.client().shown(task, Round(30), 1_000_000).unwrap_err();
+    let early = market.client().shown(task, RoundNumber(30), 1_000_000).unwrap_err();
     assert_eq!(early.code(), "NOT_YET_PUBLIC");
     // Disclosed rows that do not match the commitment are reported, whoever changed them.
     let bent = Proxy::before(&market.url, "/rounds/1/holdout", |body| {
-        let mut shown = ShownRows::from_bytes(body).unwrap();
+        let mut shown = DisclosedRows::from_bytes(body).unwrap();
         shown.rows[1].row[0] ^= 1;
         shown.to_bytes()
     });

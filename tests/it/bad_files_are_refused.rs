@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use florin_protocol::{Phase, TaskId};
+use florin_protocol::{TaskId, TaskPhase};
 
 use crate::support::{On, Plan, Said, TestMarket, florin};
 
@@ -136,7 +136,7 @@ fn a_second_coordinator_does_not_start() {
     coordinate(&market, &data, "127.0.0.1:0").refused(2, "LEDGER_LOCKED");
     florin(&["ledger", "verify", "--data", &data]).refused(2, "LEDGER_LOCKED");
     coordinate(&market, &elsewhere, "127.0.0.1:0").refused(2, "NO_GENESIS");
-    assert_eq!(market.view(task).phase, Phase::Done);
+    assert_eq!(market.view(task).phase, TaskPhase::Done);
     no_room(&market, &task.to_string());
 }
 
@@ -151,7 +151,7 @@ fn a_coordinator_refuses_damaged_files_and_loses_nothing() {
     let whole = std::fs::read(&journal).unwrap();
     std::fs::write(&journal, &whole[..whole.len() - 3]).unwrap();
     market.start_coordinator_again();
-    market.wait_for(task, 2, Phase::Done);
+    market.wait_for(task, 2, TaskPhase::Done);
     assert_eq!(market.balances(task), balances);
     market.coordinator.kill();
 

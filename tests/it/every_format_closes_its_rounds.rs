@@ -21,7 +21,7 @@ fn trained_paid_and_audited(format: &'static str) -> u64 {
     );
     for name in ["ann", "ben", "cy"] {
         let account = market.account(name);
-        let earned = last.standings[&account].data;
+        let earned = last.account_totals[&account].data;
         assert!(!earned.is_zero(), "{format}: {name} earned nothing");
         assert_eq!(market.ledger().claimed(task, account).unwrap().paid, earned, "{format}");
     }

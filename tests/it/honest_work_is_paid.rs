@@ -1,6 +1,6 @@
 //! Three participants train, the model improves, and each participant is paid for its updates.
 
-use florin_protocol::{Amount, Reason};
+use florin_protocol::{Amount, PayReason};
 
 use crate::support::{On, Plan, TestMarket, on_both};
 
@@ -15,7 +15,7 @@ fn honest_work_is_paid(on: On) {
     let ledger = market.ledger();
     for name in ["ann", "ben", "cy"] {
         let account = market.account(name);
-        let standing = last.standings[&account];
+        let standing = last.account_totals[&account];
         assert!(!standing.data.is_zero(), "{name} earned nothing: {standing:?}");
         assert_eq!(
             ledger.claimed(task, account).unwrap().paid,
@@ -26,12 +26,12 @@ fn honest_work_is_paid(on: On) {
         let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
         assert_eq!(ledger.balance(account).unwrap(), held, "{name} has its pay and its bond");
         let paid = (1..=3).filter(|round| {
-            market.report(task, *round).line(account).unwrap().reason == Reason::Paid
+            market.report(task, *round).line(account).unwrap().reason == PayReason::Paid
         });
         assert!(paid.count() >= 1);
     }
     let provider = market.account("provider");
-    let earned = last.standings[&provider].infrastructure;
+    let earned = last.account_totals[&provider].infrastructure;
     assert!(!earned.is_zero(), "the provider is paid from the infrastructure pool");
     assert_eq!(ledger.claimed(task, provider).unwrap().paid, earned);
     let said = market.ask(&["statement", &task.to_string(), &market.account("ann").to_string()]);

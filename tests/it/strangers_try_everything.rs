@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use florin_protocol::{Round, TaskId};
+use florin_protocol::{RoundNumber, TaskId};
 use serde_json::{Value, json};
 
 use crate::support::{On, Plan, TestMarket};
@@ -27,7 +27,7 @@ fn things(market: &TestMarket, task: TaskId) -> BTreeMap<&'static str, Value> {
     let report = market.report(task, 1);
     BTreeMap::from([
         ("id", json!(task.to_string())),
-        ("round", json!(Round::FIRST)),
+        ("round", json!(RoundNumber::FIRST)),
         ("address", json!(market.account("ann").to_string())),
         ("digest", json!(report.model.to_string())),
         ("after", json!(0)),

@@ -2,7 +2,7 @@
 //! unit.
 
 use florin_ledger::TaskState;
-use florin_protocol::{Amount, Phase};
+use florin_protocol::{Amount, TaskPhase};
 
 use crate::support::process::until;
 use crate::support::{On, Plan, TestMarket, florin, on_both};
@@ -32,7 +32,7 @@ fn the_books_balance(on: On) {
     until("the task is done", || {
         assert!(equation_holds(&market.books(task)), "{:?}", market.books(task));
         looks += 1;
-        (market.view(task).phase == Phase::Done).then_some(())
+        (market.view(task).phase == TaskPhase::Done).then_some(())
     });
     eprintln!("looked {looks} times");
     all.iter_mut().for_each(crate::support::Process::finish);

@@ -1,22 +1,22 @@
 //! Audit of one round: recomputes everything that can be computed.
 
 use florin_learning::Engine;
-use florin_protocol::limits::PUBLIC_STEPS_MAX;
+use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
-    AbandonReason, Address, Canonical, Closing, Code, Digest, EarlierUpdates, Offer, Rejection,
-    Report, RoundOutcome, TaskSpec, UpdateHeader, WorkResult, blob_digest, close_round, draw_rows,
-    round_seed,
+    AbandonReason, Address, Canonical, Digest, EarlierUpdates, ErrorCode, Offer, Rejection, Report,
+    ReportInputs, RoundOutcome, TaskSpec, UpdateHeader, WorkResult, blob_digest, close_round,
+    draw_rows, round_seed,
 };
 use serde_json::Value;
 
-use crate::check::model_bytes;
-use crate::contents::Contents;
-use crate::holdout::check_shown;
-use crate::round::{Inputs, WorkError, agree, carry_out};
+use crate::blob_source::BlobSource;
+use crate::codec::model_bytes;
+use crate::holdout::verify_disclosed_rows;
+use crate::round::{ValuationInputs, WorkError, compare_results, value_and_aggregate};
 
 /// A line of a report that differs from its recomputation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct Mismatch {
     /// Path of the line in the report's JSON form.
     pub line: String,
     /// The reported value.
@@ -29,19 +29,19 @@ pub struct Difference {
 #[derive(Clone, Copy)]
 pub struct AuditInputs<'a> {
     /// The inputs of the valuation, as the report names them.
-    pub round: Inputs<'a>,
+    pub round: ValuationInputs<'a>,
     /// The round's offer.
     pub offer: &'a Offer,
     /// The report.
     pub report: &'a Report,
     /// The report of the preceding round.
-    pub before: Option<&'a Report>,
+    pub previous_report: Option<&'a Report>,
     /// Digests of the base models of all earlier rounds, the latest first.
-    pub earlier: &'a [Digest],
+    pub earlier_models: &'a [Digest],
     /// The published updates of all earlier rounds.
-    pub shown: &'a EarlierUpdates,
+    pub earlier_updates: &'a EarlierUpdates,
     /// Indices of the holdout rows that all earlier rounds used, in any order.
-    pub exposed: &'a [u32],
+    pub used_rows: &'a [u32],
     /// The headers of the updates, in the order of the entries.
     pub headers: &'a [UpdateHeader],
 }
@@ -57,8 +57,8 @@ pub struct AuditInputs<'a> {
 pub fn audit_round(
     inputs: &AuditInputs<'_>,
     engine: &mut dyn Engine,
-) -> Result<Vec<Difference>, WorkError> {
-    let mut found = inputs_differ(inputs);
+) -> Result<Vec<Mismatch>, WorkError> {
+    let mut found = check_inputs(inputs);
     if !found.is_empty() {
         // With other inputs a recomputation is meaningless.
         return Ok(found);
@@ -67,32 +67,34 @@ pub fn audit_round(
     let stated = stated_result(report);
     match (&report.outcome, &stated) {
         (RoundOutcome::Settled, Some(stated)) => {
-            let ours = carry_out(&inputs.round, engine)?.result;
-            if let Err(differs) = agree(&ours, stated) {
-                found.push(Difference {
+            let ours = value_and_aggregate(&inputs.round, engine)?.result;
+            if let Err(differs) = compare_results(&ours, stated) {
+                found.push(Mismatch {
                     line: differs.line,
-                    reported: differs.theirs,
-                    recomputed: differs.ours,
+                    reported: differs.stated,
+                    recomputed: differs.recomputed,
                 });
             }
         }
-        (RoundOutcome::Settled, None) => found.push(difference("valuation", &"absent", &"needed")),
-        (RoundOutcome::Abandoned(reason), _) => abandoned(inputs, *reason, engine, &mut found),
+        (RoundOutcome::Settled, None) => found.push(mismatch("valuation", &"absent", &"needed")),
+        (RoundOutcome::Abandoned(reason), _) => {
+            check_abandonment(inputs, *reason, engine, &mut found)
+        }
     }
-    money(inputs, stated.as_ref(), &mut found);
+    check_pay(inputs, stated.as_ref(), &mut found);
     Ok(found)
 }
 
 /// Differences between the given inputs and those that the report names.
-pub(crate) fn inputs_differ(inputs: &AuditInputs<'_>) -> Vec<Difference> {
+pub(crate) fn check_inputs(inputs: &AuditInputs<'_>) -> Vec<Mismatch> {
     let mut found = Vec::new();
-    evidence(inputs, &mut found);
-    holdout(inputs, &mut found);
+    check_entries(inputs, &mut found);
+    check_validation_rows(inputs, &mut found);
     found
 }
 
-fn difference(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) -> Difference {
-    Difference {
+fn mismatch(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) -> Mismatch {
+    Mismatch {
         line: line.to_owned(),
         reported: reported.to_string(),
         recomputed: recomputed.to_string(),
@@ -105,61 +107,62 @@ pub(crate) fn stated_result(report: &Report) -> Option<WorkResult> {
 }
 
 /// Callback with a line, the reported value and the recomputed value.
-type Equal<'a> = dyn FnMut(&str, &dyn ToString, &dyn ToString) + 'a;
+type CompareFn<'a> = dyn FnMut(&str, &dyn ToString, &dyn ToString) + 'a;
 
 /// Checks the global model deltas and earlier updates with which the round's updates are compared.
-fn known(inputs: &AuditInputs<'_>, equal: &mut Equal<'_>) {
-    let AuditInputs { round, earlier, shown, .. } = *inputs;
-    let digests = |of: &dyn Contents| of.iter().map(blob_digest).collect::<Vec<Digest>>();
-    let stated: Vec<&Digest> = earlier.iter().take(PUBLIC_STEPS_MAX).collect();
-    let given = digests(round.previous);
+fn check_public_vectors(inputs: &AuditInputs<'_>, equal: &mut CompareFn<'_>) {
+    let AuditInputs { round, earlier_models: earlier, earlier_updates: shown, .. } = *inputs;
+    let digests = |of: &dyn BlobSource| of.iter().map(blob_digest).collect::<Vec<Digest>>();
+    let stated: Vec<&Digest> = earlier.iter().take(GLOBAL_DELTAS_MAX).collect();
+    let given = digests(round.previous_models);
     equal("earlier base models' bytes", &format!("{stated:?}"), &format!("{given:?}"));
-    let stated = shown.held_against(round.spec.rounds.protection, model_bytes(round.spec));
-    let given: Vec<(Address, Digest)> = round.last.named.to_vec();
+    let stated = shown.reference_updates(round.spec.rounds.preprocessing, model_bytes(round.spec));
+    let given: Vec<(Address, Digest)> = round.earlier_updates.ids.to_vec();
     equal("updates of earlier rounds", &format!("{given:?}"), &format!("{stated:?}"));
     let stated: Vec<Digest> = stated.into_iter().map(|(_, update)| update).collect();
-    let given = digests(round.last.bytes);
+    let given = digests(round.earlier_updates.bytes);
     let line = "bytes of the updates of earlier rounds";
     equal(line, &format!("{stated:?}"), &format!("{given:?}"));
 }
 
 /// Checks that the given bytes are those that the report names, and that its entries match the
 /// signed headers.
-fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
-    let AuditInputs { round, offer, report, before, headers, .. } = *inputs;
+fn check_entries(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
+    let AuditInputs { round, offer, report, previous_report: before, headers, .. } = *inputs;
     let spec = round.spec;
     let mut equal = |line: &str, reported: &dyn ToString, recomputed: &dyn ToString| {
         let (reported, recomputed) = (reported.to_string(), recomputed.to_string());
         if reported != recomputed {
-            found.push(difference(line, &reported, &recomputed));
+            found.push(mismatch(line, &reported, &recomputed));
         }
     };
     let previous = before.map_or_else(|| florin_protocol::Digest(spec.id().0), Report::digest);
-    equal("previous", &report.previous, &previous);
-    equal("offer.previous", &offer.previous, &previous);
+    equal("previous", &report.previous_report, &previous);
+    equal("offer.previous", &offer.previous_report, &previous);
     let base = before.map_or(spec.base_model, |report| report.model);
     equal("base_model", &report.base_model, &base);
     equal("offer.base_model", &offer.base_model, &base);
     equal("scope.task", &report.scope.task, &spec.id());
     equal("base model's bytes", &report.base_model, &blob_digest(round.base));
-    known(inputs, &mut equal);
-    let pool = spec.pool_of_round(report.scope.round, before);
+    check_public_vectors(inputs, &mut equal);
+    let pool = spec.pool_for_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     equal("offer.pool", &offer.pool, &pool);
     let asked = offer.cohort.windows(2).all(|pair| pair[0] < pair[1])
-        && offer.cohort.len() <= usize::try_from(spec.rounds.asked()).unwrap_or(usize::MAX);
+        && offer.cohort.len()
+            <= usize::try_from(spec.rounds.selection_size()).unwrap_or(usize::MAX);
     equal("offer.cohort ascending and within the size limit", &asked, &true);
     let mut listed: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
     listed.extend(report.missing.iter().map(|(sender, _)| *sender));
     listed.sort_unstable();
     equal("entries and missing are the cohort", &(listed == offer.cohort), &true);
-    let enough = spec.is_round(report.entries.len()) || report.outcome != RoundOutcome::Settled;
+    let enough = spec.has_quorum(report.entries.len()) || report.outcome != RoundOutcome::Settled;
     equal("entries are at least cohort_min", &enough, &true);
     equal("entries", &report.entries.len(), &headers.len());
     equal("entries' bytes", &report.entries.len(), &round.updates.len());
     let ascending = report.entries.windows(2).all(|pair| pair[0].sender < pair[1].sender);
     equal("entries ascending by sender", &ascending, &true);
-    let mut orders: Vec<u32> = report.entries.iter().map(|entry| entry.order).collect();
+    let mut orders: Vec<u32> = report.entries.iter().map(|entry| entry.commit_position).collect();
     orders.sort_unstable();
     let last = u32::try_from(report.commits.len()).unwrap_or(u32::MAX);
     let distinct = orders.windows(2).all(|pair| pair[0] < pair[1])
@@ -190,58 +193,58 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
 /// the rows are those drawn by it from the rows that no earlier round used. `exposed` is the rows
 /// of all earlier rounds. Returns the differences.
 #[must_use]
-pub fn draw_differs(spec: &TaskSpec, report: &Report, exposed: &[u32]) -> Vec<Difference> {
+pub fn check_draw(spec: &TaskSpec, report: &Report, exposed: &[u32]) -> Vec<Mismatch> {
     let mut found = Vec::new();
     let stated = &report.holdout;
     let seed = round_seed(report.scope, &report.commits, &report.entries);
     if stated.seed != seed {
-        found.push(difference("holdout.seed", &stated.seed, &seed));
+        found.push(mismatch("holdout.seed", &stated.seed, &seed));
     }
-    let drawn = match spec.is_round(report.entries.len()) {
+    let drawn = match spec.has_quorum(report.entries.len()) {
         true => draw_rows(&spec.holdout, exposed, seed),
         false => Ok(Vec::new()),
     };
     let drawn = match drawn {
         Ok(drawn) => drawn,
         Err(error) => {
-            found.push(difference("holdout.rows", &format!("{} rows", stated.rows.len()), &error));
+            found.push(mismatch("holdout.rows", &format!("{} rows", stated.rows.len()), &error));
             return found;
         }
     };
     if stated.rows.len() != drawn.len() {
         let rows = |rows: &[u32]| format!("{} rows", rows.len());
-        found.push(difference("holdout.rows", &rows(&stated.rows), &rows(&drawn)));
+        found.push(mismatch("holdout.rows", &rows(&stated.rows), &rows(&drawn)));
     }
     let mut pairs = stated.rows.iter().zip(&drawn).enumerate();
     if let Some((at, (stated, ours))) = pairs.find(|(_, (stated, ours))| stated != ours) {
         let again = if exposed.contains(stated) { ", disclosed in an earlier round" } else { "" };
         let reported = format!("row {stated}{again}");
-        found.push(difference(&format!("holdout.rows[{at}]"), &reported, &format!("row {ours}")));
+        found.push(mismatch(&format!("holdout.rows[{at}]"), &reported, &format!("row {ours}")));
     }
     found
 }
 
 /// Checks that the round's validation rows are those drawn for it and those to which the task
 /// committed.
-fn holdout(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
-    let AuditInputs { round, report, exposed, .. } = *inputs;
-    let differs = draw_differs(round.spec, report, exposed);
+fn check_validation_rows(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
+    let AuditInputs { round, report, used_rows: exposed, .. } = *inputs;
+    let differs = check_draw(round.spec, report, exposed);
     let drawn = &report.holdout.rows;
     if differs.is_empty()
         && !drawn.is_empty()
-        && let Err(error) = check_shown(round.spec, drawn, round.holdout)
+        && let Err(error) = verify_disclosed_rows(round.spec, drawn, round.disclosed_rows)
     {
-        found.push(difference(&error.line(), &"disclosed", &error));
+        found.push(mismatch(&error.report_path(), &"disclosed", &error));
     }
     found.extend(differs);
 }
 
 /// Checks the stated reason of an abandoned round.
-fn abandoned(
+fn check_abandonment(
     inputs: &AuditInputs<'_>,
     reason: AbandonReason,
     engine: &mut dyn Engine,
-    found: &mut Vec<Difference>,
+    found: &mut Vec<Mismatch>,
 ) {
     let needed = inputs.round.spec.rounds.cohort_min;
     let got = u32::try_from(inputs.report.entries.len()).unwrap_or(u32::MAX);
@@ -249,22 +252,22 @@ fn abandoned(
         AbandonReason::TooFewUpdates { .. } => {
             let honest = AbandonReason::TooFewUpdates { got, needed };
             if reason != honest || got >= needed {
-                found.push(difference(
+                found.push(mismatch(
                     "outcome",
                     &format!("{reason:?}"),
                     &format!("{got} accepted updates, {needed} required"),
                 ));
             }
         }
-        AbandonReason::ValuationFailed if got < needed => found.push(difference(
+        AbandonReason::ValuationFailed if got < needed => found.push(mismatch(
             "outcome",
             &"the valuation failed",
             &format!("{got} accepted updates, {needed} required"),
         )),
         AbandonReason::ValuationFailed => {
-            if let Ok(outcome) = carry_out(&inputs.round, engine) {
+            if let Ok(outcome) = value_and_aggregate(&inputs.round, engine) {
                 let total = outcome.result.valuation.total_nano;
-                found.push(difference(
+                found.push(mismatch(
                     "outcome",
                     &"the valuation failed",
                     &format!("the valuation succeeds with v(N) = {total} nano-nats"),
@@ -275,21 +278,21 @@ fn abandoned(
 }
 
 /// Checks everything that is derived from the stated scores.
-pub(crate) fn money(
+pub(crate) fn check_pay(
     inputs: &AuditInputs<'_>,
     stated: Option<&WorkResult>,
-    found: &mut Vec<Difference>,
+    found: &mut Vec<Mismatch>,
 ) {
-    let AuditInputs { round, offer, report, before, .. } = *inputs;
+    let AuditInputs { round, offer, report, previous_report: before, .. } = *inputs;
     if report.infrastructure.len() > 1 {
         let paid = report.infrastructure.len();
-        found.push(difference("infrastructure", &format!("{paid} records paid"), &"at most 1"));
+        found.push(mismatch("infrastructure", &format!("{paid} records paid"), &"at most 1"));
     }
     for (i, line) in report.infrastructure.iter().enumerate() {
         let units = stated.map_or(0, |result| result.valuation.units);
         if line.units != units {
             let name = format!("infrastructure[{i}].units");
-            found.push(difference(&name, &line.units, &units));
+            found.push(mismatch(&name, &line.units, &units));
         }
     }
     let work: Vec<_> =
@@ -299,47 +302,47 @@ pub(crate) fn money(
         (RoundOutcome::Settled, Some(result)) => Ok(result),
         (RoundOutcome::Settled, None) => return,
     };
-    let closed = close_round(&Closing {
+    let closed = close_round(&ReportInputs {
         spec: round.spec,
         offer,
-        before,
+        previous_report: before,
         commits: &report.commits,
         entries: &report.entries,
         missing: &report.missing,
-        rows: &report.holdout.rows,
+        holdout_rows: &report.holdout.rows,
         result,
-        work: &work,
+        verified_work: &work,
     });
     match closed {
-        Ok(ours) => compare("", &json(report), &json(&ours), found),
+        Ok(ours) => compare_json("", &to_json(report), &to_json(&ours), found),
         Err(error) => {
-            let rejection = Rejection::new(Code::Internal, error.to_string());
-            found.push(difference("lines", &"paid", &rejection));
+            let rejection = Rejection::new(ErrorCode::Internal, error.to_string());
+            found.push(mismatch("lines", &"paid", &rejection));
         }
     }
 }
 
-fn json(report: &Report) -> Value {
+fn to_json(report: &Report) -> Value {
     serde_json::to_value(report).expect("a report has a JSON form")
 }
 
 /// Compares two JSON values recursively and records every differing leaf.
-fn compare(path: &str, reported: &Value, recomputed: &Value, found: &mut Vec<Difference>) {
+fn compare_json(path: &str, reported: &Value, recomputed: &Value, found: &mut Vec<Mismatch>) {
     match (reported, recomputed) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
             for key in keys {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 let of = |map: &serde_json::Map<_, _>| map.get(key).cloned().unwrap_or_default();
-                compare(&path, &of(a), &of(b), found);
+                compare_json(&path, &of(a), &of(b), found);
             }
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             for (i, (a, b)) in a.iter().zip(b).enumerate() {
-                compare(&format!("{path}[{i}]"), a, b, found);
+                compare_json(&format!("{path}[{i}]"), a, b, found);
             }
         }
-        (a, b) if a != b => found.push(difference(path, a, b)),
+        (a, b) if a != b => found.push(mismatch(path, a, b)),
         _ => {}
     }
 }

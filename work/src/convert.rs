@@ -3,37 +3,37 @@
 
 use florin_learning::wire::Format;
 use florin_learning::{ModelSpec, Rule};
-use florin_protocol::{Aggregation, Micro, Model, Training, UpdateFormat};
+use florin_protocol::{Aggregation, Micro, ModelArchitecture, Training, UpdateFormat};
 
-fn size(n: u32) -> usize {
+fn to_usize(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "settings are far below 2^53 millionths")]
-fn real(micro: Micro) -> f64 {
+fn to_f64(micro: Micro) -> f64 {
     micro.0 as f64 / 1e6
 }
 
 /// The model that a task declares.
 #[must_use]
-pub fn model_spec(model: &Model) -> ModelSpec {
+pub fn model_spec(model: &ModelArchitecture) -> ModelSpec {
     match model {
-        Model::Softmax { inputs, classes } => {
-            ModelSpec::Softmax { inputs: size(*inputs), classes: size(*classes) }
+        ModelArchitecture::Softmax { inputs, classes } => {
+            ModelSpec::Softmax { inputs: to_usize(*inputs), classes: to_usize(*classes) }
         }
-        Model::Mlp { inputs, hidden, classes } => ModelSpec::Mlp {
-            inputs: size(*inputs),
-            hidden: hidden.iter().map(|units| size(*units)).collect(),
-            classes: size(*classes),
+        ModelArchitecture::Mlp { inputs, hidden, classes } => ModelSpec::Mlp {
+            inputs: to_usize(*inputs),
+            hidden: hidden.iter().map(|units| to_usize(*units)).collect(),
+            classes: to_usize(*classes),
         },
-        Model::Cnn { channels, height, width, filters: [a, b], hidden, classes } => {
+        ModelArchitecture::Cnn { channels, height, width, filters: [a, b], hidden, classes } => {
             ModelSpec::Cnn {
-                channels: size(*channels),
-                height: size(*height),
-                width: size(*width),
-                filters: [size(*a), size(*b)],
-                hidden: size(*hidden),
-                classes: size(*classes),
+                channels: to_usize(*channels),
+                height: to_usize(*height),
+                width: to_usize(*width),
+                filters: [to_usize(*a), to_usize(*b)],
+                hidden: to_usize(*hidden),
+                classes: to_usize(*classes),
             }
         }
     }
@@ -42,13 +42,13 @@ pub fn model_spec(model: &Model) -> ModelSpec {
 /// The training settings of a task.
 #[must_use]
 pub fn training(training: &Training) -> florin_learning::Training {
-    let unless_zero = |micro: Micro| (micro != Micro::ZERO).then(|| real(micro));
+    let unless_zero = |micro: Micro| (micro != Micro::ZERO).then(|| to_f64(micro));
     florin_learning::Training {
         epochs: training.epochs,
         batch: training.batch,
-        learning_rate: real(training.learning_rate),
-        momentum: real(training.momentum),
-        weight_decay: real(training.weight_decay),
+        learning_rate: to_f64(training.learning_rate),
+        momentum: to_f64(training.momentum),
+        weight_decay: to_f64(training.weight_decay),
         clip_gradient: unless_zero(training.clip_gradient),
         fedprox: unless_zero(training.fedprox),
     }
@@ -56,7 +56,7 @@ pub fn training(training: &Training) -> florin_learning::Training {
 
 /// The aggregation rule of a task.
 #[must_use]
-pub fn aggregation(rule: Aggregation) -> Rule {
+pub fn aggregation_rule(rule: Aggregation) -> Rule {
     match rule {
         Aggregation::Mean => Rule::Mean,
         Aggregation::Median => Rule::Median,
@@ -70,7 +70,7 @@ pub fn aggregation(rule: Aggregation) -> Rule {
 
 /// The update encoding of a task.
 #[must_use]
-pub fn format(format: UpdateFormat) -> Format {
+pub fn update_format(format: UpdateFormat) -> Format {
     match format {
         UpdateFormat::F32 => Format::F32,
         UpdateFormat::Bf16 => Format::Bf16,
@@ -81,5 +81,5 @@ pub fn format(format: UpdateFormat) -> Format {
 
 /// The largest update norm of a task, as a float.
 pub(crate) fn norm_max(limit: Micro) -> f64 {
-    real(limit)
+    to_f64(limit)
 }

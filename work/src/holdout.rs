@@ -4,18 +4,19 @@
 use florin_learning::Dataset;
 use florin_learning::data::{canonical_bytes, from_canonical_bytes};
 use florin_protocol::{
-    Code, Digest, Rejection, RowTree, ShownRow, ShownRows, TaskSpec, blob_digest, holdout,
+    Digest, DisclosedRow, DisclosedRows, ErrorCode, HoldoutTree, Rejection, TaskSpec, blob_digest,
+    holdout,
 };
 
 use crate::convert::model_spec;
 
 /// All rows of a holdout and the Merkle tree over them. As secret as the rows.
 #[derive(Debug)]
-pub struct Committed {
+pub struct CommittedHoldout {
     data: Dataset,
     /// Digest of the canonical bytes, from which the blinding factors are derived.
-    whole: Digest,
-    tree: RowTree,
+    dataset_digest: Digest,
+    tree: HoldoutTree,
 }
 
 /// The bytes of one row, as hashed and disclosed: features, then the label.
@@ -24,18 +25,18 @@ fn row_bytes(data: &Dataset, row: usize) -> Vec<u8> {
     features.chain(data.labels()[row].to_le_bytes()).collect()
 }
 
-impl Committed {
+impl CommittedHoldout {
     /// Builds the Merkle tree over the rows.
     #[must_use]
     pub fn new(data: Dataset) -> Self {
-        let whole = blob_digest(&canonical_bytes(&data));
+        let dataset_digest = blob_digest(&canonical_bytes(&data));
         let rows = u32::try_from(data.rows()).unwrap_or(u32::MAX);
         let leaf = |index: u32| {
             let row = row_bytes(&data, index as usize);
-            holdout::leaf(index, holdout::blind(whole, index), &row)
+            holdout::leaf(index, holdout::blinding_factor(dataset_digest, index), &row)
         };
-        let tree = RowTree::new((0..rows).map(leaf).collect());
-        Self { data, whole, tree }
+        let tree = HoldoutTree::new((0..rows).map(leaf).collect());
+        Self { data, dataset_digest, tree }
     }
 
     /// Decodes a holdout's canonical bytes, as the buyer uploads them, and checks that they match
@@ -43,8 +44,8 @@ impl Committed {
     ///
     /// # Errors
     /// A [`Rejection`] that names the error.
-    pub fn read(spec: &TaskSpec, bytes: &[u8]) -> Result<Self, Rejection> {
-        let bad = |message: String| Rejection::new(Code::BadTask, message);
+    pub fn decode(spec: &TaskSpec, bytes: &[u8]) -> Result<Self, Rejection> {
+        let bad = |message: String| Rejection::new(ErrorCode::InvalidTask, message);
         let data = from_canonical_bytes(bytes).map_err(|error| bad(format!("holdout: {error}")))?;
         let rows = u64::from(spec.holdout.rows);
         if u64::try_from(data.rows()) != Ok(rows) {
@@ -75,37 +76,42 @@ impl Committed {
 
     /// Discloses the drawn rows with their proofs; `None` if an index is out of range.
     #[must_use]
-    pub fn show(&self, drawn: &[u32]) -> Option<ShownRows> {
+    pub fn disclose(&self, drawn: &[u32]) -> Option<DisclosedRows> {
         let show = |index: &u32| {
             let proof = self.tree.proof(*index)?;
             let row = row_bytes(&self.data, *index as usize);
-            Some(ShownRow { index: *index, blind: holdout::blind(self.whole, *index), row, proof })
+            Some(DisclosedRow {
+                index: *index,
+                blinding_factor: holdout::blinding_factor(self.dataset_digest, *index),
+                row,
+                proof,
+            })
         };
-        Some(ShownRows { rows: drawn.iter().map(show).collect::<Option<_>>()? })
+        Some(DisclosedRows { rows: drawn.iter().map(show).collect::<Option<_>>()? })
     }
 }
 
 /// Why disclosed rows are not the validation rows of a round.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ShownError {
+pub enum DisclosureError {
     /// The bytes do not decode.
     #[error("{0}")]
     Malformed(String),
     /// The number of rows differs from the number drawn.
-    #[error("{shown} rows are disclosed, but {drawn} were drawn")]
+    #[error("{disclosed} rows are disclosed, but {drawn} were drawn")]
     Count {
         /// Number of disclosed rows.
-        shown: usize,
+        disclosed: usize,
         /// Number of drawn rows.
         drawn: usize,
     },
     /// A row that was not drawn, or is not at its position.
-    #[error("row {shown} of the holdout is disclosed, but row {drawn} was drawn")]
+    #[error("row {disclosed} of the holdout is disclosed, but row {drawn} was drawn")]
     OtherRow {
         /// Position among the drawn rows, from 0.
         at: usize,
         /// Index of the disclosed row.
-        shown: u32,
+        disclosed: u32,
         /// Index of the drawn row.
         drawn: u32,
     },
@@ -119,15 +125,17 @@ pub enum ShownError {
     },
     /// The rows match the commitment, but do not fit the task's model.
     #[error("the rows do not fit the task: {0}")]
-    Misfit(String),
+    ModelMismatch(String),
 }
 
-impl ShownError {
+impl DisclosureError {
     /// Path of the affected line in a report.
     #[must_use]
-    pub fn line(&self) -> String {
+    pub fn report_path(&self) -> String {
         match self {
-            Self::Malformed(_) | Self::Count { .. } | Self::Misfit(_) => "holdout.rows".to_owned(),
+            Self::Malformed(_) | Self::Count { .. } | Self::ModelMismatch(_) => {
+                "holdout.rows".to_owned()
+            }
             Self::OtherRow { at, .. } | Self::NotCommitted { at, .. } => {
                 format!("holdout.rows[{at}]")
             }
@@ -139,30 +147,34 @@ impl ShownError {
 /// task committed to them.
 ///
 /// # Errors
-/// The first [`ShownError`].
-pub fn check_shown(spec: &TaskSpec, drawn: &[u32], bytes: &[u8]) -> Result<Dataset, ShownError> {
-    let shown = ShownRows::from_bytes(bytes)
-        .map_err(|error| ShownError::Malformed(error.to_string()))?
+/// The first [`DisclosureError`].
+pub fn verify_disclosed_rows(
+    spec: &TaskSpec,
+    drawn: &[u32],
+    bytes: &[u8],
+) -> Result<Dataset, DisclosureError> {
+    let shown = DisclosedRows::from_bytes(bytes)
+        .map_err(|error| DisclosureError::Malformed(error.to_string()))?
         .rows;
     if shown.len() != drawn.len() {
-        return Err(ShownError::Count { shown: shown.len(), drawn: drawn.len() });
+        return Err(DisclosureError::Count { disclosed: shown.len(), drawn: drawn.len() });
     }
     for (at, (shown, drawn)) in shown.iter().zip(drawn).enumerate() {
         if shown.index != *drawn {
-            return Err(ShownError::OtherRow { at, shown: shown.index, drawn: *drawn });
+            return Err(DisclosureError::OtherRow { at, disclosed: shown.index, drawn: *drawn });
         }
-        if !shown.belongs(spec.holdout.root, spec.holdout.rows) {
-            return Err(ShownError::NotCommitted { at, row: *drawn });
+        if !shown.verify(spec.holdout.root, spec.holdout.rows) {
+            return Err(DisclosureError::NotCommitted { at, row: *drawn });
         }
     }
     dataset(spec, &shown)
 }
 
-fn dataset(spec: &TaskSpec, shown: &[ShownRow]) -> Result<Dataset, ShownError> {
-    let misfit = |message: String| ShownError::Misfit(message);
+fn dataset(spec: &TaskSpec, shown: &[DisclosedRow]) -> Result<Dataset, DisclosureError> {
+    let misfit = |message: String| DisclosureError::ModelMismatch(message);
     let width = spec.data.width as usize;
     let (mut features, mut labels) = (Vec::with_capacity(width * shown.len()), Vec::new());
-    for ShownRow { index, row, .. } in shown {
+    for DisclosedRow { index, row, .. } in shown {
         let (words, rest) = row.as_chunks::<4>();
         let Some((label, values)) = words.split_last().filter(|_| rest.is_empty()) else {
             return Err(misfit(format!("row {index} has {} bytes", row.len())));

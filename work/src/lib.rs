@@ -1,6 +1,6 @@
 //! Verifiable work of a round: valuation and aggregation of its updates, from public bytes alone.
 //!
-//! Coordinator, provider and auditor call the same [`carry_out`]. The same bytes give the same
+//! Coordinator, provider and auditor call the same [`value_and_aggregate`]. The same bytes give the same
 //! integers on every machine, up to [`TOLERANCE_NANO`] where floats are rounded. [`audit_round`]
 //! recomputes a report with it and with the protocol's pay rule, and returns every line that
 //! differs.
@@ -9,36 +9,38 @@
 //! clock.
 
 mod audit;
-mod check;
-mod contents;
+mod blob_source;
+mod codec;
 mod convert;
+mod cross_check;
 mod holdout;
-mod opinion;
-pub mod protect;
+pub mod preprocess;
 mod round;
-mod source;
-mod spot;
+mod round_source;
+mod spot_check;
 
-pub use audit::{AuditInputs, Difference, audit_round, draw_differs};
-pub use check::{
-    Inspected, check_model, check_update_header, clip_update, decode_update_into, encode,
-    encode_update, initial_model, inspect_model, inspect_update, model_bytes, update_bytes,
+pub use audit::{AuditInputs, Mismatch, audit_round, check_draw};
+pub use blob_source::{BlobSource, NO_BLOBS};
+pub use codec::{
+    InspectedUpdate, check_update_header, clip_update, decode_model, decode_update_into,
+    encode_parameters, encode_update, initial_model, inspect_model, inspect_update, model_bytes,
+    update_bytes,
 };
-pub use contents::{Contents, NOTHING};
-pub use convert::{aggregation, format, model_spec, training};
-pub use holdout::{Committed, ShownError, check_shown};
+pub use convert::{aggregation_rule, model_spec, training, update_format};
+pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use round::{
-    Disagreement, Inputs, LastUpdates, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out,
+    EarlierUpdateBlobs, ResultMismatch, TOLERANCE_NANO, ValuationInputs, ValuationOutput,
+    WorkError, compare_results, value_and_aggregate,
 };
-pub use spot::{Spot, Spotted, escape_probability, spot_check_round};
+pub use spot_check::{SpotCheckOptions, SpotCheckResult, escape_probability, spot_check_round};
 
 #[cfg(test)]
-mod check_tests;
+mod codec_tests;
 #[cfg(test)]
-mod known_tests;
+mod duplicate_tests;
 #[cfg(test)]
-mod large_tests;
+mod large_cohort_tests;
 #[cfg(test)]
-mod spot_tests;
+mod spot_check_tests;
 #[cfg(test)]
 mod tests;

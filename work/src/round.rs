@@ -6,17 +6,18 @@ use florin_learning::{
     AggregateError, Dataset, Engine, ModelSpec, Room, Rows, Rule, aggregate, mean,
 };
 use florin_protocol::{
-    Address, Digest, Entry, Estimator, Evidence, Metrics, Origin, Rejection, Repeat, Repeats,
-    Scored, TaskSpec, Valuation, WorkResult, blob_digest,
+    Address, Digest, DuplicateMatch, DuplicatePolicy, DuplicateSource, Estimator, ModelMetrics,
+    Rejection, TaskSpec, UpdateEntry, UpdateScore, Valuation, ValuationEvidence, WorkResult,
+    blob_digest,
 };
 
-use crate::check::{check_model, decode_update_into, encode};
-use crate::contents::{Contents, NOTHING};
-use crate::convert::{aggregation, model_spec};
-use crate::holdout::{ShownError, check_shown};
-use crate::opinion::{agree_on_checks, check_seed, second_opinion};
-use crate::protect::{Known, Protected, protect};
-use crate::source::RoundSource;
+use crate::blob_source::{BlobSource, NO_BLOBS};
+use crate::codec::{decode_model, decode_update_into, encode_parameters};
+use crate::convert::{aggregation_rule, model_spec};
+use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
+use crate::holdout::{DisclosureError, verify_disclosed_rows};
+use crate::preprocess::{PreprocessedUpdates, PublicHistory, preprocess};
+use crate::round_source::RoundSource;
 
 /// Largest difference of a score, a standard error or a loss between two honest machines, in
 /// nano-nats. Evaluation runs in `f64` with a fixed order of summation, so engines differ by about
@@ -25,45 +26,45 @@ pub const TOLERANCE_NANO: u64 = 10;
 
 /// Inputs of a round's valuation: public bytes that the report names by digest.
 #[derive(Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct ValuationInputs<'a> {
     /// The task.
     pub spec: &'a TaskSpec,
     /// Bytes of the model that the round starts from.
     pub base: &'a [u8],
     /// Indices of the holdout rows drawn for the round.
-    pub drawn: &'a [u32],
+    pub row_indices: &'a [u32],
     /// Bytes of the disclosed rows: [`florin_protocol::ShownRows`].
-    pub holdout: &'a [u8],
+    pub disclosed_rows: &'a [u8],
     /// The accepted updates, ascending by sender.
-    pub entries: &'a [Entry],
+    pub entries: &'a [UpdateEntry],
     /// Bytes of the updates, in the order of the entries.
-    pub updates: &'a dyn Contents,
+    pub updates: &'a dyn BlobSource,
     /// Base models of the preceding rounds, the latest first, at most
     /// [`PUBLIC_STEPS_MAX`](florin_protocol::limits::PUBLIC_STEPS_MAX).
-    pub previous: &'a dyn Contents,
+    pub previous_models: &'a dyn BlobSource,
     /// Published updates of earlier rounds: [`florin_protocol::EarlierUpdates`].
-    pub last: LastUpdates<'a>,
+    pub earlier_updates: EarlierUpdateBlobs<'a>,
     /// Scratch space for the decoded updates. It does not affect the result.
-    pub room: &'a Room,
+    pub scratch_space: &'a Room,
 }
 
 /// Published updates of earlier rounds.
 #[derive(Clone, Copy)]
-pub struct LastUpdates<'a> {
+pub struct EarlierUpdateBlobs<'a> {
     /// Senders and digests, as the work order lists them.
-    pub named: &'a [(Address, Digest)],
+    pub ids: &'a [(Address, Digest)],
     /// Bytes of the updates, in the same order.
-    pub bytes: &'a dyn Contents,
+    pub bytes: &'a dyn BlobSource,
 }
 
-impl LastUpdates<'_> {
+impl EarlierUpdateBlobs<'_> {
     /// No updates: in a task's first round, or if the task pays for duplicates.
-    pub const NONE: Self = Self { named: &[], bytes: &NOTHING };
+    pub const NONE: Self = Self { ids: &[], bytes: &NO_BLOBS };
 }
 
 /// Result of the valuation and aggregation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ValuationOutput {
     /// Scores, metrics and the digest of the new model.
     pub result: WorkResult,
     /// Bytes of the new model.
@@ -86,7 +87,7 @@ pub enum WorkError {
     },
     /// The disclosed rows are not the round's validation rows.
     #[error("holdout: {0}")]
-    Holdout(#[from] ShownError),
+    Disclosure(#[from] DisclosureError),
     /// The number of update bytes differs from the number of entries.
     #[error("{updates} updates for {entries} entries: each entry needs the bytes of its update")]
     Count {
@@ -108,7 +109,7 @@ pub enum WorkError {
     #[error(
         "scratch space for the decoded updates: {0}; free disk space, or raise the memory limit"
     )]
-    Room(#[from] std::io::Error),
+    ScratchSpace(#[from] std::io::Error),
     /// A loss is not finite.
     #[error("loss: {0}")]
     Loss(#[from] NanoError),
@@ -118,26 +119,29 @@ pub enum WorkError {
 ///
 /// # Errors
 /// [`WorkError`]; the same on every machine for the same inputs.
-pub fn carry_out(inputs: &Inputs<'_>, engine: &mut dyn Engine) -> Result<Outcome, WorkError> {
-    let opened = Opened::read(inputs)?;
-    let valuation = value(inputs, &opened, engine)?;
-    let (bytes, after) = combine(inputs, &opened, &valuation)?;
-    let metrics = measure(&opened.model, &opened.base, &after, &opened.holdout, engine)?;
+pub fn value_and_aggregate(
+    inputs: &ValuationInputs<'_>,
+    engine: &mut dyn Engine,
+) -> Result<ValuationOutput, WorkError> {
+    let opened = DecodedRound::decode(inputs)?;
+    let valuation = value_updates(inputs, &opened, engine)?;
+    let (bytes, after) = aggregate_updates(inputs, &opened, &valuation)?;
+    let metrics = evaluate_models(&opened.model, &opened.base, &after, &opened.holdout, engine)?;
     let result = WorkResult { valuation, metrics, model: blob_digest(&bytes) };
-    Ok(Outcome { result, model: bytes })
+    Ok(ValuationOutput { result, model: bytes })
 }
 
 /// The decoded and checked inputs of a round.
-pub(crate) struct Opened {
+pub(crate) struct DecodedRound {
     pub(crate) model: ModelSpec,
     pub(crate) base: Vec<f32>,
-    pub(crate) held: Protected,
+    pub(crate) updates: PreprocessedUpdates,
     pub(crate) holdout: Dataset,
 }
 
-impl Opened {
-    pub(crate) fn read(inputs: &Inputs<'_>) -> Result<Self, WorkError> {
-        let Inputs { spec, entries, updates, .. } = *inputs;
+impl DecodedRound {
+    pub(crate) fn decode(inputs: &ValuationInputs<'_>) -> Result<Self, WorkError> {
+        let ValuationInputs { spec, entries, updates, .. } = *inputs;
         if entries.len() != updates.len() {
             return Err(WorkError::Count { entries: entries.len(), updates: updates.len() });
         }
@@ -145,25 +149,25 @@ impl Opened {
             let what = what.to_owned();
             move |source| WorkError::Input { what, source }
         };
-        let base = check_model(spec, inputs.base).map_err(input("base model"))?;
-        let holdout = check_shown(spec, inputs.drawn, inputs.holdout)?;
-        let mut deltas = Rows::zeros(entries.len(), base.len(), inputs.room)?;
+        let base = decode_model(spec, inputs.base).map_err(input("base model"))?;
+        let holdout = verify_disclosed_rows(spec, inputs.row_indices, inputs.disclosed_rows)?;
+        let mut deltas = Rows::zeros(entries.len(), base.len(), inputs.scratch_space)?;
         for (at, (entry, bytes)) in entries.iter().zip(updates.iter()).enumerate() {
             decode_update_into(spec, bytes, deltas.row_mut(at))
                 .map_err(input(&format!("update of {}", entry.sender)))?;
         }
-        let room = inputs.room.beside(&deltas);
-        let steps = steps(inputs, &base, &room)?;
-        let updates = last_updates(inputs, base.len(), &room.beside(&steps))?;
-        let senders = inputs.last.named.iter().map(|(sender, _)| *sender).collect();
-        let known = Known { steps, senders, updates };
-        let held = protect(spec.rounds.protection, entries, deltas, &known);
-        Ok(Self { model: model_spec(&spec.model), base, held, holdout })
+        let room = inputs.scratch_space.beside(&deltas);
+        let steps = global_deltas(inputs, &base, &room)?;
+        let updates = decode_earlier_updates(inputs, base.len(), &room.beside(&steps))?;
+        let senders = inputs.earlier_updates.ids.iter().map(|(sender, _)| *sender).collect();
+        let known = PublicHistory { global_deltas: steps, senders, updates };
+        let held = preprocess(spec.rounds.preprocessing, entries, deltas, &known);
+        Ok(Self { model: model_spec(&spec.model), base, updates: held, holdout })
     }
 
     /// The preprocessed updates, as the valuation takes them.
     pub(crate) fn slices(&self) -> Vec<&[f32]> {
-        self.held.deltas.slices()
+        self.updates.deltas.slices()
     }
 
     /// The losses and derivatives of the round's models: the base model moved by `slices`.
@@ -176,31 +180,31 @@ impl Opened {
     }
 }
 
-fn value(
-    inputs: &Inputs<'_>,
-    opened: &Opened,
+fn value_updates(
+    inputs: &ValuationInputs<'_>,
+    opened: &DecodedRound,
     engine: &mut dyn Engine,
 ) -> Result<Valuation, WorkError> {
-    let Inputs { spec, entries, .. } = *inputs;
-    let (held, slices) = (&opened.held, opened.slices());
+    let ValuationInputs { spec, entries, .. } = *inputs;
+    let (held, slices) = (&opened.updates, opened.slices());
     let mut source = opened.source(&slices, engine);
-    let Estimator::Path { nodes, check_pairs } = spec.estimator;
-    let rules = RoundRules { z_micro: spec.budget.withheld.0, nodes: nodes.into() };
+    let Estimator::Path { nodes, cross_check_pairs: check_pairs } = spec.estimator;
+    let rules = RoundRules { z_micro: spec.budget.confidence_z.0, nodes: nodes.into() };
     let valued = value_round(&mut source, &held.rows, rules)?;
     let members: Vec<usize> = valued.remaining().collect();
-    let seed = check_seed(inputs);
-    let check = second_opinion(&mut source, &held.rows, &members, seed, check_pairs)?;
+    let seed = cross_check_seed(inputs);
+    let check = cross_check(&mut source, &held.rows, &members, seed, check_pairs)?;
     let scores = valued
         .rows
         .iter()
         .zip(entries)
         .enumerate()
-        .map(|(at, (row, entry))| Scored {
+        .map(|(at, (row, entry))| UpdateScore {
             account: entry.sender,
             score_nano: row.score_nano,
             error_nano: row.error_nano,
             excluded: row.excluded,
-            treatment: held.treatment(at),
+            preprocessing: held.preprocessing(at),
         })
         .collect();
     Ok(Valuation {
@@ -210,22 +214,26 @@ fn value(
         gap_nano: valued.gap_nano,
         scores,
         units: valued.passes() + check.as_ref().map_or(0, |(_, passes)| *passes),
-        evidence: Evidence {
-            slopes_nano: valued.rows.iter().map(|row| row.slopes_nano.clone()).collect(),
-            check: check.map(|(check, _)| check),
+        evidence: ValuationEvidence {
+            derivatives_nano: valued.rows.iter().map(|row| row.slopes_nano.clone()).collect(),
+            cross_check: check.map(|(check, _)| check),
         },
     })
 }
 
 /// The global model deltas of earlier rounds, the latest first; empty if the task pays for
 /// duplicates.
-fn steps(inputs: &Inputs<'_>, base: &[f32], room: &Room) -> Result<Rows, WorkError> {
-    let Inputs { spec, previous, .. } = *inputs;
-    let asked = spec.rounds.protection.repeats == Repeats::SetAside;
+fn global_deltas(
+    inputs: &ValuationInputs<'_>,
+    base: &[f32],
+    room: &Room,
+) -> Result<Rows, WorkError> {
+    let ValuationInputs { spec, previous_models: previous, .. } = *inputs;
+    let asked = spec.rounds.preprocessing.duplicates == DuplicatePolicy::Reject;
     let mut steps = Rows::zeros(if asked { previous.len() } else { 0 }, base.len(), room)?;
     let mut after = base.to_vec();
     for at in 0..steps.len() {
-        let before = check_model(spec, previous.at(at)).map_err(|source| WorkError::Input {
+        let before = decode_model(spec, previous.at(at)).map_err(|source| WorkError::Input {
             what: "an earlier base model".to_owned(),
             source,
         })?;
@@ -238,13 +246,17 @@ fn steps(inputs: &Inputs<'_>, base: &[f32], room: &Room) -> Result<Rows, WorkErr
 }
 
 /// The decoded updates of earlier rounds. They were checked when the coordinator accepted them.
-fn last_updates(inputs: &Inputs<'_>, parameters: usize, room: &Room) -> Result<Rows, WorkError> {
-    let Inputs { spec, last, .. } = *inputs;
-    if last.named.len() != last.bytes.len() {
-        return Err(WorkError::Count { entries: last.named.len(), updates: last.bytes.len() });
+fn decode_earlier_updates(
+    inputs: &ValuationInputs<'_>,
+    parameters: usize,
+    room: &Room,
+) -> Result<Rows, WorkError> {
+    let ValuationInputs { spec, earlier_updates: last, .. } = *inputs;
+    if last.ids.len() != last.bytes.len() {
+        return Err(WorkError::Count { entries: last.ids.len(), updates: last.bytes.len() });
     }
-    let mut updates = Rows::zeros(last.named.len(), parameters, room)?;
-    for (at, ((sender, _), bytes)) in last.named.iter().zip(last.bytes.iter()).enumerate() {
+    let mut updates = Rows::zeros(last.ids.len(), parameters, room)?;
+    for (at, ((sender, _), bytes)) in last.ids.iter().zip(last.bytes.iter()).enumerate() {
         decode_update_into(spec, bytes, updates.row_mut(at)).map_err(|source| {
             WorkError::Input { what: format!("update of {sender} in an earlier round"), source }
         })?;
@@ -256,46 +268,46 @@ fn last_updates(inputs: &Inputs<'_>, parameters: usize, room: &Room) -> Result<R
 /// are neither rejected as near-duplicates nor excluded, in sender order. The result is bit for bit
 /// the model of a round without the rejected updates. The same holds for excluded updates, except
 /// that they count in the median norm.
-pub(crate) fn combine(
-    inputs: &Inputs<'_>,
-    opened: &Opened,
+pub(crate) fn aggregate_updates(
+    inputs: &ValuationInputs<'_>,
+    opened: &DecodedRound,
     valuation: &Valuation,
 ) -> Result<(Vec<u8>, Vec<f32>), WorkError> {
     let spec = inputs.spec;
     let included: Vec<(u64, &[f32])> = opened
-        .held
+        .updates
         .rows
         .iter()
         .zip(opened.slices())
         .zip(&valuation.scores)
-        .filter(|(_, score)| !score.excluded && score.treatment.repeats.is_none())
+        .filter(|(_, score)| !score.excluded && score.preprocessing.duplicate_of.is_none())
         .map(|((rows, delta), _)| (*rows, delta))
         .collect();
     let base = &opened.base;
     if included.is_empty() {
-        return Ok((encode(spec, base), base.clone()));
+        return Ok((encode_parameters(spec, base), base.clone()));
     }
-    let step = match aggregate(aggregation(spec.rounds.aggregation), &included) {
+    let step = match aggregate(aggregation_rule(spec.rounds.aggregation), &included) {
         // Exclusion may leave fewer updates than the rule requires. The median takes any number and
         // tolerates a minority of outliers among them.
         Err(AggregateError::TooFew { .. }) => aggregate(Rule::Median, &included)?,
         step => step?,
     };
     let after: Vec<f32> = base.iter().zip(step).map(|(base, step)| base + step).collect();
-    Ok((encode(spec, &after), after))
+    Ok((encode_parameters(spec, &after), after))
 }
 
-pub(crate) fn measure(
+pub(crate) fn evaluate_models(
     model: &ModelSpec,
     before: &[f32],
     after: &[f32],
     holdout: &Dataset,
     engine: &mut dyn Engine,
-) -> Result<Metrics, WorkError> {
+) -> Result<ModelMetrics, WorkError> {
     let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
     let (before, after) = (wide(before), wide(after));
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Ok(Metrics {
+    Ok(ModelMetrics {
         rows: count(holdout.rows()),
         correct_before: count(engine.correct(model, &before, holdout)?),
         correct_after: count(engine.correct(model, &after, holdout)?),
@@ -305,27 +317,27 @@ pub(crate) fn measure(
 
 /// The first figure in which two results differ.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{line}: stated {theirs}, recomputed {ours}")]
-pub struct Disagreement {
+#[error("{line}: stated {stated}, recomputed {recomputed}")]
+pub struct ResultMismatch {
     /// Path of the figure.
     pub line: String,
     /// The recomputed value.
-    pub ours: String,
+    pub recomputed: String,
     /// The stated value.
-    pub theirs: String,
+    pub stated: String,
 }
 
 /// The source of a near-duplicate, as text.
-fn said(repeats: Option<Repeat>) -> String {
+fn describe_match(repeats: Option<DuplicateMatch>) -> String {
     match repeats {
         None => "nothing".to_owned(),
-        Some(Repeat { of: Origin::PublicSteps, cosine }) => {
+        Some(DuplicateMatch { source: DuplicateSource::GlobalDeltas, cosine }) => {
             format!("the global model deltas of earlier rounds (cosine {cosine})")
         }
-        Some(Repeat { of: Origin::Update(sender), cosine }) => {
+        Some(DuplicateMatch { source: DuplicateSource::SameRound(sender), cosine }) => {
             format!("the update of {sender} (cosine {cosine})")
         }
-        Some(Repeat { of: Origin::LastUpdate(sender), cosine }) => {
+        Some(DuplicateMatch { source: DuplicateSource::EarlierRound(sender), cosine }) => {
             format!("the update of {sender} in an earlier round (cosine {cosine})")
         }
     }
@@ -335,13 +347,13 @@ fn said(repeats: Option<Repeat>) -> String {
 /// [`TOLERANCE_NANO`], all other figures exactly.
 ///
 /// # Errors
-/// The first [`Disagreement`].
-pub fn agree(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Disagreement> {
+/// The first [`ResultMismatch`].
+pub fn compare_results(ours: &WorkResult, theirs: &WorkResult) -> Result<(), ResultMismatch> {
     let differ = |line: &str, ours: &dyn ToString, theirs: &dyn ToString| {
-        Err(Disagreement {
+        Err(ResultMismatch {
             line: line.to_owned(),
-            ours: ours.to_string(),
-            theirs: theirs.to_string(),
+            recomputed: ours.to_string(),
+            stated: theirs.to_string(),
         })
     };
     let (a, b) = (&ours.valuation, &theirs.valuation);
@@ -364,12 +376,16 @@ pub fn agree(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Disagreement>
         if ours.account != theirs.account {
             return differ(&line("account"), &ours.account, &theirs.account);
         }
-        let (a, b) = (ours.treatment, theirs.treatment);
-        if a.clip != b.clip {
-            return differ(&line("treatment.clip"), &a.clip, &b.clip);
+        let (a, b) = (ours.preprocessing, theirs.preprocessing);
+        if a.norm_factor != b.norm_factor {
+            return differ(&line("treatment.clip"), &a.norm_factor, &b.norm_factor);
         }
-        if a.repeats != b.repeats {
-            return differ(&line("treatment.repeats"), &said(a.repeats), &said(b.repeats));
+        if a.duplicate_of != b.duplicate_of {
+            return differ(
+                &line("treatment.repeats"),
+                &describe_match(a.duplicate_of),
+                &describe_match(b.duplicate_of),
+            );
         }
         if ours.score_nano.abs_diff(theirs.score_nano) > TOLERANCE_NANO {
             return differ(&line("score_nano"), &ours.score_nano, &theirs.score_nano);
@@ -396,14 +412,18 @@ pub fn agree(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Disagreement>
     if ours.model != theirs.model {
         return differ("model", &ours.model, &theirs.model);
     }
-    agree_on_slopes(a, b)?;
-    agree_on_checks(a, b)
+    compare_derivatives(a, b)?;
+    compare_cross_checks(a, b)
 }
 
-fn agree_on_slopes(ours: &Valuation, theirs: &Valuation) -> Result<(), Disagreement> {
-    let (a, b) = (&ours.evidence.slopes_nano, &theirs.evidence.slopes_nano);
+fn compare_derivatives(ours: &Valuation, theirs: &Valuation) -> Result<(), ResultMismatch> {
+    let (a, b) = (&ours.evidence.derivatives_nano, &theirs.evidence.derivatives_nano);
     let differ = |line: &str, ours: String, theirs: String| {
-        Err(Disagreement { line: format!("valuation.evidence.slopes_nano{line}"), ours, theirs })
+        Err(ResultMismatch {
+            line: format!("valuation.evidence.slopes_nano{line}"),
+            recomputed: ours,
+            stated: theirs,
+        })
     };
     let lengths = |slopes: &[Vec<i64>]| slopes.iter().map(Vec::len).collect::<Vec<_>>();
     if lengths(a) != lengths(b) {

@@ -9,16 +9,16 @@ use florin_protocol::*;
 
 use crate::*;
 
-pub(crate) struct World {
+pub(crate) struct TestRound {
     pub(crate) spec: TaskSpec,
     pub(crate) base: Vec<u8>,
-    committed: Committed,
+    committed: CommittedHoldout,
     offer: Offer,
     headers: Vec<UpdateHeader>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<UpdateEntry>,
     pub(crate) updates: Vec<Vec<u8>>,
     /// Published updates of earlier rounds.
-    shown: EarlierUpdates,
+    earlier_updates: EarlierUpdates,
 }
 
 /// Decodes an update.
@@ -35,13 +35,13 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
     let micro = |text: &str| text.parse().unwrap();
     TaskSpec {
         version: SPEC_VERSION,
-        market: Market { chain: ChainId(1), genesis: Digest([1; 32]) },
+        market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
         buyer: Address([1; 20]),
         coordinator: Address([2; 20]),
         arbiter: Address([3; 20]),
         name: "digits".to_owned(),
         salt: 0,
-        model: Model::Softmax { inputs: 64, classes: 10 },
+        model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
         base_model: blob_digest(base),
         data: DataSchema { width: 64, classes: 10 },
         holdout: Holdout { root, rows: 500, per_round: 200 },
@@ -66,14 +66,14 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
             format: UpdateFormat::F32,
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
-            protection: Protection::default(),
+            preprocessing: PreprocessingRules::default(),
         },
-        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
+        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: fln("100"),
             infrastructure: fln("10"),
             per_nat_max: fln("100"),
-            withheld: micro("2"),
+            confidence_z: micro("2"),
             bond_min: fln("5"),
             bond_per_row: fln("0.05"),
             debit_max: fln("5"),
@@ -82,7 +82,7 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
             challenge_ms: 0,
             unbond_ms: 0,
         },
-        expires: Tick::NEVER,
+        expires: Timestamp::MAX,
     }
 }
 
@@ -106,11 +106,11 @@ fn update(spec: &TaskSpec, start: &[f32], shard: Option<&Dataset>) -> Vec<u8> {
         delta = trained.params.iter().zip(start).map(|(a, b)| a - b).collect();
     }
     clip_update(spec, &mut delta);
-    encode(spec, &delta)
+    encode_parameters(spec, &delta)
 }
 
 /// Two honest senders, one with flipped labels, and an idle one.
-pub(crate) fn world() -> World {
+pub(crate) fn world() -> TestRound {
     let digits = load(&DataSource::Digits).unwrap();
     let shards =
         [Some(shard(&digits, 0)), Some(shard(&digits, 1)), Some(flipped(&shard(&digits, 2))), None];
@@ -118,25 +118,25 @@ pub(crate) fn world() -> World {
 }
 
 /// One sender per shard; a sender without a shard is idle.
-pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> World {
-    let committed = Committed::new(digits.slice(0..500).unwrap());
-    let base = initial_model(&Model::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
+pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> TestRound {
+    let committed = CommittedHoldout::new(digits.slice(0..500).unwrap());
+    let base = initial_model(&ModelArchitecture::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
     let mut spec = spec(&base, committed.root());
     spec.rounds.cohort_target = shards.len() as u32;
-    let start = check_model(&spec, &base).unwrap();
+    let start = decode_model(&spec, &base).unwrap();
     let updates: Vec<Vec<u8>> =
         shards.iter().map(|shard| update(&spec, &start, shard.as_ref())).collect();
-    let scope = Scope { market: spec.market, task: spec.id(), round: Round::FIRST };
+    let scope = RoundScope { market: spec.market, task: spec.id(), round: RoundNumber::FIRST };
     let cohort: Vec<Address> = (10..).take(shards.len()).map(|n| Address([n; 20])).collect();
     let offer = Offer {
         scope,
         base_model: spec.base_model,
-        previous: Digest(spec.id().0),
+        previous_report: Digest(spec.id().0),
         cohort: cohort.clone(),
-        opened: Tick(0),
-        commit_by: Tick(1_000),
-        reveal_by: Tick(2_000),
-        pool: spec.pool_of_round(Round::FIRST, None).unwrap(),
+        opened: Timestamp(0),
+        commit_by: Timestamp(1_000),
+        reveal_by: Timestamp(2_000),
+        pool: spec.pool_for_round(RoundNumber::FIRST, None).unwrap(),
     };
     let headers: Vec<UpdateHeader> = cohort
         .iter()
@@ -156,7 +156,7 @@ pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> World {
     let bond = fln("10");
     let entries = headers
         .iter()
-        .map(|header| Entry {
+        .map(|header| UpdateEntry {
             sender: header.sender,
             header: header.digest(),
             update: header.update,
@@ -164,14 +164,14 @@ pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> World {
             rows_declared: header.rows,
             rows_counted: spec.rows_counted(header.rows, bond),
             bond,
-            order: u32::from(header.sender.0[0]) - 9,
+            commit_position: u32::from(header.sender.0[0]) - 9,
         })
         .collect();
     let shown = EarlierUpdates::default();
-    World { spec, base, committed, offer, headers, entries, updates, shown }
+    TestRound { spec, base, committed, offer, headers, entries, updates, earlier_updates: shown }
 }
 
-impl World {
+impl TestRound {
     fn commits(&self) -> Vec<(Address, Digest)> {
         self.headers.iter().map(|h| (h.sender, h.commitment())).collect()
     }
@@ -179,68 +179,72 @@ impl World {
     /// The rows drawn for the round, with none exposed before; empty if there are too few updates.
     pub(crate) fn drawn(&self) -> Vec<u32> {
         let seed = round_seed(self.offer.scope, &self.commits(), &self.entries);
-        match self.spec.is_round(self.entries.len()) {
+        match self.spec.has_quorum(self.entries.len()) {
             true => draw_rows(&self.spec.holdout, &[], seed).unwrap(),
             false => Vec::new(),
         }
     }
 
-    pub(crate) fn shown(&self) -> Vec<u8> {
-        self.committed.show(&self.drawn()).unwrap().to_bytes()
+    pub(crate) fn disclosed_rows(&self) -> Vec<u8> {
+        self.committed.disclose(&self.drawn()).unwrap().to_bytes()
     }
 
-    pub(crate) fn inputs<'a>(&'a self, drawn: &'a [u32], shown: &'a [u8]) -> Inputs<'a> {
-        Inputs {
+    pub(crate) fn inputs<'a>(&'a self, drawn: &'a [u32], shown: &'a [u8]) -> ValuationInputs<'a> {
+        ValuationInputs {
             spec: &self.spec,
             base: &self.base,
-            drawn,
-            holdout: shown,
+            row_indices: drawn,
+            disclosed_rows: shown,
             entries: &self.entries,
             updates: &self.updates,
-            previous: &NOTHING,
-            last: LastUpdates::NONE,
-            room: &MEMORY,
+            previous_models: &NO_BLOBS,
+            earlier_updates: EarlierUpdateBlobs::NONE,
+            scratch_space: &MEMORY,
         }
     }
 
-    pub(crate) fn outcome(&self) -> Outcome {
-        carry_out(&self.inputs(&self.drawn(), &self.shown()), &mut Reference::new()).unwrap()
+    pub(crate) fn outcome(&self) -> ValuationOutput {
+        value_and_aggregate(
+            &self.inputs(&self.drawn(), &self.disclosed_rows()),
+            &mut Reference::new(),
+        )
+        .unwrap()
     }
 
     /// Selected participants without an entry.
-    fn missing(&self) -> Vec<(Address, Missing)> {
+    fn missing(&self) -> Vec<(Address, MissingReason)> {
         let came = |who: &Address| self.entries.iter().any(|entry| entry.sender == *who);
         let cohort = self.offer.cohort.iter();
-        cohort.filter(|who| !came(who)).map(|who| (*who, Missing::NoReveal)).collect()
+        cohort.filter(|who| !came(who)).map(|who| (*who, MissingReason::NoReveal)).collect()
     }
 
     pub(crate) fn report(&self, result: Result<&WorkResult, AbandonReason>) -> Report {
         let provider = Address([20; 20]);
         let work = result.map(|r| (provider, Digest([5; 32]), r.valuation.units));
-        close_round(&Closing {
+        close_round(&ReportInputs {
             spec: &self.spec,
             offer: &self.offer,
-            before: None,
+            previous_report: None,
             commits: &self.commits(),
             entries: &self.entries,
             missing: &self.missing(),
-            rows: &self.drawn(),
+            holdout_rows: &self.drawn(),
             result,
-            work: &work.into_iter().collect::<Vec<_>>(),
+            verified_work: &work.into_iter().collect::<Vec<_>>(),
         })
         .unwrap()
     }
 
-    pub(crate) fn audit(&self, report: &Report) -> Vec<Difference> {
-        self.audit_on(report, &self.shown(), &[])
+    pub(crate) fn audit(&self, report: &Report) -> Vec<Mismatch> {
+        self.audit_with(report, &self.disclosed_rows(), &[])
     }
 
     /// Audits with the given disclosed rows, and with rows exposed by earlier rounds.
-    fn audit_on(&self, report: &Report, shown: &[u8], exposed: &[u32]) -> Vec<Difference> {
-        audit_round(&self.audited(report, shown, exposed), &mut Reference::new()).unwrap()
+    fn audit_with(&self, report: &Report, shown: &[u8], exposed: &[u32]) -> Vec<Mismatch> {
+        audit_round(&self.audit_inputs(report, shown, exposed), &mut Reference::new()).unwrap()
     }
 
-    pub(crate) fn audited<'a>(
+    pub(crate) fn audit_inputs<'a>(
         &'a self,
         report: &'a Report,
         shown: &'a [u8],
@@ -248,13 +252,13 @@ impl World {
     ) -> AuditInputs<'a> {
         let round = self.inputs(&report.holdout.rows, shown);
         AuditInputs {
-            round: Inputs { entries: &report.entries, ..round },
+            round: ValuationInputs { entries: &report.entries, ..round },
             offer: &self.offer,
             report,
-            before: None,
-            earlier: &[],
-            shown: &self.shown,
-            exposed,
+            previous_report: None,
+            earlier_models: &[],
+            earlier_updates: &self.earlier_updates,
+            used_rows: exposed,
             headers: &self.headers,
         }
     }
@@ -263,21 +267,21 @@ impl World {
 #[test]
 fn honest_updates_score_positive_flipped_labels_are_excluded_and_idle_ones_score_zero() {
     let world = world();
-    let Outcome { result, model } = world.outcome();
+    let ValuationOutput { result, model } = world.outcome();
     let scores = &result.valuation.scores;
     assert!(scores[0].score_nano > 0 && scores[1].score_nano > 0, "{scores:?}");
     assert!(scores[2].score_nano < 0 && scores[2].excluded, "{scores:?}");
     assert_eq!((scores[3].score_nano, scores[3].error_nano), (0, 0), "{scores:?}");
     assert!(result.metrics.correct_after > result.metrics.correct_before + 100);
     assert_eq!(result.model, blob_digest(&model));
-    check_model(&world.spec, &model).unwrap();
+    decode_model(&world.spec, &model).unwrap();
 }
 
 #[test]
 fn the_model_does_not_depend_on_an_excluded_update() {
     let mut world = world();
     // The median norm is taken before the valuation, so it includes excluded updates.
-    world.spec.rounds.protection.clip = Clip::None;
+    world.spec.rounds.preprocessing.norm_scaling = NormScaling::None;
     let with = world.outcome();
     assert!(with.result.valuation.scores[2].excluded);
     world.entries.remove(2);
@@ -293,21 +297,21 @@ fn an_honest_report_audits_without_differences() {
     assert_eq!(world.audit(&report), []);
 }
 
-fn evidence(report: &mut Report) -> &mut Evidence {
+fn evidence(report: &mut Report) -> &mut ValuationEvidence {
     &mut report.valuation.as_mut().unwrap().evidence
 }
 
-fn check(report: &mut Report) -> &mut Check {
-    evidence(report).check.as_mut().unwrap()
+fn check(report: &mut Report) -> &mut CrossCheck {
+    evidence(report).cross_check.as_mut().unwrap()
 }
 
 /// The root of the report's totals with all debits multiplied by `times`.
 fn root_with_debits(report: &Report, times: u128) -> Digest {
-    let mut standings = report.standings.clone();
+    let mut standings = report.account_totals.clone();
     for standing in standings.values_mut() {
         standing.debited = standing.debited.mul_div_down(times, 1).unwrap();
     }
-    totals_tree(&standings).unwrap().root()
+    claim_tree(&standings).unwrap().root()
 }
 
 /// The rule that a forged commit position breaks.
@@ -317,8 +321,8 @@ const POSITIONS: &str = "entries' commit positions distinct, from 1 to the numbe
 fn the_audit_names_the_line_of_every_forgery() {
     let world = world();
     let honest = world.report(Ok(&world.outcome().result));
-    type Forgery = (&'static str, fn(&mut Report));
-    let forgeries: &[Forgery] = &[
+    type ReportForgery = (&'static str, fn(&mut Report));
+    let forgeries: &[ReportForgery] = &[
         ("valuation.scores[1].score_nano", |r| {
             r.valuation.as_mut().unwrap().scores[1].score_nano += 11;
         }),
@@ -331,47 +335,48 @@ fn the_audit_names_the_line_of_every_forgery() {
         ("valuation.total_nano", |r| r.valuation.as_mut().unwrap().total_nano += 1_000),
         ("metrics.correct_after", |r| r.metrics.as_mut().unwrap().correct_after += 1),
         ("valuation.scores[0].treatment.clip", |r| {
-            r.valuation.as_mut().unwrap().scores[0].treatment.clip = Micro(999_999);
+            r.valuation.as_mut().unwrap().scores[0].preprocessing.norm_factor = Micro(999_999);
         }),
         ("valuation.scores[1].treatment.repeats", |r| {
-            let repeat = Repeat { of: Origin::PublicSteps, cosine: Micro::ONE };
-            r.valuation.as_mut().unwrap().scores[1].treatment.repeats = Some(repeat);
+            let repeat =
+                DuplicateMatch { source: DuplicateSource::GlobalDeltas, cosine: Micro::ONE };
+            r.valuation.as_mut().unwrap().scores[1].preprocessing.duplicate_of = Some(repeat);
         }),
-        (POSITIONS, |r| r.entries[1].order = 1),
-        (POSITIONS, |r| r.entries[3].order = 5),
+        (POSITIONS, |r| r.entries[1].commit_position = 1),
+        (POSITIONS, |r| r.entries[3].commit_position = 5),
         ("model", |r| r.model = Digest([1; 32])),
         ("lines[0].payout", |r| {
             r.lines[0].payout = r.lines[0].payout.plus(Amount::from_units(1)).unwrap();
         }),
         ("lines[2].debit", |r| r.lines[2].debit = Amount::ZERO),
-        ("lines[3].reason", |r| r.lines[3].reason = Reason::Paid),
-        ("valuation.evidence.slopes_nano[1][2]", |r| evidence(r).slopes_nano[1][2] += 11),
-        ("valuation.evidence.slopes_nano", |r| evidence(r).slopes_nano.truncate(1)),
-        ("valuation.evidence.check", |r| evidence(r).check = None),
+        ("lines[3].reason", |r| r.lines[3].reason = PayReason::Paid),
+        ("valuation.evidence.slopes_nano[1][2]", |r| evidence(r).derivatives_nano[1][2] += 11),
+        ("valuation.evidence.slopes_nano", |r| evidence(r).derivatives_nano.truncate(1)),
+        ("valuation.evidence.check", |r| evidence(r).cross_check = None),
         ("valuation.evidence.check.seed", |r| check(r).seed += 1),
-        ("valuation.evidence.check.table[4].worth_nano", |r| check(r).table[4].worth_nano -= 11),
-        ("valuation.evidence.check.table[1].entries", |r| check(r).table[1].entries = vec![7]),
+        ("valuation.evidence.check.table[4].worth_nano", |r| check(r).table[4].value_nano -= 11),
+        ("valuation.evidence.check.table[1].entries", |r| check(r).table[1].members = vec![7]),
         ("valuation.evidence.check.scores_nano[1]", |r| check(r).scores_nano[1] += 11),
         ("root", |r| r.root = Digest([1; 32])),
         // The root also commits to debits: none may be missing or doubled.
         ("root", |r| r.root = root_with_debits(r, 0)),
         ("root", |r| r.root = root_with_debits(r, 2)),
-        ("root_before", |r| r.root_before = Digest([1; 32])),
+        ("root_before", |r| r.previous_root = Digest([1; 32])),
         ("data_total", |r| r.data_total = Amount::ZERO),
         ("infrastructure[0].units", |r| r.infrastructure[0].units += 1),
         ("entries[0].rows_counted", |r| r.entries[0].rows_counted += 1),
         ("entries[1].rows_declared", |r| r.entries[1].rows_declared = 10),
         ("entries[1].update", |r| r.entries[1].update = Digest([1; 32])),
         ("base_model", |r| r.base_model = Digest([1; 32])),
-        ("previous", |r| r.previous = Digest([1; 32])),
+        ("previous", |r| r.previous_report = Digest([1; 32])),
         ("entries and missing are the cohort", |r| {
-            r.missing.push((Address([9; 20]), Missing::NoCommit))
+            r.missing.push((Address([9; 20]), MissingReason::NoCommit))
         }),
         ("holdout.seed", |r| r.holdout.seed = Digest([1; 32])),
         ("holdout.rows", |r| r.holdout.rows.truncate(199)),
         ("holdout.rows[3]", |r| r.holdout.rows[3] = 499),
         ("entries[0].salt", |r| r.entries[0].salt = Digest([1; 32])),
-        ("payout", |r| r.payout = PayoutId([1; 32])),
+        ("payout", |r| r.settlement_id = SettlementId([1; 32])),
         ("pool", |r| r.pool = Amount::ZERO),
     ];
     for (line, forge) in forgeries {
@@ -384,7 +389,7 @@ fn the_audit_names_the_line_of_every_forgery() {
 
 /// The second sender's bytes equal the first one's: commit-reveal prevents this unless the two
 /// collude.
-fn copied() -> World {
+fn round_with_copy() -> TestRound {
     let mut world = world();
     world.updates[1] = world.updates[0].clone();
     world.headers[1].update = world.headers[0].update;
@@ -395,11 +400,14 @@ fn copied() -> World {
 
 #[test]
 fn a_copy_scores_zero_and_the_model_does_not_depend_on_it() {
-    let mut world = copied();
+    let mut world = round_with_copy();
     let with = world.outcome();
     let score = with.result.valuation.scores[1];
-    let repeat = Repeat { of: Origin::Update(world.entries[0].sender), cosine: Micro::ONE };
-    assert_eq!(score.treatment.repeats, Some(repeat));
+    let repeat = DuplicateMatch {
+        source: DuplicateSource::SameRound(world.entries[0].sender),
+        cosine: Micro::ONE,
+    };
+    assert_eq!(score.preprocessing.duplicate_of, Some(repeat));
     assert_eq!((score.score_nano, score.error_nano), (0, 0));
     world.entries.remove(1);
     world.updates.remove(1);
@@ -408,10 +416,10 @@ fn a_copy_scores_zero_and_the_model_does_not_depend_on_it() {
 
 #[test]
 fn the_audit_detects_a_report_that_accepts_a_copy() {
-    let world = copied();
+    let world = round_with_copy();
     let mut result = world.outcome().result;
     assert_eq!(world.audit(&world.report(Ok(&result))), []);
-    result.valuation.scores[1].treatment.repeats = None;
+    result.valuation.scores[1].preprocessing.duplicate_of = None;
     let found = world.audit(&world.report(Ok(&result)));
     assert_eq!(found[0].line, "valuation.scores[1].treatment.repeats", "{found:?}");
     assert!(found[0].recomputed.contains("cosine 1"), "{found:?}");
@@ -422,13 +430,13 @@ fn scratch_space_on_disk_does_not_change_the_result() {
     let world = world();
     let dir = tempfile::tempdir().unwrap();
     let room = Room { memory_max: 0, folder: dir.path().to_owned() };
-    let (drawn, shown) = (world.drawn(), world.shown());
-    let inputs = Inputs { room: &room, ..world.inputs(&drawn, &shown) };
-    assert_eq!(carry_out(&inputs, &mut Reference::new()).unwrap(), world.outcome());
+    let (drawn, shown) = (world.drawn(), world.disclosed_rows());
+    let inputs = ValuationInputs { scratch_space: &room, ..world.inputs(&drawn, &shown) };
+    assert_eq!(value_and_aggregate(&inputs, &mut Reference::new()).unwrap(), world.outcome());
     let room = Room { folder: dir.path().join("absent"), ..room };
-    let inputs = Inputs { room: &room, ..inputs };
-    let error = carry_out(&inputs, &mut Reference::new()).unwrap_err();
-    assert!(matches!(error, WorkError::Room(_)), "{error}");
+    let inputs = ValuationInputs { scratch_space: &room, ..inputs };
+    let error = value_and_aggregate(&inputs, &mut Reference::new()).unwrap_err();
+    assert!(matches!(error, WorkError::ScratchSpace(_)), "{error}");
 }
 
 #[test]
@@ -448,8 +456,8 @@ fn the_audit_detects_a_round_abandoned_without_reason() {
 fn the_audit_detects_an_offer_that_violates_the_task() {
     let mut world = world();
     let honest = world.report(Ok(&world.outcome().result));
-    type Change = (&'static str, fn(&mut Offer));
-    let changes: [Change; 3] = [
+    type OfferForgery = (&'static str, fn(&mut Offer));
+    let changes: [OfferForgery; 3] = [
         ("offer.pool", |o| o.pool = Amount::ZERO),
         ("offer.cohort ascending and within the size limit", |o| o.cohort.reverse()),
         ("entries and missing are the cohort", |o| o.cohort.truncate(3)),
@@ -490,17 +498,17 @@ fn rows_beyond_the_bond_do_not_count() {
 
 #[test]
 fn a_holdout_that_is_not_the_committed_one_is_refused() {
-    let World { spec, .. } = world();
+    let TestRound { spec, .. } = world();
     let digits = load(&DataSource::Digits).unwrap();
     let good = canonical_bytes(&digits.slice(0..500).unwrap());
-    assert_eq!(Committed::read(&spec, &good).unwrap().root(), spec.holdout.root);
+    assert_eq!(CommittedHoldout::decode(&spec, &good).unwrap().root(), spec.holdout.root);
     let mut other_label = good.clone();
     let last = other_label.len() - 4;
     other_label[last] ^= 1;
     let moved = canonical_bytes(&digits.slice(1..501).unwrap());
     let fewer = canonical_bytes(&digits.slice(0..499).unwrap());
     for bad in [&other_label, &moved, &fewer, &good[1..].to_vec()] {
-        assert_eq!(Committed::read(&spec, bad).unwrap_err().code, Code::BadTask);
+        assert_eq!(CommittedHoldout::decode(&spec, bad).unwrap_err().code, ErrorCode::InvalidTask);
     }
 }
 
@@ -509,21 +517,23 @@ fn forged_or_undrawn_validation_rows_are_detected() {
     let world = world();
     let report = world.report(Ok(&world.outcome().result));
     let drawn = world.drawn();
-    let honest = world.committed.show(&drawn).unwrap();
-    type Forgery = (&'static str, &'static str, fn(&mut Vec<ShownRow>));
-    let forgeries: &[Forgery] = &[
+    let honest = world.committed.disclose(&drawn).unwrap();
+    type RowForgery = (&'static str, &'static str, fn(&mut Vec<DisclosedRow>));
+    let forgeries: &[RowForgery] = &[
         ("holdout.rows[3]", "does not lead to the root", |rows| rows[3].row[0] ^= 1),
         ("holdout.rows[3]", "does not lead to the root", |rows| {
             let label = rows[3].row.len() - 4;
             rows[3].row[label] ^= 1;
         }),
-        ("holdout.rows[4]", "does not lead to the root", |rows| rows[4].blind = Digest([1; 32])),
+        ("holdout.rows[4]", "does not lead to the root", |rows| {
+            rows[4].blinding_factor = Digest([1; 32])
+        }),
         ("holdout.rows[5]", "does not lead to the root", |rows| {
             rows[5].proof.pop();
         }),
         ("holdout.rows[5]", "does not lead to the root", |rows| {
             let other = rows[6].clone();
-            rows[5] = ShownRow { index: rows[5].index, ..other };
+            rows[5] = DisclosedRow { index: rows[5].index, ..other };
         }),
         ("holdout.rows[5]", "was drawn", |rows| rows.swap(5, 6)),
         ("holdout.rows[0]", "was drawn", |rows| rows[0].index += 1_000),
@@ -535,14 +545,18 @@ fn forged_or_undrawn_validation_rows_are_detected() {
         let mut shown = honest.clone();
         forge(&mut shown.rows);
         let bytes = shown.to_bytes();
-        let found = world.audit_on(&report, &bytes, &[]);
+        let found = world.audit_with(&report, &bytes, &[]);
         let named = found.len() == 1 && found[0].line == *line && found[0].recomputed.contains(why);
         assert!(named, "{line}, {why}: {found:?}");
         // A provider rejects these rows too.
-        let error = carry_out(&world.inputs(&drawn, &bytes), &mut Reference::new()).unwrap_err();
-        assert!(matches!(&error, WorkError::Holdout(error) if error.line() == *line), "{error}");
+        let error =
+            value_and_aggregate(&world.inputs(&drawn, &bytes), &mut Reference::new()).unwrap_err();
+        assert!(
+            matches!(&error, WorkError::Disclosure(error) if error.report_path() == *line),
+            "{error}"
+        );
     }
-    let found = world.audit_on(&report, b"nothing", &[]);
+    let found = world.audit_with(&report, b"nothing", &[]);
     assert_eq!((found.len(), found[0].line.as_str()), (1, "holdout.rows"));
 }
 
@@ -551,22 +565,24 @@ fn the_audit_detects_a_row_reused_from_an_earlier_round() {
     let world = world();
     let report = world.report(Ok(&world.outcome().result));
     let again = report.holdout.rows[0];
-    let found = world.audit_on(&report, &world.shown(), &[again]);
+    let found = world.audit_with(&report, &world.disclosed_rows(), &[again]);
     assert_eq!(found[0].line, "holdout.rows[0]");
     assert_eq!(found[0].reported, format!("row {again}, disclosed in an earlier round"));
     let used_up: Vec<u32> = (0..301).collect();
-    let found = world.audit_on(&report, &world.shown(), &used_up);
+    let found = world.audit_with(&report, &world.disclosed_rows(), &used_up);
     assert_eq!(found[0].recomputed, "the holdout has 199 undisclosed rows left; a round needs 200");
 }
 
 #[test]
 fn rows_that_do_not_fit_the_model_are_refused() {
-    let World { mut spec, .. } = world();
+    let TestRound { mut spec, .. } = world();
     let narrow = Dataset::new(vec![0.5; 4], vec![0, 1], 2, 10).unwrap();
-    let committed = Committed::new(narrow);
+    let committed = CommittedHoldout::new(narrow);
     spec.holdout = Holdout { root: committed.root(), rows: 2, per_round: 2 };
-    let bytes = committed.show(&[0, 1]).unwrap().to_bytes();
-    let error = check_shown(&spec, &[0, 1], &bytes).unwrap_err();
-    assert!(matches!(&error, ShownError::Misfit(why) if why.contains("2 features, not 64")));
-    assert_eq!(committed.show(&[2]), None);
+    let bytes = committed.disclose(&[0, 1]).unwrap().to_bytes();
+    let error = verify_disclosed_rows(&spec, &[0, 1], &bytes).unwrap_err();
+    assert!(
+        matches!(&error, DisclosureError::ModelMismatch(why) if why.contains("2 features, not 64"))
+    );
+    assert_eq!(committed.disclose(&[2]), None);
 }

@@ -5,10 +5,10 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use florin_protocol::pay::Work;
+use florin_protocol::pay::VerifiedWork;
 use florin_protocol::{
-    AbandonReason, Amount, Canonical, Closing, Code, Digest, PayError, Rejection, Report, Round,
-    RoundOutcome, TaskId, Tick, WorkResult, close_round,
+    AbandonReason, Amount, Canonical, Digest, ErrorCode, PayError, Rejection, Report, ReportInputs,
+    RoundNumber, RoundOutcome, TaskId, Timestamp, WorkResult, close_round,
 };
 
 use super::event::Verdict;
@@ -19,13 +19,16 @@ impl Engine {
     pub(super) fn check_valued(
         &self,
         id: TaskId,
-        round: Round,
+        round: RoundNumber,
         result: &WorkResult,
         paid: Option<Digest>,
     ) -> Result<Verdict, Rejection> {
         let task = self.task(id)?;
         let Some(running) = valuing(task, round).filter(|running| running.order.is_some()) else {
-            return reject(Code::WorkGone, format!("round {round} is not being valued"));
+            return reject(
+                ErrorCode::WorkOrderClosed,
+                format!("round {round} is not being valued"),
+            );
         };
         if running.held.is_some() {
             return Ok(Verdict::Repeat);
@@ -33,27 +36,33 @@ impl Engine {
         let scored = result.valuation.scores.iter().map(|score| score.account);
         if !scored.eq(running.updates.keys().copied()) {
             let message = "the scores do not match the round's updates and their order";
-            return reject(Code::WorkWrong, message);
+            return reject(ErrorCode::WorkResultMismatch, message);
         }
         if paid.is_some_and(|paid| !running.records.iter().any(|(record, _)| *record == paid)) {
-            return reject(Code::WorkGone, "no such record was accepted");
+            return reject(ErrorCode::WorkOrderClosed, "no such record was accepted");
         }
         let work = running.work(paid, result);
         match task.report(running, Ok(result), &work) {
             Ok(_) => Ok(Verdict::New),
-            Err(error) => reject(Code::Internal, error.to_string()),
+            Err(error) => reject(ErrorCode::Internal, error.to_string()),
         }
     }
 
-    pub(super) fn check_failed(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+    pub(super) fn check_failed(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<Verdict, Rejection> {
         match valuing(self.task(id)?, round) {
             Some(_) => Ok(Verdict::New),
-            None => reject(Code::WorkGone, format!("round {round} is not being valued")),
+            None => {
+                reject(ErrorCode::WorkOrderClosed, format!("round {round} is not being valued"))
+            }
         }
     }
 }
 
-fn valuing(task: &TaskState, round: Round) -> Option<&Running> {
+fn valuing(task: &TaskState, round: RoundNumber) -> Option<&Running> {
     match &task.stage {
         Stage::Valuing(running) if running.offer.scope.round == round => Some(running),
         _ => None,
@@ -62,9 +71,9 @@ fn valuing(task: &TaskState, round: Round) -> Option<&Running> {
 
 impl Running {
     /// The one verified work record, if a provider submitted one.
-    fn work(&self, paid: Option<Digest>, result: &WorkResult) -> Vec<Work> {
+    fn work(&self, paid: Option<Digest>, result: &WorkResult) -> Vec<VerifiedWork> {
         let found = self.records.iter().find(|(record, _)| Some(*record) == paid);
-        let line = |(record, said): &(Digest, florin_protocol::Signed<_>)| -> Work {
+        let line = |(record, said): &(Digest, florin_protocol::Signed<_>)| -> VerifiedWork {
             let said: &florin_protocol::WorkRecord = &said.body;
             (said.provider, *record, result.valuation.units)
         };
@@ -77,18 +86,18 @@ impl TaskState {
         &self,
         running: &Running,
         result: Result<&WorkResult, AbandonReason>,
-        work: &[Work],
+        work: &[VerifiedWork],
     ) -> Result<Report, PayError> {
-        close_round(&Closing {
+        close_round(&ReportInputs {
             spec: &self.spec,
             offer: &running.offer,
-            before: self.last().map(|past| &past.report),
+            previous_report: self.last().map(|past| &past.report),
             commits: &running.said(),
             entries: &self.entries(running),
             missing: &running.missing(),
-            rows: &running.drawn,
+            holdout_rows: &running.drawn,
             result,
-            work,
+            verified_work: work,
         })
     }
 
@@ -99,7 +108,7 @@ impl TaskState {
         result: &WorkResult,
         paid: Option<Digest>,
         wrong: &[Digest],
-        now: Tick,
+        now: Timestamp,
     ) {
         if let Some(running) = self.running_mut() {
             running.wrong.extend(wrong);
@@ -110,7 +119,7 @@ impl TaskState {
 
     /// Ends the round with the coordinator's own result, unless a record that may agree is still
     /// expected.
-    pub(super) fn finish_or_wait(&mut self, paid: Option<Digest>, now: Tick) {
+    pub(super) fn finish_or_wait(&mut self, paid: Option<Digest>, now: Timestamp) {
         if paid.is_none() && self.running().is_some_and(|running| running.awaits_records(now)) {
             return;
         }
@@ -128,19 +137,19 @@ impl TaskState {
         }
     }
 
-    pub(super) fn valuation_failed(&mut self, now: Tick) {
+    pub(super) fn valuation_failed(&mut self, now: Timestamp) {
         if let Some(running) = self.take_running() {
             self.abandon(&running, AbandonReason::ValuationFailed, now);
         }
     }
 
-    pub(super) fn abandon_too_few(&mut self, running: &Running, now: Tick) {
+    pub(super) fn abandon_too_few(&mut self, running: &Running, now: Timestamp) {
         let got = u32::try_from(running.updates.len()).unwrap_or(u32::MAX);
         let needed = self.spec.rounds.cohort_min;
         self.abandon(running, AbandonReason::TooFewUpdates { got, needed }, now);
     }
 
-    fn abandon(&mut self, running: &Running, reason: AbandonReason, now: Tick) {
+    fn abandon(&mut self, running: &Running, reason: AbandonReason, now: Timestamp) {
         match self.report(running, Err(reason), &[]) {
             Ok(report) => self.finish(running, report, now),
             // A report without scores involves no arithmetic that could fail. If it does, nothing
@@ -150,7 +159,7 @@ impl TaskState {
     }
 
     /// Ends the round with its report. The updates and the model become public.
-    fn finish(&mut self, running: &Running, report: Report, now: Tick) {
+    fn finish(&mut self, running: &Running, report: Report, now: Timestamp) {
         if running.order.is_some() {
             // Providers that did not respond are removed until they ask again, so that the
             // coordinator waits at most once for each.
@@ -167,7 +176,7 @@ impl TaskState {
         let round = report.scope.round;
         self.paid = [report.data_total, report.infrastructure_total];
         self.exposed.extend(&report.holdout.rows);
-        self.earlier.pass(&report);
+        self.earlier.add_report(&report);
         self.authors.extend(running.records.iter().map(|(_, record)| record.body.provider));
         let digest = report.digest();
         self.past.push(Ended { report: digest, model: report.model, settled, kept: None });
@@ -175,7 +184,7 @@ impl TaskState {
             offer: running.offer.clone(),
             digest,
             report,
-            shown: running.order.as_ref().map(|order| order.holdout),
+            shown: running.order.as_ref().map(|order| order.disclosed_rows),
             updates: running.updates.values().cloned().collect(),
             records: running.records.clone(),
             wrong: running.wrong.clone(),

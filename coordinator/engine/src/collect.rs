@@ -6,8 +6,8 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use florin_protocol::{
-    Address, Amount, Canonical, Code, Commit, Digest, Receipt, Rejection, Role, Round, Scope,
-    Signed, TaskId, Tick, UpdateHeader, UpdateId,
+    Address, Amount, Canonical, Commit, Digest, ErrorCode, Rejection, Role, RoundNumber,
+    RoundScope, Signed, TaskId, Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
 };
 
 use super::enrol::expired;
@@ -20,7 +20,7 @@ impl Engine {
         &self,
         said: &Commit,
         bond: Amount,
-        now: Tick,
+        now: Timestamp,
     ) -> Result<Verdict, Rejection> {
         let (task, running) = self.check_scope(&said.scope, said.sender, said.offer)?;
         if let Some(taken) = running.commits.get(&said.sender) {
@@ -28,16 +28,16 @@ impl Engine {
                 return Ok(Verdict::Repeat);
             }
             let message = "this round already has another commit from you; only the first counts";
-            return reject(Code::Conflicting, message);
+            return reject(ErrorCode::ConflictingMessage, message);
         }
         let by = running.offer.commit_by;
         if !matches!(task.stage, Stage::Committing(_)) {
             let message = format!("commits of round {} are closed", said.scope.round);
-            return reject(Code::DeadlinePassed, message);
+            return reject(ErrorCode::DeadlinePassed, message);
         }
         if now > by {
             return reject(
-                Code::DeadlinePassed,
+                ErrorCode::DeadlinePassed,
                 format!("commits were due by {by}, and it is {now}"),
             );
         }
@@ -48,7 +48,7 @@ impl Engine {
     pub(super) fn check_revealed(
         &self,
         said: &UpdateHeader,
-        now: Tick,
+        now: Timestamp,
     ) -> Result<Verdict, Rejection> {
         if self.receipt(said.scope, said.sender, said.digest()).is_some() {
             return Ok(Verdict::Repeat);
@@ -59,11 +59,11 @@ impl Engine {
                 "trained from model {}, but the base model of the offer is {}",
                 said.base_model, running.offer.base_model
             );
-            return reject(Code::WrongBaseModel, message);
+            return reject(ErrorCode::WrongBaseModel, message);
         }
-        if !said.rows_allowed() {
+        if !said.has_valid_rows() {
             let message = format!("rows = {}: use 1 to 1000000000", said.rows);
-            return reject(Code::BadRows, message);
+            return reject(ErrorCode::InvalidRowCount, message);
         }
         if now > said.expires {
             return expired("the update's header", said.expires, now);
@@ -72,15 +72,15 @@ impl Engine {
         check_reveal_phase(task, running, now)?;
         let Some(taken) = running.commits.get(&said.sender) else {
             let message = "this round has no commit from you, so no update is accepted";
-            return reject(Code::NotCommitted, message);
+            return reject(ErrorCode::NotCommitted, message);
         };
         if running.updates.contains_key(&said.sender) {
             let message = "this round already has another update from you; only the first counts";
-            return reject(Code::Conflicting, message);
+            return reject(ErrorCode::ConflictingMessage, message);
         }
         if taken.commit.body.commitment != said.commitment() {
             let message = "the hash of update, salt and sender differs from your commitment";
-            return reject(Code::CommitMismatch, message);
+            return reject(ErrorCode::CommitMismatch, message);
         }
         Ok(Verdict::New)
     }
@@ -88,7 +88,7 @@ impl Engine {
     /// The checks that commits and updates share: market, task, round, sender and offer.
     fn check_scope(
         &self,
-        scope: &Scope,
+        scope: &RoundScope,
         sender: Address,
         offer: Digest,
     ) -> Result<(&TaskState, &Running), Rejection> {
@@ -102,10 +102,10 @@ impl Engine {
         if !running.asked(sender) {
             if !task.enrolled.contains_key(&sender) {
                 let message = format!("{sender} is not enrolled in task {}", scope.task.short());
-                return reject(Code::NotEnrolled, message);
+                return reject(ErrorCode::NotEnrolled, message);
             }
             let message = format!("{sender} was not selected for round {}", scope.round);
-            return reject(Code::NotSelected, message);
+            return reject(ErrorCode::NotSelected, message);
         }
         if offer != running.offer_digest {
             let message = format!(
@@ -114,7 +114,7 @@ impl Engine {
                 scope.round,
                 running.offer_digest.short()
             );
-            return reject(Code::WrongRound, message);
+            return reject(ErrorCode::WrongRound, message);
         }
         Ok((task, running))
     }
@@ -122,7 +122,7 @@ impl Engine {
     pub(super) fn check_refused(
         &self,
         id: TaskId,
-        round: Round,
+        round: RoundNumber,
         sender: Address,
     ) -> Result<Verdict, Rejection> {
         let task = self.task(id)?;
@@ -140,53 +140,68 @@ impl Engine {
     /// is not in memory: [`Past::receipt`](super::state::Past::receipt) of the archived round has
     /// it.
     #[must_use]
-    pub fn receipt(&self, scope: Scope, sender: Address, update: UpdateId) -> Option<Receipt> {
+    pub fn receipt(
+        &self,
+        scope: RoundScope,
+        sender: Address,
+        update: UpdateId,
+    ) -> Option<UpdateReceipt> {
         let task = self.state.tasks.get(&scope.task).filter(|_| scope.market == self.market)?;
         let running = task.running().filter(|running| running.offer.scope.round == scope.round);
         let Some(running) = running else {
             return task.past(scope.round)?.receipt(scope, sender, update);
         };
         let (taken, commit) = (running.updates.get(&sender)?, running.commits.get(&sender)?);
-        let receipt = Receipt { scope, sender, update, at: taken.at, order: commit.order };
+        let receipt =
+            UpdateReceipt { scope, sender, update, at: taken.at, commit_position: commit.order };
         (taken.id == update).then_some(receipt)
     }
 }
 
-fn wrong_round<T>(task: &TaskState, said: Round) -> Result<T, Rejection> {
+fn wrong_round<T>(task: &TaskState, said: RoundNumber) -> Result<T, Rejection> {
     if task.is_over() {
-        return reject(Code::TaskClosed, format!("task {} has no more rounds", task.id.short()));
+        return reject(
+            ErrorCode::TaskClosed,
+            format!("task {} has no more rounds", task.id.short()),
+        );
     }
     let now = match task.running() {
         Some(running) => format!("round {} is running", running.offer.scope.round),
         None => format!("round {} has not opened yet", task.current_round()),
     };
-    reject(Code::WrongRound, format!("the message is for round {said}, but {now}"))
+    reject(ErrorCode::WrongRound, format!("the message is for round {said}, but {now}"))
 }
 
 fn check_length(said: u64, right: u64) -> Result<(), Rejection> {
     let message = format!("an update of this task has {right} bytes, not {said}");
     match said.cmp(&right) {
         core::cmp::Ordering::Equal => Ok(()),
-        core::cmp::Ordering::Greater => reject(Code::TooLarge, message),
-        core::cmp::Ordering::Less => reject(Code::Truncated, message),
+        core::cmp::Ordering::Greater => reject(ErrorCode::TooLarge, message),
+        core::cmp::Ordering::Less => reject(ErrorCode::Truncated, message),
     }
 }
 
-fn check_reveal_phase(task: &TaskState, running: &Running, now: Tick) -> Result<(), Rejection> {
+fn check_reveal_phase(
+    task: &TaskState,
+    running: &Running,
+    now: Timestamp,
+) -> Result<(), Rejection> {
     let by = running.offer.reveal_by;
     match task.stage {
         Stage::Committing(_) => reject(
-            Code::TooEarly,
+            ErrorCode::TooEarly,
             "commits are still open: upload after they close, so that no participant can copy your \
              update",
         ),
         Stage::Revealing(_) if now <= by => Ok(()),
-        _ => reject(Code::DeadlinePassed, format!("updates were due by {by}, and it is {now}")),
+        _ => {
+            reject(ErrorCode::DeadlinePassed, format!("updates were due by {by}, and it is {now}"))
+        }
     }
 }
 
 impl TaskState {
-    pub(super) fn commit(&mut self, commit: &Signed<Commit>, bond: Amount, now: Tick) {
+    pub(super) fn commit(&mut self, commit: &Signed<Commit>, bond: Amount, now: Timestamp) {
         let sender = commit.body.sender;
         let bond = bond.minus(self.pending_debits(sender)).unwrap_or(Amount::ZERO);
         self.enrolled.insert(sender, bond);
@@ -202,7 +217,7 @@ impl TaskState {
         }
     }
 
-    pub(super) fn reveal(&mut self, header: &Signed<UpdateHeader>, now: Tick) {
+    pub(super) fn reveal(&mut self, header: &Signed<UpdateHeader>, now: Timestamp) {
         let Some(running) = self.running_mut() else {
             return;
         };
@@ -213,7 +228,7 @@ impl TaskState {
         }
     }
 
-    pub(super) fn refuse(&mut self, sender: Address, code: Code) {
+    pub(super) fn refuse(&mut self, sender: Address, code: ErrorCode) {
         if let Some(running) = self.running_mut() {
             let (last, times) = running.refused.entry(sender).or_insert((code, 0));
             *last = code;
@@ -223,7 +238,7 @@ impl TaskState {
 
     /// The commit deadline has passed. A participant that did not commit is not selected again
     /// until it enrols again: a participant that never responds would delay every round.
-    pub(super) fn commits_due(&mut self, now: Tick) {
+    pub(super) fn commits_due(&mut self, now: Timestamp) {
         if let Some(running) = self.running() {
             let cohort = running.offer.cohort.iter();
             let silent = cohort.filter(|who| !running.commits.contains_key(who));
@@ -234,7 +249,7 @@ impl TaskState {
     }
 
     /// Closes commits. The reveals start, unless there are too few commits.
-    pub(super) fn close_commits(&mut self, now: Tick) {
+    pub(super) fn close_commits(&mut self, now: Timestamp) {
         let Some(running) = self.take_running() else {
             return;
         };
@@ -246,7 +261,7 @@ impl TaskState {
     }
 
     /// Closes reveals. The valuation starts, unless there are too few updates.
-    pub(super) fn close_reveals(&mut self, now: Tick) {
+    pub(super) fn close_reveals(&mut self, now: Timestamp) {
         let Some(running) = self.take_running() else {
             return;
         };

@@ -5,9 +5,10 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
-use florin_protocol::limits::PUBLIC_STEPS_MAX;
+use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
-    Address, Code, Digest, Rejection, Round, TaskId, Tick, WorkOrder, draw_rows, round_seed,
+    Address, Digest, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp, WorkOrder, draw_rows,
+    round_seed,
 };
 
 use super::event::Verdict;
@@ -15,35 +16,40 @@ use super::state::{Past, Running, Stage, TaskState};
 use super::{Engine, reject};
 
 impl Engine {
-    pub(super) fn check_disclosed(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+    pub(super) fn check_disclosed(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<Verdict, Rejection> {
         match &self.task(id)?.stage {
             Stage::Valuing(running) if running.offer.scope.round == round => {
                 Ok(if running.order.is_some() { Verdict::Repeat } else { Verdict::New })
             }
-            _ => reject(Code::WorkGone, format!("round {round} is not being valued")),
+            _ => reject(ErrorCode::WorkOrderClosed, format!("round {round} is not being valued")),
         }
     }
 
     /// The digest of the holdout rows disclosed for a round.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] before the rows are drawn and disclosed;
-    /// [`Code::NotFound`] for a round without rows.
-    pub fn shown(&self, id: TaskId, round: Round) -> Result<Digest, Rejection> {
+    /// [`ErrorCode::UnknownTask`]; [`ErrorCode::NotYetPublic`] before the rows are drawn and disclosed;
+    /// [`ErrorCode::NotFound`] for a round without rows.
+    pub fn shown(&self, id: TaskId, round: RoundNumber) -> Result<Digest, Rejection> {
         let task = self.task(id)?;
         if let Some(past) = task.past(round) {
             return past.rows_shown();
         }
         let running = task.running().filter(|running| running.offer.scope.round == round);
-        running.and_then(|running| running.order.as_ref()).map(|order| order.holdout).ok_or_else(
-            || {
+        running
+            .and_then(|running| running.order.as_ref())
+            .map(|order| order.disclosed_rows)
+            .ok_or_else(|| {
                 let message = format!(
                     "the holdout rows of round {round} are drawn after its reveals close, so that \
                      they are unpredictable"
                 );
-                Rejection::new(Code::NotYetPublic, message)
-            },
-        )
+                Rejection::new(ErrorCode::NotYetPublic, message)
+            })
     }
 }
 
@@ -64,19 +70,21 @@ impl TaskState {
     }
 
     /// Issues the work order, now that the rows are public.
-    pub(super) fn disclosed(&mut self, shown: Digest, now: Tick) {
+    pub(super) fn disclosed(&mut self, shown: Digest, now: Timestamp) {
         let Some(running) = self.running() else {
             return;
         };
         let order = WorkOrder {
             scope: running.offer.scope,
             base_model: running.offer.base_model,
-            holdout: shown,
+            disclosed_rows: shown,
             commits: running.said(),
             entries: self.entries(running),
-            due: now.after_ms(self.spec.rounds.value_ms),
-            previous: self.earlier_models(),
-            last_updates: self.earlier.held_against(self.spec.rounds.protection, self.model_bytes),
+            due: now.saturating_add_ms(self.spec.rounds.value_ms),
+            previous_models: self.earlier_models(),
+            earlier_updates: self
+                .earlier
+                .reference_updates(self.spec.rounds.preprocessing, self.model_bytes),
         };
         self.public.insert(shown);
         self.order_work(order);
@@ -87,7 +95,7 @@ impl TaskState {
         // A round starts from the model that the previous round produced.
         let ended = self.past.iter().rev().skip(1).map(|ended| ended.model);
         let begun = ended.chain([self.spec.base_model]);
-        begun.take(PUBLIC_STEPS_MAX.min(self.past.len())).collect()
+        begun.take(GLOBAL_DELTAS_MAX.min(self.past.len())).collect()
     }
 }
 
@@ -95,11 +103,11 @@ impl Past {
     /// The digest of the holdout rows disclosed for the round.
     ///
     /// # Errors
-    /// [`Code::NotFound`] for a round without rows.
+    /// [`ErrorCode::NotFound`] for a round without rows.
     pub fn rows_shown(&self) -> Result<Digest, Rejection> {
         self.shown.ok_or_else(|| {
             let round = self.report.scope.round;
-            Rejection::new(Code::NotFound, format!("round {round} has no holdout rows"))
+            Rejection::new(ErrorCode::NotFound, format!("round {round} has no holdout rows"))
         })
     }
 }

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use florin_protocol::limits::{BLOB_BYTES_MAX, ENROLLED_MAX};
 use florin_protocol::{
-    Address, Amount, Code, Digest, EarlierUpdates, Enrol, Registration, Rejection, Role, Round,
-    TaskId, TaskSpec, Tick,
+    Address, Amount, Digest, EarlierUpdates, EnrolRequest, ErrorCode, Registration, Rejection,
+    Role, RoundNumber, TaskId, TaskSpec, Timestamp,
 };
 
 use super::event::Verdict;
@@ -22,7 +22,7 @@ impl Engine {
     pub(super) fn check_registered(
         &self,
         said: &Registration,
-        now: Tick,
+        now: Timestamp,
     ) -> Result<Verdict, Rejection> {
         self.check_market(said.market)?;
         let (wallet, role) = (said.wallet, said.role);
@@ -33,11 +33,11 @@ impl Engine {
         if now > said.expires {
             return expired("the registration", said.expires, now);
         }
-        let latest = now.after_ms(REGISTRATION_MS_MAX);
+        let latest = now.saturating_add_ms(REGISTRATION_MS_MAX);
         if said.expires > latest {
             let message =
                 format!("expires = {}: at most two years from now, {latest}", said.expires);
-            return reject(Code::LimitReached, message);
+            return reject(ErrorCode::LimitReached, message);
         }
         match known {
             Some(known) if known.said.node_key != said.node_key => {
@@ -45,7 +45,7 @@ impl Engine {
                     "{wallet} is registered as a {role} with another node key, and its earlier \
                      signatures are verified with that key: use a new wallet for a new key"
                 );
-                reject(Code::Conflicting, message)
+                reject(ErrorCode::ConflictingMessage, message)
             }
             Some(known) if said.expires > known.said.expires && known.is_half_over(now) => {
                 Ok(Verdict::New)
@@ -54,13 +54,13 @@ impl Engine {
             None if self.state.registrations.len() < REGISTRATIONS_MAX => Ok(Verdict::New),
             None if !self.evictable(now).is_empty() => Ok(Verdict::New),
             None => reject(
-                Code::LimitReached,
+                ErrorCode::LimitReached,
                 format!("this market stores at most {REGISTRATIONS_MAX} registrations"),
             ),
         }
     }
 
-    pub(super) fn register(&mut self, said: &Registration, now: Tick) {
+    pub(super) fn register(&mut self, said: &Registration, now: Timestamp) {
         let key = (said.wallet, said.role);
         let registrations = &self.state.registrations;
         if registrations.len() >= REGISTRATIONS_MAX && !registrations.contains_key(&key) {
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Expired registrations whose wallet has no signature in the state.
-    fn evictable(&self, now: Tick) -> Vec<(Address, Role)> {
+    fn evictable(&self, now: Timestamp) -> Vec<(Address, Role)> {
         let all = self.state.registrations.iter();
         let over = all.filter(|(_, known)| known.said.expires < now).map(|(key, _)| *key);
         let mut over: Vec<(Address, Role)> = over.collect();
@@ -94,7 +94,7 @@ impl Engine {
         let known = self.state.registrations.get(&(wallet, role)).map(|known| &known.said);
         known.ok_or_else(|| {
             let message = format!("{wallet} is not registered as a {role}: register it first");
-            Rejection::new(Code::NotRegistered, message)
+            Rejection::new(ErrorCode::NotRegistered, message)
         })
     }
 
@@ -102,24 +102,24 @@ impl Engine {
         &self,
         spec: &TaskSpec,
         [model_bytes, update_bytes]: [u64; 2],
-        now: Tick,
+        now: Timestamp,
     ) -> Result<Verdict, Rejection> {
         self.check_market(spec.market)?;
         if self.state.tasks.contains_key(&spec.id()) {
             return Ok(Verdict::Repeat);
         }
-        spec.check().map_err(|error| Rejection::new(Code::BadTask, error.to_string()))?;
+        spec.check().map_err(|error| Rejection::new(ErrorCode::InvalidTask, error.to_string()))?;
         if spec.coordinator != self.coordinator {
             let message = format!(
                 "coordinator = {}: this coordinator is {}",
                 spec.coordinator, self.coordinator
             );
-            return reject(Code::BadTask, message);
+            return reject(ErrorCode::InvalidTask, message);
         }
         for (what, bytes) in [("model parameters", model_bytes), ("update", update_bytes)] {
             if !(1..=BLOB_BYTES_MAX).contains(&bytes) {
                 let message = format!("{what}: {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
-                return reject(Code::BadTask, message);
+                return reject(ErrorCode::InvalidTask, message);
             }
         }
         if now > last_start(spec) {
@@ -129,12 +129,12 @@ impl Engine {
                 spec.expires,
                 spec.unbond_ms_min()
             );
-            return reject(Code::BadTask, message);
+            return reject(ErrorCode::InvalidTask, message);
         }
         let open = self.state.tasks.values().filter(|task| !matches!(task.stage, Stage::Done));
         if open.count() >= TASKS_MAX {
             let message = format!("this coordinator runs at most {TASKS_MAX} tasks at once");
-            return reject(Code::LimitReached, message);
+            return reject(ErrorCode::LimitReached, message);
         }
         Ok(Verdict::New)
     }
@@ -143,7 +143,7 @@ impl Engine {
         &mut self,
         spec: &TaskSpec,
         [model_bytes, update_bytes]: [u64; 2],
-        now: Tick,
+        now: Timestamp,
     ) {
         let id = spec.id();
         let task = TaskState {
@@ -185,7 +185,7 @@ impl Engine {
         if digest == task.spec.base_model {
             return Ok(Verdict::Repeat);
         }
-        reject(Code::NotFound, format!("task {} is not waiting for blob {digest}", id.short()))
+        reject(ErrorCode::NotFound, format!("task {} is not waiting for blob {digest}", id.short()))
     }
 
     /// A task's commitment fixes its holdout, so a second upload is a duplicate.
@@ -196,9 +196,9 @@ impl Engine {
 
     pub(super) fn check_enrolled(
         &self,
-        said: &Enrol,
+        said: &EnrolRequest,
         bond: Amount,
-        now: Tick,
+        now: Timestamp,
     ) -> Result<Verdict, Rejection> {
         self.check_market(said.market)?;
         let task = self.task(said.task)?;
@@ -207,13 +207,13 @@ impl Engine {
             return expired("the enrolment", said.expires, now);
         }
         if task.is_over() {
-            return reject(Code::TaskClosed, format!("task {} is over", said.task.short()));
+            return reject(ErrorCode::TaskClosed, format!("task {} is over", said.task.short()));
         }
         let bond = task.bond_at_risk(said.sender, bond)?;
         match task.enrolled.get(&said.sender) {
             Some(known) if *known == bond && !task.is_forgotten(said.sender) => Ok(Verdict::Repeat),
             None if task.enrolled.len() >= ENROLLED_MAX => reject(
-                Code::LimitReached,
+                ErrorCode::LimitReached,
                 format!("a task takes at most {ENROLLED_MAX} participants"),
             ),
             _ => Ok(Verdict::New),
@@ -242,10 +242,10 @@ impl TaskState {
             "the bond of {account} is {left} FLN and must be at least {smallest} FLN: bond more (a \
              bond that is being withdrawn does not count)"
         );
-        reject(Code::BondTooSmall, message)
+        reject(ErrorCode::BondTooSmall, message)
     }
 
-    pub(super) fn blob_arrived(&mut self, digest: Digest, now: Tick) {
+    pub(super) fn blob_arrived(&mut self, digest: Digest, now: Timestamp) {
         self.wanted.remove(&digest);
         if digest == self.spec.base_model {
             self.public.insert(digest);
@@ -253,26 +253,26 @@ impl TaskState {
         self.begin_if_complete(now);
     }
 
-    pub(super) fn holdout_arrived(&mut self, digest: Digest, now: Tick) {
+    pub(super) fn holdout_arrived(&mut self, digest: Digest, now: Timestamp) {
         self.holdout = Some(digest);
         self.begin_if_complete(now);
     }
 
-    fn begin_if_complete(&mut self, now: Tick) {
+    fn begin_if_complete(&mut self, now: Timestamp) {
         let complete = self.wanted.is_empty() && self.holdout.is_some();
         if complete && matches!(self.stage, Stage::AwaitingBlobs) {
-            let target_until = now.after_ms(self.spec.rounds.enrol_ms);
+            let target_until = now.saturating_add_ms(self.spec.rounds.enrol_ms);
             self.stage = Stage::Enrolling { target_until };
             self.open_if_ready(now);
         }
     }
 
-    pub(super) fn enrol(&mut self, sender: Address, bond: Amount, now: Tick) {
+    pub(super) fn enrol(&mut self, sender: Address, bond: Amount, now: Timestamp) {
         let left = bond.minus(self.pending_debits(sender)).unwrap_or(Amount::ZERO);
         self.enrolled.insert(sender, left);
         if self.is_forgotten(sender) {
             let next = self.current_round().0.saturating_add(u32::from(self.running().is_some()));
-            let from = Round(next.saturating_add(SIT_OUT_ROUNDS));
+            let from = RoundNumber(next.saturating_add(SIT_OUT_ROUNDS));
             self.sitting_out.insert(sender, Some(from));
         }
         self.open_if_ready(now);
@@ -287,10 +287,10 @@ impl TaskState {
 /// The latest time at which a round can open and still become final before the task expires. The
 /// round's phases, the posting of its settlement and the challenge window must fit. The same sum is
 /// the minimum time for which a bond stays locked.
-pub(super) fn last_start(spec: &TaskSpec) -> Tick {
-    Tick(spec.expires.0.saturating_sub(spec.unbond_ms_min()))
+pub(super) fn last_start(spec: &TaskSpec) -> Timestamp {
+    Timestamp(spec.expires.0.saturating_sub(spec.unbond_ms_min()))
 }
 
-pub(super) fn expired<T>(what: &str, expires: Tick, now: Tick) -> Result<T, Rejection> {
-    reject(Code::DeadlinePassed, format!("{what} expired at {expires}, and it is {now}"))
+pub(super) fn expired<T>(what: &str, expires: Timestamp, now: Timestamp) -> Result<T, Rejection> {
+    reject(ErrorCode::DeadlinePassed, format!("{what} expired at {expires}, and it is {now}"))
 }

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    Address, Amount, Code, Commit, Digest, Enrol, Registration, Round, Signed, TaskId, TaskSpec,
-    UpdateHeader, WorkRecord, WorkResult,
+    Address, Amount, Commit, Digest, EnrolRequest, ErrorCode, Registration, RoundNumber, Signed,
+    TaskId, TaskSpec, UpdateHeader, WorkRecord, WorkResult,
 };
 
 /// One input of the engine. The caller has verified the signatures in it.
@@ -40,7 +40,7 @@ pub enum Event {
     /// A participant enrolled in a task.
     Enrolled {
         /// The signed message.
-        enrol: Signed<Enrol>,
+        enrol: Signed<EnrolRequest>,
         /// The participant's bond at risk on the ledger now.
         bond: Amount,
     },
@@ -58,11 +58,11 @@ pub enum Event {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The sender.
         sender: Address,
         /// The reason.
-        code: Code,
+        code: ErrorCode,
     },
     /// A pledged provider asked for a task's work, or received the open work order.
     ProviderReady {
@@ -85,7 +85,7 @@ pub enum Event {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The digest of the disclosed rows.
         shown: Digest,
     },
@@ -95,7 +95,7 @@ pub enum Event {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The result.
         result: Box<WorkResult>,
         /// The first record that agrees with the result, by the digest of its body. Its provider is
@@ -110,21 +110,21 @@ pub enum Event {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The ledger contains the round's settlement.
     SettlementPosted {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The round's settlement is final, and so is every earlier one.
     SettlementFinal {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The round's settlement is no longer valid on the ledger, nor is any later one: the arbiter
     /// cancelled it, or the task was closed before the settlement was posted.
@@ -132,14 +132,14 @@ pub enum Event {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The ledger will never accept the round's settlement.
     SettlementRefused {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// The buyer requested that no more rounds start.
     CloseRequested {
@@ -158,14 +158,14 @@ pub enum Event {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// A reported round is archived in a blob: all of it that later events do not need.
     Kept {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The archive blob.
         digest: Digest,
     },
@@ -182,14 +182,14 @@ pub enum Effect {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// Compute the round's work. The result is [`Event::Valued`] or [`Event::ValuationFailed`].
     Value {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// Post the round's settlement, which is in its report. The result is
     /// [`Event::SettlementPosted`], [`Event::SettlementRefused`] or, if an earlier settlement no
@@ -198,7 +198,7 @@ pub enum Effect {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// Follow the settlement through its challenge window. The result is [`Event::SettlementFinal`]
     /// or [`Event::SettlementCancelled`].
@@ -206,7 +206,7 @@ pub enum Effect {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// Close the task on the ledger. The result is [`Event::Closed`].
     Close {
@@ -219,14 +219,14 @@ pub enum Effect {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
     /// Archive a reported round in a blob. The result is [`Event::Kept`].
     Keep {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
     },
 }
 

@@ -36,7 +36,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use florin_protocol::{Address, Code, Market, Rejection, TaskId, Tick};
+use florin_protocol::{Address, ErrorCode, MarketId, Rejection, TaskId, Timestamp};
 
 mod aggregate;
 mod collect;
@@ -74,7 +74,7 @@ pub const REFUSALS_MAX: u32 = 8;
 /// The state machine of one coordinator.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    market: Market,
+    market: MarketId,
     coordinator: Address,
     state: State,
 }
@@ -82,19 +82,19 @@ pub struct Engine {
 impl Engine {
     /// An engine in the initial state.
     #[must_use]
-    pub fn new(market: Market, coordinator: Address) -> Self {
+    pub fn new(market: MarketId, coordinator: Address) -> Self {
         Self { market, coordinator, state: State::default() }
     }
 
     /// An engine that continues from a restored state.
     #[must_use]
-    pub const fn with(market: Market, coordinator: Address, state: State) -> Self {
+    pub const fn with(market: MarketId, coordinator: Address, state: State) -> Self {
         Self { market, coordinator, state }
     }
 
     /// The market that the coordinator serves.
     #[must_use]
-    pub const fn market(&self) -> Market {
+    pub const fn market(&self) -> MarketId {
         self.market
     }
 
@@ -115,7 +115,7 @@ impl Engine {
     ///
     /// # Errors
     /// The [`Rejection`] for the sender of the event.
-    pub fn check(&self, event: &Event, now: Tick) -> Result<Verdict, Rejection> {
+    pub fn check(&self, event: &Event, now: Timestamp) -> Result<Verdict, Rejection> {
         let now = now.max(self.state.now);
         match event {
             Event::Registered(registration) => self.check_registered(registration, now),
@@ -153,7 +153,7 @@ impl Engine {
     ///
     /// # Errors
     /// The [`Rejection`] for the sender of the event; the state is unchanged.
-    pub fn apply(&mut self, event: &Event, now: Tick) -> Result<Applied, Rejection> {
+    pub fn apply(&mut self, event: &Event, now: Timestamp) -> Result<Applied, Rejection> {
         let now = now.max(self.state.now);
         if self.check(event, now)? == Verdict::Repeat {
             return Ok(Applied::repeat());
@@ -181,13 +181,13 @@ impl Engine {
         self.wants(&all).into_iter().collect()
     }
 
-    /// The next time at which [`Event::Tick`] changes the state.
+    /// The next time at which [`Event::Timestamp`] changes the state.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Tick> {
+    pub fn next_deadline(&self) -> Option<Timestamp> {
         self.state.tasks.values().filter_map(TaskState::deadline).min()
     }
 
-    fn check_tick(&self, now: Tick) -> Verdict {
+    fn check_tick(&self, now: Timestamp) -> Verdict {
         match self.next_deadline() {
             Some(deadline) if deadline <= now => Verdict::New,
             _ => Verdict::Repeat,
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// The tasks that an event may change.
-    fn touched(&self, event: &Event, now: Tick) -> Vec<TaskId> {
+    fn touched(&self, event: &Event, now: Timestamp) -> Vec<TaskId> {
         match event {
             Event::Registered(_) => Vec::new(),
             Event::Published { spec, .. } => vec![spec.id()],
@@ -233,7 +233,7 @@ impl Engine {
     }
 
     /// The only function that changes the state. The event has passed [`Engine::check`].
-    fn change(&mut self, event: &Event, now: Tick) {
+    fn change(&mut self, event: &Event, now: Timestamp) {
         match event {
             Event::Registered(registration) => self.register(registration, now),
             Event::Published { spec, model_bytes, update_bytes } => {
@@ -255,7 +255,7 @@ impl Engine {
         }
     }
 
-    fn change_task(&mut self, event: &Event, now: Tick) {
+    fn change_task(&mut self, event: &Event, now: Timestamp) {
         let id = self.touched(event, now).first().copied();
         let Some(task) = id.and_then(|id| self.state.tasks.get_mut(&id)) else {
             return;
@@ -290,11 +290,11 @@ impl Engine {
     /// The task with this id.
     fn task(&self, id: TaskId) -> Result<&TaskState, Rejection> {
         self.state.tasks.get(&id).ok_or_else(|| {
-            Rejection::new(Code::UnknownTask, format!("no task {id} is published here"))
+            Rejection::new(ErrorCode::UnknownTask, format!("no task {id} is published here"))
         })
     }
 
-    fn check_market(&self, market: Market) -> Result<(), Rejection> {
+    fn check_market(&self, market: MarketId) -> Result<(), Rejection> {
         if market == self.market {
             return Ok(());
         }
@@ -305,11 +305,11 @@ impl Engine {
             self.market.chain,
             self.market.genesis.short()
         );
-        Err(Rejection::new(Code::WrongMarket, message))
+        Err(Rejection::new(ErrorCode::WrongMarket, message))
     }
 }
 
 /// Shorthand for an `Err` with a [`Rejection`].
-fn reject<T>(code: Code, message: impl Into<String>) -> Result<T, Rejection> {
+fn reject<T>(code: ErrorCode, message: impl Into<String>) -> Result<T, Rejection> {
     Err(Rejection::new(code, message))
 }

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use florin_protocol::{Address, Digest, EarlierUpdates, Offer, Round, Scope, Tick};
+use florin_protocol::{Address, Digest, EarlierUpdates, Offer, RoundNumber, RoundScope, Timestamp};
 
 use super::enrol::last_start;
 use super::state::{Running, Stage, TaskState};
@@ -35,14 +35,14 @@ impl TaskState {
     }
 
     /// The time at which waiting for participants ends: a round opens, or the task ends.
-    pub(super) fn enrolling_deadline(&self, target_until: Tick) -> Tick {
-        let over = last_start(&self.spec).after_ms(1);
+    pub(super) fn enrolling_deadline(&self, target_until: Timestamp) -> Timestamp {
+        let over = last_start(&self.spec).saturating_add_ms(1);
         if self.enough(target_until, target_until) { over.min(target_until) } else { over }
     }
 
     /// Before `target_until` a round needs its target number of participants, afterwards the
     /// minimum.
-    fn enough(&self, now: Tick, target_until: Tick) -> bool {
+    fn enough(&self, now: Timestamp, target_until: Timestamp) -> bool {
         let rounds = &self.spec.rounds;
         let (there, needed) = if now < target_until {
             (self.ready().count(), rounds.cohort_target)
@@ -53,7 +53,7 @@ impl TaskState {
     }
 
     /// Opens the next round if the task is waiting for participants and has enough of them.
-    pub(super) fn open_if_ready(&mut self, now: Tick) {
+    pub(super) fn open_if_ready(&mut self, now: Timestamp) {
         let Stage::Enrolling { target_until } = self.stage else {
             return;
         };
@@ -65,7 +65,7 @@ impl TaskState {
     }
 
     /// After a reported round: starts the next one, or ends the task.
-    pub(super) fn next_round(&mut self, now: Tick) {
+    pub(super) fn next_round(&mut self, now: Timestamp) {
         if self.ending || self.current_round().0 > self.spec.rounds.count {
             self.end();
             return;
@@ -82,13 +82,13 @@ impl TaskState {
         self.earlier = EarlierUpdates::default();
     }
 
-    fn open_round(&mut self, now: Tick) {
+    fn open_round(&mut self, now: Timestamp) {
         let round = self.current_round();
         let last = self.whole.last_key_value().map(|(_, past)| past);
         let previous = last.map_or(Digest(self.id.0), |past| past.digest);
         let before = last.map(|past| &past.report);
-        let commit_by = now.after_ms(self.spec.rounds.train_ms);
-        let Ok(pool) = self.spec.pool_of_round(round, before) else {
+        let commit_by = now.saturating_add_ms(self.spec.rounds.train_ms);
+        let Ok(pool) = self.spec.pool_for_round(round, before) else {
             // More was paid than deposited, which the pay rule makes impossible. If it happens,
             // nothing more is paid.
             self.end();
@@ -97,22 +97,22 @@ impl TaskState {
         let cohort = self.cohort(previous, round);
         self.sitting_out.retain(|who, _| cohort.binary_search(who).is_err());
         let offer = Offer {
-            scope: Scope { market: self.spec.market, task: self.id, round },
+            scope: RoundScope { market: self.spec.market, task: self.id, round },
             base_model: before.map_or(self.spec.base_model, |report| report.model),
-            previous,
+            previous_report: previous,
             cohort,
             opened: now,
             commit_by,
-            reveal_by: commit_by.after_ms(self.spec.rounds.reveal_ms),
+            reveal_by: commit_by.saturating_add_ms(self.spec.rounds.reveal_ms),
             pool,
         };
         self.stage = Stage::Committing(Box::new(Running::of(offer)));
     }
 
     /// Selects the cohort of a round, ascending.
-    fn cohort(&self, previous: Digest, round: Round) -> Vec<Address> {
+    fn cohort(&self, previous: Digest, round: RoundNumber) -> Vec<Address> {
         let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
-        let asked = size(self.spec.rounds.asked());
+        let asked = size(self.spec.rounds.selection_size());
         let mut cohort = draw(previous, round, self.ready(), asked);
         if cohort.len() < size(self.spec.rounds.cohort_min) {
             let more = asked.saturating_sub(cohort.len());
@@ -123,7 +123,7 @@ impl TaskState {
     }
 
     /// Applies the deadline that is due at `now`.
-    pub(super) fn tick(&mut self, now: Tick) {
+    pub(super) fn tick(&mut self, now: Timestamp) {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return;
         }
@@ -143,7 +143,7 @@ impl TaskState {
 /// the addresses in ascending order.
 fn draw(
     previous: Digest,
-    round: Round,
+    round: RoundNumber,
     eligible: impl Iterator<Item = Address>,
     asked: usize,
 ) -> Vec<Address> {
@@ -170,14 +170,14 @@ mod tests {
         let all: Vec<Address> = (0..100u8).map(|i| Address([i; 20])).collect();
         let mut times = [0u32; 100];
         for round in 1..=200 {
-            let cohort = draw(Digest([7; 32]), Round(round), all.iter().copied(), 10);
+            let cohort = draw(Digest([7; 32]), RoundNumber(round), all.iter().copied(), 10);
             assert_eq!(cohort.len(), 10);
             assert!(cohort.is_sorted());
             cohort.iter().for_each(|who| times[usize::from(who.0[0])] += 1);
         }
         // The expected count is 20; the bounds are 4.2 standard deviations.
         assert!(times.iter().all(|n| (2..=38).contains(n)), "{times:?}");
-        let again = draw(Digest([7; 32]), Round(1), all.iter().rev().copied(), 10);
-        assert_eq!(again, draw(Digest([7; 32]), Round(1), all.iter().copied(), 10));
+        let again = draw(Digest([7; 32]), RoundNumber(1), all.iter().rev().copied(), 10);
+        assert_eq!(again, draw(Digest([7; 32]), RoundNumber(1), all.iter().copied(), 10));
     }
 }

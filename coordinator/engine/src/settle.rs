@@ -10,14 +10,18 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use florin_protocol::{Amount, Code, Rejection, Round, TaskId, Tick};
+use florin_protocol::{Amount, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp};
 
 use super::event::Verdict;
 use super::state::{Past, Stage, Standings, TaskState};
 use super::{Engine, reject};
 
 impl Engine {
-    pub(super) fn check_posted(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+    pub(super) fn check_posted(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<Verdict, Rejection> {
         let task = self.settled(id, round)?;
         let new = task.unsettled.get(&round) == Some(&false);
         Ok(if new { Verdict::New } else { Verdict::Repeat })
@@ -25,36 +29,48 @@ impl Engine {
 
     /// The ledger decides which settlements are final, independent of the engine's state: proofs
     /// must lead to the ledger's last final root.
-    pub(super) fn check_final(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+    pub(super) fn check_final(&self, id: TaskId, round: RoundNumber) -> Result<Verdict, Rejection> {
         let known = self.settled(id, round)?.finalised.contains(&round);
         Ok(if known { Verdict::Repeat } else { Verdict::New })
     }
 
     /// Debits can be proven only from a final round.
-    pub(super) fn check_proven(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+    pub(super) fn check_proven(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<Verdict, Rejection> {
         let task = self.settled(id, round)?;
         if !task.finalised.contains(&round) {
-            return reject(Code::TooEarly, format!("round {round} is not final yet"));
+            return reject(ErrorCode::TooEarly, format!("round {round} is not final yet"));
         }
         let new = task.unproven.range(..=round).next().is_some();
         Ok(if new { Verdict::New } else { Verdict::Repeat })
     }
 
     /// Only a posted settlement can be cancelled.
-    pub(super) fn check_cancelled(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+    pub(super) fn check_cancelled(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<Verdict, Rejection> {
         match self.settled(id, round)?.unsettled.get(&round) {
             Some(true) => Ok(Verdict::New),
-            Some(false) => reject(Code::TooEarly, format!("round {round} is not posted yet")),
+            Some(false) => reject(ErrorCode::TooEarly, format!("round {round} is not posted yet")),
             None => Ok(Verdict::Repeat),
         }
     }
 
-    pub(super) fn check_unpostable(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+    pub(super) fn check_unpostable(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<Verdict, Rejection> {
         self.check_posted(id, round)
     }
 
     /// A round leaves memory only when no later event needs it.
-    pub(super) fn check_kept(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+    pub(super) fn check_kept(&self, id: TaskId, round: RoundNumber) -> Result<Verdict, Rejection> {
         let task = self.task(id)?;
         if task.ended(round).is_some_and(|ended| ended.kept.is_some()) {
             return Ok(Verdict::Repeat);
@@ -62,15 +78,15 @@ impl Engine {
         if task.is_done_with(round) {
             return Ok(Verdict::New);
         }
-        reject(Code::TooEarly, format!("round {round} is still needed"))
+        reject(ErrorCode::TooEarly, format!("round {round} is still needed"))
     }
 
     /// The task, if this round has a settlement.
-    fn settled(&self, id: TaskId, round: Round) -> Result<&TaskState, Rejection> {
+    fn settled(&self, id: TaskId, round: RoundNumber) -> Result<&TaskState, Rejection> {
         let task = self.task(id)?;
         match task.ended(round) {
             Some(ended) if ended.settled => Ok(task),
-            _ => reject(Code::WrongRound, format!("round {round} has no settlement")),
+            _ => reject(ErrorCode::WrongRound, format!("round {round} has no settlement")),
         }
     }
 
@@ -88,7 +104,7 @@ impl Engine {
 }
 
 impl TaskState {
-    pub(super) fn posted(&mut self, round: Round, now: Tick) {
+    pub(super) fn posted(&mut self, round: RoundNumber, now: Timestamp) {
         self.unsettled.insert(round, true);
         if matches!(self.stage, Stage::Settling) {
             self.next_round(now);
@@ -96,9 +112,9 @@ impl TaskState {
     }
 
     /// Marks this round and every earlier one as final: the ledger finalises them in order.
-    pub(super) fn finalised(&mut self, round: Round, now: Tick) {
+    pub(super) fn finalised(&mut self, round: RoundNumber, now: Timestamp) {
         let waiting = self.unsettled.range(..=round).map(|(round, _)| *round);
-        let done: Vec<Round> = waiting.chain([round]).collect();
+        let done: Vec<RoundNumber> = waiting.chain([round]).collect();
         for round in done {
             self.unsettled.remove(&round);
             self.finalised.insert(round);
@@ -118,14 +134,14 @@ impl TaskState {
     }
 
     /// The ledger has applied these debits to the bonds, as far as the bonds cover them.
-    pub(super) fn debits_proven(&mut self, round: Round) {
+    pub(super) fn debits_proven(&mut self, round: RoundNumber) {
         self.unproven.retain(|other| *other > round);
     }
 
     /// Gives up the settlements of this round and all later ones; they are invalid and are not
     /// posted again. No round is built on them. A running round is dropped, because its result
     /// could never be paid. Earlier settlements continue.
-    pub(super) fn give_up_from(&mut self, round: Round) {
+    pub(super) fn give_up_from(&mut self, round: RoundNumber) {
         self.unsettled.retain(|other, _| *other < round);
         self.ending = true;
         if !self.is_over() {

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    Address, Amount, Canonical, Code, Commit, Digest, EarlierUpdates, Offer, Receipt, Registration,
-    Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Standing, TaskId, TaskSpec, Tick,
-    UpdateHeader, UpdateId, WorkOrder, WorkRecord, WorkResult,
+    AccountTotals, Address, Amount, Canonical, Commit, Digest, EarlierUpdates, ErrorCode, Offer,
+    Registration, Rejection, Report, Role, RoundNumber, RoundOutcome, RoundScope, Signed, TaskId,
+    TaskSpec, Timestamp, UpdateHeader, UpdateId, UpdateReceipt, WorkOrder, WorkRecord, WorkResult,
 };
 
 use super::event::Effect;
@@ -19,7 +19,7 @@ use super::value::wrong_record;
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct State {
     /// The latest time of any event.
-    pub now: Tick,
+    pub now: Timestamp,
     /// For each wallet and role, the registration with the latest expiry.
     pub registrations: BTreeMap<(Address, Role), Registered>,
     /// Every task ever published to this coordinator.
@@ -36,12 +36,12 @@ pub struct Registered {
     /// The signed registration.
     pub said: Registration,
     /// When it was accepted.
-    pub since: Tick,
+    pub since: Timestamp,
 }
 
 impl Registered {
     /// Whether less than half of its validity is left.
-    pub(super) const fn is_half_over(&self, now: Tick) -> bool {
+    pub(super) const fn is_half_over(&self, now: Timestamp) -> bool {
         self.said.expires.ms_since(now) < now.ms_since(self.since)
     }
 }
@@ -67,7 +67,7 @@ pub struct TaskState {
     pub enrolled: BTreeMap<Address, Amount>,
     /// Participants that were selected and did not deliver. Such a participant is selected again
     /// only after it has enrolled again, and then from the given round on.
-    pub sitting_out: BTreeMap<Address, Option<Round>>,
+    pub sitting_out: BTreeMap<Address, Option<RoundNumber>>,
     /// Pledged providers that have asked for work. A provider that had asked before the last work
     /// order ended, and did not submit a record for it, is not among them.
     pub providers: BTreeSet<Address>,
@@ -76,7 +76,7 @@ pub struct TaskState {
     /// Summaries of the reported rounds; round r is at index r − 1.
     pub past: Vec<Ended>,
     /// The reported rounds that are in memory: not archived yet, or still needed.
-    pub whole: BTreeMap<Round, Past>,
+    pub whole: BTreeMap<RoundNumber, Past>,
     /// The updates of earlier reported rounds that the next round's updates are compared with, to
     /// detect duplicates.
     pub earlier: EarlierUpdates,
@@ -90,13 +90,13 @@ pub struct TaskState {
     pub authors: BTreeSet<Address>,
     /// Settlements that are not final yet. True if the ledger has the settlement, or must be asked
     /// whether it has it.
-    pub unsettled: BTreeMap<Round, bool>,
+    pub unsettled: BTreeMap<RoundNumber, bool>,
     /// Rounds whose settlement is final.
-    pub finalised: BTreeSet<Round>,
+    pub finalised: BTreeSet<RoundNumber>,
     /// Final rounds whose debits are not proven on the ledger yet.
-    pub unproven: BTreeSet<Round>,
+    pub unproven: BTreeSet<RoundNumber>,
     /// Every work order of the task.
-    pub orders: BTreeMap<Digest, Round>,
+    pub orders: BTreeMap<Digest, RoundNumber>,
     /// Blobs that are public because of this task.
     pub public: BTreeSet<Digest>,
     /// No more rounds: the buyer closed the task, or the arbiter cancelled a settlement.
@@ -113,7 +113,7 @@ pub enum Stage {
     /// Waiting for enough participants for a round.
     Enrolling {
         /// Before this time a round needs `cohort_target` participants, afterwards `cohort_min`.
-        target_until: Tick,
+        target_until: Timestamp,
     },
     /// Participants train and commit.
     Committing(Box<Running>),
@@ -141,7 +141,7 @@ pub struct Running {
     /// Updates by sender.
     pub updates: BTreeMap<Address, TakenUpdate>,
     /// For each sender, the reason of the last rejected upload and the number of rejected uploads.
-    pub refused: BTreeMap<Address, (Code, u32)>,
+    pub refused: BTreeMap<Address, (ErrorCode, u32)>,
     /// The holdout rows that the round is evaluated on, once reveals are closed.
     pub drawn: Vec<u32>,
     /// The work order, once the rows are disclosed.
@@ -178,7 +178,7 @@ pub struct TakenUpdate {
     /// The header's digest.
     pub id: UpdateId,
     /// When it was accepted.
-    pub at: Tick,
+    pub at: Timestamp,
 }
 
 /// A summary of a reported round: what later rounds are built on.
@@ -201,11 +201,11 @@ pub struct Standings {
     /// The task.
     pub task: TaskId,
     /// The round.
-    pub round: Round,
+    pub round: RoundNumber,
     /// The Merkle root of the totals.
     pub root: Digest,
     /// The totals by account.
-    pub of: BTreeMap<Address, Standing>,
+    pub of: BTreeMap<Address, AccountTotals>,
 }
 
 /// A reported round in full.
@@ -264,14 +264,14 @@ impl TaskState {
 
     /// The summary of a reported round.
     #[must_use]
-    pub fn ended(&self, round: Round) -> Option<&Ended> {
+    pub fn ended(&self, round: RoundNumber) -> Option<&Ended> {
         let position = usize::try_from(round.0).ok()?.checked_sub(1)?;
         self.past.get(position)
     }
 
     /// A reported round, if it is in memory.
     #[must_use]
-    pub fn past(&self, round: Round) -> Option<&Past> {
+    pub fn past(&self, round: RoundNumber) -> Option<&Past> {
         self.whole.get(&round)
     }
 
@@ -281,9 +281,9 @@ impl TaskState {
     }
 
     /// The number of the running round, or of the next one.
-    pub(super) fn current_round(&self) -> Round {
+    pub(super) fn current_round(&self) -> RoundNumber {
         let reported = u32::try_from(self.past.len()).unwrap_or(u32::MAX);
-        Round(reported.saturating_add(1))
+        RoundNumber(reported.saturating_add(1))
     }
 
     /// Whether no more rounds will start.
@@ -310,14 +310,14 @@ impl TaskState {
     }
 
     /// The next time at which a tick changes this task.
-    pub(super) fn deadline(&self) -> Option<Tick> {
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
         match &self.stage {
-            Stage::AwaitingBlobs => Some(self.spec.expires.after_ms(1)),
+            Stage::AwaitingBlobs => Some(self.spec.expires.saturating_add_ms(1)),
             Stage::Enrolling { target_until } => Some(self.enrolling_deadline(*target_until)),
-            Stage::Committing(running) => Some(running.offer.commit_by.after_ms(1)),
-            Stage::Revealing(running) => Some(running.offer.reveal_by.after_ms(1)),
+            Stage::Committing(running) => Some(running.offer.commit_by.saturating_add_ms(1)),
+            Stage::Revealing(running) => Some(running.offer.reveal_by.saturating_add_ms(1)),
             Stage::Valuing(running) if !running.own || running.held.is_some() => {
-                running.order.as_ref().map(|order| order.due.after_ms(1))
+                running.order.as_ref().map(|order| order.due.saturating_add_ms(1))
             }
             Stage::Valuing(_) | Stage::Settling | Stage::Closing | Stage::Done => None,
         }
@@ -355,14 +355,14 @@ impl TaskState {
     }
 
     /// The first round in memory that can be archived.
-    pub(super) fn to_keep(&self) -> Option<Round> {
+    pub(super) fn to_keep(&self) -> Option<RoundNumber> {
         self.whole.keys().copied().find(|round| self.is_done_with(*round))
     }
 
     /// Whether later events need nothing of the round but its archive. A round whose settlement is
     /// not final is still needed, even if the engine has given it up: the ledger may still finalise
     /// the settlement, and the report then proves the debits.
-    pub(super) fn is_done_with(&self, round: Round) -> bool {
+    pub(super) fn is_done_with(&self, round: RoundNumber) -> bool {
         let Some(past) = self.whole.get(&round) else {
             return false;
         };
@@ -373,7 +373,7 @@ impl TaskState {
     }
 
     /// Removes an archived round from memory.
-    pub(super) fn kept(&mut self, round: Round, digest: Digest) {
+    pub(super) fn kept(&mut self, round: RoundNumber, digest: Digest) {
         let position = usize::try_from(round.0).ok().and_then(|round| round.checked_sub(1));
         if let Some(ended) = position.and_then(|position| self.past.get_mut(position)) {
             ended.kept = Some(digest);
@@ -386,7 +386,7 @@ impl Standings {
     /// The account totals of a report.
     pub(super) fn of(report: &Report) -> Self {
         let (scope, root) = (report.scope, report.root);
-        Self { task: scope.task, round: scope.round, root, of: report.standings.clone() }
+        Self { task: scope.task, round: scope.round, root, of: report.account_totals.clone() }
     }
 }
 
@@ -404,16 +404,25 @@ impl Past {
         Some(if self.wrong.contains(&record) {
             wrong_record()
         } else {
-            reject(Code::WorkGone, "another provider's record of this order was verified first")
+            reject(
+                ErrorCode::WorkOrderClosed,
+                "another provider's record of this order was verified first",
+            )
         })
     }
 
     /// The receipt of an accepted update: always the same for the same update.
     #[must_use]
-    pub fn receipt(&self, scope: Scope, sender: Address, update: UpdateId) -> Option<Receipt> {
+    pub fn receipt(
+        &self,
+        scope: RoundScope,
+        sender: Address,
+        update: UpdateId,
+    ) -> Option<UpdateReceipt> {
         let taken = self.updates.iter().find(|taken| taken.header.body.sender == sender)?;
-        let order = self.report.entries.iter().find(|entry| entry.sender == sender)?.order;
-        let receipt = Receipt { scope, sender, update, at: taken.at, order };
+        let order =
+            self.report.entries.iter().find(|entry| entry.sender == sender)?.commit_position;
+        let receipt = UpdateReceipt { scope, sender, update, at: taken.at, commit_position: order };
         (scope == self.report.scope && taken.id == update).then_some(receipt)
     }
 
@@ -453,7 +462,7 @@ impl Running {
     }
 
     /// Whether a provider that has the order may still submit a record.
-    pub(super) fn awaits_records(&self, now: Tick) -> bool {
+    pub(super) fn awaits_records(&self, now: Timestamp) -> bool {
         let in_time = self.order.as_ref().is_some_and(|order| now <= order.due);
         in_time && self.served.iter().any(|provider| !self.answered(*provider))
     }

@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use florin_protocol::{
-    Address, Canonical, Code, Digest, Entry, Missing, Rejection, Role, Round, Signed, TaskId, Tick,
-    WorkOrder, WorkRecord, WorkResult,
+    Address, Canonical, Digest, ErrorCode, MissingReason, Rejection, Role, RoundNumber, Signed,
+    TaskId, Timestamp, UpdateEntry, WorkOrder, WorkRecord, WorkResult,
 };
 
 use super::enrol::expired;
@@ -16,7 +16,7 @@ use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX, reject};
 impl Engine {
     /// The task and round of a work order.
     #[must_use]
-    pub fn find_order(&self, order: Digest) -> Option<(TaskId, Round)> {
+    pub fn find_order(&self, order: Digest) -> Option<(TaskId, RoundNumber)> {
         let mut tasks = self.state.tasks.iter();
         tasks.find_map(|(id, task)| task.orders.get(&order).map(|round| (*id, *round)))
     }
@@ -40,7 +40,7 @@ impl Engine {
         let new = !task.providers.contains(&provider);
         if new && task.providers.len() >= PROVIDERS_PER_TASK_MAX {
             let message = format!("a task takes at most {PROVIDERS_PER_TASK_MAX} providers");
-            return reject(Code::LimitReached, message);
+            return reject(ErrorCode::LimitReached, message);
         }
         Ok(Verdict::New)
     }
@@ -49,13 +49,13 @@ impl Engine {
         &self,
         said: &WorkRecord,
         agrees: Option<bool>,
-        now: Tick,
+        now: Timestamp,
     ) -> Result<Verdict, Rejection> {
         self.check_market(said.market)?;
         self.check_registration_of(said.provider, Role::Provider)?;
         let gone = || {
             let message = "no such work order is open: it is completed or was never issued";
-            Rejection::new(Code::WorkGone, message)
+            Rejection::new(ErrorCode::WorkOrderClosed, message)
         };
         if self.work_verdict(said.order, said.digest()).is_some() {
             return Ok(Verdict::Repeat);
@@ -74,17 +74,20 @@ impl Engine {
                 return Ok(Verdict::Repeat);
             }
             let message = "this order already has another record from you; only the first counts";
-            return reject(Code::Conflicting, message);
+            return reject(ErrorCode::ConflictingMessage, message);
         }
         if let Some(order) = running.order.as_ref().filter(|order| now > order.due) {
             return expired("the work order", order.due, now);
         }
         if running.held.is_some() && agrees.is_none() {
-            return reject(Code::Internal, "a result exists: the record must be compared with it");
+            return reject(
+                ErrorCode::Internal,
+                "a result exists: the record must be compared with it",
+            );
         }
         if running.records.len() >= RECORDS_PER_ORDER_MAX {
             let message = format!("a work order accepts at most {RECORDS_PER_ORDER_MAX} records");
-            return reject(Code::LimitReached, message);
+            return reject(ErrorCode::LimitReached, message);
         }
         Ok(Verdict::New)
     }
@@ -113,7 +116,7 @@ impl Engine {
     /// The open order that `provider` can execute: its deadline has not passed, and the provider
     /// has not submitted a record.
     #[must_use]
-    pub fn open_order(&self, id: TaskId, provider: Address, now: Tick) -> Option<&WorkOrder> {
+    pub fn open_order(&self, id: TaskId, provider: Address, now: Timestamp) -> Option<&WorkOrder> {
         let Stage::Valuing(running) = &self.state.tasks.get(&id)?.stage else {
             return None;
         };
@@ -123,7 +126,10 @@ impl Engine {
 }
 
 pub(super) fn wrong_record() -> Result<u64, Rejection> {
-    reject(Code::WorkWrong, "the result does not match its recomputation: it is not paid")
+    reject(
+        ErrorCode::WorkResultMismatch,
+        "the result does not match its recomputation: it is not paid",
+    )
 }
 
 impl TaskState {
@@ -149,13 +155,13 @@ impl TaskState {
     }
 
     /// The accepted updates as report entries, ascending by sender.
-    pub(super) fn entries(&self, running: &Running) -> Vec<Entry> {
+    pub(super) fn entries(&self, running: &Running) -> Vec<UpdateEntry> {
         let both = running.updates.iter().filter_map(|(sender, update)| {
             running.commits.get(sender).map(|commit| (update, commit))
         });
         both.map(|(update, &TakenCommit { bond, order, .. })| {
             let header = &update.header.body;
-            Entry {
+            UpdateEntry {
                 sender: header.sender,
                 header: update.id,
                 update: header.update,
@@ -163,7 +169,7 @@ impl TaskState {
                 rows_declared: header.rows,
                 rows_counted: self.spec.rows_counted(header.rows, bond),
                 bond,
-                order,
+                commit_position: order,
             }
         })
         .collect()
@@ -176,7 +182,7 @@ impl TaskState {
         &mut self,
         record: &Signed<WorkRecord>,
         agrees: Option<bool>,
-        now: Tick,
+        now: Timestamp,
     ) {
         let Some(running) = self.running_mut() else {
             return;
@@ -193,7 +199,7 @@ impl TaskState {
     }
 
     /// The order's deadline has passed: the coordinator's own result counts, or is computed now.
-    pub(super) fn order_due(&mut self, now: Tick) {
+    pub(super) fn order_due(&mut self, now: Timestamp) {
         let Some(running) = self.running_mut() else {
             return;
         };
@@ -206,12 +212,12 @@ impl TaskState {
 
 impl Running {
     /// The cohort members without an accepted update, with the reason; ascending.
-    pub(super) fn missing(&self) -> Vec<(Address, Missing)> {
+    pub(super) fn missing(&self) -> Vec<(Address, MissingReason)> {
         let absent = self.offer.cohort.iter().filter(|who| !self.updates.contains_key(who));
         let why = |who: &Address| match (self.refused.get(who), self.commits.get(who)) {
-            (Some((code, _)), _) => Missing::Refused(*code),
-            (None, Some(_)) => Missing::NoReveal,
-            (None, None) => Missing::NoCommit,
+            (Some((code, _)), _) => MissingReason::Rejected(*code),
+            (None, Some(_)) => MissingReason::NoReveal,
+            (None, None) => MissingReason::NoCommit,
         };
         absent.map(|who| (*who, why(who))).collect()
     }

@@ -5,11 +5,11 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use florin_protocol::merkle::Totals;
+use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, ClaimProof, Code, Digest, Offer, Phase, Registration, Rejection, Report, Role,
-    Round, Signed, Standing, TaskId, TaskSpec, TaskSummary, TaskView, Tick, WorkRecord, merkle,
-    totals_tree,
+    AccountTotals, Address, Amount, ClaimProof, Digest, ErrorCode, Offer, Registration, Rejection,
+    Report, Role, RoundNumber, Signed, TaskId, TaskPhase, TaskSpec, TaskSummary, TaskView,
+    Timestamp, WorkRecord, claim_tree, merkle,
 };
 
 use super::state::{Past, Running, Stage, Standings, TaskState};
@@ -40,7 +40,7 @@ impl Engine {
     /// order participant, provider, coordinator.
     ///
     /// # Errors
-    /// [`Code::NotRegistered`].
+    /// [`ErrorCode::NotRegistered`].
     pub fn registration(
         &self,
         wallet: Address,
@@ -50,7 +50,7 @@ impl Engine {
         let roles = any.iter().filter(|known| role.is_none_or(|role| role == **known));
         let found = roles.into_iter().find_map(|r| self.state.registrations.get(&(wallet, *r)));
         found.map(|known| &known.said).ok_or_else(|| {
-            Rejection::new(Code::NotRegistered, format!("{wallet} is not registered here"))
+            Rejection::new(ErrorCode::NotRegistered, format!("{wallet} is not registered here"))
         })
     }
 
@@ -58,8 +58,8 @@ impl Engine {
     /// separately, so that the caller can sign it.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`].
-    pub fn view(&self, id: TaskId, now: Tick) -> Result<(TaskView, Option<Offer>), Rejection> {
+    /// [`ErrorCode::UnknownTask`].
+    pub fn view(&self, id: TaskId, now: Timestamp) -> Result<(TaskView, Option<Offer>), Rejection> {
         let task = self.task(id)?;
         let running = task.running();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -77,8 +77,8 @@ impl Engine {
             revealed: running.map_or(0, |r| count(r.updates.len())),
             offer: None,
             model: task.past.last().map_or(task.spec.base_model, |ended| ended.model),
-            wanted: task.wanted.iter().copied().collect(),
-            holdout_wanted: task.holdout.is_none(),
+            missing_blobs: task.wanted.iter().copied().collect(),
+            holdout_missing: task.holdout.is_none(),
         };
         Ok((view, running.map(|running| running.offer.clone())))
     }
@@ -102,8 +102,12 @@ impl Engine {
     /// The running round's offer, if that round has this number.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`].
-    pub fn running_offer(&self, id: TaskId, round: Round) -> Result<Option<&Offer>, Rejection> {
+    /// [`ErrorCode::UnknownTask`].
+    pub fn running_offer(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<Option<&Offer>, Rejection> {
         let running = self.task(id)?.running();
         let running = running.filter(|running| running.offer.scope.round == round);
         Ok(running.map(|running| &running.offer))
@@ -112,14 +116,14 @@ impl Engine {
     /// The report of a round that is in memory.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] for a round without a report;
-    /// [`Code::NotFound`] for an archived round.
-    pub fn report(&self, id: TaskId, round: Round) -> Result<&Report, Rejection> {
+    /// [`ErrorCode::UnknownTask`]; [`ErrorCode::NotYetPublic`] for a round without a report;
+    /// [`ErrorCode::NotFound`] for an archived round.
+    pub fn report(&self, id: TaskId, round: RoundNumber) -> Result<&Report, Rejection> {
         match self.past(id, round)? {
             Found::Here(past) => Ok(&past.report),
             Found::Kept(digest) => {
                 let message = format!("round {round} is archived in blob {digest}");
-                Err(Rejection::new(Code::NotFound, message))
+                Err(Rejection::new(ErrorCode::NotFound, message))
             }
         }
     }
@@ -127,20 +131,20 @@ impl Engine {
     /// A reported round, or the blob in which it is archived.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
-    pub fn past(&self, id: TaskId, round: Round) -> Result<Found<'_>, Rejection> {
+    /// [`ErrorCode::UnknownTask`], [`ErrorCode::NotYetPublic`].
+    pub fn past(&self, id: TaskId, round: RoundNumber) -> Result<Found<'_>, Rejection> {
         let task = self.task(id)?;
         let kept = || task.ended(round)?.kept.map(Found::Kept);
         task.past(round).map(Found::Here).or_else(kept).ok_or_else(|| {
             let reported = task.past.len();
             let message = format!("round {round} has no report; {reported} rounds have one");
-            Rejection::new(Code::NotYetPublic, message)
+            Rejection::new(ErrorCode::NotYetPublic, message)
         })
     }
 
     /// The blob in which a round is archived, if it is no longer in memory.
     #[must_use]
-    pub fn kept(&self, id: TaskId, round: Round) -> Option<Digest> {
+    pub fn kept(&self, id: TaskId, round: RoundNumber) -> Option<Digest> {
         self.state.tasks.get(&id)?.ended(round)?.kept
     }
 
@@ -148,10 +152,10 @@ impl Engine {
     /// proven from them.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] before the first settlement is final.
+    /// [`ErrorCode::UnknownTask`]; [`ErrorCode::NotYetPublic`] before the first settlement is final.
     pub fn final_standings(&self, id: TaskId) -> Result<&Standings, Rejection> {
         self.task(id)?.standings.as_ref().ok_or_else(|| {
-            Rejection::new(Code::NotYetPublic, "no settlement of this task is final yet")
+            Rejection::new(ErrorCode::NotYetPublic, "no settlement of this task is final yet")
         })
     }
 
@@ -173,13 +177,13 @@ impl Engine {
     /// it.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
+    /// [`ErrorCode::UnknownTask`], [`ErrorCode::NotYetPublic`].
     pub fn check_order_names(&self, id: TaskId, digest: Digest) -> Result<(), Rejection> {
         if self.visibility(digest) == Visibility::Public {
             return Ok(());
         }
         let Stage::Valuing(running) = &self.task(id)?.stage else {
-            return reject(Code::NotYetPublic, "no work order of this task is open");
+            return reject(ErrorCode::NotYetPublic, "no work order of this task is open");
         };
         let named = running.order.as_ref().is_some_and(|order| {
             order.base_model == digest || order.entries.iter().any(|entry| entry.update == digest)
@@ -187,7 +191,7 @@ impl Engine {
         if named {
             return Ok(());
         }
-        reject(Code::NotYetPublic, format!("the open work order does not name blob {digest}"))
+        reject(ErrorCode::NotYetPublic, format!("the open work order does not name blob {digest}"))
     }
 
     /// Whether a provider has received the task's open work order.
@@ -200,7 +204,7 @@ impl Engine {
     /// A task's specification, and whether its holdout is stored.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`].
+    /// [`ErrorCode::UnknownTask`].
     pub fn holdout(&self, id: TaskId) -> Result<(&TaskSpec, bool), Rejection> {
         self.task(id).map(|task| (&task.spec, task.holdout.is_some()))
     }
@@ -212,7 +216,7 @@ impl Engine {
 
     /// Whether the round is still waiting for this sender's update.
     #[must_use]
-    pub fn awaits_update(&self, id: TaskId, round: Round, sender: Address) -> bool {
+    pub fn awaits_update(&self, id: TaskId, round: RoundNumber, sender: Address) -> bool {
         let running = self.state.tasks.get(&id).map(|task| &task.stage);
         let Some(Stage::Revealing(running)) = running else {
             return false;
@@ -232,10 +236,19 @@ impl Engine {
     /// The reason why this sender's update can never be accepted, if an upload was rejected because
     /// of its content: a commitment fixes the bytes of the update.
     #[must_use]
-    pub fn refused_for_good(&self, id: TaskId, round: Round, sender: Address) -> Option<Code> {
+    pub fn refused_for_good(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+        sender: Address,
+    ) -> Option<ErrorCode> {
         let running = self.state.tasks.get(&id)?.running()?;
         let (code, _) = running.refused.get(&sender)?;
-        let for_good = [Code::UpdateNotFinite, Code::UpdateWrongSchema, Code::UpdateNormTooLarge];
+        let for_good = [
+            ErrorCode::UpdateNotFinite,
+            ErrorCode::UpdateWrongSchema,
+            ErrorCode::UpdateNormTooLarge,
+        ];
         (running.offer.scope.round == round && for_good.contains(code)).then_some(*code)
     }
 
@@ -249,7 +262,7 @@ impl Engine {
     /// The buyer of a task.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`].
+    /// [`ErrorCode::UnknownTask`].
     pub fn buyer(&self, id: TaskId) -> Result<Address, Rejection> {
         self.task(id).map(|task| task.spec.buyer)
     }
@@ -257,7 +270,7 @@ impl Engine {
     /// The minimum stake of a task's providers.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`].
+    /// [`ErrorCode::UnknownTask`].
     pub fn stake_min(&self, id: TaskId) -> Result<Amount, Rejection> {
         self.task(id).map(|task| task.spec.budget.stake_min)
     }
@@ -267,10 +280,10 @@ impl Engine {
 /// each account.
 #[derive(Debug)]
 pub struct ProofTree {
-    round: Round,
+    round: RoundNumber,
     root: Digest,
-    totals: BTreeMap<Address, Totals>,
-    tree: merkle::Tree,
+    totals: BTreeMap<Address, ClaimTotals>,
+    tree: merkle::ClaimTree,
 }
 
 impl ProofTree {
@@ -278,9 +291,9 @@ impl ProofTree {
     /// thread.
     ///
     /// # Errors
-    /// [`Code::Internal`] if the totals overflow, which the pay rule makes impossible.
+    /// [`ErrorCode::Internal`] if the totals overflow, which the pay rule makes impossible.
     pub fn of(report: &Report) -> Result<Self, Rejection> {
-        Self::over(report.scope.round, report.root, &report.standings)
+        Self::over(report.scope.round, report.root, &report.account_totals)
     }
 
     /// Builds the tree from a task's last final account totals.
@@ -292,17 +305,18 @@ impl ProofTree {
     }
 
     fn over(
-        round: Round,
+        round: RoundNumber,
         root: Digest,
-        standings: &BTreeMap<Address, Standing>,
+        standings: &BTreeMap<Address, AccountTotals>,
     ) -> Result<Self, Rejection> {
-        let broken =
-            |error: florin_protocol::AmountError| Rejection::new(Code::Internal, error.to_string());
+        let broken = |error: florin_protocol::AmountError| {
+            Rejection::new(ErrorCode::Internal, error.to_string())
+        };
         let mut totals = BTreeMap::new();
         for (account, standing) in standings {
-            totals.insert(*account, standing.totals().map_err(broken)?);
+            totals.insert(*account, standing.claim_totals().map_err(broken)?);
         }
-        let tree = totals_tree(standings).map_err(broken)?;
+        let tree = claim_tree(standings).map_err(broken)?;
         Ok(Self { round, root, totals, tree })
     }
 
@@ -327,22 +341,22 @@ pub fn claim_proof(report: &Report, account: Address) -> Result<ClaimProof, Reje
 impl TaskState {
     /// The task's phase in public views.
     #[must_use]
-    pub const fn phase(&self) -> Phase {
+    pub const fn phase(&self) -> TaskPhase {
         match self.stage {
-            Stage::AwaitingBlobs => Phase::AwaitingBlobs,
-            Stage::Enrolling { .. } => Phase::Enrolling,
-            Stage::Committing(_) => Phase::Committing,
-            Stage::Revealing(_) => Phase::Revealing,
-            Stage::Valuing(_) => Phase::Valuing,
-            Stage::Settling => Phase::Settling,
-            Stage::Closing => Phase::Closing,
-            Stage::Done => Phase::Done,
+            Stage::AwaitingBlobs => TaskPhase::AwaitingBlobs,
+            Stage::Enrolling { .. } => TaskPhase::Enrolling,
+            Stage::Committing(_) => TaskPhase::Committing,
+            Stage::Revealing(_) => TaskPhase::Revealing,
+            Stage::Valuing(_) => TaskPhase::Valuing,
+            Stage::Settling => TaskPhase::Settling,
+            Stage::Closing => TaskPhase::Closing,
+            Stage::Done => TaskPhase::Done,
         }
     }
 
     /// The number of the running round, else of the last reported round; 1 before the first report.
-    fn shown_round(&self) -> Round {
-        let reported = Round(self.current_round().0.saturating_sub(1).max(1));
+    fn shown_round(&self) -> RoundNumber {
+        let reported = RoundNumber(self.current_round().0.saturating_sub(1).max(1));
         self.running().map_or(reported, |running| running.offer.scope.round)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use florin_protocol::{TaskId, Tick};
+use florin_protocol::{TaskId, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::archive::KeepJob;
@@ -154,7 +154,7 @@ impl Actor {
         next
     }
 
-    fn turn(&mut self, asked: Vec<Asked>, now: Tick) -> Turn {
+    fn turn(&mut self, asked: Vec<Asked>, now: Timestamp) -> Turn {
         let vitals = &self.vitals;
         self.core.turn(asked, now, &mut |journal, records| {
             let begun = Instant::now();

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use florin_protocol::{Digest, Round, TaskId};
+use florin_protocol::{Digest, RoundNumber, TaskId};
 
 use super::Mailbox;
 use super::delayed::{Again, Delayed};
@@ -27,7 +27,7 @@ pub struct KeepJob {
     /// The task.
     pub task: TaskId,
     /// The round.
-    pub round: Round,
+    pub round: RoundNumber,
     /// The finished round.
     pub past: Box<Past>,
 }

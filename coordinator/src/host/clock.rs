@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use florin_protocol::Tick;
+use florin_protocol::Timestamp;
 
 /// The clock for deadlines: the ledger's, the system's, or a test's.
 pub trait Clock: Send + Sync {
     /// The current time. It may jump; the engine's time never goes backwards.
-    fn now(&self) -> Tick;
+    fn now(&self) -> Timestamp;
 }
 
 /// The system's clock.
@@ -17,8 +17,8 @@ pub trait Clock: Send + Sync {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    fn now(&self) -> Tick {
-        Tick(millis(system()))
+    fn now(&self) -> Timestamp {
+        Timestamp(millis(system()))
     }
 }
 
@@ -65,10 +65,10 @@ impl SteadyClock {
 }
 
 impl Clock for SteadyClock {
-    fn now(&self) -> Tick {
+    fn now(&self) -> Timestamp {
         let mut face = self.face.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = face.look(micros(self.began.elapsed()), micros(system()));
-        Tick(millis(Duration::from_micros(shown)))
+        Timestamp(millis(Duration::from_micros(shown)))
     }
 }
 
@@ -91,19 +91,19 @@ pub struct ManualClock(AtomicU64);
 impl ManualClock {
     /// A clock that reads `now`.
     #[must_use]
-    pub const fn at(now: Tick) -> Self {
+    pub const fn at(now: Timestamp) -> Self {
         Self(AtomicU64::new(now.0))
     }
 
     /// Sets the time. Call [`super::Host::wake`] afterwards.
-    pub fn set(&self, now: Tick) {
+    pub fn set(&self, now: Timestamp) {
         self.0.store(now.0, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
-    fn now(&self) -> Tick {
-        Tick(self.0.load(Ordering::SeqCst))
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
     }
 }
 
@@ -161,6 +161,6 @@ mod tests {
         let before = SystemClock.now();
         let clock = SteadyClock::start();
         let now = clock.now();
-        assert!(before <= now && now <= SystemClock.now().after_ms(1), "{before} {now}");
+        assert!(before <= now && now <= SystemClock.now().saturating_add_ms(1), "{before} {now}");
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use florin_protocol::{Digest, Round, TaskId, TaskSpec};
-use florin_work::Committed;
+use florin_protocol::{Digest, RoundNumber, TaskId, TaskSpec};
+use florin_work::CommittedHoldout;
 
 use super::Mailbox;
 use super::delayed::{Again, Delayed};
@@ -19,7 +19,7 @@ pub struct ShowJob {
     /// The task.
     pub task: TaskId,
     /// The round.
-    pub round: Round,
+    pub round: RoundNumber,
     /// The task's specification.
     pub spec: TaskSpec,
     /// The blob with all rows of the holdout.
@@ -56,8 +56,9 @@ pub(super) fn work(jobs: Receiver<ShowJob>, blobs: &Arc<Blobs>, mailbox: &Mailbo
 /// references it.
 fn show(job: &ShowJob, blobs: &Blobs) -> Result<Digest, Again> {
     let all = blobs.read(job.holdout)?;
-    let all = Committed::read(&job.spec, &all).map_err(|error| Again::Failed(error.to_string()))?;
-    let shown = all.show(&job.drawn);
+    let all = CommittedHoldout::decode(&job.spec, &all)
+        .map_err(|error| Again::Failed(error.to_string()))?;
+    let shown = all.disclose(&job.drawn);
     let shown =
         shown.ok_or_else(|| Again::Failed("a drawn row is not in the holdout".to_owned()))?;
     Ok(blobs.put(&shown.to_bytes())?)

@@ -46,14 +46,15 @@ impl Job {
                 let past = state.past(round)?;
                 let earlier = state.unsettled.range(..round).next_back();
                 let before = earlier.and_then(|(round, _)| state.past(*round));
-                let before = before.map(|past| (past.report.scope.round, past.report.payout));
+                let before =
+                    before.map(|past| (past.report.scope.round, past.report.settlement_id));
                 LedgerJob::Post {
                     settlement: Settlement::from_report(&past.report, past.digest),
                     before,
                 }
             }
             Effect::Finalize { task, round } => {
-                let payout = tasks.get(&task)?.past(round)?.report.payout;
+                let payout = tasks.get(&task)?.past(round)?.report.settlement_id;
                 LedgerJob::Finalize { task, round, payout }
             }
             Effect::Close { task } => LedgerJob::Close { task },

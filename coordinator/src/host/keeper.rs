@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use florin_protocol::{Address, Digest, Market};
+use florin_protocol::{Address, Digest, MarketId};
 
 use super::turn::replay;
 use crate::config::Journal as Settings;
@@ -53,7 +53,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<State, String> {
 
 /// Calls `work` with the fold that replays a history into an engine.
 pub fn with_fold<T>(
-    market: Market,
+    market: MarketId,
     coordinator: Address,
     work: impl FnOnce(&Fold<'_, Engine>) -> T,
 ) -> T {
@@ -69,7 +69,7 @@ pub fn with_fold<T>(
 pub(super) fn open(
     volume: &Arc<dyn Volume>,
     owner: Digest,
-    market: Market,
+    market: MarketId,
     coordinator: Address,
 ) -> Result<(Engine, Journal), OpenError> {
     with_fold(market, coordinator, |fold| history::open(volume, owner, fold))

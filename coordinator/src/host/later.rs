@@ -2,7 +2,7 @@
 //! The thread that finishes the work sends them directly, which saves a wake-up of the request's
 //! task.
 
-use florin_protocol::{Rejection, Tick};
+use florin_protocol::{Rejection, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::turn::Asked;
@@ -40,7 +40,7 @@ impl Later {
     /// Sends both commands to the engine, waiting for capacity in its channel.
     ///
     /// # Errors
-    /// [`Code::Internal`](florin_protocol::Code::Internal) when the engine has stopped.
+    /// [`ErrorCode::Internal`](florin_protocol::ErrorCode::Internal) when the engine has stopped.
     pub async fn tell_in_turn(self) -> Result<(), Rejection> {
         for command in *self.both {
             self.commands.send(command).await.map_err(|_| stopping())?;
@@ -53,7 +53,7 @@ impl<T> Outcome<T> {
     /// Waits for the reply to the query, which the engine sends once the event is durable.
     ///
     /// # Errors
-    /// As [`Host::write`]; also [`Code::Internal`](florin_protocol::Code::Internal) if the commands
+    /// As [`Host::write`]; also [`ErrorCode::Internal`](florin_protocol::ErrorCode::Internal) if the commands
     /// were dropped unsent.
     pub async fn comes(self) -> Result<T, Rejection> {
         let Self { mut written, answer } = self;
@@ -71,7 +71,7 @@ impl Host {
     pub fn later<T: Send + 'static>(
         &self,
         event: Event,
-        question: impl FnOnce(&Engine, Tick) -> T + Send + 'static,
+        question: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> (Later, Outcome<T>) {
         let (told, written) = oneshot::channel();
         let (asked, answer) = oneshot::channel();
@@ -89,7 +89,7 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use florin_protocol::Code;
+    use florin_protocol::ErrorCode;
 
     use super::*;
 
@@ -111,12 +111,13 @@ mod tests {
         waiting.await.unwrap().unwrap();
         drop(queue);
         let stopped = later(&commands).tell().expect_err("the receiver is dropped");
-        assert_eq!(stopped.tell_in_turn().await.unwrap_err().code, Code::Internal);
+        assert_eq!(stopped.tell_in_turn().await.unwrap_err().code, ErrorCode::Internal);
     }
 
     #[tokio::test]
     async fn a_rejected_event_is_an_error_even_if_the_query_was_answered() {
-        let rejection = || Rejection::new(Code::Conflicting, "another update was accepted");
+        let rejection =
+            || Rejection::new(ErrorCode::ConflictingMessage, "another update was accepted");
         let outcome = |written: Option<Result<Written, Rejection>>, answer: Option<u8>| {
             let (send_written, receive_written) = oneshot::channel();
             let (send_answer, receive_answer) = oneshot::channel();
@@ -124,13 +125,13 @@ mod tests {
             answer.map(|answer| send_answer.send(answer).ok());
             Outcome { written: receive_written, answer: receive_answer }
         };
-        let taken = Written { now: Tick(1), verdict: florin_engine::Verdict::New };
+        let taken = Written { now: Timestamp(1), verdict: florin_engine::Verdict::New };
         assert_eq!(outcome(Some(Ok(taken)), Some(7)).comes().await, Ok(7));
         assert_eq!(outcome(Some(Err(rejection())), Some(7)).comes().await, Err(rejection()));
         assert_eq!(outcome(Some(Err(rejection())), None).comes().await, Err(rejection()));
         for (written, answer) in [(None, Some(7)), (None, None), (Some(Ok(taken)), None)] {
             let lost = outcome(written, answer).comes().await.unwrap_err();
-            assert_eq!(lost.code, Code::Internal, "a reply is missing");
+            assert_eq!(lost.code, ErrorCode::Internal, "a reply is missing");
         }
     }
 }

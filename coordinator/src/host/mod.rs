@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 
 use florin_ledger::{ChainCopy, ChainError, Ledger, LocalChain, rpc};
 use florin_protocol::{
-    Address, Canonical, Code, Digest, EthereumInfo, LedgerInfo, Market, NodeSigner, Rejection,
-    Round, Signer, TaskId, Tick, WorkResult,
+    Address, Canonical, Digest, ErrorCode, EthereumInfo, LedgerInfo, MarketId, NodeSigner,
+    Rejection, RoundNumber, TaskId, Timestamp, WalletSigner, WorkResult,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -59,7 +59,7 @@ pub struct Parts {
     /// The ledger with balances, escrows and bonds.
     pub ledger: Arc<dyn Ledger>,
     /// The coordinator's account. It posts settlements and closes tasks.
-    pub wallet: Arc<dyn Signer>,
+    pub wallet: Arc<dyn WalletSigner>,
     /// Signs offers, receipts, orders and reports.
     pub node: NodeSigner,
     /// Workers that compute rounds, each in a thread of its own: as many rounds run concurrently as
@@ -104,10 +104,10 @@ pub type LedgerDoor = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, Rejection> + Send + S
 pub fn door(chain: Arc<LocalChain>) -> LedgerDoor {
     Arc::new(move |request: &[u8]| {
         let request = serde_json::from_slice(request).map_err(|error| {
-            Rejection::new(Code::Malformed, format!("not a valid ledger request: {error}"))
+            Rejection::new(ErrorCode::Malformed, format!("not a valid ledger request: {error}"))
         })?;
         serde_json::to_vec(&rpc::answer(&chain, request))
-            .map_err(|error| Rejection::new(Code::Internal, error.to_string()))
+            .map_err(|error| Rejection::new(ErrorCode::Internal, error.to_string()))
     })
 }
 
@@ -118,13 +118,13 @@ pub type Sequences = BTreeMap<TaskId, u64>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// When the engine applied the event.
-    pub now: Tick,
+    pub now: Timestamp,
     /// Whether the event changed the state.
     pub verdict: Verdict,
 }
 
 type Answer = oneshot::Sender<Result<Written, Rejection>>;
-type Question = Box<dyn FnOnce(&Engine, Tick) + Send>;
+type Question = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
 
 /// A command to the engine's thread.
 enum Command {
@@ -255,7 +255,7 @@ impl Host {
     /// Sends an event to the engine. The event is durable when this returns.
     ///
     /// # Errors
-    /// The engine's [`Rejection`]; [`Code::StorageFull`] or [`Code::Internal`] if the journal
+    /// The engine's [`Rejection`]; [`ErrorCode::StorageFull`] or [`ErrorCode::Internal`] if the journal
     /// failed.
     pub async fn write(&self, event: Event) -> Result<Written, Rejection> {
         let (answer, written) = oneshot::channel();
@@ -272,7 +272,7 @@ impl Host {
     pub async fn write_then<T: Send + 'static>(
         &self,
         event: Event,
-        question: impl FnOnce(&Engine, Tick) -> T + Send + 'static,
+        question: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
         let (later, outcome) = self.later(event, question);
         later.tell_in_turn().await?;
@@ -282,10 +282,10 @@ impl Host {
     /// Runs a query on the engine and its clock. The query sees only durable state.
     ///
     /// # Errors
-    /// [`Code::Internal`] when the engine has stopped.
+    /// [`ErrorCode::Internal`] when the engine has stopped.
     pub async fn read<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Engine, Tick) -> T + Send + 'static,
+        question: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
         let (answer, result) = oneshot::channel();
         let question: Question = Box::new(move |engine, now| {
@@ -379,10 +379,10 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<J
 
 /// The digest of a market and its coordinator, which a journal records as its owner.
 #[must_use]
-pub fn owner(market: Market, coordinator: Address) -> Digest {
+pub fn owner(market: MarketId, coordinator: Address) -> Digest {
     /// The owner of a journal.
     #[derive(borsh::BorshSerialize, borsh::BorshDeserialize)]
-    struct Owner(Market, Address);
+    struct Owner(MarketId, Address);
     impl Canonical for Owner {
         const DOMAIN: &'static str = "florin v1 journal owner";
     }
@@ -390,7 +390,7 @@ pub fn owner(market: Market, coordinator: Address) -> Digest {
 }
 
 fn stopping() -> Rejection {
-    Rejection::new(Code::Internal, "the coordinator is stopping: try again in a moment")
+    Rejection::new(ErrorCode::Internal, "the coordinator is stopping: try again in a moment")
 }
 
 /// The worker threads' sender to the engine.
@@ -404,7 +404,12 @@ impl Mailbox {
         self.ask(Asked::Write(Box::new(event)))
     }
 
-    fn valued(&self, task: TaskId, round: Round, result: WorkResult) -> Result<(), Rejection> {
+    fn valued(
+        &self,
+        task: TaskId,
+        round: RoundNumber,
+        result: WorkResult,
+    ) -> Result<(), Rejection> {
         let result = Box::new(result);
         self.ask(Asked::Valued { task, round, result }).map(|_| ())
     }

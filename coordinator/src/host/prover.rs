@@ -7,7 +7,7 @@
 use std::fmt;
 
 use florin_ledger::{Claim, Claimed, Ledger, LedgerError, Refusal};
-use florin_protocol::{Address, Round, Signer, TaskId};
+use florin_protocol::{Address, RoundNumber, TaskId, WalletSigner};
 
 use florin_engine::ProofTree;
 use florin_engine::state::Standings;
@@ -54,7 +54,7 @@ impl Debits {
         self.standings.task
     }
 
-    pub(super) const fn round(&self) -> Round {
+    pub(super) const fn round(&self) -> RoundNumber {
         self.standings.round
     }
 
@@ -62,7 +62,7 @@ impl Debits {
     pub(super) fn prove_some(
         &mut self,
         ledger: &dyn Ledger,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
     ) -> Result<Proven, LedgerError> {
         let mut tree = None;
         for _ in 0..AT_ONCE {
@@ -83,7 +83,7 @@ impl Debits {
         account: Address,
         tree: &mut Option<ProofTree>,
         ledger: &dyn Ledger,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
     ) -> Result<bool, LedgerError> {
         let (task, round) = (self.task(), self.round());
         let debited = self.standings.of.get(&account).map(|standing| standing.debited);

@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus};
-use florin_protocol::{Code, PayoutId, Round, Signer, TaskId};
+use florin_protocol::{ErrorCode, RoundNumber, SettlementId, TaskId, WalletSigner};
 
 use super::Mailbox;
 use super::delayed::{Again, Delayed, Job};
@@ -32,16 +32,16 @@ pub enum LedgerJob {
         /// The settlement.
         settlement: Settlement,
         /// The preceding settlement, unless that is known to be final.
-        before: Option<(Round, PayoutId)>,
+        before: Option<(RoundNumber, SettlementId)>,
     },
     /// Finalise a settlement after its challenge window.
     Finalize {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The settlement's payout id.
-        payout: PayoutId,
+        payout: SettlementId,
     },
     /// Close a task.
     Close {
@@ -85,7 +85,7 @@ fn done(event: Event) -> Step {
 pub(super) fn work(
     jobs: Receiver<LedgerJob>,
     ledger: &Arc<dyn Ledger>,
-    wallet: &Arc<dyn Signer>,
+    wallet: &Arc<dyn WalletSigner>,
     mailbox: &Mailbox,
 ) {
     let mut jobs = Delayed::new(jobs);
@@ -109,7 +109,7 @@ pub(super) fn work(
 
 /// Confirms transactions that were sent before, and resends those that a reorganisation removed,
 /// before the next job.
-fn resume(ledger: &dyn Ledger, wallet: &dyn Signer) {
+fn resume(ledger: &dyn Ledger, wallet: &dyn WalletSigner) {
     if let Err(error) = ledger.resume(wallet) {
         tracing::warn!(%error, "earlier ledger transactions are not confirmed yet");
     }
@@ -117,7 +117,9 @@ fn resume(ledger: &dyn Ledger, wallet: &dyn Signer) {
 
 fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, event: Event) {
     match mailbox.write(event) {
-        Err(rejection) if matches!(rejection.code, Code::StorageFull | Code::Internal) => {
+        Err(rejection)
+            if matches!(rejection.code, ErrorCode::StorageFull | ErrorCode::Internal) =>
+        {
             // The job is idempotent: a retry gets the same result from the ledger.
             jobs.again(job, &Again::Waits(rejection.message));
         }
@@ -134,7 +136,7 @@ fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, e
 pub fn step(
     job: &mut LedgerJob,
     ledger: &dyn Ledger,
-    wallet: &dyn Signer,
+    wallet: &dyn WalletSigner,
 ) -> Result<Step, LedgerError> {
     match job {
         LedgerJob::Post { settlement, before } => post(settlement, *before, ledger, wallet),
@@ -163,9 +165,9 @@ pub fn step(
 
 fn post(
     settlement: &Settlement,
-    before: Option<(Round, PayoutId)>,
+    before: Option<(RoundNumber, SettlementId)>,
     ledger: &dyn Ledger,
-    wallet: &dyn Signer,
+    wallet: &dyn WalletSigner,
 ) -> Result<Step, LedgerError> {
     let (task, round) = (settlement.task, settlement.round);
     if let Some(cancelled) = cancelled(task, before, ledger)? {
@@ -194,7 +196,7 @@ fn post(
 /// Returns the cancellation event if the ledger does not hold the settlement any more.
 fn cancelled(
     task: TaskId,
-    settlement: Option<(Round, PayoutId)>,
+    settlement: Option<(RoundNumber, SettlementId)>,
     ledger: &dyn Ledger,
 ) -> Result<Option<Step>, LedgerError> {
     let Some((round, payout)) = settlement else {
@@ -204,17 +206,17 @@ fn cancelled(
     Ok((status == SettlementStatus::Unknown).then(|| gone(task, round)))
 }
 
-fn gone(task: TaskId, round: Round) -> Step {
+fn gone(task: TaskId, round: RoundNumber) -> Step {
     tracing::error!(%task, %round, "the ledger has cancelled the settlement: ending the task");
     done(Event::SettlementCancelled { task, round })
 }
 
 fn finalize(
     task: TaskId,
-    round: Round,
-    payout: PayoutId,
+    round: RoundNumber,
+    payout: SettlementId,
     ledger: &dyn Ledger,
-    wallet: &dyn Signer,
+    wallet: &dyn WalletSigner,
 ) -> Result<Step, LedgerError> {
     if let Some(decided) = decided(task, round, payout, ledger)? {
         return Ok(decided);
@@ -235,8 +237,8 @@ fn finalize(
 
 fn decided(
     task: TaskId,
-    round: Round,
-    payout: PayoutId,
+    round: RoundNumber,
+    payout: SettlementId,
     ledger: &dyn Ledger,
 ) -> Result<Option<Step>, LedgerError> {
     Ok(match ledger.settlement(task, payout)? {

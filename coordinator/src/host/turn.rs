@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use florin_protocol::{Address, Code, Digest, Market, Rejection, Round, TaskId, Tick, WorkResult};
+use florin_protocol::{
+    Address, Digest, ErrorCode, MarketId, Rejection, RoundNumber, TaskId, Timestamp, WorkResult,
+};
 
 use super::Written;
 use super::keeper::{self, with_fold};
@@ -25,7 +27,7 @@ pub enum Asked {
         /// The task.
         task: TaskId,
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The computed result.
         result: Box<WorkResult>,
     },
@@ -35,7 +37,7 @@ pub enum Asked {
 #[derive(Debug)]
 pub struct Turn {
     /// The time at which the batch was applied.
-    pub now: Tick,
+    pub now: Timestamp,
     /// One reply for each request, in order.
     pub answers: Vec<Result<Written, Rejection>>,
     /// Effects to dispatch now.
@@ -95,7 +97,7 @@ impl Core {
     pub fn open(
         volume: &Arc<dyn Volume>,
         owner: Digest,
-        market: Market,
+        market: MarketId,
         coordinator: Address,
     ) -> Result<Self, OpenError> {
         let (engine, journal) = keeper::open(volume, owner, market, coordinator)?;
@@ -131,7 +133,7 @@ impl Core {
     /// Applies the deadlines due at `now` and the requests, makes them durable with one `append`,
     /// and returns the replies. If the append fails, the batch has no effect and every reply is a
     /// rejection.
-    pub fn turn(&mut self, asked: Vec<Asked>, now: Tick, append: &mut Append<'_>) -> Turn {
+    pub fn turn(&mut self, asked: Vec<Asked>, now: Timestamp, append: &mut Append<'_>) -> Turn {
         let now = now.max(self.engine.state().now);
         let mut batch = Batch::default();
         let room = self.journal.check_room();
@@ -169,7 +171,12 @@ impl Core {
         Event::WorkRecorded { record, agrees }
     }
 
-    fn take(&mut self, event: Event, now: Tick, batch: &mut Batch) -> Result<Written, Rejection> {
+    fn take(
+        &mut self,
+        event: Event,
+        now: Timestamp,
+        batch: &mut Batch,
+    ) -> Result<Written, Rejection> {
         let applied = self.engine.apply(&event, now)?;
         if applied.verdict == Verdict::New {
             batch.records.push(Record { now, event });
@@ -182,7 +189,7 @@ impl Core {
     fn commit(
         &mut self,
         mut batch: Batch,
-        now: Tick,
+        now: Timestamp,
         mut refused: Option<String>,
         append: &mut Append<'_>,
     ) -> Turn {
@@ -224,11 +231,11 @@ fn refusal(error: &AppendError) -> Rejection {
         AppendError::Full(_) => {
             let message =
                 "the coordinator's disk is full; the request had no effect: try again later";
-            Rejection::new(Code::StorageFull, message)
+            Rejection::new(ErrorCode::StorageFull, message)
         }
         AppendError::Failed(_) | AppendError::Broken(_) => {
             let message = "the coordinator cannot write its journal; the request had no effect";
-            Rejection::new(Code::Internal, message)
+            Rejection::new(ErrorCode::Internal, message)
         }
     }
 }

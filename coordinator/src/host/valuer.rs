@@ -5,8 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use florin_learning::{Engine, Room};
-use florin_protocol::{Digest, Rejection, Round, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord};
-use florin_work::{Inputs, LastUpdates, Outcome, WorkError};
+use florin_protocol::{
+    Digest, Rejection, RoundNumber, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord,
+};
+use florin_work::{EarlierUpdateBlobs, ValuationInputs, ValuationOutput, WorkError};
 
 use super::Mailbox;
 use super::delayed::{Again, Delayed};
@@ -30,7 +32,7 @@ pub trait Valuer: Send {
         drawn: &[u32],
         spec: &TaskSpec,
         blobs: &Blobs,
-    ) -> Result<Outcome, ValuerError>;
+    ) -> Result<ValuationOutput, ValuerError>;
 }
 
 /// Why a work order cannot be executed.
@@ -57,7 +59,7 @@ impl From<BlobError> for ValuerError {
     }
 }
 
-/// The default valuer: [`florin_work::carry_out`] on a learning engine.
+/// The default valuer: [`florin_work::value_and_aggregate`] on a learning engine.
 pub struct WorkValuer {
     engine: Box<dyn Engine>,
     room: Room,
@@ -78,31 +80,32 @@ impl Valuer for WorkValuer {
         drawn: &[u32],
         spec: &TaskSpec,
         blobs: &Blobs,
-    ) -> Result<Outcome, ValuerError> {
+    ) -> Result<ValuationOutput, ValuerError> {
         let base = blobs.read(order.base_model)?;
-        let shown = blobs.read(order.holdout)?;
-        let previous = order.previous.iter().map(|digest| blobs.map(*digest));
+        let shown = blobs.read(order.disclosed_rows)?;
+        let previous = order.previous_models.iter().map(|digest| blobs.map(*digest));
         let previous = previous.collect::<Result<Vec<_>, _>>()?;
         let updates = order.entries.iter().map(|entry| blobs.map(entry.update));
         let updates = updates.collect::<Result<Vec<_>, _>>()?;
-        let last = order.last_updates.iter().map(|(_, digest)| blobs.map(*digest));
+        let last = order.earlier_updates.iter().map(|(_, digest)| blobs.map(*digest));
         let last = last.collect::<Result<Vec<_>, _>>()?;
-        let inputs = Inputs {
+        let inputs = ValuationInputs {
             spec,
             base: &base,
-            drawn,
-            holdout: &shown,
+            row_indices: drawn,
+            disclosed_rows: &shown,
             entries: &order.entries,
             updates: &updates,
-            previous: &previous,
-            last: LastUpdates { named: &order.last_updates, bytes: &last },
-            room: &self.room,
+            previous_models: &previous,
+            earlier_updates: EarlierUpdateBlobs { ids: &order.earlier_updates, bytes: &last },
+            scratch_space: &self.room,
         };
-        florin_work::carry_out(&inputs, self.engine.as_mut()).map_err(|error| match error {
+        florin_work::value_and_aggregate(&inputs, self.engine.as_mut()).map_err(|error| match error
+        {
             WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {
                 ValuerError::CannotBeValued(error.to_string())
             }
-            WorkError::Room(_) => ValuerError::NoRoom(error.to_string()),
+            WorkError::ScratchSpace(_) => ValuerError::NoRoom(error.to_string()),
             _ => ValuerError::Fault(error.to_string()),
         })
     }
@@ -126,7 +129,7 @@ pub(super) fn judge(
 
 /// Whether a record agrees with the coordinator's own result; logs the mismatch if not.
 pub(super) fn agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
-    let difference = florin_work::agree(ours, &record.result).err();
+    let difference = florin_work::compare_results(ours, &record.result).err();
     if let Some(difference) = &difference {
         let provider = record.provider;
         tracing::warn!(%provider, %difference, "a work record is wrong and earns no pay");
@@ -140,7 +143,7 @@ pub struct ValueJob {
     /// The task.
     pub task: TaskId,
     /// The round.
-    pub round: Round,
+    pub round: RoundNumber,
     /// The task's specification.
     pub spec: TaskSpec,
     /// The work order.
@@ -192,7 +195,7 @@ fn carry_out(
             // The model is durable before the report that references it.
             blobs.put(&outcome.model)?;
             match mailbox.valued(task, round, outcome.result) {
-                Err(refused) if refused.code == florin_protocol::Code::WorkWrong => {
+                Err(refused) if refused.code == florin_protocol::ErrorCode::WorkResultMismatch => {
                     give_up(refused.to_string())
                 }
                 answer => told(answer),
@@ -208,7 +211,7 @@ fn carry_out(
 /// Decides from the engine's reply whether to retry: a journal failure is transient; any other
 /// rejection is final, because the engine does not need the event any more.
 pub(super) fn told(answer: Result<(), Rejection>) -> Result<(), Again> {
-    use florin_protocol::Code::{Internal, StorageFull};
+    use florin_protocol::ErrorCode::{Internal, StorageFull};
     match answer {
         Err(rejection) if matches!(rejection.code, StorageFull | Internal) => {
             Err(Again::Waits(rejection.to_string()))

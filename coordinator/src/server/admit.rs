@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName};
 use axum::middleware::Next;
 use axum::response::Response;
-use florin_protocol::{Address, Code};
+use florin_protocol::{Address, ErrorCode};
 
 use super::App;
 use super::error::{ApiError, ApiResult};
@@ -55,7 +55,7 @@ impl Rates {
         self.wallets.ask(wallet).map_err(|wait| {
             let ms = wait.as_millis();
             let message = format!("wallet {wallet} sends too many messages: retry in {ms} ms");
-            ApiError::new(Code::RateLimited, message)
+            ApiError::new(ErrorCode::RateLimited, message)
         })
     }
 
@@ -65,7 +65,7 @@ impl Rates {
         self.fetches.ask(provider).map_err(|wait| {
             let ms = wait.as_millis();
             let message = format!("provider {provider} fetches too many blobs: retry in {ms} ms");
-            ApiError::new(Code::RateLimited, message)
+            ApiError::new(ErrorCode::RateLimited, message)
         })
     }
 
@@ -76,7 +76,7 @@ impl Rates {
         self.addresses.ask(holder(from)).map_err(|wait| {
             let (from, ms) = (holder(from), wait.as_millis());
             let message = format!("too many requests from {from}: retry in {ms} ms");
-            ApiError::new(Code::RateLimited, message)
+            ApiError::new(ErrorCode::RateLimited, message)
         })
     }
 
@@ -138,7 +138,7 @@ pub(super) async fn admit(
     let limit = app.config().body_bytes_max();
     if request.body().size_hint().lower() > limit {
         let message = format!("the body's announced length exceeds body_mib_max = {limit} bytes");
-        return Err(ApiError::new(Code::TooLarge, message));
+        return Err(ApiError::new(ErrorCode::TooLarge, message));
     }
     Ok(next.run(request).await)
 }

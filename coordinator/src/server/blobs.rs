@@ -7,9 +7,9 @@ use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use florin_protocol::{Code, Digest, Round, TaskId, TaskSpec, Tick};
+use florin_protocol::{Digest, ErrorCode, RoundNumber, TaskId, TaskSpec, Timestamp};
 use florin_store::Mapped;
-use florin_work::Committed;
+use florin_work::CommittedHoldout;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{Incoming, blocking, blocking_with, send_file};
@@ -86,14 +86,14 @@ pub(super) async fn ask_holdout(
 fn ask(app: &App, headers: &HeaderMap, task: TaskId, digest: Digest) -> ApiResult<Response> {
     let Some(token) = token_of(headers)? else {
         let message = "an upload without an upload-token header always starts at offset 0";
-        return Err(ApiError::new(Code::Malformed, message));
+        return Err(ApiError::new(ErrorCode::Malformed, message));
     };
     let key = Key { task, whose: Whose::Token(token), digest };
     Ok(with_offset(StatusCode::NO_CONTENT, app.host().partials().bytes_of(&key)))
 }
 
 fn not_wanted(digest: Digest) -> ApiError {
-    ApiError::new(Code::NotFound, format!("no task waits for blob {digest}"))
+    ApiError::new(ErrorCode::NotFound, format!("no task waits for blob {digest}"))
 }
 
 /// The upload headers of a request.
@@ -156,7 +156,7 @@ impl Taking<'_> {
         if found != digest {
             bytes.discard();
             let message = format!("the bytes hash to {found}, not to {digest}");
-            return Err(ApiError::new(Code::Malformed, message));
+            return Err(ApiError::new(ErrorCode::Malformed, message));
         }
         let room = app.room_for(Room::Blobs, bytes.len()).await?;
         let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
@@ -187,7 +187,7 @@ impl Taking<'_> {
         let room = app.room_for(Room::Blobs, bytes.len()).await?;
         let (blobs, turn) = (app.host().blobs().clone(), app.keep_turn().await?);
         let kept = blocking_with([room, place, turn], move || -> ApiResult<(Digest, Bytes)> {
-            let read = bytes.look(|all| Committed::read(&spec, all).map(drop))?;
+            let read = bytes.look(|all| CommittedHoldout::decode(&spec, all).map(drop))?;
             if let Err(error) = read {
                 bytes.discard();
                 return Err(error.into());
@@ -207,7 +207,7 @@ impl Taking<'_> {
         said: Said,
         task: TaskId,
         digest: Digest,
-        still_wanted: impl FnOnce(&Engine, Tick) -> bool + Clone + Send + 'static,
+        still_wanted: impl FnOnce(&Engine, Timestamp) -> bool + Clone + Send + 'static,
     ) -> ApiResult<Option<(Bytes, OwnedSemaphorePermit)>> {
         let app = self.app;
         let place = app.blob_place()?;
@@ -217,7 +217,7 @@ impl Taking<'_> {
                 return Ok(());
             }
             let message = format!("the body must have {limit} bytes, not {bytes}");
-            Err(ApiError::new(Code::Truncated, message))
+            Err(ApiError::new(ErrorCode::Truncated, message))
         };
         let left = limit.saturating_sub(said.offset);
         self.incoming.check_announced(left)?;
@@ -334,7 +334,7 @@ pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
 /// Sends the disclosed rows of a round with their proofs, once they are drawn.
 pub(super) async fn give_shown(
     State(app): State<App>,
-    At((task, round)): At<(TaskId, Round)>,
+    At((task, round)): At<(TaskId, RoundNumber)>,
 ) -> ApiResult<Response> {
     let known = app.host().read(move |engine, _| match engine.kept(task, round) {
         Some(_) => Ok(None),
@@ -356,11 +356,12 @@ pub(super) async fn give_blob(
         Visibility::Public => send_blob(&app, digest).await,
         Visibility::NotYet => {
             let message = format!("blob {digest} is not public yet");
-            Err(ApiError::new(Code::NotYetPublic, message))
+            Err(ApiError::new(ErrorCode::NotYetPublic, message))
         }
-        Visibility::Unknown => {
-            Err(ApiError::new(Code::NotFound, format!("blob {digest} belongs to no task here")))
-        }
+        Visibility::Unknown => Err(ApiError::new(
+            ErrorCode::NotFound,
+            format!("blob {digest} belongs to no task here"),
+        )),
     }
 }
 

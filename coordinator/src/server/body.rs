@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
-use florin_protocol::Code;
+use florin_protocol::ErrorCode;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -94,7 +94,7 @@ impl Incoming {
             if slow || frame.is_err() && Instant::now() >= self.deadline {
                 self.given_up = true;
                 let message = "the body arrives too slowly: send it faster";
-                return Err(ApiError::new(Code::Truncated, message));
+                return Err(ApiError::new(ErrorCode::Truncated, message));
             }
             let Ok(frame) = frame else {
                 continue;
@@ -103,7 +103,7 @@ impl Incoming {
                 None => return Ok(None),
                 Some(Err(error)) => {
                     let message = format!("the body is incomplete: {error}");
-                    return Err(ApiError::new(Code::Truncated, message));
+                    return Err(ApiError::new(ErrorCode::Truncated, message));
                 }
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data()
@@ -123,7 +123,7 @@ impl Incoming {
         while bytes.len() < n {
             let Some(mut chunk) = self.chunk().await? else {
                 let message = format!("the body has {} bytes; expected {n}", bytes.len());
-                return Err(ApiError::new(Code::Truncated, message));
+                return Err(ApiError::new(ErrorCode::Truncated, message));
             };
             let take = chunk.len().min(n - bytes.len());
             bytes.extend_from_slice(&chunk.split_to(take));
@@ -233,11 +233,14 @@ async fn append(mut upload: Box<Upload>, mut bytes: Vec<u8>) -> ApiResult<(Box<U
 
 fn taken_over() -> ApiError {
     let message = "another connection has taken over this upload";
-    ApiError::new(Code::LimitReached, message)
+    ApiError::new(ErrorCode::LimitReached, message)
 }
 
 fn too_large(limit: u64) -> ApiError {
-    ApiError::new(Code::TooLarge, format!("the body is larger than its limit of {limit} bytes"))
+    ApiError::new(
+        ErrorCode::TooLarge,
+        format!("the body is larger than its limit of {limit} bytes"),
+    )
 }
 
 /// Runs work that waits for disk or processor on a blocking thread.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use florin_protocol::{Code, NodeSignature, Rejection, Role, Signed};
+use florin_protocol::{ErrorCode, NodeSignature, Rejection, Role, Signed};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
@@ -262,7 +262,7 @@ fn path_parameters(path: &str, all: &mut Components) -> Vec<Value> {
     let parameter = |name: &str| {
         let schema = match name {
             "id" => all.component::<florin_protocol::TaskId>(),
-            "round" => all.component::<florin_protocol::Round>(),
+            "round" => all.component::<florin_protocol::RoundNumber>(),
             "address" => all.component::<florin_protocol::Address>(),
             _ => all.component::<florin_protocol::Digest>(),
         };
@@ -290,11 +290,11 @@ fn responses(route: &Route, all: &mut Components) -> Value {
         responses.insert(answer.status.to_string(), success(answer, all));
     }
     // Every route can reject by rate limit or body size, or fail with an internal error.
-    let codes: BTreeSet<Code> = route
+    let codes: BTreeSet<ErrorCode> = route
         .refuses
         .iter()
         .copied()
-        .chain([Code::RateLimited, Code::TooLarge, Code::Internal])
+        .chain([ErrorCode::RateLimited, ErrorCode::TooLarge, ErrorCode::Internal])
         .collect();
     let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     for code in codes {

@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_ledger::LedgerError;
-use florin_protocol::{Code, Rejection, VerifyError};
+use florin_protocol::{ErrorCode, Rejection, VerifyError};
 use serde::Serialize;
 
 use florin_store::BlobError;
@@ -23,14 +23,17 @@ pub struct ApiError(pub Rejection);
 pub(super) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self(Rejection::new(code, message))
     }
 
     /// An internal error: the cause is logged, but not sent.
     pub(super) fn fault(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
         tracing::error!(%cause, "{what}");
-        Self::new(Code::Internal, format!("{what}: an error of the coordinator; try again later"))
+        Self::new(
+            ErrorCode::Internal,
+            format!("{what}: an error of the coordinator; try again later"),
+        )
     }
 }
 
@@ -43,12 +46,12 @@ impl From<Rejection> for ApiError {
 impl From<VerifyError> for ApiError {
     fn from(error: VerifyError) -> Self {
         let code = match error {
-            VerifyError::WeakKey => Code::WeakKey,
-            VerifyError::Expired(_) => Code::DeadlinePassed,
-            VerifyError::WrongMarket => Code::WrongMarket,
-            VerifyError::BadKey | VerifyError::BadSignature | VerifyError::WrongWallet { .. } => {
-                Code::BadSignature
-            }
+            VerifyError::WeakKey => ErrorCode::WeakKey,
+            VerifyError::Expired(_) => ErrorCode::DeadlinePassed,
+            VerifyError::WrongMarket => ErrorCode::WrongMarket,
+            VerifyError::InvalidKey
+            | VerifyError::InvalidSignature
+            | VerifyError::WrongSigner { .. } => ErrorCode::BadSignature,
         };
         Self::new(code, error.to_string())
     }
@@ -58,7 +61,7 @@ impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
         match error {
             LedgerError::Refused(refusal) => {
-                Self::new(Code::LedgerRefused, format!("{refusal} [{}]", refusal.code()))
+                Self::new(ErrorCode::LedgerRejected, format!("{refusal} [{}]", refusal.code()))
             }
             LedgerError::Unavailable(_) => Self::fault("the ledger does not respond", &error),
             other => Self::fault("the ledger failed", &other),
@@ -70,13 +73,13 @@ impl From<BlobError> for ApiError {
     fn from(error: BlobError) -> Self {
         match error {
             BlobError::Missing(digest) => {
-                Self::new(Code::NotFound, format!("blob {digest} is not stored here"))
+                Self::new(ErrorCode::NotFound, format!("blob {digest} is not stored here"))
             }
-            BlobError::Full => Self::new(Code::StorageFull, error.to_string()),
+            BlobError::Full => Self::new(ErrorCode::StorageFull, error.to_string()),
             BlobError::Bucket(_) => {
                 tracing::warn!(cause = %error, "a blob cannot be stored or fetched");
                 let message = "the blob storage does not respond: try again in a moment";
-                Self::new(Code::StorageUnavailable, message)
+                Self::new(ErrorCode::StorageUnavailable, message)
             }
             BlobError::WrongDigest { .. } | BlobError::Failed(_) => {
                 Self::fault("a blob cannot be read or stored", &error)
@@ -88,10 +91,10 @@ impl From<BlobError> for ApiError {
 impl From<PartialError> for ApiError {
     fn from(error: PartialError) -> Self {
         let code = match error {
-            PartialError::WrongOffset { .. } => Code::WrongOffset,
-            PartialError::QuotaExceeded { .. } => Code::QuotaExceeded,
-            PartialError::NoRoom { .. } => Code::StorageFull,
-            PartialError::TooMany => Code::LimitReached,
+            PartialError::WrongOffset { .. } => ErrorCode::WrongOffset,
+            PartialError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
+            PartialError::NoRoom { .. } => ErrorCode::StorageFull,
+            PartialError::TooMany => ErrorCode::LimitReached,
             PartialError::Blob(error) => return error.into(),
         };
         Self::new(code, error.to_string())
@@ -114,7 +117,7 @@ impl IntoResponse for ApiError {
 /// The JSON body of a rejection.
 #[derive(Serialize)]
 struct Explained<'a> {
-    code: Code,
+    code: ErrorCode,
     message: &'a str,
     /// The request's id, which the client can quote to the operator.
     request_id: &'a str,
@@ -131,42 +134,42 @@ pub(super) fn explain(response: &mut Response, rejection: &Rejection, request_id
 }
 
 /// The HTTP status of a rejection code.
-pub(super) const fn status(code: Code) -> StatusCode {
+pub(super) const fn status(code: ErrorCode) -> StatusCode {
     match code {
-        Code::Malformed | Code::Truncated => StatusCode::BAD_REQUEST,
-        Code::BadSignature | Code::WeakKey => StatusCode::UNAUTHORIZED,
-        Code::NotFunded => StatusCode::PAYMENT_REQUIRED,
-        Code::NotRegistered
-        | Code::NotEnrolled
-        | Code::NotSelected
-        | Code::BondTooSmall
-        | Code::StakeTooSmall
-        | Code::NotYetPublic => StatusCode::FORBIDDEN,
-        Code::UnknownTask | Code::NotFound => StatusCode::NOT_FOUND,
-        Code::WrongMarket
-        | Code::WrongTask
-        | Code::WrongRound
-        | Code::WrongBaseModel
-        | Code::Conflicting
-        | Code::CommitMismatch
-        | Code::NotCommitted
-        | Code::DeadlinePassed
-        | Code::WrongOffset
-        | Code::LedgerRefused => StatusCode::CONFLICT,
-        Code::TaskClosed | Code::WorkGone => StatusCode::GONE,
-        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-        Code::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        Code::BadTask
-        | Code::BadRows
-        | Code::UpdateNotFinite
-        | Code::UpdateWrongSchema
-        | Code::UpdateNormTooLarge
-        | Code::WorkWrong => StatusCode::UNPROCESSABLE_ENTITY,
-        Code::TooEarly => StatusCode::TOO_EARLY,
-        Code::LimitReached | Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        Code::StorageFull | Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
-        Code::StorageUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorCode::Malformed | ErrorCode::Truncated => StatusCode::BAD_REQUEST,
+        ErrorCode::BadSignature | ErrorCode::WeakKey => StatusCode::UNAUTHORIZED,
+        ErrorCode::NotFunded => StatusCode::PAYMENT_REQUIRED,
+        ErrorCode::NotRegistered
+        | ErrorCode::NotEnrolled
+        | ErrorCode::NotSelected
+        | ErrorCode::BondTooSmall
+        | ErrorCode::StakeTooSmall
+        | ErrorCode::NotYetPublic => StatusCode::FORBIDDEN,
+        ErrorCode::UnknownTask | ErrorCode::NotFound => StatusCode::NOT_FOUND,
+        ErrorCode::WrongMarket
+        | ErrorCode::WrongTask
+        | ErrorCode::WrongRound
+        | ErrorCode::WrongBaseModel
+        | ErrorCode::ConflictingMessage
+        | ErrorCode::CommitMismatch
+        | ErrorCode::NotCommitted
+        | ErrorCode::DeadlinePassed
+        | ErrorCode::WrongOffset
+        | ErrorCode::LedgerRejected => StatusCode::CONFLICT,
+        ErrorCode::TaskClosed | ErrorCode::WorkOrderClosed => StatusCode::GONE,
+        ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        ErrorCode::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ErrorCode::InvalidTask
+        | ErrorCode::InvalidRowCount
+        | ErrorCode::UpdateNotFinite
+        | ErrorCode::UpdateWrongSchema
+        | ErrorCode::UpdateNormTooLarge
+        | ErrorCode::WorkResultMismatch => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorCode::TooEarly => StatusCode::TOO_EARLY,
+        ErrorCode::LimitReached | ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::StorageFull | ErrorCode::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
+        ErrorCode::StorageUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

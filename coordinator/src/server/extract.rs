@@ -7,8 +7,8 @@ use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
 use florin_protocol::{
-    Address, BlobRequest, Canonical, Code, Commit, Enrol, Market, Role, Signed, TaskId, Tick,
-    UpdateHeader, WorkQuery, WorkRecord,
+    Address, BlobRequest, Canonical, Commit, EnrolRequest, ErrorCode, MarketId, Role, Signed,
+    TaskId, Timestamp, UpdateHeader, WorkRecord, WorkRequest,
 };
 use serde::de::DeserializeOwned;
 
@@ -37,7 +37,7 @@ impl<T: DeserializeOwned, const MAX: usize> FromRequest<App> for Said<T, MAX> {
 async fn read_json<T: DeserializeOwned>(app: &App, request: Request, max: usize) -> ApiResult<T> {
     let bytes = read_whole(app, request, max).await?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        ApiError::new(Code::Malformed, format!("the body does not fit this route: {error}"))
+        ApiError::new(ErrorCode::Malformed, format!("the body does not fit this route: {error}"))
     })
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn only(
     let message = format!("the content type is {said:?}; this route takes {expected}");
     // Drain the body, so that the client receives the response.
     Incoming::new(request.into_body(), app.config(), 0).drain().await;
-    Err(ApiError::new(Code::WrongContentType, message))
+    Err(ApiError::new(ErrorCode::WrongContentType, message))
 }
 
 /// A message that is signed by the registered node key of its sender.
@@ -81,7 +81,7 @@ pub(super) trait Spoken: Canonical + Send + Sync + 'static {
     const ROLE: Role;
     const BYTES_MAX: usize = SMALL_BYTES_MAX;
     fn sender(&self) -> Address;
-    fn market(&self) -> Market;
+    fn market(&self) -> MarketId;
     /// Counts the message against its sender's rate limit.
     fn count(&self, rates: &Rates) -> ApiResult<()> {
         rates.wallet(self.sender())
@@ -97,17 +97,17 @@ macro_rules! spoken {
                 let $said = self;
                 $sender
             }
-            fn market(&self) -> Market {
+            fn market(&self) -> MarketId {
                 let $said = self;
                 $market
             }
         }
     };
 }
-spoken!(Enrol, Participant, said => said.sender, said.market);
+spoken!(EnrolRequest, Participant, said => said.sender, said.market);
 spoken!(Commit, Participant, said => said.sender, said.scope.market);
 spoken!(UpdateHeader, Participant, said => said.sender, said.scope.market);
-spoken!(WorkQuery, Provider, said => said.provider, said.market);
+spoken!(WorkRequest, Provider, said => said.provider, said.market);
 spoken!(WorkRecord, Provider, said => said.provider, said.market, LARGE_BYTES_MAX);
 
 impl Spoken for BlobRequest {
@@ -115,7 +115,7 @@ impl Spoken for BlobRequest {
     fn sender(&self) -> Address {
         self.sender
     }
-    fn market(&self) -> Market {
+    fn market(&self) -> MarketId {
         self.market
     }
     fn count(&self, rates: &Rates) -> ApiResult<()> {
@@ -144,11 +144,11 @@ pub(super) async fn verify<T: Spoken>(app: &App, signed: Signed<T>) -> ApiResult
 pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
     app: &App,
     signed: Signed<T>,
-    question: impl FnOnce(&Engine, Tick) -> A + Send + 'static,
+    question: impl FnOnce(&Engine, Timestamp) -> A + Send + 'static,
 ) -> ApiResult<(Verified<T>, A)> {
     if signed.body.market() != app.market() {
         let message = "the message is for another market or chain; see /v1/market for this one";
-        return Err(ApiError::new(Code::WrongMarket, message));
+        return Err(ApiError::new(ErrorCode::WrongMarket, message));
     }
     let (sender, role) = (signed.body.sender(), T::ROLE);
     let known = app.host().read(move |engine, now| {
@@ -156,7 +156,7 @@ pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
         (key, question(engine, now))
     });
     let (key, answer) = known.await?;
-    signed.verify_under(&app.keys().of(key?)?)?;
+    signed.verify_with(&app.keys().of(key?)?)?;
     signed.body.count(app.rates())?;
     Ok((Verified(signed), answer))
 }
@@ -178,7 +178,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<App> for At<T> {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
         match Path::<T>::from_request_parts(parts, app).await {
             Ok(Path(at)) => Ok(Self(at)),
-            Err(error) => Err(ApiError::new(Code::Malformed, error.body_text())),
+            Err(error) => Err(ApiError::new(ErrorCode::Malformed, error.body_text())),
         }
     }
 }
@@ -192,7 +192,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<App> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
         match Query::<T>::from_request_parts(parts, app).await {
             Ok(Query(asked)) => Ok(Self(asked)),
-            Err(error) => Err(ApiError::new(Code::Malformed, error.body_text())),
+            Err(error) => Err(ApiError::new(ErrorCode::Malformed, error.body_text())),
         }
     }
 }
@@ -203,5 +203,5 @@ pub(super) fn check_task(said: TaskId, path: TaskId) -> ApiResult<()> {
         return Ok(());
     }
     let message = format!("the message is for task {said}, but was sent to task {path}");
-    Err(ApiError::new(Code::WrongTask, message))
+    Err(ApiError::new(ErrorCode::WrongTask, message))
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use florin_protocol::{NodeKey, UnpackedKey, VerifyError};
+use florin_protocol::{DecompressedKey, NodeKey, VerifyError};
 
 /// Capacity of the cache; a key takes about 300 bytes. When the cache is full, it is cleared.
 const KEYS_MAX: usize = 16_384;
@@ -12,17 +12,17 @@ const KEYS_MAX: usize = 16_384;
 /// Unpacked keys by their bytes. Lookups are only for registered keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    unpacked: Mutex<BTreeMap<NodeKey, UnpackedKey>>,
+    unpacked: Mutex<BTreeMap<NodeKey, DecompressedKey>>,
 }
 
 impl Keys {
     /// The unpacked key, from the cache if present.
-    pub(super) fn of(&self, key: NodeKey) -> Result<UnpackedKey, VerifyError> {
+    pub(super) fn of(&self, key: NodeKey) -> Result<DecompressedKey, VerifyError> {
         let known = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
         if let Some(known) = known {
             return Ok(known);
         }
-        let found = UnpackedKey::of(key)?;
+        let found = DecompressedKey::decompress(key)?;
         let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
         if unpacked.len() >= KEYS_MAX {
             unpacked.clear();
@@ -47,7 +47,7 @@ mod tests {
                 let key = keys.of(signer.key()).unwrap();
                 key.verify(b"message", &signer.sign_bytes(b"message")).unwrap();
                 let foreign = other.sign_bytes(b"message");
-                assert_eq!(key.verify(b"message", &foreign), Err(VerifyError::BadSignature));
+                assert_eq!(key.verify(b"message", &foreign), Err(VerifyError::InvalidSignature));
             }
             let mut weak = [0; 32];
             weak[0] = 1;
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let keys = Keys::default();
-        let one = UnpackedKey::of(NodeSigner::from_seed(&[1; 32]).key()).unwrap();
+        let one = DecompressedKey::decompress(NodeSigner::from_seed(&[1; 32]).key()).unwrap();
         let filler = (0..KEYS_MAX as u64).map(|n| {
             let mut key = [0; 32];
             key[..8].copy_from_slice(&n.to_le_bytes());

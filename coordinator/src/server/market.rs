@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, body::Body};
-use florin_protocol::{Address, Code, MarketInfo, Registration, Rejection, Role};
+use florin_protocol::{Address, ErrorCode, MarketInfo, Registration, Rejection, Role};
 use serde::Deserialize;
 
 use super::App;
@@ -67,7 +67,7 @@ async fn check_known(app: &App, wallet: Address) -> ApiResult<()> {
         "{wallet} has no balance and no stake on the ledger: transfer FLN to it, then register it \
          (before its whole balance is bonded)"
     );
-    Err(ApiError::new(Code::NotFunded, message))
+    Err(ApiError::new(ErrorCode::NotFunded, message))
 }
 
 /// The query string that selects one of an account's registrations.
@@ -95,7 +95,7 @@ pub(super) async fn ledger(State(app): State<App>, request: Request) -> ApiResul
                 "this market's ledger is the contract {market} on the Ethereum chain {chain}, not \
                  an embedded chain: query a node of that chain"
             );
-            return Err(ApiError::new(Code::NotFound, message));
+            return Err(ApiError::new(ErrorCode::NotFound, message));
         }
     };
     let request = read_whole(&app, request, LARGE_BYTES_MAX).await?;

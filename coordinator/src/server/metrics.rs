@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use florin_protocol::{Amount, Code, Phase};
+use florin_protocol::{Amount, ErrorCode, TaskPhase};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -27,15 +27,15 @@ use florin_store::bucket;
 const LATENCIES: [f64; 12] =
     [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 /// Every phase with its name in the API.
-const PHASES: [(Phase, &str); 8] = [
-    (Phase::AwaitingBlobs, "awaiting_blobs"),
-    (Phase::Enrolling, "enrolling"),
-    (Phase::Committing, "committing"),
-    (Phase::Revealing, "revealing"),
-    (Phase::Valuing, "valuing"),
-    (Phase::Settling, "settling"),
-    (Phase::Closing, "closing"),
-    (Phase::Done, "done"),
+const PHASES: [(TaskPhase, &str); 8] = [
+    (TaskPhase::AwaitingBlobs, "awaiting_blobs"),
+    (TaskPhase::Enrolling, "enrolling"),
+    (TaskPhase::Committing, "committing"),
+    (TaskPhase::Revealing, "revealing"),
+    (TaskPhase::Valuing, "valuing"),
+    (TaskPhase::Settling, "settling"),
+    (TaskPhase::Closing, "closing"),
+    (TaskPhase::Done, "done"),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -119,7 +119,7 @@ impl Picture {
             outstanding: outstanding(engine),
             deposited: pools(tasks().map(budget)),
             paid: pools(tasks().map(|task| task.paid)),
-            escrow: pools(tasks().filter(|task| task.phase() != Phase::Done).map(|task| {
+            escrow: pools(tasks().filter(|task| task.phase() != TaskPhase::Done).map(|task| {
                 let [paid, services] = task.paid;
                 let [data, infrastructure] = budget(task);
                 let left = |all: Amount, paid| all.minus(paid).unwrap_or_default();
@@ -263,7 +263,7 @@ impl Metrics {
         self.answers.get_or_create(&Answered { route, status }).inc();
     }
 
-    pub(super) fn rejected(&self, code: Code) {
+    pub(super) fn rejected(&self, code: ErrorCode) {
         self.rejections.get_or_create(&OfCode { code: code.as_str() }).inc();
     }
 
@@ -368,7 +368,7 @@ mod tests {
         let metrics = Metrics::new(&vitals, &bucket);
         metrics.answered("/v1/tasks/{id}", 200, Duration::from_millis(3));
         metrics.answered("/v1/tasks/{id}", 404, Duration::from_millis(3));
-        metrics.rejected(Code::UnknownTask);
+        metrics.rejected(ErrorCode::UnknownTask);
         metrics.received().inc_by(40);
         metrics.door().came();
         metrics.door().refused("address");

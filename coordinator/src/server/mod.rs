@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{Router, middleware};
 use florin_ledger::{Ledger, LedgerError};
-use florin_protocol::{Address, Amount, Code, Market, NodeSigner, TaskId, TaskView};
+use florin_protocol::{Address, Amount, ErrorCode, MarketId, NodeSigner, TaskId, TaskView};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -87,7 +87,7 @@ struct Inner {
     ledger: Arc<dyn Ledger>,
     node: NodeSigner,
     coordinator: Address,
-    market: Market,
+    market: MarketId,
     config: Config,
     place: LedgerPlace,
     update_room: Arc<Semaphore>,
@@ -187,7 +187,7 @@ impl App {
         &self.inner.config
     }
 
-    fn market(&self) -> Market {
+    fn market(&self) -> MarketId {
         self.inner.market
     }
 
@@ -282,7 +282,7 @@ impl App {
     /// they never block updates.
     ///
     /// # Errors
-    /// [`Code::LimitReached`] if no memory becomes free in time.
+    /// [`ErrorCode::LimitReached`] if no memory becomes free in time.
     async fn room_for(&self, room: Room, bytes: u64) -> ApiResult<OwnedSemaphorePermit> {
         let units = u32::try_from(bytes.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
         let units = units.min(self.inner.room_units);
@@ -295,7 +295,7 @@ impl App {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => {
                 let message = "too many uploads are being validated: try again in a moment";
-                Err(ApiError::new(Code::LimitReached, message))
+                Err(ApiError::new(ErrorCode::LimitReached, message))
             }
         }
     }
@@ -305,7 +305,7 @@ impl App {
         Arc::clone(&self.inner.blob_places).try_acquire_owned().map_err(|_| {
             let message =
                 format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are in flight: retry");
-            ApiError::new(Code::LimitReached, message)
+            ApiError::new(ErrorCode::LimitReached, message)
         })
     }
 
@@ -315,7 +315,7 @@ impl App {
         let now = uploads.entry(sender).or_insert(0);
         if *now >= UPLOADS_PER_SENDER_MAX {
             let message = format!("at most {UPLOADS_PER_SENDER_MAX} concurrent uploads per sender");
-            return Err(ApiError::new(Code::LimitReached, message));
+            return Err(ApiError::new(ErrorCode::LimitReached, message));
         }
         *now += 1;
         Ok(UploadSlot { app: self.clone(), sender })
@@ -358,10 +358,10 @@ pub fn router(app: App) -> Router {
 
 async fn unknown() -> ApiError {
     let message = "no such route: see /openapi.json or docs/protocol.md";
-    ApiError::new(Code::NotFound, message)
+    ApiError::new(ErrorCode::NotFound, message)
 }
 
 async fn wrong_method() -> ApiError {
     let message = "this route does not allow the method: see the `allow` header";
-    ApiError::new(Code::MethodNotAllowed, message)
+    ApiError::new(ErrorCode::MethodNotAllowed, message)
 }

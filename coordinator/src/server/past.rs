@@ -1,7 +1,7 @@
 //! Access to finished rounds, in the engine's memory or archived in blobs.
 
 use florin_protocol::Canonical;
-use florin_protocol::{Digest, Receipt, Rejection, Round, TaskId, UpdateHeader};
+use florin_protocol::{Digest, Rejection, RoundNumber, TaskId, UpdateHeader, UpdateReceipt};
 
 use super::body::blocking_with;
 use super::error::{ApiError, ApiResult};
@@ -16,7 +16,7 @@ type Verdict = Result<u64, Rejection>;
 /// Reads a part of a round that has its report.
 pub(super) async fn past<T: Send + 'static>(
     app: &App,
-    (id, round): (TaskId, Round),
+    (id, round): (TaskId, RoundNumber),
     take: impl FnOnce(&Past) -> T + Send + 'static,
 ) -> ApiResult<T> {
     let found = app.host().read(move |engine, _| {
@@ -71,7 +71,7 @@ pub(super) async fn receipt(
     app: &App,
     round: Digest,
     header: &UpdateHeader,
-) -> ApiResult<Option<Receipt>> {
+) -> ApiResult<Option<UpdateReceipt>> {
     let (scope, sender, id) = (header.scope, header.sender, header.digest());
     kept(app, round, move |past| past.receipt(scope, sender, id)).await
 }

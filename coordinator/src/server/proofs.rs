@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use florin_protocol::{Round, TaskId};
+use florin_protocol::{RoundNumber, TaskId};
 use tokio::sync::OnceCell;
 
 use super::body::blocking;
@@ -29,7 +29,7 @@ struct Kept {
 
 #[derive(Debug)]
 struct Place {
-    round: Round,
+    round: RoundNumber,
     asked: u64,
     tree: Arc<OnceCell<Arc<ProofTree>>>,
 }
@@ -51,7 +51,7 @@ impl Proofs {
         built.await.cloned()
     }
 
-    fn place(&self, task: TaskId, round: Round) -> Arc<OnceCell<Arc<ProofTree>>> {
+    fn place(&self, task: TaskId, round: RoundNumber) -> Arc<OnceCell<Arc<ProofTree>>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.asked = kept.asked.saturating_add(1);
         let asked = kept.asked;
@@ -81,13 +81,13 @@ mod tests {
     fn a_tree_is_cached_until_a_later_round_is_final() {
         let proofs = Proofs::default();
         let task = |n| TaskId([n; 32]);
-        let first = proofs.place(task(0), Round(1));
-        assert!(Arc::ptr_eq(&first, &proofs.place(task(0), Round(1))));
-        assert!(!Arc::ptr_eq(&first, &proofs.place(task(0), Round(2))));
-        let kept = proofs.place(task(0), Round(2));
+        let first = proofs.place(task(0), RoundNumber(1));
+        assert!(Arc::ptr_eq(&first, &proofs.place(task(0), RoundNumber(1))));
+        assert!(!Arc::ptr_eq(&first, &proofs.place(task(0), RoundNumber(2))));
+        let kept = proofs.place(task(0), RoundNumber(2));
         for n in 1..=100 {
-            proofs.place(task(n), Round(1));
-            assert!(Arc::ptr_eq(&kept, &proofs.place(task(0), Round(2))), "{n}");
+            proofs.place(task(n), RoundNumber(1));
+            assert!(Arc::ptr_eq(&kept, &proofs.place(task(0), RoundNumber(2))), "{n}");
         }
         assert_eq!(proofs.kept.lock().unwrap().trees.len(), TREES_MAX);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse, Response};
-use florin_protocol::{Code, Digest, Rejection, TaskSpec, Tick};
+use florin_protocol::{Digest, ErrorCode, Rejection, TaskSpec, Timestamp};
 use tokio::time::timeout;
 
 use super::App;
@@ -38,7 +38,7 @@ pub(super) fn offset_of(headers: &HeaderMap) -> ApiResult<u64> {
     };
     said.to_str().ok().and_then(|said| said.parse().ok()).ok_or_else(|| {
         let message = format!("{UPLOAD_OFFSET}: {said:?} is not a number of bytes");
-        ApiError::new(Code::Malformed, message)
+        ApiError::new(ErrorCode::Malformed, message)
     })
 }
 
@@ -50,7 +50,7 @@ pub(super) fn token_of(headers: &HeaderMap) -> ApiResult<Option<Digest>> {
     let token: Option<Digest> = said.to_str().ok().and_then(|said| said.parse().ok());
     let token = token.ok_or_else(|| {
         let message = format!("{UPLOAD_TOKEN}: use 64 random hexadecimal digits");
-        ApiError::new(Code::Malformed, message)
+        ApiError::new(ErrorCode::Malformed, message)
     })?;
     Ok(Some(Digest(blake3::derive_key(TOKEN_CONTEXT, &token.0))))
 }
@@ -75,7 +75,7 @@ pub(super) fn with_offset(answer: impl IntoResponse, offset: u64) -> Response {
 pub(super) async fn begin(
     app: &App,
     wanted: Wanted,
-    still_wanted: impl FnOnce(&Engine, Tick) -> bool + Clone + Send + 'static,
+    still_wanted: impl FnOnce(&Engine, Timestamp) -> bool + Clone + Send + 'static,
 ) -> ApiResult<Option<Box<Upload>>> {
     let taking_turns = async {
         loop {
@@ -94,7 +94,7 @@ pub(super) async fn begin(
     };
     timeout(TURN_TIME, taking_turns).await.unwrap_or_else(|_| {
         let message = "another connection is sending this upload: try again in a moment";
-        Err(ApiError::new(Code::LimitReached, message))
+        Err(ApiError::new(ErrorCode::LimitReached, message))
     })
 }
 

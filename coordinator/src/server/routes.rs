@@ -4,11 +4,11 @@
 use axum::routing::{MethodRouter, get, head, post, put};
 use axum::{Router, middleware};
 use florin_ledger::rpc;
-use florin_protocol::Code::{self, *};
+use florin_protocol::ErrorCode::{self, *};
 use florin_protocol::{
-    BlobRequest, ClaimProof, CloseRequest, Commit, Enrol, MarketInfo, Offer, Receipt, Registration,
-    Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UploadState, WorkOrder, WorkQuery,
-    WorkRecord, WorkVerdict,
+    BlobRequest, ClaimProof, CloseRequest, Commit, EnrolRequest, MarketInfo, Offer, Registration,
+    Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UpdateReceipt, UploadProgress,
+    WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
 
 use super::document::{Answer, Body, Query};
@@ -35,13 +35,13 @@ pub(super) struct Route {
     pub(super) takes: Body,
     pub(super) answers: Vec<Answer>,
     /// The route's rejection codes, beyond those of every route.
-    pub(super) refuses: Vec<Code>,
+    pub(super) refuses: Vec<ErrorCode>,
 }
 
 /// Rejection codes of every route that takes a signed message.
-const SIGNED: [Code; 5] = [BadSignature, WeakKey, WrongMarket, NotRegistered, RateLimited];
+const SIGNED: [ErrorCode; 5] = [BadSignature, WeakKey, WrongMarket, NotRegistered, RateLimited];
 /// Rejection codes of every route that takes a body.
-const BODY: [Code; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
+const BODY: [ErrorCode; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
 
 impl Route {
     fn of(verb: Verb, path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
@@ -73,7 +73,7 @@ impl Route {
     }
 
     fn takes(self, takes: Body) -> Self {
-        let refuses: &[Code] = match takes {
+        let refuses: &[ErrorCode] = match takes {
             Body::Signed(..) => &SIGNED,
             _ => &[],
         };
@@ -85,7 +85,7 @@ impl Route {
         self
     }
 
-    fn refuses(mut self, codes: &[Code]) -> Self {
+    fn refuses(mut self, codes: &[ErrorCode]) -> Self {
         self.refuses.extend(codes);
         self
     }
@@ -142,8 +142,15 @@ fn of_the_market() -> Vec<Route> {
         )
         .takes(Body::json::<Registration>(SMALL_BYTES_MAX))
         .answers(Answer::nothing("registered, now or earlier"))
-        .refuses(&[BadSignature, WeakKey, WrongMarket, DeadlinePassed, NotFunded, Conflicting])
-        .refuses(&[LimitReached, LedgerRefused, StorageFull]),
+        .refuses(&[
+            BadSignature,
+            WeakKey,
+            WrongMarket,
+            DeadlinePassed,
+            NotFunded,
+            ConflictingMessage,
+        ])
+        .refuses(&[LimitReached, LedgerRejected, StorageFull]),
         Route::get(
             "/v1/registrations/{address}",
             get(market::registration),
@@ -168,7 +175,14 @@ fn of_tasks() -> Vec<Route> {
         Route::post("/v1/tasks", post(tasks::publish), "Publishes a task whose escrow is open.")
             .takes(Body::json::<TaskSpec>(SMALL_BYTES_MAX))
             .answers(Answer::json::<TaskView>())
-            .refuses(&[BadTask, NotFunded, TaskClosed, LimitReached, LedgerRefused, StorageFull])
+            .refuses(&[
+                InvalidTask,
+                NotFunded,
+                TaskClosed,
+                LimitReached,
+                LedgerRejected,
+                StorageFull,
+            ])
             .refuses(&[WrongMarket, DeadlinePassed]),
         Route::get("/v1/tasks", get(tasks::list), "Every task ever published at this coordinator.")
             .answers(Answer::list::<TaskSummary>()),
@@ -181,16 +195,16 @@ fn of_tasks() -> Vec<Route> {
         .answers(Answer::json::<TaskView>())
         .refuses(&[UnknownTask]),
         Route::post("/v1/tasks/{id}/enrol", post(tasks::enrol), "Enrols a participant in a task.")
-            .takes(Body::signed::<Enrol>(SMALL_BYTES_MAX))
+            .takes(Body::signed::<EnrolRequest>(SMALL_BYTES_MAX))
             .answers(Answer::nothing("enrolled, now or earlier"))
             .refuses(&[UnknownTask, WrongTask, TaskClosed, DeadlinePassed, BondTooSmall])
-            .refuses(&[Conflicting, LimitReached, LedgerRefused, StorageFull]),
+            .refuses(&[ConflictingMessage, LimitReached, LedgerRejected, StorageFull]),
         Route::post("/v1/tasks/{id}/commits", post(tasks::commit), "Commits to one update.")
             .takes(Body::signed::<Commit>(SMALL_BYTES_MAX))
             .answers(Answer::nothing("accepted, now or earlier"))
             .refuses(&[UnknownTask, WrongTask, WrongRound, TaskClosed, DeadlinePassed, TooEarly])
-            .refuses(&[NotEnrolled, NotSelected, BondTooSmall, Conflicting, WrongBaseModel])
-            .refuses(&[LimitReached, LedgerRefused, StorageFull]),
+            .refuses(&[NotEnrolled, NotSelected, BondTooSmall, ConflictingMessage, WrongBaseModel])
+            .refuses(&[LimitReached, LedgerRejected, StorageFull]),
         Route::post("/v1/tasks/{id}/close", post(tasks::close), "Closes a task, for its buyer.")
             .takes(Body::json::<CloseRequest>(SMALL_BYTES_MAX))
             .answers(Answer::nothing("the task ends after the running round"))
@@ -255,11 +269,18 @@ fn of_blobs() -> Vec<Route> {
         ))
         .asks(&[Query::OFFSET])
         .takes(Body::bytes("exactly 4 + header + the header's `bytes`"))
-        .answers(Answer::signed::<Receipt>())
+        .answers(Answer::signed::<UpdateReceipt>())
         .refuses(&SIGNED)
         .refuses(&fits)
         .refuses(&[WrongTask, WrongRound, WrongBaseModel, TaskClosed, DeadlinePassed, TooEarly])
-        .refuses(&[NotEnrolled, NotSelected, NotCommitted, CommitMismatch, Conflicting, BadRows])
+        .refuses(&[
+            NotEnrolled,
+            NotSelected,
+            NotCommitted,
+            CommitMismatch,
+            ConflictingMessage,
+            InvalidRowCount,
+        ])
         .refuses(&[UpdateNormTooLarge]),
         Route::post(
             "/v1/tasks/{id}/updates/offset",
@@ -267,10 +288,17 @@ fn of_blobs() -> Vec<Route> {
             "The offset of an update's upload: where its sender resumes.",
         )
         .takes(Body::signed::<UpdateHeader>(SMALL_BYTES_MAX))
-        .answers(Answer::json::<UploadState>())
+        .answers(Answer::json::<UploadProgress>())
         .refuses(&fits)
         .refuses(&[WrongTask, WrongRound, WrongBaseModel, TaskClosed, DeadlinePassed, TooEarly])
-        .refuses(&[NotEnrolled, NotSelected, NotCommitted, CommitMismatch, Conflicting, BadRows])
+        .refuses(&[
+            NotEnrolled,
+            NotSelected,
+            NotCommitted,
+            CommitMismatch,
+            ConflictingMessage,
+            InvalidRowCount,
+        ])
         .refuses(&[UpdateNormTooLarge, StorageUnavailable]),
         resumed(Route::put(
             "/v1/tasks/{id}/holdout",
@@ -281,7 +309,7 @@ fn of_blobs() -> Vec<Route> {
         .takes(Body::bytes("32 + rows x 4 x (width + 1) bytes, with the task's rows and width"))
         .answers(Answer::nothing("stored, now or earlier"))
         .refuses(&fits)
-        .refuses(&[BadTask, NotFound]),
+        .refuses(&[InvalidTask, NotFound]),
         Route::get("/v1/blobs/{digest}", get(blobs::give_blob), "A public blob.")
             .answers(Answer::bytes("bytes with this digest"))
             .refuses(&[NotFound, NotYetPublic, StorageFull, StorageUnavailable]),
@@ -292,7 +320,7 @@ fn of_blobs() -> Vec<Route> {
         )
         .asks(&[Query::TOKEN])
         .answers(Answer::nothing("the header `upload-offset` has the offset"))
-        .refuses(&[UnknownTask, BadTask, NotFound]),
+        .refuses(&[UnknownTask, InvalidTask, NotFound]),
         Route::head(
             "/v1/blobs/{digest}",
             head(blobs::ask_blob),
@@ -315,11 +343,11 @@ fn of_blobs() -> Vec<Route> {
 }
 
 fn of_work() -> Vec<Route> {
-    let pledged = [UnknownTask, StakeTooSmall, DeadlinePassed, LedgerRefused, StorageFull];
+    let pledged = [UnknownTask, StakeTooSmall, DeadlinePassed, LedgerRejected, StorageFull];
     vec![
         Route::post("/v1/work/next", post(work::next), "A provider's next work order (long poll).")
             .asks(&[Query::WAIT_MS])
-            .takes(Body::signed::<WorkQuery>(SMALL_BYTES_MAX))
+            .takes(Body::signed::<WorkRequest>(SMALL_BYTES_MAX))
             .answers(Answer::signed::<WorkOrder>())
             .answers(Answer::nothing("there is no order"))
             .refuses(&pledged)
@@ -335,9 +363,16 @@ fn of_work() -> Vec<Route> {
             "Submits a work record and awaits its verification.",
         )
         .takes(Body::signed::<WorkRecord>(LARGE_BYTES_MAX))
-        .answers(Answer::json::<WorkVerdict>())
+        .answers(Answer::json::<WorkAcceptance>())
         .refuses(&pledged)
-        .refuses(&[WorkGone, WorkWrong, Conflicting, LimitReached, TooEarly, TaskClosed])
+        .refuses(&[
+            WorkOrderClosed,
+            WorkResultMismatch,
+            ConflictingMessage,
+            LimitReached,
+            TooEarly,
+            TaskClosed,
+        ])
         .refuses(&[StorageUnavailable]),
     ]
 }

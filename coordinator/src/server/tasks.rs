@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use florin_ledger::Terms;
 use florin_protocol::{
-    Address, ClaimProof, CloseRequest, Code, Commit, Enrol, Offer, Rejection, Report, Round,
-    Signed, TaskId, TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkRecord,
+    Address, ClaimProof, CloseRequest, Commit, EnrolRequest, ErrorCode, Offer, Rejection, Report,
+    RoundNumber, Signed, TaskId, TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkRecord,
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ pub(super) async fn publish(
     State(app): State<App>,
     Said(spec): Said<TaskSpec, SMALL_BYTES_MAX>,
 ) -> ApiResult<Json<TaskView>> {
-    spec.check().map_err(|error| ApiError::new(Code::BadTask, error.to_string()))?;
+    spec.check().map_err(|error| ApiError::new(ErrorCode::InvalidTask, error.to_string()))?;
     let (id, terms) = (spec.id(), Terms::of(&spec));
     let (model_bytes, update_bytes) =
         (florin_work::model_bytes(&spec), florin_work::update_bytes(&spec));
@@ -44,7 +44,7 @@ pub(super) async fn publish(
 
 /// Checks that a round's updates and the holdout fit the size limits in the settings.
 fn check_sizes(config: &Config, spec: &TaskSpec, update_bytes: u64) -> Result<(), Rejection> {
-    let asked = spec.rounds.asked();
+    let asked = spec.rounds.selection_size();
     let all = [
         ("rounds.cohort_target", update_bytes.saturating_mul(asked.into()), config.round_mib_max),
         ("holdout.rows", holdout_bytes(spec), config.holdout_mib_max),
@@ -57,7 +57,7 @@ fn check_sizes(config: &Config, spec: &TaskSpec, update_bytes: u64) -> Result<()
                  {update_bytes} bytes in a round, decoded; {} rows in the holdout): use fewer",
                 spec.holdout.rows
             );
-            return Err(Rejection::new(Code::BadTask, message));
+            return Err(Rejection::new(ErrorCode::InvalidTask, message));
         }
     }
     Ok(())
@@ -67,14 +67,14 @@ fn check_escrow(open: Option<&florin_ledger::TaskState>, terms: &Terms) -> ApiRe
     match open {
         None => {
             let message = "no escrow is open for this task: open it on the ledger, then publish";
-            Err(ApiError::new(Code::NotFunded, message))
+            Err(ApiError::new(ErrorCode::NotFunded, message))
         }
         Some(open) if open.closed => {
-            Err(ApiError::new(Code::TaskClosed, "this task is closed on the ledger"))
+            Err(ApiError::new(ErrorCode::TaskClosed, "this task is closed on the ledger"))
         }
         Some(open) if open.terms != *terms => {
             let message = "the task's terms on the ledger differ from its specification";
-            Err(ApiError::new(Code::NotFunded, message))
+            Err(ApiError::new(ErrorCode::NotFunded, message))
         }
         Some(_) => Ok(()),
     }
@@ -114,7 +114,7 @@ pub(super) async fn show(
 pub(super) async fn enrol(
     State(app): State<App>,
     At(id): At<TaskId>,
-    said: Verified<Enrol>,
+    said: Verified<EnrolRequest>,
 ) -> ApiResult<StatusCode> {
     check_task(said.body().task, id)?;
     let bond = app.bond(id, said.body().sender).await?;
@@ -135,7 +135,7 @@ pub(super) async fn commit(
 
 pub(super) async fn report(
     State(app): State<App>,
-    At(at): At<(TaskId, Round)>,
+    At(at): At<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Signed<Report>>> {
     let report = past(&app, at, |past| past.report.clone()).await?;
     Ok(Json(app.node().sign(report)))
@@ -143,7 +143,7 @@ pub(super) async fn report(
 
 pub(super) async fn offer(
     State(app): State<App>,
-    At((id, round)): At<(TaskId, Round)>,
+    At((id, round)): At<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Signed<Offer>>> {
     let running =
         app.host().read(move |engine, _| engine.running_offer(id, round).map(Option::<&_>::cloned));
@@ -156,7 +156,7 @@ pub(super) async fn offer(
 
 pub(super) async fn headers(
     State(app): State<App>,
-    At(at): At<(TaskId, Round)>,
+    At(at): At<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Vec<Signed<UpdateHeader>>>> {
     let all = |past: &Past| past.updates.iter().map(|update| update.header.clone()).collect();
     past(&app, at, all).await.map(Json)
@@ -164,7 +164,7 @@ pub(super) async fn headers(
 
 pub(super) async fn records(
     State(app): State<App>,
-    At(at): At<(TaskId, Round)>,
+    At(at): At<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Vec<Signed<WorkRecord>>>> {
     let all = |past: &Past| past.records.iter().map(|(_, record)| record.clone()).collect();
     past(&app, at, all).await.map(Json)

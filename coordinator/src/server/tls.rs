@@ -341,7 +341,7 @@ mod tests {
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
         let said: florin_protocol::Rejection = serde_json::from_str(body).unwrap();
-        assert_eq!(said.code, florin_protocol::Code::Malformed);
+        assert_eq!(said.code, florin_protocol::ErrorCode::Malformed);
     }
 
     fn pair() -> (String, String) {

@@ -6,8 +6,8 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
-    Canonical, Code, Digest, Receipt, Rejection, Signed, TaskId, TaskSpec, Tick, UpdateHeader,
-    UploadState,
+    Canonical, Digest, ErrorCode, Rejection, Signed, TaskId, TaskSpec, Timestamp, UpdateHeader,
+    UpdateReceipt, UploadProgress,
 };
 use florin_store::Mapped;
 use tokio::runtime::Handle;
@@ -53,7 +53,7 @@ pub(super) async fn ask_offset(
     State(app): State<App>,
     At(task): At<TaskId>,
     header: Verified<UpdateHeader>,
-) -> ApiResult<Json<UploadState>> {
+) -> ApiResult<Json<UploadProgress>> {
     let signed = header.into_signed();
     check_task(signed.body.scope.task, task)?;
     let header = signed.body.clone();
@@ -69,7 +69,7 @@ pub(super) async fn ask_offset(
         None => false,
     };
     if taken || verdict? == Verdict::Repeat {
-        return Ok(Json(UploadState { offset: bytes, bytes }));
+        return Ok(Json(UploadProgress { offset: bytes, bytes }));
     }
     if let Some(code) = refused {
         let message =
@@ -77,7 +77,7 @@ pub(super) async fn ask_offset(
         return Err(ApiError::new(code, message));
     }
     let offset = app.host().partials().bytes_of(&key_of(&header));
-    Ok(Json(UploadState { offset, bytes }))
+    Ok(Json(UploadProgress { offset, bytes }))
 }
 
 fn key_of(header: &UpdateHeader) -> Key {
@@ -95,7 +95,7 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    async fn receive(&mut self, offset: u64) -> ApiResult<Signed<Receipt>> {
+    async fn receive(&mut self, offset: u64) -> ApiResult<Signed<UpdateReceipt>> {
         let app = self.app;
         let signed = read_header(&mut self.incoming).await?;
         let (event, path) = (Event::Revealed(signed.clone()), self.task);
@@ -140,12 +140,12 @@ impl Taking<'_> {
         header: &UpdateHeader,
         event: Event,
         offset: u64,
-    ) -> ApiResult<Option<Option<Receipt>>> {
+    ) -> ApiResult<Option<Option<UpdateReceipt>>> {
         let _slot = self.app.upload_slot(header.sender)?;
         if header.bytes <= PACKED_BYTES_MAX as u64 {
             if offset != 0 {
                 let message = "an update this small cannot be resumed: start at offset 0";
-                return Err(ApiError::new(Code::WrongOffset, message));
+                return Err(ApiError::new(ErrorCode::WrongOffset, message));
             }
             return self.store_small(spec, header, event).await.map(Some);
         }
@@ -170,7 +170,7 @@ impl Taking<'_> {
         spec: &TaskSpec,
         header: &UpdateHeader,
         event: Event,
-    ) -> ApiResult<Option<Receipt>> {
+    ) -> ApiResult<Option<UpdateReceipt>> {
         let app = self.app;
         self.incoming.allow(app.config().body_time(header.bytes));
         let mut writer = self.incoming.write_to(app.host().blobs(), header.bytes).await?;
@@ -218,7 +218,7 @@ impl Taking<'_> {
         .await??;
         let mut upload = self.incoming.append_to(upload, bytes, head).await?;
         if let Err(error) = check_arrived(upload.bytes(), || upload.digest(), header) {
-            if error.0.code == Code::CommitMismatch {
+            if error.0.code == ErrorCode::CommitMismatch {
                 upload.discard();
             }
             return Err(error);
@@ -247,14 +247,14 @@ fn check_arrived(
 ) -> ApiResult<()> {
     if came < header.bytes {
         let message = format!("only {came} of {} bytes arrived: resume the upload", header.bytes);
-        return Err(ApiError::new(Code::Truncated, message));
+        return Err(ApiError::new(ErrorCode::Truncated, message));
     }
     let digest = digest();
     if digest == header.update {
         return Ok(());
     }
     let message = format!("the bytes hash to {digest}, not to the header's digest");
-    Err(ApiError::new(Code::CommitMismatch, message))
+    Err(ApiError::new(ErrorCode::CommitMismatch, message))
 }
 
 async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>> {
@@ -263,22 +263,23 @@ async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>>
     let length = usize::try_from(length.unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
     if length > HEADER_BYTES_MAX {
         let message = format!("the header has {length} bytes; at most {HEADER_BYTES_MAX}");
-        return Err(ApiError::new(Code::TooLarge, message));
+        return Err(ApiError::new(ErrorCode::TooLarge, message));
     }
     let bytes = incoming.exact(length).await?;
-    Signed::from_bytes(&bytes).map_err(|error| ApiError::new(Code::Malformed, error.to_string()))
+    Signed::from_bytes(&bytes)
+        .map_err(|error| ApiError::new(ErrorCode::Malformed, error.to_string()))
 }
 
 /// Records a rejection that is the sender's fault, for the round's report.
 async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
     let theirs = matches!(
         why.code,
-        Code::TooLarge
-            | Code::Truncated
-            | Code::CommitMismatch
-            | Code::UpdateNotFinite
-            | Code::UpdateWrongSchema
-            | Code::UpdateNormTooLarge
+        ErrorCode::TooLarge
+            | ErrorCode::Truncated
+            | ErrorCode::CommitMismatch
+            | ErrorCode::UpdateNotFinite
+            | ErrorCode::UpdateWrongSchema
+            | ErrorCode::UpdateNormTooLarge
     );
     if !theirs {
         return;
@@ -295,12 +296,14 @@ async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
 }
 
 /// A query for the receipt of an accepted update.
-fn receipt_of(header: &UpdateHeader) -> impl FnOnce(&Engine, Tick) -> Option<Receipt> + use<> {
+fn receipt_of(
+    header: &UpdateHeader,
+) -> impl FnOnce(&Engine, Timestamp) -> Option<UpdateReceipt> + use<> {
     let (scope, sender, id) = (header.scope, header.sender, header.digest());
     move |engine, _| engine.receipt(scope, sender, id)
 }
 
-fn sign_receipt(app: &App, receipt: Option<Receipt>) -> ApiResult<Signed<Receipt>> {
+fn sign_receipt(app: &App, receipt: Option<UpdateReceipt>) -> ApiResult<Signed<UpdateReceipt>> {
     let receipt = receipt
         .ok_or_else(|| ApiError::fault("a receipt is missing", &"the update was just accepted"))?;
     Ok(app.node().sign(receipt))

@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use florin_protocol::{
-    Address, BlobRequest, Canonical, Code, TaskId, Tick, WorkQuery, WorkRecord, WorkVerdict,
+    Address, BlobRequest, Canonical, ErrorCode, TaskId, Timestamp, WorkAcceptance, WorkRecord,
+    WorkRequest,
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -30,10 +31,10 @@ pub(super) struct Wait {
 pub(super) async fn next(
     State(app): State<App>,
     Asked(Wait { wait_ms }): Asked<Wait>,
-    said: Verified<WorkQuery>,
+    said: Verified<WorkRequest>,
 ) -> ApiResult<Response> {
     let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
-    let WorkQuery { task, provider, expires, .. } = *said.body();
+    let WorkRequest { task, provider, expires, .. } = *said.body();
     check_expiry(&app, expires).await?;
     check_pledge(&app, task, provider).await?;
     app.host().write(Event::ProviderReady { task, provider }).await?;
@@ -72,16 +73,19 @@ pub(super) async fn blob(
 pub(super) async fn record(
     State(app): State<App>,
     said: Verified<WorkRecord>,
-) -> ApiResult<Json<WorkVerdict>> {
+) -> ApiResult<Json<WorkAcceptance>> {
     let (order, provider, digest) = (said.body().order, said.body().provider, said.body().digest());
     let found = app.host().read(move |engine, _| engine.find_order(order)).await?;
     let Some((task, _)) = found else {
-        return Err(ApiError::new(Code::WorkGone, "no such work order was ever issued"));
+        return Err(ApiError::new(
+            ErrorCode::WorkOrderClosed,
+            "no such work order was ever issued",
+        ));
     };
     check_pledge(&app, task, provider).await?;
     // The round may be archived: then the engine does not have the verdict any more.
     if let Some(verdict) = past::verdict(&app, order, digest).await? {
-        return Ok(Json(WorkVerdict { units: verdict? }));
+        return Ok(Json(WorkAcceptance { units: verdict? }));
     }
     let event = Event::WorkRecorded { record: said.into_signed(), agrees: None };
     app.host().write(event).await?;
@@ -90,22 +94,22 @@ pub(super) async fn record(
     loop {
         changes.mark_unchanged();
         if let Some(verdict) = past::verdict(&app, order, digest).await? {
-            return Ok(Json(WorkVerdict { units: verdict? }));
+            return Ok(Json(WorkAcceptance { units: verdict? }));
         }
         if !app.happens(until, async { changes.changed().await.is_ok() }).await {
             let message = "the record is stored but not verified yet: send it again";
-            return Err(ApiError::new(Code::TooEarly, message));
+            return Err(ApiError::new(ErrorCode::TooEarly, message));
         }
     }
 }
 
-async fn check_expiry(app: &App, expires: Tick) -> ApiResult<()> {
+async fn check_expiry(app: &App, expires: Timestamp) -> ApiResult<()> {
     let now = app.host().read(|_, now| now).await?;
     if now <= expires {
         return Ok(());
     }
     let message = format!("the request expired at {expires}; the time is {now}");
-    Err(ApiError::new(Code::DeadlinePassed, message))
+    Err(ApiError::new(ErrorCode::DeadlinePassed, message))
 }
 
 /// Checks the provider's stake: only a provider with a sufficient stake under the task's arbiter
@@ -123,5 +127,5 @@ async fn check_pledge(app: &App, task: TaskId, provider: Address) -> ApiResult<(
          release requested",
         task.short()
     );
-    Err(ApiError::new(Code::StakeTooSmall, message))
+    Err(ApiError::new(ErrorCode::StakeTooSmall, message))
 }

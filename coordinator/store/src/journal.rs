@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::{Digest, Tick};
+use florin_protocol::{Digest, Timestamp};
 
 use super::frames::{LAYOUT, Layout, Position};
 use super::history::{self, End, Fold};
@@ -27,7 +27,7 @@ const ROOM_BYTES: usize = 64 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Record {
     /// When the event was applied.
-    pub now: Tick,
+    pub now: Timestamp,
     /// The event.
     pub event: Event,
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use florin_protocol::{Address, Code, Round, TaskId};
+use florin_protocol::{Address, ErrorCode, RoundNumber, TaskId};
 
 use super::*;
 use crate::frames::{ALIGN_BYTES, SECTOR_BYTES};
@@ -16,11 +16,11 @@ pub(crate) const OWNER: Digest = Digest([5; 32]);
 pub(crate) fn record(i: u8) -> Record {
     let event = Event::Refused {
         task: TaskId([i; 32]),
-        round: Round(u32::from(i)),
+        round: RoundNumber(u32::from(i)),
         sender: Address([i; 20]),
-        code: Code::Truncated,
+        code: ErrorCode::Truncated,
     };
-    Record { now: Tick(u64::from(i)), event }
+    Record { now: Timestamp(u64::from(i)), event }
 }
 
 /// The test state: all entries.
@@ -158,7 +158,7 @@ fn a_record_that_the_rules_reject_is_damage() {
     three(&path);
     let begin = |_: Option<&[u8]>| Ok(());
     let take = |_: &mut (), record: &Record| match record.now {
-        Tick(3) => Err("no such task".to_owned()),
+        Timestamp(3) => Err("no such task".to_owned()),
         _ => Ok(()),
     };
     let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));

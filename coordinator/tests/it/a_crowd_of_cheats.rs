@@ -14,7 +14,7 @@ const HONEST: u8 = 10;
 
 /// A hostile change of an update's safetensors bytes: name, expected code, function. The sender
 /// commits to the changed bytes.
-pub(crate) type Spoil = (&'static str, Code, fn(Bytes) -> Vec<u8>);
+pub(crate) type Spoil = (&'static str, ErrorCode, fn(Bytes) -> Vec<u8>);
 
 /// An update's safetensors header and data.
 #[derive(Clone)]
@@ -91,26 +91,28 @@ impl Bytes {
     }
 }
 
-const SCHEMA: Code = Code::UpdateWrongSchema;
+const SCHEMA: ErrorCode = ErrorCode::UpdateWrongSchema;
 
 const SPOILS: [Spoil; 40] = [
-    ("a NaN first", Code::UpdateNotFinite, |b| b.first(f32::NAN)),
-    ("a NaN last", Code::UpdateNotFinite, |b| {
+    ("a NaN first", ErrorCode::UpdateNotFinite, |b| b.first(f32::NAN)),
+    ("a NaN last", ErrorCode::UpdateNotFinite, |b| {
         b.numbered(|at, number| if at == 649 { f32::NAN } else { number })
     }),
-    ("a signalling NaN", Code::UpdateNotFinite, |b| b.first(f32::from_bits(0x7fa0_0000))),
-    ("a negative NaN", Code::UpdateNotFinite, |b| b.first(f32::from_bits(0xffc0_0001))),
-    ("only NaN", Code::UpdateNotFinite, |b| b.numbered(|_, _| f32::NAN)),
-    ("an infinity", Code::UpdateNotFinite, |b| b.first(f32::INFINITY)),
-    ("a negative infinity", Code::UpdateNotFinite, |b| b.first(f32::NEG_INFINITY)),
-    ("both infinities", Code::UpdateNotFinite, |b| {
+    ("a signalling NaN", ErrorCode::UpdateNotFinite, |b| b.first(f32::from_bits(0x7fa0_0000))),
+    ("a negative NaN", ErrorCode::UpdateNotFinite, |b| b.first(f32::from_bits(0xffc0_0001))),
+    ("only NaN", ErrorCode::UpdateNotFinite, |b| b.numbered(|_, _| f32::NAN)),
+    ("an infinity", ErrorCode::UpdateNotFinite, |b| b.first(f32::INFINITY)),
+    ("a negative infinity", ErrorCode::UpdateNotFinite, |b| b.first(f32::NEG_INFINITY)),
+    ("both infinities", ErrorCode::UpdateNotFinite, |b| {
         b.numbered(|at, _| if at % 2 == 0 { f32::INFINITY } else { f32::NEG_INFINITY })
     }),
-    ("one large number", Code::UpdateNormTooLarge, |b| b.first(1e6)),
-    ("the largest number", Code::UpdateNormTooLarge, |b| b.first(f32::MAX)),
-    ("only largest numbers", Code::UpdateNormTooLarge, |b| b.numbered(|_, _| f32::MAX)),
-    ("a thousand times as long", Code::UpdateNormTooLarge, |b| b.numbered(|_, n| n * 1e3 + 1.0)),
-    ("just beyond the norm", Code::UpdateNormTooLarge, |b| {
+    ("one large number", ErrorCode::UpdateNormTooLarge, |b| b.first(1e6)),
+    ("the largest number", ErrorCode::UpdateNormTooLarge, |b| b.first(f32::MAX)),
+    ("only largest numbers", ErrorCode::UpdateNormTooLarge, |b| b.numbered(|_, _| f32::MAX)),
+    ("a thousand times as long", ErrorCode::UpdateNormTooLarge, |b| {
+        b.numbered(|_, n| n * 1e3 + 1.0)
+    }),
+    ("just beyond the norm", ErrorCode::UpdateNormTooLarge, |b| {
         b.numbered(|at, _| if at == 0 { 10.001 } else { 0.0 })
     }),
     ("a wrong name", SCHEMA, |b| b.changed("layer0.bias", "layer9.bias")),
@@ -139,10 +141,12 @@ const SPOILS: [Spoil; 40] = [
     ("a list", SCHEMA, |b| b.headed(b"[]")),
     ("a hundred nested lists", SCHEMA, |b| b.headed("[".repeat(100).as_bytes())),
     ("invalid UTF-8", SCHEMA, |b| b.headed(&[0xff; 64])),
-    ("a header of 99 MB", Code::TooLarge, |b| b.declared(99_000_000)),
-    ("a header without an end", Code::TooLarge, |b| b.declared(u64::MAX)),
-    ("a pickle", Code::TooLarge, |b| b.filled(b"\x80\x04\x95\x1a\0\0\0\0\0\0\0\x8c\x05posix\x94")),
-    ("only zeros", Code::TooLarge, |b| b.filled(&[])),
+    ("a header of 99 MB", ErrorCode::TooLarge, |b| b.declared(99_000_000)),
+    ("a header without an end", ErrorCode::TooLarge, |b| b.declared(u64::MAX)),
+    ("a pickle", ErrorCode::TooLarge, |b| {
+        b.filled(b"\x80\x04\x95\x1a\0\0\0\0\0\0\0\x8c\x05posix\x94")
+    }),
+    ("only zeros", ErrorCode::TooLarge, |b| b.filled(&[])),
 ];
 
 fn task(aggregation: Aggregation, format: UpdateFormat, spoils: &[Spoil]) -> TaskSpec {
@@ -169,13 +173,13 @@ async fn round(folder: &Path, spec: TaskSpec, spoils: &[Spoil], attack: bool) ->
     for i in 1..=senders {
         shop.enrol(i).await.unwrap();
     }
-    let offer = shop.until(Phase::Committing).await.offer.unwrap().body;
+    let offer = shop.until(TaskPhase::Committing).await.offer.unwrap().body;
     let mut sent = Vec::new();
     for i in 1..=senders {
         let rows = if i <= HONEST { 100 * usize::from(i) } else { 100 };
         let rows = rows + 200..rows + 300;
         let plain = trained_on(&shop.spec, base_model(), rows, i);
-        let delta = florin_work::check_model(&shop.spec, &plain).unwrap();
+        let delta = florin_work::decode_model(&shop.spec, &plain).unwrap();
         let seed = i.into();
         let mut bytes = florin_work::encode_update(&shop.spec, delta, None, seed).unwrap().bytes;
         if i > HONEST {
@@ -185,7 +189,7 @@ async fn round(folder: &Path, spec: TaskSpec, spoils: &[Spoil], attack: bool) ->
         shop.commit(&header, i).await.unwrap();
         sent.push((i, header, bytes));
     }
-    shop.until(Phase::Revealing).await;
+    shop.until(TaskPhase::Revealing).await;
     for (i, header, bytes) in &sent {
         if *i <= HONEST {
             shop.upload(header, bytes, *i).await.unwrap();
@@ -196,7 +200,7 @@ async fn round(folder: &Path, spec: TaskSpec, spoils: &[Spoil], attack: bool) ->
             assert_eq!(refused.code, code, "{name}: {refused}");
         }
     }
-    shop.clock.set(offer.reveal_by.after_ms(1));
+    shop.clock.set(offer.reveal_by.saturating_add_ms(1));
     shop.host.wake().await;
     while shop.view().await.reported == 0 {
         tokio::task::yield_now().await;
@@ -221,7 +225,7 @@ pub(crate) async fn hold_against(aggregation: Aggregation, format: UpdateFormat,
     let silent = round(there.path(), spec, spoils, false).await;
     assert_eq!(attacked.entries.len(), usize::from(HONEST));
     for (at, (name, code, _)) in (HONEST + 1..).zip(spoils) {
-        let refused = Missing::Refused(*code);
+        let refused = MissingReason::Rejected(*code);
         assert!(attacked.missing.contains(&(address(at), refused)), "{name}");
         assert!(
             attacked.lines.iter().all(|line| line.account != address(at)),

@@ -14,7 +14,7 @@ use florin_coordinator::config::Blobs;
 use florin_coordinator::{Bucket, BucketError, Valuer, ValuerError};
 use florin_protocol::*;
 use florin_store::Blobs as Store;
-use florin_work::Outcome;
+use florin_work::ValuationOutput;
 
 use crate::bucket_service::{Door, service};
 use crate::shop::*;
@@ -131,14 +131,14 @@ async fn an_upload_while_the_bucket_is_down_is_a_503_and_is_resumed_when_it_is_b
     let (bytes, length) = (delta(1), delta(1).len());
     door.shut();
     let answer = stand.append(1, 0, &bytes, End::Well).await;
-    assert_eq!(answer.code(), Code::StorageUnavailable);
+    assert_eq!(answer.code(), ErrorCode::StorageUnavailable);
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(answer.offset(), Some(length as u64), "every byte is stored for a retry");
     assert_eq!(stand.here(1).await.unwrap(), length as u64);
     // Other requests are served meanwhile.
-    assert_eq!(stand.shop.view().await.phase, Phase::Revealing);
+    assert_eq!(stand.shop.view().await.phase, TaskPhase::Revealing);
     let again = stand.append(1, length, &[], End::Well).await;
-    assert_eq!(again.code(), Code::StorageUnavailable);
+    assert_eq!(again.code(), ErrorCode::StorageUnavailable);
     door.open();
     let receipt = stand.append(1, length, &[], End::Well).await.receipt();
     let update = blob_digest(&bytes);
@@ -153,7 +153,7 @@ async fn a_small_update_gets_its_receipt_only_once_it_is_in_the_bucket() {
     let dir = tempfile::tempdir().unwrap();
     let door = Door::open_to(service());
     let shop = enrolled(dir.path(), door.settings(service(), "small"), work_valuer()).await;
-    shop.until(Phase::Committing).await;
+    shop.until(TaskPhase::Committing).await;
     let mut updates = Vec::new();
     for i in 1..=4 {
         updates.push((i, shop.update(i).await));
@@ -164,7 +164,7 @@ async fn a_small_update_gets_its_receipt_only_once_it_is_in_the_bucket() {
     let (i, (header, bytes)) = &updates[0];
     door.shut();
     let refused = shop.upload(header, bytes, *i).await.unwrap_err();
-    assert_eq!(refused.code, Code::StorageUnavailable);
+    assert_eq!(refused.code, ErrorCode::StorageUnavailable);
     assert!(!refused.message.contains("127.0.0.1"), "{refused}");
     let taken = shop.host.read(|engine, _| engine.state().blobs()).await.unwrap();
     assert!(!taken.contains(&header.update), "a rejected update has no effect");
@@ -185,7 +185,7 @@ impl Valuer for Shutting {
         drawn: &[u32],
         spec: &TaskSpec,
         blobs: &Store,
-    ) -> Result<Outcome, ValuerError> {
+    ) -> Result<ValuationOutput, ValuerError> {
         if !std::mem::replace(&mut self.2, true) {
             self.1.shut();
         }
@@ -202,7 +202,7 @@ async fn a_round_waits_for_an_unavailable_bucket_and_is_not_abandoned() {
     shop.play_round().await;
     let seen = shop.host.blobs().seen();
     until(|| seen.number("put", "failed") > 0).await;
-    assert_eq!(shop.view().await.phase, Phase::Valuing);
+    assert_eq!(shop.view().await.phase, TaskPhase::Valuing);
     door.open();
     first_report(&shop).await;
     public(&shop).await;
@@ -221,7 +221,10 @@ async fn wrong_bytes_in_the_bucket_are_an_internal_error_and_are_never_served() 
     overwrite(&settings, model, b"something else").await;
     let shop =
         Shop::with(dir.path(), spec, ledger, work_valuer(), |config| config.blobs = settings);
-    assert_eq!(shop.code("GET", &format!("blobs/{model}"), Body::empty()).await, Code::Internal);
+    assert_eq!(
+        shop.code("GET", &format!("blobs/{model}"), Body::empty()).await,
+        ErrorCode::Internal
+    );
     assert_eq!(shop.host.blobs().seen().number("get", "wrong"), 1);
     // A new upload of the right bytes repairs the blob.
     shop.host.blobs().put(base_model()).unwrap();

@@ -5,7 +5,7 @@ use florin_protocol::*;
 
 use crate::a_crowd_of_cheats::{Bytes, Spoil, hold_against};
 
-const SCHEMA: Code = Code::UpdateWrongSchema;
+const SCHEMA: ErrorCode = ErrorCode::UpdateWrongSchema;
 /// Parameters of the digits model, which has two tensors.
 const NUMBERS: usize = 650;
 /// Parameters that remain at 100 permille.
@@ -30,8 +30,8 @@ const INT8: [Spoil; 15] = [
     ("a subnormal scale", SCHEMA, |b| scale(b, 1e-40)),
     ("a scale whose values overflow", SCHEMA, |b| scale(b, 3e36)),
     ("a zero scale with non-zero codes", SCHEMA, |b| scale(b, 0.0)),
-    ("a scale that is far too large", Code::UpdateNormTooLarge, |b| scale(b, 1e6)),
-    ("the largest scale", Code::UpdateNormTooLarge, |b| scale(b, 2.6e36)),
+    ("a scale that is far too large", ErrorCode::UpdateNormTooLarge, |b| scale(b, 1e6)),
+    ("the largest scale", ErrorCode::UpdateNormTooLarge, |b| scale(b, 2.6e36)),
     ("a code beyond the scale", SCHEMA, |b| {
         coded(b, |code| if code.abs() == 127 { -128 } else { code })
     }),
@@ -67,10 +67,10 @@ const TOP_K: [Spoil; 14] = [
     ("all indices the last", SCHEMA, |b| {
         b.set(0, &(NUMBERS as u32 - 1).to_le_bytes().repeat(KEPT))
     }),
-    ("a value that is NaN", Code::UpdateNotFinite, |b| value(b, 0, f32::NAN)),
-    ("an infinite last value", Code::UpdateNotFinite, |b| value(b, KEPT - 1, f32::INFINITY)),
-    ("a value that is far too large", Code::UpdateNormTooLarge, |b| value(b, 3, 1e6)),
-    ("the largest value", Code::UpdateNormTooLarge, |b| value(b, 3, f32::MAX)),
+    ("a value that is NaN", ErrorCode::UpdateNotFinite, |b| value(b, 0, f32::NAN)),
+    ("an infinite last value", ErrorCode::UpdateNotFinite, |b| value(b, KEPT - 1, f32::INFINITY)),
+    ("a value that is far too large", ErrorCode::UpdateNormTooLarge, |b| value(b, 3, 1e6)),
+    ("the largest value", ErrorCode::UpdateNormTooLarge, |b| value(b, 3, f32::MAX)),
     ("indices declared as signed", SCHEMA, |b| b.changed("\"U32\"", "\"I32\"")),
     ("more values than indices", SCHEMA, |b| b.changed("[65]", "[66]")),
     ("values in place of the indices", SCHEMA, |b| b.changed("indices", "valuess")),
@@ -90,10 +90,12 @@ async fn hostile_top_k_updates_are_rejected_and_change_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_bf16_updates_are_rejected_and_change_nothing() {
     let halves: [Spoil; 5] = [
-        ("a value that is NaN", Code::UpdateNotFinite, |b| b.set(0, &[0xc0, 0x7f])),
-        ("an infinite value", Code::UpdateNotFinite, |b| b.set(2 * NUMBERS - 2, &[0x80, 0x7f])),
-        ("the largest value", Code::UpdateNormTooLarge, |b| b.set(0, &[0x7f, 0x7f])),
-        ("only largest values", Code::UpdateNormTooLarge, |b| b.set(0, &[0x7f; 2 * NUMBERS])),
+        ("a value that is NaN", ErrorCode::UpdateNotFinite, |b| b.set(0, &[0xc0, 0x7f])),
+        ("an infinite value", ErrorCode::UpdateNotFinite, |b| {
+            b.set(2 * NUMBERS - 2, &[0x80, 0x7f])
+        }),
+        ("the largest value", ErrorCode::UpdateNormTooLarge, |b| b.set(0, &[0x7f, 0x7f])),
+        ("only largest values", ErrorCode::UpdateNormTooLarge, |b| b.set(0, &[0x7f; 2 * NUMBERS])),
         ("values declared as F16", SCHEMA, |b| b.changed("\"BF16\"", "\"F16\"")),
     ];
     hold_against(Aggregation::Median, UpdateFormat::Bf16, &halves).await;

@@ -21,7 +21,7 @@ fn play_to_the_order(world: &mut World) -> Vec<(Address, Digest)> {
     (1..=4).rev().for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
     (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
     world.disclose();
-    world.order().last_updates.clone()
+    world.order().earlier_updates.clone()
 }
 
 fn end(world: &mut World, ends: Ends) {
@@ -38,8 +38,8 @@ fn end(world: &mut World, ends: Ends) {
 
 /// A round's updates, in the order of their commits.
 fn sent(world: &World, round: u32) -> Vec<(Address, Digest)> {
-    let mut entries = world.engine.report(world.id, Round(round)).unwrap().entries.clone();
-    entries.sort_by_key(|entry| entry.order);
+    let mut entries = world.engine.report(world.id, RoundNumber(round)).unwrap().entries.clone();
+    entries.sort_by_key(|entry| entry.commit_position);
     assert_eq!(entries[0].sender, address(4), "participant 4 commits first");
     entries.iter().map(|entry| (entry.sender, entry.update)).collect()
 }
@@ -78,7 +78,7 @@ fn a_round_is_compared_with_every_update_since_the_last_productive_round() {
 
 #[test]
 fn after_many_unproductive_rounds_the_first_and_the_latest_are_compared() {
-    let most = u32::try_from(limits::LAST_ROUNDS_MAX).unwrap();
+    let most = u32::try_from(limits::EARLIER_ROUNDS_MAX).unwrap();
     let mut spec = spec();
     (spec.rounds.count, spec.holdout.per_round) = (most + 4, 8);
     let mut world = World::published_with(spec, 4);

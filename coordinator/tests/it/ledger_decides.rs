@@ -11,7 +11,7 @@ use crate::restart_continues::{new_ledger, start};
 use crate::rules_refuse_by_name::{proof, whole_task};
 use crate::support::*;
 
-fn phase(world: &World) -> Phase {
+fn phase(world: &World) -> TaskPhase {
     world.engine.state().tasks[&world.id].phase()
 }
 
@@ -32,7 +32,7 @@ fn two_posted() -> World {
     let mut world = World::opened(4);
     for round in 1..=2 {
         play(&mut world);
-        let round = Round(round);
+        let round = RoundNumber(round);
         world.tell(Event::SettlementPosted { task: world.id, round }).unwrap();
     }
     world
@@ -41,7 +41,7 @@ fn two_posted() -> World {
 #[test]
 fn a_cancelled_settlement_drops_the_running_round_and_earlier_rounds_are_still_paid() {
     let task = spec().id();
-    let cancelled = Event::SettlementCancelled { task, round: Round(2) };
+    let cancelled = Event::SettlementCancelled { task, round: RoundNumber(2) };
     for stage in 0..4 {
         let mut world = two_posted();
         if stage > 0 {
@@ -53,19 +53,19 @@ fn a_cancelled_settlement_drops_the_running_round_and_earlier_rounds_are_still_p
         if stage > 2 {
             world.disclose();
             world.tell(world.valued()).unwrap();
-            let post = Effect::Post { task, round: Round(3) };
+            let post = Effect::Post { task, round: RoundNumber(3) };
             assert!(world.engine.outstanding().contains(&post));
         }
         world.tell(cancelled.clone()).unwrap();
-        assert_eq!(phase(&world), Phase::Closing, "{stage}");
+        assert_eq!(phase(&world), TaskPhase::Closing, "{stage}");
         let state = &world.engine.state().tasks[&task];
         assert!(state.running().is_none(), "{stage}");
         // No round from 2 on is posted or valued any more; round 1 continues.
-        let first = Effect::Finalize { task, round: Round(1) };
+        let first = Effect::Finalize { task, round: RoundNumber(1) };
         assert_eq!(world.engine.outstanding(), [first], "{stage}");
-        let applied = world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
+        let applied = world.tell(Event::SettlementFinal { task, round: RoundNumber(1) }).unwrap();
         assert_eq!(besides(applied.effects), [Effect::Close { task }], "{stage}");
-        assert_eq!(proof(&world, 1).round, Round(1));
+        assert_eq!(proof(&world, 1).round, RoundNumber(1));
         assert_eq!(world.tell(cancelled.clone()).unwrap().verdict, Verdict::Repeat);
     }
 }
@@ -83,7 +83,7 @@ fn debits_are_proven_by_the_last_final_root_and_before_the_close() {
     let mut world = World::valuing(4);
     let task = world.id;
     value_with_harm(&mut world);
-    world.tell(Event::SettlementPosted { task, round: Round(1) }).unwrap();
+    world.tell(Event::SettlementPosted { task, round: RoundNumber(1) }).unwrap();
     world.tell(Event::CloseRequested { task }).unwrap();
     let cohort = world.offer().cohort.clone();
     let asked = || (1..=4).filter(|i| cohort.contains(&address(*i)));
@@ -91,24 +91,24 @@ fn debits_are_proven_by_the_last_final_root_and_before_the_close() {
     asked().for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
     world.disclose();
     world.tell(world.valued()).unwrap();
-    world.tell(Event::SettlementPosted { task, round: Round(2) }).unwrap();
-    let prove = |round| Effect::Prove { task, round: Round(round) };
-    let applied = world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
+    world.tell(Event::SettlementPosted { task, round: RoundNumber(2) }).unwrap();
+    let prove = |round| Effect::Prove { task, round: RoundNumber(round) };
+    let applied = world.tell(Event::SettlementFinal { task, round: RoundNumber(1) }).unwrap();
     assert_eq!(applied.effects, [prove(1)]);
     // Round 2 has no new debits; its root proves the debits of round 1.
-    let applied = world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
+    let applied = world.tell(Event::SettlementFinal { task, round: RoundNumber(2) }).unwrap();
     assert_eq!(besides(applied.effects), [prove(2)], "no close yet");
     assert_eq!(besides(world.engine.outstanding()), [prove(2)]);
-    let applied = world.tell(Event::DebitsProven { task, round: Round(2) }).unwrap();
+    let applied = world.tell(Event::DebitsProven { task, round: RoundNumber(2) }).unwrap();
     assert_eq!(besides(applied.effects), [Effect::Close { task }]);
-    let late = Event::DebitsProven { task, round: Round(1) };
+    let late = Event::DebitsProven { task, round: RoundNumber(1) };
     assert_eq!(world.tell(late).unwrap().verdict, Verdict::Repeat);
 }
 
 #[test]
 fn debits_are_proven_after_another_account_closed_the_task() {
     let mut world = World::valuing(4);
-    let (task, round) = (world.id, Round(1));
+    let (task, round) = (world.id, RoundNumber(1));
     value_with_harm(&mut world);
     world.tell(Event::SettlementPosted { task, round }).unwrap();
     world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
@@ -122,49 +122,49 @@ fn debits_are_proven_after_another_account_closed_the_task() {
 fn a_refused_settlement_ends_the_task() {
     let mut world = two_posted();
     play(&mut world);
-    let (task, round) = (world.id, Round(3));
+    let (task, round) = (world.id, RoundNumber(3));
     world.tell(Event::SettlementRefused { task, round }).unwrap();
-    assert_eq!(phase(&world), Phase::Closing);
-    let finalize = |round| Effect::Finalize { task, round: Round(round) };
+    assert_eq!(phase(&world), TaskPhase::Closing);
+    let finalize = |round| Effect::Finalize { task, round: RoundNumber(round) };
     assert_eq!(world.engine.outstanding(), [finalize(1), finalize(2)]);
     let again = Event::SettlementRefused { task, round };
     assert_eq!(world.tell(again).unwrap().verdict, Verdict::Repeat);
-    let never = Event::SettlementRefused { task, round: Round(4) };
-    assert_eq!(world.code(never), Code::WrongRound);
+    let never = Event::SettlementRefused { task, round: RoundNumber(4) };
+    assert_eq!(world.code(never), ErrorCode::WrongRound);
 }
 
 #[test]
 fn claim_proofs_use_the_settlements_that_another_accounts_close_made_final() {
     let mut world = whole_task();
     let task = world.id;
-    world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
+    world.tell(Event::SettlementFinal { task, round: RoundNumber(1) }).unwrap();
     world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
-    assert_eq!(phase(&world), Phase::Done);
+    assert_eq!(phase(&world), TaskPhase::Done);
     // The coordinator queries whether they are final, now and after a restart.
-    let finalize = |round| Effect::Finalize { task, round: Round(round) };
+    let finalize = |round| Effect::Finalize { task, round: RoundNumber(round) };
     assert_eq!(besides(world.engine.outstanding()), [finalize(2), finalize(3)]);
-    world.tell(Event::SettlementFinal { task, round: Round(3) }).unwrap();
-    assert_eq!(proof(&world, 1).round, Round(3));
+    world.tell(Event::SettlementFinal { task, round: RoundNumber(3) }).unwrap();
+    assert_eq!(proof(&world, 1).round, RoundNumber(3));
     assert!(besides(world.engine.outstanding()).is_empty());
-    assert_eq!(phase(&world), Phase::Done);
+    assert_eq!(phase(&world), TaskPhase::Done);
 }
 
 #[test]
 fn a_final_settlement_counts_even_after_it_was_reported_cancelled() {
     let mut world = whole_task();
     let task = world.id;
-    world.tell(Event::SettlementCancelled { task, round: Round(1) }).unwrap();
-    let last = Event::SettlementFinal { task, round: Round(3) };
+    world.tell(Event::SettlementCancelled { task, round: RoundNumber(1) }).unwrap();
+    let last = Event::SettlementFinal { task, round: RoundNumber(3) };
     world.tell(last.clone()).unwrap();
-    assert_eq!(proof(&world, 1).round, Round(3));
+    assert_eq!(proof(&world, 1).round, RoundNumber(3));
     assert_eq!(world.tell(last).unwrap().verdict, Verdict::Repeat);
-    let never = Event::SettlementFinal { task, round: Round(4) };
-    assert_eq!(world.code(never), Code::WrongRound);
+    let never = Event::SettlementFinal { task, round: RoundNumber(4) };
+    assert_eq!(world.code(never), ErrorCode::WrongRound);
     // Final before the reply to its post: the next round opens.
     let mut world = World::opened(4);
     play(&mut world);
-    world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
-    assert_eq!(world.offer().scope.round, Round(2));
+    world.tell(Event::SettlementFinal { task, round: RoundNumber(1) }).unwrap();
+    assert_eq!(world.offer().scope.round, RoundNumber(2));
 }
 
 #[test]
@@ -173,10 +173,10 @@ fn a_close_drops_a_settlement_that_was_never_posted() {
     play(&mut world);
     let task = world.id;
     world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
-    world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
-    world.tell(Event::SettlementCancelled { task, round: Round(3) }).unwrap();
+    world.tell(Event::SettlementFinal { task, round: RoundNumber(2) }).unwrap();
+    world.tell(Event::SettlementCancelled { task, round: RoundNumber(3) }).unwrap();
     assert!(besides(world.engine.outstanding()).is_empty());
-    assert_eq!((phase(&world), proof(&world, 1).round), (Phase::Done, Round(2)));
+    assert_eq!((phase(&world), proof(&world, 1).round), (TaskPhase::Done, RoundNumber(2)));
 }
 
 #[test]
@@ -184,13 +184,17 @@ fn the_last_round_opens_only_if_it_can_become_final_before_the_expiry() {
     let mut spec = spec();
     spec.budget.challenge_ms = 100_000;
     spec.budget.unbond_ms = spec.unbond_ms_min();
-    let last = Tick(spec.expires.0 - 22_000 - SETTLE_MS_MARGIN - 100_000);
+    let last = Timestamp(spec.expires.0 - 22_000 - SETTLEMENT_MARGIN_MS - 100_000);
     for (late, opens) in [(0, true), (1, false)] {
         let mut world = World::published_with(spec.clone(), 4);
         world.tell(world.enrolment(1)).unwrap();
-        world.now = last.after_ms(late);
+        world.now = last.saturating_add_ms(late);
         let answer = world.tell(world.enrolment(2)).map(|_| phase(&world));
-        assert_eq!(answer.is_ok_and(|phase| phase == Phase::Committing), opens, "{late} ms late");
+        assert_eq!(
+            answer.is_ok_and(|phase| phase == TaskPhase::Committing),
+            opens,
+            "{late} ms late"
+        );
     }
 }
 
@@ -212,7 +216,7 @@ async fn a_cancelled_settlement_is_detected_long_before_its_challenge_window_end
     let ended = async {
         loop {
             let phase = host.phase().await.map(|(phase, _)| phase);
-            if phase == Some(Phase::Done) {
+            if phase == Some(TaskPhase::Done) {
                 return;
             }
             cancelled |= cancel_pending(&ledger);
@@ -234,7 +238,7 @@ async fn a_cancelled_settlement_is_detected_long_before_its_challenge_window_end
 async fn a_post_after_the_expiry_is_not_retried_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = new_ledger();
-    ledger.books.lock().unwrap().now = spec().expires.after_ms(1);
+    ledger.books.lock().unwrap().now = spec().expires.saturating_add_ms(1);
     let host = start(dir.path(), &ledger, 0);
     assert_eq!(host.play().await.0.len(), 1);
     assert_eq!(ledger.books.lock().unwrap().posts, 1);

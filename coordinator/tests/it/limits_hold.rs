@@ -33,7 +33,7 @@ pub(crate) async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Se
         wallet: Arc::new(Wallet::number(COORDINATOR)),
         node: node(COORDINATOR),
         valuers: vec![work_valuer()],
-        clock: Arc::new(ManualClock::at(Tick(1_000))),
+        clock: Arc::new(ManualClock::at(Timestamp(1_000))),
         place: echo(),
         copier: None,
     };

@@ -16,7 +16,7 @@ use tower::ServiceExt;
 use crate::shop::*;
 use crate::support::*;
 
-fn now() -> Tick {
+fn now() -> Timestamp {
     host::Clock::now(&SystemClock)
 }
 
@@ -49,7 +49,7 @@ async fn payouts_claims_and_the_refund_add_up_to_the_last_unit() {
     let dir = tempfile::tempdir().unwrap();
     let chain = chain(dir.path());
     let market = Ledger::market(chain.as_ref());
-    let mut spec = TaskSpec { market, expires: now().after_ms(600_000), ..digits_spec() };
+    let mut spec = TaskSpec { market, expires: now().saturating_add_ms(600_000), ..digits_spec() };
     spec.budget.challenge_ms = 20;
     spec.budget.unbond_ms = spec.unbond_ms_min();
     let id = spec.id();
@@ -86,7 +86,7 @@ async fn payouts_claims_and_the_refund_add_up_to_the_last_unit() {
 /// Publishes the task and plays its two rounds to the end.
 async fn play(router: &axum::Router, host: &Host, spec: &TaskSpec) {
     let id = spec.id();
-    let expires = now().after_ms(300_000);
+    let expires = now().saturating_add_ms(300_000);
     let send = |path: String, body: Vec<u8>| async move {
         let (status, answer) = post(router, &path, body).await;
         assert!(status.is_success(), "{path}: {}", String::from_utf8_lossy(&answer));
@@ -98,12 +98,12 @@ async fn play(router: &axum::Router, host: &Host, spec: &TaskSpec) {
         let (wallet, node, role) = (Wallet::number(i), node(i), Role::Participant);
         let said = Registration::sign(spec.market, &wallet, &node, role, expires).unwrap();
         send("registrations".to_owned(), serde_json::to_vec(&said).unwrap()).await;
-        let enrol = Enrol { market: spec.market, task: id, sender: address(i), expires };
+        let enrol = EnrolRequest { market: spec.market, task: id, sender: address(i), expires };
         let said = serde_json::to_vec(&node.sign(enrol)).unwrap();
         send(format!("tasks/{id}/enrol"), said).await;
     }
     let mut changes = host.changes();
-    let mut played = Round(0);
+    let mut played = RoundNumber(0);
     loop {
         changes.mark_unchanged();
         let at = host.read(move |engine, _| {
@@ -111,8 +111,8 @@ async fn play(router: &axum::Router, host: &Host, spec: &TaskSpec) {
             (task.phase(), task.running().map(|running| running.offer.clone()))
         });
         match at.await.unwrap() {
-            (Phase::Done, _) => return,
-            (Phase::Committing, Some(offer)) if offer.scope.round > played => {
+            (TaskPhase::Done, _) => return,
+            (TaskPhase::Committing, Some(offer)) if offer.scope.round > played => {
                 played = offer.scope.round;
                 let base = host.blobs().read(offer.base_model).unwrap();
                 let updates: Vec<_> = (1..=4).map(|i| update(spec, &offer, &base, i)).collect();
@@ -164,7 +164,7 @@ async fn check_books(chain: &LocalChain, host: &Host, spec: &TaskSpec) {
     let spent = Amount::total([books.data_paid, books.infrastructure_paid, books.refunded]);
     let deposited = spec.budget.data.plus(spec.budget.infrastructure).unwrap();
     assert_eq!(spent.unwrap(), deposited);
-    let report = host.read(move |engine, _| match engine.past(id, Round(2)).unwrap() {
+    let report = host.read(move |engine, _| match engine.past(id, RoundNumber(2)).unwrap() {
         Found::Here(past) => Ok(past.report.clone()),
         Found::Kept(digest) => Err(digest),
     });

@@ -10,7 +10,7 @@ use florin_coordinator::{Valuer, ValuerError, WAITING_THREADS_MAX};
 use florin_engine::{Effect, Event, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX, Verdict};
 use florin_protocol::*;
 use florin_store::Blobs;
-use florin_work::Outcome;
+use florin_work::ValuationOutput;
 
 use crate::shop::*;
 use crate::support::*;
@@ -30,12 +30,15 @@ fn a_task_with_another_tasks_holdout_root_gets_no_access_to_its_rows() {
     let digest = world.spec.base_model;
     world.tell(Event::BlobArrived { task: theirs, digest }).unwrap();
     // The rows were uploaded for the first task: the second task waits for its own upload.
-    assert_eq!(world.engine.state().tasks[&theirs].phase(), Phase::AwaitingBlobs);
+    assert_eq!(world.engine.state().tasks[&theirs].phase(), TaskPhase::AwaitingBlobs);
     let (view, _) = world.engine.view(theirs, world.now).unwrap();
-    assert!(view.holdout_wanted && view.wanted.is_empty());
+    assert!(view.holdout_missing && view.missing_blobs.is_empty());
     world.tell(Event::CloseRequested { task: theirs }).unwrap();
-    assert_eq!(world.engine.shown(theirs, Round(1)).unwrap_err().code, Code::NotYetPublic);
-    world.engine.shown(world.id, Round(1)).unwrap();
+    assert_eq!(
+        world.engine.shown(theirs, RoundNumber(1)).unwrap_err().code,
+        ErrorCode::NotYetPublic
+    );
+    world.engine.shown(world.id, RoundNumber(1)).unwrap();
 }
 
 fn asked(world: &World) -> BTreeSet<u8> {
@@ -61,12 +64,12 @@ fn an_unresponsive_participant_is_selected_again_only_after_a_new_enrolment_and_
     let play = |world: &mut World, commit: &[u8], reveal: &[u8]| {
         let round = world.offer().scope.round;
         commit.iter().for_each(|i| drop(world.tell(world.committed(*i)).unwrap()));
-        if !matches!(world.engine.state().tasks[&world.id].phase(), Phase::Revealing) {
+        if !matches!(world.engine.state().tasks[&world.id].phase(), TaskPhase::Revealing) {
             world.now = world.engine.next_deadline().unwrap();
             world.tell(Event::Tick).unwrap();
         }
         reveal.iter().for_each(|i| drop(world.tell(world.revealed(*i)).unwrap()));
-        if world.engine.state().tasks[&world.id].phase() == Phase::Revealing {
+        if world.engine.state().tasks[&world.id].phase() == TaskPhase::Revealing {
             world.now = world.engine.next_deadline().unwrap();
             world.tell(Event::Tick).unwrap();
         }
@@ -81,9 +84,9 @@ fn an_unresponsive_participant_is_selected_again_only_after_a_new_enrolment_and_
     assert_eq!(world.tell(world.enrolment(3)).unwrap().verdict, Verdict::Repeat);
     assert_eq!(world.tell(world.enrolment(1)).unwrap().verdict, Verdict::Repeat);
     play(&mut world, &[1, 2], &[1, 2]);
-    assert_eq!((world.offer().scope.round, asked(&world)), (Round(3), [1, 2].into()));
+    assert_eq!((world.offer().scope.round, asked(&world)), (RoundNumber(3), [1, 2].into()));
     play(&mut world, &[1, 2], &[1, 2]);
-    assert_eq!((world.offer().scope.round, asked(&world)), (Round(4), [1, 2, 3].into()));
+    assert_eq!((world.offer().scope.round, asked(&world)), (RoundNumber(4), [1, 2, 3].into()));
 }
 
 #[test]
@@ -92,9 +95,9 @@ fn no_participant_sits_out_if_there_are_too_few_others() {
     let_it_fail(&mut world);
     // No participant responded, as when the coordinator was offline: two that return form a round.
     world.tell(world.enrolment(2)).unwrap();
-    assert_eq!(world.engine.state().tasks[&world.id].phase(), Phase::Enrolling);
+    assert_eq!(world.engine.state().tasks[&world.id].phase(), TaskPhase::Enrolling);
     world.tell(world.enrolment(3)).unwrap();
-    assert_eq!((world.offer().scope.round, asked(&world)), (Round(2), [2, 3].into()));
+    assert_eq!((world.offer().scope.round, asked(&world)), (RoundNumber(2), [2, 3].into()));
 }
 
 #[test]
@@ -110,11 +113,11 @@ fn an_over_selected_participant_that_was_not_needed_does_not_sit_out() {
     (1..=2).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
     world.disclose();
     world.tell(world.valued()).unwrap();
-    world.tell(Event::SettlementPosted { task: world.id, round: Round(1) }).unwrap();
+    world.tell(Event::SettlementPosted { task: world.id, round: RoundNumber(1) }).unwrap();
     assert_eq!(asked(&world), [1, 2, 3, 4].into());
     // The target is reached: commits close before the others could commit.
     (3..=4).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
-    assert_eq!(world.engine.state().tasks[&world.id].phase(), Phase::Revealing);
+    assert_eq!(world.engine.state().tasks[&world.id].phase(), TaskPhase::Revealing);
     assert!(world.engine.state().tasks[&world.id].sitting_out.is_empty());
 }
 
@@ -153,23 +156,23 @@ fn a_wrong_record_does_not_end_the_order_for_the_others() {
     let record = wrong_record(&world);
     let wrong = record.body.digest();
     let applied = world.tell(Event::WorkRecorded { record, agrees: None }).unwrap();
-    assert_eq!(applied.effects, [Effect::Value { task, round: Round(1) }]);
+    assert_eq!(applied.effects, [Effect::Value { task, round: RoundNumber(1) }]);
     let Event::Valued { round, result, .. } = world.valued() else { unreachable!() };
     let ours = Event::Valued { task, round, result, paid: None, wrong: vec![wrong] };
     world.tell(ours.clone()).unwrap();
     // The provider gets the verdict at once; the round waits for the other provider, and is not
     // computed again.
     let verdict = world.engine.work_verdict(order, wrong).unwrap();
-    assert_eq!(verdict.unwrap_err().code, Code::WorkWrong);
+    assert_eq!(verdict.unwrap_err().code, ErrorCode::WorkResultMismatch);
     assert!(world.engine.outstanding().is_empty());
     assert_eq!(world.tell(ours).unwrap().verdict, Verdict::Repeat);
     let record = others_record(&world);
     let right = record.body.digest();
     let unjudged = Event::WorkRecorded { record: record.clone(), agrees: None };
-    assert_eq!(world.code(unjudged), Code::Internal);
+    assert_eq!(world.code(unjudged), ErrorCode::Internal);
     world.tell(Event::WorkRecorded { record, agrees: Some(true) }).unwrap();
     assert_eq!(world.engine.work_verdict(order, right), Some(Ok(5)));
-    let report = world.engine.report(task, Round(1)).unwrap();
+    let report = world.engine.report(task, RoundNumber(1)).unwrap();
     assert_eq!(report.infrastructure[0].provider, address(OTHER));
 }
 
@@ -183,19 +186,19 @@ fn an_order_ends_when_every_provider_has_answered_or_its_deadline_has_passed() {
         world.tell(Event::WorkRecorded { record, agrees: None }).unwrap();
         let Event::Valued { round, result, .. } = world.valued() else { unreachable!() };
         world.tell(Event::Valued { task, round, result, paid: None, wrong }).unwrap();
-        assert!(world.engine.report(task, Round(1)).is_err());
+        assert!(world.engine.report(task, RoundNumber(1)).is_err());
         if late {
             let record = others_record(&world);
-            world.now = due.after_ms(1);
+            world.now = due.saturating_add_ms(1);
             let refused = Event::WorkRecorded { record, agrees: Some(true) };
-            assert_eq!(world.code(refused), Code::DeadlinePassed);
+            assert_eq!(world.code(refused), ErrorCode::DeadlinePassed);
             assert_eq!(world.engine.next_deadline(), Some(world.now));
             world.tell(Event::Tick).unwrap();
         } else {
             let record = others_record(&world);
             world.tell(Event::WorkRecorded { record, agrees: Some(false) }).unwrap();
         }
-        assert!(world.engine.report(task, Round(1)).unwrap().infrastructure.is_empty());
+        assert!(world.engine.report(task, RoundNumber(1)).unwrap().infrastructure.is_empty());
         // The engine does not wait again for a provider that did not answer until it requests work.
         let known = &world.engine.state().tasks[&task].providers;
         assert_eq!(known.contains(&address(OTHER)), !late);
@@ -209,19 +212,20 @@ fn a_registration_is_bound_to_its_node_key_and_renewable_only_after_half_its_lif
     let sign = |seed, expires| {
         let node = node(seed);
         let wallet = Wallet::number(1);
-        let said = Registration::sign(market(), &wallet, &node, Role::Participant, Tick(expires));
+        let said =
+            Registration::sign(market(), &wallet, &node, Role::Participant, Timestamp(expires));
         Event::Registered(said.unwrap())
     };
-    assert_eq!(world.code(sign(7, 1_000_001)), Code::Conflicting);
-    assert_eq!(world.code(sign(1, 10)), Code::DeadlinePassed);
-    assert_eq!(world.code(sign(1, 1_001 + REGISTRATION_MS_MAX)), Code::LimitReached);
+    assert_eq!(world.code(sign(7, 1_000_001)), ErrorCode::ConflictingMessage);
+    assert_eq!(world.code(sign(1, 10)), ErrorCode::DeadlinePassed);
+    assert_eq!(world.code(sign(1, 1_001 + REGISTRATION_MS_MAX)), ErrorCode::LimitReached);
     assert_eq!(world.tell(sign(1, 2_000_000)).unwrap().verdict, Verdict::Repeat);
     assert_eq!(world.tell(sign(1, 999_999)).unwrap().verdict, Verdict::Repeat);
-    world.now = Tick(500_501);
+    world.now = Timestamp(500_501);
     assert_eq!(world.tell(sign(1, 2_000_000)).unwrap().verdict, Verdict::New);
     assert_eq!(world.tell(sign(1, 2_000_001)).unwrap().verdict, Verdict::Repeat);
-    world.now = Tick(3_000_000);
-    assert_eq!(world.code(sign(7, 4_000_000)), Code::Conflicting);
+    world.now = Timestamp(3_000_000);
+    assert_eq!(world.code(sign(7, 4_000_000)), ErrorCode::ConflictingMessage);
     assert_eq!(world.engine.registration(address(1), None).unwrap().node_key, node(1).key());
 }
 
@@ -233,18 +237,19 @@ fn expired_registrations_are_evicted_unless_a_task_uses_them() {
     let mut wallet = |n: u32, expires: u64| {
         let mut bytes = [0xaa; 20];
         bytes[..4].copy_from_slice(&n.to_le_bytes());
-        let said = Registration { wallet: Address(bytes), expires: Tick(expires), ..said.clone() };
+        let said =
+            Registration { wallet: Address(bytes), expires: Timestamp(expires), ..said.clone() };
         world.engine.apply(&Event::Registered(said), world.now).map(|applied| applied.verdict)
     };
     let room = u32::try_from(REGISTRATIONS_MAX).unwrap() - 2;
     for n in 0..room {
         wallet(n, 2_000_000).unwrap();
     }
-    assert_eq!(wallet(room, 2_000_000).unwrap_err().code, Code::LimitReached);
-    world.now = Tick(1_500_000);
+    assert_eq!(wallet(room, 2_000_000).unwrap_err().code, ErrorCode::LimitReached);
+    world.now = Timestamp(1_500_000);
     // Both the enrolled participant's and the provider's have expired; only the provider's is
     // evicted.
-    let late = Registration { wallet: address(99), expires: Tick(3_000_000), ..said };
+    let late = Registration { wallet: address(99), expires: Timestamp(3_000_000), ..said };
     world.tell(Event::Registered(late)).unwrap();
     world.engine.registration(address(1), None).unwrap();
     world.engine.registration(address(PROVIDER), None).unwrap_err();
@@ -267,7 +272,7 @@ fn finished_tasks_do_not_count_against_the_limit() {
     for salt in 1..TASKS_MAX {
         publish(&mut world, salt).unwrap();
     }
-    assert_eq!(publish(&mut world, TASKS_MAX), Err(Code::LimitReached));
+    assert_eq!(publish(&mut world, TASKS_MAX), Err(ErrorCode::LimitReached));
     let closed = Event::Closed { task: first, refund: Amount::ZERO };
     world.engine.apply(&closed, world.now).unwrap();
     publish(&mut world, TASKS_MAX).unwrap();
@@ -280,7 +285,7 @@ async fn a_wallet_without_a_balance_or_stake_is_not_registered() {
     shop.ledger.books.lock().unwrap().penniless.extend([address(1), address(PROVIDER)]);
     let body = |n, role| serde_json::to_vec(&registration(n, role)).unwrap();
     let poor = body(1, Role::Participant);
-    assert_eq!(shop.code("POST", "registrations", poor).await, Code::NotFunded);
+    assert_eq!(shop.code("POST", "registrations", poor).await, ErrorCode::NotFunded);
     // A wallet whose whole balance is staked is registered too.
     let () = shop.post("registrations", &registration(PROVIDER, Role::Provider)).await.unwrap();
     shop.ledger.books.lock().unwrap().penniless.clear();
@@ -293,14 +298,14 @@ async fn a_wallet_without_a_balance_or_stake_is_not_registered() {
 async fn a_task_above_the_size_limits_is_not_published() {
     let dir = tempfile::tempdir().unwrap();
     let mut large = digits_spec();
-    large.model = Model::Mlp { inputs: 64, hidden: vec![60_000, 1_000], classes: 10 };
+    large.model = ModelArchitecture::Mlp { inputs: 64, hidden: vec![60_000, 1_000], classes: 10 };
     large.rounds.cohort_target = 64;
     let mut rows = digits_spec();
     rows.holdout.rows = 10_000_000;
     for spec in [large, rows] {
         let shop = Shop::open(&dir.path().join(spec.id().short()), spec);
         let body = serde_json::to_vec(&shop.spec).unwrap();
-        assert_eq!(shop.code("POST", "tasks", body).await, Code::BadTask);
+        assert_eq!(shop.code("POST", "tasks", body).await, ErrorCode::InvalidTask);
     }
     let small = Shop::open_with(&dir.path().join("small"), digits_spec(), |c| c.round_mib_max = 1);
     let _: TaskView = small.post("tasks", &small.spec).await.unwrap();
@@ -367,14 +372,14 @@ async fn an_upload_of_the_wrong_length_or_without_throughput_is_rejected() {
     let shop = Shop::open_with(dir.path(), digits_spec(), |config| config.body_ms = 300);
     shop.publish().await;
     let (path, bytes) = await_large_holdout(&shop).await;
-    for (length, code) in [(bytes + 1, Code::TooLarge), (bytes - 1, Code::Truncated)] {
+    for (length, code) in [(bytes + 1, ErrorCode::TooLarge), (bytes - 1, ErrorCode::Truncated)] {
         assert_eq!(shop.code("PUT", &path, Body::new(Silent(length))).await, code);
     }
-    assert_eq!(shop.code("PUT", &path, vec![0; 100]).await, Code::Truncated);
+    assert_eq!(shop.code("PUT", &path, vec![0; 100]).await, ErrorCode::Truncated);
     // By its size alone the body would have almost seven minutes.
     let cut = shop.code("PUT", &path, Body::new(Silent(bytes)));
     let cut = tokio::time::timeout(Duration::from_secs(10), cut).await;
-    assert_eq!(cut.expect("a silent body is not cut off"), Code::Truncated);
+    assert_eq!(cut.expect("a silent body is not cut off"), ErrorCode::Truncated);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -387,7 +392,7 @@ async fn a_wrong_content_length_is_rejected_without_waiting_for_the_body() {
     assert_eq!(length, 32 + 300 * (64 + 1) * 4);
     let longer = shop.code("PUT", &path, Body::new(Silent(length + 1)));
     let code = tokio::time::timeout(Duration::from_secs(10), longer).await;
-    assert_eq!(code.expect("the server waited for the body"), Code::TooLarge);
+    assert_eq!(code.expect("the server waited for the body"), ErrorCode::TooLarge);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -398,10 +403,10 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
     let () = shop.post("registrations", &registration(OTHER, Role::Provider)).await.unwrap();
     let stake = shop.ledger.books.lock().unwrap().stakes[&address(PROVIDER)];
     shop.ledger.books.lock().unwrap().stakes.insert(address(OTHER), stake);
-    let (task, expires) = (shop.id, Tick(1_000_000));
+    let (task, expires) = (shop.id, Timestamp(1_000_000));
     let query = |n| {
         let provider = address(n);
-        node(n).sign(WorkQuery { market: market(), task, provider, expires })
+        node(n).sign(WorkRequest { market: market(), task, provider, expires })
     };
     let body = serde_json::to_vec(&query(PROVIDER)).unwrap();
     let _ = shop.send("POST", "work/next", body).await;
@@ -416,28 +421,28 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
     let blobs = shop.host.blobs();
     let order = order.body;
     let updates: Vec<_> = order.entries.iter().map(|e| blobs.read(e.update).unwrap()).collect();
-    let inputs = florin_work::Inputs {
+    let inputs = florin_work::ValuationInputs {
         spec: &shop.spec,
         base: base_model(),
-        drawn: &drawn(&shop.spec, &order, &[]),
-        holdout: &blobs.read(order.holdout).unwrap(),
+        row_indices: &drawn(&shop.spec, &order, &[]),
+        disclosed_rows: &blobs.read(order.disclosed_rows).unwrap(),
         entries: &order.entries,
         updates: &updates,
-        previous: &florin_work::NOTHING,
-        last: florin_work::LastUpdates::NONE,
-        room: &florin_learning::mapped::MEMORY,
+        previous_models: &florin_work::NO_BLOBS,
+        earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
+        scratch_space: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
-    let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;
+    let result = florin_work::value_and_aggregate(&inputs, engine.as_mut()).unwrap().result;
     let right =
         WorkRecord { market: market(), order: order.digest(), provider: address(OTHER), result };
     let mut wrong = WorkRecord { provider: address(PROVIDER), ..right.clone() };
     wrong.result.metrics.correct_after += 100;
     let wrong = node(PROVIDER).sign(wrong);
-    let refused = shop.post::<WorkVerdict>("work", &wrong).await.unwrap_err();
-    assert_eq!(refused.code, Code::WorkWrong);
+    let refused = shop.post::<WorkAcceptance>("work", &wrong).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::WorkResultMismatch);
     assert_eq!(shop.view().await.reported, 0);
-    let verdict: WorkVerdict = shop.post("work", &node(OTHER).sign(right)).await.unwrap();
+    let verdict: WorkAcceptance = shop.post("work", &node(OTHER).sign(right)).await.unwrap();
     assert_eq!(verdict.units, shop_report(&shop).await.infrastructure[0].units);
     assert_eq!(shop_report(&shop).await.infrastructure[0].provider, address(OTHER));
 }
@@ -457,7 +462,7 @@ impl Valuer for Panics {
         _: &[u32],
         _: &TaskSpec,
         _: &Blobs,
-    ) -> Result<Outcome, ValuerError> {
+    ) -> Result<ValuationOutput, ValuerError> {
         panic!("planted: the valuation panics")
     }
 }
@@ -479,7 +484,7 @@ async fn a_panic_of_the_valuer_abandons_the_round_and_the_next_one_starts() {
     }
     let report = shop_report(&shop).await;
     assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
-    assert_eq!(shop.until(Phase::Committing).await.round, Round(2));
+    assert_eq!(shop.until(TaskPhase::Committing).await.round, RoundNumber(2));
     shop.stop().await;
 }
 

@@ -99,17 +99,17 @@ async fn forged_messages_do_not_use_up_a_wallets_rate() {
     });
     shop.publish().await;
     let (task, sender) = (shop.id, address(1));
-    let enrol = Enrol { market: market(), task, sender, expires: Tick(1_000_000) };
+    let enrol = EnrolRequest { market: market(), task, sender, expires: Timestamp(1_000_000) };
     let path = format!("tasks/{task}/enrol");
     for _ in 0..50 {
         let forged = serde_json::to_vec(&node(2).sign(enrol.clone())).unwrap();
-        assert_eq!(shop.code("POST", &path, forged).await, Code::BadSignature);
+        assert_eq!(shop.code("POST", &path, forged).await, ErrorCode::BadSignature);
     }
     let mut taken = 0;
     for _ in 0..50 {
         match shop.enrol(1).await {
             Ok(()) => taken += 1,
-            Err(refused) => assert_eq!(refused.code, Code::RateLimited, "{refused}"),
+            Err(refused) => assert_eq!(refused.code, ErrorCode::RateLimited, "{refused}"),
         }
     }
     assert!((3..25).contains(&taken), "{taken} of 50 were accepted");
@@ -124,7 +124,7 @@ async fn blob_fetches_of_a_provider_have_a_separate_rate_limit() {
         (config.rate.fetch_per_second, config.rate.fetch_burst) = (1, 30);
     });
     shop.publish().await;
-    let (task, sender, expires) = (shop.id, address(PROVIDER), Tick(1_000_000));
+    let (task, sender, expires) = (shop.id, address(PROVIDER), Timestamp(1_000_000));
     let digest = blob_digest(base_model());
     let ask = node(PROVIDER).sign(BlobRequest { market: market(), task, digest, sender, expires });
     let ask = serde_json::to_vec(&ask).unwrap();
@@ -137,7 +137,7 @@ async fn blob_fetches_of_a_provider_have_a_separate_rate_limit() {
     }
     assert!((30..60).contains(&fetched), "{fetched} of 100 were fetched");
     // The fetches do not use up the provider's rate for messages.
-    let query = WorkQuery { market: market(), task, provider: sender, expires };
+    let query = WorkRequest { market: market(), task, provider: sender, expires };
     let query = serde_json::to_vec(&node(PROVIDER).sign(query)).unwrap();
     assert_eq!(shop.send("POST", "work/next", query).await.0, StatusCode::NO_CONTENT);
     shop.stop().await;

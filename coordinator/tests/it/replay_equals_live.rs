@@ -83,7 +83,7 @@ impl World {
                 task,
                 round: self.offer().scope.round,
                 sender: address(i),
-                code: Code::Truncated,
+                code: ErrorCode::Truncated,
             }),
             Step::Provider => Some(Event::ProviderReady { task, provider: address(PROVIDER) }),
             Step::Record(right) => valuing.then(|| {
@@ -121,7 +121,9 @@ impl World {
     /// The result of a round; in the first round one participant is debited.
     fn harmed(&self) -> Event {
         let mut event = self.valued();
-        if let (Event::Valued { result, .. }, Round(1)) = (&mut event, self.order().scope.round) {
+        if let (Event::Valued { result, .. }, RoundNumber(1)) =
+            (&mut event, self.order().scope.round)
+        {
             let score = &mut result.valuation.scores[0];
             (score.score_nano, score.excluded) = (-50_000_000, true);
         }
@@ -140,7 +142,10 @@ impl World {
             let settled = report.outcome == RoundOutcome::Settled;
             assert_eq!((ended.report, ended.settled), (report.digest(), settled));
             assert_eq!(ended.model, report.model);
-            assert_eq!((report.scope.round, report.previous), (Round(round), previous));
+            assert_eq!(
+                (report.scope.round, report.previous_report),
+                (RoundNumber(round), previous)
+            );
             assert!(report.data_total >= paid && report.data_total <= self.spec.budget.data);
             let debits = report.lines.iter().map(|line| line.debit);
             assert!(debits.into_iter().all(|debit| debit <= self.spec.budget.debit_max));
@@ -162,7 +167,7 @@ impl World {
         let closes = wanted.iter().any(|effect| matches!(effect, Effect::Close { .. }));
         assert!(!closes || state.unproven.is_empty());
         if let Some(running) = state.running() {
-            let open = matches!(state.phase(), Phase::Committing | Phase::Revealing);
+            let open = matches!(state.phase(), TaskPhase::Committing | TaskPhase::Revealing);
             assert_eq!(running.drawn.len(), if open { 0 } else { 10 });
             assert!(running.drawn.iter().all(|row| !exposed.contains(row)), "{exposed:?}");
             assert!(!open || running.order.is_none());
@@ -172,7 +177,7 @@ impl World {
     }
 }
 
-pub(crate) fn replay(journal: &[(Tick, Event)]) -> Engine {
+pub(crate) fn replay(journal: &[(Timestamp, Event)]) -> Engine {
     let mut engine = Engine::new(market(), address(COORDINATOR));
     for (now, event) in journal {
         let applied = engine.apply(event, *now).unwrap();
@@ -200,11 +205,11 @@ fn check_kept(world: &World, twin: &World) {
         assert_eq!(all.whole.get(round), Some(past));
     }
     for (ended, round) in task.past.iter_mut().zip(1..) {
-        let here = task.whole.contains_key(&Round(round));
+        let here = task.whole.contains_key(&RoundNumber(round));
         assert_eq!(ended.kept.take().is_none(), here, "round {round} is in one place");
         // A round that is not final may still need to be posted or proven.
-        let settles = ended.settled && !task.finalised.contains(&Round(round));
-        assert!(here || !settles && !task.unproven.contains(&Round(round)), "{round}");
+        let settles = ended.settled && !task.finalised.contains(&RoundNumber(round));
+        assert!(here || !settles && !task.unproven.contains(&RoundNumber(round)), "{round}");
     }
     task.whole.clone_from(&all.whole);
     state.now = whole.now;
@@ -224,7 +229,7 @@ proptest! {
         let mut twin = world.clone();
         for step in steps {
             if let Step::Wait(ms) = step {
-                world.now = world.now.after_ms(ms);
+                world.now = world.now.saturating_add_ms(ms);
                 twin.now = world.now;
             }
             let Some(event) = world.event(step) else { continue };
@@ -256,9 +261,9 @@ proptest! {
 #[test]
 fn time_never_runs_backwards() {
     let mut world = World::opened(4);
-    world.now = Tick(5_000);
+    world.now = Timestamp(5_000);
     world.tell(world.committed(1)).unwrap();
-    world.now = Tick(4_000);
+    world.now = Timestamp(4_000);
     world.tell(world.committed(2)).unwrap();
-    assert_eq!(world.engine.state().now, Tick(5_000));
+    assert_eq!(world.engine.state().now, Timestamp(5_000));
 }

@@ -44,7 +44,7 @@ pub(crate) fn json(body: &impl serde::Serialize) -> Vec<u8> {
 /// Plays a whole first round with a provider's work, and records each message.
 pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
     let shop = Shop::open(folder, digits_spec());
-    let (task, expires, provider) = (shop.id, Tick(1_000_000), address(PROVIDER));
+    let (task, expires, provider) = (shop.id, Timestamp(1_000_000), address(PROVIDER));
     let mut record = Record { shop, said: Vec::new() };
     for (i, role) in (1..=4).map(|i| (i, Role::Participant)).chain([(PROVIDER, Role::Provider)]) {
         let body = json(&registration(i, role));
@@ -52,11 +52,11 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
     }
     record.shop.publish_task().await;
     for i in 1..=4 {
-        let enrol = Enrol { market: market(), task, sender: address(i), expires };
+        let enrol = EnrolRequest { market: market(), task, sender: address(i), expires };
         let body = json(&node(i).sign(enrol));
         record.say("an enrolment", format!("tasks/{task}/enrol"), body).await;
     }
-    record.shop.until(Phase::Committing).await;
+    record.shop.until(TaskPhase::Committing).await;
     let mut updates = Vec::new();
     for i in 1..=4 {
         let (header, bytes) = record.shop.update(i).await;
@@ -72,7 +72,7 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
     }
     // A provider that is ready before the updates arrive gets the work order; without one the
     // coordinator values the round itself.
-    let query = node(PROVIDER).sign(WorkQuery { market: market(), task, provider, expires });
+    let query = node(PROVIDER).sign(WorkRequest { market: market(), task, provider, expires });
     let (status, _) = record.shop.send("POST", "work/next", json(&query)).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
     for body in updates {
@@ -89,8 +89,8 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
 }
 
 /// A provider requests an order, fetches the updates, and submits its record.
-async fn work(record: &mut Record, task: TaskId, query: &Signed<WorkQuery>) {
-    let WorkQuery { provider, expires, .. } = query.body;
+async fn work(record: &mut Record, task: TaskId, query: &Signed<WorkRequest>) {
+    let WorkRequest { provider, expires, .. } = query.body;
     let order: Signed<WorkOrder> =
         record.shop.post("work/next?wait_ms=30000", query).await.unwrap();
     let order = order.body;
@@ -106,19 +106,19 @@ async fn work(record: &mut Record, task: TaskId, query: &Signed<WorkQuery>) {
     }
     let path = format!("tasks/{task}/rounds/1/holdout");
     let (_, rows) = record.shop.send("GET", &path, axum::body::Body::empty()).await;
-    let inputs = florin_work::Inputs {
+    let inputs = florin_work::ValuationInputs {
         spec: &record.shop.spec,
         base: base_model(),
-        drawn: &drawn(&record.shop.spec, &order, &[]),
-        holdout: &rows,
+        row_indices: &drawn(&record.shop.spec, &order, &[]),
+        disclosed_rows: &rows,
         entries: &order.entries,
         updates: &updates,
-        previous: &florin_work::NOTHING,
-        last: florin_work::LastUpdates::NONE,
-        room: &florin_learning::mapped::MEMORY,
+        previous_models: &florin_work::NO_BLOBS,
+        earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
+        scratch_space: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
-    let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;
+    let result = florin_work::value_and_aggregate(&inputs, engine.as_mut()).unwrap().result;
     let body = WorkRecord { market: market(), order: order.digest(), provider, result };
     let body = json(&node(PROVIDER).sign(body));
     record.say("a work record", "work".to_owned(), body).await;
@@ -135,7 +135,7 @@ async fn say_where_it_was_not_meant(
     shop: &Shop,
     said: &[Said],
     path: impl Fn(&str) -> String,
-    code: Code,
+    code: ErrorCode,
 ) {
     let before = state(shop).await;
     for Said { what, path: was, body, .. } in said {
@@ -157,7 +157,7 @@ fn judge_later(said: &Said, status: StatusCode, answer: &[u8]) {
         return;
     }
     let refused: Rejection = serde_json::from_slice(answer).unwrap();
-    assert_eq!(refused.code, Code::WrongRound, "{}: {refused}", said.what);
+    assert_eq!(refused.code, ErrorCode::WrongRound, "{}: {refused}", said.what);
 }
 
 /// The messages without registrations, whose scope is the whole market.
@@ -169,9 +169,9 @@ fn without_registrations(said: &[Said]) -> Vec<Said> {
 async fn messages_of_a_round_have_no_effect_in_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop, said } = first_round(dir.path()).await;
-    shop.until(Phase::Committing).await;
+    shop.until(TaskPhase::Committing).await;
     let round = shop.view().await.round;
-    assert_eq!(round, Round(2));
+    assert_eq!(round, RoundNumber(2));
     let before = state(&shop).await;
     for said in &said {
         let (status, answer) = shop.send("POST", &said.path, said.body.clone()).await;
@@ -196,7 +196,7 @@ async fn messages_of_a_task_are_rejected_in_another_task() {
     let scoped: Vec<Said> =
         said.iter().filter(|said| said.path.contains(&known.to_string())).cloned().collect();
     assert_eq!(scoped.len(), 12, "enrolments, commits and updates");
-    say_where_it_was_not_meant(&shop, &scoped, elsewhere, Code::WrongTask).await;
+    say_where_it_was_not_meant(&shop, &scoped, elsewhere, ErrorCode::WrongTask).await;
     shop.stop().await;
 }
 
@@ -206,8 +206,8 @@ async fn messages_of_a_market_are_rejected_on_another_chain_and_in_another_deplo
     let Record { shop: first, said } = first_round(dir.path()).await;
     let known = first.id;
     first.stop().await;
-    let chain = Market { chain: ChainId(1), ..market() };
-    let deployment = Market { genesis: Digest([8; 32]), ..market() };
+    let chain = MarketId { chain: ChainId(1), ..market() };
+    let deployment = MarketId { genesis: Digest([8; 32]), ..market() };
     for (name, market) in [("another chain", chain), ("another deployment", deployment)] {
         let dir = tempfile::tempdir().unwrap();
         let mut spec = digits_spec();
@@ -216,17 +216,17 @@ async fn messages_of_a_market_are_rejected_on_another_chain_and_in_another_deplo
         // First without any registration; then with the same participants and the task.
         let id = shop.id;
         let path = |path: &str| path.replace(&known.to_string(), &id.to_string());
-        say_where_it_was_not_meant(&shop, &said, path, Code::WrongMarket).await;
+        say_where_it_was_not_meant(&shop, &said, path, ErrorCode::WrongMarket).await;
         for (i, role) in (1..=4).map(|i| (i, Role::Participant)).chain([(PROVIDER, Role::Provider)])
         {
-            let (wallet, expires) = (Wallet::number(i), Tick(1_000_000));
+            let (wallet, expires) = (Wallet::number(i), Timestamp(1_000_000));
             let own = Registration::sign(market, &wallet, &node(i), role, expires).unwrap();
             let () = shop.post("registrations", &own).await.unwrap();
         }
         shop.publish_task().await;
         let rest = without_registrations(&said);
-        say_where_it_was_not_meant(&shop, &rest, path, Code::WrongMarket).await;
-        say_where_it_was_not_meant(&shop, &rest, str::to_owned, Code::WrongMarket).await;
+        say_where_it_was_not_meant(&shop, &rest, path, ErrorCode::WrongMarket).await;
+        say_where_it_was_not_meant(&shop, &rest, str::to_owned, ErrorCode::WrongMarket).await;
         println!("{name}: {} messages rejected", said.len());
         shop.stop().await;
     }
@@ -236,7 +236,7 @@ async fn messages_of_a_market_are_rejected_on_another_chain_and_in_another_deplo
 async fn sixty_four_concurrent_replays_after_a_restart_have_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop, said } = first_round(dir.path()).await;
-    shop.until(Phase::Committing).await;
+    shop.until(TaskPhase::Committing).await;
     let (ledger, spec) = (shop.ledger.clone(), shop.spec.clone());
     shop.stop().await;
     let shop = Shop::with(dir.path(), spec, ledger, work_valuer(), |config| {
@@ -263,10 +263,10 @@ async fn sixty_four_concurrent_replays_after_a_restart_have_no_effect() {
 }
 
 /// All signed messages for a task that is collecting commits, valid except for their market.
-async fn said_for(shop: &Shop, market: Market) -> Vec<Said> {
-    let (task, expires) = (shop.id, Tick(1_000_000));
+async fn said_for(shop: &Shop, market: MarketId) -> Vec<Said> {
+    let (task, expires) = (shop.id, Timestamp(1_000_000));
     let (header, bytes) = shop.update(1).await;
-    let scope = Scope { market, ..header.scope };
+    let scope = RoundScope { market, ..header.scope };
     let header = UpdateHeader { scope, ..header };
     let (offer, commitment) = (header.offer, header.commitment());
     let (sender, provider) = (address(1), address(PROVIDER));
@@ -283,7 +283,7 @@ async fn said_for(shop: &Shop, market: Market) -> Vec<Said> {
         (
             "an enrolment",
             format!("tasks/{task}/enrol"),
-            json(&by.sign(Enrol { market, task, sender, expires })),
+            json(&by.sign(EnrolRequest { market, task, sender, expires })),
         ),
         (
             "a commit",
@@ -294,7 +294,7 @@ async fn said_for(shop: &Shop, market: Market) -> Vec<Said> {
         (
             "a query for work",
             "work/next".to_owned(),
-            json(&of.sign(WorkQuery { market, task, provider, expires })),
+            json(&of.sign(WorkRequest { market, task, provider, expires })),
         ),
         ("a request for a blob", "work/blob".to_owned(), json(&of.sign(asked))),
         (
@@ -317,9 +317,9 @@ fn no_result() -> WorkResult {
         gap_nano: 0,
         scores: Vec::new(),
         units: 0,
-        evidence: Evidence::default(),
+        evidence: ValuationEvidence::default(),
     };
-    WorkResult { valuation, metrics: Metrics::default(), model: Digest([1; 32]) }
+    WorkResult { valuation, metrics: ModelMetrics::default(), model: Digest([1; 32]) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -330,15 +330,15 @@ async fn a_message_that_is_valid_except_for_its_market_is_rejected_with_wrong_ma
     for i in 1..=4 {
         shop.enrol(i).await.unwrap();
     }
-    shop.until(Phase::Committing).await;
+    shop.until(TaskPhase::Committing).await;
     let ours = market();
     for foreign in [
-        Market { chain: ChainId(1), ..ours },
-        Market { genesis: Digest([8; 32]), ..ours },
-        Market { chain: ChainId(1), genesis: Digest([8; 32]) },
+        MarketId { chain: ChainId(1), ..ours },
+        MarketId { genesis: Digest([8; 32]), ..ours },
+        MarketId { chain: ChainId(1), genesis: Digest([8; 32]) },
     ] {
         let said = said_for(&shop, foreign).await;
-        say_where_it_was_not_meant(&shop, &said, str::to_owned, Code::WrongMarket).await;
+        say_where_it_was_not_meant(&shop, &said, str::to_owned, ErrorCode::WrongMarket).await;
     }
     // The market was the reason: for this market, some messages are accepted, and the others are
     // rejected for another reason.
@@ -346,9 +346,9 @@ async fn a_message_that_is_valid_except_for_its_market_is_rejected_with_wrong_ma
         let (status, answer) = shop.send("POST", &said.path, said.body).await;
         let code = serde_json::from_slice::<Rejection>(&answer).map(|refused| refused.code).ok();
         let right = match said.what {
-            "an update" => Some(Code::TooEarly),
-            "a request for a blob" => Some(Code::NotYetPublic),
-            "a work record" => Some(Code::WorkGone),
+            "an update" => Some(ErrorCode::TooEarly),
+            "a request for a blob" => Some(ErrorCode::NotYetPublic),
+            "a work record" => Some(ErrorCode::WorkOrderClosed),
             _ => None,
         };
         assert!(status.is_success() == right.is_none() && code == right, "{}: {code:?}", said.what);

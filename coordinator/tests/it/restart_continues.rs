@@ -14,7 +14,7 @@ use florin_engine::state::TaskState;
 use florin_engine::{Effect, Engine, Event};
 use florin_protocol::*;
 use florin_store::{Blobs, Record};
-use florin_work::Outcome;
+use florin_work::ValuationOutput;
 
 use crate::support::*;
 use florin_store::meddled::Meddled;
@@ -32,21 +32,21 @@ impl Valuer for FromOrder {
         _: &[u32],
         _: &TaskSpec,
         _: &Blobs,
-    ) -> Result<Outcome, ValuerError> {
+    ) -> Result<ValuationOutput, ValuerError> {
         if self.faults > 0 {
             self.faults -= 1;
             return Err(ValuerError::Fault("injected fault".to_owned()));
         }
         let model = order.digest().0.to_vec();
-        let scores = order.entries.iter().zip(1..).map(|(entry, i)| Scored {
+        let scores = order.entries.iter().zip(1..).map(|(entry, i)| UpdateScore {
             account: entry.sender,
             score_nano: i * 10_000_000,
             error_nano: 1_000_000,
             excluded: false,
-            treatment: florin_protocol::Treatment::default(),
+            preprocessing: florin_protocol::Preprocessing::default(),
         });
-        let mut scores: Vec<Scored> = scores.collect();
-        if order.scope.round == Round(1) {
+        let mut scores: Vec<UpdateScore> = scores.collect();
+        if order.scope.round == RoundNumber(1) {
             (scores[0].score_nano, scores[0].excluded) = (-50_000_000, true);
         }
         let helped = scores.iter().filter(|score| !score.excluded);
@@ -58,10 +58,10 @@ impl Valuer for FromOrder {
             gap_nano: 0,
             scores,
             units: 5,
-            evidence: Evidence::default(),
+            evidence: ValuationEvidence::default(),
         };
-        let (metrics, digest) = (Metrics::default(), blob_digest(&model));
-        Ok(Outcome { result: WorkResult { valuation, metrics, model: digest }, model })
+        let (metrics, digest) = (ModelMetrics::default(), blob_digest(&model));
+        Ok(ValuationOutput { result: WorkResult { valuation, metrics, model: digest }, model })
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
         wallet: Arc::new(Wallet::number(COORDINATOR)),
         node: node(COORDINATOR),
         valuers: vec![Box::new(FromOrder { faults })],
-        clock: Arc::new(ManualClock::at(Tick(1_000))),
+        clock: Arc::new(ManualClock::at(Timestamp(1_000))),
         place: echo(),
         copier: None,
     }
@@ -106,7 +106,7 @@ pub(crate) fn start_with(
 }
 
 /// Starts with a clock set to `now`.
-pub(crate) fn start_at(folder: &Path, ledger: &Arc<FakeLedger>, now: Tick) -> Coordinator {
+pub(crate) fn start_at(folder: &Path, ledger: &Arc<FakeLedger>, now: Timestamp) -> Coordinator {
     let folder = Folder::take(folder).unwrap();
     folder.blobs().put(&all_rows().0).unwrap();
     let parts = Parts { clock: Arc::new(ManualClock::at(now)), ..parts(ledger, 0) };
@@ -128,7 +128,7 @@ impl Coordinator {
         tokio::task::spawn_blocking(move || running.join()).await.unwrap();
     }
 
-    pub(crate) async fn phase(&self) -> Option<(Phase, u64)> {
+    pub(crate) async fn phase(&self) -> Option<(TaskPhase, u64)> {
         let id = self.id;
         let read = move |engine: &Engine, _| {
             engine.state().tasks.get(&id).map(|task| (task.phase(), task.sequence))
@@ -137,7 +137,7 @@ impl Coordinator {
     }
 
     /// Sends the events that the participants would send in this phase.
-    pub(crate) async fn say(&self, phase: Option<Phase>) {
+    pub(crate) async fn say(&self, phase: Option<TaskPhase>) {
         let id = self.id;
         let world = self.host.read(move |engine, now| World {
             engine: engine.clone(),
@@ -163,14 +163,14 @@ impl Coordinator {
                     update_bytes: MODEL_BYTES,
                 });
             }
-            Some(Phase::AwaitingBlobs) => {
+            Some(TaskPhase::AwaitingBlobs) => {
                 events.push(Event::BlobArrived { task: id, digest: spec().base_model });
                 let digest = blob_digest(&all_rows().0);
                 events.push(Event::HoldoutArrived { task: id, digest });
             }
-            Some(Phase::Enrolling) => events.extend((1..=4).map(|i| world.enrolment(i))),
-            Some(Phase::Committing) => events.extend((1..=4).map(|i| world.committed(i))),
-            Some(Phase::Revealing) => events.extend((1..=4).map(|i| world.revealed(i))),
+            Some(TaskPhase::Enrolling) => events.extend((1..=4).map(|i| world.enrolment(i))),
+            Some(TaskPhase::Committing) => events.extend((1..=4).map(|i| world.committed(i))),
+            Some(TaskPhase::Revealing) => events.extend((1..=4).map(|i| world.revealed(i))),
             Some(_) => {}
         }
         for event in events {
@@ -197,7 +197,7 @@ impl Coordinator {
                 changes.mark_unchanged();
                 let at = self.phase().await;
                 let phase = at.map(|(phase, _)| phase);
-                if phase == Some(Phase::Done) {
+                if phase == Some(TaskPhase::Done) {
                     return;
                 }
                 self.say(phase).await;
@@ -244,7 +244,7 @@ pub(crate) fn events(journal: &[u8]) -> Vec<Event> {
 }
 
 /// The rounds whose settlements are posted according to a journal.
-pub(crate) fn posted(journal: &[u8]) -> Vec<Round> {
+pub(crate) fn posted(journal: &[u8]) -> Vec<RoundNumber> {
     let round = |event| match event {
         Event::SettlementPosted { round, .. } => Some(round),
         _ => None,
@@ -314,13 +314,13 @@ async fn an_unresponsive_ledger_delays_the_settlement_and_loses_nothing() {
     let ledger = new_ledger();
     ledger.books.lock().unwrap().silent = true;
     let host = start(dir.path(), &ledger, 0);
-    while host.phase().await.is_none_or(|(phase, _)| phase != Phase::Settling) {
+    while host.phase().await.is_none_or(|(phase, _)| phase != TaskPhase::Settling) {
         let phase = host.phase().await.map(|(phase, _)| phase);
         host.say(phase).await;
     }
     host.stop().await;
     let host = start(dir.path(), &ledger, 0);
-    assert_eq!(host.phase().await.unwrap().0, Phase::Settling);
+    assert_eq!(host.phase().await.unwrap().0, TaskPhase::Settling);
     ledger.books.lock().unwrap().silent = false;
     assert_eq!(host.play().await.0.len(), 3);
     assert_eq!(ledger.books.lock().unwrap().posts, 3);
@@ -370,21 +370,21 @@ async fn a_full_disk_rejects_writes_and_serves_reads_until_it_has_space() {
         }
     }
     let (first, code) = refused.unwrap();
-    assert_eq!(code, Code::StorageFull);
+    assert_eq!(code, ErrorCode::StorageFull);
     let known = |shop: &Coordinator| {
         let host = shop.host.clone();
         async move { host.read(|engine, _| engine.state().registrations.len()).await.unwrap() }
     };
     assert_eq!(known(&shop).await, usize::from(first) - 1);
     let again = Event::Registered(registration(first, Role::Participant));
-    assert_eq!(shop.host.write(again.clone()).await.unwrap_err().code, Code::StorageFull);
+    assert_eq!(shop.host.write(again.clone()).await.unwrap_err().code, ErrorCode::StorageFull);
     *room.lock().unwrap() = 10_000_000;
     shop.host.write(again).await.unwrap();
     assert_eq!(known(&shop).await, usize::from(first));
     assert_eq!(shop.play().await.0.len(), 3);
     shop.stop().await;
     let shop = start(dir.path(), &ledger, 0);
-    assert_eq!(shop.phase().await.unwrap().0, Phase::Done);
+    assert_eq!(shop.phase().await.unwrap().0, TaskPhase::Done);
     shop.stop().await;
 }
 

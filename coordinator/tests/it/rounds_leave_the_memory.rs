@@ -38,7 +38,7 @@ async fn two_rounds(folder: &Path) -> Record {
     let record = first_round(folder).await;
     let shop = &record.shop;
     shop.play_round().await;
-    shop.until(Phase::Valuing).await;
+    shop.until(TaskPhase::Valuing).await;
     // The provider does not request the order, so the order's deadline passes.
     let id = shop.id;
     let due = async {
@@ -54,9 +54,9 @@ async fn two_rounds(folder: &Path) -> Record {
         }
     };
     let due = tokio::time::timeout(Duration::from_secs(30), due).await.expect("no order");
-    shop.clock.set(due.after_ms(1));
+    shop.clock.set(due.saturating_add_ms(1));
     shop.host.wake().await;
-    shop.until(Phase::Done).await;
+    shop.until(TaskPhase::Done).await;
     all_kept(shop).await;
     record
 }
@@ -109,7 +109,7 @@ async fn requests_for_an_archived_round_get_the_same_responses_as_before() {
     // The same after a restart from the journal.
     let shop = Shop::with(dir.path(), digits_spec(), ledger, work_valuer(), |_| {});
     for past in task.whole.values() {
-        assert_eq!(past.records.len(), usize::from(past.report.scope.round == Round(1)));
+        assert_eq!(past.records.len(), usize::from(past.report.scope.round == RoundNumber(1)));
         answers_as_ever(&shop, past).await;
     }
     // A repeated upload or record gets the same receipt or verdict.
@@ -120,22 +120,23 @@ async fn requests_for_an_archived_round_get_the_same_responses_as_before() {
         again += 1;
     }
     assert_eq!(again, 5);
-    for update in &task.whole[&Round(1)].updates {
+    for update in &task.whole[&RoundNumber(1)].updates {
         let path = format!("tasks/{id}/updates/offset");
-        let state: UploadState = shop.post(&path, &update.header).await.unwrap();
+        let state: UploadProgress = shop.post(&path, &update.header).await.unwrap();
         assert_eq!(
             (state.offset, state.bytes),
             (update.header.body.bytes, update.header.body.bytes)
         );
     }
     // An update that was never accepted is rejected as before.
-    let other = UpdateHeader { rows: 7, ..task.whole[&Round(1)].updates[0].header.body.clone() };
+    let other =
+        UpdateHeader { rows: 7, ..task.whole[&RoundNumber(1)].updates[0].header.body.clone() };
     let i = (1..=4).find(|i| address(*i) == other.sender).unwrap();
     let refused = shop.upload(&other, &[], i).await.unwrap_err();
-    assert_eq!(refused.code, Code::TaskClosed, "{refused}");
+    assert_eq!(refused.code, ErrorCode::TaskClosed, "{refused}");
     // Claim proofs come from memory and do not need any blob.
     let proof: ClaimProof = shop.get(&format!("tasks/{id}/proof/{}", address(1))).await.unwrap();
-    assert_eq!(proof.root, task.whole[&Round(2)].report.root);
+    assert_eq!(proof.root, task.whole[&RoundNumber(2)].report.root);
     assert!(merkle::verify(proof.root, address(1), proof.totals, &proof.proof));
     shop.stop().await;
 }
@@ -145,7 +146,8 @@ async fn a_missing_archive_blob_is_an_internal_error_and_is_found_by_a_check() {
     let dir = tempfile::tempdir().unwrap();
     let Record { shop, .. } = two_rounds(dir.path()).await;
     let (ledger, id) = (shop.ledger.clone(), shop.id);
-    let kept = shop.host.read(move |engine, _| engine.kept(id, Round(1))).await.unwrap().unwrap();
+    let kept =
+        shop.host.read(move |engine, _| engine.kept(id, RoundNumber(1))).await.unwrap().unwrap();
     shop.stop().await;
     let good = check(dir.path(), None, None).unwrap();
     assert!(good.is_good(), "{good:?}");
@@ -155,7 +157,7 @@ async fn a_missing_archive_blob_is_an_internal_error_and_is_found_by_a_check() {
     assert!(missing.what.contains("blobs are missing"), "{kept}: {missing:?}");
     let shop = Shop::with(dir.path(), digits_spec(), ledger, work_valuer(), |_| {});
     let code = shop.code("GET", &format!("tasks/{id}/rounds/1/report"), Body::empty()).await;
-    assert_eq!(code, Code::Internal);
+    assert_eq!(code, ErrorCode::Internal);
     // Claim proofs do not depend on it.
     let proof: ClaimProof = shop.get(&format!("tasks/{id}/proof/{}", address(1))).await.unwrap();
     assert!(merkle::verify(proof.root, address(1), proof.totals, &proof.proof));
@@ -166,42 +168,42 @@ async fn a_missing_archive_blob_is_an_internal_error_and_is_found_by_a_check() {
 fn a_round_stays_in_memory_for_as_long_as_the_engine_needs_it() {
     let mut world = World::valuing(4);
     let task = world.id;
-    let keep = |round| Effect::Keep { task, round: Round(round) };
-    let kept = |round| Event::Kept { task, round: Round(round), digest: Digest([1; 32]) };
+    let keep = |round| Effect::Keep { task, round: RoundNumber(round) };
+    let kept = |round| Event::Kept { task, round: RoundNumber(round), digest: Digest([1; 32]) };
     let mut harmed = world.valued();
     if let Event::Valued { result, .. } = &mut harmed {
         let score = &mut result.valuation.scores[0];
         (score.score_nano, score.excluded) = (-50_000_000, true);
     }
     world.tell(harmed).unwrap();
-    world.tell(Event::SettlementPosted { task, round: Round(1) }).unwrap();
-    assert_eq!(world.code(kept(1)), Code::TooEarly, "the next round builds on it");
+    world.tell(Event::SettlementPosted { task, round: RoundNumber(1) }).unwrap();
+    assert_eq!(world.code(kept(1)), ErrorCode::TooEarly, "the next round builds on it");
     let cohort = world.offer().cohort.clone();
     let asked = || (1..=4).filter(|i| cohort.contains(&address(*i)));
     asked().for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
     asked().for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
     world.disclose();
     world.tell(world.valued()).unwrap();
-    assert_eq!(world.code(kept(1)), Code::TooEarly, "its settlement is not final");
-    let applied = world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
-    assert_eq!(applied.effects, [Effect::Prove { task, round: Round(1) }]);
-    assert_eq!(world.code(kept(1)), Code::TooEarly, "its debits are not proven");
-    let applied = world.tell(Event::DebitsProven { task, round: Round(1) }).unwrap();
+    assert_eq!(world.code(kept(1)), ErrorCode::TooEarly, "its settlement is not final");
+    let applied = world.tell(Event::SettlementFinal { task, round: RoundNumber(1) }).unwrap();
+    assert_eq!(applied.effects, [Effect::Prove { task, round: RoundNumber(1) }]);
+    assert_eq!(world.code(kept(1)), ErrorCode::TooEarly, "its debits are not proven");
+    let applied = world.tell(Event::DebitsProven { task, round: RoundNumber(1) }).unwrap();
     assert_eq!(applied.effects, [keep(1)]);
     let sequence = world.engine.state().tasks[&task].sequence;
     let applied = world.tell(kept(1)).unwrap();
     assert!(applied.changed.is_empty(), "archiving wakes no long poll");
     assert_eq!(world.engine.state().tasks[&task].sequence, sequence);
-    assert!(matches!(world.engine.past(task, Round(1)), Ok(Found::Kept(Digest([1, ..])))));
-    assert_eq!(world.code(kept(2)), Code::TooEarly);
-    assert!(world.engine.report(task, Round(2)).is_ok());
-    assert_eq!(world.engine.final_standings(task).unwrap().round, Round(1));
+    assert!(matches!(world.engine.past(task, RoundNumber(1)), Ok(Found::Kept(Digest([1, ..])))));
+    assert_eq!(world.code(kept(2)), ErrorCode::TooEarly);
+    assert!(world.engine.report(task, RoundNumber(2)).is_ok());
+    assert_eq!(world.engine.final_standings(task).unwrap().round, RoundNumber(1));
     // A cancelled settlement is not known to be final, but may become final after a reorganisation.
-    world.tell(Event::SettlementPosted { task, round: Round(2) }).unwrap();
-    world.tell(Event::SettlementCancelled { task, round: Round(2) }).unwrap();
-    assert_eq!(world.code(kept(2)), Code::TooEarly);
-    world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
-    assert_eq!(world.engine.final_standings(task).unwrap().round, Round(2));
+    world.tell(Event::SettlementPosted { task, round: RoundNumber(2) }).unwrap();
+    world.tell(Event::SettlementCancelled { task, round: RoundNumber(2) }).unwrap();
+    assert_eq!(world.code(kept(2)), ErrorCode::TooEarly);
+    world.tell(Event::SettlementFinal { task, round: RoundNumber(2) }).unwrap();
+    assert_eq!(world.engine.final_standings(task).unwrap().round, RoundNumber(2));
     world.tell(kept(2)).unwrap();
 }
 
@@ -210,13 +212,13 @@ fn state_after(rounds: u32) -> usize {
     let mut spec = spec();
     spec.rounds.count = 100;
     spec.holdout.rows = 1_000;
-    spec.expires = Tick(100_000_000);
+    spec.expires = Timestamp(100_000_000);
     let mut world = World::published_with(spec, 4);
     for event in (1..=4).map(|i| world.enrolment(i)).collect::<Vec<_>>() {
         world.tell(event).unwrap();
     }
     let task = world.id;
-    for round in (1..=rounds).map(Round) {
+    for round in (1..=rounds).map(RoundNumber) {
         for i in 1..=4 {
             world.tell(world.committed(i)).unwrap();
         }

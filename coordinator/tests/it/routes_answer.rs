@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use florin_engine::Event;
 use florin_learning::EngineKind;
 use florin_protocol::*;
-use florin_work::{AuditInputs, Inputs, LastUpdates, audit_round};
+use florin_work::{AuditInputs, EarlierUpdateBlobs, ValuationInputs, audit_round};
 
 use crate::shop::*;
 use crate::support::*;
@@ -26,8 +26,8 @@ async fn a_whole_task_is_run_settled_proven_and_audited() {
             receipt.verify(info.node_key).unwrap();
         }
     }
-    let view = shop.until(Phase::Done).await;
-    assert_eq!((view.reported, view.finalised, view.holdout_wanted), (2, 2, false));
+    let view = shop.until(TaskPhase::Done).await;
+    assert_eq!((view.reported, view.finalised, view.holdout_missing), (2, 2, false));
     check_reports(&shop, info.node_key).await;
     let proof: ClaimProof =
         shop.get(&format!("tasks/{}/proof/{}", shop.id, address(1))).await.unwrap();
@@ -61,23 +61,23 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         assert_eq!(blob_digest(&blob(shop, report.model).await), report.model);
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|header| header.body).collect();
         let inputs = AuditInputs {
-            round: Inputs {
+            round: ValuationInputs {
                 spec: &shop.spec,
                 base: &base,
-                drawn: &report.holdout.rows,
-                holdout: &rows,
+                row_indices: &report.holdout.rows,
+                disclosed_rows: &rows,
                 entries: &report.entries,
                 updates: &updates,
-                previous: &previous,
-                last: LastUpdates { named: &named, bytes: &last },
-                room: &florin_learning::mapped::MEMORY,
+                previous_models: &previous,
+                earlier_updates: EarlierUpdateBlobs { ids: &named, bytes: &last },
+                scratch_space: &florin_learning::mapped::MEMORY,
             },
             offer: &offer.body,
             report: &report,
-            before: before.as_ref(),
-            earlier: &earlier,
-            shown: &shown,
-            exposed: &exposed,
+            previous_report: before.as_ref(),
+            earlier_models: &earlier,
+            earlier_updates: &shown,
+            used_rows: &exposed,
             headers: &headers,
         };
         let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
@@ -87,10 +87,11 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         exposed.extend(&report.holdout.rows);
         earlier.insert(0, report.base_model);
         previous.insert(0, base);
-        shown.pass(&report);
+        shown.add_report(&report);
         // In the order of the commits.
-        let mut sent: Vec<(Entry, Vec<u8>)> = report.entries.iter().cloned().zip(updates).collect();
-        sent.sort_by_key(|(entry, _)| entry.order);
+        let mut sent: Vec<(UpdateEntry, Vec<u8>)> =
+            report.entries.iter().cloned().zip(updates).collect();
+        sent.sort_by_key(|(entry, _)| entry.commit_position);
         (named, last) = sent.into_iter().map(|(of, bytes)| ((of.sender, of.update), bytes)).unzip();
         before = Some(report);
     }
@@ -109,7 +110,7 @@ async fn open_shop(folder: &std::path::Path) -> Shop {
     for i in 1..=4 {
         shop.enrol(i).await.unwrap();
     }
-    shop.until(Phase::Committing).await;
+    shop.until(TaskPhase::Committing).await;
     shop
 }
 
@@ -123,7 +124,7 @@ async fn revealing_shop(folder: &std::path::Path) -> (Shop, Vec<(UpdateHeader, V
     for (i, (header, _)) in (1..).zip(&updates) {
         shop.commit(header, i).await.unwrap();
     }
-    shop.until(Phase::Revealing).await;
+    shop.until(TaskPhase::Revealing).await;
     (shop, updates)
 }
 
@@ -160,21 +161,25 @@ async fn bad_uploads_are_rejected_with_their_codes_and_a_good_one_is_still_accep
     nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     let hostile_header = [u32::MAX.to_le_bytes().to_vec(), vec![b'{'; 100]].concat();
     let table = [
-        ("longer than its limit", Code::TooLarge, framed(&signed, &long)),
-        ("truncated", Code::Truncated, framed(&signed, &bytes[..bytes.len() - 1])),
-        ("no bytes", Code::Truncated, framed(&signed, &[])),
-        ("truncated in its header", Code::Truncated, framed(&signed, &[])[..100].to_vec()),
-        ("a header of 4 GB", Code::TooLarge, hostile_header),
-        ("other bytes", Code::CommitMismatch, framed(&signed, &nan)),
-        ("another's signature", Code::BadSignature, framed(&node(2).sign(header.clone()), bytes)),
-        ("a malformed header", Code::Malformed, framed_junk()),
+        ("longer than its limit", ErrorCode::TooLarge, framed(&signed, &long)),
+        ("truncated", ErrorCode::Truncated, framed(&signed, &bytes[..bytes.len() - 1])),
+        ("no bytes", ErrorCode::Truncated, framed(&signed, &[])),
+        ("truncated in its header", ErrorCode::Truncated, framed(&signed, &[])[..100].to_vec()),
+        ("a header of 4 GB", ErrorCode::TooLarge, hostile_header),
+        ("other bytes", ErrorCode::CommitMismatch, framed(&signed, &nan)),
+        (
+            "another's signature",
+            ErrorCode::BadSignature,
+            framed(&node(2).sign(header.clone()), bytes),
+        ),
+        ("a malformed header", ErrorCode::Malformed, framed_junk()),
     ];
     for (name, code, body) in table {
         assert_eq!(shop.code("POST", &path, body).await, code, "{name}");
     }
     let elsewhere = format!("tasks/{}/updates", TaskId([3; 32]));
     let body = framed(&signed, bytes);
-    assert_eq!(shop.code("POST", &elsewhere, body).await, Code::WrongTask);
+    assert_eq!(shop.code("POST", &elsewhere, body).await, ErrorCode::WrongTask);
     let receipt = shop.upload(header, bytes, 1).await.unwrap();
     assert_eq!(shop.upload(header, bytes, 1).await.unwrap(), receipt);
     assert_eq!(shop.view().await.revealed, 1);
@@ -209,12 +214,12 @@ async fn hostile_tensors_exclude_only_their_senders_and_the_report_has_the_codes
     for (i, (header, bytes)) in &all {
         let answer = shop.upload(header, bytes, *i).await.map_err(|refused| refused.code);
         match i {
-            3 => assert_eq!(answer.unwrap_err(), Code::UpdateNotFinite),
-            4 => assert_eq!(answer.unwrap_err(), Code::UpdateNormTooLarge),
+            3 => assert_eq!(answer.unwrap_err(), ErrorCode::UpdateNotFinite),
+            4 => assert_eq!(answer.unwrap_err(), ErrorCode::UpdateNormTooLarge),
             _ => assert!(answer.is_ok()),
         }
     }
-    shop.clock.set(offer.reveal_by.after_ms(1));
+    shop.clock.set(offer.reveal_by.saturating_add_ms(1));
     shop.host.wake().await;
     while shop.view().await.reported == 0 {
         tokio::task::yield_now().await;
@@ -225,8 +230,8 @@ async fn hostile_tensors_exclude_only_their_senders_and_the_report_has_the_codes
     let mut expected = vec![address(1), address(2)];
     expected.sort();
     assert_eq!(entries, expected);
-    for (i, code) in [(3, Code::UpdateNotFinite), (4, Code::UpdateNormTooLarge)] {
-        assert!(report.body.missing.contains(&(address(i), Missing::Refused(code))));
+    for (i, code) in [(3, ErrorCode::UpdateNotFinite), (4, ErrorCode::UpdateNormTooLarge)] {
+        assert!(report.body.missing.contains(&(address(i), MissingReason::Rejected(code))));
     }
 }
 
@@ -235,8 +240,8 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
     let dir = tempfile::tempdir().unwrap();
     let shop = open_shop(dir.path()).await;
     let (task, provider) = (shop.id, address(PROVIDER));
-    let expires = Tick(1_000_000);
-    let query = node(PROVIDER).sign(WorkQuery { market: market(), task, provider, expires });
+    let expires = Timestamp(1_000_000);
+    let query = node(PROVIDER).sign(WorkRequest { market: market(), task, provider, expires });
     let (status, _) = shop.send("POST", "work/next", serde_json::to_vec(&query).unwrap()).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
     shop.play_round().await;
@@ -250,33 +255,33 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
     // The updates are not public yet, but the order references them; the rows are public from now
     // on.
     let update = format!("blobs/{}", order.entries[0].update);
-    assert_eq!(shop.code("GET", &update, Body::empty()).await, Code::NotYetPublic);
+    assert_eq!(shop.code("GET", &update, Body::empty()).await, ErrorCode::NotYetPublic);
     let rows = format!("tasks/{task}/rounds/1/holdout");
     let (status, rows) = shop.send("GET", &rows, Body::empty()).await;
-    assert_eq!((status, blob_digest(&rows)), (StatusCode::OK, order.holdout));
+    assert_eq!((status, blob_digest(&rows)), (StatusCode::OK, order.disclosed_rows));
     let mut updates = Vec::new();
     for entry in &order.entries {
         updates.push(shop.send("POST", "work/blob", fetch(entry.update)).await.1);
     }
-    let inputs = Inputs {
+    let inputs = ValuationInputs {
         spec: &shop.spec,
         base: base_model(),
-        drawn: &drawn(&shop.spec, &order, &[]),
-        holdout: &rows,
+        row_indices: &drawn(&shop.spec, &order, &[]),
+        disclosed_rows: &rows,
         entries: &order.entries,
         updates: &updates,
-        previous: &florin_work::NOTHING,
-        last: LastUpdates::NONE,
-        room: &florin_learning::mapped::MEMORY,
+        previous_models: &florin_work::NO_BLOBS,
+        earlier_updates: EarlierUpdateBlobs::NONE,
+        scratch_space: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
-    let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;
+    let result = florin_work::value_and_aggregate(&inputs, engine.as_mut()).unwrap().result;
     let units = result.valuation.units;
     let record = WorkRecord { market: market(), order: order.digest(), provider, result };
     let signed = node(PROVIDER).sign(record);
-    let verdict: WorkVerdict = shop.post("work", &signed).await.unwrap();
+    let verdict: WorkAcceptance = shop.post("work", &signed).await.unwrap();
     assert_eq!(verdict.units, units);
-    assert_eq!(shop.post::<WorkVerdict>("work", &signed).await.unwrap(), verdict);
+    assert_eq!(shop.post::<WorkAcceptance>("work", &signed).await.unwrap(), verdict);
     let path = format!("tasks/{task}/rounds/1/report");
     let report: Signed<Report> = shop.get(&path).await.unwrap();
     assert_eq!(report.body.infrastructure[0].provider, provider);
@@ -292,26 +297,26 @@ async fn a_rounds_holdout_rows_are_public_once_drawn_and_not_before() {
     let path = |round: u32| format!("tasks/{}/rounds/{round}/holdout", shop.id);
     for round in [1, 2] {
         let code = shop.code("GET", &path(round), Body::empty()).await;
-        assert_eq!(code, Code::NotYetPublic, "round {round} while updates arrive");
+        assert_eq!(code, ErrorCode::NotYetPublic, "round {round} while updates arrive");
     }
     let whole = format!("blobs/{}", blob_digest(&holdout()));
-    assert_eq!(shop.code("GET", &whole, Body::empty()).await, Code::NotFound);
+    assert_eq!(shop.code("GET", &whole, Body::empty()).await, ErrorCode::NotFound);
     for (i, (header, bytes)) in (1..).zip(&updates) {
         shop.upload(header, bytes, i).await.unwrap();
     }
-    shop.until(Phase::Committing).await;
+    shop.until(TaskPhase::Committing).await;
     let (status, first) = shop.send("GET", &path(1), Body::empty()).await;
     assert_eq!(status, StatusCode::OK);
-    let first = ShownRows::from_bytes(&first).unwrap().rows;
+    let first = DisclosedRows::from_bytes(&first).unwrap().rows;
     let Holdout { root, rows, per_round } = shop.spec.holdout;
     assert_eq!(first.len(), per_round as usize);
-    assert!(first.iter().all(|row| row.belongs(root, rows)));
-    assert_eq!(shop.code("GET", &path(2), Body::empty()).await, Code::NotYetPublic);
-    assert_eq!(shop.code("GET", &whole, Body::empty()).await, Code::NotFound);
+    assert!(first.iter().all(|row| row.verify(root, rows)));
+    assert_eq!(shop.code("GET", &path(2), Body::empty()).await, ErrorCode::NotYetPublic);
+    assert_eq!(shop.code("GET", &whole, Body::empty()).await, ErrorCode::NotFound);
     shop.play_round().await;
-    shop.until(Phase::Done).await;
+    shop.until(TaskPhase::Done).await;
     let (_, second) = shop.send("GET", &path(2), Body::empty()).await;
-    let second = ShownRows::from_bytes(&second).unwrap().rows;
+    let second = DisclosedRows::from_bytes(&second).unwrap().rows;
     assert!(second.iter().all(|row| first.iter().all(|before| before.index != row.index)));
     shop.stop().await;
 }
@@ -325,12 +330,12 @@ async fn only_the_committed_holdout_is_accepted_and_only_once() {
     let mut forged = holdout();
     let last = forged.len() - 4;
     forged[last] ^= 1;
-    assert_eq!(shop.code("PUT", &path, forged.clone()).await, Code::BadTask);
-    assert!(shop.view().await.holdout_wanted);
+    assert_eq!(shop.code("PUT", &path, forged.clone()).await, ErrorCode::InvalidTask);
+    assert!(shop.view().await.holdout_missing);
     let nowhere = format!("tasks/{}/holdout", TaskId([9; 32]));
-    assert_eq!(shop.code("PUT", &nowhere, holdout()).await, Code::UnknownTask);
+    assert_eq!(shop.code("PUT", &nowhere, holdout()).await, ErrorCode::UnknownTask);
     assert_eq!(shop.send("PUT", &path, holdout()).await.0, StatusCode::NO_CONTENT);
-    assert!(!shop.view().await.holdout_wanted);
+    assert!(!shop.view().await.holdout_missing);
     // The holdout is stored: a second upload is not inspected.
     assert_eq!(shop.send("PUT", &path, forged).await.0, StatusCode::NO_CONTENT);
     shop.stop().await;
@@ -343,12 +348,12 @@ async fn a_provider_without_a_pledged_stake_cannot_fetch_updates_early() {
     shop.ledger.books.lock().unwrap().stakes.clear();
     let (task, sender) = (shop.id, address(PROVIDER));
     let digest = updates[0].0.update;
-    let ask = BlobRequest { market: market(), task, digest, sender, expires: Tick(1_000_000) };
+    let ask = BlobRequest { market: market(), task, digest, sender, expires: Timestamp(1_000_000) };
     let body = serde_json::to_vec(&node(PROVIDER).sign(ask.clone())).unwrap();
-    assert_eq!(shop.code("POST", "work/blob", body).await, Code::StakeTooSmall);
-    let stale = BlobRequest { expires: Tick(1), ..ask };
+    assert_eq!(shop.code("POST", "work/blob", body).await, ErrorCode::StakeTooSmall);
+    let stale = BlobRequest { expires: Timestamp(1), ..ask };
     let body = serde_json::to_vec(&node(PROVIDER).sign(stale)).unwrap();
-    assert_eq!(shop.code("POST", "work/blob", body).await, Code::DeadlinePassed);
+    assert_eq!(shop.code("POST", "work/blob", body).await, ErrorCode::DeadlinePassed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -365,19 +370,25 @@ async fn messages_without_a_valid_signature_have_no_effect() {
     };
     let body = |signed: &Signed<Commit>| serde_json::to_vec(signed).unwrap();
     let forged = node(2).sign(commit.clone());
-    assert_eq!(shop.code("POST", &path, body(&forged)).await, Code::BadSignature);
+    assert_eq!(shop.code("POST", &path, body(&forged)).await, ErrorCode::BadSignature);
     let mut changed = node(1).sign(commit.clone());
     changed.body.commitment = Digest([4; 32]);
-    assert_eq!(shop.code("POST", &path, body(&changed)).await, Code::BadSignature);
+    assert_eq!(shop.code("POST", &path, body(&changed)).await, ErrorCode::BadSignature);
     let mut elsewhere = commit.clone();
     elsewhere.scope.market.chain = ChainId(1);
-    assert_eq!(shop.code("POST", &path, body(&node(1).sign(elsewhere))).await, Code::WrongMarket);
+    assert_eq!(
+        shop.code("POST", &path, body(&node(1).sign(elsewhere))).await,
+        ErrorCode::WrongMarket
+    );
     let stranger = Commit { sender: address(77), ..commit };
-    assert_eq!(shop.code("POST", &path, body(&node(77).sign(stranger))).await, Code::NotRegistered);
+    assert_eq!(
+        shop.code("POST", &path, body(&node(77).sign(stranger))).await,
+        ErrorCode::NotRegistered
+    );
     let mut weak = registration(9, Role::Participant);
     weak.node_key = NodeKey([0; 32]);
     let answer = shop.code("POST", "registrations", serde_json::to_vec(&weak).unwrap()).await;
-    assert!(matches!(answer, Code::BadSignature | Code::WeakKey));
+    assert!(matches!(answer, ErrorCode::BadSignature | ErrorCode::WeakKey));
     assert_eq!(shop.view().await.committed, 0);
 }
 
@@ -387,20 +398,20 @@ async fn a_task_without_its_escrow_is_not_published() {
     let shop = Shop::open(dir.path(), digits_spec());
     let unfunded = TaskSpec { salt: 9, ..digits_spec() };
     let body = |spec: &TaskSpec| serde_json::to_vec(spec).unwrap();
-    assert_eq!(shop.code("POST", "tasks", body(&unfunded)).await, Code::NotFunded);
+    assert_eq!(shop.code("POST", "tasks", body(&unfunded)).await, ErrorCode::NotFunded);
     let mut poor = digits_spec();
     poor.budget.data = fln("1");
     let mut state = shop.ledger.books.lock().unwrap().tasks[&shop.id].clone();
     state.terms.data = fln("2");
     shop.ledger.books.lock().unwrap().tasks.insert(poor.id(), state);
-    assert_eq!(shop.code("POST", "tasks", body(&poor)).await, Code::NotFunded);
+    assert_eq!(shop.code("POST", "tasks", body(&poor)).await, ErrorCode::NotFunded);
     let mut broken = digits_spec();
     broken.rounds.count = 0;
-    assert_eq!(shop.code("POST", "tasks", body(&broken)).await, Code::BadTask);
+    assert_eq!(shop.code("POST", "tasks", body(&broken)).await, ErrorCode::InvalidTask);
     let unknown = String::from_utf8(body(&digits_spec())).unwrap().replacen("{", "{\"x\":1,", 1);
-    assert_eq!(shop.code("POST", "tasks", unknown).await, Code::Malformed);
+    assert_eq!(shop.code("POST", "tasks", unknown).await, ErrorCode::Malformed);
     shop.ledger.books.lock().unwrap().silent = true;
-    assert_eq!(shop.code("POST", "tasks", body(&digits_spec())).await, Code::Internal);
+    assert_eq!(shop.code("POST", "tasks", body(&digits_spec())).await, ErrorCode::Internal);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -413,33 +424,41 @@ async fn only_blobs_that_a_task_waits_for_are_accepted_and_only_if_they_fit() {
     let shop = Shop::open(dir.path(), spec);
     let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
     let path = |bytes: &[u8]| format!("blobs/{}", blob_digest(bytes));
-    assert_eq!(shop.code("PUT", &path(b"else"), b"else".to_vec()).await, Code::NotFound);
-    assert_eq!(shop.code("PUT", &path(&junk), junk[1..].to_vec()).await, Code::Truncated);
+    assert_eq!(shop.code("PUT", &path(b"else"), b"else".to_vec()).await, ErrorCode::NotFound);
+    assert_eq!(shop.code("PUT", &path(&junk), junk[1..].to_vec()).await, ErrorCode::Truncated);
     let mut other = junk.clone();
     other[100] ^= 1;
-    assert_eq!(shop.code("PUT", &path(&junk), other).await, Code::Malformed);
-    let hostile = [Code::UpdateWrongSchema, Code::Malformed, Code::Truncated, Code::TooLarge];
+    assert_eq!(shop.code("PUT", &path(&junk), other).await, ErrorCode::Malformed);
+    let hostile = [
+        ErrorCode::UpdateWrongSchema,
+        ErrorCode::Malformed,
+        ErrorCode::Truncated,
+        ErrorCode::TooLarge,
+    ];
     assert!(hostile.contains(&shop.code("PUT", &path(&junk), junk.clone()).await));
     let big = vec![0u8; 100_000];
-    assert_eq!(shop.code("PUT", &path(&junk), big).await, Code::TooLarge);
-    assert_eq!(shop.view().await.wanted.len(), 1);
-    assert_eq!(shop.code("GET", &path(&junk), Body::empty()).await, Code::NotYetPublic);
-    assert_eq!(shop.code("GET", &path(b"else"), Body::empty()).await, Code::NotFound);
+    assert_eq!(shop.code("PUT", &path(&junk), big).await, ErrorCode::TooLarge);
+    assert_eq!(shop.view().await.missing_blobs.len(), 1);
+    assert_eq!(shop.code("GET", &path(&junk), Body::empty()).await, ErrorCode::NotYetPublic);
+    assert_eq!(shop.code("GET", &path(b"else"), Body::empty()).await, ErrorCode::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_routes_and_malformed_ids_get_the_same_error_format() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
-    assert_eq!(shop.code("GET", "nothing", Body::empty()).await, Code::NotFound);
-    assert_eq!(shop.code("DELETE", "tasks", Body::empty()).await, Code::MethodNotAllowed);
-    assert_eq!(shop.code("GET", "tasks/abc", Body::empty()).await, Code::Malformed);
+    assert_eq!(shop.code("GET", "nothing", Body::empty()).await, ErrorCode::NotFound);
+    assert_eq!(shop.code("DELETE", "tasks", Body::empty()).await, ErrorCode::MethodNotAllowed);
+    assert_eq!(shop.code("GET", "tasks/abc", Body::empty()).await, ErrorCode::Malformed);
     let path = format!("tasks/{}", TaskId([1; 32]));
-    assert_eq!(shop.code("GET", &path, Body::empty()).await, Code::UnknownTask);
-    assert_eq!(shop.code("GET", &format!("{path}?aftr=1"), Body::empty()).await, Code::Malformed);
+    assert_eq!(shop.code("GET", &path, Body::empty()).await, ErrorCode::UnknownTask);
+    assert_eq!(
+        shop.code("GET", &format!("{path}?aftr=1"), Body::empty()).await,
+        ErrorCode::Malformed
+    );
     let path = format!("registrations/{}", address(1));
-    assert_eq!(shop.code("GET", &path, Body::empty()).await, Code::NotRegistered);
-    assert_eq!(shop.code("POST", "tasks", vec![b' '; 70_000]).await, Code::TooLarge);
+    assert_eq!(shop.code("GET", &path, Body::empty()).await, ErrorCode::NotRegistered);
+    assert_eq!(shop.code("POST", "tasks", vec![b' '; 70_000]).await, ErrorCode::TooLarge);
     assert_eq!(shop.send("GET", "health", Body::empty()).await.1, b"ok");
     assert_eq!(shop.send("POST", "ledger", "{}").await.1, b"{}");
 }
@@ -451,10 +470,10 @@ async fn only_the_buyer_can_close_its_task() {
     let path = format!("tasks/{}/close", shop.id);
     let wish = |n| CloseRequest::sign(market(), &Wallet::number(n), shop.id).unwrap();
     let body = serde_json::to_vec(&wish(1)).unwrap();
-    assert_eq!(shop.code("POST", &path, body).await, Code::BadSignature);
+    assert_eq!(shop.code("POST", &path, body).await, ErrorCode::BadSignature);
     let () = shop.post(&path, &wish(BUYER)).await.unwrap();
     shop.play_round().await;
-    assert_eq!(shop.until(Phase::Done).await.reported, 1);
+    assert_eq!(shop.until(TaskPhase::Done).await.reported, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -486,7 +505,7 @@ async fn an_endless_body_is_rejected_at_its_limit() {
     let head = framed(&node(1).sign(header.clone()), &[]);
     let body = Body::new(Endless { head: Some(head.into()), sent: 0 });
     let path = format!("tasks/{}/updates", shop.id);
-    assert_eq!(shop.code("POST", &path, body).await, Code::TooLarge);
+    assert_eq!(shop.code("POST", &path, body).await, ErrorCode::TooLarge);
 }
 
 /// A body without a content length that never ends.

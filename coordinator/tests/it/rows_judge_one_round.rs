@@ -12,8 +12,8 @@ fn rows_of(world: &World) -> Vec<u32> {
     world.engine.state().tasks[&world.id].running().unwrap().drawn.clone()
 }
 
-fn shown(world: &World, round: u32) -> Result<Digest, Code> {
-    world.engine.shown(world.id, Round(round)).map_err(|rejection| rejection.code)
+fn shown(world: &World, round: u32) -> Result<Digest, ErrorCode> {
+    world.engine.shown(world.id, RoundNumber(round)).map_err(|rejection| rejection.code)
 }
 
 /// Four participants commit and upload; the rows are drawn.
@@ -34,30 +34,30 @@ fn opened(rounds: u32) -> World {
 #[test]
 fn no_rows_are_drawn_or_disclosed_while_updates_may_still_arrive() {
     let mut world = World::opened(4);
-    let (task, round) = (world.id, Round(1));
+    let (task, round) = (world.id, RoundNumber(1));
     let early = Event::Disclosed { task, round, shown: Digest([1; 32]) };
     for i in 1..=4 {
-        assert_eq!((rows_of(&world), shown(&world, 1)), (vec![], Err(Code::NotYetPublic)));
-        assert_eq!(world.code(early.clone()), Code::WorkGone);
+        assert_eq!((rows_of(&world), shown(&world, 1)), (vec![], Err(ErrorCode::NotYetPublic)));
+        assert_eq!(world.code(early.clone()), ErrorCode::WorkOrderClosed);
         world.tell(world.committed(i)).unwrap();
     }
     for i in 1..=3 {
         world.tell(world.revealed(i)).unwrap();
-        assert_eq!((rows_of(&world), shown(&world, 1)), (vec![], Err(Code::NotYetPublic)));
-        assert_eq!(world.code(early.clone()), Code::WorkGone);
+        assert_eq!((rows_of(&world), shown(&world, 1)), (vec![], Err(ErrorCode::NotYetPublic)));
+        assert_eq!(world.code(early.clone()), ErrorCode::WorkOrderClosed);
     }
     let applied = world.tell(world.revealed(4)).unwrap();
     assert_eq!(applied.effects, [Effect::Disclose { task, round }]);
     assert_eq!(rows_of(&world).len(), 10);
     // Drawn, but not disclosed yet: there are no rows to read and no order to execute.
-    assert_eq!(shown(&world, 1), Err(Code::NotYetPublic));
+    assert_eq!(shown(&world, 1), Err(ErrorCode::NotYetPublic));
     let unasked = Event::ProviderReady { task, provider: address(PROVIDER) };
     assert_eq!(world.tell(unasked.clone()).unwrap().verdict, Verdict::New);
     assert!(world.engine.open_order(task, address(PROVIDER), world.now).is_none());
     assert_eq!(world.disclose(), []);
     assert_eq!(shown(&world, 1), Ok(Digest([201; 32])));
     assert_eq!(world.tell(early).unwrap().verdict, Verdict::Repeat);
-    assert_eq!(world.order().holdout, Digest([201; 32]));
+    assert_eq!(world.order().disclosed_rows, Digest([201; 32]));
     // The provider that was ready before gets the order, and the engine waits for it.
     assert!(world.engine.open_order(task, address(PROVIDER), world.now).is_some());
     assert_eq!(world.tell(unasked).unwrap().verdict, Verdict::New);
@@ -72,8 +72,8 @@ fn the_drawn_rows_are_reproducible_from_the_order() {
     assert_eq!(draw_rows(&world.spec.holdout, &[], seed).unwrap(), rows_of(&world));
     let drawn = rows_of(&world);
     world.tell(world.valued()).unwrap();
-    let report = world.engine.report(world.id, Round(1)).unwrap();
-    assert_eq!(report.holdout, HoldoutRound { seed, rows: drawn });
+    let report = world.engine.report(world.id, RoundNumber(1)).unwrap();
+    assert_eq!(report.holdout, HoldoutSample { seed, rows: drawn });
 }
 
 #[test]
@@ -112,11 +112,11 @@ fn ten_rounds_use_a_hundred_rows_once_each_also_after_a_restart() {
         let task = world.id;
         assert_eq!(
             world.engine.outstanding().first(),
-            Some(&Effect::Disclose { task, round: Round(round) })
+            Some(&Effect::Disclose { task, round: RoundNumber(round) })
         );
         world.disclose();
         world.tell(world.valued()).unwrap();
-        world.tell(Event::SettlementPosted { task, round: Round(round) }).unwrap();
+        world.tell(Event::SettlementPosted { task, round: RoundNumber(round) }).unwrap();
     }
     assert_eq!(used.len(), 100);
 }
@@ -127,24 +127,24 @@ fn a_round_abandoned_after_its_draw_uses_up_its_rows_and_one_abandoned_before_do
     let task = world.id;
     play_to_the_draw(&mut world);
     let used = rows_of(&world);
-    world.tell(Event::ValuationFailed { task, round: Round(1) }).unwrap();
-    let report = world.engine.report(task, Round(1)).unwrap();
+    world.tell(Event::ValuationFailed { task, round: RoundNumber(1) }).unwrap();
+    let report = world.engine.report(task, RoundNumber(1)).unwrap();
     assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
     assert_eq!(report.holdout.rows, used);
     // The rows were never disclosed, but the reveals determine them.
-    assert_eq!(shown(&world, 1), Err(Code::NotFound));
+    assert_eq!(shown(&world, 1), Err(ErrorCode::NotFound));
     play_to_the_draw(&mut world);
     assert!(rows_of(&world).iter().all(|row| !used.contains(row)));
     world.disclose();
     world.tell(world.valued()).unwrap();
-    world.tell(Event::SettlementPosted { task, round: Round(2) }).unwrap();
+    world.tell(Event::SettlementPosted { task, round: RoundNumber(2) }).unwrap();
     // No participant commits in round 3.
-    world.now = world.offer().commit_by.after_ms(1);
+    world.now = world.offer().commit_by.saturating_add_ms(1);
     world.tell(Event::Tick).unwrap();
-    let report = world.engine.report(task, Round(3)).unwrap();
+    let report = world.engine.report(task, RoundNumber(3)).unwrap();
     assert!(matches!(
         report.outcome,
         RoundOutcome::Abandoned(AbandonReason::TooFewUpdates { got: 0, .. })
     ));
-    assert_eq!((report.holdout.rows.len(), shown(&world, 3)), (0, Err(Code::NotFound)));
+    assert_eq!((report.holdout.rows.len(), shown(&world, 3)), (0, Err(ErrorCode::NotFound)));
 }

@@ -6,21 +6,21 @@ use florin_protocol::*;
 
 use crate::support::*;
 
-fn other_market() -> Market {
-    Market { chain: ChainId(1), ..market() }
+fn other_market() -> MarketId {
+    MarketId { chain: ChainId(1), ..market() }
 }
 
 type Change<T> = fn(&mut T);
 
 #[test]
 fn an_invalid_commit_is_rejected_with_its_code() {
-    let table: &[(&str, Code, Change<Commit>)] = &[
-        ("another chain", Code::WrongMarket, |c| c.scope.market = other_market()),
-        ("another task", Code::UnknownTask, |c| c.scope.task = TaskId([7; 32])),
-        ("the next round", Code::WrongRound, |c| c.scope.round = Round(2)),
-        ("round 0", Code::WrongRound, |c| c.scope.round = Round(0)),
-        ("a stranger", Code::NotRegistered, |c| c.sender = address(99)),
-        ("another offer", Code::WrongRound, |c| c.offer = Digest([3; 32])),
+    let table: &[(&str, ErrorCode, Change<Commit>)] = &[
+        ("another chain", ErrorCode::WrongMarket, |c| c.scope.market = other_market()),
+        ("another task", ErrorCode::UnknownTask, |c| c.scope.task = TaskId([7; 32])),
+        ("the next round", ErrorCode::WrongRound, |c| c.scope.round = RoundNumber(2)),
+        ("round 0", ErrorCode::WrongRound, |c| c.scope.round = RoundNumber(0)),
+        ("a stranger", ErrorCode::NotRegistered, |c| c.sender = address(99)),
+        ("another offer", ErrorCode::WrongRound, |c| c.offer = Digest([3; 32])),
     ];
     for (name, code, change) in table {
         let mut world = World::opened(4);
@@ -33,20 +33,20 @@ fn an_invalid_commit_is_rejected_with_its_code() {
 
 #[test]
 fn an_invalid_update_is_rejected_with_its_code() {
-    let table: &[(&str, Code, Change<UpdateHeader>)] = &[
-        ("another chain", Code::WrongMarket, |h| h.scope.market = other_market()),
-        ("another task", Code::UnknownTask, |h| h.scope.task = TaskId([7; 32])),
-        ("the next round", Code::WrongRound, |h| h.scope.round = Round(2)),
-        ("a stranger", Code::NotRegistered, |h| h.sender = address(99)),
-        ("another offer", Code::WrongRound, |h| h.offer = Digest([3; 32])),
-        ("another base model", Code::WrongBaseModel, |h| h.base_model = Digest([3; 32])),
-        ("no rows", Code::BadRows, |h| h.rows = 0),
-        ("10^12 rows", Code::BadRows, |h| h.rows = 1_000_000_000_000),
-        ("expired", Code::DeadlinePassed, |h| h.expires = Tick(1)),
-        ("too long", Code::TooLarge, |h| h.bytes += 1),
-        ("too short", Code::Truncated, |h| h.bytes -= 1),
-        ("another update", Code::CommitMismatch, |h| h.update = Digest([3; 32])),
-        ("another salt", Code::CommitMismatch, |h| h.salt = Digest([3; 32])),
+    let table: &[(&str, ErrorCode, Change<UpdateHeader>)] = &[
+        ("another chain", ErrorCode::WrongMarket, |h| h.scope.market = other_market()),
+        ("another task", ErrorCode::UnknownTask, |h| h.scope.task = TaskId([7; 32])),
+        ("the next round", ErrorCode::WrongRound, |h| h.scope.round = RoundNumber(2)),
+        ("a stranger", ErrorCode::NotRegistered, |h| h.sender = address(99)),
+        ("another offer", ErrorCode::WrongRound, |h| h.offer = Digest([3; 32])),
+        ("another base model", ErrorCode::WrongBaseModel, |h| h.base_model = Digest([3; 32])),
+        ("no rows", ErrorCode::InvalidRowCount, |h| h.rows = 0),
+        ("10^12 rows", ErrorCode::InvalidRowCount, |h| h.rows = 1_000_000_000_000),
+        ("expired", ErrorCode::DeadlinePassed, |h| h.expires = Timestamp(1)),
+        ("too long", ErrorCode::TooLarge, |h| h.bytes += 1),
+        ("too short", ErrorCode::Truncated, |h| h.bytes -= 1),
+        ("another update", ErrorCode::CommitMismatch, |h| h.update = Digest([3; 32])),
+        ("another salt", ErrorCode::CommitMismatch, |h| h.salt = Digest([3; 32])),
     ];
     for (name, code, change) in table {
         let mut world = World::revealing(4);
@@ -67,24 +67,24 @@ fn a_copied_commitment_cannot_be_revealed_by_the_copier() {
     }
     let mut header = world.header(1);
     header.sender = address(2);
-    assert_eq!(world.code(Event::Revealed(node(2).sign(header))), Code::CommitMismatch);
+    assert_eq!(world.code(Event::Revealed(node(2).sign(header))), ErrorCode::CommitMismatch);
 }
 
 #[test]
 fn a_message_exactly_at_its_deadline_is_accepted() {
-    for (late, verdict) in [(-1, None), (0, None), (1, Some(Code::DeadlinePassed))] {
+    for (late, verdict) in [(-1, None), (0, None), (1, Some(ErrorCode::DeadlinePassed))] {
         let mut world = World::opened(4);
         let commit = world.committed(1);
-        world.now = Tick(world.offer().commit_by.0.checked_add_signed(late).unwrap());
+        world.now = Timestamp(world.offer().commit_by.0.checked_add_signed(late).unwrap());
         assert_eq!(world.tell(commit).err().map(|r| r.code), verdict, "commit {late}");
         let mut world = World::revealing(4);
         let reveal = world.revealed(1);
-        world.now = Tick(world.offer().reveal_by.0.checked_add_signed(late).unwrap());
+        world.now = Timestamp(world.offer().reveal_by.0.checked_add_signed(late).unwrap());
         assert_eq!(world.tell(reveal).err().map(|r| r.code), verdict, "reveal {late}");
         let mut world = World::published(4);
-        let expires = world.now.after_ms(50);
-        let enrol = Enrol { market: market(), task: world.id, sender: address(1), expires };
-        world.now = Tick(expires.0.checked_add_signed(late).unwrap());
+        let expires = world.now.saturating_add_ms(50);
+        let enrol = EnrolRequest { market: market(), task: world.id, sender: address(1), expires };
+        world.now = Timestamp(expires.0.checked_add_signed(late).unwrap());
         let event = Event::Enrolled { enrol: node(1).sign(enrol), bond: fln("5") };
         assert_eq!(world.tell(event).err().map(|r| r.code), verdict, "enrol {late}");
     }
@@ -98,11 +98,11 @@ fn a_tick_closes_commits_one_millisecond_after_their_deadline() {
     }
     let late = world.committed(4);
     world.now = world.offer().commit_by;
-    assert_eq!(world.engine.next_deadline(), Some(world.now.after_ms(1)));
+    assert_eq!(world.engine.next_deadline(), Some(world.now.saturating_add_ms(1)));
     assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
-    world.now = world.now.after_ms(1);
+    world.now = world.now.saturating_add_ms(1);
     assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::New);
-    assert_eq!(world.code(late), Code::DeadlinePassed);
+    assert_eq!(world.code(late), ErrorCode::DeadlinePassed);
     assert!(matches!(world.engine.state().tasks[&world.id].stage, Stage::Revealing(_)));
 }
 
@@ -110,7 +110,7 @@ fn a_tick_closes_commits_one_millisecond_after_their_deadline() {
 fn uploads_while_commits_are_open_are_too_early() {
     let mut world = World::opened(4);
     world.tell(world.committed(1)).unwrap();
-    assert_eq!(world.code(world.revealed(1)), Code::TooEarly);
+    assert_eq!(world.code(world.revealed(1)), ErrorCode::TooEarly);
 }
 
 #[test]
@@ -119,9 +119,9 @@ fn an_update_without_a_commit_is_rejected() {
     for i in 1..=3 {
         world.tell(world.committed(i)).unwrap();
     }
-    world.now = world.offer().commit_by.after_ms(1);
+    world.now = world.offer().commit_by.saturating_add_ms(1);
     world.tell(Event::Tick).unwrap();
-    assert_eq!(world.code(world.revealed(4)), Code::NotCommitted);
+    assert_eq!(world.code(world.revealed(4)), ErrorCode::NotCommitted);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn an_identical_repeat_is_idempotent_and_a_different_message_conflicts() {
     assert_eq!(*world.engine.state(), state);
     let other = Commit { commitment: Digest([8; 32]), ..world.commit(1) };
     let event = Event::Committed { commit: node(1).sign(other), bond: fln("5") };
-    assert_eq!(world.code(event), Code::Conflicting);
+    assert_eq!(world.code(event), ErrorCode::ConflictingMessage);
 
     let mut world = World::revealing(4);
     let header = world.header(1);
@@ -143,13 +143,13 @@ fn an_identical_repeat_is_idempotent_and_a_different_message_conflicts() {
     let receipt = world.engine.receipt(scope, address(1), header.digest()).unwrap();
     // Commitments cover update, salt and sender; a header with other rows still matches.
     let more = UpdateHeader { rows: 999, ..world.header(1) };
-    assert_eq!(world.code(Event::Revealed(node(1).sign(more))), Code::Conflicting);
+    assert_eq!(world.code(Event::Revealed(node(1).sign(more))), ErrorCode::ConflictingMessage);
     for i in 2..=4 {
         world.tell(world.revealed(i)).unwrap();
     }
     world.disclose();
     world.tell(world.valued()).unwrap();
-    world.now = Tick(500_000);
+    world.now = Timestamp(500_000);
     let again = Event::Revealed(node(1).sign(header.clone()));
     assert_eq!(world.tell(again).unwrap().verdict, Verdict::Repeat);
     assert_eq!(world.engine.receipt(scope, address(1), header.digest()), Some(receipt));
@@ -164,9 +164,9 @@ fn a_message_of_one_round_has_no_effect_in_the_next() {
     }
     world.disclose();
     world.tell(world.valued()).unwrap();
-    world.tell(Event::SettlementPosted { task: world.id, round: Round(1) }).unwrap();
-    assert_eq!(world.offer().scope.round, Round(2));
-    assert_eq!(world.code(commit), Code::WrongRound);
+    world.tell(Event::SettlementPosted { task: world.id, round: RoundNumber(1) }).unwrap();
+    assert_eq!(world.offer().scope.round, RoundNumber(2));
+    assert_eq!(world.code(commit), ErrorCode::WrongRound);
     // The update was accepted: it gets the same receipt, without any other effect.
     assert_eq!(world.tell(reveal).unwrap().verdict, Verdict::Repeat);
 }
@@ -176,10 +176,10 @@ fn too_small_a_bond_is_rejected_at_enrolment_and_at_commit() {
     let mut world = World::published(4);
     let Event::Enrolled { enrol, .. } = world.enrolment(1) else { unreachable!() };
     let bond = fln("4.999999999999999999");
-    assert_eq!(world.code(Event::Enrolled { enrol, bond }), Code::BondTooSmall);
+    assert_eq!(world.code(Event::Enrolled { enrol, bond }), ErrorCode::BondTooSmall);
     let mut world = World::opened(4);
     let commit = node(1).sign(world.commit(1));
-    assert_eq!(world.code(Event::Committed { commit, bond }), Code::BondTooSmall);
+    assert_eq!(world.code(Event::Committed { commit, bond }), ErrorCode::BondTooSmall);
 }
 
 #[test]
@@ -190,18 +190,18 @@ fn only_selected_participants_may_commit() {
     for i in 1..=2 {
         world.tell(world.enrolment(i)).unwrap();
     }
-    assert_eq!(world.code(world.committed(3)), Code::NotEnrolled);
+    assert_eq!(world.code(world.committed(3)), ErrorCode::NotEnrolled);
     world.tell(world.enrolment(3)).unwrap();
-    assert_eq!(world.code(world.committed(3)), Code::NotSelected);
+    assert_eq!(world.code(world.committed(3)), ErrorCode::NotSelected);
 }
 
 #[test]
 fn an_invalid_task_is_rejected_with_its_code() {
-    let table: &[(&str, Code, Change<TaskSpec>)] = &[
-        ("another chain", Code::WrongMarket, |s| s.market = other_market()),
-        ("no rounds", Code::BadTask, |s| s.rounds.count = 0),
-        ("another coordinator", Code::BadTask, |s| s.coordinator = address(99)),
-        ("an expiry that is too soon", Code::BadTask, |s| s.expires = Tick(2_000)),
+    let table: &[(&str, ErrorCode, Change<TaskSpec>)] = &[
+        ("another chain", ErrorCode::WrongMarket, |s| s.market = other_market()),
+        ("no rounds", ErrorCode::InvalidTask, |s| s.rounds.count = 0),
+        ("another coordinator", ErrorCode::InvalidTask, |s| s.coordinator = address(99)),
+        ("an expiry that is too soon", ErrorCode::InvalidTask, |s| s.expires = Timestamp(2_000)),
     ];
     for (name, code, change) in table {
         let mut world = World::published(0);
@@ -230,15 +230,15 @@ fn the_first_round_waits_for_its_target_and_then_starts_with_the_minimum() {
         world.tell(world.enrolment(i)).unwrap();
     }
     let phase = |world: &World| world.engine.state().tasks[&world.id].phase();
-    assert_eq!(phase(&world), Phase::Enrolling);
-    world.now = Tick(1_000 + 2_999);
+    assert_eq!(phase(&world), TaskPhase::Enrolling);
+    world.now = Timestamp(1_000 + 2_999);
     assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
-    world.now = Tick(1_000 + 3_000);
+    world.now = Timestamp(1_000 + 3_000);
     world.tell(Event::Tick).unwrap();
-    assert_eq!((phase(&world), world.offer().cohort.len()), (Phase::Committing, 3));
+    assert_eq!((phase(&world), world.offer().cohort.len()), (TaskPhase::Committing, 3));
     let mut eager = World::opened(4);
-    assert_eq!(phase(&eager), Phase::Committing);
-    assert_eq!(eager.now, Tick(1_000));
+    assert_eq!(phase(&eager), TaskPhase::Committing);
+    assert_eq!(eager.now, Timestamp(1_000));
     assert_eq!(eager.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
 }
 
@@ -247,10 +247,10 @@ fn a_task_without_participants_ends_when_no_round_fits_before_its_expiry() {
     let mut world = World::published(1);
     world.tell(world.enrolment(1)).unwrap();
     world.now = world.engine.next_deadline().unwrap();
-    assert_eq!(world.now, Tick(900_000 - 82_000 + 1));
+    assert_eq!(world.now, Timestamp(900_000 - 82_000 + 1));
     let applied = world.tell(Event::Tick).unwrap();
     assert_eq!(applied.effects, [Effect::Close { task: world.id }]);
-    assert_eq!(world.code(world.enrolment(1)), Code::TaskClosed);
+    assert_eq!(world.code(world.enrolment(1)), ErrorCode::TaskClosed);
 }
 
 #[test]
@@ -258,25 +258,25 @@ fn too_few_commits_abandon_the_round_without_a_debit() {
     let mut world = World::opened(4);
     world.tell(world.committed(1)).unwrap();
     let pool = world.offer().pool;
-    world.now = world.offer().commit_by.after_ms(1);
+    world.now = world.offer().commit_by.saturating_add_ms(1);
     world.tell(Event::Tick).unwrap();
-    let report = world.engine.report(world.id, Round(1)).unwrap().clone();
+    let report = world.engine.report(world.id, RoundNumber(1)).unwrap().clone();
     let needed = AbandonReason::TooFewUpdates { got: 0, needed: 2 };
     assert_eq!(report.outcome, RoundOutcome::Abandoned(needed));
     assert!(report.lines.is_empty() && report.data_total.is_zero());
     assert_eq!(report.missing.len(), 4);
     let missing = report.missing.iter().find(|(who, _)| *who == address(1)).unwrap();
-    assert_eq!(missing.1, Missing::NoReveal);
+    assert_eq!(missing.1, MissingReason::NoReveal);
     for i in 2..=3 {
         world.tell(world.enrolment(i)).unwrap();
     }
     // The pool rolls over, the model stays, and no transaction is sent to the ledger.
     assert!(world.engine.outstanding().is_empty());
-    assert_eq!(world.offer().scope.round, Round(2));
+    assert_eq!(world.offer().scope.round, RoundNumber(2));
     assert_eq!(world.offer().pool, fln("45"));
     assert_eq!(pool, fln("30"));
     assert_eq!(world.offer().base_model, world.spec.base_model);
-    assert_eq!(world.offer().previous, report.digest());
+    assert_eq!(world.offer().previous_report, report.digest());
 }
 
 #[test]
@@ -285,30 +285,34 @@ fn a_participant_without_an_upload_is_reported_with_the_reason_and_the_round_con
     for i in 1..=2 {
         world.tell(world.revealed(i)).unwrap();
     }
-    let refused =
-        |code| Event::Refused { task: spec().id(), round: Round(1), sender: address(3), code };
-    world.tell(refused(Code::Truncated)).unwrap();
-    world.tell(refused(Code::UpdateNotFinite)).unwrap();
+    let refused = |code| Event::Refused {
+        task: spec().id(),
+        round: RoundNumber(1),
+        sender: address(3),
+        code,
+    };
+    world.tell(refused(ErrorCode::Truncated)).unwrap();
+    world.tell(refused(ErrorCode::UpdateNotFinite)).unwrap();
     let stranger = Event::Refused {
         task: world.id,
-        round: Round(1),
+        round: RoundNumber(1),
         sender: address(9),
-        code: Code::TooLarge,
+        code: ErrorCode::TooLarge,
     };
     assert_eq!(world.tell(stranger).unwrap().verdict, Verdict::Repeat);
     for _ in 0..6 {
-        world.tell(refused(Code::TooLarge)).unwrap();
+        world.tell(refused(ErrorCode::TooLarge)).unwrap();
     }
-    assert_eq!(world.tell(refused(Code::Truncated)).unwrap().verdict, Verdict::Repeat);
-    world.now = world.offer().reveal_by.after_ms(1);
+    assert_eq!(world.tell(refused(ErrorCode::Truncated)).unwrap().verdict, Verdict::Repeat);
+    world.now = world.offer().reveal_by.saturating_add_ms(1);
     let applied = world.tell(Event::Tick).unwrap();
-    assert_eq!(applied.effects, [Effect::Disclose { task: world.id, round: Round(1) }]);
-    assert_eq!(world.disclose(), [Effect::Value { task: world.id, round: Round(1) }]);
+    assert_eq!(applied.effects, [Effect::Disclose { task: world.id, round: RoundNumber(1) }]);
+    assert_eq!(world.disclose(), [Effect::Value { task: world.id, round: RoundNumber(1) }]);
     world.tell(world.valued()).unwrap();
-    let report = world.engine.report(world.id, Round(1)).unwrap();
+    let report = world.engine.report(world.id, RoundNumber(1)).unwrap();
     let missing: std::collections::BTreeMap<_, _> = report.missing.iter().copied().collect();
-    assert_eq!(missing[&address(3)], Missing::Refused(Code::TooLarge));
-    assert_eq!(missing[&address(4)], Missing::NoReveal);
+    assert_eq!(missing[&address(3)], MissingReason::Rejected(ErrorCode::TooLarge));
+    assert_eq!(missing[&address(4)], MissingReason::NoReveal);
     assert_eq!(report.entries.len(), 2);
 }
 
@@ -333,7 +337,7 @@ fn a_providers_record_is_awaited_verified_and_paid_once() {
     for i in 1..=4 {
         effects = world.tell(world.revealed(i)).unwrap().effects;
     }
-    assert_eq!(effects, [Effect::Disclose { task: world.id, round: Round(1) }]);
+    assert_eq!(effects, [Effect::Disclose { task: world.id, round: RoundNumber(1) }]);
     effects = world.disclose();
     assert!(effects.is_empty(), "the provider's time is not over: {effects:?}");
     let order = world.order().digest();
@@ -343,7 +347,7 @@ fn a_providers_record_is_awaited_verified_and_paid_once() {
     let record = world.record();
     let event = Event::WorkRecorded { record: record.clone(), agrees: None };
     let applied = world.tell(event.clone()).unwrap();
-    assert_eq!(applied.effects, [Effect::Value { task: world.id, round: Round(1) }]);
+    assert_eq!(applied.effects, [Effect::Value { task: world.id, round: RoundNumber(1) }]);
     assert!(!open(&world));
     let digest = record.body.digest();
     assert_eq!(world.engine.work_verdict(order, digest), None);
@@ -352,7 +356,7 @@ fn a_providers_record_is_awaited_verified_and_paid_once() {
     world.tell(Event::Valued { task, round, result, paid, wrong: Vec::new() }).unwrap();
     assert_eq!(world.engine.work_verdict(order, digest), Some(Ok(5)));
     assert_eq!(world.tell(event).unwrap().verdict, Verdict::Repeat);
-    let report = world.engine.report(world.id, Round(1)).unwrap();
+    let report = world.engine.report(world.id, RoundNumber(1)).unwrap();
     assert_eq!(report.infrastructure.len(), 1);
     assert_eq!(report.infrastructure[0].amount, fln("0.5"));
     assert_eq!(report.infrastructure_total, fln("0.5"));
@@ -367,14 +371,14 @@ fn a_wrong_record_is_not_paid_and_a_late_one_is_gone() {
     let record = node(PROVIDER).sign(record.body);
     world.tell(Event::WorkRecorded { record: record.clone(), agrees: None }).unwrap();
     let honest = Event::WorkRecorded { record: world.record(), agrees: None };
-    assert_eq!(world.code(honest.clone()), Code::Conflicting);
+    assert_eq!(world.code(honest.clone()), ErrorCode::ConflictingMessage);
     let digest = record.body.digest();
     let Event::Valued { task, round, result, .. } = world.valued() else { unreachable!() };
     world.tell(Event::Valued { task, round, result, paid: None, wrong: vec![digest] }).unwrap();
     let verdict = world.engine.work_verdict(order, digest).unwrap();
-    assert_eq!(verdict.unwrap_err().code, Code::WorkWrong);
-    assert_eq!(world.code(honest), Code::WorkGone);
-    assert!(world.engine.report(world.id, Round(1)).unwrap().infrastructure.is_empty());
+    assert_eq!(verdict.unwrap_err().code, ErrorCode::WorkResultMismatch);
+    assert_eq!(world.code(honest), ErrorCode::WorkOrderClosed);
+    assert!(world.engine.report(world.id, RoundNumber(1)).unwrap().infrastructure.is_empty());
 }
 
 #[test]
@@ -387,9 +391,9 @@ fn after_the_orders_deadline_the_coordinator_values_the_round_itself() {
     world.disclose();
     world.now = world.order().due;
     assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
-    world.now = world.now.after_ms(1);
+    world.now = world.now.saturating_add_ms(1);
     let applied = world.tell(Event::Tick).unwrap();
-    assert_eq!(applied.effects, [Effect::Value { task: world.id, round: Round(1) }]);
+    assert_eq!(applied.effects, [Effect::Value { task: world.id, round: RoundNumber(1) }]);
 }
 
 #[test]
@@ -400,20 +404,21 @@ fn a_result_for_other_updates_is_rejected() {
     };
     result.valuation.scores.swap(0, 1);
     let swapped = Event::Valued { task, round, result, paid, wrong };
-    assert_eq!(world.code(swapped), Code::WorkWrong);
+    assert_eq!(world.code(swapped), ErrorCode::WorkResultMismatch);
     let Event::Valued { result, .. } = world.valued() else { unreachable!() };
-    let elsewhere = Event::Valued { task, round: Round(2), result, paid: None, wrong: vec![] };
-    assert_eq!(world.code(elsewhere), Code::WorkGone);
+    let elsewhere =
+        Event::Valued { task, round: RoundNumber(2), result, paid: None, wrong: vec![] };
+    assert_eq!(world.code(elsewhere), ErrorCode::WorkOrderClosed);
 }
 
 #[test]
 fn a_failed_valuation_abandons_the_round_without_a_debit() {
     let mut world = World::valuing(4);
-    world.tell(Event::ValuationFailed { task: world.id, round: Round(1) }).unwrap();
-    let report = world.engine.report(world.id, Round(1)).unwrap();
+    world.tell(Event::ValuationFailed { task: world.id, round: RoundNumber(1) }).unwrap();
+    let report = world.engine.report(world.id, RoundNumber(1)).unwrap();
     assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
     assert_eq!(report.entries.len(), 4);
-    assert_eq!(world.offer().scope.round, Round(2));
+    assert_eq!(world.offer().scope.round, RoundNumber(2));
 }
 
 pub(crate) fn proof(world: &World, i: u8) -> ClaimProof {
@@ -433,7 +438,7 @@ pub(crate) fn whole_task() -> World {
         });
         world.disclose();
         let applied = world.tell(world.valued()).unwrap();
-        let round = Round(round);
+        let round = RoundNumber(round);
         assert_eq!(applied.effects, [Effect::Post { task, round }]);
         let applied = world.tell(Event::SettlementPosted { task, round }).unwrap();
         assert_eq!(applied.effects, [Effect::Finalize { task, round }]);
@@ -445,37 +450,37 @@ pub(crate) fn whole_task() -> World {
 fn a_task_ends_when_every_settlement_is_final() {
     let mut world = whole_task();
     let task = world.id;
-    assert_eq!(world.engine.final_standings(task).unwrap_err().code, Code::NotYetPublic);
-    world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
+    assert_eq!(world.engine.final_standings(task).unwrap_err().code, ErrorCode::NotYetPublic);
+    world.tell(Event::SettlementFinal { task, round: RoundNumber(2) }).unwrap();
     let found = proof(&world, 1);
-    assert_eq!(found.round, Round(2));
-    let applied = world.tell(Event::SettlementFinal { task, round: Round(3) }).unwrap();
+    assert_eq!(found.round, RoundNumber(2));
+    let applied = world.tell(Event::SettlementFinal { task, round: RoundNumber(3) }).unwrap();
     assert_eq!(applied.effects, [Effect::Close { task }]);
     world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
-    for round in (1..=3).map(Round) {
+    for round in (1..=3).map(RoundNumber) {
         assert_eq!(world.engine.outstanding(), [Effect::Keep { task, round }]);
         world.tell(Event::Kept { task, round, digest: Digest([7; 32]) }).unwrap();
     }
     assert!(world.engine.outstanding().is_empty());
-    assert_eq!(world.engine.state().tasks[&task].phase(), Phase::Done);
+    assert_eq!(world.engine.state().tasks[&task].phase(), TaskPhase::Done);
     for i in 1..=4 {
         let found = proof(&world, i);
         assert!(merkle::verify(found.root, address(i), found.totals, &found.proof));
     }
     let nobody = proof(&world, 9);
-    assert!(nobody.totals.are_zero() && nobody.proof.is_empty());
+    assert!(nobody.totals.is_zero() && nobody.proof.is_empty());
 }
 
 #[test]
 fn reports_chain_from_the_task_to_the_last_round() {
     let mut world = whole_task();
     let reports: Vec<Report> =
-        (1..=3).map(|r| world.engine.report(world.id, Round(r)).unwrap().clone()).collect();
-    assert_eq!(reports[0].previous, Digest(world.id.0));
-    assert_eq!(reports[1].previous, reports[0].digest());
-    assert_eq!(reports[2].previous, reports[1].digest());
+        (1..=3).map(|r| world.engine.report(world.id, RoundNumber(r)).unwrap().clone()).collect();
+    assert_eq!(reports[0].previous_report, Digest(world.id.0));
+    assert_eq!(reports[1].previous_report, reports[0].digest());
+    assert_eq!(reports[2].previous_report, reports[1].digest());
     assert!(reports[2].data_total <= world.spec.budget.data);
-    assert_eq!(world.code(world.enrolment(1)), Code::TaskClosed);
+    assert_eq!(world.code(world.enrolment(1)), ErrorCode::TaskClosed);
 }
 
 #[test]
@@ -489,8 +494,8 @@ fn a_close_request_ends_the_task_after_the_running_round() {
     }
     world.disclose();
     world.tell(world.valued()).unwrap();
-    world.tell(Event::SettlementPosted { task, round: Round(1) }).unwrap();
-    assert_eq!(world.engine.state().tasks[&task].phase(), Phase::Closing);
+    world.tell(Event::SettlementPosted { task, round: RoundNumber(1) }).unwrap();
+    assert_eq!(world.engine.state().tasks[&task].phase(), TaskPhase::Closing);
     let mut idle = World::published(1);
     let applied = idle.tell(Event::CloseRequested { task }).unwrap();
     assert_eq!(applied.effects, [Effect::Close { task }]);
@@ -520,17 +525,17 @@ fn a_debit_reduces_the_counted_bond_until_the_ledger_takes_it() {
         Event::Enrolled { enrol, bond }
     };
     // The ledger's bond still includes the pending debit.
-    assert_eq!(world.code(enrol(&world, fln("5"))), Code::BondTooSmall);
+    assert_eq!(world.code(enrol(&world, fln("5"))), ErrorCode::BondTooSmall);
     world.tell(enrol(&world, fln("7"))).unwrap();
     let left = world.engine.state().tasks[&task].enrolled[&harmful];
     assert_eq!(left, fln("7").minus(debit).unwrap());
     // A final settlement does not take the debit: it must be proven.
     let proven = Event::DebitsProven { task, round };
-    assert_eq!(world.code(proven.clone()), Code::TooEarly);
+    assert_eq!(world.code(proven.clone()), ErrorCode::TooEarly);
     let applied = world.tell(Event::SettlementFinal { task, round }).unwrap();
     assert_eq!(applied.effects, [Effect::Prove { task, round }]);
     assert_eq!(world.engine.state().tasks[&task].pending_debits(harmful), debit);
-    assert_eq!(world.code(enrol(&world, fln("5"))), Code::BondTooSmall);
+    assert_eq!(world.code(enrol(&world, fln("5"))), ErrorCode::BondTooSmall);
     world.tell(proven.clone()).unwrap();
     assert!(world.engine.state().tasks[&task].pending_debits(harmful).is_zero());
     assert_eq!(world.tell(proven).unwrap().verdict, Verdict::Repeat);
@@ -547,7 +552,7 @@ fn updates_become_public_with_the_report_and_the_whole_holdout_never() {
     assert_eq!(see(&world, Digest([77; 32])), Visibility::Unknown);
     world.engine.check_order_names(world.id, update).unwrap();
     let other = world.engine.check_order_names(world.id, Digest([77; 32])).unwrap_err();
-    assert_eq!(other.code, Code::NotYetPublic);
+    assert_eq!(other.code, ErrorCode::NotYetPublic);
     world.tell(world.valued()).unwrap();
     assert_eq!(see(&world, update), Visibility::Public);
     assert_eq!(see(&world, Digest([51; 32])), Visibility::Public);

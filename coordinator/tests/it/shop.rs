@@ -16,7 +16,8 @@ use florin_learning::{Dataset, EngineKind, Reference, Trainer};
 use florin_ledger::{BondState, StakeState};
 use florin_protocol::*;
 use florin_work::{
-    Committed, check_model, clip_update, encode, initial_model, model_spec, training,
+    CommittedHoldout, clip_update, decode_model, encode_parameters, initial_model, model_spec,
+    training,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,7 +55,7 @@ pub(crate) fn holdout() -> Vec<u8> {
 pub(crate) fn digits_spec() -> TaskSpec {
     let mut spec = spec();
     spec.base_model = blob_digest(base_model());
-    let root = Committed::new(digits().slice(0..300).unwrap()).root();
+    let root = CommittedHoldout::new(digits().slice(0..300).unwrap()).root();
     spec.holdout = Holdout { root, rows: 300, per_round: 150 };
     spec.rounds.count = 2;
     spec
@@ -73,7 +74,7 @@ pub(crate) fn trained(spec: &TaskSpec, from: &[u8], i: u8) -> Vec<u8> {
 
 /// Like [`trained`], on these rows.
 pub(crate) fn trained_on(spec: &TaskSpec, from: &[u8], rows: Range<usize>, i: u8) -> Vec<u8> {
-    let start = check_model(spec, from).unwrap();
+    let start = decode_model(spec, from).unwrap();
     let data = digits().slice(rows).unwrap();
     let model = model_spec(&spec.model);
     let how = training(&spec.training);
@@ -81,7 +82,7 @@ pub(crate) fn trained_on(spec: &TaskSpec, from: &[u8], rows: Range<usize>, i: u8
     let end = Reference::new().train(&model, &start, &data, &how, i.into(), &mut go_on).unwrap();
     let mut delta: Vec<f32> = end.params.iter().zip(&start).map(|(a, b)| a - b).collect();
     clip_update(spec, &mut delta);
-    encode(spec, &delta)
+    encode_parameters(spec, &delta)
 }
 
 pub(crate) fn work_valuer() -> Box<dyn Valuer> {
@@ -98,7 +99,7 @@ pub(crate) fn funded(spec: &TaskSpec) -> Arc<FakeLedger> {
     books.bonds.extend((1..=4).map(|i| (address(i), bond)));
     let stake = StakeState { amount: fln("20"), release: None };
     books.stakes.insert(address(PROVIDER), stake);
-    books.now = Tick(1);
+    books.now = Timestamp(1);
     drop(books);
     ledger
 }
@@ -127,7 +128,7 @@ impl Shop {
         valuer: Box<dyn Valuer>,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let clock = Arc::new(ManualClock::at(Tick(1_000)));
+        let clock = Arc::new(ManualClock::at(Timestamp(1_000)));
         let parts = Parts {
             ledger: ledger.clone(),
             wallet: Arc::new(Wallet::number(COORDINATOR)),
@@ -182,7 +183,7 @@ impl Shop {
     }
 
     /// The code of a rejection.
-    pub(crate) async fn code(&self, method: &str, path: &str, body: impl Into<Body>) -> Code {
+    pub(crate) async fn code(&self, method: &str, path: &str, body: impl Into<Body>) -> ErrorCode {
         read::<serde::de::IgnoredAny>(self.send(method, path, body).await).unwrap_err().code
     }
 
@@ -224,7 +225,7 @@ impl Shop {
 
     pub(crate) async fn enrol(&self, i: u8) -> Result<(), Rejection> {
         let (task, sender) = (self.id, address(i));
-        let enrol = Enrol { market: market(), task, sender, expires: Tick(1_000_000) };
+        let enrol = EnrolRequest { market: market(), task, sender, expires: Timestamp(1_000_000) };
         self.post(&format!("tasks/{task}/enrol"), &node(i).sign(enrol)).await
     }
 
@@ -253,13 +254,13 @@ impl Shop {
         header: &UpdateHeader,
         bytes: &[u8],
         i: u8,
-    ) -> Result<Signed<Receipt>, Rejection> {
+    ) -> Result<Signed<UpdateReceipt>, Rejection> {
         let path = format!("tasks/{}/updates", self.id);
         read(self.send("POST", &path, framed(&node(i).sign(header.clone()), bytes)).await)
     }
 
     /// Waits until the task is in this phase.
-    pub(crate) async fn until(&self, phase: Phase) -> TaskView {
+    pub(crate) async fn until(&self, phase: TaskPhase) -> TaskView {
         let mut view = self.view().await;
         let wait = async {
             while view.phase != phase {
@@ -272,8 +273,8 @@ impl Shop {
     }
 
     /// Four participants commit and upload; returns the receipts.
-    pub(crate) async fn play_round(&self) -> Vec<Signed<Receipt>> {
-        self.until(Phase::Committing).await;
+    pub(crate) async fn play_round(&self) -> Vec<Signed<UpdateReceipt>> {
+        self.until(TaskPhase::Committing).await;
         let mut updates = Vec::new();
         for i in 1..=4 {
             updates.push((i, self.update(i).await));
@@ -300,7 +301,7 @@ pub(crate) fn header_of(offer: &Offer, i: u8, rows: u64, bytes: &[u8]) -> Update
         update: blob_digest(bytes),
         bytes: bytes.len() as u64,
         salt: Digest([i; 32]),
-        expires: Tick(1_000_000),
+        expires: Timestamp(1_000_000),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use florin_protocol::{Phase, TaskView, blob_digest};
+use florin_protocol::{TaskPhase, TaskView, blob_digest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -51,7 +51,7 @@ async fn an_in_flight_upload_is_completed_during_shutdown() {
     })
     .await;
     let view = publish(&server).await;
-    assert_eq!(view.phase, Phase::AwaitingBlobs);
+    assert_eq!(view.phase, TaskPhase::AwaitingBlobs);
     let (mut upload, rest_of_it) = half_an_upload(&server).await;
     // One client is in a long poll, and another one is idle between two requests.
     let mut waits = server.connect().await;
@@ -77,7 +77,7 @@ async fn an_in_flight_upload_is_completed_during_shutdown() {
     soon(ended).await.unwrap().unwrap();
 
     let again = Shop::open(dir.path(), digits_spec());
-    assert!(again.view().await.wanted.is_empty(), "the acknowledged model is lost");
+    assert!(again.view().await.missing_blobs.is_empty(), "the acknowledged model is lost");
     again.stop().await;
 }
 
@@ -93,6 +93,6 @@ async fn an_upload_beyond_the_grace_period_is_aborted_and_leaves_no_blob() {
     soon(server.ask_to_stop()).await.unwrap().unwrap();
     assert!(!rest(&mut upload).await.contains("204"));
     let again = Shop::open(dir.path(), digits_spec());
-    assert_eq!(again.view().await.wanted, [blob_digest(base_model())]);
+    assert_eq!(again.view().await.missing_blobs, [blob_digest(base_model())]);
     again.stop().await;
 }

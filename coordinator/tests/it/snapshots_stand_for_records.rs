@@ -44,7 +44,7 @@ proptest! {
         let mut world = World::published(5);
         for step in steps {
             if let Step::Wait(ms) = step {
-                world.now = world.now.after_ms(ms);
+                world.now = world.now.saturating_add_ms(ms);
             }
             if let Some(event) = world.event(step) {
                 let _ = world.tell(event);
@@ -55,7 +55,7 @@ proptest! {
         for (number, told) in (1usize..).zip(world.journal.chunks(batch)) {
             let records: Vec<Record> = told
                 .iter()
-                .map(|(now, event): &(Tick, Event)| Record { now: *now, event: event.clone() })
+                .map(|(now, event): &(Timestamp, Event)| Record { now: *now, event: event.clone() })
                 .collect();
             records.iter().for_each(|record| drop(live.apply(&record.event, record.now).unwrap()));
             journal.append(&records).unwrap();
@@ -110,7 +110,7 @@ async fn a_coordinator_with_snapshots_plays_the_same_rounds_and_recovers_from_th
 fn the_encoding_of_a_state_has_a_version() {
     let mut world = World::valuing(4);
     world.tell(world.valued()).unwrap();
-    world.now = world.now.after_ms(5_000);
+    world.now = world.now.saturating_add_ms(5_000);
     let _ = world.tell(Event::Tick);
     let bytes = to_bytes(world.engine.state()).unwrap();
     assert_eq!(bytes[..4], STATE_VERSION.to_le_bytes());

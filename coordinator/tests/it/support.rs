@@ -14,7 +14,7 @@ use florin_ledger::{
     SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use florin_protocol::*;
-use florin_work::Committed;
+use florin_work::CommittedHoldout;
 
 /// An RPC handler of the embedded ledger that echoes the request.
 pub(crate) fn echo() -> LedgerPlace {
@@ -25,8 +25,8 @@ pub(crate) fn fln(text: &str) -> Amount {
     text.parse().unwrap()
 }
 
-pub(crate) fn market() -> Market {
-    Market { chain: ChainId(31_337), genesis: Digest([9; 32]) }
+pub(crate) fn market() -> MarketId {
+    MarketId { chain: ChainId(31_337), genesis: Digest([9; 32]) }
 }
 
 /// An account with a signing key.
@@ -38,11 +38,11 @@ impl Wallet {
     }
 }
 
-impl Signer for Wallet {
+impl WalletSigner for Wallet {
     fn address(&self) -> Address {
         Address::from(self.0.address())
     }
-    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+    fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
         let signature =
             self.0.sign_hash_sync(&hash.into()).map_err(|error| SignError(error.to_string()))?;
         Ok(WalletSignature(signature.as_bytes()))
@@ -62,7 +62,7 @@ pub(crate) fn node(n: u8) -> NodeSigner {
 }
 
 pub(crate) fn registration(n: u8, role: Role) -> Registration {
-    Registration::sign(market(), &Wallet::number(n), &node(n), role, Tick(1_000_000)).unwrap()
+    Registration::sign(market(), &Wallet::number(n), &node(n), role, Timestamp(1_000_000)).unwrap()
 }
 
 /// A task of three rounds with four participants, at least two; ten seconds to train, five to
@@ -77,7 +77,7 @@ pub(crate) fn spec() -> TaskSpec {
         arbiter: address(203),
         name: "digits".to_owned(),
         salt: 0,
-        model: Model::Softmax { inputs: 64, classes: 10 },
+        model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
         base_model: Digest([1; 32]),
         data: DataSchema { width: 64, classes: 10 },
         holdout: Holdout { root: all_rows().1, rows: 100, per_round: 10 },
@@ -102,14 +102,14 @@ pub(crate) fn spec() -> TaskSpec {
             format: florin_protocol::UpdateFormat::F32,
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
-            protection: Protection::default(),
+            preprocessing: PreprocessingRules::default(),
         },
-        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
+        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: fln("90"),
             infrastructure: fln("10"),
             per_nat_max: fln("100"),
-            withheld: micro("2"),
+            confidence_z: micro("2"),
             bond_min: fln("5"),
             bond_per_row: fln("0.01"),
             debit_max: fln("2"),
@@ -118,7 +118,7 @@ pub(crate) fn spec() -> TaskSpec {
             challenge_ms: 0,
             unbond_ms: 82_000,
         },
-        expires: Tick(900_000),
+        expires: Timestamp(900_000),
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn all_rows() -> &'static (Vec<u8>, Digest) {
     ROWS.get_or_init(|| {
         let features = (0..6_400).map(|i| i as f32 / 6_400.0).collect();
         let rows = Dataset::new(features, (0..100).map(|i| i % 10).collect(), 64, 10).unwrap();
-        (canonical_bytes(&rows), Committed::new(rows).root())
+        (canonical_bytes(&rows), CommittedHoldout::new(rows).root())
     })
 }
 
@@ -140,15 +140,15 @@ pub(crate) struct World {
     pub(crate) engine: Engine,
     pub(crate) spec: TaskSpec,
     pub(crate) id: TaskId,
-    pub(crate) now: Tick,
-    pub(crate) journal: Vec<(Tick, Event)>,
+    pub(crate) now: Timestamp,
+    pub(crate) journal: Vec<(Timestamp, Event)>,
 }
 
 impl World {
     pub(crate) fn new(spec: TaskSpec) -> Self {
         let id = spec.id();
         let engine = Engine::new(market(), address(COORDINATOR));
-        Self { engine, spec, id, now: Tick(1_000), journal: Vec::new() }
+        Self { engine, spec, id, now: Timestamp(1_000), journal: Vec::new() }
     }
 
     /// Applies an event to the engine; records it if it would be journaled.
@@ -160,7 +160,7 @@ impl World {
         Ok(applied)
     }
 
-    pub(crate) fn code(&mut self, event: Event) -> Code {
+    pub(crate) fn code(&mut self, event: Event) -> ErrorCode {
         let before = self.engine.state().clone();
         let rejection = self.tell(event).unwrap_err();
         assert_eq!(*self.engine.state(), before, "a rejection changed the state");
@@ -194,7 +194,7 @@ impl World {
 
     pub(crate) fn enrolment(&self, i: u8) -> Event {
         let (task, sender) = (self.id, address(i));
-        let enrol = Enrol { market: market(), task, sender, expires: Tick(1_000_000) };
+        let enrol = EnrolRequest { market: market(), task, sender, expires: Timestamp(1_000_000) };
         Event::Enrolled { enrol: node(i).sign(enrol), bond: fln("5") }
     }
 
@@ -205,7 +205,7 @@ impl World {
             world.tell(world.enrolment(i)).unwrap();
         });
         if n < 4 {
-            world.now = world.now.after_ms(world.spec.rounds.enrol_ms);
+            world.now = world.now.saturating_add_ms(world.spec.rounds.enrol_ms);
             world.tell(Event::Tick).unwrap();
         }
         world
@@ -226,7 +226,7 @@ impl World {
             update: Digest([100 + i; 32]),
             bytes: MODEL_BYTES,
             salt: Digest([i; 32]),
-            expires: Tick(1_000_000),
+            expires: Timestamp(1_000_000),
         }
     }
 
@@ -277,14 +277,14 @@ impl World {
     /// A result in which each participant's score is proportional to its position in the list.
     pub(crate) fn result(&self) -> WorkResult {
         let accounts = self.order().entries.iter().map(|entry| entry.sender);
-        let scores: Vec<Scored> = accounts
+        let scores: Vec<UpdateScore> = accounts
             .zip(1i64..)
-            .map(|(account, i)| Scored {
+            .map(|(account, i)| UpdateScore {
                 account,
                 score_nano: i * 10_000_000,
                 error_nano: 1_000_000,
                 excluded: false,
-                treatment: florin_protocol::Treatment::default(),
+                preprocessing: florin_protocol::Preprocessing::default(),
             })
             .collect();
         let total_nano = scores.iter().map(|score| score.score_nano).sum();
@@ -296,9 +296,9 @@ impl World {
                 gap_nano: 0,
                 scores,
                 units: 5,
-                evidence: Evidence::default(),
+                evidence: ValuationEvidence::default(),
             },
-            metrics: Metrics { rows: 10, ..Metrics::default() },
+            metrics: ModelMetrics { rows: 10, ..ModelMetrics::default() },
             model: Digest([50 + self.order().scope.round.0 as u8; 32]),
         }
     }
@@ -321,12 +321,12 @@ impl World {
 pub(crate) struct FakeLedger {
     pub(crate) books: Mutex<Books>,
     /// The ledger's market, if it is not [`market`].
-    pub(crate) market: Option<Market>,
+    pub(crate) market: Option<MarketId>,
 }
 
 #[derive(Default)]
 pub(crate) struct Books {
-    pub(crate) now: Tick,
+    pub(crate) now: Timestamp,
     pub(crate) tasks: BTreeMap<TaskId, TaskState>,
     pub(crate) bonds: BTreeMap<Address, BondState>,
     pub(crate) stakes: BTreeMap<Address, StakeState>,
@@ -370,12 +370,12 @@ fn unavailable<T>() -> Result<T, LedgerError> {
 }
 
 impl Ledger for FakeLedger {
-    fn market(&self) -> Market {
+    fn market(&self) -> MarketId {
         self.market.unwrap_or_else(market)
     }
-    fn now(&self) -> Result<Tick, LedgerError> {
+    fn now(&self) -> Result<Timestamp, LedgerError> {
         self.books().map(|mut books| {
-            books.now = books.now.after_ms(1);
+            books.now = books.now.saturating_add_ms(1);
             books.now
         })
     }
@@ -398,12 +398,16 @@ impl Ledger for FakeLedger {
     fn pledged(&self, _: TaskId, provider: Address) -> Result<bool, LedgerError> {
         self.books().map(|books| books.stakes.contains_key(&provider))
     }
-    fn claimed(&self, _: TaskId, account: Address) -> Result<merkle::Totals, LedgerError> {
+    fn claimed(&self, _: TaskId, account: Address) -> Result<merkle::ClaimTotals, LedgerError> {
         let books = self.books()?;
         let own = books.claims.iter().rfind(|claim| claim.account == account);
         Ok(own.map(|claim| claim.totals).unwrap_or_default())
     }
-    fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError> {
+    fn settlement(
+        &self,
+        task: TaskId,
+        payout: SettlementId,
+    ) -> Result<SettlementStatus, LedgerError> {
         let books = self.books()?;
         if books.finals.iter().any(|settlement| settlement.payout == payout) {
             return Ok(SettlementStatus::Final);
@@ -412,34 +416,34 @@ impl Ledger for FakeLedger {
         let known = pending.into_iter().any(|pending| pending.settlement.payout == payout);
         Ok(if known { SettlementStatus::Pending } else { SettlementStatus::Unknown })
     }
-    fn transfer(&self, _: &dyn Signer, _: Address, _: Amount) -> Result<TxId, LedgerError> {
+    fn transfer(&self, _: &dyn WalletSigner, _: Address, _: Amount) -> Result<TxId, LedgerError> {
         unavailable()
     }
-    fn open_task(&self, _: &dyn Signer, _: &Terms) -> Result<TxId, LedgerError> {
+    fn open_task(&self, _: &dyn WalletSigner, _: &Terms) -> Result<TxId, LedgerError> {
         unavailable()
     }
-    fn bond(&self, _: &dyn Signer, _: TaskId, _: Amount) -> Result<TxId, LedgerError> {
+    fn bond(&self, _: &dyn WalletSigner, _: TaskId, _: Amount) -> Result<TxId, LedgerError> {
         unavailable()
     }
-    fn unbond(&self, _: &dyn Signer, _: TaskId) -> Result<TxId, LedgerError> {
+    fn unbond(&self, _: &dyn WalletSigner, _: TaskId) -> Result<TxId, LedgerError> {
         unavailable()
     }
-    fn withdraw_bond(&self, _: &dyn Signer, _: TaskId) -> Result<Amount, LedgerError> {
+    fn withdraw_bond(&self, _: &dyn WalletSigner, _: TaskId) -> Result<Amount, LedgerError> {
         unavailable()
     }
-    fn stake(&self, _: &dyn Signer, _: Amount) -> Result<TxId, LedgerError> {
+    fn stake(&self, _: &dyn WalletSigner, _: Amount) -> Result<TxId, LedgerError> {
         unavailable()
     }
-    fn pledge(&self, _: &dyn Signer, _: TaskId) -> Result<TxId, LedgerError> {
+    fn pledge(&self, _: &dyn WalletSigner, _: TaskId) -> Result<TxId, LedgerError> {
         unavailable()
     }
-    fn unstake(&self, _: &dyn Signer) -> Result<TxId, LedgerError> {
+    fn unstake(&self, _: &dyn WalletSigner) -> Result<TxId, LedgerError> {
         unavailable()
     }
-    fn withdraw_stake(&self, _: &dyn Signer) -> Result<Amount, LedgerError> {
+    fn withdraw_stake(&self, _: &dyn WalletSigner) -> Result<Amount, LedgerError> {
         unavailable()
     }
-    fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError> {
+    fn post(&self, by: &dyn WalletSigner, settlement: &Settlement) -> Result<Posted, LedgerError> {
         let mut books = self.books()?;
         let now = books.now;
         books.posts += 1;
@@ -461,14 +465,19 @@ impl Ledger for FakeLedger {
             let what = "the previous root is wrong, or the task has expired".to_owned();
             return Err(Refusal::BadSettlement { round: settlement.round, what }.into());
         }
-        let final_at = now.after_ms(task.terms.challenge_ms);
+        let final_at = now.saturating_add_ms(task.terms.challenge_ms);
         task.pending.push(PendingSettlement { settlement: *settlement, final_at });
         Ok(Posted::New)
     }
-    fn cancel(&self, _: &dyn Signer, _: TaskId, _: PayoutId) -> Result<TxId, LedgerError> {
+    fn cancel(
+        &self,
+        _: &dyn WalletSigner,
+        _: TaskId,
+        _: SettlementId,
+    ) -> Result<TxId, LedgerError> {
         unavailable()
     }
-    fn finalize(&self, _: &dyn Signer, task: TaskId) -> Result<u64, LedgerError> {
+    fn finalize(&self, _: &dyn WalletSigner, task: TaskId) -> Result<u64, LedgerError> {
         let mut books = self.books()?;
         let state = books.tasks.get_mut(&task).unwrap();
         let done: Vec<Settlement> = state.pending.drain(..).map(|p| p.settlement).collect();
@@ -479,7 +488,7 @@ impl Ledger for FakeLedger {
         }
         Ok(count)
     }
-    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError> {
+    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<Claimed, LedgerError> {
         let before = self.claimed(claim.task, claim.account)?;
         let mut books = self.books()?;
         assert_eq!(by.address(), address(COORDINATOR));
@@ -499,7 +508,7 @@ impl Ledger for FakeLedger {
             taken: claim.totals.debited.minus(before.debited).unwrap(),
         })
     }
-    fn close(&self, _: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+    fn close(&self, _: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
         let mut books = self.books()?;
         let paid = books.finals.last().map_or(Amount::ZERO, |last| last.data_total);
         let claims = books.claims.len();
@@ -513,7 +522,7 @@ impl Ledger for FakeLedger {
         state.refunded = state.terms.data.minus(paid).unwrap();
         Ok(state.refunded)
     }
-    fn slash(&self, _: &dyn Signer, _: &Slash) -> Result<Amount, LedgerError> {
+    fn slash(&self, _: &dyn WalletSigner, _: &Slash) -> Result<Amount, LedgerError> {
         unavailable()
     }
 }

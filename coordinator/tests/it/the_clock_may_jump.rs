@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 
 use florin_engine::Event;
-use florin_protocol::{Round, Tick};
+use florin_protocol::{RoundNumber, Timestamp};
 
 use crate::restart_continues::{Coordinator, ends, events, new_ledger, posted, start, start_at};
 use crate::support::FakeLedger;
@@ -14,9 +14,9 @@ use crate::support::FakeLedger;
 /// The time at which the task is played, in milliseconds.
 const PLAYED: u64 = 1_000;
 /// After every deadline of a round, and before the task's expiry.
-const LATER: Tick = Tick(PLAYED + 100_000);
+const LATER: Timestamp = Timestamp(PLAYED + 100_000);
 /// Before the first event.
-const EARLIER: Tick = Tick(0);
+const EARLIER: Timestamp = Timestamp(0);
 
 /// A journal to truncate after any record, with the ledger's settlements and the expected result.
 struct Cuts {
@@ -44,7 +44,7 @@ impl Cuts {
     fn start(
         &self,
         end: usize,
-        now: Tick,
+        now: Timestamp,
         ledger: &Arc<FakeLedger>,
     ) -> (Coordinator, tempfile::TempDir) {
         let known = posted(&self.journal[..end]);
@@ -66,7 +66,7 @@ async fn a_restart_with_an_earlier_clock_gives_the_same_reports_and_pays_once() 
         let played = host.play().await;
         let now = host.host.read(|engine, _| engine.state().now).await.unwrap();
         host.stop().await;
-        assert_eq!((played, now), (cuts.expected.clone(), Tick(PLAYED)), "cut at {end}");
+        assert_eq!((played, now), (cuts.expected.clone(), Timestamp(PLAYED)), "cut at {end}");
         let (settled, again) = (&cuts.ledger.books, &ledger.books);
         assert_eq!(again.lock().unwrap().finals, settled.lock().unwrap().finals, "cut at {end}");
     }
@@ -84,9 +84,9 @@ async fn a_restart_with_a_later_clock_ends_what_was_due_and_pays_each_round_once
         host.stop().await;
         assert_eq!(reports.len(), 3, "cut at {end}");
         assert_eq!(reports[..before], cuts.expected.0[..before], "cut at {end}");
-        let settled: Vec<Round> =
+        let settled: Vec<RoundNumber> =
             ledger.books.lock().unwrap().finals.iter().map(|settlement| settlement.round).collect();
-        let once: BTreeSet<Round> = settled.iter().copied().collect();
+        let once: BTreeSet<RoundNumber> = settled.iter().copied().collect();
         assert!(settled.is_sorted() && once.len() == settled.len(), "cut at {end}: {settled:?}");
     }
 }

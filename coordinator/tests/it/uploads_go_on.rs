@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use florin_coordinator::Config;
 use florin_protocol::*;
 use florin_store::partial::{Key, Whose};
-use florin_work::{encode, initial_model, model_spec};
+use florin_work::{encode_parameters, initial_model, model_spec};
 use hyper::body::Frame;
 use tower::ServiceExt;
 
@@ -21,19 +21,20 @@ use crate::support::*;
 /// A task whose model has 600 KB: too large for a pack.
 pub(crate) fn large_spec() -> TaskSpec {
     let mut spec = digits_spec();
-    spec.model = Model::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 };
+    spec.model = ModelArchitecture::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 };
     spec.base_model = blob_digest(&large_model());
     spec
 }
 
 pub(crate) fn large_model() -> Vec<u8> {
-    initial_model(&Model::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 }, 7).unwrap()
+    initial_model(&ModelArchitecture::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 }, 7)
+        .unwrap()
 }
 
 /// Participant `i`'s update; its value does not matter.
 pub(crate) fn delta(i: u8) -> Vec<u8> {
     let spec = large_spec();
-    encode(&spec, &vec![1e-3 * f32::from(i); model_spec(&spec.model).parameters()])
+    encode_parameters(&spec, &vec![1e-3 * f32::from(i); model_spec(&spec.model).parameters()])
 }
 
 /// A body that arrives in these pieces and then ends, breaks or stalls.
@@ -72,7 +73,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> ErrorCode {
         let text = String::from_utf8_lossy(&self.body);
         let rejection: Rejection = serde_json::from_slice(&self.body)
             .unwrap_or_else(|_| panic!("{} is not a rejection: {text}", self.status));
@@ -83,9 +84,9 @@ impl Answer {
         self.headers.get("upload-offset").map(|said| said.to_str().unwrap().parse().unwrap())
     }
 
-    pub(crate) fn receipt(&self) -> Receipt {
+    pub(crate) fn receipt(&self) -> UpdateReceipt {
         assert_eq!(self.status, StatusCode::OK, "{}", String::from_utf8_lossy(&self.body));
-        serde_json::from_slice::<Signed<Receipt>>(&self.body).unwrap().body
+        serde_json::from_slice::<Signed<UpdateReceipt>>(&self.body).unwrap().body
     }
 }
 
@@ -119,7 +120,7 @@ impl Stand {
         for i in 1..=4 {
             shop.enrol(i).await.unwrap();
         }
-        let offer = shop.until(Phase::Committing).await.offer.unwrap().body;
+        let offer = shop.until(TaskPhase::Committing).await.offer.unwrap().body;
         let mut headers = Vec::new();
         for i in 1..=4 {
             let bytes = bytes(i);
@@ -132,12 +133,12 @@ impl Stand {
                 update: blob_digest(&bytes),
                 bytes: bytes.len() as u64,
                 salt: Digest([i; 32]),
-                expires: Tick(1_000_000),
+                expires: Timestamp(1_000_000),
             };
             shop.commit(&header, i).await.unwrap();
             headers.push(node(i).sign(header));
         }
-        shop.until(Phase::Revealing).await;
+        shop.until(TaskPhase::Revealing).await;
         Self { shop, headers }
     }
 
@@ -179,7 +180,7 @@ impl Stand {
 
     pub(crate) async fn here(&self, i: u8) -> Result<u64, Rejection> {
         let path = format!("{}/offset", self.path());
-        let state: UploadState = self.shop.post(&path, self.header(i)).await?;
+        let state: UploadProgress = self.shop.post(&path, self.header(i)).await?;
         assert_eq!(state.bytes, self.header(i).body.bytes);
         Ok(state.offset)
     }
@@ -202,7 +203,7 @@ async fn an_upload_resumes_from_any_offset_also_after_a_restart_and_gets_the_sam
     let mut from = 0;
     for (number, cut) in cuts.into_iter().enumerate() {
         let answer = stand.append(1, from, &bytes[from..cut], End::Broken).await;
-        assert_eq!((answer.code(), answer.offset()), (Code::Truncated, Some(cut as u64)));
+        assert_eq!((answer.code(), answer.offset()), (ErrorCode::Truncated, Some(cut as u64)));
         if number % 3 == 2 {
             let headers = stand.headers;
             stand.shop.stop().await;
@@ -232,23 +233,23 @@ async fn an_upload_resumes_only_for_its_sender_and_only_at_its_offset() {
     // Another sender has no access to the bytes.
     assert_eq!(stand.here(2).await.unwrap(), 0);
     let answer = stand.append(2, 100_000, &bytes[100_000..], End::Well).await;
-    assert_eq!((answer.code(), answer.offset()), (Code::WrongOffset, Some(0)));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::WrongOffset, Some(0)));
     let forged = node(2).sign(stand.header(1).body.clone());
     let said = [("upload-offset", "100000".to_owned())];
     let body = framed(&forged, &bytes[100_000..]);
     let answer = stand.send("POST", &stand.path(), &said, body.into()).await;
-    assert_eq!((answer.code(), answer.offset()), (Code::BadSignature, None));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::BadSignature, None));
     let path = format!("{}/offset", stand.path());
-    let refused = stand.shop.post::<UploadState>(&path, &forged).await.unwrap_err();
-    assert_eq!(refused.code, Code::BadSignature);
+    let refused = stand.shop.post::<UploadProgress>(&path, &forged).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::BadSignature);
     for wrong in [1, 99_999, 100_001, usize::MAX] {
         let answer = stand.append(1, wrong, &bytes[100_000..], End::Well).await;
-        assert_eq!((answer.code(), answer.status), (Code::WrongOffset, StatusCode::CONFLICT));
+        assert_eq!((answer.code(), answer.status), (ErrorCode::WrongOffset, StatusCode::CONFLICT));
         assert_eq!(answer.offset(), Some(100_000), "{wrong}");
     }
     let said = [("upload-offset", "-1".to_owned())];
     let answer = stand.send("POST", &stand.path(), &said, Body::empty()).await;
-    assert_eq!(answer.code(), Code::Malformed);
+    assert_eq!(answer.code(), ErrorCode::Malformed);
     stand.append(1, 100_000, &bytes[100_000..], End::Well).await.receipt();
 }
 
@@ -264,13 +265,13 @@ async fn a_newer_connection_takes_over_an_upload_without_mixing_bytes() {
             tokio::task::yield_now().await;
         }
         let answer = stand.append(1, 7, &bytes[7..], End::Well).await;
-        assert_eq!(answer.code(), Code::WrongOffset);
+        assert_eq!(answer.code(), ErrorCode::WrongOffset);
         let here = usize::try_from(answer.offset().unwrap()).unwrap();
         assert!((200_000..=400_000).contains(&here), "{here}");
         stand.append(1, here, &bytes[here..], End::Well).await.receipt()
     };
     let (older, _) = tokio::join!(older, newer);
-    assert_eq!(older.code(), Code::LimitReached);
+    assert_eq!(older.code(), ErrorCode::LimitReached);
     // Concurrent uploads lead to one receipt.
     let bytes = delta(2);
     let all = (0..4).map(|_| stand.append(2, 0, &bytes, End::Well));
@@ -279,7 +280,7 @@ async fn a_newer_connection_takes_over_an_upload_without_mixing_bytes() {
         if answer.status == StatusCode::OK {
             receipts.push(answer.receipt());
         } else {
-            assert_eq!(answer.code(), Code::LimitReached);
+            assert_eq!(answer.code(), ErrorCode::LimitReached);
         }
     }
     receipts.push(stand.append(2, 0, &bytes, End::Well).await.receipt());
@@ -314,7 +315,7 @@ async fn bytes_that_do_not_match_the_commitment_are_discarded() {
     let mut wrong = bytes[100_000..].to_vec();
     *wrong.last_mut().unwrap() ^= 1;
     let answer = stand.append(1, 100_000, &wrong, End::Well).await;
-    assert_eq!((answer.code(), answer.offset()), (Code::CommitMismatch, Some(0)));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::CommitMismatch, Some(0)));
     assert!(left(dir.path()).is_empty());
     // Damaged on the coordinator's disk between two requests: the same; then the sender uploads it
     // again from offset 0.
@@ -327,7 +328,7 @@ async fn bytes_that_do_not_match_the_commitment_are_discarded() {
     std::fs::write(&file, kept).unwrap();
     let stand = Stand { shop: Shop::open(dir.path(), large_spec()), headers };
     let answer = stand.append(1, 100_000, &bytes[100_000..], End::Well).await;
-    assert_eq!((answer.code(), answer.offset()), (Code::CommitMismatch, Some(0)));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::CommitMismatch, Some(0)));
     stand.append(1, 0, &bytes, End::Well).await.receipt();
 }
 
@@ -346,7 +347,7 @@ async fn a_wrong_safetensors_header_is_rejected_before_the_rest_has_arrived() {
     };
     let dir = tempfile::tempdir().unwrap();
     let stand = Stand::open_for(dir.path(), |config| config.body_ms = 600_000, spoiled).await;
-    let table = [(1, Code::UpdateWrongSchema, 422), (2, Code::TooLarge, 413)];
+    let table = [(1, ErrorCode::UpdateWrongSchema, 422), (2, ErrorCode::TooLarge, 413)];
     for (i, code, status) in table {
         // A tenth of the update, then silence: the response does not wait for the rest.
         let answer = stand.append(i, 0, &spoiled(i)[..60_000], End::Never).await;
@@ -355,13 +356,13 @@ async fn a_wrong_safetensors_header_is_rejected_before_the_rest_has_arrived() {
     }
     assert!(left(dir.path()).is_empty());
     // A sender that missed the response gets it when it asks for the offset.
-    assert_eq!(stand.here(1).await.unwrap_err().code, Code::UpdateWrongSchema);
+    assert_eq!(stand.here(1).await.unwrap_err().code, ErrorCode::UpdateWrongSchema);
     // Also if the header arrives in two parts, and if only the values are wrong.
     stand.append(1, 0, &spoiled(1)[..20], End::Broken).await;
     let answer = stand.append(1, 20, &spoiled(1)[20..60_000], End::Never).await;
-    assert_eq!(answer.code(), Code::UpdateWrongSchema);
+    assert_eq!(answer.code(), ErrorCode::UpdateWrongSchema);
     let answer = stand.append(3, 0, &spoiled(3), End::Well).await;
-    assert_eq!((answer.code(), answer.offset()), (Code::UpdateNormTooLarge, Some(0)));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::UpdateNormTooLarge, Some(0)));
     assert!(left(dir.path()).is_empty());
     stand.append(4, 0, &spoiled(4), End::Well).await.receipt();
 }
@@ -386,11 +387,11 @@ async fn uploads_respect_the_disk_and_task_quotas_and_release_them() {
                 tokio::task::yield_now().await;
             }
             let answer = stand.append(2, 0, &delta(2), End::Well).await;
-            assert_eq!((answer.code(), answer.status.as_u16()), (Code::QuotaExceeded, 507));
+            assert_eq!((answer.code(), answer.status.as_u16()), (ErrorCode::QuotaExceeded, 507));
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             assert!(text.contains("of 1048576 bytes: finish"), "{text}");
             // Small requests need no quota.
-            assert_eq!(stand.shop.view().await.phase, Phase::Revealing);
+            assert_eq!(stand.shop.view().await.phase, TaskPhase::Revealing);
         };
         tokio::select! {
             _ = first => panic!("a stalled upload has ended"),
@@ -415,7 +416,7 @@ async fn a_sender_above_its_quota_does_not_affect_other_senders() {
     // Another upload of the first sender, in another task, as after a round that it left.
     let other = Key {
         task: TaskId([9; 32]),
-        whose: Whose::Sender(Round(1), address(1)),
+        whose: Whose::Sender(RoundNumber(1), address(1)),
         digest: Digest([9; 32]),
     };
     let file = dir.path().join("blobs/uploads").join(other.file_name());
@@ -425,7 +426,7 @@ async fn a_sender_above_its_quota_does_not_affect_other_senders() {
     let shop = Shop::open_with(dir.path(), large_spec(), |c| c.uploads.sender_mib_max = 1);
     let stand = Stand { shop, headers };
     let answer = stand.append(1, 0, &delta(1), End::Well).await;
-    assert_eq!((answer.code(), answer.status.as_u16()), (Code::QuotaExceeded, 507));
+    assert_eq!((answer.code(), answer.status.as_u16()), (ErrorCode::QuotaExceeded, 507));
     stand.append(2, 0, &delta(2), End::Well).await.receipt();
 }
 
@@ -437,7 +438,7 @@ async fn a_full_disk_is_a_507_leaves_no_partial_and_does_not_affect_later_upload
     let file = dir.path().join("blobs/uploads").join(stand.key(1).file_name());
     std::os::unix::fs::symlink("/dev/full", file).unwrap();
     let answer = stand.append(1, 0, &delta(1), End::Well).await;
-    assert_eq!((answer.code(), answer.status.as_u16()), (Code::StorageFull, 507));
+    assert_eq!((answer.code(), answer.status.as_u16()), (ErrorCode::StorageFull, 507));
     assert!(left(dir.path()).is_empty());
     // The disk has space again.
     stand.append(1, 0, &delta(1), End::Well).await.receipt();
@@ -449,7 +450,7 @@ async fn a_full_disk_is_a_507_leaves_no_partial_and_does_not_affect_later_upload
     });
     let stand = Stand { shop, headers };
     let answer = stand.append(2, 0, &delta(2), End::Well).await;
-    assert_eq!((answer.code(), answer.status.as_u16()), (Code::StorageFull, 507));
+    assert_eq!((answer.code(), answer.status.as_u16()), (ErrorCode::StorageFull, 507));
     assert!(String::from_utf8_lossy(&answer.body).contains("stay free"));
 }
 
@@ -465,10 +466,10 @@ async fn a_model_upload_resumes_with_its_token_only() {
     };
     let cut = |bytes: &[u8]| Body::new(Pieces(vec![Bytes::copy_from_slice(bytes)], End::Broken));
     let answer = stand.send("PUT", &path, &said(1, 0), cut(&model[..400_000])).await;
-    assert_eq!((answer.code(), answer.offset()), (Code::Truncated, Some(400_000)));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::Truncated, Some(400_000)));
     // Without a token no bytes are stored.
     let answer = stand.send("PUT", &path, &[], cut(&model[..500_000])).await;
-    assert_eq!((answer.code(), answer.offset()), (Code::Truncated, None));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::Truncated, None));
     assert_eq!(left(dir.path()).len(), 1);
     stand.shop.stop().await;
     stand.shop = Shop::open(dir.path(), large_spec());
@@ -480,8 +481,8 @@ async fn a_model_upload_resumes_with_its_token_only() {
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
     let rest = || Body::from(model[400_000..].to_vec());
     let answer = stand.send("PUT", &path, &said(2, 400_000), rest()).await;
-    assert_eq!((answer.code(), answer.offset()), (Code::WrongOffset, Some(0)));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::WrongOffset, Some(0)));
     let answer = stand.send("PUT", &path, &said(1, 400_000), rest()).await;
     assert_eq!(answer.status, StatusCode::NO_CONTENT);
-    assert!(stand.shop.view().await.wanted.is_empty() && left(dir.path()).is_empty());
+    assert!(stand.shop.view().await.missing_blobs.is_empty() && left(dir.path()).is_empty());
 }

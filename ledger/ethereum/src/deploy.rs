@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use alloy_primitives::U256;
 use alloy_sol_types::SolConstructor;
-use florin_protocol::{Address, Amount, ChainId, Signer};
+use florin_protocol::{Address, Amount, ChainId, WalletSigner};
 
 use super::check::unfit;
 use super::contracts::{FlorinToken, Market, Registry};
@@ -63,7 +63,7 @@ impl Planner for Contract {
 /// deployed before an error stay on the chain unused.
 pub fn deploy(
     endpoint: &Arc<dyn Endpoint>,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     token: Token,
     settings: Settings,
     outbox: &Path,
@@ -108,7 +108,7 @@ fn meaningless(node: &Node, token: Token) -> Result<Option<String>, LedgerError>
 /// Deploys one contract; returns its address and block.
 fn put(
     sender: &Sender,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     name: &str,
     code: &[u8],
     arguments: &[u8],

@@ -1,7 +1,7 @@
 //! The addresses of a market's contracts, which a client needs besides a node.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::{Address, Canonical, ChainId, Market};
+use florin_protocol::{Address, Canonical, ChainId, MarketId};
 use serde::{Deserialize, Serialize};
 
 /// A market's contracts on one chain.
@@ -36,9 +36,9 @@ impl Canonical for Identity {
 impl Deployment {
     /// The market as messages name it: its genesis is the digest of the chain id and the addresses.
     #[must_use]
-    pub fn market(&self) -> Market {
+    pub fn market(&self) -> MarketId {
         let Self { chain, token, market, registry, .. } = *self;
         let genesis = Identity { chain, token, market, registry }.digest();
-        Market { chain, genesis }
+        MarketId { chain, genesis }
     }
 }

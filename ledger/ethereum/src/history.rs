@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use alloy_primitives::{B256, keccak256};
 use alloy_sol_types::{SolEvent, SolEventInterface, SolValue};
-use florin_protocol::{Amount, Digest, PayoutId, Report, Round, TaskId, Tick};
+use florin_protocol::{Amount, Digest, Report, RoundNumber, SettlementId, TaskId, Timestamp};
 
 use super::contracts::Market;
 use super::contracts::Market::{MarketEvents, PostedSettlement, Standing};
@@ -35,7 +35,7 @@ pub(super) struct View {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Posted {
     pub(super) settlement: Settlement,
-    pub(super) final_at: Tick,
+    pub(super) final_at: Timestamp,
     /// The contract's hash before this settlement.
     pub(super) before: B256,
 }
@@ -44,8 +44,8 @@ impl Posted {
     fn new(task: TaskId, last: Option<&Self>, event: &Market::SettlementPosted) -> Self {
         let settlement = Settlement {
             task,
-            payout: Report::payout_id(task, Round(event.round)),
-            round: Round(event.round),
+            payout: Report::settlement_id(task, RoundNumber(event.round)),
+            round: RoundNumber(event.round),
             report: Digest(event.report.0),
             previous_root: last.map_or_else(Digest::default, |last| last.settlement.root),
             root: Digest(event.root.0),
@@ -53,7 +53,7 @@ impl Posted {
             infrastructure_total: Amount::from_units(event.infrastructureTotal),
         };
         let before = last.map_or_else(start, Self::entry);
-        Self { settlement, final_at: Tick(event.finalAt), before }
+        Self { settlement, final_at: Timestamp(event.finalAt), before }
     }
 
     /// The settlement as an argument of contract calls.
@@ -126,11 +126,11 @@ impl View {
     }
 
     /// A settlement with its position.
-    pub(super) fn find(&self, payout: PayoutId) -> Option<(usize, &Posted)> {
+    pub(super) fn find(&self, payout: SettlementId) -> Option<(usize, &Posted)> {
         self.standing.iter().enumerate().find(|(_, posted)| posted.settlement.payout == payout)
     }
 
-    pub(super) fn status(&self, payout: PayoutId) -> SettlementStatus {
+    pub(super) fn status(&self, payout: SettlementId) -> SettlementStatus {
         match self.find(payout) {
             None => SettlementStatus::Unknown,
             Some((place, _)) if place < self.finalised => SettlementStatus::Final,
@@ -193,7 +193,7 @@ impl From<&Market::Terms> for Terms {
             stake_min: amount(t.stakeMin),
             challenge_ms: t.challengeMs,
             unbond_ms: t.unbondMs,
-            expires: Tick(t.expires),
+            expires: Timestamp(t.expires),
         }
     }
 }
@@ -300,7 +300,7 @@ fn fold<'a>(
                 view.standing.push(next);
             }
             MarketEvents::SettlementsCancelled(cancelled) => {
-                let from = Round(cancelled.fromRound);
+                let from = RoundNumber(cancelled.fromRound);
                 let kept = |posted: &Posted| posted.settlement.round < from;
                 let left = view.standing.iter().take_while(|posted| kept(posted)).count();
                 view.standing.truncate(left.max(view.finalised));

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use alloy_primitives::U256;
 use alloy_sol_types::{SolCall, SolEvent, SolEventInterface};
-use florin_protocol::merkle::Totals;
+use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, Market as MarketName, PayoutId, Signer, TaskId, Tick,
+    Address, Amount, Canonical, Digest, MarketId as MarketName, SettlementId, TaskId, Timestamp,
+    WalletSigner,
 };
 
 use super::check::check;
@@ -53,8 +54,8 @@ impl std::fmt::Debug for EthereumLedger {
 }
 
 /// A contract's release time; zero means none.
-fn release(ms: u64) -> Option<Tick> {
-    (ms != 0).then_some(Tick(ms))
+fn release(ms: u64) -> Option<Timestamp> {
+    (ms != 0).then_some(Timestamp(ms))
 }
 
 impl EthereumLedger {
@@ -104,7 +105,12 @@ impl EthereumLedger {
     ///
     /// # Errors
     /// [`LedgerError`]; `Gas` if the sender has too little.
-    pub fn send_ether(&self, by: &dyn Signer, to: Address, wei: u128) -> Result<TxId, LedgerError> {
+    pub fn send_ether(
+        &self,
+        by: &dyn WalletSigner,
+        to: Address,
+        wei: u128,
+    ) -> Result<TxId, LedgerError> {
         match self.sender.carry_out(by, &Intent::Ether(to, wei), self)? {
             Carried::By(receipt) => Ok(digest(receipt.transaction_hash)),
             Carried::Stands(_) => Ok(Digest::default()),
@@ -149,7 +155,7 @@ impl EthereumLedger {
         Ok(())
     }
 
-    fn act(&self, by: &dyn Signer, action: Action) -> Result<(TxId, Outcome), LedgerError> {
+    fn act(&self, by: &dyn WalletSigner, action: Action) -> Result<(TxId, Outcome), LedgerError> {
         let id = action.digest();
         let intent = Intent::Act(action);
         let carried = self.sender.carry_out(by, &intent, self)?;
@@ -162,11 +168,11 @@ impl EthereumLedger {
         })
     }
 
-    fn done(&self, by: &dyn Signer, action: Action) -> Result<TxId, LedgerError> {
+    fn done(&self, by: &dyn WalletSigner, action: Action) -> Result<TxId, LedgerError> {
         self.act(by, action).map(|(id, _)| id)
     }
 
-    fn moved(&self, by: &dyn Signer, action: Action) -> Result<Amount, LedgerError> {
+    fn moved(&self, by: &dyn WalletSigner, action: Action) -> Result<Amount, LedgerError> {
         match self.act(by, action)?.1 {
             Outcome::Moved(amount) => Ok(amount),
             other => Err(strange(&other)),
@@ -233,14 +239,14 @@ impl Ledger for EthereumLedger {
         self.market
     }
 
-    fn resume(&self, by: &dyn Signer) -> Result<(), LedgerError> {
+    fn resume(&self, by: &dyn WalletSigner) -> Result<(), LedgerError> {
         self.sender.resume(by, self)
     }
 
-    fn now(&self) -> Result<Tick, LedgerError> {
+    fn now(&self) -> Result<Timestamp, LedgerError> {
         // The next transaction is executed at a later time than the newest block's, never at an
         // earlier one.
-        self.get(&Market::clockCall {}, At::Latest).map(Tick)
+        self.get(&Market::clockCall {}, At::Latest).map(Timestamp)
     }
 
     fn balance(&self, account: Address) -> Result<Amount, LedgerError> {
@@ -280,15 +286,19 @@ impl Ledger for EthereumLedger {
         self.read(&Market::pledgedCall { id: task.0.into(), provider: provider.0.into() })
     }
 
-    fn claimed(&self, task: TaskId, account: Address) -> Result<Totals, LedgerError> {
+    fn claimed(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError> {
         let getter = Market::claimedCall { id: task.0.into(), account: account.0.into() };
         let claimed = self.read(&getter)?;
         let (paid, debited) =
             (Amount::from_units(claimed.paid), Amount::from_units(claimed.debited));
-        Ok(Totals { paid, debited })
+        Ok(ClaimTotals { paid, debited })
     }
 
-    fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError> {
+    fn settlement(
+        &self,
+        task: TaskId,
+        payout: SettlementId,
+    ) -> Result<SettlementStatus, LedgerError> {
         let view = self.confirmed_view(task)?;
         let status = view.map_or(SettlementStatus::Unknown, |view| view.status(payout));
         if status != SettlementStatus::Final {
@@ -304,72 +314,87 @@ impl Ledger for EthereumLedger {
         Ok(status)
     }
 
-    fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError> {
+    fn transfer(
+        &self,
+        by: &dyn WalletSigner,
+        to: Address,
+        amount: Amount,
+    ) -> Result<TxId, LedgerError> {
         self.done(by, Action::Transfer { to, amount })
     }
 
-    fn open_task(&self, by: &dyn Signer, terms: &Terms) -> Result<TxId, LedgerError> {
+    fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError> {
         self.done(by, Action::OpenTask(terms.clone()))
     }
 
-    fn bond(&self, by: &dyn Signer, task: TaskId, amount: Amount) -> Result<TxId, LedgerError> {
+    fn bond(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        amount: Amount,
+    ) -> Result<TxId, LedgerError> {
         self.done(by, Action::Bond { task, amount })
     }
 
-    fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError> {
+    fn unbond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
         self.done(by, Action::Unbond { task })
     }
 
-    fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+    fn withdraw_bond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
         self.moved(by, Action::WithdrawBond { task })
     }
 
-    fn stake(&self, by: &dyn Signer, amount: Amount) -> Result<TxId, LedgerError> {
+    fn stake(&self, by: &dyn WalletSigner, amount: Amount) -> Result<TxId, LedgerError> {
         self.done(by, Action::Stake { amount })
     }
 
-    fn pledge(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError> {
+    fn pledge(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
         self.done(by, Action::Pledge { task })
     }
 
-    fn unstake(&self, by: &dyn Signer) -> Result<TxId, LedgerError> {
+    fn unstake(&self, by: &dyn WalletSigner) -> Result<TxId, LedgerError> {
         self.done(by, Action::Unstake)
     }
 
-    fn withdraw_stake(&self, by: &dyn Signer) -> Result<Amount, LedgerError> {
+    fn withdraw_stake(&self, by: &dyn WalletSigner) -> Result<Amount, LedgerError> {
         self.moved(by, Action::WithdrawStake)
     }
 
-    fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError> {
+    fn post(&self, by: &dyn WalletSigner, settlement: &Settlement) -> Result<Posted, LedgerError> {
         match self.act(by, Action::Post(*settlement))?.1 {
             Outcome::Posted(posted) => Ok(posted),
             other => Err(strange(&other)),
         }
     }
 
-    fn cancel(&self, by: &dyn Signer, task: TaskId, payout: PayoutId) -> Result<TxId, LedgerError> {
+    fn cancel(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        payout: SettlementId,
+    ) -> Result<TxId, LedgerError> {
         self.done(by, Action::Cancel { task, payout })
     }
 
-    fn finalize(&self, by: &dyn Signer, task: TaskId) -> Result<u64, LedgerError> {
+    fn finalize(&self, by: &dyn WalletSigner, task: TaskId) -> Result<u64, LedgerError> {
         match self.act(by, Action::Finalize { task })?.1 {
             Outcome::Finalised(count) => Ok(count),
             other => Err(strange(&other)),
         }
     }
 
-    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError> {
+    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<Claimed, LedgerError> {
         match self.act(by, Action::Claim(claim.clone()))?.1 {
             Outcome::Claimed(claimed) => Ok(claimed),
             other => Err(strange(&other)),
         }
     }
 
-    fn close(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+    fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
         self.moved(by, Action::Close { task })
     }
 
-    fn slash(&self, by: &dyn Signer, slash: &Slash) -> Result<Amount, LedgerError> {
+    fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError> {
         self.moved(by, Action::Slash(slash.clone()))
     }
 }

@@ -3,7 +3,7 @@
 //! A call is simulated before it is sent: a call that the contract would refuse never becomes a
 //! transaction, and an action that is already in effect needs none.
 
-use florin_protocol::{Address, Amount, PayoutId, Report, Round, TaskId};
+use florin_protocol::{Address, Amount, Report, RoundNumber, SettlementId, TaskId};
 
 use alloy_sol_types::SolCall;
 
@@ -321,7 +321,7 @@ impl EthereumLedger {
         &self,
         from: Address,
         task: TaskId,
-        payout: PayoutId,
+        payout: SettlementId,
         turn: usize,
     ) -> Result<Plan, LedgerError> {
         let view = self.tip_view(task)?.ok_or(Refusal::UnknownTask(task))?;
@@ -377,10 +377,10 @@ fn not_allowed(sender: Address, allowed: Address) -> LedgerError {
 /// continues.
 fn check_names(s: &Settlement, view: &View) -> Result<(), Refusal> {
     let wrong = |what: String| Err(Refusal::BadSettlement { round: s.round, what });
-    if s.round < Round::FIRST {
-        return wrong(format!("the first round is {}", Round::FIRST));
+    if s.round < RoundNumber::FIRST {
+        return wrong(format!("the first round is {}", RoundNumber::FIRST));
     }
-    if s.payout != Report::payout_id(s.task, s.round) {
+    if s.payout != Report::settlement_id(s.task, s.round) {
         return wrong(format!("payout id {} does not belong to this round", s.payout));
     }
     let last = view.standing.last();

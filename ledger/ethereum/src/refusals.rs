@@ -2,7 +2,7 @@
 
 use alloy_primitives::{U256, hex};
 use alloy_sol_types::{Panic, Revert, SolError, SolInterface};
-use florin_protocol::{Address, Amount, Digest, Report, Round, TaskId, Tick};
+use florin_protocol::{Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp};
 
 use super::contracts::FlorinToken::FlorinTokenErrors as TokenErrors;
 use super::contracts::Market::MarketErrors as Errors;
@@ -79,13 +79,18 @@ fn of_market(error: Errors) -> Reverted {
         Errors::TooSmall(e) => {
             Refusal::TooSmall { offered: amount(e.offered), smallest: amount(e.smallest) }
         }
-        Errors::TooEarly(e) => Refusal::TooEarly { at: Tick(e.moment), now: Tick(e.current) },
-        Errors::WindowClosed(e) => Refusal::WindowClosed(Tick(e.moment)),
-        Errors::Pending(e) => Refusal::Pending(e.count),
-        Errors::ConflictingSettlement(e) => {
-            Refusal::ConflictingSettlement(Report::payout_id(task(e.task), Round(e.round)))
+        Errors::TooEarly(e) => {
+            Refusal::TooEarly { at: Timestamp(e.moment), now: Timestamp(e.current) }
         }
-        Errors::BadSettlement(e) => Refusal::BadSettlement { round: Round(e.round), what: e.what },
+        Errors::WindowClosed(e) => Refusal::WindowClosed(Timestamp(e.moment)),
+        Errors::Pending(e) => Refusal::Pending(e.count),
+        Errors::ConflictingSettlement(e) => Refusal::ConflictingSettlement(Report::settlement_id(
+            task(e.task),
+            RoundNumber(e.round),
+        )),
+        Errors::BadSettlement(e) => {
+            Refusal::BadSettlement { round: RoundNumber(e.round), what: e.what }
+        }
         Errors::BadProof(_) => Refusal::BadProof,
         Errors::NothingToClaim(_) => Refusal::NothingToClaim,
         Errors::Missing(e) => Refusal::Missing(e.what),

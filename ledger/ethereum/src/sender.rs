@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use alloy_primitives::B256;
-use florin_protocol::{Address, Signer};
+use florin_protocol::{Address, WalletSigner};
 
 use super::node::{Answer, At, Call, Node, Receipt};
 use super::outbox::{Entry, Intent, Mined, Outbox};
@@ -164,7 +164,7 @@ impl Sender {
     /// the result.
     pub(super) fn carry_out(
         &self,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
         intent: &Intent,
         planner: &dyn Planner,
     ) -> Result<Carried, LedgerError> {
@@ -224,7 +224,11 @@ impl Sender {
     }
 
     /// Resolves the transactions that an earlier run left pending.
-    pub(super) fn resume(&self, by: &dyn Signer, planner: &dyn Planner) -> Result<(), LedgerError> {
+    pub(super) fn resume(
+        &self,
+        by: &dyn WalletSigner,
+        planner: &dyn Planner,
+    ) -> Result<(), LedgerError> {
         let turn = self.turn(by.address());
         let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.file(by.address()).exists() {
@@ -333,7 +337,7 @@ impl Sender {
     fn resolve(
         &self,
         outbox: &Outbox,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
         planner: &dyn Planner,
     ) -> Result<Vec<u64>, LedgerError> {
         let open = self.unsettled(outbox)?;
@@ -393,7 +397,7 @@ impl Sender {
     fn after(
         &self,
         outbox: &Outbox,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
         planner: &dyn Planner,
         entry: &Entry,
         seen: Seen,
@@ -427,7 +431,7 @@ impl Sender {
     fn pursue(
         &self,
         outbox: &Outbox,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
         intent: &Intent,
         planner: &dyn Planner,
         redo: Option<Redo>,
@@ -483,7 +487,7 @@ impl Sender {
     fn send(
         &self,
         outbox: &Outbox,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
         intent: Intent,
         call: Call,
         redo: Option<Redo>,

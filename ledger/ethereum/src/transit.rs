@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Signature, TxKind, U256};
-use florin_protocol::{Address, Signer};
+use florin_protocol::{Address, WalletSigner};
 
 use super::endpoint::EndpointError;
 use super::node::{At, Fees, Receipt};
@@ -83,7 +83,7 @@ impl Sender {
     /// Signs a version of the transaction and adds it to the entry.
     pub(super) fn sign(
         &self,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
         entry: &mut Entry,
         (fee, tip): (u128, u128),
     ) -> Result<(), LedgerError> {
@@ -140,7 +140,7 @@ impl Sender {
     pub(super) fn see_through(
         &self,
         outbox: &Outbox,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
         mut entry: Entry,
     ) -> Result<Seen, LedgerError> {
         let promised = entry.is_promised();
@@ -211,7 +211,12 @@ impl Sender {
 
     /// Deletes an entry whose nonce another transaction has taken, unless its intent must be
     /// executed again.
-    fn let_go(&self, outbox: &Outbox, by: &dyn Signer, entry: &Entry) -> Result<(), LedgerError> {
+    fn let_go(
+        &self,
+        outbox: &Outbox,
+        by: &dyn WalletSigner,
+        entry: &Entry,
+    ) -> Result<(), LedgerError> {
         if self.is_ours(by.address(), entry)? {
             let what = "the node has this transaction in a block, but no receipt of it";
             return Err(LedgerError::Unavailable(what.to_owned()));
@@ -268,7 +273,7 @@ impl Sender {
     fn raise(
         &self,
         outbox: &Outbox,
-        by: &dyn Signer,
+        by: &dyn WalletSigner,
         entry: &mut Entry,
     ) -> Result<(), LedgerError> {
         let Some(last) = entry.attempts.last() else { return Ok(()) };

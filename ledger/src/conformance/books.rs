@@ -1,7 +1,7 @@
 //! Reads of unknown accounts and tasks, and transfers between wallets.
 
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, PayoutId};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Address, Amount, SettlementId};
 
 use crate::api::{BondState, SettlementStatus, StakeState};
 use crate::conformance::FUNDS;
@@ -15,12 +15,12 @@ pub(super) fn unknown(stage: &Stage) -> Result<(), String> {
     equal("bond", stage.read(ledger.bond_of(NO_TASK, nobody))?, BondState::default())?;
     equal("stake", stage.read(ledger.stake_of(nobody))?, StakeState::default())?;
     equal("pledged", stage.read(ledger.pledged(NO_TASK, nobody))?, false)?;
-    equal("claimed", stage.read(ledger.claimed(NO_TASK, nobody))?, Totals::default())?;
-    let status = stage.read(ledger.settlement(NO_TASK, PayoutId([1; 32])))?;
+    equal("claimed", stage.read(ledger.claimed(NO_TASK, nobody))?, ClaimTotals::default())?;
+    let status = stage.read(ledger.settlement(NO_TASK, SettlementId([1; 32])))?;
     equal("settlement", status, SettlementStatus::Unknown)?;
     let before = stage.now()?;
     stage.advance(5_000);
-    equal("the clock moves", stage.now()? >= before.after_ms(5_000), true)
+    equal("the clock moves", stage.now()? >= before.saturating_add_ms(5_000), true)
 }
 
 pub(super) fn transfers(stage: &Stage) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! Debits: taken by proof, limited by the number of rounds, and not avoidable by withdrawing the
 //! bond.
 
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Amount, Signer};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Amount, WalletSigner};
 
 use crate::api::{Claim, Claimed};
 use crate::conformance::stage::{
@@ -20,7 +20,7 @@ fn moved(paid: u64, taken: u64) -> Claimed {
 }
 
 /// The outcome of an account's claim under these totals, sent by a stranger.
-fn claim(stage: &Stage, who: &dyn Signer, alice: Sums, bob: Sums) -> Result<Claimed, String> {
+fn claim(stage: &Stage, who: &dyn WalletSigner, alice: Sums, bob: Sums) -> Result<Claimed, String> {
     let claim = stage.claim_under(who.address(), alice, bob)?;
     stage.ok(stage.ledger().claim(stage.stranger()?, &claim))
 }
@@ -29,7 +29,7 @@ fn claim(stage: &Stage, who: &dyn Signer, alice: Sums, bob: Sums) -> Result<Clai
 fn refused(
     stage: &Stage,
     code: &str,
-    who: &dyn Signer,
+    who: &dyn WalletSigner,
     (alice, bob): (Sums, Sums),
 ) -> Result<(), String> {
     let claim = stage.claim_under(who.address(), alice, bob)?;
@@ -141,13 +141,13 @@ pub(super) fn held_bonds(stage: &Stage) -> Result<(), String> {
     stage.ok(ledger.post(stage.coordinator()?, &stage.leading_to(2, second.0, second.1)?))?;
     let posted = stage.posted()?;
     equal("posted before the release", posted < release, true)?;
-    equal("released before it is final", release < posted.after_ms(CHALLENGE_MS), true)?;
+    equal("released before it is final", release < posted.saturating_add_ms(CHALLENGE_MS), true)?;
     stage.to(release)?;
     early(alice)?;
-    stage.to(posted.after_ms(CHALLENGE_MS).after_ms(1_000))?;
+    stage.to(posted.saturating_add_ms(CHALLENGE_MS).saturating_add_ms(1_000))?;
     equal("due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 1)?;
     // Final, and not proven yet: the moment does not depend on the proof.
-    stage.free_at(bob, posted.after_ms(PROVEN_MS))?;
+    stage.free_at(bob, posted.saturating_add_ms(PROVEN_MS))?;
     equal("the debit", claim(stage, alice, second.0, second.1)?, moved(0, DEBIT_MAX))?;
     let rest = fln(BOND_MIN.saturating_sub(DEBIT_MAX));
     equal("the rest", stage.ok(ledger.withdraw_bond(alice, TASK))?, rest)?;
@@ -161,7 +161,7 @@ pub(super) fn posting_for_ever(stage: &Stage) -> Result<(), String> {
     stage.ok(ledger.unbond(alice, TASK))?;
     let release = stage.read(ledger.bond_of(TASK, alice.address()))?.release;
     let release = release.ok_or("no release is set")?;
-    let free = release.after_ms(PROVEN_MS);
+    let free = release.saturating_add_ms(PROVEN_MS);
     // Without any post the bond is free at its release, on both sides of that moment. Then a
     // settlement is posted at the very moment of the release.
     stage.free_at(alice, release)?;
@@ -189,10 +189,10 @@ pub(super) fn closed_tasks(stage: &Stage) -> Result<(), String> {
     // Bob's release is long after the close: a closed task does not hold his bond until then.
     stage.ok(ledger.post(stage.coordinator()?, &stage.leading_to(1, last.0, last.1)?))?;
     let posted = stage.posted()?;
-    stage.to(posted.after_ms(CHALLENGE_MS).after_ms(1_000))?;
+    stage.to(posted.saturating_add_ms(CHALLENGE_MS).saturating_add_ms(1_000))?;
     stage.ok(ledger.unbond(bob, TASK))?;
     stage.ok(ledger.close(stage.coordinator()?, TASK))?;
-    stage.free_at(alice, posted.after_ms(PROVEN_MS))?;
+    stage.free_at(alice, posted.saturating_add_ms(PROVEN_MS))?;
     equal("in time", claim(stage, alice, last.0, last.1)?, moved(0, 2))?;
     equal("the rest", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(8))?;
     equal("all of it", stage.ok(ledger.withdraw_bond(bob, TASK))?, fln(BOND_MIN))?;
@@ -222,6 +222,6 @@ pub(super) fn proven_too_late(stage: &Stage) -> Result<(), String> {
     stage.settle(2, second.0, second.1)?;
     equal("the difference", claim(stage, alice, second.0, second.1)?, moved(0, 2))?;
     let held = stage.read(ledger.claimed(TASK, bob.address()))?;
-    equal("Bob's", held, Totals { paid: fln(9), debited: fln(1) })?;
+    equal("Bob's", held, ClaimTotals { paid: fln(9), debited: fln(1) })?;
     equal("treasury", stage.read(ledger.treasury())?, fln(2))
 }

@@ -17,7 +17,7 @@ mod tasks;
 
 use std::fmt;
 
-use florin_protocol::{Amount, Signer};
+use florin_protocol::{Amount, WalletSigner};
 
 use crate::api::Ledger;
 
@@ -33,7 +33,7 @@ pub struct World {
     /// The ledger, without tasks, bonds or stakes; the treasury is empty.
     pub ledger: Box<dyn Ledger>,
     /// [`SIGNERS`] accounts with [`FUNDS`] each.
-    pub signers: Vec<Box<dyn Signer>>,
+    pub signers: Vec<Box<dyn WalletSigner>>,
     /// Advances the ledger's clock by milliseconds; by whole seconds, unless the clock is exact.
     /// The clock may also run by itself, by at most a few seconds in one case.
     pub advance: Box<dyn Fn(u64)>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use florin_protocol::{Address, SignError, Signer, WalletSignature};
+use florin_protocol::{Address, SignError, WalletSignature, WalletSigner};
 use k256::ecdsa::SigningKey;
 
 /// Signs with a key that is derived from a public number. Never use it for money.
@@ -32,12 +32,12 @@ impl TestSigner {
     }
 }
 
-impl Signer for TestSigner {
+impl WalletSigner for TestSigner {
     fn address(&self) -> Address {
         self.address
     }
 
-    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+    fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
         let (signature, recovery) = self
             .key
             .sign_prehash_recoverable(&hash)

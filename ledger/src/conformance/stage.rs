@@ -3,8 +3,10 @@
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
-use florin_protocol::merkle::{Totals, Tree};
-use florin_protocol::{Address, Amount, Digest, Report, Round, Signer, TaskId, Tick};
+use florin_protocol::merkle::{ClaimTotals, ClaimTree};
+use florin_protocol::{
+    Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
+};
 
 use crate::api::{
     BondState, Claim, Ledger, LedgerError, Refusal, Settlement, StakeState, TaskState, Terms,
@@ -46,7 +48,7 @@ struct Snapshot {
     stakes: Vec<StakeState>,
     tasks: Vec<Option<TaskState>>,
     /// Per task and signer.
-    bonds: Vec<(BondState, bool, Totals)>,
+    bonds: Vec<(BondState, bool, ClaimTotals)>,
 }
 
 /// The totals of one account, paid and debited, in florins.
@@ -67,8 +69,8 @@ pub(super) const fn debited(debited: u64) -> Sums {
 }
 
 impl Sums {
-    pub(super) fn totals(self) -> Totals {
-        Totals { paid: fln(self.paid), debited: fln(self.debited) }
+    pub(super) fn totals(self) -> ClaimTotals {
+        ClaimTotals { paid: fln(self.paid), debited: fln(self.debited) }
     }
 }
 
@@ -105,30 +107,30 @@ impl Stage {
         self.world.ledger.as_ref()
     }
 
-    fn cast(&self, position: usize) -> Result<&dyn Signer, String> {
+    fn cast(&self, position: usize) -> Result<&dyn WalletSigner, String> {
         let signer = self.world.signers.get(position);
         signer.map(AsRef::as_ref).ok_or_else(|| format!("the test ledger has no signer {position}"))
     }
 
-    pub(super) fn buyer(&self) -> Result<&dyn Signer, String> {
+    pub(super) fn buyer(&self) -> Result<&dyn WalletSigner, String> {
         self.cast(0)
     }
-    pub(super) fn coordinator(&self) -> Result<&dyn Signer, String> {
+    pub(super) fn coordinator(&self) -> Result<&dyn WalletSigner, String> {
         self.cast(1)
     }
-    pub(super) fn arbiter(&self) -> Result<&dyn Signer, String> {
+    pub(super) fn arbiter(&self) -> Result<&dyn WalletSigner, String> {
         self.cast(2)
     }
-    pub(super) fn alice(&self) -> Result<&dyn Signer, String> {
+    pub(super) fn alice(&self) -> Result<&dyn WalletSigner, String> {
         self.cast(3)
     }
-    pub(super) fn bob(&self) -> Result<&dyn Signer, String> {
+    pub(super) fn bob(&self) -> Result<&dyn WalletSigner, String> {
         self.cast(4)
     }
-    pub(super) fn provider(&self) -> Result<&dyn Signer, String> {
+    pub(super) fn provider(&self) -> Result<&dyn WalletSigner, String> {
         self.cast(5)
     }
-    pub(super) fn stranger(&self) -> Result<&dyn Signer, String> {
+    pub(super) fn stranger(&self) -> Result<&dyn WalletSigner, String> {
         self.cast(6)
     }
 
@@ -142,7 +144,7 @@ impl Stage {
     }
 
     /// Advances to the last moment before `at`, or a little earlier if the clock runs by itself.
-    pub(super) fn just_before(&self, at: Tick) -> Result<(), String> {
+    pub(super) fn just_before(&self, at: Timestamp) -> Result<(), String> {
         let left = at.ms_since(self.now()?);
         let exact = left.saturating_sub(1);
         let early = left.saturating_sub(30_000).checked_div(1_000).unwrap_or_default();
@@ -151,7 +153,7 @@ impl Stage {
     }
 
     /// Advances to that moment exactly, or to a little later if the clock runs by itself.
-    pub(super) fn to(&self, at: Tick) -> Result<(), String> {
+    pub(super) fn to(&self, at: Timestamp) -> Result<(), String> {
         let left = at.ms_since(self.now()?);
         let seconds = left.div_ceil(1_000).saturating_mul(1_000);
         self.advance(if self.world.is_exact { left } else { seconds });
@@ -160,7 +162,7 @@ impl Stage {
     }
 
     /// Checks that a bond can be withdrawn from exactly that moment on.
-    pub(super) fn free_at(&self, owner: &dyn Signer, at: Tick) -> Result<(), String> {
+    pub(super) fn free_at(&self, owner: &dyn WalletSigner, at: Timestamp) -> Result<(), String> {
         let early = |answer: Result<Amount, LedgerError>| match &answer {
             Err(LedgerError::Refused(Refusal::TooEarly { at: told, .. })) => {
                 equal("the moment in the refusal", *told, at)?;
@@ -174,7 +176,7 @@ impl Stage {
         self.to(at)
     }
 
-    pub(super) fn now(&self) -> Result<Tick, String> {
+    pub(super) fn now(&self) -> Result<Timestamp, String> {
         asked(self.ledger().now())
     }
 
@@ -300,7 +302,7 @@ impl Stage {
             stake_min: fln(STAKE_MIN),
             challenge_ms: CHALLENGE_MS,
             unbond_ms: UNBOND_MS,
-            expires: self.now()?.after_ms(LIFE_MS),
+            expires: self.now()?.saturating_add_ms(LIFE_MS),
         })
     }
 
@@ -337,8 +339,8 @@ impl Stage {
         let tree = self.tree(alice, bob)?;
         Ok(Settlement {
             task: TASK,
-            payout: Report::payout_id(TASK, Round(round)),
-            round: Round(round),
+            payout: Report::settlement_id(TASK, RoundNumber(round)),
+            round: RoundNumber(round),
             report: Digest([0x55; 32]),
             previous_root: self.standing()?,
             root: tree.root(),
@@ -347,10 +349,10 @@ impl Stage {
         })
     }
 
-    fn tree(&self, alice: Sums, bob: Sums) -> Result<Tree, String> {
+    fn tree(&self, alice: Sums, bob: Sums) -> Result<ClaimTree, String> {
         let leaves = [(self.alice()?, alice), (self.bob()?, bob)];
         let leaves = leaves.map(|(account, sums)| (account.address(), sums.totals()));
-        Ok(Tree::new(leaves.into_iter().filter(|(_, totals)| !totals.are_zero())))
+        Ok(ClaimTree::new(leaves.into_iter().filter(|(_, totals)| !totals.is_zero())))
     }
 
     /// Posts a settlement with these totals and finalises it.
@@ -362,10 +364,10 @@ impl Stage {
     }
 
     /// The moment at which the latest pending settlement was posted.
-    pub(super) fn posted(&self) -> Result<Tick, String> {
+    pub(super) fn posted(&self) -> Result<Timestamp, String> {
         let task = self.task(TASK)?;
         let last = task.pending.last().ok_or("no settlement is pending")?;
-        Ok(Tick(last.final_at.ms_since(Tick(CHALLENGE_MS))))
+        Ok(Timestamp(last.final_at.ms_since(Timestamp(CHALLENGE_MS))))
     }
 
     /// Alice's or Bob's claim under the totals of a settlement.

@@ -1,6 +1,8 @@
 //! A task from its opening over its settlements to its close.
 
-use florin_protocol::{Address, Amount, DUST_PER_ROUND, Digest, PayoutId, Report, Round};
+use florin_protocol::{
+    Address, Amount, DATA_PER_ROUND_MIN, Digest, Report, RoundNumber, SettlementId,
+};
 
 use crate::api::{Claim, Claimed, Posted, Settlement, SettlementStatus, Terms};
 use crate::conformance::FUNDS;
@@ -14,7 +16,7 @@ pub(super) fn opening(stage: &Stage) -> Result<(), String> {
     let terms = stage.terms(TASK)?;
     stage.refused("NOT_ALLOWED", ledger.open_task(stage.stranger()?, &terms))?;
     let unit = Amount::from_units(1);
-    let dust = DUST_PER_ROUND.minus(unit).map_err(|error| error.to_string())?;
+    let dust = DATA_PER_ROUND_MIN.minus(unit).map_err(|error| error.to_string())?;
     for data in [Amount::ZERO, unit, dust] {
         let small = Terms { data, ..terms };
         stage.refused("TOO_SMALL", ledger.open_task(buyer, &small))?;
@@ -36,7 +38,7 @@ pub(super) fn opening(stage: &Stage) -> Result<(), String> {
     stage.refused("TASK_EXISTS", ledger.open_task(buyer, &terms))
 }
 
-fn status(stage: &Stage, payout: PayoutId, expected: SettlementStatus) -> Result<(), String> {
+fn status(stage: &Stage, payout: SettlementId, expected: SettlementStatus) -> Result<(), String> {
     equal("status", stage.read(stage.ledger().settlement(TASK, payout))?, expected)
 }
 
@@ -89,13 +91,16 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
         ("an earlier round", stage.settlement(1, 40, 10)?),
         (
             "the next round's payout id",
-            Settlement { payout: Report::payout_id(TASK, Round(4)), ..next },
+            Settlement { payout: Report::settlement_id(TASK, RoundNumber(4)), ..next },
         ),
         (
             "another task's payout id",
-            Settlement { payout: Report::payout_id(NO_TASK, next.round), ..next },
+            Settlement { payout: Report::settlement_id(NO_TASK, next.round), ..next },
         ),
-        ("the paid round with another id", Settlement { payout: PayoutId([0x77; 32]), ..first }),
+        (
+            "the paid round with another id",
+            Settlement { payout: SettlementId([0x77; 32]), ..first },
+        ),
         ("it continues no settlement", Settlement { previous_root: Digest::default(), ..next }),
         ("it continues itself", after(next, &next)),
         ("data total decreases", stage.settlement(3, 29, 10)?),

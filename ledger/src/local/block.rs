@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    Address, Amount, Canonical, ChainId, Digest, Market, NodeKey, NodeSignature, Signed, Tick,
+    Address, Amount, Canonical, ChainId, Digest, MarketId, NodeKey, NodeSignature, Signed,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::limits::ALLOCATIONS_MAX;
 use crate::transaction::SignedTransaction;
 
-/// The first record of a chain. Its digest is the genesis of the chain's [`Market`].
+/// The first record of a chain. Its digest is the genesis of the chain's [`MarketId`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Genesis {
@@ -25,7 +26,7 @@ pub struct Genesis {
     /// The initial balances, which are the whole supply.
     pub allocations: Vec<(Address, Amount)>,
     /// The time of block 0.
-    pub created: Tick,
+    pub created: Timestamp,
 }
 
 impl Canonical for Genesis {
@@ -35,8 +36,8 @@ impl Canonical for Genesis {
 impl Genesis {
     /// The market of this genesis.
     #[must_use]
-    pub fn market(&self) -> Market {
-        Market { chain: self.chain_id, genesis: self.digest() }
+    pub fn market(&self) -> MarketId {
+        MarketId { chain: self.chain_id, genesis: self.digest() }
     }
 
     /// The first violated rule, if any.
@@ -71,7 +72,7 @@ pub struct Header {
     /// Digest of the parent block, including its signature; of the genesis for block 1.
     pub parent: Digest,
     /// The block's time; never before its parent's.
-    pub time: Tick,
+    pub time: Timestamp,
     /// Digest of the transactions with their signatures.
     pub transactions: Digest,
     /// Digest of every row that the transactions changed.
@@ -114,7 +115,7 @@ pub struct Head {
     /// The parent digest of the next block.
     pub digest: Digest,
     /// Its time.
-    pub time: Tick,
+    pub time: Timestamp,
 }
 
 impl Head {

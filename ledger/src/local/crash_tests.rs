@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use florin_protocol::{Amount, Signer};
+use florin_protocol::{Amount, WalletSigner};
 use redb::StorageBackend;
 
 use super::tests::{START, genesis, operator, signer, transfer};
@@ -163,7 +163,7 @@ struct Run {
 }
 
 fn clock() -> Clock {
-    Arc::new(|| Tick(START))
+    Arc::new(|| Timestamp(START))
 }
 
 fn opened(disk: &Arc<Disk>) -> Result<Writer, ChainError> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use florin_protocol::{Canonical, Digest, Market};
+use florin_protocol::{Canonical, Digest, MarketId};
 
 use crate::api::TxId;
 use crate::limits::RECENT_MAX;
@@ -148,7 +148,7 @@ fn follow(
     Ok(block)
 }
 
-fn check_signatures(block: &Block, market: Market) -> Result<(), String> {
+fn check_signatures(block: &Block, market: MarketId) -> Result<(), String> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let verdicts = check_on(market, block.transactions.clone(), threads);
     match verdicts.iter().position(Result::is_err) {
@@ -160,7 +160,7 @@ fn check_signatures(block: &Block, market: Market) -> Result<(), String> {
 type Replayed = (Vec<(TxId, Outcome)>, (crate::state::Changes, Digest));
 
 /// Executes the transactions of a block on a state.
-fn replay(state: &State, block: &Block, market: Market) -> Result<Replayed, String> {
+fn replay(state: &State, block: &Block, market: MarketId) -> Result<Replayed, String> {
     let mut draft = Draft::new(state);
     let mut outcomes = Vec::with_capacity(block.transactions.len());
     for (position, signed) in block.transactions.iter().enumerate() {

@@ -25,7 +25,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use florin_protocol::{Address, Canonical, Digest, Market, NodeSigner, Tick};
+use florin_protocol::{Address, Canonical, Digest, MarketId, NodeSigner, Timestamp};
 use redb::StorageBackend;
 use redb::backends::{FileBackend, InMemoryBackend};
 
@@ -45,13 +45,13 @@ use store::Store;
 use writer::{Answers, Live, Queue, Writer, gone};
 
 /// The clock of a chain. It may jump: a block's time is never before its parent's.
-pub type Clock = Arc<dyn Fn() -> Tick + Send + Sync>;
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The result of [`LocalChain::verify`] for a valid chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verification {
     /// The market of the chain.
-    pub market: Market,
+    pub market: MarketId,
     /// The chain's operator.
     pub operator: Address,
     /// The number of blocks.
@@ -66,7 +66,7 @@ pub struct Verification {
 /// collects writes into blocks, so that concurrent callers share one durable commit (group commit).
 pub struct LocalChain {
     genesis: Genesis,
-    market: Market,
+    market: MarketId,
     live: Arc<RwLock<Live>>,
     store: Arc<Store>,
     clock: Clock,
@@ -85,7 +85,7 @@ impl LocalChain {
     /// # Errors
     /// [`ChainError::Exists`], [`ChainError::BadGenesis`], [`ChainError::Full`] or
     /// [`ChainError::Io`].
-    pub fn create(path: &Path, genesis: &Genesis) -> Result<Market, ChainError> {
+    pub fn create(path: &Path, genesis: &Genesis) -> Result<MarketId, ChainError> {
         if let Some(fault) = genesis.fault() {
             return Err(ChainError::BadGenesis(fault));
         }
@@ -189,7 +189,7 @@ impl LocalChain {
 
     /// The chain's market: chain id and genesis.
     #[must_use]
-    pub const fn chain_market(&self) -> Market {
+    pub const fn chain_market(&self) -> MarketId {
         self.market
     }
 
@@ -231,7 +231,7 @@ impl LocalChain {
     }
 
     /// The time at which the next block would be executed.
-    pub(crate) fn time(&self) -> Tick {
+    pub(crate) fn time(&self) -> Timestamp {
         (self.clock)().max(self.head().time)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use florin_protocol::{Amount, ChainId, Signer, TaskId, WalletSignature};
+use florin_protocol::{Amount, ChainId, TaskId, WalletSignature, WalletSigner};
 use tempfile::TempDir;
 
 use super::*;
@@ -31,24 +31,24 @@ pub(super) fn genesis(accounts: u64) -> Genesis {
         operator: Address([1; 20]),
         operator_key: operator().key(),
         allocations: (0..accounts).map(|n| (signer(n).address(), FUNDS)).collect(),
-        created: Tick(START),
+        created: Timestamp(START),
     }
 }
 
 pub(super) fn clock_at(now: &Arc<AtomicU64>) -> Clock {
     let now = Arc::clone(now);
-    Arc::new(move || Tick(now.load(Ordering::SeqCst)))
+    Arc::new(move || Timestamp(now.load(Ordering::SeqCst)))
 }
 
 fn still() -> Clock {
-    Arc::new(|| Tick(START))
+    Arc::new(|| Timestamp(START))
 }
 
 fn florins(n: u64) -> Amount {
     Amount::from_units(u128::from(n) * 1_000_000_000_000_000_000)
 }
 
-pub(super) fn transfer(market: Market, from: u64, nonce: u64, to: u64) -> SignedTransaction {
+pub(super) fn transfer(market: MarketId, from: u64, nonce: u64, to: u64) -> SignedTransaction {
     let by = signer(from);
     let action = Action::Transfer { to: signer(to).address(), amount: florins(1) };
     Transaction { market, from: by.address(), nonce, action }.sign(&by).unwrap()
@@ -71,7 +71,9 @@ impl Fixture for Local {
         let ledger = LocalChain::open(&path, operator(), clock_at(&now)).unwrap();
         World {
             ledger: Box::new(ledger),
-            signers: (0..SIGNERS as u64).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
+            signers: (0..SIGNERS as u64)
+                .map(|n| Box::new(signer(n)) as Box<dyn WalletSigner>)
+                .collect(),
             advance: Box::new(move |ms| _ = now.fetch_add(ms, Ordering::SeqCst)),
             is_exact: true,
         }
@@ -186,13 +188,13 @@ fn chain_with_a_task(folder: &TempDir) -> (std::path::PathBuf, LocalChain) {
         stake_min: florins(1),
         challenge_ms: 1_000,
         unbond_ms: 1_000,
-        expires: Tick(START + 10_000),
+        expires: Timestamp(START + 10_000),
     };
     chain.open_task(&signer(0), &terms).unwrap();
     (path, chain)
 }
 
-fn finalize(market: Market, by: u64) -> SignedTransaction {
+fn finalize(market: MarketId, by: u64) -> SignedTransaction {
     let by = signer(by);
     let action = Action::Finalize { task: TASK };
     Transaction { market, from: by.address(), nonce: 0, action }.sign(&by).unwrap()
@@ -270,7 +272,7 @@ fn block_time_never_decreases() {
     LocalChain::create(&path, &genesis(4)).unwrap();
     let now = Arc::new(AtomicU64::new(START - 500));
     let chain = LocalChain::open(&path, operator(), clock_at(&now)).unwrap();
-    assert_eq!(chain.now().unwrap(), Tick(START), "not before the genesis");
+    assert_eq!(chain.now().unwrap(), Timestamp(START), "not before the genesis");
     let mut times = Vec::new();
     for tick in [START + 10, START + 5, 0, START + 11] {
         now.store(tick, Ordering::SeqCst);
@@ -454,7 +456,7 @@ fn a_block_rewritten_without_the_right_signatures_is_detected() {
     rewrite(&block);
     assert!(open().contains("block 2"), "{}", open());
     block = good.clone();
-    block.header.body.time = Tick(START + 1);
+    block.header.body.time = Timestamp(START + 1);
     rewrite(&block);
     assert!(open().contains("block 2"), "{}", open());
     rewrite(&good);
@@ -475,7 +477,7 @@ fn a_snapshot_is_the_chain_at_one_moment_despite_concurrent_writes() {
     let dir = tempfile::tempdir().unwrap();
     let (path, to) = (dir.path().join("ledger.redb"), dir.path().join("copy.redb"));
     LocalChain::create(&path, &genesis(3)).unwrap();
-    let chain = LocalChain::open(&path, operator(), Arc::new(|| Tick(START))).unwrap();
+    let chain = LocalChain::open(&path, operator(), Arc::new(|| Timestamp(START))).unwrap();
     let (payer, payee) = (signer(0), signer(1).address());
     let one = Amount::from_units(1);
     for _ in 0..3 {
@@ -490,7 +492,7 @@ fn a_snapshot_is_the_chain_at_one_moment_despite_concurrent_writes() {
     assert_eq!((copied.number, copied.digest), (head.number, head.digest));
     let found = LocalChain::verify(&to).unwrap();
     assert_eq!((found.blocks, found.operator), (head.number, chain.genesis().operator));
-    let again = LocalChain::open(&to, operator(), Arc::new(|| Tick(START))).unwrap();
+    let again = LocalChain::open(&to, operator(), Arc::new(|| Timestamp(START))).unwrap();
     assert_eq!((again.head(), again.balance(payee).unwrap()), (head, balance));
     again.transfer(&payer, payee, one).unwrap();
     drop(again);

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 
-use florin_protocol::{NodeSigner, Signed, Tick};
+use florin_protocol::{NodeSigner, Signed, Timestamp};
 
 use crate::api::{LedgerError, Refusal, TxId};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCK_TRANSACTIONS_MAX, QUEUE_MAX};
@@ -83,7 +83,7 @@ struct Decided {
     changes: Changes,
     rows: Vec<TableRows>,
     head: Head,
-    time: Tick,
+    time: Timestamp,
 }
 
 impl Writer {

@@ -1,6 +1,6 @@
 //! Rules of bonds and stakes: deposit, return and slashing.
 
-use florin_protocol::{Address, Amount, TaskId, Tick};
+use florin_protocol::{Address, Amount, TaskId, Timestamp};
 
 use crate::api::{Refusal, Slash};
 use crate::entry::{Account, Cause, Movement};
@@ -42,7 +42,7 @@ pub(super) fn unbond(
     draft: &Draft<'_>,
     from: Address,
     task: TaskId,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let record = draft.task(task)?;
     if draft.held(Account::Bond(task, from)).is_zero() {
@@ -51,7 +51,7 @@ pub(super) fn unbond(
     let mut effects = Effects::nothing(Outcome::Done);
     // A repeated request does not change the moment.
     if draft.bond_release(task, from).is_none() {
-        let release = now.after_ms(record.terms.unbond_ms);
+        let release = now.saturating_add_ms(record.terms.unbond_ms);
         effects.writes.push(Write::Bond((task, from), Some(release)));
     }
     Ok(effects)
@@ -61,7 +61,7 @@ pub(super) fn withdraw_bond(
     draft: &Draft<'_>,
     from: Address,
     task: TaskId,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let record = draft.task(task)?;
     let account = Account::Bond(task, from);
@@ -91,8 +91,9 @@ pub(super) fn withdraw_bond(
 /// and the accounts that prove a debit alike: every settlement that affects the bond was posted
 /// before `release`, is final one window later, and can be proven for at least one more window. A
 /// later post has no effect; otherwise a coordinator could hold bonds for ever.
-fn free_at(record: &TaskRecord, release: Option<Tick>) -> Option<Tick> {
-    let proven = |post: Tick| post.after_ms(record.terms.challenge_ms.saturating_mul(2));
+fn free_at(record: &TaskRecord, release: Option<Timestamp>) -> Option<Timestamp> {
+    let proven =
+        |post: Timestamp| post.saturating_add_ms(record.terms.challenge_ms.saturating_mul(2));
     match release {
         Some(release) if !record.closed => {
             let proven = record.last_post.map(|post| proven(post.min(release)));
@@ -159,7 +160,11 @@ fn no_stake(owner: Address) -> Refusal {
     Refusal::Missing(format!("{owner} has no stake"))
 }
 
-pub(super) fn unstake(draft: &Draft<'_>, from: Address, now: Tick) -> Result<Effects, ApplyError> {
+pub(super) fn unstake(
+    draft: &Draft<'_>,
+    from: Address,
+    now: Timestamp,
+) -> Result<Effects, ApplyError> {
     if draft.held(Account::Stake(from)).is_zero() {
         return Err(no_stake(from).into());
     }
@@ -168,7 +173,7 @@ pub(super) fn unstake(draft: &Draft<'_>, from: Address, now: Tick) -> Result<Eff
     if pledges.release.is_none() {
         let open = pledges.slashed.keys().filter_map(|task| draft.task(*task).ok());
         let delays = open.filter(|record| !record.closed).map(|record| record.terms.unbond_ms);
-        pledges.release = Some(now.after_ms(delays.max().unwrap_or_default()));
+        pledges.release = Some(now.saturating_add_ms(delays.max().unwrap_or_default()));
         effects.writes.push(Write::Stake(from, Some(pledges)));
     }
     Ok(effects)
@@ -177,7 +182,7 @@ pub(super) fn unstake(draft: &Draft<'_>, from: Address, now: Tick) -> Result<Eff
 pub(super) fn withdraw_stake(
     draft: &Draft<'_>,
     from: Address,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let account = Account::Stake(from);
     let amount = draft.held(account);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Address, Amount, SettlementId, TaskId, Timestamp};
 
 use crate::api::Refusal;
 use crate::entry::{Account, Movement, Pool};
@@ -15,10 +15,10 @@ use crate::transaction::{Outcome, Transaction};
 #[derive(Clone, Debug)]
 pub(super) enum Write {
     Task(TaskId, TaskRecord),
-    Settlement((TaskId, PayoutId), Option<Stage>),
-    Bond((TaskId, Address), Option<Tick>),
+    Settlement((TaskId, SettlementId), Option<Stage>),
+    Bond((TaskId, Address), Option<Timestamp>),
     Stake(Address, Option<Pledges>),
-    Claimed((TaskId, Address), Totals),
+    Claimed((TaskId, Address), ClaimTotals),
 }
 
 /// All effects of one action, computed before any of them is applied.
@@ -92,12 +92,12 @@ impl<'a> Draft<'a> {
     }
 
     /// The stage of a settlement; `None` if it was never posted or was cancelled.
-    pub(super) fn stage(&self, task: TaskId, payout: PayoutId) -> Option<&Stage> {
+    pub(super) fn stage(&self, task: TaskId, payout: SettlementId) -> Option<&Stage> {
         look(&self.changes.settlements, &self.state.settlements, &(task, payout))
     }
 
     /// The moment from which a bond can be withdrawn, if its return was requested.
-    pub(super) fn bond_release(&self, task: TaskId, owner: Address) -> Option<Tick> {
+    pub(super) fn bond_release(&self, task: TaskId, owner: Address) -> Option<Timestamp> {
         look(&self.changes.bonds, &self.state.bonds, &(task, owner)).copied()
     }
 
@@ -105,7 +105,7 @@ impl<'a> Draft<'a> {
         look(&self.changes.stakes, &self.state.stakes, &owner)
     }
 
-    pub(super) fn claimed(&self, task: TaskId, account: Address) -> Totals {
+    pub(super) fn claimed(&self, task: TaskId, account: Address) -> ClaimTotals {
         look(&self.changes.claimed, &self.state.claimed, &(task, account))
             .copied()
             .unwrap_or_default()
@@ -115,7 +115,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn apply(
         &mut self,
         transaction: &Transaction,
-        now: Tick,
+        now: Timestamp,
     ) -> Result<Applied, ApplyError> {
         let (from, expected) = (transaction.from, self.nonce(transaction.from));
         if transaction.nonce != expected {

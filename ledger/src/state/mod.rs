@@ -13,8 +13,8 @@ mod history_tests;
 #[cfg(test)]
 mod tests;
 
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Address, Amount, SettlementId, TaskId, Timestamp};
 
 use crate::api::{BondState, Refusal, SettlementStatus, StakeState, TaskState};
 use crate::entry::{Account, Movement, Pool};
@@ -54,7 +54,7 @@ impl From<florin_protocol::AmountError> for ApplyError {
 pub fn apply(
     state: &mut State,
     transaction: &Transaction,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<(Vec<Movement>, Outcome), ApplyError> {
     let mut draft = Draft::new(state);
     let done = draft.apply(transaction, now)?;
@@ -134,13 +134,13 @@ impl State {
 
     /// The totals of an account's claims in a task.
     #[must_use]
-    pub fn claimed(&self, task: TaskId, account: Address) -> Totals {
+    pub fn claimed(&self, task: TaskId, account: Address) -> ClaimTotals {
         self.claimed.get(&(task, account)).copied().unwrap_or_default()
     }
 
     /// The status of a settlement.
     #[must_use]
-    pub fn settlement(&self, task: TaskId, payout: PayoutId) -> SettlementStatus {
+    pub fn settlement(&self, task: TaskId, payout: SettlementId) -> SettlementStatus {
         match self.settlements.get(&(task, payout)) {
             None => SettlementStatus::Unknown,
             Some(Stage::Pending(_)) => SettlementStatus::Pending,
@@ -151,7 +151,7 @@ impl State {
     /// The number of a task's settlements that can be finalised now; `None` for a task that was
     /// never opened.
     #[must_use]
-    pub fn due(&self, task: TaskId, now: Tick) -> Option<u64> {
+    pub fn due(&self, task: TaskId, now: Timestamp) -> Option<u64> {
         let record = self.tasks.get(&task)?;
         let windows = record.pending.iter().map_while(|payout| {
             match self.settlements.get(&(task, *payout)) {

@@ -1,6 +1,6 @@
 //! Dispatch of an action to its rule, and the checks that several rules share.
 
-use florin_protocol::{Address, Amount, Tick};
+use florin_protocol::{Address, Amount, Timestamp};
 
 use crate::action::Action;
 use crate::api::Refusal;
@@ -18,7 +18,7 @@ pub(super) fn decide(
     draft: &Draft<'_>,
     from: Address,
     action: &Action,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     match action {
         Action::Transfer { to, amount } => transfer(draft, from, *to, *amount),

@@ -1,9 +1,10 @@
 //! Rules of settlements: the coordinator posts them, the arbiter may cancel them within their
 //! challenge window, they become final after it, and accounts claim by Merkle proof.
 
-use florin_protocol::merkle::Totals;
+use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, PayoutId, Report, Round, TaskId, Tick, merkle,
+    Address, Amount, Canonical, Digest, Report, RoundNumber, SettlementId, TaskId, Timestamp,
+    merkle,
 };
 
 use crate::api::{Claim, Claimed, PendingSettlement, Posted, Refusal, Settlement};
@@ -19,7 +20,7 @@ pub(super) fn post(
     draft: &Draft<'_>,
     from: Address,
     settlement: &Settlement,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let (task, payout) = (settlement.task, settlement.payout);
     let record = draft.task(task)?;
@@ -45,7 +46,7 @@ pub(super) fn post(
     let mut record = record.clone();
     record.pending.push(payout);
     record.last_post = Some(now);
-    let final_at = now.after_ms(record.terms.challenge_ms);
+    let final_at = now.saturating_add_ms(record.terms.challenge_ms);
     let pending = PendingSettlement { settlement: *settlement, final_at };
     Ok(Effects {
         writes: vec![
@@ -59,7 +60,7 @@ pub(super) fn post(
 
 /// The round, root and totals of the latest settlement, pending or final, which a new settlement
 /// continues.
-fn before(draft: &Draft<'_>, record: &TaskRecord) -> (Option<Round>, Digest, Amount, Amount) {
+fn before(draft: &Draft<'_>, record: &TaskRecord) -> (Option<RoundNumber>, Digest, Amount, Amount) {
     let last = record.pending.last().and_then(|payout| draft.stage(record.terms.task, *payout));
     match last {
         Some(Stage::Pending(PendingSettlement { settlement: s, .. })) => {
@@ -74,7 +75,7 @@ fn check_settlement(
     draft: &Draft<'_>,
     record: &TaskRecord,
     settlement: &Settlement,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<(), Refusal> {
     let Settlement { round, root, data_total, infrastructure_total, .. } = settlement;
     let terms = &record.terms;
@@ -82,10 +83,10 @@ fn check_settlement(
     if now > terms.expires {
         return wrong(format!("the task expired at {}; the ledger's time is {now}", terms.expires));
     }
-    if *round < Round::FIRST {
-        return wrong(format!("the first round is {}", Round::FIRST));
+    if *round < RoundNumber::FIRST {
+        return wrong(format!("the first round is {}", RoundNumber::FIRST));
     }
-    if settlement.payout != Report::payout_id(settlement.task, *round) {
+    if settlement.payout != Report::settlement_id(settlement.task, *round) {
         return wrong(format!("payout id {} does not belong to this round", settlement.payout));
     }
     let (last, standing, data, infrastructure) = before(draft, record);
@@ -122,8 +123,8 @@ pub(super) fn cancel(
     draft: &Draft<'_>,
     from: Address,
     task: TaskId,
-    payout: PayoutId,
-    now: Tick,
+    payout: SettlementId,
+    now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let record = draft.task(task)?;
     only(from, record.terms.arbiter, "task's arbiter")?;
@@ -149,7 +150,11 @@ pub(super) fn cancel(
     Ok(Effects { writes, task: Some(task), ..Effects::nothing(Outcome::Done) })
 }
 
-pub(super) fn finalize(draft: &Draft<'_>, task: TaskId, now: Tick) -> Result<Effects, ApplyError> {
+pub(super) fn finalize(
+    draft: &Draft<'_>,
+    task: TaskId,
+    now: Timestamp,
+) -> Result<Effects, ApplyError> {
     let mut record = draft.task(task)?.clone();
     let (mut effects, count) = settle_due(draft, task, &mut record, now)?;
     effects.outcome = Outcome::Finalised(count);
@@ -165,7 +170,7 @@ pub(super) fn settle_due(
     draft: &Draft<'_>,
     task: TaskId,
     record: &mut TaskRecord,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<(Effects, u64), ApplyError> {
     let mut effects = Effects { task: Some(task), ..Effects::nothing(Outcome::Done) };
     let mut count = 0usize;
@@ -208,7 +213,7 @@ pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyEr
         return Err(Refusal::BadProof.into());
     }
     let due = due(draft, record, claim)?;
-    if due.are_zero() {
+    if due.is_zero() {
         return Err(Refusal::NothingToClaim.into());
     }
     let bond = Account::Bond(*task, *account);
@@ -232,9 +237,9 @@ pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyEr
 
 /// The increase of a proven leaf over the earlier claims. Refuses only if the coordinator signed an
 /// invalid root.
-fn due(draft: &Draft<'_>, record: &TaskRecord, claim: &Claim) -> Result<Totals, Refusal> {
+fn due(draft: &Draft<'_>, record: &TaskRecord, claim: &Claim) -> Result<ClaimTotals, Refusal> {
     let Claim { task, account, totals, .. } = claim;
-    let round = record.round.unwrap_or(Round(0));
+    let round = record.round.unwrap_or(RoundNumber(0));
     let wrong = |what: String| Refusal::BadSettlement { round, what };
     let before = draft.claimed(*task, *account);
     let more = |name: &str, total: Amount, before: Amount| {
@@ -255,5 +260,5 @@ fn due(draft: &Draft<'_>, record: &TaskRecord, claim: &Claim) -> Result<Totals, 
         let what = format!("its root promises {account} more than the task still owes in total");
         return Err(wrong(what));
     }
-    Ok(Totals { paid, debited })
+    Ok(ClaimTotals { paid, debited })
 }

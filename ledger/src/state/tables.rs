@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, Digest, PayoutId, Round, TaskId, Tick};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Address, Amount, Digest, RoundNumber, SettlementId, TaskId, Timestamp};
 
 use crate::api::{PendingSettlement, Terms};
 use crate::entry::Account;
@@ -34,11 +34,11 @@ pub struct TaskRecord {
     /// Root of the last final settlement.
     pub root: Digest,
     /// Round of the last final settlement.
-    pub round: Option<Round>,
+    pub round: Option<RoundNumber>,
     /// Settlements that are not final yet, oldest first.
-    pub pending: Vec<PayoutId>,
+    pub pending: Vec<SettlementId>,
     /// The moment of the latest post of a settlement, cancelled or not.
-    pub last_post: Option<Tick>,
+    pub last_post: Option<Timestamp>,
     /// Closed permanently.
     pub closed: bool,
 }
@@ -53,7 +53,7 @@ pub enum Stage {
         /// Digest of the settlement, which identifies a repeated post.
         settlement: Digest,
         /// The end of its challenge window.
-        final_at: Tick,
+        final_at: Timestamp,
     },
 }
 
@@ -61,7 +61,7 @@ pub enum Stage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Pledges {
     /// The moment from which it can be withdrawn, if its owner has requested its return.
-    pub release: Option<Tick>,
+    pub release: Option<Timestamp>,
     /// The tasks to which it is pledged, and the amount that each has slashed from its pledge.
     pub slashed: BTreeMap<TaskId, Amount>,
 }
@@ -183,13 +183,13 @@ tables! {
     /// The tasks.
     tasks: TaskId => TaskRecord,
     /// Settlements, pending or final.
-    settlements: (TaskId, PayoutId) => Stage,
+    settlements: (TaskId, SettlementId) => Stage,
     /// Bonds whose return was requested, and the moment from which each can be withdrawn.
-    bonds: (TaskId, Address) => Tick,
+    bonds: (TaskId, Address) => Timestamp,
     /// Stakes: their release and their pledges.
     stakes: Address => Pledges,
     /// The totals of each account's claims in each task.
-    claimed: (TaskId, Address) => Totals,
+    claimed: (TaskId, Address) => ClaimTotals,
 }
 
 /// A length as it is hashed.

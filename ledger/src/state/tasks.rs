@@ -1,7 +1,7 @@
 //! Rules of tasks: opening a task locks its budget, closing it refunds the rest.
 
 use florin_protocol::limits::PHASE_MS_MAX;
-use florin_protocol::{Address, DUST_PER_ROUND, Digest, TaskId, Tick};
+use florin_protocol::{Address, DATA_PER_ROUND_MIN, Digest, TaskId, Timestamp};
 
 use crate::api::{Refusal, Terms};
 use crate::entry::{Account, Cause, Movement, Pool};
@@ -24,8 +24,8 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
     }
     // A smaller pool would not pay for one round, and would make tasks a cheap means of filling the
     // chain.
-    if terms.data < DUST_PER_ROUND {
-        return Err(Refusal::TooSmall { offered: terms.data, smallest: DUST_PER_ROUND }.into());
+    if terms.data < DATA_PER_ROUND_MIN {
+        return Err(Refusal::TooSmall { offered: terms.data, smallest: DATA_PER_ROUND_MIN }.into());
     }
     for (name, ms) in [("challenge_ms", terms.challenge_ms), ("unbond_ms", terms.unbond_ms)] {
         if ms > PHASE_MS_MAX {
@@ -69,7 +69,7 @@ pub(super) fn close(
     draft: &Draft<'_>,
     from: Address,
     task: TaskId,
-    now: Tick,
+    now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let record = draft.task(task)?;
     if record.closed {
@@ -77,7 +77,7 @@ pub(super) fn close(
     }
     let expires = record.terms.expires;
     if from != record.terms.coordinator && now <= expires {
-        return Err(Refusal::TooEarly { at: expires.after_ms(1), now }.into());
+        return Err(Refusal::TooEarly { at: expires.saturating_add_ms(1), now }.into());
     }
     let waiting = record.pending.iter().filter(|payout| {
         matches!(draft.stage(task, **payout), Some(Stage::Pending(p)) if now <= p.final_at)

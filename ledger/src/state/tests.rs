@@ -1,7 +1,7 @@
 //! The rules as scripts of actions, and their deadlines at the exact millisecond.
 
-use florin_protocol::merkle::{Totals, Tree};
-use florin_protocol::{ChainId, DUST_PER_ROUND, Digest, Market, Report, Round};
+use florin_protocol::merkle::{ClaimTotals, ClaimTree};
+use florin_protocol::{ChainId, DATA_PER_ROUND_MIN, Digest, MarketId, Report, RoundNumber};
 
 use super::*;
 use crate::action::Action;
@@ -26,11 +26,11 @@ const BOB: u8 = 5;
 
 /// A multiple of the smallest data pool, so that the tests use whole numbers.
 pub(super) fn units(n: u128) -> Amount {
-    Amount::from_units(n.saturating_mul(DUST_PER_ROUND.units()))
+    Amount::from_units(n.saturating_mul(DATA_PER_ROUND_MIN.units()))
 }
 
 pub(super) fn number(amount: Amount) -> u128 {
-    amount.units() / DUST_PER_ROUND.units()
+    amount.units() / DATA_PER_ROUND_MIN.units()
 }
 
 fn world() -> State {
@@ -50,7 +50,7 @@ pub(super) fn terms(task: TaskId) -> Terms {
         stake_min: units(50),
         challenge_ms: WINDOW,
         unbond_ms: DELAY,
-        expires: Tick(EXPIRES),
+        expires: Timestamp(EXPIRES),
     }
 }
 
@@ -59,8 +59,8 @@ pub(super) fn terms(task: TaskId) -> Terms {
 pub(super) struct Sums(pub(super) u128, pub(super) u128);
 
 impl Sums {
-    pub(super) fn totals(self) -> Totals {
-        Totals { paid: units(self.0), debited: units(self.1) }
+    pub(super) fn totals(self) -> ClaimTotals {
+        ClaimTotals { paid: units(self.0), debited: units(self.1) }
     }
 }
 
@@ -73,8 +73,8 @@ pub(super) fn settlement(round: u32, total: u128) -> Settlement {
 pub(super) fn leading_to(round: u32, sums: Sums) -> Settlement {
     Settlement {
         task: TASK,
-        payout: Report::payout_id(TASK, Round(round)),
-        round: Round(round),
+        payout: Report::settlement_id(TASK, RoundNumber(round)),
+        round: RoundNumber(round),
         report: Digest([8; 32]),
         previous_root: Digest::default(),
         root: root(sums),
@@ -96,8 +96,8 @@ fn root(sums: Sums) -> Digest {
     if sums == Sums::default() { Digest::default() } else { tree(sums).root() }
 }
 
-fn tree(sums: Sums) -> Tree {
-    Tree::new([(who(ALICE), sums.totals())])
+fn tree(sums: Sums) -> ClaimTree {
+    ClaimTree::new([(who(ALICE), sums.totals())])
 }
 
 pub(super) fn claim(sums: Sums) -> Claim {
@@ -117,10 +117,10 @@ pub(super) fn act(
     from: u8,
     action: Action,
 ) -> Result<Outcome, &'static str> {
-    let market = Market { chain: ChainId(1), genesis: Digest([0; 32]) };
+    let market = MarketId { chain: ChainId(1), genesis: Digest([0; 32]) };
     let nonce = state.nonce(who(from));
     let before = state.clone();
-    match apply(state, &Transaction { market, from: who(from), nonce, action }, Tick(at)) {
+    match apply(state, &Transaction { market, from: who(from), nonce, action }, Timestamp(at)) {
         Ok((movements, outcome)) => {
             assert!(movements.iter().all(|m| !m.amount.is_zero() && m.from != m.to));
             // A transaction that changes nothing uses no nonce.
@@ -224,8 +224,8 @@ fn a_bond_is_free_once_settlements_posted_before_its_release_can_be_proven() {
             assert_eq!(posted, Ok(Outcome::Posted(Posted::New)), "{posts:?} at {at}");
         }
         let withdrawal = withdrawal(&state);
-        let early = apply(&mut state, &withdrawal, Tick(free - 1)).unwrap_err();
-        let told = Refusal::TooEarly { at: Tick(free), now: Tick(free - 1) };
+        let early = apply(&mut state, &withdrawal, Timestamp(free - 1)).unwrap_err();
+        let told = Refusal::TooEarly { at: Timestamp(free), now: Timestamp(free - 1) };
         assert_eq!(early, ApplyError::Refused(told), "{posts:?}");
         let out = act(&mut state, free, ALICE, Action::WithdrawBond { task });
         assert_eq!(out, Ok(Outcome::Moved(units(20))), "{posts:?}");
@@ -251,7 +251,7 @@ fn a_bond_is_free_once_settlements_posted_before_its_release_can_be_proven() {
 }
 
 fn withdrawal(state: &State) -> Transaction {
-    let market = Market { chain: ChainId(1), genesis: Digest([0; 32]) };
+    let market = MarketId { chain: ChainId(1), genesis: Digest([0; 32]) };
     let (from, action) = (who(ALICE), Action::WithdrawBond { task: TASK });
     Transaction { market, from, nonce: state.nonce(from), action }
 }
@@ -344,11 +344,11 @@ fn closing_a_task_returns_every_movement_with_its_cause() {
     let action = Action::Bond { task: TASK, amount: units(20) };
     act(&mut state, 0, ALICE, action).unwrap();
     act(&mut state, 0, COORDINATOR, Action::Post(leading_to(1, Sums(30, 5)))).unwrap();
-    let market = Market { chain: ChainId(1), genesis: Digest([0; 32]) };
+    let market = MarketId { chain: ChainId(1), genesis: Digest([0; 32]) };
     let nonce = state.nonce(who(COORDINATOR));
     let from = who(COORDINATOR);
     let close = Transaction { market, from, nonce, action: Action::Close { task: TASK } };
-    let (movements, outcome) = apply(&mut state, &close, Tick(101)).unwrap();
+    let (movements, outcome) = apply(&mut state, &close, Timestamp(101)).unwrap();
     let told: Vec<_> = movements.iter().map(|m| (m.cause, number(m.amount))).collect();
     let expected = [(Cause::Settled, 30), (Cause::Refunded, 270), (Cause::Refunded, 100)];
     assert_eq!(told, expected);
@@ -356,7 +356,7 @@ fn closing_a_task_returns_every_movement_with_its_cause() {
     // In a closed task, final payouts and debits can still be claimed.
     let claim = Action::Claim(claim(Sums(30, 5)));
     let claim = Transaction { market, from: who(BOB), nonce: state.nonce(who(BOB)), action: claim };
-    let (movements, _) = apply(&mut state, &claim, Tick(102)).unwrap();
+    let (movements, _) = apply(&mut state, &claim, Timestamp(102)).unwrap();
     let told: Vec<_> = movements.iter().map(|m| (m.cause, number(m.amount))).collect();
     assert_eq!(told, [(Cause::Claimed, 30), (Cause::Debited, 5)]);
 }
@@ -368,7 +368,7 @@ fn a_settlement_must_continue_the_root_of_the_latest_settlement() {
     let post = |before, round, total| Action::Post(after(before, settlement(round, total)));
     let payout = |round| settlement(round, 0).payout;
     let named = |task, round| Settlement {
-        payout: Report::payout_id(task, Round(round)),
+        payout: Report::settlement_id(task, RoundNumber(round)),
         ..settlement(1, 10)
     };
     let mut state = open_world();
@@ -446,8 +446,8 @@ fn the_largest_task_state_stays_below_the_response_limit() {
     act(&mut state, 0, COORDINATOR, Action::Post(settlement(1, 10))).unwrap();
     let mut task = state.task(TASK).unwrap();
     let mut widest = task.pending.pop().unwrap();
-    widest.final_at = Tick(u64::MAX);
-    widest.settlement.round = Round(u32::MAX);
+    widest.final_at = Timestamp(u64::MAX);
+    widest.settlement.round = RoundNumber(u32::MAX);
     (widest.settlement.data_total, widest.settlement.infrastructure_total) = (most, most);
     task.pending = vec![widest; PENDING_MAX];
     let bytes = serde_json::to_vec(&task).unwrap().len();
@@ -475,7 +475,7 @@ fn requests_beyond_a_limit_are_refused() {
     let endless = Terms { challenge_ms: u64::MAX, ..terms(TaskId([9; 32])) };
     let boundless = Terms { data: units(u128::MAX), ..terms(TaskId([9; 32])) };
     let own = Terms { arbiter: who(BUYER), ..terms(TaskId([9; 32])) };
-    let dust = DUST_PER_ROUND.minus(Amount::from_units(1)).unwrap();
+    let dust = DATA_PER_ROUND_MIN.minus(Amount::from_units(1)).unwrap();
     let dust = Terms { data: dust, ..terms(TaskId([9; 32])) };
     play(
         &mut state,

@@ -9,7 +9,7 @@ use std::thread;
 use florin_ledger::conformance::{self, FUNDS, Fixture, SIGNERS, TestSigner, World};
 use florin_ledger::rpc::{Request, answer};
 use florin_ledger::{Genesis, Ledger, LedgerError, LocalChain, RemoteLedger};
-use florin_protocol::{Address, Amount, Canonical, ChainId, NodeSigner, Signer, Tick};
+use florin_protocol::{Address, Amount, Canonical, ChainId, NodeSigner, Timestamp, WalletSigner};
 use tempfile::TempDir;
 
 const HONEST: u8 = 0;
@@ -40,12 +40,12 @@ fn serve() -> Server {
         operator: Address([1; 20]),
         operator_key: operator.key(),
         allocations: (0..SIGNERS).map(|n| (signer(n).address(), FUNDS)).collect(),
-        created: Tick(1_000),
+        created: Timestamp(1_000),
     };
     LocalChain::create(&path, &genesis).unwrap();
     let now = Arc::new(AtomicU64::new(1_000));
     let clock = Arc::clone(&now);
-    let clock = Arc::new(move || Tick(clock.load(Ordering::SeqCst)));
+    let clock = Arc::new(move || Timestamp(clock.load(Ordering::SeqCst)));
     let chain = Arc::new(LocalChain::open(&path, operator, clock).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -108,7 +108,7 @@ impl Fixture for Remote {
         let ledger = RemoteLedger::connect(&server.url).unwrap();
         World {
             ledger: Box::new(ledger),
-            signers: (0..SIGNERS).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
+            signers: (0..SIGNERS).map(|n| Box::new(signer(n)) as Box<dyn WalletSigner>).collect(),
             advance: Box::new(move |ms| _ = server.now.fetch_add(ms, Ordering::SeqCst)),
             is_exact: true,
         }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use florin_ledger::{Claim, Claimed, Ledger, LedgerError, Refusal};
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, ClaimProof, Code, Digest, Signer, TaskId, Tick, merkle};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{
+    Address, Amount, ClaimProof, Digest, ErrorCode, TaskId, Timestamp, WalletSigner, merkle,
+};
 
 use super::{Agent, AgentError};
 use crate::client::{Client, ClientError};
@@ -18,7 +20,7 @@ pub struct Drawn {
     /// Amount that this claim took from the account's bond, for debits that the same proof covers.
     pub taken: Amount,
     /// Cumulative totals of the account over all final settlements of the task.
-    pub totals: Totals,
+    pub totals: ClaimTotals,
 }
 
 /// Errors of a claim.
@@ -35,7 +37,7 @@ pub enum ClaimError {
         /// The task.
         task: TaskId,
         /// The cumulative totals that the proof claims.
-        totals: Totals,
+        totals: ClaimTotals,
     },
     /// The proof belongs to another final root than the ledger's: a settlement has just become
     /// final.
@@ -94,12 +96,13 @@ impl crate::retry::Passing for ClaimError {
 pub fn claim(
     client: &Client,
     ledger: &dyn Ledger,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     task: TaskId,
     account: Address,
 ) -> Result<Drawn, ClaimError> {
-    let is_new =
-        |now: Totals, before: Totals| now.paid > before.paid || now.debited > before.debited;
+    let is_new = |now: ClaimTotals, before: ClaimTotals| {
+        now.paid > before.paid || now.debited > before.debited
+    };
     claim_if(client, ledger, by, (task, account), is_new)
 }
 
@@ -111,7 +114,7 @@ pub fn claim(
 pub(crate) fn draw_pay(
     client: &Client,
     ledger: &dyn Ledger,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     task: TaskId,
     account: Address,
 ) -> Result<Drawn, ClaimError> {
@@ -121,13 +124,13 @@ pub(crate) fn draw_pay(
 fn claim_if(
     client: &Client,
     ledger: &dyn Ledger,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     (task, account): (TaskId, Address),
-    worth: impl Fn(Totals, Totals) -> bool,
+    worth: impl Fn(ClaimTotals, ClaimTotals) -> bool,
 ) -> Result<Drawn, ClaimError> {
     let proof = match client.proof(task, account) {
         // No settlement is final yet, so nothing is owed.
-        Err(ClientError::Rejected(rejection)) if rejection.code == Code::NotYetPublic => {
+        Err(ClientError::Rejected(rejection)) if rejection.code == ErrorCode::NotYetPublic => {
             return Ok(Drawn::default());
         }
         other => other?,
@@ -142,7 +145,7 @@ fn claim_if(
 /// As [`claim`].
 pub fn draw_by_proof(
     ledger: &dyn Ledger,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     task: TaskId,
     proof: ClaimProof,
 ) -> Result<Drawn, ClaimError> {
@@ -151,10 +154,10 @@ pub fn draw_by_proof(
 
 fn claim_proven(
     ledger: &dyn Ledger,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     (task, account): (TaskId, Address),
     proof: ClaimProof,
-    worth: impl Fn(Totals, Totals) -> bool,
+    worth: impl Fn(ClaimTotals, ClaimTotals) -> bool,
 ) -> Result<Drawn, ClaimError> {
     let totals = proof.totals;
     let nothing = Drawn { totals, ..Drawn::default() };
@@ -195,7 +198,7 @@ pub enum Bond {
     /// The bond is back in the wallet.
     Returned(Amount),
     /// Withdrawal is requested; the bond stays locked and at risk until then.
-    Held(Tick),
+    Held(Timestamp),
 }
 
 /// Requests the withdrawal of the bond, and withdraws it if the ledger allows that already. A
@@ -207,7 +210,7 @@ pub enum Bond {
 /// [`LedgerError`].
 pub fn return_bond(
     ledger: &dyn Ledger,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     task: TaskId,
 ) -> Result<Bond, LedgerError> {
     let account = by.address();

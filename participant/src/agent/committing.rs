@@ -1,7 +1,9 @@
 //! Commit and reveal: send a commitment while updates are still secret, and upload the update when
 //! the commit phase is over. The signing guard records every signature before it is made.
 
-use florin_protocol::{Canonical, Code, Digest, Offer, Round, Scope, UpdateHeader, blob_digest};
+use florin_protocol::{
+    Canonical, Digest, ErrorCode, Offer, RoundNumber, RoundScope, UpdateHeader, blob_digest,
+};
 
 use super::step::Stage;
 use super::{Agent, AgentError};
@@ -66,14 +68,14 @@ impl Agent<'_, '_> {
     fn salt(&self, offer: &Offer, update: Digest) -> Digest {
         let key = self.parts.wallet.derive(SALT_CONTEXT);
         let mut hasher = blake3::Hasher::new_keyed(&key);
-        let Scope { market, task, round } = offer.scope;
+        let RoundScope { market, task, round } = offer.scope;
         hasher.update(&market.chain.0.to_le_bytes()).update(&market.genesis.0);
         hasher.update(&task.0).update(&round.0.to_le_bytes()).update(&update.0);
         Digest(*hasher.finalize().as_bytes())
     }
 
     /// Uploads the committed update, and stores the receipt.
-    pub(super) fn reveal(&mut self, round: Round) -> Result<(), AgentError> {
+    pub(super) fn reveal(&mut self, round: RoundNumber) -> Result<(), AgentError> {
         let Some(signed) = self.guard.update_of(self.spec.market, self.config.task, round) else {
             self.lose("NOT_COMMITTED", &"no update was signed for this round");
             return Ok(());
@@ -90,7 +92,7 @@ impl Agent<'_, '_> {
 
     fn upload(
         &mut self,
-        round: Round,
+        round: RoundNumber,
         signed: &SignedUpdate,
         bytes: &[u8],
     ) -> Result<(), AgentError> {
@@ -103,7 +105,9 @@ impl Agent<'_, '_> {
                 Ok(())
             }
             // The view was older than the phase; the next view is newer.
-            Err(ClientError::Rejected(rejection)) if rejection.code == Code::TooEarly => Ok(()),
+            Err(ClientError::Rejected(rejection)) if rejection.code == ErrorCode::TooEarly => {
+                Ok(())
+            }
             Err(ClientError::Rejected(rejection)) => {
                 self.lose(rejection.code.as_str(), &rejection.message);
                 Ok(())

@@ -3,7 +3,7 @@
 use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_ledger::LedgerError;
-use florin_protocol::{Address, Amount, Code, NodeKey, Role, Round, SignError, TaskId};
+use florin_protocol::{Address, Amount, ErrorCode, NodeKey, Role, RoundNumber, SignError, TaskId};
 
 use super::waiting::RegisterError;
 use crate::client::ClientError;
@@ -65,7 +65,7 @@ pub enum AgentError {
     #[error("round {round}: the offer is not trusted: {why}")]
     OfferNotTrusted {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The reason.
         why: String,
     },
@@ -73,7 +73,7 @@ pub enum AgentError {
     #[error("round {round}: the base model cannot be used: {why}")]
     BadModel {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The reason.
         why: String,
     },
@@ -81,7 +81,7 @@ pub enum AgentError {
     #[error("round {round}: {source}")]
     Training {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The engine's error.
         source: TrainError,
     },
@@ -126,7 +126,7 @@ impl AgentError {
             Self::NotFunded { .. } => "NOT_FUNDED",
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_DOES_NOT_FIT",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
-            Self::OtherNodeKey { .. } => Code::Conflicting.as_str(),
+            Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),
             Self::OfferNotTrusted { .. } => "OFFER_NOT_TRUSTED",
             Self::BadModel { .. } => "BAD_MODEL",
             Self::Training { .. } => "TRAINING_FAILED",

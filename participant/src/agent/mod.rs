@@ -31,8 +31,8 @@ use std::path::PathBuf;
 use florin_learning::{Dataset, Engine};
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Amount, Offer, Receipt, Report, Round, Signed, Signer, Statement, TaskId, TaskSpec,
-    TaskView,
+    Address, Amount, Offer, Report, RoundNumber, Signed, Statement, TaskId, TaskSpec, TaskView,
+    UpdateReceipt, WalletSigner,
 };
 
 pub(crate) use claiming::draw_pay;
@@ -140,7 +140,12 @@ pub fn participate(
         enrolled_at: None,
         drawn_at: 0,
         claimed: Amount::ZERO,
-        running: Running { round: Round(0), stage: Stage::Fresh, told: false, loss_micro: None },
+        running: Running {
+            round: RoundNumber(0),
+            stage: Stage::Fresh,
+            told: false,
+            loss_micro: None,
+        },
         last: None,
         unmoved: 0,
         read: 0,
@@ -155,7 +160,7 @@ pub fn participate(
 /// The round that the agent works on.
 #[derive(Clone, Copy, Debug)]
 struct Running {
-    round: Round,
+    round: RoundNumber,
     stage: Stage,
     /// Whether the start of the round was reported as an event.
     told: bool,
@@ -255,7 +260,7 @@ impl Agent<'_, '_> {
     fn finish(&mut self) -> Result<Bond, AgentError> {
         self.draw()?;
         let bond = self.have_bond_back()?;
-        self.forget_residuals(Round(self.read))?;
+        self.forget_residuals(RoundNumber(self.read))?;
         self.tell(&Event::Finished { task: self.config.task });
         Ok(bond)
     }
@@ -321,7 +326,7 @@ fn offer(view: &TaskView) -> Result<&Offer, AgentError> {
 
 /// Files of a round that an earlier process left on disk.
 struct Found {
-    receipt: Option<Signed<Receipt>>,
+    receipt: Option<Signed<UpdateReceipt>>,
     signed: bool,
     trained: bool,
 }

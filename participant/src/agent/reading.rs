@@ -1,7 +1,7 @@
 //! After a round: reads its report, checks it against the receipt and for consistency, and emits
 //! this participant's statement.
 
-use florin_protocol::{Canonical, Entry, Report, Round, Statement};
+use florin_protocol::{Canonical, Report, RoundNumber, Statement, UpdateEntry};
 
 use super::{Agent, AgentError};
 use crate::client::Client;
@@ -11,7 +11,7 @@ use crate::recheck::recheck;
 impl Agent<'_, '_> {
     /// Reads the next report. The client has verified its signature and scope, now or before it was
     /// stored.
-    pub(super) fn read_report(&mut self, round: Round) -> Result<(), AgentError> {
+    pub(super) fn read_report(&mut self, round: RoundNumber) -> Result<(), AgentError> {
         let (client, task): (&Client, _) = (self.parts.client, self.config.task);
         let report = match self.store.report(round)? {
             Some(report) => report,
@@ -30,7 +30,7 @@ impl Agent<'_, '_> {
         };
         self.store.forget_update(round)?;
         self.forget_carried(&report.body)?;
-        match Statement::of(&report.body, self.me) {
+        match Statement::from_report(&report.body, self.me) {
             Some(statement) => {
                 let told = Box::new(statement.clone());
                 self.statements.push(statement);
@@ -46,14 +46,15 @@ impl Agent<'_, '_> {
 
     /// Checks the report against the stored receipt: a receipt without an entry of the same update
     /// at the same position contradicts the report.
-    fn hold_to_receipt(&mut self, round: Round, report: &Report) -> Result<(), AgentError> {
+    fn hold_to_receipt(&mut self, round: RoundNumber, report: &Report) -> Result<(), AgentError> {
         let Some(receipt) = self.store.receipt(round)? else {
             return Ok(());
         };
-        let (update, order) = (receipt.body.update, receipt.body.order);
-        let mine = |entry: &&Entry| entry.sender == self.me;
+        let (update, order) = (receipt.body.update, receipt.body.commit_position);
+        let mine = |entry: &&UpdateEntry| entry.sender == self.me;
         let entry = report.entries.iter().find(mine);
-        let entered = entry.is_some_and(|entry| entry.header == update && entry.order == order);
+        let entered =
+            entry.is_some_and(|entry| entry.header == update && entry.commit_position == order);
         if !entered {
             self.tell(&Event::ReceiptIgnored { round, update });
         }

@@ -17,7 +17,7 @@
 //! for the residual that the update had added. So that residual is added once more, and stays on
 //! disk until the model changes.
 
-use florin_protocol::{Offer, Report, Round};
+use florin_protocol::{Offer, Report, RoundNumber};
 
 use super::{Agent, AgentError};
 use crate::event::Event;
@@ -35,7 +35,7 @@ impl Agent<'_, '_> {
         let read = match self.store.residual(before, limit) {
             Ok(None) => return Ok(None),
             Ok(Some(bytes)) => {
-                florin_work::check_model(&self.spec, &bytes).map_err(|e| e.to_string())
+                florin_work::decode_model(&self.spec, &bytes).map_err(|e| e.to_string())
             }
             Err(error) => Err(error.to_string()),
         };
@@ -50,8 +50,8 @@ impl Agent<'_, '_> {
 
     /// The last round before this one that changed the model. The search is bounded by the task's
     /// number of rounds.
-    fn moved_last(&self, round: Round) -> Result<Option<Round>, AgentError> {
-        let mut before = round.before();
+    fn moved_last(&self, round: RoundNumber) -> Result<Option<RoundNumber>, AgentError> {
+        let mut before = round.previous();
         while let Some(round) = before {
             let Some(report) = self.store.report(round)? else {
                 return Ok(None);
@@ -59,7 +59,7 @@ impl Agent<'_, '_> {
             if report.body.model != report.body.base_model {
                 return Ok(Some(round));
             }
-            before = round.before();
+            before = round.previous();
         }
         Ok(None)
     }
@@ -71,16 +71,16 @@ impl Agent<'_, '_> {
             self.unmoved = self.unmoved.saturating_add(1);
             return Ok(());
         }
-        let Some(before) = report.scope.round.before() else { return Ok(()) };
+        let Some(before) = report.scope.round.previous() else { return Ok(()) };
         self.forget_residuals(before)
     }
 
     /// Removes this round's residual, and those before it back to the last round that changed the
     /// model.
-    pub(super) fn forget_residuals(&mut self, last: Round) -> Result<(), AgentError> {
+    pub(super) fn forget_residuals(&mut self, last: RoundNumber) -> Result<(), AgentError> {
         let unmoved = std::mem::take(&mut self.unmoved);
         for round in last.0.saturating_sub(unmoved)..=last.0 {
-            self.store.forget_residual(Round(round))?;
+            self.store.forget_residual(RoundNumber(round))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! progress. It uses no clock, disk or network, so every point at which a crash may happen is one
 //! row of a test table.
 
-use florin_protocol::{Address, Phase, Round, TaskView};
+use florin_protocol::{Address, RoundNumber, TaskPhase, TaskView};
 
 /// Progress of this participant in the current round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ pub struct Own {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read and verify a round's report.
-    Read(Round),
+    Read(RoundNumber),
     /// Register, bond and enrol.
     Join,
     /// Enrol again: the coordinator does not select a participant that missed a commit or a reveal
@@ -69,40 +69,42 @@ pub fn next(view: &TaskView, me: Address, own: Own) -> Step {
 
 fn work(view: &TaskView, me: Address, own: Own) -> Step {
     if own.read < view.reported {
-        return Step::Read(Round(own.read + 1));
+        return Step::Read(RoundNumber(own.read + 1));
     }
     let asked = view.offer.as_ref().is_some_and(|offer| offer.body.cohort.contains(&me));
     match view.phase {
-        Phase::Done => Step::Finish,
-        Phase::Closing | Phase::AwaitingBlobs => Step::Wait,
+        TaskPhase::Done => Step::Finish,
+        TaskPhase::Closing | TaskPhase::AwaitingBlobs => Step::Wait,
         _ if own.enrolled_at.is_none() => Step::Join,
         // Once for each report: the coordinator may have removed this participant with it.
-        Phase::Enrolling if own.enrolled_at != Some(view.reported) => Step::Enrol,
+        TaskPhase::Enrolling if own.enrolled_at != Some(view.reported) => Step::Enrol,
         _ if view.offer.is_some() && !asked && own.enrolled_at != Some(view.reported) => {
             Step::Enrol
         }
-        Phase::Committing if asked => match own.stage {
+        TaskPhase::Committing if asked => match own.stage {
             Stage::Fresh => Step::Train,
             Stage::Trained | Stage::Signed => Step::Commit,
             Stage::Committed | Stage::Receipted | Stage::Lost => Step::Wait,
         },
-        Phase::Revealing if asked => match own.stage {
+        TaskPhase::Revealing if asked => match own.stage {
             // Without a signature there is no commit, and it is too late for one.
             Stage::Fresh | Stage::Trained => Step::Wait,
             Stage::Signed | Stage::Committed => Step::Reveal,
             Stage::Receipted | Stage::Lost => Step::Wait,
         },
-        Phase::Enrolling
-        | Phase::Committing
-        | Phase::Revealing
-        | Phase::Valuing
-        | Phase::Settling => Step::Wait,
+        TaskPhase::Enrolling
+        | TaskPhase::Committing
+        | TaskPhase::Revealing
+        | TaskPhase::Valuing
+        | TaskPhase::Settling => Step::Wait,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use florin_protocol::{Canonical, NodeSigner, Offer, Phase, Scope, Signed, TaskView, Tick};
+    use florin_protocol::{
+        Canonical, NodeSigner, Offer, RoundScope, Signed, TaskPhase, TaskView, Timestamp,
+    };
 
     use super::*;
     use crate::testing;
@@ -110,29 +112,29 @@ mod tests {
     const ME: Address = Address([1; 20]);
     const OTHER: Address = Address([2; 20]);
 
-    fn view(phase: Phase, reported: u32, cohort: &[Address]) -> TaskView {
+    fn view(phase: TaskPhase, reported: u32, cohort: &[Address]) -> TaskView {
         let spec = testing::spec();
         let id = spec.id();
-        let scope = Scope { market: spec.market, task: id, round: Round(3) };
+        let scope = RoundScope { market: spec.market, task: id, round: RoundNumber(3) };
         let offer = Offer {
             scope,
             base_model: spec.base_model,
-            previous: spec.digest(),
+            previous_report: spec.digest(),
             cohort: cohort.to_vec(),
-            opened: Tick(0),
-            commit_by: Tick(10),
-            reveal_by: Tick(20),
+            opened: Timestamp(0),
+            commit_by: Timestamp(10),
+            reveal_by: Timestamp(20),
             pool: spec.budget.data,
         };
         let offer: Signed<Offer> = NodeSigner::from_seed(&[1; 32]).sign(offer);
         let model = spec.base_model;
         TaskView {
             sequence: 1,
-            now: Tick(5),
+            now: Timestamp(5),
             id,
             spec,
             phase,
-            round: Round(3),
+            round: RoundNumber(3),
             reported,
             finalised: 0,
             enrolled: 1,
@@ -140,15 +142,15 @@ mod tests {
             revealed: 0,
             offer: Some(offer),
             model,
-            wanted: Vec::new(),
-            holdout_wanted: false,
+            missing_blobs: Vec::new(),
+            holdout_missing: false,
         }
     }
 
     #[test]
     fn after_a_crash_the_next_step_is_the_first_missing_one() {
-        use Phase::{Committing, Enrolling, Revealing, Settling, Valuing};
         use Stage::{Committed, Fresh, Lost, Receipted, Signed, Trained};
+        use TaskPhase::{Committing, Enrolling, Revealing, Settling, Valuing};
         let table = [
             (Enrolling, Fresh, Step::Wait),
             (Committing, Fresh, Step::Train),
@@ -179,22 +181,27 @@ mod tests {
     #[test]
     fn reports_are_read_first_and_joining_comes_before_work() {
         let fresh = Own { enrolled_at: None, drawn_at: 0, read: 0, stage: Stage::Fresh };
-        assert_eq!(next(&view(Phase::Committing, 2, &[ME]), ME, fresh), Step::Read(Round(1)));
+        assert_eq!(
+            next(&view(TaskPhase::Committing, 2, &[ME]), ME, fresh),
+            Step::Read(RoundNumber(1))
+        );
         let own = Own { read: 1, ..fresh };
-        assert_eq!(next(&view(Phase::Done, 2, &[ME]), ME, own), Step::Read(Round(2)));
+        assert_eq!(next(&view(TaskPhase::Done, 2, &[ME]), ME, own), Step::Read(RoundNumber(2)));
         let own = Own { read: 2, ..fresh };
-        for phase in [Phase::Enrolling, Phase::Committing, Phase::Valuing, Phase::Settling] {
+        for phase in
+            [TaskPhase::Enrolling, TaskPhase::Committing, TaskPhase::Valuing, TaskPhase::Settling]
+        {
             assert_eq!(next(&view(phase, 2, &[OTHER]), ME, own), Step::Join, "{phase:?}");
         }
-        for phase in [Phase::AwaitingBlobs, Phase::Closing] {
+        for phase in [TaskPhase::AwaitingBlobs, TaskPhase::Closing] {
             assert_eq!(next(&view(phase, 2, &[]), ME, own), Step::Wait, "{phase:?}");
         }
-        assert_eq!(next(&view(Phase::Done, 2, &[]), ME, own), Step::Finish);
+        assert_eq!(next(&view(TaskPhase::Done, 2, &[]), ME, own), Step::Finish);
     }
 
     #[test]
     fn an_unselected_participant_enrols_again_once_per_report() {
-        use Phase::{Committing, Enrolling, Revealing, Valuing};
+        use TaskPhase::{Committing, Enrolling, Revealing, Valuing};
         let enrolled =
             |at| Own { enrolled_at: Some(at), drawn_at: 0, read: 2, stage: Stage::Fresh };
         for phase in [Enrolling, Committing, Revealing, Valuing] {
@@ -203,7 +210,7 @@ mod tests {
             assert_eq!(next(&view, ME, enrolled(2)), Step::Wait, "{phase:?}");
         }
         assert_eq!(next(&view(Committing, 2, &[ME]), ME, enrolled(1)), Step::Train);
-        let settling = TaskView { offer: None, ..view(Phase::Settling, 2, &[]) };
+        let settling = TaskView { offer: None, ..view(TaskPhase::Settling, 2, &[]) };
         assert_eq!(next(&settling, ME, enrolled(1)), Step::Wait, "there is no offer yet");
     }
 
@@ -211,12 +218,12 @@ mod tests {
     fn final_pay_is_claimed_only_when_there_is_no_other_step() {
         let own = Own { enrolled_at: Some(2), drawn_at: 0, read: 2, stage: Stage::Committed };
         let at = |phase, finalised| TaskView { finalised, ..view(phase, 2, &[ME]) };
-        assert_eq!(next(&at(Phase::Committing, 0), ME, own), Step::Wait);
-        assert_eq!(next(&at(Phase::Committing, 1), ME, own), Step::Draw);
-        assert_eq!(next(&at(Phase::Revealing, 1), ME, own), Step::Reveal, "work comes first");
+        assert_eq!(next(&at(TaskPhase::Committing, 0), ME, own), Step::Wait);
+        assert_eq!(next(&at(TaskPhase::Committing, 1), ME, own), Step::Draw);
+        assert_eq!(next(&at(TaskPhase::Revealing, 1), ME, own), Step::Reveal, "work comes first");
         let drawn = Own { drawn_at: 1, ..own };
-        assert_eq!(next(&at(Phase::Committing, 1), ME, drawn), Step::Wait);
-        assert_eq!(next(&at(Phase::Closing, 2), ME, drawn), Step::Draw);
-        assert_eq!(next(&at(Phase::Done, 2), ME, drawn), Step::Finish);
+        assert_eq!(next(&at(TaskPhase::Committing, 1), ME, drawn), Step::Wait);
+        assert_eq!(next(&at(TaskPhase::Closing, 2), ME, drawn), Step::Draw);
+        assert_eq!(next(&at(TaskPhase::Done, 2), ME, drawn), Step::Finish);
     }
 }

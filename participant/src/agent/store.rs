@@ -11,7 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
-use florin_protocol::{Receipt, Report, Round, Signed, TaskId};
+use florin_protocol::{Report, RoundNumber, Signed, TaskId, UpdateReceipt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -37,39 +37,47 @@ impl Store {
         Self { folder: folder.join(task.to_string()) }
     }
 
-    fn path(&self, round: Round, name: &str) -> PathBuf {
+    fn path(&self, round: RoundNumber, name: &str) -> PathBuf {
         self.folder.join(round.to_string()).join(name)
     }
 
     /// The update of a round, if it is still on disk.
-    pub(super) fn update(&self, round: Round, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+    pub(super) fn update(
+        &self,
+        round: RoundNumber,
+        limit: u64,
+    ) -> Result<Option<Vec<u8>>, FileError> {
         durable::read(&self.path(round, UPDATE), limit)
     }
 
-    pub(super) fn keep_update(&self, round: Round, bytes: &[u8]) -> Result<(), FileError> {
+    pub(super) fn keep_update(&self, round: RoundNumber, bytes: &[u8]) -> Result<(), FileError> {
         self.keep(round, UPDATE, bytes)
     }
 
     /// The residual of a round's update, encoded as parameters.
-    pub(super) fn residual(&self, round: Round, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+    pub(super) fn residual(
+        &self,
+        round: RoundNumber,
+        limit: u64,
+    ) -> Result<Option<Vec<u8>>, FileError> {
         durable::read(&self.path(round, RESIDUAL), limit)
     }
 
-    pub(super) fn keep_residual(&self, round: Round, bytes: &[u8]) -> Result<(), FileError> {
+    pub(super) fn keep_residual(&self, round: RoundNumber, bytes: &[u8]) -> Result<(), FileError> {
         self.keep(round, RESIDUAL, bytes)
     }
 
     /// Removes a residual that no later update adds.
-    pub(super) fn forget_residual(&self, round: Round) -> Result<(), FileError> {
+    pub(super) fn forget_residual(&self, round: RoundNumber) -> Result<(), FileError> {
         self.forget(round, RESIDUAL)
     }
 
     /// Removes the update of a reported round: no later step needs it.
-    pub(super) fn forget_update(&self, round: Round) -> Result<(), FileError> {
+    pub(super) fn forget_update(&self, round: RoundNumber) -> Result<(), FileError> {
         self.forget(round, UPDATE)
     }
 
-    fn forget(&self, round: Round, name: &str) -> Result<(), FileError> {
+    fn forget(&self, round: RoundNumber, name: &str) -> Result<(), FileError> {
         let path = self.path(round, name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -79,44 +87,47 @@ impl Store {
         }
     }
 
-    pub(super) fn receipt(&self, round: Round) -> Result<Option<Signed<Receipt>>, FileError> {
+    pub(super) fn receipt(
+        &self,
+        round: RoundNumber,
+    ) -> Result<Option<Signed<UpdateReceipt>>, FileError> {
         self.json(round, "receipt.json")
     }
 
     pub(super) fn keep_receipt(
         &self,
-        round: Round,
-        receipt: &Signed<Receipt>,
+        round: RoundNumber,
+        receipt: &Signed<UpdateReceipt>,
     ) -> Result<(), FileError> {
         self.keep_json(round, "receipt.json", receipt)
     }
 
-    pub(super) fn report(&self, round: Round) -> Result<Option<Signed<Report>>, FileError> {
+    pub(super) fn report(&self, round: RoundNumber) -> Result<Option<Signed<Report>>, FileError> {
         self.json(round, "report.json")
     }
 
     pub(super) fn keep_report(
         &self,
-        round: Round,
+        round: RoundNumber,
         report: &Signed<Report>,
     ) -> Result<(), FileError> {
         self.keep_json(round, "report.json", report)
     }
 
     /// All receipts of the task on disk, ascending by round.
-    fn receipts(&self) -> Result<Vec<Signed<Receipt>>, FileError> {
+    fn receipts(&self) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
         let failed = |source| FileError::new("read", &self.folder, source);
         let mut rounds = Vec::new();
         for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            rounds.extend(name.to_str().and_then(|name| name.parse().ok()).map(Round));
+            rounds.extend(name.to_str().and_then(|name| name.parse().ok()).map(RoundNumber));
         }
         rounds.sort_unstable();
         let receipts = rounds.into_iter().map(|round| self.receipt(round));
         Ok(receipts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    fn keep(&self, round: Round, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+    fn keep(&self, round: RoundNumber, name: &str, bytes: &[u8]) -> Result<(), FileError> {
         let path = self.path(round, name);
         durable::create_folder(path.parent().unwrap_or(&self.folder))?;
         durable::replace(&path, bytes)
@@ -124,7 +135,7 @@ impl Store {
 
     fn keep_json<T: Serialize>(
         &self,
-        round: Round,
+        round: RoundNumber,
         name: &str,
         value: &T,
     ) -> Result<(), FileError> {
@@ -133,7 +144,11 @@ impl Store {
         self.keep(round, name, &bytes)
     }
 
-    fn json<T: DeserializeOwned>(&self, round: Round, name: &str) -> Result<Option<T>, FileError> {
+    fn json<T: DeserializeOwned>(
+        &self,
+        round: RoundNumber,
+        name: &str,
+    ) -> Result<Option<T>, FileError> {
         let path = self.path(round, name);
         let Some(bytes) = durable::read(&path, JSON_BYTES_MAX)? else {
             return Ok(None);
@@ -149,6 +164,6 @@ impl Store {
 ///
 /// # Errors
 /// [`FileError`], also if the folder has no files of this task.
-pub fn kept_receipts(folder: &Path, task: TaskId) -> Result<Vec<Signed<Receipt>>, FileError> {
+pub fn kept_receipts(folder: &Path, task: TaskId) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
     Store::new(folder, task).receipts()
 }

@@ -14,7 +14,8 @@ use florin_learning::{
     engine,
 };
 use florin_protocol::{
-    Canonical, NodeSigner, Phase, Registration, Role, Tick, UpdateHeader, blob_digest, pay::Reason,
+    Canonical, NodeSigner, Registration, Role, TaskPhase, Timestamp, UpdateHeader, blob_digest,
+    pay::PayReason,
 };
 
 use super::*;
@@ -242,7 +243,7 @@ fn the_same_seed_gives_the_same_update_bytes() {
         person.config.seed = seed;
         person.run(&market, None).unwrap();
         let client = market.client();
-        let reports = (1..=3).map(|r| client.report(market.task, Round(r)).unwrap().body);
+        let reports = (1..=3).map(|r| client.report(market.task, RoundNumber(r)).unwrap().body);
         reports.map(|report| report.entries[0].update).collect::<Vec<_>>()
     };
     assert_eq!(digest(1), digest(1));
@@ -258,11 +259,12 @@ fn experiments_emit_an_event_and_earn_nothing() {
         let experiment = Event::Experiment { behaviour: kind.as_str() };
         assert_eq!(person.events[0], experiment);
         assert!(experiment.to_string().starts_with("EXPERIMENT"));
-        let reports: Vec<Report> =
-            (1..=3).map(|r| market.client().report(market.task, Round(r)).unwrap().body).collect();
+        let reports: Vec<Report> = (1..=3)
+            .map(|r| market.client().report(market.task, RoundNumber(r)).unwrap().body)
+            .collect();
         match kind {
             BehaviourKind::Idle => {
-                assert!(reports.iter().all(|r| r.lines[0].reason == Reason::Idle));
+                assert!(reports.iter().all(|r| r.lines[0].reason == PayReason::Idle));
                 assert_eq!(person.engine.trained, 0);
             }
             BehaviourKind::Flipped => {
@@ -380,7 +382,7 @@ fn a_different_update_is_not_signed_for_the_same_round() {
         Guard::open(&person.config.folder.join("guard"), person.wallet.node_signer()).unwrap();
     guard.sign_update(header(&person, &offer, &trained)).unwrap();
     drop(guard);
-    std::fs::write(&path, florin_work::encode(&market.spec, &[0.0; 15])).unwrap();
+    std::fs::write(&path, florin_work::encode_parameters(&market.spec, &[0.0; 15])).unwrap();
     // Read, and failed: the guard has recorded the first update.
     person.run(&market, Some(5)).unwrap();
     assert_eq!(person.lost(), ["DOUBLE_SIGN"], "{:?}", person.events);
@@ -441,11 +443,11 @@ fn a_bond_limit_reduces_the_counted_rows() {
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     person.config.bond_max = Some(fln("1"));
     person.run(&market, None).unwrap();
-    let report = market.client().report(market.task, Round(1)).unwrap().body;
+    let report = market.client().report(market.task, RoundNumber(1)).unwrap().body;
     assert_eq!((report.entries[0].rows_declared, report.entries[0].rows_counted), (40, 20));
     let covered = person.events.iter().any(|e| matches!(e, Event::BondStands { covered: 20, .. }));
     assert!(covered);
-    assert_ne!(report.digest(), report.previous);
+    assert_ne!(report.digest(), report.previous_report);
 }
 
 #[test]
@@ -484,8 +486,13 @@ fn a_node_key_conflict_names_both_keys() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let first = NodeSigner::from_seed(&[8; 32]);
-    let registration =
-        Registration::sign(market.spec.market, &wallet(4), &first, Role::Participant, Tick(99));
+    let registration = Registration::sign(
+        market.spec.market,
+        &wallet(4),
+        &first,
+        Role::Participant,
+        Timestamp(99),
+    );
     market.client().register(&registration.unwrap()).unwrap();
     let error = person.run(&market, None).unwrap_err();
     assert_eq!(error.code(), "CONFLICTING");

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use florin_learning::engine::TrainError;
-use florin_protocol::{Digest, Offer, Round, TaskId};
+use florin_protocol::{Digest, Offer, RoundNumber, TaskId};
 
 use super::step::Stage;
 use super::{Agent, AgentError};
@@ -43,7 +43,8 @@ impl Agent<'_, '_> {
         };
         // Written before the update: if the update exists, so does its residual.
         if let Some(residual) = &written.residual {
-            self.store.keep_residual(round, &florin_work::encode(&self.spec, residual))?;
+            self.store
+                .keep_residual(round, &florin_work::encode_parameters(&self.spec, residual))?;
         }
         self.store.keep_update(round, &written.bytes)?;
         self.running.stage = Stage::Trained;
@@ -58,7 +59,7 @@ impl Agent<'_, '_> {
         let (client, limit) = (self.parts.client, florin_work::model_bytes(&self.spec));
         let bytes = self.with_client(|| client.blob(offer.base_model, limit))?;
         let round = offer.scope.round;
-        florin_work::check_model(&self.spec, &bytes)
+        florin_work::decode_model(&self.spec, &bytes)
             .map_err(|rejection| AgentError::BadModel { round, why: rejection.to_string() })
     }
 
@@ -93,7 +94,7 @@ impl Agent<'_, '_> {
 /// The seed of one round's training: always the same for a round, and different for every round and
 /// task.
 #[must_use]
-pub(super) fn round_seed(seed: u64, task: TaskId, round: Round) -> u64 {
+pub(super) fn round_seed(seed: u64, task: TaskId, round: RoundNumber) -> u64 {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 training seed");
     hasher.update(&seed.to_le_bytes()).update(&task.0).update(&round.0.to_le_bytes());
     let digest = Digest(*hasher.finalize().as_bytes());
@@ -108,12 +109,12 @@ mod tests {
     #[test]
     fn the_training_seed_differs_by_seed_task_and_round() {
         let task = TaskId([1; 32]);
-        let seed = round_seed(7, task, Round(1));
-        assert_eq!(seed, round_seed(7, task, Round(1)));
+        let seed = round_seed(7, task, RoundNumber(1));
+        assert_eq!(seed, round_seed(7, task, RoundNumber(1)));
         for other in [
-            round_seed(8, task, Round(1)),
-            round_seed(7, TaskId([2; 32]), Round(1)),
-            round_seed(7, task, Round(2)),
+            round_seed(8, task, RoundNumber(1)),
+            round_seed(7, TaskId([2; 32]), RoundNumber(1)),
+            round_seed(7, task, RoundNumber(2)),
         ] {
             assert_ne!(seed, other);
         }

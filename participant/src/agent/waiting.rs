@@ -3,8 +3,8 @@
 
 use florin_ledger::{Ledger, LedgerError, Terms};
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, Enrol, NodeKey, Offer, Registration, Report, Role,
-    SignError, Signed, Signer, TaskId, TaskSpec, TaskView, Tick,
+    Address, Amount, Canonical, Digest, EnrolRequest, NodeKey, Offer, Registration, Report, Role,
+    SignError, Signed, TaskId, TaskSpec, TaskView, Timestamp, WalletSigner,
 };
 
 use super::step::Stage;
@@ -207,8 +207,8 @@ impl Agent<'_, '_> {
         let not_trusted = |why: String| Err(AgentError::OfferNotTrusted { round, why });
         let last = self.last.as_ref();
         let previous = last.map_or(Digest(self.spec.id().0), Report::digest);
-        if offer.previous != previous {
-            let why = format!("its previous report is {}, not {previous}", offer.previous);
+        if offer.previous_report != previous {
+            let why = format!("its previous report is {}, not {previous}", offer.previous_report);
             return not_trusted(why);
         }
         let base = last.map_or(self.spec.base_model, |report| report.model);
@@ -216,7 +216,7 @@ impl Agent<'_, '_> {
             let why = format!("its base model is {}, not {base}", offer.base_model);
             return not_trusted(why);
         }
-        let pool = self.spec.pool_of_round(round, last).unwrap_or_default();
+        let pool = self.spec.pool_for_round(round, last).unwrap_or_default();
         if offer.pool != pool {
             let why = format!("its pool is {} FLN, not {pool} FLN", offer.pool);
             return not_trusted(why);
@@ -229,9 +229,13 @@ impl Agent<'_, '_> {
 }
 
 /// Signs enrolments that expire at a given tick.
-fn enrolment(guard: &Guard, spec: &TaskSpec, sender: Address) -> impl Fn(Tick) -> Signed<Enrol> {
+fn enrolment(
+    guard: &Guard,
+    spec: &TaskSpec,
+    sender: Address,
+) -> impl Fn(Timestamp) -> Signed<EnrolRequest> {
     let (market, task) = (spec.market, spec.id());
-    move |expires| guard.sign(Enrol { market, task, sender, expires })
+    move |expires| guard.sign(EnrolRequest { market, task, sender, expires })
 }
 
 /// Bonds the difference to `wanted`. Returns the amount added and the resulting bond.
@@ -240,7 +244,7 @@ fn enrolment(guard: &Guard, spec: &TaskSpec, sender: Address) -> impl Fn(Tick) -
 /// [`LedgerError`]; the same call continues where this one ended.
 pub fn top_up(
     ledger: &dyn Ledger,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     task: TaskId,
     wanted: Amount,
 ) -> Result<(Amount, Amount), LedgerError> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, TaskState, Terms};
 use florin_protocol::{Amount, Canonical, Digest, Report, RoundOutcome, TaskSpec};
-use florin_work::Difference;
+use florin_work::Mismatch;
 
 use super::AuditError;
 use crate::client::Client;
@@ -33,7 +33,7 @@ pub(super) fn audit(
     ledger: &dyn Ledger,
     spec: &TaskSpec,
     reports: &mut Vec<Report>,
-) -> Result<Vec<Difference>, AuditError> {
+) -> Result<Vec<Mismatch>, AuditError> {
     let task = spec.id();
     for look in 1.. {
         let books = Books::read(ledger, spec, reports)?;
@@ -51,8 +51,8 @@ pub(super) fn audit(
     Ok(Vec::new())
 }
 
-fn next_round(reports: &[Report]) -> Option<florin_protocol::Round> {
-    u32::try_from(reports.len()).ok()?.checked_add(1).map(florin_protocol::Round)
+fn next_round(reports: &[Report]) -> Option<florin_protocol::RoundNumber> {
+    u32::try_from(reports.len()).ok()?.checked_add(1).map(florin_protocol::RoundNumber)
 }
 
 /// A snapshot of the task on the ledger.
@@ -70,7 +70,7 @@ impl Books {
         let state = ledger.task(task)?;
         let statuses = reports
             .iter()
-            .map(|report| ledger.settlement(task, Report::payout_id(task, report.scope.round)))
+            .map(|report| ledger.settlement(task, Report::settlement_id(task, report.scope.round)))
             .collect::<Result<_, _>>()?;
         let is_steady = ledger.task(task)? == state;
         Ok(Self { state, statuses, is_steady })
@@ -83,7 +83,7 @@ impl Books {
         open && unknown && reports.last().is_some_and(is_settled)
     }
 
-    fn differences(&self, spec: &TaskSpec, reports: &[Report]) -> Vec<Difference> {
+    fn differences(&self, spec: &TaskSpec, reports: &[Report]) -> Vec<Mismatch> {
         let Some(state) = &self.state else {
             return vec![difference("ledger", &"the reports settle this task", &"no such task")];
         };
@@ -114,7 +114,7 @@ impl Books {
 }
 
 /// Compares the final totals with those of the last report whose settlement is final.
-fn finals(state: &TaskState, last: Option<&Report>, found: &mut Vec<Difference>) {
+fn finals(state: &TaskState, last: Option<&Report>, found: &mut Vec<Mismatch>) {
     let (root, data, infrastructure) = last.map_or_else(
         || (Digest::default(), Amount::ZERO, Amount::ZERO),
         |report| (report.root, report.data_total, report.infrastructure_total),
@@ -136,7 +136,7 @@ fn is_settled(report: &Report) -> bool {
 
 /// Lists the fields in which a posted settlement differs from the one that its round's report
 /// implies.
-pub(super) fn compare(posted: &Settlement, reports: &[Report]) -> Vec<Difference> {
+pub(super) fn compare(posted: &Settlement, reports: &[Report]) -> Vec<Mismatch> {
     let line = format!("ledger.pending[{}]", posted.round);
     let Some(at) = reports.iter().position(|report| report.scope.round == posted.round) else {
         let held = format!("a settlement up to {} FLN", posted.data_total);
@@ -167,7 +167,7 @@ pub(super) fn settlement_of(report: &Report, before: Option<&Report>) -> Settlem
     let (task, round) = (report.scope.task, report.scope.round);
     Settlement {
         task,
-        payout: Report::payout_id(task, round),
+        payout: Report::settlement_id(task, round),
         round,
         report: report.digest(),
         previous_root: before.map_or(Digest::default(), |report| report.root),

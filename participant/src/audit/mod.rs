@@ -27,14 +27,14 @@ use std::path::Path;
 
 use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError};
-use florin_protocol::limits::PUBLIC_STEPS_MAX;
+use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
-    Address, Canonical, Digest, EarlierUpdates, NodeKey, Offer, Receipt, Report, Role, Round,
-    RoundOutcome, Scope, Signed, TaskId, TaskSpec, TaskView, UpdateHeader,
+    Address, Canonical, Digest, EarlierUpdates, NodeKey, Offer, Report, Role, RoundNumber,
+    RoundOutcome, RoundScope, Signed, TaskId, TaskSpec, TaskView, UpdateHeader, UpdateReceipt,
 };
 use florin_work::{
-    AuditInputs, Difference, Inputs, LastUpdates, Spot, Spotted, WorkError,
-    audit_round as recompute, spot_check_round,
+    AuditInputs, EarlierUpdateBlobs, Mismatch, SpotCheckOptions, SpotCheckResult, ValuationInputs,
+    WorkError, audit_round as recompute, spot_check_round,
 };
 
 use crate::client::{Client, ClientError};
@@ -49,10 +49,10 @@ pub struct Scrutiny<'a> {
     pub rounds: Option<RangeInclusive<u32>>,
     /// The caller's own receipts, as [`crate::kept_receipts`] reads them: each must have its update
     /// in its round's report.
-    pub receipts: &'a [Signed<Receipt>],
+    pub receipts: &'a [Signed<UpdateReceipt>],
     /// Spot check: recompute only a sample of the scores and coalitions of each round; by default
     /// all. Round `r` samples with `seed + r`.
-    pub spot: Option<Spot>,
+    pub spot: Option<SpotCheckOptions>,
     /// Scratch folder for a round's decoded updates if they exceed the memory limit (2 GiB); by
     /// default the current folder.
     pub scratch: Option<&'a Path>,
@@ -66,7 +66,7 @@ pub struct AuditReport {
     /// One entry for each audited round.
     pub rounds: Vec<RoundAudit>,
     /// Mismatches between the ledger and the reports.
-    pub ledger: Vec<Difference>,
+    pub ledger: Vec<Mismatch>,
     /// Checks that are no longer possible, with reasons.
     pub untold: Vec<String>,
 }
@@ -75,15 +75,15 @@ pub struct AuditReport {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundAudit {
     /// The round.
-    pub round: Round,
+    pub round: RoundNumber,
     /// The round's outcome according to its report.
     pub outcome: RoundOutcome,
     /// Whether its scores and its model were recomputed, as far as requested.
     pub recomputed: bool,
     /// The sample that was recomputed, in a spot check.
-    pub spotted: Option<Spotted>,
+    pub spotted: Option<SpotCheckResult>,
     /// The mismatches, in the order of the report.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<Mismatch>,
 }
 
 impl AuditReport {
@@ -101,7 +101,7 @@ impl AuditReport {
 
     /// The first mismatch, with its round; without a round if it is on the ledger.
     #[must_use]
-    pub fn first(&self) -> Option<(Option<Round>, &Difference)> {
+    pub fn first(&self) -> Option<(Option<RoundNumber>, &Mismatch)> {
         let of_rounds = self
             .rounds
             .iter()
@@ -133,7 +133,7 @@ pub enum AuditError {
     #[error("round {round}: {source}")]
     Work {
         /// The round.
-        round: Round,
+        round: RoundNumber,
         /// The reason.
         source: WorkError,
     },
@@ -174,7 +174,7 @@ pub fn audit_task(
     let mut auditor = Auditor::new(client, Some(ledger), &view, scrutiny);
     let mut audited = Vec::new();
     let mut reports: Vec<Report> = Vec::new();
-    for round in (1..=view.reported).map(Round) {
+    for round in (1..=view.reported).map(RoundNumber) {
         let report = client.report(task, round)?.body;
         if (first..=last).contains(&round.0) {
             let mut audit = auditor.audit(&report, reports.last(), engine)?;
@@ -185,7 +185,7 @@ pub fn audit_task(
         } else {
             auditor.remember_paid(&report);
             let before = reports.last().map_or(Digest(task.0), Report::digest);
-            if report.previous != before {
+            if report.previous_report != before {
                 audited.push(chain_broken(&report, before));
             }
         }
@@ -205,7 +205,7 @@ pub fn audit_task(
 pub fn audit_round(
     client: &Client,
     task: TaskId,
-    round: Round,
+    round: RoundNumber,
     engine: &mut dyn Engine,
 ) -> Result<RoundAudit, AuditError> {
     let view = client.task(task)?;
@@ -215,7 +215,7 @@ pub fn audit_round(
     }
     let mut auditor = Auditor::new(client, None, &view, &Scrutiny::default());
     let mut before = None;
-    for earlier in (1..round.0).map(Round) {
+    for earlier in (1..round.0).map(RoundNumber) {
         let report = client.report(task, earlier)?.body;
         auditor.pass(&report);
         before = Some(report);
@@ -230,7 +230,7 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
         outcome: report.outcome,
         recomputed: false,
         spotted: None,
-        differences: vec![difference("previous", &report.previous, &before)],
+        differences: vec![difference("previous", &report.previous_report, &before)],
     }
 }
 
@@ -269,11 +269,11 @@ struct Auditor<'a> {
     models: Kept,
     /// Its cached updates, as far as the next round may be compared with them.
     updates: Kept,
-    spot: Option<Spot>,
+    spot: Option<SpotCheckOptions>,
     scratch: &'a Path,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
     /// Paid work records, with the first round that paid each.
-    paid: BTreeMap<Digest, Round>,
+    paid: BTreeMap<Digest, RoundNumber>,
     untold: Vec<String>,
 }
 
@@ -310,7 +310,7 @@ impl<'a> Auditor<'a> {
     fn pass(&mut self, report: &Report) {
         self.earlier.insert(0, report.base_model);
         self.exposed.extend(&report.holdout.rows);
-        self.shown.pass(report);
+        self.shown.add_report(report);
     }
 
     fn audit(
@@ -349,7 +349,7 @@ impl<'a> Auditor<'a> {
         &mut self,
         report: &Report,
         headers: &[Signed<UpdateHeader>],
-        found: &mut Vec<Difference>,
+        found: &mut Vec<Mismatch>,
     ) -> Result<(), AuditError> {
         if headers.len() != report.entries.len() {
             found.push(difference("entries", &report.entries.len(), &headers.len()));
@@ -382,7 +382,7 @@ impl<'a> Auditor<'a> {
         account: Address,
         role: Role,
         line: String,
-        found: &mut Vec<Difference>,
+        found: &mut Vec<Mismatch>,
     ) -> Result<(), AuditError> {
         let key = match self.keys.get(&(account, role)) {
             Some(key) => *key,
@@ -412,11 +412,11 @@ impl<'a> Auditor<'a> {
     fn bytes(
         &self,
         report: &Report,
-        found: &mut Vec<Difference>,
+        found: &mut Vec<Mismatch>,
     ) -> Result<Option<Bytes>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
         let of_update = florin_work::update_bytes(self.spec);
-        let models = limit.saturating_mul(self.earlier.len().min(PUBLIC_STEPS_MAX) as u64);
+        let models = limit.saturating_mul(self.earlier.len().min(GLOBAL_DELTAS_MAX) as u64);
         // A decoded update has the length of a model.
         let decoded = limit.max(of_update);
         let total = decoded.saturating_mul(report.entries.len() as u64).saturating_add(models);
@@ -426,13 +426,13 @@ impl<'a> Auditor<'a> {
             found.push(line);
             return Ok(None);
         }
-        let began = self.earlier.iter().take(PUBLIC_STEPS_MAX).copied();
+        let began = self.earlier.iter().take(GLOBAL_DELTAS_MAX).copied();
         let began: Vec<Digest> = [report.base_model].into_iter().chain(began).collect();
         let models = self.models.with_others(began.iter().copied(), |at, digest| {
             let line = if at == 0 { "base_model" } else { "an earlier base_model" };
             self.blob(line, digest, limit, found)
         })?;
-        let named = self.shown.held_against(self.spec.rounds.protection, limit);
+        let named = self.shown.reference_updates(self.spec.rounds.preprocessing, limit);
         let sent = report.entries.iter().map(|entry| entry.update);
         let sent = sent.chain(named.iter().map(|(_, update)| *update));
         let updates = self.updates.with_others(sent, |at, digest| {
@@ -452,7 +452,7 @@ impl<'a> Auditor<'a> {
     /// the next round is compared with the same earlier updates and with those of this round.
     fn keep(&mut self, report: &Report, bytes: &Bytes) {
         let Bytes { models, updates, .. } = bytes;
-        let better = report.came_to_something();
+        let better = report.is_productive();
         let wanted = if better { report.entries.len() } else { updates.len() };
         self.models.keep(models);
         self.updates.keep(updates.get(..wanted).unwrap_or_default());
@@ -462,13 +462,13 @@ impl<'a> Auditor<'a> {
     fn shown_rows(
         &self,
         report: &Report,
-        found: &mut Vec<Difference>,
+        found: &mut Vec<Mismatch>,
     ) -> Result<Option<Vec<u8>>, AuditError> {
-        if !self.spec.is_round(report.entries.len()) {
+        if !self.spec.has_quorum(report.entries.len()) {
             return Ok(Some(Vec::new()));
         }
-        let limit = self.spec.holdout.shown_bytes_max(self.spec.data.width);
-        let Scope { task, round, .. } = report.scope;
+        let limit = self.spec.holdout.disclosed_bytes_max(self.spec.data.width);
+        let RoundScope { task, round, .. } = report.scope;
         match self.client.shown(task, round, limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ClientError::Rejected(rejection)) => {
@@ -484,7 +484,7 @@ impl<'a> Auditor<'a> {
         line: &str,
         digest: Digest,
         limit: u64,
-        found: &mut Vec<Difference>,
+        found: &mut Vec<Mismatch>,
     ) -> Result<Option<Vec<u8>>, AuditError> {
         match self.client.blob(digest, limit) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -506,8 +506,8 @@ impl<'a> Auditor<'a> {
         papers: &Papers<'_>,
         bytes: &Bytes,
         engine: &mut dyn Engine,
-        found: &mut Vec<Difference>,
-    ) -> Result<Option<Spotted>, AuditError> {
+        found: &mut Vec<Mismatch>,
+    ) -> Result<Option<SpotCheckResult>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
         let Bytes { models, shown, updates, named } = bytes;
         let (began, sent) = (views(models), views(updates));
@@ -515,23 +515,23 @@ impl<'a> Auditor<'a> {
         let (own, last) = sent.split_at(report.entries.len().min(sent.len()));
         let room = work_room(self.scratch);
         let inputs = AuditInputs {
-            round: Inputs {
+            round: ValuationInputs {
                 spec: self.spec,
                 base,
-                drawn: &report.holdout.rows,
-                holdout: shown,
+                row_indices: &report.holdout.rows,
+                disclosed_rows: shown,
                 entries: &report.entries,
                 updates: &own,
-                previous: &previous,
-                last: LastUpdates { named, bytes: &last },
-                room: &room,
+                previous_models: &previous,
+                earlier_updates: EarlierUpdateBlobs { ids: named, bytes: &last },
+                scratch_space: &room,
             },
             offer,
             report,
-            before,
-            earlier: &self.earlier,
-            shown: &self.shown,
-            exposed: &self.exposed,
+            previous_report: before,
+            earlier_models: &self.earlier,
+            earlier_updates: &self.shown,
+            used_rows: &self.exposed,
             headers,
         };
         let round = report.scope.round;
@@ -541,8 +541,9 @@ impl<'a> Auditor<'a> {
             return Ok(None);
         };
         let seed = spot.seed.wrapping_add(round.0.into());
-        let looked = spot_check_round(&inputs, Spot { seed, ..spot }, engine).map_err(failed)?;
-        found.extend(looked.differences.iter().cloned());
+        let looked =
+            spot_check_round(&inputs, SpotCheckOptions { seed, ..spot }, engine).map_err(failed)?;
+        found.extend(looked.mismatches.iter().cloned());
         Ok(Some(looked))
     }
 }

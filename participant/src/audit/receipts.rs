@@ -1,8 +1,8 @@
 //! Checks receipts against reports: the updates that the coordinator accepted, and the entries that
 //! it counted.
 
-use florin_protocol::{NodeKey, Receipt, Report, Signed};
-use florin_work::Difference;
+use florin_protocol::{NodeKey, Report, Signed, UpdateReceipt};
+use florin_work::Mismatch;
 
 use crate::recheck::difference;
 
@@ -10,12 +10,12 @@ use crate::recheck::difference;
 /// the coordinator did not sign. Receipts of other tasks and rounds are ignored.
 pub(super) fn ignored(
     report: &Report,
-    receipts: &[Signed<Receipt>],
+    receipts: &[Signed<UpdateReceipt>],
     coordinator: NodeKey,
-) -> Vec<Difference> {
+) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for receipt in receipts.iter().filter(|receipt| receipt.body.scope == report.scope) {
-        let Receipt { sender, update, order, .. } = receipt.body;
+        let UpdateReceipt { sender, update, commit_position: order, .. } = receipt.body;
         let line = |what: &str| format!("receipts[{sender}].{what}");
         if let Err(error) = receipt.verify(coordinator) {
             // Such a receipt proves nothing; report that to its holder.
@@ -27,8 +27,8 @@ pub(super) fn ignored(
             let reported = entry.map_or("no entry".to_owned(), |entry| entry.header.to_string());
             found.push(difference(line("update"), &reported, &update));
         }
-        if let Some(entry) = entry.filter(|entry| entry.order != order) {
-            found.push(difference(line("order"), &entry.order, &order));
+        if let Some(entry) = entry.filter(|entry| entry.commit_position != order) {
+            found.push(difference(line("order"), &entry.commit_position, &order));
         }
     }
     found

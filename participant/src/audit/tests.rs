@@ -3,8 +3,8 @@
 use florin_learning::{EngineKind, engine};
 use florin_ledger::Settlement;
 use florin_protocol::{
-    Amount, HoldoutRound, Missing, NodeSigner, PayoutId, Phase, Registration, Signer, Tick,
-    draw_rows, round_seed,
+    Amount, HoldoutSample, MissingReason, NodeSigner, Registration, SettlementId, TaskPhase,
+    Timestamp, WalletSigner, draw_rows, round_seed,
 };
 
 use super::*;
@@ -60,7 +60,7 @@ fn audit(market: &Market, rounds: Option<RangeInclusive<u32>>) -> Result<AuditRe
 fn audit_with(
     market: &Market,
     rounds: Option<RangeInclusive<u32>>,
-    receipts: &[Signed<Receipt>],
+    receipts: &[Signed<UpdateReceipt>],
 ) -> Result<AuditReport, AuditError> {
     audit_as(market, &Scrutiny { rounds, receipts, ..Scrutiny::default() })
 }
@@ -93,15 +93,15 @@ fn an_honest_task_has_no_mismatches() {
     let part = audit(&market, Some(2..=2)).unwrap();
     assert_eq!((part.rounds.len(), part.recomputed(), part.differences()), (1, 1, 0));
     let mut engine = engine(EngineKind::Reference, 1).unwrap();
-    let one = audit_round(&market.client(), market.task, Round(3), engine.as_mut()).unwrap();
+    let one = audit_round(&market.client(), market.task, RoundNumber(3), engine.as_mut()).unwrap();
     assert!(one.recomputed && one.differences.is_empty());
-    let spot = Some(Spot { draws: 1, seed: 3 });
+    let spot = Some(SpotCheckOptions { draws: 1, seed: 3 });
     let short = audit_as(&market, &Scrutiny { spot, ..Scrutiny::default() }).unwrap();
     assert_eq!((short.recomputed(), short.differences()), (3, 0));
     for round in &short.rounds {
         let looked = round.spotted.as_ref().unwrap();
         // A round with one update has one score and no proper coalitions.
-        assert_eq!((looked.scores, looked.worths), ((1, 1), (0, 0)), "{looked:?}");
+        assert_eq!((looked.scores, looked.coalition_values), ((1, 1), (0, 0)), "{looked:?}");
     }
     for rounds in [0..=1, 1..=4, 4..=4] {
         assert_eq!(audit(&market, Some(rounds)).unwrap_err().code(), "NO_SUCH_ROUNDS");
@@ -136,7 +136,7 @@ fn a_settled_round_is_recomputed_while_the_task_is_running() {
         let report = audit(&market, None).unwrap();
         let found = (report.rounds.len(), report.recomputed(), report.differences());
         assert_eq!(found, (rounds, rounds, 0));
-        assert!(market.client().task(market.task).unwrap().phase != Phase::Done);
+        assert!(market.client().task(market.task).unwrap().phase != TaskPhase::Done);
     }
 }
 
@@ -153,7 +153,7 @@ fn forged_or_hidden_holdout_rows_are_mismatches() {
         play(&market, 1);
         let report = audit(&market, None).unwrap();
         let (round, first) = report.first().unwrap();
-        assert_eq!((round, first.line.as_str()), (Some(Round(1)), line), "{report:?}");
+        assert_eq!((round, first.line.as_str()), (Some(RoundNumber(1)), line), "{report:?}");
         assert!(first.recomputed.contains(why), "{report:?}");
     }
 }
@@ -166,14 +166,14 @@ fn a_holdout_row_used_in_two_rounds_is_a_mismatch() {
     play(&market, usize::MAX);
     let report = audit(&market, None).unwrap();
     let (round, first) = report.first().unwrap();
-    assert_eq!((round, first.line.as_str()), (Some(Round(2)), "holdout.rows[0]"));
+    assert_eq!((round, first.line.as_str()), (Some(RoundNumber(2)), "holdout.rows[0]"));
     assert!(first.reported.ends_with("disclosed in an earlier round"), "{first:?}");
     assert!(report.rounds[2].differences.iter().any(|d| d.line == "holdout.rows[0]"));
     // Also if the round that disclosed it first is not audited, and if a single round is audited.
     let part = audit(&market, Some(2..=2)).unwrap();
     assert_eq!(first_line(&part).as_deref(), Some("holdout.rows[0]"));
     let mut engine = engine(EngineKind::Reference, 1).unwrap();
-    let one = audit_round(&market.client(), market.task, Round(2), engine.as_mut()).unwrap();
+    let one = audit_round(&market.client(), market.task, RoundNumber(2), engine.as_mut()).unwrap();
     assert_eq!(one.differences[0].line, "holdout.rows[0]");
 }
 
@@ -184,7 +184,7 @@ fn a_wrong_payout_is_a_mismatch_at_its_line() {
     play(&market, 1);
     let report = audit(&market, None).unwrap();
     assert_eq!(first_line(&report).as_deref(), Some("lines[0].payout"), "{report:?}");
-    assert_eq!(report.first().unwrap().0, Some(Round(1)));
+    assert_eq!(report.first().unwrap().0, Some(RoundNumber(1)));
 }
 
 #[test]
@@ -275,14 +275,15 @@ fn every_field_of_a_settlement_is_compared_with_its_report() {
     type Change = fn(&mut Settlement);
     let market = slow_market(false);
     play(&market, 2);
-    let reports: Vec<Report> =
-        (1..=2).map(|r| market.client().report(market.task, Round(r)).unwrap().body).collect();
+    let reports: Vec<Report> = (1..=2)
+        .map(|r| market.client().report(market.task, RoundNumber(r)).unwrap().body)
+        .collect();
     let honest = books::settlement_of(&reports[1], Some(&reports[0]));
     assert_eq!(books::compare(&honest, &reports), []);
     let more = |amount: Amount| amount.plus(Amount::from_units(1)).unwrap();
     let changes: [(&str, Change); 5] = [
         ("task", |s| s.task = TaskId([1; 32])),
-        ("payout", |s| s.payout = PayoutId([1; 32])),
+        ("payout", |s| s.payout = SettlementId([1; 32])),
         ("report", |s| s.report = Digest([1; 32])),
         ("previous_root", |s| s.previous_root = Digest([1; 32])),
         ("root", |s| s.root = Digest([1; 32])),
@@ -342,7 +343,7 @@ fn pay_to_a_provider_without_a_pledge_is_a_mismatch() {
         market.lie(Lie::Accomplice);
         let (wallet, node) = (wallet(6), wallet(6).node_signer());
         let registration =
-            Registration::sign(market.spec.market, &wallet, &node, Role::Provider, Tick(99));
+            Registration::sign(market.spec.market, &wallet, &node, Role::Provider, Timestamp(99));
         market.client().register(&registration.unwrap()).unwrap();
         play_with_provider(&market, 1);
         let report = audit(&market, Some(1..=1)).unwrap();
@@ -361,8 +362,8 @@ fn a_receipt_for_an_omitted_update_is_a_mismatch() {
     play(&market, 1);
     market.lie(Lie::LostUpdate);
     play(&market, usize::MAX);
-    let lost = market.client().report(market.task, Round(2)).unwrap().body;
-    assert_eq!(lost.missing, [(wallet(4).address(), Missing::NoReveal)]);
+    let lost = market.client().report(market.task, RoundNumber(2)).unwrap().body;
+    assert_eq!(lost.missing, [(wallet(4).address(), MissingReason::NoReveal)]);
     assert_eq!(
         lines(&audit(&market, None).unwrap()),
         Vec::<String>::new(),
@@ -374,7 +375,7 @@ fn a_receipt_for_an_omitted_update_is_a_mismatch() {
     let line = format!("receipts[{}].update", wallet(4).address());
     let found = audit_with(&market, None, &receipts).unwrap();
     assert_eq!(lines(&found), [line.clone(), line.clone()]);
-    assert_eq!(found.first().unwrap().0, Some(Round(2)));
+    assert_eq!(found.first().unwrap().0, Some(RoundNumber(2)));
     assert_eq!(lines(&audit_with(&market, Some(3..=3), &receipts).unwrap()), [line]);
     let forged = NodeSigner::from_seed(&[9; 32]).sign(receipts[0].body.clone());
     let line = format!("receipts[{}].signature", wallet(4).address());
@@ -391,22 +392,22 @@ fn an_inconsistent_offer_or_cohort_is_found_without_any_blob() {
     let market = Market::begin(1, false);
     play(&market, 1);
     let client = market.client();
-    let offer = client.offer(market.task, Round(1)).unwrap().body;
-    let report = client.report(market.task, Round(1)).unwrap().body;
+    let offer = client.offer(market.task, RoundNumber(1)).unwrap().body;
+    let report = client.report(market.task, RoundNumber(1)).unwrap().body;
     assert_eq!(recheck(&market.spec, &offer, &report, None, &[]), []);
     let stranger = Address([1; 20]);
     let changes: [(&str, Change<'_>); 5] = [
         ("offer.pool", &|offer, _| offer.pool = fln("9")),
         ("offer.cohort ascending and within the size limit", &|offer, report| {
             offer.cohort.insert(0, stranger);
-            report.missing.push((stranger, Missing::NoCommit));
+            report.missing.push((stranger, MissingReason::NoCommit));
         }),
         ("entries and missing are the cohort", &|_, report| {
-            report.missing.push((stranger, Missing::NoCommit));
+            report.missing.push((stranger, MissingReason::NoCommit));
         }),
         ("entries are at least cohort_min", &|_, report| {
             let sender = report.entries.remove(0).sender;
-            report.missing.push((sender, Missing::NoReveal));
+            report.missing.push((sender, MissingReason::NoReveal));
         }),
         ("entries[0].rows_counted", &|_, report| report.entries[0].rows_counted += 1),
     ];
@@ -415,11 +416,11 @@ fn an_inconsistent_offer_or_cohort_is_found_without_any_blob() {
         change(&mut offer, &mut report);
         report.offer = offer.digest();
         let seed = round_seed(report.scope, &report.commits, &report.entries);
-        let rows = match market.spec.is_round(report.entries.len()) {
+        let rows = match market.spec.has_quorum(report.entries.len()) {
             true => draw_rows(&market.spec.holdout, &[], seed).unwrap(),
             false => Vec::new(),
         };
-        report.holdout = HoldoutRound { seed, rows };
+        report.holdout = HoldoutSample { seed, rows };
         let found = recheck(&market.spec, &offer, &report, None, &[]);
         let lines: Vec<_> = found.iter().map(|difference| difference.line.as_str()).collect();
         assert_eq!(lines, [line]);

@@ -2,9 +2,9 @@
 
 use florin_ledger::SettlementStatus;
 use florin_protocol::{
-    Address, Canonical, Infrastructure, Report, Role, Signed, WorkRecord, WorkResult,
+    Address, Canonical, InfrastructurePayment, Report, Role, Signed, WorkRecord, WorkResult,
 };
-use florin_work::{Difference, agree};
+use florin_work::{Mismatch, compare_results};
 
 use super::{AuditError, Auditor};
 use crate::recheck::difference;
@@ -16,7 +16,7 @@ impl Auditor<'_> {
         &mut self,
         report: &Report,
         records: &[Signed<WorkRecord>],
-        found: &mut Vec<Difference>,
+        found: &mut Vec<Mismatch>,
     ) -> Result<(), AuditError> {
         if report.infrastructure.len() > 1 {
             let paid = format!("{} records", report.infrastructure.len());
@@ -59,7 +59,7 @@ impl Auditor<'_> {
         report: &Report,
         provider: Address,
         line: String,
-        found: &mut Vec<Difference>,
+        found: &mut Vec<Mismatch>,
     ) -> Result<(), AuditError> {
         let (task, round) = (report.scope.task, report.scope.round);
         let Some(ledger) = self.ledger else {
@@ -68,7 +68,7 @@ impl Auditor<'_> {
         if ledger.pledged(task, provider)? {
             return Ok(());
         }
-        let payout = Report::payout_id(task, round);
+        let payout = Report::settlement_id(task, round);
         if ledger.settlement(task, payout)? == SettlementStatus::Final {
             self.untold.push(format!(
                 "round {round}: provider {provider} has no stake pledged now; whether it had one \
@@ -84,16 +84,16 @@ impl Auditor<'_> {
 /// Compares a work record with the result that the report states and pays for.
 fn stated(
     report: &Report,
-    paid: &Infrastructure,
+    paid: &InfrastructurePayment,
     record: &WorkRecord,
     line: &dyn Fn(&str) -> String,
-    found: &mut Vec<Difference>,
+    found: &mut Vec<Mismatch>,
 ) {
     if record.provider != paid.provider {
         found.push(difference(line("provider"), &paid.provider, &record.provider));
     }
     if record.market != report.scope.market {
-        let of = |market: florin_protocol::Market| format!("{}/{}", market.chain, market.genesis);
+        let of = |market: florin_protocol::MarketId| format!("{}/{}", market.chain, market.genesis);
         let (ours, theirs) = (of(report.scope.market), of(record.market));
         found.push(difference(line("record.market"), &ours, &theirs));
     }
@@ -105,8 +105,8 @@ fn stated(
         found.push(difference(line("units"), &paid.units, &valuation.units));
     }
     let reported = WorkResult { valuation, metrics, model: report.model };
-    if let Err(differs) = agree(&reported, &record.result) {
+    if let Err(differs) = compare_results(&reported, &record.result) {
         let line = line(&format!("record.{}", differs.line));
-        found.push(difference(line, &differs.ours, &differs.theirs));
+        found.push(difference(line, &differs.recomputed, &differs.stated));
     }
 }

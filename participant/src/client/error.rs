@@ -1,6 +1,6 @@
 //! Errors of the coordinator client.
 
-use florin_protocol::{Address, Digest, Market, NodeKey, Rejection, VerifyError};
+use florin_protocol::{Address, Digest, MarketId, NodeKey, Rejection, VerifyError};
 
 use crate::durable::FileError;
 
@@ -100,7 +100,7 @@ pub enum ClientError {
 #[serde(deny_unknown_fields)]
 pub struct Coordinator {
     /// Chain and genesis.
-    pub market: Market,
+    pub market: MarketId,
     /// The account.
     pub account: Address,
     /// The node key that it signs with.

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use florin_ledger::Trust;
-use florin_protocol::{Code, Rejection};
+use florin_protocol::{ErrorCode, Rejection};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
@@ -255,7 +255,7 @@ impl Request {
             // The id lets an operator find the request.
             rejection.message = format!("{} (request {id})", rejection.message);
         }
-        if let Some(said) = rejection.as_ref().filter(|said| said.code == Code::RateLimited) {
+        if let Some(said) = rejection.as_ref().filter(|said| said.code == ErrorCode::RateLimited) {
             let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
             let after_s = after.and_then(|text| text.parse().ok()).unwrap_or(1);
             let (what, why) = (self.what.clone(), said.message.clone());

@@ -14,10 +14,10 @@ use std::time::Instant;
 use florin_ledger::Trust;
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{
-    Address, BlobRequest, Canonical, ClaimProof, CloseRequest, Code, Commit, Digest, Enrol,
-    LedgerInfo, MarketInfo, Offer, Registration, Report, Role, Round, Scope, Signed, TaskId,
-    TaskSpec, TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord,
-    WorkVerdict, blob_digest,
+    Address, BlobRequest, Canonical, ClaimProof, CloseRequest, Commit, Digest, EnrolRequest,
+    ErrorCode, LedgerInfo, MarketInfo, Offer, Registration, Report, Role, RoundNumber, RoundScope,
+    Signed, TaskId, TaskSpec, TaskSummary, TaskView, Timestamp, UpdateHeader, WorkAcceptance,
+    WorkOrder, WorkRecord, WorkRequest, blob_digest,
 };
 
 pub use error::{ClientError, Coordinator};
@@ -62,7 +62,7 @@ pub struct Client {
     ledger: LedgerInfo,
     version: String,
     /// The coordinator's clock at the last reading, with the local instant of that reading.
-    clock: Arc<Mutex<(Tick, Instant)>>,
+    clock: Arc<Mutex<(Timestamp, Instant)>>,
     trust: Trust,
 }
 
@@ -127,9 +127,9 @@ impl Client {
 
     /// Estimate of the coordinator's current time: the last reading plus the local time since.
     #[must_use]
-    pub fn now(&self) -> Tick {
+    pub fn now(&self) -> Timestamp {
         let (tick, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        tick.after_ms(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
+        tick.saturating_add_ms(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Sends a message that expires `for_ms` after the coordinator's current time. If the
@@ -141,15 +141,15 @@ impl Client {
     pub fn in_time<T>(
         &self,
         for_ms: u64,
-        say: impl Fn(Tick) -> Result<T, ClientError>,
+        say: impl Fn(Timestamp) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        match say(self.now().after_ms(for_ms)) {
-            Err(ClientError::Rejected(late)) if late.code == Code::DeadlinePassed => {
+        match say(self.now().saturating_add_ms(for_ms)) {
+            Err(ClientError::Rejected(late)) if late.code == ErrorCode::DeadlinePassed => {
                 let now = self.market()?.now;
                 tracing::debug!(%late, %now, "reading the coordinator's clock again");
                 let read = (now, Instant::now());
                 *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = read;
-                say(now.after_ms(for_ms))
+                say(now.saturating_add_ms(for_ms))
             }
             said => said,
         }
@@ -184,14 +184,14 @@ impl Client {
         let path = format!("registrations/{account}?role={role}");
         let found: Registration = match self.http.get(&path, 0) {
             Err(ClientError::Rejected(rejection))
-                if matches!(rejection.code, Code::NotFound | Code::NotRegistered) =>
+                if matches!(rejection.code, ErrorCode::NotFound | ErrorCode::NotRegistered) =>
             {
                 return Ok(None);
             }
             other => other?,
         };
         // It was valid when the coordinator accepted it; a later expiry does not matter.
-        let verified = found.verify(self.coordinator.market, Tick::default());
+        let verified = found.verify(self.coordinator.market, Timestamp::default());
         let wrong = |why| ClientError::WrongContent { what: format!("GET {path}"), why };
         verified.map_err(|error| wrong(error.to_string()))?;
         if found.wallet != account {
@@ -274,7 +274,12 @@ impl Client {
     ///
     /// # Errors
     /// A rejection (`NOT_YET_PUBLIC` before they are drawn), or those of any request.
-    pub fn shown(&self, task: TaskId, round: Round, limit: u64) -> Result<Vec<u8>, ClientError> {
+    pub fn shown(
+        &self,
+        task: TaskId,
+        round: RoundNumber,
+        limit: u64,
+    ) -> Result<Vec<u8>, ClientError> {
         self.http.bytes(&of_round(task, round, "holdout"), limit)
     }
 
@@ -282,7 +287,7 @@ impl Client {
     ///
     /// # Errors
     /// A rejection, or those of any request.
-    pub fn enrol(&self, enrol: &Signed<Enrol>) -> Result<(), ClientError> {
+    pub fn enrol(&self, enrol: &Signed<EnrolRequest>) -> Result<(), ClientError> {
         self.http.post(&format!("tasks/{}/enrol", enrol.body.task), enrol, 0)?.done()
     }
 
@@ -299,7 +304,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::NotSigned`], [`ClientError::WrongContent`] for another round's; a rejection;
     /// those of any request.
-    pub fn report(&self, task: TaskId, round: Round) -> Result<Signed<Report>, ClientError> {
+    pub fn report(&self, task: TaskId, round: RoundNumber) -> Result<Signed<Report>, ClientError> {
         let report: Signed<Report> = self.http.get(&of_round(task, round, "report"), 0)?;
         let what = format!("the report of round {round}");
         self.signed(&report, &what)?;
@@ -311,7 +316,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::report`].
-    pub fn offer(&self, task: TaskId, round: Round) -> Result<Signed<Offer>, ClientError> {
+    pub fn offer(&self, task: TaskId, round: RoundNumber) -> Result<Signed<Offer>, ClientError> {
         let offer: Signed<Offer> = self.http.get(&of_round(task, round, "offer"), 0)?;
         let what = format!("the offer of round {round}");
         self.signed(&offer, &what)?;
@@ -327,7 +332,7 @@ impl Client {
     pub fn headers(
         &self,
         task: TaskId,
-        round: Round,
+        round: RoundNumber,
     ) -> Result<Vec<Signed<UpdateHeader>>, ClientError> {
         self.http.get(&of_round(task, round, "headers"), 0)
     }
@@ -340,7 +345,7 @@ impl Client {
     pub fn records(
         &self,
         task: TaskId,
-        round: Round,
+        round: RoundNumber,
     ) -> Result<Vec<Signed<WorkRecord>>, ClientError> {
         self.http.get(&of_round(task, round, "records"), 0)
     }
@@ -369,7 +374,7 @@ impl Client {
     /// request.
     pub fn next_work(
         &self,
-        query: &Signed<WorkQuery>,
+        query: &Signed<WorkRequest>,
         wait_ms: u64,
     ) -> Result<Option<Signed<WorkOrder>>, ClientError> {
         let wait_ms = wait_ms.min(WAIT_MS_MAX);
@@ -403,12 +408,12 @@ impl Client {
     ///
     /// # Errors
     /// A rejection (`WORK_GONE`, `WORK_WRONG`), or those of any request.
-    pub fn submit_work(&self, record: &Signed<WorkRecord>) -> Result<WorkVerdict, ClientError> {
+    pub fn submit_work(&self, record: &Signed<WorkRecord>) -> Result<WorkAcceptance, ClientError> {
         self.http.post("work", record, VERDICT_MS_MAX)?.json()
     }
 
-    fn scope(&self, task: TaskId, round: Round) -> Scope {
-        Scope { market: self.coordinator.market, task, round }
+    fn scope(&self, task: TaskId, round: RoundNumber) -> RoundScope {
+        RoundScope { market: self.coordinator.market, task, round }
     }
 
     fn signed<T: Canonical>(&self, message: &Signed<T>, what: &str) -> Result<(), ClientError> {
@@ -420,7 +425,12 @@ impl Client {
         })
     }
 
-    fn in_scope(&self, got: Scope, expected: Scope, what: &str) -> Result<(), ClientError> {
+    fn in_scope(
+        &self,
+        got: RoundScope,
+        expected: RoundScope,
+        what: &str,
+    ) -> Result<(), ClientError> {
         if got == expected {
             return Ok(());
         }
@@ -437,7 +447,7 @@ impl Client {
     }
 }
 
-fn of_round(task: TaskId, round: Round, what: &str) -> String {
+fn of_round(task: TaskId, round: RoundNumber, what: &str) -> String {
     format!("tasks/{task}/rounds/{round}/{what}")
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use florin_protocol::{Digest, Enrol, NodeSigner, Signer, TaskId, Tick};
+use florin_protocol::{Digest, EnrolRequest, NodeSigner, TaskId, Timestamp, WalletSigner};
 
 use super::*;
 use crate::testing::{Lie, Market, wallet};
@@ -130,7 +130,7 @@ fn a_corrupted_blob_is_rejected() {
 fn rejections_keep_their_code() {
     let market = Market::begin(1, false);
     let client = market.client();
-    let error = client.shown(market.task, Round(1), 10_000).unwrap_err();
+    let error = client.shown(market.task, RoundNumber(1), 10_000).unwrap_err();
     assert_eq!((error.code(), error.rejection().is_some()), ("NOT_YET_PUBLIC", true));
     assert_eq!(client.task(TaskId([1; 32])).unwrap_err().code(), "UNKNOWN_TASK");
     assert_eq!(client.blob(Digest([1; 32]), 10).unwrap_err().code(), "NOT_FOUND");
@@ -146,16 +146,16 @@ fn registrations_are_looked_up_by_role() {
     let market = Market::begin(1, false);
     let client = market.client();
     let (wallet, node) = (wallet(4), wallet(4).node_signer());
-    let sign = |role| Registration::sign(market.spec.market, &wallet, &node, role, Tick(99));
+    let sign = |role| Registration::sign(market.spec.market, &wallet, &node, role, Timestamp(99));
     client.register(&sign(Role::Provider).unwrap()).unwrap();
     let found = client.registration(wallet.address(), Role::Provider).unwrap().unwrap();
     assert_eq!(found.node_key, node.key());
     assert_eq!(client.registration(wallet.address(), Role::Participant).unwrap(), None);
-    let enrol = Enrol {
+    let enrol = EnrolRequest {
         market: market.spec.market,
         task: market.task,
         sender: wallet.address(),
-        expires: Tick(99),
+        expires: Timestamp(99),
     };
     client.enrol(&node.sign(enrol)).unwrap();
     assert_eq!(client.task(market.task).unwrap().enrolled, 1);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
-    Canonical, Code, Digest, Receipt, Signed, TaskId, UpdateHeader, UploadState, blob_digest,
+    Canonical, Digest, ErrorCode, Signed, TaskId, UpdateHeader, UpdateReceipt, UploadProgress,
+    blob_digest,
 };
 use rand::TryRng;
 use rand::rngs::SysRng;
@@ -87,7 +88,7 @@ impl Client {
         &self,
         header: &Signed<UpdateHeader>,
         bytes: &[u8],
-    ) -> Result<Signed<Receipt>, ClientError> {
+    ) -> Result<Signed<UpdateReceipt>, ClientError> {
         let receipt = if length(bytes) <= WHOLE_BYTES_MAX {
             self.send_update(header, bytes, 0)?
         } else {
@@ -111,7 +112,10 @@ impl Client {
     ///
     /// # Errors
     /// The rejection that its upload would get; those of any request.
-    pub fn upload_state(&self, header: &Signed<UpdateHeader>) -> Result<UploadState, ClientError> {
+    pub fn upload_state(
+        &self,
+        header: &Signed<UpdateHeader>,
+    ) -> Result<UploadProgress, ClientError> {
         let path = format!("tasks/{}/updates/offset", header.body.scope.task);
         self.http.post(&path, header, 0)?.json()
     }
@@ -121,7 +125,7 @@ impl Client {
         header: &Signed<UpdateHeader>,
         bytes: &[u8],
         offset: u64,
-    ) -> Result<Signed<Receipt>, ClientError> {
+    ) -> Result<Signed<UpdateReceipt>, ClientError> {
         let head = header.to_bytes();
         debug_assert!(head.len() <= HEADER_BYTES_MAX, "all fields of a header have fixed length");
         let head_length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
@@ -160,7 +164,7 @@ fn in_turns<T>(
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        let elsewhere = error.rejection().is_some_and(|said| said.code == Code::WrongOffset);
+        let elsewhere = error.rejection().is_some_and(|said| said.code == ErrorCode::WrongOffset);
         tries += 1;
         if tries >= TRIES_MAX || !(elsewhere || error.is_passing()) {
             return Err(error);
@@ -217,7 +221,9 @@ mod tests {
 
     #[test]
     fn a_rejected_upload_is_not_retried_except_for_a_wrong_offset() {
-        for (code, expected) in [(Code::UpdateWrongSchema, 1), (Code::WrongOffset, TRIES_MAX)] {
+        for (code, expected) in
+            [(ErrorCode::UpdateWrongSchema, 1), (ErrorCode::WrongOffset, TRIES_MAX)]
+        {
             let times = RefCell::new(0);
             let refused = in_turns(
                 10,

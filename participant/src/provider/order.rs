@@ -1,12 +1,14 @@
 //! One work order: fetches its inputs, unless they are cached from the previous order, and executes
 //! it.
 
-use florin_protocol::limits::LAST_UPDATES_BYTES_MAX;
+use florin_protocol::limits::EARLIER_UPDATES_BYTES_MAX;
 use florin_protocol::{
-    BlobRequest, Digest, DrawError, Round, Scope, Signer, TaskId, WorkOrder, WorkResult, draw_rows,
-    round_seed,
+    BlobRequest, Digest, DrawError, RoundNumber, RoundScope, TaskId, WalletSigner, WorkOrder,
+    WorkResult, draw_rows, round_seed,
 };
-use florin_work::{Inputs, LastUpdates, carry_out, model_bytes, update_bytes};
+use florin_work::{
+    EarlierUpdateBlobs, ValuationInputs, model_bytes, update_bytes, value_and_aggregate,
+};
 
 use super::{ORDER_BYTES_MAX, ProviderError, Served, Server, work_room};
 use crate::agent::EXPIRY_MS;
@@ -24,44 +26,46 @@ impl Server<'_, '_> {
         };
         let Served { spec, .. } = served;
         let (model, update) = (model_bytes(spec), update_bytes(spec));
-        let models = model.saturating_mul(order.previous.len() as u64);
+        let models = model.saturating_mul(order.previous_models.len() as u64);
         // A decoded update has the length of a model.
         let decoded = model.max(update);
         let total = decoded.saturating_mul(order.entries.len() as u64).saturating_add(models);
-        let last = model.saturating_mul(order.last_updates.len() as u64);
-        if total > ORDER_BYTES_MAX || last > LAST_UPDATES_BYTES_MAX {
+        let last = model.saturating_mul(order.earlier_updates.len() as u64);
+        if total > ORDER_BYTES_MAX || last > EARLIER_UPDATES_BYTES_MAX {
             let why = format!(
                 "its updates and models have {total} bytes: the limit is {ORDER_BYTES_MAX}"
             );
             return Ok(Err(why));
         }
-        let rows =
-            self.parts.client.blob(order.holdout, spec.holdout.shown_bytes_max(spec.data.width))?;
+        let rows = self
+            .parts
+            .client
+            .blob(order.disclosed_rows, spec.holdout.disclosed_bytes_max(spec.data.width))?;
         let task = spec.id();
-        let began = [order.base_model].into_iter().chain(order.previous.iter().copied());
+        let began = [order.base_model].into_iter().chain(order.previous_models.iter().copied());
         let models = self
             .models
             .with_others(began, |_, digest| self.fetch(task, digest, model).map(Some))?;
         let sent = order.entries.iter().map(|entry| entry.update);
-        let sent = sent.chain(order.last_updates.iter().map(|(_, update)| *update));
+        let sent = sent.chain(order.earlier_updates.iter().map(|(_, update)| *update));
         let updates = self
             .updates
             .with_others(sent, |_, digest| self.fetch(task, digest, update).map(Some))?;
         let (began, sent) = (views(&models), views(&updates));
         let (base, previous) = began.split_first().unwrap_or((&NO_MODEL, &[]));
         let (own, last) = sent.split_at(order.entries.len());
-        let inputs = Inputs {
+        let inputs = ValuationInputs {
             spec,
             base,
-            drawn: &drawn,
-            holdout: &rows,
+            row_indices: &drawn,
+            disclosed_rows: &rows,
             entries: &order.entries,
             updates: &own,
-            previous: &previous,
-            last: LastUpdates { named: &order.last_updates, bytes: &last },
-            room: &work_room(&self.config.folder),
+            previous_models: &previous,
+            earlier_updates: EarlierUpdateBlobs { ids: &order.earlier_updates, bytes: &last },
+            scratch_space: &work_room(&self.config.folder),
         };
-        let outcome = carry_out(&inputs, self.parts.engine);
+        let outcome = value_and_aggregate(&inputs, self.parts.engine);
         let better = outcome.as_ref().is_ok_and(|done| done.result.valuation.total_nano > 0);
         // After a round that did not improve the model, the next one is compared with the same
         // earlier updates and with those of this round.
@@ -78,9 +82,9 @@ impl Server<'_, '_> {
         order: &WorkOrder,
         served: &mut Served,
     ) -> Result<Result<Vec<u32>, DrawError>, ProviderError> {
-        let Scope { task, round, .. } = order.scope;
+        let RoundScope { task, round, .. } = order.scope;
         while served.read.saturating_add(1) < round.0 {
-            let next = Round(served.read.saturating_add(1));
+            let next = RoundNumber(served.read.saturating_add(1));
             let report = self.parts.client.report(task, next)?.body;
             served.exposed.extend(&report.holdout.rows);
             served.read = next.0;

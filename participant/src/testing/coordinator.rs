@@ -7,13 +7,17 @@ use std::sync::Arc;
 use florin_learning::{EngineKind, engine};
 use florin_ledger::{Claim, Ledger, LocalChain, Settlement};
 use florin_protocol::{
-    AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Closing, Code, Commit,
-    Digest, Enrol, Entry, LedgerInfo, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt,
-    Registration, Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Signer, TaskSpec,
-    TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkResult,
-    WorkVerdict, blob_digest, close_round, totals_tree,
+    AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Commit, Digest,
+    EnrolRequest, ErrorCode, LedgerInfo, MarketInfo, MissingReason, NodeSigner, Offer,
+    Registration, Rejection, Report, ReportInputs, Role, RoundNumber, RoundOutcome, RoundScope,
+    Signed, TaskPhase, TaskSpec, TaskSummary, TaskView, Timestamp, UpdateEntry, UpdateHeader,
+    UpdateReceipt, WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest, WorkResult,
+    blob_digest, claim_tree, close_round,
 };
-use florin_work::{Committed, Inputs, LastUpdates, Outcome, carry_out, initial_model};
+use florin_work::{
+    CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, ValuationOutput, initial_model,
+    value_and_aggregate,
+};
 use serde::Serialize;
 
 pub(crate) use super::lie::Lie;
@@ -30,16 +34,16 @@ pub(super) struct State {
     pub(super) spec: TaskSpec,
     pub(super) node: NodeSigner,
     pub(super) ledger: Arc<LocalChain>,
-    pub(super) phase: Phase,
+    pub(super) phase: TaskPhase,
     pub(super) sequence: u64,
     pub(super) enrolled: Vec<Address>,
     pub(super) registrations: BTreeMap<(Address, Role), Registration>,
     pub(super) offer: Option<Offer>,
     pub(super) commits: BTreeMap<Address, Commit>,
-    pub(super) updates: BTreeMap<Address, (Signed<UpdateHeader>, Receipt)>,
+    pub(super) updates: BTreeMap<Address, (Signed<UpdateHeader>, UpdateReceipt)>,
     pub(super) past: Vec<Past>,
     pub(super) blobs: BTreeMap<Digest, Vec<u8>>,
-    pub(super) holdout: Committed,
+    pub(super) holdout: CommittedHoldout,
     pub(super) order: Option<WorkOrder>,
     pub(super) wants_provider: bool,
     pub(super) lies: Vec<Lie>,
@@ -52,7 +56,7 @@ pub(super) fn json(value: &impl Serialize) -> Answer {
     Ok(serde_json::to_vec(value).unwrap())
 }
 
-pub(super) fn refuse<T>(code: Code) -> Result<T, Rejection> {
+pub(super) fn refuse<T>(code: ErrorCode) -> Result<T, Rejection> {
     Err(Rejection::new(code, "rejected by the fake coordinator"))
 }
 
@@ -68,7 +72,7 @@ impl State {
             spec,
             node,
             ledger,
-            phase: Phase::Enrolling,
+            phase: TaskPhase::Enrolling,
             sequence: 1,
             enrolled: Vec::new(),
             registrations: BTreeMap::new(),
@@ -77,7 +81,7 @@ impl State {
             updates: BTreeMap::new(),
             past: Vec::new(),
             blobs: BTreeMap::from([(blob_digest(&model), model)]),
-            holdout: Committed::new(rows(180, 99)),
+            holdout: CommittedHoldout::new(rows(180, 99)),
             order: None,
             wants_provider,
             lies: Vec::new(),
@@ -89,7 +93,7 @@ impl State {
         let round = |text: &str| text.parse::<usize>().ok()?.checked_sub(1);
         let past = |text: &str| match round(text).and_then(|round| self.past.get(round)) {
             Some(past) => Ok(past),
-            None => refuse(Code::NotYetPublic),
+            None => refuse(ErrorCode::NotYetPublic),
         };
         match parts {
             ["market"] => json(&MarketInfo {
@@ -103,11 +107,11 @@ impl State {
             ["registrations", who] => {
                 let who: Address = who.parse().unwrap();
                 let known = self.registrations.values().find(|known| known.wallet == who);
-                known.map_or_else(|| refuse(Code::NotRegistered), json)
+                known.map_or_else(|| refuse(ErrorCode::NotRegistered), json)
             }
             ["tasks"] => json(&vec![self.summary()]),
             ["tasks", id] if *id == self.spec.id().to_string() => json(&self.view()),
-            ["tasks", _] => refuse(Code::UnknownTask),
+            ["tasks", _] => refuse(ErrorCode::UnknownTask),
             ["tasks", _, "rounds", r, "report"] => json(&self.node.sign(past(r)?.report.clone())),
             ["tasks", _, "rounds", r, "offer"] => json(&self.node.sign(past(r)?.offer.clone())),
             ["tasks", _, "rounds", r, "holdout"] => self.shown_again(&past(r)?.report),
@@ -115,25 +119,25 @@ impl State {
             ["tasks", _, "rounds", r, "records"] => json(&past(r)?.records),
             ["tasks", _, "proof", who] => self.proof(who.parse().unwrap()),
             ["blobs", digest] => self.blob(digest.parse().unwrap()),
-            _ => refuse(Code::NotFound),
+            _ => refuse(ErrorCode::NotFound),
         }
     }
 
     pub(super) fn post(&mut self, parts: &[&str], body: &[u8]) -> Answer {
-        let read = |_: serde_json::Error| Rejection::new(Code::Malformed, "not JSON");
+        let read = |_: serde_json::Error| Rejection::new(ErrorCode::Malformed, "not JSON");
         match parts {
             ["registrations"] => {
                 let said: Registration = serde_json::from_slice(body).map_err(read)?;
                 self.expire(said.expires)?;
-                said.verify(self.spec.market, Tick(5)).unwrap();
+                said.verify(self.spec.market, Timestamp(5)).unwrap();
                 self.registrations.insert((said.wallet, said.role), said);
             }
             ["tasks", _, "enrol"] => {
-                let said: Signed<Enrol> = serde_json::from_slice(body).map_err(read)?;
+                let said: Signed<EnrolRequest> = serde_json::from_slice(body).map_err(read)?;
                 self.expire(said.body.expires)?;
                 let tries = self.heard.iter().filter(|line| line.ends_with("/enrol")).count();
                 if self.lies.contains(&Lie::NodeBehind) && tries <= 2 {
-                    return refuse(Code::BondTooSmall);
+                    return refuse(ErrorCode::BondTooSmall);
                 }
                 self.enrol(said.body.sender);
             }
@@ -143,7 +147,7 @@ impl State {
             }
             ["tasks", _, "updates"] => return self.update(body),
             ["work", "next"] => {
-                let said: Signed<WorkQuery> = serde_json::from_slice(body).map_err(read)?;
+                let said: Signed<WorkRequest> = serde_json::from_slice(body).map_err(read)?;
                 self.expire(said.body.expires)?;
                 assert!(self.ledger.pledged(said.body.task, said.body.provider).unwrap());
                 return match &self.order {
@@ -161,31 +165,31 @@ impl State {
                 let said: Signed<WorkRecord> = serde_json::from_slice(body).map_err(read)?;
                 return self.record(&said);
             }
-            _ => return refuse(Code::NotFound),
+            _ => return refuse(ErrorCode::NotFound),
         }
         Ok(Vec::new())
     }
 
-    fn now(&self) -> Tick {
-        if self.lies(Lie::ClockAhead) { Tick(3_600_005) } else { Tick(5) }
+    fn now(&self) -> Timestamp {
+        if self.lies(Lie::ClockAhead) { Timestamp(3_600_005) } else { Timestamp(5) }
     }
 
-    fn expire(&self, at: Tick) -> Result<(), Rejection> {
-        if self.now() <= at { Ok(()) } else { refuse(Code::DeadlinePassed) }
+    fn expire(&self, at: Timestamp) -> Result<(), Rejection> {
+        if self.now() <= at { Ok(()) } else { refuse(ErrorCode::DeadlinePassed) }
     }
 
     pub(super) fn lies(&self, lie: Lie) -> bool {
         self.lies.contains(&lie)
     }
 
-    fn change(&mut self, phase: Phase) {
+    fn change(&mut self, phase: TaskPhase) {
         self.phase = phase;
         self.sequence += 1;
     }
 
-    fn scope(&self) -> Scope {
-        let round = Round(self.past.len() as u32 + 1);
-        Scope { market: self.spec.market, task: self.spec.id(), round }
+    fn scope(&self) -> RoundScope {
+        let round = RoundNumber(self.past.len() as u32 + 1);
+        RoundScope { market: self.spec.market, task: self.spec.id(), round }
     }
 
     fn summary(&self) -> TaskSummary {
@@ -203,7 +207,8 @@ impl State {
 
     fn view(&self) -> TaskView {
         let reported = self.past.len() as u32;
-        let round = self.offer.as_ref().map_or(Round(reported.max(1)), |offer| offer.scope.round);
+        let round =
+            self.offer.as_ref().map_or(RoundNumber(reported.max(1)), |offer| offer.scope.round);
         TaskView {
             sequence: self.sequence,
             now: self.now(),
@@ -218,8 +223,8 @@ impl State {
             revealed: self.updates.len() as u32,
             offer: self.offer.clone().map(|offer| self.node.sign(offer)),
             model: self.model(),
-            wanted: Vec::new(),
-            holdout_wanted: false,
+            missing_blobs: Vec::new(),
+            holdout_missing: false,
         }
     }
 
@@ -233,7 +238,7 @@ impl State {
 
     fn blob(&self, digest: Digest) -> Answer {
         let Some(bytes) = self.blobs.get(&digest) else {
-            return refuse(Code::NotFound);
+            return refuse(ErrorCode::NotFound);
         };
         let mut bytes = bytes.clone();
         if self.lies(Lie::WrongBytes) {
@@ -248,13 +253,13 @@ impl State {
             self.enrolled.sort_unstable();
             self.sequence += 1;
         }
-        if self.phase == Phase::Enrolling {
+        if self.phase == TaskPhase::Enrolling {
             self.open();
         }
     }
 
     pub(super) fn pass_commit_deadline(&mut self) {
-        assert_eq!(self.phase, Phase::Committing);
+        assert_eq!(self.phase, TaskPhase::Committing);
         self.enrolled.retain(|sender| self.commits.contains_key(sender));
         self.settle(&[]);
     }
@@ -262,10 +267,10 @@ impl State {
     /// Opens a round as soon as enough participants are enrolled.
     fn open(&mut self) {
         if (self.enrolled.len() as u32) < self.spec.rounds.cohort_target {
-            return self.change(Phase::Enrolling);
+            return self.change(TaskPhase::Enrolling);
         }
         let before = self.past.last().map(|past| &past.report);
-        let mut pool = self.spec.pool_of_round(self.scope().round, before).unwrap();
+        let mut pool = self.spec.pool_for_round(self.scope().round, before).unwrap();
         if self.lies(Lie::SmallPool) {
             pool = pool.minus(Amount::from_units(1)).unwrap();
         }
@@ -273,29 +278,31 @@ impl State {
         self.offer = Some(Offer {
             scope: self.scope(),
             base_model: if lie { self.spec.base_model } else { self.model() },
-            previous: before.map_or(Digest(self.spec.id().0), Report::digest),
+            previous_report: before.map_or(Digest(self.spec.id().0), Report::digest),
             cohort: self.enrolled.clone(),
-            opened: Tick(5),
-            commit_by: Tick(6),
-            reveal_by: Tick(7),
+            opened: Timestamp(5),
+            commit_by: Timestamp(6),
+            reveal_by: Timestamp(7),
             pool,
         });
         self.commits.clear();
         self.updates.clear();
-        self.change(Phase::Committing);
+        self.change(TaskPhase::Committing);
     }
 
     fn commit(&mut self, said: &Commit) -> Result<(), Rejection> {
         match self.commits.get(&said.sender) {
             Some(known) if known == said => return Ok(()),
-            Some(_) => return refuse(Code::Conflicting),
-            None if self.phase != Phase::Committing => return refuse(Code::DeadlinePassed),
+            Some(_) => return refuse(ErrorCode::ConflictingMessage),
+            None if self.phase != TaskPhase::Committing => {
+                return refuse(ErrorCode::DeadlinePassed);
+            }
             None => {}
         }
         assert_eq!(said.offer, self.offer.as_ref().unwrap().digest());
         self.commits.insert(said.sender, said.clone());
         if self.commits.len() == self.enrolled.len() {
-            self.change(Phase::Revealing);
+            self.change(TaskPhase::Revealing);
         }
         Ok(())
     }
@@ -311,18 +318,24 @@ impl State {
         assert_eq!(header.body.update, blob_digest(bytes));
         let receipt = match self.updates.get(&sender) {
             Some((known, receipt)) if *known == header => receipt.clone(),
-            Some(_) => return refuse(Code::Conflicting),
-            None if self.phase != Phase::Revealing => return refuse(Code::TooEarly),
+            Some(_) => return refuse(ErrorCode::ConflictingMessage),
+            None if self.phase != TaskPhase::Revealing => return refuse(ErrorCode::TooEarly),
             None => {
                 assert_eq!(self.commits[&sender].commitment, header.body.commitment());
                 let update = header.body.digest();
                 let order = self.order_of(sender);
-                Receipt { scope: header.body.scope, sender, update, at: Tick(6), order }
+                UpdateReceipt {
+                    scope: header.body.scope,
+                    sender,
+                    update,
+                    at: Timestamp(6),
+                    commit_position: order,
+                }
             }
         };
         self.blobs.insert(header.body.update, bytes.to_vec());
         self.updates.insert(sender, (header, receipt.clone()));
-        if self.updates.len() == self.enrolled.len() && self.phase == Phase::Revealing {
+        if self.updates.len() == self.enrolled.len() && self.phase == TaskPhase::Revealing {
             self.value();
         }
         let signer = match self.lies(Lie::ForgedReceipt) {
@@ -330,14 +343,14 @@ impl State {
             false => self.node.clone(),
         };
         let update = if self.lies(Lie::OtherReceipt) { Digest([1; 32]) } else { receipt.update };
-        json(&signer.sign(Receipt { update, ..receipt }))
+        json(&signer.sign(UpdateReceipt { update, ..receipt }))
     }
 
-    fn entries(&self) -> Vec<Entry> {
+    fn entries(&self) -> Vec<UpdateEntry> {
         let bond = |sender| self.ledger.bond_of(self.spec.id(), sender).unwrap().amount;
-        let entry = |(header, _): &(Signed<UpdateHeader>, Receipt)| {
+        let entry = |(header, _): &(Signed<UpdateHeader>, UpdateReceipt)| {
             let header = &header.body;
-            Entry {
+            UpdateEntry {
                 sender: header.sender,
                 header: header.digest(),
                 update: header.update,
@@ -345,7 +358,7 @@ impl State {
                 rows_declared: header.rows,
                 rows_counted: self.spec.rows_counted(header.rows, bond(header.sender)),
                 bond: bond(header.sender),
-                order: self.order_of(header.sender),
+                commit_position: self.order_of(header.sender),
             }
         };
         self.updates.values().map(entry).collect()
@@ -357,7 +370,7 @@ impl State {
     }
 
     fn value(&mut self) {
-        self.change(Phase::Valuing);
+        self.change(TaskPhase::Valuing);
         if self.wants_provider {
             let (offer, entries) = (self.offer.clone().unwrap(), self.entries());
             let shown = self.shown(&self.draw(&offer, &entries).1);
@@ -366,12 +379,12 @@ impl State {
             self.order = Some(WorkOrder {
                 scope: self.scope(),
                 base_model: self.model(),
-                holdout,
+                disclosed_rows: holdout,
                 commits: self.said(),
                 entries,
-                due: Tick::NEVER,
-                previous: self.earlier_models(),
-                last_updates: self.last_updates(),
+                due: Timestamp::MAX,
+                previous_models: self.earlier_models(),
+                earlier_updates: self.last_updates(),
             });
         } else {
             self.settle(&[]);
@@ -382,12 +395,12 @@ impl State {
         let key = self.registrations[&(said.body.provider, Role::Provider)].node_key;
         said.verify(key).unwrap();
         if self.order.as_ref().map(Canonical::digest) != Some(said.body.order) {
-            return refuse(Code::WorkGone);
+            return refuse(ErrorCode::WorkOrderClosed);
         }
         self.order = None;
         let units = said.body.result.valuation.units;
         self.settle(std::slice::from_ref(said));
-        json(&WorkVerdict { units })
+        json(&WorkAcceptance { units })
     }
 
     /// Closes the round: writes its report, posts its settlement, and opens the next round or ends
@@ -418,17 +431,21 @@ impl State {
         self.post_to_ledger();
         if self.past.len() as u32 == self.spec.rounds.count {
             self.ledger.close(&wallet(2), self.spec.id()).unwrap();
-            self.change(Phase::Done);
+            self.change(TaskPhase::Done);
         } else {
             self.open();
         }
     }
 
-    fn work(&self, offer: &Offer, entries: &[Entry]) -> Result<Outcome, AbandonReason> {
+    fn work(
+        &self,
+        offer: &Offer,
+        entries: &[UpdateEntry],
+    ) -> Result<ValuationOutput, AbandonReason> {
         if entries.is_empty() {
             return Err(AbandonReason::TooFewUpdates { got: 0, needed: 1 });
         }
-        if self.lies(Lie::Abandons) && offer.scope.round == Round(2) {
+        if self.lies(Lie::Abandons) && offer.scope.round == RoundNumber(2) {
             return Err(AbandonReason::ValuationFailed);
         }
         let updates: Vec<Vec<u8>> =
@@ -438,19 +455,19 @@ impl State {
         let previous: Vec<Vec<u8>> = previous.iter().map(|of| self.blobs[of].clone()).collect();
         let named = self.last_updates();
         let last: Vec<Vec<u8>> = named.iter().map(|(_, of)| self.blobs[of].clone()).collect();
-        let inputs = Inputs {
+        let inputs = ValuationInputs {
             spec: &self.spec,
             base: &self.blobs[&offer.base_model],
-            drawn: &drawn,
-            holdout: &self.holdout.show(&drawn).unwrap().to_bytes(),
+            row_indices: &drawn,
+            disclosed_rows: &self.holdout.disclose(&drawn).unwrap().to_bytes(),
             entries,
             updates: &updates,
-            previous: &previous,
-            last: LastUpdates { named: &named, bytes: &last },
-            room: &florin_learning::mapped::MEMORY,
+            previous_models: &previous,
+            earlier_updates: EarlierUpdateBlobs { ids: &named, bytes: &last },
+            scratch_space: &florin_learning::mapped::MEMORY,
         };
         let mut engine = engine(EngineKind::Reference, 1).unwrap();
-        carry_out(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)
+        value_and_aggregate(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)
     }
 
     /// The records that the report pays: the received ones, unless a fault is injected.
@@ -476,7 +493,7 @@ impl State {
     fn report(
         &self,
         offer: &Offer,
-        entries: &[Entry],
+        entries: &[UpdateEntry],
         result: Result<&WorkResult, AbandonReason>,
         records: &[Signed<WorkRecord>],
     ) -> Report {
@@ -484,23 +501,23 @@ impl State {
         let absent = offer.cohort.iter().filter(|who| !entries.iter().any(|e| e.sender == **who));
         let missing: Vec<_> = absent
             .map(|who| match self.commits.contains_key(who) {
-                true => (*who, Missing::NoReveal),
-                false => (*who, Missing::NoCommit),
+                true => (*who, MissingReason::NoReveal),
+                false => (*who, MissingReason::NoCommit),
             })
             .collect();
         let units = result.map_or(0, |result| result.valuation.units);
         let work: Vec<_> =
             records.iter().map(|r| (r.body.provider, r.body.digest(), units)).collect();
-        let mut report = close_round(&Closing {
+        let mut report = close_round(&ReportInputs {
             spec: &self.spec,
             offer,
-            before: self.past.last().map(|past| &past.report),
+            previous_report: self.past.last().map(|past| &past.report),
             commits: &self.said(),
             entries,
             missing: &missing,
-            rows: &drawn,
+            holdout_rows: &drawn,
             result,
-            work: &work,
+            verified_work: &work,
         })
         .unwrap();
         report.holdout.seed = seed;
@@ -520,7 +537,7 @@ impl State {
         let before = before.find(|report| report.outcome == RoundOutcome::Settled);
         let mut settlement = Settlement {
             task: self.spec.id(),
-            payout: report.payout,
+            payout: report.settlement_id,
             round: report.scope.round,
             report: report.digest(),
             previous_root: before.map_or(Digest::default(), |report| report.root),
@@ -533,8 +550,8 @@ impl State {
         }
         self.ledger.post(&wallet(2), &settlement).unwrap();
         if self.lies(Lie::NoReport) {
-            let round = Round(99);
-            let payout = Report::payout_id(self.spec.id(), round);
+            let round = RoundNumber(99);
+            let payout = Report::settlement_id(self.spec.id(), round);
             let previous_root = settlement.root;
             let more = Settlement { round, payout, previous_root, ..settlement };
             self.ledger.post(&wallet(2), &more).unwrap();
@@ -547,10 +564,10 @@ impl State {
 
     /// Proves the round's debits to the ledger, which takes them from the bonds.
     fn prove_debits(&self, report: &Report) {
-        let tree = totals_tree(&report.standings).unwrap();
+        let tree = claim_tree(&report.account_totals).unwrap();
         for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {
             let (task, account) = (self.spec.id(), line.account);
-            let totals = report.standings[&account].totals().unwrap();
+            let totals = report.account_totals[&account].claim_totals().unwrap();
             let proof = tree.proof(account, totals).unwrap();
             self.ledger.claim(&wallet(2), &Claim { task, account, totals, proof }).unwrap();
         }
@@ -567,11 +584,11 @@ impl State {
         let last = self.past.iter().rposition(|past| past.report.root == root);
         let shown = last.map(|last| last - usize::from(self.lies(Lie::OldProof)));
         let Some(past) = shown.and_then(|shown| self.past.get(shown)) else {
-            return refuse(Code::NotYetPublic);
+            return refuse(ErrorCode::NotYetPublic);
         };
-        let standing = past.report.standings.get(&account).copied().unwrap_or_default();
-        let totals = standing.totals().unwrap();
-        let tree = totals_tree(&past.report.standings).unwrap();
+        let standing = past.report.account_totals.get(&account).copied().unwrap_or_default();
+        let totals = standing.claim_totals().unwrap();
+        let tree = claim_tree(&past.report.account_totals).unwrap();
         json(&ClaimProof {
             round: past.report.scope.round,
             root: past.report.root,

@@ -1,15 +1,15 @@
 //! Public data of earlier rounds, recomputed from the reports; the real engine maintains it
 //! incrementally.
 
-use florin_protocol::limits::PUBLIC_STEPS_MAX;
-use florin_protocol::{Address, Digest, Entry};
+use florin_protocol::limits::GLOBAL_DELTAS_MAX;
+use florin_protocol::{Address, Digest, UpdateEntry};
 
 use super::coordinator::{Past, State};
 
 impl State {
     /// Base models of the earlier rounds, the latest first.
     pub(super) fn earlier_models(&self) -> Vec<Digest> {
-        let latest = self.past.iter().rev().take(PUBLIC_STEPS_MAX);
+        let latest = self.past.iter().rev().take(GLOBAL_DELTAS_MAX);
         latest.map(|past| past.report.base_model).collect()
     }
 
@@ -20,12 +20,12 @@ impl State {
         for Past { report, .. } in self.past.iter().rev() {
             let scores = report.valuation.iter().flat_map(|valuation| &valuation.scores);
             let repeating: Vec<Address> = scores
-                .filter(|score| score.treatment.repeats.is_some())
+                .filter(|score| score.preprocessing.duplicate_of.is_some())
                 .map(|score| score.account)
                 .collect();
-            let mut entries: Vec<&Entry> = report.entries.iter().collect();
+            let mut entries: Vec<&UpdateEntry> = report.entries.iter().collect();
             entries.retain(|entry| !repeating.contains(&entry.sender));
-            entries.sort_by_key(|entry| std::cmp::Reverse(entry.order));
+            entries.sort_by_key(|entry| std::cmp::Reverse(entry.commit_position));
             shown.extend(entries.into_iter().map(|entry| (entry.sender, entry.update)));
             if report.valuation.as_ref().is_some_and(|valuation| valuation.total_nano > 0) {
                 break;

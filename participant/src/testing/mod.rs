@@ -14,11 +14,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use florin_learning::Dataset;
 use florin_ledger::{Genesis, Ledger, LocalChain, Terms};
 use florin_protocol::{
-    Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
-    Market as MarketId, Micro, Model, NodeSigner, Protection, RoundRules, Signer, TaskId, TaskSpec,
-    Tick, Training, UpdateFormat, blob_digest,
+    Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout, MarketId, Micro,
+    ModelArchitecture, NodeSigner, PreprocessingRules, RoundRules, TaskId, TaskSpec, Timestamp,
+    Training, UpdateFormat, WalletSigner, blob_digest,
 };
-use florin_work::{Committed, initial_model};
+use florin_work::{CommittedHoldout, initial_model};
 
 use crate::client::{Client, ClientConfig};
 use crate::secret::Secret;
@@ -59,7 +59,7 @@ pub(crate) fn spec() -> TaskSpec {
 }
 
 fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
-    let model = Model::Softmax { inputs: 4, classes: 3 };
+    let model = ModelArchitecture::Softmax { inputs: 4, classes: 3 };
     TaskSpec {
         version: 1,
         market,
@@ -71,7 +71,11 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
         base_model: blob_digest(&initial_model(&model, 1).unwrap()),
         model,
         data: DataSchema { width: 4, classes: 3 },
-        holdout: Holdout { root: Committed::new(rows(180, 99)).root(), rows: 180, per_round: 60 },
+        holdout: Holdout {
+            root: CommittedHoldout::new(rows(180, 99)).root(),
+            rows: 180,
+            per_round: 60,
+        },
         training: Training {
             epochs: 2,
             batch: 8,
@@ -93,14 +97,14 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             format: UpdateFormat::F32,
             delta_norm_max: Micro(5_000_000),
             aggregation: Aggregation::Mean,
-            protection: Protection::default(),
+            preprocessing: PreprocessingRules::default(),
         },
-        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
+        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: fln("30"),
             infrastructure: fln("6"),
             per_nat_max: fln("20"),
-            withheld: Micro(500_000),
+            confidence_z: Micro(500_000),
             bond_min: fln("1"),
             bond_per_row: fln("0.05"),
             debit_max: fln("1"),
@@ -109,7 +113,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             challenge_ms: 0,
             unbond_ms: 240_000,
         },
-        expires: Tick::NEVER,
+        expires: Timestamp::MAX,
     }
 }
 
@@ -143,12 +147,12 @@ impl Market {
             operator: wallet(2).address(),
             operator_key: node.key(),
             allocations: (1..10).map(|n| (wallet(n).address(), fln("1000"))).collect(),
-            created: Tick(1),
+            created: Timestamp(1),
         };
         let path = folder.path().join("ledger");
         let market = LocalChain::create(&path, &genesis).unwrap();
         let ticks = AtomicU64::new(10);
-        let clock = Arc::new(move || Tick(ticks.fetch_add(1, Ordering::Relaxed)));
+        let clock = Arc::new(move || Timestamp(ticks.fetch_add(1, Ordering::Relaxed)));
         let ledger = Arc::new(LocalChain::open(&path, node.clone(), clock).unwrap());
         let mut spec = spec_in(market, cohort);
         differs(&mut spec);

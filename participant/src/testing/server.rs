@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use florin_protocol::{Code, Phase};
+use florin_protocol::{ErrorCode, TaskPhase};
 
 use super::coordinator::{Answer, Lie, State, json, refuse};
 
@@ -52,7 +52,9 @@ fn converse(stream: &TcpStream, state: &(Mutex<State>, Condvar)) {
     let (status, answer) = match answer(&method, &path, &body, state) {
         Ok(bytes) if bytes.is_empty() => (204, bytes),
         Ok(bytes) => (200, bytes),
-        Err(rejection) if rejection.code == Code::StorageFull => (507, json(&rejection).unwrap()),
+        Err(rejection) if rejection.code == ErrorCode::StorageFull => {
+            (507, json(&rejection).unwrap())
+        }
         Err(rejection) => (409, json(&rejection).unwrap()),
     };
     let head = format!(
@@ -72,7 +74,7 @@ fn answer(method: &str, path: &str, body: &[u8], state: &(Mutex<State>, Condvar)
     let mut state = lock.lock().unwrap();
     state.heard.push(format!("{method} {path}"));
     if state.lies.contains(&Lie::Away) {
-        return refuse(Code::StorageFull);
+        return refuse(ErrorCode::StorageFull);
     }
     if let (Some(after), Some(wait_ms)) = (number("after"), number("wait_ms")) {
         let waiting = |state: &mut State| state.sequence <= after;
@@ -80,7 +82,7 @@ fn answer(method: &str, path: &str, body: &[u8], state: &(Mutex<State>, Condvar)
         state = changed.wait_timeout_while(state, wait, waiting).unwrap().0;
     }
     if let (None, Some(wait_ms)) = (number("after"), number("wait_ms")) {
-        let waiting = |state: &mut State| state.order.is_none() && state.phase != Phase::Done;
+        let waiting = |state: &mut State| state.order.is_none() && state.phase != TaskPhase::Done;
         let wait = Duration::from_millis(wait_ms);
         state = changed.wait_timeout_while(state, wait, waiting).unwrap().0;
     }

@@ -21,7 +21,7 @@ use alloy_primitives::B256;
 use alloy_signer::SignerSync;
 use alloy_signer_local::coins_bip39::{English, Entropy, Mnemonic};
 use alloy_signer_local::{MnemonicBuilder, PrivateKeySigner};
-use florin_protocol::{Address, NodeSigner, SignError, Signer, WalletSignature};
+use florin_protocol::{Address, NodeSigner, SignError, WalletSignature, WalletSigner};
 use rand::TryRng;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -254,12 +254,12 @@ impl fmt::Debug for Wallet {
     }
 }
 
-impl Signer for Wallet {
+impl WalletSigner for Wallet {
     fn address(&self) -> Address {
         self.signer.address().into()
     }
 
-    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+    fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
         let signature = self
             .signer
             .sign_hash_sync(&B256::from(hash))

@@ -229,12 +229,12 @@ fn invalid_phrases_and_keys_are_rejected_and_not_echoed() {
 #[test]
 fn a_wallet_signs_for_its_account_and_never_prints_its_key() {
     let wallet = Wallet::from_key(&secret(&format!("0x{SECRET}"))).unwrap();
-    let signature = wallet.sign_typed([7; 32]).unwrap();
+    let signature = wallet.sign_typed_data([7; 32]).unwrap();
     verify_wallet([7; 32], &signature, wallet.address()).unwrap();
     assert!(verify_wallet([8; 32], &signature, wallet.address()).is_err());
     assert_eq!(
         signature,
-        wallet.sign_typed([7; 32]).unwrap(),
+        wallet.sign_typed_data([7; 32]).unwrap(),
         "RFC 6979: signatures are deterministic"
     );
     let printed = format!("{wallet:?} {:?}", wallet.node_signer());

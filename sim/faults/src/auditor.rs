@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use florin_engine::State;
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, Offer, Receipt, Report, Round, RoundOutcome, TaskId, Tick,
-    UpdateHeader, UpdateId,
+    Address, Amount, Canonical, Digest, Offer, Report, RoundNumber, RoundOutcome, TaskId,
+    Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
 };
 
 use super::ledger::Bank;
@@ -38,7 +38,7 @@ impl std::fmt::Display for Violation {
 type Seat = (u32, Address);
 
 /// Whether the coordinator has a receipt for this round, sender and update.
-pub(super) type HasReceipt<'a> = dyn Fn(Round, Address, UpdateId) -> bool + 'a;
+pub(super) type HasReceipt<'a> = dyn Fn(RoundNumber, Address, UpdateId) -> bool + 'a;
 
 /// The auditor.
 #[derive(Debug)]
@@ -48,11 +48,11 @@ pub(super) struct Auditor {
     violations: Vec<Violation>,
     offers: BTreeMap<u32, (Digest, Offer)>,
     /// Time of the first arrival of each update at the coordinator, by the coordinator's clock.
-    arrived: BTreeMap<(Seat, UpdateId), Tick>,
+    arrived: BTreeMap<(Seat, UpdateId), Timestamp>,
     /// Commits that the coordinator acknowledged: round and sender.
     promised: BTreeSet<Seat>,
     enrolled: BTreeSet<Address>,
-    receipts: BTreeMap<Seat, Receipt>,
+    receipts: BTreeMap<Seat, UpdateReceipt>,
     reports: BTreeMap<u32, (Digest, Report)>,
     pay: Ledgerless,
     totals: BTreeMap<u32, pay::Totals>,
@@ -125,7 +125,7 @@ impl Auditor {
     }
 
     /// An update arrives at the coordinator.
-    pub(super) fn upload_arrived(&mut self, header: &UpdateHeader, at: Tick) {
+    pub(super) fn upload_arrived(&mut self, header: &UpdateHeader, at: Timestamp) {
         let seat = (header.scope.round.0, header.sender);
         let first = self.arrived.entry((seat, header.digest())).or_insert(at);
         *first = (*first).min(at);
@@ -168,7 +168,7 @@ impl Auditor {
         }
     }
 
-    fn receipt(&mut self, receipt: &Receipt) {
+    fn receipt(&mut self, receipt: &UpdateReceipt) {
         let seat = (receipt.scope.round.0, receipt.sender);
         match self.receipts.get(&seat) {
             Some(known) if known != receipt => {
@@ -254,7 +254,7 @@ impl Auditor {
         for ((_, who), receipt) in self.receipts.iter().filter(|((of, _), _)| *of == round) {
             let entry = report.entries.iter().find(|entry| entry.sender == *who);
             let is_there = entry.is_some_and(|entry| {
-                entry.header == receipt.update && entry.order == receipt.order
+                entry.header == receipt.update && entry.commit_position == receipt.commit_position
             });
             if !is_there {
                 return Err(format!("round {round} lacks the update of {who} despite a receipt"));
@@ -290,11 +290,11 @@ impl Auditor {
         let lost = self.receipts.iter().find(|((round, who), receipt)| {
             let running = task.running().filter(|run| run.offer.scope.round.0 == *round);
             let running = running.and_then(|run| run.updates.get(who)).map(|taken| taken.id);
-            let past = task.past(Round(*round));
+            let past = task.past(RoundNumber(*round));
             let mut past = past.into_iter().flat_map(|past| &past.updates);
             let past = past.find(|taken| taken.header.body.sender == *who).map(|taken| taken.id);
             // A round that was dropped because the ledger closed the task has neither.
-            let is_there = || has(Round(*round), *who, receipt.update);
+            let is_there = || has(RoundNumber(*round), *who, receipt.update);
             running.or(past) != Some(receipt.update) && !task.is_over() && !is_there()
         });
         if let Some(((round, who), _)) = lost {

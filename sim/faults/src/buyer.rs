@@ -2,7 +2,7 @@
 //! task after its expiry if it is still open.
 
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
-use florin_protocol::Code;
+use florin_protocol::ErrorCode;
 
 use super::client::Line;
 use super::ledger::Unsigned;
@@ -85,7 +85,7 @@ impl Buyer {
             (ask, Reply::Refused(rejection)) => {
                 world.tell(ME, format_args!("{} is refused: {rejection}", ask.name()));
                 // If there is no time left for a round, the buyer only waits for the expiry.
-                let is_late = rejection.code == Code::BadTask;
+                let is_late = rejection.code == ErrorCode::InvalidTask;
                 self.doing = if is_late { Doing::Watches } else { Doing::Publishes };
                 self.line.wake(world, LOOK_MS);
             }

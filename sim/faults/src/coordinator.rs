@@ -13,7 +13,7 @@ use florin_coordinator::config::Journal as Settings;
 use florin_coordinator::host::keeper::{self, Keeper, Writing};
 use florin_coordinator::host::{Asked, Core, Job, Next, Written, owner};
 use florin_engine::{Effect, Event};
-use florin_protocol::{Digest, Offer, Phase, Rejection, Report, Scope, Tick};
+use florin_protocol::{Digest, Offer, Rejection, Report, RoundScope, TaskPhase, Timestamp};
 use florin_store::{AppendError, IDENTITY_FILE, Journal, Record, Volume, history};
 
 use super::bugs::Bug;
@@ -146,7 +146,7 @@ impl Coordinator {
         world.tell(ME, format_args!("starts with {} records", core.journal().records()));
         let (market, task) = (world.cast.spec.market, world.cast.spec.id());
         let has = |round, sender, update| {
-            let scope = Scope { market, task, round };
+            let scope = RoundScope { market, task, round };
             let found = past::receipt((core.engine(), &self.machine), scope, sender, update);
             found.is_ok_and(|receipt| receipt.is_some())
         };
@@ -258,14 +258,14 @@ impl Coordinator {
     }
 
     /// The time on its clock. Planted bug: the clock stops at the upload deadline.
-    fn now(&self, world: &World, running: &Running, waiting: &[Waiting]) -> Tick {
+    fn now(&self, world: &World, running: &Running, waiting: &[Waiting]) -> Timestamp {
         let now = world.clock(ME);
         let late = |waiting: &Waiting| matches!(waiting, Waiting::Ask { ask: Ask::Upload(..), .. });
         if world.bug != Some(Bug::LateUpdateAccepted) {
             return now;
         }
         let tasks = running.core.engine().state().tasks.values();
-        let open = tasks.filter(|task| task.phase() == Phase::Revealing);
+        let open = tasks.filter(|task| task.phase() == TaskPhase::Revealing);
         let by = open.filter_map(|task| task.running()).map(|round| round.offer.reveal_by).min();
         match by {
             Some(by) if now > by && (now.ms_since(by) < STILL_MS || waiting.iter().any(late)) => by,
@@ -340,7 +340,7 @@ impl Coordinator {
         world: &mut World,
         plans: Vec<Plan>,
         answers: &[Result<Written, Rejection>],
-        now: Tick,
+        now: Timestamp,
     ) {
         for plan in plans {
             match plan {

@@ -10,7 +10,7 @@ use florin_ledger::state::{ApplyError, State, apply};
 use florin_ledger::{
     Channel, Fate, LedgerError, Outcome, SignedTransaction, Transaction, TxId, submit_over,
 };
-use florin_protocol::{Address, Market, SignError, Signer, Tick, WalletSignature};
+use florin_protocol::{Address, MarketId, SignError, Timestamp, WalletSignature, WalletSigner};
 use rand_chacha::ChaCha8Rng;
 
 use super::network::Node;
@@ -23,12 +23,12 @@ pub(super) const ANSWER_LOST: &str = "the answer was lost";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unsigned(pub Address);
 
-impl Signer for Unsigned {
+impl WalletSigner for Unsigned {
     fn address(&self) -> Address {
         self.0
     }
 
-    fn sign_typed(&self, _: [u8; 32]) -> Result<WalletSignature, SignError> {
+    fn sign_typed_data(&self, _: [u8; 32]) -> Result<WalletSignature, SignError> {
         Ok(WalletSignature([0; 65]))
     }
 }
@@ -41,7 +41,7 @@ pub(super) struct Done {
     /// Its outcome.
     pub outcome: Outcome,
     /// Time by the ledger's clock.
-    pub at: Tick,
+    pub at: Timestamp,
 }
 
 /// Faults of the connection to the ledger, in thousandths.
@@ -61,8 +61,8 @@ pub(super) struct LineFaults {
 #[derive(Debug)]
 pub(super) struct Bank {
     state: State,
-    market: Market,
-    now: Tick,
+    market: MarketId,
+    now: Timestamp,
     recent: BTreeMap<TxId, Outcome>,
     /// The executed transactions in order; public.
     pub log: Vec<Done>,
@@ -85,11 +85,11 @@ pub(super) struct Bank {
 impl Bank {
     /// A ledger with this state.
     #[must_use]
-    pub(super) fn new(market: Market, state: State, rng: ChaCha8Rng) -> Self {
+    pub(super) fn new(market: MarketId, state: State, rng: ChaCha8Rng) -> Self {
         Self {
             state,
             market,
-            now: Tick(0),
+            now: Timestamp(0),
             recent: BTreeMap::new(),
             log: Vec::new(),
             late: Vec::new(),
@@ -111,13 +111,13 @@ impl Bank {
     }
 
     /// Advances its clock, which never goes backwards.
-    pub(super) fn set_clock(&mut self, now: Tick) {
+    pub(super) fn set_clock(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
 
     /// The time on its clock.
     #[must_use]
-    pub(super) const fn now(&self) -> Tick {
+    pub(super) const fn now(&self) -> Timestamp {
         self.now
     }
 
@@ -263,7 +263,7 @@ impl Way {
 }
 
 impl Channel for Way {
-    fn market(&self) -> Market {
+    fn market(&self) -> MarketId {
         self.lock().market
     }
 

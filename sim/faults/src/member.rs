@@ -9,9 +9,10 @@ use std::ops::ControlFlow;
 use florin_learning::{Dataset, Reference, Trainer};
 use florin_participant::step::{self, Own, Stage, Step};
 use florin_protocol::{
-    Address, Code, Commit, Offer, Receipt, Report, Role, Round, TaskView, UpdateHeader, blob_digest,
+    Address, Commit, ErrorCode, Offer, Report, Role, RoundNumber, TaskView, UpdateHeader,
+    UpdateReceipt, blob_digest,
 };
-use florin_work::{check_model, encode_update, model_spec, training};
+use florin_work::{decode_model, encode_update, model_spec, training};
 
 use super::client::Line;
 use super::message::{Ask, Reply};
@@ -37,7 +38,7 @@ enum Doing {
     Enrols(u32),
     /// Enrols again.
     EnrolsAgain(u32),
-    Reads(Round),
+    Reads(RoundNumber),
     Fetches,
     Trains {
         until: u64,
@@ -58,7 +59,7 @@ enum Doing {
 struct Kept {
     updates: BTreeMap<u32, Vec<u8>>,
     signed: BTreeMap<u32, UpdateHeader>,
-    receipts: BTreeMap<u32, Receipt>,
+    receipts: BTreeMap<u32, UpdateReceipt>,
     reports: BTreeMap<u32, Report>,
 }
 
@@ -221,13 +222,13 @@ impl Member {
 
     /// Handles a refusal as the production program does: the participant gives up the round or
     /// retries later.
-    fn refused(&mut self, world: &mut World, ask: &Ask, code: Code) {
+    fn refused(&mut self, world: &mut World, ask: &Ask, code: ErrorCode) {
         world.tell(self.me(), format_args!("{} is refused: {code}", ask.name()));
-        if code == Code::UnknownTask && world.is_closed() {
+        if code == ErrorCode::UnknownTask && world.is_closed() {
             // The task was never published and never will be.
             return self.have_bond_back(world);
         }
-        let early = matches!(ask, Ask::Upload(..)) && code == Code::TooEarly;
+        let early = matches!(ask, Ask::Upload(..)) && code == ErrorCode::TooEarly;
         if matches!(ask, Ask::Commit(_) | Ask::Upload(..)) && !early {
             self.memory.stage = Stage::Lost;
         }
@@ -316,7 +317,7 @@ impl Member {
         };
     }
 
-    fn read(&mut self, world: &mut World, round: Round, report: Report) {
+    fn read(&mut self, world: &mut World, round: RoundNumber, report: Report) {
         world.auditor.member_read(&report);
         self.kept.updates.remove(&round.0);
         self.kept.reports.insert(round.0, report);
@@ -345,7 +346,7 @@ impl Member {
 
     fn update(&self, world: &World, offer: &Offer, base: &[u8]) -> Option<Vec<u8>> {
         let spec = &world.cast.spec;
-        let start = check_model(spec, base).ok()?;
+        let start = decode_model(spec, base).ok()?;
         let (model, how) = (model_spec(&spec.model), training(&spec.training));
         let seed = spec.salt ^ (u64::from(offer.scope.round.0) << 32) ^ self.number as u64;
         let go_on = &mut |_| ControlFlow::Continue(());

@@ -1,8 +1,8 @@
 //! Messages between the processes. They are not signed: the engine receives them as verified.
 
 use florin_protocol::{
-    Address, ClaimProof, Code, Commit, Digest, NodeSignature, Offer, Receipt, Rejection, Report,
-    Role, Round, Signed, TaskView, UpdateHeader, WorkOrder, WorkRecord,
+    Address, ClaimProof, Commit, Digest, ErrorCode, NodeSignature, Offer, Rejection, Report, Role,
+    RoundNumber, Signed, TaskView, UpdateHeader, UpdateReceipt, WorkOrder, WorkRecord,
 };
 
 /// Placeholder for a signature.
@@ -33,7 +33,7 @@ pub(super) enum Ask {
     /// Upload the update of a commit.
     Upload(Box<UpdateHeader>, Vec<u8>),
     /// The report of a round.
-    Report(Round),
+    Report(RoundNumber),
     /// The claim proof of an account.
     Proof(Address),
     /// The bytes of a blob.
@@ -74,7 +74,7 @@ pub(super) enum Reply {
     /// Response to [`Ask::Look`].
     View(Box<TaskView>),
     /// Response to [`Ask::Upload`].
-    Receipt(Receipt),
+    Receipt(UpdateReceipt),
     /// Response to [`Ask::Report`], with the offer of the round.
     Report(Box<Report>, Box<Offer>),
     /// Response to [`Ask::Proof`].
@@ -96,7 +96,7 @@ impl Reply {
         match self {
             Self::Refused(rejection) => matches!(
                 rejection.code,
-                Code::Internal | Code::StorageFull | Code::StorageUnavailable
+                ErrorCode::Internal | ErrorCode::StorageFull | ErrorCode::StorageUnavailable
             ),
             _ => false,
         }

@@ -8,9 +8,9 @@ use florin_learning::mapped::MEMORY;
 use florin_ledger::{Ledger, LedgerError, Refusal};
 use florin_participant::draw_by_proof;
 use florin_protocol::{
-    Canonical, Code, Digest, Phase, Role, ShownRows, WorkOrder, WorkRecord, WorkResult,
+    Canonical, Digest, DisclosedRows, ErrorCode, Role, TaskPhase, WorkOrder, WorkRecord, WorkResult,
 };
-use florin_work::{Inputs, LastUpdates};
+use florin_work::{EarlierUpdateBlobs, ValuationInputs};
 
 use super::client::Line;
 use super::ledger::Unsigned;
@@ -152,7 +152,7 @@ impl Provider {
         }
         match (ask, reply) {
             (Ask::Look, Reply::View(view)) => match view.phase {
-                Phase::Done => self.says(world, Doing::Draws, Ask::Proof(PROVIDER)),
+                TaskPhase::Done => self.says(world, Doing::Draws, Ask::Proof(PROVIDER)),
                 _ if !self.memory.is_pledged => {
                     self.says(world, Doing::Registers, Ask::Register(Role::Provider));
                 }
@@ -173,9 +173,9 @@ impl Provider {
                 self.later(world, Doing::Looks, 1);
             }
             (Ask::Record(_), Reply::Refused(rejection)) => {
-                let waits = rejection.code == Code::TooEarly;
+                let waits = rejection.code == ErrorCode::TooEarly;
                 world.tell(ME, format_args!("record refused: {rejection}"));
-                if rejection.code == Code::WorkWrong {
+                if rejection.code == ErrorCode::WorkResultMismatch {
                     world.auditor.found("honest work is verified", rejection.to_string());
                 }
                 if waits {
@@ -228,10 +228,10 @@ impl Provider {
             return self.says(world, Doing::Sends, Ask::Record(Box::new(record)));
         }
         let updates = order.entries.iter().map(|entry| entry.update);
-        let mut all = [order.base_model, order.holdout].into_iter().chain(updates);
+        let mut all = [order.base_model, order.disclosed_rows].into_iter().chain(updates);
         let missing = all.find(|digest| !self.memory.blobs.contains_key(digest));
-        let last = order.last_updates.iter().map(|(_, digest)| *digest);
-        let mut earlier = order.previous.iter().copied().chain(last);
+        let last = order.earlier_updates.iter().map(|(_, digest)| *digest);
+        let mut earlier = order.previous_models.iter().copied().chain(last);
         let missing = missing.or_else(|| earlier.find(|d| !self.memory.blobs.contains_key(d)));
         if let Some(missing) = missing {
             return self.says(world, Doing::Fetches, Ask::Blob(missing));
@@ -247,26 +247,31 @@ impl Provider {
 
     fn compute(&self, world: &World, order: &WorkOrder) -> Option<WorkResult> {
         let blob = |digest: Digest| self.memory.blobs.get(&digest).map(Vec::as_slice);
-        let shown = ShownRows::from_bytes(blob(order.holdout)?).ok()?;
+        let shown = DisclosedRows::from_bytes(blob(order.disclosed_rows)?).ok()?;
         let drawn: Vec<u32> = shown.rows.iter().map(|row| row.index).collect();
         let updates: Vec<&[u8]> =
             order.entries.iter().map(|entry| blob(entry.update)).collect::<Option<_>>()?;
         let previous: Vec<&[u8]> =
-            order.previous.iter().map(|digest| blob(*digest)).collect::<Option<_>>()?;
+            order.previous_models.iter().map(|digest| blob(*digest)).collect::<Option<_>>()?;
         let last: Vec<&[u8]> =
-            order.last_updates.iter().map(|(_, digest)| blob(*digest)).collect::<Option<_>>()?;
-        let inputs = Inputs {
+            order.earlier_updates.iter().map(|(_, digest)| blob(*digest)).collect::<Option<_>>()?;
+        let inputs = ValuationInputs {
             spec: &world.cast.spec,
             base: blob(order.base_model)?,
-            drawn: &drawn,
-            holdout: blob(order.holdout)?,
+            row_indices: &drawn,
+            disclosed_rows: blob(order.disclosed_rows)?,
             entries: &order.entries,
             updates: &updates.as_slice(),
-            previous: &previous.as_slice(),
-            last: LastUpdates { named: &order.last_updates, bytes: &last.as_slice() },
-            room: &MEMORY,
+            previous_models: &previous.as_slice(),
+            earlier_updates: EarlierUpdateBlobs {
+                ids: &order.earlier_updates,
+                bytes: &last.as_slice(),
+            },
+            scratch_space: &MEMORY,
         };
-        florin_work::carry_out(&inputs, &mut Reference::new()).ok().map(|outcome| outcome.result)
+        florin_work::value_and_aggregate(&inputs, &mut Reference::new())
+            .ok()
+            .map(|outcome| outcome.result)
     }
 
     fn proven(&mut self, world: &mut World, reply: Reply) {
@@ -277,7 +282,7 @@ impl Provider {
                 world.send_late();
                 drawn.is_ok()
             }
-            Reply::Refused(rejection) => rejection.code == Code::NotYetPublic,
+            Reply::Refused(rejection) => rejection.code == ErrorCode::NotYetPublic,
             _ => false,
         };
         if drawn {

@@ -3,11 +3,11 @@
 use florin_learning::Dataset;
 use florin_learning::data::{DatasetError, canonical_bytes};
 use florin_protocol::{
-    Address, Aggregation, Amount, Budget, ChainId, Clip, DataSchema, Digest, Estimator, Holdout,
-    Market, Micro, Model, Protection, Repeats, RoundRules, SETTLE_MS_MARGIN, SPEC_VERSION,
-    TaskSpec, Tick, Training, UpdateFormat, blob_digest,
+    Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, DuplicatePolicy, Estimator,
+    Holdout, MarketId, Micro, ModelArchitecture, NormScaling, PreprocessingRules, RoundRules,
+    SETTLEMENT_MARGIN_MS, SPEC_VERSION, TaskSpec, Timestamp, Training, UpdateFormat, blob_digest,
 };
-use florin_work::Committed;
+use florin_work::CommittedHoldout;
 use rand_chacha::ChaCha8Rng;
 
 use super::network::Node;
@@ -99,7 +99,7 @@ impl Cast {
         let members = 4 + below(rng, 5) as usize;
         let judges = rows(rng, (PER_ROUND * rounds) as usize, 0)?;
         let holdout = canonical_bytes(&judges);
-        let root = Committed::new(judges).root();
+        let root = CommittedHoldout::new(judges).root();
         let mut spec = spec(seed, rounds, members as u32, rng);
         let base = florin_work::initial_model(&spec.model, seed)?;
         spec.base_model = blob_digest(&base);
@@ -147,21 +147,24 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         format: UpdateFormat::F32,
         delta_norm_max: Micro(20_000_000),
         aggregation: Aggregation::Mean,
-        protection: Protection { clip: Clip::Median, repeats: Repeats::SetAside },
+        preprocessing: PreprocessingRules {
+            norm_scaling: NormScaling::Median,
+            duplicates: DuplicatePolicy::Reject,
+        },
     };
     let challenge_ms = 500 + below(rng, 2_000);
-    let unbond_ms = rules.round_ms() + challenge_ms + SETTLE_MS_MARGIN;
+    let unbond_ms = rules.round_ms() + challenge_ms + SETTLEMENT_MARGIN_MS;
     let tight = below(rng, 5) == 0;
     let lasts = if tight { unbond_ms + below(rng, TIGHT_MS) } else { LONG_MS };
     TaskSpec {
         version: SPEC_VERSION,
-        market: Market { chain: ChainId(1), genesis: Digest([1; 32]) },
+        market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
         buyer: BUYER,
         coordinator: COORDINATOR,
         arbiter: ARBITER,
         name: "faults".to_owned(),
         salt: seed,
-        model: Model::Softmax { inputs: WIDTH as u32, classes: CLASSES as u32 },
+        model: ModelArchitecture::Softmax { inputs: WIDTH as u32, classes: CLASSES as u32 },
         // Set when the model and the rows are known.
         base_model: Digest([1; 32]),
         data: DataSchema { width: WIDTH as u32, classes: CLASSES as u32 },
@@ -176,12 +179,12 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
             fedprox: Micro::ZERO,
         },
         rounds: rules,
-        estimator: Estimator::Path { nodes: 3, check_pairs: 0 },
+        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 0 },
         budget: Budget {
             data: fln(1_000),
             infrastructure: fln(30),
             per_nat_max: Amount::from_units(777_777_777_777_777_777_777),
-            withheld: Micro(below(rng, 3) * 300_000),
+            confidence_z: Micro(below(rng, 3) * 300_000),
             bond_min: fln(5),
             bond_per_row: fln(1),
             debit_max: fln(4),
@@ -190,6 +193,6 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
             challenge_ms,
             unbond_ms,
         },
-        expires: Tick(OPENED + lasts),
+        expires: Timestamp(OPENED + lasts),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_ledger::Transaction;
 use florin_ledger::state::State as Books;
-use florin_protocol::Tick;
+use florin_protocol::Timestamp;
 use rand_chacha::ChaCha8Rng;
 
 use super::auditor::Auditor;
@@ -181,13 +181,13 @@ impl World {
 
     /// The time on a process's clock.
     #[must_use]
-    pub(super) fn clock(&self, node: Node) -> Tick {
+    pub(super) fn clock(&self, node: Node) -> Timestamp {
         let off = self.clocks.get(&node).copied().unwrap_or_default();
-        Tick((OPENED + self.now).saturating_add_signed(off))
+        Timestamp((OPENED + self.now).saturating_add_signed(off))
     }
 
-    fn ledger_clock(&self) -> Tick {
-        Tick((OPENED + self.now).saturating_add_signed(self.bank_clock))
+    fn ledger_clock(&self) -> Timestamp {
+        Timestamp((OPENED + self.now).saturating_add_signed(self.bank_clock))
     }
 
     /// Moves a process's clock within the maximum clock offset.

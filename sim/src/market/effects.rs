@@ -7,9 +7,9 @@ use florin_learning::mapped::MEMORY;
 use florin_ledger::limits::PENDING_MAX;
 use florin_ledger::state::ApplyError;
 use florin_ledger::{Action, Claim, Refusal, Settlement};
-use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Digest, Rejection, Round, TaskId, Tick, blob_digest};
-use florin_work::{Inputs, LastUpdates, WorkError};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{Address, Digest, Rejection, RoundNumber, TaskId, Timestamp, blob_digest};
+use florin_work::{EarlierUpdateBlobs, ValuationInputs, WorkError};
 
 use super::{BUYER, COORDINATOR, Market, MarketError, SHOWN, Seat};
 
@@ -87,7 +87,7 @@ impl Market {
     fn post(&mut self, settlement: Settlement) -> Result<(), MarketError> {
         let task = settlement.task;
         while let Some(first) = self.first_of_too_many(task) {
-            self.now = self.now.max(first.after_ms(1));
+            self.now = self.now.max(first.saturating_add_ms(1));
             if let Some(last) = self.finalise(task)? {
                 self.say(&last)?;
             }
@@ -97,7 +97,7 @@ impl Market {
 
     /// When the first pending settlement becomes final, if the ledger accepts no further settlement
     /// before that.
-    fn first_of_too_many(&self, task: TaskId) -> Option<Tick> {
+    fn first_of_too_many(&self, task: TaskId) -> Option<Timestamp> {
         if self.windows.len() < PENDING_MAX {
             return None;
         }
@@ -109,7 +109,7 @@ impl Market {
     fn finalise_or_wait(
         &mut self,
         task: TaskId,
-        round: Round,
+        round: RoundNumber,
     ) -> Result<Option<Event>, MarketError> {
         self.windows.push_back(round);
         self.finalise(task)
@@ -133,11 +133,11 @@ impl Market {
         let task = self.engine.state().tasks.get(&self.id);
         let running = task.and_then(|task| task.running());
         let running = running.ok_or(MarketError::Missing("a round with drawn rows"))?;
-        let shown = self.holdout.show(&running.drawn);
+        let shown = self.holdout.disclose(&running.drawn);
         Ok(shown.ok_or(MarketError::Missing("a drawn row"))?.to_bytes())
     }
 
-    fn value(&mut self, task: TaskId, round: Round) -> Result<Event, MarketError> {
+    fn value(&mut self, task: TaskId, round: RoundNumber) -> Result<Event, MarketError> {
         let state = self.engine.state().tasks.get(&task).ok_or(MarketError::Missing("the task"))?;
         let running = state.running().ok_or(MarketError::Missing("the round"))?;
         let order = running.order.as_ref().ok_or(MarketError::Missing("the order"))?;
@@ -146,22 +146,25 @@ impl Market {
         };
         let updates = order.entries.iter().map(|entry| blob(&entry.update));
         let updates = updates.collect::<Result<Vec<&[u8]>, _>>()?;
-        let previous = order.previous.iter().map(blob).collect::<Result<Vec<&[u8]>, _>>()?;
-        let last = order.last_updates.iter().map(|(_, digest)| blob(digest));
+        let previous = order.previous_models.iter().map(blob).collect::<Result<Vec<&[u8]>, _>>()?;
+        let last = order.earlier_updates.iter().map(|(_, digest)| blob(digest));
         let last = last.collect::<Result<Vec<&[u8]>, _>>()?;
-        let inputs = Inputs {
+        let inputs = ValuationInputs {
             spec: &self.spec,
             base: blob(&order.base_model)?,
-            drawn: &running.drawn,
-            holdout: blob(&order.holdout)?,
+            row_indices: &running.drawn,
+            disclosed_rows: blob(&order.disclosed_rows)?,
             entries: &order.entries,
             updates: &updates.as_slice(),
-            previous: &previous.as_slice(),
-            last: LastUpdates { named: &order.last_updates, bytes: &last.as_slice() },
-            room: &MEMORY,
+            previous_models: &previous.as_slice(),
+            earlier_updates: EarlierUpdateBlobs {
+                ids: &order.earlier_updates,
+                bytes: &last.as_slice(),
+            },
+            scratch_space: &MEMORY,
         };
         let valued = self.judge.value(&inputs, &mut self.worker, self.seed);
-        let shown = order.holdout;
+        let shown = order.disclosed_rows;
         match valued {
             Ok(outcome) => {
                 self.blobs.remove(&shown);
@@ -183,19 +186,19 @@ impl Market {
     /// [`MarketError`].
     pub fn settle(&mut self, seats: &[Seat]) -> Result<(), MarketError> {
         let task = self.id;
-        self.now = self.now.after_ms(self.spec.budget.challenge_ms.saturating_add(1));
+        self.now = self.now.saturating_add_ms(self.spec.budget.challenge_ms.saturating_add(1));
         if let Some(round) = self.windows.back().copied() {
             self.pay("the finalisation of settlements", COORDINATOR, Action::Finalize { task })?;
             self.windows.clear();
             self.say(&Event::SettlementFinal { task, round })?;
         }
         self.claim_all()?;
-        self.now = self.now.max(self.spec.expires).after_ms(1);
+        self.now = self.now.max(self.spec.expires).saturating_add_ms(1);
         self.pay("the closing of the task", BUYER, Action::Close { task })?;
         for seat in seats {
             self.pay_back(seat.account, Action::Unbond { task })?;
         }
-        self.now = self.now.after_ms(self.spec.budget.unbond_ms.saturating_add(1));
+        self.now = self.now.saturating_add_ms(self.spec.budget.unbond_ms.saturating_add(1));
         for seat in seats {
             self.pay_back(seat.account, Action::WithdrawBond { task })?;
         }
@@ -211,10 +214,10 @@ impl Market {
             what: "the totals of the report".to_owned(),
             why,
         })?;
-        let accounts: Vec<Address> = past.report.standings.keys().copied().collect();
+        let accounts: Vec<Address> = past.report.account_totals.keys().copied().collect();
         for account in accounts {
             let found = tree.proof(account);
-            if found.proof.is_empty() && found.totals == Totals::default() {
+            if found.proof.is_empty() && found.totals == ClaimTotals::default() {
                 // No pay and no debit: there is nothing to claim.
                 continue;
             }

@@ -10,13 +10,13 @@ use florin_engine::{Engine, Event};
 use florin_learning::Reference;
 use florin_ledger::state::{ApplyError, State as Books, apply};
 use florin_ledger::{Action, Outcome, Terms, Transaction};
-use florin_protocol::limits::PUBLIC_STEPS_MAX;
+use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
-    Address, Amount, Canonical, Commit, Digest, Enrol, NodeKey, NodeSignature, Offer, Phase,
-    Registration, Rejection, Report, Role, Round, Signed, TaskId, TaskSpec, Tick, UpdateHeader,
-    WalletSignature, blob_digest,
+    Address, Amount, Canonical, Commit, Digest, EnrolRequest, NodeKey, NodeSignature, Offer,
+    Registration, Rejection, Report, Role, RoundNumber, Signed, TaskId, TaskPhase, TaskSpec,
+    Timestamp, UpdateHeader, WalletSignature, blob_digest,
 };
-use florin_work::{Committed, WorkError, check_model, encode_update};
+use florin_work::{CommittedHoldout, WorkError, decode_model, encode_update};
 
 use crate::mechanism::Judge;
 use crate::parallel::each;
@@ -24,11 +24,11 @@ use crate::parallel::each;
 pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, fln, florins};
 
 /// Virtual time at which the market opens.
-const OPENED: Tick = Tick(1_000);
+const OPENED: Timestamp = Timestamp(1_000);
 /// Validity of a registration, in milliseconds.
 const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
 /// An expiry that never passes.
-const NEVER: Tick = Tick(u64::MAX >> 1);
+const NEVER: Timestamp = Timestamp(u64::MAX >> 1);
 /// Placeholder for a signature.
 const UNSIGNED: NodeSignature = NodeSignature([0; 64]);
 /// Maximum number of characters of an event in an error message.
@@ -123,15 +123,15 @@ pub struct Market {
     books: Books,
     spec: TaskSpec,
     id: TaskId,
-    holdout: Committed,
+    holdout: CommittedHoldout,
     judge: Judge,
     /// Models and updates by digest, for as long as they are needed.
     blobs: BTreeMap<Digest, Vec<u8>>,
     worker: Reference,
     seed: u64,
-    now: Tick,
+    now: Timestamp,
     /// Rounds whose settlements are in their challenge windows.
-    windows: VecDeque<Round>,
+    windows: VecDeque<RoundNumber>,
     supply: Amount,
 }
 
@@ -152,7 +152,7 @@ impl Market {
     pub fn open(
         mut spec: TaskSpec,
         base: Vec<u8>,
-        holdout: Committed,
+        holdout: CommittedHoldout,
         judge: Judge,
         seats: &[Seat],
     ) -> Result<Self, MarketError> {
@@ -204,7 +204,7 @@ impl Market {
             wallet: sender,
             node_key: NodeKey(blob_digest(&sender.0).0),
             role: Role::Participant,
-            expires: self.now.after_ms(YEAR_MS),
+            expires: self.now.saturating_add_ms(YEAR_MS),
             wallet_signature: WalletSignature([0; 65]),
             node_signature: UNSIGNED,
         }))?;
@@ -225,14 +225,17 @@ impl Market {
     fn enrolment(&self, sender: Address) -> Event {
         let (task, market) = (self.id, self.spec.market);
         let bond = self.books.bond(task, sender).amount;
-        Event::Enrolled { enrol: unsigned(Enrol { market, task, sender, expires: NEVER }), bond }
+        Event::Enrolled {
+            enrol: unsigned(EnrolRequest { market, task, sender, expires: NEVER }),
+            bond,
+        }
     }
 
     /// The open offer, if there is one.
     #[must_use]
     pub fn offer(&self) -> Option<&Offer> {
         let task = self.engine.state().tasks.get(&self.id)?;
-        let running = task.running().filter(|_| task.phase() == Phase::Committing)?;
+        let running = task.running().filter(|_| task.phase() == TaskPhase::Committing)?;
         Some(&running.offer)
     }
 
@@ -244,11 +247,14 @@ impl Market {
     pub fn next_offer(&mut self) -> Result<Next, MarketError> {
         while self.offer().is_none() {
             let phase = self.phase();
-            let over = phase.is_none_or(|p| matches!(p, Phase::Closing | Phase::Done));
+            let over = phase.is_none_or(|p| matches!(p, TaskPhase::Closing | TaskPhase::Done));
             match self.engine.next_deadline().filter(|_| !over) {
                 None => return Ok(Next::Over),
                 // Only the expiry of the task is due.
-                Some(at) if phase == Some(Phase::Enrolling) && at > self.now.after_ms(ENROL_MS) => {
+                Some(at)
+                    if phase == Some(TaskPhase::Enrolling)
+                        && at > self.now.saturating_add_ms(ENROL_MS) =>
+                {
                     return Ok(Next::Short);
                 }
                 Some(at) => {
@@ -262,7 +268,7 @@ impl Market {
 
     /// Advances virtual time while nothing is due.
     pub fn wait(&mut self, ms: u64) {
-        self.now = self.now.after_ms(ms);
+        self.now = self.now.saturating_add_ms(ms);
     }
 
     /// Unspent florins of the budget for data that the buyer received back. The simulation pays
@@ -272,7 +278,7 @@ impl Market {
         florins(self.balance(BUYER)) - florins(self.spec.budget.infrastructure)
     }
 
-    fn phase(&self) -> Option<Phase> {
+    fn phase(&self) -> Option<TaskPhase> {
         self.engine.state().tasks.get(&self.id).map(|task| task.phase())
     }
 
@@ -297,7 +303,7 @@ impl Market {
 
     fn model(&self, digest: Digest) -> Result<Vec<f32>, MarketError> {
         let bytes = self.blobs.get(&digest).ok_or(MarketError::Missing("a model"))?;
-        check_model(&self.spec, bytes).map_err(|_| MarketError::Missing("a valid model"))
+        decode_model(&self.spec, bytes).map_err(|_| MarketError::Missing("a valid model"))
     }
 
     /// Runs the open round with the given updates, in the order of virtual time. The engine's
@@ -317,7 +323,8 @@ impl Market {
         let digest = offer.digest();
         arrivals.sort_by_key(|arrival| (arrival.commit_ms, arrival.account));
         // The round does not wait for a commit after the deadline.
-        arrivals.retain(|arrival| offer.opened.after_ms(arrival.commit_ms) <= offer.commit_by);
+        arrivals
+            .retain(|arrival| offer.opened.saturating_add_ms(arrival.commit_ms) <= offer.commit_by);
         let written = each(
             threads,
             arrivals,
@@ -331,37 +338,37 @@ impl Market {
         let mut promised = Vec::new();
         for written in written {
             let (commit_ms, header, bytes, upload_ms) = written?;
-            self.now = self.now.max(offer.opened.after_ms(commit_ms));
+            self.now = self.now.max(offer.opened.saturating_add_ms(commit_ms));
             if self.commit(&header)? {
                 promised.push((header, bytes, upload_ms));
             }
         }
-        self.pass(Phase::Committing, offer.commit_by)?;
+        self.pass(TaskPhase::Committing, offer.commit_by)?;
         let opened = self.now;
         promised.sort_by_key(|(header, _, upload_ms)| (*upload_ms, header.sender));
         for (header, bytes, upload_ms) in promised {
-            let at = opened.after_ms(upload_ms);
-            if at > offer.reveal_by || self.phase() != Some(Phase::Revealing) {
+            let at = opened.saturating_add_ms(upload_ms);
+            if at > offer.reveal_by || self.phase() != Some(TaskPhase::Revealing) {
                 break;
             }
             self.now = self.now.max(at);
             self.blobs.insert(header.update, bytes);
             self.try_to_say(&Event::Revealed(unsigned(header)))?;
         }
-        self.pass(Phase::Revealing, offer.reveal_by)?;
+        self.pass(TaskPhase::Revealing, offer.reveal_by)?;
         self.done(offer.scope.round, &before)
     }
 
     /// Advances time until the phase is over.
-    fn pass(&mut self, phase: Phase, by: Tick) -> Result<(), MarketError> {
+    fn pass(&mut self, phase: TaskPhase, by: Timestamp) -> Result<(), MarketError> {
         if self.phase() == Some(phase) {
-            self.now = self.now.max(by.after_ms(1));
+            self.now = self.now.max(by.saturating_add_ms(1));
             self.say(&Event::Tick)?;
         }
         Ok(())
     }
 
-    fn done(&mut self, round: Round, before: &[f32]) -> Result<RoundDone, MarketError> {
+    fn done(&mut self, round: RoundNumber, before: &[f32]) -> Result<RoundDone, MarketError> {
         let task = self.engine.state().tasks.get(&self.id);
         let past = task.and_then(|task| task.past(round));
         let report = past.ok_or(MarketError::Missing("the round's report"))?.report.clone();
@@ -378,11 +385,11 @@ impl Market {
     fn forget(&mut self) {
         let Some(task) = self.engine.state().tasks.get(&self.id) else { return };
         // The models at the end of the latest rounds, and the base model of the first of them.
-        let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(2));
+        let latest = task.past.iter().rev().take(GLOBAL_DELTAS_MAX.saturating_add(2));
         let mut needed: BTreeSet<Digest> = latest.map(|ended| ended.model).collect();
         needed.insert(self.spec.base_model);
         // The next round's updates are compared with these, of any size.
-        let shown = task.earlier.held_against(self.spec.rounds.protection, 0);
+        let shown = task.earlier.reference_updates(self.spec.rounds.preprocessing, 0);
         needed.extend(shown.into_iter().map(|(_, update)| update));
         self.blobs.retain(|digest, _| needed.contains(digest));
     }
@@ -471,7 +478,7 @@ impl Market {
 
     /// The virtual time.
     #[must_use]
-    pub const fn now(&self) -> Tick {
+    pub const fn now(&self) -> Timestamp {
         self.now
     }
 

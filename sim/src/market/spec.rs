@@ -1,9 +1,9 @@
 //! The task specification of a scenario, and the addresses of its roles.
 
 use florin_protocol::{
-    Address, Aggregation, Amount, Budget, ChainId, Clip, DataSchema, Digest, Estimator, Holdout,
-    Market, Micro, Model, Protection, Repeats, RoundRules, SPEC_VERSION, TaskSpec, Tick, Training,
-    UpdateFormat,
+    Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, DuplicatePolicy, Estimator,
+    Holdout, MarketId, Micro, ModelArchitecture, NormScaling, PreprocessingRules, RoundRules,
+    SPEC_VERSION, TaskSpec, Timestamp, Training, UpdateFormat,
 };
 
 use crate::scenario::{self, Scenario};
@@ -59,18 +59,18 @@ fn micro(value: f64) -> Micro {
 }
 
 impl Scenario {
-    /// The task specification. [`Market::open`](super::Market::open) sets the digests of holdout
+    /// The task specification. [`MarketId::open`](super::MarketId::open) sets the digests of holdout
     /// and model.
     #[must_use]
     pub fn task_spec(&self, seed: u64) -> TaskSpec {
         let l = &self.learning;
         let model = match l.hidden.is_empty() {
-            true => Model::Softmax { inputs: 64, classes: 10 },
-            false => Model::Mlp { inputs: 64, hidden: l.hidden.clone(), classes: 10 },
+            true => ModelArchitecture::Softmax { inputs: 64, classes: 10 },
+            false => ModelArchitecture::Mlp { inputs: 64, hidden: l.hidden.clone(), classes: 10 },
         };
         TaskSpec {
             version: SPEC_VERSION,
-            market: Market { chain: ChainId(1), genesis: Digest([1; 32]) },
+            market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
             buyer: BUYER,
             coordinator: COORDINATOR,
             arbiter: ARBITER,
@@ -90,9 +90,9 @@ impl Scenario {
                 fedprox: Micro::ZERO,
             },
             rounds: self.round_rules(),
-            estimator: Estimator::Path { nodes: NODES, check_pairs: 0 },
+            estimator: Estimator::Path { nodes: NODES, cross_check_pairs: 0 },
             budget: self.budget(),
-            expires: Tick(u64::MAX >> 2),
+            expires: Timestamp(u64::MAX >> 2),
         }
     }
 
@@ -116,9 +116,13 @@ impl Scenario {
             format: UpdateFormat::F32,
             delta_norm_max: micro(NORM_MAX),
             aggregation,
-            protection: Protection {
-                clip: if t.clip { Clip::Median } else { Clip::None },
-                repeats: if t.set_aside { Repeats::SetAside } else { Repeats::Counted },
+            preprocessing: PreprocessingRules {
+                norm_scaling: if t.clip { NormScaling::Median } else { NormScaling::None },
+                duplicates: if t.set_aside {
+                    DuplicatePolicy::Reject
+                } else {
+                    DuplicatePolicy::Accept
+                },
             },
         }
     }
@@ -129,7 +133,7 @@ impl Scenario {
             data: fln(t.budget),
             infrastructure: fln(1.0),
             per_nat_max: fln(t.per_nat_max),
-            withheld: micro(t.withheld),
+            confidence_z: micro(t.withheld),
             bond_min: fln(t.bond_min),
             bond_per_row: fln(t.bond_per_row),
             debit_max: fln(t.debit_max),

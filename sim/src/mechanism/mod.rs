@@ -6,8 +6,10 @@ mod shares;
 mod tokenised;
 
 use florin_learning::Reference;
-use florin_protocol::{Evidence, Micro, Scored, Treatment, Valuation, WorkResult, blob_digest};
-use florin_work::{Inputs, Outcome, WorkError, carry_out};
+use florin_protocol::{
+    Micro, Preprocessing, UpdateScore, Valuation, ValuationEvidence, WorkResult, blob_digest,
+};
+use florin_work::{ValuationInputs, ValuationOutput, WorkError, value_and_aggregate};
 use serde::{Deserialize, Serialize};
 
 pub use tokenised::{Defects, Moves, RoundSeen, Tokenised, Tokens};
@@ -71,17 +73,17 @@ impl Judge {
     /// [`WorkError`].
     pub fn value(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &ValuationInputs<'_>,
         engine: &mut Reference,
         seed: u64,
-    ) -> Result<Outcome, WorkError> {
+    ) -> Result<ValuationOutput, WorkError> {
         match &self.mechanism {
-            Mechanism::Own if self.keeps_out => carry_out(inputs, engine),
+            Mechanism::Own if self.keeps_out => value_and_aggregate(inputs, engine),
             Mechanism::Own => {
                 // With the maximum threshold no score is significantly negative.
                 let mut lax = inputs.spec.clone();
-                lax.budget.withheld = Micro(u64::MAX);
-                carry_out(&Inputs { spec: &lax, ..*inputs }, engine)
+                lax.budget.confidence_z = Micro(u64::MAX);
+                value_and_aggregate(&ValuationInputs { spec: &lax, ..*inputs }, engine)
             }
             other => shares::value(inputs, engine, other, seed),
         }
@@ -90,9 +92,9 @@ impl Judge {
 
 /// A result with scores but without evidence.
 fn result_of(
-    scores: Vec<Scored>,
+    scores: Vec<UpdateScore>,
     [before, after]: [i64; 2],
-    metrics: florin_protocol::Metrics,
+    metrics: florin_protocol::ModelMetrics,
     model: &[u8],
 ) -> WorkResult {
     let valuation = Valuation {
@@ -102,10 +104,10 @@ fn result_of(
         gap_nano: 0,
         scores,
         units: 2,
-        evidence: Evidence::default(),
+        evidence: ValuationEvidence::default(),
     };
     WorkResult { valuation, metrics, model: blob_digest(model) }
 }
 
 /// The preprocessing record of an update that was not changed.
-const UNTREATED: Treatment = Treatment { clip: Micro::ONE, repeats: None };
+const UNTREATED: Preprocessing = Preprocessing { norm_factor: Micro::ONE, duplicate_of: None };

@@ -7,9 +7,10 @@ use florin_contribution::{
     cosine, to_nano, value as run,
 };
 use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Rule, aggregate, mean};
-use florin_protocol::{Metrics, Scored};
+use florin_protocol::{ModelMetrics, UpdateScore};
 use florin_work::{
-    Inputs, Outcome, WorkError, check_model, check_shown, decode_update_into, encode, model_spec,
+    ValuationInputs, ValuationOutput, WorkError, decode_model, decode_update_into,
+    encode_parameters, model_spec, verify_disclosed_rows,
 };
 
 use super::{Mechanism, UNTREATED, result_of};
@@ -50,15 +51,15 @@ impl Game for Averaged<'_> {
 }
 
 pub(super) fn value(
-    inputs: &Inputs<'_>,
+    inputs: &ValuationInputs<'_>,
     engine: &mut Reference,
     rule: &Mechanism,
     seed: u64,
-) -> Result<Outcome, WorkError> {
-    let Inputs { spec, entries, updates, .. } = *inputs;
+) -> Result<ValuationOutput, WorkError> {
+    let ValuationInputs { spec, entries, updates, .. } = *inputs;
     let input = |source| WorkError::Input { what: "an input".to_owned(), source };
-    let base = check_model(spec, inputs.base).map_err(input)?;
-    let judged = check_shown(spec, inputs.drawn, inputs.holdout)?;
+    let base = decode_model(spec, inputs.base).map_err(input)?;
+    let judged = verify_disclosed_rows(spec, inputs.row_indices, inputs.disclosed_rows)?;
     let rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
     let all = rows.iter().sum::<u64>().max(1) as f64;
     let mut deltas = Vec::with_capacity(entries.len());
@@ -69,12 +70,12 @@ pub(super) fn value(
     }
     let kept: Vec<(u64, &[f32])> =
         rows.iter().copied().zip(deltas.iter().map(Vec::as_slice)).collect();
-    let step = match aggregate(florin_work::aggregation(spec.rounds.aggregation), &kept) {
+    let step = match aggregate(florin_work::aggregation_rule(spec.rounds.aggregation), &kept) {
         Ok(step) => step,
         Err(_) => aggregate(Rule::Median, &kept)?,
     };
     let after: Vec<f32> = base.iter().zip(&step).map(|(base, step)| base + step).collect();
-    let bytes = encode(spec, &after);
+    let bytes = encode_parameters(spec, &after);
     let weigh = |(delta, rows): (&Vec<f32>, &u64)| {
         let share = *rows as f64 / all;
         delta.iter().map(|value| (f64::from(*value) * share) as f32).collect()
@@ -84,7 +85,7 @@ pub(super) fn value(
     let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
     let (before, end) = (wide(&base), wide(&after));
     let correct = |engine: &mut Reference, at: &[f64]| engine.correct(&model, at, &judged);
-    let metrics = Metrics {
+    let metrics = ModelMetrics {
         rows: judged.rows() as u32,
         correct_before: correct(engine, &before)? as u32,
         correct_after: correct(engine, &end)? as u32,
@@ -96,15 +97,15 @@ pub(super) fn value(
         Averaged { model: model.clone(), base: before, weighted, rows, judged, engine, loss };
     let shares = shares(&mut round, &deltas, rule, seed)?;
     let total = (nano[0] - nano[1]).max(0) as f64;
-    let scores = entries.iter().zip(shares).map(|(entry, share)| Scored {
+    let scores = entries.iter().zip(shares).map(|(entry, share)| UpdateScore {
         account: entry.sender,
         score_nano: (share * total).floor() as i64,
         error_nano: 0,
         excluded: false,
-        treatment: UNTREATED,
+        preprocessing: UNTREATED,
     });
     let result = result_of(scores.collect(), nano, metrics, &bytes);
-    Ok(Outcome { result, model: bytes })
+    Ok(ValuationOutput { result, model: bytes })
 }
 
 /// The non-negative share of each update in the improvement; all zero if the rule finds no useful

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use florin_protocol::payout::split_by_weight;
+use florin_protocol::apportionment::split_by_weight;
 use florin_protocol::{Address, Amount};
 use serde::{Deserialize, Serialize};
 

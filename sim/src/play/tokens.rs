@@ -1,7 +1,7 @@
 //! Rounds of the tokenised mechanism, which settles its own tokens outside the task.
 
 use florin_learning::Evaluator;
-use florin_protocol::{Address, Entry};
+use florin_protocol::{Address, UpdateEntry};
 
 use super::{Game, SimError};
 use crate::market::{Arrival, RoundDone, florins};
@@ -73,7 +73,7 @@ impl Game<'_> {
         let (_, gradient) = self.worker.gradient(&self.model, &at, &judged)?;
         let all: u64 = report.entries.iter().map(|entry| entry.rows_counted).sum();
         let count = report.entries.len().max(1) as f64;
-        let score = |entry: &Entry| {
+        let score = |entry: &UpdateEntry| {
             let sent = sent.iter().find(|arrival| arrival.account == entry.sender)?;
             let mut delta = sent.delta.clone();
             florin_work::clip_update(self.market.spec(), &mut delta);

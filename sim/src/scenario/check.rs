@@ -150,7 +150,7 @@ impl Scenario {
         self.task_spec(self.seeds.first).check().map_err(|error| ScenarioError::Value {
             key: format!("task ({})", error.key),
             value: error.value,
-            right: error.right,
+            right: error.expected,
         })
     }
 

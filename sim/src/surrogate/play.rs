@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use florin_contribution::{is_negative_beyond_error, to_nano};
 use florin_protocol::{
-    Amount, Line, Micro, PayError, Purse, Scored, Standing, TaskSpec, Treatment, pay_round,
+    AccountTotals, Amount, Micro, PayError, PayLine, Preprocessing, RoundBudget, TaskSpec,
+    UpdateScore, pay_round,
 };
 
 use super::curve::LOSS_MIN;
@@ -31,7 +32,7 @@ pub(super) struct Surrogate<'a> {
     threads: usize,
     groups: Vec<&'a Group>,
     people: Vec<Person>,
-    standings: Vec<Standing>,
+    standings: Vec<AccountTotals>,
     bonds: Vec<Amount>,
     paid: Amount,
     loss: f64,
@@ -70,7 +71,7 @@ impl<'a> Surrogate<'a> {
         };
         Self {
             members: people.iter().map(outcome).collect(),
-            standings: vec![Standing::default(); people.len()],
+            standings: vec![AccountTotals::default(); people.len()],
             bonds: people.iter().map(|person| person.bond).collect(),
             scenario,
             fit,
@@ -125,7 +126,7 @@ impl<'a> Surrogate<'a> {
         }
         let sent: Vec<Sent> = came.into_iter().flat_map(|chunk| chunk.sent).collect();
         // As in the engine, updates that are rejected as near-duplicates count towards the minimum.
-        if self.spec.is_round(row.updates) {
+        if self.spec.has_quorum(row.updates) {
             self.settle(&mut row, &sent)?;
         }
         self.losses.push(self.loss);
@@ -154,21 +155,21 @@ impl<'a> Surrogate<'a> {
         &mut self,
         round: u32,
         sent: &[Sent],
-        scores: &[Scored],
+        scores: &[UpdateScore],
         improvement: i64,
     ) -> Result<Amount, SurrogateError> {
         let left = self.spec.budget.data.minus(self.paid)?;
         let rounds_left = self.spec.rounds.count.saturating_sub(round.saturating_sub(1));
         // Like the protocol, divides the remaining budget by the remaining rounds, rounded down.
         let pool = left.mul_div_down(1, u128::from(rounds_left.max(1)))?;
-        let purse = Purse { pool, infrastructure: Amount::ZERO };
+        let purse = RoundBudget { pool, infrastructure: Amount::ZERO };
         let own = |sent: &Sent| (account(sent.member, 0), self.standings[sent.member]);
         let before: BTreeMap<_, _> = sent.iter().map(own).collect();
         let bond = |sent: &Sent| (account(sent.member, 0), self.bonds[sent.member]);
         let bonds: BTreeMap<_, _> = sent.iter().map(bond).collect();
         let paid = pay_round(&self.spec.budget, purse, &before, scores, &bonds, improvement, &[])?;
         // Both are in the order of the accounts, which is the order of the members.
-        for (sent, standing) in sent.iter().zip(paid.standings.values()) {
+        for (sent, standing) in sent.iter().zip(paid.account_totals.values()) {
             self.standings[sent.member] = *standing;
         }
         let mut sum = Amount::ZERO;
@@ -183,7 +184,7 @@ impl<'a> Surrogate<'a> {
         Ok(sum)
     }
 
-    fn write_down(&mut self, sent: &Sent, score: &Scored, line: &Line, half: usize) {
+    fn write_down(&mut self, sent: &Sent, score: &UpdateScore, line: &PayLine, half: usize) {
         let member = &mut self.members[sent.member];
         member.rounds += 1;
         member.refused += u32::from(score.excluded);
@@ -197,8 +198,8 @@ impl<'a> Surrogate<'a> {
 
     /// The scores of a round: updates with a significantly negative score are excluded, and the
     /// rest is valued again without them.
-    fn scores(&self, sent: &[Sent]) -> Result<Vec<Scored>, SurrogateError> {
-        let withheld = self.spec.budget.withheld.0;
+    fn scores(&self, sent: &[Sent]) -> Result<Vec<UpdateScore>, SurrogateError> {
+        let withheld = self.spec.budget.confidence_z.0;
         let mut excluded = vec![false; sent.len()];
         let mut scores = self.valued(sent, &excluded)?;
         for (out, score) in excluded.iter_mut().zip(&scores) {
@@ -214,17 +215,17 @@ impl<'a> Surrogate<'a> {
         Ok(scores)
     }
 
-    fn valued(&self, sent: &[Sent], out: &[bool]) -> Result<Vec<Scored>, SurrogateError> {
+    fn valued(&self, sent: &[Sent], out: &[bool]) -> Result<Vec<UpdateScore>, SurrogateError> {
         let inside = sent.iter().zip(out).filter(|(_, out)| !**out);
         let rows: u64 = inside.map(|(sent, _)| sent.rows).sum();
         let score = |sent: &Sent| {
             let part = sent.rows as f64 / rows.max(1) as f64;
-            Ok(Scored {
+            Ok(UpdateScore {
                 account: account(sent.member, 0),
                 score_nano: to_nano(part * sent.drawn.worth)?,
                 error_nano: to_nano(part * sent.drawn.error)?.unsigned_abs(),
                 excluded: false,
-                treatment: Treatment { clip: Micro::ONE, repeats: None },
+                preprocessing: Preprocessing { norm_factor: Micro::ONE, duplicate_of: None },
             })
         };
         sent.iter().map(score).collect()

@@ -127,25 +127,26 @@ fn updates(game: &Game<'_>, report: &Report) -> Vec<Update> {
     let scores = report.valuation.iter().flat_map(|valuation| &valuation.scores);
     let scores: Vec<_> = scores.zip(&report.entries).collect();
     let counted = |only_kept: bool| -> f64 {
-        let kept = scores.iter().filter(|(score, _)| score.treatment.repeats.is_none());
+        let kept = scores.iter().filter(|(score, _)| score.preprocessing.duplicate_of.is_none());
         let kept = kept.filter(|(score, _)| !only_kept || !score.excluded);
         kept.map(|(_, entry)| entry.rows_counted as f64).sum::<f64>().max(1.0)
     };
     let (all, rest) = (counted(false), counted(true));
-    let update = |(score, entry): &(&florin_protocol::Scored, &florin_protocol::Entry)| {
-        let (member, group) = game.owner_of(entry.sender)?;
-        let set_aside = score.treatment.repeats.is_some();
-        let rows = entry.rows_counted as f64;
-        Some(Update {
-            member,
-            group,
-            rows,
-            share: rows / if score.excluded { all } else { rest },
-            score: score.score_nano as f64 / 1e9,
-            error: score.error_nano as f64 / 1e9,
-            set_aside,
-        })
-    };
+    let update =
+        |(score, entry): &(&florin_protocol::UpdateScore, &florin_protocol::UpdateEntry)| {
+            let (member, group) = game.owner_of(entry.sender)?;
+            let set_aside = score.preprocessing.duplicate_of.is_some();
+            let rows = entry.rows_counted as f64;
+            Some(Update {
+                member,
+                group,
+                rows,
+                share: rows / if score.excluded { all } else { rest },
+                score: score.score_nano as f64 / 1e9,
+                error: score.error_nano as f64 / 1e9,
+                set_aside,
+            })
+        };
     scores.iter().filter_map(update).collect()
 }
 

@@ -11,10 +11,11 @@ use florin_engine::state::Stage;
 use florin_engine::{Effect, Engine, Event};
 use florin_ledger::conformance::TestSigner;
 use florin_protocol::{
-    Address, Aggregation, Amount, Budget, ChainId, Commit, DataSchema, Digest, Enrol, Estimator,
-    Evidence, Holdout, Market, Metrics, Micro, Model, NodeSignature, NodeSigner, Offer, Protection,
-    Registration, Role, RoundRules, SPEC_VERSION, Scored, Signed, TaskId, TaskSpec, Tick, Training,
-    Treatment, UpdateFormat, UpdateHeader, Valuation, WorkResult, blob_digest,
+    Address, Aggregation, Amount, Budget, ChainId, Commit, DataSchema, Digest, EnrolRequest,
+    Estimator, Holdout, MarketId, Micro, ModelArchitecture, ModelMetrics, NodeSignature,
+    NodeSigner, Offer, Preprocessing, PreprocessingRules, Registration, Role, RoundRules,
+    SPEC_VERSION, Signed, TaskId, TaskSpec, Timestamp, Training, UpdateFormat, UpdateHeader,
+    UpdateScore, Valuation, ValuationEvidence, WorkResult, blob_digest,
 };
 use florin_store::{Journal, Local, Record, Snapshot, Volume, history, snapshot};
 
@@ -35,7 +36,7 @@ const ROUNDS: u32 = 100;
 /// Maximum duration of the recovery, in seconds.
 const SECONDS_MAX: f64 = 5.0;
 
-const MARKET: Market = Market { chain: ChainId(1), genesis: Digest([1; 32]) };
+const MARKET: MarketId = MarketId { chain: ChainId(1), genesis: Digest([1; 32]) };
 const COORDINATOR: Address = Address([2; 20]);
 const OWNER: Digest = Digest([5; 32]);
 
@@ -89,7 +90,7 @@ struct Story {
     batch: Vec<Record>,
     people: Vec<Address>,
     tasks: Vec<TaskId>,
-    now: Tick,
+    now: Timestamp,
     events: u64,
     keeps: Vec<Event>,
 }
@@ -104,14 +105,14 @@ impl Story {
             batch: Vec::new(),
             people: Vec::new(),
             tasks: Vec::new(),
-            now: Tick(1_000),
+            now: Timestamp(1_000),
             events: 0,
             keeps: Vec::new(),
         };
         for number in 0..PEOPLE {
             let wallet = TestSigner::new(number)?;
             let node = NodeSigner::from_seed(&blob_digest(&number.to_le_bytes()).0);
-            let expires = Tick(1_000_000_000);
+            let expires = Timestamp(1_000_000_000);
             let role = Role::Participant;
             let registration = Registration::sign(MARKET, &wallet, &node, role, expires)
                 .map_err(|error| anyhow!("{error}"))?;
@@ -135,7 +136,8 @@ impl Story {
         self.tell(Event::BlobArrived { task, digest: spec.base_model })?;
         self.tell(Event::HoldoutArrived { task, digest: Digest([8; 32]) })?;
         for sender in self.people.clone() {
-            let enrol = Enrol { market: MARKET, task, sender, expires: Tick(1_000_000_000) };
+            let enrol =
+                EnrolRequest { market: MARKET, task, sender, expires: Timestamp(1_000_000_000) };
             self.tell(Event::Enrolled { enrol: signed(enrol), bond: fln(5) })?;
         }
         self.tasks.push(task);
@@ -179,12 +181,12 @@ impl Story {
     }
 
     fn result(&self) -> WorkResult {
-        let score = |account: &Address| Scored {
+        let score = |account: &Address| UpdateScore {
             account: *account,
             score_nano: 10_000,
             error_nano: 1_000,
             excluded: false,
-            treatment: Treatment::default(),
+            preprocessing: Preprocessing::default(),
         };
         let total_nano = i64::try_from(PEOPLE).unwrap_or_default() * 10_000;
         let valuation = Valuation {
@@ -194,9 +196,9 @@ impl Story {
             gap_nano: 0,
             scores: self.people.iter().map(score).collect(),
             units: 5,
-            evidence: Evidence::default(),
+            evidence: ValuationEvidence::default(),
         };
-        WorkResult { valuation, metrics: Metrics::default(), model: Digest([7; 32]) }
+        WorkResult { valuation, metrics: ModelMetrics::default(), model: Digest([7; 32]) }
     }
 
     /// Applies an event and the resulting archive events, unless the journal is long enough.
@@ -212,7 +214,7 @@ impl Story {
         if self.events >= EVENTS {
             return Ok(());
         }
-        self.now = Tick(self.now.0 + 1);
+        self.now = Timestamp(self.now.0 + 1);
         let applied = self.engine.apply(&event, self.now);
         let applied = applied.map_err(|rejection| anyhow!("{rejection}"))?;
         // Completed rounds are archived and leave the memory, as in a coordinator.
@@ -260,7 +262,7 @@ fn header(offer: &Offer, sender: Address) -> UpdateHeader {
         update: blob_digest(&seed),
         bytes: 40_000,
         salt: Digest([4; 32]),
-        expires: Tick(1_000_000_000),
+        expires: Timestamp(1_000_000_000),
     }
 }
 
@@ -274,7 +276,7 @@ fn spec(salt: u64) -> TaskSpec {
         arbiter: Address([3; 20]),
         name: "recovery".to_owned(),
         salt,
-        model: Model::Mlp { inputs: 64, hidden: vec![128], classes: 10 },
+        model: ModelArchitecture::Mlp { inputs: 64, hidden: vec![128], classes: 10 },
         base_model: Digest([6; 32]),
         data: DataSchema { width: 64, classes: 10 },
         holdout: Holdout { root: Digest([8; 32]), rows: 1_000, per_round: 10 },
@@ -299,14 +301,14 @@ fn spec(salt: u64) -> TaskSpec {
             format: UpdateFormat::F32,
             delta_norm_max: Micro(20_000_000),
             aggregation: Aggregation::Mean,
-            protection: Protection::default(),
+            preprocessing: PreprocessingRules::default(),
         },
-        estimator: Estimator::Path { nodes: 3, check_pairs: 0 },
+        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 0 },
         budget: Budget {
             data: fln(1_000),
             infrastructure: fln(10),
             per_nat_max: fln(500),
-            withheld: Micro(2_000_000),
+            confidence_z: Micro(2_000_000),
             bond_min: fln(1),
             bond_per_row: Amount::from_units(1),
             debit_max: fln(1),
@@ -315,7 +317,7 @@ fn spec(salt: u64) -> TaskSpec {
             challenge_ms: 0,
             unbond_ms: 100_000_000,
         },
-        expires: Tick::NEVER,
+        expires: Timestamp::MAX,
     }
 }
 

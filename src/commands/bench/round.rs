@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use florin_participant::{Client, ClientConfig};
-use florin_protocol::{Phase, Round, RoundOutcome, TaskId};
+use florin_protocol::{RoundNumber, RoundOutcome, TaskId, TaskPhase};
 
 use super::Row;
 use super::server::market::Market;
@@ -31,7 +31,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     until_done(&client, task)?;
     check_settled(&client, task)?;
     let opened = (1..=ROUNDS.saturating_add(1))
-        .map(|round| anyhow::Ok(client.offer(task, Round(round))?.body.opened.0))
+        .map(|round| anyhow::Ok(client.offer(task, RoundNumber(round))?.body.opened.0))
         .collect::<anyhow::Result<Vec<u64>>>()?;
     let between = |pair: &[u64]| match *pair {
         [this, next] => next.saturating_sub(this),
@@ -52,7 +52,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
 
 /// Abandoned rounds would distort the measurement.
 fn check_settled(client: &Client, task: TaskId) -> anyhow::Result<()> {
-    for round in (1..=ROUNDS.saturating_add(1)).map(Round) {
+    for round in (1..=ROUNDS.saturating_add(1)).map(RoundNumber) {
         let report = client.report(task, round)?.body;
         let entries = report.entries.len();
         if report.outcome != RoundOutcome::Settled || entries != PARTICIPANTS.len() {
@@ -71,7 +71,7 @@ fn until_done(client: &Client, task: TaskId) -> anyhow::Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         let view = client.task(task)?;
-        if view.phase == Phase::Done {
+        if view.phase == TaskPhase::Done {
             return Ok(());
         }
         client.task_after(task, view.sequence, 1_000)?;

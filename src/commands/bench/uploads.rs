@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use florin_participant::Client;
 use florin_protocol::{
-    Canonical, Commit, Digest, Offer, Phase, Signed, Signer, TaskSpec, Tick, UpdateHeader,
-    blob_digest,
+    Canonical, Commit, Digest, Offer, Signed, TaskPhase, TaskSpec, Timestamp, UpdateHeader,
+    WalletSigner, blob_digest,
 };
 use florin_store::Mapped;
 
@@ -52,12 +52,12 @@ pub(super) fn run(arguments: &BenchUploads) -> anyhow::Result<Vec<Row>> {
     let market = Market::open_with(count + 1, &[], SETTINGS)?;
     let task = market.publish_model(0, &[width, width])?;
     load::join(&market, &[task], 4)?;
-    load::until(&market, task, Phase::Committing)?;
+    load::until(&market, task, TaskPhase::Committing)?;
     let client = load::connect(&market)?;
     let view = client.task(task)?;
     let offer = view.offer.context("a task that waits for commits has an offer")?.body;
     let ready = prepare(&market, &view.spec, &offer, &client)?;
-    load::until(&market, task, Phase::Revealing)?;
+    load::until(&market, task, TaskPhase::Revealing)?;
     let uploads = ready.get(1..).context("there is one more update than uploads")?;
     let peak_is_ours = market.forget_peak();
     let before = market.usage()?;
@@ -116,7 +116,7 @@ fn prepare(
     let parameters = florin_work::model_spec(&spec.model).parameters();
     // Within the task's maximum norm for every size.
     let number = 1.0 / (parameters as f32).sqrt();
-    let mut bytes = florin_work::encode(spec, &vec![number; parameters]);
+    let mut bytes = florin_work::encode_parameters(spec, &vec![number; parameters]);
     let mut all = Vec::new();
     for (at, actor) in market.actors.iter().enumerate() {
         let mark = (number * (1.0 + at as f32 * 1e-3)).to_le_bytes();
@@ -131,7 +131,7 @@ fn prepare(
             update: blob_digest(&bytes),
             bytes: bytes.len() as u64,
             salt: Digest([7; 32]),
-            expires: Tick(u64::MAX >> 1),
+            expires: Timestamp(u64::MAX >> 1),
         };
         let path = market.path(&format!("update-{at}"));
         std::fs::write(&path, &bytes)?;

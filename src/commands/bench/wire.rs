@@ -13,13 +13,14 @@ use anyhow::Context;
 use florin_learning::mapped::MEMORY;
 use florin_learning::{Dataset, Evaluator, Reference, Trainer};
 use florin_participant::BehaviourKind;
-use florin_protocol::limits::PUBLIC_STEPS_MAX;
+use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
-    Address, ChainId, Digest, Entry, Market, Round, Scope, TaskSpec, Tick, UpdateFormat,
-    blob_digest, draw_rows, round_seed,
+    Address, ChainId, Digest, MarketId, RoundNumber, RoundScope, TaskSpec, Timestamp, UpdateEntry,
+    UpdateFormat, blob_digest, draw_rows, round_seed,
 };
 use florin_work::{
-    Committed, Inputs, LastUpdates, carry_out, check_model, encode_update, update_bytes,
+    CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, decode_model, encode_update,
+    update_bytes, value_and_aggregate,
 };
 
 use super::contribution::refresh_page;
@@ -134,7 +135,7 @@ struct Town {
     seed: u64,
     spec: TaskSpec,
     base: Vec<u8>,
-    holdout: Committed,
+    holdout: CommittedHoldout,
     test: Dataset,
     people: Vec<(BehaviourKind, Dataset)>,
 }
@@ -148,10 +149,10 @@ impl Town {
         let folder = tempfile::tempdir()?;
         florin_learning::data::save(&holdout, &folder.path().join("holdout.florin"))?;
         let parties = Parties {
-            market: Market { chain: ChainId(0), genesis: Digest::default() },
+            market: MarketId { chain: ChainId(0), genesis: Digest::default() },
             buyer: Address([1; 20]),
             coordinator: Address([2; 20]),
-            now: Tick(0),
+            now: Timestamp(0),
         };
         let file = folder.path().join("task.toml");
         std::fs::write(
@@ -170,7 +171,7 @@ impl Town {
             seed,
             spec: ready.spec,
             base: ready.base_model,
-            holdout: Committed::new(holdout),
+            holdout: CommittedHoldout::new(holdout),
             test,
             people: kinds.zip(shards).collect(),
         })
@@ -194,22 +195,23 @@ impl Town {
             if !carries {
                 kept.fill(None);
             }
-            let scope = Scope { market: spec.market, task: spec.id(), round: Round(round) };
+            let scope =
+                RoundScope { market: spec.market, task: spec.id(), round: RoundNumber(round) };
             let drawn = draw_rows(&spec.holdout, &exposed, round_seed(scope, &[], &entries))?;
-            let shown = self.holdout.show(&drawn).context("drawn rows are in the holdout")?;
+            let shown = self.holdout.disclose(&drawn).context("drawn rows are in the holdout")?;
             exposed.extend(&drawn);
-            let inputs = Inputs {
+            let inputs = ValuationInputs {
                 spec,
                 base: &base,
-                drawn: &drawn,
-                holdout: &shown.to_bytes(),
+                row_indices: &drawn,
+                disclosed_rows: &shown.to_bytes(),
                 entries: &entries,
                 updates: &updates,
-                previous: &previous,
-                last: LastUpdates { named: &last.0, bytes: &last.1 },
-                room: &MEMORY,
+                previous_models: &previous,
+                earlier_updates: EarlierUpdateBlobs { ids: &last.0, bytes: &last.1 },
+                scratch_space: &MEMORY,
             };
-            let model = carry_out(&inputs, &mut engine)?.model;
+            let model = value_and_aggregate(&inputs, &mut engine)?.model;
             if model == base {
                 // A round without effect drops the residual, as in a participant, because the next
                 // training covers it again.
@@ -217,9 +219,9 @@ impl Town {
             }
             last = (entries.iter().map(|entry| (entry.sender, entry.update)).collect(), updates);
             previous.insert(0, std::mem::replace(&mut base, model));
-            previous.truncate(PUBLIC_STEPS_MAX);
+            previous.truncate(GLOBAL_DELTAS_MAX);
         }
-        let params: Vec<f64> = check_model(spec, &base)?.into_iter().map(f64::from).collect();
+        let params: Vec<f64> = decode_model(spec, &base)?.into_iter().map(f64::from).collect();
         let model = florin_work::model_spec(&spec.model);
         let right = engine.correct(&model, &params, &self.test)?;
         Ok(right as f64 / self.test.rows() as f64)
@@ -232,10 +234,10 @@ impl Town {
         round: u32,
         base: &[u8],
         kept: &mut Kept,
-    ) -> anyhow::Result<(Vec<Entry>, Vec<Vec<u8>>)> {
+    ) -> anyhow::Result<(Vec<UpdateEntry>, Vec<Vec<u8>>)> {
         let model = florin_work::model_spec(&spec.model);
         let how = florin_work::training(&spec.training);
-        let base = check_model(spec, base)?;
+        let base = decode_model(spec, base)?;
         let mut made = (Vec::new(), Vec::new());
         for ((member, (kind, own)), kept) in (1_u8..).zip(&self.people).zip(kept) {
             let seed = self.seed << 32 | u64::from(round) << 8 | u64::from(member);
@@ -250,7 +252,7 @@ impl Town {
             let written = encode_update(spec, delta, kept.as_deref(), seed)?;
             *kept = written.residual;
             let (rows, update) = (own.rows() as u64, blob_digest(&written.bytes));
-            made.0.push(Entry {
+            made.0.push(UpdateEntry {
                 sender: Address([member; 20]),
                 header: update,
                 update,
@@ -258,7 +260,7 @@ impl Town {
                 rows_declared: rows,
                 rows_counted: rows,
                 bond: spec.budget.bond_per_row.mul_div_down(rows.into(), 1)?,
-                order: member.into(),
+                commit_position: member.into(),
             });
             made.1.push(written.bytes);
         }

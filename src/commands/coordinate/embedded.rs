@@ -8,7 +8,7 @@ use florin_coordinator::host::Copier;
 use florin_coordinator::{Clock, LedgerPlace, host};
 use florin_ledger::{Genesis, Ledger, LocalChain};
 use florin_participant::Wallet;
-use florin_protocol::Signer;
+use florin_protocol::WalletSigner;
 
 use crate::cli::Coordinate;
 use crate::commands::now;

@@ -9,7 +9,7 @@ use florin_coordinator::LedgerPlace;
 use florin_ledger::{Ledger, LedgerError};
 use florin_ledger_ethereum::{Endpoint, EthereumLedger, Settings, chain_id};
 use florin_participant::{Patience, Shutdown, Wallet, patiently};
-use florin_protocol::Market;
+use florin_protocol::MarketId;
 
 use crate::chain;
 use crate::cli::Coordinate;
@@ -62,7 +62,7 @@ pub(super) fn open(
 
 /// Refuses a second coordinator with the same wallet and market, because two data folders would
 /// then serve the same tasks. The embedded ledger has a file lock; contracts have none.
-fn only_one(outbox: &Path, market: Market) -> anyhow::Result<File> {
+fn only_one(outbox: &Path, market: MarketId) -> anyhow::Result<File> {
     let path = outbox.join(format!("coordinator-{}.lock", market.genesis.short()));
     let shown = path.display();
     std::fs::create_dir_all(outbox).with_context(|| shown.to_string())?;
@@ -110,7 +110,7 @@ mod tests {
     fn a_second_coordinator_with_the_same_wallet_and_market_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let outbox = folder.path().join("w.outbox");
-        let market = |n: u8| Market {
+        let market = |n: u8| MarketId {
             chain: florin_protocol::ChainId(1),
             genesis: florin_protocol::Digest([n; 32]),
         };

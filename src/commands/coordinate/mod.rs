@@ -16,7 +16,7 @@ use anyhow::Context;
 use florin_coordinator::{Clock, Config, LedgerPlace, Parts, SteadyClock, Tls, Valuer, WorkValuer};
 use florin_ledger::Ledger;
 use florin_participant::Wallet;
-use florin_protocol::{LedgerInfo, Market, Signer};
+use florin_protocol::{LedgerInfo, MarketId, WalletSigner};
 use tokio::net::TcpListener;
 
 use crate::cli::{Coordinate, JsonArg, LedgerKind};
@@ -170,7 +170,7 @@ fn announce(
     arguments: &Coordinate,
     data: &Path,
     wallet: &Wallet,
-    (market, place): (Market, &LedgerInfo),
+    (market, place): (MarketId, &LedgerInfo),
     address: SocketAddr,
     tls: Option<&Tls>,
 ) -> anyhow::Result<()> {

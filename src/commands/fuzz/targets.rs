@@ -9,9 +9,9 @@ use florin_learning::data::{from_canonical_bytes, load};
 use florin_ledger::rpc;
 use florin_participant::{Secret, Wallet, check_keystore};
 use florin_protocol::{
-    Address, BlobRequest, Canonical, ChainId, CloseRequest, Commit, Digest, Enrol, Market, Model,
-    Offer, Receipt, Registration, Report, ShownRows, Signed, TaskSpec, Tick, UpdateHeader,
-    WorkOrder, WorkQuery, WorkRecord,
+    Address, BlobRequest, Canonical, ChainId, CloseRequest, Commit, Digest, DisclosedRows,
+    EnrolRequest, MarketId, ModelArchitecture, Offer, Registration, Report, Signed, TaskSpec,
+    Timestamp, UpdateHeader, UpdateReceipt, WorkOrder, WorkRecord, WorkRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,8 +44,8 @@ const CHEAP_ROUNDS: u64 = 4_096;
 
 fn parties() -> Parties {
     let [buyer, coordinator] = [1, 2].map(|n| Address([n; 20]));
-    let market = Market { chain: ChainId(1), genesis: Digest([9; 32]) };
-    Parties { market, buyer, coordinator, now: Tick(1_000) }
+    let market = MarketId { chain: ChainId(1), genesis: Digest([9; 32]) };
+    Parties { market, buyer, coordinator, now: Timestamp(1_000) }
 }
 
 /// A valid task file.
@@ -54,7 +54,7 @@ const TASK: &str = include_str!("task.toml");
 /// A task whose model has six parameters.
 static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
     let mut spec = task_file::check_text(TASK, &parties()).expect("task.toml is a valid task");
-    spec.model = Model::Softmax { inputs: 2, classes: 2 };
+    spec.model = ModelArchitecture::Softmax { inputs: 2, classes: 2 };
     (spec.data.width, spec.data.classes) = (2, 2);
     spec
 });
@@ -65,7 +65,7 @@ fn safetensors(bytes: &[u8]) -> String {
     let mut delta = [f32::NAN; 6];
     let decoded = florin_work::decode_update_into(&SMALL, bytes, &mut delta);
     assert_eq!(said(&update), said(&decoded), "two decoders of updates disagree");
-    let model = florin_work::check_model(&SMALL, bytes);
+    let model = florin_work::decode_model(&SMALL, bytes);
     let rows = from_canonical_bytes(bytes);
     format!("{} {} {}", said(&update), said(&model), said(&rows))
 }
@@ -106,18 +106,18 @@ fn messages(bytes: &[u8]) -> String {
     };
     let said = match kind % 13 {
         0 => message::<TaskSpec>(bytes),
-        1 => message::<Enrol>(bytes),
+        1 => message::<EnrolRequest>(bytes),
         2 => message::<Offer>(bytes),
         3 => message::<Commit>(bytes),
         4 => message::<UpdateHeader>(bytes),
-        5 => message::<Receipt>(bytes),
+        5 => message::<UpdateReceipt>(bytes),
         6 => message::<WorkOrder>(bytes),
         7 => message::<WorkRecord>(bytes),
         8 => message::<Report>(bytes),
         9 => message::<BlobRequest>(bytes),
-        10 => message::<WorkQuery>(bytes),
+        10 => message::<WorkRequest>(bytes),
         11 => message::<Signed<UpdateHeader>>(bytes),
-        _ => said(&ShownRows::from_bytes(bytes)),
+        _ => said(&DisclosedRows::from_bytes(bytes)),
     };
     format!("{} {said}", kind % 13)
 }
@@ -146,9 +146,9 @@ fn bodies(bytes: &[u8]) -> String {
             .map_or_else(|error| error.to_string(), |spec| said(&spec.check())),
         1 => body::<Registration>(bytes),
         2 => body::<CloseRequest>(bytes),
-        3 => body::<Signed<Enrol>>(bytes),
+        3 => body::<Signed<EnrolRequest>>(bytes),
         4 => body::<Signed<Commit>>(bytes),
-        5 => body::<Signed<WorkQuery>>(bytes),
+        5 => body::<Signed<WorkRequest>>(bytes),
         6 => body::<Signed<BlobRequest>>(bytes),
         7 => body::<Signed<WorkRecord>>(bytes),
         8 => body::<rpc::Request>(bytes),

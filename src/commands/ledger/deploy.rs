@@ -7,7 +7,7 @@ use anyhow::Context;
 use florin_ledger_ethereum::{
     Deployment, Endpoint, Settings, Spent, Token, chain_id, deploy, spent,
 };
-use florin_protocol::{Address, Signer};
+use florin_protocol::{Address, WalletSigner};
 use serde_json::json;
 
 use crate::chain;

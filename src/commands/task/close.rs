@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use florin_protocol::{CloseRequest, Phase, Signer};
+use florin_protocol::{CloseRequest, TaskPhase, WalletSigner};
 
 use crate::cli::TaskClose;
 use crate::commands::wallet;
@@ -22,11 +22,11 @@ pub(super) fn run(arguments: &TaskClose) -> anyhow::Result<Exit> {
         let message = format!("only the task's buyer, {}, may close it", view.spec.buyer);
         return Err(Failure::no("NOT_ALLOWED", message).into());
     }
-    if view.phase != Phase::Done {
+    if view.phase != TaskPhase::Done {
         market.close(&CloseRequest::sign(market.coordinator().market, &wallet, id)?)?;
         show::hint("Close requested. The current round is completed and settled first.");
     }
-    while view.phase != Phase::Done {
+    while view.phase != TaskPhase::Done {
         view = market.task_after(id, view.sequence, u64::try_from(WAIT.as_millis())?)?;
     }
     let refunded = market.ledger()?.task(id)?.map(|books| books.refunded);

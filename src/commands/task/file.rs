@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Context;
-use florin_protocol::{Address, Amount, ChainId, Digest, Market, TaskSpec};
+use florin_protocol::{Address, Amount, ChainId, Digest, MarketId, TaskSpec};
 use serde_json::json;
 
 use crate::cli::{TaskCheck, TaskNew};
@@ -34,7 +34,7 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     // No check depends on the market, the buyer or the coordinator.
     let parties = Parties {
-        market: Market { chain: ChainId(0), genesis: Digest::default() },
+        market: MarketId { chain: ChainId(0), genesis: Digest::default() },
         buyer: Address([1; 20]),
         coordinator: Address([2; 20]),
         now: now(),
@@ -88,7 +88,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
                 "{}, each with {} to {} updates, {} for training",
                 spec.rounds.count,
                 spec.rounds.cohort_min,
-                spec.rounds.asked(),
+                spec.rounds.selection_size(),
                 words(spec.rounds.train_ms)
             ),
         ),
@@ -96,7 +96,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
             "updates",
             format!(
                 "{}, {} bytes each",
-                florin_work::format(spec.rounds.format),
+                florin_work::update_format(spec.rounds.format),
                 show::thousands(&florin_work::update_bytes(spec).to_string())
             ),
         ),

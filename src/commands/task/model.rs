@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     let view = market.task(market.find(&arguments.task)?)?;
     let bytes = market.blob(view.model, florin_work::model_bytes(&view.spec))?;
     // The digest covers only the bytes: check also that they are a model of this task.
-    florin_work::check_model(&view.spec, &bytes)?;
+    florin_work::decode_model(&view.spec, &bytes)?;
     let out = &arguments.out;
     std::fs::write(out, &bytes).with_context(|| out.display().to_string())?;
     let measured = match &arguments.evaluate {
@@ -84,7 +84,7 @@ pub(crate) fn measure(
     }
     let model = florin_work::model_spec(&spec.model);
     let params: Vec<f64> =
-        florin_work::check_model(spec, bytes)?.into_iter().map(f64::from).collect();
+        florin_work::decode_model(spec, bytes)?.into_iter().map(f64::from).collect();
     let correct = engine.correct(&model, &params, data)?;
     let loss = mean(&engine.row_losses(&model, &params, data)?);
     Ok(Measured { correct: u32::try_from(correct)?, rows: u32::try_from(data.rows())?, loss })

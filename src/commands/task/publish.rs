@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
 use florin_participant::{Patience, Shutdown, UntilSeen, patiently};
-use florin_protocol::{Signer, TaskSpec, TaskView};
+use florin_protocol::{TaskSpec, TaskView, WalletSigner};
 use serde_json::json;
 
 use crate::cli::TaskPublish;
@@ -36,10 +36,10 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     open_escrow(&*ledger, &wallet, spec)?;
     let view = publish_once_seen(&market, spec)?;
     let id = spec.id();
-    if view.wanted.contains(&spec.base_model) {
+    if view.missing_blobs.contains(&spec.base_model) {
         market.put_blob(&ready.base_model)?;
     }
-    if view.holdout_wanted {
+    if view.holdout_missing {
         market.put_holdout(id, &ready.holdout)?;
     }
     if arguments.json.json {
@@ -62,7 +62,11 @@ fn publish_once_seen(market: &Market, spec: &TaskSpec) -> anyhow::Result<TaskVie
     Ok(published.map_err(|UntilSeen(error)| error)?)
 }
 
-fn open_escrow(ledger: &dyn Ledger, buyer: &dyn Signer, spec: &TaskSpec) -> anyhow::Result<()> {
+fn open_escrow(
+    ledger: &dyn Ledger,
+    buyer: &dyn WalletSigner,
+    spec: &TaskSpec,
+) -> anyhow::Result<()> {
     let terms = Terms::of(spec);
     match ledger.open_task(buyer, &terms) {
         Ok(_) => Ok(()),

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use florin_ledger::{TaskState, Terms};
 use florin_ledger_ethereum::Deployment;
 use florin_protocol::{
-    Address, ChainId, Digest, Entry, Evidence, HoldoutRound, Infrastructure, Line, Market, Metrics,
-    PayoutId, Reason, Report, Round, RoundOutcome, Scope, Scored, TaskId, Tick, Valuation,
+    Address, ChainId, Digest, HoldoutSample, InfrastructurePayment, MarketId, ModelMetrics,
+    PayLine, PayReason, Report, RoundNumber, RoundOutcome, RoundScope, SettlementId, TaskId,
+    Timestamp, UpdateEntry, UpdateScore, Valuation, ValuationEvidence,
 };
 
 use super::*;
@@ -24,19 +25,19 @@ fn address(at: usize) -> Address {
 
 /// Score, error and reason of a participant in a round: the scores of honest participants decrease,
 /// the others are dishonest.
-fn scored(at: usize, round: u32) -> (i64, u64, Reason) {
+fn scored(at: usize, round: u32) -> (i64, u64, PayReason) {
     let late = i64::from(round * round);
     let swing = if round.is_multiple_of(2) { 900_000 } else { -700_000 };
     match at {
-        5 => (swing / i64::from(round), 2_000_000, Reason::NotHelpful),
-        6 => (-60_000_000 / late, 4_000_000, Reason::Excluded),
-        7 => (0, 0, Reason::Idle),
-        _ => ((at as i64 + 2) * 30_000_000 / late, 3_000_000, Reason::Paid),
+        5 => (swing / i64::from(round), 2_000_000, PayReason::NotHelpful),
+        6 => (-60_000_000 / late, 4_000_000, PayReason::Excluded),
+        7 => (0, 0, PayReason::Idle),
+        _ => ((at as i64 + 2) * 30_000_000 / late, 3_000_000, PayReason::Paid),
     }
 }
 
-fn entry(at: usize) -> Entry {
-    Entry {
+fn entry(at: usize) -> UpdateEntry {
+    UpdateEntry {
         sender: address(at),
         header: Digest::default(),
         update: Digest::default(),
@@ -44,7 +45,7 @@ fn entry(at: usize) -> Entry {
         rows_declared: 100,
         rows_counted: 100,
         bond: florins(20),
-        order: at as u32 + 1,
+        commit_position: at as u32 + 1,
     }
 }
 
@@ -53,29 +54,35 @@ fn report(round: u32) -> Report {
     let mut scores = Vec::new();
     for at in 0..PARTICIPANTS.len() {
         let (score_nano, error_nano, reason) = scored(at, round);
-        let paid = reason == Reason::Paid;
+        let paid = reason == PayReason::Paid;
         let weight = u128::try_from(score_nano).unwrap_or(0);
         let payout = Amount::from_units(if paid { weight * 500_000_000_000 } else { 0 });
-        let debit = if reason == Reason::Excluded { florins(1) } else { Amount::ZERO };
-        let excluded = reason == Reason::Excluded;
-        lines.push(Line { account: address(at), weight, payout, debit, reason });
-        let treatment = florin_protocol::Treatment::default();
+        let debit = if reason == PayReason::Excluded { florins(1) } else { Amount::ZERO };
+        let excluded = reason == PayReason::Excluded;
+        lines.push(PayLine { account: address(at), weight, payout, debit, reason });
+        let treatment = florin_protocol::Preprocessing::default();
         let account = address(at);
-        scores.push(Scored { account, score_nano, error_nano, excluded, treatment });
+        scores.push(UpdateScore {
+            account,
+            score_nano,
+            error_nano,
+            excluded,
+            preprocessing: treatment,
+        });
     }
     let entries = (0..PARTICIPANTS.len()).map(entry).collect();
     let loss = |round: u32| 2_300_000_000 / i64::from(round + 1);
-    let market = Market { chain: ChainId(1), genesis: Digest::default() };
+    let market = MarketId { chain: ChainId(1), genesis: Digest::default() };
     Report {
         version: 1,
-        scope: Scope { market, task: TaskId([7; 32]), round: Round(round) },
-        previous: Digest::default(),
-        root_before: Digest::default(),
+        scope: RoundScope { market, task: TaskId([7; 32]), round: RoundNumber(round) },
+        previous_report: Digest::default(),
+        previous_root: Digest::default(),
         offer: Digest::default(),
         outcome: RoundOutcome::Settled,
         base_model: Digest::default(),
         model: Digest::default(),
-        holdout: HoldoutRound { seed: Digest::default(), rows: Vec::new() },
+        holdout: HoldoutSample { seed: Digest::default(), rows: Vec::new() },
         commits: Vec::new(),
         entries,
         missing: Vec::new(),
@@ -86,9 +93,9 @@ fn report(round: u32) -> Report {
             gap_nano: 0,
             scores,
             units: 5,
-            evidence: Evidence::default(),
+            evidence: ValuationEvidence::default(),
         }),
-        metrics: Some(Metrics {
+        metrics: Some(ModelMetrics {
             rows: 360,
             correct_before: 300 - 260 / round,
             correct_after: 330 - 260 / (round + 1),
@@ -96,17 +103,17 @@ fn report(round: u32) -> Report {
         }),
         pool: florins(100),
         lines,
-        infrastructure: vec![Infrastructure {
+        infrastructure: vec![InfrastructurePayment {
             provider: PROVIDER,
             record: Digest::default(),
             units: 5,
             amount: florins(1),
         }],
-        standings: BTreeMap::new(),
+        account_totals: BTreeMap::new(),
         data_total: florins(50),
         infrastructure_total: florins(1),
         root: Digest([u8::try_from(round).unwrap(); 32]),
-        payout: PayoutId::default(),
+        settlement_id: SettlementId::default(),
     }
 }
 
@@ -131,7 +138,7 @@ fn outcome() -> Outcome {
         stake_min: florins(20),
         challenge_ms: 0,
         unbond_ms: 0,
-        expires: Tick(0),
+        expires: Timestamp(0),
     };
     Outcome {
         seed: 1,
@@ -180,8 +187,8 @@ fn the_page_is_self_contained() {
 
 fn on_chain() -> OnChain {
     let settled = |round: u32| Settled {
-        round: Round(round),
-        payout: PayoutId([0xab; 32]),
+        round: RoundNumber(round),
+        payout: SettlementId([0xab; 32]),
         posted: 100 + u64::from(round),
         finalised: (round < ROUNDS).then_some(200 + u64::from(round)),
         root: Digest([0xcd; 32]),

@@ -5,9 +5,10 @@ use std::sync::Mutex;
 
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::{Claim, Settlement, Terms};
-use florin_protocol::merkle::{self, Tree};
+use florin_protocol::merkle::{self, ClaimTree};
 use florin_protocol::{
-    Address, Amount, DUST_PER_ROUND, Digest, PayoutId, Report, Round, Signer, TaskId, Tick,
+    Address, Amount, DATA_PER_ROUND_MIN, Digest, Report, RoundNumber, SettlementId, TaskId,
+    Timestamp, WalletSigner,
 };
 
 use super::books::{BUYER, EVERYTHING, FUNDS, Flaw, PEOPLE, Pending, Rules, Totals};
@@ -34,24 +35,24 @@ pub fn units(n: i64) -> Amount {
     if n == EVERYTHING {
         return Amount::from_units(u128::MAX);
     }
-    Amount::from_units(u128::try_from(n).unwrap() * DUST_PER_ROUND.units())
+    Amount::from_units(u128::try_from(n).unwrap() * DATA_PER_ROUND_MIN.units())
 }
 
 /// The inverse of [`units`].
 pub fn number(amount: Amount) -> i64 {
-    i64::try_from(amount.units() / DUST_PER_ROUND.units()).unwrap()
+    i64::try_from(amount.units() / DATA_PER_ROUND_MIN.units()).unwrap()
 }
 
-pub fn leaf((paid, debited): (i64, i64)) -> merkle::Totals {
-    merkle::Totals { paid: units(paid), debited: units(debited) }
+pub fn leaf((paid, debited): (i64, i64)) -> merkle::ClaimTotals {
+    merkle::ClaimTotals { paid: units(paid), debited: units(debited) }
 }
 
 pub fn task_id(t: usize) -> TaskId {
     TaskId([t as u8 + 1; 32])
 }
 
-pub fn payout(t: usize, round: i64) -> PayoutId {
-    Report::payout_id(task_id(t), Round(u32::try_from(round).unwrap()))
+pub fn payout(t: usize, round: i64) -> SettlementId {
+    Report::settlement_id(task_id(t), RoundNumber(u32::try_from(round).unwrap()))
 }
 
 impl Cast {
@@ -64,13 +65,13 @@ impl Cast {
         self.people[n].address()
     }
 
-    pub fn tick(&self, moment: i64) -> Tick {
-        if moment == EVERYTHING { Tick::NEVER } else { Tick(moment as u64 * self.tick_ms) }
+    pub fn tick(&self, moment: i64) -> Timestamp {
+        if moment == EVERYTHING { Timestamp::MAX } else { Timestamp(moment as u64 * self.tick_ms) }
     }
 
-    pub fn tree(&self, all: &Totals) -> Tree {
+    pub fn tree(&self, all: &Totals) -> ClaimTree {
         let leaves = all.iter().zip(&self.people).filter(|(totals, _)| **totals != (0, 0));
-        Tree::new(leaves.map(|(totals, person)| (person.address(), leaf(*totals))))
+        ClaimTree::new(leaves.map(|(totals, person)| (person.address(), leaf(*totals))))
     }
 
     pub fn root(&self, all: &Totals) -> Digest {
@@ -114,7 +115,7 @@ impl Cast {
         Settlement {
             task: task_id(t),
             payout: payout(t, new.name),
-            round: Round(u32::try_from(new.round).unwrap()),
+            round: RoundNumber(u32::try_from(new.round).unwrap()),
             report: Digest([new.report; 32]),
             previous_root: self.root(&new.previous),
             root: self.root(&new.totals),

@@ -41,12 +41,12 @@ pub fn genesis(cast: &Cast) -> Genesis {
 pub struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    pub fn set(&self, to: florin_protocol::Tick) {
+    pub fn set(&self, to: florin_protocol::Timestamp) {
         self.0.store(to.0, Ordering::SeqCst);
     }
 
     pub fn as_seen_by_a_chain(&self) -> florin_ledger::Clock {
         let now = Arc::clone(&self.0);
-        Arc::new(move || florin_protocol::Tick(now.load(Ordering::SeqCst)))
+        Arc::new(move || florin_protocol::Timestamp(now.load(Ordering::SeqCst)))
     }
 }

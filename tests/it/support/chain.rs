@@ -14,7 +14,7 @@ use florin_ledger_ethereum::{
     Deployment, Endpoint, EthereumLedger, HttpEndpoint, Settings, Token, deploy,
 };
 use florin_participant::{Secret, Strength, Wallet};
-use florin_protocol::{Address, Amount, Signer};
+use florin_protocol::{Address, Amount, WalletSigner};
 use serde_json::json;
 
 use super::process::{PATIENCE, command, until};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use florin_ledger::{Ledger, RemoteLedger, TaskState, Trust};
 use florin_participant::{Client, ClientConfig, Event, Secret, Strength, Wallet};
 use florin_protocol::{
-    Address, Amount, Phase, Report, Round, Signer, TaskId, TaskView, blob_digest,
+    Address, Amount, Report, RoundNumber, TaskId, TaskPhase, TaskView, WalletSigner, blob_digest,
 };
 use tempfile::TempDir;
 
@@ -283,7 +283,7 @@ impl TestMarket {
         let task = self.publish();
         let mut all = self.everybody(task);
         all.iter_mut().for_each(Process::finish);
-        assert_eq!(self.view(task).phase, Phase::Done);
+        assert_eq!(self.view(task).phase, TaskPhase::Done);
         task
     }
 
@@ -335,17 +335,17 @@ impl TestMarket {
     }
 
     /// Waits for a phase of a round, or a later one.
-    pub(crate) fn wait_for(&self, task: TaskId, round: u32, phase: Phase) -> TaskView {
+    pub(crate) fn wait_for(&self, task: TaskId, round: u32, phase: TaskPhase) -> TaskView {
         until(&format!("{phase:?} of round {round}"), || {
             let view = self.client().task(task).ok()?;
             let late = (view.round.0, view.phase as u8) >= (round, phase as u8);
-            (late || view.phase == Phase::Done).then_some(view)
+            (late || view.phase == TaskPhase::Done).then_some(view)
         })
     }
 
     /// A round's report.
     pub(crate) fn report(&self, task: TaskId, round: u32) -> Report {
-        self.client().report(task, Round(round)).unwrap().body
+        self.client().report(task, RoundNumber(round)).unwrap().body
     }
 
     /// The ledger's state of a task.

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use florin_participant::Wallet;
 use florin_protocol::{
-    Amount, Canonical, Commit, Digest, Enrol, Market, NodeSigner, Offer, Registration, Role,
-    Signed, Signer, TaskId, Tick, UpdateHeader, blob_digest,
+    Amount, Canonical, Commit, Digest, EnrolRequest, MarketId, NodeSigner, Offer, Registration,
+    Role, Signed, TaskId, Timestamp, UpdateHeader, WalletSigner, blob_digest,
 };
 
 use super::TestMarket;
@@ -15,7 +15,7 @@ use super::TestMarket;
 pub(crate) struct Sender {
     pub(crate) wallet: Wallet,
     pub(crate) node: NodeSigner,
-    pub(crate) market: Market,
+    pub(crate) market: MarketId,
     pub(crate) task: TaskId,
     host: String,
 }
@@ -25,12 +25,12 @@ impl Sender {
     pub(crate) fn join(market: &TestMarket, task: TaskId, name: &str, bond: &str) -> Self {
         let Self { wallet, node, market: market_id, host, .. } = Self::again(market, task, name);
         let (client, ledger) = (market.client(), market.ledger());
-        let expires = client.now().after_ms(600_000);
+        let expires = client.now().saturating_add_ms(600_000);
         let registration =
             Registration::sign(market_id, &wallet, &node, Role::Participant, expires).unwrap();
         client.register(&registration).unwrap();
         ledger.bond(&wallet, task, bond.parse::<Amount>().unwrap()).unwrap();
-        let enrol = Enrol { market: market_id, task, sender: wallet.address(), expires };
+        let enrol = EnrolRequest { market: market_id, task, sender: wallet.address(), expires };
         client.enrol(&node.sign(enrol)).unwrap();
         Self { wallet, node, market: market_id, task, host }
     }
@@ -54,7 +54,7 @@ impl Sender {
             update: blob_digest(bytes),
             bytes: bytes.len() as u64,
             salt: Digest([9; 32]),
-            expires: Tick::NEVER,
+            expires: Timestamp::MAX,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The key of a resumable upload, and the file name that encodes it, so that the key is known after
 //! a restart.
 
-use florin_protocol::{Address, Digest, Round, TaskId};
+use florin_protocol::{Address, Digest, RoundNumber, TaskId};
 
 /// Replaces round and sender in the file name of an upload without a sender.
 const TOKEN: &str = "token";
@@ -21,7 +21,7 @@ pub struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
     /// The sender of a round's update, which has signed its header.
-    Sender(Round, Address),
+    Sender(RoundNumber, Address),
     /// The client that knows this secret token: models and holdouts have no sender.
     Token(Digest),
 }
@@ -45,7 +45,7 @@ impl Key {
         let (task, digest) = (task?.parse().ok()?, digest?.parse().ok()?);
         let whose = match round? {
             TOKEN => Whose::Token(sender?.parse().ok()?),
-            round => Whose::Sender(Round(round.parse().ok()?), sender?.parse().ok()?),
+            round => Whose::Sender(RoundNumber(round.parse().ok()?), sender?.parse().ok()?),
         };
         let key = Self { task, whose, digest };
         // Only the canonical form is accepted, so that a key has exactly one file name.
@@ -70,8 +70,8 @@ mod tests {
         let task = TaskId([1; 32]);
         let digest = Digest([2; 32]);
         for whose in [
-            Whose::Sender(Round(7), Address([0xab; 20])),
-            Whose::Sender(Round(u32::MAX), Address([0; 20])),
+            Whose::Sender(RoundNumber(7), Address([0xab; 20])),
+            Whose::Sender(RoundNumber(u32::MAX), Address([0; 20])),
             Whose::Token(Digest([3; 32])),
         ] {
             let key = Key { task, whose, digest };

@@ -1,13 +1,13 @@
 //! Tests of resumable uploads: ownership and offsets, space, removal.
 
-use florin_protocol::{Address, Round, TaskId, blob_digest};
+use florin_protocol::{Address, RoundNumber, TaskId, blob_digest};
 
 use super::*;
 
 const LENGTH: usize = 300_000;
 
 fn key(task: u8, sender: u8) -> Key {
-    let whose = Whose::Sender(Round(1), Address([sender; 20]));
+    let whose = Whose::Sender(RoundNumber(1), Address([sender; 20]));
     Key { task: TaskId([task; 32]), whose, digest: blob_digest(&bytes()) }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use alloy_primitives::B256;
 use alloy_sol_types::SolEventInterface;
-use florin_protocol::{Amount, Tick};
+use florin_protocol::{Amount, Timestamp};
 
 use super::contracts::FlorinToken::{balanceOfCall, totalSupplyCall};
 use super::contracts::Market::MarketEvents;
@@ -29,7 +29,7 @@ pub struct Survey {
     /// The newest confirmed block.
     pub block: u64,
     /// The block's time.
-    pub made: Tick,
+    pub made: Timestamp,
     /// The state that results from the events up to that block.
     pub books: Books,
     /// The token's total supply.
@@ -88,7 +88,7 @@ pub struct Happened {
     /// Its block.
     pub block: u64,
     /// The block's time, which is the contract's clock.
-    pub made: Tick,
+    pub made: Timestamp,
     /// The event.
     pub event: MarketEvents,
 }
@@ -143,8 +143,8 @@ fn header(node: &Node, block: u64) -> Result<(B256, u64), LedgerError> {
     Ok((block.hash, block.timestamp.to()))
 }
 
-fn moment((_, seconds): (B256, u64)) -> Tick {
-    Tick(seconds.saturating_mul(1_000))
+fn moment((_, seconds): (B256, u64)) -> Timestamp {
+    Timestamp(seconds.saturating_mul(1_000))
 }
 
 fn read(

@@ -58,10 +58,11 @@ fn final_pay_is_claimed_while_the_round_waits_for_others() {
     let done = std::thread::scope(|scope| {
         let running = scope.spawn(|| person.run(&market, None).unwrap());
         // Until it has read the first report and is selected again.
-        let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
+        let asked_twice =
+            |event: &Event| matches!(event, Event::Asked { round: RoundNumber(2), .. });
         other.run_until(&market, asked_twice).unwrap();
         until(|| !drawn().is_zero());
-        assert!(market.client().task(market.task).unwrap().phase != Phase::Done);
+        assert!(market.client().task(market.task).unwrap().phase != TaskPhase::Done);
         assert!(other.run(&market, None).unwrap().finished);
         running.join().unwrap()
     });
@@ -88,7 +89,7 @@ fn a_stopped_participant_can_claim_final_pay_at_any_time() {
     let done = person.run(&market, None).unwrap();
     let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
     assert_eq!(first.paid.plus(done.claimed).unwrap(), earned);
-    let totals = florin_protocol::merkle::Totals { paid: earned, debited: Amount::ZERO };
+    let totals = florin_protocol::merkle::ClaimTotals { paid: earned, debited: Amount::ZERO };
     assert_eq!(claim(), Drawn { totals, ..Drawn::default() });
 }
 
@@ -97,7 +98,7 @@ fn a_proof_of_an_older_root_is_a_transient_error() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     person
-        .run_until(&market, |event| matches!(event, Event::Asked { round: Round(3), .. }))
+        .run_until(&market, |event| matches!(event, Event::Asked { round: RoundNumber(3), .. }))
         .unwrap();
     let (client, ledger, me) = (market.client(), market.ledger.as_ref(), person.wallet.address());
     market.lie(Lie::OldProof);

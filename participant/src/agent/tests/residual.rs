@@ -16,7 +16,7 @@ fn market(format: UpdateFormat) -> Market {
 fn signed(market: &Market, person: &Person, round: u32) -> Option<(Digest, Digest)> {
     let path = Store::guard(&person.config.folder);
     let guard = Guard::open(&path, person.wallet.node_signer()).unwrap();
-    let signed = guard.update_of(market.spec.market, market.task, Round(round))?;
+    let signed = guard.update_of(market.spec.market, market.task, RoundNumber(round))?;
     Some((signed.header.body.update, signed.header.body.base_model))
 }
 
@@ -30,8 +30,8 @@ fn expected(
     let (_, base) = signed(market, person, round).unwrap();
     let spec = &market.spec;
     let bytes = market.client().blob(base, florin_work::model_bytes(spec)).unwrap();
-    let base = florin_work::check_model(spec, &bytes).unwrap();
-    let seed = round_seed(person.config.seed, market.task, Round(round));
+    let base = florin_work::decode_model(spec, &bytes).unwrap();
+    let seed = round_seed(person.config.seed, market.task, RoundNumber(round));
     let trained = engine(EngineKind::Reference, 1)
         .unwrap()
         .train(
@@ -117,7 +117,7 @@ fn a_missed_round_without_a_model_change_is_ignored() {
     let fails = Arc::clone(&person.engine.fails_next);
     let done = person.run_until(&market, |event| {
         match event {
-            Event::Reported { statement } if statement.round == Round(1) => {
+            Event::Reported { statement } if statement.round == RoundNumber(1) => {
                 fails.store(true, Ordering::SeqCst);
             }
             Event::RoundLost { .. } => market.pass_commit_deadline(),
@@ -137,7 +137,7 @@ fn a_missed_round_without_a_model_change_is_ignored() {
 fn the_residual_of_an_update_without_a_receipt_is_dropped() {
     let market = market(TOP_K);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
-    let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
+    let asked_twice = |event: &Event| matches!(event, Event::Asked { round: RoundNumber(2), .. });
     assert!(!person.run_until(&market, asked_twice).unwrap().finished);
     // As if other participants had changed the model without this one.
     let folder = person.config.folder.join(market.task.to_string());
@@ -150,7 +150,7 @@ fn the_residual_of_an_update_without_a_receipt_is_dropped() {
 
 #[test]
 fn a_residual_is_added_again_after_an_abandoned_round() {
-    for stop in [None, Some(Round(2)), Some(Round(3))] {
+    for stop in [None, Some(RoundNumber(2)), Some(RoundNumber(3))] {
         let market = market(TOP_K);
         market.lie(Lie::Abandons);
         let mut person = Person::new(&market, 4, BehaviourKind::Honest);
@@ -192,14 +192,14 @@ fn no_residual_is_added_while_the_model_is_unchanged() {
 fn an_unreadable_residual_is_dropped_with_an_event() {
     let market = market(TOP_K);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
-    let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
+    let asked_twice = |event: &Event| matches!(event, Event::Asked { round: RoundNumber(2), .. });
     assert!(!person.run_until(&market, asked_twice).unwrap().finished);
     let folder = person.config.folder.join(market.task.to_string());
     // Training of the round may have finished before the stop; then it runs again.
     let _ = std::fs::remove_file(folder.join("2/update.safetensors"));
     std::fs::write(folder.join("1/residual.safetensors"), b"torn").unwrap();
     assert!(person.run(&market, None).unwrap().finished);
-    let lost = |event: &&Event| matches!(event, Event::ResidualLost { round: Round(1), .. });
+    let lost = |event: &&Event| matches!(event, Event::ResidualLost { round: RoundNumber(1), .. });
     assert_eq!(person.events.iter().filter(lost).count(), 1, "{:?}", person.events);
     assert_eq!(sent(&market, &person, 2), expected(&market, &person, 2, None).0);
 }

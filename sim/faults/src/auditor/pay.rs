@@ -103,7 +103,7 @@ impl Ledgerless {
         let said = Totals {
             data: report.data_total.units(),
             infrastructure: report.infrastructure_total.units(),
-            before: report.root_before,
+            before: report.previous_root,
             root: report.root,
         };
         same("totals and roots", totals, said)?;
@@ -125,7 +125,7 @@ impl Ledgerless {
             }
             let floor = sum.variance.isqrt();
             let root = floor + Units::from(floor * floor < sum.variance);
-            let withheld = (root * Units::from(spec.budget.withheld.0)).div_ceil(MICRO);
+            let withheld = (root * Units::from(spec.budget.confidence_z.0)).div_ceil(MICRO);
             let payable = Units::try_from(sum.scored).unwrap_or(0).saturating_sub(withheld);
             let weight = payable.saturating_sub(sum.counted);
             sum.counted = sum.counted.max(payable);
@@ -154,13 +154,13 @@ impl Ledgerless {
         let totals = self.sums.keys().map(|who| (*who, self.totals(*who)));
         let leaves = totals.filter(|(_, [paid, debited])| *paid != 0 || *debited != 0);
         let leaves = leaves.map(|(who, [paid, debited])| {
-            let totals = merkle::Totals {
+            let totals = merkle::ClaimTotals {
                 paid: Amount::from_units(paid),
                 debited: Amount::from_units(debited),
             };
             (who, totals)
         });
-        merkle::Tree::new(leaves).root()
+        merkle::ClaimTree::new(leaves).root()
     }
 
     /// The expected paid and debited totals of an account.

@@ -5,11 +5,12 @@ use florin_coordinator::host::{Asked, Job, LedgerJob};
 use florin_engine::{Engine, Event, Verdict, Visibility};
 use florin_ledger::{Ledger, LedgerError, Settlement, Terms};
 use florin_protocol::{
-    Address, Amount, Canonical, Code, Enrol, NodeKey, Offer, Registration, Rejection, Report, Role,
-    Round, TaskView, Tick, UpdateHeader, WalletSignature, WorkRecord, blob_digest, totals_tree,
+    Address, Amount, Canonical, EnrolRequest, ErrorCode, NodeKey, Offer, Registration, Rejection,
+    Report, Role, RoundNumber, TaskView, Timestamp, UpdateHeader, WalletSignature, WorkRecord,
+    blob_digest, claim_tree,
 };
 use florin_store::is_full;
-use florin_work::Committed;
+use florin_work::CommittedHoldout;
 
 use super::past;
 use super::{Coordinator, ME, Plan, Running, Waiting};
@@ -41,19 +42,21 @@ fn told(event: Event) -> Prepared {
     Ok(Needs::Event(Box::new(event)))
 }
 
-fn reject<T>(code: Code, message: impl Into<String>) -> Result<T, Rejection> {
+fn reject<T>(code: ErrorCode, message: impl Into<String>) -> Result<T, Rejection> {
     Err(Rejection::new(code, message))
 }
 
 fn of_ledger(error: &LedgerError) -> Rejection {
     match error {
-        LedgerError::Refused(refusal) => Rejection::new(Code::LedgerRefused, refusal.to_string()),
-        other => Rejection::new(Code::Internal, other.to_string()),
+        LedgerError::Refused(refusal) => {
+            Rejection::new(ErrorCode::LedgerRejected, refusal.to_string())
+        }
+        other => Rejection::new(ErrorCode::Internal, other.to_string()),
     }
 }
 
 fn of_disk(error: &std::io::Error) -> Rejection {
-    let code = if is_full(error) { Code::StorageFull } else { Code::Internal };
+    let code = if is_full(error) { ErrorCode::StorageFull } else { ErrorCode::Internal };
     Rejection::new(code, error.to_string())
 }
 
@@ -99,7 +102,7 @@ impl Coordinator {
                 told(Event::BlobArrived { task, digest })
             }
             Ask::Holdout => {
-                Committed::read(&world.cast.spec, &world.cast.holdout)?;
+                CommittedHoldout::decode(&world.cast.spec, &world.cast.holdout)?;
                 let digest = self.machine.put(&world.cast.holdout);
                 let digest = digest.map_err(|error| of_disk(&error))?;
                 told(Event::HoldoutArrived { task, digest })
@@ -108,8 +111,8 @@ impl Coordinator {
             Ask::Enrol => {
                 let (market, sender) = (world.cast.spec.market, account_of(from));
                 let bond = bond(world, sender)?;
-                let expires = world.clock(ME).after_ms(EXPIRY_MS);
-                let enrol = unsigned(Enrol { market, task, sender, expires });
+                let expires = world.clock(ME).saturating_add_ms(EXPIRY_MS);
+                let enrol = unsigned(EnrolRequest { market, task, sender, expires });
                 told(Event::Enrolled { enrol, bond })
             }
             Ask::Commit(commit) => {
@@ -143,7 +146,7 @@ impl Coordinator {
             return Ok(Needs::Nothing);
         }
         if blob_digest(bytes) != header.update {
-            return reject(Code::CommitMismatch, "the bytes do not match the commit");
+            return reject(ErrorCode::CommitMismatch, "the bytes do not match the commit");
         }
         florin_work::inspect_update(&world.cast.spec, bytes)?;
         self.machine.put(bytes).map_err(|error| of_disk(&error))?;
@@ -152,17 +155,17 @@ impl Coordinator {
 
     fn record(&self, world: &mut World, engine: &Engine, record: &WorkRecord) -> Prepared {
         if engine.find_order(record.order).is_none() {
-            return reject(Code::WorkGone, "unknown work order");
+            return reject(ErrorCode::WorkOrderClosed, "unknown work order");
         }
         check_pledge(world, record.provider)?;
         told(Event::WorkRecorded { record: unsigned(record.clone()), agrees: None })
     }
 
     /// The response to a request, from durable state.
-    pub(super) fn answer(&self, world: &mut World, from: Node, ask: &Ask, now: Tick) -> Reply {
+    pub(super) fn answer(&self, world: &mut World, from: Node, ask: &Ask, now: Timestamp) -> Reply {
         let answered = match self.core() {
             Some(core) => self.answer_by(world, core.engine(), from, ask, now),
-            None => reject(Code::Internal, "the coordinator is stopping"),
+            None => reject(ErrorCode::Internal, "the coordinator is stopping"),
         };
         answered.unwrap_or_else(Reply::Refused)
     }
@@ -173,7 +176,7 @@ impl Coordinator {
         engine: &Engine,
         from: Node,
         ask: &Ask,
-        now: Tick,
+        now: Timestamp,
     ) -> Result<Reply, Rejection> {
         let task = world.cast.spec.id();
         match ask {
@@ -193,7 +196,7 @@ impl Coordinator {
                 let receipt =
                     past::receipt((engine, &self.machine), scope, sender, header.digest());
                 let missing =
-                    || Rejection::new(Code::Internal, "the accepted update has no receipt");
+                    || Rejection::new(ErrorCode::Internal, "the accepted update has no receipt");
                 receipt?.map(Reply::Receipt).ok_or_else(missing)
             }
             Ask::Report(round) => {
@@ -207,12 +210,12 @@ impl Coordinator {
                     // The provider of an order may read the blobs of the order.
                     engine.check_order_names(task, *digest)?;
                     if !(from == Node::Provider && engine.has_order(task, PROVIDER)) {
-                        return reject(Code::NotYetPublic, "not yet");
+                        return reject(ErrorCode::NotYetPublic, "not yet");
                     }
                 }
                 let bytes = self.machine.get(*digest);
                 bytes.map(Reply::Bytes).map_err(|error| {
-                    Rejection::new(Code::NotFound, format!("blob {digest}: {error}"))
+                    Rejection::new(ErrorCode::NotFound, format!("blob {digest}: {error}"))
                 })
             }
             Ask::Work => {
@@ -223,7 +226,9 @@ impl Coordinator {
                 let asked = (engine, &self.machine);
                 match past::verdict(asked, record.order, record.digest())? {
                     Some(verdict) => verdict.map(Reply::Verdict),
-                    None => reject(Code::TooEarly, "accepted but not verified yet: send it again"),
+                    None => {
+                        reject(ErrorCode::TooEarly, "accepted but not verified yet: send it again")
+                    }
                 }
             }
         }
@@ -235,15 +240,21 @@ impl Coordinator {
         world: &World,
         ask: &Ask,
         rejection: &Rejection,
-        now: Tick,
+        now: Timestamp,
     ) -> Option<Reply> {
         let Ask::Upload(header, _) = ask else { return None };
         let planted = world.bug == Some(Bug::ReceiptWithoutRecord)
-            && matches!(rejection.code, Code::StorageFull | Code::Internal);
+            && matches!(rejection.code, ErrorCode::StorageFull | ErrorCode::Internal);
         let task = self.core()?.engine().state().tasks.get(&header.scope.task)?;
         let order = task.running()?.commits.get(&header.sender)?.order;
         let (scope, sender, update) = (header.scope, header.sender, header.digest());
-        let receipt = florin_protocol::Receipt { scope, sender, update, at: now, order };
+        let receipt = florin_protocol::UpdateReceipt {
+            scope,
+            sender,
+            update,
+            at: now,
+            commit_position: order,
+        };
         planted.then_some(Reply::Receipt(receipt))
     }
 }
@@ -252,11 +263,11 @@ fn publish(world: &World) -> Prepared {
     let spec = world.cast.spec.clone();
     let open = world.way(ME).task(spec.id()).map_err(|error| of_ledger(&error))?;
     let Some(open) = open else {
-        return reject(Code::NotFunded, "no escrow is open for this task");
+        return reject(ErrorCode::NotFunded, "no escrow is open for this task");
     };
     if open.closed || open.terms != Terms::of(&spec) {
         return reject(
-            Code::NotFunded,
+            ErrorCode::NotFunded,
             "the task is closed on the ledger, or has other terms there",
         );
     }
@@ -272,7 +283,7 @@ fn registration(world: &World, from: Node, role: Role) -> Registration {
         wallet,
         node_key: NodeKey(blob_digest(&wallet.0).0),
         role,
-        expires: world.clock(ME).after_ms(YEAR_MS),
+        expires: world.clock(ME).saturating_add_ms(YEAR_MS),
         wallet_signature: WalletSignature([0; 65]),
         node_signature: UNSIGNED,
     }
@@ -292,7 +303,7 @@ fn check_pledge(world: &World, provider: Address) -> Result<(), Rejection> {
     if pledged && stake.release.is_none() && stake.amount >= spec.budget.stake_min {
         return Ok(());
     }
-    reject(Code::StakeTooSmall, "the stake pledged to the task is too small")
+    reject(ErrorCode::StakeTooSmall, "the stake pledged to the task is too small")
 }
 
 /// The disclosed report and offer of every round, and the errors of unreadable rounds.
@@ -305,7 +316,7 @@ pub(super) fn all_rounds(
     let rounds = engine.state().tasks.get(&id).map_or(0, |task| task.past.len());
     let (mut read, mut lost) = (Vec::new(), Vec::new());
     for round in 1..=rounds as u32 {
-        match past::past((engine, machine), id, Round(round)) {
+        match past::past((engine, machine), id, RoundNumber(round)) {
             Ok(past) => read.push((shown(engine, &past.report, world.bug), past.offer)),
             Err(why) => lost.push(format!("round {round}: {why}")),
         }
@@ -318,7 +329,7 @@ fn shown(engine: &Engine, report: &Report, bug: Option<Bug>) -> Report {
     if bug != Some(Bug::PayoutRounding) {
         return report.clone();
     }
-    let before = florin_protocol::Round(report.scope.round.0.saturating_sub(1));
+    let before = florin_protocol::RoundNumber(report.scope.round.0.saturating_sub(1));
     let before = engine.report(report.scope.task, before).ok();
     rounded_up(report, before)
 }
@@ -344,20 +355,20 @@ pub(super) fn up(amount: Amount) -> Amount {
 fn rounded_up(report: &Report, before: Option<&Report>) -> Report {
     let mut report = report.clone();
     let mut total = Amount::ZERO;
-    for standing in report.standings.values_mut() {
+    for standing in report.account_totals.values_mut() {
         standing.data = up(standing.data);
         total = total.plus(standing.data).unwrap_or_default();
     }
     report.data_total = total;
     let old = before.map(|before| rounded_up(before, None));
-    let standings = &report.standings;
+    let standings = &report.account_totals;
     for line in &mut report.lines {
         let now = standings.get(&line.account).map(|standing| standing.data);
-        let was = old.as_ref().and_then(|old| old.standings.get(&line.account));
+        let was = old.as_ref().and_then(|old| old.account_totals.get(&line.account));
         let was = was.map(|standing| standing.data).unwrap_or_default();
         line.payout = now.unwrap_or_default().minus(was).unwrap_or_default();
     }
-    report.root_before = old.map(|old| old.root).unwrap_or_default();
-    report.root = totals_tree(&report.standings).map(|tree| tree.root()).unwrap_or_default();
+    report.previous_root = old.map(|old| old.root).unwrap_or_default();
+    report.root = claim_tree(&report.account_totals).map(|tree| tree.root()).unwrap_or_default();
     report
 }

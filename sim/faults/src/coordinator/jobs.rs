@@ -11,9 +11,9 @@ use florin_engine::Event;
 use florin_learning::Reference;
 use florin_learning::mapped::MEMORY;
 use florin_ledger::LedgerError;
-use florin_protocol::{Code, Rejection, Report, Round, blob_digest};
+use florin_protocol::{ErrorCode, Rejection, Report, RoundNumber, blob_digest};
 use florin_store::is_full;
-use florin_work::{Committed, Inputs, LastUpdates, WorkError};
+use florin_work::{CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, WorkError};
 
 use super::{Coordinator, ME, Waiting};
 use crate::bugs::Bug;
@@ -134,10 +134,12 @@ impl Coordinator {
     ) {
         let Some(running) = &mut self.running else { return };
         match became {
-            Err(rejection) if matches!(rejection.code, Code::StorageFull | Code::Internal) => {
+            Err(rejection)
+                if matches!(rejection.code, ErrorCode::StorageFull | ErrorCode::Internal) =>
+            {
                 self.again(world, slot);
             }
-            Err(rejection) if rejection.code == Code::WorkWrong => {
+            Err(rejection) if rejection.code == ErrorCode::WorkResultMismatch => {
                 world.tell(ME, format_args!("abandons a round: {rejection}"));
                 if let Asked::Valued { task, round, .. } = asked {
                     let event = Event::ValuationFailed { task: *task, round: *round };
@@ -161,8 +163,8 @@ fn put_off(error: &io::Error) -> Piece {
 fn show(machine: &Machine, job: &ShowJob) -> Piece {
     let (task, round) = (job.task, job.round);
     let shown = machine.get(job.holdout).and_then(|all| {
-        let all = Committed::read(&job.spec, &all).map_err(io::Error::other)?;
-        let shown = all.show(&job.drawn);
+        let all = CommittedHoldout::decode(&job.spec, &all).map_err(io::Error::other)?;
+        let shown = all.disclose(&job.drawn);
         let shown = shown.ok_or_else(|| io::Error::other("a drawn row does not exist"))?;
         machine.put(&shown.to_bytes())
     });
@@ -193,11 +195,11 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
     let blobs = || -> io::Result<_> {
         let updates = order.entries.iter().map(|entry| read(entry.update));
         let updates = updates.collect::<io::Result<Vec<Vec<u8>>>>()?;
-        let previous = order.previous.iter().map(|digest| read(*digest));
+        let previous = order.previous_models.iter().map(|digest| read(*digest));
         let previous = previous.collect::<io::Result<Vec<Vec<u8>>>>()?;
-        let last = order.last_updates.iter().map(|(_, digest)| read(*digest));
+        let last = order.earlier_updates.iter().map(|(_, digest)| read(*digest));
         let last = last.collect::<io::Result<Vec<Vec<u8>>>>()?;
-        Ok((read(order.base_model)?, read(order.holdout)?, updates, previous, last))
+        Ok((read(order.base_model)?, read(order.disclosed_rows)?, updates, previous, last))
     };
     let (base, holdout, updates, previous, last) = match blobs() {
         Ok(blobs) => blobs,
@@ -205,18 +207,18 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
     };
     let updates: Vec<&[u8]> = updates.iter().map(Vec::as_slice).collect();
     let previous: Vec<&[u8]> = previous.iter().map(Vec::as_slice).collect();
-    let inputs = Inputs {
+    let inputs = ValuationInputs {
         spec: &job.spec,
         base: &base,
-        drawn: &job.drawn,
-        holdout: &holdout,
+        row_indices: &job.drawn,
+        disclosed_rows: &holdout,
         entries: &order.entries,
         updates: &updates.as_slice(),
-        previous: &previous.as_slice(),
-        last: LastUpdates { named: &order.last_updates, bytes: &last },
-        room: &MEMORY,
+        previous_models: &previous.as_slice(),
+        earlier_updates: EarlierUpdateBlobs { ids: &order.earlier_updates, bytes: &last },
+        scratch_space: &MEMORY,
     };
-    match florin_work::carry_out(&inputs, &mut Reference::new()) {
+    match florin_work::value_and_aggregate(&inputs, &mut Reference::new()) {
         // Durable before the report that references it.
         Ok(outcome) => match machine.put(&outcome.model) {
             Ok(_) => Piece::Told(Asked::Valued { task, round, result: Box::new(outcome.result) }),
@@ -239,8 +241,8 @@ fn is_unknown(why: &str) -> bool {
 fn settle_once_more(job: &mut Job) {
     let Job::Ledger(job) = job else { return };
     if let LedgerJob::Post { settlement, .. } = job.as_mut() {
-        settlement.round = Round(settlement.round.0 + 1);
-        settlement.payout = Report::payout_id(settlement.task, settlement.round);
+        settlement.round = RoundNumber(settlement.round.0 + 1);
+        settlement.payout = Report::settlement_id(settlement.task, settlement.round);
         settlement.previous_root = settlement.root;
         let paid = settlement.data_total;
         settlement.data_total = paid.plus(paid).unwrap_or(paid);

@@ -5,7 +5,8 @@ use florin_coordinator::host::archive;
 use florin_engine::state::{Past, Standings};
 use florin_engine::{Engine, Found, ProofTree};
 use florin_protocol::{
-    Address, ClaimProof, Code, Digest, Receipt, Rejection, Round, Scope, TaskId, UpdateId,
+    Address, ClaimProof, Digest, ErrorCode, Rejection, RoundNumber, RoundScope, TaskId, UpdateId,
+    UpdateReceipt,
 };
 
 use super::answers::up;
@@ -16,7 +17,7 @@ use crate::disk::Machine;
 pub(super) fn past(
     (engine, machine): (&Engine, &Machine),
     task: TaskId,
-    round: Round,
+    round: RoundNumber,
 ) -> Result<Past, Rejection> {
     match engine.past(task, round)? {
         Found::Here(past) => Ok(past.clone()),
@@ -27,16 +28,18 @@ pub(super) fn past(
 fn kept(machine: &Machine, digest: Digest) -> Result<Past, Rejection> {
     let bytes = machine.get(digest).map_err(|error| error.to_string());
     let past = bytes.and_then(|bytes| archive::from_bytes(&bytes));
-    past.map_err(|why| Rejection::new(Code::Internal, format!("round in blob {digest}: {why}")))
+    past.map_err(|why| {
+        Rejection::new(ErrorCode::Internal, format!("round in blob {digest}: {why}"))
+    })
 }
 
 /// The receipt of an accepted update of any round.
 pub(super) fn receipt(
     (engine, machine): (&Engine, &Machine),
-    scope: Scope,
+    scope: RoundScope,
     sender: Address,
     update: UpdateId,
-) -> Result<Option<Receipt>, Rejection> {
+) -> Result<Option<UpdateReceipt>, Rejection> {
     match engine.kept(scope.task, scope.round) {
         Some(digest) => kept(machine, digest).map(|past| past.receipt(scope, sender, update)),
         None => Ok(engine.receipt(scope, sender, update)),
@@ -66,7 +69,7 @@ pub(super) fn proof(
     let mut standings: Standings = engine.final_standings(task)?.clone();
     if bug == Some(Bug::PayoutRounding) {
         standings.of.values_mut().for_each(|standing| standing.data = up(standing.data));
-        let tree = florin_protocol::totals_tree(&standings.of);
+        let tree = florin_protocol::claim_tree(&standings.of);
         standings.root = tree.map(|tree| tree.root()).unwrap_or_default();
     }
     ProofTree::of_final(&standings).map(|tree| tree.proof(account))

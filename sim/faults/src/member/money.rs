@@ -3,7 +3,7 @@
 
 use florin_ledger::LedgerError;
 use florin_participant::{Bond, ClaimError, bond_for, draw_by_proof, return_bond, top_up};
-use florin_protocol::Code;
+use florin_protocol::ErrorCode;
 
 use super::{Doing, LEDGER_MS, Member, POLL_MS};
 use crate::ledger::Unsigned;
@@ -49,7 +49,7 @@ impl Member {
                 drawn.map(drop)
             }
             // Nothing is final yet, so nothing is owed.
-            Reply::Refused(rejection) if rejection.code == Code::NotYetPublic => Ok(()),
+            Reply::Refused(rejection) if rejection.code == ErrorCode::NotYetPublic => Ok(()),
             _ => return self.look_again(world, POLL_MS),
         };
         if self.dies(world) {

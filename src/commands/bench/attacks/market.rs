@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use florin_learning::mapped::MEMORY;
 use florin_learning::{Dataset, Reference};
-use florin_protocol::limits::PUBLIC_STEPS_MAX;
+use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
-    Address, Aggregation, Amount, Budget, Canonical, ChainId, Closing, DataSchema, Digest,
-    EarlierUpdates, Entry, Estimator, Holdout, Market as Name, Micro, Model, Offer, Protection,
-    Report, Round, RoundRules, SPEC_VERSION, Scope, Scored, Standing, TaskSpec, Tick, Training,
-    UpdateFormat, blob_digest, close_round, draw_rows, round_seed,
+    AccountTotals, Address, Aggregation, Amount, Budget, Canonical, ChainId, DataSchema, Digest,
+    EarlierUpdates, Estimator, Holdout, MarketId as Name, Micro, ModelArchitecture, Offer,
+    PreprocessingRules, Report, ReportInputs, RoundNumber, RoundRules, RoundScope, SPEC_VERSION,
+    TaskSpec, Timestamp, Training, UpdateEntry, UpdateFormat, UpdateScore, blob_digest,
+    close_round, draw_rows, round_seed,
 };
 use florin_work::{
-    Committed, Inputs, LastUpdates, carry_out, check_model, clip_update, encode, model_bytes,
+    CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, clip_update, decode_model,
+    encode_parameters, model_bytes, value_and_aggregate,
 };
 
 use super::learn::Cohort;
@@ -36,7 +38,7 @@ pub(super) struct Sent {
 /// A task whose rounds run in memory.
 pub(super) struct Market {
     spec: TaskSpec,
-    holdout: Committed,
+    holdout: CommittedHoldout,
     /// Holdout rows used in earlier rounds.
     exposed: Vec<u32>,
     base: Vec<u8>,
@@ -66,7 +68,7 @@ fn fln(whole: u64) -> Amount {
 /// The demonstration's task, with bonds large enough for every deduction.
 fn spec(
     cohort: &Cohort,
-    protection: Protection,
+    protection: PreprocessingRules,
     purse: Purse,
     root: Digest,
     base: &[u8],
@@ -81,7 +83,7 @@ fn spec(
         arbiter: Address([3; 20]),
         name: "attacks".to_owned(),
         salt: cohort.seed,
-        model: Model::Mlp { inputs: 64, hidden, classes: 10 },
+        model: ModelArchitecture::Mlp { inputs: 64, hidden, classes: 10 },
         base_model: blob_digest(base),
         data: DataSchema { width: 64, classes: 10 },
         holdout: Holdout {
@@ -110,14 +112,14 @@ fn spec(
             format: UpdateFormat::F32,
             delta_norm_max: micro(20_000_000),
             aggregation: Aggregation::Mean,
-            protection,
+            preprocessing: protection,
         },
-        estimator: Estimator::Path { nodes: 3, check_pairs: 0 },
+        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 0 },
         budget: Budget {
             data: if purse == Purse::Priced { fln(1_000_000) } else { fln(1_000) },
             infrastructure: fln(1),
             per_nat_max: fln(500),
-            withheld: micro(3_000_000),
+            confidence_z: micro(3_000_000),
             bond_min: fln(1),
             bond_per_row: fln(1),
             debit_max: fln(1_000_000),
@@ -126,13 +128,13 @@ fn spec(
             challenge_ms: 0,
             unbond_ms: 0,
         },
-        expires: Tick::NEVER,
+        expires: Timestamp::MAX,
     }
 }
 
 impl Market {
-    pub(super) fn new(cohort: &Cohort, protection: Protection, purse: Purse) -> Self {
-        let holdout = Committed::new(cohort.holdout.clone());
+    pub(super) fn new(cohort: &Cohort, protection: PreprocessingRules, purse: Purse) -> Self {
+        let holdout = CommittedHoldout::new(cohort.holdout.clone());
         let start = cohort.start();
         let mut market = Self {
             spec: spec(cohort, protection, purse, holdout.root(), &[]),
@@ -145,27 +147,31 @@ impl Market {
             last: BTreeMap::new(),
             engine: Reference::new(),
         };
-        market.base = encode(&market.spec, &start);
+        market.base = encode_parameters(&market.spec, &start);
         market.spec.base_model = blob_digest(&market.base);
         market
     }
 
     /// The base model of the next round.
     pub(super) fn base(&self) -> anyhow::Result<Vec<f32>> {
-        Ok(check_model(&self.spec, &self.base)?)
+        Ok(decode_model(&self.spec, &self.base)?)
     }
 
     /// Runs a round with the submissions, in commit order. Returns the scores, sorted by account.
-    pub(super) fn play(&mut self, sent: &[Sent]) -> anyhow::Result<Vec<Scored>> {
+    pub(super) fn play(&mut self, sent: &[Sent]) -> anyhow::Result<Vec<UpdateScore>> {
         let round = self.before.as_ref().map_or(1, |report| report.scope.round.0 + 1);
-        let scope = Scope { market: self.spec.market, task: self.spec.id(), round: Round(round) };
-        let mut by_sender: BTreeMap<Address, (Entry, Vec<u8>)> = BTreeMap::new();
+        let scope = RoundScope {
+            market: self.spec.market,
+            task: self.spec.id(),
+            round: RoundNumber(round),
+        };
+        let mut by_sender: BTreeMap<Address, (UpdateEntry, Vec<u8>)> = BTreeMap::new();
         for (sent, order) in sent.iter().zip(1..) {
             let mut delta = sent.delta.clone();
             clip_update(&self.spec, &mut delta);
-            let bytes = encode(&self.spec, &delta);
+            let bytes = encode_parameters(&self.spec, &delta);
             let bond = fln(sent.bonded);
-            let entry = Entry {
+            let entry = UpdateEntry {
                 sender: sent.account,
                 header: Digest([9; 32]),
                 update: blob_digest(&bytes),
@@ -173,52 +179,52 @@ impl Market {
                 rows_declared: sent.rows,
                 rows_counted: self.spec.rows_counted(sent.rows, bond),
                 bond,
-                order,
+                commit_position: order,
             };
             by_sender.insert(sent.account, (entry, bytes));
         }
-        let (entries, updates): (Vec<Entry>, Vec<Vec<u8>>) = by_sender.into_values().unzip();
+        let (entries, updates): (Vec<UpdateEntry>, Vec<Vec<u8>>) = by_sender.into_values().unzip();
         let offer = Offer {
             scope,
             base_model: blob_digest(&self.base),
-            previous: self.before.as_ref().map_or(Digest(self.spec.id().0), Report::digest),
+            previous_report: self.before.as_ref().map_or(Digest(self.spec.id().0), Report::digest),
             cohort: entries.iter().map(|entry| entry.sender).collect(),
-            opened: Tick(0),
-            commit_by: Tick(0),
-            reveal_by: Tick(0),
-            pool: self.spec.pool_of_round(Round(round), self.before.as_ref())?,
+            opened: Timestamp(0),
+            commit_by: Timestamp(0),
+            reveal_by: Timestamp(0),
+            pool: self.spec.pool_for_round(RoundNumber(round), self.before.as_ref())?,
         };
         let seed = round_seed(scope, &[], &entries);
         let drawn = draw_rows(&self.spec.holdout, &self.exposed, seed)?;
-        let shown = self.holdout.show(&drawn).context("drawn rows are in the holdout")?;
+        let shown = self.holdout.disclose(&drawn).context("drawn rows are in the holdout")?;
         self.exposed.extend(&drawn);
-        let previous = self.previous.iter().take(PUBLIC_STEPS_MAX);
+        let previous = self.previous.iter().take(GLOBAL_DELTAS_MAX);
         let previous: Vec<&[u8]> = previous.map(Vec::as_slice).collect();
         let (named, last) = self.last_updates();
-        let outcome = carry_out(
-            &Inputs {
+        let outcome = value_and_aggregate(
+            &ValuationInputs {
                 spec: &self.spec,
                 base: &self.base,
-                drawn: &drawn,
-                holdout: &shown.to_bytes(),
+                row_indices: &drawn,
+                disclosed_rows: &shown.to_bytes(),
                 entries: &entries,
                 updates: &updates,
-                previous: &previous.as_slice(),
-                last: LastUpdates { named: &named, bytes: &last },
-                room: &MEMORY,
+                previous_models: &previous.as_slice(),
+                earlier_updates: EarlierUpdateBlobs { ids: &named, bytes: &last },
+                scratch_space: &MEMORY,
             },
             &mut self.engine,
         )?;
-        let report = close_round(&Closing {
+        let report = close_round(&ReportInputs {
             spec: &self.spec,
             offer: &offer,
-            before: self.before.as_ref(),
+            previous_report: self.before.as_ref(),
             commits: &[],
             entries: &entries,
             missing: &[],
-            rows: &drawn,
+            holdout_rows: &drawn,
             result: Ok(&outcome.result),
-            work: &[],
+            verified_work: &[],
         })?;
         self.previous.insert(0, std::mem::replace(&mut self.base, outcome.model));
         self.keep(report, updates);
@@ -227,8 +233,8 @@ impl Market {
 
     /// Stores the updates for the duplicate detection of the next round, and continues.
     fn keep(&mut self, report: Report, updates: Vec<Vec<u8>>) {
-        self.shown.pass(&report);
-        if report.came_to_something() {
+        self.shown.add_report(&report);
+        if report.is_productive() {
             self.last.clear();
         }
         self.last.extend(report.entries.iter().map(|entry| entry.update).zip(updates));
@@ -237,8 +243,8 @@ impl Market {
 
     /// The updates of earlier rounds that the duplicate detection compares with.
     fn last_updates(&self) -> (Vec<(Address, Digest)>, Vec<Vec<u8>>) {
-        let rules = self.spec.rounds.protection;
-        let named = self.shown.held_against(rules, model_bytes(&self.spec));
+        let rules = self.spec.rounds.preprocessing;
+        let named = self.shown.reference_updates(rules, model_bytes(&self.spec));
         let bytes = named.iter().filter_map(|(_, update)| self.last.get(update).cloned());
         let bytes = bytes.collect();
         (named, bytes)
@@ -246,8 +252,8 @@ impl Market {
 
     /// Earnings of an account so far, minus its deductions, in florins.
     pub(super) fn earned(&self, account: Address) -> f64 {
-        let standings = self.before.as_ref().map(|report| &report.standings);
-        let Some(Standing { data, debited, .. }) = standings.and_then(|all| all.get(&account))
+        let standings = self.before.as_ref().map(|report| &report.account_totals);
+        let Some(AccountTotals { data, debited, .. }) = standings.and_then(|all| all.get(&account))
         else {
             return 0.0;
         };

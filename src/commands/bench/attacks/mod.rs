@@ -15,7 +15,7 @@ mod separation;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use florin_learning::Partition;
-use florin_protocol::{Clip, Protection, Repeats};
+use florin_protocol::{DuplicatePolicy, NormScaling, PreprocessingRules};
 
 use super::Row;
 use crate::show::{Cell, Table};
@@ -105,14 +105,18 @@ impl std::fmt::Display for Condition {
 #[derive(Clone, Copy)]
 struct Stack {
     name: &'static str,
-    protection: Protection,
+    protection: PreprocessingRules,
     before: Before,
 }
 
-const BARE: Protection = Protection { clip: Clip::None, repeats: Repeats::Counted };
-const CLIPPED: Protection = Protection { clip: Clip::Median, repeats: Repeats::Counted };
-const UNREPEATED: Protection = Protection { clip: Clip::None, repeats: Repeats::SetAside };
-const WHOLE: Protection = Protection { clip: Clip::Median, repeats: Repeats::SetAside };
+const BARE: PreprocessingRules =
+    PreprocessingRules { norm_scaling: NormScaling::None, duplicates: DuplicatePolicy::Accept };
+const CLIPPED: PreprocessingRules =
+    PreprocessingRules { norm_scaling: NormScaling::Median, duplicates: DuplicatePolicy::Accept };
+const UNREPEATED: PreprocessingRules =
+    PreprocessingRules { norm_scaling: NormScaling::None, duplicates: DuplicatePolicy::Reject };
+const WHOLE: PreprocessingRules =
+    PreprocessingRules { norm_scaling: NormScaling::Median, duplicates: DuplicatePolicy::Reject };
 
 /// The last entry is the default of a task.
 const STACKS: &[Stack] = &[

@@ -1,6 +1,6 @@
 //! Runs a whole task, honestly or under attack, and returns the earnings of its members.
 
-use florin_protocol::{Protection, Scored};
+use florin_protocol::{PreprocessingRules, UpdateScore};
 
 use super::attack::{Attack, Scene, account};
 use super::learn::{Cohort, Setting};
@@ -47,7 +47,7 @@ pub(super) type Before = fn(&mut [f32], step: Option<&Vec<f32>>);
 /// Runs all rounds of a task.
 pub(super) fn play(
     setting: &Setting,
-    (protection, purse): (Protection, Purse),
+    (protection, purse): (PreprocessingRules, Purse),
     attack: Attack,
     roles: Roles,
     before: Before,
@@ -94,7 +94,7 @@ pub(super) fn play(
         collisions += scores
             .iter()
             .filter(|score| attack == Attack::Honest || member_of(score) != attacker)
-            .filter(|score| score.treatment.repeats.is_some())
+            .filter(|score| score.preprocessing.duplicate_of.is_some())
             .count();
         let after = market.base()?;
         earlier.push(honest);
@@ -107,12 +107,12 @@ pub(super) fn play(
     Ok(Earned { by_member, cut_at_zero, collisions })
 }
 
-fn member_of(score: &Scored) -> usize {
+fn member_of(score: &UpdateScore) -> usize {
     usize::from(score.account.0[0]) - 1
 }
 
-fn add_shares_of_positive(scores: &[Scored], by_member: &mut [f64]) {
-    let positive = |score: &Scored| score.score_nano.max(0) as f64;
+fn add_shares_of_positive(scores: &[UpdateScore], by_member: &mut [f64]) {
+    let positive = |score: &UpdateScore| score.score_nano.max(0) as f64;
     let all: f64 = scores.iter().map(positive).sum();
     for score in scores.iter().filter(|_| all > 0.0) {
         by_member[member_of(score)] += positive(score) / all;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use florin_learning::Partition;
-use florin_work::protect::{Gram, Public, likeness, replays, republished};
+use florin_work::preprocess::{Gram, PublicVectors, find_replay, find_republished, similarity};
 
 use super::learn::{Cohort, Setting, sgd};
 use super::noise::Noise;
@@ -199,24 +199,24 @@ fn compare(
         *update = noise.direction(update.len(), florin_learning::params::norm(update));
     }
     let vectors = vectors(&updates, steps, last);
-    let mut gram = Gram::apart(&vectors, last.len());
+    let mut gram = Gram::without_last_block(&vectors, last.len());
     let known = updates.len()..updates.len() + steps.len();
-    let mut beyond = gram.beyond(known.clone());
+    let mut beyond = gram.project_out(known.clone());
     let same_sender: Vec<Option<usize>> = (0..last.len()).map(Some).collect();
     let public = public(known.clone(), &same_sender, &vectors);
     for later in 0..kept {
         for earlier in (0..kept).filter(|earlier| *earlier != later) {
-            let copy = likeness(&gram, &beyond, rows, (later, earlier)).is_copy();
+            let copy = similarity(&gram, &beyond, rows, (later, earlier)).is_copy();
             let count = if junk == 0 { &mut found.pairs } else { &mut found.beside_noise };
             count.note(copy);
         }
         if !steps.is_empty() {
-            let replay = replays(&gram, &beyond, rows, known.clone(), later).is_some();
+            let replay = find_replay(&gram, &beyond, rows, known.clone(), later).is_some();
             let count = if junk == 0 { &mut found.steps } else { &mut found.beside_noise };
             count.note(replay);
         }
         if !last.is_empty() {
-            let taken = republished(&mut gram, &mut beyond, rows, &public, later).is_some();
+            let taken = find_republished(&mut gram, &mut beyond, rows, &public, later).is_some();
             let count = if junk == 0 { &mut found.earlier } else { &mut found.beside_noise };
             count.note(taken);
         }
@@ -238,23 +238,23 @@ fn disguise(
     let mut updates = honest.to_vec();
     for (at, share) in NOISES.into_iter().enumerate() {
         updates[last] = noise.under(&honest[0], share);
-        let all = Gram::of(&vectors(&updates, steps, &[]));
-        let beyond = all.beyond(known.clone());
-        found.copies[at].note(likeness(&all, &beyond, rows, (last, 0)).is_copy());
+        let all = Gram::new(&vectors(&updates, steps, &[]));
+        let beyond = all.project_out(known.clone());
+        found.copies[at].note(similarity(&all, &beyond, rows, (last, 0)).is_copy());
         if let Some(step) = steps.first() {
             updates[last] = noise.under(step, share);
-            let all = Gram::of(&vectors(&updates, steps, &[]));
-            let beyond = all.beyond(known.clone());
-            let replay = replays(&all, &beyond, rows, known.clone(), last);
+            let all = Gram::new(&vectors(&updates, steps, &[]));
+            let beyond = all.project_out(known.clone());
+            let replay = find_replay(&all, &beyond, rows, known.clone(), last);
             found.replays[at].note(replay.is_some());
         }
         if let Some(first) = earlier.first() {
             updates[last] = noise.under(first, share);
             let vectors = vectors(&updates, steps, earlier);
-            let mut all = Gram::apart(&vectors, earlier.len());
-            let mut beyond = all.beyond(known.clone());
+            let mut all = Gram::without_last_block(&vectors, earlier.len());
+            let mut beyond = all.project_out(known.clone());
             let public = public(known.clone(), &same_sender, &vectors);
-            let taken = republished(&mut all, &mut beyond, rows, &public, last);
+            let taken = find_republished(&mut all, &mut beyond, rows, &public, last);
             found.republished[at].note(taken.is_some());
         }
     }
@@ -273,7 +273,7 @@ fn public<'a>(
     steps: Range<usize>,
     same_sender: &'a [Option<usize>],
     vectors: &'a [&'a [f32]],
-) -> Public<'a> {
+) -> PublicVectors<'a> {
     let updates = steps.end..steps.end + same_sender.len();
-    Public { updates, steps, same_sender, vectors }
+    PublicVectors { updates, global_deltas: steps, same_sender, vectors }
 }

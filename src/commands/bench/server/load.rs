@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use florin_participant::{Client, ClientConfig};
 use florin_protocol::{
-    Amount, Canonical, Commit, Digest, Enrol, Phase, Registration, Role, Round, Signed, TaskId,
-    TaskSpec, Tick, UpdateHeader, blob_digest,
+    Amount, Canonical, Commit, Digest, EnrolRequest, Registration, Role, RoundNumber, Signed,
+    TaskId, TaskPhase, TaskSpec, Timestamp, UpdateHeader, blob_digest,
 };
 
 use super::market::{Actor, Market};
@@ -82,15 +82,15 @@ pub(in crate::commands::bench) fn join(
 ) -> anyhow::Result<()> {
     let ledger = compose::ledger(&connect(market)?, &market.url, &NodeArg::default())?;
     let name = ledger.market();
-    let later = Tick(ledger.now()?.0.saturating_add(3_600_000));
+    let later = Timestamp(ledger.now()?.0.saturating_add(3_600_000));
     let bond: Amount = BOND.parse()?;
     over(market, connections, &market.actors, |client, Actor { wallet, node }| {
         let role = Role::Participant;
         client.register(&Registration::sign(name, wallet, node, role, later)?)?;
         for task in tasks {
             ledger.bond(wallet, *task, bond)?;
-            let sender = florin_protocol::Signer::address(wallet);
-            let enrol = Enrol { market: name, task: *task, sender, expires: later };
+            let sender = florin_protocol::WalletSigner::address(wallet);
+            let enrol = EnrolRequest { market: name, task: *task, sender, expires: later };
             client.enrol(&node.sign(enrol))?;
         }
         Ok(())
@@ -101,7 +101,7 @@ pub(in crate::commands::bench) fn join(
 pub(in crate::commands::bench) fn until(
     market: &Market,
     task: TaskId,
-    phase: Phase,
+    phase: TaskPhase,
 ) -> anyhow::Result<()> {
     let client = connect(market)?;
     let begun = Instant::now();
@@ -118,7 +118,7 @@ pub(in crate::commands::bench) fn until(
 /// Creates all participants' updates for the first round of a task. Their content is arbitrary but
 /// distinct.
 fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
-    until(market, task, Phase::Committing)?;
+    until(market, task, TaskPhase::Committing)?;
     let view = connect(market)?.task(task)?;
     let offer = view.offer.context("a task that waits for commits has an offer")?.body;
     let parameters = florin_work::model_spec(&view.spec.model).parameters();
@@ -126,14 +126,14 @@ fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
         let bytes = delta(&view.spec, parameters, task, number);
         let header = UpdateHeader {
             scope: offer.scope,
-            sender: florin_protocol::Signer::address(&actor.wallet),
+            sender: florin_protocol::WalletSigner::address(&actor.wallet),
             offer: offer.digest(),
             base_model: offer.base_model,
             rows: ROWS,
             update: blob_digest(&bytes),
             bytes: bytes.len() as u64,
             salt: Digest([7; 32]),
-            expires: Tick(u64::MAX >> 1),
+            expires: Timestamp(u64::MAX >> 1),
         };
         Ready { header: actor.node.sign(header), bytes }
     };
@@ -153,12 +153,12 @@ fn delta(spec: &TaskSpec, parameters: usize, task: TaskId, number: usize) -> Vec
         state ^= state << 17;
         ((state >> 40) as f32 / (1u32 << 24) as f32 - 0.5) * 1e-3
     };
-    florin_work::encode(spec, &(0..parameters).map(next).collect::<Vec<f32>>())
+    florin_work::encode_parameters(spec, &(0..parameters).map(next).collect::<Vec<f32>>())
 }
 
 fn promise(ready: &Ready, market: &Market) -> anyhow::Result<Signed<Commit>> {
     let header = &ready.header.body;
-    let is_sender = |a: &&Actor| florin_protocol::Signer::address(&a.wallet) == header.sender;
+    let is_sender = |a: &&Actor| florin_protocol::WalletSigner::address(&a.wallet) == header.sender;
     let actor = market.actors.iter().find(is_sender);
     let commit = Commit {
         scope: header.scope,
@@ -196,7 +196,8 @@ pub(super) fn commit(
 pub(super) fn still_revealing(market: &Market, tasks: &[TaskId]) -> anyhow::Result<bool> {
     let client = connect(market)?;
     let mut phases = tasks.iter().map(|task| client.task(*task).map(|view| view.phase));
-    Ok(phases.try_fold(true, |all, phase| phase.map(|phase| all && phase == Phase::Revealing))?)
+    Ok(phases
+        .try_fold(true, |all, phase| phase.map(|phase| all && phase == TaskPhase::Revealing))?)
 }
 
 /// Uploads all updates.
@@ -231,7 +232,7 @@ pub(super) fn settled(market: &Market, task: TaskId) -> anyhow::Result<Duration>
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         let view = client.task(task)?;
-        if view.reported >= Round::FIRST.0 {
+        if view.reported >= RoundNumber::FIRST.0 {
             return Ok(begun.elapsed());
         }
         client.task_after(task, view.sequence, 1_000)?;

@@ -12,7 +12,7 @@ use florin_learning::data::{load, save};
 use florin_learning::{DataSource, Part, split};
 use florin_ledger::conformance::TestSigner;
 use florin_participant::{Secret, Strength, Wallet};
-use florin_protocol::{Address, NodeSigner, Signer, TaskId, blob_digest};
+use florin_protocol::{Address, NodeSigner, TaskId, WalletSigner, blob_digest};
 
 /// Timeout of a start.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -7,7 +7,7 @@ pub(super) mod market;
 use std::time::Duration;
 
 use anyhow::ensure;
-use florin_protocol::Phase;
+use florin_protocol::TaskPhase;
 
 use super::Row;
 use market::Market;
@@ -34,7 +34,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
         Row::below("  upload, 99th percentile", seconds(round.p99) * 1_000.0, "ms", 1_000.0),
     ]);
     // Several tasks at once: measures only the rate of accepted updates.
-    load::until(&market, task, Phase::Done)?;
+    load::until(&market, task, TaskPhase::Done)?;
     market.kill("provider")?;
     let tasks: Vec<_> = (1..=TASKS).map(|salt| market.publish(salt)).collect::<Result<_, _>>()?;
     load::join(&market, &tasks, CONNECTIONS)?;

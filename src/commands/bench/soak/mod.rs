@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use florin_participant::{Client, ClientConfig};
-use florin_protocol::{Phase, TaskId};
+use florin_protocol::{TaskId, TaskPhase};
 
 use super::Row;
 use super::server::market::Market;
@@ -214,7 +214,7 @@ impl Soak {
         let client = self.client()?;
         for task in &self.tasks {
             let phase = client.task(*task)?.phase;
-            ensure!(phase == Phase::Done, "task {task} is not done, but in phase {phase:?}");
+            ensure!(phase == TaskPhase::Done, "task {task} is not done, but in phase {phase:?}");
         }
         self.rounds = self.tasks.iter().try_fold(0u32, |sum, task| {
             anyhow::Ok(sum.saturating_add(client.task(*task)?.reported))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use florin_ledger::Ledger;
 use florin_ledger::conformance::{FUNDS, Fixture, SIGNERS, TestSigner, World, run};
 use florin_ledger_ethereum::{EthereumLedger, Settings, Token, deploy};
-use florin_protocol::{Amount, Signer};
+use florin_protocol::{Amount, WalletSigner};
 use serde_json::json;
 
 use super::chain::Anvil;
@@ -43,7 +43,7 @@ impl Fixture for OnAnvil {
         };
         World {
             ledger: Box::new(ledger),
-            signers: signers.into_iter().map(|s| Box::new(s) as Box<dyn Signer>).collect(),
+            signers: signers.into_iter().map(|s| Box::new(s) as Box<dyn WalletSigner>).collect(),
             advance: Box::new(advance),
             is_exact: false,
         }

@@ -11,8 +11,10 @@ use florin_ledger::{
     Claim, Claimed, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus, Terms,
 };
 use florin_ledger_ethereum::{Endpoint, Settings};
-use florin_protocol::merkle::{Totals, Tree};
-use florin_protocol::{Address, Amount, Digest, Report, Round, Signer, TaskId, Tick};
+use florin_protocol::merkle::{ClaimTotals, ClaimTree};
+use florin_protocol::{
+    Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
+};
 use serde_json::json;
 
 use super::flaky::{Death, Flaky};
@@ -52,7 +54,7 @@ enum Leg {
 /// Retries a write until the ledger reports success, as the coordinator does.
 fn insist<T>(
     ledger: &dyn Ledger,
-    by: &dyn Signer,
+    by: &dyn WalletSigner,
     mut act: impl FnMut() -> Result<T, LedgerError>,
 ) -> Result<T, Refusal> {
     let mut last = String::new();
@@ -97,16 +99,16 @@ impl Case {
             stake_min: fln(1),
             challenge_ms: CHALLENGE_MS,
             unbond_ms: CHALLENGE_MS,
-            expires: Tick(ledger.now().unwrap().0 + 100_000_000),
+            expires: Timestamp(ledger.now().unwrap().0 + 100_000_000),
         };
         ledger.open_task(&scene.rich, &terms).unwrap();
         let alice = alice.address();
-        let totals = Totals { paid: fln(7), debited: Amount::ZERO };
-        let tree = Tree::new([(alice, totals)]);
+        let totals = ClaimTotals { paid: fln(7), debited: Amount::ZERO };
+        let tree = ClaimTree::new([(alice, totals)]);
         let settlement = Settlement {
             task,
-            payout: Report::payout_id(task, Round(1)),
-            round: Round(1),
+            payout: Report::settlement_id(task, RoundNumber(1)),
+            round: RoundNumber(1),
             report: Digest([9; 32]),
             previous_root: Digest::default(),
             root: tree.root(),
@@ -289,8 +291,8 @@ fn a_settlement_is_posted_again_if_a_reorganisation_changed_its_predecessor() {
     let case = Case::open(&mut scene, &ledger, "two settlements".to_owned());
     let (by, first) = (&case.coordinator, case.settlement);
     let second = Settlement {
-        payout: Report::payout_id(first.task, Round(2)),
-        round: Round(2),
+        payout: Report::settlement_id(first.task, RoundNumber(2)),
+        round: RoundNumber(2),
         previous_root: first.root,
         ..first
     };

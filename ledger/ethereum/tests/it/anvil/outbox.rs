@@ -10,7 +10,7 @@ use florin_ledger::Ledger;
 use florin_ledger::conformance::TestSigner;
 use florin_ledger_ethereum::limits::FORGET_DEPTH;
 use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Token, deploy};
-use florin_protocol::{Address, Signer};
+use florin_protocol::{Address, WalletSigner};
 use serde_json::{Value, json};
 
 use super::flaky::{Altered, Death, Flaky};

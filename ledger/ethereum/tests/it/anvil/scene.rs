@@ -7,7 +7,7 @@ use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{B256, Bytes, Signature, TxKind, U64, U256, keccak256};
 use florin_ledger::conformance::TestSigner;
 use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Token, deploy};
-use florin_protocol::{Address, Amount, Signer};
+use florin_protocol::{Address, Amount, WalletSigner};
 use serde_json::{Value, json};
 
 use super::chain::Anvil;

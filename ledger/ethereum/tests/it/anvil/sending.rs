@@ -14,7 +14,9 @@ use florin_ledger_ethereum::{
     Deployment, Endpoint, EndpointError, EthereumLedger, FlorinToken, HttpEndpoint, MarketContract,
     Settings, Token, deploy,
 };
-use florin_protocol::{Address, Amount, ChainId, Digest, Report, Round, Signer, TaskId, Tick};
+use florin_protocol::{
+    Address, Amount, ChainId, Digest, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
+};
 use serde_json::{Value, json};
 
 use super::chain::Anvil;
@@ -89,7 +91,7 @@ impl Stage {
             stake_min: fln(1),
             challenge_ms: 600_000,
             unbond_ms: 600_000,
-            expires: Tick(ledger.now().unwrap().0 + 100_000_000),
+            expires: Timestamp(ledger.now().unwrap().0 + 100_000_000),
         };
         ledger.open_task(&self.rich, &terms).unwrap();
     }
@@ -348,7 +350,7 @@ fn a_lagging_node_gives_an_error_instead_of_an_old_state() {
     });
     let ledger = stage.through(node, Settings::default());
     ledger.resume(&stage.rich).unwrap();
-    let error = ledger.settlement(TASK, Report::payout_id(TASK, Round(1))).unwrap_err();
+    let error = ledger.settlement(TASK, Report::settlement_id(TASK, RoundNumber(1))).unwrap_err();
     assert!(error.to_string().contains("lags behind"), "{error}");
     assert!(ledger.balance(bob).unwrap_err().to_string().contains("lags behind"));
 }
@@ -386,8 +388,8 @@ fn an_arbiter_can_cancel_while_the_coordinator_continues_to_post() {
         let last = poster.task(TASK).unwrap().unwrap().pending;
         let settlement = Settlement {
             task: TASK,
-            payout: Report::payout_id(TASK, Round(round)),
-            round: Round(round),
+            payout: Report::settlement_id(TASK, RoundNumber(round)),
+            round: RoundNumber(round),
             report: Digest([1; 32]),
             previous_root: last.last().map(|p| p.settlement.root).unwrap_or_default(),
             root: Digest([u8::try_from(round).unwrap(); 32]),
@@ -400,7 +402,7 @@ fn an_arbiter_can_cancel_while_the_coordinator_continues_to_post() {
     let inner = Arc::clone(&stage.anvil.endpoint);
     let disturbed = Disturbed { inner, posts: AtomicU32::new(0), post: Box::new(post) };
     let ledger = stage.through(Arc::new(disturbed), Settings::default());
-    let first = Report::payout_id(TASK, Round(1));
+    let first = Report::settlement_id(TASK, RoundNumber(1));
     ledger.cancel(&arbiter, TASK, first).unwrap();
     assert_eq!(calm.settlement(TASK, first).unwrap(), SettlementStatus::Unknown);
     assert!(calm.task(TASK).unwrap().unwrap().pending.is_empty());

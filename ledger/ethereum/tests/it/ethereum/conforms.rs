@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use florin_ledger::conformance::{self, FUNDS, Fixture, SIGNERS, TestSigner, World};
-use florin_protocol::{Address, Signer};
+use florin_protocol::{Address, WalletSigner};
 
 use super::market::{Market, Template};
 
@@ -28,7 +28,7 @@ impl Fixture for Contracts {
         };
         World {
             ledger: Box::new(ledger),
-            signers: (0..SIGNERS).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
+            signers: (0..SIGNERS).map(|n| Box::new(signer(n)) as Box<dyn WalletSigner>).collect(),
             advance: Box::new(advance),
             // It stands still, but its resolution is one second.
             is_exact: false,

@@ -2,7 +2,7 @@
 
 use florin_ledger::limits::PLEDGES_MAX;
 use florin_ledger::{Ledger, LedgerError, LocalChain, Terms};
-use florin_protocol::{Address, Amount, Signer, TaskId};
+use florin_protocol::{Address, Amount, TaskId, WalletSigner};
 
 use super::market::{Market, Template};
 use florin_testkit::ledger_model::books::{FUNDS, Flaw, PEOPLE, Rules};

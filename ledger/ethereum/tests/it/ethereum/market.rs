@@ -7,7 +7,7 @@ use alloy_primitives::TxKind;
 use florin_ledger::Ledger;
 use florin_ledger::conformance::TestSigner;
 use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Token, deploy};
-use florin_protocol::{Address, Amount, Signer};
+use florin_protocol::{Address, Amount, WalletSigner};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -33,7 +33,7 @@ pub(crate) struct Market {
 
 impl Market {
     /// Calls the market's contract without the client, which would not send a call without effect.
-    pub(crate) fn call_directly(&self, by: &dyn Signer, call: &[u8]) {
+    pub(crate) fn call_directly(&self, by: &dyn WalletSigner, call: &[u8]) {
         let account = format!("{}", by.address());
         let count = self.node.call("eth_getTransactionCount", json!([account, "latest"])).unwrap();
         let count = count.as_str().unwrap().trim_start_matches("0x");

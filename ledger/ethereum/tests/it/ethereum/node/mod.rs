@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Bytes, Signature, TxKind, U256, hex};
 use florin_ledger_ethereum::{Endpoint, EndpointError};
-use florin_protocol::Signer;
+use florin_protocol::WalletSigner;
 use serde_json::Value;
 
 use chain::{BASE_FEE, Chain, Fault, refuse};
@@ -21,7 +21,13 @@ const ETHER: u128 = 1_000_000 * 1_000_000_000_000_000_000;
 const TIP: u64 = 1_000_000;
 
 /// A signed raw transaction with a gas limit above every need of these tests.
-pub(crate) fn sign(chain: u64, by: &dyn Signer, nonce: u64, to: TxKind, input: &[u8]) -> String {
+pub(crate) fn sign(
+    chain: u64,
+    by: &dyn WalletSigner,
+    nonce: u64,
+    to: TxKind,
+    input: &[u8],
+) -> String {
     let tx = TxEip1559 {
         chain_id: chain,
         nonce,

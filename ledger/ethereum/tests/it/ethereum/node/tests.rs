@@ -4,7 +4,7 @@ use alloy_primitives::{Address, TxKind, U256, hex};
 use alloy_sol_types::{SolCall, SolConstructor, SolError, SolValue};
 use florin_ledger::conformance::TestSigner;
 use florin_ledger_ethereum::{Endpoint, EndpointError, FlorinToken, MarketContract};
-use florin_protocol::Signer;
+use florin_protocol::WalletSigner;
 use serde_json::{Value, json};
 
 use super::{Node, sign};

@@ -1,14 +1,14 @@
 //! Validation of update bytes: which are rejected and by which code, and that all ways of reading
 //! agree.
 
-use florin_protocol::{Code, UpdateFormat};
+use florin_protocol::{ErrorCode, UpdateFormat};
 
-use crate::tests::{World, decoded, world};
+use crate::tests::{TestRound, decoded, world};
 use crate::*;
 
 #[test]
 fn invalid_update_bytes_are_refused_with_their_code() {
-    let World { spec, updates, .. } = world();
+    let TestRound { spec, updates, .. } = world();
     let good = &updates[0];
     let float = |at: usize, value: f32| {
         let mut bytes = good.clone();
@@ -27,16 +27,16 @@ fn invalid_update_bytes_are_refused_with_their_code() {
     let mut longer = good.clone();
     longer.extend_from_slice(&[0; 4]);
     for (code, bytes) in [
-        (Code::UpdateNotFinite, float(3, f32::NAN)),
-        (Code::UpdateNotFinite, float(0, f32::INFINITY)),
-        (Code::UpdateNormTooLarge, float(0, 1e9)),
-        (Code::UpdateWrongSchema, edited("layer0.weight", "layer9.weight")),
-        (Code::UpdateWrongSchema, edited("[10,64]", "[64,10]")),
-        (Code::UpdateWrongSchema, edited("F32", "I32")),
-        (Code::TooLarge, huge_header),
-        (Code::TooLarge, longer),
-        (Code::Truncated, good[..good.len() - 1].to_vec()),
-        (Code::Truncated, vec![]),
+        (ErrorCode::UpdateNotFinite, float(3, f32::NAN)),
+        (ErrorCode::UpdateNotFinite, float(0, f32::INFINITY)),
+        (ErrorCode::UpdateNormTooLarge, float(0, 1e9)),
+        (ErrorCode::UpdateWrongSchema, edited("layer0.weight", "layer9.weight")),
+        (ErrorCode::UpdateWrongSchema, edited("[10,64]", "[64,10]")),
+        (ErrorCode::UpdateWrongSchema, edited("F32", "I32")),
+        (ErrorCode::TooLarge, huge_header),
+        (ErrorCode::TooLarge, longer),
+        (ErrorCode::Truncated, good[..good.len() - 1].to_vec()),
+        (ErrorCode::Truncated, vec![]),
     ] {
         let error = decoded(&spec, &bytes).expect_err(code.as_str());
         assert_eq!(error.code, code, "{error}");
@@ -50,7 +50,7 @@ fn invalid_update_bytes_are_refused_with_their_code() {
 
 #[test]
 fn all_ways_of_reading_agree_for_every_format() {
-    let World { mut spec, updates, .. } = world();
+    let TestRound { mut spec, updates, .. } = world();
     let plain = decoded(&spec, &updates[0]).unwrap();
     for format in [
         UpdateFormat::F32,
@@ -77,15 +77,15 @@ fn all_ways_of_reading_agree_for_every_format() {
         let least = if matches!(format, UpdateFormat::TopK { .. }) { 1.0 } else { 9.9 };
         assert!((least..=10.00001).contains(&norm), "{format:?}: {norm}");
         let error = encode_update(&spec, vec![f32::NAN; plain.len()], None, 7).unwrap_err();
-        assert_eq!(error.code, Code::UpdateNotFinite);
+        assert_eq!(error.code, ErrorCode::UpdateNotFinite);
         let short = inspect_update(&spec, &bytes[..bytes.len() - 1]).unwrap_err();
-        assert_eq!(short.code, Code::Truncated, "{format:?}");
+        assert_eq!(short.code, ErrorCode::Truncated, "{format:?}");
     }
 }
 
 #[test]
 fn an_update_beyond_the_norm_is_refused_in_every_format() {
-    let World { mut spec, updates, .. } = world();
+    let TestRound { mut spec, updates, .. } = world();
     let delta = decoded(&spec, &updates[0]).unwrap();
     for format in [UpdateFormat::Bf16, UpdateFormat::Int8, UpdateFormat::TopK { permille: 100 }] {
         spec.rounds.format = format;
@@ -94,14 +94,14 @@ fn an_update_beyond_the_norm_is_refused_in_every_format() {
         let bytes = encode_update(&spec, long, None, 7).unwrap().bytes;
         spec.rounds.delta_norm_max = "1".parse().unwrap();
         let error = inspect_update(&spec, &bytes).unwrap_err();
-        assert_eq!(error.code, Code::UpdateNormTooLarge, "{format:?}: {error}");
+        assert_eq!(error.code, ErrorCode::UpdateNormTooLarge, "{format:?}: {error}");
         assert_eq!(decoded(&spec, &bytes).unwrap_err(), error);
     }
 }
 
 #[test]
 fn the_residual_is_carried_to_the_next_round() {
-    let World { mut spec, updates, .. } = world();
+    let TestRound { mut spec, updates, .. } = world();
     let delta = decoded(&spec, &updates[0]).unwrap();
     spec.rounds.format = UpdateFormat::TopK { permille: 100 };
     let first = encode_update(&spec, delta.clone(), None, 7).unwrap();

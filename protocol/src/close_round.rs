@@ -3,38 +3,40 @@
 
 use std::collections::BTreeMap;
 
+use crate::amount::{Amount, AmountError};
 use crate::bytes::Canonical;
 use crate::draw::round_seed;
-use crate::id::{Address, Digest, Round};
-use crate::message::{AbandonReason, Missing, Offer, RoundOutcome};
-use crate::money::{Amount, AmountError};
-use crate::pay::{PayError, Purse, RoundPay, Standing, Work, pay_round, round_pool, totals_tree};
-use crate::report::{Entry, HoldoutRound, Report};
+use crate::id::{Address, Digest, RoundNumber};
+use crate::message::{AbandonReason, MissingReason, Offer, RoundOutcome};
+use crate::pay::{
+    AccountTotals, PayError, RoundBudget, RoundPay, VerifiedWork, claim_tree, pay_round, round_pool,
+};
+use crate::report::{HoldoutSample, Report, UpdateEntry};
 use crate::task::TaskSpec;
-use crate::work::WorkResult;
+use crate::work_order::WorkResult;
 
 /// The inputs of a round's report.
 #[derive(Clone, Copy, Debug)]
-pub struct Closing<'a> {
+pub struct ReportInputs<'a> {
     /// The task.
     pub spec: &'a TaskSpec,
     /// The round's offer.
     pub offer: &'a Offer,
     /// The report of the preceding round; `None` in round 1.
-    pub before: Option<&'a Report>,
+    pub previous_report: Option<&'a Report>,
     /// Every accepted commit: sender and commitment, ascending by sender.
     pub commits: &'a [(Address, Digest)],
     /// The accepted updates, ascending by sender.
-    pub entries: &'a [Entry],
+    pub entries: &'a [UpdateEntry],
     /// Selected participants without an accepted update, and why.
-    pub missing: &'a [(Address, Missing)],
+    pub missing: &'a [(Address, MissingReason)],
     /// The holdout rows that evaluate the round, from [`crate::draw_rows`]; empty if there are too
     /// few updates.
-    pub rows: &'a [u32],
+    pub holdout_rows: &'a [u32],
     /// The result of the valuation, or why there is none.
     pub result: Result<&'a WorkResult, AbandonReason>,
     /// Verified work to pay.
-    pub work: &'a [Work],
+    pub verified_work: &'a [VerifiedWork],
 }
 
 impl TaskSpec {
@@ -53,9 +55,9 @@ impl TaskSpec {
     ///
     /// # Errors
     /// [`AmountError`] if more than the deposit was paid.
-    pub fn pool_of_round(
+    pub fn pool_for_round(
         &self,
-        round: Round,
+        round: RoundNumber,
         before: Option<&Report>,
     ) -> Result<Amount, AmountError> {
         let paid = before.map_or(Amount::ZERO, |report| report.data_total);
@@ -65,7 +67,7 @@ impl TaskSpec {
 
     /// Whether `updates` updates are enough for a round to be valued.
     #[must_use]
-    pub fn is_round(&self, updates: usize) -> bool {
+    pub fn has_quorum(&self, updates: usize) -> bool {
         usize::try_from(self.rounds.cohort_min).is_ok_and(|needed| updates >= needed)
     }
 }
@@ -74,36 +76,45 @@ impl TaskSpec {
 ///
 /// # Errors
 /// [`PayError`] if the inputs are inconsistent; then nothing is settled.
-pub fn close_round(closing: &Closing<'_>) -> Result<Report, PayError> {
-    let Closing { spec, offer, before, .. } = *closing;
-    let standings: BTreeMap<Address, Standing> =
-        before.map(|report| report.standings.clone()).unwrap_or_default();
+pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
+    let ReportInputs { spec, offer, previous_report: before, .. } = *closing;
+    let standings: BTreeMap<Address, AccountTotals> =
+        before.map(|report| report.account_totals.clone()).unwrap_or_default();
     let data_total = before.map_or(Amount::ZERO, |r| r.data_total);
     let infrastructure_total = before.map_or(Amount::ZERO, |r| r.infrastructure_total);
-    let pool = spec.pool_of_round(offer.scope.round, before)?;
-    let purse =
-        Purse { pool, infrastructure: spec.budget.infrastructure.minus(infrastructure_total)? };
+    let pool = spec.pool_for_round(offer.scope.round, before)?;
+    let purse = RoundBudget {
+        pool,
+        infrastructure: spec.budget.infrastructure.minus(infrastructure_total)?,
+    };
     let bonds = closing.entries.iter().map(|entry| (entry.sender, entry.bond)).collect();
     let (scores, improvement) = match closing.result {
         Ok(result) => (result.valuation.scores.as_slice(), result.valuation.total_nano),
         Err(_) => (&[][..], 0),
     };
-    let paid: RoundPay =
-        pay_round(&spec.budget, purse, &standings, scores, &bonds, improvement, closing.work)?;
-    let root = totals_tree(&paid.standings)?.root();
+    let paid: RoundPay = pay_round(
+        &spec.budget,
+        purse,
+        &standings,
+        scores,
+        &bonds,
+        improvement,
+        closing.verified_work,
+    )?;
+    let root = claim_tree(&paid.account_totals)?.root();
     let result = closing.result.ok();
     let offer_digest = offer.digest();
     Ok(Report {
         version: Report::VERSION,
         scope: offer.scope,
-        previous: offer.previous,
+        previous_report: offer.previous_report,
         offer: offer_digest,
         outcome: closing.result.err().map_or(RoundOutcome::Settled, RoundOutcome::Abandoned),
         base_model: offer.base_model,
         model: result.map_or(offer.base_model, |r| r.model),
-        holdout: HoldoutRound {
+        holdout: HoldoutSample {
             seed: round_seed(offer.scope, closing.commits, closing.entries),
-            rows: closing.rows.to_vec(),
+            rows: closing.holdout_rows.to_vec(),
         },
         commits: closing.commits.to_vec(),
         entries: closing.entries.to_vec(),
@@ -115,9 +126,9 @@ pub fn close_round(closing: &Closing<'_>) -> Result<Report, PayError> {
         infrastructure_total: infrastructure_total.plus(paid.infrastructure_spent)?,
         lines: paid.lines,
         infrastructure: paid.infrastructure,
-        standings: paid.standings,
-        root_before: before.map(|report| report.root).unwrap_or_default(),
+        account_totals: paid.account_totals,
+        previous_root: before.map(|report| report.root).unwrap_or_default(),
         root,
-        payout: Report::payout_id(offer.scope.task, offer.scope.round),
+        settlement_id: Report::settlement_id(offer.scope.task, offer.scope.round),
     })
 }

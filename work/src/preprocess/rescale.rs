@@ -4,7 +4,7 @@ use florin_protocol::Micro;
 
 /// Largest factor by which an update is scaled up. The norms of honest updates in a cohort are
 /// closer together; a much smaller update hardly moved, and its direction is less reliable.
-const LENGTHENED_MAX: f64 = 2.0;
+const SCALE_UP_MAX: f64 = 2.0;
 
 /// The lower weighted median of norms, weighted by counted rows: the smallest norm such that at
 /// least half of the rows belong to it or a smaller one. Rows are bonded and identities are cheap,
@@ -27,7 +27,7 @@ pub fn median_norm(norms: &[(f64, u64)]) -> Option<f64> {
 /// The factor that rescales a norm to the median, in whole millionths, rounded down; at most 2. One
 /// for a norm of zero.
 #[must_use]
-pub fn clip_factor(median: f64, norm: f64) -> Micro {
+pub fn norm_factor(median: f64, norm: f64) -> Micro {
     if norm <= 0.0 {
         return Micro::ONE;
     }
@@ -36,7 +36,7 @@ pub fn clip_factor(median: f64, norm: f64) -> Micro {
         clippy::cast_sign_loss,
         reason = "0 to two million, and rounding down is meant"
     )]
-    let micro = ((median / norm).min(LENGTHENED_MAX) * 1e6).floor() as u64;
+    let micro = ((median / norm).min(SCALE_UP_MAX) * 1e6).floor() as u64;
     Micro(micro)
 }
 

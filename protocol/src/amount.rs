@@ -6,7 +6,7 @@ use std::str::FromStr;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::id::text_form;
+use crate::id::impl_text_form;
 
 /// An amount of florins (FLN) in base units of 10⁻¹⁸, as in Ethereum tokens. All arithmetic is
 /// checked, so that an overflow or a negative result is an error instead of a wrong number.
@@ -40,7 +40,7 @@ pub enum AmountError {
         "{0:?} is not an amount: write florins with at most 18 decimals, such as 12.5, and no more than \
          340282366920938463463 of them"
     )]
-    NotAnAmount(String),
+    Parse(String),
 }
 
 /// Decimals of the token.
@@ -126,7 +126,7 @@ impl fmt::Display for Amount {
 impl FromStr for Amount {
     type Err = AmountError;
     fn from_str(text: &str) -> Result<Self, AmountError> {
-        let wrong = || AmountError::NotAnAmount(text.chars().take(60).collect());
+        let wrong = || AmountError::Parse(text.chars().take(60).collect());
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |t: &str| !t.is_empty() && t.bytes().all(|c| c.is_ascii_digit());
         if !digits(whole) || !digits(part) || part.len() > DECIMALS {
@@ -141,7 +141,7 @@ impl FromStr for Amount {
             .ok_or_else(wrong)
     }
 }
-text_form!(Amount);
+impl_text_form!(Amount);
 
 #[cfg(test)]
 mod tests {

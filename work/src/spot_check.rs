@@ -22,12 +22,12 @@ use florin_contribution::{
 };
 use florin_learning::{Engine, mean};
 use florin_protocol::{
-    Check, Digest, Estimator, Metrics, RoundOutcome, Valuation, WorkResult, blob_digest,
+    CrossCheck, Digest, Estimator, ModelMetrics, RoundOutcome, Valuation, WorkResult, blob_digest,
 };
 
-use crate::audit::{AuditInputs, Difference, audit_round, inputs_differ, money, stated_result};
-use crate::opinion::{agree_on_checks, check_seed, second_opinion};
-use crate::round::{Opened, TOLERANCE_NANO, WorkError, combine, measure};
+use crate::audit::{AuditInputs, Mismatch, audit_round, check_inputs, check_pay, stated_result};
+use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
+use crate::round::{DecodedRound, TOLERANCE_NANO, WorkError, aggregate_updates, evaluate_models};
 
 /// Passes of a stage of the valuation besides one per quadrature node: the empty coalition, the
 /// grand coalition, and the gradient for the null variance. A second stage reuses the first one's
@@ -36,7 +36,7 @@ const STAGE_PASSES: u64 = 3;
 
 /// Sample size and seed of a spot check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spot {
+pub struct SpotCheckOptions {
     /// Number of coalition values to recompute, and of scores; all of them if there are fewer.
     pub draws: u32,
     /// Seed of the sample; secret until the report is signed.
@@ -45,16 +45,16 @@ pub struct Spot {
 
 /// Result of a spot check.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Spotted {
+pub struct SpotCheckResult {
     /// Lines that differ.
-    pub differences: Vec<Difference>,
+    pub mismatches: Vec<Mismatch>,
     /// Recomputed coalition values, and size of the table.
-    pub worths: (usize, usize),
+    pub coalition_values: (usize, usize),
     /// Recomputed scores, and number of scores.
     pub scores: (usize, usize),
     /// Relative distance between the gradient scores and the cross-check's scores: the norm of
     /// their difference divided by the norm of the gradient scores. `None` without a cross-check.
-    pub apart: Option<f64>,
+    pub cross_check_distance: Option<f64>,
 }
 
 /// The probability that `draws` random checks all miss if a fraction `forged` of the figures is
@@ -70,48 +70,54 @@ pub fn escape_probability(forged: f64, draws: usize) -> f64 {
 /// [`WorkError`] if the inputs cannot be processed.
 pub fn spot_check_round(
     inputs: &AuditInputs<'_>,
-    spot: Spot,
+    spot: SpotCheckOptions,
     engine: &mut dyn Engine,
-) -> Result<Spotted, WorkError> {
-    let mut spotted = Spotted { differences: inputs_differ(inputs), ..Spotted::default() };
-    if !spotted.differences.is_empty() {
+) -> Result<SpotCheckResult, WorkError> {
+    let mut spotted =
+        SpotCheckResult { mismatches: check_inputs(inputs), ..SpotCheckResult::default() };
+    if !spotted.mismatches.is_empty() {
         return Ok(spotted);
     }
     let stated = stated_result(inputs.report);
     let (RoundOutcome::Settled, Some(result)) = (&inputs.report.outcome, &stated) else {
         // The round was not valued: there are no figures to sample.
-        spotted.differences = audit_round(inputs, engine)?;
+        spotted.mismatches = audit_round(inputs, engine)?;
         return Ok(spotted);
     };
-    spotted.shape(&result.valuation, inputs);
-    if !spotted.differences.is_empty() {
+    spotted.check_shape(&result.valuation, inputs);
+    if !spotted.mismatches.is_empty() {
         return Ok(spotted);
     }
-    let opened = Opened::read(&inputs.round)?;
-    if opened.held.rows.iter().all(|rows| *rows == 0) {
-        spotted.differ(
+    let opened = DecodedRound::decode(&inputs.round)?;
+    if opened.updates.rows.iter().all(|rows| *rows == 0) {
+        spotted.push_mismatch(
             "outcome",
             &"settled",
             &"no update has counted rows: the round cannot be valued",
         );
         return Ok(spotted);
     }
-    spotted.apart = apart(&result.valuation);
-    Look::at(inputs, &opened, &result.valuation).over(result, spot, engine, &mut spotted)?;
-    money(inputs, stated.as_ref(), &mut spotted.differences);
+    spotted.cross_check_distance = cross_check_distance(&result.valuation);
+    SpotChecker::new(inputs, &opened, &result.valuation).check_all(
+        result,
+        spot,
+        engine,
+        &mut spotted,
+    )?;
+    check_pay(inputs, stated.as_ref(), &mut spotted.mismatches);
     Ok(spotted)
 }
 
-impl Spotted {
+impl SpotCheckResult {
     /// Checks that every entry has a score and derivatives, and that the stated exclusions match
     /// the stated scores: an excluded update is significantly harmful; without exclusions, no
     /// update is. (After an exclusion the other updates are valued again and may then be
     /// significantly harmful.)
-    fn shape(&mut self, stated: &Valuation, inputs: &AuditInputs<'_>) {
+    fn check_shape(&mut self, stated: &Valuation, inputs: &AuditInputs<'_>) {
         let entries = inputs.round.entries;
-        let lengths = [stated.scores.len(), stated.evidence.slopes_nano.len()];
+        let lengths = [stated.scores.len(), stated.evidence.derivatives_nano.len()];
         if lengths != [entries.len(); 2] {
-            self.differ(
+            self.push_mismatch(
                 "valuation",
                 &format!("{lengths:?} scores and derivatives"),
                 &entries.len(),
@@ -119,73 +125,73 @@ impl Spotted {
             return;
         }
         let any_excluded = stated.scores.iter().any(|score| score.excluded);
-        let z = inputs.round.spec.budget.withheld.0;
+        let z = inputs.round.spec.budget.confidence_z.0;
         for (i, (score, entry)) in stated.scores.iter().zip(entries).enumerate() {
             let line = |field: &str| format!("valuation.scores[{i}].{field}");
             if score.account != entry.sender {
-                self.differ(&line("account"), &score.account, &entry.sender);
+                self.push_mismatch(&line("account"), &score.account, &entry.sender);
             }
             let harmful = is_negative_beyond_error(score.score_nano, score.error_nano, z);
             let wrong = if any_excluded { score.excluded && !harmful } else { harmful };
             if wrong {
-                self.differ(&line("excluded"), &score.excluded, &harmful);
+                self.push_mismatch(&line("excluded"), &score.excluded, &harmful);
             }
         }
     }
 
-    fn differ(&mut self, line: &str, reported: &dyn ToString, recomputed: &dyn ToString) {
+    fn push_mismatch(&mut self, line: &str, reported: &dyn ToString, recomputed: &dyn ToString) {
         let (reported, recomputed) = (reported.to_string(), recomputed.to_string());
-        self.differences.push(Difference { line: line.to_owned(), reported, recomputed });
+        self.mismatches.push(Mismatch { line: line.to_owned(), reported, recomputed });
     }
 }
 
 /// A settled round: its stated result and its inputs.
-struct Look<'a> {
+struct SpotChecker<'a> {
     inputs: &'a AuditInputs<'a>,
-    opened: &'a Opened,
+    opened: &'a DecodedRound,
     stated: &'a Valuation,
-    everybody: Vec<usize>,
+    all_players: Vec<usize>,
     /// Entries that are not stated as excluded.
     remaining: Vec<usize>,
     /// Whether one of them has counted rows. If so, they were valued and aggregated.
-    moves: bool,
+    any_counted_rows: bool,
 }
 
-impl<'a> Look<'a> {
-    fn at(inputs: &'a AuditInputs<'a>, opened: &'a Opened, stated: &'a Valuation) -> Self {
-        let rows = &opened.held.rows;
-        let everybody: Vec<usize> = (0..rows.len()).collect();
+impl<'a> SpotChecker<'a> {
+    fn new(inputs: &'a AuditInputs<'a>, opened: &'a DecodedRound, stated: &'a Valuation) -> Self {
+        let rows = &opened.updates.rows;
+        let all_players: Vec<usize> = (0..rows.len()).collect();
         let stays = |player: &usize| !stated.scores[*player].excluded;
-        let remaining: Vec<usize> = everybody.iter().copied().filter(stays).collect();
-        let moves = remaining.iter().any(|&player| rows[player] > 0);
-        Self { inputs, opened, stated, everybody, remaining, moves }
+        let remaining: Vec<usize> = all_players.iter().copied().filter(stays).collect();
+        let any_counted_rows = remaining.iter().any(|&player| rows[player] > 0);
+        Self { inputs, opened, stated, all_players, remaining, any_counted_rows }
     }
 
     /// Checks everything except the amounts.
-    fn over(
+    fn check_all(
         &self,
         result: &WorkResult,
-        spot: Spot,
+        spot: SpotCheckOptions,
         engine: &mut dyn Engine,
-        spotted: &mut Spotted,
+        spotted: &mut SpotCheckResult,
     ) -> Result<(), WorkError> {
-        self.treatments(spotted);
-        let after = self.model(result.model, spotted);
-        let due = self.due()?;
+        self.check_preprocessing(spotted);
+        let after = self.check_model_digest(result.model, spotted);
+        let due = self.required_cross_check()?;
         let passes = due.as_ref().map_or(0, |(_, passes)| *passes);
         let due = due.map(|(check, _)| check);
-        self.check(due.as_ref(), spotted);
-        self.scores(spot, engine, spotted)?;
+        self.check_cross_check(due.as_ref(), spotted);
+        self.check_scores(spot, engine, spotted)?;
         if let Some(due) = &due {
-            self.worths(due, spot, engine, spotted)?;
+            self.check_coalition_values(due, spot, engine, spotted)?;
         }
-        self.losses(engine, spotted)?;
+        self.check_losses(engine, spotted)?;
         if let Some(after) = after {
-            self.metrics(result.metrics, &after, engine, spotted)?;
+            self.check_metrics(result.metrics, &after, engine, spotted)?;
         }
-        let units = self.stages() + passes;
+        let units = self.valuation_passes() + passes;
         if self.stated.units != units {
-            spotted.differ("valuation.units", &self.stated.units, &units);
+            spotted.push_mismatch("valuation.units", &self.stated.units, &units);
         }
         Ok(())
     }
@@ -195,44 +201,52 @@ impl<'a> Look<'a> {
         nodes
     }
 
-    fn nobody_is_excluded(&self) -> bool {
-        self.remaining.len() == self.everybody.len()
+    fn none_excluded(&self) -> bool {
+        self.remaining.len() == self.all_players.len()
     }
 
     /// The members over whom the updates that are not excluded were valued.
-    fn valued(&self) -> &[usize] {
-        if self.moves { &self.remaining } else { &self.everybody }
+    fn valued_members(&self) -> &[usize] {
+        if self.any_counted_rows { &self.remaining } else { &self.all_players }
     }
 
     /// Passes of the valuation without the cross-check.
-    fn stages(&self) -> u64 {
+    fn valuation_passes(&self) -> u64 {
         let first = u64::from(self.nodes()) + STAGE_PASSES;
-        if self.nobody_is_excluded() || !self.moves { first } else { first + first - 1 }
+        if self.none_excluded() || !self.any_counted_rows { first } else { first + first - 1 }
     }
 
-    fn treatments(&self, spotted: &mut Spotted) {
+    fn check_preprocessing(&self, spotted: &mut SpotCheckResult) {
         for (i, score) in self.stated.scores.iter().enumerate() {
-            let ours = self.opened.held.treatment(i);
-            if score.treatment != ours {
+            let ours = self.opened.updates.preprocessing(i);
+            if score.preprocessing != ours {
                 let line = format!("valuation.scores[{i}].treatment");
-                spotted.differ(&line, &format!("{:?}", score.treatment), &format!("{ours:?}"));
+                spotted.push_mismatch(
+                    &line,
+                    &format!("{:?}", score.preprocessing),
+                    &format!("{ours:?}"),
+                );
             }
         }
     }
 
     /// The model that follows from the stated exclusions; `None` if the aggregation fails, which is
     /// impossible for an honest round.
-    fn model(&self, stated: Digest, spotted: &mut Spotted) -> Option<Vec<f32>> {
-        match combine(&self.inputs.round, self.opened, self.stated) {
+    fn check_model_digest(
+        &self,
+        stated: Digest,
+        spotted: &mut SpotCheckResult,
+    ) -> Option<Vec<f32>> {
+        match aggregate_updates(&self.inputs.round, self.opened, self.stated) {
             Ok((bytes, after)) => {
                 let ours = blob_digest(&bytes);
                 if stated != ours {
-                    spotted.differ("model", &stated, &ours);
+                    spotted.push_mismatch("model", &stated, &ours);
                 }
                 Some(after)
             }
             Err(error) => {
-                spotted.differ("model", &stated, &error);
+                spotted.push_mismatch("model", &stated, &error);
                 None
             }
         }
@@ -243,9 +257,10 @@ impl<'a> Look<'a> {
     ///
     /// The choice of coalitions does not depend on their values, so any game yields the same ones.
     /// This game has interactions of every order and needs no evaluations.
-    fn due(&self) -> Result<Option<(Check, u64)>, WorkError> {
-        let Estimator::Path { check_pairs, .. } = self.inputs.round.spec.estimator;
-        let rows = &self.opened.held.rows;
+    fn required_cross_check(&self) -> Result<Option<(CrossCheck, u64)>, WorkError> {
+        let Estimator::Path { cross_check_pairs: check_pairs, .. } =
+            self.inputs.round.spec.estimator;
+        let rows = &self.opened.updates.rows;
         let losses = |coefficients: &[f64]| {
             let parts = coefficients.iter().zip(1_u32..);
             let moved: f64 = parts.map(|(part, place)| part * f64::from(place).sqrt()).sum();
@@ -253,105 +268,115 @@ impl<'a> Look<'a> {
         };
         let slopes = |_: &[f64]| Ok::<Vec<Vec<f64>>, GameError>(Vec::new());
         let mut source = Closures::new(rows.len(), losses, slopes);
-        let seed = check_seed(&self.inputs.round);
-        Ok(second_opinion(&mut source, rows, &self.remaining, seed, check_pairs)?)
+        let seed = cross_check_seed(&self.inputs.round);
+        Ok(cross_check(&mut source, rows, &self.remaining, seed, check_pairs)?)
     }
 
     /// Checks that the stated cross-check uses the required coalitions, and that its scores follow
     /// from its stated values.
-    fn check(&self, due: Option<&Check>, spotted: &mut Spotted) {
+    fn check_cross_check(&self, due: Option<&CrossCheck>, spotted: &mut SpotCheckResult) {
         let mut ours = self.stated.clone();
-        ours.evidence.check = due.cloned();
-        if let (Some(ours), Some(theirs)) = (&mut ours.evidence.check, &self.stated.evidence.check)
+        ours.evidence.cross_check = due.cloned();
+        if let (Some(ours), Some(theirs)) =
+            (&mut ours.evidence.cross_check, &self.stated.evidence.cross_check)
         {
             // The coalition values are checked by sampling, in `worths`.
             for (ours, theirs) in ours.table.iter_mut().zip(&theirs.table) {
-                ours.worth_nano = theirs.worth_nano;
+                ours.value_nano = theirs.value_nano;
             }
         }
-        if let Err(differs) = agree_on_checks(&ours, self.stated) {
-            spotted.differ(&differs.line, &differs.theirs, &differs.ours);
+        if let Err(differs) = compare_cross_checks(&ours, self.stated) {
+            spotted.push_mismatch(&differs.line, &differs.stated, &differs.recomputed);
         }
     }
 
     /// Recomputes the sampled scores, and whether the sampled updates should have been excluded.
-    fn scores(
+    fn check_scores(
         &self,
-        spot: Spot,
+        spot: SpotCheckOptions,
         engine: &mut dyn Engine,
-        spotted: &mut Spotted,
+        spotted: &mut SpotCheckResult,
     ) -> Result<(), WorkError> {
-        let players = self.everybody.len();
-        let drawn = choose(&mut Draw::new(spot.seed, 0), players, spot.draws);
+        let players = self.all_players.len();
+        let drawn = sample_indices(&mut Draw::new(spot.seed, 0), players, spot.draws);
         spotted.scores = (drawn.len(), players);
         for player in drawn {
             let excluded = self.stated.scores[player].excluded;
-            let members: &[usize] = if excluded { &self.everybody } else { self.valued() };
-            if let Some(ours) = self.score(player, members, engine)? {
-                self.compare(&ours, spotted);
+            let members: &[usize] =
+                if excluded { &self.all_players } else { self.valued_members() };
+            if let Some(ours) = self.recompute_score(player, members, engine)? {
+                self.compare_score(&ours, spotted);
             }
-            if excluded || self.nobody_is_excluded() {
+            if excluded || self.none_excluded() {
                 continue;
             }
-            if let Some(first) = self.score(player, &self.everybody, engine)?
-                && self.harms(&first)
+            if let Some(first) = self.recompute_score(player, &self.all_players, engine)?
+                && self.is_harmful(&first)
             {
-                spotted.differ(&format!("valuation.scores[{player}].excluded"), &false, &true);
+                spotted.push_mismatch(
+                    &format!("valuation.scores[{player}].excluded"),
+                    &false,
+                    &true,
+                );
             }
         }
         Ok(())
     }
 
     /// Derivatives, score and standard error of one player among `members`.
-    fn score(
+    fn recompute_score(
         &self,
         player: usize,
         members: &[usize],
         engine: &mut dyn Engine,
     ) -> Result<Option<RoundScore>, WorkError> {
         let slices = self.opened.slices();
-        let mut source = self.opened.source(&slices, engine).only(player);
-        let rows = &self.opened.held.rows;
+        let mut source = self.opened.source(&slices, engine).for_player(player);
+        let rows = &self.opened.updates.rows;
         let scores = value_members(&mut source, rows, members, self.nodes().into())?;
         Ok(scores.into_iter().find(|score| score.player == player))
     }
 
     /// Whether a score is significantly negative even within the tolerance between machines.
-    fn harms(&self, ours: &RoundScore) -> bool {
+    fn is_harmful(&self, ours: &RoundScore) -> bool {
         let score = ours.score_nano.saturating_add_unsigned(TOLERANCE_NANO);
         let error = ours.error_nano.saturating_add(TOLERANCE_NANO);
-        is_negative_beyond_error(score, error, self.inputs.round.spec.budget.withheld.0)
+        is_negative_beyond_error(score, error, self.inputs.round.spec.budget.confidence_z.0)
     }
 
-    fn compare(&self, ours: &RoundScore, spotted: &mut Spotted) {
+    fn compare_score(&self, ours: &RoundScore, spotted: &mut SpotCheckResult) {
         let player = ours.player;
         let theirs = &self.stated.scores[player];
-        let slopes = &self.stated.evidence.slopes_nano[player];
+        let slopes = &self.stated.evidence.derivatives_nano[player];
         let line = |field: &str| format!("valuation.scores[{player}].{field}");
         if ours.score_nano.abs_diff(theirs.score_nano) > TOLERANCE_NANO {
-            spotted.differ(&line("score_nano"), &theirs.score_nano, &ours.score_nano);
+            spotted.push_mismatch(&line("score_nano"), &theirs.score_nano, &ours.score_nano);
         }
         if ours.error_nano.abs_diff(theirs.error_nano) > TOLERANCE_NANO {
-            spotted.differ(&line("error_nano"), &theirs.error_nano, &ours.error_nano);
+            spotted.push_mismatch(&line("error_nano"), &theirs.error_nano, &ours.error_nano);
         }
         let far = |(a, b): (&i64, &i64)| a.abs_diff(*b) > TOLERANCE_NANO;
         if ours.slopes_nano.len() != slopes.len() || ours.slopes_nano.iter().zip(slopes).any(far) {
             let line = format!("valuation.evidence.slopes_nano[{player}]");
-            spotted.differ(&line, &format!("{slopes:?}"), &format!("{:?}", ours.slopes_nano));
+            spotted.push_mismatch(
+                &line,
+                &format!("{slopes:?}"),
+                &format!("{:?}", ours.slopes_nano),
+            );
         }
     }
 
     /// Recomputes the sampled coalition values of a table with the required coalitions.
-    fn worths(
+    fn check_coalition_values(
         &self,
-        due: &Check,
-        spot: Spot,
+        due: &CrossCheck,
+        spot: SpotCheckOptions,
         engine: &mut dyn Engine,
-        spotted: &mut Spotted,
+        spotted: &mut SpotCheckResult,
     ) -> Result<(), WorkError> {
-        let Some(check) = &self.stated.evidence.check else { return Ok(()) };
+        let Some(check) = &self.stated.evidence.cross_check else { return Ok(()) };
         let mut pairs = due.table.iter().zip(&check.table);
-        let same = pairs.all(|(ours, theirs)| ours.entries == theirs.entries);
+        let same = pairs.all(|(ours, theirs)| ours.members == theirs.members);
         if due.table.len() != check.table.len() || !same {
             // The difference is already recorded, and there is nothing to compare with other
             // coalitions.
@@ -359,23 +384,23 @@ impl<'a> Look<'a> {
         }
         let slices = self.opened.slices();
         let mut source = self.opened.source(&slices, engine);
-        let weights = FixedWeights::over(&self.opened.held.rows, &self.remaining);
+        let weights = FixedWeights::over(&self.opened.updates.rows, &self.remaining);
         let weights = weights.map_err(RoundError::from)?;
         let mut game = AffineGame::new(&mut source, weights).map_err(RoundError::from)?;
-        let drawn = choose(&mut Draw::new(spot.seed, 1), check.table.len(), spot.draws);
-        spotted.worths = (drawn.len(), check.table.len());
+        let drawn = sample_indices(&mut Draw::new(spot.seed, 1), check.table.len(), spot.draws);
+        spotted.coalition_values = (drawn.len(), check.table.len());
         for at in drawn {
             let worth = &check.table[at];
             let mut coalition = Coalition::empty(self.remaining.len());
             for (place, player) in self.remaining.iter().enumerate() {
-                if worth.entries.iter().any(|entry| usize::from(*entry) == *player) {
+                if worth.members.iter().any(|entry| usize::from(*entry) == *player) {
                     coalition.insert(place);
                 }
             }
             let ours = to_nano(game.value(&coalition).map_err(RoundError::from)?)?;
-            if ours.abs_diff(worth.worth_nano) > TOLERANCE_NANO {
+            if ours.abs_diff(worth.value_nano) > TOLERANCE_NANO {
                 let line = format!("valuation.evidence.check.table[{at}].worth_nano");
-                spotted.differ(&line, &worth.worth_nano, &ours);
+                spotted.push_mismatch(&line, &worth.value_nano, &ours);
             }
         }
         Ok(())
@@ -383,15 +408,19 @@ impl<'a> Look<'a> {
 
     /// Recomputes the losses before and after the round, and the figures derived from them and the
     /// stated scores.
-    fn losses(&self, engine: &mut dyn Engine, spotted: &mut Spotted) -> Result<(), WorkError> {
+    fn check_losses(
+        &self,
+        engine: &mut dyn Engine,
+        spotted: &mut SpotCheckResult,
+    ) -> Result<(), WorkError> {
         let slices = self.opened.slices();
         let mut source = self.opened.source(&slices, engine);
-        let weights = FixedWeights::over(&self.opened.held.rows, self.valued());
+        let weights = FixedWeights::over(&self.opened.updates.rows, self.valued_members());
         let weights = weights.map_err(RoundError::from)?;
         let mut game = AffineGame::new(&mut source, weights).map_err(RoundError::from)?;
         let base = mean(game.base_losses().map_err(RoundError::from)?);
         let mut gained = 0.0;
-        if self.moves {
+        if self.any_counted_rows {
             let all = Coalition::full(self.remaining.len());
             gained = game.value(&all).map_err(RoundError::from)?;
         }
@@ -408,25 +437,25 @@ impl<'a> Look<'a> {
             ("valuation.gap_nano", stated.gap_nano, total - explained),
         ] {
             if ours.abs_diff(i128::from(theirs)) > u128::from(TOLERANCE_NANO) {
-                spotted.differ(line, &theirs, &ours);
+                spotted.push_mismatch(line, &theirs, &ours);
             }
         }
         Ok(())
     }
 
     /// Recomputes the metrics of the model before and after the round.
-    fn metrics(
+    fn check_metrics(
         &self,
-        theirs: Metrics,
+        theirs: ModelMetrics,
         after: &[f32],
         engine: &mut dyn Engine,
-        spotted: &mut Spotted,
+        spotted: &mut SpotCheckResult,
     ) -> Result<(), WorkError> {
-        let Opened { model, base, holdout, .. } = self.opened;
-        let ours = measure(model, base, after, holdout, engine)?;
+        let DecodedRound { model, base, holdout, .. } = self.opened;
+        let ours = evaluate_models(model, base, after, holdout, engine)?;
         let (loss, stated) = (ours.loss_after_nano, theirs.loss_after_nano);
         if loss.abs_diff(stated) > TOLERANCE_NANO {
-            spotted.differ("metrics.loss_after_nano", &stated, &loss);
+            spotted.push_mismatch("metrics.loss_after_nano", &stated, &loss);
         }
         for (line, theirs, ours) in [
             ("metrics.rows", theirs.rows, ours.rows),
@@ -434,7 +463,7 @@ impl<'a> Look<'a> {
             ("metrics.correct_after", theirs.correct_after, ours.correct_after),
         ] {
             if theirs != ours {
-                spotted.differ(line, &theirs, &ours);
+                spotted.push_mismatch(line, &theirs, &ours);
             }
         }
         Ok(())
@@ -443,15 +472,15 @@ impl<'a> Look<'a> {
 
 /// A uniform sample of `draws` distinct numbers below `of`, ascending; all of them if there are
 /// fewer.
-fn choose(draw: &mut Draw, of: usize, draws: u32) -> Vec<usize> {
+fn sample_indices(draw: &mut Draw, of: usize, draws: u32) -> Vec<usize> {
     let wanted = usize::try_from(draws).unwrap_or(usize::MAX).min(of);
     let chosen: BTreeSet<usize> = draw.permutation(of).into_iter().take(wanted).collect();
     chosen.into_iter().collect()
 }
 
 /// ‖scores − cross-check scores‖ / ‖scores‖ over the updates that are not excluded.
-fn apart(stated: &Valuation) -> Option<f64> {
-    let check = stated.evidence.check.as_ref()?;
+fn cross_check_distance(stated: &Valuation) -> Option<f64> {
+    let check = stated.evidence.cross_check.as_ref()?;
     let included = stated.scores.iter().filter(|score| !score.excluded);
     let mut squares = (0.0, 0.0);
     for (score, second) in included.zip(&check.scores_nano) {

@@ -3,30 +3,30 @@
 
 use florin_learning::Reference;
 use florin_learning::data::{DataSource, load};
-use florin_protocol::{Check, Report, WorkResult};
+use florin_protocol::{CrossCheck, Report, WorkResult};
 
-use crate::tests::{World, flipped, world, world_of};
-use crate::{Spot, Spotted, escape_probability, spot_check_round};
+use crate::tests::{TestRound, flipped, world, world_of};
+use crate::{SpotCheckOptions, SpotCheckResult, escape_probability, spot_check_round};
 
-fn spotted(world: &World, report: &Report, draws: u32, seed: u64) -> Spotted {
-    let shown = world.shown();
-    let inputs = world.audited(report, &shown, &[]);
-    spot_check_round(&inputs, Spot { draws, seed }, &mut Reference::new()).unwrap()
+fn spot_check(world: &TestRound, report: &Report, draws: u32, seed: u64) -> SpotCheckResult {
+    let shown = world.disclosed_rows();
+    let inputs = world.audit_inputs(report, &shown, &[]);
+    spot_check_round(&inputs, SpotCheckOptions { draws, seed }, &mut Reference::new()).unwrap()
 }
 
 /// The report of a coordinator that forges the result and follows all other rules.
-fn forged(world: &World, forge: impl FnOnce(&mut WorkResult)) -> Report {
+fn forged(world: &TestRound, forge: impl FnOnce(&mut WorkResult)) -> Report {
     let mut result = world.outcome().result;
     forge(&mut result);
     world.report(Ok(&result))
 }
 
-fn lines(found: &Spotted) -> Vec<&str> {
-    found.differences.iter().map(|found| found.line.as_str()).collect()
+fn lines(found: &SpotCheckResult) -> Vec<&str> {
+    found.mismatches.iter().map(|found| found.line.as_str()).collect()
 }
 
 /// Four honest senders, and two with flipped labels.
-fn two_liars() -> World {
+fn two_label_flippers() -> TestRound {
     let digits = load(&DataSource::Digits).unwrap();
     let shard = |i: usize| digits.slice(500 + 200 * i..700 + 200 * i).unwrap();
     let shards: Vec<_> =
@@ -38,15 +38,15 @@ fn two_liars() -> World {
 fn an_honest_report_has_no_differences_and_sample_sizes_are_reported() {
     let world = world();
     let report = forged(&world, |_| ());
-    let found = spotted(&world, &report, 2, 5);
-    assert_eq!(found.differences, []);
-    assert_eq!((found.scores, found.worths.0), ((2, 4), 2));
-    assert!(found.worths.1 > 4, "{found:?}");
-    let apart = found.apart.unwrap();
+    let found = spot_check(&world, &report, 2, 5);
+    assert_eq!(found.mismatches, []);
+    assert_eq!((found.scores, found.coalition_values.0), ((2, 4), 2));
+    assert!(found.coalition_values.1 > 4, "{found:?}");
+    let apart = found.cross_check_distance.unwrap();
     assert!(apart < 0.2, "{apart}");
-    let all = spotted(&world, &report, 1_000, 5);
-    assert_eq!(all.differences, []);
-    assert_eq!((all.scores.0, all.worths.0), (4, all.worths.1));
+    let all = spot_check(&world, &report, 1_000, 5);
+    assert_eq!(all.mismatches, []);
+    assert_eq!((all.scores.0, all.coalition_values.0), (4, all.coalition_values.1));
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn a_forged_score_is_detected_when_it_is_sampled() {
         result.valuation.scores[1].score_nano += 1_000_000;
         result.valuation.gap_nano -= 1_000_000;
         result.valuation.scores[0].error_nano /= 2;
-        result.valuation.evidence.slopes_nano[3][0] = 50;
+        result.valuation.evidence.derivatives_nano[3][0] = 50;
     });
-    let all = spotted(&world, &report, 1_000, 5);
+    let all = spot_check(&world, &report, 1_000, 5);
     let named = [
         "valuation.scores[0].error_nano",
         "valuation.scores[1].score_nano",
@@ -66,7 +66,7 @@ fn a_forged_score_is_detected_when_it_is_sampled() {
     ];
     assert_eq!(lines(&all), named);
     // Each seed samples one score in four: on average three of four seeds find a forgery.
-    let found = (0..40).filter(|seed| !spotted(&world, &report, 1, *seed).differences.is_empty());
+    let found = (0..40).filter(|seed| !spot_check(&world, &report, 1, *seed).mismatches.is_empty());
     let found = found.count();
     assert!((20..=38).contains(&found), "{found} of 40 draws");
 }
@@ -75,15 +75,15 @@ fn a_forged_score_is_detected_when_it_is_sampled() {
 fn a_forged_coalition_value_contradicts_the_scores_and_is_detected_when_sampled() {
     let world = world();
     let report = forged(&world, |result| {
-        let check = result.valuation.evidence.check.as_mut().unwrap();
-        check.table[2].worth_nano += 2_000_000;
+        let check = result.valuation.evidence.cross_check.as_mut().unwrap();
+        check.table[2].value_nano += 2_000_000;
     });
-    let all = spotted(&world, &report, 1_000, 5);
-    assert!(all.differences[0].line.starts_with("valuation.evidence.check.scores_nano"), "{all:?}");
-    let last = all.differences.last().unwrap();
+    let all = spot_check(&world, &report, 1_000, 5);
+    assert!(all.mismatches[0].line.starts_with("valuation.evidence.check.scores_nano"), "{all:?}");
+    let last = all.mismatches.last().unwrap();
     assert_eq!(last.line, "valuation.evidence.check.table[2].worth_nano");
-    let nothing_drawn = spotted(&world, &report, 0, 5);
-    assert_eq!(nothing_drawn.differences.len(), all.differences.len() - 1);
+    let nothing_drawn = spot_check(&world, &report, 0, 5);
+    assert_eq!(nothing_drawn.mismatches.len(), all.mismatches.len() - 1);
 }
 
 #[test]
@@ -91,14 +91,14 @@ fn model_totals_and_exclusions_are_checked_without_samples() {
     let world = world();
     let mut report = forged(&world, |_| ());
     report.data_total = florin_protocol::Amount::ZERO;
-    assert_eq!(spotted(&world, &report, 0, 1).differences[0].line, "data_total");
+    assert_eq!(spot_check(&world, &report, 0, 1).mismatches[0].line, "data_total");
     let report = forged(&world, |result| result.model = florin_protocol::Digest([7; 32]));
-    assert_eq!(spotted(&world, &report, 0, 1).differences[0].line, "model");
+    assert_eq!(spot_check(&world, &report, 0, 1).mismatches[0].line, "model");
     let report = forged(&world, |result| result.valuation.scores[0].excluded = true);
-    let line = &spotted(&world, &report, 0, 1).differences[0].line;
+    let line = &spot_check(&world, &report, 0, 1).mismatches[0].line;
     assert_eq!(line, "valuation.scores[0].excluded");
-    let report = forged(&world, |result| result.valuation.evidence.slopes_nano.clear());
-    assert_eq!(spotted(&world, &report, 9, 1).differences[0].line, "valuation");
+    let report = forged(&world, |result| result.valuation.evidence.derivatives_nano.clear());
+    assert_eq!(spot_check(&world, &report, 9, 1).mismatches[0].line, "valuation");
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn the_escape_probability_falls_with_every_sample() {
 #[test]
 fn losses_metrics_and_units_are_checked_without_samples() {
     let world = world();
-    type Forgery = (&'static str, fn(&mut WorkResult));
-    let forgeries: &[Forgery] = &[
+    type ResultForgery = (&'static str, fn(&mut WorkResult));
+    let forgeries: &[ResultForgery] = &[
         ("valuation.loss_before_nano", |r| r.valuation.loss_before_nano += 11),
         ("valuation.loss_after_nano", |r| r.valuation.loss_after_nano -= 11),
         ("valuation.total_nano", |r| r.valuation.total_nano = -1),
@@ -122,11 +122,11 @@ fn losses_metrics_and_units_are_checked_without_samples() {
         ("metrics.correct_before", |r| r.metrics.correct_before -= 1),
         ("metrics.correct_after", |r| r.metrics.correct_after += 1),
         ("metrics.loss_after_nano", |r| r.metrics.loss_after_nano -= 11),
-        ("valuation.evidence.check", |r| r.valuation.evidence.check = None),
+        ("valuation.evidence.check", |r| r.valuation.evidence.cross_check = None),
     ];
     for (line, forge) in forgeries {
         let report = forged(&world, forge);
-        assert_eq!(lines(&spotted(&world, &report, 0, 1)), [*line]);
+        assert_eq!(lines(&spot_check(&world, &report, 0, 1)), [*line]);
         assert_eq!(world.audit(&report)[0].line, *line);
     }
 }
@@ -134,26 +134,26 @@ fn losses_metrics_and_units_are_checked_without_samples() {
 #[test]
 fn a_wrong_cross_check_is_named_and_the_other_checks_still_run() {
     let world = world();
-    type Forgery = (&'static str, fn(&mut Check));
+    type Forgery = (&'static str, fn(&mut CrossCheck));
     let forgeries: &[Forgery] = &[
         ("version", |check| check.version += 1),
         ("seed", |check| check.seed += 1),
         ("passes", |check| check.passes += 1),
         ("table", |check| check.table.push(check.table[1].clone())),
         ("table", |check| check.table.clear()),
-        ("table[1].entries", |check| check.table[1].entries = vec![900]),
+        ("table[1].entries", |check| check.table[1].members = vec![900]),
         // The third sender is excluded.
-        ("table[1].entries", |check| check.table[1].entries = vec![2]),
+        ("table[1].entries", |check| check.table[1].members = vec![2]),
         ("table[1].entries", |check| check.table.swap(1, 2)),
         ("scores_nano", |check| check.scores_nano.clear()),
     ];
     for (line, forge) in forgeries {
         let report = forged(&world, |result| {
-            forge(result.valuation.evidence.check.as_mut().unwrap());
+            forge(result.valuation.evidence.cross_check.as_mut().unwrap());
             result.valuation.scores[0].score_nano += 1_000;
             result.valuation.gap_nano -= 1_000;
         });
-        let found = spotted(&world, &report, 1_000, 1);
+        let found = spot_check(&world, &report, 1_000, 1);
         let named = [format!("valuation.evidence.check.{line}"), score_of(0)];
         assert_eq!(lines(&found), named);
     }
@@ -167,20 +167,20 @@ fn score_of(player: usize) -> String {
 fn an_unexcluded_harmful_update_is_detected() {
     let world = world();
     let report = forged(&world, |result| result.valuation.scores[2].excluded = false);
-    assert_eq!(lines(&spotted(&world, &report, 0, 1)), ["valuation.scores[2].excluded"]);
+    assert_eq!(lines(&spot_check(&world, &report, 0, 1)), ["valuation.scores[2].excluded"]);
 
-    let world = two_liars();
+    let world = two_label_flippers();
     let honest = world.outcome().result.valuation.scores;
     assert!(honest[4].excluded && honest[5].excluded, "{honest:?}");
     let report = forged(&world, |_| ());
-    assert_eq!(spotted(&world, &report, 1_000, 1).differences, []);
+    assert_eq!(spot_check(&world, &report, 1_000, 1).mismatches, []);
     let report = forged(&world, |result| {
         // Valued among the remaining updates the stated score is possible: only the first stage
         // detects it.
         let score = &mut result.valuation.scores[5];
         (score.excluded, score.score_nano) = (false, 1);
     });
-    let found = spotted(&world, &report, 1_000, 1);
+    let found = spot_check(&world, &report, 1_000, 1);
     assert!(lines(&found).contains(&"valuation.scores[5].excluded"), "{found:?}");
 }
 
@@ -193,10 +193,10 @@ fn a_report_that_excludes_every_update_is_named_by_its_lines() {
                 (score.excluded, score.score_nano, score.error_nano) = (true, -1_000_000_000, 1);
             }
             if !keep_check {
-                result.valuation.evidence.check = None;
+                result.valuation.evidence.cross_check = None;
             }
         });
-        let found = spotted(&world, &report, 1_000, 1);
+        let found = spot_check(&world, &report, 1_000, 1);
         for player in 0..4 {
             assert!(lines(&found).contains(&score_of(player).as_str()), "{found:?}");
         }
@@ -210,5 +210,5 @@ fn a_round_of_idle_members_has_no_differences() {
     let digits = load(&DataSource::Digits).unwrap();
     let world = world_of(&digits, &[None, None, None]);
     let report = forged(&world, |_| ());
-    assert_eq!(spotted(&world, &report, 1_000, 1).differences, []);
+    assert_eq!(spot_check(&world, &report, 1_000, 1).mismatches, []);
 }

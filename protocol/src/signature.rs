@@ -10,8 +10,8 @@ use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bytes::Canonical;
-use crate::id::{Address, Market, NodeKey, TaskId, text_form};
-use crate::time::Tick;
+use crate::id::{Address, MarketId, NodeKey, TaskId, impl_text_form};
+use crate::time::Timestamp;
 
 /// Why a signature is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,13 +23,13 @@ pub enum VerifyError {
     WeakKey,
     /// The key is not a point of the curve.
     #[error("the node key is not an ed25519 public key")]
-    BadKey,
+    InvalidKey,
     /// The signature does not verify.
     #[error("the signature does not verify for this message and key")]
-    BadSignature,
+    InvalidSignature,
     /// The wallet signature belongs to another account.
     #[error("signed by {signed_by}, not by {claimed}")]
-    WrongWallet {
+    WrongSigner {
         /// The claimed signer.
         claimed: Address,
         /// The actual signer.
@@ -37,7 +37,7 @@ pub enum VerifyError {
     },
     /// The message has expired.
     #[error("the message expired at {0}")]
-    Expired(Tick),
+    Expired(Timestamp),
     /// Signed for another market.
     #[error("the message was signed for another market or chain")]
     WrongMarket,
@@ -56,7 +56,7 @@ pub struct WalletSignature(pub [u8; 65]);
 #[derive(Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct NodeSignature(pub [u8; 64]);
 
-macro_rules! signature_text {
+macro_rules! impl_signature_text {
     ($name:ident, $len:literal, $what:literal) => {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,14 +69,14 @@ macro_rules! signature_text {
                 crate::id::parse_hex::<$len>($what, text).map(Self)
             }
         }
-        text_form!($name);
+        impl_text_form!($name);
     };
 }
-signature_text!(WalletSignature, 65, "wallet signature");
-signature_text!(NodeSignature, 64, "node signature");
+impl_signature_text!(WalletSignature, 65, "wallet signature");
+impl_signature_text!(NodeSignature, 64, "node signature");
 
 /// A wallet that signs for one account: a keystore, a hardware wallet, a test key.
-pub trait Signer: Send + Sync {
+pub trait WalletSigner: Send + Sync {
     /// The account.
     fn address(&self) -> Address;
 
@@ -86,7 +86,7 @@ pub trait Signer: Send + Sync {
     ///
     /// # Errors
     /// [`SignError`] if the key cannot be used.
-    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError>;
+    fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError>;
 
     /// Signs the hash of an Ethereum transaction; the hash covers the chain id. A key in memory
     /// signs it like any other hash; a wallet that displays what it signs distinguishes the two
@@ -95,14 +95,14 @@ pub trait Signer: Send + Sync {
     /// # Errors
     /// [`SignError`] if the key cannot be used.
     fn sign_transaction(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
-        self.sign_typed(hash)
+        self.sign_typed_data(hash)
     }
 }
 
 /// The EIP-712 domain of a market: name "Florin", version "1", the chain id, and the market's
 /// genesis as salt.
 #[must_use]
-pub fn typed_domain(market: Market) -> Eip712Domain {
+pub fn market_eip712_domain(market: MarketId) -> Eip712Domain {
     eip712_domain! {
         name: "Florin",
         version: "1",
@@ -114,7 +114,7 @@ pub fn typed_domain(market: Market) -> Eip712Domain {
 /// Recovers the account that signed `hash`.
 ///
 /// # Errors
-/// [`VerifyError::BadSignature`] for a v other than 27 or 28, for a high s (a second valid
+/// [`VerifyError::InvalidSignature`] for a v other than 27 or 28, for a high s (a second valid
 /// signature of the same message), or if no key can have made the signature.
 pub fn recover_wallet(hash: [u8; 32], signature: &WalletSignature) -> Result<Address, VerifyError> {
     let (rs, v) = signature.0.split_at(64);
@@ -122,54 +122,54 @@ pub fn recover_wallet(hash: [u8; 32], signature: &WalletSignature) -> Result<Add
     let parity = match v {
         [27] => false,
         [28] => true,
-        _ => return Err(VerifyError::BadSignature),
+        _ => return Err(VerifyError::InvalidSignature),
     };
     let signature = EcdsaSignature::new(U256::from_be_slice(r), U256::from_be_slice(s), parity);
     if signature.normalize_s().is_some() {
-        return Err(VerifyError::BadSignature);
+        return Err(VerifyError::InvalidSignature);
     }
     signature
         .recover_address_from_prehash(&B256::from(hash))
         .map(Address::from)
-        .map_err(|_| VerifyError::BadSignature)
+        .map_err(|_| VerifyError::InvalidSignature)
 }
 
 /// Verifies that `claimed` signed `hash`.
 ///
 /// # Errors
-/// [`VerifyError::WrongWallet`] or [`VerifyError::BadSignature`].
+/// [`VerifyError::WrongSigner`] or [`VerifyError::InvalidSignature`].
 pub fn verify_wallet(
     hash: [u8; 32],
     signature: &WalletSignature,
     claimed: Address,
 ) -> Result<(), VerifyError> {
     let signed_by = recover_wallet(hash, signature)?;
-    if signed_by == claimed { Ok(()) } else { Err(VerifyError::WrongWallet { claimed, signed_by }) }
+    if signed_by == claimed { Ok(()) } else { Err(VerifyError::WrongSigner { claimed, signed_by }) }
 }
 
 /// A decompressed node key: a valid point of the curve, not of small order. Decompression takes
 /// about a quarter of the time of a verification, so callers that verify many signatures of one key
 /// decompress it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnpackedKey(VerifyingKey);
+pub struct DecompressedKey(VerifyingKey);
 
-impl UnpackedKey {
+impl DecompressedKey {
     /// Decompresses a key.
     ///
     /// # Errors
-    /// [`VerifyError::BadKey`], [`VerifyError::WeakKey`].
-    pub fn of(key: NodeKey) -> Result<Self, VerifyError> {
-        let key = VerifyingKey::from_bytes(&key.0).map_err(|_| VerifyError::BadKey)?;
+    /// [`VerifyError::InvalidKey`], [`VerifyError::WeakKey`].
+    pub fn decompress(key: NodeKey) -> Result<Self, VerifyError> {
+        let key = VerifyingKey::from_bytes(&key.0).map_err(|_| VerifyError::InvalidKey)?;
         if key.is_weak() { Err(VerifyError::WeakKey) } else { Ok(Self(key)) }
     }
 
     /// Verifies a signature over `message`, exactly as [`verify_node`] does.
     ///
     /// # Errors
-    /// [`VerifyError::BadSignature`].
+    /// [`VerifyError::InvalidSignature`].
     pub fn verify(&self, message: &[u8], signature: &NodeSignature) -> Result<(), VerifyError> {
         let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
-        self.0.verify_strict(message, &signature).map_err(|_| VerifyError::BadSignature)
+        self.0.verify_strict(message, &signature).map_err(|_| VerifyError::InvalidSignature)
     }
 }
 
@@ -183,7 +183,7 @@ pub fn verify_node(
     message: &[u8],
     signature: &NodeSignature,
 ) -> Result<(), VerifyError> {
-    UnpackedKey::of(key)?.verify(message, signature)
+    DecompressedKey::decompress(key)?.verify(message, signature)
 }
 
 /// The secret half of a node key. Its `Debug` output has only the public half; its memory is zeroed
@@ -242,14 +242,14 @@ impl<T: Canonical> Signed<T> {
     /// # Errors
     /// [`VerifyError`] if `key` did not sign it.
     pub fn verify(&self, key: NodeKey) -> Result<&T, VerifyError> {
-        self.verify_under(&UnpackedKey::of(key)?)
+        self.verify_with(&DecompressedKey::decompress(key)?)
     }
 
     /// Verifies with a key that is already decompressed.
     ///
     /// # Errors
-    /// [`VerifyError::BadSignature`].
-    pub fn verify_under(&self, key: &UnpackedKey) -> Result<&T, VerifyError> {
+    /// [`VerifyError::InvalidSignature`].
+    pub fn verify_with(&self, key: &DecompressedKey) -> Result<&T, VerifyError> {
         key.verify(&self.body.digest().0, &self.signature)?;
         Ok(&self.body)
     }
@@ -302,7 +302,7 @@ impl fmt::Display for Role {
     }
 }
 
-mod typed {
+mod eip712 {
     //! EIP-712 structures, named as wallets display them.
     #![allow(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
     use super::sol;
@@ -334,22 +334,28 @@ impl CloseRequest {
     ///
     /// # Errors
     /// [`SignError`] from the wallet.
-    pub fn sign(market: Market, buyer: &dyn Signer, task: TaskId) -> Result<Self, SignError> {
-        Ok(Self { task, signature: buyer.sign_typed(Self::hash(market, task))? })
+    pub fn sign(
+        market: MarketId,
+        buyer: &dyn WalletSigner,
+        task: TaskId,
+    ) -> Result<Self, SignError> {
+        Ok(Self { task, signature: buyer.sign_typed_data(Self::signing_hash(market, task))? })
     }
 
     /// The EIP-712 hash to sign.
     #[must_use]
-    pub fn hash(market: Market, task: TaskId) -> [u8; 32] {
-        typed::CloseTask { task: FixedBytes(task.0) }.eip712_signing_hash(&typed_domain(market)).0
+    pub fn signing_hash(market: MarketId, task: TaskId) -> [u8; 32] {
+        eip712::CloseTask { task: FixedBytes(task.0) }
+            .eip712_signing_hash(&market_eip712_domain(market))
+            .0
     }
 
     /// Verifies that `buyer` signed it for `market`.
     ///
     /// # Errors
     /// [`VerifyError`].
-    pub fn verify(&self, market: Market, buyer: Address) -> Result<(), VerifyError> {
-        verify_wallet(Self::hash(market, self.task), &self.signature, buyer)
+    pub fn verify(&self, market: MarketId, buyer: Address) -> Result<(), VerifyError> {
+        verify_wallet(Self::signing_hash(market, self.task), &self.signature, buyer)
     }
 }
 
@@ -359,7 +365,7 @@ impl CloseRequest {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Registration {
     /// Chain and market.
-    pub market: Market,
+    pub market: MarketId,
     /// The account.
     pub wallet: Address,
     /// The key with which it signs frequent messages.
@@ -367,7 +373,7 @@ pub struct Registration {
     /// Its role.
     pub role: Role,
     /// Expiry: not accepted after this time.
-    pub expires: Tick,
+    pub expires: Timestamp,
     /// The wallet's signature.
     pub wallet_signature: WalletSignature,
     /// The node key's signature over the same hash.
@@ -384,40 +390,40 @@ impl Registration {
     /// # Errors
     /// [`SignError`] from the wallet.
     pub fn sign(
-        market: Market,
-        wallet: &dyn Signer,
+        market: MarketId,
+        wallet: &dyn WalletSigner,
         node: &NodeSigner,
         role: Role,
-        expires: Tick,
+        expires: Timestamp,
     ) -> Result<Self, SignError> {
-        let hash = Self::hash(market, wallet.address(), node.key(), role, expires);
+        let hash = Self::signing_hash(market, wallet.address(), node.key(), role, expires);
         Ok(Self {
             market,
             wallet: wallet.address(),
             node_key: node.key(),
             role,
             expires,
-            wallet_signature: wallet.sign_typed(hash)?,
+            wallet_signature: wallet.sign_typed_data(hash)?,
             node_signature: node.sign_bytes(&hash),
         })
     }
 
     /// The EIP-712 hash that both keys sign.
     #[must_use]
-    pub fn hash(
-        market: Market,
+    pub fn signing_hash(
+        market: MarketId,
         wallet: Address,
         node_key: NodeKey,
         role: Role,
-        expires: Tick,
+        expires: Timestamp,
     ) -> [u8; 32] {
-        typed::Registration {
+        eip712::Registration {
             wallet: alloy_primitives::Address::from(wallet.0),
             nodeKey: FixedBytes(node_key.0),
             role: role.as_str().to_owned(),
             expires: expires.0,
         }
-        .eip712_signing_hash(&typed_domain(market))
+        .eip712_signing_hash(&market_eip712_domain(market))
         .0
     }
 
@@ -425,14 +431,15 @@ impl Registration {
     ///
     /// # Errors
     /// [`VerifyError`].
-    pub fn verify(&self, market: Market, now: Tick) -> Result<(), VerifyError> {
+    pub fn verify(&self, market: MarketId, now: Timestamp) -> Result<(), VerifyError> {
         if self.market != market {
             return Err(VerifyError::WrongMarket);
         }
         if now > self.expires {
             return Err(VerifyError::Expired(self.expires));
         }
-        let hash = Self::hash(self.market, self.wallet, self.node_key, self.role, self.expires);
+        let hash =
+            Self::signing_hash(self.market, self.wallet, self.node_key, self.role, self.expires);
         verify_wallet(hash, &self.wallet_signature, self.wallet)?;
         verify_node(self.node_key, &hash, &self.node_signature)
     }

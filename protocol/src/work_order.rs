@@ -4,10 +4,10 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Canonical;
-use crate::id::{Address, Digest, Market};
-use crate::message::Scope;
-use crate::report::{Entry, Metrics, Valuation};
-use crate::time::Tick;
+use crate::id::{Address, Digest, MarketId};
+use crate::message::RoundScope;
+use crate::report::{ModelMetrics, UpdateEntry, Valuation};
+use crate::time::Timestamp;
 
 /// Orders a provider to value and aggregate one round. Together with the task it names every input.
 /// Signed by the coordinator's node key. The same inputs give the same result on every machine.
@@ -15,26 +15,26 @@ use crate::time::Tick;
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkOrder {
     /// Market, task and round.
-    pub scope: Scope,
+    pub scope: RoundScope,
     /// Digest of the model that the round starts from.
     pub base_model: Digest,
     /// Digest of the round's disclosed holdout rows: of [`crate::ShownRows::to_bytes`].
-    pub holdout: Digest,
+    pub disclosed_rows: Digest,
     /// Every accepted commit: sender and commitment, ascending by sender.
     pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<UpdateEntry>,
     /// Deadline. After it the coordinator does the work itself.
-    pub due: Tick,
+    pub due: Timestamp,
     /// Digests of the base models of the preceding rounds, the latest first, at most
     /// [`PUBLIC_STEPS_MAX`](crate::limits::PUBLIC_STEPS_MAX); empty in round 1. The difference of
     /// two consecutive models is a global model delta; an update that repeats one earns nothing.
-    pub previous: Vec<Digest>,
+    pub previous_models: Vec<Digest>,
     /// The published updates of earlier rounds that the round's updates are compared with: senders
     /// and digests, in the order of
     /// [`EarlierUpdates::held_against`](crate::EarlierUpdates::held_against). Only its original
     /// sender is paid for an update.
-    pub last_updates: Vec<(Address, Digest)>,
+    pub earlier_updates: Vec<(Address, Digest)>,
 }
 
 impl Canonical for WorkOrder {
@@ -48,7 +48,7 @@ pub struct WorkResult {
     /// Scores of the updates.
     pub valuation: Valuation,
     /// Accuracy and loss of the model.
-    pub metrics: Metrics,
+    pub metrics: ModelMetrics,
     /// Digest of the aggregated model's bytes.
     pub model: Digest,
 }
@@ -58,7 +58,7 @@ pub struct WorkResult {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkRecord {
     /// Chain and market.
-    pub market: Market,
+    pub market: MarketId,
     /// Digest of the work order.
     pub order: Digest,
     /// The provider's wallet.

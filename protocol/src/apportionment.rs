@@ -2,14 +2,14 @@
 
 use alloy_primitives::U256;
 
-use crate::money::Amount;
+use crate::amount::Amount;
 
 /// Why a pool cannot be split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     /// Every weight is zero, so the pool has no recipient.
     #[error("{0} FLN cannot be split: every weight is zero")]
-    NoWeight(Amount),
+    ZeroWeights(Amount),
     /// The sum of the weights does not fit in 128 bits.
     #[error("the sum of the weights does not fit in 128 bits")]
     Overflow,
@@ -22,7 +22,7 @@ pub enum SplitError {
 /// always receives nothing.
 ///
 /// # Errors
-/// [`SplitError::NoWeight`] if the pool is not zero and every weight is zero;
+/// [`SplitError::ZeroWeights`] if the pool is not zero and every weight is zero;
 /// [`SplitError::Overflow`].
 pub fn split_by_weight(pool: Amount, weights: &[u128]) -> Result<Vec<Amount>, SplitError> {
     let total =
@@ -31,7 +31,7 @@ pub fn split_by_weight(pool: Amount, weights: &[u128]) -> Result<Vec<Amount>, Sp
         return Ok(vec![Amount::ZERO; weights.len()]);
     }
     if total == 0 {
-        return Err(SplitError::NoWeight(pool));
+        return Err(SplitError::ZeroWeights(pool));
     }
     let mut parts = Vec::with_capacity(weights.len());
     let mut remainders = Vec::with_capacity(weights.len());
@@ -83,8 +83,8 @@ mod tests {
     #[test]
     fn a_pool_without_positive_weights_is_refused() {
         let pool = Amount::from_units(5);
-        assert_eq!(split_by_weight(pool, &[0, 0]), Err(SplitError::NoWeight(pool)));
-        assert_eq!(split_by_weight(pool, &[]), Err(SplitError::NoWeight(pool)));
+        assert_eq!(split_by_weight(pool, &[0, 0]), Err(SplitError::ZeroWeights(pool)));
+        assert_eq!(split_by_weight(pool, &[]), Err(SplitError::ZeroWeights(pool)));
         assert_eq!(split_by_weight(pool, &[u128::MAX, 1]), Err(SplitError::Overflow));
     }
 

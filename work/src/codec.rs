@@ -4,9 +4,9 @@ use florin_learning::params::{Squares, norm as norm_of};
 use florin_learning::tensors::{self, DecodeError, decode, encoded_len};
 use florin_learning::wire::{self, EncodeError, Encoded, Format};
 use florin_learning::{ModelSpec, TensorSpec};
-use florin_protocol::{Code, Model, Rejection, TaskSpec};
+use florin_protocol::{ErrorCode, ModelArchitecture, Rejection, TaskSpec};
 
-use crate::convert::{format, model_spec, norm_max};
+use crate::convert::{model_spec, norm_max, update_format};
 use crate::round::WorkError;
 
 /// Relative tolerance of the norm check. A sender that clips to the limit in `f32` may exceed it by
@@ -19,15 +19,15 @@ const NORM_SLACK: f64 = 1e-6;
 /// earn by lowering that confidence.
 ///
 /// # Errors
-/// [`WorkError::Model`] if the model cannot be built.
-pub fn initial_model(model: &Model, seed: u64) -> Result<Vec<u8>, WorkError> {
+/// [`WorkError::ModelArchitecture`] if the model cannot be built.
+pub fn initial_model(model: &ModelArchitecture, seed: u64) -> Result<Vec<u8>, WorkError> {
     let model = model_spec(model);
     model.check().map_err(|error| WorkError::Model(error.to_string()))?;
     let mut params = model.init(seed).into_vec();
     let last: usize = model.tensors().iter().rev().take(2).map(TensorSpec::numbers).sum();
     let from = params.len() - last;
     params[from..].fill(0.0);
-    Ok(bytes_of(&model, &params))
+    Ok(encode_tensors(&model, &params))
 }
 
 /// The exact length in bytes of a model of this task.
@@ -39,7 +39,7 @@ pub fn model_bytes(spec: &TaskSpec) -> u64 {
 /// The exact length in bytes of an update of this task, in the task's format.
 #[must_use]
 pub fn update_bytes(spec: &TaskSpec) -> u64 {
-    let length = wire::encoded_len(&model_spec(&spec.model), format(spec.rounds.format));
+    let length = wire::encoded_len(&model_spec(&spec.model), update_format(spec.rounds.format));
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
@@ -48,20 +48,22 @@ pub fn update_bytes(spec: &TaskSpec) -> u64 {
 /// # Panics
 /// If the length of `values` is not the model's number of parameters (a caller's error).
 #[must_use]
-pub fn encode(spec: &TaskSpec, values: &[f32]) -> Vec<u8> {
-    bytes_of(&model_spec(&spec.model), values)
+pub fn encode_parameters(spec: &TaskSpec, values: &[f32]) -> Vec<u8> {
+    encode_tensors(&model_spec(&spec.model), values)
 }
 
-fn bytes_of(model: &ModelSpec, values: &[f32]) -> Vec<u8> {
+fn encode_tensors(model: &ModelSpec, values: &[f32]) -> Vec<u8> {
     tensors::encode(model, values).expect("the caller passes one value per parameter of the model")
 }
 
-fn rejection(error: &DecodeError) -> Rejection {
+fn to_rejection(error: &DecodeError) -> Rejection {
     let code = match error {
-        DecodeError::NotFinite { .. } => Code::UpdateNotFinite,
-        DecodeError::Truncated { .. } => Code::Truncated,
-        DecodeError::HeaderTooLarge { .. } | DecodeError::TrailingBytes { .. } => Code::TooLarge,
-        _ => Code::UpdateWrongSchema,
+        DecodeError::NotFinite { .. } => ErrorCode::UpdateNotFinite,
+        DecodeError::Truncated { .. } => ErrorCode::Truncated,
+        DecodeError::HeaderTooLarge { .. } | DecodeError::TrailingBytes { .. } => {
+            ErrorCode::TooLarge
+        }
+        _ => ErrorCode::UpdateWrongSchema,
     };
     Rejection::new(code, error.to_string())
 }
@@ -70,22 +72,22 @@ fn rejection(error: &DecodeError) -> Rejection {
 ///
 /// # Errors
 /// A [`Rejection`] that names the error.
-pub fn check_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
-    decode(&model_spec(&spec.model), bytes).map_err(|error| rejection(&error))
+pub fn decode_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
+    decode(&model_spec(&spec.model), bytes).map_err(|error| to_rejection(&error))
 }
 
-/// Checks a model of this task like [`check_model`], without storing its numbers.
+/// Checks a model of this task like [`decode_model`], without storing its numbers.
 ///
 /// # Errors
 /// A [`Rejection`] that names the error.
 pub fn inspect_model(spec: &TaskSpec, bytes: &[u8]) -> Result<(), Rejection> {
     wire::walk(&model_spec(&spec.model), Format::F32, bytes, &mut |_, _| {})
-        .map_err(|error| rejection(&error))
+        .map_err(|error| to_rejection(&error))
 }
 
 /// Properties of a valid update.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Inspected {
+pub struct InspectedUpdate {
     /// Its L2 norm; bit-identical for both ways of reading the update.
     pub norm: f64,
 }
@@ -96,7 +98,7 @@ pub struct Inspected {
 ///
 /// # Errors
 /// A [`Rejection`] that names the error.
-pub fn inspect_update(spec: &TaskSpec, bytes: &[u8]) -> Result<Inspected, Rejection> {
+pub fn inspect_update(spec: &TaskSpec, bytes: &[u8]) -> Result<InspectedUpdate, Rejection> {
     read_update(spec, bytes, &mut |_, _| {})
 }
 
@@ -126,20 +128,20 @@ fn read_update(
     spec: &TaskSpec,
     bytes: &[u8],
     take: &mut dyn FnMut(usize, &[f32]),
-) -> Result<Inspected, Rejection> {
+) -> Result<InspectedUpdate, Rejection> {
     let mut squares = Squares::default();
-    let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
+    let (model, format) = (model_spec(&spec.model), update_format(spec.rounds.format));
     wire::walk(&model, format, bytes, &mut |from, piece| {
         squares.add(from, piece);
         take(from, piece);
     })
-    .map_err(|error| rejection(&error))?;
+    .map_err(|error| to_rejection(&error))?;
     let (norm, max) = (squares.norm(), norm_max(spec.rounds.delta_norm_max));
     if norm > max * (1.0 + NORM_SLACK) {
         let message = format!("the update's norm is {norm:.6}: clip it to at most {max}");
-        return Err(Rejection::new(Code::UpdateNormTooLarge, message));
+        return Err(Rejection::new(ErrorCode::UpdateNormTooLarge, message));
     }
-    Ok(Inspected { norm })
+    Ok(InspectedUpdate { norm })
 }
 
 /// Checks the header of an update that is still being received, from its `first` bytes and its
@@ -150,8 +152,8 @@ fn read_update(
 /// The [`Rejection`] of the header or the length that [`inspect_update`] would return, as soon as
 /// it can be determined.
 pub fn check_update_header(spec: &TaskSpec, first: &[u8], total: u64) -> Result<bool, Rejection> {
-    let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
-    wire::check_header(&model, format, first, total).map_err(|error| rejection(&error))
+    let (model, format) = (model_spec(&spec.model), update_format(spec.rounds.format));
+    wire::check_header(&model, format, first, total).map_err(|error| to_rejection(&error))
 }
 
 /// Encodes a delta in the task's format such that the decoded delta is within the task's norm.
@@ -177,10 +179,12 @@ pub fn encode_update(
         assert_eq!(carried.len(), delta.len(), "both have one value per parameter of the model");
         delta.iter_mut().zip(carried).for_each(|(own, carried)| *own += carried);
     }
-    let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
+    let (model, format) = (model_spec(&spec.model), update_format(spec.rounds.format));
     let max = norm_max(spec.rounds.delta_norm_max);
     wire::encode(&model, format, &delta, max, seed).map_err(|error| match error {
-        EncodeError::NotFinite { .. } => Rejection::new(Code::UpdateNotFinite, error.to_string()),
+        EncodeError::NotFinite { .. } => {
+            Rejection::new(ErrorCode::UpdateNotFinite, error.to_string())
+        }
         other => unreachable!(
             "the caller passes one value per parameter, and the task is valid: {other}"
         ),

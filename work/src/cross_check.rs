@@ -4,35 +4,35 @@
 use florin_contribution::{
     AffineSource, CheckRules, Coalition, Estimator, Odd, Recorded, RoundError, check_round, recheck,
 };
-use florin_protocol::limits::CHECK_COHORT_MAX;
-use florin_protocol::{Check, Valuation, Worth, blob_digest};
+use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
+use florin_protocol::{CoalitionValue, CrossCheck, Valuation, blob_digest};
 
-use crate::round::{Disagreement, Inputs, TOLERANCE_NANO};
+use crate::round::{ResultMismatch, TOLERANCE_NANO, ValuationInputs};
 
 /// Coalitions besides the pairs: the empty coalition and the grand coalition.
 const GRAND_PASSES: u64 = 2;
 
 /// Seed of a cross-check's coalitions, derived from the round's base model and validation rows,
 /// which are unknown until the reveal phase ends.
-pub(crate) fn check_seed(inputs: &Inputs<'_>) -> u64 {
+pub(crate) fn cross_check_seed(inputs: &ValuationInputs<'_>) -> u64 {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 check");
     hasher.update(&blob_digest(inputs.base).0);
-    hasher.update(&blob_digest(inputs.holdout).0);
+    hasher.update(&blob_digest(inputs.disclosed_rows).0);
     let [a, b, c, d, e, f, g, h, ..] = *hasher.finalize().as_bytes();
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// The cross-check over `members` with `pairs` pairs of coalitions per participant, and the number
 /// of passes it took. `None` if the task requests none or the cohort's size does not allow one.
-pub(crate) fn second_opinion<S: AffineSource>(
+pub(crate) fn cross_check<S: AffineSource>(
     source: &mut S,
     rows: &[u64],
     members: &[usize],
     seed: u64,
     pairs: u8,
-) -> Result<Option<(Check, u64)>, RoundError> {
+) -> Result<Option<(CrossCheck, u64)>, RoundError> {
     let moves = members.iter().any(|&member| rows[member] > 0);
-    if pairs == 0 || !moves || !(2..=CHECK_COHORT_MAX).contains(&members.len()) {
+    if pairs == 0 || !moves || !(2..=CROSS_CHECK_COHORT_MAX).contains(&members.len()) {
         return Ok(None);
     }
     let estimator = Odd;
@@ -41,28 +41,35 @@ pub(crate) fn second_opinion<S: AffineSource>(
     let passes = (GRAND_PASSES + 2 * u64::from(pairs) * players as u64).max(least);
     let rules = CheckRules { seed, passes };
     let checked = check_round(&estimator, source, rows, members, rules)?;
-    let worth = |(coalition, nano): &(Coalition, i64)| Worth {
-        entries: coalition.players().map(|player| player as u16).collect(),
-        worth_nano: *nano,
+    let worth = |(coalition, nano): &(Coalition, i64)| CoalitionValue {
+        members: coalition.players().map(|player| player as u16).collect(),
+        value_nano: *nano,
     };
     let version = Estimator::<Recorded<'_>>::version(&estimator);
     let table = checked.table.iter().map(worth).collect();
-    let check = Check { version, seed, passes, table, scores_nano: checked.scores_nano };
+    let check = CrossCheck { version, seed, passes, table, scores_nano: checked.scores_nano };
     Ok(Some((check, checked.passes)))
 }
 
 /// Compares a stated cross-check with the recomputed one: the coalitions, their values within
 /// [`TOLERANCE_NANO`], and the scores that follow from the stated values.
-pub(crate) fn agree_on_checks(ours: &Valuation, theirs: &Valuation) -> Result<(), Disagreement> {
+pub(crate) fn compare_cross_checks(
+    ours: &Valuation,
+    theirs: &Valuation,
+) -> Result<(), ResultMismatch> {
     let differ = |line: String, ours: String, theirs: String| {
-        Err(Disagreement { line: format!("valuation.evidence.check{line}"), ours, theirs })
+        Err(ResultMismatch {
+            line: format!("valuation.evidence.check{line}"),
+            recomputed: ours,
+            stated: theirs,
+        })
     };
-    let (a, b) = match (&ours.evidence.check, &theirs.evidence.check) {
+    let (a, b) = match (&ours.evidence.cross_check, &theirs.evidence.cross_check) {
         (None, None) => return Ok(()),
         (Some(ours), Some(theirs)) => (ours, theirs),
         (ours, theirs) => {
             let describe =
-                |check: &Option<Check>| if check.is_some() { "a cross-check" } else { "none" };
+                |check: &Option<CrossCheck>| if check.is_some() { "a cross-check" } else { "none" };
             return differ(String::new(), describe(ours).to_owned(), describe(theirs).to_owned());
         }
     };
@@ -77,23 +84,27 @@ pub(crate) fn agree_on_checks(ours: &Valuation, theirs: &Valuation) -> Result<()
         }
     }
     for (i, (ours, theirs)) in a.table.iter().zip(&b.table).enumerate() {
-        if ours.entries != theirs.entries {
+        if ours.members != theirs.members {
             let line = format!(".table[{i}].entries");
-            return differ(line, format!("{:?}", ours.entries), format!("{:?}", theirs.entries));
+            return differ(line, format!("{:?}", ours.members), format!("{:?}", theirs.members));
         }
-        if ours.worth_nano.abs_diff(theirs.worth_nano) > TOLERANCE_NANO {
+        if ours.value_nano.abs_diff(theirs.value_nano) > TOLERANCE_NANO {
             let line = format!(".table[{i}].worth_nano");
-            return differ(line, ours.worth_nano.to_string(), theirs.worth_nano.to_string());
+            return differ(line, ours.value_nano.to_string(), theirs.value_nano.to_string());
         }
     }
-    follows(theirs)
+    check_scores_follow(theirs)
 }
 
 /// Recomputes the scores of a stated cross-check from its stated coalition values.
-pub(crate) fn follows(stated: &Valuation) -> Result<(), Disagreement> {
-    let Some(check) = &stated.evidence.check else { return Ok(()) };
+pub(crate) fn check_scores_follow(stated: &Valuation) -> Result<(), ResultMismatch> {
+    let Some(check) = &stated.evidence.cross_check else { return Ok(()) };
     let differ = |line: &str, ours: String, theirs: String| {
-        Err(Disagreement { line: format!("valuation.evidence.check.{line}"), ours, theirs })
+        Err(ResultMismatch {
+            line: format!("valuation.evidence.check.{line}"),
+            recomputed: ours,
+            stated: theirs,
+        })
     };
     let players = stated.scores.len();
     let members: Vec<usize> =
@@ -101,13 +112,13 @@ pub(crate) fn follows(stated: &Valuation) -> Result<(), Disagreement> {
     let mut table = Vec::with_capacity(check.table.len());
     for worth in &check.table {
         let mut coalition = Coalition::empty(players);
-        for &entry in &worth.entries {
+        for &entry in &worth.members {
             if usize::from(entry) >= players {
                 return differ("table", format!("entries below {players}"), entry.to_string());
             }
             coalition.insert(entry.into());
         }
-        table.push((coalition, worth.worth_nano));
+        table.push((coalition, worth.value_nano));
     }
     let rules = CheckRules { seed: check.seed, passes: check.passes };
     let scores = match recheck(&Odd, &table, &members, rules) {

@@ -5,25 +5,25 @@ use std::cell::RefCell;
 use florin_contribution::{Closures, RoundRules, RoundValuation, value_round};
 use florin_learning::data::{DataSource, load};
 use florin_learning::{AffineLoss, Reference};
-use florin_protocol::limits::CHECK_COHORT_MAX;
+use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 use florin_protocol::{Report, Valuation};
 
-use crate::round::{Opened, TOLERANCE_NANO};
-use crate::tests::{World, flipped, world_of};
-use crate::{Spot, Spotted, spot_check_round};
+use crate::round::{DecodedRound, TOLERANCE_NANO};
+use crate::tests::{TestRound, flipped, world_of};
+use crate::{SpotCheckOptions, SpotCheckResult, spot_check_round};
 
-const MEMBERS: usize = CHECK_COHORT_MAX + 2;
+const MEMBERS: usize = CROSS_CHECK_COHORT_MAX + 2;
 const ROWS: usize = 19;
 /// The second member trains on flipped labels, the third is idle, all others are honest.
-const LIAR: usize = 1;
+const LABEL_FLIPPER: usize = 1;
 const IDLE: usize = 2;
 
-fn crowd() -> World {
+fn large_cohort() -> TestRound {
     let digits = load(&DataSource::Digits).unwrap();
     let shard = |i: usize| digits.slice(500 + ROWS * i..500 + ROWS * (i + 1)).unwrap();
     let shards: Vec<_> = (0..MEMBERS)
         .map(|i| match i {
-            LIAR => Some(flipped(&shard(i))),
+            LABEL_FLIPPER => Some(flipped(&shard(i))),
             IDLE => None,
             _ => Some(shard(i)),
         })
@@ -32,10 +32,10 @@ fn crowd() -> World {
 }
 
 /// The same round with a derivative per row and participant.
-fn row_by_row(world: &World) -> RoundValuation {
-    let (drawn, shown) = (world.drawn(), world.shown());
+fn row_by_row(world: &TestRound) -> RoundValuation {
+    let (drawn, shown) = (world.drawn(), world.disclosed_rows());
     let inputs = world.inputs(&drawn, &shown);
-    let opened = Opened::read(&inputs).unwrap();
+    let opened = DecodedRound::decode(&inputs).unwrap();
     let (slices, mut engine) = (opened.slices(), Reference::new());
     let (model, base) = (&opened.model, &opened.base);
     let affine = AffineLoss::new(model, base, &slices, &opened.holdout, &mut engine).unwrap();
@@ -45,19 +45,20 @@ fn row_by_row(world: &World) -> RoundValuation {
         |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
         |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
     );
-    let rules = RoundRules { z_micro: inputs.spec.budget.withheld.0, nodes: 3 };
-    value_round(&mut source, &opened.held.rows, rules).unwrap()
+    let rules = RoundRules { z_micro: inputs.spec.budget.confidence_z.0, nodes: 3 };
+    value_round(&mut source, &opened.updates.rows, rules).unwrap()
 }
 
-fn spotted(world: &World, report: &Report) -> Spotted {
-    let shown = world.shown();
-    let inputs = world.audited(report, &shown, &[]);
-    spot_check_round(&inputs, Spot { draws: 5, seed: 3 }, &mut Reference::new()).unwrap()
+fn spot_check(world: &TestRound, report: &Report) -> SpotCheckResult {
+    let shown = world.disclosed_rows();
+    let inputs = world.audit_inputs(report, &shown, &[]);
+    spot_check_round(&inputs, SpotCheckOptions { draws: 5, seed: 3 }, &mut Reference::new())
+        .unwrap()
 }
 
 #[test]
 fn row_groups_give_equal_scores_and_similar_standard_errors_to_single_rows() {
-    let world = crowd();
+    let world = large_cohort();
     let valuation: Valuation = world.outcome().result.valuation;
     let by_row = row_by_row(&world);
     assert_eq!(valuation.scores.len(), MEMBERS);
@@ -78,21 +79,25 @@ fn row_groups_give_equal_scores_and_similar_standard_errors_to_single_rows() {
     assert!((0.7..1.4).contains(&median), "{median}");
     let idle = &valuation.scores[IDLE];
     assert_eq!((idle.score_nano, idle.error_nano), (0, 0));
-    assert!(valuation.scores[LIAR].score_nano < 0, "{:?}", valuation.scores[LIAR]);
+    assert!(
+        valuation.scores[LABEL_FLIPPER].score_nano < 0,
+        "{:?}",
+        valuation.scores[LABEL_FLIPPER]
+    );
 }
 
 #[test]
 fn a_large_cohort_takes_few_passes_and_supports_audit_and_spot_check() {
-    let world = crowd();
+    let world = large_cohort();
     let result = world.outcome().result;
     let valuation = &result.valuation;
     assert!(valuation.units < 20, "{} passes for {MEMBERS}", valuation.units);
-    assert!(valuation.evidence.check.is_none(), "a large cohort has no cross-check");
-    assert_eq!(valuation.evidence.slopes_nano.len(), MEMBERS);
+    assert!(valuation.evidence.cross_check.is_none(), "a large cohort has no cross-check");
+    assert_eq!(valuation.evidence.derivatives_nano.len(), MEMBERS);
     let report = world.report(Ok(&result));
     assert_eq!(world.audit(&report), []);
-    let found = spotted(&world, &report);
-    assert_eq!((found.differences, found.scores), (vec![], (5, MEMBERS)));
+    let found = spot_check(&world, &report);
+    assert_eq!((found.mismatches, found.scores), (vec![], (5, MEMBERS)));
 
     let mut forged = result;
     for score in &mut forged.valuation.scores {
@@ -104,5 +109,5 @@ fn a_large_cohort_takes_few_passes_and_supports_audit_and_spot_check() {
     }
     let report = world.report(Ok(&forged));
     assert_eq!(world.audit(&report)[0].line, "valuation.gap_nano");
-    assert_eq!(spotted(&world, &report).differences.len(), 5);
+    assert_eq!(spot_check(&world, &report).mismatches.len(), 5);
 }

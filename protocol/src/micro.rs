@@ -6,7 +6,7 @@ use std::str::FromStr;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::id::text_form;
+use crate::id::impl_text_form;
 
 /// A non-negative decimal with six places, stored as an integer number of millionths: learning
 /// rates, norms, multiples of the standard error. Its text and JSON form is a decimal number.
@@ -18,7 +18,7 @@ pub struct Micro(pub u64);
 /// The text is not a valid [`Micro`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a number from 0 to 18446744073709 with at most six decimals, such as 0.05")]
-pub struct FixedError(String);
+pub struct ParseMicroError(String);
 
 /// Decimal places.
 const PLACES: usize = 6;
@@ -43,9 +43,9 @@ impl fmt::Display for Micro {
 }
 
 impl FromStr for Micro {
-    type Err = FixedError;
-    fn from_str(text: &str) -> Result<Self, FixedError> {
-        let wrong = || FixedError(text.chars().take(40).collect());
+    type Err = ParseMicroError;
+    fn from_str(text: &str) -> Result<Self, ParseMicroError> {
+        let wrong = || ParseMicroError(text.chars().take(40).collect());
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |t: &str| !t.is_empty() && t.bytes().all(|c| c.is_ascii_digit());
         if !digits(whole) || !digits(part) || part.len() > PLACES {
@@ -56,7 +56,7 @@ impl FromStr for Micro {
         whole.checked_mul(ONE).and_then(|m| m.checked_add(part)).map(Self).ok_or_else(wrong)
     }
 }
-text_form!(Micro);
+impl_text_form!(Micro);
 
 #[cfg(test)]
 mod tests {

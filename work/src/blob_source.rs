@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 /// An ordered list of blobs: in memory, or files that are mapped and read on access.
-pub trait Contents: Sync {
+pub trait BlobSource: Sync {
     /// Number of blobs.
     fn len(&self) -> usize;
 
@@ -16,7 +16,7 @@ pub trait Contents: Sync {
     }
 }
 
-impl dyn Contents + '_ {
+impl dyn BlobSource + '_ {
     /// All blobs, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|at| self.at(at))
@@ -24,13 +24,13 @@ impl dyn Contents + '_ {
 }
 
 /// The empty list.
-pub const NOTHING: &[&[u8]] = &[];
+pub const NO_BLOBS: &[&[u8]] = &[];
 
 fn at<T: Deref<Target = [u8]>>(all: &[T], at: usize) -> &[u8] {
     all.get(at).map_or(&[], Deref::deref)
 }
 
-impl<T: Deref<Target = [u8]> + Sync> Contents for Vec<T> {
+impl<T: Deref<Target = [u8]> + Sync> BlobSource for Vec<T> {
     fn len(&self) -> usize {
         Self::len(self)
     }
@@ -40,7 +40,7 @@ impl<T: Deref<Target = [u8]> + Sync> Contents for Vec<T> {
     }
 }
 
-impl Contents for &[&[u8]] {
+impl BlobSource for &[&[u8]] {
     fn len(&self) -> usize {
         <[&[u8]]>::len(self)
     }

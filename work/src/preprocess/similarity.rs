@@ -7,16 +7,16 @@
 //! learned from data, but not if it is random noise.
 
 use super::Gram;
-use super::gram::ROUNDING;
+use super::gram::ROUNDING_SHARE;
 
 /// Smallest cosine of a third update with both updates of a pair to contribute to their common
 /// direction. Random directions stay below it in every model of more than about 600 parameters
 /// (five standard deviations).
-const NEAR: f64 = 0.2;
+const WITNESS_COSINE_MIN: f64 = 0.2;
 /// Share of the other members' rows that must not agree with an update's residual before the
 /// residual counts as noise. To disguise a copy, an attacker has to own more than the remaining
 /// share.
-const QUORUM: f64 = 0.75;
+const WITNESS_QUANTILE: f64 = 0.75;
 
 /// Fewest other members: a single one may have learned something different by chance.
 const WITNESSES_MIN: usize = 2;
@@ -34,7 +34,7 @@ pub const SAME_COSINE_SMALL: f64 = 1.0 - 1e-9;
 /// Similarity of an update with an earlier vector. Each statistic is computed on request: in a
 /// cohort of n the cosine takes O(1), the agreement O(n) and the own parts O(n²).
 #[derive(Debug, Clone, Copy)]
-pub struct Likeness<'a> {
+pub struct Similarity<'a> {
     gram: &'a Gram,
     beyond: &'a Gram,
     rows: &'a [u64],
@@ -46,16 +46,16 @@ pub struct Likeness<'a> {
 /// first vectors of the matrix, with `rows` counted rows; `beyond` is the Gram matrix of the
 /// residuals after projecting out the global model deltas.
 #[must_use]
-pub fn likeness<'a>(
+pub fn similarity<'a>(
     gram: &'a Gram,
     beyond: &'a Gram,
     rows: &'a [u64],
     (later, earlier): (usize, usize),
-) -> Likeness<'a> {
-    Likeness { gram, beyond, rows, later, earlier }
+) -> Similarity<'a> {
+    Similarity { gram, beyond, rows, later, earlier }
 }
 
-impl Likeness<'_> {
+impl Similarity<'_> {
     /// Cosine of the two vectors.
     #[must_use]
     pub fn cosine(&self) -> f64 {
@@ -64,7 +64,7 @@ impl Likeness<'_> {
 
     /// Whether they are the same update up to scale, independent of other updates.
     #[must_use]
-    pub fn is_same(&self) -> bool {
+    pub fn is_equal_up_to_scale(&self) -> bool {
         self.cosine() > same_cosine(self.gram)
     }
 
@@ -72,8 +72,8 @@ impl Likeness<'_> {
     /// other members, corrected for its expectation under independence. `None` if no other member
     /// is similar to the pair.
     #[must_use]
-    pub fn own(&self) -> Option<f64> {
-        own(self.gram, &self.others(), self.later, self.earlier)
+    pub fn own_part_cosine(&self) -> Option<f64> {
+        own_part_cosine(self.gram, &self.others(), self.later, self.earlier)
     }
 
     /// Agreement of the update's residual, beyond the earlier vector and the global model deltas,
@@ -81,9 +81,10 @@ impl Likeness<'_> {
     /// noise, 0 for a zero residual. `None` if there are too few other members or too few
     /// parameters.
     #[must_use]
-    pub fn agreement(&self) -> Option<f64> {
-        let rests = Rests { gram: self.gram, beyond: self.beyond, known: Some(self.earlier) };
-        agreement(&rests, &self.others(), self.later)
+    pub fn residual_agreement(&self) -> Option<f64> {
+        let rests =
+            Residuals { gram: self.gram, beyond: self.beyond, projected_out: Some(self.earlier) };
+        residual_agreement(&rests, &self.others(), self.later)
     }
 
     fn others(&self) -> Vec<(usize, f64)> {
@@ -95,7 +96,7 @@ impl Likeness<'_> {
 /// The cosine of update `later` with the nearest linear combination of the global model deltas, and
 /// whether the update equals that combination up to scale.
 #[must_use]
-pub fn mixture(gram: &Gram, beyond: &Gram, later: usize) -> (f64, bool) {
+pub fn nearest_combination(gram: &Gram, beyond: &Gram, later: usize) -> (f64, bool) {
     let (whole, rest) = (gram.at(later, later), beyond.at(later, later));
     let share = if whole > 0.0 { (1.0 - rest / whole).clamp(0.0, 1.0) } else { 0.0 };
     let cosine = share.sqrt();
@@ -114,11 +115,11 @@ fn others<'a>(
 ) -> impl Iterator<Item = (usize, f64)> + 'a {
     let all = rows.iter().enumerate();
     let counted = move |&(k, &rows): &(usize, &u64)| k != later && rows > 0 && gram.at(k, k) > 0.0;
-    all.filter(counted).map(|(k, &rows)| (k, real(rows)))
+    all.filter(counted).map(|(k, &rows)| (k, to_f64(rows)))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share of the rows, not an account of them")]
-fn real(rows: u64) -> f64 {
+fn to_f64(rows: u64) -> f64 {
     rows as f64
 }
 
@@ -127,11 +128,16 @@ fn real(rows: u64) -> f64 {
 /// Independent own parts share only the error of m, which gives `s / (1 + s)` in expectation, where
 /// s is the sum of the squared weights. The result is rescaled so that this value becomes 0, and 1
 /// stays 1.
-fn own(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize) -> Option<f64> {
+fn own_part_cosine(
+    gram: &Gram,
+    others: &[(usize, f64)],
+    later: usize,
+    earlier: usize,
+) -> Option<f64> {
     let mut weights: Vec<(usize, f64)> = others
         .iter()
         .map(|&(k, rows)| (k, rows, gram.cosine(k, later).min(gram.cosine(k, earlier))))
-        .filter(|&(.., near)| near > NEAR)
+        .filter(|&(.., near)| near > WITNESS_COSINE_MIN)
         .map(|(k, rows, near)| (k, rows * near))
         .collect();
     let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
@@ -143,7 +149,7 @@ fn own(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize) -> Op
     let (a, b) = (to(later), to(earlier));
     let mean: f64 = weights.iter().map(|&(k, w)| w * to(k)).sum();
     let lengths = (1.0 - 2.0 * a + mean) * (1.0 - 2.0 * b + mean);
-    if lengths <= ROUNDING * ROUNDING {
+    if lengths <= ROUNDING_SHARE * ROUNDING_SHARE {
         return None;
     }
     let cosine = (gram.cosine(later, earlier) - a - b + mean) / lengths.sqrt();
@@ -152,35 +158,35 @@ fn own(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize) -> Op
     Some((cosine - chance) / (1.0 - chance))
 }
 
-/// The quantile at [`QUORUM`] of the absolute cosines between the residual of `later` and the other
+/// The quantile at [`WITNESS_QUANTILE`] of the absolute cosines between the residual of `later` and the other
 /// members' residuals, times √d. The quantile is weighted by rows or by members, whichever is
 /// larger: by rows because identities are cheap; by members because a single member with most of
 /// the rows must not decide alone that an honest residual agrees with no other.
-fn agreement(rests: &Rests<'_>, others: &[(usize, f64)], later: usize) -> Option<f64> {
+fn residual_agreement(rests: &Residuals<'_>, others: &[(usize, f64)], later: usize) -> Option<f64> {
     let dimensions = rests.gram.dimensions();
     if others.len() < WITNESSES_MIN || dimensions < DIMENSIONS_MIN {
         return None;
     }
-    let Some(whole) = rests.length(later) else { return Some(0.0) };
+    let Some(whole) = rests.norm(later) else { return Some(0.0) };
     let mut seen: Vec<(f64, f64)> = others
         .iter()
         .map(|&(k, rows)| {
             let of = |other| rests.product(later, k) / (whole * other);
-            (rests.length(k).map_or(0.0, of).abs(), rows)
+            (rests.norm(k).map_or(0.0, of).abs(), rows)
         })
         .collect();
     seen.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let by_rows = quorum(&seen)?;
+    let by_rows = weighted_quantile(&seen)?;
     seen.iter_mut().for_each(|(_, rows)| *rows = 1.0);
-    let cosine = by_rows.max(quorum(&seen)?);
+    let cosine = by_rows.max(weighted_quantile(&seen)?);
     #[expect(clippy::cast_precision_loss, reason = "a model has far fewer than 2^53 parameters")]
     let root = (dimensions as f64).sqrt();
     Some(cosine * root)
 }
 
-/// The weighted quantile at [`QUORUM`] of the ascending values.
-fn quorum(seen: &[(f64, f64)]) -> Option<f64> {
-    let needed = QUORUM * seen.iter().map(|(_, weight)| weight).sum::<f64>();
+/// The weighted quantile at [`WITNESS_QUANTILE`] of the ascending values.
+fn weighted_quantile(seen: &[(f64, f64)]) -> Option<f64> {
+    let needed = WITNESS_QUANTILE * seen.iter().map(|(_, weight)| weight).sum::<f64>();
     let mut sum = 0.0;
     let reached = seen.iter().find(|(_, weight)| {
         sum += weight;
@@ -190,16 +196,16 @@ fn quorum(seen: &[(f64, f64)]) -> Option<f64> {
 }
 
 /// Inner products of residuals, beyond the global model deltas and one known update.
-struct Rests<'a> {
+struct Residuals<'a> {
     gram: &'a Gram,
     beyond: &'a Gram,
-    known: Option<usize>,
+    projected_out: Option<usize>,
 }
 
-impl Rests<'_> {
+impl Residuals<'_> {
     fn product(&self, a: usize, b: usize) -> f64 {
         let product = self.beyond.at(a, b);
-        match self.known {
+        match self.projected_out {
             Some(known) if self.is_more_than_rounding(known, self.beyond.at(known, known)) => {
                 let along = self.beyond.at(known, known);
                 product - self.beyond.at(a, known) * self.beyond.at(b, known) / along
@@ -209,12 +215,12 @@ impl Rests<'_> {
     }
 
     /// Norm of a residual; `None` if it is rounding error.
-    fn length(&self, k: usize) -> Option<f64> {
+    fn norm(&self, k: usize) -> Option<f64> {
         let square = self.product(k, k);
         self.is_more_than_rounding(k, square).then(|| square.sqrt())
     }
 
     fn is_more_than_rounding(&self, k: usize, square: f64) -> bool {
-        square > ROUNDING * self.gram.at(k, k)
+        square > ROUNDING_SHARE * self.gram.at(k, k)
     }
 }

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::repeats::copied;
-use super::{Found, Gram, NOISY_COSINE};
+use super::duplicates::find_copy;
+use super::{COPY_COSINE_MIN, Gram, NearDuplicate};
 
 /// The public vectors at the start of a round, by their indices in the Gram matrix.
 #[derive(Debug, Clone)]
-pub struct Public<'a> {
+pub struct PublicVectors<'a> {
     /// The global model deltas, the latest first.
-    pub steps: Range<usize>,
+    pub global_deltas: Range<usize>,
     /// The updates of earlier rounds, in the order in which they were sent.
     pub updates: Range<usize>,
     /// For each of them the same sender's update of this round, if any: a member's own update of an
@@ -19,9 +19,9 @@ pub struct Public<'a> {
     pub vectors: &'a [&'a [f32]],
 }
 
-impl Public<'_> {
+impl PublicVectors<'_> {
     /// The earlier updates, each with the same sender's update of this round.
-    fn sent(&self) -> impl Iterator<Item = (usize, Option<usize>)> + '_ {
+    fn with_same_sender(&self) -> impl Iterator<Item = (usize, Option<usize>)> + '_ {
         self.updates.clone().zip(self.same_sender.iter().copied())
     }
 
@@ -31,22 +31,22 @@ impl Public<'_> {
     }
 
     /// Ensures that the matrices have the product of a pair of earlier updates.
-    fn compare(&self, gram: &mut Gram, beyond: &mut Gram, pair: (usize, usize)) {
+    fn ensure_product(&self, gram: &mut Gram, beyond: &mut Gram, pair: (usize, usize)) {
         let (a, b) = pair;
-        if gram.has(a, b) {
+        if gram.has_product(a, b) {
             return;
         }
-        let known: Vec<usize> = [a, b].into_iter().chain(self.steps.clone()).collect();
-        let mut part = gram.part(&known);
-        part.set((0, 1), Gram::of(&[self.vectors[a], self.vectors[b]]).at(0, 1));
-        gram.set(pair, part.at(0, 1));
-        beyond.set(pair, part.beyond(2..known.len()).at(0, 1));
+        let known: Vec<usize> = [a, b].into_iter().chain(self.global_deltas.clone()).collect();
+        let mut part = gram.submatrix(&known);
+        part.set_product((0, 1), Gram::new(&[self.vectors[a], self.vectors[b]]).at(0, 1));
+        gram.set_product(pair, part.at(0, 1));
+        beyond.set_product(pair, part.project_out(2..known.len()).at(0, 1));
     }
 
     /// Whether earlier update `at` is the own work of the sender of `later`: sent by the same
     /// sender, or a copy of what that sender had sent before. An abandoned round rejects no copies,
     /// so a copy sent in one must not make its original sender a copier of its own work.
-    pub(super) fn is_own(
+    pub(super) fn is_own_work(
         &self,
         gram: &mut Gram,
         beyond: &mut Gram,
@@ -57,18 +57,18 @@ impl Public<'_> {
         if by == Some(later) {
             return true;
         }
-        let witnesses = without(rows, [Some(later), by]);
-        let before = self.sent().take_while(|(own, _)| *own < at);
+        let witnesses = without_members(rows, [Some(later), by]);
+        let before = self.with_same_sender().take_while(|(own, _)| *own < at);
         let mut own = before.filter(|(_, by)| *by == Some(later));
         own.any(|(own, _)| {
-            self.compare(gram, beyond, (at, own));
-            copied(gram, beyond, &witnesses, (at, own)).is_some()
+            self.ensure_product(gram, beyond, (at, own));
+            find_copy(gram, beyond, &witnesses, (at, own)).is_some()
         })
     }
 }
 
 /// The rows with which other members count as witnesses: zero for the given members.
-fn without(rows: &[u64], those: [Option<usize>; 2]) -> Vec<u64> {
+fn without_members(rows: &[u64], those: [Option<usize>; 2]) -> Vec<u64> {
     let mut witnesses = rows.to_vec();
     for at in those.into_iter().flatten() {
         witnesses.get_mut(at).into_iter().for_each(|rows| *rows = 0);
@@ -79,21 +79,21 @@ fn without(rows: &[u64], those: [Option<usize>; 2]) -> Vec<u64> {
 /// The first update that another sender sent in an earlier round and that update `later` copies.
 /// Computes missing products of the matrices on demand.
 #[must_use]
-pub fn republished(
+pub fn find_republished(
     gram: &mut Gram,
     beyond: &mut Gram,
     rows: &[u64],
-    public: &Public<'_>,
+    public: &PublicVectors<'_>,
     later: usize,
-) -> Option<Found> {
-    public.sent().find_map(|(earlier, own)| {
-        if own == Some(later) || gram.cosine(later, earlier) <= NOISY_COSINE {
+) -> Option<NearDuplicate> {
+    public.with_same_sender().find_map(|(earlier, own)| {
+        if own == Some(later) || gram.cosine(later, earlier) <= COPY_COSINE_MIN {
             return None;
         }
         // A later update of the same sender has the same own part, so it is not evidence of the
         // common direction.
-        let witnesses = without(rows, [own, None]);
-        let found = copied(gram, beyond, &witnesses, (later, earlier))?;
-        (!public.is_own(gram, beyond, rows, (later, earlier))).then_some(found)
+        let witnesses = without_members(rows, [own, None]);
+        let found = find_copy(gram, beyond, &witnesses, (later, earlier))?;
+        (!public.is_own_work(gram, beyond, rows, (later, earlier))).then_some(found)
     })
 }

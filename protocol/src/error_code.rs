@@ -10,11 +10,11 @@ macro_rules! codes {
         /// Error code of a rejection. The meaning of a text form (`DEADLINE_PASSED`) never changes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize,
                  BorshDeserialize, Serialize, Deserialize)]
-        pub enum Code {
+        pub enum ErrorCode {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
 
-        impl Code {
+        impl ErrorCode {
             /// Every code.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
@@ -43,7 +43,7 @@ codes! {
     /// The task is closed.
     TaskClosed = "TASK_CLOSED",
     /// An invalid task specification.
-    BadTask = "BAD_TASK",
+    InvalidTask = "BAD_TASK",
     /// The task's escrow is missing or smaller than its budget.
     NotFunded = "NOT_FUNDED",
     /// Signed for a round that is not the current one.
@@ -65,7 +65,7 @@ codes! {
     /// The provider's stake is too small.
     StakeTooSmall = "STAKE_TOO_SMALL",
     /// A second, different message where only one is allowed.
-    Conflicting = "CONFLICTING",
+    ConflictingMessage = "CONFLICTING",
     /// The update does not match its commit.
     CommitMismatch = "COMMIT_MISMATCH",
     /// The sender has no commit for this update.
@@ -75,7 +75,7 @@ codes! {
     /// The body is shorter than announced.
     Truncated = "TRUNCATED",
     /// The declared number of rows is outside 1..=limit.
-    BadRows = "BAD_ROWS",
+    InvalidRowCount = "BAD_ROWS",
     /// The update has a NaN or an infinity.
     UpdateNotFinite = "UPDATE_NOT_FINITE",
     /// Tensor names, shapes or types differ from the model's.
@@ -89,11 +89,11 @@ codes! {
     /// Not published yet.
     NotYetPublic = "NOT_YET_PUBLIC",
     /// Another provider did the work, or the order no longer exists.
-    WorkGone = "WORK_GONE",
+    WorkOrderClosed = "WORK_GONE",
     /// The result of the work does not match its recomputation.
-    WorkWrong = "WORK_WRONG",
+    WorkResultMismatch = "WORK_WRONG",
     /// The ledger refused a transaction.
-    LedgerRefused = "LEDGER_REFUSED",
+    LedgerRejected = "LEDGER_REFUSED",
     /// The disk is full.
     StorageFull = "STORAGE_FULL",
     /// Internal error of the server.
@@ -112,7 +112,7 @@ codes! {
     StorageUnavailable = "STORAGE_UNAVAILABLE",
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -125,14 +125,14 @@ impl fmt::Display for Code {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rejection {
     /// For programs.
-    pub code: Code,
+    pub code: ErrorCode,
     /// For people.
     pub message: String,
 }
 
 impl Rejection {
     /// A rejection with its message.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }

@@ -7,57 +7,59 @@
 //! Both steps are pure functions of the decoded updates, the rows and the order of commits, so that
 //! coordinator, provider and auditor compute the same bits.
 
-mod clip;
+mod duplicates;
 mod gram;
-mod likeness;
-mod public;
-mod repeats;
+mod public_vectors;
+mod rescale;
+mod similarity;
 #[cfg(test)]
 mod tests;
 
 use florin_learning::Rows;
 use florin_learning::params::norm as norm_of;
 use florin_protocol::{
-    Address, Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, Treatment,
+    Address, DuplicateMatch, DuplicatePolicy, DuplicateSource, Micro, NormScaling, Preprocessing,
+    PreprocessingRules, UpdateEntry,
 };
 
-pub use clip::{clip_factor, median_norm, rescale};
-pub use gram::Gram;
-pub use likeness::{Likeness, SAME_COSINE, SAME_COSINE_SMALL, likeness, mixture};
-pub use public::{Public, republished};
-pub use repeats::{
-    Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, REPLAY_OWN, repeats, replays,
+pub use duplicates::{
+    COPY_COSINE_MIN, COPY_OWN_PART_MIN, NOISE_AGREEMENT_MAX, NearDuplicate, REPLAY_COSINE_MIN,
+    REPLAY_OWN_PART_MIN, find_duplicates, find_replay,
 };
+pub use gram::Gram;
+pub use public_vectors::{PublicVectors, find_republished};
+pub use rescale::{median_norm, norm_factor, rescale};
+pub use similarity::{SAME_COSINE, SAME_COSINE_SMALL, Similarity, nearest_combination, similarity};
 
 /// Number of parameters per global model delta that is compared; at least one delta is. Linear
 /// combinations of many deltas would span a small model's space.
-const PARAMETERS_PER_STEP: usize = 50;
+const PARAMETERS_PER_DELTA: usize = 50;
 
 /// A round's preprocessed updates, in the order of the entries.
 #[derive(Debug)]
-pub struct Protected {
+pub struct PreprocessedUpdates {
     /// The updates.
     pub deltas: Rows,
     /// Weights of the updates: the entries' counted rows, and zero for rejected updates.
     pub rows: Vec<u64>,
     /// The factor of each update's rescaling.
-    pub clips: Vec<Micro>,
+    pub norm_factors: Vec<Micro>,
     /// The near-duplicate match of each update.
-    pub repeats: Vec<Option<Repeat>>,
+    pub duplicates: Vec<Option<DuplicateMatch>>,
 }
 
-impl Protected {
+impl PreprocessedUpdates {
     /// The preprocessing of the update of entry `at`.
-    pub(crate) fn treatment(&self, at: usize) -> Treatment {
-        Treatment { clip: self.clips[at], repeats: self.repeats[at] }
+    pub(crate) fn preprocessing(&self, at: usize) -> Preprocessing {
+        Preprocessing { norm_factor: self.norm_factors[at], duplicate_of: self.duplicates[at] }
     }
 }
 
 /// Public vectors at the start of a round.
 #[derive(Debug)]
-pub struct Known {
+pub struct PublicHistory {
     /// The global model deltas of earlier rounds, the latest first.
-    pub steps: Rows,
+    pub global_deltas: Rows,
     /// Senders of the updates of earlier rounds, in commit order.
     pub senders: Vec<Address>,
     /// The updates of earlier rounds.
@@ -66,11 +68,16 @@ pub struct Known {
 
 /// Preprocesses the updates by a task's rules.
 #[must_use]
-pub fn protect(rules: Protection, entries: &[Entry], mut deltas: Rows, known: &Known) -> Protected {
+pub fn preprocess(
+    rules: PreprocessingRules,
+    entries: &[UpdateEntry],
+    mut deltas: Rows,
+    known: &PublicHistory,
+) -> PreprocessedUpdates {
     let mut rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
-    let repeats = match rules.repeats {
-        Repeats::Counted => vec![None; entries.len()],
-        Repeats::SetAside => find(entries, &rows, &deltas, known),
+    let repeats = match rules.duplicates {
+        DuplicatePolicy::Accept => vec![None; entries.len()],
+        DuplicatePolicy::Reject => find_matches(entries, &rows, &deltas, known),
     };
     for (at, (rows, repeat)) in rows.iter_mut().zip(&repeats).enumerate() {
         if repeat.is_some() {
@@ -78,49 +85,54 @@ pub fn protect(rules: Protection, entries: &[Entry], mut deltas: Rows, known: &K
             *rows = 0;
         }
     }
-    let clips = match rules.clip {
-        Clip::None => vec![Micro::ONE; entries.len()],
-        Clip::Median => clip(&mut deltas, &rows),
+    let clips = match rules.norm_scaling {
+        NormScaling::None => vec![Micro::ONE; entries.len()],
+        NormScaling::Median => rescale_to_median(&mut deltas, &rows),
     };
-    Protected { deltas, rows, clips, repeats }
+    PreprocessedUpdates { deltas, rows, norm_factors: clips, duplicates: repeats }
 }
 
-fn find(entries: &[Entry], rows: &[u64], deltas: &Rows, known: &Known) -> Vec<Option<Repeat>> {
-    let looked_for = known.steps.len().min((deltas.width() / PARAMETERS_PER_STEP).max(1));
+fn find_matches(
+    entries: &[UpdateEntry],
+    rows: &[u64],
+    deltas: &Rows,
+    known: &PublicHistory,
+) -> Vec<Option<DuplicateMatch>> {
+    let looked_for = known.global_deltas.len().min((deltas.width() / PARAMETERS_PER_DELTA).max(1));
     let mut vectors = deltas.slices();
-    vectors.extend(known.steps.slices().into_iter().take(looked_for));
+    vectors.extend(known.global_deltas.slices().into_iter().take(looked_for));
     let last = vectors.len();
     vectors.extend(known.updates.slices());
-    let orders: Vec<u32> = entries.iter().map(|entry| entry.order).collect();
+    let orders: Vec<u32> = entries.iter().map(|entry| entry.commit_position).collect();
     let at = |who: &Address| entries.binary_search_by_key(who, |entry| entry.sender).ok();
     let same_sender: Vec<Option<usize>> = known.senders.iter().map(at).collect();
-    let public = Public {
-        steps: entries.len()..last,
+    let public = PublicVectors {
+        global_deltas: entries.len()..last,
         updates: last..vectors.len(),
         same_sender: &same_sender,
         vectors: &vectors,
     };
-    let gram = Gram::apart(&vectors, known.updates.len());
-    let found = repeats(&gram, rows, &orders, &public);
-    let to_match = |found: Found| Repeat {
-        of: match known.senders.get(found.of.wrapping_sub(last)) {
-            Some(sender) => Origin::LastUpdate(*sender),
-            None => entries
-                .get(found.of)
-                .map_or(Origin::PublicSteps, |entry| Origin::Update(entry.sender)),
+    let gram = Gram::without_last_block(&vectors, known.updates.len());
+    let found = find_duplicates(&gram, rows, &orders, &public);
+    let to_match = |found: NearDuplicate| DuplicateMatch {
+        source: match known.senders.get(found.index.wrapping_sub(last)) {
+            Some(sender) => DuplicateSource::EarlierRound(*sender),
+            None => entries.get(found.index).map_or(DuplicateSource::GlobalDeltas, |entry| {
+                DuplicateSource::SameRound(entry.sender)
+            }),
         },
         cosine: millionths(found.cosine),
     };
     found.into_iter().map(|found| found.map(to_match)).collect()
 }
 
-fn clip(deltas: &mut Rows, rows: &[u64]) -> Vec<Micro> {
+fn rescale_to_median(deltas: &mut Rows, rows: &[u64]) -> Vec<Micro> {
     let lengths = deltas.slices().into_iter().map(norm_of);
     let norms: Vec<(f64, u64)> = lengths.zip(rows).map(|(norm, rows)| (norm, *rows)).collect();
     let Some(median) = median_norm(&norms) else {
         return vec![Micro::ONE; deltas.len()];
     };
-    let factors: Vec<Micro> = norms.iter().map(|(norm, _)| clip_factor(median, *norm)).collect();
+    let factors: Vec<Micro> = norms.iter().map(|(norm, _)| norm_factor(median, *norm)).collect();
     for (at, factor) in factors.iter().enumerate() {
         if *factor != Micro::ONE {
             rescale(deltas.row_mut(at), *factor);

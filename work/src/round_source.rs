@@ -9,11 +9,11 @@
 use florin_contribution::{AffineSource, Along, GameError};
 use florin_learning::path::group_means;
 use florin_learning::{AffineLoss, Dataset, Engine, ModelSpec, PathGradient, Way, cores, mean};
-use florin_protocol::limits::CHECK_COHORT_MAX;
+use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 
 /// Groups of rows from which the standard errors of a large cohort are estimated; at most the
 /// number of rows.
-const GROUPS: usize = 32;
+const ROW_GROUPS: usize = 32;
 
 /// The losses and directional derivatives of a round's models.
 pub(crate) struct RoundSource<'a> {
@@ -26,10 +26,10 @@ pub(crate) struct RoundSource<'a> {
     /// Number of row groups; only for a large cohort.
     groups: Option<usize>,
     /// Restricts the derivatives to one participant; the others' are zero.
-    only: Option<usize>,
+    only_player: Option<usize>,
     /// Cached standard deviations of a random direction, with the coefficients of the path's
     /// midpoint at which the last gradients give them.
-    chances: Option<(Vec<f64>, Vec<f64>)>,
+    random_direction_stds: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl<'a> RoundSource<'a> {
@@ -41,15 +41,25 @@ impl<'a> RoundSource<'a> {
         holdout: &'a Dataset,
         engine: &'a mut dyn Engine,
     ) -> Self {
-        let large = deltas.len() > CHECK_COHORT_MAX;
-        let groups = large.then(|| GROUPS.min(holdout.rows()));
+        let large = deltas.len() > CROSS_CHECK_COHORT_MAX;
+        let groups = large.then(|| ROW_GROUPS.min(holdout.rows()));
         let threads = cores();
-        Self { model, base, deltas, holdout, engine, threads, groups, only: None, chances: None }
+        Self {
+            model,
+            base,
+            deltas,
+            holdout,
+            engine,
+            threads,
+            groups,
+            only_player: None,
+            random_direction_stds: None,
+        }
     }
 
     /// Restricts the source to the derivatives of one participant.
-    pub(crate) fn only(mut self, player: usize) -> Self {
-        self.only = Some(player);
+    pub(crate) fn for_player(mut self, player: usize) -> Self {
+        self.only_player = Some(player);
         self
     }
 
@@ -60,14 +70,14 @@ impl<'a> RoundSource<'a> {
 
     /// Path integral for an ordinary cohort, per row. The products of the updates with the first
     /// layer are computed once for all nodes.
-    fn along_rows(
+    fn path_integral_by_row(
         &mut self,
         coefficients: &[f64],
         nodes: &[(f64, f64)],
     ) -> Result<Along, GameError> {
         // A participant with coefficient zero has value zero for any derivative.
         let moves = |player: &usize| coefficients[*player] != 0.0;
-        let wanted = |player: &usize| self.only.is_none_or(|only| only == *player);
+        let wanted = |player: &usize| self.only_player.is_none_or(|only| only == *player);
         let asked: Vec<usize> =
             (0..self.deltas.len()).filter(|player| moves(player) && wanted(player)).collect();
         let at = |(t, _): &(f64, f64)| coefficients.iter().map(|own| t * own).collect();
@@ -88,7 +98,7 @@ impl<'a> RoundSource<'a> {
     }
 
     /// `Σ cᵢ·Δᵢ` in `f64`, summed in the order of the updates.
-    fn total(&self, coefficients: &[f64]) -> Vec<f64> {
+    fn weighted_sum(&self, coefficients: &[f64]) -> Vec<f64> {
         let mut total = vec![0.0; self.base.len()];
         for (&coefficient, delta) in coefficients.iter().zip(self.deltas) {
             if coefficient != 0.0 {
@@ -115,7 +125,7 @@ impl AffineSource for RoundSource<'_> {
     }
 
     fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
-        let Some(only) = self.only else {
+        let Some(only) = self.only_player else {
             return self.affine()?.slopes(coefficients).map_err(GameError::new);
         };
         let own = self.affine()?.slopes_of(only, coefficients).map_err(GameError::new)?;
@@ -130,13 +140,13 @@ impl AffineSource for RoundSource<'_> {
         nodes: &[(f64, f64)],
     ) -> Result<Option<Along>, GameError> {
         let Some(groups) = self.groups else {
-            return self.along_rows(coefficients, nodes).map(Some);
+            return self.path_integral_by_row(coefficients, nodes).map(Some);
         };
-        let total = self.total(coefficients);
+        let total = self.weighted_sum(coefficients);
         let way = Way { model: self.model, base: self.base, total: &total };
         let gradient = PathGradient::new(way, nodes, groups, &mut self.holdout, self.engine)
             .map_err(GameError::new)?;
-        let wanted = |player: &usize| self.only.is_none_or(|only| only == *player);
+        let wanted = |player: &usize| self.only_player.is_none_or(|only| only == *player);
         let asked: Vec<usize> = (0..self.deltas.len()).filter(wanted).collect();
         let mut next = asked.iter();
         // The factor −1 turns the decrease of the loss along an update into the derivative of the
@@ -161,12 +171,12 @@ impl AffineSource for RoundSource<'_> {
             }
         }
         let half = coefficients.iter().map(|coefficient| 0.5 * coefficient).collect();
-        self.chances = Some((half, chances));
+        self.random_direction_stds = Some((half, chances));
         Ok(Some(Along { integrals, slopes }))
     }
 
     fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
-        if let Some((at, chances)) = &self.chances
+        if let Some((at, chances)) = &self.random_direction_stds
             && at == coefficients
         {
             return Ok(Some(chances.clone()));

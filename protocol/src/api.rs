@@ -4,14 +4,14 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::amount::Amount;
 use crate::bytes::Canonical;
-use crate::id::{Address, Digest, Market, NodeKey, Round, TaskId};
-use crate::merkle::Totals;
+use crate::id::{Address, Digest, MarketId, NodeKey, RoundNumber, TaskId};
+use crate::merkle::ClaimTotals;
 use crate::message::Offer;
-use crate::money::Amount;
-use crate::sign::Signed;
+use crate::signature::Signed;
 use crate::task::TaskSpec;
-use crate::time::Tick;
+use crate::time::Timestamp;
 
 /// Identity of a market and its coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct MarketInfo {
     /// Version of the coordinator's program.
     pub version: String,
     /// Chain and genesis.
-    pub market: Market,
+    pub market: MarketId,
     /// The coordinator's account.
     pub coordinator: Address,
     /// The key with which it signs offers, receipts, orders and reports.
@@ -28,7 +28,7 @@ pub struct MarketInfo {
     /// The market's ledger and its location.
     pub ledger: LedgerInfo,
     /// Current time of the coordinator's clock.
-    pub now: Tick,
+    pub now: Timestamp,
 }
 
 /// A market's ledger and its location.
@@ -62,7 +62,7 @@ pub struct EthereumInfo {
 /// Progress of a resumable upload: the sender continues at byte `offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct UploadState {
+pub struct UploadProgress {
     /// Bytes that the coordinator has received.
     pub offset: u64,
     /// Total number of bytes.
@@ -75,7 +75,7 @@ pub struct UploadState {
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Phase {
+pub enum TaskPhase {
     /// Published and funded; base model or holdout are not uploaded yet.
     AwaitingBlobs,
     /// Waiting for participants.
@@ -102,15 +102,15 @@ pub struct TaskView {
     /// poll).
     pub sequence: u64,
     /// Current time of the coordinator's clock.
-    pub now: Tick,
+    pub now: Timestamp,
     /// The task's id.
     pub id: TaskId,
     /// The task specification.
     pub spec: TaskSpec,
     /// Current phase.
-    pub phase: Phase,
+    pub phase: TaskPhase,
     /// The current round, or the last one.
-    pub round: Round,
+    pub round: RoundNumber,
     /// Rounds with a report.
     pub reported: u32,
     /// Settlements that are final on the ledger.
@@ -126,9 +126,9 @@ pub struct TaskView {
     /// Digest of the latest model.
     pub model: Digest,
     /// Blobs that have not been uploaded yet.
-    pub wanted: Vec<Digest>,
+    pub missing_blobs: Vec<Digest>,
     /// Whether the holdout has not been uploaded yet.
-    pub holdout_wanted: bool,
+    pub holdout_missing: bool,
 }
 
 /// A task in a list.
@@ -140,9 +140,9 @@ pub struct TaskSummary {
     /// Its name.
     pub name: String,
     /// Current phase.
-    pub phase: Phase,
+    pub phase: TaskPhase,
     /// The current or last round.
-    pub round: Round,
+    pub round: RoundNumber,
     /// Total number of rounds.
     pub rounds: u32,
     /// Participants enrolled.
@@ -159,12 +159,12 @@ pub struct TaskSummary {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClaimProof {
     /// Round of the last final settlement.
-    pub round: Round,
+    pub round: RoundNumber,
     /// The root on the ledger.
     pub root: Digest,
     /// The account's running totals; zero, with an empty proof, if it has neither pay nor
     /// debits.
-    pub totals: Totals,
+    pub totals: ClaimTotals,
     /// Sibling hashes.
     pub proof: Vec<Digest>,
 }
@@ -174,7 +174,7 @@ pub struct ClaimProof {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BlobRequest {
     /// Chain and market.
-    pub market: Market,
+    pub market: MarketId,
     /// The task it belongs to.
     pub task: TaskId,
     /// The blob.
@@ -182,7 +182,7 @@ pub struct BlobRequest {
     /// The provider's wallet.
     pub sender: Address,
     /// Expiry: not accepted after this time.
-    pub expires: Tick,
+    pub expires: Timestamp,
 }
 
 impl Canonical for BlobRequest {
@@ -192,25 +192,25 @@ impl Canonical for BlobRequest {
 /// A provider's request for work; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct WorkQuery {
+pub struct WorkRequest {
     /// Chain and market.
-    pub market: Market,
+    pub market: MarketId,
     /// The task to which its stake is pledged.
     pub task: TaskId,
     /// The provider's wallet.
     pub provider: Address,
     /// Expiry: not accepted after this time.
-    pub expires: Tick,
+    pub expires: Timestamp,
 }
 
-impl Canonical for WorkQuery {
+impl Canonical for WorkRequest {
     const DOMAIN: &'static str = "florin v1 work query";
 }
 
 /// The response to a work record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct WorkVerdict {
+pub struct WorkAcceptance {
     /// Units that the round's settlement will pay.
     pub units: u64,
 }
