@@ -3,31 +3,16 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use alloy_primitives::FixedBytes;
-use alloy_sol_types::SolStruct;
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    Address, Amount, Canonical, MarketId, SignError, WalletSignature, WalletSigner,
-    market_eip712_domain, recover_wallet,
+    Address, Amount, Canonical, MarketId, SignError, TypedData, TypedValue, WalletSignature,
+    WalletSigner, recover_wallet,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::action::Action;
 use crate::api::{Claimed, Posted, Refusal, TxId};
 use crate::limits::TRANSACTION_BYTES_MAX;
-
-mod typed {
-    //! The EIP-712 structure of a transaction; wallets display its field names.
-    #![allow(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
-    alloy_sol_types::sol! {
-        struct Transaction {
-            address from;
-            uint64 nonce;
-            string summary;
-            bytes32 action;
-        }
-    }
-}
 
 /// An action of one account in one market. Its digest is its [`TxId`]: market, account and nonce
 /// make it unique.
@@ -60,14 +45,18 @@ impl Transaction {
     /// domain.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
-        typed::Transaction {
-            from: alloy_primitives::Address::from(self.from.0),
-            nonce: self.nonce,
-            summary: self.action.summary(),
-            action: FixedBytes(self.action.digest().0),
-        }
-        .eip712_signing_hash(&market_eip712_domain(self.market))
-        .0
+        self.typed_data().signing_hash(self.market)
+    }
+
+    /// The EIP-712 structure; wallets display its fields.
+    fn typed_data(&self) -> TypedData {
+        let fields = vec![
+            ("from", TypedValue::Address(self.from)),
+            ("nonce", TypedValue::Uint64(self.nonce)),
+            ("summary", TypedValue::String(self.action.summary())),
+            ("action", TypedValue::Bytes32(self.action.digest().0)),
+        ];
+        TypedData { primary_type: "Transaction", fields }
     }
 
     /// Signs the transaction.
@@ -243,7 +232,6 @@ pub enum Fate {
 
 #[cfg(test)]
 mod tests {
-    use alloy_sol_types::SolStruct as _;
     use florin_protocol::{ChainId, Digest, TaskId};
 
     use super::*;
@@ -252,9 +240,12 @@ mod tests {
     #[test]
     fn the_eip712_type_of_a_transaction_matches_its_documentation() {
         let shown = "Transaction(address from,uint64 nonce,string summary,bytes32 action)";
-        assert_eq!(typed::Transaction::eip712_encode_type(), shown);
         let amount = "100".parse().unwrap();
         let action = Action::Bond { task: TaskId([0xab; 32]), amount };
+        let market = MarketId { chain: ChainId(1), genesis: Digest([2; 32]) };
+        let from = Address([3; 20]);
+        let transaction = Transaction { market, from, nonce: 5, action: action.clone() };
+        assert_eq!(transaction.typed_data().encode_type(), shown);
         assert_eq!(action.summary(), "bond 100 FLN in task abababab…");
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use florin_learning::{Engine, Room};
+use florin_learning::{Engine, ScratchSpace};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
     Address, Amount, Canonical, ErrorCode, Role, Signed, TaskId, TaskPhase, TaskSpec, WalletSigner,
@@ -34,8 +34,8 @@ const WORK_MEMORY_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
 /// Scratch space for a round's decoded updates during a recomputation. The system's temporary
 /// folder may itself be in memory, so the file is placed in the data folder.
-pub(crate) fn work_room(folder: &Path) -> Room {
-    Room { memory_max: WORK_MEMORY_MAX, folder: folder.to_owned() }
+pub(crate) fn work_room(folder: &Path) -> ScratchSpace {
+    ScratchSpace { memory_max: WORK_MEMORY_MAX, folder: folder.to_owned() }
 }
 
 /// Settings of a provider.

@@ -101,7 +101,7 @@ impl Amount {
     /// # Errors
     /// [`AmountError::Overflow`] if the result does not fit; [`AmountError::DivisionByZero`].
     pub fn mul_div_down(self, numerator: u128, denominator: u128) -> Result<Self, AmountError> {
-        use alloy_primitives::U256;
+        use ruint::aliases::U256;
         let product =
             U256::from(self.0).checked_mul(U256::from(numerator)).ok_or(AmountError::Overflow)?;
         let quotient =

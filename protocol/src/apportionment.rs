@@ -1,6 +1,6 @@
 //! Splits a pool by weights with the largest remainder method. The sum of the parts is exact.
 
-use alloy_primitives::U256;
+use ruint::aliases::U256;
 
 use crate::amount::Amount;
 

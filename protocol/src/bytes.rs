@@ -3,6 +3,7 @@
 use std::io;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use sha3::Digest as _;
 
 use crate::id::Digest;
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -64,6 +65,17 @@ pub enum DecodeError {
         /// The error from borsh.
         source: io::Error,
     },
+}
+
+/// Keccak-256, the hash of Ethereum.
+#[must_use]
+pub fn keccak256(bytes: &[u8]) -> [u8; 32] {
+    sha3::Keccak256::digest(bytes).into()
+}
+
+/// Writes a number into a 32-byte word as `abi.encode` does: big-endian, on the right.
+pub(crate) fn write_word(word: &mut [u8], number: &[u8]) {
+    word.iter_mut().rev().zip(number.iter().rev()).for_each(|(to, from)| *to = *from);
 }
 
 /// The digest of a blob (parameters, update, data set): plain BLAKE3 of its bytes, as `b3sum`

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::bytes::keccak256;
+
 /// Why a text is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
@@ -47,6 +49,15 @@ pub(crate) fn parse_hex<const N: usize>(
     Ok(out)
 }
 
+/// The two lower-case hexadecimal digits of a byte.
+const fn hex_digits(byte: u8) -> (u8, u8) {
+    const fn digit(nibble: u8) -> u8 {
+        let base = if nibble < 10 { b'0' } else { b'a' - 10 };
+        base.saturating_add(nibble)
+    }
+    (digit(byte >> 4), digit(byte & 15))
+}
+
 /// Bytes per formatter call.
 const HEX_CHUNK_BYTES: usize = 32;
 
@@ -54,13 +65,11 @@ const HEX_CHUNK_BYTES: usize = 32;
 /// call takes as long for two digits as for sixty, and each response of a coordinator has hundreds
 /// of them.
 pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    let digit = |nibble: u8| b"0123456789abcdef".get(usize::from(nibble)).copied();
     let mut text = [0u8; 2 * HEX_CHUNK_BYTES];
     for piece in bytes.chunks(HEX_CHUNK_BYTES) {
         let pairs = text.as_chunks_mut::<2>().0;
         for ([high, low], byte) in pairs.iter_mut().zip(piece) {
-            *high = digit(byte >> 4).ok_or(fmt::Error)?;
-            *low = digit(byte & 15).ok_or(fmt::Error)?;
+            (*high, *low) = hex_digits(*byte);
         }
         let written = text.get(..piece.len().saturating_mul(2)).ok_or(fmt::Error)?;
         f.write_str(std::str::from_utf8(written).map_err(|_| fmt::Error)?)?;
@@ -162,9 +171,22 @@ impl Address {
     }
 }
 
+/// In mixed case, which is the checksum of ERC-55.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&alloy_primitives::Address::from(self.0).to_checksum(None))
+        let mut digits = [0; 40];
+        for ([high, low], byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {
+            (*high, *low) = hex_digits(byte);
+        }
+        let hash = keccak256(&digits);
+        let nibbles = hash.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        for (digit, nibble) in digits.iter_mut().zip(nibbles) {
+            if nibble >= 8 {
+                digit.make_ascii_uppercase();
+            }
+        }
+        f.write_str("0x")?;
+        f.write_str(std::str::from_utf8(&digits).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -182,12 +204,6 @@ impl FromStr for Address {
     }
 }
 impl_text_form!(Address);
-
-impl From<alloy_primitives::Address> for Address {
-    fn from(address: alloy_primitives::Address) -> Self {
-        Self(address.into_array())
-    }
-}
 
 /// EIP-155 chain id; the embedded local chain has one as well.
 #[derive(

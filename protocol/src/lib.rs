@@ -60,6 +60,7 @@ mod bytes;
 mod close_round;
 mod draw;
 mod earlier_updates;
+mod eip712;
 mod error_code;
 mod format;
 pub mod holdout;
@@ -85,10 +86,11 @@ pub use api::{
     TaskView, UploadProgress, WorkAcceptance, WorkRequest,
 };
 pub use apportionment::{SplitError, split_by_weight};
-pub use bytes::{Canonical, DecodeError, blob_digest};
+pub use bytes::{Canonical, DecodeError, blob_digest, keccak256};
 pub use close_round::{ReportInputs, close_round};
 pub use draw::{DrawError, draw_rows, round_seed};
 pub use earlier_updates::EarlierUpdates;
+pub use eip712::{TypedData, TypedValue};
 pub use error_code::{ErrorCode, Rejection};
 pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};
 pub use holdout::{DisclosedRow, DisclosedRows, Holdout, HoldoutTree};
@@ -111,7 +113,7 @@ pub use report::{
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,
-    Signed, VerifyError, WalletSignature, WalletSigner, market_eip712_domain, recover_wallet,
+    Signed, VerifyError, WalletSignature, WalletSigner, address_of_key, recover_wallet, sign_hash,
     verify_node, verify_wallet,
 };
 pub use statement::{Statement, nats};

@@ -8,11 +8,11 @@
 //!
 //! Source: <https://github.com/OpenZeppelin/merkle-tree#standard-merkle-trees>.
 
-use alloy_primitives::keccak256;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::amount::Amount;
+use crate::bytes::{keccak256, write_word};
 use crate::id::{Address, Digest};
 use crate::limits::PROOF_LEN_MAX;
 
@@ -45,11 +45,6 @@ impl ClaimTotals {
     }
 }
 
-/// Writes a number into a 32-byte word as `abi.encode` does: big-endian, on the right.
-fn write_word(word: &mut [u8], number: &[u8]) {
-    word.iter_mut().rev().zip(number.iter().rev()).for_each(|(to, from)| *to = *from);
-}
-
 /// The leaf of one account's totals.
 #[must_use]
 pub fn leaf(account: Address, totals: ClaimTotals) -> Digest {
@@ -57,7 +52,7 @@ pub fn leaf(account: Address, totals: ClaimTotals) -> Digest {
     let (paid, debited) = (totals.paid.units().to_be_bytes(), totals.debited.units().to_be_bytes());
     let fields: [&[u8]; 3] = [&account.0, &paid, &debited];
     encoded.chunks_exact_mut(32).zip(fields).for_each(|(word, field)| write_word(word, field));
-    Digest(keccak256(keccak256(encoded)).0)
+    Digest(keccak256(&keccak256(&encoded)))
 }
 
 fn parent(a: Digest, b: Digest) -> Digest {
@@ -65,7 +60,7 @@ fn parent(a: Digest, b: Digest) -> Digest {
     let mut both = Vec::with_capacity(64);
     both.extend_from_slice(&low.0);
     both.extend_from_slice(&high.0);
-    Digest(keccak256(both).0)
+    Digest(keccak256(&both))
 }
 
 /// Index of a child in the heap layout: the root is 0, the children of `i` are `2i + 1` and `2i +

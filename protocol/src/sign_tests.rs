@@ -1,5 +1,6 @@
 //! Signatures: which are accepted, and which must be rejected.
 
+use alloy_primitives::U256;
 use alloy_signer::SignerSync;
 use alloy_signer_local::PrivateKeySigner;
 use proptest::prelude::*;
@@ -13,7 +14,7 @@ struct TestWallet(PrivateKeySigner);
 
 impl WalletSigner for TestWallet {
     fn address(&self) -> Address {
-        Address::from(self.0.address())
+        Address(self.0.address().into_array())
     }
     fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
         let signature =

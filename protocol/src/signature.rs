@@ -3,13 +3,13 @@
 
 use std::fmt;
 
-use alloy_primitives::{B256, FixedBytes, Signature as EcdsaSignature, U256};
-use alloy_sol_types::{Eip712Domain, SolStruct, eip712_domain, sol};
 use borsh::{BorshDeserialize, BorshSerialize};
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
+use k256::ecdsa;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::bytes::Canonical;
+use crate::bytes::{Canonical, keccak256};
+use crate::eip712::{TypedData, TypedValue};
 use crate::id::{Address, MarketId, NodeKey, TaskId, impl_text_form};
 use crate::time::Timestamp;
 
@@ -99,18 +99,6 @@ pub trait WalletSigner: Send + Sync {
     }
 }
 
-/// The EIP-712 domain of a market: name "Florin", version "1", the chain id, and the market's
-/// genesis as salt.
-#[must_use]
-pub fn market_eip712_domain(market: MarketId) -> Eip712Domain {
-    eip712_domain! {
-        name: "Florin",
-        version: "1",
-        chain_id: market.chain.0,
-        salt: B256::from(market.genesis.0),
-    }
-}
-
 /// Recovers the account that signed `hash`.
 ///
 /// # Errors
@@ -118,20 +106,44 @@ pub fn market_eip712_domain(market: MarketId) -> Eip712Domain {
 /// signature of the same message), or if no key can have made the signature.
 pub fn recover_wallet(hash: [u8; 32], signature: &WalletSignature) -> Result<Address, VerifyError> {
     let (rs, v) = signature.0.split_at(64);
-    let (r, s) = rs.split_at(32);
-    let parity = match v {
+    let is_y_odd = match v {
         [27] => false,
         [28] => true,
         _ => return Err(VerifyError::InvalidSignature),
     };
-    let signature = EcdsaSignature::new(U256::from_be_slice(r), U256::from_be_slice(s), parity);
+    let signature = ecdsa::Signature::from_slice(rs).map_err(|_| VerifyError::InvalidSignature)?;
     if signature.normalize_s().is_some() {
         return Err(VerifyError::InvalidSignature);
     }
-    signature
-        .recover_address_from_prehash(&B256::from(hash))
-        .map(Address::from)
+    let recovery = ecdsa::RecoveryId::new(is_y_odd, false);
+    ecdsa::VerifyingKey::recover_from_prehash(&hash, &signature, recovery)
+        .map(|key| address_of_key(&key))
         .map_err(|_| VerifyError::InvalidSignature)
+}
+
+/// The account of a secp256k1 key: the last 20 bytes of the Keccak-256 hash of its uncompressed
+/// point.
+#[must_use]
+pub fn address_of_key(key: &ecdsa::VerifyingKey) -> Address {
+    let point = key.to_encoded_point(false);
+    let hash = keccak256(point.as_bytes().get(1..).unwrap_or_default());
+    let mut address = Address([0; 20]);
+    address.0.iter_mut().zip(hash.iter().skip(12)).for_each(|(to, from)| *to = *from);
+    address
+}
+
+/// Signs `hash` with a secp256k1 key: r, s (low) and v (27 or 28).
+///
+/// # Errors
+/// [`SignError`] if the key cannot sign it, with negligible probability.
+pub fn sign_hash(key: &ecdsa::SigningKey, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+    let signed = key.sign_prehash_recoverable(&hash);
+    let (signature, recovery) = signed.map_err(|error| SignError(error.to_string()))?;
+    let mut bytes = [0; 65];
+    let v = if recovery.is_y_odd() { 28 } else { 27 };
+    let parts = signature.to_bytes().into_iter().chain([v]);
+    bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
+    Ok(WalletSignature(bytes))
 }
 
 /// Verifies that `claimed` signed `hash`.
@@ -302,23 +314,6 @@ impl fmt::Display for Role {
     }
 }
 
-mod eip712 {
-    //! EIP-712 structures, named as wallets display them.
-    #![allow(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
-    use super::sol;
-    sol! {
-        struct Registration {
-            address wallet;
-            bytes32 nodeKey;
-            string role;
-            uint64 expires;
-        }
-        struct CloseTask {
-            bytes32 task;
-        }
-    }
-}
-
 /// A buyer's request to end its task after the current round; signed by its wallet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -345,9 +340,8 @@ impl CloseRequest {
     /// The EIP-712 hash to sign.
     #[must_use]
     pub fn signing_hash(market: MarketId, task: TaskId) -> [u8; 32] {
-        eip712::CloseTask { task: FixedBytes(task.0) }
-            .eip712_signing_hash(&market_eip712_domain(market))
-            .0
+        let fields = vec![("task", TypedValue::Bytes32(task.0))];
+        TypedData { primary_type: "CloseTask", fields }.signing_hash(market)
     }
 
     /// Verifies that `buyer` signed it for `market`.
@@ -417,14 +411,13 @@ impl Registration {
         role: Role,
         expires: Timestamp,
     ) -> [u8; 32] {
-        eip712::Registration {
-            wallet: alloy_primitives::Address::from(wallet.0),
-            nodeKey: FixedBytes(node_key.0),
-            role: role.as_str().to_owned(),
-            expires: expires.0,
-        }
-        .eip712_signing_hash(&market_eip712_domain(market))
-        .0
+        let fields = vec![
+            ("wallet", TypedValue::Address(wallet)),
+            ("nodeKey", TypedValue::Bytes32(node_key.0)),
+            ("role", TypedValue::String(role.as_str().to_owned())),
+            ("expires", TypedValue::Uint64(expires.0)),
+        ];
+        TypedData { primary_type: "Registration", fields }.signing_hash(market)
     }
 
     /// Verifies both signatures, the market and the expiry.

@@ -19,7 +19,7 @@ struct TestWallet(PrivateKeySigner);
 
 impl WalletSigner for TestWallet {
     fn address(&self) -> Address {
-        Address::from(self.0.address())
+        Address(self.0.address().into_array())
     }
     fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
         let signature =

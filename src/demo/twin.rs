@@ -17,7 +17,7 @@ use florin_ledger::{
 };
 use florin_ledger_ethereum::MarketContract::MarketEvents;
 use florin_ledger_ethereum::verify::Happened;
-use florin_ledger_ethereum::{EthereumLedger, Settings};
+use florin_ledger_ethereum::{EthereumLedger, Settings, to_address};
 use florin_participant::Wallet;
 use florin_protocol::{Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp};
 
@@ -113,25 +113,25 @@ impl<'a> Again<'a> {
             }
             MarketEvents::Bonded(e) => {
                 let amount = Amount::from_units(e.amount);
-                chain.bond(self.wallet(e.account.into())?, task_id(e.task), amount)?;
+                chain.bond(self.wallet(to_address(e.account))?, task_id(e.task), amount)?;
             }
             MarketEvents::Unbonding(e) => {
-                chain.unbond(self.wallet(e.account.into())?, task_id(e.task))?;
+                chain.unbond(self.wallet(to_address(e.account))?, task_id(e.task))?;
             }
             MarketEvents::BondWithdrawn(e) => {
-                chain.withdraw_bond(self.wallet(e.account.into())?, task_id(e.task))?;
+                chain.withdraw_bond(self.wallet(to_address(e.account))?, task_id(e.task))?;
             }
             MarketEvents::Staked(e) => {
-                chain.stake(self.wallet(e.provider.into())?, Amount::from_units(e.amount))?;
+                chain.stake(self.wallet(to_address(e.provider))?, Amount::from_units(e.amount))?;
             }
             MarketEvents::Pledged(e) => {
-                chain.pledge(self.wallet(e.provider.into())?, task_id(e.task))?;
+                chain.pledge(self.wallet(to_address(e.provider))?, task_id(e.task))?;
             }
             MarketEvents::SettlementPosted(_)
             | MarketEvents::SettlementFinalised(_)
             | MarketEvents::TaskEnded(_) => self.settle(&one.event)?,
-            MarketEvents::Claimed(e) => self.claim(task_id(e.task), e.account.into())?,
-            MarketEvents::Debited(e) => self.claim(task_id(e.task), e.account.into())?,
+            MarketEvents::Claimed(e) => self.claim(task_id(e.task), to_address(e.account))?,
+            MarketEvents::Debited(e) => self.claim(task_id(e.task), to_address(e.account))?,
             // These events follow from others.
             MarketEvents::PledgeEnded(_) | MarketEvents::Marked(_) => {}
             other => bail!("unexpected event in a demonstration: {other:?}"),

@@ -115,7 +115,7 @@ async fn work(record: &mut Record, task: TaskId, query: &Signed<WorkRequest>) {
         updates: &updates,
         previous_models: &florin_work::NO_BLOBS,
         earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
-        scratch_space: &florin_learning::mapped::MEMORY,
+        scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
     let result = florin_work::value_and_aggregate(&inputs, engine.as_mut()).unwrap().result;

@@ -70,7 +70,7 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
                 updates: &updates,
                 previous_models: &previous,
                 earlier_updates: EarlierUpdateBlobs { ids: &named, bytes: &last },
-                scratch_space: &florin_learning::mapped::MEMORY,
+                scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
             },
             offer: &offer.body,
             report: &report,
@@ -272,7 +272,7 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
         updates: &updates,
         previous_models: &florin_work::NO_BLOBS,
         earlier_updates: EarlierUpdateBlobs::NONE,
-        scratch_space: &florin_learning::mapped::MEMORY,
+        scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
     };
     let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
     let result = florin_work::value_and_aggregate(&inputs, engine.as_mut()).unwrap().result;

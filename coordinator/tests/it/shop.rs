@@ -87,7 +87,7 @@ pub(crate) fn trained_on(spec: &TaskSpec, from: &[u8], rows: Range<usize>, i: u8
 
 pub(crate) fn work_valuer() -> Box<dyn Valuer> {
     let engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
-    Box::new(WorkValuer::new(engine, florin_learning::Room::memory()))
+    Box::new(WorkValuer::new(engine, florin_learning::ScratchSpace::memory()))
 }
 
 /// A fake ledger with a task's escrow, four bonds and a stake.

@@ -40,7 +40,7 @@ impl Wallet {
 
 impl WalletSigner for Wallet {
     fn address(&self) -> Address {
-        Address::from(self.0.address())
+        Address(self.0.address().into_array())
     }
     fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
         let signature =

@@ -11,6 +11,7 @@ use super::contracts::{FlorinToken, Market};
 use super::deployment::Deployment;
 use super::endpoint::{Endpoint, EndpointError};
 use super::node::{Answer, At, Call, Node};
+use crate::contracts::to_address;
 use florin_ledger::LedgerError;
 
 /// Decimals of a token whose amounts can be shown as florins.
@@ -93,7 +94,7 @@ pub fn check(
         if what != "market" {
             continue;
         }
-        let Some(found) = asked(&node, market, &Market::tokenCall {})?.map(Address::from) else {
+        let Some(found) = asked(&node, market, &Market::tokenCall {})?.map(to_address) else {
             return Ok(Err(Foreign::NotAMarket { address: market }));
         };
         if found != token {

@@ -27,3 +27,9 @@ alloy_sol_types::sol!(
     Registry,
     "../../contracts/abi/Registry.json"
 );
+
+/// The protocol's form of an address.
+#[must_use]
+pub fn to_address(address: alloy_primitives::Address) -> florin_protocol::Address {
+    florin_protocol::Address(address.into_array())
+}

@@ -14,6 +14,7 @@ use super::endpoint::Endpoint;
 use super::node::{Call, Node, Receipt};
 use super::outbox::Intent;
 use super::sender::{Carried, Planner, Sender, Step};
+use crate::contracts::to_address;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::{LedgerError, Refusal};
 
@@ -117,7 +118,7 @@ fn put(
     let intent = Intent::Deploy(name.to_owned(), *blake3::hash(&call.data).as_bytes());
     match sender.carry_out(by, &intent, &Contract { intent: intent.clone(), call })? {
         Carried::By(Receipt { contract_address: Some(address), block_number, .. }) => {
-            Ok((address.into(), block_number.to()))
+            Ok((to_address(address), block_number.to()))
         }
         _ => Err(LedgerError::Unavailable(format!("the node returned no address of the {name}"))),
     }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Endpoint;
+use crate::contracts::to_address;
 use florin_ledger::LedgerError;
 
 /// The cost of one transaction.
@@ -56,8 +57,8 @@ pub fn spent(
             let gas = receipt.gas_used.to::<u64>();
             let price = receipt.effective_gas_price.to::<u128>();
             Spent {
-                by: receipt.from.into(),
-                created: receipt.contract_address.map(Into::into),
+                by: to_address(receipt.from),
+                created: receipt.contract_address.map(to_address),
                 gas,
                 wei: price.saturating_mul(u128::from(gas)),
             }

@@ -12,6 +12,7 @@ use super::contracts::Market;
 use super::contracts::Market::{MarketEvents, PostedSettlement, Standing};
 use super::deployment::Deployment;
 use super::node::{At, Filter, Node};
+use crate::contracts::to_address;
 use crate::limits::{FORGET_DEPTH, HISTORIES_MAX};
 use florin_ledger::{
     LedgerError, PendingSettlement, Settlement, SettlementStatus, TaskState, Terms,
@@ -183,9 +184,9 @@ impl From<&Market::Terms> for Terms {
         let amount = Amount::from_units;
         Self {
             task: TaskId(t.task.0),
-            buyer: t.buyer.into(),
-            coordinator: t.coordinator.into(),
-            arbiter: t.arbiter.into(),
+            buyer: to_address(t.buyer),
+            coordinator: to_address(t.coordinator),
+            arbiter: to_address(t.arbiter),
             data: amount(t.data),
             infrastructure: amount(t.infrastructure),
             bond_min: amount(t.bondMin),

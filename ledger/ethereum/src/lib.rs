@@ -34,7 +34,7 @@ mod transit;
 pub mod verify;
 
 pub use check::{Foreign, began_earlier, chain_id, check};
-pub use contracts::{FlorinToken, Market as MarketContract, Registry};
+pub use contracts::{FlorinToken, Market as MarketContract, Registry, to_address};
 pub use deploy::{Token, deploy};
 pub use deployment::Deployment;
 pub use endpoint::{Endpoint, EndpointError};

@@ -14,6 +14,7 @@ use super::node::{Answer, At, Call, Receipt};
 use super::outbox::Intent;
 use super::refusals::{Reverted, amount as units, read};
 use super::sender::{Planner, Step};
+use crate::contracts::to_address;
 use florin_ledger::Action;
 use florin_ledger::Outcome;
 use florin_ledger::limits::PENDING_MAX;
@@ -287,7 +288,7 @@ impl EthereumLedger {
     /// those are made here, in the order of the embedded chain's rules.
     fn post_plan(&self, from: Address, s: &Settlement) -> Result<Plan, LedgerError> {
         let view = self.tip_view(s.task)?.ok_or(Refusal::UnknownTask(s.task))?;
-        let coordinator: Address = view.state.terms.coordinator.into();
+        let coordinator: Address = to_address(view.state.terms.coordinator);
         if from != coordinator {
             return Err(not_allowed(from, coordinator));
         }
@@ -325,7 +326,7 @@ impl EthereumLedger {
         turn: usize,
     ) -> Result<Plan, LedgerError> {
         let view = self.tip_view(task)?.ok_or(Refusal::UnknownTask(task))?;
-        let arbiter: Address = view.state.terms.arbiter.into();
+        let arbiter: Address = to_address(view.state.terms.arbiter);
         if from != arbiter {
             return Err(not_allowed(from, arbiter));
         }

@@ -2,10 +2,11 @@
 
 use alloy_primitives::{U256, hex};
 use alloy_sol_types::{Panic, Revert, SolError, SolInterface};
-use florin_protocol::{Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp};
+use florin_protocol::{Amount, Digest, Report, RoundNumber, TaskId, Timestamp};
 
 use super::contracts::FlorinToken::FlorinTokenErrors as TokenErrors;
 use super::contracts::Market::MarketErrors as Errors;
+use crate::contracts::to_address;
 use florin_ledger::Refusal;
 
 /// The reason of a revert.
@@ -35,7 +36,7 @@ pub(super) fn read(data: &[u8]) -> Reverted {
             Ok(TokenErrors::ERC20InsufficientAllowance(_)) => Reverted::Allowance,
             Ok(TokenErrors::ERC20InsufficientBalance(e)) => {
                 Reverted::Refused(Refusal::Insufficient {
-                    account: e.sender.into(),
+                    account: to_address(e.sender),
                     available: amount(e.balance),
                     needed: amount(e.needed),
                 })
@@ -64,7 +65,7 @@ fn of_market(error: Errors) -> Reverted {
     Reverted::Refused(match error {
         Errors::Stale(_) => return Reverted::Stale,
         Errors::Insufficient(e) => Refusal::Insufficient {
-            account: e.account.into(),
+            account: to_address(e.account),
             available: amount(e.available),
             needed: amount(e.needed),
         },
@@ -73,8 +74,8 @@ fn of_market(error: Errors) -> Reverted {
         Errors::TaskExists(e) => Refusal::TaskExists(task(e.task)),
         Errors::TaskClosed(e) => Refusal::TaskClosed(task(e.task)),
         Errors::NotAllowed(e) => Refusal::NotAllowed {
-            sender: e.sender.into(),
-            allowed: Address::from(e.allowed).to_string(),
+            sender: to_address(e.sender),
+            allowed: to_address(e.allowed).to_string(),
         },
         Errors::TooSmall(e) => {
             Refusal::TooSmall { offered: amount(e.offered), smallest: amount(e.smallest) }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use florin_protocol::{Address, SignError, WalletSignature, WalletSigner};
+use florin_protocol::{
+    Address, SignError, WalletSignature, WalletSigner, address_of_key, sign_hash,
+};
 use k256::ecdsa::SigningKey;
 
 /// Signs with a key that is derived from a public number. Never use it for money.
@@ -27,7 +29,7 @@ impl TestSigner {
         hasher.update(&number.to_le_bytes());
         let key = SigningKey::from_slice(hasher.finalize().as_bytes())
             .map_err(|error| SignError(error.to_string()))?;
-        let address = alloy_primitives::Address::from_public_key(key.verifying_key()).into();
+        let address = address_of_key(key.verifying_key());
         Ok(Self { key, address })
     }
 }
@@ -38,14 +40,6 @@ impl WalletSigner for TestSigner {
     }
 
     fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
-        let (signature, recovery) = self
-            .key
-            .sign_prehash_recoverable(&hash)
-            .map_err(|error| SignError(error.to_string()))?;
-        let mut bytes = [0; 65];
-        let v = if recovery.is_y_odd() { 28 } else { 27 };
-        let parts = signature.to_bytes().into_iter().chain([v]);
-        bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
-        Ok(WalletSignature(bytes))
+        sign_hash(&self.key, hash)
     }
 }

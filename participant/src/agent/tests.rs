@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use florin_learning::engine::{BackendError, EvalError, TrainError};
 use florin_learning::{
-    Dataset, EngineKind, Evaluator, ModelSpec, Step as TrainStep, Trained, Trainer, Training,
-    engine,
+    Dataset, EngineKind, Evaluator, ModelSpec, TrainedModel, Trainer, Training,
+    TrainingStep as TrainStep, engine,
 };
 use florin_protocol::{
     Canonical, NodeSigner, Registration, Role, TaskPhase, Timestamp, UpdateHeader, blob_digest,
@@ -52,7 +52,7 @@ impl Trainer for Counting {
         how: &Training,
         seed: u64,
         progress: &mut dyn FnMut(TrainStep) -> ControlFlow<()>,
-    ) -> Result<Trained, TrainError> {
+    ) -> Result<TrainedModel, TrainError> {
         if self.fails || self.fails_next.swap(false, Ordering::SeqCst) {
             return Err(TrainError::Diverged { step: 1 });
         }
@@ -66,7 +66,7 @@ impl Evaluator for Counting {
     fn row_losses(&mut self, _: &ModelSpec, _: &[f64], _: &Dataset) -> Result<Vec<f64>, EvalError> {
         Err(never())
     }
-    fn row_slopes(
+    fn row_directional_derivatives(
         &mut self,
         _: &ModelSpec,
         _: &[f64],
@@ -75,7 +75,12 @@ impl Evaluator for Counting {
     ) -> Result<Vec<Vec<f64>>, EvalError> {
         Err(never())
     }
-    fn correct(&mut self, _: &ModelSpec, _: &[f64], _: &Dataset) -> Result<usize, EvalError> {
+    fn correct_predictions(
+        &mut self,
+        _: &ModelSpec,
+        _: &[f64],
+        _: &Dataset,
+    ) -> Result<usize, EvalError> {
         Err(never())
     }
     fn gradient(

@@ -464,7 +464,7 @@ impl State {
             updates: &updates,
             previous_models: &previous,
             earlier_updates: EarlierUpdateBlobs { ids: &named, bytes: &last },
-            scratch_space: &florin_learning::mapped::MEMORY,
+            scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
         };
         let mut engine = engine(EngineKind::Reference, 1).unwrap();
         value_and_aggregate(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)

@@ -1,17 +1,15 @@
 //! Keystore v3 files (Web3 Secret Storage), compatible with geth, MetaMask and Foundry.
 //!
-//! Reading uses alloy, after a check of every field that alloy would trust: a file may come from
-//! anywhere, and a wrong length or a huge cost must be an error and not a crash. Writing is
-//! implemented here, because alloy's writer has a fixed cost and does not write the address.
+//! Every field is checked before it is used: a file may come from anywhere, and a wrong length or a
+//! huge cost must be an error and not a crash. The primitives are RustCrypto's.
 
 use std::path::Path;
 
 use aes::Aes128;
-use alloy_primitives::keccak256;
-use alloy_signer_local::PrivateKeySigner;
 use ctr::Ctr128BE;
 use ctr::cipher::{KeyIvInit, StreamCipher};
-use florin_protocol::Address;
+use florin_protocol::{Address, address_of_key, keccak256};
+use k256::ecdsa::SigningKey;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -87,7 +85,7 @@ enum KdfParams {
 }
 
 /// Decrypts the keystore at `path` with its passphrase.
-pub(super) fn open(path: &Path, passphrase: &Secret) -> Result<PrivateKeySigner, WalletError> {
+pub(super) fn open(path: &Path, passphrase: &Secret) -> Result<SigningKey, WalletError> {
     let corrupt = |what: String| WalletError::KeystoreCorrupt { path: path.to_owned(), what };
     let bytes = durable::read(path, KEYSTORE_BYTES_MAX)?
         .ok_or_else(|| WalletError::NoKeystore { path: path.to_owned() })?;
@@ -95,18 +93,47 @@ pub(super) fn open(path: &Path, passphrase: &Secret) -> Result<PrivateKeySigner,
     check(&file).map_err(corrupt)?;
     // The remaining error is a wrong MAC over key and ciphertext: a wrong passphrase and a
     // corrupted file cannot be distinguished.
-    let signer = PrivateKeySigner::decrypt_keystore(path, passphrase.reveal())
-        .map_err(|_| WalletError::WrongPassphrase { path: path.to_owned() })?;
+    let key = decrypt(&file.crypto, passphrase)
+        .ok_or_else(|| WalletError::WrongPassphrase { path: path.to_owned() })?;
     if let Some(text) = &file.address {
         let stated: Address = text.parse().map_err(|_| corrupt(format!("address {text:?}")))?;
-        let actual = Address::from(signer.address());
+        let actual = address_of_key(key.verifying_key());
         if stated != actual {
             return Err(corrupt(format!(
                 "its address is {stated}, but its key belongs to {actual}"
             )));
         }
     }
-    Ok(signer)
+    Ok(key)
+}
+
+/// Decrypts the key of a checked file; `None` if the MAC or the key is wrong.
+fn decrypt(crypto: &Crypto, passphrase: &Secret) -> Option<SigningKey> {
+    let passphrase = passphrase.reveal().as_bytes();
+    let mut derived = Zeroizing::new([0u8; DERIVED_BYTES]);
+    match &crypto.kdfparams {
+        KdfParams::Pbkdf2 { c, salt, .. } => {
+            let salt = from_hex(salt)?;
+            pbkdf2::pbkdf2_hmac::<sha2::Sha256>(passphrase, &salt, *c, derived.as_mut());
+        }
+        KdfParams::Scrypt { n, p, r, salt, .. } => {
+            let log_n = u8::try_from(n.trailing_zeros()).ok()?;
+            let params = scrypt::Params::new(log_n, *r, *p).ok()?;
+            scrypt::scrypt(passphrase, &from_hex(salt)?, &params, derived.as_mut()).ok()?;
+        }
+    }
+    let (cipher_key, mac_key) = derived.split_at(16);
+    let mut text = Zeroizing::new(from_hex(&crypto.ciphertext)?);
+    let mac = keccak256(&[mac_key, text.as_slice()].concat());
+    if hex(&mac) != crypto.mac.to_ascii_lowercase() {
+        return None;
+    }
+    Ctr128BE::<Aes128>::new_from_slices(cipher_key, &from_hex(&crypto.cipherparams.iv)?)
+        .ok()?
+        .apply_keystream(text.as_mut());
+    let mut secret = Zeroizing::new([0u8; KEY_BYTES]);
+    secret.iter_mut().rev().zip(text.iter().rev()).for_each(|(to, from)| *to = *from);
+    SigningKey::from_slice(secret.as_slice()).ok()
 }
 
 /// The cost of a keystore's key derivation.
@@ -181,9 +208,9 @@ fn check(file: &File) -> Result<(), String> {
     }
 }
 
-/// Encodes a keystore file for `signer`, encrypted with `passphrase`.
+/// Encodes a keystore file for `key`, encrypted with `passphrase`.
 pub(super) fn encrypt(
-    signer: &PrivateKeySigner,
+    key: &SigningKey,
     passphrase: &Secret,
     strength: Strength,
 ) -> Result<Vec<u8>, WalletError> {
@@ -195,13 +222,13 @@ pub(super) fn encrypt(
         .expect("both strengths are within scrypt's bounds");
     scrypt::scrypt(passphrase.reveal().as_bytes(), &salt, &params, derived.as_mut())
         .expect("32 bytes is a valid output length of scrypt");
-    let mut text = Zeroizing::new(signer.to_bytes().0);
+    let mut text = Zeroizing::new(key.to_bytes());
     Ctr128BE::<Aes128>::new_from_slices(&derived[..16], &iv)
         .expect("16 bytes are AES-128's key and block length")
         .apply_keystream(text.as_mut());
-    let mac = keccak256([&derived[16..], text.as_slice()].concat());
+    let mac = keccak256(&[&derived[16..], text.as_slice()].concat());
     let file = File {
-        address: Some(hex(signer.address().as_slice())),
+        address: Some(hex(address_of_key(key.verifying_key()).as_bytes())),
         crypto: Crypto {
             cipher: "aes-128-ctr".to_owned(),
             cipherparams: CipherParams { iv: hex(&iv) },
@@ -214,13 +241,19 @@ pub(super) fn encrypt(
                 r: SCRYPT_BLOCK,
                 salt: hex(&salt),
             },
-            mac: hex(mac.as_slice()),
+            mac: hex(&mac),
         },
         id: uuid(id),
         version: 3,
     };
     Ok(serde_json::to_vec_pretty(&file)
         .expect("a structure of strings and numbers is serialisable as JSON"))
+}
+
+/// The bytes of hexadecimal digits, which [`check`] has accepted.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    text.as_bytes().as_chunks::<2>().0.iter().map(byte).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -17,11 +17,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use alloy_primitives::B256;
-use alloy_signer::SignerSync;
-use alloy_signer_local::coins_bip39::{English, Entropy, Mnemonic};
-use alloy_signer_local::{MnemonicBuilder, PrivateKeySigner};
-use florin_protocol::{Address, NodeSigner, SignError, WalletSignature, WalletSigner};
+use coins_bip39::{English, Entropy, Mnemonic};
+use florin_protocol::{
+    Address, NodeSigner, SignError, WalletSignature, WalletSigner, address_of_key, sign_hash,
+};
+use k256::ecdsa::SigningKey;
 use rand::TryRng;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -39,7 +39,7 @@ pub const DERIVATION_PATH: &str = "m/44'/60'/0'/0/0";
 
 /// An account with its secret key.
 pub struct Wallet {
-    signer: PrivateKeySigner,
+    key: SigningKey,
 }
 
 /// Errors of the wallet.
@@ -143,7 +143,7 @@ impl Wallet {
         passphrase: &Secret,
         strength: Strength,
     ) -> Result<Self, WalletError> {
-        Self { signer: signer_of_phrase(phrase)? }.keep(path, passphrase, strength)
+        Self { key: key_from_phrase(phrase)? }.keep(path, passphrase, strength)
     }
 
     /// Writes the wallet of a private key, 64 hexadecimal digits, to `path`.
@@ -178,7 +178,7 @@ impl Wallet {
     /// [`WalletError::NoKeystore`], [`WalletError::KeystoreCorrupt`],
     /// [`WalletError::WrongPassphrase`], [`WalletError::File`].
     pub fn open(path: &Path, passphrase: &Secret) -> Result<Self, WalletError> {
-        Ok(Self { signer: keystore::open(path, passphrase)? })
+        Ok(Self { key: keystore::open(path, passphrase)? })
     }
 
     /// A wallet in memory only, from a private key of 64 hexadecimal digits.
@@ -192,9 +192,9 @@ impl Wallet {
             .parse::<florin_protocol::Digest>()
             .map_err(|_| WalletError::BadKey)?
             .0;
-        let signer = PrivateKeySigner::from_slice(&bytes).map_err(|_| WalletError::BadKey);
+        let key = SigningKey::from_slice(&bytes).map_err(|_| WalletError::BadKey);
         bytes.zeroize();
-        Ok(Self { signer: signer? })
+        Ok(Self { key: key? })
     }
 
     /// Writes a copy of the keystore to `to`, with its own passphrase. The copy does not contain
@@ -216,7 +216,7 @@ impl Wallet {
         if to.symlink_metadata().is_ok() {
             return Err(exists());
         }
-        let bytes = keystore::encrypt(&self.signer, passphrase, strength)?;
+        let bytes = keystore::encrypt(&self.key, passphrase, strength)?;
         durable::create(to, &bytes).map_err(|error| match error.source.kind() {
             io::ErrorKind::AlreadyExists => exists(),
             _ => error.into(),
@@ -226,14 +226,14 @@ impl Wallet {
     /// The node key derived from this wallet; see the module documentation.
     #[must_use]
     pub fn node_signer(&self) -> NodeSigner {
-        let secret = Zeroizing::new(self.signer.to_bytes().0);
+        let secret = Zeroizing::new(self.key.to_bytes());
         let seed = Zeroizing::new(blake3::derive_key(NODE_KEY_CONTEXT, secret.as_slice()));
         NodeSigner::from_seed(&seed)
     }
 
     /// Derives a 32-byte secret for another purpose, named by `context`. Deterministic.
     pub(crate) fn derive(&self, context: &'static str) -> Zeroizing<[u8; 32]> {
-        let secret = Zeroizing::new(self.signer.to_bytes().0);
+        let secret = Zeroizing::new(self.key.to_bytes());
         Zeroizing::new(blake3::derive_key(context, secret.as_slice()))
     }
 
@@ -256,19 +256,16 @@ impl fmt::Debug for Wallet {
 
 impl WalletSigner for Wallet {
     fn address(&self) -> Address {
-        self.signer.address().into()
+        address_of_key(self.key.verifying_key())
     }
 
     fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
-        let signature = self
-            .signer
-            .sign_hash_sync(&B256::from(hash))
-            .map_err(|error| SignError(error.to_string()))?;
-        Ok(WalletSignature(signature.as_bytes()))
+        sign_hash(&self.key, hash)
     }
 }
 
-fn signer_of_phrase(phrase: &Secret) -> Result<PrivateKeySigner, WalletError> {
+/// The key of a recovery phrase, on the path [`DERIVATION_PATH`].
+fn key_from_phrase(phrase: &Secret) -> Result<SigningKey, WalletError> {
     let words: Vec<Zeroizing<String>> = phrase
         .reveal()
         .split_whitespace()
@@ -285,15 +282,16 @@ fn signer_of_phrase(phrase: &Secret) -> Result<PrivateKeySigner, WalletError> {
         plain.push_str(word);
     }
     // The parser's errors quote the phrase, so they are not propagated.
-    MnemonicBuilder::from_phrase(plain.as_str())
-        .derivation_path(DERIVATION_PATH)
-        .and_then(|builder| builder.build())
-        .map_err(|_| {
-            WalletError::BadPhrase(
-                "a word is not in the English word list, or the last word, \
-             which is a checksum, does not fit the others",
-            )
-        })
+    let derived = Mnemonic::<English>::new_from_phrase(plain.as_str())
+        .and_then(|mnemonic| mnemonic.derive_key(DERIVATION_PATH, None));
+    let derived = derived.map_err(|_| {
+        WalletError::BadPhrase(
+            "a word is not in the English word list, or the last word, which is a checksum, does \
+             not fit the others",
+        )
+    })?;
+    let key: &SigningKey = derived.as_ref();
+    Ok(key.clone())
 }
 
 /// Random bytes from the operating system.

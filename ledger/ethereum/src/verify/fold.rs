@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use alloy_primitives::{Address as Account, B256, U256, keccak256};
+use alloy_primitives::{B256, U256, keccak256};
 use alloy_sol_types::SolValue;
 use florin_protocol::{Address, TaskId};
 
 use super::super::contracts::Market::{AtRisk, MarketEvents, PostedSettlement, TaskState};
+use crate::contracts::to_address;
 
 /// The state that results from a market's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,10 +76,6 @@ fn id(task: B256) -> TaskId {
     TaskId(task.0)
 }
 
-fn who(account: Account) -> Address {
-    account.into()
-}
-
 /// Adds without overflow.
 fn add(to: &mut u128, more: u128, what: &str) -> Result<(), Contradiction> {
     let sum = to.checked_add(more);
@@ -137,7 +134,7 @@ impl Books {
             | MarketEvents::Unbonding(_)
             | MarketEvents::BondWithdrawn(_) => self.of_bond(event),
             MarketEvents::Slashed(slashed) => {
-                let (task, account) = (id(slashed.task), who(slashed.account));
+                let (task, account) = (id(slashed.task), to_address(slashed.account));
                 if slashed.stake {
                     let provider = self.providers.entry(account).or_default();
                     take(&mut provider.stake.amount, slashed.amount, "a stake")?;
@@ -209,14 +206,14 @@ impl Books {
     fn of_claim(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
         match event {
             MarketEvents::Claimed(claimed) => {
-                let key = (id(claimed.task), who(claimed.account));
+                let key = (id(claimed.task), to_address(claimed.account));
                 let person = self.people.entry(key).or_default();
                 let paid = more(claimed.paid, person.paid, "an account's pay")?;
                 person.paid = claimed.paid;
                 take(&mut self.task(claimed.task)?.state.owed, paid, "the amount owed by a task")
             }
             MarketEvents::Debited(debited) => {
-                let key = (id(debited.task), who(debited.account));
+                let key = (id(debited.task), to_address(debited.account));
                 let person = self.people.entry(key).or_default();
                 more(debited.debited, person.debited, "an account's debit")?;
                 person.debited = debited.debited;
@@ -230,18 +227,18 @@ impl Books {
     fn of_bond(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
         match event {
             MarketEvents::Bonded(bonded) => {
-                let key = (id(bonded.task), who(bonded.account));
+                let key = (id(bonded.task), to_address(bonded.account));
                 let bond = &mut self.people.entry(key).or_default().bond;
                 bond.release = 0;
                 add(&mut bond.amount, bonded.amount, "a bond")
             }
             MarketEvents::Unbonding(asked) => {
-                let key = (id(asked.task), who(asked.account));
+                let key = (id(asked.task), to_address(asked.account));
                 self.people.entry(key).or_default().bond.release = asked.release;
                 Ok(())
             }
             MarketEvents::BondWithdrawn(back) => {
-                let key = (id(back.task), who(back.account));
+                let key = (id(back.task), to_address(back.account));
                 let bond = &mut self.people.entry(key).or_default().bond;
                 bond.release = 0;
                 take(&mut bond.amount, back.amount, "a bond")
@@ -251,7 +248,7 @@ impl Books {
     }
 
     fn of_stake(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
-        let provider = |account| who(account);
+        let provider = |account| to_address(account);
         match event {
             MarketEvents::Staked(staked) => {
                 let stake = &mut self.providers.entry(provider(staked.provider)).or_default().stake;

@@ -14,6 +14,7 @@ use super::super::contracts::Market::{
 use super::super::contracts::Market::{PledgeEnded, Pledged};
 use super::super::endpoint::EndpointError;
 use super::*;
+use crate::contracts::to_address;
 
 #[derive(Clone, Deserialize)]
 struct Recording {
@@ -261,14 +262,14 @@ fn slashes_and_debits_go_to_the_treasury() {
     ] {
         books.apply(&event).unwrap();
     }
-    let provider = &books.providers[&ANN.into()];
+    let provider = &books.providers[&to_address(ANN)];
     assert_eq!((books.treasury, provider.stake.amount), (16, 25));
     assert_eq!(provider.pledges.values().copied().collect::<Vec<_>>(), [5]);
     assert_eq!(books.held(), U256::from(1_100 + 39 + 25 + 16), "escrow, bond, stake, treasury");
     // The last part of a pledge is slashed after the pledge has ended.
     books.apply(&MarketEvents::PledgeEnded(PledgeEnded { task: TASK, provider: ANN })).unwrap();
     books.apply(&slashed(true, 15)).unwrap();
-    assert_eq!(books.providers[&ANN.into()].pledges.len(), 0);
+    assert_eq!(books.providers[&to_address(ANN)].pledges.len(), 0);
     books
         .apply(&MarketEvents::StakeWithdrawn(StakeWithdrawn { provider: ANN, amount: 10 }))
         .unwrap();
