@@ -7,8 +7,8 @@
 //! and its value is negative.
 
 use florin_contribution::{
-    AffineGame, AffineSource, Draw, FixedWeights, GameError, LeaveOneOut, Odd, Path, Run, Score,
-    Valuation, value,
+    AffineGame, AffineSource, FixedWeights, GameError, LeaveOneOut, OddRegression, Path,
+    RunOptions, Score, SeededRng, Valuation, value,
 };
 
 const FEATURES: usize = 4;
@@ -24,50 +24,55 @@ struct Client {
     name: &'static str,
     rows: usize,
     classes: &'static [usize],
-    deed: Deed,
+    deed: ClientBehaviour,
 }
 
 #[derive(PartialEq)]
-enum Deed {
+enum ClientBehaviour {
     Trains,
-    SendsNothing,
-    TurnsLabels,
+    FreeRides,
+    FlipsLabels,
 }
 
 const CLIENTS: [Client; 6] = [
-    Client { name: "large", rows: 120, classes: &[0, 1, 2], deed: Deed::Trains },
-    Client { name: "small", rows: 30, classes: &[0, 1, 2], deed: Deed::Trains },
-    Client { name: "two classes", rows: 80, classes: &[0, 1], deed: Deed::Trains },
-    Client { name: "rare class", rows: 40, classes: &[2], deed: Deed::Trains },
-    Client { name: "free rider", rows: 100, classes: &[0, 1, 2], deed: Deed::SendsNothing },
-    Client { name: "label flipper", rows: 60, classes: &[0, 1, 2], deed: Deed::TurnsLabels },
+    Client { name: "large", rows: 120, classes: &[0, 1, 2], deed: ClientBehaviour::Trains },
+    Client { name: "small", rows: 30, classes: &[0, 1, 2], deed: ClientBehaviour::Trains },
+    Client { name: "two classes", rows: 80, classes: &[0, 1], deed: ClientBehaviour::Trains },
+    Client { name: "rare class", rows: 40, classes: &[2], deed: ClientBehaviour::Trains },
+    Client { name: "free rider", rows: 100, classes: &[0, 1, 2], deed: ClientBehaviour::FreeRides },
+    Client {
+        name: "label flipper",
+        rows: 60,
+        classes: &[0, 1, 2],
+        deed: ClientBehaviour::FlipsLabels,
+    },
 ];
 
 /// One row: its features, of which the last is always 1, and its class.
-struct Row {
+struct LabelledRow {
     features: [f64; FEATURES],
     class: usize,
 }
 
 /// Rows of `classes` in turn, each around its class's corner, with noise that overlaps the other
 /// classes.
-fn rows(draw: &mut Draw, count: usize, classes: &[usize]) -> Vec<Row> {
-    let of = |at: usize, draw: &mut Draw| {
+fn rows(draw: &mut SeededRng, count: usize, classes: &[usize]) -> Vec<LabelledRow> {
+    let of = |at: usize, draw: &mut SeededRng| {
         let class = classes[at % classes.len()];
         let mut features = [1.0; FEATURES];
         for (feature, x) in features.iter_mut().take(FEATURES - 1).enumerate() {
             // // The sum of two uniform numbers has a triangular density, close enough to a normal
             // one.
-            let noise = 2.5 * (draw.unit() + draw.unit() - 1.0);
+            let noise = 2.5 * (draw.uniform() + draw.uniform() - 1.0);
             *x = noise + if feature == class { 1.5 } else { 0.0 };
         }
-        Row { features, class }
+        LabelledRow { features, class }
     };
     (0..count).map(|at| of(at, draw)).collect()
 }
 
 /// The probability of each class under `weights`.
-fn softmax(weights: &[f64], row: &Row) -> [f64; CLASSES] {
+fn softmax(weights: &[f64], row: &LabelledRow) -> [f64; CLASSES] {
     let mut scores = [0.0; CLASSES];
     for (score, of_class) in scores.iter_mut().zip(weights.chunks_exact(FEATURES)) {
         *score = of_class.iter().zip(&row.features).map(|(w, x)| w * x).sum();
@@ -79,7 +84,7 @@ fn softmax(weights: &[f64], row: &Row) -> [f64; CLASSES] {
 }
 
 /// The gradient of one row's loss.
-fn gradient(weights: &[f64], row: &Row) -> [f64; WEIGHTS] {
+fn gradient(weights: &[f64], row: &LabelledRow) -> [f64; WEIGHTS] {
     let mut gradient = [0.0; WEIGHTS];
     let probabilities = softmax(weights, row);
     for (class, of_class) in gradient.chunks_exact_mut(FEATURES).enumerate() {
@@ -90,12 +95,12 @@ fn gradient(weights: &[f64], row: &Row) -> [f64; WEIGHTS] {
 }
 
 /// The update of a client: the difference between its locally trained weights and `start`.
-fn update(client: &Client, start: &[f64], draw: &mut Draw) -> Vec<f64> {
+fn update(client: &Client, start: &[f64], draw: &mut SeededRng) -> Vec<f64> {
     let mut own = rows(draw, client.rows, client.classes);
-    if client.deed == Deed::SendsNothing {
+    if client.deed == ClientBehaviour::FreeRides {
         return vec![0.0; WEIGHTS];
     }
-    if client.deed == Deed::TurnsLabels {
+    if client.deed == ClientBehaviour::FlipsLabels {
         own.iter_mut().for_each(|row| row.class = (row.class + 1) % CLASSES);
     }
     let mut weights = start.to_vec();
@@ -110,13 +115,13 @@ fn update(client: &Client, start: &[f64], draw: &mut Draw) -> Vec<f64> {
 }
 
 /// The holdout's loss at any linear combination of the updates.
-struct Round {
+struct HoldoutLoss {
     start: Vec<f64>,
     updates: Vec<Vec<f64>>,
-    holdout: Vec<Row>,
+    holdout: Vec<LabelledRow>,
 }
 
-impl Round {
+impl HoldoutLoss {
     fn at(&self, coefficients: &[f64]) -> Vec<f64> {
         let mut weights = self.start.clone();
         for (update, coefficient) in self.updates.iter().zip(coefficients) {
@@ -126,7 +131,7 @@ impl Round {
     }
 }
 
-impl AffineSource for Round {
+impl AffineSource for HoldoutLoss {
     fn players(&self) -> usize {
         self.updates.len()
     }
@@ -136,7 +141,10 @@ impl AffineSource for Round {
         Ok(self.holdout.iter().map(|row| -softmax(&weights, row)[row.class].ln()).collect())
     }
 
-    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
+    fn directional_derivatives(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Vec<Vec<f64>>, GameError> {
         let weights = self.at(coefficients);
         let gradients: Vec<_> = self.holdout.iter().map(|row| gradient(&weights, row)).collect();
         let along = |update: &Vec<f64>| {
@@ -152,16 +160,17 @@ impl AffineSource for Round {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = vec![0.0; WEIGHTS];
     let updates = (1..).zip(&CLIENTS);
-    let updates = updates.map(|(stream, client)| update(client, &start, &mut Draw::new(7, stream)));
+    let updates =
+        updates.map(|(stream, client)| update(client, &start, &mut SeededRng::new(7, stream)));
     let updates: Vec<Vec<f64>> = updates.collect();
-    let holdout = rows(&mut Draw::new(7, 0), 300, &[0, 1, 2]);
+    let holdout = rows(&mut SeededRng::new(7, 0), 300, &[0, 1, 2]);
     let shares = FixedWeights::over_all(&CLIENTS.map(|client| client.rows as u64))?;
-    let mut game = AffineGame::new(Round { start, updates, holdout }, shares)?;
+    let mut game = AffineGame::new(HoldoutLoss { start, updates, holdout }, shares)?;
 
     let names = CLIENTS.map(|client| client.name);
-    let path = value(&Path::default(), &mut game, &names, Run::seeded(1))?;
-    let odd = value(&Odd, &mut game, &names, Run::seeded(1).with_budget(24))?;
-    let alone = value(&LeaveOneOut, &mut game, &names, Run::seeded(1))?;
+    let path = value(&Path::default(), &mut game, &names, RunOptions::seeded(1))?;
+    let odd = value(&OddRegression, &mut game, &names, RunOptions::seeded(1).with_budget(24))?;
+    let alone = value(&LeaveOneOut, &mut game, &names, RunOptions::seeded(1))?;
     print(&path, &odd, &alone);
     Ok(())
 }

@@ -2,7 +2,9 @@
 //!
 //! `cargo run -p florin-contribution --example features_of_a_regression`
 
-use florin_contribution::{Coalition, Exact, Game, GameError, Odd, Run, Valuation, value};
+use florin_contribution::{
+    Coalition, Exact, Game, GameError, OddRegression, RunOptions, Valuation, value,
+};
 
 const FEATURES: [&str; 6] = ["area", "rooms", "age", "distance", "garden", "shoe size"];
 
@@ -43,7 +45,7 @@ struct Regression {
 }
 
 impl Regression {
-    fn of(houses: &[[f64; 7]]) -> Self {
+    fn new(houses: &[[f64; 7]]) -> Self {
         let centred = |column: usize| {
             let mean = houses.iter().map(|house| house[column]).sum::<f64>() / houses.len() as f64;
             houses.iter().map(|house| house[column] - mean).collect()
@@ -54,11 +56,11 @@ impl Regression {
     /// The residuals of the price after regression on the features of `coalition`, by Gram–Schmidt
     /// orthogonalisation.
     fn residuals(&self, coalition: &Coalition) -> Vec<f64> {
-        let mut said: Vec<Vec<f64>> = Vec::new();
+        let mut basis: Vec<Vec<f64>> = Vec::new();
         for feature in coalition.players() {
-            said.push(less(&self.columns[feature], &said));
+            basis.push(less(&self.columns[feature], &basis));
         }
-        less(&self.columns[FEATURES.len()], &said)
+        less(&self.columns[FEATURES.len()], &basis)
     }
 }
 
@@ -96,9 +98,10 @@ impl Game for Regression {
 }
 
 fn main() -> Result<(), florin_contribution::ValuationError> {
-    let mut game = Regression::of(&HOUSES);
-    let exact = value(&Exact, &mut game, &FEATURES, Run::seeded(1))?;
-    let sampled = value(&Odd, &mut game, &FEATURES, Run::seeded(1).with_budget(24))?;
+    let mut game = Regression::new(&HOUSES);
+    let exact = value(&Exact, &mut game, &FEATURES, RunOptions::seeded(1))?;
+    let sampled =
+        value(&OddRegression, &mut game, &FEATURES, RunOptions::seeded(1).with_budget(24))?;
     print(&exact, &sampled);
     Ok(())
 }

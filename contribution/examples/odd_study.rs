@@ -1,4 +1,4 @@
-//! Relative error of the estimator [`Odd`] against its number of evaluations, on the synthetic
+//! Relative error of the estimator [`OddRegression`] against its number of evaluations, on the synthetic
 //! games.
 //!
 //! `cargo run -p florin-contribution --example odd_study -- saturating 20 15 80 110 150 230`
@@ -9,8 +9,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use florin_contribution::games::{Formula, Table};
-use florin_contribution::{Game, LeverageShap, Odd, Run, Valuation, ValuationError, value};
+use florin_contribution::games::{SyntheticGame, TableGame};
+use florin_contribution::{
+    Game, LeverageShap, OddRegression, RunOptions, Valuation, ValuationError, value,
+};
 
 /// The results at one budget.
 #[derive(Default)]
@@ -23,12 +25,12 @@ struct Column {
     remarks: BTreeMap<String, u32>,
 }
 
-fn game(name: &str, players: usize, seed: u64) -> Option<Formula> {
+fn game(name: &str, players: usize, seed: u64) -> Option<SyntheticGame> {
     match name {
-        "saturating" => Some(Formula::saturating(players, seed)),
-        "coverage" => Some(Formula::coverage(players, seed)),
-        "interaction" => Some(Formula::interaction(players, seed)),
-        "voting" => Some(Formula::voting(players, seed)),
+        "saturating" => Some(SyntheticGame::saturating(players, seed)),
+        "coverage" => Some(SyntheticGame::coverage(players, seed)),
+        "interaction" => Some(SyntheticGame::interaction(players, seed)),
+        "voting" => Some(SyntheticGame::voting(players, seed)),
         _ => None,
     }
 }
@@ -37,7 +39,7 @@ fn norm(of: impl Iterator<Item = f64>) -> f64 {
     of.map(|x| x * x).sum::<f64>().sqrt()
 }
 
-fn missed(found: &Valuation<usize>, right: &[f64]) -> f64 {
+fn relative_error(found: &Valuation<usize>, right: &[f64]) -> f64 {
     let off = norm(found.scores.iter().zip(right).map(|(score, right)| score.value - right));
     off / norm(right.iter().copied())
 }
@@ -47,31 +49,31 @@ fn median(numbers: &mut [f64]) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn low(numbers: &mut [f64]) -> f64 {
+fn lower_decile(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 10).copied().unwrap_or(f64::NAN)
 }
 
 fn measure(
     column: &mut Column,
-    table: &mut Table,
+    table: &mut TableGame,
     right: &[f64],
     seed: u64,
     budget: u64,
 ) -> Result<(), ValuationError> {
     let ids: Vec<usize> = (0..table.players()).collect();
-    let run = || Run::seeded(seed).with_budget(budget);
+    let run = || RunOptions::seeded(seed).with_budget(budget);
     let started = Instant::now();
-    let found = value(&Odd, table, &ids, run())?;
+    let found = value(&OddRegression, table, &ids, run())?;
     column.millis.push(started.elapsed().as_secs_f64() * 1e3);
-    let true_error = missed(&found, right);
+    let true_error = relative_error(&found, right);
     column.odd.push(true_error);
     let own = norm(found.scores.iter().filter_map(|score| score.estimator_error));
     column.own.push(own / (true_error * norm(right.iter().copied())));
     let remark = found.remark.unwrap_or_default();
     let model = remark.split_once("; ").map_or(remark.as_str(), |(_, model)| model);
     *column.remarks.entry(model.to_owned()).or_default() += 1;
-    column.leverage.push(missed(&value(&LeverageShap, table, &ids, run())?, right));
+    column.leverage.push(relative_error(&value(&LeverageShap, table, &ids, run())?, right));
     Ok(())
 }
 
@@ -85,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         budgets.iter().map(|budget| budget.parse()).collect::<Result<_, _>>()?;
     let mut columns: BTreeMap<u64, Column> = BTreeMap::new();
     for seed in 0..games {
-        let mut table = Table::of(
+        let mut table = TableGame::from_game(
             &mut game(name, players, seed)
                 .ok_or("unknown game; use saturating, coverage, interaction or voting")?,
         )?;
@@ -102,7 +104,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for (budget, mut column) in columns {
         let (odd, leverage) = (median(&mut column.odd), median(&mut column.leverage));
-        let (own, lowest) = (median(&mut column.own), low(&mut column.own));
+        let (own, lowest) = (median(&mut column.own), lower_decile(&mut column.own));
         let millis = column.millis.iter().copied().fold(f64::INFINITY, f64::min);
         let (odd, leverage) = (100.0 * odd, 100.0 * leverage);
         println!(

@@ -7,7 +7,7 @@
 
 use std::error::Error;
 
-use crate::{Along, Coalition, Game, GameError, SmoothGame};
+use crate::{Coalition, Game, GameError, PathIntegral, SmoothGame};
 
 /// A base point, one direction per player, and a loss over rows that can be evaluated anywhere in
 /// the span of the directions.
@@ -26,18 +26,19 @@ pub trait AffineSource {
     ///
     /// # Errors
     /// The source's own error of differentiation.
-    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError>;
+    fn directional_derivatives(&mut self, coefficients: &[f64])
+    -> Result<Vec<Vec<f64>>, GameError>;
 
     /// The derivatives at `t · coefficients` for every node `(t, weight)` of a quadrature, in one
     /// call; `None` if the source differentiates node by node.
     ///
     /// # Errors
     /// The source's own error of differentiation.
-    fn along(
+    fn path_integral(
         &mut self,
         coefficients: &[f64],
         nodes: &[(f64, f64)],
-    ) -> Result<Option<Along>, GameError> {
+    ) -> Result<Option<PathIntegral>, GameError> {
         let _ = (coefficients, nodes);
         Ok(None)
     }
@@ -49,7 +50,10 @@ pub trait AffineSource {
     ///
     /// # Errors
     /// The source's own error of differentiation.
-    fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
+    fn random_direction_std(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Option<Vec<f64>>, GameError> {
         let _ = coefficients;
         Ok(None)
     }
@@ -64,56 +68,62 @@ impl<S: AffineSource + ?Sized> AffineSource for &mut S {
         (**self).losses(coefficients)
     }
 
-    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
-        (**self).slopes(coefficients)
+    fn directional_derivatives(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Vec<Vec<f64>>, GameError> {
+        (**self).directional_derivatives(coefficients)
     }
 
-    fn along(
+    fn path_integral(
         &mut self,
         coefficients: &[f64],
         nodes: &[(f64, f64)],
-    ) -> Result<Option<Along>, GameError> {
-        (**self).along(coefficients, nodes)
+    ) -> Result<Option<PathIntegral>, GameError> {
+        (**self).path_integral(coefficients, nodes)
     }
 
-    fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
-        (**self).chance(coefficients)
+    fn random_direction_std(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Option<Vec<f64>>, GameError> {
+        (**self).random_direction_std(coefficients)
     }
 }
 
-type Chance<'a> = dyn FnMut(&[f64]) -> Result<Vec<f64>, GameError> + 'a;
+type RandomDirectionStd<'a> = dyn FnMut(&[f64]) -> Result<Vec<f64>, GameError> + 'a;
 
 /// An [`AffineSource`] made of closures, so that an evaluator of another crate needs no type of its
 /// own.
-pub struct Closures<'a, L, S> {
+pub struct ClosureSource<'a, L, S> {
     players: usize,
     losses: L,
-    slopes: S,
-    chance: Option<Box<Chance<'a>>>,
+    directional_derivatives: S,
+    random_direction_std: Option<Box<RandomDirectionStd<'a>>>,
 }
 
-impl<'a, L, S> Closures<'a, L, S> {
+impl<'a, L, S> ClosureSource<'a, L, S> {
     /// A source over `players` directions; `losses` and `slopes` as the methods of
     /// [`AffineSource`].
-    pub fn new(players: usize, losses: L, slopes: S) -> Self {
-        Self { players, losses, slopes, chance: None }
+    pub fn new(players: usize, losses: L, directional_derivatives: S) -> Self {
+        Self { players, losses, directional_derivatives, random_direction_std: None }
     }
 
     /// The same source with `chance`, as the method of [`AffineSource`].
     #[must_use]
-    pub fn with_chance<E>(
+    pub fn with_random_direction_std<E>(
         mut self,
         mut chance: impl FnMut(&[f64]) -> Result<Vec<f64>, E> + 'a,
     ) -> Self
     where
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.chance = Some(Box::new(move |at| chance(at).map_err(GameError::new)));
+        self.random_direction_std = Some(Box::new(move |at| chance(at).map_err(GameError::new)));
         self
     }
 }
 
-impl<L, S, E, F> AffineSource for Closures<'_, L, S>
+impl<L, S, E, F> AffineSource for ClosureSource<'_, L, S>
 where
     L: FnMut(&[f64]) -> Result<Vec<f64>, E>,
     S: FnMut(&[f64]) -> Result<Vec<Vec<f64>>, F>,
@@ -128,12 +138,18 @@ where
         (self.losses)(coefficients).map_err(GameError::new)
     }
 
-    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
-        (self.slopes)(coefficients).map_err(GameError::new)
+    fn directional_derivatives(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Vec<Vec<f64>>, GameError> {
+        (self.directional_derivatives)(coefficients).map_err(GameError::new)
     }
 
-    fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
-        self.chance.as_mut().map(|chance| chance(coefficients)).transpose()
+    fn random_direction_std(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Option<Vec<f64>>, GameError> {
+        self.random_direction_std.as_mut().map(|chance| chance(coefficients)).transpose()
     }
 }
 
@@ -142,7 +158,7 @@ where
 pub enum AffineError {
     /// The number of weights differs from the number of players.
     #[error("{weights} weights for {players} players; give exactly one weight per player")]
-    WeightsDoNotMatch {
+    WeightCountMismatch {
         /// Weights given.
         weights: usize,
         /// Players of the source.
@@ -155,7 +171,7 @@ pub enum AffineError {
     #[error(
         "member {member} is out of place; members must be strictly ascending and below {players}"
     )]
-    MemberOutOfPlace {
+    MembersNotAscending {
         /// The first member that breaks the rule.
         member: usize,
         /// Players of the source.
@@ -167,9 +183,9 @@ impl AffineError {
     /// A stable code of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::WeightsDoNotMatch { .. } => "WEIGHTS_DO_NOT_MATCH",
+            Self::WeightCountMismatch { .. } => "WEIGHTS_DO_NOT_MATCH",
             Self::WeightsSumToZero => "WEIGHTS_SUM_TO_ZERO",
-            Self::MemberOutOfPlace { .. } => "MEMBER_OUT_OF_PLACE",
+            Self::MembersNotAscending { .. } => "MEMBER_OUT_OF_PLACE",
         }
     }
 }
@@ -188,21 +204,21 @@ impl FixedWeights {
     /// # Errors
     /// [`AffineError::WeightsSumToZero`].
     pub fn over_all(weights: &[u64]) -> Result<Self, AffineError> {
-        let everybody: Vec<usize> = (0..weights.len()).collect();
-        Self::over(weights, &everybody)
+        let all_players: Vec<usize> = (0..weights.len()).collect();
+        Self::over(weights, &all_players)
     }
 
     /// Only `members` (ascending) take part. `weights` has one entry per player of the source; the
     /// members' shares are proportional to their own entries.
     ///
     /// # Errors
-    /// [`AffineError::MemberOutOfPlace`], [`AffineError::WeightsSumToZero`].
+    /// [`AffineError::MembersNotAscending`], [`AffineError::WeightsSumToZero`].
     pub fn over(weights: &[u64], members: &[usize]) -> Result<Self, AffineError> {
         let players = weights.len();
         let mut next = 0;
         for &member in members {
             if member < next || member >= players {
-                return Err(AffineError::MemberOutOfPlace { member, players });
+                return Err(AffineError::MembersNotAscending { member, players });
             }
             next = member + 1;
         }
@@ -253,10 +269,10 @@ impl<S: AffineSource> AffineGame<S> {
     /// The game in which the members of `weights` move the model by their fixed shares.
     ///
     /// # Errors
-    /// [`AffineError::WeightsDoNotMatch`].
+    /// [`AffineError::WeightCountMismatch`].
     pub fn new(source: S, weights: FixedWeights) -> Result<Self, AffineError> {
         if weights.players != source.players() {
-            return Err(AffineError::WeightsDoNotMatch {
+            return Err(AffineError::WeightCountMismatch {
                 weights: weights.players,
                 players: source.players(),
             });
@@ -288,9 +304,9 @@ impl<S: AffineSource> AffineGame<S> {
     ///
     /// # Errors
     /// The source's own error of differentiation, and a value that is missing or not finite.
-    pub(crate) fn chance(&mut self) -> Result<(Vec<f64>, bool), GameError> {
+    pub(crate) fn member_random_direction_std(&mut self) -> Result<(Vec<f64>, bool), GameError> {
         let half_way = self.weights.coefficients(0.5, |_| true);
-        let Some(of_players) = self.source.chance(&half_way)? else {
+        let Some(of_players) = self.source.random_direction_std(&half_way)? else {
             return Ok((vec![0.0; self.weights.members.len()], false));
         };
         let members = self.weights.members.iter().zip(&self.weights.shares);
@@ -304,7 +320,7 @@ impl<S: AffineSource> AffineGame<S> {
     }
 
     /// The loss reduction of each row when the model moves by `coefficients`.
-    fn gains(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
+    fn loss_reductions(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
         let base = self.base_losses()?.to_vec();
         if coefficients.iter().all(|coefficient| *coefficient == 0.0) {
             return Ok(vec![0.0; base.len()]);
@@ -332,38 +348,46 @@ impl<S: AffineSource> Game for AffineGame<S> {
 
     fn value_rows(&mut self, coalition: &Coalition) -> Result<Vec<f64>, GameError> {
         let coefficients = self.weights.coefficients(1.0, |player| coalition.contains(player));
-        self.gains(&coefficients)
+        self.loss_reductions(&coefficients)
     }
 }
 
 impl<S: AffineSource> SmoothGame for AffineGame<S> {
     fn diagonal(&mut self, t: f64) -> Result<Vec<f64>, GameError> {
         let coefficients = self.weights.coefficients(t, |_| true);
-        self.gains(&coefficients)
+        self.loss_reductions(&coefficients)
     }
 
-    fn slopes(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError> {
+    fn directional_derivatives(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError> {
         let coefficients = self.weights.coefficients(t, |_| true);
-        let mut of_losses = self.source.slopes(&coefficients)?;
-        self.of_members(&mut of_losses)
+        let mut of_losses = self.source.directional_derivatives(&coefficients)?;
+        self.to_member_derivatives(&mut of_losses)
     }
 
-    fn along(&mut self, nodes: &[(f64, f64)]) -> Result<Option<Along>, GameError> {
+    fn path_integral(&mut self, nodes: &[(f64, f64)]) -> Result<Option<PathIntegral>, GameError> {
         let coefficients = self.weights.coefficients(1.0, |_| true);
-        let Some(mut along) = self.source.along(&coefficients, nodes)? else { return Ok(None) };
-        let integrals = self.of_members(&mut along.integrals)?;
-        let slopes = along.slopes.iter().map(|of_losses| {
+        let Some(mut along) = self.source.path_integral(&coefficients, nodes)? else {
+            return Ok(None);
+        };
+        let integrals = self.to_member_derivatives(&mut along.integrals)?;
+        let slopes = along.node_derivatives.iter().map(|of_losses| {
             let mut of_losses: Vec<Vec<f64>> = of_losses.iter().map(|slope| vec![*slope]).collect();
-            Ok(self.of_members(&mut of_losses)?.concat())
+            Ok(self.to_member_derivatives(&mut of_losses)?.concat())
         });
-        Ok(Some(Along { slopes: slopes.collect::<Result<_, GameError>>()?, integrals }))
+        Ok(Some(PathIntegral {
+            node_derivatives: slopes.collect::<Result<_, GameError>>()?,
+            integrals,
+        }))
     }
 }
 
 impl<S: AffineSource> AffineGame<S> {
     /// Converts derivatives of the loss in the players' directions to derivatives of the game's
     /// value with respect to the members' participation.
-    fn of_members(&self, of_losses: &mut [Vec<f64>]) -> Result<Vec<Vec<f64>>, GameError> {
+    fn to_member_derivatives(
+        &self,
+        of_losses: &mut [Vec<f64>],
+    ) -> Result<Vec<Vec<f64>>, GameError> {
         if of_losses.len() != self.weights.players {
             return Err(GameError::new(format!(
                 "the source returned directional derivatives for {} players, not for {}",

@@ -16,13 +16,13 @@ pub const CACHED_NUMBERS_MAX: usize = 1 << 24;
 /// Both runs count used coalitions in the same way, so the result and its number of evaluations
 /// equal those of an uninterrupted run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Cache {
-    worths: BTreeMap<Coalition, f64>,
+pub struct ValueCache {
+    values: BTreeMap<Coalition, f64>,
     rows: BTreeMap<Coalition, Vec<f64>>,
-    numbers: usize,
+    cached_numbers: usize,
 }
 
-impl Cache {
+impl ValueCache {
     /// An empty cache.
     pub fn new() -> Self {
         Self::default()
@@ -30,36 +30,38 @@ impl Cache {
 
     /// Number of coalitions with a known value.
     pub fn len(&self) -> usize {
-        self.worths.len() + self.rows.keys().filter(|key| !self.worths.contains_key(*key)).count()
+        self.values.len() + self.rows.keys().filter(|key| !self.values.contains_key(*key)).count()
     }
 
     /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
-        self.worths.is_empty() && self.rows.is_empty()
+        self.values.is_empty() && self.rows.is_empty()
     }
 
     /// The known values by coalition, ascending: the table that a report can contain.
-    pub fn worths(&self) -> impl Iterator<Item = (&Coalition, f64)> {
-        self.worths.iter().map(|(coalition, worth)| (coalition, *worth))
+    pub fn values(&self) -> impl Iterator<Item = (&Coalition, f64)> {
+        self.values.iter().map(|(coalition, worth)| (coalition, *worth))
     }
 
     /// Adds a value from another source, for example from a file.
     pub fn insert(&mut self, coalition: Coalition, worth: f64) {
-        if self.numbers < CACHED_NUMBERS_MAX && self.worths.insert(coalition, worth).is_none() {
-            self.numbers += 1;
+        if self.cached_numbers < CACHED_NUMBERS_MAX
+            && self.values.insert(coalition, worth).is_none()
+        {
+            self.cached_numbers += 1;
         }
     }
 
     pub(crate) fn insert_rows(&mut self, coalition: Coalition, rows: &[f64]) {
-        if self.numbers + rows.len() <= CACHED_NUMBERS_MAX
+        if self.cached_numbers + rows.len() <= CACHED_NUMBERS_MAX
             && self.rows.insert(coalition, rows.to_vec()).is_none()
         {
-            self.numbers += rows.len();
+            self.cached_numbers += rows.len();
         }
     }
 
-    pub(crate) fn worth(&self, coalition: &Coalition) -> Option<f64> {
-        self.worths.get(coalition).copied()
+    pub(crate) fn value(&self, coalition: &Coalition) -> Option<f64> {
+        self.values.get(coalition).copied()
     }
 
     pub(crate) fn rows(&self, coalition: &Coalition) -> Option<&[f64]> {

@@ -22,9 +22,9 @@ impl Coalition {
 
     /// The grand coalition of `universe` players.
     pub fn full(universe: usize) -> Self {
-        let mut everybody = Self::empty(universe);
-        (0..universe).for_each(|player| everybody.insert(player));
-        everybody
+        let mut grand = Self::empty(universe);
+        (0..universe).for_each(|player| grand.insert(player));
+        grand
     }
 
     /// The players whose bits are set in `mask`; bit 0 is player 0. Bits at or beyond `universe`
@@ -32,8 +32,8 @@ impl Coalition {
     pub fn from_mask(universe: usize, mask: u64) -> Self {
         let mut coalition = Self::empty(universe);
         if let Some(first) = coalition.words.first_mut() {
-            let kept = if universe < WORD_BITS { (1 << universe) - 1 } else { u64::MAX };
-            *first = mask & kept;
+            let valid_bits = if universe < WORD_BITS { (1 << universe) - 1 } else { u64::MAX };
+            *first = mask & valid_bits;
         }
         coalition
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::meter::Meter;
-use crate::{Coalition, Game, GameError, Run};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Game, GameError, RunOptions};
 
 /// The result of an estimator, with players by index.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -21,7 +21,7 @@ pub struct Estimate {
     pub total: f64,
     /// The directional derivatives that were integrated to the values; empty if the estimator uses
     /// none.
-    pub nodes: Vec<NodeSlopes>,
+    pub nodes: Vec<NodeDerivatives>,
     /// A remark for people about the estimator's decisions: the selected model, the reason for
     /// stopping.
     pub remark: Option<String>,
@@ -29,13 +29,13 @@ pub struct Estimate {
 
 /// The gradient at one node of a path: `φ_i = Σ_nodes weight · slopes[i]`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NodeSlopes {
+pub struct NodeDerivatives {
     /// Position on the path, from 0 to 1.
     pub t: f64,
     /// The node's weight in the quadrature; the weights sum to 1.
     pub weight: f64,
     /// The directional derivative of the value for each player, mean over the rows.
-    pub slopes: Vec<f64>,
+    pub derivatives: Vec<f64>,
 }
 
 /// A rule that divides `v(N) − v(∅)` among the players of a game of type `G`.
@@ -70,7 +70,11 @@ pub trait Estimator<G: Game + ?Sized> {
     ///
     /// # Errors
     /// As [`value`].
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError>;
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError>;
 }
 
 /// The contribution of one player.
@@ -104,7 +108,7 @@ pub struct Valuation<Id> {
     pub gradients: u64,
     /// The directional derivatives that were integrated to the scores; empty if the estimator uses
     /// none.
-    pub nodes: Vec<NodeSlopes>,
+    pub nodes: Vec<NodeDerivatives>,
     /// A remark for people about the estimator's decisions.
     pub remark: Option<String>,
 }
@@ -117,7 +121,7 @@ pub enum ValuationError {
     NoPlayers,
     /// The number of ids differs from the number of players.
     #[error("{ids} ids for {players} players; give exactly one id per player")]
-    IdsDoNotMatch {
+    IdCountMismatch {
         /// Ids given.
         ids: usize,
         /// Players of the game.
@@ -188,20 +192,20 @@ pub enum ValuationError {
         tolerance: f64,
     },
     /// The game returned NaN or an infinity.
-    #[error("coalition {coalition} has the value {worth} in row {row}; values must be finite")]
+    #[error("coalition {coalition} has the value {value} in row {row}; values must be finite")]
     ValueNotFinite {
         /// The coalition.
         coalition: Coalition,
         /// The row.
         row: usize,
         /// NaN or an infinity.
-        worth: f64,
+        value: f64,
     },
     /// The game's gradient has a NaN or an infinity.
     #[error(
-        "the derivative of player {player} at t = {t} is {slope} in row {row}; it must be finite"
+        "the derivative of player {player} at t = {t} is {derivative} in row {row}; it must be finite"
     )]
-    SlopeNotFinite {
+    DerivativeNotFinite {
         /// The player of this direction.
         player: usize,
         /// The row.
@@ -209,7 +213,7 @@ pub enum ValuationError {
         /// Position on the path.
         t: f64,
         /// NaN or an infinity.
-        slope: f64,
+        derivative: f64,
     },
     /// The value on the path between the empty and the grand coalition is NaN or an infinity.
     #[error("the value on the diagonal at t = {t} is {worth} in row {row}; it must be finite")]
@@ -223,7 +227,7 @@ pub enum ValuationError {
     },
     /// The game changed its shape during the valuation.
     #[error("the game returned {got} {what}, where {expected} were expected")]
-    ShapeChanged {
+    ShapeMismatch {
         /// Rows, players, nodes or values.
         what: &'static str,
         /// The number returned.
@@ -241,7 +245,7 @@ impl ValuationError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoPlayers => "NO_PLAYERS",
-            Self::IdsDoNotMatch { .. } => "IDS_DO_NOT_MATCH",
+            Self::IdCountMismatch { .. } => "IDS_DO_NOT_MATCH",
             Self::DuplicateId { .. } => "DUPLICATE_ID",
             Self::TooManyPlayers { .. } => "TOO_MANY_PLAYERS",
             Self::BudgetTooSmall { .. } => "BUDGET_TOO_SMALL",
@@ -250,9 +254,9 @@ impl ValuationError {
             Self::Singular { .. } => "EQUATIONS_SINGULAR",
             Self::ToleranceOutOfRange { .. } => "TOLERANCE_OUT_OF_RANGE",
             Self::ValueNotFinite { .. } => "VALUE_NOT_FINITE",
-            Self::SlopeNotFinite { .. } => "SLOPE_NOT_FINITE",
+            Self::DerivativeNotFinite { .. } => "SLOPE_NOT_FINITE",
             Self::DiagonalNotFinite { .. } => "DIAGONAL_NOT_FINITE",
-            Self::ShapeChanged { .. } => "SHAPE_CHANGED",
+            Self::ShapeMismatch { .. } => "SHAPE_CHANGED",
             Self::Game(_) => "GAME_FAILED",
         }
     }
@@ -268,7 +272,7 @@ pub fn value<Id, G, E>(
     estimator: &E,
     game: &mut G,
     ids: &[Id],
-    run: Run<'_>,
+    run: RunOptions<'_>,
 ) -> Result<Valuation<Id>, ValuationError>
 where
     Id: Clone + Ord,
@@ -297,7 +301,8 @@ where
         return Err(ValuationError::ToleranceOutOfRange { tolerance });
     }
 
-    let mut meter = Meter::new(run, players, passes_min, estimator.passes_default(players));
+    let mut meter =
+        EvaluationMeter::new(run, players, passes_min, estimator.passes_default(players));
     let estimate = estimator.estimate(game, &mut meter)?;
     let gap = estimate.total - estimate.values.iter().sum::<f64>();
     let scores = ids
@@ -327,7 +332,7 @@ fn check_ids<Id: Ord>(ids: &[Id], players: usize) -> Result<(), ValuationError> 
         return Err(ValuationError::NoPlayers);
     }
     if ids.len() != players {
-        return Err(ValuationError::IdsDoNotMatch { ids: ids.len(), players });
+        return Err(ValuationError::IdCountMismatch { ids: ids.len(), players });
     }
     let mut seen = BTreeMap::new();
     for (second, id) in ids.iter().enumerate() {
@@ -340,7 +345,7 @@ fn check_ids<Id: Ord>(ids: &[Id], players: usize) -> Result<(), ValuationError> 
 
 impl<Id: Display> Score<Id> {
     /// The score as a line of text: `name 0.0123 ± 0.0004`.
-    pub fn line(&self) -> String {
+    pub fn to_line(&self) -> String {
         match self.standard_error {
             Some(error) => format!("{}  {:.6} ± {error:.6}", self.id, self.value),
             None => format!("{}  {:.6}", self.id, self.value),

@@ -1,6 +1,6 @@
 //! The Shapley value by its definition: every coalition is evaluated once.
 
-use crate::meter::Meter;
+use crate::meter::EvaluationMeter;
 use crate::statistics::{mean, standard_error};
 use crate::{Coalition, Estimate, Estimator, Game, ValuationError};
 
@@ -35,10 +35,14 @@ impl<G: Game + ?Sized> Estimator<G> for Exact {
         u32::try_from(players).ok().and_then(|n| 1_u64.checked_shl(n)).unwrap_or(u64::MAX)
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
         let players = game.players();
-        let table = Table::fill(game, meter)?;
-        let full = table.worths.len() / table.width - 1;
+        let table = ValueTable::fill(game, meter)?;
+        let full = table.values.len() / table.width - 1;
         let total = mean(table.row(full)) - mean(table.row(0));
         let values_by_row: Vec<Vec<f64>> =
             (0..players).map(|player| table.shapley(players, player)).collect();
@@ -54,19 +58,22 @@ impl<G: Game + ?Sized> Estimator<G> for Exact {
 
 /// Values by coalition mask, `width` numbers each: one per row if the rows fit, else only their
 /// mean.
-struct Table {
+struct ValueTable {
     width: usize,
-    worths: Vec<f64>,
+    values: Vec<f64>,
 }
 
-impl Table {
-    fn fill<G: Game + ?Sized>(game: &mut G, meter: &mut Meter<'_>) -> Result<Self, ValuationError> {
+impl ValueTable {
+    fn fill<G: Game + ?Sized>(
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Self, ValuationError> {
         let players = game.players();
-        let nobody = meter.value_rows(game, &Coalition::empty(players))?;
+        let empty_rows = meter.value_rows(game, &Coalition::empty(players))?;
         let coalitions = 1_usize << players;
-        let width = if nobody.len() <= TABLE_MAX / coalitions { nobody.len() } else { 1 };
-        let mut table = Self { width, worths: Vec::with_capacity(coalitions * width) };
-        table.push(&nobody);
+        let width = if empty_rows.len() <= TABLE_MAX / coalitions { empty_rows.len() } else { 1 };
+        let mut table = Self { width, values: Vec::with_capacity(coalitions * width) };
+        table.push(&empty_rows);
         for mask in 1..1_u64 << players {
             let rows = meter.value_rows(game, &Coalition::from_mask(players, mask))?;
             table.push(&rows);
@@ -76,14 +83,14 @@ impl Table {
 
     fn push(&mut self, rows: &[f64]) {
         if self.width == rows.len() {
-            self.worths.extend_from_slice(rows);
+            self.values.extend_from_slice(rows);
         } else {
-            self.worths.push(mean(rows));
+            self.values.push(mean(rows));
         }
     }
 
     fn row(&self, mask: usize) -> &[f64] {
-        &self.worths[mask * self.width..(mask + 1) * self.width]
+        &self.values[mask * self.width..(mask + 1) * self.width]
     }
 
     /// The player's Shapley value on each row. Marginal contributions are summed within one

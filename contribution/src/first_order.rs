@@ -1,6 +1,6 @@
 //! The first-order value: the initial rate of improvement of the game in each player's direction.
 
-use crate::meter::Meter;
+use crate::meter::EvaluationMeter;
 use crate::statistics::{mean, standard_error};
 use crate::{Estimate, Estimator, SmoothGame, ValuationError};
 
@@ -29,15 +29,19 @@ impl<G: SmoothGame + ?Sized> Estimator<G> for FirstOrder {
         3
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        let nobody = meter.diagonal(game, 0.0)?;
-        let everybody = meter.diagonal(game, 1.0)?;
-        let slopes = meter.slopes(game, 0.0)?;
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        let empty_rows = meter.diagonal(game, 0.0)?;
+        let grand_rows = meter.diagonal(game, 1.0)?;
+        let slopes = meter.directional_derivatives(game, 0.0)?;
         Ok(Estimate {
             values: slopes.iter().map(|rows| mean(rows)).collect(),
             standard_errors: slopes.iter().map(|rows| standard_error(rows)).collect(),
             estimator_errors: Some(vec![0.0; slopes.len()]),
-            total: mean(&everybody) - mean(&nobody),
+            total: mean(&grand_rows) - mean(&empty_rows),
             ..Estimate::default()
         })
     }

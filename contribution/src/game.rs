@@ -76,7 +76,7 @@ pub trait SmoothGame: Game {
     ///
     /// # Errors
     /// The game's own error of differentiation.
-    fn slopes(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError>;
+    fn directional_derivatives(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError>;
 
     /// All directional derivatives of one quadrature in one call; `nodes` are pairs of node and
     /// weight. `None` if the game differentiates node by node. Override this if the game can share
@@ -84,7 +84,7 @@ pub trait SmoothGame: Game {
     ///
     /// # Errors
     /// The game's own error of differentiation.
-    fn along(&mut self, nodes: &[(f64, f64)]) -> Result<Option<Along>, GameError> {
+    fn path_integral(&mut self, nodes: &[(f64, f64)]) -> Result<Option<PathIntegral>, GameError> {
         let _ = nodes;
         Ok(None)
     }
@@ -92,9 +92,9 @@ pub trait SmoothGame: Game {
 
 /// The directional derivatives of one quadrature along the diagonal.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Along {
+pub struct PathIntegral {
     /// `Σ weight · derivative` of each player on each row: `[player][row]`.
     pub integrals: Vec<Vec<f64>>,
     /// The derivative of each player at each node, mean over the rows: `[node][player]`.
-    pub slopes: Vec<Vec<f64>>,
+    pub node_derivatives: Vec<Vec<f64>>,
 }

@@ -1,20 +1,20 @@
 //! Synthetic games with published formulas, so that estimators can be compared on reproducible
 //! games.
 //!
-//! All parameters derive from one seed through [`Draw`]. The values are plain formulas, so that an
+//! All parameters derive from one seed through [`SeededRng`]. The values are plain formulas, so that an
 //! implementation in another language needs only the parameters or the whole table.
 
-use crate::{Coalition, Draw, Game, GameError};
+use crate::{Coalition, Game, GameError, SeededRng};
 
 /// Number of classes of the coverage game.
 const CLASSES: usize = 10;
 
-/// Largest number of players of a [`Table`].
+/// Largest number of players of a [`TableGame`].
 const PLAYERS_MAX: usize = 24;
 
 /// A game whose value is a formula of the coalition.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Formula {
+pub enum SyntheticGame {
     /// `0.85·(1 − exp(−Σ_{i∈S} a_i))`: diminishing returns of more rows. Each player has one `a`,
     /// uniform in 0.05 to 0.5 for 10 players and scaled by `10 / n`, so that the expected sum over
     /// all players does not depend on `n`.
@@ -47,22 +47,22 @@ pub enum Formula {
     },
 }
 
-impl Formula {
+impl SyntheticGame {
     /// The saturating game of `seed`.
     pub fn saturating(players: usize, seed: u64) -> Self {
-        let mut draw = Draw::new(seed, 1);
+        let mut draw = SeededRng::new(seed, 1);
         let each = 10.0 / players as f64;
-        let strengths = (0..players).map(|_| (0.05 + 0.45 * draw.unit()) * each).collect();
+        let strengths = (0..players).map(|_| (0.05 + 0.45 * draw.uniform()) * each).collect();
         Self::Saturating { strengths }
     }
 
     /// The coverage game of `seed`: each player holds rows of two classes, 0.6 to 3.6 of each.
     pub fn coverage(players: usize, seed: u64) -> Self {
-        let mut draw = Draw::new(seed, 2);
+        let mut draw = SeededRng::new(seed, 2);
         let mut rows = vec![[0.0; CLASSES]; players];
         for held in rows.iter_mut().take(players.saturating_sub(2)) {
             for class in draw.coalition(CLASSES, 2).players() {
-                held[class] = 0.6 + 3.0 * draw.unit();
+                held[class] = 0.6 + 3.0 * draw.uniform();
             }
         }
         if players > 3 {
@@ -73,15 +73,15 @@ impl Formula {
 
     /// The interaction game of `seed`: as many pairs and as many triples as players.
     pub fn interaction(players: usize, seed: u64) -> Self {
-        let mut draw = Draw::new(seed, 3);
+        let mut draw = SeededRng::new(seed, 3);
         let mut terms = Vec::new();
         for player in 0..players {
-            terms.push((Coalition::from_mask(players, 1 << player), draw.unit()));
+            terms.push((Coalition::from_mask(players, 1 << player), draw.uniform()));
         }
         for size in [2, 3] {
             for _ in 0..players {
                 let of = draw.coalition(players, size.min(players));
-                terms.push((of, draw.unit() - 0.5));
+                terms.push((of, draw.uniform() - 0.5));
             }
         }
         Self::Interaction { terms, players }
@@ -89,13 +89,13 @@ impl Formula {
 
     /// The voting game of `seed`: 1 to 10 votes per player; the quota is the smallest majority.
     pub fn voting(players: usize, seed: u64) -> Self {
-        let mut draw = Draw::new(seed, 4);
+        let mut draw = SeededRng::new(seed, 4);
         let votes: Vec<u64> = (0..players).map(|_| 1 + draw.below(10)).collect();
         let quota = votes.iter().sum::<u64>() / 2 + 1;
         Self::Voting { votes, quota }
     }
 
-    fn worth(&self, coalition: &Coalition) -> f64 {
+    fn coalition_value(&self, coalition: &Coalition) -> f64 {
         match self {
             Self::Saturating { strengths } => {
                 let strength: f64 = coalition.players().map(|player| strengths[player]).sum();
@@ -121,7 +121,7 @@ impl Formula {
     }
 }
 
-impl Game for Formula {
+impl Game for SyntheticGame {
     fn players(&self) -> usize {
         match self {
             Self::Saturating { strengths } => strengths.len(),
@@ -132,18 +132,18 @@ impl Game for Formula {
     }
 
     fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
-        Ok(self.worth(coalition))
+        Ok(self.coalition_value(coalition))
     }
 }
 
 /// A game given by its complete table: `worths[mask]` is a coalition's value, bit 0 is player 0.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table {
+pub struct TableGame {
     players: usize,
-    worths: Vec<f64>,
+    values: Vec<f64>,
 }
 
-impl Table {
+impl TableGame {
     /// The game of `players` players with these values.
     ///
     /// # Errors
@@ -155,14 +155,14 @@ impl Table {
                 "{got} values for {players} players; give 2^players, with players ≤ {PLAYERS_MAX}"
             )));
         }
-        Ok(Self { players, worths })
+        Ok(Self { players, values: worths })
     }
 
     /// The complete table of `game`, evaluated in batches.
     ///
     /// # Errors
     /// If there are more than 24 players, or the game's own error.
-    pub fn of<G: Game + ?Sized>(game: &mut G) -> Result<Self, GameError> {
+    pub fn from_game<G: Game + ?Sized>(game: &mut G) -> Result<Self, GameError> {
         const BATCH: u64 = 4_096;
         let players = game.players();
         if players > PLAYERS_MAX {
@@ -180,8 +180,8 @@ impl Table {
     }
 
     /// The values, indexed by mask.
-    pub fn worths(&self) -> &[f64] {
-        &self.worths
+    pub fn value_table(&self) -> &[f64] {
+        &self.values
     }
 
     /// The exact Shapley values, computed from the table.
@@ -197,11 +197,11 @@ impl Table {
         (0..n)
             .map(|player| {
                 let bit = 1_usize << player;
-                (0..self.worths.len())
+                (0..self.values.len())
                     .filter(|mask| mask & bit == 0)
                     .map(|mask| {
                         let size = mask.count_ones() as usize;
-                        weight[size] * (self.worths[mask | bit] - self.worths[mask])
+                        weight[size] * (self.values[mask | bit] - self.values[mask])
                     })
                     .sum()
             })
@@ -209,13 +209,13 @@ impl Table {
     }
 }
 
-impl Game for Table {
+impl Game for TableGame {
     fn players(&self) -> usize {
         self.players
     }
 
     fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
-        Ok(self.worths[coalition.mask() as usize])
+        Ok(self.values[coalition.mask() as usize])
     }
 }
 
@@ -223,33 +223,36 @@ impl Game for Table {
 mod tests {
     use super::*;
 
-    fn worth(game: &Formula, mask: u64) -> f64 {
-        game.worth(&Coalition::from_mask(game.players(), mask))
+    fn value_of_mask(game: &SyntheticGame, mask: u64) -> f64 {
+        game.coalition_value(&Coalition::from_mask(game.players(), mask))
     }
 
     #[test]
     fn formulas_match_hand_computed_values() {
-        let saturating = Formula::Saturating { strengths: vec![0.0, 2.0_f64.ln()] };
-        assert_eq!(worth(&saturating, 0b01), 0.0);
-        assert!((worth(&saturating, 0b11) - 0.425).abs() < 1e-15);
+        let saturating = SyntheticGame::Saturating { strengths: vec![0.0, 2.0_f64.ln()] };
+        assert_eq!(value_of_mask(&saturating, 0b01), 0.0);
+        assert!((value_of_mask(&saturating, 0b11) - 0.425).abs() < 1e-15);
 
         let mut rows = vec![[0.0; CLASSES]; 2];
         rows[0][3] = 2.0_f64.ln();
-        let coverage = Formula::Coverage { rows, harm: 0.25 };
-        assert!((worth(&coverage, 0b01) - 0.05).abs() < 1e-15);
-        assert!((worth(&coverage, 0b11) + 0.2).abs() < 1e-15);
+        let coverage = SyntheticGame::Coverage { rows, harm: 0.25 };
+        assert!((value_of_mask(&coverage, 0b01) - 0.05).abs() < 1e-15);
+        assert!((value_of_mask(&coverage, 0b11) + 0.2).abs() < 1e-15);
 
         let pair = Coalition::from_mask(3, 0b101);
-        let interaction = Formula::Interaction { terms: vec![(pair, 4.0)], players: 3 };
-        assert_eq!((worth(&interaction, 0b001), worth(&interaction, 0b111)), (0.0, 4.0));
+        let interaction = SyntheticGame::Interaction { terms: vec![(pair, 4.0)], players: 3 };
+        assert_eq!(
+            (value_of_mask(&interaction, 0b001), value_of_mask(&interaction, 0b111)),
+            (0.0, 4.0)
+        );
 
-        let voting = Formula::Voting { votes: vec![3, 2], quota: 3 };
-        assert_eq!((worth(&voting, 0b10), worth(&voting, 0b01)), (0.0, 1.0));
+        let voting = SyntheticGame::Voting { votes: vec![3, 2], quota: 3 };
+        assert_eq!((value_of_mask(&voting, 0b10), value_of_mask(&voting, 0b01)), (0.0, 1.0));
     }
 
     #[test]
     fn the_coverage_game_has_a_duplicate_a_free_rider_and_a_harmful_player() {
-        let values = Table::of(&mut Formula::coverage(8, 5)).unwrap().shapley();
+        let values = TableGame::from_game(&mut SyntheticGame::coverage(8, 5)).unwrap().shapley();
         assert!((values[0] - values[1]).abs() < 1e-15);
         assert_eq!(values[6], 0.0);
         assert!((values[7] + 0.05).abs() < 1e-15);
@@ -257,9 +260,9 @@ mod tests {
 
     #[test]
     fn a_table_needs_two_to_the_players_values() {
-        assert!(Table::new(2, vec![0.0; 3]).is_err());
-        assert!(Table::new(25, Vec::new()).is_err());
-        let table = Table::new(2, vec![0.0, 1.0, 2.0, 5.0]).unwrap();
+        assert!(TableGame::new(2, vec![0.0; 3]).is_err());
+        assert!(TableGame::new(25, Vec::new()).is_err());
+        let table = TableGame::new(2, vec![0.0, 1.0, 2.0, 5.0]).unwrap();
         assert_eq!(table.shapley(), [2.0, 3.0]);
     }
 }

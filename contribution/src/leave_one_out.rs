@@ -1,6 +1,6 @@
 //! The leave-one-out value.
 
-use crate::meter::Meter;
+use crate::meter::EvaluationMeter;
 use crate::statistics::{mean, standard_error};
 use crate::{Coalition, Estimate, Estimator, Game, ValuationError};
 
@@ -23,14 +23,18 @@ impl<G: Game + ?Sized> Estimator<G> for LeaveOneOut {
         (players as u64).saturating_add(2)
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        let everybody = Coalition::full(game.players());
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        let grand = Coalition::full(game.players());
         let nothing = meter.value_rows(game, &Coalition::empty(game.players()))?;
-        let all = meter.value_rows(game, &everybody)?;
+        let all = meter.value_rows(game, &grand)?;
         let mut values = Vec::with_capacity(game.players());
         let mut errors = Vec::with_capacity(game.players());
         for player in 0..game.players() {
-            let rest = meter.value_rows(game, &everybody.without(player))?;
+            let rest = meter.value_rows(game, &grand.without(player))?;
             let lost: Vec<f64> =
                 all.iter().zip(&rest).map(|(with, without)| with - without).collect();
             values.push(mean(&lost));

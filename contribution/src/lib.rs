@@ -49,7 +49,7 @@
 //! |---|---|---|---|
 //! | `exact` [`Exact`] | Shapley 1953 | 2ⁿ, n ≤ 24 | the exact Shapley value; errors from the rows |
 //! | `path` [`Path`] | Aumann and Shapley 1974 | 3 gradients + 2, any n | efficient up to quadrature error; exact on quadratic games; splitting an identity gains nothing; needs gradients |
-//! | `odd` [`Odd`] | kernel ridge regression of the odd interactions; LeverageSHAP where they do not fit | 2n | efficient; exact on games of pairs, and with all coalitions; fewest evaluations on smooth games |
+//! | `odd` [`OddRegression`] | kernel ridge regression of the odd interactions; LeverageSHAP where they do not fit | 2n | efficient; exact on games of pairs, and with all coalitions; fewest evaluations on smooth games |
 //! | `leverage-shap` [`LeverageShap`] | Musco and Witter 2025 | 2n | efficient; exact on games of pairs, and with all coalitions; assumes no smoothness |
 //! | `kernel-shap` [`KernelShap`] | Lundberg and Lee 2017, Covert and Lee 2021 | 2n | as `leverage-shap`, with coalition sizes drawn by the Shapley kernel |
 //! | `kadd` [`KAdd`] | Pelegrina, Duarte and Grabisch 2023 | 2n | as `leverage-shap`; nearly exact on games of triples once there are as many pairs as unknowns (order 3) |
@@ -66,16 +66,17 @@
 //! | `first-order` [`FirstOrder`] | DIG-FL, Wang and others 2022 | 1 gradient + 2, any n | not efficient; ignores curvature; needs gradients |
 //! | [`cosine`] | CGSV, Xu and others 2021 | none, no game | directions only; splitting an identity multiplies its score |
 //!
-//! [`TruncatedBetweenRounds`] wraps any of them with a published threshold: a round whose total
+//! [`BetweenRoundTruncation`] wraps any of them with a published threshold: a round whose total
 //! gain is below the threshold is not valued. [`Reputation`] smooths scores over rounds. For
 //! payments, use `path` if the game has gradients, `odd` if it has none and as the cross-check of
 //! `path`, and `exact` if `n` is small. The other estimators are there for comparison.
 
 mod affine;
+mod between_round_truncation;
 mod cache;
-mod check;
 mod coalition;
-mod draw;
+mod complementary_pairs;
+mod cross_check;
 mod estimator;
 mod exact;
 mod first_order;
@@ -85,42 +86,45 @@ mod leave_one_out;
 mod linear;
 mod meter;
 mod nano;
-mod odd;
-mod pairs;
+mod odd_regression;
 mod path;
 mod quadrature;
 mod regression;
+mod rng;
 mod round;
 mod run;
 mod sampling;
 mod similarity;
 mod statistics;
-mod truncated_rounds;
 
-pub use affine::{AffineError, AffineGame, AffineSource, Closures, FixedWeights};
-pub use cache::{CACHED_NUMBERS_MAX, Cache};
-pub use check::{CheckRules, Recorded, RoundCheck, check_round, recheck};
+pub use affine::{AffineError, AffineGame, AffineSource, ClosureSource, FixedWeights};
+pub use between_round_truncation::{BetweenRoundTruncation, exceeds_threshold};
+pub use cache::{CACHED_NUMBERS_MAX, ValueCache};
 pub use coalition::Coalition;
-pub use draw::Draw;
-pub use estimator::{Estimate, Estimator, NodeSlopes, Score, Valuation, ValuationError, value};
+pub use cross_check::{
+    CrossCheckOptions, CrossCheckResult, RecordedGame, cross_check_round, scores_from_table,
+};
+pub use estimator::{
+    Estimate, Estimator, NodeDerivatives, Score, Valuation, ValuationError, value,
+};
 pub use exact::Exact;
 pub use first_order::FirstOrder;
-pub use game::{Along, Game, GameError, SmoothGame};
+pub use game::{Game, GameError, PathIntegral, SmoothGame};
 pub use leave_one_out::LeaveOneOut;
-pub use meter::{Meter, PASSES_MAX};
+pub use meter::{EvaluationMeter, PASSES_MAX};
 pub use nano::{NANO_PER_NAT, NanoError, to_nano};
-pub use odd::Odd;
+pub use odd_regression::OddRegression;
 pub use path::Path;
 pub use quadrature::MAX_NODES;
 pub use regression::{KAdd, KernelShap, LeverageShap};
+pub use rng::SeededRng;
 pub use round::{
     RoundError, RoundRules, RoundScore, RoundValuation, Z_MICRO_PER_UNIT, is_negative_beyond_error,
     value_members, value_round,
 };
-pub use run::{Progress, Run};
+pub use run::{RunOptions, ValuationProgress};
 pub use sampling::{
     AntitheticPermutation, Banzhaf, BetaShapley, ComplementaryContributions, Gtg, Owen,
     Permutation, Stratified, TruncatedMonteCarlo,
 };
 pub use similarity::{CosineError, Directions, Reputation, ReputationError, cosine};
-pub use truncated_rounds::{TruncatedBetweenRounds, worth_looking};

@@ -35,7 +35,7 @@ pub(crate) struct Cholesky {
 impl Cholesky {
     /// Factors the symmetric matrix `a` (`n × n`, by rows; only its lower triangle is read). `None`
     /// if it is not positive definite in `f64`.
-    pub(crate) fn of(mut a: Vec<f64>, n: usize) -> Option<Self> {
+    pub(crate) fn factor(mut a: Vec<f64>, n: usize) -> Option<Self> {
         assert_eq!(a.len(), n * n, "the matrix must be square");
         for row in 0..n {
             let (above, current) = a.split_at_mut(row * n);
@@ -111,14 +111,14 @@ impl Cholesky {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Draw;
+    use crate::SeededRng;
 
     /// A = L·Lᵀ of L = (2 0 0; 1 3 0; −1 2 1).
     const A: [f64; 9] = [4.0, 2.0, -2.0, 2.0, 10.0, 5.0, -2.0, 5.0, 6.0];
 
     #[test]
     fn factor_and_solution_match_a_hand_computed_matrix() {
-        let factor = Cholesky::of(A.to_vec(), 3).unwrap();
+        let factor = Cholesky::factor(A.to_vec(), 3).unwrap();
         assert_eq!(factor.lower, [2.0, 0.0, 0.0, 1.0, 3.0, 0.0, -1.0, 2.0, 1.0]);
         // A·(1, 2, 3)ᵀ = (2, 37, 26)ᵀ.
         let x = factor.solve(&[2.0, 37.0, 26.0]);
@@ -129,9 +129,9 @@ mod tests {
     fn inverse_diagonal_matches_solved_unit_vectors() {
         let seed = 11;
         println!("seed {seed}");
-        let mut draw = Draw::new(seed, 0);
+        let mut draw = SeededRng::new(seed, 0);
         let n = 21;
-        let b: Vec<f64> = (0..n * n).map(|_| draw.unit() - 0.5).collect();
+        let b: Vec<f64> = (0..n * n).map(|_| draw.uniform() - 0.5).collect();
         let mut a = vec![0.0; n * n];
         for i in 0..n {
             for j in 0..n {
@@ -139,7 +139,7 @@ mod tests {
             }
             a[i * n + i] += 0.1;
         }
-        let factor = Cholesky::of(a, n).unwrap();
+        let factor = Cholesky::factor(a, n).unwrap();
         for (i, diagonal) in factor.inverse_diagonal().into_iter().enumerate() {
             let mut unit = vec![0.0; n];
             unit[i] = 1.0;
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_matrix_that_is_not_positive_definite_has_no_factor() {
-        assert!(Cholesky::of(vec![1.0, 2.0, 2.0, 1.0], 2).is_none());
-        assert!(Cholesky::of(vec![f64::NAN], 1).is_none());
+        assert!(Cholesky::factor(vec![1.0, 2.0, 2.0, 1.0], 2).is_none());
+        assert!(Cholesky::factor(vec![f64::NAN], 1).is_none());
     }
 }

@@ -4,30 +4,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::{Along, Cache, Coalition, Game, Progress, Run, SmoothGame, ValuationError};
+use crate::{
+    Coalition, Game, PathIntegral, RunOptions, SmoothGame, ValuationError, ValuationProgress,
+    ValueCache,
+};
 
 /// Pass limit of a run without a budget.
 pub const PASSES_MAX: u64 = 1 << 26;
 
 /// The only connection between an estimator and its game: it counts, reports, caches and checks
 /// every pass.
-pub struct Meter<'a> {
-    run: Run<'a>,
+pub struct EvaluationMeter<'a> {
+    run: RunOptions<'a>,
     players: usize,
     rows: Option<usize>,
     planned: u64,
     budget: u64,
     started: Instant,
-    own: Cache,
+    own: ValueCache,
     /// Coalitions that this run has already used.
-    used: BTreeSet<Coalition>,
+    used_coalitions: BTreeSet<Coalition>,
     evaluations: u64,
     gradients: u64,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> EvaluationMeter<'a> {
     pub(crate) fn new(
-        run: Run<'a>,
+        run: RunOptions<'a>,
         players: usize,
         passes_min: u64,
         passes_default: Option<u64>,
@@ -43,8 +46,8 @@ impl<'a> Meter<'a> {
             planned,
             budget,
             started: Instant::now(),
-            own: Cache::new(),
-            used: BTreeSet::new(),
+            own: ValueCache::new(),
+            used_coalitions: BTreeSet::new(),
             evaluations: 0,
             gradients: 0,
         }
@@ -62,7 +65,7 @@ impl<'a> Meter<'a> {
 
     /// Whether a sampling estimator has converged: the run has a tolerance, and the norm of
     /// `errors` (one per player) is within it of the norm of `values`.
-    pub fn is_content(&self, values: &[f64], errors: &[f64]) -> bool {
+    pub fn has_converged(&self, values: &[f64], errors: &[f64]) -> bool {
         let norm = |of: &[f64]| of.iter().map(|x| x * x).sum::<f64>().sqrt();
         self.run.tolerance.is_some_and(|tolerance| norm(errors) <= tolerance * norm(values))
     }
@@ -73,7 +76,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Whether `passes` more fit the budget, and the time limit is not reached.
-    pub fn affords(&self, passes: u64) -> bool {
+    pub fn can_afford(&self, passes: u64) -> bool {
         let in_time = self.run.time.is_none_or(|time| self.started.elapsed() < time);
         in_time && passes <= self.budget_left()
     }
@@ -92,44 +95,49 @@ impl<'a> Meter<'a> {
     /// game differentiates node by node.
     ///
     /// # Errors
-    /// As [`slopes`](Self::slopes).
-    pub fn along<G: SmoothGame + ?Sized>(
+    /// As [`node_derivatives`](Self::slopes).
+    pub fn path_integral<G: SmoothGame + ?Sized>(
         &mut self,
         game: &mut G,
         nodes: &[(f64, f64)],
-    ) -> Result<Option<Along>, ValuationError> {
-        let Some(along) = game.along(nodes)? else { return Ok(None) };
-        let (got, expected) = (along.slopes.len(), nodes.len());
+    ) -> Result<Option<PathIntegral>, ValuationError> {
+        let Some(along) = game.path_integral(nodes)? else { return Ok(None) };
+        let (got, expected) = (along.node_derivatives.len(), nodes.len());
         if got != expected {
-            return Err(ValuationError::ShapeChanged { what: "nodes", got, expected });
+            return Err(ValuationError::ShapeMismatch { what: "nodes", got, expected });
         }
-        self.check_slopes(&along.integrals, 1.0)?;
-        for (slopes, (t, _)) in along.slopes.iter().zip(nodes) {
+        self.check_derivatives(&along.integrals, 1.0)?;
+        for (slopes, (t, _)) in along.node_derivatives.iter().zip(nodes) {
             let (got, expected) = (slopes.len(), self.players);
             if got != expected {
-                return Err(ValuationError::ShapeChanged {
+                return Err(ValuationError::ShapeMismatch {
                     what: "players with derivatives",
                     got,
                     expected,
                 });
             }
             if let Some((player, &slope)) = first_not_finite(slopes) {
-                return Err(ValuationError::SlopeNotFinite { player, row: 0, t: *t, slope });
+                return Err(ValuationError::DerivativeNotFinite {
+                    player,
+                    row: 0,
+                    t: *t,
+                    derivative: slope,
+                });
             }
             self.gradients += 1;
-            self.report();
+            self.report_progress();
         }
         Ok(Some(along))
     }
 
     /// Adds `passes` to the number of planned passes.
-    pub fn plan_more(&mut self, passes: u64) {
+    pub fn add_planned_passes(&mut self, passes: u64) {
         self.planned += passes;
     }
 
     /// Whether this run has already used `coalition`, so that using it again costs nothing.
-    pub fn knows(&self, coalition: &Coalition) -> bool {
-        self.used.contains(coalition)
+    pub fn has_used(&self, coalition: &Coalition) -> bool {
+        self.used_coalitions.contains(coalition)
     }
 
     /// The value of `coalition`.
@@ -148,7 +156,7 @@ impl<'a> Meter<'a> {
     /// once per valuation, and not at all if the run's cache contains it.
     ///
     /// # Errors
-    /// [`ValuationError::ValueNotFinite`], [`ValuationError::ShapeChanged`], or the game's own.
+    /// [`ValuationError::ValueNotFinite`], [`ValuationError::ShapeMismatch`], or the game's own.
     pub fn values<G: Game + ?Sized>(
         &mut self,
         game: &mut G,
@@ -157,11 +165,11 @@ impl<'a> Meter<'a> {
         let mut worths = vec![None; coalitions.len()];
         let mut missing: BTreeMap<&Coalition, Vec<usize>> = BTreeMap::new();
         for (at, coalition) in coalitions.iter().enumerate() {
-            match self.cache().worth(coalition) {
+            match self.cache().value(coalition) {
                 Some(worth) => {
-                    self.check_worth(coalition, worth)?;
+                    self.check_value(coalition, worth)?;
                     worths[at] = Some(worth);
-                    self.count(coalition);
+                    self.count_use(coalition);
                 }
                 None => missing.entry(coalition).or_default().push(at),
             }
@@ -172,12 +180,12 @@ impl<'a> Meter<'a> {
             let answers = game.values(&asked)?;
             if answers.len() != asked.len() {
                 let (got, expected) = (answers.len(), asked.len());
-                return Err(ValuationError::ShapeChanged { what: "values", got, expected });
+                return Err(ValuationError::ShapeMismatch { what: "values", got, expected });
             }
             for ((coalition, places), worth) in chunk.iter().zip(answers) {
-                self.check_worth(coalition, worth)?;
+                self.check_value(coalition, worth)?;
                 self.cache_mut().insert((*coalition).clone(), worth);
-                self.count(coalition);
+                self.count_use(coalition);
                 places.iter().for_each(|&at| worths[at] = Some(worth));
             }
         }
@@ -187,7 +195,7 @@ impl<'a> Meter<'a> {
     /// The value of `coalition` on each row.
     ///
     /// # Errors
-    /// [`ValuationError::ValueNotFinite`], [`ValuationError::ShapeChanged`], or the game's own.
+    /// [`ValuationError::ValueNotFinite`], [`ValuationError::ShapeMismatch`], or the game's own.
     pub fn value_rows<G: Game + ?Sized>(
         &mut self,
         game: &mut G,
@@ -201,14 +209,14 @@ impl<'a> Meter<'a> {
         self.check_rows(rows.len())?;
         if let Some((row, &worth)) = first_not_finite(&rows) {
             let coalition = coalition.clone();
-            return Err(ValuationError::ValueNotFinite { coalition, row, worth });
+            return Err(ValuationError::ValueNotFinite { coalition, row, value: worth });
         }
         // // Only a borrowed cache outlives this valuation; no estimator evaluates the same rows
         // twice.
         if let Some(cache) = self.run.cache.as_mut() {
             cache.insert_rows(coalition.clone(), &rows);
         }
-        self.count(coalition);
+        self.count_use(coalition);
         Ok(rows)
     }
 
@@ -216,7 +224,7 @@ impl<'a> Meter<'a> {
     ///
     /// # Errors
     /// [`ValuationError::DiagonalNotFinite`] (at 0 and 1 [`ValuationError::ValueNotFinite`], since
-    /// those are coalitions), [`ValuationError::ShapeChanged`], or the game's own.
+    /// those are coalitions), [`ValuationError::ShapeMismatch`], or the game's own.
     pub fn diagonal<G: SmoothGame + ?Sized>(
         &mut self,
         game: &mut G,
@@ -228,30 +236,30 @@ impl<'a> Meter<'a> {
             return Err(self.diagonal_not_finite(t, row, worth));
         }
         self.evaluations += 1;
-        self.report();
+        self.report_progress();
         Ok(rows)
     }
 
     /// The directional derivatives when every player participates with `t`: `[player][row]`.
     ///
     /// # Errors
-    /// [`ValuationError::SlopeNotFinite`], [`ValuationError::ShapeChanged`], or the game's own.
-    pub fn slopes<G: SmoothGame + ?Sized>(
+    /// [`ValuationError::DerivativeNotFinite`], [`ValuationError::ShapeMismatch`], or the game's own.
+    pub fn directional_derivatives<G: SmoothGame + ?Sized>(
         &mut self,
         game: &mut G,
         t: f64,
     ) -> Result<Vec<Vec<f64>>, ValuationError> {
-        let slopes = game.slopes(t)?;
-        self.check_slopes(&slopes, t)?;
+        let slopes = game.directional_derivatives(t)?;
+        self.check_derivatives(&slopes, t)?;
         self.gradients += 1;
-        self.report();
+        self.report_progress();
         Ok(slopes)
     }
 
-    fn check_slopes(&mut self, slopes: &[Vec<f64>], t: f64) -> Result<(), ValuationError> {
+    fn check_derivatives(&mut self, slopes: &[Vec<f64>], t: f64) -> Result<(), ValuationError> {
         if slopes.len() != self.players {
             let (got, expected) = (slopes.len(), self.players);
-            return Err(ValuationError::ShapeChanged {
+            return Err(ValuationError::ShapeMismatch {
                 what: "players with derivatives",
                 got,
                 expected,
@@ -260,43 +268,48 @@ impl<'a> Meter<'a> {
         for (player, rows) in slopes.iter().enumerate() {
             self.check_rows(rows.len())?;
             if let Some((row, &slope)) = first_not_finite(rows) {
-                return Err(ValuationError::SlopeNotFinite { player, row, t, slope });
+                return Err(ValuationError::DerivativeNotFinite {
+                    player,
+                    row,
+                    t,
+                    derivative: slope,
+                });
             }
         }
         Ok(())
     }
 
-    fn cache(&self) -> &Cache {
+    fn cache(&self) -> &ValueCache {
         self.run.cache.as_deref().unwrap_or(&self.own)
     }
 
-    fn cache_mut(&mut self) -> &mut Cache {
+    fn cache_mut(&mut self) -> &mut ValueCache {
         self.run.cache.as_deref_mut().unwrap_or(&mut self.own)
     }
 
     /// Counts a coalition at its first use.
-    fn count(&mut self, coalition: &Coalition) {
-        if self.used.insert(coalition.clone()) {
+    fn count_use(&mut self, coalition: &Coalition) {
+        if self.used_coalitions.insert(coalition.clone()) {
             self.evaluations += 1;
-            self.report();
+            self.report_progress();
         }
     }
 
-    fn check_worth(&self, coalition: &Coalition, worth: f64) -> Result<(), ValuationError> {
+    fn check_value(&self, coalition: &Coalition, worth: f64) -> Result<(), ValuationError> {
         if worth.is_finite() {
             return Ok(());
         }
         let coalition = coalition.clone();
-        Err(ValuationError::ValueNotFinite { coalition, row: 0, worth })
+        Err(ValuationError::ValueNotFinite { coalition, row: 0, value: worth })
     }
 
     fn passes(&self) -> u64 {
         self.evaluations + self.gradients
     }
 
-    fn report(&mut self) {
-        let progress = Progress { done: self.passes(), planned: self.planned };
-        if let Some(watch) = self.run.watch.as_mut() {
+    fn report_progress(&mut self) {
+        let progress = ValuationProgress { done: self.passes(), planned: self.planned };
+        if let Some(watch) = self.run.on_progress.as_mut() {
             watch(progress);
         }
     }
@@ -304,10 +317,10 @@ impl<'a> Meter<'a> {
     fn check_rows(&mut self, got: usize) -> Result<(), ValuationError> {
         let expected = *self.rows.get_or_insert(got);
         if got == 0 {
-            return Err(ValuationError::ShapeChanged { what: "rows", got, expected: 1 });
+            return Err(ValuationError::ShapeMismatch { what: "rows", got, expected: 1 });
         }
         if got != expected {
-            return Err(ValuationError::ShapeChanged { what: "rows", got, expected });
+            return Err(ValuationError::ShapeMismatch { what: "rows", got, expected });
         }
         Ok(())
     }
@@ -319,7 +332,7 @@ impl<'a> Meter<'a> {
             } else {
                 Coalition::full(self.players)
             };
-            return ValuationError::ValueNotFinite { coalition, row, worth };
+            return ValuationError::ValueNotFinite { coalition, row, value: worth };
         }
         ValuationError::DiagonalNotFinite { t, row, worth }
     }

@@ -1,10 +1,10 @@
 //! The Aumann–Shapley value: the path integral of each player's marginal contribution along the
 //! diagonal from the empty to the grand coalition.
 
-use crate::meter::Meter;
-use crate::quadrature::{MAX_NODES, rule};
+use crate::meter::EvaluationMeter;
+use crate::quadrature::{MAX_NODES, gauss_legendre};
 use crate::statistics::{mean, standard_error};
-use crate::{Estimate, Estimator, NodeSlopes, SmoothGame, ValuationError};
+use crate::{Estimate, Estimator, NodeDerivatives, SmoothGame, ValuationError};
 
 /// Gradients of the market's default.
 const NODES_DEFAULT: usize = 3;
@@ -36,7 +36,7 @@ impl Path {
     /// # Errors
     /// [`ValuationError::NodesOutOfRange`] outside `1..=8`.
     pub fn with_nodes(nodes: usize) -> Result<Self, ValuationError> {
-        if rule(nodes).is_none() {
+        if gauss_legendre(nodes).is_none() {
             return Err(ValuationError::NodesOutOfRange { nodes, nodes_max: MAX_NODES });
         }
         Ok(Self { nodes, tolerance: None })
@@ -48,7 +48,7 @@ impl Path {
     ///
     /// # Errors
     /// [`ValuationError::ToleranceOutOfRange`] unless positive and finite.
-    pub fn until(mut self, tolerance: f64) -> Result<Self, ValuationError> {
+    pub fn with_tolerance(mut self, tolerance: f64) -> Result<Self, ValuationError> {
         if !(tolerance.is_finite() && tolerance > 0.0) {
             return Err(ValuationError::ToleranceOutOfRange { tolerance });
         }
@@ -63,10 +63,16 @@ impl Path {
 
     /// Whether to add a node: a tolerance is set and not yet met, the limit of nodes is not
     /// reached, and the budget suffices.
-    fn looks_closer(&self, nodes: usize, values: &[f64], total: f64, meter: &Meter<'_>) -> bool {
+    fn should_add_node(
+        &self,
+        nodes: usize,
+        values: &[f64],
+        total: f64,
+        meter: &EvaluationMeter<'_>,
+    ) -> bool {
         let Some(tolerance) = self.tolerance else { return false };
         let gap = total - values.iter().sum::<f64>();
-        let affordable = meter.affords(nodes as u64 + 1);
+        let affordable = meter.can_afford(nodes as u64 + 1);
         gap.abs() > tolerance * total.abs() && nodes < MAX_NODES && affordable
     }
 }
@@ -84,17 +90,21 @@ impl<G: SmoothGame + ?Sized> Estimator<G> for Path {
         self.nodes as u64 + 2
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        let nobody = meter.diagonal(game, 0.0)?;
-        let everybody = meter.diagonal(game, 1.0)?;
-        let total = mean(&everybody) - mean(&nobody);
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        let empty_rows = meter.diagonal(game, 0.0)?;
+        let grand_rows = meter.diagonal(game, 1.0)?;
+        let total = mean(&grand_rows) - mean(&empty_rows);
         let mut nodes = self.nodes;
         loop {
-            let (values_by_row, of_nodes) = integrate(game, meter, nodes, nobody.len())?;
+            let (values_by_row, of_nodes) = integrate(game, meter, nodes, empty_rows.len())?;
             let values: Vec<f64> = values_by_row.iter().map(|rows| mean(rows)).collect();
-            if self.looks_closer(nodes, &values, total, meter) {
+            if self.should_add_node(nodes, &values, total, meter) {
                 nodes += 1;
-                meter.plan_more(nodes as u64);
+                meter.add_planned_passes(nodes as u64);
                 continue;
             }
             let standard_errors = values_by_row.iter().map(|rows| standard_error(rows)).collect();
@@ -113,23 +123,27 @@ impl<G: SmoothGame + ?Sized> Estimator<G> for Path {
 /// and the mean derivatives at each node.
 fn integrate<G: SmoothGame + ?Sized>(
     game: &mut G,
-    meter: &mut Meter<'_>,
+    meter: &mut EvaluationMeter<'_>,
     nodes: usize,
     rows: usize,
-) -> Result<(Vec<Vec<f64>>, Vec<NodeSlopes>), ValuationError> {
-    let rule =
-        rule(nodes).ok_or(ValuationError::NodesOutOfRange { nodes, nodes_max: MAX_NODES })?;
-    if let Some(along) = meter.along(game, rule)? {
-        let of_nodes = rule.iter().zip(along.slopes);
-        let of_nodes = of_nodes.map(|(&(t, weight), slopes)| NodeSlopes { t, weight, slopes });
+) -> Result<(Vec<Vec<f64>>, Vec<NodeDerivatives>), ValuationError> {
+    let rule = gauss_legendre(nodes)
+        .ok_or(ValuationError::NodesOutOfRange { nodes, nodes_max: MAX_NODES })?;
+    if let Some(along) = meter.path_integral(game, rule)? {
+        let of_nodes = rule.iter().zip(along.node_derivatives);
+        let of_nodes = of_nodes.map(|(&(t, weight), slopes)| NodeDerivatives {
+            t,
+            weight,
+            derivatives: slopes,
+        });
         return Ok((along.integrals, of_nodes.collect()));
     }
     let mut integrals = vec![vec![0.0; rows]; game.players()];
     let mut of_nodes = Vec::with_capacity(nodes);
     for &(t, weight) in rule {
-        let slopes = meter.slopes(game, t)?;
+        let slopes = meter.directional_derivatives(game, t)?;
         let means = slopes.iter().map(|rows| mean(rows)).collect();
-        of_nodes.push(NodeSlopes { t, weight, slopes: means });
+        of_nodes.push(NodeDerivatives { t, weight, derivatives: means });
         for (integral, slope) in integrals.iter_mut().flatten().zip(slopes.iter().flatten()) {
             *integral += weight * slope;
         }

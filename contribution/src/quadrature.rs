@@ -59,7 +59,7 @@ const RULES: [&[(f64, f64)]; MAX_NODES] = [
 ];
 
 /// The rule with `nodes` nodes; `None` outside `1..=MAX_NODES`.
-pub(crate) fn rule(nodes: usize) -> Option<&'static [(f64, f64)]> {
+pub(crate) fn gauss_legendre(nodes: usize) -> Option<&'static [(f64, f64)]> {
     RULES.get(nodes.checked_sub(1)?).copied()
 }
 
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn k_nodes_integrate_monomials_exactly_up_to_degree_2k_minus_1() {
         for nodes in 1..=MAX_NODES {
-            let rule = rule(nodes).unwrap();
+            let rule = gauss_legendre(nodes).unwrap();
             assert_eq!(rule.len(), nodes);
             let integral =
                 |degree: i32| rule.iter().map(|(t, weight)| weight * t.powi(degree)).sum::<f64>();
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn there_is_no_rule_of_zero_nodes_nor_beyond_the_limit() {
-        assert!(rule(0).is_none());
-        assert!(rule(MAX_NODES + 1).is_none());
+        assert!(gauss_legendre(0).is_none());
+        assert!(gauss_legendre(MAX_NODES + 1).is_none());
     }
 }

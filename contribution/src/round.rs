@@ -19,8 +19,8 @@ use std::num::TryFromIntError;
 
 use crate::statistics::mean;
 use crate::{
-    AffineError, AffineGame, AffineSource, FixedWeights, GameError, NanoError, Path, Run, Score,
-    ValuationError, to_nano, value,
+    AffineError, AffineGame, AffineSource, FixedWeights, GameError, NanoError, Path, RunOptions,
+    Score, ValuationError, to_nano, value,
 };
 
 /// Micro-units of one unit of `z`.
@@ -48,14 +48,14 @@ pub struct RoundScore {
     pub error_nano: u64,
     /// The directional derivative of the player at each node of the path, in nano-nats; their sum,
     /// weighted by the quadrature, is the score.
-    pub slopes_nano: Vec<i64>,
+    pub derivatives_nano: Vec<i64>,
     /// Whether the update is excluded from the aggregate.
     pub excluded: bool,
 }
 
 impl RoundScore {
     /// Whether the update has no effect at all: the score is 0 with an error of 0.
-    pub fn is_idle(&self) -> bool {
+    pub fn is_null_player(&self) -> bool {
         self.score_nano == 0 && self.error_nano == 0
     }
 }
@@ -167,23 +167,23 @@ pub fn value_round<S: AffineSource>(
     rules: RoundRules,
 ) -> Result<RoundValuation, RoundError> {
     let path = Path::with_nodes(rules.nodes)?;
-    let first = stage(source, FixedWeights::over_all(weights)?, None, path)?;
+    let first = value_stage(source, FixedWeights::over_all(weights)?, None, path)?;
     let mut rows = first.rows;
     for row in &mut rows {
         row.excluded = is_negative_beyond_error(row.score_nano, row.error_nano, rules.z_micro);
     }
     let remaining: Vec<usize> =
         rows.iter().filter(|row| !row.excluded).map(|row| row.player).collect();
-    let somebody_moves = remaining.iter().any(|&player| weights[player] > 0);
+    let any_weight_remains = remaining.iter().any(|&player| weights[player] > 0);
 
     let mut after_nano = first.after_nano;
     let mut losses_evaluated = first.evaluations;
     let mut gradients_evaluated = first.gradients;
-    if !somebody_moves {
+    if !any_weight_remains {
         after_nano = first.before_nano;
     } else if remaining.len() < rows.len() {
         let over_remaining = FixedWeights::over(weights, &remaining)?;
-        let second = stage(source, over_remaining, Some(first.base), path)?;
+        let second = value_stage(source, over_remaining, Some(first.base), path)?;
         for row in second.rows {
             let player = row.player;
             rows[player] = row;
@@ -222,12 +222,12 @@ pub fn value_members<S: AffineSource>(
     nodes: usize,
 ) -> Result<Vec<RoundScore>, RoundError> {
     let path = Path::with_nodes(nodes)?;
-    let of_members = stage(source, FixedWeights::over(weights, members)?, None, path)?;
+    let of_members = value_stage(source, FixedWeights::over(weights, members)?, None, path)?;
     Ok(of_members.rows)
 }
 
 /// The result of one stage: one valuation of the members of `weights`.
-struct Stage {
+struct StageResult {
     base: Vec<f64>,
     before_nano: i64,
     after_nano: i64,
@@ -237,12 +237,12 @@ struct Stage {
 }
 
 /// Runs one stage. `base` are the losses at the base point if an earlier stage has evaluated them.
-fn stage<S: AffineSource>(
+fn value_stage<S: AffineSource>(
     source: &mut S,
     weights: FixedWeights,
     base: Option<Vec<f64>>,
     path: Path,
-) -> Result<Stage, RoundError> {
+) -> Result<StageResult, RoundError> {
     let members = weights.members().to_vec();
     let base_is_known = base.is_some();
     let mut game = AffineGame::new(source, weights)?;
@@ -250,21 +250,22 @@ fn stage<S: AffineSource>(
         game = game.with_base(base);
     }
     // // The path estimator draws no random numbers, so the seed has no effect.
-    let valuation = value(&path, &mut game, &members, Run::seeded(0))?;
+    let valuation = value(&path, &mut game, &members, RunOptions::seeded(0))?;
     let base = game.base_losses()?.to_vec();
     if base.len() < 2 {
         return Err(RoundError::TooFewRows { rows: base.len() });
     }
     let before = mean(&base);
-    let (chances, differentiated) = game.chance()?;
+    let (chances, differentiated) = game.member_random_direction_std()?;
     let scores = valuation.scores.iter().zip(chances).enumerate();
     let nodes = &valuation.nodes;
-    Ok(Stage {
-        before_nano: nano("the loss before", before)?,
-        after_nano: nano("the loss after", before - valuation.total)?,
+    Ok(StageResult {
+        before_nano: round_to_nano("the loss before", before)?,
+        after_nano: round_to_nano("the loss after", before - valuation.total)?,
         rows: scores
             .map(|(position, (score, chance))| {
-                let slopes: Vec<f64> = nodes.iter().map(|node| node.slopes[position]).collect();
+                let slopes: Vec<f64> =
+                    nodes.iter().map(|node| node.derivatives[position]).collect();
                 round_score(score, chance, &slopes)
             })
             .collect::<Result<_, _>>()?,
@@ -284,16 +285,16 @@ fn round_score(
     let error = (sampling * sampling + chance * chance).sqrt();
     Ok(RoundScore {
         player: score.id,
-        score_nano: nano("a score", score.value)?,
-        error_nano: nano("a score's error", error)?.unsigned_abs(),
-        slopes_nano: slopes
+        score_nano: round_to_nano("a score", score.value)?,
+        error_nano: round_to_nano("a score's error", error)?.unsigned_abs(),
+        derivatives_nano: slopes
             .iter()
-            .map(|s| nano("a directional derivative", *s))
+            .map(|s| round_to_nano("a directional derivative", *s))
             .collect::<Result<_, _>>()?,
         excluded: false,
     })
 }
 
-fn nano(what: &'static str, nats: f64) -> Result<i64, RoundError> {
+fn round_to_nano(what: &'static str, nats: f64) -> Result<i64, RoundError> {
     to_nano(nats).map_err(|source| RoundError::Nano { what, source })
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::Cache;
+use crate::ValueCache;
 
 /// The progress of a valuation, in passes over the game's rows (one evaluation or one gradient
 /// each).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct ValuationProgress {
     /// Passes done.
     pub done: u64,
     /// Passes planned; grows if an estimator decides to refine its result.
@@ -20,19 +20,19 @@ pub struct Progress {
 /// limit it stops at its own default, [`Estimator::passes_default`].
 ///
 /// [`Estimator::passes_default`]: crate::Estimator::passes_default
-pub struct Run<'a> {
+pub struct RunOptions<'a> {
     pub(crate) seed: u64,
     pub(crate) budget: Option<u64>,
     pub(crate) tolerance: Option<f64>,
     pub(crate) time: Option<Duration>,
-    pub(crate) watch: Option<&'a mut dyn FnMut(Progress)>,
-    pub(crate) cache: Option<&'a mut Cache>,
+    pub(crate) on_progress: Option<&'a mut dyn FnMut(ValuationProgress)>,
+    pub(crate) cache: Option<&'a mut ValueCache>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RunOptions<'a> {
     /// All random numbers derive from `seed`; no limits and no progress callback.
     pub fn seeded(seed: u64) -> Self {
-        Self { seed, budget: None, tolerance: None, time: None, watch: None, cache: None }
+        Self { seed, budget: None, tolerance: None, time: None, on_progress: None, cache: None }
     }
 
     /// Limits evaluations and gradients together to `passes`. A coalition counts once, however
@@ -46,7 +46,7 @@ impl<'a> Run<'a> {
     /// Runs a sampling estimator until its estimated relative error is at most `tolerance`: the
     /// Euclidean norm of the errors divided by the norm of the values.
     #[must_use]
-    pub fn until(mut self, tolerance: f64) -> Self {
+    pub fn with_tolerance(mut self, tolerance: f64) -> Self {
         self.tolerance = Some(tolerance);
         self
     }
@@ -55,21 +55,21 @@ impl<'a> Run<'a> {
     /// depends on the machine's speed, so do not use it for results that another machine must
     /// reproduce.
     #[must_use]
-    pub fn within(mut self, time: Duration) -> Self {
+    pub fn with_time_limit(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self
     }
 
     /// Calls `watch` after every pass.
     #[must_use]
-    pub fn watched_by(mut self, watch: &'a mut dyn FnMut(Progress)) -> Self {
-        self.watch = Some(watch);
+    pub fn with_progress(mut self, watch: &'a mut dyn FnMut(ValuationProgress)) -> Self {
+        self.on_progress = Some(watch);
         self
     }
 
     /// Uses the values in `cache`, and adds the values that this run evaluates.
     #[must_use]
-    pub fn remembering(mut self, cache: &'a mut Cache) -> Self {
+    pub fn with_cache(mut self, cache: &'a mut ValueCache) -> Self {
         self.cache = Some(cache);
         self
     }

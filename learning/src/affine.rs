@@ -57,17 +57,20 @@ impl<'a> AffineLoss<'a> {
 
     /// The derivative of each row's loss with respect to each coefficient at this point:
     /// `[player][row]`, in nats.
-    pub fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, EvalError> {
+    pub fn directional_derivatives(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Vec<Vec<f64>>, EvalError> {
         let params = self.combined(coefficients)?;
-        self.engine.row_slopes(self.model, &params, self.deltas, self.holdout)
+        self.engine.row_directional_derivatives(self.model, &params, self.deltas, self.holdout)
     }
 
     /// The derivatives of these players at several points: `[point][player][row]`, with the same
-    /// bits as [`slopes`](Self::slopes) at each of them.
+    /// bits as [`directional_derivatives`](Self::slopes) at each of them.
     ///
     /// # Panics
     /// If a player is out of range.
-    pub fn slopes_at(
+    pub fn derivatives_at(
         &mut self,
         players: &[usize],
         places: &[Vec<f64>],
@@ -75,28 +78,29 @@ impl<'a> AffineLoss<'a> {
         let all = places.iter().map(|at| self.combined(at)).collect::<Result<Vec<_>, _>>()?;
         let all: Vec<&[f64]> = all.iter().map(Vec::as_slice).collect();
         let directions: Vec<&[f32]> = players.iter().map(|player| self.deltas[*player]).collect();
-        self.engine.row_slopes_at(self.model, &all, &directions, self.holdout)
+        self.engine.row_directional_derivatives_at(self.model, &all, &directions, self.holdout)
     }
 
-    /// The derivatives of one player: `[row]`, with the same bits as [`slopes`](Self::slopes).
+    /// The derivatives of one player: `[row]`, with the same bits as [`directional_derivatives`](Self::slopes).
     ///
     /// # Panics
     /// If the player is out of range.
-    pub fn slopes_of(
+    pub fn derivatives_of_player(
         &mut self,
         player: usize,
         coefficients: &[f64],
     ) -> Result<Vec<f64>, EvalError> {
         let params = self.combined(coefficients)?;
         let only = [self.deltas[player]];
-        let slopes = self.engine.row_slopes(self.model, &params, &only, self.holdout)?;
+        let slopes =
+            self.engine.row_directional_derivatives(self.model, &params, &only, self.holdout)?;
         Ok(slopes.into_iter().flatten().collect())
     }
 
     /// The null standard deviation of each update at this point: the standard deviation of the mean
     /// loss's directional derivative over random directions of the update's length, `‖deltaᵢ‖·‖∇
     /// mean loss‖ / √d` with `d` parameters, in nats.
-    pub fn chance(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
+    pub fn random_direction_std(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
         let params = self.combined(coefficients)?;
         let (_, gradient) = self.engine.gradient(self.model, &params, self.holdout)?;
         let mut square = 0.0;
@@ -108,9 +112,9 @@ impl<'a> AffineLoss<'a> {
     }
 
     /// Number of rows of the holdout that the model at this point classifies correctly.
-    pub fn correct(&mut self, coefficients: &[f64]) -> Result<usize, EvalError> {
+    pub fn correct_predictions(&mut self, coefficients: &[f64]) -> Result<usize, EvalError> {
         let params = self.combined(coefficients)?;
-        self.engine.correct(self.model, &params, self.holdout)
+        self.engine.correct_predictions(self.model, &params, self.holdout)
     }
 
     /// `base + Σ cᵢ·deltaᵢ` in `f64`, added in the order of the updates: the same bits on every
@@ -156,15 +160,15 @@ mod tests {
             AffineLoss::new(&model, base.as_slice(), &deltas, &holdout, &mut engine).unwrap();
         assert_eq!(affine.players(), 2);
         let at = affine.losses(&[0.25, 0.5]).unwrap();
-        let slopes = affine.slopes(&[0.25, 0.5]).unwrap();
+        let slopes = affine.directional_derivatives(&[0.25, 0.5]).unwrap();
         let ahead = affine.losses(&[0.25, 0.5 + 1e-6]).unwrap();
         for row in 0..64 {
             let difference = (ahead[row] - at[row]) / 1e-6;
             assert!((difference - slopes[1][row]).abs() < 1e-3, "row {row}");
         }
         assert_ne!(mean(&slopes[0]), mean(&slopes[1]));
-        assert_eq!(affine.slopes_of(1, &[0.25, 0.5]).unwrap(), slopes[1]);
-        assert!(affine.correct(&[0.0, 0.0]).unwrap() <= 64);
+        assert_eq!(affine.derivatives_of_player(1, &[0.25, 0.5]).unwrap(), slopes[1]);
+        assert!(affine.correct_predictions(&[0.0, 0.0]).unwrap() <= 64);
         assert!(affine.losses(&[1.0]).is_err());
 
         let by_hand: Vec<f64> = (0..model.parameters())
@@ -188,7 +192,7 @@ mod tests {
         let mut engine = Reference::new();
         let mut affine =
             AffineLoss::new(&model, &[0.0; 4], &deltas, &holdout, &mut engine).unwrap();
-        let chance = affine.chance(&[0.0, 0.0]).unwrap();
+        let chance = affine.random_direction_std(&[0.0, 0.0]).unwrap();
         assert_eq!(chance[0], 0.0);
         assert!((chance[1] - 5.0 * 0.25 * 2.0_f64.sqrt() / 2.0).abs() < 1e-15, "{chance:?}");
     }

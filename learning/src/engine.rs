@@ -104,7 +104,7 @@ impl Training {
 
 /// Progress of a training.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
+pub struct TrainingStep {
     /// Number of steps done, from 1.
     pub step: u64,
     /// Total number of steps.
@@ -115,7 +115,7 @@ pub struct Step {
 
 /// Result of a training.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trained {
+pub struct TrainedModel {
     /// The trained parameters, all finite.
     pub params: Vec<f32>,
     /// Number of steps.
@@ -228,8 +228,8 @@ pub trait Trainer {
         data: &Dataset,
         how: &Training,
         seed: u64,
-        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
-    ) -> Result<Trained, TrainError>;
+        progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
+    ) -> Result<TrainedModel, TrainError>;
 }
 
 /// An engine that evaluates, in `f64`.
@@ -244,7 +244,7 @@ pub trait Evaluator {
 
     /// The directional derivatives of each row's loss: `[i][r]` is `d/dε loss_r(params +
     /// ε·directions[i])` at ε = 0, in nats. The derivative of ReLU at zero is zero.
-    fn row_slopes(
+    fn row_directional_derivatives(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
@@ -252,20 +252,23 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError>;
 
-    /// As [`row_slopes`](Self::row_slopes) at several models, with the same bits:
+    /// As [`row_directional_derivatives`](Self::row_slopes) at several models, with the same bits:
     /// `[model][direction][row]`. An engine can share work on a direction between the models.
-    fn row_slopes_at(
+    fn row_directional_derivatives_at(
         &mut self,
         model: &ModelSpec,
         params: &[&[f64]],
         directions: &[&[f32]],
         data: &Dataset,
     ) -> Result<Vec<Vec<Vec<f64>>>, EvalError> {
-        params.iter().map(|params| self.row_slopes(model, params, directions, data)).collect()
+        params
+            .iter()
+            .map(|params| self.row_directional_derivatives(model, params, directions, data))
+            .collect()
     }
 
     /// Number of rows whose largest logit is at their label; of equal logits the first one counts.
-    fn correct(
+    fn correct_predictions(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
@@ -287,10 +290,10 @@ pub trait Evaluator {
     ///
     /// An engine may share work between models on the segment, and then differs in rounding from
     /// [`gradient`](Self::gradient) and [`row_losses`](Self::row_losses).
-    fn measure_along(
+    fn evaluate_on_segment(
         &mut self,
-        way: Way<'_>,
-        places: &[Place],
+        way: ParameterSegment<'_>,
+        places: &[SegmentPoint],
         data: &Dataset,
         groups: &[Range<usize>],
         look: &mut dyn FnMut(usize, usize, &[f64]),
@@ -316,7 +319,7 @@ pub trait Evaluator {
 
 /// The line segment of a round's parameters from the base model to the aggregate.
 #[derive(Debug, Clone, Copy)]
-pub struct Way<'a> {
+pub struct ParameterSegment<'a> {
     /// The model.
     pub model: &'a ModelSpec,
     /// The parameters before the round.
@@ -325,7 +328,7 @@ pub struct Way<'a> {
     pub total: &'a [f64],
 }
 
-impl Way<'_> {
+impl ParameterSegment<'_> {
     /// `base + t·total`.
     pub fn at(&self, t: f64) -> Vec<f64> {
         let moved = |(&base, &total): (&f32, &f64)| f64::from(base) + t * total;
@@ -347,7 +350,7 @@ impl Way<'_> {
 
 /// A point on a segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Place {
+pub struct SegmentPoint {
     /// Position on the segment, from 0 to 1.
     pub t: f64,
     /// Whether the gradient is requested there instead of the losses.
@@ -414,7 +417,7 @@ pub(crate) fn check_evaluation(
 
 fn check_model(model: &ModelSpec, params: usize, data: &Dataset) -> Result<(), InputError> {
     model.check()?;
-    model.check_fits(data)?;
+    model.check_data(data)?;
     if data.rows() == 0 {
         return Err(InputError::NoRows);
     }
@@ -433,7 +436,7 @@ fn check_finite(what: &str, bad: Option<usize>) -> Result<(), InputError> {
 }
 
 /// Whether the largest logit is at `label`; of equal logits the first one counts.
-pub(crate) fn hits_label<T: PartialOrd>(logits: &[T], label: u32) -> bool {
+pub(crate) fn predicts_label<T: PartialOrd>(logits: &[T], label: u32) -> bool {
     let (before, from) = logits.split_at(label as usize);
     let Some(own) = from.first() else { return false };
     before.iter().all(|logit| logit < own) && from.iter().all(|logit| logit <= own)
@@ -441,11 +444,11 @@ pub(crate) fn hits_label<T: PartialOrd>(logits: &[T], label: u32) -> bool {
 
 /// The chunks of rows of an evaluation of `rows` rows.
 pub(crate) fn chunks(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    chunks_of(0..rows)
+    chunks_in(0..rows)
 }
 
 /// The chunks of a range of rows.
-pub(crate) fn chunks_of(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn chunks_in(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = rows.end;
     rows.step_by(EVAL_CHUNK_ROWS).map(move |start| start..end.min(start + EVAL_CHUNK_ROWS))
 }

@@ -45,36 +45,39 @@ pub mod affine;
 pub mod aggregate;
 pub mod coalitions;
 pub mod data;
+mod dot_lanes;
 pub mod engine;
-mod lanes;
+mod gram;
 pub mod mapped;
-pub mod measure;
 pub mod model;
-mod pairs;
 mod parallel;
 pub mod params;
 pub mod partition;
 pub mod path;
-mod products;
 pub mod reference;
-mod seed;
+mod rng;
 pub mod select;
 pub mod tensors;
+mod tile_kernel;
+pub mod timing;
 #[cfg(feature = "torch")]
 pub mod torch;
 pub mod wire;
 
 pub use affine::AffineLoss;
-pub use aggregate::{AggregateError, MeanAccumulator, Rule, aggregate, aggregate_on};
-pub use coalitions::{Coalitions, Masks, Updates};
+pub use aggregate::{AggregateError, AggregationRule, MeanAccumulator, aggregate, aggregate_on};
+pub use coalitions::{CoalitionMasks, Coalitions, Updates};
 pub use data::{DataSource, Dataset, RowChunks};
-pub use engine::{Engine, Evaluator, Place, Step, Trained, Trainer, Training, Way, mean};
-pub use mapped::{Room, Rows};
+pub use engine::{
+    Engine, Evaluator, ParameterSegment, SegmentPoint, TrainedModel, Trainer, Training,
+    TrainingStep, mean,
+};
+pub use gram::gram_matrix;
+pub use mapped::{RowMatrix, ScratchSpace};
 pub use model::{ModelSpec, TensorSpec};
 pub use parallel::cores;
 pub use params::Params;
-pub use partition::{Part, Partition, partition, split};
+pub use partition::{PartitionScheme, SplitPart, partition, split};
 pub use path::{PathGradient, PathValue};
-pub use products::products;
 pub use reference::Reference;
 pub use select::{EngineKind, engine};

@@ -12,7 +12,7 @@ use memmap2::MmapMut;
 
 /// The storage for many numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
+pub struct ScratchSpace {
     /// Up to this many bytes are allocated in memory; more go to a file without a name, which is
     /// deleted on closing.
     pub memory_max: u64,
@@ -20,13 +20,13 @@ pub struct Room {
     pub folder: PathBuf,
 }
 
-impl Room {
+impl ScratchSpace {
     /// The scratch space that remains after the allocation of `rows`.
     #[must_use]
-    pub fn beside(&self, rows: &Rows) -> Self {
+    pub fn remaining_after(&self, rows: &RowMatrix) -> Self {
         let taken = match &rows.held {
-            Held::Memory(numbers) => size_of_val(&**numbers) as u64,
-            Held::File(_) => 0,
+            RowStorage::Memory(numbers) => size_of_val(&**numbers) as u64,
+            RowStorage::File(_) => 0,
         };
         Self { memory_max: self.memory_max.saturating_sub(taken), folder: self.folder.clone() }
     }
@@ -38,29 +38,29 @@ impl Room {
 }
 
 /// Unlimited memory, without a file, for callers that need no limit.
-pub static MEMORY: Room = Room::memory();
+pub static UNLIMITED_MEMORY: ScratchSpace = ScratchSpace::memory();
 
 /// Rows of equal width, stored one after another, in memory or in a file.
 #[derive(Debug)]
-pub struct Rows {
-    held: Held,
+pub struct RowMatrix {
+    held: RowStorage,
     rows: usize,
     width: usize,
 }
 
 #[derive(Debug)]
-enum Held {
+enum RowStorage {
     Memory(Vec<f32>),
     File(MmapMut),
 }
 
-impl Rows {
+impl RowMatrix {
     /// `rows` rows of `width` zeros.
     ///
     /// # Errors
     /// The system's error if the rows go to a file; `InvalidInput` if they exceed the address
     /// space.
-    pub fn zeros(rows: usize, width: usize, room: &Room) -> io::Result<Self> {
+    pub fn zeros(rows: usize, width: usize, room: &ScratchSpace) -> io::Result<Self> {
         let too_many = || {
             let what = format!("{rows} rows of {width} numbers exceed the address space");
             io::Error::new(io::ErrorKind::InvalidInput, what)
@@ -68,24 +68,24 @@ impl Rows {
         let numbers = rows.checked_mul(width).ok_or_else(too_many)?;
         let bytes = numbers.checked_mul(size_of::<f32>()).ok_or_else(too_many)? as u64;
         let held = if bytes <= room.memory_max || bytes == 0 {
-            Held::Memory(vec![0.0; numbers])
+            RowStorage::Memory(vec![0.0; numbers])
         } else {
-            Held::File(scratch(bytes, room)?)
+            RowStorage::File(scratch_file(bytes, room)?)
         };
         Ok(Self { held, rows, width })
     }
 
     fn numbers(&self) -> &[f32] {
         match &self.held {
-            Held::Memory(numbers) => numbers,
-            Held::File(map) => bytemuck::cast_slice(map),
+            RowStorage::Memory(numbers) => numbers,
+            RowStorage::File(map) => bytemuck::cast_slice(map),
         }
     }
 
     fn numbers_mut(&mut self) -> &mut [f32] {
         match &mut self.held {
-            Held::Memory(numbers) => numbers,
-            Held::File(map) => bytemuck::cast_slice_mut(map),
+            RowStorage::Memory(numbers) => numbers,
+            RowStorage::File(map) => bytemuck::cast_slice_mut(map),
         }
     }
 
@@ -127,18 +127,18 @@ impl Rows {
     }
 }
 
-impl From<Vec<Vec<f32>>> for Rows {
+impl From<Vec<Vec<f32>>> for RowMatrix {
     /// # Panics
     /// If the rows differ in length.
     fn from(rows: Vec<Vec<f32>>) -> Self {
         let width = rows.first().map_or(0, Vec::len);
         assert!(rows.iter().all(|row| row.len() == width), "all rows must have the same length");
-        Self { rows: rows.len(), width, held: Held::Memory(rows.concat()) }
+        Self { rows: rows.len(), width, held: RowStorage::Memory(rows.concat()) }
     }
 }
 
 /// Allocates `bytes` zero bytes in a new file.
-fn take_blocks(mut file: &File, bytes: u64) -> io::Result<()> {
+fn allocate_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
         // // Network file systems may not support it.
@@ -150,11 +150,11 @@ fn take_blocks(mut file: &File, bytes: u64) -> io::Result<()> {
 }
 
 #[expect(unsafe_code, reason = "mapping a file has no safe interface")]
-fn scratch(bytes: u64, room: &Room) -> io::Result<MmapMut> {
+fn scratch_file(bytes: u64, room: &ScratchSpace) -> io::Result<MmapMut> {
     let file = tempfile::tempfile_in(&room.folder)?;
     // // Allocate the blocks now: on a disk that fills up later, a write would end the process
     // (SIGBUS).
-    take_blocks(&file, bytes)?;
+    allocate_zeros(&file, bytes)?;
     // // SAFETY: the file has no name, so no other process can open, change or truncate it.
     unsafe { MmapMut::map_mut(&file) }
 }
@@ -168,9 +168,9 @@ mod tests {
     fn rows_return_what_was_written_in_memory_and_in_a_file() {
         let dir = tempfile::tempdir().unwrap();
         for memory_max in [0, 1 << 20] {
-            let room = Room { memory_max, folder: dir.path().to_owned() };
-            let mut rows = Rows::zeros(300, 7, &room).unwrap();
-            assert_eq!(matches!(rows.held, Held::File(_)), memory_max == 0);
+            let room = ScratchSpace { memory_max, folder: dir.path().to_owned() };
+            let mut rows = RowMatrix::zeros(300, 7, &room).unwrap();
+            assert_eq!(matches!(rows.held, RowStorage::File(_)), memory_max == 0);
             assert_eq!(rows.row(299), [0.0; 7]);
             for at in 0..300 {
                 rows.row_mut(at).fill(at as f32);
@@ -179,9 +179,9 @@ mod tests {
             assert_eq!((rows.len(), rows.width()), (300, 7));
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file has no name");
-        let nowhere = Room { memory_max: 0, folder: dir.path().join("absent") };
-        assert!(Rows::zeros(1, 1, &nowhere).is_err());
-        assert!(Rows::zeros(0, 5, &nowhere).unwrap().is_empty());
-        assert!(Rows::zeros(usize::MAX, 2, &Room::memory()).is_err());
+        let nowhere = ScratchSpace { memory_max: 0, folder: dir.path().join("absent") };
+        assert!(RowMatrix::zeros(1, 1, &nowhere).is_err());
+        assert!(RowMatrix::zeros(0, 5, &nowhere).unwrap().is_empty());
+        assert!(RowMatrix::zeros(usize::MAX, 2, &ScratchSpace::memory()).is_err());
     }
 }

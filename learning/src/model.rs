@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::data::{CLASSES_MAX, Dataset, WIDTH_MAX};
 use crate::params::Params;
-use crate::seed::{Purpose, rng, unit};
+use crate::rng::{Purpose, rng, uniform};
 
 /// Largest number of parameters of a model.
 pub const PARAMETERS_MAX: usize = 100_000_000;
@@ -117,7 +117,7 @@ pub struct TensorSpec {
 
 impl TensorSpec {
     /// Number of elements.
-    pub fn numbers(&self) -> usize {
+    pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 }
@@ -171,12 +171,12 @@ impl ModelSpec {
     }
 
     /// Checks that rows and labels of `data` fit this model.
-    pub fn check_fits(&self, data: &Dataset) -> Result<(), ModelError> {
-        self.check_takes(data.width(), data.classes())
+    pub fn check_data(&self, data: &Dataset) -> Result<(), ModelError> {
+        self.check_shape(data.width(), data.classes())
     }
 
     /// Checks that rows of `width` features with labels below `data` fit this model.
-    pub(crate) fn check_takes(&self, width: usize, data: usize) -> Result<(), ModelError> {
+    pub(crate) fn check_shape(&self, width: usize, data: usize) -> Result<(), ModelError> {
         let (inputs, classes) = (self.inputs(), self.classes());
         if width != inputs {
             return Err(ModelError::Width { width, inputs, model: self.to_string() });
@@ -275,7 +275,7 @@ impl ModelSpec {
             }
             let inputs = (numbers / shape[0]) as f64;
             let bound = (6.0 / inputs).sqrt();
-            values.extend((0..numbers).map(|_| ((2.0 * unit(&mut rng) - 1.0) * bound) as f32));
+            values.extend((0..numbers).map(|_| ((2.0 * uniform(&mut rng) - 1.0) * bound) as f32));
         }
         Params::from_flat(values)
     }
@@ -377,10 +377,10 @@ mod tests {
     fn data_that_does_not_fit_is_refused() {
         let model = ModelSpec::Softmax { inputs: 2, classes: 3 };
         let narrow = Dataset::new(vec![1.0], vec![0], 1, 3).unwrap();
-        let error = model.check_fits(&narrow).unwrap_err().to_string();
+        let error = model.check_data(&narrow).unwrap_err().to_string();
         assert_eq!(error, "the data has 1 features per row; the model softmax 2-3 expects 2");
         let many = Dataset::new(vec![1.0, 2.0], vec![3], 2, 4).unwrap();
-        let error = model.check_fits(&many).unwrap_err().to_string();
+        let error = model.check_data(&many).unwrap_err().to_string();
         assert_eq!(error, "the data has 4 classes; the model softmax 2-3 supports 3");
     }
 

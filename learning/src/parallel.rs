@@ -11,7 +11,7 @@ pub fn cores() -> usize {
 
 /// Runs `work` on every task, on up to `threads` threads, and returns the results in the order of
 /// the tasks. Tasks must be independent; then the result does not depend on the number of threads.
-pub(crate) fn on_threads<T: Send, R: Send>(
+pub(crate) fn parallel_map<T: Send, R: Send>(
     threads: usize,
     tasks: Vec<T>,
     work: impl Fn(T) -> R + Sync,
@@ -45,19 +45,19 @@ pub(crate) fn on_threads<T: Send, R: Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::on_threads;
+    use super::parallel_map;
 
     #[test]
     fn results_are_in_the_order_of_the_tasks() {
         for threads in [0, 1, 2, 7, 200] {
-            let squares = on_threads(threads, (0..100).collect(), |task: usize| task * task);
+            let squares = parallel_map(threads, (0..100).collect(), |task: usize| task * task);
             assert_eq!(squares, (0..100).map(|task| task * task).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn a_panic_in_a_task_propagates_to_the_caller() {
-        let run = || on_threads(3, vec![1, 0, 2, 3], |task: i32| 6 / task);
+        let run = || parallel_map(3, vec![1, 0, 2, 3], |task: i32| 6 / task);
         assert!(std::panic::catch_unwind(run).is_err());
     }
 }

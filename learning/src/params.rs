@@ -33,7 +33,7 @@ pub enum ParamsError {
 
 impl Params {
     /// Uses `values` as the parameters of `model`, if their number matches.
-    pub fn from_vec(model: &ModelSpec, values: Vec<f32>) -> Result<Self, ParamsError> {
+    pub fn for_model(model: &ModelSpec, values: Vec<f32>) -> Result<Self, ParamsError> {
         same_length(model.parameters(), values.len())?;
         Ok(Self(values))
     }
@@ -109,7 +109,7 @@ pub fn norm(values: &[f32]) -> f64 {
 
 /// The sum of squares over eight interleaved lanes, then over the lanes.
 pub(crate) fn squares(values: &[f32]) -> f64 {
-    let mut squares = Squares::default();
+    let mut squares = NormAccumulator::default();
     squares.add(0, values);
     squares.sum()
 }
@@ -117,9 +117,9 @@ pub(crate) fn squares(values: &[f32]) -> f64 {
 /// The lanes of a [`norm`] that is computed piece by piece. An element's lane is its index modulo
 /// 8, so that the norm has the same bits for any division into pieces, and with or without zeros.
 #[derive(Debug, Clone, Default)]
-pub struct Squares([f64; 8]);
+pub struct NormAccumulator([f64; 8]);
 
-impl Squares {
+impl NormAccumulator {
     /// Adds the elements from index `from` on. The index ascends from call to call.
     pub fn add(&mut self, from: usize, values: &[f32]) {
         let lead = (8 - from % 8) % 8;
@@ -174,13 +174,13 @@ mod tests {
     #[test]
     fn applying_a_delta_gives_the_other_model() {
         let model = ModelSpec::Softmax { inputs: 1, classes: 2 };
-        let base = Params::from_vec(&model, vec![1.0, 2.0, 3.0, 4.0]).unwrap();
-        let trained = Params::from_vec(&model, vec![1.5, 2.0, 2.0, 4.25]).unwrap();
+        let base = Params::for_model(&model, vec![1.0, 2.0, 3.0, 4.0]).unwrap();
+        let trained = Params::for_model(&model, vec![1.5, 2.0, 2.0, 4.25]).unwrap();
         let delta = trained.delta_from(base.as_slice()).unwrap();
         assert_eq!(delta.as_slice(), [0.5, 0.0, -1.0, 0.25]);
         assert_eq!(base.apply(delta.as_slice()).unwrap(), trained);
         let short = ParamsError::Length { expected: 4, got: 3 };
-        assert_eq!(Params::from_vec(&model, vec![0.0; 3]), Err(short.clone()));
+        assert_eq!(Params::for_model(&model, vec![0.0; 3]), Err(short.clone()));
         assert_eq!(base.apply(&[0.0; 3]), Err(short));
     }
 
@@ -220,11 +220,11 @@ mod tests {
             let (cut, dropped) = (cut % values.len(), dropped % values.len());
             values[dropped] = 0.0;
             let whole = norm(&values);
-            let mut pieces = Squares::default();
+            let mut pieces = NormAccumulator::default();
             pieces.add(0, &values[..cut]);
             pieces.add(cut, &values[cut..]);
             prop_assert_eq!(pieces.norm().to_bits(), whole.to_bits());
-            let mut without = Squares::default();
+            let mut without = NormAccumulator::default();
             for (at, value) in values.iter().enumerate().filter(|(at, _)| *at != dropped) {
                 without.add(at, &[*value]);
             }

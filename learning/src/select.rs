@@ -94,18 +94,18 @@ pub fn engine(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, Engin
         return Err(EngineError::Threads { threads });
     }
     match kind {
-        EngineKind::Reference => Ok(Box::new(Reference::on(threads))),
+        EngineKind::Reference => Ok(Box::new(Reference::with_threads(threads))),
         kind => torch(kind, threads),
     }
 }
 
 #[cfg(feature = "torch")]
 fn torch(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, EngineError> {
-    use crate::torch::{Processor, Torch};
+    use crate::torch::{Torch, TorchDevice};
     let processor = match kind {
-        EngineKind::Auto => Processor::Best,
-        EngineKind::Cuda => Processor::Gpu,
-        EngineKind::Torch | EngineKind::Reference => Processor::Cpu,
+        EngineKind::Auto => TorchDevice::Auto,
+        EngineKind::Cuda => TorchDevice::Gpu,
+        EngineKind::Torch | EngineKind::Reference => TorchDevice::Cpu,
     };
     Ok(Box::new(Torch::new(processor, threads)?))
 }

@@ -45,12 +45,12 @@ pub fn encode(model: &ModelSpec, values: &[f32]) -> Result<Vec<u8>, ParamsError>
     }
     let mut bytes = header::write(&sections(model));
     bytes.reserve_exact(4 * values.len());
-    put_words(&mut bytes, values.iter().copied());
+    append_floats(&mut bytes, values.iter().copied());
     Ok(bytes)
 }
 
 /// Appends numbers of four bytes each.
-pub(crate) fn put_words(bytes: &mut Vec<u8>, values: impl ExactSizeIterator<Item = f32>) {
+pub(crate) fn append_floats(bytes: &mut Vec<u8>, values: impl ExactSizeIterator<Item = f32>) {
     let from = bytes.len();
     bytes.resize(from + 4 * values.len(), 0);
     for (word, value) in bytes[from..].as_chunks_mut::<4>().0.iter_mut().zip(values) {

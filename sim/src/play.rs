@@ -259,7 +259,7 @@ impl<'a> Game<'a> {
     fn accuracy(&mut self, params: &[f32]) -> Result<f64, SimError> {
         let test = &self.population.test;
         let wide: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();
-        let right = self.worker.correct(&self.model, &wide, test)?;
+        let right = self.worker.correct_predictions(&self.model, &wide, test)?;
         Ok(right as f64 / test.rows() as f64)
     }
 
@@ -298,7 +298,7 @@ impl<'a> Game<'a> {
         let wide: Vec<f64> = self.market.last_model()?.into_iter().map(f64::from).collect();
         let test = &self.population.test;
         let losses = self.worker.row_losses(&self.model, &wide, test)?;
-        let right = self.worker.correct(&self.model, &wide, test)?;
+        let right = self.worker.correct_predictions(&self.model, &wide, test)?;
         Ok((florin_learning::mean(&losses), right as f64 / test.rows() as f64))
     }
 
@@ -363,7 +363,7 @@ impl<'a> Game<'a> {
         let marked = triggered(&self.population.test).map_err(ActError::from)?;
         let last = self.market.last_model()?;
         let wide: Vec<f64> = last.iter().map(|value| f64::from(*value)).collect();
-        let hits = self.worker.correct(&self.model, &wide, &marked)?;
+        let hits = self.worker.correct_predictions(&self.model, &wide, &marked)?;
         Ok(Played {
             seed: self.seed,
             groups: self.population.groups,

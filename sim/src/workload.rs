@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 
 use florin_learning::data::{DatasetError, LoadError, load};
 use florin_learning::{
-    AggregateError, DataSource, Dataset, Evaluator, ModelSpec, Part, Partition, Reference, Rule,
-    Trainer, Training, aggregate_on, partition, split,
+    AggregateError, AggregationRule, DataSource, Dataset, Evaluator, ModelSpec, PartitionScheme,
+    Reference, SplitPart, Trainer, Training, aggregate_on, partition, split,
 };
 use serde_json::json;
 
@@ -106,12 +106,13 @@ impl Workload {
     /// [`WorkloadError`].
     pub fn draw(clients: Clients, seed: u64) -> Result<Self, WorkloadError> {
         let digits = load(&DataSource::Digits)?;
-        let mut parts = split(digits.rows(), seed, &[Part::Fraction(TRAINED), Part::Rest])?;
+        let mut parts =
+            split(digits.rows(), seed, &[SplitPart::Fraction(TRAINED), SplitPart::Rest])?;
         let judged = parts.pop().unwrap_or_default();
         let trained = parts.pop().unwrap_or_default();
         let owned: Vec<Vec<usize>> = match clients {
             Clients::Uneven(count) => {
-                let how = Partition::Dirichlet { alpha: ALPHA };
+                let how = PartitionScheme::Dirichlet { alpha: ALPHA };
                 let cut = partition(&digits.subset(&trained)?, count, &how, ROWS_MIN, seed)?;
                 let places = |rows: Vec<usize>| rows.into_iter().map(|row| trained[row]).collect();
                 cut.into_iter().map(places).collect()
@@ -251,7 +252,7 @@ impl Averaging<'_> {
         let learned = learned.into_iter().collect::<Result<Vec<_>, _>>()?;
         let updates: Vec<(u64, &[f32])> =
             learned.iter().map(|(rows, delta)| (*rows, delta.as_slice())).collect();
-        let step = aggregate_on(Rule::Mean, &updates, 1)?;
+        let step = aggregate_on(AggregationRule::Mean, &updates, 1)?;
         self.params.iter_mut().zip(step).for_each(|(param, step)| *param += step);
         Ok(())
     }
@@ -263,7 +264,7 @@ impl Averaging<'_> {
     pub fn accuracy(&self) -> Result<f64, WorkloadError> {
         let Workload { model, test, .. } = self.workload;
         let wide: Vec<f64> = self.params.iter().map(|value| f64::from(*value)).collect();
-        let right = Reference::new().correct(model, &wide, test)?;
+        let right = Reference::new().correct_predictions(model, &wide, test)?;
         Ok(right as f64 / test.rows() as f64)
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use florin_learning::{DataSource, Partition};
+use florin_learning::{DataSource, PartitionScheme};
 
 use super::JsonArg;
 
@@ -40,7 +40,7 @@ pub(crate) struct DataSplit {
     /// Partition of the rows: iid, dirichlet:ALPHA, label:PIECES or file:PATH (one shard number per
     /// line)
     #[arg(long, default_value = "iid")]
-    pub(crate) how: Partition,
+    pub(crate) how: PartitionScheme,
     /// Fraction of the rows for the buyer's holdout, 0 to 0.9
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub(crate) holdout: f64,

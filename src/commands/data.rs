@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_learning::data::{load, save};
-use florin_learning::{DataSource, Dataset, Part, partition, split};
+use florin_learning::{DataSource, Dataset, SplitPart, partition, split};
 use florin_protocol::blob_digest;
 use serde_json::json;
 
@@ -62,7 +62,7 @@ struct Deal<'a> {
     /// The shards' file names, without the extension.
     shards: &'a [String],
     /// The partition of the rows into shards.
-    how: &'a florin_learning::Partition,
+    how: &'a florin_learning::PartitionScheme,
     /// Minimum number of rows per shard.
     rows_min: usize,
     /// Seed of the split.
@@ -77,7 +77,7 @@ fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piece>> {
         return Err(Failure::input("BAD_SPLIT", message).into());
     }
     let bad = |error: String| Failure::input("BAD_SPLIT", error);
-    let parts = [Part::Fraction(holdout), Part::Fraction(test), Part::Rest];
+    let parts = [SplitPart::Fraction(holdout), SplitPart::Fraction(test), SplitPart::Rest];
     let cut = split(data.rows(), deal.seed, &parts).map_err(|e| bad(e.to_string()))?;
     let train = data.subset(&cut[2])?;
     let shards = partition(&train, deal.shards.len(), deal.how, deal.rows_min, deal.seed)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use florin_learning::data::{load, save};
-use florin_learning::{DataSource, Dataset, Part, Partition, partition, split};
+use florin_learning::{DataSource, Dataset, PartitionScheme, SplitPart, partition, split};
 use florin_participant::{Secret, Strength, Wallet};
 use florin_protocol::{Address, Amount, UpdateFormat, WalletSigner, blob_digest};
 
@@ -120,10 +120,10 @@ pub(crate) struct Dealt {
 /// digit is held only by participants that do not train on it.
 pub(crate) fn deal(seed: u64) -> anyhow::Result<Dealt> {
     let digits = load(&DataSource::Digits)?;
-    let aside = [plan::HOLDOUT, plan::TEST, plan::NOT_HONEST].map(Part::Fraction);
-    let parts: Vec<Part> = aside.into_iter().chain([Part::Rest]).collect();
+    let aside = [plan::HOLDOUT, plan::TEST, plan::NOT_HONEST].map(SplitPart::Fraction);
+    let parts: Vec<SplitPart> = aside.into_iter().chain([SplitPart::Rest]).collect();
     let cut = split(digits.rows(), seed, &parts)?;
-    let how = Partition::Dirichlet { alpha: plan::ALPHA };
+    let how = PartitionScheme::Dirichlet { alpha: plan::ALPHA };
     let mut dealt: BTreeMap<usize, Dataset> = BTreeMap::new();
     for (rows, honest) in [(&cut[2], false), (&cut[3], true)] {
         let data = digits.subset(rows)?;

@@ -1,8 +1,8 @@
 //! Validation, decoding and encoding of models and updates.
 
-use florin_learning::params::{Squares, norm as norm_of};
+use florin_learning::params::{NormAccumulator, norm as norm_of};
 use florin_learning::tensors::{self, DecodeError, decode, encoded_len};
-use florin_learning::wire::{self, EncodeError, Encoded, Format};
+use florin_learning::wire::{self, EncodeError, Encoded, WireFormat};
 use florin_learning::{ModelSpec, TensorSpec};
 use florin_protocol::{ErrorCode, ModelArchitecture, Rejection, TaskSpec};
 
@@ -24,7 +24,7 @@ pub fn initial_model(model: &ModelArchitecture, seed: u64) -> Result<Vec<u8>, Wo
     let model = model_spec(model);
     model.check().map_err(|error| WorkError::Model(error.to_string()))?;
     let mut params = model.init(seed).into_vec();
-    let last: usize = model.tensors().iter().rev().take(2).map(TensorSpec::numbers).sum();
+    let last: usize = model.tensors().iter().rev().take(2).map(TensorSpec::elements).sum();
     let from = params.len() - last;
     params[from..].fill(0.0);
     Ok(encode_tensors(&model, &params))
@@ -81,7 +81,7 @@ pub fn decode_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection
 /// # Errors
 /// A [`Rejection`] that names the error.
 pub fn inspect_model(spec: &TaskSpec, bytes: &[u8]) -> Result<(), Rejection> {
-    wire::walk(&model_spec(&spec.model), Format::F32, bytes, &mut |_, _| {})
+    wire::walk(&model_spec(&spec.model), WireFormat::F32, bytes, &mut |_, _| {})
         .map_err(|error| to_rejection(&error))
 }
 
@@ -129,7 +129,7 @@ fn read_update(
     bytes: &[u8],
     take: &mut dyn FnMut(usize, &[f32]),
 ) -> Result<InspectedUpdate, Rejection> {
-    let mut squares = Squares::default();
+    let mut squares = NormAccumulator::default();
     let (model, format) = (model_spec(&spec.model), update_format(spec.rounds.format));
     wire::walk(&model, format, bytes, &mut |from, piece| {
         squares.add(from, piece);

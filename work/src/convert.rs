@@ -1,8 +1,8 @@
 //! Converts a task's settings into those of the engines. It is the only place where fixed-point
 //! decimals become floats.
 
-use florin_learning::wire::Format;
-use florin_learning::{ModelSpec, Rule};
+use florin_learning::wire::WireFormat;
+use florin_learning::{AggregationRule, ModelSpec};
 use florin_protocol::{Aggregation, Micro, ModelArchitecture, Training, UpdateFormat};
 
 fn to_usize(n: u32) -> usize {
@@ -56,26 +56,26 @@ pub fn training(training: &Training) -> florin_learning::Training {
 
 /// The aggregation rule of a task.
 #[must_use]
-pub fn aggregation_rule(rule: Aggregation) -> Rule {
+pub fn aggregation_rule(rule: Aggregation) -> AggregationRule {
     match rule {
-        Aggregation::Mean => Rule::Mean,
-        Aggregation::Median => Rule::Median,
-        Aggregation::TrimmedMean { trim } => {
-            Rule::TrimmedMean { trim_permille: u16::try_from(trim.0 / 1_000).unwrap_or(u16::MAX) }
-        }
-        Aggregation::Krum { byzantine } => Rule::Krum { hostile: byzantine, keep: 1 },
-        Aggregation::ClippedMean => Rule::NormClippedMean,
+        Aggregation::Mean => AggregationRule::Mean,
+        Aggregation::Median => AggregationRule::Median,
+        Aggregation::TrimmedMean { trim } => AggregationRule::TrimmedMean {
+            trim_permille: u16::try_from(trim.0 / 1_000).unwrap_or(u16::MAX),
+        },
+        Aggregation::Krum { byzantine } => AggregationRule::Krum { hostile: byzantine, keep: 1 },
+        Aggregation::ClippedMean => AggregationRule::NormClippedMean,
     }
 }
 
 /// The update encoding of a task.
 #[must_use]
-pub fn update_format(format: UpdateFormat) -> Format {
+pub fn update_format(format: UpdateFormat) -> WireFormat {
     match format {
-        UpdateFormat::F32 => Format::F32,
-        UpdateFormat::Bf16 => Format::Bf16,
-        UpdateFormat::Int8 => Format::Int8,
-        UpdateFormat::TopK { permille } => Format::TopK { permille },
+        UpdateFormat::F32 => WireFormat::F32,
+        UpdateFormat::Bf16 => WireFormat::Bf16,
+        UpdateFormat::Int8 => WireFormat::Int8,
+        UpdateFormat::TopK { permille } => WireFormat::TopK { permille },
     }
 }
 

@@ -2,7 +2,8 @@
 //! piece by piece.
 
 use florin_contribution::{
-    AffineSource, CheckRules, Coalition, Estimator, Odd, Recorded, RoundError, check_round, recheck,
+    AffineSource, Coalition, CrossCheckOptions, Estimator, OddRegression, RecordedGame, RoundError,
+    cross_check_round, scores_from_table,
 };
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 use florin_protocol::{CoalitionValue, CrossCheck, Valuation, blob_digest};
@@ -35,17 +36,17 @@ pub(crate) fn cross_check<S: AffineSource>(
     if pairs == 0 || !moves || !(2..=CROSS_CHECK_COHORT_MAX).contains(&members.len()) {
         return Ok(None);
     }
-    let estimator = Odd;
+    let estimator = OddRegression;
     let players = members.len();
-    let least = Estimator::<Recorded<'_>>::passes_min(&estimator, players);
+    let least = Estimator::<RecordedGame<'_>>::passes_min(&estimator, players);
     let passes = (GRAND_PASSES + 2 * u64::from(pairs) * players as u64).max(least);
-    let rules = CheckRules { seed, passes };
-    let checked = check_round(&estimator, source, rows, members, rules)?;
+    let rules = CrossCheckOptions { seed, passes };
+    let checked = cross_check_round(&estimator, source, rows, members, rules)?;
     let worth = |(coalition, nano): &(Coalition, i64)| CoalitionValue {
         members: coalition.players().map(|player| player as u16).collect(),
         value_nano: *nano,
     };
-    let version = Estimator::<Recorded<'_>>::version(&estimator);
+    let version = Estimator::<RecordedGame<'_>>::version(&estimator);
     let table = checked.table.iter().map(worth).collect();
     let check = CrossCheck { version, seed, passes, table, scores_nano: checked.scores_nano };
     Ok(Some((check, checked.passes)))
@@ -120,8 +121,8 @@ pub(crate) fn check_scores_follow(stated: &Valuation) -> Result<(), ResultMismat
         }
         table.push((coalition, worth.value_nano));
     }
-    let rules = CheckRules { seed: check.seed, passes: check.passes };
-    let scores = match recheck(&Odd, &table, &members, rules) {
+    let rules = CrossCheckOptions { seed: check.seed, passes: check.passes };
+    let scores = match scores_from_table(&OddRegression, &table, &members, rules) {
         Ok(scores) => scores,
         Err(error) => return differ("table", error.to_string(), "the stated table".to_owned()),
     };

@@ -55,7 +55,7 @@ impl CommittedHoldout {
             )));
         }
         model_spec(&spec.model)
-            .check_fits(&data)
+            .check_data(&data)
             .map_err(|error| bad(format!("the holdout does not fit the model: {error}")))?;
         let read = Self::new(data);
         if read.root() != spec.holdout.root {
@@ -188,6 +188,6 @@ fn dataset(spec: &TaskSpec, shown: &[DisclosedRow]) -> Result<Dataset, Disclosur
     }
     let data = Dataset::new(features, labels, width, spec.data.classes as usize)
         .map_err(|error| misfit(error.to_string()))?;
-    model_spec(&spec.model).check_fits(&data).map_err(|error| misfit(error.to_string()))?;
+    model_spec(&spec.model).check_data(&data).map_err(|error| misfit(error.to_string()))?;
     Ok(data)
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use florin_contribution::{Closures, RoundRules, RoundValuation, value_round};
+use florin_contribution::{ClosureSource, RoundRules, RoundValuation, value_round};
 use florin_learning::data::{DataSource, load};
 use florin_learning::{AffineLoss, Reference};
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
@@ -40,10 +40,10 @@ fn row_by_row(world: &TestRound) -> RoundValuation {
     let (model, base) = (&opened.model, &opened.base);
     let affine = AffineLoss::new(model, base, &slices, &opened.holdout, &mut engine).unwrap();
     let affine = RefCell::new(affine);
-    let mut source = Closures::new(
+    let mut source = ClosureSource::new(
         MEMBERS,
         |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
-        |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
+        |coefficients: &[f64]| affine.borrow_mut().directional_derivatives(coefficients),
     );
     let rules = RoundRules { z_micro: inputs.spec.budget.confidence_z.0, nodes: 3 };
     value_round(&mut source, &opened.updates.rows, rules).unwrap()

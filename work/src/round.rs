@@ -3,7 +3,8 @@
 use florin_contribution::{NanoError, RoundError, RoundRules, to_nano, value_round};
 use florin_learning::engine::EvalError;
 use florin_learning::{
-    AggregateError, Dataset, Engine, ModelSpec, Room, Rows, Rule, aggregate, mean,
+    AggregateError, AggregationRule, Dataset, Engine, ModelSpec, RowMatrix, ScratchSpace,
+    aggregate, mean,
 };
 use florin_protocol::{
     Address, Digest, DuplicateMatch, DuplicatePolicy, DuplicateSource, Estimator, ModelMetrics,
@@ -45,7 +46,7 @@ pub struct ValuationInputs<'a> {
     /// Published updates of earlier rounds: [`florin_protocol::EarlierUpdates`].
     pub earlier_updates: EarlierUpdateBlobs<'a>,
     /// Scratch space for the decoded updates. It does not affect the result.
-    pub scratch_space: &'a Room,
+    pub scratch_space: &'a ScratchSpace,
 }
 
 /// Published updates of earlier rounds.
@@ -151,14 +152,14 @@ impl DecodedRound {
         };
         let base = decode_model(spec, inputs.base).map_err(input("base model"))?;
         let holdout = verify_disclosed_rows(spec, inputs.row_indices, inputs.disclosed_rows)?;
-        let mut deltas = Rows::zeros(entries.len(), base.len(), inputs.scratch_space)?;
+        let mut deltas = RowMatrix::zeros(entries.len(), base.len(), inputs.scratch_space)?;
         for (at, (entry, bytes)) in entries.iter().zip(updates.iter()).enumerate() {
             decode_update_into(spec, bytes, deltas.row_mut(at))
                 .map_err(input(&format!("update of {}", entry.sender)))?;
         }
-        let room = inputs.scratch_space.beside(&deltas);
+        let room = inputs.scratch_space.remaining_after(&deltas);
         let steps = global_deltas(inputs, &base, &room)?;
-        let updates = decode_earlier_updates(inputs, base.len(), &room.beside(&steps))?;
+        let updates = decode_earlier_updates(inputs, base.len(), &room.remaining_after(&steps))?;
         let senders = inputs.earlier_updates.ids.iter().map(|(sender, _)| *sender).collect();
         let known = PublicHistory { global_deltas: steps, senders, updates };
         let held = preprocess(spec.rounds.preprocessing, entries, deltas, &known);
@@ -215,7 +216,7 @@ fn value_updates(
         scores,
         units: valued.passes() + check.as_ref().map_or(0, |(_, passes)| *passes),
         evidence: ValuationEvidence {
-            derivatives_nano: valued.rows.iter().map(|row| row.slopes_nano.clone()).collect(),
+            derivatives_nano: valued.rows.iter().map(|row| row.derivatives_nano.clone()).collect(),
             cross_check: check.map(|(check, _)| check),
         },
     })
@@ -226,11 +227,11 @@ fn value_updates(
 fn global_deltas(
     inputs: &ValuationInputs<'_>,
     base: &[f32],
-    room: &Room,
-) -> Result<Rows, WorkError> {
+    room: &ScratchSpace,
+) -> Result<RowMatrix, WorkError> {
     let ValuationInputs { spec, previous_models: previous, .. } = *inputs;
     let asked = spec.rounds.preprocessing.duplicates == DuplicatePolicy::Reject;
-    let mut steps = Rows::zeros(if asked { previous.len() } else { 0 }, base.len(), room)?;
+    let mut steps = RowMatrix::zeros(if asked { previous.len() } else { 0 }, base.len(), room)?;
     let mut after = base.to_vec();
     for at in 0..steps.len() {
         let before = decode_model(spec, previous.at(at)).map_err(|source| WorkError::Input {
@@ -249,13 +250,13 @@ fn global_deltas(
 fn decode_earlier_updates(
     inputs: &ValuationInputs<'_>,
     parameters: usize,
-    room: &Room,
-) -> Result<Rows, WorkError> {
+    room: &ScratchSpace,
+) -> Result<RowMatrix, WorkError> {
     let ValuationInputs { spec, earlier_updates: last, .. } = *inputs;
     if last.ids.len() != last.bytes.len() {
         return Err(WorkError::Count { entries: last.ids.len(), updates: last.bytes.len() });
     }
-    let mut updates = Rows::zeros(last.ids.len(), parameters, room)?;
+    let mut updates = RowMatrix::zeros(last.ids.len(), parameters, room)?;
     for (at, ((sender, _), bytes)) in last.ids.iter().zip(last.bytes.iter()).enumerate() {
         decode_update_into(spec, bytes, updates.row_mut(at)).map_err(|source| {
             WorkError::Input { what: format!("update of {sender} in an earlier round"), source }
@@ -290,7 +291,7 @@ pub(crate) fn aggregate_updates(
     let step = match aggregate(aggregation_rule(spec.rounds.aggregation), &included) {
         // Exclusion may leave fewer updates than the rule requires. The median takes any number and
         // tolerates a minority of outliers among them.
-        Err(AggregateError::TooFew { .. }) => aggregate(Rule::Median, &included)?,
+        Err(AggregateError::TooFew { .. }) => aggregate(AggregationRule::Median, &included)?,
         step => step?,
     };
     let after: Vec<f32> = base.iter().zip(step).map(|(base, step)| base + step).collect();
@@ -309,8 +310,8 @@ pub(crate) fn evaluate_models(
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Ok(ModelMetrics {
         rows: count(holdout.rows()),
-        correct_before: count(engine.correct(model, &before, holdout)?),
-        correct_after: count(engine.correct(model, &after, holdout)?),
+        correct_before: count(engine.correct_predictions(model, &before, holdout)?),
+        correct_after: count(engine.correct_predictions(model, &after, holdout)?),
         loss_after_nano: to_nano(mean(&engine.row_losses(model, &after, holdout)?))?,
     })
 }

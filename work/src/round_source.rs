@@ -6,9 +6,11 @@
 //! then the valuation takes a few passes over the rows and one over the updates, independent of the
 //! number of participants. The standard errors follow from the spread between the groups.
 
-use florin_contribution::{AffineSource, Along, GameError};
+use florin_contribution::{AffineSource, GameError, PathIntegral};
 use florin_learning::path::group_means;
-use florin_learning::{AffineLoss, Dataset, Engine, ModelSpec, PathGradient, Way, cores, mean};
+use florin_learning::{
+    AffineLoss, Dataset, Engine, ModelSpec, ParameterSegment, PathGradient, cores, mean,
+};
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 
 /// Groups of rows from which the standard errors of a large cohort are estimated; at most the
@@ -74,7 +76,7 @@ impl<'a> RoundSource<'a> {
         &mut self,
         coefficients: &[f64],
         nodes: &[(f64, f64)],
-    ) -> Result<Along, GameError> {
+    ) -> Result<PathIntegral, GameError> {
         // A participant with coefficient zero has value zero for any derivative.
         let moves = |player: &usize| coefficients[*player] != 0.0;
         let wanted = |player: &usize| self.only_player.is_none_or(|only| only == *player);
@@ -82,7 +84,7 @@ impl<'a> RoundSource<'a> {
             (0..self.deltas.len()).filter(|player| moves(player) && wanted(player)).collect();
         let at = |(t, _): &(f64, f64)| coefficients.iter().map(|own| t * own).collect();
         let places: Vec<Vec<f64>> = nodes.iter().map(at).collect();
-        let found = self.affine()?.slopes_at(&asked, &places).map_err(GameError::new)?;
+        let found = self.affine()?.derivatives_at(&asked, &places).map_err(GameError::new)?;
         let players = self.deltas.len();
         let mut integrals = vec![vec![0.0; self.holdout.rows()]; players];
         let mut slopes = vec![vec![0.0; players]; nodes.len()];
@@ -94,7 +96,7 @@ impl<'a> RoundSource<'a> {
                 }
             }
         }
-        Ok(Along { integrals, slopes })
+        Ok(PathIntegral { integrals, node_derivatives: slopes })
     }
 
     /// `Σ cᵢ·Δᵢ` in `f64`, summed in the order of the updates.
@@ -124,26 +126,30 @@ impl AffineSource for RoundSource<'_> {
         })
     }
 
-    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
+    fn directional_derivatives(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Vec<Vec<f64>>, GameError> {
         let Some(only) = self.only_player else {
-            return self.affine()?.slopes(coefficients).map_err(GameError::new);
+            return self.affine()?.directional_derivatives(coefficients).map_err(GameError::new);
         };
-        let own = self.affine()?.slopes_of(only, coefficients).map_err(GameError::new)?;
+        let own =
+            self.affine()?.derivatives_of_player(only, coefficients).map_err(GameError::new)?;
         let mut slopes = vec![vec![0.0; own.len()]; self.deltas.len()];
         slopes[only] = own;
         Ok(slopes)
     }
 
-    fn along(
+    fn path_integral(
         &mut self,
         coefficients: &[f64],
         nodes: &[(f64, f64)],
-    ) -> Result<Option<Along>, GameError> {
+    ) -> Result<Option<PathIntegral>, GameError> {
         let Some(groups) = self.groups else {
             return self.path_integral_by_row(coefficients, nodes).map(Some);
         };
         let total = self.weighted_sum(coefficients);
-        let way = Way { model: self.model, base: self.base, total: &total };
+        let way = ParameterSegment { model: self.model, base: self.base, total: &total };
         let gradient = PathGradient::new(way, nodes, groups, &mut self.holdout, self.engine)
             .map_err(GameError::new)?;
         let wanted = |player: &usize| self.only_player.is_none_or(|only| only == *player);
@@ -165,22 +171,25 @@ impl AffineSource for RoundSource<'_> {
         let mut chances = vec![0.0; players];
         for (&player, value) in asked.iter().zip(values) {
             integrals[player] = value.groups;
-            chances[player] = value.chance;
-            for (slopes, slope) in slopes.iter_mut().zip(value.nodes) {
+            chances[player] = value.random_direction_std;
+            for (slopes, slope) in slopes.iter_mut().zip(value.node_derivatives) {
                 slopes[player] = slope;
             }
         }
         let half = coefficients.iter().map(|coefficient| 0.5 * coefficient).collect();
         self.random_direction_stds = Some((half, chances));
-        Ok(Some(Along { integrals, slopes }))
+        Ok(Some(PathIntegral { integrals, node_derivatives: slopes }))
     }
 
-    fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
+    fn random_direction_std(
+        &mut self,
+        coefficients: &[f64],
+    ) -> Result<Option<Vec<f64>>, GameError> {
         if let Some((at, chances)) = &self.random_direction_stds
             && at == coefficients
         {
             return Ok(Some(chances.clone()));
         }
-        self.affine()?.chance(coefficients).map(Some).map_err(GameError::new)
+        self.affine()?.random_direction_std(coefficients).map(Some).map_err(GameError::new)
     }
 }

@@ -17,8 +17,8 @@
 use std::collections::BTreeSet;
 
 use florin_contribution::{
-    AffineGame, Closures, Coalition, Draw, FixedWeights, Game, GameError, RoundError, RoundScore,
-    is_negative_beyond_error, to_nano, value_members,
+    AffineGame, ClosureSource, Coalition, FixedWeights, Game, GameError, RoundError, RoundScore,
+    SeededRng, is_negative_beyond_error, to_nano, value_members,
 };
 use florin_learning::{Engine, mean};
 use florin_protocol::{
@@ -267,7 +267,7 @@ impl<'a> SpotChecker<'a> {
             Ok::<_, GameError>(vec![1.0 / (1.0 + moved)])
         };
         let slopes = |_: &[f64]| Ok::<Vec<Vec<f64>>, GameError>(Vec::new());
-        let mut source = Closures::new(rows.len(), losses, slopes);
+        let mut source = ClosureSource::new(rows.len(), losses, slopes);
         let seed = cross_check_seed(&self.inputs.round);
         Ok(cross_check(&mut source, rows, &self.remaining, seed, check_pairs)?)
     }
@@ -298,7 +298,7 @@ impl<'a> SpotChecker<'a> {
         spotted: &mut SpotCheckResult,
     ) -> Result<(), WorkError> {
         let players = self.all_players.len();
-        let drawn = sample_indices(&mut Draw::new(spot.seed, 0), players, spot.draws);
+        let drawn = sample_indices(&mut SeededRng::new(spot.seed, 0), players, spot.draws);
         spotted.scores = (drawn.len(), players);
         for player in drawn {
             let excluded = self.stated.scores[player].excluded;
@@ -356,12 +356,14 @@ impl<'a> SpotChecker<'a> {
             spotted.push_mismatch(&line("error_nano"), &theirs.error_nano, &ours.error_nano);
         }
         let far = |(a, b): (&i64, &i64)| a.abs_diff(*b) > TOLERANCE_NANO;
-        if ours.slopes_nano.len() != slopes.len() || ours.slopes_nano.iter().zip(slopes).any(far) {
+        if ours.derivatives_nano.len() != slopes.len()
+            || ours.derivatives_nano.iter().zip(slopes).any(far)
+        {
             let line = format!("valuation.evidence.slopes_nano[{player}]");
             spotted.push_mismatch(
                 &line,
                 &format!("{slopes:?}"),
-                &format!("{:?}", ours.slopes_nano),
+                &format!("{:?}", ours.derivatives_nano),
             );
         }
     }
@@ -387,7 +389,8 @@ impl<'a> SpotChecker<'a> {
         let weights = FixedWeights::over(&self.opened.updates.rows, &self.remaining);
         let weights = weights.map_err(RoundError::from)?;
         let mut game = AffineGame::new(&mut source, weights).map_err(RoundError::from)?;
-        let drawn = sample_indices(&mut Draw::new(spot.seed, 1), check.table.len(), spot.draws);
+        let drawn =
+            sample_indices(&mut SeededRng::new(spot.seed, 1), check.table.len(), spot.draws);
         spotted.coalition_values = (drawn.len(), check.table.len());
         for at in drawn {
             let worth = &check.table[at];
@@ -472,7 +475,7 @@ impl<'a> SpotChecker<'a> {
 
 /// A uniform sample of `draws` distinct numbers below `of`, ascending; all of them if there are
 /// fewer.
-fn sample_indices(draw: &mut Draw, of: usize, draws: u32) -> Vec<usize> {
+fn sample_indices(draw: &mut SeededRng, of: usize, draws: u32) -> Vec<usize> {
     let wanted = usize::try_from(draws).unwrap_or(usize::MAX).min(of);
     let chosen: BTreeSet<usize> = draw.permutation(of).into_iter().take(wanted).collect();
     chosen.into_iter().collect()

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use florin_learning::data::{DataSource, canonical_bytes, load};
-use florin_learning::mapped::MEMORY;
-use florin_learning::{Dataset, Reference, Room, Trainer};
+use florin_learning::mapped::UNLIMITED_MEMORY;
+use florin_learning::{Dataset, Reference, ScratchSpace, Trainer};
 use florin_protocol::*;
 
 use crate::*;
@@ -199,7 +199,7 @@ impl TestRound {
             updates: &self.updates,
             previous_models: &NO_BLOBS,
             earlier_updates: EarlierUpdateBlobs::NONE,
-            scratch_space: &MEMORY,
+            scratch_space: &UNLIMITED_MEMORY,
         }
     }
 
@@ -429,11 +429,11 @@ fn the_audit_detects_a_report_that_accepts_a_copy() {
 fn scratch_space_on_disk_does_not_change_the_result() {
     let world = world();
     let dir = tempfile::tempdir().unwrap();
-    let room = Room { memory_max: 0, folder: dir.path().to_owned() };
+    let room = ScratchSpace { memory_max: 0, folder: dir.path().to_owned() };
     let (drawn, shown) = (world.drawn(), world.disclosed_rows());
     let inputs = ValuationInputs { scratch_space: &room, ..world.inputs(&drawn, &shown) };
     assert_eq!(value_and_aggregate(&inputs, &mut Reference::new()).unwrap(), world.outcome());
-    let room = Room { folder: dir.path().join("absent"), ..room };
+    let room = ScratchSpace { folder: dir.path().join("absent"), ..room };
     let inputs = ValuationInputs { scratch_space: &room, ..inputs };
     let error = value_and_aggregate(&inputs, &mut Reference::new()).unwrap_err();
     assert!(matches!(error, WorkError::ScratchSpace(_)), "{error}");

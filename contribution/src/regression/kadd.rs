@@ -1,9 +1,9 @@
 //! kADD-SHAP: the fit of all interactions up to a given order.
 
-use super::sampled::{Law, Plan, all_coalitions, passes_min};
+use super::sampled::{PairRegression, SizeDistribution, all_coalitions, passes_min};
 use super::triples::{SYSTEM_MAX, pairs_max, triple_fit};
 use super::weighted::linear_fit;
-use crate::meter::Meter;
+use crate::meter::EvaluationMeter;
 use crate::{Estimate, Estimator, Game, ValuationError};
 
 /// The estimator's name in reports and errors.
@@ -39,7 +39,7 @@ impl KAdd {
     ///
     /// # Errors
     /// [`ValuationError::SettingOutOfRange`] unless 2 or 3.
-    pub fn of_order(order: u8) -> Result<Self, ValuationError> {
+    pub fn with_order(order: u8) -> Result<Self, ValuationError> {
         if !(2..=3).contains(&order) {
             let (key, value, bounds) = ("order", f64::from(order), "2 or 3");
             return Err(ValuationError::SettingOutOfRange { estimator: NAME, key, value, bounds });
@@ -75,13 +75,17 @@ impl<G: Game + ?Sized> Estimator<G> for KAdd {
         Some(passes.min(all_coalitions(players)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        let (name, law) = (NAME, Law::Even);
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        let (name, law) = (NAME, SizeDistribution::Uniform);
         if self.order == 2 {
-            let plan = Plan { name, law, pairs_max: usize::MAX, fit: linear_fit };
-            return plan.carry_out(game, meter);
+            let plan = PairRegression { name, sizes: law, pairs_max: usize::MAX, fit: linear_fit };
+            return plan.run(game, meter);
         }
         let pairs_max = pairs_max(game.players());
-        Plan { name, law, pairs_max, fit: triple_fit }.carry_out(game, meter)
+        PairRegression { name, sizes: law, pairs_max, fit: triple_fit }.run(game, meter)
     }
 }

@@ -7,15 +7,15 @@
 //! therefore already the fit of all interactions of two players.
 
 mod kadd;
-mod kernel;
-mod leverage;
+mod kernel_shap;
+mod leverage_shap;
 #[cfg(test)]
-mod plain;
+mod reference_fit;
 mod sampled;
 mod triples;
 pub(crate) mod weighted;
 
 pub use kadd::KAdd;
-pub use kernel::KernelShap;
-pub use leverage::LeverageShap;
-pub(crate) use weighted::{Fit, Observed, linear_fit};
+pub use kernel_shap::KernelShap;
+pub use leverage_shap::LeverageShap;
+pub(crate) use weighted::{Fit, ObservedPairs, linear_fit};

@@ -1,10 +1,10 @@
 //! The loop of the regression estimators: draws pairs, evaluates them and fits, until a limit of
 //! the run is reached.
 
-use super::weighted::{Fit, Observed};
-use crate::meter::Meter;
-use crate::pairs::{Pairs, Start};
-use crate::{Coalition, Draw, Estimate, Game, ValuationError};
+use super::weighted::{Fit, ObservedPairs};
+use crate::complementary_pairs::{InitialPairs, PairSampler};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Game, SeededRng, ValuationError};
 
 /// Smallest number of pairs between two checks of the limits.
 const STEP_MIN: usize = 32;
@@ -18,17 +18,17 @@ const STREAM: u64 = 0x7369_7a65;
 
 /// The distribution of the pairs' sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Law {
+pub(crate) enum SizeDistribution {
     /// All sizes equally often.
-    Even,
+    Uniform,
     /// In proportion to the Shapley kernel's total weight of the size: `1/(s·(n − s))`.
-    Kernel,
+    ShapleyKernel,
 }
 
 /// The parameters that distinguish the regression estimators.
-pub(crate) struct Plan<F> {
+pub(crate) struct PairRegression<F> {
     pub(crate) name: &'static str,
-    pub(crate) law: Law,
+    pub(crate) sizes: SizeDistribution,
     /// Largest number of pairs for `fit`.
     pub(crate) pairs_max: usize,
     pub(crate) fit: F,
@@ -45,18 +45,18 @@ pub(crate) fn all_coalitions(players: usize) -> u64 {
     u32::try_from(players).ok().and_then(|n| 1_u64.checked_shl(n)).unwrap_or(u64::MAX)
 }
 
-impl<F: Fn(&Observed<'_>) -> Option<Fit>> Plan<F> {
+impl<F: Fn(&ObservedPairs<'_>) -> Option<Fit>> PairRegression<F> {
     /// Values all players of `game`.
-    pub(crate) fn carry_out<G: Game + ?Sized>(
+    pub(crate) fn run<G: Game + ?Sized>(
         &self,
         game: &mut G,
-        meter: &mut Meter<'_>,
+        meter: &mut EvaluationMeter<'_>,
     ) -> Result<Estimate, ValuationError> {
         let players = game.players();
         let ends = [Coalition::empty(players), Coalition::full(players)];
         let ends = meter.values(game, &ends)?;
         let total = ends[1] - ends[0];
-        let mut source = Source::new(players, meter.seed(), self.law);
+        let mut source = PairSource::new(players, meter.seed(), self.sizes);
         let (mut sides, mut halves) = (Vec::new(), Vec::new());
         let mut wanted = players.saturating_sub(1);
         loop {
@@ -64,23 +64,29 @@ impl<F: Fn(&Observed<'_>) -> Option<Fit>> Plan<F> {
             let ended = fresh.len() < wanted;
             halves.extend(half_differences(game, meter, &fresh)?);
             sides.extend(fresh);
-            wanted = affordable(meter, sides.len());
+            wanted = affordable_pairs(meter, sides.len());
             let last = ended || wanted == 0;
             if !last && meter.tolerance().is_none() {
                 continue;
             }
-            let observed = Observed { total, sides: &sides, halves: &halves, pairs: &source.pairs };
+            let observed = ObservedPairs {
+                total,
+                sides: &sides,
+                half_differences: &halves,
+                pairs: &source.pairs,
+            };
             let fit = (self.fit)(&observed)
                 .ok_or(ValuationError::Singular { estimator: self.name, equations: sides.len() })?;
-            let content = fit.errors.as_ref().is_some_and(|e| meter.is_content(&fit.values, e));
-            if last || content {
+            let converged =
+                fit.errors.as_ref().is_some_and(|e| meter.has_converged(&fit.values, e));
+            if last || converged {
                 return Ok(estimate(fit, &observed, self.pairs_max));
             }
         }
     }
 }
 
-fn estimate(fit: Fit, observed: &Observed<'_>, pairs_max: usize) -> Estimate {
+fn estimate(fit: Fit, observed: &ObservedPairs<'_>, pairs_max: usize) -> Estimate {
     let seen = observed.sides.len();
     let remark = if observed.is_complete() {
         format!("all {seen} pairs: the values are exact")
@@ -95,8 +101,8 @@ fn estimate(fit: Fit, observed: &Observed<'_>, pairs_max: usize) -> Estimate {
 }
 
 /// Number of pairs to draw next: within the limits, in growing steps.
-fn affordable(meter: &Meter<'_>, seen: usize) -> usize {
-    if !meter.affords(2) {
+fn affordable_pairs(meter: &EvaluationMeter<'_>, seen: usize) -> usize {
+    if !meter.can_afford(2) {
         return 0;
     }
     let within_budget = usize::try_from(meter.budget_left() / 2).unwrap_or(usize::MAX);
@@ -106,7 +112,7 @@ fn affordable(meter: &Meter<'_>, seen: usize) -> usize {
 /// `(v(S) − v(Sᶜ))/2` of each side, evaluated in one batch.
 fn half_differences<G: Game + ?Sized>(
     game: &mut G,
-    meter: &mut Meter<'_>,
+    meter: &mut EvaluationMeter<'_>,
     sides: &[Coalition],
 ) -> Result<Vec<f64>, ValuationError> {
     let both: Vec<Coalition> =
@@ -117,19 +123,19 @@ fn half_differences<G: Game + ?Sized>(
 
 /// Distinct pairs with a given distribution of sizes, after n − 1 pairs along a permutation:
 /// without these, a fit to few pairs may leave players undetermined.
-struct Source {
-    pairs: Pairs,
-    law: Law,
-    sizes: Draw,
+struct PairSource {
+    pairs: PairSampler,
+    law: SizeDistribution,
+    sizes: SeededRng,
     chain_left: usize,
     players: usize,
 }
 
-impl Source {
-    fn new(players: usize, seed: u64, law: Law) -> Self {
-        let pairs = Pairs::new(players, seed, Start::Chain);
+impl PairSource {
+    fn new(players: usize, seed: u64, law: SizeDistribution) -> Self {
+        let pairs = PairSampler::new(players, seed, InitialPairs::PermutationPrefixes);
         let chain_left = players.saturating_sub(1);
-        Self { pairs, law, sizes: Draw::new(seed, STREAM), chain_left, players }
+        Self { pairs, law, sizes: SeededRng::new(seed, STREAM), chain_left, players }
     }
 
     /// `count` pairs, or all remaining pairs.
@@ -138,12 +144,12 @@ impl Source {
     }
 
     fn next(&mut self) -> Option<Coalition> {
-        if self.law == Law::Even || self.chain_left > 0 {
+        if self.law == SizeDistribution::Uniform || self.chain_left > 0 {
             self.chain_left = self.chain_left.saturating_sub(1);
             return self.pairs.next();
         }
         let size = self.size_by_kernel()?;
-        self.pairs.next_of(size)
+        self.pairs.next_of_size(size)
     }
 
     /// A size that is not exhausted, drawn in proportion to the kernel's weight.
@@ -156,7 +162,7 @@ impl Source {
                 (size, middle / (size as f64 * (players - size) as f64))
             })
             .collect();
-        let mut left = self.sizes.unit() * weighed.iter().map(|(_, weight)| weight).sum::<f64>();
+        let mut left = self.sizes.uniform() * weighed.iter().map(|(_, weight)| weight).sum::<f64>();
         for &(size, weight) in &weighed {
             left -= weight;
             if left < 0.0 {

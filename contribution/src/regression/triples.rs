@@ -6,7 +6,7 @@
 //! players. The same minimum is computed in two ways: over the unknowns (primal) or, if there are
 //! fewer pairs, over the pairs (dual), with a kernel in which the triples never appear one by one.
 
-use super::weighted::{Fit, Observed, add_scaled, linear_fit};
+use super::weighted::{Fit, ObservedPairs, add_scaled, linear_fit};
 use crate::linear::{Cholesky, dot};
 
 /// Largest number of equations of one system: 72 MiB, and some seconds.
@@ -40,14 +40,14 @@ fn unknowns(players: usize) -> usize {
 /// The fit, over the pairs or over the unknowns, whichever are fewer. With all pairs observed, the
 /// Shapley kernel makes the linear part of this fit equal to the linear fit; that one is used,
 /// since it has no ridge.
-pub(crate) fn triple_fit(observed: &Observed<'_>) -> Option<Fit> {
+pub(crate) fn triple_fit(observed: &ObservedPairs<'_>) -> Option<Fit> {
     if observed.is_complete() {
         return linear_fit(observed);
     }
     if observed.sides.len() <= unknowns(observed.players()) {
-        over_pairs(observed)
+        dual_fit(observed)
     } else {
-        over_unknowns(observed)
+        primal_fit(observed)
     }
 }
 
@@ -57,20 +57,20 @@ pub(crate) fn triple_fit(observed: &Observed<'_>) -> Option<Fit> {
 ///
 /// The errors leave out each pair in closed form: without pair k the values change by their
 /// coefficient of `d_k`, times `α_k/P_kk`.
-fn over_pairs(observed: &Observed<'_>) -> Option<Fit> {
+fn dual_fit(observed: &ObservedPairs<'_>) -> Option<Fit> {
     let players = observed.players();
     let mut signs = observed.signs();
     signs.resize(signs.len() + players, 1.0);
     let rows: Vec<&[f64]> = signs.chunks_exact(players).collect();
-    let factor = Cholesky::of(kernel(&rows, &observed.weights()), rows.len())?;
-    let mut wanted = observed.halves.to_vec();
+    let factor = Cholesky::factor(kernel(&rows, &observed.weights()), rows.len())?;
+    let mut wanted = observed.half_differences.to_vec();
     wanted.push(0.5 * observed.total);
 
     let columns: Vec<Vec<f64>> =
         (0..players).map(|player| rows.iter().map(|row| row[player]).collect()).collect();
     let through: Vec<Vec<f64>> = columns.iter().map(|column| factor.solve(column)).collect();
     let inner = columns.iter().flat_map(|one| through.iter().map(|other| dot(one, other)));
-    let inner = Cholesky::of(inner.collect(), players)?;
+    let inner = Cholesky::factor(inner.collect(), players)?;
     // // Removes from `x` its part along the players; the result is multiplied by G.
     let apart = |x: &[f64]| {
         let along: Vec<f64> = through.iter().map(|through| dot(through, x)).collect();
@@ -84,28 +84,28 @@ fn over_pairs(observed: &Observed<'_>) -> Option<Fit> {
     let alpha = apart(&wanted);
     let mut own = factor.inverse_diagonal();
     let (mut values, mut variances) = (Vec::new(), Vec::new());
-    let directs = directs(&through, &inner);
+    let directs = linear_coefficients(&through, &inner);
     for (through, direct) in through.iter().zip(&directs) {
         own.iter_mut().zip(through).zip(direct).for_each(|((own, g), direct)| *own -= g * direct);
     }
-    let unseen = observed.unseen();
+    let unseen = observed.finite_population_corrections();
     let freest = own.iter().copied().fold(0.0, f64::max);
-    let is_told = rows.len() > players
+    let errors_determined = rows.len() > players
         && own.iter().zip(&unseen).all(|(own, unseen)| *unseen == 0.0 || *own > SLACK * freest);
     for (player, direct) in directs.iter().enumerate() {
-        let mut coefficients = apart(&reader(&rows, player));
+        let mut coefficients = apart(&kernel_coefficients(&rows, player));
         add_scaled(&mut coefficients, 2.0, direct);
         values.push(dot(&coefficients, &wanted));
         let moves = (0..unseen.len()).map(|k| (coefficients[k] * alpha[k] / own[k], unseen[k]));
         let of_unseen = moves.filter(|(_, unseen)| *unseen > 0.0);
         variances.push(of_unseen.map(|(by, unseen)| unseen * by * by).sum::<f64>());
     }
-    let errors = is_told.then(|| variances.into_iter().map(f64::sqrt).collect());
-    Some(efficient(Fit { values, errors }, observed.total))
+    let errors = errors_determined.then(|| variances.into_iter().map(f64::sqrt).collect());
+    Some(enforce_efficiency(Fit { values, errors }, observed.total))
 }
 
 /// Row i of `(Zᵀ·G·Z)⁻¹·Zᵀ·G` from the rows of `Zᵀ·G`: the coefficient of each difference in `a_i`.
-fn directs(through: &[Vec<f64>], inner: &Cholesky) -> Vec<Vec<f64>> {
+fn linear_coefficients(through: &[Vec<f64>], inner: &Cholesky) -> Vec<Vec<f64>> {
     let of = |player: usize| {
         let mut unit = vec![0.0; through.len()];
         unit[player] = 1.0;
@@ -135,7 +135,7 @@ fn kernel(rows: &[&[f64]], weights: &[f64]) -> Vec<f64> {
 
 /// The coefficient of each row's kernel in `player`'s value through its triples: `(2/3)·z_i·((D −
 /// z_i)² − (n − 1))/2`, with D the sum of the row.
-fn reader(rows: &[&[f64]], player: usize) -> Vec<f64> {
+fn kernel_coefficients(rows: &[&[f64]], player: usize) -> Vec<f64> {
     let of = |row: &&[f64]| {
         let sign = row[player];
         let others = row.iter().sum::<f64>() - sign;
@@ -145,7 +145,7 @@ fn reader(rows: &[&[f64]], player: usize) -> Vec<f64> {
 }
 
 /// Distributes the gap that the ridge on the grand pair leaves, equally over the players.
-fn efficient(mut fit: Fit, total: f64) -> Fit {
+fn enforce_efficiency(mut fit: Fit, total: f64) -> Fit {
     let gap = (total - fit.values.iter().sum::<f64>()) / fit.values.len() as f64;
     fit.values.iter_mut().for_each(|value| *value += gap);
     fit
@@ -153,14 +153,14 @@ fn efficient(mut fit: Fit, total: f64) -> Fit {
 
 /// The primal: the normal equations over players and triples, with the grand pair as a constraint.
 /// The errors leave out each pair with the mean leverage, which is unknowns divided by pairs.
-fn over_unknowns(observed: &Observed<'_>) -> Option<Fit> {
+fn primal_fit(observed: &ObservedPairs<'_>) -> Option<Fit> {
     let players = observed.players();
     let size = unknowns(players);
     let (signs, weights) = (observed.signs(), observed.weights());
     let (mut a, mut b) = (vec![0.0; size * size], vec![0.0; size]);
     let blocks = || signs.chunks(BLOCK * players).zip(weights.chunks(BLOCK));
-    for ((signs, weights), halves) in blocks().zip(observed.halves.chunks(BLOCK)) {
-        let columns = Columns::of(signs, players);
+    for ((signs, weights), halves) in blocks().zip(observed.half_differences.chunks(BLOCK)) {
+        let columns = FeatureColumns::new(signs, players);
         for row in 0..size {
             let weighted: Vec<f64> =
                 columns.column(row).iter().zip(weights).map(|(x, weight)| x * weight).collect();
@@ -173,7 +173,7 @@ fn over_unknowns(observed: &Observed<'_>) -> Option<Fit> {
     for at in players..size {
         a[at * size + at] += RIDGE;
     }
-    let factor = Cholesky::of(a, size)?;
+    let factor = Cholesky::factor(a, size)?;
     let along = factor.solve(&vec![1.0; size]);
     let stiffness = along.iter().sum::<f64>();
     let constrained = |mut x: Vec<f64>, sum: f64| {
@@ -182,27 +182,27 @@ fn over_unknowns(observed: &Observed<'_>) -> Option<Fit> {
         x
     };
     let solution = constrained(factor.solve(&b), 0.5 * observed.total);
-    let readers = readers(players, size);
+    let readers = value_coefficients(players, size);
     let values = readers.iter().map(|reader| dot(reader, &solution)).collect();
 
     let moved: Vec<Vec<f64>> =
         readers.iter().map(|reader| constrained(factor.solve(reader), 0.0)).collect();
     let free = 1.0 - (size - 1) as f64 / observed.sides.len() as f64;
-    let unseen = observed.unseen();
+    let unseen = observed.finite_population_corrections();
     let mut variances = vec![0.0; players];
     for (at, (signs, weights)) in blocks().enumerate() {
-        let columns = Columns::of(signs, players);
+        let columns = FeatureColumns::new(signs, players);
         let fitted = columns.combine(&solution);
         let moves: Vec<Vec<f64>> = moved.iter().map(|moved| columns.combine(moved)).collect();
         for (k, weight) in weights.iter().enumerate() {
-            let pull = weight * (observed.halves[at * BLOCK + k] - fitted[k]) / free;
+            let pull = weight * (observed.half_differences[at * BLOCK + k] - fitted[k]) / free;
             for (variance, moves) in variances.iter_mut().zip(&moves) {
                 *variance += unseen[at * BLOCK + k] * (pull * moves[k]) * (pull * moves[k]);
             }
         }
     }
     let errors = Some(variances.into_iter().map(f64::sqrt).collect());
-    Some(efficient(Fit { values, errors }, observed.total))
+    Some(enforce_efficiency(Fit { values, errors }, observed.total))
 }
 
 /// Triples of `0..players`, ascending.
@@ -213,7 +213,7 @@ fn triples(players: usize) -> impl Iterator<Item = [usize; 3]> {
 }
 
 /// The coefficients of each player's value: 2 for its own unknown, 2/3 for each of its triples.
-fn readers(players: usize, size: usize) -> Vec<Vec<f64>> {
+fn value_coefficients(players: usize, size: usize) -> Vec<Vec<f64>> {
     let mut readers = vec![vec![0.0; size]; players];
     for (player, reader) in readers.iter_mut().enumerate() {
         reader[player] = 2.0;
@@ -225,13 +225,13 @@ fn readers(players: usize, size: usize) -> Vec<Vec<f64>> {
 }
 
 /// The features of some pairs, one column per unknown.
-struct Columns {
+struct FeatureColumns {
     length: usize,
     numbers: Vec<f64>,
 }
 
-impl Columns {
-    fn of(signs: &[f64], players: usize) -> Self {
+impl FeatureColumns {
+    fn new(signs: &[f64], players: usize) -> Self {
         let length = signs.len() / players;
         let mut numbers = Vec::with_capacity(unknowns(players) * length);
         for player in 0..players {
@@ -264,14 +264,14 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::regression::plain::{self, Sample, assert_close};
+    use crate::regression::reference_fit::{self, RandomPairs, assert_close};
 
     #[test]
     fn dual_fit_and_errors_match_explicit_leave_one_out_fits() {
         for (players, count, seed) in [(4, 5, 1), (5, 9, 2), (6, 14, 3), (7, 30, 4)] {
-            let sample = Sample::of(players, count, seed);
-            let fit = over_pairs(&sample.observed()).unwrap();
-            let plain = plain::fit(&sample.observed(), &[1, 3], RIDGE);
+            let sample = RandomPairs::new(players, count, seed);
+            let fit = dual_fit(&sample.observed()).unwrap();
+            let plain = reference_fit::fit(&sample.observed(), &[1, 3], RIDGE);
             assert_close(&fit.values, &plain.values, 1e-5);
             assert_close(&fit.errors.unwrap(), &plain.errors.unwrap(), 1e-5);
         }
@@ -280,9 +280,9 @@ mod tests {
     #[test]
     fn primal_fit_equals_the_dual_fit_with_similar_errors() {
         for (players, count, seed) in [(6, 30, 1), (7, 60, 2), (8, 110, 3)] {
-            let sample = Sample::of(players, count, seed);
-            let fit = over_unknowns(&sample.observed()).unwrap();
-            let other = over_pairs(&sample.observed()).unwrap();
+            let sample = RandomPairs::new(players, count, seed);
+            let fit = primal_fit(&sample.observed()).unwrap();
+            let other = dual_fit(&sample.observed()).unwrap();
             assert_close(&fit.values, &other.values, 1e-5);
             // // The mean leverage replaces each pair's own: the errors are similar, not equal.
             for (error, other) in fit.errors.unwrap().iter().zip(other.errors.unwrap()) {
@@ -293,8 +293,8 @@ mod tests {
 
     #[test]
     fn as_many_equations_as_players_give_the_linear_fit_without_errors() {
-        let sample = Sample::of(9, 8, 5);
-        let fit = over_pairs(&sample.observed()).unwrap();
+        let sample = RandomPairs::new(9, 8, 5);
+        let fit = dual_fit(&sample.observed()).unwrap();
         assert_close(&fit.values, &linear_fit(&sample.observed()).unwrap().values, 1e-9);
         assert_eq!(fit.errors, None);
     }

@@ -2,26 +2,26 @@
 //! constraint and with standard errors from the pairs.
 
 use crate::Coalition;
+use crate::complementary_pairs::PairSampler;
 use crate::linear::{Cholesky, dot};
-use crate::pairs::Pairs;
 
 /// A pair that alone determines a direction of the fit has no residual to estimate its error from;
 /// leverages this close to 1 count as such.
 const LEVERAGE_SLACK: f64 = 1e-9;
 
 /// The observations of a game: pairs drawn by `pairs`, in the order of drawing.
-pub(crate) struct Observed<'a> {
+pub(crate) struct ObservedPairs<'a> {
     /// `v(N) − v(∅)`.
     pub(crate) total: f64,
-    /// One side of each pair, as returned by [`Pairs`].
+    /// One side of each pair, as returned by [`PairSampler`].
     pub(crate) sides: &'a [Coalition],
     /// `(v(S) − v(Sᶜ))/2` of each pair.
-    pub(crate) halves: &'a [f64],
+    pub(crate) half_differences: &'a [f64],
     /// The sampler of the pairs, which provides their inclusion probabilities.
-    pub(crate) pairs: &'a Pairs,
+    pub(crate) pairs: &'a PairSampler,
 }
 
-impl Observed<'_> {
+impl ObservedPairs<'_> {
     /// Number of players of the game.
     pub(crate) fn players(&self) -> usize {
         self.sides.first().map_or(1, Coalition::universe)
@@ -40,7 +40,7 @@ impl Observed<'_> {
     /// The finite population correction of each pair: the share of pairs of its size that were not
     /// observed. The sampling error of the fit is proportional to its root; it is zero if all pairs
     /// of a size are observed.
-    pub(crate) fn unseen(&self) -> Vec<f64> {
+    pub(crate) fn finite_population_corrections(&self) -> Vec<f64> {
         let of = |side: &Coalition| (1.0 - self.pairs.inclusion(side.len())).max(0.0);
         self.sides.iter().map(of).collect()
     }
@@ -57,7 +57,7 @@ impl Observed<'_> {
 
     /// Whether all pairs are observed.
     pub(crate) fn is_complete(&self) -> bool {
-        self.sides.len() as u64 == self.pairs.all()
+        self.sides.len() as u64 == self.pairs.total_pairs()
     }
 }
 
@@ -78,14 +78,14 @@ pub(crate) struct Fit {
 /// values by `A⁻¹·z_k·w_k·e_k/(1 − h_k)`, with its residual e and its leverage h. The squares add
 /// up, each times its finite population correction. `None` if the pairs do not determine the fit; n
 /// − 1 pairs along a permutation do.
-pub(crate) fn linear_fit(observed: &Observed<'_>) -> Option<Fit> {
+pub(crate) fn linear_fit(observed: &ObservedPairs<'_>) -> Option<Fit> {
     let players = observed.players();
     if players == 1 {
         return Some(Fit { values: vec![observed.total], errors: Some(vec![0.0]) });
     }
     let even = observed.total / players as f64;
     let (weights, signs) = (observed.weights(), observed.signs());
-    let rows = || signs.chunks_exact(players).zip(observed.halves).zip(&weights);
+    let rows = || signs.chunks_exact(players).zip(observed.half_differences).zip(&weights);
 
     let mut a = vec![0.0; players * players];
     let mut b = vec![0.0; players];
@@ -96,16 +96,16 @@ pub(crate) fn linear_fit(observed: &Observed<'_>) -> Option<Fit> {
             add_scaled(sums, weight * sign, row);
         }
     }
-    centre_both(&mut a, players);
-    let factor = Cholesky::of(a, players)?;
+    centre_rows_and_columns(&mut a, players);
+    let factor = Cholesky::factor(a, players)?;
     centre(&mut b);
-    let mut apart = factor.solve(&b);
-    centre(&mut apart);
-    let values: Vec<f64> = apart.iter().map(|apart| even + apart).collect();
+    let mut deviations = factor.solve(&b);
+    centre(&mut deviations);
+    let values: Vec<f64> = deviations.iter().map(|apart| even + apart).collect();
 
     let mut variances = vec![0.0; players];
-    let mut is_told = observed.sides.len() >= players || observed.is_complete();
-    for (((row, half), weight), unseen) in rows().zip(observed.unseen()) {
+    let mut errors_determined = observed.sides.len() >= players || observed.is_complete();
+    for (((row, half), weight), unseen) in rows().zip(observed.finite_population_corrections()) {
         if unseen == 0.0 {
             continue;
         }
@@ -114,13 +114,13 @@ pub(crate) fn linear_fit(observed: &Observed<'_>) -> Option<Fit> {
         centre(&mut from_even);
         let moved = factor.solve(&from_even);
         let free = 1.0 - weight * dot(&from_even, &moved);
-        is_told &= free > LEVERAGE_SLACK;
+        errors_determined &= free > LEVERAGE_SLACK;
         let pull = weight * residual / free;
         for (variance, moved) in variances.iter_mut().zip(&moved) {
             *variance += unseen * (pull * moved) * (pull * moved);
         }
     }
-    let errors = is_told.then(|| variances.into_iter().map(f64::sqrt).collect());
+    let errors = errors_determined.then(|| variances.into_iter().map(f64::sqrt).collect());
     Some(Fit { values, errors })
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn centre(of: &mut [f64]) {
 
 /// `P·A·P + c·(1 − P)`, where P subtracts means: A on the differences between values, and a number
 /// of its magnitude on their common level, which the constraint determines.
-fn centre_both(a: &mut [f64], n: usize) {
+fn centre_rows_and_columns(a: &mut [f64], n: usize) {
     let level = (0..n).map(|i| a[i * n + i]).sum::<f64>() / n as f64;
     let means: Vec<f64> = a.chunks_exact(n).map(crate::statistics::mean).collect();
     let overall = crate::statistics::mean(&means);
@@ -153,14 +153,14 @@ fn centre_both(a: &mut [f64], n: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::regression::plain::{self, Sample, assert_close};
+    use crate::regression::reference_fit::{self, RandomPairs, assert_close};
 
     #[test]
     fn linear_fit_and_errors_match_explicit_leave_one_out_fits() {
         for (players, count, seed) in [(3, 3, 1), (5, 9, 2), (6, 14, 3), (9, 40, 4)] {
-            let sample = Sample::of(players, count, seed);
+            let sample = RandomPairs::new(players, count, seed);
             let fit = linear_fit(&sample.observed()).unwrap();
-            let plain = plain::fit(&sample.observed(), &[1], 0.0);
+            let plain = reference_fit::fit(&sample.observed(), &[1], 0.0);
             assert_close(&fit.values, &plain.values, 1e-10);
             assert_close(&fit.errors.unwrap(), &plain.errors.unwrap(), 1e-10);
         }
@@ -168,9 +168,9 @@ mod tests {
 
     #[test]
     fn fewer_pairs_than_a_permutation_do_not_determine_the_fit() {
-        let sample = Sample::of(8, 5, 1);
+        let sample = RandomPairs::new(8, 5, 1);
         assert_eq!(linear_fit(&sample.observed()), None);
-        let sample = Sample::of(8, 7, 1);
+        let sample = RandomPairs::new(8, 7, 1);
         assert_eq!(linear_fit(&sample.observed()).unwrap().errors, None);
     }
 }

@@ -1,10 +1,10 @@
 //! Antithetic permutation sampling: random permutations, each with its reverse.
 
-use super::ends::{Ends, all_coalitions, shapley_shares};
-use super::samples::{Sampler, carry_out};
-use super::{passes_default, walk};
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use super::endpoints::{EndpointValues, all_coalitions, shapley_size_weights};
+use super::independent_samples::{Sampler, run};
+use super::{passes_default, permutation_walk};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 /// Permutation sampling by antithetic pairs: every random order together with its reverse
 /// (R. Mitchell, J. Cooper, E. Frank and G. Holmes, "Sampling Permutations for Shapley Value
@@ -24,7 +24,7 @@ fn one_pair(players: usize) -> u64 {
 
 impl<G: Game + ?Sized> Estimator<G> for AntitheticPermutation {
     fn name(&self) -> &'static str {
-        OrderPairs::NAME
+        PermutationPairs::NAME
     }
 
     fn version(&self) -> u32 {
@@ -39,39 +39,49 @@ impl<G: Game + ?Sized> Estimator<G> for AntitheticPermutation {
         Some(passes_default(players, one_pair(players)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        carry_out(OrderPairs, game, meter)
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        run(PermutationPairs, game, meter)
     }
 }
 
-struct OrderPairs;
+struct PermutationPairs;
 
-impl Sampler for OrderPairs {
+impl Sampler for PermutationPairs {
     type Sample = Vec<usize>;
     const NAME: &'static str = "antithetic-permutation";
-    const UNITS: &'static str = "pairs of permutations";
+    const SAMPLE_UNIT: &'static str = "pairs of permutations";
     const STREAM: u64 = 0x616e_7469;
 
-    fn draw(&mut self, players: usize, draw: &mut Draw) -> Vec<usize> {
+    fn draw(&mut self, players: usize, draw: &mut SeededRng) -> Vec<usize> {
         draw.permutation(players)
     }
 
     /// The prefixes of the permutation, followed by those of its reverse.
     fn coalitions(&self, order: &Vec<usize>) -> Vec<Coalition> {
-        let mut passed = walk::prefixes(order);
-        passed.extend(walk::prefixes(&reversed(order)));
+        let mut passed = permutation_walk::prefixes(order);
+        passed.extend(permutation_walk::prefixes(&reversed(order)));
         passed
     }
 
-    fn read(&self, order: &Vec<usize>, worths: &[f64], ends: &Ends) -> Vec<f64> {
+    fn player_estimates(
+        &self,
+        order: &Vec<usize>,
+        worths: &[f64],
+        ends: &EndpointValues,
+    ) -> Vec<f64> {
         let (there, back) = worths.split_at(worths.len() / 2);
-        let there = walk::by_player(order, &walk::marginals(there, ends));
-        let back = walk::by_player(&reversed(order), &walk::marginals(back, ends));
+        let there = permutation_walk::by_player(order, &permutation_walk::marginals(there, ends));
+        let back =
+            permutation_walk::by_player(&reversed(order), &permutation_walk::marginals(back, ends));
         there.iter().zip(&back).map(|(there, back)| 0.5 * (there + back)).collect()
     }
 
-    fn shares(&self, players: usize) -> Vec<f64> {
-        shapley_shares(players)
+    fn size_weights(&self, players: usize) -> Vec<f64> {
+        shapley_size_weights(players)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The Banzhaf value: the mean marginal contribution to a uniformly random coalition.
 
-use super::ends::{Ends, all_coalitions};
+use super::endpoints::{EndpointValues, all_coalitions};
+use super::independent_samples::{Sampler, Summary, run};
+use super::moments::VectorMoments;
 use super::passes_default;
-use super::samples::{Sampler, Summary, carry_out};
-use super::tally::Tally;
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 /// The Banzhaf value (J. F. Banzhaf, "Weighted Voting Doesn't Work", 1965) by maximum sample reuse
 /// (J. T. Wang and R. Jia, "Data Banzhaf: A Robust Data Valuation Framework for Machine Learning",
@@ -19,7 +19,7 @@ use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 /// by default 100·n + 2.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Banzhaf {
-    normalises: bool,
+    normalised: bool,
 }
 
 impl Banzhaf {
@@ -30,7 +30,7 @@ impl Banzhaf {
     /// If the raw values sum to zero or to the opposite sign of `v(N) − v(∅)`, there is no such
     /// factor, and the valuation fails with [`ValuationError::Singular`].
     pub fn normalised() -> Self {
-        Self { normalises: true }
+        Self { normalised: true }
     }
 }
 
@@ -40,7 +40,7 @@ fn one_pair(players: usize) -> u64 {
 
 impl<G: Game + ?Sized> Estimator<G> for Banzhaf {
     fn name(&self) -> &'static str {
-        if self.normalises { Normalised::NAME } else { CoinPairs::NAME }
+        if self.normalised { Normalised::NAME } else { UniformPairs::NAME }
     }
 
     fn version(&self) -> u32 {
@@ -55,24 +55,24 @@ impl<G: Game + ?Sized> Estimator<G> for Banzhaf {
         Some(passes_default(players, one_pair(players)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        if self.normalises {
-            carry_out(Normalised, game, meter)
-        } else {
-            carry_out(CoinPairs, game, meter)
-        }
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        if self.normalised { run(Normalised, game, meter) } else { run(UniformPairs, game, meter) }
     }
 }
 
-struct CoinPairs;
+struct UniformPairs;
 
-impl Sampler for CoinPairs {
+impl Sampler for UniformPairs {
     type Sample = Coalition;
     const NAME: &'static str = "banzhaf";
-    const UNITS: &'static str = "pairs of coalitions";
+    const SAMPLE_UNIT: &'static str = "pairs of coalitions";
     const STREAM: u64 = 0x636f_696e;
 
-    fn draw(&mut self, players: usize, draw: &mut Draw) -> Coalition {
+    fn draw(&mut self, players: usize, draw: &mut SeededRng) -> Coalition {
         let mut coalition = Coalition::empty(players);
         for player in 0..players {
             if draw.below(2) == 1 {
@@ -86,14 +86,19 @@ impl Sampler for CoinPairs {
         vec![coalition.clone(), coalition.complement()]
     }
 
-    fn read(&self, coalition: &Coalition, worths: &[f64], ends: &Ends) -> Vec<f64> {
+    fn player_estimates(
+        &self,
+        coalition: &Coalition,
+        worths: &[f64],
+        ends: &EndpointValues,
+    ) -> Vec<f64> {
         let more = worths[0] - worths[1];
         let value = |player| if coalition.contains(player) { more } else { -more };
         (0..ends.players).map(value).collect()
     }
 
     /// `C(n−1, s) / 2^(n−1)`.
-    fn shares(&self, players: usize) -> Vec<f64> {
+    fn size_weights(&self, players: usize) -> Vec<f64> {
         let others = players.saturating_sub(1);
         let mut share = 0.5_f64.powi(i32::try_from(others).unwrap_or(i32::MAX));
         let mut shares = Vec::with_capacity(players);
@@ -112,20 +117,25 @@ struct Normalised;
 impl Sampler for Normalised {
     type Sample = Coalition;
     const NAME: &'static str = "banzhaf-normalised";
-    const UNITS: &'static str = CoinPairs::UNITS;
-    const STREAM: u64 = CoinPairs::STREAM;
+    const SAMPLE_UNIT: &'static str = UniformPairs::SAMPLE_UNIT;
+    const STREAM: u64 = UniformPairs::STREAM;
 
-    fn draw(&mut self, players: usize, draw: &mut Draw) -> Coalition {
-        CoinPairs.draw(players, draw)
+    fn draw(&mut self, players: usize, draw: &mut SeededRng) -> Coalition {
+        UniformPairs.draw(players, draw)
     }
 
     fn coalitions(&self, coalition: &Coalition) -> Vec<Coalition> {
-        CoinPairs.coalitions(coalition)
+        UniformPairs.coalitions(coalition)
     }
 
     /// The values of all players, the values plus their sum, and the sum.
-    fn read(&self, coalition: &Coalition, worths: &[f64], ends: &Ends) -> Vec<f64> {
-        let mut numbers = CoinPairs.read(coalition, worths, ends);
+    fn player_estimates(
+        &self,
+        coalition: &Coalition,
+        worths: &[f64],
+        ends: &EndpointValues,
+    ) -> Vec<f64> {
+        let mut numbers = UniformPairs.player_estimates(coalition, worths, ends);
         let sum: f64 = numbers.iter().sum();
         numbers.extend_from_within(..);
         numbers[ends.players..].iter_mut().for_each(|number| *number += sum);
@@ -133,15 +143,15 @@ impl Sampler for Normalised {
         numbers
     }
 
-    fn shares(&self, players: usize) -> Vec<f64> {
-        CoinPairs.shares(players)
+    fn size_weights(&self, players: usize) -> Vec<f64> {
+        UniformPairs.size_weights(players)
     }
 
     fn width(&self, players: usize) -> usize {
         2 * players + 1
     }
 
-    fn summary(&self, tally: &Tally, ends: &Ends) -> Option<Summary> {
+    fn summary(&self, tally: &VectorMoments, ends: &EndpointValues) -> Option<Summary> {
         let raw = tally.means();
         let factor = factor(raw[..ends.players].iter().sum(), ends.total())?;
         let values: Vec<f64> = raw[..ends.players].iter().map(|value| factor * value).collect();
@@ -161,7 +171,7 @@ impl Sampler for Normalised {
         Some(Summary { values, errors })
     }
 
-    fn finish(&self, exact: Vec<f64>, ends: &Ends) -> Option<Vec<f64>> {
+    fn from_exact(&self, exact: Vec<f64>, ends: &EndpointValues) -> Option<Vec<f64>> {
         let factor = factor(exact.iter().sum(), ends.total())?;
         Some(exact.iter().map(|value| factor * value).collect())
     }
@@ -183,8 +193,8 @@ mod tests {
     #[test]
     fn normalised_error_is_that_of_the_residual_after_the_share_of_the_sum() {
         let samples = [[3.0, -1.0], [1.0, 2.0], [5.0, 0.5], [2.0, 0.0]];
-        let ends = Ends { players: 2, nobody: 0.0, everybody: 6.25 };
-        let mut tally = Tally::new(5);
+        let ends = EndpointValues { players: 2, empty_value: 0.0, grand_value: 6.25 };
+        let mut tally = VectorMoments::new(5);
         for [a, b] in samples {
             let sum = a + b;
             tally.add(&[a, b, a + sum, b + sum, sum]);
@@ -193,7 +203,7 @@ mod tests {
         let found = Normalised.summary(&tally, &ends).unwrap();
         assert_eq!(found.values, [5.5, 0.75]);
         for (player, share) in [0.88, 0.12].into_iter().enumerate() {
-            let mut left = Tally::new(1);
+            let mut left = VectorMoments::new(1);
             samples.iter().for_each(|of| left.add(&[2.0 * (of[player] - share * (of[0] + of[1]))]));
             let wanted = left.standard_errors().unwrap()[0];
             let error = found.errors.as_ref().unwrap()[player];

@@ -1,11 +1,11 @@
 //! Beta Shapley: semivalues that weight marginal contributions by coalition size.
 
-use super::ends::Ends;
-use super::permutation::one_walk;
-use super::samples::{Sampler, carry_out};
-use super::{passes_default, walk};
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use super::endpoints::EndpointValues;
+use super::independent_samples::{Sampler, run};
+use super::permutation::one_permutation;
+use super::{passes_default, permutation_walk};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 /// Bounds of both parameters.
 const PARAMETER_MIN: f64 = 0.01;
@@ -37,7 +37,7 @@ impl BetaShapley {
     pub fn new(alpha: f64, beta: f64) -> Result<Self, ValuationError> {
         for (key, value) in [("alpha", alpha), ("beta", beta)] {
             if !(PARAMETER_MIN..=PARAMETER_MAX).contains(&value) {
-                let (estimator, bounds) = (WeightedOrders::NAME, "from 0.01 to 1000");
+                let (estimator, bounds) = (WeightedPermutations::NAME, "from 0.01 to 1000");
                 return Err(ValuationError::SettingOutOfRange { estimator, key, value, bounds });
             }
         }
@@ -66,7 +66,7 @@ impl BetaShapley {
 
 impl<G: Game + ?Sized> Estimator<G> for BetaShapley {
     fn name(&self) -> &'static str {
-        WeightedOrders::NAME
+        WeightedPermutations::NAME
     }
 
     fn version(&self) -> u32 {
@@ -74,44 +74,53 @@ impl<G: Game + ?Sized> Estimator<G> for BetaShapley {
     }
 
     fn passes_min(&self, players: usize) -> u64 {
-        one_walk(players)
+        one_permutation(players)
     }
 
     fn passes_default(&self, players: usize) -> Option<u64> {
-        Some(passes_default(players, one_walk(players)))
+        Some(passes_default(players, one_permutation(players)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        carry_out(WeightedOrders { shares: self.shares(game.players()) }, game, meter)
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        run(WeightedPermutations { shares: self.shares(game.players()) }, game, meter)
     }
 }
 
-struct WeightedOrders {
+struct WeightedPermutations {
     shares: Vec<f64>,
 }
 
-impl Sampler for WeightedOrders {
+impl Sampler for WeightedPermutations {
     type Sample = Vec<usize>;
     const NAME: &'static str = "beta-shapley";
-    const UNITS: &'static str = "weighted permutations";
+    const SAMPLE_UNIT: &'static str = "weighted permutations";
     const STREAM: u64 = 0x6265_7461;
 
-    fn draw(&mut self, players: usize, draw: &mut Draw) -> Vec<usize> {
+    fn draw(&mut self, players: usize, draw: &mut SeededRng) -> Vec<usize> {
         draw.permutation(players)
     }
 
     fn coalitions(&self, order: &Vec<usize>) -> Vec<Coalition> {
-        walk::prefixes(order)
+        permutation_walk::prefixes(order)
     }
 
-    fn read(&self, order: &Vec<usize>, worths: &[f64], ends: &Ends) -> Vec<f64> {
-        let mut marginals = walk::marginals(worths, ends);
+    fn player_estimates(
+        &self,
+        order: &Vec<usize>,
+        worths: &[f64],
+        ends: &EndpointValues,
+    ) -> Vec<f64> {
+        let mut marginals = permutation_walk::marginals(worths, ends);
         let n = ends.players as f64;
         marginals.iter_mut().zip(&self.shares).for_each(|(marginal, share)| *marginal *= n * share);
-        walk::by_player(order, &marginals)
+        permutation_walk::by_player(order, &marginals)
     }
 
-    fn shares(&self, _players: usize) -> Vec<f64> {
+    fn size_weights(&self, _players: usize) -> Vec<f64> {
         self.shares.clone()
     }
 }

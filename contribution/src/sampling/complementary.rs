@@ -1,11 +1,11 @@
 //! Complementary contributions: coalitions against their complements, stratified by size.
 
-use super::ends::{Ends, all_coalitions};
+use super::endpoints::{EndpointValues, all_coalitions};
 use super::passes_default;
-use super::rounds::{PILOT, Rounds, carry_out, round_length};
-use super::strata::{Strata, neyman};
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use super::strata::{Strata, neyman_allocation};
+use super::stratified_rounds::{PILOT, StratifiedSampler, round_length, run};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 const NAME: &str = "complementary-contributions";
 const STREAM: u64 = 0x6363_2d73;
@@ -32,12 +32,12 @@ pub struct ComplementaryContributions;
 
 /// Number of pairs that cover all players with coalitions of `size`. At the middle size, the two
 /// halves are one pair.
-fn cover(players: usize, size: usize) -> usize {
+fn covering_pairs(players: usize, size: usize) -> usize {
     if 2 * size == players { 1 } else { players.div_ceil(size) }
 }
 
 fn passes_min(players: usize) -> u64 {
-    let pairs: usize = (1..=players / 2).map(|size| cover(players, size)).sum();
+    let pairs: usize = (1..=players / 2).map(|size| covering_pairs(players, size)).sum();
     (2 * pairs as u64 + 2).min(all_coalitions(players))
 }
 
@@ -58,38 +58,42 @@ impl<G: Game + ?Sized> Estimator<G> for ComplementaryContributions {
         Some(passes_default(players, passes_min(players).saturating_mul(4)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        carry_out::<G, Sampling>(game, meter)
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        run::<G, ComplementarySampler>(game, meter)
     }
 }
 
-struct Sampling {
+struct ComplementarySampler {
     players: usize,
     /// By player and size of the player's coalition; size j is column j − 1.
     strata: Strata,
     /// Pairs evaluated, by the size of their smaller side.
     counts: Vec<u64>,
-    draw: Draw,
+    draw: SeededRng,
 }
 
-impl Rounds for Sampling {
+impl StratifiedSampler for ComplementarySampler {
     type Item = Coalition;
     const UNITS: &'static str = "complementary pairs";
 
     /// Evaluates the grand pair, and all pairs of one player and the rest.
-    fn begin<G: Game + ?Sized>(
+    fn new<G: Game + ?Sized>(
         game: &mut G,
-        meter: &mut Meter<'_>,
-        ends: &Ends,
+        meter: &mut EvaluationMeter<'_>,
+        ends: &EndpointValues,
     ) -> Result<Self, ValuationError> {
         let players = ends.players;
         let mut sampling = Self {
             players,
             strata: Strata::new(players),
             counts: vec![0; players / 2 + 1],
-            draw: Draw::new(meter.seed(), STREAM),
+            draw: SeededRng::new(meter.seed(), STREAM),
         };
-        sampling.tell(&Coalition::full(players), ends.total());
+        sampling.add_difference(&Coalition::full(players), ends.total());
         if players > 1 {
             let mut asked: Vec<Coalition> = Vec::with_capacity(2 * players);
             for player in 0..players {
@@ -98,7 +102,7 @@ impl Rounds for Sampling {
             }
             let worths = meter.values(game, &asked)?;
             for (pair, worths) in asked.chunks(2).zip(worths.chunks(2)) {
-                sampling.tell(&pair[0], worths[0] - worths[1]);
+                sampling.add_difference(&pair[0], worths[0] - worths[1]);
             }
         }
         Ok(sampling)
@@ -106,15 +110,15 @@ impl Rounds for Sampling {
 
     fn next_round(&mut self, number: u64) -> Vec<Coalition> {
         let mut round = Vec::new();
-        match (number < PILOT, self.spreads()) {
+        match (number < PILOT, self.allocation_weights()) {
             (false, Some(spreads)) => {
                 let counts: Vec<u64> = self.sizes().map(|size| self.counts[size]).collect();
-                let often = neyman(&spreads, &counts, round_length(&counts));
+                let often = neyman_allocation(&spreads, &counts, round_length(&counts));
                 for (size, often) in self.sizes().zip(often) {
                     round.extend((0..often).map(|_| self.draw.coalition(self.players, size)));
                 }
             }
-            _ => self.sizes().for_each(|size| self.cut(size, &mut round)),
+            _ => self.sizes().for_each(|size| self.split_permutation(size, &mut round)),
         }
         self.draw.shuffle(&mut round);
         round
@@ -124,9 +128,9 @@ impl Rounds for Sampling {
         [coalition.clone(), coalition.complement()]
     }
 
-    fn learn(&mut self, coalition: &Coalition, difference: f64) {
+    fn add_difference(&mut self, coalition: &Coalition, difference: f64) {
         self.counts[coalition.len()] += 1;
-        self.tell(coalition, difference);
+        self.add_difference(coalition, difference);
     }
 
     fn strata(&self) -> &Strata {
@@ -139,9 +143,9 @@ impl Rounds for Sampling {
     }
 }
 
-impl Sampling {
+impl ComplementarySampler {
     /// Adds the difference of a pair to the strata of all players.
-    fn tell(&mut self, coalition: &Coalition, difference: f64) {
+    fn add_difference(&mut self, coalition: &Coalition, difference: f64) {
         let size = coalition.len();
         for player in 0..self.players {
             if coalition.contains(player) {
@@ -159,9 +163,9 @@ impl Sampling {
 
     /// Splits a random permutation of the players into coalitions of `size`; the last one wraps
     /// around to the beginning.
-    fn cut(&mut self, size: usize, into: &mut Vec<Coalition>) {
+    fn split_permutation(&mut self, size: usize, into: &mut Vec<Coalition>) {
         let order = self.draw.permutation(self.players);
-        for block in 0..cover(self.players, size) {
+        for block in 0..covering_pairs(self.players, size) {
             let mut coalition = Coalition::empty(self.players);
             for place in block * size..(block + 1) * size {
                 coalition.insert(order[place % self.players]);
@@ -176,11 +180,13 @@ impl Sampling {
     /// from the other sizes, with the largest weight on the adjacent ones, and never from the size
     /// itself: a size whose first pairs happen to agree would be abandoned early, and a size with a
     /// rare large difference would be oversampled.
-    fn spreads(&self) -> Option<Vec<f64>> {
+    fn allocation_weights(&self) -> Option<Vec<f64>> {
         let n = self.players as f64;
         let mean = |size: usize| {
-            let (small, large) =
-                (self.strata.variances(size - 1)?, self.strata.variances(self.players - size - 1)?);
+            let (small, large) = (
+                self.strata.shrunk_variances(size - 1)?,
+                self.strata.shrunk_variances(self.players - size - 1)?,
+            );
             Some(small.iter().chain(&large).sum::<f64>() / (2.0 * n))
         };
         let means: Option<Vec<f64>> = self.sizes().map(mean).collect();

@@ -1,11 +1,11 @@
 //! GTG-Shapley: as published, and corrected.
 
-use super::batch::Batch;
-use super::ends::{Ends, all_coalitions, shapley_shares};
-use super::samples::{Drawn, Sampler, carry_out};
-use super::{gtg_published, passes_default, walk};
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use super::batch::CoalitionBatch;
+use super::endpoints::{EndpointValues, all_coalitions, shapley_size_weights};
+use super::independent_samples::{DrawnSample, Sampler, run};
+use super::{gtg_published, passes_default, permutation_walk};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 /// The authors' threshold of between-round truncation, in the game's unit.
 const BETWEEN_DEFAULT: f64 = 0.01;
@@ -26,15 +26,15 @@ const STREAM: u64 = 0x6774_672d;
 /// and the values of a game with `|v(N) − v(∅)| ≤ ε_b` are zero (between-round truncation).
 ///
 /// [`as_published`](Self::as_published) is **for comparison only**: its values can be wrong by
-/// design, even with an unlimited budget. [`mended`](Self::mended) is the corrected variant. Both
+/// design, even with an unlimited budget. [`corrected`](Self::mended) is the corrected variant. Both
 /// are biased by ε_i like [`TruncatedMonteCarlo`](crate::TruncatedMonteCarlo). Both thresholds are
 /// in the game's unit; by default ε_b = 0.01 and ε_i = 0.001, as in the authors' code. At least n²
 /// − n + 2 passes: one cycle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gtg {
-    between: f64,
-    within: f64,
-    mended: bool,
+    between_round_threshold: f64,
+    within_round_threshold: f64,
+    corrected: bool,
 }
 
 impl Gtg {
@@ -51,15 +51,23 @@ impl Gtg {
     /// error, over cycles, includes none of these defects. The result is never exact, even if all
     /// coalitions are known.
     pub fn as_published() -> Self {
-        Self { between: BETWEEN_DEFAULT, within: WITHIN_DEFAULT, mended: false }
+        Self {
+            between_round_threshold: BETWEEN_DEFAULT,
+            within_round_threshold: WITHIN_DEFAULT,
+            corrected: false,
+        }
     }
 
     /// Caches only evaluated coalitions, and runs until the run's own limits; the tolerance is
     /// compared with the standard error over cycles, which are independent of each other. Unbiased
     /// with ε_i = 0: within a cycle, every player has every position equally often on average. By
     /// default 100·n + 2 passes, or five cycles if that is more.
-    pub fn mended() -> Self {
-        Self { between: BETWEEN_DEFAULT, within: WITHIN_DEFAULT, mended: true }
+    pub fn corrected() -> Self {
+        Self {
+            between_round_threshold: BETWEEN_DEFAULT,
+            within_round_threshold: WITHIN_DEFAULT,
+            corrected: true,
+        }
     }
 
     /// The same with the thresholds ε_b and ε_i, in the game's unit; `within` = 0 never truncates,
@@ -75,11 +83,11 @@ impl Gtg {
                 return Err(ValuationError::SettingOutOfRange { estimator, key, value, bounds });
             }
         }
-        Ok(Self { between, within, ..self })
+        Ok(Self { between_round_threshold: between, within_round_threshold: within, ..self })
     }
 
     fn own_name(self) -> &'static str {
-        if self.mended { Cycles::NAME } else { "gtg-as-published" }
+        if self.corrected { Cycles::NAME } else { "gtg-as-published" }
     }
 }
 
@@ -103,26 +111,30 @@ impl<G: Game + ?Sized> Estimator<G> for Gtg {
     }
 
     fn passes_default(&self, players: usize) -> Option<u64> {
-        self.mended.then(|| passes_default(players, cycles(players, CYCLES_DEFAULT)))
+        self.corrected.then(|| passes_default(players, cycles(players, CYCLES_DEFAULT)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        let ends = Ends::of(game, meter)?;
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        let ends = EndpointValues::evaluate(game, meter)?;
         let total = ends.total();
-        if total.abs() <= self.between {
-            let (values, between) = (vec![0.0; ends.players], self.between);
+        if total.abs() <= self.between_round_threshold {
+            let (values, between) = (vec![0.0; ends.players], self.between_round_threshold);
             let remark = Some(format!("not valued: |v(N) − v(∅)| is within {between}"));
             return Ok(Estimate { values, total, remark, ..Estimate::default() });
         }
-        if self.mended {
-            return carry_out(Cycles { within: self.within }, game, meter);
+        if self.corrected {
+            return run(Cycles { within: self.within_round_threshold }, game, meter);
         }
-        gtg_published::carry_out(game, meter, &ends, self.within)
+        gtg_published::run(game, meter, &ends, self.within_round_threshold)
     }
 }
 
 /// n permutations; permutation k starts with player k, and the rest is random.
-fn draw_cycle(players: usize, draw: &mut Draw) -> Vec<Vec<usize>> {
+fn draw_cycle(players: usize, draw: &mut SeededRng) -> Vec<Vec<usize>> {
     let order = |first| {
         let mut order: Vec<usize> = (0..players).collect();
         order.swap(0, first);
@@ -133,11 +145,11 @@ fn draw_cycle(players: usize, draw: &mut Draw) -> Vec<Vec<usize>> {
 }
 
 /// The permutations of a valuation, cycle by cycle.
-pub(super) struct Guide(Draw);
+pub(super) struct GuidedPermutations(SeededRng);
 
-impl Guide {
+impl GuidedPermutations {
     pub(super) fn new(seed: u64) -> Self {
-        Self(Draw::new(seed, STREAM))
+        Self(SeededRng::new(seed, STREAM))
     }
 
     pub(super) fn cycle(&mut self, players: usize) -> Vec<Vec<usize>> {
@@ -152,22 +164,27 @@ struct Cycles {
 impl Sampler for Cycles {
     type Sample = Vec<Vec<usize>>;
     const NAME: &'static str = "gtg-mended";
-    const UNITS: &'static str = "guided cycles";
+    const SAMPLE_UNIT: &'static str = "guided cycles";
     const STREAM: u64 = STREAM;
     /// One cycle per batch is enough.
     const BATCH: usize = 1;
     const TRUNCATES: bool = true;
 
-    fn draw(&mut self, players: usize, draw: &mut Draw) -> Self::Sample {
+    fn draw(&mut self, players: usize, draw: &mut SeededRng) -> Self::Sample {
         draw_cycle(players, draw)
     }
 
     fn coalitions(&self, cycle: &Self::Sample) -> Vec<Coalition> {
-        cycle.iter().flat_map(|order| walk::prefixes(order)).collect()
+        cycle.iter().flat_map(|order| permutation_walk::prefixes(order)).collect()
     }
 
     /// The mean over the cycle; `marginals` contains the permutations one after another.
-    fn read(&self, cycle: &Self::Sample, marginals: &[f64], ends: &Ends) -> Vec<f64> {
+    fn player_estimates(
+        &self,
+        cycle: &Self::Sample,
+        marginals: &[f64],
+        ends: &EndpointValues,
+    ) -> Vec<f64> {
         let mut values = vec![0.0; ends.players];
         for (order, marginals) in cycle.iter().zip(marginals.chunks(ends.players)) {
             order.iter().zip(marginals).for_each(|(&player, own)| values[player] += own);
@@ -176,23 +193,24 @@ impl Sampler for Cycles {
         values
     }
 
-    fn shares(&self, players: usize) -> Vec<f64> {
-        shapley_shares(players)
+    fn size_weights(&self, players: usize) -> Vec<f64> {
+        shapley_size_weights(players)
     }
 
-    fn measure<G: Game + ?Sized>(
+    fn evaluate<G: Game + ?Sized>(
         &self,
         game: &mut G,
-        meter: &mut Meter<'_>,
-        ends: &Ends,
-        drawn: &[Drawn<Self::Sample>],
-        _batch: &Batch,
+        meter: &mut EvaluationMeter<'_>,
+        ends: &EndpointValues,
+        drawn: &[DrawnSample<Self::Sample>],
+        _batch: &CoalitionBatch,
     ) -> Result<Vec<Vec<f64>>, ValuationError> {
         let mut found = Vec::with_capacity(drawn.len());
         for one in drawn {
             let walks: Vec<&[Coalition]> = one.coalitions.chunks(ends.players - 1).collect();
-            let marginals = walk::truncated(game, meter, ends, &walks, self.within)?.concat();
-            found.push(self.read(&one.sample, &marginals, ends));
+            let marginals =
+                permutation_walk::truncated(game, meter, ends, &walks, self.within)?.concat();
+            found.push(self.player_estimates(&one.sample, &marginals, ends));
         }
         Ok(found)
     }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::batch::Batch;
-use super::ends::Ends;
-use super::gtg::Guide;
-use super::tally::Tally;
-use super::walk;
-use crate::meter::Meter;
+use super::batch::CoalitionBatch;
+use super::endpoints::EndpointValues;
+use super::gtg::GuidedPermutations;
+use super::moments::VectorMoments;
+use super::permutation_walk;
+use crate::meter::EvaluationMeter;
 use crate::{Coalition, Estimate, Game, ValuationError};
 
 /// The stopping rule applies after more permutations than this.
@@ -29,39 +29,41 @@ const ORDERS_MAX: u64 = 1 << 20;
 const CYCLES_MIN: u64 = 5;
 
 /// Values all players with the published algorithm.
-pub(super) fn carry_out<G: Game + ?Sized>(
+pub(super) fn run<G: Game + ?Sized>(
     game: &mut G,
-    meter: &mut Meter<'_>,
-    ends: &Ends,
+    meter: &mut EvaluationMeter<'_>,
+    ends: &EndpointValues,
     within: f64,
 ) -> Result<Estimate, ValuationError> {
-    let mut guide = Guide::new(meter.seed());
-    let mut supposed = Supposed::new(ends, within);
-    let (mut orders, mut cycles) = (Tally::new(ends.players), Tally::new(ends.players));
+    let mut guide = GuidedPermutations::new(meter.seed());
+    let mut supposed = PublishedCache::new(ends, within);
+    let (mut orders, mut cycles) =
+        (VectorMoments::new(ends.players), VectorMoments::new(ends.players));
     let mut means: VecDeque<Vec<f64>> = VecDeque::with_capacity(MEANS);
     let why = loop {
-        if orders.count() > ORDERS_MIN && has_settled(&means) {
+        if orders.count() > ORDERS_MIN && has_converged(&means) {
             break "the last 10 running means are within 5 % of the last one";
         }
         if cycles.count() >= CYCLES_MIN
-            && cycles.standard_errors().is_some_and(|e| meter.is_content(&orders.means(), &e))
+            && cycles.standard_errors().is_some_and(|e| meter.has_converged(&orders.means(), &e))
         {
             break "the error is within the tolerance";
         }
         if orders.count() >= ORDERS_MAX {
             break "the limit of permutations is reached";
         }
-        if cycles.count() > 0 && !meter.affords(0) {
+        if cycles.count() > 0 && !meter.can_afford(0) {
             break "the time limit is reached";
         }
         let cycle = guide.cycle(ends.players);
-        let passed: Vec<Coalition> = cycle.iter().flat_map(|order| walk::prefixes(order)).collect();
-        if !Batch::default().take(meter, &passed) {
+        let passed: Vec<Coalition> =
+            cycle.iter().flat_map(|order| permutation_walk::prefixes(order)).collect();
+        if !CoalitionBatch::default().try_add(meter, &passed) {
             break "the remaining budget is too small for another cycle";
         }
         let mut sums = vec![0.0; ends.players];
         for order in &cycle {
-            let values = supposed.follow(game, meter, order)?;
+            let values = supposed.marginals_along(game, meter, order)?;
             sums.iter_mut().zip(&values).for_each(|(sum, value)| *sum += value);
             orders.add(&values);
             if means.len() == MEANS {
@@ -82,43 +84,43 @@ pub(super) fn carry_out<G: Game + ?Sized>(
 }
 
 /// The cache of the published code: evaluated values and assumed values alike.
-struct Supposed {
-    worths: BTreeMap<Coalition, f64>,
-    nobody: f64,
-    everybody: Coalition,
+struct PublishedCache {
+    values: BTreeMap<Coalition, f64>,
+    empty_value: f64,
+    grand: Coalition,
     within: f64,
 }
 
-impl Supposed {
-    fn new(ends: &Ends, within: f64) -> Self {
-        let everybody = Coalition::full(ends.players);
-        let worths = BTreeMap::from([(everybody.clone(), ends.everybody)]);
-        Self { worths, nobody: ends.nobody, everybody, within }
+impl PublishedCache {
+    fn new(ends: &EndpointValues, within: f64) -> Self {
+        let grand = Coalition::full(ends.players);
+        let values = BTreeMap::from([(grand.clone(), ends.grand_value)]);
+        Self { values, empty_value: ends.empty_value, grand, within }
     }
 
     /// The marginal contributions along `order`, by player.
-    fn follow<G: Game + ?Sized>(
+    fn marginals_along<G: Game + ?Sized>(
         &mut self,
         game: &mut G,
-        meter: &mut Meter<'_>,
+        meter: &mut EvaluationMeter<'_>,
         order: &[usize],
     ) -> Result<Vec<f64>, ValuationError> {
         let mut values = vec![0.0; order.len()];
         let mut reached = Coalition::empty(order.len());
-        let mut before = self.nobody;
+        let mut before = self.empty_value;
         for &player in order {
             reached.insert(player);
             // // Read v(N) each time, because truncation may have overwritten it.
-            let whole = self.worths.get(&self.everybody).copied().unwrap_or(before);
+            let whole = self.values.get(&self.grand).copied().unwrap_or(before);
             let after = if (whole - before).abs() < self.within {
                 before
             } else {
-                match self.worths.get(&reached) {
+                match self.values.get(&reached) {
                     Some(worth) => *worth,
                     None => meter.value(game, &reached)?,
                 }
             };
-            self.worths.insert(reached.clone(), after);
+            self.values.insert(reached.clone(), after);
             values[player] = after - before;
             before = after;
         }
@@ -127,7 +129,7 @@ impl Supposed {
 }
 
 /// Whether each of the last running means is close to the last one, on average over the players.
-fn has_settled(means: &VecDeque<Vec<f64>>) -> bool {
+fn has_converged(means: &VecDeque<Vec<f64>>) -> bool {
     let Some(last) = means.back() else { return false };
     let change = |mean: &Vec<f64>| {
         let relative = mean.iter().zip(last).map(|(a, b)| (a - b).abs() / (b.abs() + NEVER_ZERO));
@@ -143,10 +145,10 @@ mod tests {
     #[test]
     fn the_stopping_rule_uses_the_mean_relative_change() {
         let settled =
-            |earlier: [f64; 2]| has_settled(&VecDeque::from([earlier.to_vec(), vec![1.0, 2.0]]));
+            |earlier: [f64; 2]| has_converged(&VecDeque::from([earlier.to_vec(), vec![1.0, 2.0]]));
         assert!(settled([1.05, 2.1]));
         assert!(settled([1.0, 2.2]));
         assert!(!settled([1.0, 2.21]));
-        assert!(!has_settled(&VecDeque::new()));
+        assert!(!has_converged(&VecDeque::new()));
     }
 }

@@ -17,19 +17,19 @@ mod banzhaf;
 mod batch;
 mod beta;
 mod complementary;
-mod ends;
+mod endpoints;
 mod gtg;
 mod gtg_published;
+mod independent_samples;
 mod limits;
+mod moments;
 mod owen;
 mod permutation;
-mod rounds;
-mod samples;
+mod permutation_walk;
 mod strata;
 mod stratified;
-mod tally;
+mod stratified_rounds;
 mod truncated;
-mod walk;
 
 pub use antithetic::AntitheticPermutation;
 pub use banzhaf::Banzhaf;
@@ -51,5 +51,5 @@ const PASSES_PER_PLAYER: u64 = 100;
 /// Default number of passes of an estimator that needs at least `least`.
 fn passes_default(players: usize, least: u64) -> u64 {
     let hundred_walks = (players as u64).saturating_mul(PASSES_PER_PLAYER).saturating_add(2);
-    hundred_walks.max(least).min(ends::all_coalitions(players))
+    hundred_walks.max(least).min(endpoints::all_coalitions(players))
 }

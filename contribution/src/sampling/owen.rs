@@ -1,10 +1,10 @@
 //! Sampling of the multilinear extension: every player joins with the same probability.
 
-use super::ends::{Ends, all_coalitions, shapley_shares};
+use super::endpoints::{EndpointValues, all_coalitions, shapley_size_weights};
+use super::independent_samples::{Sampler, run};
 use super::passes_default;
-use super::samples::{Sampler, carry_out};
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 /// Number of strata of the probabilities from 0 to ½; all of them are sampled before one is
 /// repeated.
@@ -29,7 +29,7 @@ fn one_pair(players: usize) -> u64 {
 
 impl<G: Game + ?Sized> Estimator<G> for Owen {
     fn name(&self) -> &'static str {
-        Levels::NAME
+        StratifiedProbabilities::NAME
     }
 
     fn version(&self) -> u32 {
@@ -44,31 +44,35 @@ impl<G: Game + ?Sized> Estimator<G> for Owen {
         Some(passes_default(players, one_pair(players)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        carry_out(Levels { left: Vec::new() }, game, meter)
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        run(StratifiedProbabilities { left: Vec::new() }, game, meter)
     }
 }
 
-struct Levels {
+struct StratifiedProbabilities {
     /// The strata left in this round.
     left: Vec<usize>,
 }
 
-impl Sampler for Levels {
+impl Sampler for StratifiedProbabilities {
     type Sample = Coalition;
     const NAME: &'static str = "owen";
-    const UNITS: &'static str = "pairs of coalitions with all their neighbours";
+    const SAMPLE_UNIT: &'static str = "pairs of coalitions with all their neighbours";
     const STREAM: u64 = 0x6f77_656e;
 
-    fn draw(&mut self, players: usize, draw: &mut Draw) -> Coalition {
+    fn draw(&mut self, players: usize, draw: &mut SeededRng) -> Coalition {
         if self.left.is_empty() {
             self.left = draw.permutation(LEVELS);
         }
         let level = self.left.pop().unwrap_or(0);
-        let probability = 0.5 * (level as f64 + draw.unit()) / LEVELS as f64;
+        let probability = 0.5 * (level as f64 + draw.uniform()) / LEVELS as f64;
         let mut coalition = Coalition::empty(players);
         for player in 0..players {
-            if draw.unit() < probability {
+            if draw.uniform() < probability {
                 coalition.insert(player);
             }
         }
@@ -82,7 +86,12 @@ impl Sampler for Levels {
         asked
     }
 
-    fn read(&self, coalition: &Coalition, worths: &[f64], ends: &Ends) -> Vec<f64> {
+    fn player_estimates(
+        &self,
+        coalition: &Coalition,
+        worths: &[f64],
+        ends: &EndpointValues,
+    ) -> Vec<f64> {
         let (own, complement) = worths.split_at(ends.players + 1);
         let effect = |worths: &[f64], player: usize, inside: bool| {
             if inside { worths[0] - worths[player + 1] } else { worths[player + 1] - worths[0] }
@@ -94,8 +103,8 @@ impl Sampler for Levels {
         (0..ends.players).map(value).collect()
     }
 
-    fn shares(&self, players: usize) -> Vec<f64> {
-        shapley_shares(players)
+    fn size_weights(&self, players: usize) -> Vec<f64> {
+        shapley_size_weights(players)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Permutation sampling.
 
-use super::ends::{Ends, all_coalitions, shapley_shares};
-use super::samples::{Sampler, carry_out};
-use super::{passes_default, walk};
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use super::endpoints::{EndpointValues, all_coalitions, shapley_size_weights};
+use super::independent_samples::{Sampler, run};
+use super::{passes_default, permutation_walk};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 /// Permutation sampling, or ApproShapley (J. Castro, D. Gómez and J. Tejada, "Polynomial
 /// calculation of the Shapley value based on sampling", 2009): each player's marginal contribution,
@@ -18,13 +18,13 @@ use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
 pub struct Permutation;
 
 /// Fewest passes that value every player once along a permutation.
-pub(super) fn one_walk(players: usize) -> u64 {
+pub(super) fn one_permutation(players: usize) -> u64 {
     (players as u64).saturating_add(1).min(all_coalitions(players))
 }
 
 impl<G: Game + ?Sized> Estimator<G> for Permutation {
     fn name(&self) -> &'static str {
-        Orders::NAME
+        Permutations::NAME
     }
 
     fn version(&self) -> u32 {
@@ -32,39 +32,48 @@ impl<G: Game + ?Sized> Estimator<G> for Permutation {
     }
 
     fn passes_min(&self, players: usize) -> u64 {
-        one_walk(players)
+        one_permutation(players)
     }
 
     fn passes_default(&self, players: usize) -> Option<u64> {
-        Some(passes_default(players, one_walk(players)))
+        Some(passes_default(players, one_permutation(players)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        carry_out(Orders, game, meter)
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        run(Permutations, game, meter)
     }
 }
 
-struct Orders;
+struct Permutations;
 
-impl Sampler for Orders {
+impl Sampler for Permutations {
     type Sample = Vec<usize>;
     const NAME: &'static str = "permutation";
-    const UNITS: &'static str = "permutations";
+    const SAMPLE_UNIT: &'static str = "permutations";
     const STREAM: u64 = 0x7065_726d;
 
-    fn draw(&mut self, players: usize, draw: &mut Draw) -> Vec<usize> {
+    fn draw(&mut self, players: usize, draw: &mut SeededRng) -> Vec<usize> {
         draw.permutation(players)
     }
 
     fn coalitions(&self, order: &Vec<usize>) -> Vec<Coalition> {
-        walk::prefixes(order)
+        permutation_walk::prefixes(order)
     }
 
-    fn read(&self, order: &Vec<usize>, worths: &[f64], ends: &Ends) -> Vec<f64> {
-        walk::by_player(order, &walk::marginals(worths, ends))
+    fn player_estimates(
+        &self,
+        order: &Vec<usize>,
+        worths: &[f64],
+        ends: &EndpointValues,
+    ) -> Vec<f64> {
+        permutation_walk::by_player(order, &permutation_walk::marginals(worths, ends))
     }
 
-    fn shares(&self, players: usize) -> Vec<f64> {
-        shapley_shares(players)
+    fn size_weights(&self, players: usize) -> Vec<f64> {
+        shapley_size_weights(players)
     }
 }

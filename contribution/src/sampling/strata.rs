@@ -1,6 +1,6 @@
 //! Means and variances by player and size, and the allocation of the next samples.
 
-use super::tally::Moments;
+use super::moments::Moments;
 
 /// Weight of the common variance of a size, in samples, in the variance of one player at that size.
 /// Without it, two equal marginal contributions would end the sampling of their stratum forever.
@@ -37,7 +37,7 @@ impl Strata {
 
     /// The variance of one number of `size`, pooled over all players; `None` before any player has
     /// two numbers.
-    fn common(&self, size: usize) -> Option<f64> {
+    fn pooled_variance(&self, size: usize) -> Option<f64> {
         let (mut squares, mut freedom) = (0.0, 0);
         for cell in (0..self.players).map(|player| self.cell(player, size)) {
             squares += cell.squares;
@@ -48,8 +48,8 @@ impl Strata {
 
     /// The variances of one number of `size`, by player: each player's own, shrunk towards the
     /// pooled one if it has few numbers.
-    pub(super) fn variances(&self, size: usize) -> Option<Vec<f64>> {
-        let common = self.common(size)?;
+    pub(super) fn shrunk_variances(&self, size: usize) -> Option<Vec<f64>> {
+        let common = self.pooled_variance(size)?;
         let own = |player| {
             let cell = self.cell(player, size);
             let freedom = cell.count.saturating_sub(1) as f64;
@@ -67,9 +67,9 @@ impl Strata {
     /// The stratum's own variance is never used: a stratum whose first numbers happen to agree
     /// would be abandoned early, and one with a rare large number oversampled, so that rare effects
     /// would be undervalued.
-    pub(super) fn foreseen_spreads(&self, sampled: &[usize]) -> Option<Vec<f64>> {
+    pub(super) fn predicted_standard_deviations(&self, sampled: &[usize]) -> Option<Vec<f64>> {
         let by_size: Option<Vec<Vec<f64>>> =
-            sampled.iter().map(|&size| self.variances_alone(size)).collect();
+            sampled.iter().map(|&size| self.own_variances(size)).collect();
         let by_size = by_size?;
         let of_size: Vec<f64> = by_size.iter().map(|variances| variances.iter().sum()).collect();
         let of_player =
@@ -92,8 +92,8 @@ impl Strata {
 
     /// Each player's own variance of one number of `size` if it has two numbers, else the pooled
     /// one.
-    fn variances_alone(&self, size: usize) -> Option<Vec<f64>> {
-        let common = self.common(size)?;
+    fn own_variances(&self, size: usize) -> Option<Vec<f64>> {
+        let common = self.pooled_variance(size)?;
         let own = |player| self.cell(player, size).variance().unwrap_or(common);
         Some((0..self.players).map(own).collect())
     }
@@ -103,7 +103,7 @@ impl Strata {
     pub(super) fn standard_errors(&self, sampled: &[usize]) -> Option<Vec<f64>> {
         let mut squares = vec![0.0; self.players];
         for &size in sampled {
-            for (player, variance) in self.variances(size)?.into_iter().enumerate() {
+            for (player, variance) in self.shrunk_variances(size)?.into_iter().enumerate() {
                 squares[player] += variance / self.cell(player, size).count as f64;
             }
         }
@@ -114,7 +114,7 @@ impl Strata {
 /// Allocates `more` samples to strata so that the totals, including the existing `counts`, are as
 /// close as possible to proportional to their `spreads` (Neyman allocation; J. Neyman, "On the Two
 /// Different Aspects of the Representative Method", 1934). Uniform if all spreads are zero.
-pub(super) fn neyman(spreads: &[f64], counts: &[u64], more: u64) -> Vec<u64> {
+pub(super) fn neyman_allocation(spreads: &[f64], counts: &[u64], more: u64) -> Vec<u64> {
     let sum: f64 = spreads.iter().sum();
     let even = 1.0 / spreads.len().max(1) as f64;
     let aim = (counts.iter().sum::<u64>() + more) as f64;
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn neyman_allocation_is_proportional_to_the_standard_deviations() {
-        assert_eq!(neyman(&[1.0, 3.0, 0.0], &[2, 2, 2], 14), [3, 11, 0]);
-        assert_eq!(neyman(&[0.0, 0.0], &[5, 1], 4), [0, 4]);
-        assert_eq!(neyman(&[1.0, 1.0, 1.0], &[0, 0, 0], 10).iter().sum::<u64>(), 10);
+        assert_eq!(neyman_allocation(&[1.0, 3.0, 0.0], &[2, 2, 2], 14), [3, 11, 0]);
+        assert_eq!(neyman_allocation(&[0.0, 0.0], &[5, 1], 4), [0, 4]);
+        assert_eq!(neyman_allocation(&[1.0, 1.0, 1.0], &[0, 0, 0], 10).iter().sum::<u64>(), 10);
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         }
         assert_eq!(strata.values(), [4.5, 6.0]);
         // Common: 2 / 2 = 1. Player 0: (2 + 2·1)/(1 + 2) = 4/3, player 1: (0 + 2)/3.
-        assert_eq!(strata.variances(1), Some(vec![4.0 / 3.0, 2.0 / 3.0]));
+        assert_eq!(strata.shrunk_variances(1), Some(vec![4.0 / 3.0, 2.0 / 3.0]));
         let errors = strata.standard_errors(&[1]).unwrap();
         assert!((errors[0] - (2.0_f64 / 3.0).sqrt() / 2.0).abs() < 1e-15);
         assert_eq!(strata.standard_errors(&[0, 1]), None, "one number each has no spread");

@@ -1,11 +1,11 @@
 //! Stratified sampling: marginal contributions by player and number of predecessors.
 
-use super::ends::{Ends, all_coalitions};
+use super::endpoints::{EndpointValues, all_coalitions};
 use super::passes_default;
-use super::rounds::{PILOT, Rounds, carry_out, round_length};
-use super::strata::{Strata, neyman};
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use super::strata::{Strata, neyman_allocation};
+use super::stratified_rounds::{PILOT, StratifiedSampler, round_length, run};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 const NAME: &str = "stratified";
 const STREAM: u64 = 0x7374_7261;
@@ -30,7 +30,7 @@ const STREAM: u64 = 0x7374_7261;
 pub struct Stratified;
 
 /// Number of passes that visit every stratum `times` times.
-fn visits(players: usize, times: u64) -> u64 {
+fn visiting_passes(players: usize, times: u64) -> u64 {
     let n = players as u64;
     let between = n.saturating_mul(n.saturating_sub(2)).saturating_mul(2 * times);
     between.saturating_add(2 * n + 2).min(all_coalitions(players))
@@ -46,50 +46,54 @@ impl<G: Game + ?Sized> Estimator<G> for Stratified {
     }
 
     fn passes_min(&self, players: usize) -> u64 {
-        visits(players, 1)
+        visiting_passes(players, 1)
     }
 
     fn passes_default(&self, players: usize) -> Option<u64> {
-        Some(passes_default(players, visits(players, 5)))
+        Some(passes_default(players, visiting_passes(players, 5)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        carry_out::<G, Sampling>(game, meter)
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        run::<G, MarginalSampler>(game, meter)
     }
 }
 
 /// A stratum: the joining player, and the number of its predecessors.
 type Stratum = (usize, usize);
 
-struct Sampling {
+struct MarginalSampler {
     players: usize,
     strata: Strata,
-    draw: Draw,
+    draw: SeededRng,
 }
 
-impl Rounds for Sampling {
+impl StratifiedSampler for MarginalSampler {
     type Item = Stratum;
     const UNITS: &'static str = "marginals by strata";
 
     /// Evaluates the strata of no predecessors and of all others, which have one coalition each.
-    fn begin<G: Game + ?Sized>(
+    fn new<G: Game + ?Sized>(
         game: &mut G,
-        meter: &mut Meter<'_>,
-        ends: &Ends,
+        meter: &mut EvaluationMeter<'_>,
+        ends: &EndpointValues,
     ) -> Result<Self, ValuationError> {
         let players = ends.players;
-        let (nobody, everybody) = (Coalition::empty(players), Coalition::full(players));
-        let mut asked: Vec<Coalition> = (0..players).map(|player| nobody.with(player)).collect();
+        let (empty, everybody) = (Coalition::empty(players), Coalition::full(players));
+        let mut asked: Vec<Coalition> = (0..players).map(|player| empty.with(player)).collect();
         asked.extend((0..players).map(|player| everybody.without(player)));
         let worths = meter.values(game, &asked)?;
         let mut strata = Strata::new(players);
         for player in 0..players {
-            strata.add(player, 0, worths[player] - ends.nobody);
+            strata.add(player, 0, worths[player] - ends.empty_value);
             if players > 1 {
-                strata.add(player, players - 1, ends.everybody - worths[players + player]);
+                strata.add(player, players - 1, ends.grand_value - worths[players + player]);
             }
         }
-        Ok(Self { players, strata, draw: Draw::new(meter.seed(), STREAM) })
+        Ok(Self { players, strata, draw: SeededRng::new(meter.seed(), STREAM) })
     }
 
     fn next_round(&mut self, number: u64) -> Vec<Stratum> {
@@ -97,18 +101,19 @@ impl Rounds for Sampling {
         let strata: Vec<Stratum> = (0..self.players)
             .flat_map(|player| sizes.clone().map(move |size| (player, size)))
             .collect();
-        let mut round = match (number < PILOT, self.strata.foreseen_spreads(&self.sampled())) {
-            (false, Some(spreads)) => {
-                let count = |&(player, size): &Stratum| self.strata.cell(player, size).count;
-                let counts: Vec<u64> = strata.iter().map(count).collect();
-                let often = neyman(&spreads, &counts, round_length(&counts));
-                let repeat = |(stratum, often): (&Stratum, u64)| {
-                    std::iter::repeat_n(*stratum, often as usize)
-                };
-                strata.iter().zip(often).flat_map(repeat).collect()
-            }
-            _ => strata,
-        };
+        let mut round =
+            match (number < PILOT, self.strata.predicted_standard_deviations(&self.sampled())) {
+                (false, Some(spreads)) => {
+                    let count = |&(player, size): &Stratum| self.strata.cell(player, size).count;
+                    let counts: Vec<u64> = strata.iter().map(count).collect();
+                    let often = neyman_allocation(&spreads, &counts, round_length(&counts));
+                    let repeat = |(stratum, often): (&Stratum, u64)| {
+                        std::iter::repeat_n(*stratum, often as usize)
+                    };
+                    strata.iter().zip(often).flat_map(repeat).collect()
+                }
+                _ => strata,
+            };
         self.draw.shuffle(&mut round);
         round
     }
@@ -118,7 +123,7 @@ impl Rounds for Sampling {
         [before.with(player), before]
     }
 
-    fn learn(&mut self, &(player, size): &Stratum, difference: f64) {
+    fn add_difference(&mut self, &(player, size): &Stratum, difference: f64) {
         self.strata.add(player, size, difference);
     }
 
@@ -131,7 +136,7 @@ impl Rounds for Sampling {
     }
 }
 
-impl Sampling {
+impl MarginalSampler {
     /// A uniformly random coalition of `size` players other than `player`.
     fn others(&mut self, player: usize, size: usize) -> Coalition {
         let chosen = self.draw.coalition(self.players - 1, size);

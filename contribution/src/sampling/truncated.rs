@@ -1,12 +1,12 @@
 //! Truncated Monte Carlo: random permutations, each evaluated only until little is left to gain.
 
-use super::batch::Batch;
-use super::ends::{Ends, shapley_shares};
-use super::permutation::one_walk;
-use super::samples::{Drawn, Sampler, carry_out};
-use super::{passes_default, walk};
-use crate::meter::Meter;
-use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+use super::batch::CoalitionBatch;
+use super::endpoints::{EndpointValues, shapley_size_weights};
+use super::independent_samples::{DrawnSample, Sampler, run};
+use super::permutation::one_permutation;
+use super::{passes_default, permutation_walk};
+use crate::meter::EvaluationMeter;
+use crate::{Coalition, Estimate, Estimator, Game, SeededRng, ValuationError};
 
 /// The tolerance of [`TruncatedMonteCarlo::default`].
 const TOLERANCE_DEFAULT: f64 = 0.01;
@@ -36,7 +36,7 @@ impl TruncatedMonteCarlo {
             return Ok(Self { tolerance });
         }
         Err(ValuationError::SettingOutOfRange {
-            estimator: TruncatedOrders::NAME,
+            estimator: TruncatedPermutations::NAME,
             key: "tolerance",
             value: tolerance,
             bounds: "from 0 to 1",
@@ -53,7 +53,7 @@ impl Default for TruncatedMonteCarlo {
 
 impl<G: Game + ?Sized> Estimator<G> for TruncatedMonteCarlo {
     fn name(&self) -> &'static str {
-        TruncatedOrders::NAME
+        TruncatedPermutations::NAME
     }
 
     fn version(&self) -> u32 {
@@ -61,62 +61,71 @@ impl<G: Game + ?Sized> Estimator<G> for TruncatedMonteCarlo {
     }
 
     fn passes_min(&self, players: usize) -> u64 {
-        one_walk(players)
+        one_permutation(players)
     }
 
     fn passes_default(&self, players: usize) -> Option<u64> {
-        Some(passes_default(players, one_walk(players)))
+        Some(passes_default(players, one_permutation(players)))
     }
 
-    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
-        carry_out(TruncatedOrders { tolerance: self.tolerance }, game, meter)
+    fn estimate(
+        &self,
+        game: &mut G,
+        meter: &mut EvaluationMeter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        run(TruncatedPermutations { tolerance: self.tolerance }, game, meter)
     }
 }
 
-struct TruncatedOrders {
+struct TruncatedPermutations {
     tolerance: f64,
 }
 
-impl Sampler for TruncatedOrders {
+impl Sampler for TruncatedPermutations {
     type Sample = Vec<usize>;
     const NAME: &'static str = "truncated-monte-carlo";
-    const UNITS: &'static str = "truncated permutations";
+    const SAMPLE_UNIT: &'static str = "truncated permutations";
     const STREAM: u64 = 0x746d_6320;
     /// Larger than the default, because only the prefixes of one size are evaluated together.
     const BATCH: usize = 512;
     const TRUNCATES: bool = true;
 
-    fn draw(&mut self, players: usize, draw: &mut Draw) -> Vec<usize> {
+    fn draw(&mut self, players: usize, draw: &mut SeededRng) -> Vec<usize> {
         draw.permutation(players)
     }
 
     fn coalitions(&self, order: &Vec<usize>) -> Vec<Coalition> {
-        walk::prefixes(order)
+        permutation_walk::prefixes(order)
     }
 
-    fn read(&self, order: &Vec<usize>, marginals: &[f64], _ends: &Ends) -> Vec<f64> {
-        walk::by_player(order, marginals)
+    fn player_estimates(
+        &self,
+        order: &Vec<usize>,
+        marginals: &[f64],
+        _ends: &EndpointValues,
+    ) -> Vec<f64> {
+        permutation_walk::by_player(order, marginals)
     }
 
-    fn shares(&self, players: usize) -> Vec<f64> {
-        shapley_shares(players)
+    fn size_weights(&self, players: usize) -> Vec<f64> {
+        shapley_size_weights(players)
     }
 
-    fn measure<G: Game + ?Sized>(
+    fn evaluate<G: Game + ?Sized>(
         &self,
         game: &mut G,
-        meter: &mut Meter<'_>,
-        ends: &Ends,
-        drawn: &[Drawn<Vec<usize>>],
-        _batch: &Batch,
+        meter: &mut EvaluationMeter<'_>,
+        ends: &EndpointValues,
+        drawn: &[DrawnSample<Vec<usize>>],
+        _batch: &CoalitionBatch,
     ) -> Result<Vec<Vec<f64>>, ValuationError> {
         let walks: Vec<&[Coalition]> = drawn.iter().map(|one| one.coalitions.as_slice()).collect();
         let threshold = self.tolerance * ends.total().abs();
-        let found = walk::truncated(game, meter, ends, &walks, threshold)?;
+        let found = permutation_walk::truncated(game, meter, ends, &walks, threshold)?;
         Ok(drawn
             .iter()
             .zip(&found)
-            .map(|(one, found)| self.read(&one.sample, found, ends))
+            .map(|(one, found)| self.player_estimates(&one.sample, found, ends))
             .collect())
     }
 }

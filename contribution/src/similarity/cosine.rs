@@ -45,7 +45,7 @@ pub enum CosineError {
     NoPlayers,
     /// The number of shares differs from the number of players.
     #[error("{shares} shares for {players} players; give exactly one share per player")]
-    SharesDoNotMatch {
+    ShareCountMismatch {
         /// Shares given.
         shares: usize,
         /// Directions there are.
@@ -89,7 +89,7 @@ impl CosineError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoPlayers => "NO_PLAYERS",
-            Self::SharesDoNotMatch { .. } => "SHARES_DO_NOT_MATCH",
+            Self::ShareCountMismatch { .. } => "SHARES_DO_NOT_MATCH",
             Self::ShareOutOfRange { .. } => "SHARE_OUT_OF_RANGE",
             Self::LengthDiffers { .. } => "LENGTH_DIFFERS",
             Self::NotFinite { .. } => "DIRECTION_NOT_FINITE",
@@ -116,23 +116,23 @@ pub fn cosine<D: Directions + ?Sized>(
 ) -> Result<Vec<f64>, CosineError> {
     let players = directions.players();
     check_shares(shares, players)?;
-    let mut together: Vec<f64> = Vec::new();
+    let mut sum: Vec<f64> = Vec::new();
     let mut lengths = Vec::with_capacity(players);
     for (player, share) in shares.iter().enumerate() {
         let direction = directions.direction(player)?;
         if player == 0 {
-            together.resize(direction.len(), 0.0);
+            sum.resize(direction.len(), 0.0);
         }
-        check_direction(player, &direction, together.len())?;
+        check_direction(player, &direction, sum.len())?;
         let length = norm(&direction);
         lengths.push(length);
         if length > 0.0 {
-            for (sum, x) in together.iter_mut().zip(direction.iter()) {
+            for (sum, x) in sum.iter_mut().zip(direction.iter()) {
                 *sum += share / length * f64::from(*x);
             }
         }
     }
-    let whole = together.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let whole = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
     let mut cosines = Vec::with_capacity(players);
     for (player, length) in lengths.into_iter().enumerate() {
         if length == 0.0 || whole == 0.0 {
@@ -140,9 +140,9 @@ pub fn cosine<D: Directions + ?Sized>(
             continue;
         }
         let direction = directions.direction(player)?;
-        check_direction(player, &direction, together.len())?;
-        let along: f64 = direction.iter().zip(&together).map(|(x, sum)| f64::from(*x) * sum).sum();
-        cosines.push((along / length / whole).clamp(-1.0, 1.0));
+        check_direction(player, &direction, sum.len())?;
+        let projection: f64 = direction.iter().zip(&sum).map(|(x, sum)| f64::from(*x) * sum).sum();
+        cosines.push((projection / length / whole).clamp(-1.0, 1.0));
     }
     Ok(cosines)
 }
@@ -152,7 +152,7 @@ fn check_shares(shares: &[f64], players: usize) -> Result<(), CosineError> {
         return Err(CosineError::NoPlayers);
     }
     if shares.len() != players {
-        return Err(CosineError::SharesDoNotMatch { shares: shares.len(), players });
+        return Err(CosineError::ShareCountMismatch { shares: shares.len(), players });
     }
     let is_share = |share: &f64| share.is_finite() && *share >= 0.0;
     match shares.iter().position(|share| !is_share(share)) {

@@ -46,7 +46,7 @@ impl ReputationError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reputation {
     alpha: f64,
-    of: Vec<f64>,
+    values: Vec<f64>,
 }
 
 impl Reputation {
@@ -58,29 +58,29 @@ impl Reputation {
         if !(0.0..=1.0).contains(&alpha) {
             return Err(ReputationError::AlphaOutOfRange { alpha });
         }
-        Ok(Self { alpha, of: vec![0.0; players] })
+        Ok(Self { alpha, values: vec![0.0; players] })
     }
 
     /// Updates the reputations with a round's scores, one per player; changes nothing on an error.
     ///
     /// # Errors
     /// [`ReputationError::ScoresDoNotMatch`], [`ReputationError::ScoreNotFinite`].
-    pub fn take_in(&mut self, scores: &[f64]) -> Result<(), ReputationError> {
-        if scores.len() != self.of.len() {
-            let (scores, players) = (scores.len(), self.of.len());
+    pub fn update(&mut self, scores: &[f64]) -> Result<(), ReputationError> {
+        if scores.len() != self.values.len() {
+            let (scores, players) = (scores.len(), self.values.len());
             return Err(ReputationError::ScoresDoNotMatch { scores, players });
         }
         if let Some(player) = scores.iter().position(|score| !score.is_finite()) {
             return Err(ReputationError::ScoreNotFinite { player, score: scores[player] });
         }
-        for (reputation, score) in self.of.iter_mut().zip(scores) {
+        for (reputation, score) in self.values.iter_mut().zip(scores) {
             *reputation = self.alpha * *reputation + (1.0 - self.alpha) * score;
         }
         Ok(())
     }
 
     /// One reputation per player.
-    pub fn all(&self) -> &[f64] {
-        &self.of
+    pub fn values(&self) -> &[f64] {
+        &self.values
     }
 }

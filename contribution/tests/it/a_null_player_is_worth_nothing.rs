@@ -1,9 +1,9 @@
 //! A null player scores exactly zero under every estimator.
 
-use florin_contribution::{AffineGame, Exact, FixedWeights, LeaveOneOut, Path, Run, value};
+use florin_contribution::{AffineGame, Exact, FixedWeights, LeaveOneOut, Path, RunOptions, value};
 use proptest::prelude::*;
 
-use crate::estimators_agree_where_they_must::problem;
+use crate::axioms::problem;
 use crate::support::runner;
 
 #[test]
@@ -18,9 +18,9 @@ fn a_zero_update_scores_exactly_zero_with_an_error_of_exactly_zero() {
         let mut game =
             AffineGame::new(problem.source(), FixedWeights::over_all(&weights).unwrap()).unwrap();
         let found = [
-            value(&Exact, &mut game, &ids, Run::seeded(1)).unwrap(),
-            value(&LeaveOneOut, &mut game, &ids, Run::seeded(1)).unwrap(),
-            value(&Path::default(), &mut game, &ids, Run::seeded(1)).unwrap(),
+            value(&Exact, &mut game, &ids, RunOptions::seeded(1)).unwrap(),
+            value(&LeaveOneOut, &mut game, &ids, RunOptions::seeded(1)).unwrap(),
+            value(&Path::default(), &mut game, &ids, RunOptions::seeded(1)).unwrap(),
         ];
         for valuation in found {
             prop_assert_eq!(valuation.scores[place].value, 0.0);

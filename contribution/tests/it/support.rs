@@ -1,12 +1,12 @@
 //! Games for the tests, and a property-test runner that prints its seed.
 
-use florin_contribution::{Closures, Coalition, Game, GameError};
+use florin_contribution::{ClosureSource, Coalition, Game, GameError};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// A game given by a formula over coalitions.
-pub(crate) struct Formula<F>(pub(crate) usize, pub(crate) F);
+pub(crate) struct FnGame<F>(pub(crate) usize, pub(crate) F);
 
-impl<F: FnMut(&Coalition) -> f64> Game for Formula<F> {
+impl<F: FnMut(&Coalition) -> f64> Game for FnGame<F> {
     fn players(&self) -> usize {
         self.0
     }
@@ -42,7 +42,7 @@ impl LeastSquares {
         rows.map(|row| 0.5 * self.residual(row, coefficients).powi(2)).collect()
     }
 
-    pub(crate) fn slopes(&self, coefficients: &[f64]) -> Vec<Vec<f64>> {
+    pub(crate) fn directional_derivatives(&self, coefficients: &[f64]) -> Vec<Vec<f64>> {
         let rows = 0..self.targets.len();
         let slope = |update: &Vec<f64>, row: usize| {
             -self.residual(row, coefficients) * dot(&self.features[row], update)
@@ -54,10 +54,10 @@ impl LeastSquares {
     }
 
     pub(crate) fn source(&self) -> impl florin_contribution::AffineSource + '_ {
-        Closures::new(
+        ClosureSource::new(
             self.updates.len(),
             |c: &[f64]| Ok::<_, GameError>(self.losses(c)),
-            |c: &[f64]| Ok::<_, GameError>(self.slopes(c)),
+            |c: &[f64]| Ok::<_, GameError>(self.directional_derivatives(c)),
         )
     }
 }

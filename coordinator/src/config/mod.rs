@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use florin_learning::Room;
+use florin_learning::ScratchSpace;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use florin_store::bucket::BucketSettingsError;
@@ -345,10 +345,10 @@ impl Config {
     /// Scratch space for the decoded updates of a round during its valuation. Concurrent valuations
     /// share the memory equally.
     #[must_use]
-    pub fn room(&self) -> Room {
+    pub fn room(&self) -> ScratchSpace {
         let at_once = u64::try_from(self.valuations_max).unwrap_or(u64::MAX).max(1);
         let memory_max = self.work_memory_mib.saturating_mul(MIB) / at_once;
-        Room { memory_max, folder: self.data.clone() }
+        ScratchSpace { memory_max, folder: self.data.clone() }
     }
 
     /// Time limit for a body of `bytes` bytes.

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use florin_learning::{Engine, Room};
+use florin_learning::{Engine, ScratchSpace};
 use florin_protocol::{
     Digest, Rejection, RoundNumber, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord,
 };
@@ -62,13 +62,13 @@ impl From<BlobError> for ValuerError {
 /// The default valuer: [`florin_work::value_and_aggregate`] on a learning engine.
 pub struct WorkValuer {
     engine: Box<dyn Engine>,
-    room: Room,
+    room: ScratchSpace,
 }
 
 impl WorkValuer {
     /// Creates a valuer on `engine`; `room` is the scratch space for a round's decoded updates.
     #[must_use]
-    pub fn new(engine: Box<dyn Engine>, room: Room) -> Self {
+    pub fn new(engine: Box<dyn Engine>, room: ScratchSpace) -> Self {
         Self { engine, room }
     }
 }

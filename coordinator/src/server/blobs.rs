@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_protocol::{Digest, ErrorCode, RoundNumber, TaskId, TaskSpec, Timestamp};
-use florin_store::Mapped;
+use florin_store::MappedBytes;
 use florin_work::CommittedHoldout;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -277,7 +277,7 @@ impl Bytes {
         match self {
             Self::Small(Some(writer)) => Ok(look(&writer.read_back()?)),
             Self::Small(None) => Ok(look(&[])),
-            Self::Large(upload) => Ok(look(&Mapped::file(upload.file()?)?)),
+            Self::Large(upload) => Ok(look(&MappedBytes::file(upload.file()?)?)),
         }
     }
 

@@ -9,7 +9,7 @@ use florin_protocol::{
     Canonical, Digest, ErrorCode, Rejection, Signed, TaskId, TaskSpec, Timestamp, UpdateHeader,
     UpdateReceipt, UploadProgress,
 };
-use florin_store::Mapped;
+use florin_store::MappedBytes;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -226,7 +226,7 @@ impl Taking<'_> {
         let held = (app.room_for(Room::Updates, bytes).await?, app.keep_turn().await?);
         let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
         let kept = blocking_with(held, move || -> ApiResult<Box<Upload>> {
-            let all = Mapped::file(upload.file()?).map_err(BlobError::from)?;
+            let all = MappedBytes::file(upload.file()?).map_err(BlobError::from)?;
             if let Err(rejection) = florin_work::inspect_update(&spec, &all) {
                 upload.discard();
                 return Err(rejection.into());

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use florin_protocol::Digest;
 
-use super::Mapped;
+use super::MappedBytes;
 use super::bucket::{Bucket, BucketError};
 use super::fetch::{Carried, Fetching};
 use super::pack::{Done, PACKED_BYTES_MAX, Packs};
@@ -268,12 +268,12 @@ impl Blobs {
     ///
     /// # Errors
     /// [`BlobError`].
-    pub fn map(&self, digest: Digest) -> Result<Mapped, BlobError> {
+    pub fn map(&self, digest: Digest) -> Result<MappedBytes, BlobError> {
         // The verification reads all bytes: an unreadable page is an error here, but would kill the
         // process if it were accessed through the mapping.
         match self.open_checked(digest)? {
-            Opened::Bytes(bytes) => Ok(Mapped::from(bytes)),
-            Opened::File(file, _) => Ok(Mapped::file(&file)?),
+            Opened::Bytes(bytes) => Ok(MappedBytes::from(bytes)),
+            Opened::File(file, _) => Ok(MappedBytes::file(&file)?),
         }
     }
 

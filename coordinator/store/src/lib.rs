@@ -51,7 +51,7 @@ pub use fetch::FETCHES_MAX;
 pub use frames::Position;
 pub use history::{Fold, ReadBack};
 pub use journal::{AppendError, Journal, OpenError, Record, Since};
-pub use mapped::Mapped;
+pub use mapped::MappedBytes;
 pub use partial::Partials;
 pub use snapshot::Snapshot;
 pub use volume::{Disk, Local, Source, Volume};

@@ -9,15 +9,15 @@ use memmap2::Mmap;
 
 /// Bytes in memory, or of a memory-mapped file.
 #[derive(Debug)]
-pub struct Mapped(Source);
+pub struct MappedBytes(ByteStorage);
 
 #[derive(Debug)]
-enum Source {
+enum ByteStorage {
     Memory(Vec<u8>),
     File(Mmap),
 }
 
-impl Mapped {
+impl MappedBytes {
     /// Maps all bytes of a file. The file must not be changed or truncated while it is mapped;
     /// files that are stored under their digest never are.
     ///
@@ -29,23 +29,23 @@ impl Mapped {
         // ends this process (SIGBUS); if another process changes it, the bytes differ and their
         // digest is wrong.
         let map = unsafe { Mmap::map(file)? };
-        Ok(Self(Source::File(map)))
+        Ok(Self(ByteStorage::File(map)))
     }
 }
 
-impl From<Vec<u8>> for Mapped {
+impl From<Vec<u8>> for MappedBytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Source::Memory(bytes))
+        Self(ByteStorage::Memory(bytes))
     }
 }
 
-impl Deref for Mapped {
+impl Deref for MappedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Source::Memory(bytes) => bytes,
-            Source::File(map) => map,
+            ByteStorage::Memory(bytes) => bytes,
+            ByteStorage::File(map) => map,
         }
     }
 }
@@ -60,8 +60,8 @@ mod tests {
     fn a_mapped_file_reads_like_memory() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"a delta's bytes").unwrap();
-        assert_eq!(&*Mapped::file(&file).unwrap(), b"a delta's bytes");
-        assert_eq!(&*Mapped::from(b"a delta's bytes".to_vec()), b"a delta's bytes");
-        assert!(Mapped::file(&tempfile::tempfile().unwrap()).unwrap().is_empty());
+        assert_eq!(&*MappedBytes::file(&file).unwrap(), b"a delta's bytes");
+        assert_eq!(&*MappedBytes::from(b"a delta's bytes".to_vec()), b"a delta's bytes");
+        assert!(MappedBytes::file(&tempfile::tempfile().unwrap()).unwrap().is_empty());
     }
 }

@@ -9,7 +9,7 @@ const BLOCK: usize = 1024;
 /// Indices of the selected updates, ascending. The score of an update is the sum of squared
 /// distances to its `n − hostile − 2` nearest others; the lowest scores are selected, among ties
 /// the earlier update.
-pub(super) fn keep(
+pub(super) fn select(
     deltas: &[&[f32]],
     hostile: usize,
     keep: usize,
@@ -57,8 +57,10 @@ fn distances(deltas: &[&[f32]], threads: usize) -> Vec<Vec<f64>> {
                     let block = from..length.min(from + BLOCK);
                     for (own, row) in &mut rows {
                         for (other, sum) in row.iter_mut().enumerate().take(*own) {
-                            *sum +=
-                                gap(&deltas[*own][block.clone()], &deltas[other][block.clone()]);
+                            *sum += squared_distance(
+                                &deltas[*own][block.clone()],
+                                &deltas[other][block.clone()],
+                            );
                         }
                     }
                 }
@@ -69,7 +71,7 @@ fn distances(deltas: &[&[f32]], threads: usize) -> Vec<Vec<f64>> {
 }
 
 /// Squared distance of two blocks, over four interleaved lanes.
-fn gap(a: &[f32], b: &[f32]) -> f64 {
+fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; 4];
     let (a, b) = (a.chunks(4), b.chunks(4));
     for (a, b) in a.zip(b) {

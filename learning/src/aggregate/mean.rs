@@ -1,6 +1,6 @@
 //! The weighted mean: of many updates at once, or as a stream.
 
-use super::{AggregateError, UPDATES_MAX, fill_on_threads, threads};
+use super::{AggregateError, UPDATES_MAX, parallel_fill, threads};
 use crate::params::first_not_finite;
 
 /// Number of coordinates per block: their sums stay in the L1 cache.
@@ -20,7 +20,7 @@ pub(super) fn mean(
 ) -> Result<Vec<f32>, AggregateError> {
     let length = updates.first().map_or(0, |(_, delta)| delta.len());
     let mut result = vec![0.0_f32; length];
-    fill_on_threads(&mut result, threads, BLOCK, |start, part| {
+    parallel_fill(&mut result, threads, BLOCK, |start, part| {
         let mut sums = [0.0_f64; BLOCK];
         for (at, block) in part.chunks_mut(BLOCK).enumerate() {
             let from = start + at * BLOCK;
@@ -96,7 +96,7 @@ impl MeanAccumulator {
         self.updates += 1;
         self.total += u128::from(weight);
         let factor = weight as f64;
-        fill_on_threads(&mut self.sums, self.threads, BLOCK, |from, sums| {
+        parallel_fill(&mut self.sums, self.threads, BLOCK, |from, sums| {
             for (sum, &value) in sums.iter_mut().zip(&delta[from..]) {
                 *sum += factor * f64::from(value);
             }

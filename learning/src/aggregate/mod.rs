@@ -23,7 +23,7 @@ pub const THREADS_MAX: usize = 64;
 /// An aggregation rule in a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Rule {
+pub enum AggregationRule {
     /// The weighted mean (FedAvg).
     Mean,
     /// The coordinate-wise median; for an even number, the mean of the middle two.
@@ -101,7 +101,7 @@ pub enum AggregateError {
     },
 }
 
-impl Rule {
+impl AggregationRule {
     /// Checks the rule's parameters against their bounds.
     pub fn check(&self) -> Result<(), AggregateError> {
         let refuse = |key, value, bounds: &str| {
@@ -118,7 +118,10 @@ impl Rule {
 }
 
 /// Aggregates `(weight, delta)` pairs by `rule` on all cores.
-pub fn aggregate(rule: Rule, updates: &[(u64, &[f32])]) -> Result<Vec<f32>, AggregateError> {
+pub fn aggregate(
+    rule: AggregationRule,
+    updates: &[(u64, &[f32])],
+) -> Result<Vec<f32>, AggregateError> {
     aggregate_on(rule, updates, threads())
 }
 
@@ -128,7 +131,7 @@ fn threads() -> usize {
 
 /// As [`aggregate`], on `threads` threads (0 counts as 1). The number of threads changes no bit.
 pub fn aggregate_on(
-    rule: Rule,
+    rule: AggregationRule,
     updates: &[(u64, &[f32])],
     threads: usize,
 ) -> Result<Vec<f32>, AggregateError> {
@@ -136,24 +139,25 @@ pub fn aggregate_on(
     check(updates)?;
     let threads = threads.clamp(1, THREADS_MAX);
     // // The mean detects numbers that are not finite on its own.
-    if rule != Rule::Mean {
+    if rule != AggregationRule::Mean {
         check_finite(updates, threads)?;
     }
     let counted: Vec<(u64, &[f32])> =
         updates.iter().copied().filter(|&(weight, _)| weight > 0).collect();
     match rule {
-        Rule::Mean => mean::mean(&weighted(updates), total_weight(updates), threads),
-        Rule::Median => Ok(robust::median(&deltas(&counted), threads)),
-        Rule::TrimmedMean { trim_permille } => {
+        AggregationRule::Mean => mean::mean(&weighted(updates), total_weight(updates), threads),
+        AggregationRule::Median => Ok(robust::median(&deltas(&counted), threads)),
+        AggregationRule::TrimmedMean { trim_permille } => {
             let trim = counted.len() * usize::from(trim_permille) / 1000;
             Ok(robust::trimmed_mean(&deltas(&counted), trim, threads))
         }
-        Rule::Krum { hostile, keep } => {
-            let kept = krum::keep(&deltas(&counted), hostile as usize, keep as usize, threads)?;
-            let kept: Vec<(u64, &[f32])> = kept.into_iter().map(|at| counted[at]).collect();
-            aggregate_on(Rule::Mean, &kept, threads)
+        AggregationRule::Krum { hostile, keep } => {
+            let selected =
+                krum::select(&deltas(&counted), hostile as usize, keep as usize, threads)?;
+            let kept: Vec<(u64, &[f32])> = selected.into_iter().map(|at| counted[at]).collect();
+            aggregate_on(AggregationRule::Mean, &kept, threads)
         }
-        Rule::NormClippedMean => {
+        AggregationRule::NormClippedMean => {
             mean::mean(&clipped(&counted, threads), total_weight(&counted), threads)
         }
     }
@@ -174,7 +178,7 @@ fn weighted<'a>(updates: &[(u64, &'a [f32])]) -> Vec<(f64, &'a [f32])> {
 }
 
 fn check_finite(updates: &[(u64, &[f32])], threads: usize) -> Result<(), AggregateError> {
-    let bad = each_update(updates, threads, first_not_finite);
+    let bad = map_updates(updates, threads, first_not_finite);
     match bad.iter().enumerate().find_map(|(update, bad)| Some((update, (*bad)?))) {
         Some((update, number)) => Err(AggregateError::NotFinite { update, number }),
         None => Ok(()),
@@ -202,13 +206,13 @@ fn check(updates: &[(u64, &[f32])]) -> Result<(), AggregateError> {
 }
 
 /// Applies `look` to each update, with results in order.
-fn each_update<T: Send + Default + Clone>(
+fn map_updates<T: Send + Default + Clone>(
     updates: &[(u64, &[f32])],
     threads: usize,
     look: impl Fn(&[f32]) -> T + Sync,
 ) -> Vec<T> {
     let mut found = vec![T::default(); updates.len()];
-    fill_on_threads(&mut found, threads, 1, |from, part| {
+    parallel_fill(&mut found, threads, 1, |from, part| {
         for (found, (_, delta)) in part.iter_mut().zip(&updates[from..]) {
             *found = look(delta);
         }
@@ -218,7 +222,7 @@ fn each_update<T: Send + Default + Clone>(
 
 /// The weights, scaled such that every update is clipped to the median norm.
 fn clipped<'a>(updates: &[(u64, &'a [f32])], threads: usize) -> Vec<(f64, &'a [f32])> {
-    let norms = each_update(updates, threads, norm);
+    let norms = map_updates(updates, threads, norm);
     let mut sorted = norms.clone();
     let median = robust::median_of(&mut sorted);
     let shrink = |norm: f64| if norm > median { median / norm } else { 1.0 };
@@ -227,7 +231,7 @@ fn clipped<'a>(updates: &[(u64, &'a [f32])], threads: usize) -> Vec<(f64, &'a [f
 }
 
 /// Splits `result` into one piece per thread and calls `fill(from, piece)` for each.
-fn fill_on_threads<T: Send>(
+fn parallel_fill<T: Send>(
     result: &mut [T],
     threads: usize,
     granule: usize,

@@ -1,6 +1,6 @@
 //! Coordinate-wise rules: median and trimmed mean.
 
-use super::fill_on_threads;
+use super::parallel_fill;
 
 /// Number of coordinates that are transposed together, so that each one's values are contiguous:
 /// whole cache lines of every update are used, and the transposed block stays in the cache.
@@ -8,7 +8,7 @@ const BLOCK: usize = 64;
 
 /// The coordinate-wise median.
 pub(super) fn median(deltas: &[&[f32]], threads: usize) -> Vec<f32> {
-    each_coordinate(deltas, threads, |values| {
+    map_coordinates(deltas, threads, |values| {
         let middle = values.len() / 2;
         let (below, upper, _) = values.select_nth_unstable_by(middle, f32::total_cmp);
         if deltas.len() % 2 == 1 {
@@ -22,14 +22,14 @@ pub(super) fn median(deltas: &[&[f32]], threads: usize) -> Vec<f32> {
 /// The coordinate-wise mean without the `trim` smallest and the `trim` largest values; `trim` is
 /// less than half their number. Values are added from the smallest to the largest.
 pub(super) fn trimmed_mean(deltas: &[&[f32]], trim: usize, threads: usize) -> Vec<f32> {
-    each_coordinate(deltas, threads, |values| {
+    map_coordinates(deltas, threads, |values| {
         values.sort_unstable_by(f32::total_cmp);
-        let kept = &values[trim..values.len() - trim];
+        let trimmed = &values[trim..values.len() - trim];
         let mut sum = 0.0;
-        for &value in kept {
+        for &value in trimmed {
             sum += f64::from(value);
         }
-        (sum / kept.len() as f64) as f32
+        (sum / trimmed.len() as f64) as f32
     })
 }
 
@@ -44,7 +44,7 @@ pub(super) fn median_of(values: &mut [f64]) -> f64 {
     }
 }
 
-fn each_coordinate(
+fn map_coordinates(
     deltas: &[&[f32]],
     threads: usize,
     choose: impl Fn(&mut [f32]) -> f32 + Sync,
@@ -52,7 +52,7 @@ fn each_coordinate(
     let length = deltas.first().map_or(0, |delta| delta.len());
     let count = deltas.len();
     let mut result = vec![0.0; length];
-    fill_on_threads(&mut result, threads, BLOCK, |start, part| {
+    parallel_fill(&mut result, threads, BLOCK, |start, part| {
         let mut turned = vec![0.0; BLOCK * count];
         for (at, block) in part.chunks_mut(BLOCK).enumerate() {
             let from = start + at * BLOCK;

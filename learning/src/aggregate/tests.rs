@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-const RULES: [Rule; 5] = [
-    Rule::Mean,
-    Rule::Median,
-    Rule::TrimmedMean { trim_permille: 200 },
-    Rule::Krum { hostile: 1, keep: 2 },
-    Rule::NormClippedMean,
+const RULES: [AggregationRule; 5] = [
+    AggregationRule::Mean,
+    AggregationRule::Median,
+    AggregationRule::TrimmedMean { trim_permille: 200 },
+    AggregationRule::Krum { hostile: 1, keep: 2 },
+    AggregationRule::NormClippedMean,
 ];
 
 /// Reference implementation of the rules: one coordinate after another, without blocks and threads.
-fn twin(rule: Rule, updates: &[(u64, &[f32])]) -> Vec<f32> {
+fn reference_rule(rule: AggregationRule, updates: &[(u64, &[f32])]) -> Vec<f32> {
     let counted: Vec<(u64, &[f32])> =
         updates.iter().copied().filter(|&(weight, _)| weight > 0).collect();
     let total: f64 = counted.iter().map(|&(weight, _)| weight as f64).sum();
@@ -25,8 +25,10 @@ fn twin(rule: Rule, updates: &[(u64, &[f32])]) -> Vec<f32> {
         (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
     };
     let chosen: Vec<(f64, &[f32])> = match rule {
-        Rule::Krum { hostile, keep } => krum_twin(&counted, hostile as usize, keep as usize),
-        Rule::NormClippedMean => {
+        AggregationRule::Krum { hostile, keep } => {
+            reference_krum(&counted, hostile as usize, keep as usize)
+        }
+        AggregationRule::NormClippedMean => {
             let norms: Vec<f64> = counted.iter().map(|(_, delta)| norm(delta)).collect();
             let most = middle(&norms);
             let scale = |delta| if norm(delta) > most { most / norm(delta) } else { 1.0 };
@@ -35,18 +37,18 @@ fn twin(rule: Rule, updates: &[(u64, &[f32])]) -> Vec<f32> {
         _ => counted.iter().map(|&(weight, delta)| (weight as f64, delta)).collect(),
     };
     let total = match rule {
-        Rule::Krum { .. } => chosen.iter().map(|(weight, _)| weight).sum(),
+        AggregationRule::Krum { .. } => chosen.iter().map(|(weight, _)| weight).sum(),
         _ => total,
     };
     let coordinate = |at: usize| {
         let mut column: Vec<f64> = chosen.iter().map(|(_, delta)| delta[at].into()).collect();
         column.sort_by(f64::total_cmp);
         match rule {
-            Rule::Median => middle(&column),
-            Rule::TrimmedMean { trim_permille } => {
+            AggregationRule::Median => middle(&column),
+            AggregationRule::TrimmedMean { trim_permille } => {
                 let trim = column.len() * usize::from(trim_permille) / 1000;
-                let kept = &column[trim..column.len() - trim];
-                kept.iter().sum::<f64>() / kept.len() as f64
+                let trimmed = &column[trim..column.len() - trim];
+                trimmed.iter().sum::<f64>() / trimmed.len() as f64
             }
             _ => {
                 let weighted = chosen.iter().map(|(weight, delta)| weight * f64::from(delta[at]));
@@ -57,7 +59,7 @@ fn twin(rule: Rule, updates: &[(u64, &[f32])]) -> Vec<f32> {
     (0..updates[0].1.len()).map(|at| coordinate(at) as f32).collect()
 }
 
-fn krum_twin<'a>(
+fn reference_krum<'a>(
     updates: &[(u64, &'a [f32])],
     hostile: usize,
     keep: usize,
@@ -75,9 +77,9 @@ fn krum_twin<'a>(
         })
         .collect();
     scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let mut kept: Vec<usize> = scored[..keep].iter().map(|&(_, own)| own).collect();
-    kept.sort_unstable();
-    kept.into_iter().map(|own| (updates[own].0 as f64, updates[own].1)).collect()
+    let mut selected: Vec<usize> = scored[..keep].iter().map(|&(_, own)| own).collect();
+    selected.sort_unstable();
+    selected.into_iter().map(|own| (updates[own].0 as f64, updates[own].1)).collect()
 }
 
 fn refs(updates: &[(u64, Vec<f32>)]) -> Vec<(u64, &[f32])> {
@@ -111,7 +113,7 @@ proptest! {
         let updates = refs(&updates);
         for rule in RULES {
             let one = aggregate_on(rule, &updates, 1).unwrap();
-            let expected = twin(rule, &updates);
+            let expected = reference_rule(rule, &updates);
             for (at, (got, expected)) in one.iter().zip(&expected).enumerate() {
                 let near = (got - expected).abs() <= 1e-6 * expected.abs().max(1e-3);
                 prop_assert!(near, "{:?} at {}: {} and {}", rule, at, got, expected);
@@ -127,8 +129,8 @@ proptest! {
         updates in updates_strategy(),
     ) {
         let updates = refs(&updates);
-        let mean = aggregate(Rule::Mean, &updates).unwrap();
-        prop_assert_eq!(&mean, &twin(Rule::Mean, &updates));
+        let mean = aggregate(AggregationRule::Mean, &updates).unwrap();
+        prop_assert_eq!(&mean, &reference_rule(AggregationRule::Mean, &updates));
         let mut stream = MeanAccumulator::new(updates[0].1.len());
         for (weight, delta) in &updates {
             stream.add(*weight, delta).unwrap();
@@ -158,14 +160,14 @@ proptest! {
 fn small_cases_match_hand_computed_values() {
     let updates = [(1, vec![1.0, -4.0]), (3, vec![5.0, 0.0]), (4, vec![2.0, 8.0])];
     let updates = refs(&updates);
-    assert_eq!(aggregate(Rule::Mean, &updates).unwrap(), [3.0, 3.5]);
-    assert_eq!(aggregate(Rule::Median, &updates).unwrap(), [2.0, 0.0]);
-    assert_eq!(aggregate(Rule::Median, &updates[..2]).unwrap(), [3.0, -2.0]);
-    let trimmed = Rule::TrimmedMean { trim_permille: 334 };
+    assert_eq!(aggregate(AggregationRule::Mean, &updates).unwrap(), [3.0, 3.5]);
+    assert_eq!(aggregate(AggregationRule::Median, &updates).unwrap(), [2.0, 0.0]);
+    assert_eq!(aggregate(AggregationRule::Median, &updates[..2]).unwrap(), [3.0, -2.0]);
+    let trimmed = AggregationRule::TrimmedMean { trim_permille: 334 };
     assert_eq!(aggregate(trimmed, &updates).unwrap(), [2.0, 0.0]);
     // // Norms 3, 4 and 20: the median is 4, so the last update is scaled to a fifth.
     let updates = [(1, vec![3.0, 0.0]), (1, vec![0.0, 4.0]), (2, vec![20.0, 0.0])];
-    assert_eq!(aggregate(Rule::NormClippedMean, &refs(&updates)).unwrap(), [2.75, 1.0]);
+    assert_eq!(aggregate(AggregationRule::NormClippedMean, &refs(&updates)).unwrap(), [2.75, 1.0]);
 }
 
 #[test]
@@ -174,7 +176,7 @@ fn the_mean_adds_in_the_order_of_the_updates() {
     // order, 0 or 2.
     let updates = [1e30, 1.0, -1e30, 1.0].map(|value| (1, vec![value; 5000]));
     let updates = refs(&updates);
-    assert_eq!(aggregate_on(Rule::Mean, &updates, 2).unwrap(), vec![0.25; 5000]);
+    assert_eq!(aggregate_on(AggregationRule::Mean, &updates, 2).unwrap(), vec![0.25; 5000]);
     let mut stream = MeanAccumulator::new(5000);
     for (weight, delta) in updates {
         stream.add(weight, delta).unwrap();
@@ -190,7 +192,7 @@ fn one_hostile_update_has_little_effect_on_robust_rules() {
     for rule in RULES {
         let moved = aggregate(rule, &refs(&updates)).unwrap();
         let near = moved.iter().all(|value| (0.75..1.1).contains(value));
-        assert_eq!(near, rule != Rule::Mean, "{rule:?}: {moved:?}");
+        assert_eq!(near, rule != AggregationRule::Mean, "{rule:?}: {moved:?}");
     }
 }
 
@@ -217,10 +219,10 @@ fn invalid_updates_are_refused() {
         }
     }
     let few = [(1, good.clone()), (1, good.clone()), (1, good.clone()), (0, good.clone())];
-    let krum = Rule::Krum { hostile: 1, keep: 1 };
+    let krum = AggregationRule::Krum { hostile: 1, keep: 1 };
     assert_eq!(aggregate(krum, &refs(&few)), Err(AggregateError::TooFew { needed: 5, got: 3 }));
-    assert!(Rule::TrimmedMean { trim_permille: 500 }.check().is_err());
-    assert!(Rule::Krum { hostile: 0, keep: 0 }.check().is_err());
+    assert!(AggregationRule::TrimmedMean { trim_permille: 500 }.check().is_err());
+    assert!(AggregationRule::Krum { hostile: 0, keep: 0 }.check().is_err());
 }
 
 #[test]

@@ -8,7 +8,7 @@ const LINE: usize = LINE_BYTES / size_of::<f32>();
 
 /// A fixed number of `f32` whose first element is aligned to a cache line.
 pub(super) struct Aligned {
-    room: Vec<f32>,
+    storage: Vec<f32>,
     from: usize,
     len: usize,
 }
@@ -16,10 +16,10 @@ pub(super) struct Aligned {
 impl Aligned {
     /// `len` zeros.
     pub(super) fn zeros(len: usize) -> Self {
-        let room = vec![0.0; len + LINE - 1];
+        let storage = vec![0.0; len + LINE - 1];
         // // If no aligned element is found, loads are only slower.
-        let from = room.as_ptr().align_offset(LINE_BYTES).min(LINE - 1);
-        Self { room, from, len }
+        let from = storage.as_ptr().align_offset(LINE_BYTES).min(LINE - 1);
+        Self { storage, from, len }
     }
 }
 
@@ -27,12 +27,12 @@ impl Deref for Aligned {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.room[self.from..self.from + self.len]
+        &self.storage[self.from..self.from + self.len]
     }
 }
 
 impl DerefMut for Aligned {
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.room[self.from..self.from + self.len]
+        &mut self.storage[self.from..self.from + self.len]
     }
 }

@@ -7,7 +7,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::layout::{Kind, Layer, TILE_ROWS};
+use super::layout::{Layer, LayerKind, TILE_ROWS};
 
 /// Applies a layer with packed parameters to one tile. With `RECTIFIES`, a dense layer applies ReLU
 /// to its inputs.
@@ -26,7 +26,7 @@ pub(super) fn apply<S: Simd, const RECTIFIES: bool>(
         let (own, rest) = parameters.split_at(size * (layer.taps + 1));
         let (weights, biases) = own.split_at(size * layer.taps);
         let range = outputs.start * lines_each * TILE_ROWS..outputs.end * lines_each * TILE_ROWS;
-        let block = Block { kind: layer.kind, weights, biases, from, to: &mut to[range] };
+        let block = OutputBlock { kind: layer.kind, weights, biases, from, to: &mut to[range] };
         match size {
             1 => block.run::<S, 1, RECTIFIES>(simd),
             2 => block.run::<S, 2, RECTIFIES>(simd),
@@ -47,39 +47,39 @@ pub(super) fn apply<S: Simd, const RECTIFIES: bool>(
 }
 
 /// A block of outputs of a layer on a tile.
-struct Block<'a> {
-    kind: Kind,
+struct OutputBlock<'a> {
+    kind: LayerKind,
     weights: &'a [f32],
     biases: &'a [f32],
     from: &'a [f32],
     to: &'a mut [f32],
 }
 
-impl Block<'_> {
+impl OutputBlock<'_> {
     /// `K` outputs; one or two registers per line, depending on the machine's number of registers.
     #[inline(always)]
     fn run<S: Simd, const K: usize, const RECTIFIES: bool>(self, simd: S) {
         if S::REGISTER_COUNT >= 32 && S::F32_LANES * 2 <= TILE_ROWS {
-            simd.vectorize(Sized::<K, 2, RECTIFIES>(self));
+            simd.vectorize(SizedBlock::<K, 2, RECTIFIES>(self));
         } else {
-            simd.vectorize(Sized::<K, 1, RECTIFIES>(self));
+            simd.vectorize(SizedBlock::<K, 1, RECTIFIES>(self));
         }
     }
 }
 
 /// A block of `K` outputs with `V` registers of each at a time.
-struct Sized<'a, const K: usize, const V: usize, const RECTIFIES: bool>(Block<'a>);
+struct SizedBlock<'a, const K: usize, const V: usize, const RECTIFIES: bool>(OutputBlock<'a>);
 
 impl<const K: usize, const V: usize, const RECTIFIES: bool> WithSimd
-    for Sized<'_, K, V, RECTIFIES>
+    for SizedBlock<'_, K, V, RECTIFIES>
 {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         match self.0.kind {
-            Kind::Dense => dense::<S, K, V, RECTIFIES>(simd, &mut self.0),
-            Kind::Convolution { channels, height, width } => {
+            LayerKind::Dense => dense::<S, K, V, RECTIFIES>(simd, &mut self.0),
+            LayerKind::Convolution { channels, height, width } => {
                 let image = Image { channels, height, width };
                 convolution::<S, K, V>(simd, &mut self.0, image);
             }
@@ -90,7 +90,7 @@ impl<const K: usize, const V: usize, const RECTIFIES: bool> WithSimd
 #[inline(always)]
 fn dense<S: Simd, const K: usize, const V: usize, const RECTIFIES: bool>(
     simd: S,
-    block: &mut Block<'_>,
+    block: &mut OutputBlock<'_>,
 ) {
     let line = TILE_ROWS / S::F32_LANES;
     let (from, to) = (S::as_simd_f32s(block.from).0, S::as_mut_simd_f32s(block.to).0);
@@ -113,7 +113,7 @@ struct Image {
 #[inline(always)]
 fn convolution<S: Simd, const K: usize, const V: usize>(
     simd: S,
-    block: &mut Block<'_>,
+    block: &mut OutputBlock<'_>,
     image: Image,
 ) {
     let line = TILE_ROWS / S::F32_LANES;
@@ -133,7 +133,7 @@ fn convolution<S: Simd, const K: usize, const V: usize>(
                 }
                 for (best, sums) in best.iter_mut().zip(&sums) {
                     for (best, &sum) in best.iter_mut().zip(sums) {
-                        *best = larger(simd, *best, sum);
+                        *best = nan_max(simd, *best, sum);
                     }
                 }
             }
@@ -201,7 +201,7 @@ fn add<S: Simd, const K: usize, const V: usize, const RECTIFIES: bool>(
 
 /// The larger of two numbers; NaN wins.
 #[inline(always)]
-fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+fn nan_max<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
     let larger = simd.select_f32s(simd.less_than_f32s(a, b), b, a);
     simd.select_f32s(simd.equal_f32s(b, b), larger, b)
 }

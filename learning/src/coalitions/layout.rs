@@ -12,7 +12,7 @@ pub(super) const BLOCK_MAX: usize = 12;
 
 /// The kind of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LayerKind {
     /// Every output is a sum over all inputs. Except in the first layer, ReLU is applied to the
     /// inputs.
     Dense,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
 /// block]`, followed by the biases.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
-    pub(super) kind: Kind,
+    pub(super) kind: LayerKind,
     /// Number of terms of each output's sum.
     pub(super) taps: usize,
     /// Number of outputs: units or filters.
@@ -32,7 +32,7 @@ pub(super) struct Layer {
     /// Number of lines of a tile in its output, one per unit, or per filter and pixel.
     pub(super) lines: usize,
     /// The range of its parameters in the model's order: weights `[output][tap]`, then biases.
-    own: Range<usize>,
+    parameters_range: Range<usize>,
 }
 
 impl Layer {
@@ -45,12 +45,13 @@ impl Layer {
 
     /// Number of parameters.
     pub(super) fn parameters(&self) -> usize {
-        self.own.len()
+        self.parameters_range.len()
     }
 
     /// Copies this layer's parameters from the model's order to the packed layout.
     fn pack(&self, params: &[f32], convert: impl Fn(f32) -> f32, to: &mut [f32]) {
-        let (weights, biases) = params[self.own.clone()].split_at(self.outputs * self.taps);
+        let (weights, biases) =
+            params[self.parameters_range.clone()].split_at(self.outputs * self.taps);
         let mut left = to;
         for block in self.blocks() {
             let size = block.len();
@@ -73,13 +74,13 @@ impl Layer {
 /// The layers of a model. A dense first layer is summed over the members of a coalition once per
 /// row and player; the parameters of the other layers are summed once per coalition.
 #[derive(Debug, Clone)]
-pub(super) struct Net {
+pub(super) struct LayerStack {
     pub(super) first: Option<Layer>,
     pub(super) deeper: Vec<Layer>,
     pub(super) inputs: usize,
 }
 
-impl Net {
+impl LayerStack {
     /// The layers of `model`, which must have passed [`ModelSpec::check`].
     pub(super) fn new(model: &ModelSpec) -> Self {
         let mut layers = Vec::new();
@@ -91,30 +92,36 @@ impl Net {
                 (filters[0], height / 2, width / 2, filters[1]),
             ];
             for ((channels, height, width, outputs), own) in sizes.into_iter().zip(own.by_ref()) {
-                let kind = Kind::Convolution { channels, height, width };
+                let kind = LayerKind::Convolution { channels, height, width };
                 let (taps, lines) = (9 * channels, outputs * (height / 2) * (width / 2));
-                layers.push(Layer { kind, taps, outputs, lines, own });
+                layers.push(Layer { kind, taps, outputs, lines, parameters_range: own });
             }
         }
         for (size, own) in model.dense().into_iter().zip(own) {
             let (taps, outputs) = (size.inputs, size.outputs);
-            layers.push(Layer { kind: Kind::Dense, taps, outputs, lines: outputs, own });
+            layers.push(Layer {
+                kind: LayerKind::Dense,
+                taps,
+                outputs,
+                lines: outputs,
+                parameters_range: own,
+            });
         }
         let first = match layers[0].kind {
-            Kind::Dense => Some(layers.remove(0)),
+            LayerKind::Dense => Some(layers.remove(0)),
             // // A convolution of few channels costs less than reading its sums from memory.
-            Kind::Convolution { .. } => None,
+            LayerKind::Convolution { .. } => None,
         };
         Self { first, deeper: layers, inputs: model.inputs() }
     }
 
     /// Numbers per row that a walk sums: the output of the first layer.
-    pub(super) fn summed(&self) -> usize {
+    pub(super) fn summed_width(&self) -> usize {
         self.first.as_ref().map_or(0, |first| first.lines)
     }
 
     /// Numbers per row that are retained unchanged: the features, if no first layer consumes them.
-    pub(super) fn kept(&self) -> usize {
+    pub(super) fn retained_width(&self) -> usize {
         if self.first.is_some() { 0 } else { self.inputs }
     }
 

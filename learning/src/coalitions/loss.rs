@@ -94,7 +94,7 @@ pub(super) fn losses(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
 /// Whether each row of a tile has its first largest logit at its label, as 0 or 1; NaN if a logit
 /// is not finite.
 #[inline(always)]
-pub(super) fn hits(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
+pub(super) fn correct_predictions(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
     let mut own = [0.0_f32; TILE_ROWS];
     for (row, (own, &label)) in own.iter_mut().zip(labels).enumerate() {
         *own = logits[label as usize * TILE_ROWS + row];
@@ -168,7 +168,7 @@ mod tests {
         logits[TILE_ROWS + 2] = 1.0;
         logits[3] = f32::NAN;
         logits[2 * TILE_ROWS + 4] = f32::INFINITY;
-        let hits = hits(&logits, &labels);
+        let hits = correct_predictions(&logits, &labels);
         assert_eq!(hits[..3], [1.0, 0.0, 0.0]);
         assert!(hits[3].is_nan() && hits[4].is_nan());
         let losses = losses(&logits, &labels);

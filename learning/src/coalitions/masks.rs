@@ -9,13 +9,13 @@ pub const ENUMERATED_PLAYERS_MAX: usize = 24;
 /// A batch of coalitions of the players `0..players`: the words of each bit mask; bit 0 of the
 /// first word is player 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Masks {
+pub struct CoalitionMasks {
     players: usize,
     len: usize,
     words: Vec<u64>,
 }
 
-impl Masks {
+impl CoalitionMasks {
     /// An empty batch of coalitions of `players` players.
     pub fn new(players: usize) -> Self {
         Self { players, len: 0, words: Vec::new() }
@@ -92,7 +92,7 @@ impl Masks {
 
     /// Number of members that the coalitions `a` and `b` share, from the lowest player on, before
     /// the first player that is in only one of them.
-    pub(super) fn shared(&self, a: usize, b: usize) -> usize {
+    pub(super) fn shared_prefix_len(&self, a: usize, b: usize) -> usize {
         let mut shared = 0;
         for (&a, &b) in self.words(a).iter().zip(self.words(b)) {
             let below = (a ^ b).trailing_zeros();
@@ -106,7 +106,7 @@ impl Masks {
 
     /// The coalitions in an order in which coalitions with the same first members are adjacent, and
     /// a coalition precedes its extensions.
-    pub(super) fn in_order(&self) -> Vec<u32> {
+    pub(super) fn prefix_order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.len as u32).collect();
         let key = |at: u32| self.words(at as usize).iter().map(|word| word.reverse_bits());
         order.sort_by(|&a, &b| key(a).cmp(key(b)).then(a.cmp(&b)));
@@ -120,29 +120,36 @@ mod tests {
 
     #[test]
     fn members_and_shared_prefixes_are_read_from_the_bits() {
-        let mut masks = Masks::new(70);
+        let mut masks = CoalitionMasks::new(70);
         for words in [[0, 0], [0b1011, 0b10_0000], [0b0011, 0b10_0000], [0b1011, 0]] {
             masks.push(&words).unwrap();
         }
         assert_eq!(masks.members(0).count(), 0);
         assert_eq!(masks.members(1).collect::<Vec<_>>(), [0, 1, 3, 69]);
-        assert_eq!([masks.shared(1, 2), masks.shared(1, 3), masks.shared(1, 1)], [2, 3, 4]);
-        assert_eq!(masks.shared(0, 1), 0);
-        assert_eq!(masks.in_order(), [0, 2, 3, 1]);
+        assert_eq!(
+            [
+                masks.shared_prefix_len(1, 2),
+                masks.shared_prefix_len(1, 3),
+                masks.shared_prefix_len(1, 1)
+            ],
+            [2, 3, 4]
+        );
+        assert_eq!(masks.shared_prefix_len(0, 1), 0);
+        assert_eq!(masks.prefix_order(), [0, 2, 3, 1]);
     }
 
     #[test]
     fn bits_beyond_the_players_and_wrong_lengths_are_refused() {
-        let mut masks = Masks::new(3);
+        let mut masks = CoalitionMasks::new(3);
         assert!(masks.push(&[0b111]).is_ok());
         for wrong in [&[0b1000][..], &[], &[0, 0]] {
             let error = masks.push(wrong).unwrap_err();
             assert_eq!(error.code(), "COALITION_MASK", "{error}");
         }
         assert_eq!(masks.len(), 1);
-        assert_eq!(Masks::all(25).unwrap_err().code(), "COALITIONS_TOO_MANY");
-        assert_eq!(Masks::all(3).unwrap().len(), 8);
-        let nobody = Masks::all(0).unwrap();
-        assert_eq!((nobody.len(), nobody.members(0).count()), (1, 0));
+        assert_eq!(CoalitionMasks::all(25).unwrap_err().code(), "COALITIONS_TOO_MANY");
+        assert_eq!(CoalitionMasks::all(3).unwrap().len(), 8);
+        let empty = CoalitionMasks::all(0).unwrap();
+        assert_eq!((empty.len(), empty.members(0).count()), (1, 0));
     }
 }

@@ -35,14 +35,14 @@ use thiserror::Error;
 use crate::data::{ChunkError, RowChunks};
 use crate::engine::{BackendError, InputError};
 use crate::model::ModelSpec;
-use crate::parallel::on_threads;
+use crate::parallel::parallel_map;
 use crate::params::first_not_finite;
 use aligned::Aligned;
-use layout::{Net, TILE_ROWS};
-pub use masks::{ENUMERATED_PLAYERS_MAX, Masks};
-use plan::Plan;
-use walk::{Question, Walk};
-use window::{Filling, Window};
+use layout::{LayerStack, TILE_ROWS};
+pub use masks::{CoalitionMasks, ENUMERATED_PLAYERS_MAX};
+use plan::WalkPlan;
+use walk::{Quantity, Walk};
+use window::{TileWindow, WindowBuilder};
 
 /// Largest deviation of a coalition's mean loss from the one in `f64`, in billionths of a nat, for
 /// losses below ten nats: an `f32` has seven digits.
@@ -70,17 +70,17 @@ pub struct Updates<'a> {
 
 /// Memory limits of an evaluator in bytes, in addition to the updates and their deeper layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryLimits {
     /// For the rows of one window; at least 32 rows are always in memory.
     pub window: usize,
     /// For results that are retained between calls. If the holdout needs more, every call makes a
     /// pass over its rows.
-    pub kept: usize,
+    pub retained: usize,
 }
 
-impl Default for Memory {
+impl Default for MemoryLimits {
     fn default() -> Self {
-        Self { window: 64 << 20, kept: 1 << 30 }
+        Self { window: 64 << 20, retained: 1 << 30 }
     }
 }
 
@@ -181,7 +181,7 @@ impl Updates<'_> {
     pub(crate) fn check(&self, width: usize, classes: usize) -> Result<(), CoalitionError> {
         let Self { model, base, deltas, shares } = *self;
         model.check().map_err(InputError::Model)?;
-        model.check_takes(width, classes).map_err(InputError::Model)?;
+        model.check_shape(width, classes).map_err(InputError::Model)?;
         let expected = model.parameters();
         let check = |what: String, values: &[f32]| {
             if values.len() != expected {
@@ -207,17 +207,17 @@ impl Updates<'_> {
 }
 
 /// Evaluates coalitions of a round's updates on a holdout. Retains the members' first-layer outputs
-/// (see [`Memory`]), so that later batches do not recompute them.
+/// (see [`MemoryLimits`]), so that later batches do not recompute them.
 pub struct Coalitions<'a, R> {
-    prepared: Prepared<'a>,
+    prepared: PreparedUpdates<'a>,
     rows: R,
-    kept: Option<Vec<Window>>,
+    retained: Option<Vec<TileWindow>>,
 }
 
 /// The updates in the layout of the layers.
-struct Prepared<'a> {
+struct PreparedUpdates<'a> {
     updates: Updates<'a>,
-    net: Net,
+    net: LayerStack,
     /// The packed parameters of the deeper layers: the base's, then each player's times its share.
     deeper: Vec<Aligned>,
     threads: usize,
@@ -230,15 +230,15 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
     /// # Errors
     /// [`CoalitionError`] if the updates, the shares and the rows do not match.
     pub fn new(updates: Updates<'a>, rows: R, threads: usize) -> Result<Self, CoalitionError> {
-        Self::within(Memory::default(), updates, rows, threads)
+        Self::with_memory(MemoryLimits::default(), updates, rows, threads)
     }
 
     /// The same with other memory limits.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn within(
-        memory: Memory,
+    pub fn with_memory(
+        memory: MemoryLimits,
         updates: Updates<'a>,
         mut rows: R,
         threads: usize,
@@ -247,21 +247,21 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
         if rows.rows() == 0 {
             return Err(InputError::NoRows.into());
         }
-        let net = Net::new(updates.model);
-        let tile_bytes = Window::tile_bytes(&net, updates.deltas.len());
+        let net = LayerStack::new(updates.model);
+        let tile_bytes = TileWindow::tile_bytes(&net, updates.deltas.len());
         let tiles = rows.rows().div_ceil(TILE_ROWS);
         let window_tiles = (memory.window / tile_bytes).clamp(1, tiles);
         let mut deeper = vec![net.pack_deeper(updates.base, 1.0)];
         let own = updates.deltas.iter().zip(updates.shares);
         deeper.extend(own.map(|(delta, &share)| net.pack_deeper(delta, share)));
-        let prepared = Prepared { updates, net, deeper, threads, window_tiles };
-        let mut kept = None;
-        if tiles.saturating_mul(tile_bytes) <= memory.kept {
+        let prepared = PreparedUpdates { updates, net, deeper, threads, window_tiles };
+        let mut retained = None;
+        if tiles.saturating_mul(tile_bytes) <= memory.retained {
             let mut windows = Vec::new();
-            prepared.pass(&mut rows, |window| windows.push(window))?;
-            kept = Some(windows);
+            prepared.for_each_window(&mut rows, |window| windows.push(window))?;
+            retained = Some(windows);
         }
-        Ok(Self { prepared, rows, kept })
+        Ok(Self { prepared, rows, retained })
     }
 
     /// Number of players.
@@ -275,9 +275,9 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
     /// [`CoalitionError::Players`] for a batch of another number of players,
     /// [`CoalitionError::NotFinite`] for a model with a loss that is not finite, and errors of
     /// reading the rows.
-    pub fn mean_losses(&mut self, masks: &Masks) -> Result<Vec<f64>, CoalitionError> {
+    pub fn mean_losses(&mut self, masks: &CoalitionMasks) -> Result<Vec<f64>, CoalitionError> {
         let rows = self.rows.rows() as f64;
-        let mut sums = self.answers(masks, Question::Loss)?;
+        let mut sums = self.results(masks, Quantity::Loss)?;
         sums.iter_mut().for_each(|sum| *sum /= rows);
         Ok(sums)
     }
@@ -286,8 +286,8 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
     ///
     /// # Errors
     /// As [`mean_losses`](Self::mean_losses).
-    pub fn row_losses(&mut self, masks: &Masks) -> Result<Vec<Vec<f64>>, CoalitionError> {
-        let all = self.answers(masks, Question::Rows)?;
+    pub fn row_losses(&mut self, masks: &CoalitionMasks) -> Result<Vec<Vec<f64>>, CoalitionError> {
+        let all = self.results(masks, Quantity::Rows)?;
         Ok(all.chunks_exact(self.rows.rows()).map(<[f64]>::to_vec).collect())
     }
 
@@ -295,29 +295,40 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
     ///
     /// # Errors
     /// As [`mean_losses`](Self::mean_losses).
-    pub fn correct(&mut self, masks: &Masks) -> Result<Vec<usize>, CoalitionError> {
-        let counts = self.answers(masks, Question::Correct)?;
+    pub fn correct_predictions(
+        &mut self,
+        masks: &CoalitionMasks,
+    ) -> Result<Vec<usize>, CoalitionError> {
+        let counts = self.results(masks, Quantity::CorrectPredictions)?;
         // // Integers far below 2⁵³.
         Ok(counts.into_iter().map(|count| count as usize).collect())
     }
 
     /// The results of each coalition: one for all rows, or one per row.
-    fn answers(&mut self, masks: &Masks, question: Question) -> Result<Vec<f64>, CoalitionError> {
+    fn results(
+        &mut self,
+        masks: &CoalitionMasks,
+        question: Quantity,
+    ) -> Result<Vec<f64>, CoalitionError> {
         let (expected, got) = (self.players(), masks.players());
         if expected != got {
             return Err(CoalitionError::Players { expected, got });
         }
-        let each = if question == Question::Rows { self.rows.rows() } else { 1 };
-        let mut totals =
-            Totals { order: masks.in_order(), each, row: 0, values: vec![0.0; each * masks.len()] };
+        let each = if question == Quantity::Rows { self.rows.rows() } else { 1 };
+        let mut totals = CoalitionTotals {
+            order: masks.prefix_order(),
+            results_per_coalition: each,
+            row: 0,
+            values: vec![0.0; each * masks.len()],
+        };
         let prepared = &self.prepared;
-        match &self.kept {
+        match &self.retained {
             Some(windows) => {
                 for window in windows {
                     prepared.measure(window, masks, question, &mut totals);
                 }
             }
-            None => prepared.pass(&mut self.rows, |window| {
+            None => prepared.for_each_window(&mut self.rows, |window| {
                 prepared.measure(&window, masks, question, &mut totals);
             })?,
         }
@@ -329,28 +340,28 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
 }
 
 /// The results so far.
-struct Totals {
+struct CoalitionTotals {
     /// The coalitions in the order of the walk.
     order: Vec<u32>,
     /// Results per coalition: one, or one per row.
-    each: usize,
+    results_per_coalition: usize,
     /// Rows so far.
     row: usize,
     /// `[coalition][result]`, in the order of the batch.
     values: Vec<f64>,
 }
 
-impl Prepared<'_> {
+impl PreparedUpdates<'_> {
     /// One pass over the rows; calls `show` for each window.
-    fn pass(
+    fn for_each_window(
         &self,
         rows: &mut dyn RowChunks,
-        mut show: impl FnMut(Window),
+        mut show: impl FnMut(TileWindow),
     ) -> Result<(), CoalitionError> {
         let Updates { base, deltas, shares, .. } = self.updates;
         let own = deltas.iter().zip(shares).map(|(&delta, &share)| (delta, share));
         let players: Vec<(&[f32], f64)> = std::iter::once((base, 1.0)).chain(own).collect();
-        let mut filling = Filling::new(self.net.inputs, self.window_tiles);
+        let mut filling = WindowBuilder::new(self.net.inputs, self.window_tiles);
         let (expected, mut got) = (rows.rows(), 0);
         rows.each_chunk(&mut |data| {
             got += data.rows();
@@ -359,7 +370,7 @@ impl Prepared<'_> {
             }
             let mut from = 0;
             while from < data.rows() {
-                from += filling.take(data, from);
+                from += filling.add_rows(data, from);
                 if filling.is_full() {
                     show(filling.finish(&self.net, &players, self.threads));
                 }
@@ -376,18 +387,24 @@ impl Prepared<'_> {
     }
 
     /// Walks over all coalitions for one window, and adds their results, tile after tile.
-    fn measure(&self, window: &Window, masks: &Masks, question: Question, totals: &mut Totals) {
-        let bytes = window.tiles() * question.answers() * size_of::<f64>();
+    fn measure(
+        &self,
+        window: &TileWindow,
+        masks: &CoalitionMasks,
+        question: Quantity,
+        totals: &mut CoalitionTotals,
+    ) {
+        let bytes = window.tiles() * question.results_per_tile() * size_of::<f64>();
         let most = (ANSWER_BYTES / bytes).max(1);
-        let band = self.band(window.tiles());
+        let band = self.tiles_per_band(window.tiles());
         let bands = window.tiles().div_ceil(band);
         for first in (0..masks.len()).step_by(most) {
             let batch = &totals.order[first..masks.len().min(first + most)];
             let wanted = if self.threads > 1 { TASKS_PER_THREAD * self.threads } else { 1 };
             let segments = wanted.div_ceil(bands).min(batch.len().div_ceil(SEGMENT_MIN));
             let segment = batch.len().div_ceil(segments.max(1)).max(1);
-            let plans: Vec<Plan> =
-                batch.chunks(segment).map(|order| Plan::new(masks, order)).collect();
+            let plans: Vec<WalkPlan> =
+                batch.chunks(segment).map(|order| WalkPlan::new(masks, order)).collect();
             let mut tasks = Vec::new();
             for plan in &plans {
                 for from in (0..window.tiles()).step_by(band) {
@@ -396,7 +413,7 @@ impl Prepared<'_> {
                     tasks.push(Walk { net, deeper, window, tiles, plan, question });
                 }
             }
-            let answers = on_threads(self.threads, tasks, |walk| Arch::new().dispatch(walk));
+            let answers = parallel_map(self.threads, tasks, |walk| Arch::new().dispatch(walk));
             let batch = batch.to_vec();
             for (order, answers) in batch.chunks(segment).zip(answers.chunks(bands)) {
                 totals.add(order, answers, question, window.rows());
@@ -407,7 +424,7 @@ impl Prepared<'_> {
 
     /// Number of tiles that a walk processes together: more if the deeper layers have many
     /// parameters, which the walk sums once for all of them.
-    fn band(&self, tiles: usize) -> usize {
+    fn tiles_per_band(&self, tiles: usize) -> usize {
         let band = match self.net.deeper_parameters() {
             0..4_096 => 1,
             4_096..262_144 => 4,
@@ -417,16 +434,16 @@ impl Prepared<'_> {
     }
 }
 
-impl Totals {
+impl CoalitionTotals {
     /// Adds a window's results for the coalitions `order`: for each band of tiles
     /// `[coalition][tile][result]`.
-    fn add(&mut self, order: &[u32], bands: &[Vec<f64>], question: Question, rows: usize) {
+    fn add(&mut self, order: &[u32], bands: &[Vec<f64>], question: Quantity, rows: usize) {
         let mut row = self.row;
         for band in bands {
             let per = band.len() / order.len();
             for (&coalition, answers) in order.iter().zip(band.chunks_exact(per)) {
-                let own = coalition as usize * self.each;
-                if question == Question::Rows {
+                let own = coalition as usize * self.results_per_coalition;
+                if question == Quantity::Rows {
                     let count = per.min(self.row + rows - row);
                     let to = own + row;
                     self.values[to..to + count].copy_from_slice(&answers[..count]);

@@ -5,11 +5,11 @@
 //! trie), and a depth-first walk needs one addition per edge and one stored sum per level. A sum is
 //! the same in every batch: nothing depends on the other coalitions.
 
-use super::masks::Masks;
+use super::masks::CoalitionMasks;
 
 /// The next operation of a walk, on a stack of sums that starts with the base alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum WalkStep {
     /// Push the top plus this member.
     Push(u32),
     /// Add this member to the top in place; the old top is not needed again.
@@ -21,44 +21,48 @@ pub(super) enum Step {
 }
 
 /// The walk over some coalitions.
-pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
+pub(super) struct WalkPlan {
+    pub(super) steps: Vec<WalkStep>,
     /// Largest depth of the stack, including the base.
     pub(super) levels: usize,
 }
 
-impl Plan {
-    /// Plans the coalitions `order` of `masks`, which must be in the order of [`Masks::in_order`].
-    pub(super) fn new(masks: &Masks, order: &[u32]) -> Self {
+impl WalkPlan {
+    /// Plans the coalitions `order` of `masks`, which must be in the order of [`CoalitionMasks::prefix_order`].
+    pub(super) fn new(masks: &CoalitionMasks, order: &[u32]) -> Self {
         let shared: Vec<usize> = order
             .windows(2)
-            .map(|pair| masks.shared(pair[0] as usize, pair[1] as usize))
+            .map(|pair| masks.shared_prefix_len(pair[0] as usize, pair[1] as usize))
             .chain([0])
             .collect();
         // // Number of members of each sum on the stack.
         let mut stack = vec![0];
         let (mut steps, mut levels) = (Vec::new(), 1);
-        let mut kept = Vec::new();
+        let mut prefixes = Vec::new();
         for (at, &mask) in order.iter().enumerate() {
             let common = if at == 0 { 0 } else { shared[at - 1] };
             let above = stack.iter().rev().take_while(|&&depth| depth > common).count();
             if above > 0 {
-                steps.push(Step::Pop(above as u32));
+                steps.push(WalkStep::Pop(above as u32));
                 stack.truncate(stack.len() - above);
             }
             let mut depth = stack.last().copied().unwrap_or(0);
             let members: Vec<usize> = masks.members(mask as usize).collect();
-            needed_later(&shared[at..], depth, members.len(), &mut kept);
-            for &until in &kept {
+            reused_prefixes(&shared[at..], depth, members.len(), &mut prefixes);
+            for &until in &prefixes {
                 for (step, &member) in members[depth..until].iter().enumerate() {
                     let member = member as u32;
-                    steps.push(if step == 0 { Step::Push(member) } else { Step::Add(member) });
+                    steps.push(if step == 0 {
+                        WalkStep::Push(member)
+                    } else {
+                        WalkStep::Add(member)
+                    });
                 }
                 stack.push(until);
                 depth = until;
             }
             levels = levels.max(stack.len());
-            steps.push(Step::Evaluate(at as u32));
+            steps.push(WalkStep::Evaluate(at as u32));
         }
         Self { steps, levels }
     }
@@ -66,22 +70,22 @@ impl Plan {
 
 /// The prefix lengths above `depth` of this coalition of `members` members that later coalitions
 /// continue from, and `members` itself, ascending.
-fn needed_later(shared: &[usize], depth: usize, members: usize, kept: &mut Vec<usize>) {
-    kept.clear();
+fn reused_prefixes(shared: &[usize], depth: usize, members: usize, prefixes: &mut Vec<usize>) {
+    prefixes.clear();
     let mut least = members;
     if members > depth {
-        kept.push(members);
+        prefixes.push(members);
     }
     for &common in shared {
         if common <= depth {
             break;
         }
         if common < least {
-            kept.push(common);
+            prefixes.push(common);
             least = common;
         }
     }
-    kept.reverse();
+    prefixes.reverse();
 }
 
 #[cfg(test)]
@@ -89,30 +93,30 @@ mod tests {
     use super::*;
 
     /// Runs a plan with lists of members instead of sums.
-    fn walked(masks: &Masks, order: &[u32]) -> (Vec<Vec<u32>>, usize) {
-        let plan = Plan::new(masks, order);
+    fn walked(masks: &CoalitionMasks, order: &[u32]) -> (Vec<Vec<u32>>, usize) {
+        let plan = WalkPlan::new(masks, order);
         let (mut stack, mut additions) = (vec![Vec::new()], 0);
         let mut seen = vec![Vec::new(); order.len()];
         for step in plan.steps {
             match step {
-                Step::Push(member) => {
+                WalkStep::Push(member) => {
                     stack.push([stack.last().unwrap().as_slice(), &[member]].concat());
                     additions += 1;
                 }
-                Step::Add(member) => {
+                WalkStep::Add(member) => {
                     stack.last_mut().unwrap().push(member);
                     additions += 1;
                 }
-                Step::Pop(count) => stack.truncate(stack.len() - count as usize),
-                Step::Evaluate(at) => seen[at as usize] = stack.last().unwrap().clone(),
+                WalkStep::Pop(count) => stack.truncate(stack.len() - count as usize),
+                WalkStep::Evaluate(at) => seen[at as usize] = stack.last().unwrap().clone(),
             }
             assert!(stack.len() <= plan.levels && !stack.is_empty());
         }
         (seen, additions)
     }
 
-    fn check(masks: &Masks) -> usize {
-        let order = masks.in_order();
+    fn check(masks: &CoalitionMasks) -> usize {
+        let order = masks.prefix_order();
         let (seen, additions) = walked(masks, &order);
         for (&mask, seen) in order.iter().zip(seen) {
             let members: Vec<u32> = masks.members(mask as usize).map(|m| m as u32).collect();
@@ -124,13 +128,17 @@ mod tests {
     #[test]
     fn all_coalitions_cost_one_addition_each() {
         for players in 0..8 {
-            assert_eq!(check(&Masks::all(players).unwrap()), (1 << players) - 1, "{players}");
+            assert_eq!(
+                check(&CoalitionMasks::all(players).unwrap()),
+                (1 << players) - 1,
+                "{players}"
+            );
         }
     }
 
     #[test]
     fn every_batch_is_summed_from_its_members_in_ascending_order() {
-        let mut masks = Masks::new(6);
+        let mut masks = CoalitionMasks::new(6);
         // // {0,1,2,3,4}, {0,1,2,3,5}, {0,1,5}: the sum of two members is retained for the third.
         for bits in [0b01_1111, 0b10_1111, 0b10_0011] {
             masks.push(&[bits]).unwrap();
@@ -139,7 +147,7 @@ mod tests {
         let seed = 11_u64;
         let mut state = seed;
         for round in 0..300 {
-            let mut masks = Masks::new(9);
+            let mut masks = CoalitionMasks::new(9);
             for _ in 0..round % 40 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
                 // // Includes occasional duplicates and the empty coalition.

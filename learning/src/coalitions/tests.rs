@@ -10,7 +10,7 @@ use crate::engine::{Engine, Training, mean};
 use crate::{AffineLoss, Reference, Trainer};
 
 /// A complete round.
-struct Round {
+struct CoalitionFixture {
     model: ModelSpec,
     base: Vec<f32>,
     deltas: Vec<Vec<f32>>,
@@ -18,21 +18,21 @@ struct Round {
     holdout: Dataset,
 }
 
-impl Round {
+impl CoalitionFixture {
     fn with<T>(&self, work: impl FnOnce(Updates<'_>) -> T) -> T {
         let deltas: Vec<&[f32]> = self.deltas.iter().map(Vec::as_slice).collect();
         let (model, base, shares) = (&self.model, self.base.as_slice(), self.shares.as_slice());
         work(Updates { model, base, deltas: &deltas, shares })
     }
 
-    fn losses(&self, masks: &Masks, threads: usize) -> Vec<f64> {
+    fn losses(&self, masks: &CoalitionMasks, threads: usize) -> Vec<f64> {
         self.with(|updates| {
             Coalitions::new(updates, &self.holdout, threads).unwrap().mean_losses(masks).unwrap()
         })
     }
 
     /// Mean loss and correct predictions of each coalition, by an engine, one after another.
-    fn by(&self, engine: &mut dyn Engine, masks: &Masks) -> (Vec<f64>, Vec<usize>) {
+    fn by(&self, engine: &mut dyn Engine, masks: &CoalitionMasks) -> (Vec<f64>, Vec<usize>) {
         self.with(|updates| {
             let Updates { model, base, deltas, shares } = updates;
             let mut affine = AffineLoss::new(model, base, deltas, &self.holdout, engine).unwrap();
@@ -40,7 +40,7 @@ impl Round {
                 let mut coefficients = vec![0.0; shares.len()];
                 masks.members(at).for_each(|player| coefficients[player] = shares[player]);
                 let losses = affine.losses(&coefficients).unwrap();
-                (mean(&losses), affine.correct(&coefficients).unwrap())
+                (mean(&losses), affine.correct_predictions(&coefficients).unwrap())
             };
             (0..masks.len()).map(measure).unzip()
         })
@@ -108,8 +108,8 @@ fn wide(rows: usize, inputs: usize) -> Dataset {
     Dataset::new(features, labels, inputs, 10).unwrap()
 }
 
-fn some(players: usize, count: usize) -> Masks {
-    let mut masks = Masks::new(players);
+fn some(players: usize, count: usize) -> CoalitionMasks {
+    let mut masks = CoalitionMasks::new(players);
     let mut state = 77_u64;
     for _ in 0..count {
         let word = |at: usize, state: u64| {
@@ -128,7 +128,7 @@ fn bits(values: &[f64]) -> Vec<u64> {
 }
 
 /// The largest distance, in nano-nats.
-fn apart(a: &[f64], b: &[f64]) -> f64 {
+fn distance_nano(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs() * 1e9).fold(0.0, f64::max)
 }
@@ -136,21 +136,24 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
 #[test]
 fn coalition_losses_match_the_reference_within_the_tolerance() {
     let rounds = [
-        (Round::trained(mlp(64, &[32]), 10, 5), Masks::all(10).unwrap()),
-        (Round::trained(mlp(64, &[24, 17, 9]), 6, 5), Masks::all(6).unwrap()),
-        (Round::trained(ModelSpec::Softmax { inputs: 64, classes: 10 }, 8, 3), some(8, 60)),
-        (Round::drawn(mlp(784, &[64]), 10, wide(300, 784)), some(10, 40)),
-        (Round::drawn(mlp(64, &[13]), 70, digits(77)), some(70, 20)),
+        (CoalitionFixture::trained(mlp(64, &[32]), 10, 5), CoalitionMasks::all(10).unwrap()),
+        (CoalitionFixture::trained(mlp(64, &[24, 17, 9]), 6, 5), CoalitionMasks::all(6).unwrap()),
+        (
+            CoalitionFixture::trained(ModelSpec::Softmax { inputs: 64, classes: 10 }, 8, 3),
+            some(8, 60),
+        ),
+        (CoalitionFixture::drawn(mlp(784, &[64]), 10, wide(300, 784)), some(10, 40)),
+        (CoalitionFixture::drawn(mlp(64, &[13]), 70, digits(77)), some(70, 20)),
     ];
     for (round, masks) in rounds {
         let (losses, correct) = round.by(&mut Reference::new(), &masks);
-        let off = apart(&round.losses(&masks, 2), &losses);
+        let off = distance_nano(&round.losses(&masks, 2), &losses);
         println!("{}: off by {off:.1} nano-nats at most", round.model);
         assert!(off <= COALITION_TOLERANCE_NANO as f64, "{}: {off}", round.model);
         assert!(losses.iter().any(|loss| (loss - losses[0]).abs() > 1e-3), "{}", round.model);
         round.with(|updates| {
             let mut fast = Coalitions::new(updates, &round.holdout, 2).unwrap();
-            assert_eq!(fast.correct(&masks).unwrap(), correct, "{}", round.model);
+            assert_eq!(fast.correct_predictions(&masks).unwrap(), correct, "{}", round.model);
         });
     }
 }
@@ -158,7 +161,7 @@ fn coalition_losses_match_the_reference_within_the_tolerance() {
 #[cfg(feature = "torch")]
 #[test]
 fn cnn_coalition_losses_match_libtorch_within_the_tolerance() {
-    use crate::torch::{Processor, Torch};
+    use crate::torch::{Torch, TorchDevice};
     let models = [
         (cnn(), wide(70, 2 * 9 * 7)),
         (
@@ -174,15 +177,15 @@ fn cnn_coalition_losses_match_libtorch_within_the_tolerance() {
         ),
     ];
     for (model, holdout) in models {
-        let round = Round::drawn(model, 5, holdout);
-        let masks = Masks::all(5).unwrap();
-        let (losses, correct) = round.by(&mut Torch::new(Processor::Cpu, 1).unwrap(), &masks);
-        let off = apart(&round.losses(&masks, 2), &losses);
+        let round = CoalitionFixture::drawn(model, 5, holdout);
+        let masks = CoalitionMasks::all(5).unwrap();
+        let (losses, correct) = round.by(&mut Torch::new(TorchDevice::Cpu, 1).unwrap(), &masks);
+        let off = distance_nano(&round.losses(&masks, 2), &losses);
         println!("{}: off by {off:.1} nano-nats at most", round.model);
         assert!(off <= COALITION_TOLERANCE_NANO as f64, "{}: {off}", round.model);
         round.with(|updates| {
             let mut fast = Coalitions::new(updates, &round.holdout, 1).unwrap();
-            assert_eq!(fast.correct(&masks).unwrap(), correct, "{}", round.model);
+            assert_eq!(fast.correct_predictions(&masks).unwrap(), correct, "{}", round.model);
         });
     }
 }
@@ -190,27 +193,27 @@ fn cnn_coalition_losses_match_libtorch_within_the_tolerance() {
 #[cfg(feature = "torch")]
 #[test]
 fn libtorch_coalitions_match_single_evaluations_within_the_tolerance() {
-    use crate::torch::{Processor, Torch};
+    use crate::torch::{Torch, TorchDevice};
     let models = [
         (cnn(), wide(70, 2 * 9 * 7)),
         (mlp(64, &[12, 8]), digits(1_100)),
         (mlp(64, &[12]), digits(90)),
         (ModelSpec::Softmax { inputs: 64, classes: 10 }, digits(90)),
     ];
-    let mut torch = Torch::new(Processor::Cpu, 1).unwrap();
+    let mut torch = Torch::new(TorchDevice::Cpu, 1).unwrap();
     for (model, holdout) in models {
-        let round = Round::drawn(model, 5, holdout);
+        let round = CoalitionFixture::drawn(model, 5, holdout);
         let masks = some(5, 20);
         let losses = round.by(&mut torch, &masks).0;
         round.with(|updates| {
             let mut rows = &round.holdout;
             let batched = torch.coalition_losses(updates, &masks, &mut rows).unwrap();
-            let off = apart(&batched, &losses);
+            let off = distance_nano(&batched, &losses);
             assert!(off <= COALITION_TOLERANCE_NANO as f64, "{}: {off}", round.model);
             let singly = torch.coalition_losses_one_by_one(updates, &masks, &round.holdout);
-            let off = apart(&singly.unwrap(), &losses);
+            let off = distance_nano(&singly.unwrap(), &losses);
             assert!(off <= 3.0 * COALITION_TOLERANCE_NANO as f64, "{}: {off}", round.model);
-            let others = Masks::all(4).unwrap();
+            let others = CoalitionMasks::all(4).unwrap();
             let error = torch.coalition_losses(updates, &others, &mut rows).unwrap_err();
             assert_eq!(error.code(), "COALITION_PLAYERS");
         });
@@ -221,8 +224,8 @@ fn libtorch_coalitions_match_single_evaluations_within_the_tolerance() {
 fn threads_batches_and_memory_change_no_bit() {
     for model in [mlp(64, &[13]), mlp(64, &[9, 30]), ModelSpec::Softmax { inputs: 64, classes: 10 }]
     {
-        let round = Round::drawn(model, 7, digits(200));
-        let masks = Masks::all(7).unwrap();
+        let round = CoalitionFixture::drawn(model, 7, digits(200));
+        let masks = CoalitionMasks::all(7).unwrap();
         let alone = bits(&round.losses(&masks, 1));
         for threads in [2, 3, 7] {
             assert_eq!(bits(&round.losses(&masks, threads)), alone, "{threads} threads");
@@ -230,30 +233,34 @@ fn threads_batches_and_memory_change_no_bit() {
         round.with(|updates| {
             let mut fast = Coalitions::new(updates, &round.holdout, 3).unwrap();
             for at in [0, 1, 63, 100, 127] {
-                let mut one = Masks::new(7);
+                let mut one = CoalitionMasks::new(7);
                 one.push(&[at]).unwrap();
                 assert_eq!(bits(&fast.mean_losses(&one).unwrap()), [alone[at as usize]]);
             }
-            let mut backwards = Masks::new(7);
+            let mut backwards = CoalitionMasks::new(7);
             (0..128).rev().for_each(|bits| backwards.push(&[bits]).unwrap());
             let turned = fast.mean_losses(&backwards).unwrap();
             assert!(bits(&turned).into_iter().rev().eq(alone.iter().copied()));
-            let tight = Memory { window: 1, kept: 0 };
-            let mut fast = Coalitions::within(tight, updates, &round.holdout, 2).unwrap();
+            let tight = MemoryLimits { window: 1, retained: 0 };
+            let mut fast = Coalitions::with_memory(tight, updates, &round.holdout, 2).unwrap();
             assert_eq!(bits(&fast.mean_losses(&masks).unwrap()), alone);
         });
     }
 }
 
 /// Evaluates with the register width that `run` selects.
-fn walked(round: &Round, masks: &Masks, run: impl Fn(Walk<'_>) -> Vec<f64>) -> Vec<u64> {
+fn walked(
+    round: &CoalitionFixture,
+    masks: &CoalitionMasks,
+    run: impl Fn(Walk<'_>) -> Vec<f64>,
+) -> Vec<u64> {
     round.with(|updates| {
         let fast = Coalitions::new(updates, &round.holdout, 1).unwrap();
-        let window = &fast.kept.as_ref().unwrap()[0];
-        let plan = Plan::new(masks, &masks.in_order());
+        let window = &fast.retained.as_ref().unwrap()[0];
+        let plan = WalkPlan::new(masks, &masks.prefix_order());
         let tiles = 0..window.tiles();
         let (net, deeper) = (&fast.prepared.net, fast.prepared.deeper.as_slice());
-        let question = Question::Rows;
+        let question = Quantity::Rows;
         bits(&run(Walk { net, deeper, window, tiles, plan: &plan, question }))
     })
 }
@@ -262,8 +269,8 @@ fn walked(round: &Round, masks: &Masks, run: impl Fn(Walk<'_>) -> Vec<f64>) -> V
 fn the_register_width_changes_no_bit() {
     let holdout = wide(40, 2 * 9 * 7);
     for model in [cnn(), mlp(2 * 9 * 7, &[14, 3])] {
-        let round = Round::drawn(model, 4, holdout.clone());
-        let masks = Masks::all(4).unwrap();
+        let round = CoalitionFixture::drawn(model, 4, holdout.clone());
+        let masks = CoalitionMasks::all(4).unwrap();
         let widest = walked(&round, &masks, |walk| Arch::new().dispatch(walk));
         assert_eq!(walked(&round, &masks, |walk| walk.with_simd(Scalar::new())), widest);
         #[cfg(target_arch = "x86_64")]
@@ -275,13 +282,13 @@ fn the_register_width_changes_no_bit() {
 }
 
 /// Rows that are generated on request, in chunks of varying size.
-struct Made {
+struct GeneratedRows {
     rows: usize,
     chunk: usize,
     largest: usize,
 }
 
-impl RowChunks for Made {
+impl RowChunks for GeneratedRows {
     fn rows(&self) -> usize {
         self.rows
     }
@@ -318,20 +325,20 @@ impl RowChunks for Made {
 #[test]
 fn chunk_size_and_memory_limit_do_not_change_the_result() {
     let model = ModelSpec::Mlp { inputs: 3, hidden: vec![4], classes: 4 };
-    let round = Round::drawn(model, 3, digits(1));
-    let masks = Masks::all(3).unwrap();
-    let memory = Memory { window: 64 << 10, kept: 64 << 10 };
+    let round = CoalitionFixture::drawn(model, 3, digits(1));
+    let masks = CoalitionMasks::all(3).unwrap();
+    let memory = MemoryLimits { window: 64 << 10, retained: 64 << 10 };
     round.with(|updates| {
         let measure = |rows, chunk| {
-            let mut made = Made { rows, chunk, largest: 0 };
+            let mut made = GeneratedRows { rows, chunk, largest: 0 };
             let (bytes, losses, hits);
             {
                 let source: &mut dyn RowChunks = &mut made;
-                let mut fast = Coalitions::within(memory, updates, source, 2).unwrap();
-                assert!(fast.kept.is_none());
-                bytes = fast.prepared.window_tiles * Window::tile_bytes(&fast.prepared.net, 3);
+                let mut fast = Coalitions::with_memory(memory, updates, source, 2).unwrap();
+                assert!(fast.retained.is_none());
+                bytes = fast.prepared.window_tiles * TileWindow::tile_bytes(&fast.prepared.net, 3);
                 losses = bits(&fast.mean_losses(&masks).unwrap());
-                hits = fast.correct(&masks).unwrap();
+                hits = fast.correct_predictions(&masks).unwrap();
             }
             (bytes, made.largest, losses, hits)
         };
@@ -349,26 +356,26 @@ fn chunk_size_and_memory_limit_do_not_change_the_result() {
 
 #[test]
 fn rows_from_a_file_give_the_same_bits_as_rows_in_memory() {
-    let round = Round::drawn(mlp(64, &[6]), 4, digits(100));
-    let masks = Masks::all(4).unwrap();
+    let round = CoalitionFixture::drawn(mlp(64, &[6]), 4, digits(100));
+    let masks = CoalitionMasks::all(4).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), canonical_bytes(&round.holdout)).unwrap();
     let rows = CanonicalRows::open(file.path(), 9).unwrap();
     let from_file = round.with(|updates| {
-        let tight = Memory { window: 1, kept: 0 };
-        Coalitions::within(tight, updates, rows, 1).unwrap().mean_losses(&masks).unwrap()
+        let tight = MemoryLimits { window: 1, retained: 0 };
+        Coalitions::with_memory(tight, updates, rows, 1).unwrap().mean_losses(&masks).unwrap()
     });
     assert_eq!(bits(&from_file), bits(&round.losses(&masks, 1)));
 }
 
 #[test]
 fn the_mean_loss_is_the_mean_of_the_row_losses() {
-    let round = Round::drawn(mlp(64, &[6]), 5, digits(75));
+    let round = CoalitionFixture::drawn(mlp(64, &[6]), 5, digits(75));
     let masks = some(5, 9);
     let losses = round.losses(&masks, 1);
     round.with(|updates| {
-        for memory in [Memory::default(), Memory { window: 1, kept: 0 }] {
-            let mut fast = Coalitions::within(memory, updates, &round.holdout, 2).unwrap();
+        for memory in [MemoryLimits::default(), MemoryLimits { window: 1, retained: 0 }] {
+            let mut fast = Coalitions::with_memory(memory, updates, &round.holdout, 2).unwrap();
             let rows = fast.row_losses(&masks).unwrap();
             for (at, rows) in rows.iter().enumerate() {
                 assert_eq!(rows.len(), 75);
@@ -388,8 +395,9 @@ fn the_mean_loss_is_the_mean_of_the_row_losses() {
 
 #[test]
 fn invalid_updates_shares_and_rows_are_refused() {
-    let good = Round::drawn(ModelSpec::Softmax { inputs: 64, classes: 10 }, 2, digits(5));
-    let code = |round: &Round, masks: &Masks| {
+    let good =
+        CoalitionFixture::drawn(ModelSpec::Softmax { inputs: 64, classes: 10 }, 2, digits(5));
+    let code = |round: &CoalitionFixture, masks: &CoalitionMasks| {
         round.with(|updates| {
             let mut made = Coalitions::new(updates, &round.holdout, 1);
             let answer = made.as_mut().map(|made| made.mean_losses(masks));
@@ -400,12 +408,12 @@ fn invalid_updates_shares_and_rows_are_refused() {
             }
         })
     };
-    let all = Masks::all(2).unwrap();
+    let all = CoalitionMasks::all(2).unwrap();
     assert_eq!(code(&good, &all), "fine");
-    assert_eq!(code(&good, &Masks::all(3).unwrap()), "COALITION_PLAYERS");
-    let change = |change: &dyn Fn(&mut Round)| {
-        let Round { model, base, deltas, shares, holdout } = &good;
-        let mut round = Round {
+    assert_eq!(code(&good, &CoalitionMasks::all(3).unwrap()), "COALITION_PLAYERS");
+    let change = |change: &dyn Fn(&mut CoalitionFixture)| {
+        let CoalitionFixture { model, base, deltas, shares, holdout } = &good;
+        let mut round = CoalitionFixture {
             model: model.clone(),
             base: base.clone(),
             deltas: deltas.clone(),
@@ -422,18 +430,18 @@ fn invalid_updates_shares_and_rows_are_refused() {
     assert_eq!(change(&|round| round.holdout = digits(0)), "COALITION_INPUT");
     assert_eq!(change(&|round| round.holdout = wide(2, 3)), "COALITION_INPUT");
     assert_eq!(change(&|round| round.deltas[1].fill(3e38)), "COALITION_NOT_FINITE");
-    let mut wild = Round::drawn(mlp(64, &[8]), 2, digits(5));
+    let mut wild = CoalitionFixture::drawn(mlp(64, &[8]), 2, digits(5));
     wild.deltas[1].fill(3e38);
     wild.shares = vec![1.0; 2];
     wild.with(|updates| {
         let mut fast = Coalitions::new(updates, &wild.holdout, 1).unwrap();
         let error = fast.mean_losses(&all).unwrap_err();
         assert!(matches!(error, CoalitionError::NotFinite { at: 2 }), "{error}");
-        let error = fast.correct(&all).unwrap_err();
+        let error = fast.correct_predictions(&all).unwrap_err();
         assert!(matches!(error, CoalitionError::NotFinite { at: 2 }), "{error}");
     });
-    let nobody = Round::drawn(mlp(64, &[8]), 0, digits(5));
-    assert_eq!(nobody.losses(&Masks::all(0).unwrap(), 1).len(), 1);
+    let no_players = CoalitionFixture::drawn(mlp(64, &[8]), 0, digits(5));
+    assert_eq!(no_players.losses(&CoalitionMasks::all(0).unwrap(), 1).len(), 1);
 }
 
 #[test]
@@ -448,8 +456,8 @@ fn coalition_losses_match_the_recorded_bits() {
         ),
     ];
     for (model, expected) in table {
-        let round = Round::drawn(model, 4, wide(70, 126));
-        let mut masks = Masks::new(4);
+        let round = CoalitionFixture::drawn(model, 4, wide(70, 126));
+        let mut masks = CoalitionMasks::new(4);
         [0b0000, 0b1011].iter().for_each(|&mask| masks.push(&[mask]).unwrap());
         assert_eq!(bits(&round.losses(&masks, 2)), expected, "{}", round.model);
     }

@@ -4,26 +4,26 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::aligned::Aligned;
 use super::kernel::apply;
-use super::layout::{Layer, Net, TILE_ROWS};
+use super::layout::{Layer, LayerStack, TILE_ROWS};
 use super::loss::PerRow;
 use crate::data::Dataset;
-use crate::parallel::on_threads;
+use crate::parallel::parallel_map;
 
 /// Number of tiles that one thread passes through the first layer at a time.
 const STRIP_TILES: usize = 8;
 
 /// Consecutive tiles. Row r of the whole data is row r mod 32 of tile r / 32, for any division of
 /// the rows into chunks.
-pub(super) struct Window {
+pub(super) struct TileWindow {
     /// For the base and then for each player, the first-layer output of its share, tile after tile.
     pub(super) sums: Vec<Aligned>,
     /// The features, tile after tile, if no first layer consumes them.
-    pub(super) kept: Aligned,
+    pub(super) features: Aligned,
     pub(super) labels: Vec<PerRow<u32>>,
     rows: usize,
 }
 
-impl Window {
+impl TileWindow {
     pub(super) fn tiles(&self) -> usize {
         self.labels.len()
     }
@@ -38,13 +38,13 @@ impl Window {
     }
 
     /// Bytes per tile for `players` players, including those needed during construction.
-    pub(super) fn tile_bytes(net: &Net, players: usize) -> usize {
-        size_of::<f32>() * TILE_ROWS * ((players + 1) * net.summed() + net.inputs + 1)
+    pub(super) fn tile_bytes(net: &LayerStack, players: usize) -> usize {
+        size_of::<f32>() * TILE_ROWS * ((players + 1) * net.summed_width() + net.inputs + 1)
     }
 }
 
 /// Collects rows for a window.
-pub(super) struct Filling {
+pub(super) struct WindowBuilder {
     features: Aligned,
     labels: Vec<PerRow<u32>>,
     width: usize,
@@ -52,7 +52,7 @@ pub(super) struct Filling {
     rows: usize,
 }
 
-impl Filling {
+impl WindowBuilder {
     /// A buffer for `tiles` tiles of rows of `width` features.
     pub(super) fn new(width: usize, tiles: usize) -> Self {
         let features = Aligned::zeros(tiles * width * TILE_ROWS);
@@ -64,7 +64,7 @@ impl Filling {
     }
 
     /// Adds rows of `data` from `from` on until the window is full; returns their number.
-    pub(super) fn take(&mut self, data: &Dataset, from: usize) -> usize {
+    pub(super) fn add_rows(&mut self, data: &Dataset, from: usize) -> usize {
         let count = (data.rows() - from).min(self.tiles * TILE_ROWS - self.rows);
         for row in from..from + count {
             let (tile, lane) = (self.rows / TILE_ROWS, self.rows % TILE_ROWS);
@@ -89,20 +89,20 @@ impl Filling {
     /// the base first. Resets the buffer for the next rows.
     pub(super) fn finish(
         &mut self,
-        net: &Net,
+        net: &LayerStack,
         players: &[(&[f32], f64)],
         threads: usize,
-    ) -> Window {
+    ) -> TileWindow {
         let rows = std::mem::take(&mut self.rows);
         let labels = std::mem::take(&mut self.labels);
         let used = labels.len() * self.width * TILE_ROWS;
         // // The missing rows of the last tile have stale contents, which are never read.
         let features = &self.features[..used];
         let Some(first) = &net.first else {
-            let mut kept = Aligned::zeros(used);
-            kept.copy_from_slice(features);
+            let mut retained = Aligned::zeros(used);
+            retained.copy_from_slice(features);
             let sums = players.iter().map(|_| Aligned::zeros(0)).collect();
-            return Window { sums, kept, labels, rows };
+            return TileWindow { sums, features: retained, labels, rows };
         };
         let tile = first.lines * TILE_ROWS;
         let mut sums: Vec<Aligned> =
@@ -116,23 +116,28 @@ impl Filling {
                 tasks.push((player, from, to));
             }
         }
-        on_threads(threads, tasks, |((params, share), from, to)| {
+        parallel_map(threads, tasks, |((params, share), from, to)| {
             let parameters = net.pack_first(params, share);
-            Arch::new().dispatch(First { layer: first, parameters: &parameters, from, to });
+            Arch::new().dispatch(FirstLayerTask {
+                layer: first,
+                parameters: &parameters,
+                from,
+                to,
+            });
         });
-        Window { sums, kept: Aligned::zeros(0), labels, rows }
+        TileWindow { sums, features: Aligned::zeros(0), labels, rows }
     }
 }
 
 /// The first layer of one player on some tiles.
-struct First<'a> {
+struct FirstLayerTask<'a> {
     layer: &'a Layer,
     parameters: &'a [f32],
     from: &'a [f32],
     to: &'a mut [f32],
 }
 
-impl WithSimd for First<'_> {
+impl WithSimd for FirstLayerTask<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -167,13 +167,13 @@ impl CanonicalRows {
         let labels = words(&self.bytes(labels, 4 * count)?);
         Dataset::new(features, labels, width, classes).map_err(|why| ChunkError::Canonical {
             path: self.path.clone(),
-            why: CanonicalError::Dataset(in_the_file(why, from)),
+            why: CanonicalError::Dataset(with_file_row(why, from)),
         })
     }
 }
 
 /// Converts the row of an error from the chunk to the file.
-fn in_the_file(error: DatasetError, from: usize) -> DatasetError {
+fn with_file_row(error: DatasetError, from: usize) -> DatasetError {
     match error {
         DatasetError::NotFinite { row, feature, value } => {
             DatasetError::NotFinite { row: row + from, feature, value }

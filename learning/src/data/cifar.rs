@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::read::read;
+use super::file::read;
 use super::{Dataset, LoadError};
 
 const WIDTH: usize = 3 * 32 * 32;
@@ -30,5 +30,5 @@ pub(super) fn load(files: &[PathBuf]) -> Result<Dataset, LoadError> {
     }
     let path = files.first().cloned().unwrap_or_default();
     Dataset::new(features, labels, WIDTH, CLASSES)
-        .map_err(|source| LoadError::NotADataset { path, source })
+        .map_err(|source| LoadError::InvalidDataset { path, source })
 }

@@ -35,7 +35,7 @@ pub(super) fn load() -> Result<Dataset, LoadError> {
         labels.push(u32::from(*label));
     }
     Dataset::new(features, labels, WIDTH, CLASSES)
-        .map_err(|source| LoadError::NotADataset { path: path(), source })
+        .map_err(|source| LoadError::InvalidDataset { path: path(), source })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::read::read;
+use super::file::read;
 use super::{Dataset, LoadError};
 
 /// Unsigned bytes in three dimensions: images, rows, columns.
@@ -30,7 +30,7 @@ pub(super) fn load(images: &Path, labels: &Path) -> Result<Dataset, LoadError> {
     let classes = labels_read.iter().map(|&label| label as usize + 1).max().unwrap_or(0);
     let width = usize::try_from(width).unwrap_or(usize::MAX);
     Dataset::new(features, labels_read, width, classes.max(CLASSES_MIN))
-        .map_err(|source| LoadError::NotADataset { path: images.to_owned(), source })
+        .map_err(|source| LoadError::InvalidDataset { path: images.to_owned(), source })
 }
 
 struct Idx {

@@ -3,11 +3,11 @@
 mod canonical;
 mod chunks;
 mod cifar;
+mod csv;
 mod digits;
+mod file;
 mod idx;
-mod read;
 mod source;
-mod table;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +19,7 @@ use crate::params::first_not_finite;
 
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 pub use chunks::{CanonicalRows, ChunkError, RowChunks};
-pub use read::FILE_BYTES_MAX;
+pub use file::FILE_BYTES_MAX;
 pub use source::{DataSource, LoadError, SourceError, load, save};
 
 /// Largest number of rows of a data set.

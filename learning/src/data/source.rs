@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::read::{FILE_BYTES_MAX, read};
+use super::file::{FILE_BYTES_MAX, read};
 use super::{
-    CanonicalError, Dataset, DatasetError, canonical_bytes, cifar, digits, from_canonical_bytes,
-    idx, table,
+    CanonicalError, Dataset, DatasetError, canonical_bytes, cifar, csv, digits,
+    from_canonical_bytes, idx,
 };
 
 /// The location of a data set. `FromStr` parses the output of `Display`: `digits`,
@@ -218,7 +218,7 @@ pub enum LoadError {
         /// The file.
         path: PathBuf,
         /// The parser's error, with the line.
-        source: csv::Error,
+        source: ::csv::Error,
     },
     /// The first line contains numbers instead of column names.
     #[error("{path}, line 1: only numbers; the first line must name the columns")]
@@ -291,17 +291,17 @@ pub enum LoadError {
     },
     /// The numbers in the file do not form a valid data set.
     #[error("{path}: {source}")]
-    NotADataset {
+    InvalidDataset {
         /// The file.
         path: PathBuf,
         /// The error.
         source: DatasetError,
     },
     /// A file has no rows.
-    #[error("{path} has no rows; at least one is required")]
+    #[error("{data_source} has no rows; at least one is required")]
     NoRows {
         /// The source.
-        path: DataSource,
+        data_source: DataSource,
     },
 }
 
@@ -311,14 +311,14 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
         DataSource::Digits => digits::load()?,
         DataSource::Idx { images, labels } => idx::load(images, labels)?,
         DataSource::Cifar10 { files } => cifar::load(files)?,
-        DataSource::Csv { file, label } => table::load(file, label)?,
+        DataSource::Csv { file, label } => csv::load(file, label)?,
         DataSource::Florin { file } => {
             return from_canonical_bytes(&read(file)?)
                 .map_err(|source| LoadError::NotCanonical { path: file.clone(), source });
         }
     };
     if data.rows() == 0 {
-        return Err(LoadError::NoRows { path: source.clone() });
+        return Err(LoadError::NoRows { data_source: source.clone() });
     }
     Ok(data)
 }

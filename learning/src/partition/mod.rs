@@ -13,8 +13,8 @@ use rand_distr::{Distribution, Gamma};
 use thiserror::Error;
 
 use crate::data::Dataset;
-use crate::seed::{Purpose, below, rng, shuffle};
-pub use split::{Part, SplitError, split};
+use crate::rng::{Purpose, below, rng, shuffle};
+pub use split::{SplitError, SplitPart, split};
 
 /// Largest number of shards.
 pub const SHARDS_MAX: usize = 100_000;
@@ -28,7 +28,7 @@ pub const ALPHA_MAX: f64 = 1_000_000.0;
 /// The partition scheme. `FromStr` parses the output of `Display`: `iid`, `dirichlet:ALPHA`,
 /// `label:COUNT` or `file:PATH`.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Partition {
+pub enum PartitionScheme {
     /// Shuffled and divided evenly: sizes differ by at most one.
     Iid,
     /// Each class is divided over the shards by a draw from a symmetric Dirichlet distribution: the
@@ -144,7 +144,7 @@ pub enum PartitionError {
 pub fn partition(
     data: &Dataset,
     shards: usize,
-    how: &Partition,
+    how: &PartitionScheme,
     rows_min: usize,
     seed: u64,
 ) -> Result<Vec<Vec<usize>>, PartitionError> {
@@ -157,12 +157,12 @@ pub fn partition(
         return Err(PartitionError::TooFewRows { rows, shards, rows_min, needed });
     }
     let mut cut = match how {
-        Partition::Iid => iid(rows, shards, seed),
-        Partition::Dirichlet { alpha } => dirichlet(data, shards, *alpha, rows_min, seed)?,
-        Partition::ByLabel { pieces } => by_label(data, shards, *pieces, seed)?,
-        Partition::File { file } => from_file(file, rows, shards, rows_min)?,
+        PartitionScheme::Iid => iid(rows, shards, seed),
+        PartitionScheme::Dirichlet { alpha } => dirichlet(data, shards, *alpha, rows_min, seed)?,
+        PartitionScheme::ByLabel { pieces } => by_label(data, shards, *pieces, seed)?,
+        PartitionScheme::File { file } => from_file(file, rows, shards, rows_min)?,
     };
-    top_up(&mut cut, rows_min);
+    fill_short_shards(&mut cut, rows_min);
     for shard in &mut cut {
         shard.sort_unstable();
     }
@@ -303,7 +303,7 @@ fn from_file(
 
 /// Moves rows from the largest shard to shards below the minimum. It terminates, because the shards
 /// have at least `rows_min` rows on average: while one is short, the largest can give one away.
-fn top_up(cut: &mut [Vec<usize>], rows_min: usize) {
+fn fill_short_shards(cut: &mut [Vec<usize>], rows_min: usize) {
     for short in 0..cut.len() {
         while cut[short].len() < rows_min {
             let largest =
@@ -314,7 +314,7 @@ fn top_up(cut: &mut [Vec<usize>], rows_min: usize) {
     }
 }
 
-impl FromStr for Partition {
+impl FromStr for PartitionScheme {
     type Err = PartitionNameError;
 
     fn from_str(text: &str) -> Result<Self, PartitionNameError> {
@@ -347,7 +347,7 @@ pub struct PartitionNameError {
     given: String,
 }
 
-impl fmt::Display for Partition {
+impl fmt::Display for PartitionScheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Iid => f.write_str("iid"),

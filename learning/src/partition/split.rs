@@ -2,11 +2,11 @@
 
 use thiserror::Error;
 
-use crate::seed::{Purpose, rng, shuffle};
+use crate::rng::{Purpose, rng, shuffle};
 
 /// The size of one part of a [`split`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Part {
+pub enum SplitPart {
     /// A number of rows.
     Rows(usize),
     /// This fraction of all rows, 0 to 1, rounded down.
@@ -44,18 +44,20 @@ pub enum SplitError {
 
 /// Divides `rows` rows at random into disjoint parts, each ascending: train, holdout, test. Rows
 /// beyond the requested sizes are in no part.
-pub fn split(rows: usize, seed: u64, parts: &[Part]) -> Result<Vec<Vec<usize>>, SplitError> {
+pub fn split(rows: usize, seed: u64, parts: &[SplitPart]) -> Result<Vec<Vec<usize>>, SplitError> {
     let mut sizes = Vec::with_capacity(parts.len());
     let mut rest = None;
     for (at, part) in parts.iter().enumerate() {
         sizes.push(match *part {
-            Part::Rows(count) => count,
-            Part::Fraction(fraction) if (0.0..=1.0).contains(&fraction) => {
+            SplitPart::Rows(count) => count,
+            SplitPart::Fraction(fraction) if (0.0..=1.0).contains(&fraction) => {
                 (fraction * rows as f64) as usize
             }
-            Part::Fraction(fraction) => return Err(SplitError::Fraction { part: at, fraction }),
-            Part::Rest if rest.is_some() => return Err(SplitError::TwoRests { part: at }),
-            Part::Rest => {
+            SplitPart::Fraction(fraction) => {
+                return Err(SplitError::Fraction { part: at, fraction });
+            }
+            SplitPart::Rest if rest.is_some() => return Err(SplitError::TwoRests { part: at }),
+            SplitPart::Rest => {
                 rest = Some(at);
                 0
             }

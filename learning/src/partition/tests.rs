@@ -9,11 +9,11 @@ fn data(labels: Vec<u32>, classes: usize) -> Dataset {
     Dataset::new(vec![0.0; labels.len()], labels, 1, classes).unwrap()
 }
 
-fn partition_strategy() -> impl Strategy<Value = Partition> {
+fn partition_strategy() -> impl Strategy<Value = PartitionScheme> {
     prop_oneof![
-        Just(Partition::Iid),
-        (0.001_f64..100.0).prop_map(|alpha| Partition::Dirichlet { alpha }),
-        (1_usize..4).prop_map(|pieces| Partition::ByLabel { pieces }),
+        Just(PartitionScheme::Iid),
+        (0.001_f64..100.0).prop_map(|alpha| PartitionScheme::Dirichlet { alpha }),
+        (1_usize..4).prop_map(|pieces| PartitionScheme::ByLabel { pieces }),
     ]
 }
 
@@ -50,7 +50,7 @@ proptest! {
     fn parts_of_a_split_are_disjoint_and_have_the_requested_sizes(
         rows in 0_usize..500, first in 0_usize..200, fraction in 0.0_f64..0.5, seed: u64,
     ) {
-        let parts = [Part::Rows(first), Part::Rest, Part::Fraction(fraction)];
+        let parts = [SplitPart::Rows(first), SplitPart::Rest, SplitPart::Fraction(fraction)];
         match split(rows, seed, &parts) {
             Err(error) => {
                 let taken = first as u128 + (fraction * rows as f64) as u128;
@@ -73,7 +73,7 @@ fn dirichlet_shards_are_more_heterogeneous_for_smaller_alpha() {
     // // Mean over the shards of the largest class's share of the shard: 0.1 if all shards are
     // equal.
     let skew = |alpha| {
-        let cut = partition(&digits, 8, &Partition::Dirichlet { alpha }, 10, 3).unwrap();
+        let cut = partition(&digits, 8, &PartitionScheme::Dirichlet { alpha }, 10, 3).unwrap();
         let largest = |shard: &Vec<usize>| {
             let counts = digits.subset(shard).unwrap().class_counts();
             *counts.iter().max().unwrap() as f64 / shard.len() as f64
@@ -88,7 +88,7 @@ fn dirichlet_shards_are_more_heterogeneous_for_smaller_alpha() {
 #[test]
 fn a_shard_by_label_has_few_labels() {
     let digits = load(&DataSource::Digits).unwrap();
-    for shard in partition(&digits, 10, &Partition::ByLabel { pieces: 2 }, 1, 5).unwrap() {
+    for shard in partition(&digits, 10, &PartitionScheme::ByLabel { pieces: 2 }, 1, 5).unwrap() {
         let counts = digits.subset(&shard).unwrap().class_counts();
         assert!(counts.iter().filter(|&&count| count > 0).count() <= 4, "{counts:?}");
     }
@@ -98,7 +98,7 @@ fn a_shard_by_label_has_few_labels() {
 fn a_file_of_shard_indices_is_followed_or_refused_with_its_line() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("owners.txt");
-    let how = Partition::File { file: file.clone() };
+    let how = PartitionScheme::File { file: file.clone() };
     let data = data(vec![0, 1, 0, 1], 2);
     let cut = |text: &str, rows_min| {
         std::fs::write(&file, text).unwrap();
@@ -121,23 +121,23 @@ fn a_file_of_shard_indices_is_followed_or_refused_with_its_line() {
 #[test]
 fn impossible_partitions_are_refused() {
     let data = data(vec![0, 1, 0], 2);
-    let error = partition(&data, 2, &Partition::Iid, 2, 0).unwrap_err().to_string();
+    let error = partition(&data, 2, &PartitionScheme::Iid, 2, 0).unwrap_err().to_string();
     assert_eq!(error, "3 rows cannot give 2 shards 2 rows each: at least 4 needed");
     assert!(matches!(
-        partition(&data, 0, &Partition::Iid, 0, 0),
+        partition(&data, 0, &PartitionScheme::Iid, 0, 0),
         Err(PartitionError::Shards { shards: 0 })
     ));
     for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let how = Partition::Dirichlet { alpha };
+        let how = PartitionScheme::Dirichlet { alpha };
         assert!(matches!(partition(&data, 2, &how, 0, 0), Err(PartitionError::Alpha { .. })));
     }
     assert_eq!(
-        split(10, 0, &[Part::Fraction(0.5), Part::Rows(6)]),
+        split(10, 0, &[SplitPart::Fraction(0.5), SplitPart::Rows(6)]),
         Err(SplitError::TooManyRows { taken: 11, rows: 10 })
     );
-    assert_eq!(split(10, 0, &[Part::Rest; 2]), Err(SplitError::TwoRests { part: 1 }));
+    assert_eq!(split(10, 0, &[SplitPart::Rest; 2]), Err(SplitError::TwoRests { part: 1 }));
     assert!(matches!(
-        split(10, 0, &[Part::Fraction(f64::NAN)]),
+        split(10, 0, &[SplitPart::Fraction(f64::NAN)]),
         Err(SplitError::Fraction { part: 0, .. })
     ));
 }
@@ -145,9 +145,9 @@ fn impossible_partitions_are_refused() {
 #[test]
 fn partition_names_round_trip() {
     for text in ["iid", "dirichlet:0.5", "label:2", "file:owners.txt"] {
-        assert_eq!(text.parse::<Partition>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<PartitionScheme>().unwrap().to_string(), text);
     }
     for text in ["", "dirichlet", "dirichlet:0", "dirichlet:nan", "label:0", "file:", "x"] {
-        assert!(text.parse::<Partition>().is_err(), "{text}");
+        assert!(text.parse::<PartitionScheme>().is_err(), "{text}");
     }
 }

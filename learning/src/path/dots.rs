@@ -2,21 +2,21 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use crate::lanes::{LANES, summed};
-use crate::parallel::on_threads;
+use crate::dot_lanes::{LANES, sum_lanes};
+use crate::parallel::parallel_map;
 
 /// Largest number of updates multiplied with the gradients at a time, so that a gradient is read
 /// from memory once for all of them.
 pub(super) const UPDATES_AT_A_TIME: usize = 32;
 /// Size of the micro-kernel: number of updates and of gradients whose products are in registers.
-const ABREAST: usize = 4;
-const LINES: usize = 3;
+const TILE_UPDATES: usize = 4;
+const TILE_GRADIENTS: usize = 3;
 /// Number of chunks of eight elements in one cached block.
 const BLOCK: usize = 32;
 
 /// The dot products of one update.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Products {
+pub(super) struct UpdateProducts {
     /// Its squared norm, with the same bits as in [`norm`](crate::params::norm).
     pub(super) square: f64,
     /// One for each gradient.
@@ -25,23 +25,23 @@ pub(super) struct Products {
 
 /// Number of updates to multiply with `lines` gradients at a time. Few gradients are cheap to read
 /// again, and few updates are still in the cache when they are multiplied.
-pub(super) fn at_a_time(lines: usize, threads: usize) -> usize {
-    let few = (2 * ABREAST).saturating_mul(threads.max(1));
-    if lines <= LINES { few.min(UPDATES_AT_A_TIME) } else { UPDATES_AT_A_TIME }
+pub(super) fn updates_per_batch(lines: usize, threads: usize) -> usize {
+    let few = (2 * TILE_UPDATES).saturating_mul(threads.max(1));
+    if lines <= TILE_GRADIENTS { few.min(UPDATES_AT_A_TIME) } else { UPDATES_AT_A_TIME }
 }
 
 /// The products of each update; `gradients` are rows of `width` numbers. An update is read from
 /// memory once.
-pub(super) fn dots(
+pub(super) fn dot_products(
     gradients: &[f64],
     width: usize,
     updates: &[Vec<f32>],
     threads: usize,
-) -> Vec<Products> {
+) -> Vec<UpdateProducts> {
     let lines: Vec<&[f64]> = gradients.chunks(width.max(1)).collect();
     let each = updates.len().div_ceil(threads.max(1)).max(1);
-    let parts = on_threads(threads, updates.chunks(each).collect(), |updates| {
-        Arch::new().dispatch(Tile { lines: &lines, width, updates })
+    let parts = parallel_map(threads, updates.chunks(each).collect(), |updates| {
+        Arch::new().dispatch(GradientTile { lines: &lines, width, updates })
     });
     parts.into_iter().flatten().collect()
 }
@@ -50,29 +50,30 @@ pub(super) fn dots(
 type Lanes = [f64; LANES];
 
 /// The partial sums of a few updates with a few gradients.
-type Sums = [[Lanes; LINES]; ABREAST];
+type TileSums = [[Lanes; TILE_GRADIENTS]; TILE_UPDATES];
 
-struct Tile<'a> {
+struct GradientTile<'a> {
     lines: &'a [&'a [f64]],
     width: usize,
     updates: &'a [Vec<f32>],
 }
 
-impl WithSimd for Tile<'_> {
-    type Output = Vec<Products>;
+impl WithSimd for GradientTile<'_> {
+    type Output = Vec<UpdateProducts>;
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> Self::Output {
-        let few = self.lines.len().div_ceil(LINES);
-        let mut squares = vec![[[0.0; LANES]; ABREAST]; self.updates.len().div_ceil(ABREAST)];
-        let mut with = vec![[[[0.0; LANES]; LINES]; ABREAST]; squares.len() * few];
+        let few = self.lines.len().div_ceil(TILE_GRADIENTS);
+        let mut squares =
+            vec![[[0.0; LANES]; TILE_UPDATES]; self.updates.len().div_ceil(TILE_UPDATES)];
+        let mut with = vec![[[[0.0; LANES]; TILE_GRADIENTS]; TILE_UPDATES]; squares.len() * few];
         for from in (0..self.width).step_by(BLOCK * LANES) {
             let until = self.width.min(from + BLOCK * LANES);
-            let updates = self.updates.chunks(ABREAST).zip(&mut squares);
+            let updates = self.updates.chunks(TILE_UPDATES).zip(&mut squares);
             for ((updates, squares), with) in updates.zip(with.chunks_mut(few)) {
-                let updates = abreast(updates, |update| &update[from..until]);
-                for (at, (lines, with)) in self.lines.chunks(LINES).zip(with).enumerate() {
-                    let lines = abreast(lines, |line| &line[from..until]);
+                let updates = tile_slices(updates, |update| &update[from..until]);
+                for (at, (lines, with)) in self.lines.chunks(TILE_GRADIENTS).zip(with).enumerate() {
+                    let lines = tile_slices(lines, |line| &line[from..until]);
                     match at {
                         0 => multiply(updates, lines, with, Some(squares)),
                         _ => multiply(updates, lines, with, None),
@@ -81,10 +82,10 @@ impl WithSimd for Tile<'_> {
             }
         }
         let products = |at: usize| {
-            let (tile, place) = (at / ABREAST, at % ABREAST);
+            let (tile, place) = (at / TILE_UPDATES, at % TILE_UPDATES);
             let with = with[tile * few..][..few].iter().flat_map(|sums| &sums[place]);
-            let with = with.take(self.lines.len()).map(summed).collect();
-            Products { square: summed(&squares[tile][place]), with }
+            let with = with.take(self.lines.len()).map(sum_lanes).collect();
+            UpdateProducts { square: sum_lanes(&squares[tile][place]), with }
         };
         (0..self.updates.len()).map(products).collect()
     }
@@ -93,7 +94,7 @@ impl WithSimd for Tile<'_> {
 /// Slices of `N` vectors; if there are fewer, the last one is repeated, and the extra results are
 /// ignored.
 #[inline(always)]
-fn abreast<'a, T, P, const N: usize>(
+fn tile_slices<'a, T, P, const N: usize>(
     all: &'a [T],
     piece: impl Fn(&'a T) -> &'a [P],
 ) -> [&'a [P]; N] {
@@ -104,29 +105,29 @@ fn abreast<'a, T, P, const N: usize>(
 /// elements.
 #[inline(always)]
 fn multiply(
-    updates: [&[f32]; ABREAST],
-    lines: [&[f64]; LINES],
-    with: &mut Sums,
-    squares: Option<&mut [Lanes; ABREAST]>,
+    updates: [&[f32]; TILE_UPDATES],
+    lines: [&[f64]; TILE_GRADIENTS],
+    with: &mut TileSums,
+    squares: Option<&mut [Lanes; TILE_UPDATES]>,
 ) {
     match squares {
-        Some(squares) => eights::<true>(updates, lines, with, squares),
-        None => eights::<false>(updates, lines, with, &mut [[0.0; LANES]; ABREAST]),
+        Some(squares) => multiply_chunks::<true>(updates, lines, with, squares),
+        None => multiply_chunks::<false>(updates, lines, with, &mut [[0.0; LANES]; TILE_UPDATES]),
     }
 }
 
 #[inline(always)]
-fn eights<const SQUARES: bool>(
-    updates: [&[f32]; ABREAST],
-    lines: [&[f64]; LINES],
-    with: &mut Sums,
-    squares: &mut [Lanes; ABREAST],
+fn multiply_chunks<const SQUARES: bool>(
+    updates: [&[f32]; TILE_UPDATES],
+    lines: [&[f64]; TILE_GRADIENTS],
+    with: &mut TileSums,
+    squares: &mut [Lanes; TILE_UPDATES],
 ) {
-    let (own, slopes) = (updates.map(eights_of), lines.map(eights_of));
+    let (own, slopes) = (updates.map(chunks_of_eight), lines.map(chunks_of_eight));
     // // In local variables, so that they stay in registers.
     let (mut sums, mut own_sums) = (*with, *squares);
     for at in 0..own[0].len() {
-        eight::<SQUARES>(own, slopes, at, &mut sums, &mut own_sums);
+        multiply_chunk::<SQUARES>(own, slopes, at, &mut sums, &mut own_sums);
     }
     (*with, *squares) = (sums, own_sums);
     for (update, (with, square)) in updates.iter().zip(with.iter_mut().zip(squares)) {
@@ -144,14 +145,14 @@ fn eights<const SQUARES: bool>(
 /// use the widest available registers. Multiply-add is fused on every machine; the square of an
 /// `f32` is exact in `f64` in any case.
 #[inline(always)]
-fn eight<const SQUARES: bool>(
-    updates: [&[[f32; LANES]]; ABREAST],
-    lines: [&[[f64; LANES]]; LINES],
+fn multiply_chunk<const SQUARES: bool>(
+    updates: [&[[f32; LANES]]; TILE_UPDATES],
+    lines: [&[[f64; LANES]]; TILE_GRADIENTS],
     at: usize,
-    with: &mut Sums,
-    squares: &mut [Lanes; ABREAST],
+    with: &mut TileSums,
+    squares: &mut [Lanes; TILE_UPDATES],
 ) {
-    for update in 0..ABREAST {
+    for update in 0..TILE_UPDATES {
         let mut own = [0.0; LANES];
         for lane in 0..LANES {
             own[lane] = f64::from(updates[update][at][lane]);
@@ -161,7 +162,7 @@ fn eight<const SQUARES: bool>(
                 squares[update][lane] = own[lane].mul_add(own[lane], squares[update][lane]);
             }
         }
-        for line in 0..LINES {
+        for line in 0..TILE_GRADIENTS {
             let slopes = &lines[line][at];
             for lane in 0..LANES {
                 with[update][line][lane] =
@@ -173,7 +174,7 @@ fn eight<const SQUARES: bool>(
 
 /// The complete chunks of eight elements of a slice.
 #[inline(always)]
-fn eights_of<T>(piece: &[T]) -> &[[T; LANES]] {
+fn chunks_of_eight<T>(piece: &[T]) -> &[[T; LANES]] {
     piece.as_chunks().0
 }
 
@@ -192,7 +193,7 @@ mod tests {
                     (0..width).map(|at| number(at * 3 + update) as f32).collect()
                 };
                 let updates: Vec<Vec<f32>> = (0..count).map(update).collect();
-                let products = dots(&gradients, width, &updates, 1);
+                let products = dot_products(&gradients, width, &updates, 1);
                 for (update, products) in updates.iter().zip(&products) {
                     assert_eq!(products.with.len(), lines);
                     assert_eq!(products.square.sqrt().to_bits(), norm(update).to_bits());
@@ -204,10 +205,10 @@ mod tests {
                     }
                 }
                 for threads in [2, 3, 7] {
-                    assert_eq!(dots(&gradients, width, &updates, threads), products);
+                    assert_eq!(dot_products(&gradients, width, &updates, threads), products);
                 }
                 let lines: Vec<&[f64]> = gradients.chunks(width).collect();
-                let narrow = Tile { lines: &lines, width, updates: &updates };
+                let narrow = GradientTile { lines: &lines, width, updates: &updates };
                 assert_eq!(narrow.with_simd(pulp::Scalar::new()), products);
             }
         }

@@ -25,12 +25,12 @@ use std::error::Error;
 use thiserror::Error;
 
 use crate::data::{ChunkError, RowChunks};
-use crate::engine::{EvalError, Evaluator, InputError, Way};
+use crate::engine::{EvalError, Evaluator, InputError, ParameterSegment};
 use crate::params::first_not_finite;
-use dots::{Products, at_a_time, dots};
-use groups::Groups;
+use dots::{UpdateProducts, dot_products, updates_per_batch};
+use groups::RowGroups;
 pub use groups::group_means;
-use sums::{Summed, Sums};
+use sums::{SegmentSums, SegmentTotals};
 
 /// Largest number of groups of rows.
 pub const GROUPS_MAX: usize = 4_096;
@@ -142,7 +142,7 @@ pub struct PathGradient {
     /// Groups per row of the holdout: scales a group's sum to a mean.
     scale: f64,
     losses: [Vec<f64>; 2],
-    halfway: f64,
+    halfway_gradient_norm: f64,
 }
 
 /// The path value of one update.
@@ -153,10 +153,10 @@ pub struct PathValue {
     pub groups: Vec<f64>,
     /// The rate of decrease of the mean loss at each node of the quadrature, in nats; their sum,
     /// weighted by the nodes, is the value.
-    pub nodes: Vec<f64>,
+    pub node_derivatives: Vec<f64>,
     /// The null standard deviation: the standard deviation of the rate of decrease of the mean loss
     /// halfway along the path, over random directions of this update's length, in nats.
-    pub chance: f64,
+    pub random_direction_std: f64,
 }
 
 impl PathValue {
@@ -175,7 +175,7 @@ impl PathGradient {
     /// [`PathError`] if segment, nodes, groups and rows do not match, or if reading or evaluation
     /// fails.
     pub fn new(
-        way: Way<'_>,
+        way: ParameterSegment<'_>,
         nodes: &[(f64, f64)],
         groups: usize,
         rows: &mut dyn RowChunks,
@@ -188,16 +188,30 @@ impl PathGradient {
         if !(1..=count.min(GROUPS_MAX)).contains(&groups) {
             return Err(PathError::Groups { groups, rows: count });
         }
-        let mut sums = Sums::new(nodes, groups, parameters)?;
+        let mut sums = SegmentSums::new(nodes, groups, parameters)?;
         let places = sums.places();
-        Groups::new(count, groups).along(way, &places, rows, engine, |group, place, numbers| {
-            sums.take(group, place, numbers);
-        })?;
+        RowGroups::new(count, groups).evaluate_on_segment(
+            way,
+            &places,
+            rows,
+            engine,
+            |group, place, numbers| {
+                sums.add(group, place, numbers);
+            },
+        )?;
         let scale = groups as f64 / count as f64;
-        let Summed { weights, gradients, halfway, losses } = sums.summed();
+        let SegmentTotals { weights, gradients, halfway, losses } = sums.finish();
         let losses = losses.map(|sums| sums.into_iter().map(|sum| sum * scale).collect());
         let halfway = halfway / count as f64;
-        Ok(Self { parameters, groups, weights, gradients, scale, losses, halfway })
+        Ok(Self {
+            parameters,
+            groups,
+            weights,
+            gradients,
+            scale,
+            losses,
+            halfway_gradient_norm: halfway,
+        })
     }
 
     /// The mean loss before the round for each group of rows, in nats; their unweighted mean is the
@@ -213,7 +227,7 @@ impl PathGradient {
 
     /// The norm of the mean loss's gradient halfway along the segment.
     pub fn gradient_norm(&self) -> f64 {
-        self.halfway
+        self.halfway_gradient_norm
     }
 
     /// The value of each update, computed on up to `threads` threads; the number of threads changes
@@ -228,7 +242,7 @@ impl PathGradient {
         threads: usize,
         mut next: impl FnMut(&mut Vec<f32>) -> Result<Option<f64>, E>,
     ) -> Result<Vec<PathValue>, PathError> {
-        let together = at_a_time(self.gradients.len() / self.parameters, threads);
+        let together = updates_per_batch(self.gradients.len() / self.parameters, threads);
         let mut updates = vec![Vec::new(); together];
         let mut values = Vec::new();
         loop {
@@ -237,12 +251,12 @@ impl PathGradient {
                 let at = values.len() + shares.len();
                 let share = next(update);
                 match share.map_err(|why| PathError::Update { at, why: why.into() })? {
-                    Some(share) => shares.push(self.checked(at, update, share)?),
+                    Some(share) => shares.push(self.check_update(at, update, share)?),
                     None => break,
                 }
             }
             let updates = &updates[..shares.len()];
-            let products = dots(&self.gradients, self.parameters, updates, threads);
+            let products = dot_products(&self.gradients, self.parameters, updates, threads);
             for ((update, &share), products) in updates.iter().zip(&shares).zip(products) {
                 let at = values.len();
                 values.push(self.value(at, update, share, &products)?);
@@ -253,7 +267,7 @@ impl PathGradient {
         }
     }
 
-    fn checked(&self, at: usize, update: &[f32], share: f64) -> Result<f64, PathError> {
+    fn check_update(&self, at: usize, update: &[f32], share: f64) -> Result<f64, PathError> {
         let (expected, got) = (self.parameters, update.len());
         if got != expected {
             let what = format!("update {at}");
@@ -268,7 +282,7 @@ impl PathGradient {
         at: usize,
         update: &[f32],
         share: f64,
-        products: &Products,
+        products: &UpdateProducts,
     ) -> Result<PathValue, PathError> {
         // // Sums of squares of `f32` numbers do not overflow `f64`: the sum is finite unless an
         // element is not.
@@ -280,7 +294,7 @@ impl PathGradient {
         }
         let (groups, nodes) = products.with.split_at(products.with.len() - self.weights.len());
         let rows = self.groups as f64 / self.scale;
-        let typical = self.halfway / (self.parameters as f64).sqrt();
+        let typical = self.halfway_gradient_norm / (self.parameters as f64).sqrt();
         let whole = |(weight, product): (&f64, &f64)| weight * product;
         let groups = match groups {
             [] => &[self.weights.iter().zip(nodes).map(whole).sum()],
@@ -288,8 +302,8 @@ impl PathGradient {
         };
         Ok(PathValue {
             groups: groups.iter().map(|product| -share * product * self.scale).collect(),
-            nodes: nodes.iter().map(|product| -share * product / rows).collect(),
-            chance: share.abs() * products.square.sqrt() * typical,
+            node_derivatives: nodes.iter().map(|product| -share * product / rows).collect(),
+            random_direction_std: share.abs() * products.square.sqrt() * typical,
         })
     }
 }

@@ -2,15 +2,15 @@
 //! endpoints.
 
 use super::{GRADIENT_BYTES_MAX, PathError};
-use crate::engine::Place;
+use crate::engine::SegmentPoint;
 
 /// Sums over rows at places that are fixed before the first row.
-pub(super) struct Sums {
+pub(super) struct SegmentSums {
     nodes: Vec<(f64, f64)>,
     parameters: usize,
     /// Number of lines for groups, each the weighted sum over the nodes; 0 for a single group,
     /// whose sum follows from the nodes' gradients.
-    of_groups: usize,
+    group_lines: usize,
     /// The groups' lines, each node's gradient, and the halfway gradient if no node is there.
     lines: Vec<f64>,
     /// By groups, at the start and at the end of the segment.
@@ -18,8 +18,8 @@ pub(super) struct Sums {
 }
 
 /// The result after all rows.
-pub(super) struct Summed {
-    /// The weights of the nodes in [`Sums::new`].
+pub(super) struct SegmentTotals {
+    /// The weights of the nodes in [`SegmentSums::new`].
     pub(super) weights: Vec<f64>,
     /// Lines of gradients, of groups (if there is more than one) and of nodes.
     pub(super) gradients: Vec<f64>,
@@ -29,7 +29,7 @@ pub(super) struct Summed {
     pub(super) losses: [Vec<f64>; 2],
 }
 
-impl Sums {
+impl SegmentSums {
     pub(super) fn new(
         nodes: &[(f64, f64)],
         groups: usize,
@@ -43,23 +43,23 @@ impl Sums {
         Ok(Self {
             nodes: nodes.to_vec(),
             parameters,
-            of_groups,
+            group_lines: of_groups,
             lines: vec![0.0; lines * parameters],
             losses: [vec![0.0; groups], vec![0.0; groups]],
         })
     }
 
     /// The places to evaluate: gradients first, then the losses at both endpoints.
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<SegmentPoint> {
         let missing = halfway(&self.nodes).is_none().then_some(0.5);
         let slopes = self.nodes.iter().map(|&(t, _)| t).chain(missing);
-        let slopes = slopes.map(|t| Place { t, gradient: true });
-        slopes.chain([0.0, 1.0].map(|t| Place { t, gradient: false })).collect()
+        let slopes = slopes.map(|t| SegmentPoint { t, gradient: true });
+        slopes.chain([0.0, 1.0].map(|t| SegmentPoint { t, gradient: false })).collect()
     }
 
     /// Adds the numbers of a block of rows of `group` at `place`.
-    pub(super) fn take(&mut self, group: usize, place: usize, numbers: &[f64]) {
-        let (of_groups, slopes) = self.lines.split_at_mut(self.of_groups * self.parameters);
+    pub(super) fn add(&mut self, group: usize, place: usize, numbers: &[f64]) {
+        let (of_groups, slopes) = self.lines.split_at_mut(self.group_lines * self.parameters);
         let from = place * self.parameters;
         let Some(own) = slopes.get_mut(from..from + self.parameters) else {
             let end = usize::from(from > slopes.len());
@@ -73,11 +73,11 @@ impl Sums {
         }
     }
 
-    pub(super) fn summed(mut self) -> Summed {
-        let at = self.of_groups + halfway(&self.nodes).unwrap_or(self.nodes.len());
+    pub(super) fn finish(mut self) -> SegmentTotals {
+        let at = self.group_lines + halfway(&self.nodes).unwrap_or(self.nodes.len());
         let halfway = length(&self.lines[at * self.parameters..][..self.parameters]);
-        self.lines.truncate((self.of_groups + self.nodes.len()) * self.parameters);
-        Summed {
+        self.lines.truncate((self.group_lines + self.nodes.len()) * self.parameters);
+        SegmentTotals {
             weights: self.nodes.iter().map(|&(_, weight)| weight).collect(),
             gradients: self.lines,
             halfway,

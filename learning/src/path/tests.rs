@@ -7,7 +7,7 @@ use std::ops::{ControlFlow, Range};
 use super::dots::UPDATES_AT_A_TIME;
 use super::*;
 use crate::data::{CanonicalRows, DataSource, Dataset, canonical_bytes, load};
-use crate::engine::{Place, mean};
+use crate::engine::{SegmentPoint, mean};
 use crate::model::ModelSpec;
 use crate::{AffineLoss, Reference};
 
@@ -17,7 +17,7 @@ fn nodes() -> [(f64, f64); 3] {
     [(0.5 - away, 5.0 / 18.0), (0.5, 8.0 / 18.0), (0.5 + away, 5.0 / 18.0)]
 }
 
-struct Round {
+struct PathFixture {
     model: ModelSpec,
     base: Vec<f32>,
     deltas: Vec<Vec<f32>>,
@@ -26,7 +26,7 @@ struct Round {
     holdout: Dataset,
 }
 
-fn round(hidden: usize, players: usize, rows: usize) -> Round {
+fn round(hidden: usize, players: usize, rows: usize) -> PathFixture {
     let model = ModelSpec::Mlp { inputs: 64, hidden: vec![hidden], classes: 10 };
     let base = model.init(1).into_vec();
     let delta = |player| {
@@ -40,12 +40,12 @@ fn round(hidden: usize, players: usize, rows: usize) -> Round {
         total.iter_mut().zip(delta).for_each(|(sum, &own)| *sum += share * f64::from(own));
     }
     let holdout = load(&DataSource::Digits).unwrap().slice(0..rows).unwrap();
-    Round { model, base, deltas, shares, total, holdout }
+    PathFixture { model, base, deltas, shares, total, holdout }
 }
 
-impl Round {
-    fn way(&self) -> Way<'_> {
-        Way { model: &self.model, base: &self.base, total: &self.total }
+impl PathFixture {
+    fn way(&self) -> ParameterSegment<'_> {
+        ParameterSegment { model: &self.model, base: &self.base, total: &self.total }
     }
 
     fn gradient(&self, groups: usize, rows: &mut dyn RowChunks) -> PathGradient {
@@ -65,8 +65,9 @@ impl Round {
 }
 
 fn bits(values: &[PathValue]) -> Vec<u64> {
-    let numbers =
-        |value: &PathValue| [value.groups.as_slice(), &value.nodes, &[value.chance]].concat();
+    let numbers = |value: &PathValue| {
+        [value.groups.as_slice(), &value.node_derivatives, &[value.random_direction_std]].concat()
+    };
     values.iter().flat_map(numbers).map(f64::to_bits).collect()
 }
 
@@ -78,16 +79,16 @@ fn group_values_match_the_derivatives_of_their_rows() {
 
     let mut engine = Reference::new();
     let deltas: Vec<&[f32]> = round.deltas.iter().map(Vec::as_slice).collect();
-    let Round { model, base, holdout, .. } = &round;
+    let PathFixture { model, base, holdout, .. } = &round;
     let mut affine = AffineLoss::new(model, base, &deltas, holdout, &mut engine).unwrap();
     let at = |t: f64| -> Vec<f64> { round.shares.iter().map(|share| share * t).collect() };
     let mut rows = vec![vec![0.0; 103]; 4];
     for (node, (t, weight)) in nodes().into_iter().enumerate() {
-        let slopes = affine.slopes(&at(t)).unwrap();
+        let slopes = affine.directional_derivatives(&at(t)).unwrap();
         for (player, slopes) in slopes.iter().enumerate() {
             let share = round.shares[player];
             let own = -share * mean(slopes);
-            assert!((own - values[player].nodes[node]).abs() < 1e-12);
+            assert!((own - values[player].node_derivatives[node]).abs() < 1e-12);
             for (row, slope) in rows[player].iter_mut().zip(slopes) {
                 *row -= weight * share * slope;
             }
@@ -102,9 +103,9 @@ fn group_values_match_the_derivatives_of_their_rows() {
             assert!((expected - own).abs() < 1e-12, "group {group}");
         }
     }
-    let chance = affine.chance(&at(0.5)).unwrap();
+    let chance = affine.random_direction_std(&at(0.5)).unwrap();
     for ((value, chance), share) in values.iter().zip(chance).zip(&round.shares) {
-        assert!((value.chance - share * chance).abs() < 1e-12);
+        assert!((value.random_direction_std - share * chance).abs() < 1e-12);
     }
     let before = mean(&affine.losses(&at(0.0)).unwrap());
     let after = mean(&affine.losses(&at(1.0)).unwrap());
@@ -117,21 +118,21 @@ fn group_values_match_the_derivatives_of_their_rows() {
 #[cfg(feature = "torch")]
 #[test]
 fn libtorch_gives_the_same_values() {
-    use crate::torch::{Processor, Torch};
+    use crate::torch::{Torch, TorchDevice};
     let round = round(9, 3, 300);
     let plain = round.gradient(1, &mut &round.holdout).values(1, round.updates()).unwrap();
-    let mut torch = Torch::new(Processor::Cpu, 1).unwrap();
+    let mut torch = Torch::new(TorchDevice::Cpu, 1).unwrap();
     let path = PathGradient::new(round.way(), &nodes(), 1, &mut &round.holdout, &mut torch);
     for (own, plain) in path.unwrap().values(1, round.updates()).unwrap().iter().zip(&plain) {
         assert!((own.value() - plain.value()).abs() < 1e-12);
-        assert!((own.chance - plain.chance).abs() < 1e-12);
+        assert!((own.random_direction_std - plain.random_direction_std).abs() < 1e-12);
     }
 }
 
 /// An engine with the default implementation of `measure_along`.
-struct Plain(Reference);
+struct DefaultSegmentEngine(Reference);
 
-impl Evaluator for Plain {
+impl Evaluator for DefaultSegmentEngine {
     fn row_losses(
         &mut self,
         model: &ModelSpec,
@@ -141,23 +142,23 @@ impl Evaluator for Plain {
         self.0.row_losses(model, params, data)
     }
 
-    fn row_slopes(
+    fn row_directional_derivatives(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
         directions: &[&[f32]],
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError> {
-        self.0.row_slopes(model, params, directions, data)
+        self.0.row_directional_derivatives(model, params, directions, data)
     }
 
-    fn correct(
+    fn correct_predictions(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
         data: &Dataset,
     ) -> Result<usize, EvalError> {
-        self.0.correct(model, params, data)
+        self.0.correct_predictions(model, params, data)
     }
 
     fn gradient(
@@ -174,22 +175,22 @@ impl Evaluator for Plain {
 fn measurements_along_a_segment_equal_those_at_each_point() {
     let round = round(5, 1, 300);
     let groups = [0..3, 3..290, 299..300];
-    let place = |t, gradient| Place { t, gradient };
+    let place = |t, gradient| SegmentPoint { t, gradient };
     let places = [place(0.0, false), place(0.3, true), place(1.0, true), place(1.0, false)];
     let gather = |engine: &mut dyn Evaluator| {
         let mut seen = Vec::new();
         let look = &mut |group: usize, place: usize, numbers: &[f64]| {
             seen.push((group, place, numbers.to_vec()));
         };
-        engine.measure_along(round.way(), &places, &round.holdout, &groups, look).unwrap();
+        engine.evaluate_on_segment(round.way(), &places, &round.holdout, &groups, look).unwrap();
         seen
     };
-    let plain = gather(&mut Plain(Reference::new()));
+    let plain = gather(&mut DefaultSegmentEngine(Reference::new()));
     assert_eq!(plain.len(), groups.len() * places.len());
     assert_eq!((plain[4].2.len(), plain[5].2.len()), (287, round.base.len()));
     let mut engines: Vec<Box<dyn Evaluator>> = vec![Box::new(Reference::new())];
     #[cfg(feature = "torch")]
-    engines.push(Box::new(crate::torch::Torch::new(crate::torch::Processor::Cpu, 1).unwrap()));
+    engines.push(Box::new(crate::torch::Torch::new(crate::torch::TorchDevice::Cpu, 1).unwrap()));
     for mut engine in engines {
         let own = gather(engine.as_mut());
         assert_eq!(own.len(), plain.len());
@@ -200,7 +201,7 @@ fn measurements_along_a_segment_equal_those_at_each_point() {
         let mut wrong = |group: Range<usize>| {
             let (way, rows) = (round.way(), &round.holdout);
             let groups = std::slice::from_ref(&group);
-            engine.measure_along(way, &places, rows, groups, &mut |_, _, _| {})
+            engine.evaluate_on_segment(way, &places, rows, groups, &mut |_, _, _| {})
         };
         assert!(wrong(0..0).is_err());
         assert!(wrong(299..301).is_err());
@@ -274,7 +275,7 @@ impl Evaluator for Counting {
         self.0.row_losses(model, params, data)
     }
 
-    fn row_slopes(
+    fn row_directional_derivatives(
         &mut self,
         _: &ModelSpec,
         _: &[f64],
@@ -284,13 +285,13 @@ impl Evaluator for Counting {
         panic!("unexpected call for derivatives along each update")
     }
 
-    fn correct(
+    fn correct_predictions(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
         data: &Dataset,
     ) -> Result<usize, EvalError> {
-        self.0.correct(model, params, data)
+        self.0.correct_predictions(model, params, data)
     }
 
     fn gradient(
@@ -333,11 +334,12 @@ fn a_thousand_updates_cost_three_gradients_two_losses_and_one_pass() {
 #[test]
 fn an_invalid_path_is_refused() {
     let round = round(3, 2, 20);
-    let make = |way: Way<'_>, nodes: &[(f64, f64)], groups, rows: &mut dyn RowChunks| {
-        PathGradient::new(way, nodes, groups, rows, &mut Reference::new())
-            .map(|_| ())
-            .map_err(|error| error.code())
-    };
+    let make =
+        |way: ParameterSegment<'_>, nodes: &[(f64, f64)], groups, rows: &mut dyn RowChunks| {
+            PathGradient::new(way, nodes, groups, rows, &mut Reference::new())
+                .map(|_| ())
+                .map_err(|error| error.code())
+        };
     let mut rows = &round.holdout;
     let (way, nodes) = (round.way(), nodes());
     assert_eq!(make(way, &nodes, 4, &mut rows), Ok(()));
@@ -345,11 +347,11 @@ fn an_invalid_path_is_refused() {
     assert_eq!(make(way, &nodes, 21, &mut rows), Err("PATH_GROUPS"));
     assert_eq!(make(way, &[], 4, &mut rows), Err("PATH_NO_NODES"));
     assert_eq!(make(way, &[(1.5, 1.0)], 4, &mut rows), Err("PATH_NODE"));
-    let short = Way { total: &round.total[1..], ..way };
+    let short = ParameterSegment { total: &round.total[1..], ..way };
     assert_eq!(make(short, &nodes, 4, &mut rows), Err("PATH_EVALUATION"));
-    for said in [19, 21] {
-        let mut liar = Pieces(&round.holdout, 7, said);
-        assert_eq!(make(way, &nodes, 4, &mut liar), Err("PATH_ROW_COUNT"), "{said}");
+    for announced in [19, 21] {
+        let mut wrong_count = Pieces(&round.holdout, 7, announced);
+        assert_eq!(make(way, &nodes, 4, &mut wrong_count), Err("PATH_ROW_COUNT"), "{announced}");
     }
     let path = round.gradient(4, &mut rows);
     let value = |numbers: Vec<f32>, share: f64| {

@@ -6,7 +6,7 @@ use super::real::Real;
 
 /// The size of a product: `c` has `rows` × `columns` elements, each a sum of `depth` terms.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Size {
+pub(super) struct ProductSize {
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) depth: usize,
@@ -34,9 +34,9 @@ impl<'a, T> Strided<'a, T> {
 
 /// The operation that combines a product with the output.
 #[derive(Clone, Copy)]
-pub(super) enum Onto<'a, T> {
+pub(super) enum OutputMode<'a, T> {
     /// Accumulates: `c + a·b`.
-    Sum,
+    Accumulate,
     /// Overwrites with a bias per row of `c`: `bias + a·b`.
     Bias(&'a [T]),
     /// A gradient step: `c − rate · (a·b)`.
@@ -45,10 +45,10 @@ pub(super) enum Onto<'a, T> {
 
 /// Multiplies `a` by `b` and combines the product with `c`. See [`Product`].
 pub(super) fn product<T: Real>(
-    size: Size,
+    size: ProductSize,
     a: Strided<'_, T>,
     b: &[T],
-    onto: Onto<'_, T>,
+    onto: OutputMode<'_, T>,
     c: &mut [T],
 ) {
     Arch::new().dispatch(Product { size, a, b, onto, c });
@@ -58,17 +58,17 @@ pub(super) fn product<T: Real>(
 /// another in the order of `depth`, with each product and each sum rounded separately, so that the
 /// sizes of tiles and registers affect the speed and no bit of the result.
 struct Product<'a, T> {
-    size: Size,
+    size: ProductSize,
     a: Strided<'a, T>,
     b: &'a [T],
-    onto: Onto<'a, T>,
+    onto: OutputMode<'a, T>,
     c: &'a mut [T],
 }
 
 /// Position of a tile of `c`, and its width in elements if it is not a whole number of registers
 /// (else 0).
 #[derive(Clone, Copy)]
-struct At {
+struct TilePosition {
     row: usize,
     column: usize,
     width: usize,
@@ -80,16 +80,16 @@ impl<T: Real> WithSimd for Product<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         if self.a.row == 1 {
-            self.all::<S, true>(simd);
+            self.multiply::<S, true>(simd);
         } else {
-            self.all::<S, false>(simd);
+            self.multiply::<S, false>(simd);
         }
     }
 }
 
 impl<T: Real> Product<'_, T> {
     #[inline(always)]
-    fn all<S: Simd, const ALONG_ROWS: bool>(&mut self, simd: S) {
+    fn multiply<S: Simd, const ALONG_ROWS: bool>(&mut self, simd: S) {
         let (columns, lanes) = (self.size.columns, T::lanes::<S>());
         let mut column = 0;
         while columns - column >= 2 * lanes {
@@ -117,19 +117,19 @@ impl<T: Real> Product<'_, T> {
         let rows = self.size.rows;
         let mut row = 0;
         while S::REGISTER_COUNT >= 32 && rows - row >= 8 {
-            self.tile::<S, 8, V, ALONG_ROWS>(simd, At { row, column, width });
+            self.tile::<S, 8, V, ALONG_ROWS>(simd, TilePosition { row, column, width });
             row += 8;
         }
         while rows - row >= 4 {
-            self.tile::<S, 4, V, ALONG_ROWS>(simd, At { row, column, width });
+            self.tile::<S, 4, V, ALONG_ROWS>(simd, TilePosition { row, column, width });
             row += 4;
         }
         if rows - row >= 2 {
-            self.tile::<S, 2, V, ALONG_ROWS>(simd, At { row, column, width });
+            self.tile::<S, 2, V, ALONG_ROWS>(simd, TilePosition { row, column, width });
             row += 2;
         }
         if rows > row {
-            self.tile::<S, 1, V, ALONG_ROWS>(simd, At { row, column, width });
+            self.tile::<S, 1, V, ALONG_ROWS>(simd, TilePosition { row, column, width });
         }
     }
 
@@ -137,42 +137,42 @@ impl<T: Real> Product<'_, T> {
     fn tile<S: Simd, const K: usize, const V: usize, const ALONG_ROWS: bool>(
         &mut self,
         simd: S,
-        at: At,
+        at: TilePosition,
     ) {
-        let mut sums = self.start::<S, K, V>(simd, at);
-        self.add::<S, K, V, ALONG_ROWS>(simd, at, &mut sums);
+        let mut sums = self.initial_sums::<S, K, V>(simd, at);
+        self.micro_kernel::<S, K, V, ALONG_ROWS>(simd, at, &mut sums);
         for (row, sums) in sums.iter().enumerate() {
             let from = (at.row + row) * self.size.columns + at.column;
             if at.width > 0 {
                 let own = &mut self.c[from..from + at.width];
                 let before = T::load_part(simd, own);
-                T::store_part(simd, own, finished(simd, self.onto, before, sums[0]));
+                T::store_part(simd, own, output_value(simd, self.onto, before, sums[0]));
                 continue;
             }
             let own = &mut self.c[from..from + V * T::lanes::<S>()];
             for (own, sum) in T::registers_mut::<S>(own).iter_mut().zip(sums) {
-                *own = finished(simd, self.onto, *own, *sum);
+                *own = output_value(simd, self.onto, *own, *sum);
             }
         }
     }
 
     /// The initial sums of a tile.
     #[inline(always)]
-    fn start<S: Simd, const K: usize, const V: usize>(
+    fn initial_sums<S: Simd, const K: usize, const V: usize>(
         &self,
         simd: S,
-        at: At,
+        at: TilePosition,
     ) -> [[T::Register<S>; V]; K] {
         let mut sums = [[T::splat(simd, T::ZERO); V]; K];
         for (row, sums) in sums.iter_mut().enumerate() {
             let from = (at.row + row) * self.size.columns + at.column;
             match self.onto {
-                Onto::Descent(_) => {}
-                Onto::Bias(bias) => *sums = [T::splat(simd, bias[at.row + row]); V],
-                Onto::Sum if at.width > 0 => {
+                OutputMode::Descent(_) => {}
+                OutputMode::Bias(bias) => *sums = [T::splat(simd, bias[at.row + row]); V],
+                OutputMode::Accumulate if at.width > 0 => {
                     sums[0] = T::load_part(simd, &self.c[from..from + at.width]);
                 }
-                Onto::Sum => {
+                OutputMode::Accumulate => {
                     let own = &self.c[from..from + V * T::lanes::<S>()];
                     sums.copy_from_slice(T::registers(own));
                 }
@@ -182,13 +182,13 @@ impl<T: Real> Product<'_, T> {
     }
 
     #[inline(always)]
-    fn add<S: Simd, const K: usize, const V: usize, const ALONG_ROWS: bool>(
+    fn micro_kernel<S: Simd, const K: usize, const V: usize, const ALONG_ROWS: bool>(
         &self,
         simd: S,
-        at: At,
+        at: TilePosition,
         sums: &mut [[T::Register<S>; V]; K],
     ) {
-        let Size { columns, depth, .. } = self.size;
+        let ProductSize { columns, depth, .. } = self.size;
         let lanes = T::lanes::<S>();
         let a = &self.a;
         // // If the rows are not contiguous in memory, each has its own slice.
@@ -221,15 +221,15 @@ impl<T: Real> Product<'_, T> {
 
 /// The output for a sum, given the previous content `before`.
 #[inline(always)]
-fn finished<T: Real, S: Simd>(
+fn output_value<T: Real, S: Simd>(
     simd: S,
-    onto: Onto<'_, T>,
+    onto: OutputMode<'_, T>,
     before: T::Register<S>,
     sum: T::Register<S>,
 ) -> T::Register<S> {
     match onto {
-        Onto::Sum | Onto::Bias(_) => sum,
-        Onto::Descent(rate) => T::less_product(simd, before, T::splat(simd, rate), sum),
+        OutputMode::Accumulate | OutputMode::Bias(_) => sum,
+        OutputMode::Descent(rate) => T::subtract_product(simd, before, T::splat(simd, rate), sum),
     }
 }
 
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     /// Reference implementation of the product.
-    fn plain(size: Size, a: &[f64], b: &[f64], c: &mut [f64]) {
+    fn plain(size: ProductSize, a: &[f64], b: &[f64], c: &mut [f64]) {
         for row in 0..size.rows {
             for column in 0..size.columns {
                 for depth in 0..size.depth {
@@ -256,10 +256,14 @@ mod tests {
     }
 
     /// Checks all output modes, on registers of any width.
-    fn check(size: Size, a: Strided<'_, f64>, b: &[f64], begun: &[f64], sums: [&[f64]; 3]) {
+    fn check(size: ProductSize, a: Strided<'_, f64>, b: &[f64], begun: &[f64], sums: [&[f64]; 3]) {
         let bias: Vec<f64> = (0..size.rows).map(|row| row as f64 / 3.0).collect();
         let [plain, on_bias, down] = sums;
-        let onto = [(Onto::Sum, plain), (Onto::Bias(&bias), on_bias), (Onto::Descent(0.3), down)];
+        let onto = [
+            (OutputMode::Accumulate, plain),
+            (OutputMode::Bias(&bias), on_bias),
+            (OutputMode::Descent(0.3), down),
+        ];
         for (onto, expected) in onto {
             let mut fast = begun.to_vec();
             product(size, a, b, onto, &mut fast);
@@ -278,7 +282,7 @@ mod tests {
         for rows in (1..10).chain([16, 19]) {
             for columns in (1..12).chain([16, 17, 31, 40]) {
                 for depth in [1, 2, 5] {
-                    let size = Size { rows, columns, depth };
+                    let size = ProductSize { rows, columns, depth };
                     let (a, b) = (numbers(rows * depth, 1), numbers(depth * columns, 2));
                     let begun = numbers(rows * columns, 3);
                     let mut sum = begun.clone();

@@ -14,14 +14,15 @@ use pulp::Arch;
 
 use crate::data::Dataset;
 use crate::engine::{
-    Engine, EvalError, Evaluator, InputError, Place, Step, TrainError, Trained, Trainer, Training,
-    Way, check_evaluation, check_groups, check_training, chunks, chunks_of, mean,
+    Engine, EvalError, Evaluator, InputError, ParameterSegment, SegmentPoint, TrainError,
+    TrainedModel, Trainer, Training, TrainingStep, check_evaluation, check_groups, check_training,
+    chunks, chunks_in, mean,
 };
 use crate::model::ModelSpec;
-use crate::parallel::on_threads;
+use crate::parallel::parallel_map;
 use crate::params::{first_not_finite, squares};
-use crate::seed::epoch_order;
-use net::{Along, Batch, Layout};
+use crate::rng::epoch_order;
+use net::{ActivationBatch, DirectionState, Layout};
 
 const NAME: &str = "reference";
 
@@ -38,12 +39,12 @@ pub struct Reference {
 impl Reference {
     /// An engine on one thread.
     pub fn new() -> Self {
-        Self::on(1)
+        Self::with_threads(1)
     }
 
     /// An engine that computes directional derivatives on up to `threads` threads. Their number
     /// changes no bit.
-    pub fn on(threads: usize) -> Self {
+    pub fn with_threads(threads: usize) -> Self {
         Self { threads }
     }
 }
@@ -79,12 +80,12 @@ impl Trainer for Reference {
         data: &Dataset,
         how: &Training,
         seed: u64,
-        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
-    ) -> Result<Trained, TrainError> {
+        progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
+    ) -> Result<TrainedModel, TrainError> {
         check_training(model, start, data, how)?;
         let layout = layout(model)?;
-        let mut descent = Descent::new(start, how);
-        let mut batch = Batch::new(&layout, how.batch as usize);
+        let mut descent = GradientDescent::new(start, how);
+        let mut batch = ActivationBatch::new(&layout, how.batch as usize);
         let steps = how.steps(data.rows());
         let (mut step, mut mean_loss) = (0, 0.0);
         for epoch in 0..how.epochs {
@@ -100,7 +101,7 @@ impl Trainer for Reference {
                 }
                 losses.extend(row_losses);
                 descent.step(&layout, &batch, rows.len());
-                if progress(Step { step, steps, loss }).is_break() {
+                if progress(TrainingStep { step, steps, loss }).is_break() {
                     return Err(TrainError::Stopped { step });
                 }
             }
@@ -109,33 +110,33 @@ impl Trainer for Reference {
         if first_not_finite(&descent.params).is_some() {
             return Err(TrainError::Diverged { step });
         }
-        Ok(Trained { params: descent.params, steps, mean_loss })
+        Ok(TrainedModel { params: descent.params, steps, mean_loss })
     }
 }
 
 /// Stochastic gradient descent.
-struct Descent<'a> {
+struct GradientDescent<'a> {
     how: &'a Training,
     start: &'a [f32],
     params: Vec<f32>,
     /// Gradient and velocity buffers, if the hyperparameters need them.
-    beside: Option<(Vec<f32>, Vec<f32>)>,
+    buffers: Option<(Vec<f32>, Vec<f32>)>,
 }
 
-impl<'a> Descent<'a> {
+impl<'a> GradientDescent<'a> {
     fn new(start: &'a [f32], how: &'a Training) -> Self {
         let held = how.fedprox.is_some_and(|pull| pull > 0.0) || how.clip_gradient.is_some();
         let plain = how.momentum == 0.0 && how.weight_decay == 0.0 && !held;
         let zeros = || vec![0.0; start.len()];
-        Self { how, start, params: start.to_vec(), beside: (!plain).then(|| (zeros(), zeros())) }
+        Self { how, start, params: start.to_vec(), buffers: (!plain).then(|| (zeros(), zeros())) }
     }
 
     /// One step of [`Training`], on a batch of `rows` rows after its forward pass. In plain
     /// gradient descent each weight is updated as soon as its own gradient is known, with the same
     /// bits.
-    fn step(&mut self, layout: &Layout, batch: &Batch<f32>, rows: usize) {
+    fn step(&mut self, layout: &Layout, batch: &ActivationBatch<f32>, rows: usize) {
         let (rate, scale) = (self.how.learning_rate as f32, 1.0 / rows as f32);
-        let Some((gradient, velocity)) = &mut self.beside else {
+        let Some((gradient, velocity)) = &mut self.buffers else {
             batch.descend(layout, &mut self.params, scale, rate);
             return;
         };
@@ -179,18 +180,18 @@ impl Evaluator for Reference {
         Ok(losses)
     }
 
-    fn row_slopes(
+    fn row_directional_derivatives(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
         directions: &[&[f32]],
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError> {
-        let mut at = self.row_slopes_at(model, &[params], directions, data)?;
+        let mut at = self.row_directional_derivatives_at(model, &[params], directions, data)?;
         Ok(at.pop().unwrap_or_default())
     }
 
-    fn row_slopes_at(
+    fn row_directional_derivatives_at(
         &mut self,
         model: &ModelSpec,
         params: &[&[f64]],
@@ -203,8 +204,8 @@ impl Evaluator for Reference {
         }
         let layout = layout(model)?;
         let room = data.rows().min(crate::engine::EVAL_CHUNK_ROWS);
-        let mut batches: Vec<Batch<f64>> =
-            params.iter().map(|_| Batch::new(&layout, room)).collect();
+        let mut batches: Vec<ActivationBatch<f64>> =
+            params.iter().map(|_| ActivationBatch::new(&layout, room)).collect();
         let each = directions.len().div_ceil(self.threads_for(directions.len(), room, model));
         let mut slopes =
             vec![vec![Vec::with_capacity(data.rows()); directions.len()]; params.len()];
@@ -214,10 +215,10 @@ impl Evaluator for Reference {
                 batch.forward(&layout, params);
             }
             let pulls: Vec<Vec<f64>> =
-                batches.iter().map(|batch| batch.sensitivity(&layout)).collect();
+                batches.iter().map(|batch| batch.logit_gradient_lines(&layout)).collect();
             let tasks: Vec<&[&[f32]]> = directions.chunks(each.max(1)).collect();
-            let found = on_threads(self.threads, tasks, |directions| {
-                slopes_of(&layout, params, &batches, &pulls, directions)
+            let found = parallel_map(self.threads, tasks, |directions| {
+                directional_derivatives(&layout, params, &batches, &pulls, directions)
             });
             for (at, of_models) in found.into_iter().flatten().enumerate() {
                 for (slopes, rows) in slopes.iter_mut().zip(of_models) {
@@ -228,14 +229,14 @@ impl Evaluator for Reference {
         Ok(slopes)
     }
 
-    fn correct(
+    fn correct_predictions(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
         data: &Dataset,
     ) -> Result<usize, EvalError> {
         let mut correct = 0;
-        each_chunk(model, params, data, |_, batch| correct += batch.correct())?;
+        each_chunk(model, params, data, |_, batch| correct += batch.correct_predictions())?;
         Ok(correct)
     }
 
@@ -256,10 +257,10 @@ impl Evaluator for Reference {
         Ok((mean(&losses), sum))
     }
 
-    fn measure_along(
+    fn evaluate_on_segment(
         &mut self,
-        way: Way<'_>,
-        places: &[Place],
+        way: ParameterSegment<'_>,
+        places: &[SegmentPoint],
         data: &Dataset,
         groups: &[Range<usize>],
         look: &mut dyn FnMut(usize, usize, &[f64]),
@@ -273,13 +274,14 @@ impl Evaluator for Reference {
             check_evaluation(way.model, &params, &[], data)?;
             models.push(params);
         }
-        let mut batch = Batch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
+        let mut batch =
+            ActivationBatch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
         let mut sum = vec![0.0; way.base.len()];
         for (group, rows) in groups.iter().enumerate() {
             for (at, (place, params)) in places.iter().zip(&models).enumerate() {
                 let mut losses = Vec::with_capacity(rows.len());
                 sum.fill(0.0);
-                for rows in chunks_of(rows.clone()) {
+                for rows in chunks_in(rows.clone()) {
                     batch.load(rows, data, f64::from);
                     batch.forward(&layout, params);
                     match place.gradient {
@@ -299,22 +301,24 @@ impl Evaluator for Reference {
 
 /// The derivatives of each row's loss, by direction and model, after the forward pass of the rows
 /// through all models.
-fn slopes_of(
+fn directional_derivatives(
     layout: &Layout,
     params: &[&[f64]],
-    batches: &[Batch<f64>],
+    batches: &[ActivationBatch<f64>],
     pulls: &[Vec<f64>],
     directions: &[&[f32]],
 ) -> Vec<Vec<Vec<f64>>> {
     let Some(any) = batches.first() else { return vec![Vec::new(); directions.len()] };
-    let mut along = Along::new();
+    let mut along = DirectionState::new();
     let of_direction = |direction: &&[f32]| {
         // // Recreated for each chunk of rows: it costs as much as one row, and only one direction
         // is in memory.
-        along.turn(layout, direction.iter().map(|&value| f64::from(value)), any);
+        along.set_direction(layout, direction.iter().map(|&value| f64::from(value)), any);
         let of_models = batches.iter().zip(params).zip(pulls);
         of_models
-            .map(|((batch, params), pulls)| batch.slopes(layout, params, pulls, &mut along))
+            .map(|((batch, params), pulls)| {
+                batch.directional_derivatives(layout, params, pulls, &mut along)
+            })
             .collect()
     };
     directions.iter().map(of_direction).collect()
@@ -325,11 +329,11 @@ fn each_chunk(
     model: &ModelSpec,
     params: &[f64],
     data: &Dataset,
-    mut look: impl FnMut(&Layout, &mut Batch<f64>),
+    mut look: impl FnMut(&Layout, &mut ActivationBatch<f64>),
 ) -> Result<(), EvalError> {
     check_evaluation(model, params, &[], data)?;
     let layout = layout(model)?;
-    let mut batch = Batch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
+    let mut batch = ActivationBatch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
     for rows in chunks(data.rows()) {
         batch.load(rows, data, f64::from);
         batch.forward(&layout, params);

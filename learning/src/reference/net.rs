@@ -4,21 +4,21 @@ use std::borrow::Cow;
 
 use pulp::Arch;
 
-use super::matrix::{Onto, Size, Strided, product};
+use super::matrix::{OutputMode, ProductSize, Strided, product};
 use super::real::Real;
-use super::tiles::{TILE, to_lines, to_rows};
+use super::tiles::{TILE, rows_to_tiles, tiles_to_rows};
 use crate::data::Dataset;
-use crate::engine::hits_label;
+use crate::engine::predicts_label;
 use crate::model::Dense;
 
 /// The ranges of the layers' parameters in the model's order: weights `[out, in]`, followed by the
 /// biases.
 pub(super) struct Layout {
-    layers: Vec<Place>,
+    layers: Vec<LayerRange>,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct LayerRange {
     size: Dense,
     weight: usize,
     bias: usize,
@@ -32,7 +32,7 @@ impl Layout {
             let weight = from;
             let bias = weight + size.inputs * size.outputs;
             from = bias + size.outputs;
-            Place { size, weight, bias, end: from }
+            LayerRange { size, weight, bias, end: from }
         };
         Self { layers: dense.iter().map(place).collect() }
     }
@@ -43,7 +43,7 @@ impl Layout {
 }
 
 /// A batch of rows with its activations: the input of each layer, and the output of the network.
-pub(super) struct Batch<T> {
+pub(super) struct ActivationBatch<T> {
     rows: usize,
     labels: Vec<u32>,
     /// The input rows.
@@ -54,11 +54,11 @@ pub(super) struct Batch<T> {
     last: Vec<T>,
     logits: Vec<T>,
     /// The softmax probabilities, after `forward`.
-    shares: Vec<T>,
+    probabilities: Vec<T>,
     losses: Vec<f64>,
 }
 
-impl<T: Real> Batch<T> {
+impl<T: Real> ActivationBatch<T> {
     /// A batch with space for `rows` rows.
     pub(super) fn new(layout: &Layout, rows: usize) -> Self {
         let room = |width: usize| Vec::with_capacity(rows.div_ceil(TILE) * TILE * width);
@@ -71,7 +71,7 @@ impl<T: Real> Batch<T> {
             lines: inputs().map(room).collect(),
             last: room(classes),
             logits: room(classes),
-            shares: room(classes),
+            probabilities: room(classes),
             losses: Vec::with_capacity(rows),
         }
     }
@@ -90,7 +90,7 @@ impl<T: Real> Batch<T> {
         }
         self.rows = self.labels.len();
         if let Some(first) = self.lines.first_mut() {
-            to_lines(&self.loaded, data.width(), first);
+            rows_to_tiles(&self.loaded, data.width(), first);
         }
     }
 
@@ -102,17 +102,17 @@ impl<T: Real> Batch<T> {
             let outputs = after.first_mut().unwrap_or(&mut self.last);
             dense(layer, params, &before[at], outputs);
             if !last {
-                rectify(outputs);
+                relu(outputs);
             }
         }
-        to_rows(&self.last, layout.classes(), self.rows, &mut self.logits);
-        self.soften();
+        tiles_to_rows(&self.last, layout.classes(), self.rows, &mut self.logits);
+        self.softmax();
     }
 
     /// Computes probabilities and losses from the logits. Subtracts the largest logit first to
     /// prevent overflow; the logarithm is in `f64`.
-    fn soften(&mut self) {
-        self.shares.clear();
+    fn softmax(&mut self) {
+        self.probabilities.clear();
         self.losses.clear();
         let classes = self.logits.len() / self.rows.max(1);
         for (logits, &label) in self.logits.chunks_exact(classes).zip(&self.labels) {
@@ -122,14 +122,14 @@ impl<T: Real> Batch<T> {
                     largest = logit;
                 }
             }
-            let from = self.shares.len();
+            let from = self.probabilities.len();
             let mut total = T::ZERO;
             for &logit in logits {
                 let weight = (logit - largest).exp();
                 total += weight;
-                self.shares.push(weight);
+                self.probabilities.push(weight);
             }
-            self.shares[from..].iter_mut().for_each(|share| *share = *share / total);
+            self.probabilities[from..].iter_mut().for_each(|share| *share = *share / total);
             let below = largest - logits[label as usize];
             self.losses.push(total.to_f64().ln() + below.to_f64());
         }
@@ -141,16 +141,16 @@ impl<T: Real> Batch<T> {
     }
 
     /// Number of rows whose first largest logit is at their label.
-    pub(super) fn correct(&self) -> usize {
+    pub(super) fn correct_predictions(&self) -> usize {
         let classes = self.logits.len() / self.rows.max(1);
         let rows = self.logits.chunks_exact(classes).zip(&self.labels);
-        rows.filter(|&(logits, &label)| hits_label(logits, label)).count()
+        rows.filter(|&(logits, &label)| predicts_label(logits, label)).count()
     }
 
     /// The derivative of the losses with respect to the logits: probabilities minus one at the
     /// label.
-    fn pulls(&self, scale: T) -> Vec<T> {
-        let mut pulls = self.shares.clone();
+    fn logit_gradients(&self, scale: T) -> Vec<T> {
+        let mut pulls = self.probabilities.clone();
         let classes = self.logits.len() / self.rows.max(1);
         for (pull, &label) in pulls.chunks_exact_mut(classes).zip(&self.labels) {
             pull[label as usize] -= T::ONE;
@@ -161,11 +161,11 @@ impl<T: Real> Batch<T> {
 
     /// Adds `scale` times the gradient of the summed losses to `gradient`.
     pub(super) fn backward(&self, layout: &Layout, params: &[T], scale: T, gradient: &mut [T]) {
-        let mut pulls = self.pulls(scale);
+        let mut pulls = self.logit_gradients(scale);
         for (at, layer) in layout.layers.iter().enumerate().rev() {
-            let taken = self.taken(layer, at);
-            let earlier = (at > 0).then(|| earlier(layer, params, &pulls, &taken));
-            gradient_of(layer, &pulls, &taken, Onto::Sum, gradient);
+            let taken = self.layer_input(layer, at);
+            let earlier = (at > 0).then(|| input_gradient(layer, params, &pulls, &taken));
+            weight_gradient(layer, &pulls, &taken, OutputMode::Accumulate, gradient);
             let own = &mut gradient[layer.bias..layer.end];
             for row in pulls.chunks_exact(layer.size.outputs) {
                 own.iter_mut().zip(row).for_each(|(sum, &pull)| *sum += pull);
@@ -177,11 +177,11 @@ impl<T: Real> Batch<T> {
     /// Moves the parameters by `rate` against `scale` times the gradient of the summed losses, with
     /// the same bits as with an explicit gradient.
     pub(super) fn descend(&self, layout: &Layout, params: &mut [T], scale: T, rate: T) {
-        let mut pulls = self.pulls(scale);
+        let mut pulls = self.logit_gradients(scale);
         for (at, layer) in layout.layers.iter().enumerate().rev() {
-            let taken = self.taken(layer, at);
-            let earlier = (at > 0).then(|| earlier(layer, params, &pulls, &taken));
-            gradient_of(layer, &pulls, &taken, Onto::Descent(rate), params);
+            let taken = self.layer_input(layer, at);
+            let earlier = (at > 0).then(|| input_gradient(layer, params, &pulls, &taken));
+            weight_gradient(layer, &pulls, &taken, OutputMode::Descent(rate), params);
             let mut slopes = vec![T::ZERO; layer.size.outputs];
             for row in pulls.chunks_exact(layer.size.outputs) {
                 slopes.iter_mut().zip(row).for_each(|(sum, &pull)| *sum += pull);
@@ -193,32 +193,32 @@ impl<T: Real> Batch<T> {
     }
 
     /// The input of a layer, by rows.
-    fn taken(&self, layer: &Place, at: usize) -> Cow<'_, [T]> {
+    fn layer_input(&self, layer: &LayerRange, at: usize) -> Cow<'_, [T]> {
         if at == 0 {
             return Cow::Borrowed(&self.loaded);
         }
         let mut rows = Vec::new();
-        to_rows(&self.lines[at], layer.size.inputs, self.rows, &mut rows);
+        tiles_to_rows(&self.lines[at], layer.size.inputs, self.rows, &mut rows);
         Cow::Owned(rows)
     }
 
     /// The derivative of each row's loss with respect to its logits, in tiles of lines.
-    pub(super) fn sensitivity(&self, layout: &Layout) -> Vec<T> {
+    pub(super) fn logit_gradient_lines(&self, layout: &Layout) -> Vec<T> {
         let mut lines = Vec::new();
-        to_lines(&self.pulls(T::ONE), layout.classes(), &mut lines);
+        rows_to_tiles(&self.logit_gradients(T::ONE), layout.classes(), &mut lines);
         lines
     }
 
     /// The derivative of each row's loss along a direction; `sensitivity` is that of this batch.
-    pub(super) fn slopes(
+    pub(super) fn directional_derivatives(
         &self,
         layout: &Layout,
         params: &[T],
         sensitivity: &[T],
-        along: &mut Along<T>,
+        along: &mut DirectionState<T>,
     ) -> Vec<f64> {
         let width = layout.layers.first().map_or(1, |layer| layer.size.outputs);
-        let Along { direction, first, moving, next } = along;
+        let DirectionState { direction, first, moving, next } = along;
         let first = first.chunks_exact(TILE * width);
         let mut slopes = Vec::with_capacity(self.rows);
         let tiles = first.zip(sensitivity.chunks_exact(TILE * layout.classes()));
@@ -226,9 +226,9 @@ impl<T: Real> Batch<T> {
             for (at, layer) in layout.layers.iter().enumerate().skip(1) {
                 let size = TILE * layer.size.inputs;
                 let taken = &self.lines[at][tile * size..][..size];
-                let_through(if at == 1 { first } else { &*next }, taken, moving);
+                relu_forward_mask(if at == 1 { first } else { &*next }, taken, moving);
                 dense(layer, direction, taken, next);
-                onto_lines(layer, params, moving, Onto::Sum, next);
+                multiply_lines(layer, params, moving, OutputMode::Accumulate, next);
             }
             let moved = if layout.layers.len() > 1 { &*next } else { first };
             let rows = TILE.min(self.rows - tile * TILE);
@@ -252,7 +252,7 @@ fn dots<T: Real>(these: &[T], those: &[T]) -> [T; TILE] {
 }
 
 /// A direction and its effect on the activations (forward-mode differentiation).
-pub(super) struct Along<T> {
+pub(super) struct DirectionState<T> {
     direction: Vec<T>,
     /// The derivative of the first layer's outputs before ReLU, in tiles of lines.
     first: Vec<T>,
@@ -261,18 +261,18 @@ pub(super) struct Along<T> {
     next: Vec<T>,
 }
 
-impl<T: Real> Along<T> {
+impl<T: Real> DirectionState<T> {
     pub(super) fn new() -> Self {
         Self { direction: Vec::new(), first: Vec::new(), moving: Vec::new(), next: Vec::new() }
     }
 
     /// Sets another direction, and computes the derivative of the first layer's outputs. It depends
     /// on the rows and the direction but not on the parameters, so it is the same for every model.
-    pub(super) fn turn(
+    pub(super) fn set_direction(
         &mut self,
         layout: &Layout,
         direction: impl Iterator<Item = T>,
-        rows: &Batch<T>,
+        rows: &ActivationBatch<T>,
     ) {
         self.direction.clear();
         self.direction.extend(direction);
@@ -283,22 +283,28 @@ impl<T: Real> Along<T> {
 }
 
 /// `outputs = weight · inputs + bias`, before ReLU; both in tiles of lines.
-fn dense<T: Real>(layer: &Place, params: &[T], inputs: &[T], outputs: &mut Vec<T>) {
+fn dense<T: Real>(layer: &LayerRange, params: &[T], inputs: &[T], outputs: &mut Vec<T>) {
     outputs.clear();
     outputs.resize(inputs.len() / layer.size.inputs * layer.size.outputs, T::ZERO);
-    onto_lines(layer, params, inputs, Onto::Bias(&params[layer.bias..layer.end]), outputs);
+    multiply_lines(
+        layer,
+        params,
+        inputs,
+        OutputMode::Bias(&params[layer.bias..layer.end]),
+        outputs,
+    );
 }
 
 /// Combines `weight · inputs` with the outputs; both in tiles of lines.
-fn onto_lines<T: Real>(
-    layer: &Place,
+fn multiply_lines<T: Real>(
+    layer: &LayerRange,
     params: &[T],
     inputs: &[T],
-    onto: Onto<'_, T>,
+    onto: OutputMode<'_, T>,
     outputs: &mut [T],
 ) {
     let Dense { inputs: depth, outputs: rows } = layer.size;
-    let size = Size { rows, columns: TILE, depth };
+    let size = ProductSize { rows, columns: TILE, depth };
     let weight = Strided::rows(&params[layer.weight..layer.bias], depth);
     let tiles = inputs.chunks_exact(TILE * depth).zip(outputs.chunks_exact_mut(TILE * rows));
     tiles.for_each(|(inputs, outputs)| product(size, weight, inputs, onto, outputs));
@@ -306,26 +312,32 @@ fn onto_lines<T: Real>(
 
 /// The gradient with respect to a layer's inputs, by rows, from the gradient with respect to its
 /// outputs; zero where ReLU was inactive.
-fn earlier<T: Real>(layer: &Place, params: &[T], pulls: &[T], taken: &[T]) -> Vec<T> {
+fn input_gradient<T: Real>(layer: &LayerRange, params: &[T], pulls: &[T], taken: &[T]) -> Vec<T> {
     let Dense { inputs, outputs } = layer.size;
     let mut earlier = vec![T::ZERO; taken.len()];
-    let size = Size { rows: taken.len() / inputs, columns: inputs, depth: outputs };
+    let size = ProductSize { rows: taken.len() / inputs, columns: inputs, depth: outputs };
     let weight = &params[layer.weight..layer.bias];
-    product(size, Strided::rows(pulls, outputs), weight, Onto::Sum, &mut earlier);
-    silence(&mut earlier, taken);
+    product(size, Strided::rows(pulls, outputs), weight, OutputMode::Accumulate, &mut earlier);
+    relu_backward(&mut earlier, taken);
     earlier
 }
 
 /// The gradient with respect to a layer's weights, combined with `all`.
-fn gradient_of<T: Real>(layer: &Place, pulls: &[T], taken: &[T], onto: Onto<'_, T>, all: &mut [T]) {
+fn weight_gradient<T: Real>(
+    layer: &LayerRange,
+    pulls: &[T],
+    taken: &[T],
+    onto: OutputMode<'_, T>,
+    all: &mut [T],
+) {
     let Dense { inputs, outputs } = layer.size;
-    let size = Size { rows: outputs, columns: inputs, depth: taken.len() / inputs };
+    let size = ProductSize { rows: outputs, columns: inputs, depth: taken.len() / inputs };
     let own = &mut all[layer.weight..layer.bias];
     product(size, Strided::transposed(pulls, outputs), taken, onto, own);
 }
 
 /// ReLU. Elementwise, as all loops here without sums.
-fn rectify<T: Real>(values: &mut [T]) {
+fn relu<T: Real>(values: &mut [T]) {
     Arch::new().dispatch(|| {
         for value in values.iter_mut() {
             *value = if *value < T::ZERO { T::ZERO } else { *value };
@@ -334,7 +346,7 @@ fn rectify<T: Real>(values: &mut [T]) {
 }
 
 /// The elements of `values` where ReLU was active, zero elsewhere.
-fn let_through<T: Real>(values: &[T], taken: &[T], through: &mut Vec<T>) {
+fn relu_forward_mask<T: Real>(values: &[T], taken: &[T], through: &mut Vec<T>) {
     through.resize(values.len(), T::ZERO);
     Arch::new().dispatch(|| {
         for ((through, &value), &taken) in through.iter_mut().zip(values).zip(taken) {
@@ -344,7 +356,7 @@ fn let_through<T: Real>(values: &[T], taken: &[T], through: &mut Vec<T>) {
 }
 
 /// Sets gradients to zero where ReLU was inactive.
-fn silence<T: Real>(values: &mut [T], taken: &[T]) {
+fn relu_backward<T: Real>(values: &mut [T], taken: &[T]) {
     Arch::new().dispatch(|| {
         for (value, &taken) in values.iter_mut().zip(taken) {
             *value = if taken <= T::ZERO { T::ZERO } else { *value };

@@ -45,7 +45,7 @@ pub(super) trait Real:
         b: Self::Register<S>,
     ) -> Self::Register<S>;
     /// `from − a · b` in every lane, rounded in the same way.
-    fn less_product<S: Simd>(
+    fn subtract_product<S: Simd>(
         simd: S,
         from: Self::Register<S>,
         a: Self::Register<S>,
@@ -103,7 +103,7 @@ impl Real for f32 {
     }
 
     #[inline(always)]
-    fn less_product<S: Simd>(simd: S, from: S::f32s, a: S::f32s, b: S::f32s) -> S::f32s {
+    fn subtract_product<S: Simd>(simd: S, from: S::f32s, a: S::f32s, b: S::f32s) -> S::f32s {
         simd.sub_f32s(from, simd.mul_f32s(a, b))
     }
 }
@@ -158,7 +158,7 @@ impl Real for f64 {
     }
 
     #[inline(always)]
-    fn less_product<S: Simd>(simd: S, from: S::f64s, a: S::f64s, b: S::f64s) -> S::f64s {
+    fn subtract_product<S: Simd>(simd: S, from: S::f64s, a: S::f64s, b: S::f64s) -> S::f64s {
         simd.sub_f64s(from, simd.mul_f64s(a, b))
     }
 }

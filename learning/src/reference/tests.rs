@@ -4,7 +4,7 @@ use super::*;
 use crate::data::{DataSource, load};
 use crate::engine::InputError;
 
-fn go(_: Step) -> ControlFlow<()> {
+fn go(_: TrainingStep) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -41,10 +41,11 @@ fn softmax_of_two_rows_matches_hand_computed_values() {
     // mean.
     assert_eq!(gradient, [-0.25, 0.25, 0.0, 0.0]);
     // Along the weight of class 0: row 0 gives −½·2, row 1 gives ½·1.
-    let slopes = engine.row_slopes(&model, &zero, &[&[1.0, 0.0, 0.0, 0.0]], &data).unwrap();
+    let slopes =
+        engine.row_directional_derivatives(&model, &zero, &[&[1.0, 0.0, 0.0, 0.0]], &data).unwrap();
     assert_eq!(slopes, [[-1.0, 0.5]]);
     // // Of equal logits the first counts: row 0 is correct, row 1 is not.
-    assert_eq!(engine.correct(&model, &zero, &data).unwrap(), 1);
+    assert_eq!(engine.correct_predictions(&model, &zero, &data).unwrap(), 1);
     // Logits (3x, 0): row 0 loses ln(1 + e⁻⁶), row 1 loses 3 + ln(1 + e⁻³).
     let losses = engine.row_losses(&model, &[3.0, 0.0, 0.0, 0.0], &data).unwrap();
     assert!((losses[0] - (-6.0_f64).exp().ln_1p()).abs() < 1e-15);
@@ -127,7 +128,8 @@ fn directional_derivatives_match_finite_differences_and_the_gradient() {
     let mut engine = Reference::new();
     let direction: Vec<f32> = model.init(12).into_vec();
     let other: Vec<f32> = model.init(13).into_vec();
-    let slopes = engine.row_slopes(&model, &params, &[&direction, &other], &data).unwrap();
+    let slopes =
+        engine.row_directional_derivatives(&model, &params, &[&direction, &other], &data).unwrap();
     let mut losses_at = |shift: f64| {
         let moved: Vec<f64> =
             params.iter().zip(&direction).map(|(p, &d)| p + shift * f64::from(d)).collect();
@@ -155,7 +157,7 @@ fn training_learns_the_digits_and_repeats_from_its_seed() {
     let start = model.init(1).into_vec();
     let mut seen = 0;
     let mut train = |seed| {
-        let mut count = |step: Step| {
+        let mut count = |step: TrainingStep| {
             seen = step.step;
             ControlFlow::Continue(())
         };
@@ -166,7 +168,7 @@ fn training_learns_the_digits_and_repeats_from_its_seed() {
     assert_ne!(first.params, train(6).params);
     assert_eq!((first.steps, seen), (8 * 44, 8 * 44));
     let params: Vec<f64> = first.params.iter().map(|&value| value.into()).collect();
-    let correct = Reference::new().correct(&model, &params, &test).unwrap();
+    let correct = Reference::new().correct_predictions(&model, &params, &test).unwrap();
     assert!(correct * 100 > test.rows() * 88, "{correct} of {}", test.rows());
 }
 
@@ -199,7 +201,8 @@ fn invalid_training_input_is_refused_with_a_message() {
     for (message, expected) in table {
         assert!(message.contains(expected), "{message}");
     }
-    let short = engine.row_slopes(&model, &[0.0; 4], &[&[0.0; 4], &[0.0; 2]], &data);
+    let short =
+        engine.row_directional_derivatives(&model, &[0.0; 4], &[&[0.0; 4], &[0.0; 2]], &data);
     assert_eq!(
         short,
         Err(EvalError::Input(InputError::Length {
@@ -217,7 +220,7 @@ fn divergence_and_a_stop_request_end_training() {
     let wild = Dataset::new(vec![1e30, -1e30], vec![0, 0], 1, 2).unwrap();
     let error = engine.train(&model, &[0.0; 4], &wild, &plain(50, 1, 100.0), 0, &mut go);
     assert!(matches!(error, Err(TrainError::Diverged { .. })), "{error:?}");
-    let mut stop = |step: Step| {
+    let mut stop = |step: TrainingStep| {
         if step.step == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let stopped = engine.train(&model, &[0.0; 4], &data, &plain(9, 2, 0.1), 0, &mut stop);
@@ -327,17 +330,19 @@ fn row_results_depend_neither_on_other_rows_nor_on_threads() {
     let losses = engine.row_losses(&model, &params, &data).unwrap();
     let other: Vec<f64> = params.iter().map(|value| value * 0.5).collect();
     let models = [params.as_slice(), &other];
-    let slopes = engine.row_slopes_at(&model, &models, &directions, &data).unwrap();
+    let slopes =
+        engine.row_directional_derivatives_at(&model, &models, &directions, &data).unwrap();
     for threads in [2, 3, 16] {
-        let mut engine = Reference::on(threads);
+        let mut engine = Reference::with_threads(threads);
         assert!(engine.threads_for(13, data.rows(), &model) > 1);
-        let again = engine.row_slopes_at(&model, &models, &directions, &data).unwrap();
+        let again =
+            engine.row_directional_derivatives_at(&model, &models, &directions, &data).unwrap();
         assert_eq!(again, slopes, "{threads} threads");
     }
     for rows in [3..4, 5..40, 250..300] {
         let part = data.slice(rows.clone()).unwrap();
         assert_eq!(engine.row_losses(&model, &params, &part).unwrap(), losses[rows.clone()]);
-        let own = engine.row_slopes(&model, &other, &directions, &part).unwrap();
+        let own = engine.row_directional_derivatives(&model, &other, &directions, &part).unwrap();
         for (own, whole) in own.iter().zip(&slopes[1]) {
             assert_eq!(own, &whole[rows.clone()]);
         }

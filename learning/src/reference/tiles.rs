@@ -9,7 +9,7 @@ use super::real::Real;
 pub(super) const TILE: usize = 16;
 
 /// Converts rows of `width` elements to tiles.
-pub(super) fn to_lines<T: Real>(rows: &[T], width: usize, lines: &mut Vec<T>) {
+pub(super) fn rows_to_tiles<T: Real>(rows: &[T], width: usize, lines: &mut Vec<T>) {
     let tiles = (rows.len() / width).div_ceil(TILE);
     lines.clear();
     lines.resize(tiles * TILE * width, T::ZERO);
@@ -23,7 +23,7 @@ pub(super) fn to_lines<T: Real>(rows: &[T], width: usize, lines: &mut Vec<T>) {
 }
 
 /// Converts the first `count` rows of tiles with `width` lines back to rows.
-pub(super) fn to_rows<T: Real>(lines: &[T], width: usize, count: usize, rows: &mut Vec<T>) {
+pub(super) fn tiles_to_rows<T: Real>(lines: &[T], width: usize, count: usize, rows: &mut Vec<T>) {
     rows.clear();
     rows.reserve(count * width);
     for (from, tile) in (0..count).step_by(TILE).zip(lines.chunks_exact(TILE * width)) {
@@ -42,7 +42,7 @@ mod tests {
         for (count, width) in [(1, 1), (3, 2), (16, 5), (17, 3), (40, 64)] {
             let rows: Vec<f64> = (0..count * width).map(|at| at as f64 + 1.0).collect();
             let (mut lines, mut back) = (vec![9.0; 7], vec![9.0; 7]);
-            to_lines(&rows, width, &mut lines);
+            rows_to_tiles(&rows, width, &mut lines);
             assert_eq!(lines.len(), count.div_ceil(TILE) * TILE * width);
             for (at, &value) in rows.iter().enumerate() {
                 let (row, unit) = (at / width, at % width);
@@ -52,7 +52,7 @@ mod tests {
                 lines.iter().filter(|value| **value == 0.0).count(),
                 lines.len() - rows.len()
             );
-            to_rows(&lines, width, count, &mut back);
+            tiles_to_rows(&lines, width, count, &mut back);
             assert_eq!(back, rows);
         }
     }

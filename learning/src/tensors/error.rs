@@ -116,7 +116,7 @@ pub enum DecodeError {
         "tensor `{tensor}` has scale {scale:e} and the largest code {largest}: the largest \
          code must be {needed}"
     )]
-    LooseScale {
+    ScaleNotMinimal {
         /// The tensor's name.
         tensor: String,
         /// Its scale.
@@ -165,7 +165,7 @@ impl DecodeError {
             Self::NotCanonical => "UPDATE_NOT_CANONICAL",
             Self::NotFinite { .. } => "UPDATE_NOT_FINITE",
             Self::WrongScale { .. } => "UPDATE_WRONG_SCALE",
-            Self::LooseScale { .. } => "UPDATE_LOOSE_SCALE",
+            Self::ScaleNotMinimal { .. } => "UPDATE_LOOSE_SCALE",
             Self::WrongCode { .. } => "UPDATE_WRONG_CODE",
             Self::WrongIndex { .. } => "UPDATE_WRONG_INDEX",
         }

@@ -106,7 +106,7 @@ pub(crate) fn body_len(sections: &[Section]) -> usize {
 pub(crate) fn open<'a>(sections: &[Section], bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
     let ours = text(sections);
     let total = bytes.len() as u64;
-    check_ours(&ours, sections, bytes, total)?;
+    check_canonical(&ours, sections, bytes, total)?;
     let begin = LENGTH_BYTES + ours.len();
     let expected = (begin + body_len(sections)) as u64;
     bytes.get(begin..).ok_or(DecodeError::Truncated { expected, got: total })
@@ -115,29 +115,29 @@ pub(crate) fn open<'a>(sections: &[Section], bytes: &'a [u8]) -> Result<&'a [u8]
 /// Whether the first of `total` bytes contain the whole header, and it is canonical. Errors of
 /// lengths and headers are the same as in [`open`], reported as early as possible.
 pub(crate) fn check(sections: &[Section], first: &[u8], total: u64) -> Result<bool, DecodeError> {
-    check_ours(&text(sections), sections, first, total)
+    check_canonical(&text(sections), sections, first, total)
 }
 
-fn check_ours(
+fn check_canonical(
     ours: &str,
     sections: &[Section],
     first: &[u8],
     total: u64,
 ) -> Result<bool, DecodeError> {
-    let Some(header) = header_of(ours, sections, first, total)? else {
+    let Some(header) = complete_header(ours, sections, first, total)? else {
         return Ok(false);
     };
     if header == ours.as_bytes() {
         return Ok(true);
     }
     let listed: Listing = serde_json::from_slice(header)
-        .map_err(|error| DecodeError::HeaderMalformed { why: shown(&error.to_string()) })?;
+        .map_err(|error| DecodeError::HeaderMalformed { why: printable(&error.to_string()) })?;
     check_listing(sections, &listed.0)?;
     Err(DecodeError::NotCanonical)
 }
 
 /// The header, once it is complete and all lengths are right.
-fn header_of<'a>(
+fn complete_header<'a>(
     ours: &str,
     sections: &[Section],
     first: &'a [u8],
@@ -168,13 +168,16 @@ fn header_of<'a>(
 }
 
 /// Checks the tensors of a header against the expected ones.
-fn check_listing(sections: &[Section], listed: &[(String, Entry)]) -> Result<(), DecodeError> {
+fn check_listing(
+    sections: &[Section],
+    listed: &[(String, TensorEntry)],
+) -> Result<(), DecodeError> {
     let mut begins: Vec<Option<u64>> = vec![None; sections.len()];
     for (name, entry) in listed {
         let at = sections
             .iter()
             .position(|section| section.name == *name)
-            .ok_or_else(|| DecodeError::WrongName { name: shown(name) })?;
+            .ok_or_else(|| DecodeError::WrongName { name: printable(name) })?;
         if begins[at].is_some() {
             return Err(DecodeError::DuplicateTensor { name: name.clone() });
         }
@@ -188,11 +191,15 @@ fn check_listing(sections: &[Section], listed: &[(String, Entry)]) -> Result<(),
     check_tiling(sections, &found)
 }
 
-fn check_entry(section: &Section, entry: &Entry) -> Result<u64, DecodeError> {
+fn check_entry(section: &Section, entry: &TensorEntry) -> Result<u64, DecodeError> {
     let name = || section.name.clone();
     let expected = section.dtype.name();
     if entry.dtype != expected {
-        return Err(DecodeError::WrongDtype { name: name(), expected, got: shown(&entry.dtype) });
+        return Err(DecodeError::WrongDtype {
+            name: name(),
+            expected,
+            got: printable(&entry.dtype),
+        });
     }
     let same_side = |(own, got): (&usize, &u64)| *own as u64 == *got;
     let same = section.shape.len() == entry.shape.len()
@@ -226,21 +233,21 @@ fn check_tiling(sections: &[Section], begins: &[u64]) -> Result<(), DecodeError>
 }
 
 /// Untrusted text, safe to print: short, and without control characters.
-fn shown(text: &str) -> String {
+fn printable(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect()
 }
 
 /// One tensor of a header.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct TensorEntry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: [u64; 2],
 }
 
 /// A header as a list, so that duplicate names are preserved.
-struct Listing(Vec<(String, Entry)>);
+struct Listing(Vec<(String, TensorEntry)>);
 
 impl<'de> Deserialize<'de> for Listing {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -60,7 +60,7 @@ fn walking_several_pieces_equals_decoding() {
     let mut values = model.init(3).into_vec();
     let bytes = encode(&model, &values).unwrap();
     let mut seen = vec![];
-    crate::wire::walk(&model, crate::wire::Format::F32, &bytes, &mut |from, piece| {
+    crate::wire::walk(&model, crate::wire::WireFormat::F32, &bytes, &mut |from, piece| {
         assert_eq!(from, seen.len());
         seen.extend_from_slice(piece);
     })

@@ -7,9 +7,9 @@ use std::ops::{ControlFlow, Range};
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::net::{Net, losses};
+use super::net::{TensorNet, losses};
 use super::{Torch, to_vec};
-use crate::coalitions::{CoalitionError, Masks, Updates};
+use crate::coalitions::{CoalitionError, CoalitionMasks, Updates};
 use crate::data::{Dataset, RowChunks};
 use crate::engine::{BackendError, InputError};
 use crate::model::{Dense, ModelSpec};
@@ -36,7 +36,7 @@ impl Torch {
     pub fn coalition_losses(
         &mut self,
         updates: Updates<'_>,
-        masks: &Masks,
+        masks: &CoalitionMasks,
         rows: &mut dyn RowChunks,
     ) -> Result<Vec<f64>, CoalitionError> {
         updates.check(rows.width(), rows.classes())?;
@@ -48,8 +48,8 @@ impl Torch {
         if expected == 0 {
             return Err(InputError::NoRows.into());
         }
-        self.ready();
-        let stack = Stack::new(self, updates, masks)?;
+        self.set_threads();
+        let stack = ModelStack::new(self, updates, masks)?;
         let mut sums = vec![0.0; masks.len()];
         let mut outcome = Ok(());
         rows.each_chunk(&mut |data| {
@@ -81,12 +81,12 @@ impl Torch {
     pub fn coalition_losses_one_by_one(
         &mut self,
         updates: Updates<'_>,
-        masks: &Masks,
+        masks: &CoalitionMasks,
         data: &Dataset,
     ) -> Result<Vec<f64>, CoalitionError> {
         updates.check(data.width(), data.classes())?;
-        self.ready();
-        let stack = Stack::new(self, updates, masks)?;
+        self.set_threads();
+        let stack = ModelStack::new(self, updates, masks)?;
         let parameters = stack.parameters.f_to_kind(Kind::Float)?;
         let coefficients = stack.coefficients.f_to_kind(Kind::Float)?;
         let (features, labels) = self.rows(data, 0..data.rows(), Kind::Float)?;
@@ -94,7 +94,7 @@ impl Torch {
         for at in 0..masks.len() {
             let own = coefficients.f_narrow(0, at as i64, 1)?;
             let params = own.f_mm(&parameters)?.f_view([-1])?;
-            let logits = Net::new(updates.model, &params)?.forward(&features)?.logits;
+            let logits = TensorNet::new(updates.model, &params)?.forward(&features)?.logits;
             means.push(f64::try_from(losses(&logits, &labels)?.f_mean(Kind::Float)?)?);
         }
         Ok(means)
@@ -102,7 +102,7 @@ impl Torch {
 }
 
 /// The coefficients of all coalitions, and the stack of base and updates that they multiply.
-struct Stack<'a> {
+struct ModelStack<'a> {
     model: &'a ModelSpec,
     /// `[coalition, 1 + player]`.
     coefficients: Tensor,
@@ -112,8 +112,8 @@ struct Stack<'a> {
     kind: Kind,
 }
 
-impl<'a> Stack<'a> {
-    fn new(torch: &Torch, updates: Updates<'a>, masks: &Masks) -> Result<Self, TchError> {
+impl<'a> ModelStack<'a> {
+    fn new(torch: &Torch, updates: Updates<'a>, masks: &CoalitionMasks) -> Result<Self, TchError> {
         let Updates { model, base, deltas, shares } = updates;
         let convolves = matches!(model, ModelSpec::Cnn { .. });
         let kind = match convolves && torch.device != Device::Cpu {
@@ -126,9 +126,9 @@ impl<'a> Stack<'a> {
             coefficients[at * width] = 1.0;
             masks.members(at).for_each(|own| coefficients[at * width + 1 + own] = shares[own]);
         }
-        let coefficients = torch.put(&coefficients)?.f_to_kind(kind)?;
+        let coefficients = torch.to_tensor(&coefficients)?.f_to_kind(kind)?;
         let all: Result<Vec<Tensor>, TchError> =
-            std::iter::once(&base).chain(deltas).map(|own| torch.put(own)).collect();
+            std::iter::once(&base).chain(deltas).map(|own| torch.to_tensor(own)).collect();
         let parameters = Tensor::f_stack(&all?, 0)?.f_to_kind(kind)?;
         let coefficients = coefficients.f_view([-1, width as i64])?;
         Ok(Self { model, coefficients, parameters, coalitions: masks.len(), kind })
@@ -144,7 +144,7 @@ impl<'a> Stack<'a> {
     ) -> Result<(), CoalitionError> {
         let count = rows.len();
         let (features, labels) = torch.rows(data, rows, self.kind)?;
-        let first = self.first(&features)?;
+        let first = self.first_layer_outputs(&features)?;
         let most = (NUMBERS_AT_A_TIME / (count * self.widest())).max(1);
         for from in (0..self.coalitions).step_by(most) {
             let size = most.min(self.coalitions - from);
@@ -173,7 +173,7 @@ impl<'a> Stack<'a> {
 
     /// The output of a dense first layer for the base and each update: `[1 + player, rows ·
     /// outputs]`.
-    fn first(&self, features: &Tensor) -> Result<Option<Tensor>, TchError> {
+    fn first_layer_outputs(&self, features: &Tensor) -> Result<Option<Tensor>, TchError> {
         if let ModelSpec::Cnn { .. } = self.model {
             return Ok(None);
         }
@@ -205,7 +205,7 @@ impl<'a> Stack<'a> {
                 let sums = coefficients.f_mm(first)?.f_view([size, -1, outputs as i64])?;
                 ((inputs + 1) * outputs, sums)
             }
-            None => self.convolved(coefficients, features)?,
+            None => self.convolution_outputs(coefficients, features)?,
         };
         let parameters = coefficients.f_mm(&self.parameters.f_narrow(
             1,
@@ -229,7 +229,7 @@ impl<'a> Stack<'a> {
     /// The index of the dense layers in the parameters, and the output of the convolutions:
     /// `[coalition, row, number]`. The first convolution has one image for all coalitions, the
     /// second is grouped by coalition.
-    fn convolved(
+    fn convolution_outputs(
         &self,
         coefficients: &Tensor,
         features: &Tensor,

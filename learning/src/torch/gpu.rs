@@ -18,7 +18,7 @@ const CPU_LIBRARY: &str = "libtorch_cpu.so";
 
 /// One location that was searched for CUDA support.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct LibraryAttempt {
     /// The file.
     pub path: PathBuf,
     /// The outcome as text.
@@ -27,7 +27,7 @@ pub struct Attempt {
 
 /// The available libtorch and its GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probe {
+pub struct TorchProbe {
     /// The version of libtorch.
     pub version: &'static str,
     /// Number of usable GPUs.
@@ -37,13 +37,13 @@ pub struct Probe {
     /// The CUDA library, if one was loaded.
     pub library: Option<PathBuf>,
     /// The locations searched, in order.
-    pub tried: Vec<Attempt>,
+    pub tried: Vec<LibraryAttempt>,
 }
 
-impl fmt::Display for Probe {
+impl fmt::Display for TorchProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "libtorch {}, {} GPUs", self.version, self.gpus)?;
-        for Attempt { path, outcome } in &self.tried {
+        for LibraryAttempt { path, outcome } in &self.tried {
             write!(f, "; {}: {outcome}", path.display())?;
         }
         Ok(())
@@ -52,23 +52,23 @@ impl fmt::Display for Probe {
 
 /// Searches for GPUs, once per process; later calls return the same result. Call it before the
 /// first tensor is created.
-pub fn probe() -> &'static Probe {
-    static PROBE: OnceLock<Probe> = OnceLock::new();
+pub fn probe() -> &'static TorchProbe {
+    static PROBE: OnceLock<TorchProbe> = OnceLock::new();
     PROBE.get_or_init(|| {
         let (library, tried) = load_cuda();
         let gpus = usize::try_from(tch::Cuda::device_count()).unwrap_or(0);
         let cudnn = gpus > 0 && tch::Cuda::cudnn_is_available();
-        Probe { version: LIBTORCH_VERSION, gpus, cudnn, library, tried }
+        TorchProbe { version: LIBTORCH_VERSION, gpus, cudnn, library, tried }
     })
 }
 
 /// Loads the first CUDA library that is found; returns it and the locations searched.
-fn load_cuda() -> (Option<PathBuf>, Vec<Attempt>) {
-    if let Some(path) = mapped(CUDA_LIBRARY) {
+fn load_cuda() -> (Option<PathBuf>, Vec<LibraryAttempt>) {
+    if let Some(path) = mapped_library(CUDA_LIBRARY) {
         let outcome = "already loaded".to_owned();
-        return (Some(path.clone()), vec![Attempt { path, outcome }]);
+        return (Some(path.clone()), vec![LibraryAttempt { path, outcome }]);
     }
-    let mut tried: Vec<Attempt> = Vec::new();
+    let mut tried: Vec<LibraryAttempt> = Vec::new();
     for path in candidates() {
         if tried.iter().any(|attempt| attempt.path == path) {
             continue;
@@ -81,10 +81,10 @@ fn load_cuda() -> (Option<PathBuf>, Vec<Attempt>) {
         };
         match loaded {
             Ok(()) => {
-                tried.push(Attempt { path: path.clone(), outcome: "loaded".to_owned() });
+                tried.push(LibraryAttempt { path: path.clone(), outcome: "loaded".to_owned() });
                 return (Some(path), tried);
             }
-            Err(outcome) => tried.push(Attempt { path, outcome }),
+            Err(outcome) => tried.push(LibraryAttempt { path, outcome }),
         }
     }
     (None, tried)
@@ -96,7 +96,7 @@ fn candidates() -> Vec<PathBuf> {
     let folder = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
     let named = folder(FOLDER_VARIABLE).map(PathBuf::from);
     let libtorch = folder("LIBTORCH").map(|value| Path::new(&value).join("lib"));
-    let beside = mapped(CPU_LIBRARY).and_then(|path| path.parent().map(Path::to_owned));
+    let beside = mapped_library(CPU_LIBRARY).and_then(|path| path.parent().map(Path::to_owned));
     let folders = [named, libtorch, beside];
     let mut paths: Vec<PathBuf> =
         folders.into_iter().flatten().map(|folder| folder.join(CUDA_LIBRARY)).collect();
@@ -106,7 +106,7 @@ fn candidates() -> Vec<PathBuf> {
 
 /// The file of this name that is mapped into this process; `None` if the system does not list
 /// mappings.
-fn mapped(name: &str) -> Option<PathBuf> {
+fn mapped_library(name: &str) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
     path.map(PathBuf::from).find(|path| path.file_name().is_some_and(|file| file == name))
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_loaded_cpu_library_is_found() {
-        let path = mapped(CPU_LIBRARY).unwrap();
+        let path = mapped_library(CPU_LIBRARY).unwrap();
         assert!(path.is_absolute() && path.exists());
     }
 }

@@ -4,10 +4,10 @@
 //! parameters; the CNN's gradient uses autograd. Directional derivatives use hand-written
 //! forward-mode differentiation for all models.
 
-mod along;
 mod coalitions;
 mod gpu;
 mod net;
+mod segment;
 
 use std::ops::{ControlFlow, Range};
 
@@ -15,14 +15,15 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::data::Dataset;
 use crate::engine::{
-    BackendError, Engine, EvalError, Evaluator, Place, Step, TrainError, Trained, Trainer,
-    Training, Way, check_evaluation, check_training, chunks, hits_label, mean,
+    BackendError, Engine, EvalError, Evaluator, ParameterSegment, SegmentPoint, TrainError,
+    TrainedModel, Trainer, Training, TrainingStep, check_evaluation, check_training, chunks, mean,
+    predicts_label,
 };
 use crate::model::ModelSpec;
-use crate::seed::epoch_order;
+use crate::rng::epoch_order;
 use crate::select::EngineError;
-pub use gpu::{Attempt, LIBTORCH_VERSION, Probe, probe};
-use net::Net;
+pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
+use net::TensorNet;
 
 const ENGINE: &str = "torch";
 const NAME_CPU: &str = "torch 2.11.0 (CPU)";
@@ -30,9 +31,9 @@ const NAME_GPU: &str = "torch 2.11.0 (CUDA)";
 
 /// The device of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Processor {
+pub enum TorchDevice {
     /// The first GPU if libtorch can use one, else the CPU.
-    Best,
+    Auto,
     /// The CPU, without a search for GPUs.
     Cpu,
     /// The first GPU; an error without one.
@@ -71,14 +72,14 @@ impl From<TchError> for EvalError {
 impl Torch {
     /// An engine whose single operations use up to `threads` threads. If a GPU is wanted, create
     /// that engine before any other: libtorch searches for GPUs once.
-    pub fn new(processor: Processor, threads: usize) -> Result<Self, EngineError> {
+    pub fn new(processor: TorchDevice, threads: usize) -> Result<Self, EngineError> {
         let device = match processor {
-            Processor::Cpu => Device::Cpu,
-            Processor::Best if probe().gpus == 0 => Device::Cpu,
-            Processor::Gpu if probe().gpus == 0 => {
+            TorchDevice::Cpu => Device::Cpu,
+            TorchDevice::Auto if probe().gpus == 0 => Device::Cpu,
+            TorchDevice::Gpu if probe().gpus == 0 => {
                 return Err(EngineError::NoGpu { why: probe().to_string() });
             }
-            Processor::Best | Processor::Gpu => Device::Cuda(0),
+            TorchDevice::Auto | TorchDevice::Gpu => Device::Cuda(0),
         };
         let threads = i32::try_from(threads)
             .ok()
@@ -89,11 +90,11 @@ impl Torch {
 
     /// Sets the number of threads: libtorch stores it per calling thread, and an engine may move to
     /// another.
-    fn ready(&self) {
+    fn set_threads(&self) {
         tch::set_num_threads(self.threads);
     }
 
-    fn put<T: tch::kind::Element>(&self, numbers: &[T]) -> Result<Tensor, TchError> {
+    fn to_tensor<T: tch::kind::Element>(&self, numbers: &[T]) -> Result<Tensor, TchError> {
         Tensor::f_from_slice(numbers)?.f_to_device(self.device)
     }
 
@@ -107,8 +108,8 @@ impl Torch {
         let width = data.width();
         let features = &data.features()[rows.start * width..rows.end * width];
         let labels: Vec<i64> = data.labels()[rows].iter().map(|&label| label.into()).collect();
-        let features = self.put(features)?.f_to_kind(kind)?.f_view([-1, width as i64])?;
-        Ok((features, self.put(&labels)?.f_view([-1, 1])?))
+        let features = self.to_tensor(features)?.f_to_kind(kind)?.f_view([-1, width as i64])?;
+        Ok((features, self.to_tensor(&labels)?.f_view([-1, 1])?))
     }
 
     /// Runs the forward pass of the rows in `f64`, a chunk at a time, and calls `look` with each
@@ -121,9 +122,9 @@ impl Torch {
         mut look: impl FnMut(Chunk<'_>) -> Result<(), TchError>,
     ) -> Result<(), EvalError> {
         check_evaluation(model, params, &[], data)?;
-        self.ready();
-        let flat = self.put(params)?;
-        let net = Net::new(model, &flat)?;
+        self.set_threads();
+        let flat = self.to_tensor(params)?;
+        let net = TensorNet::new(model, &flat)?;
         for rows in chunks(data.rows()) {
             let (features, labels) = self.rows(data, rows.clone(), Kind::Double)?;
             look(Chunk { net: &net, rows, features, labels })?;
@@ -133,7 +134,7 @@ impl Torch {
 }
 
 struct Chunk<'a> {
-    net: &'a Net,
+    net: &'a TensorNet,
     rows: std::ops::Range<usize>,
     features: Tensor,
     labels: Tensor,
@@ -153,18 +154,18 @@ impl Trainer for Torch {
         data: &Dataset,
         how: &Training,
         seed: u64,
-        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
-    ) -> Result<Trained, TrainError> {
+        progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
+    ) -> Result<TrainedModel, TrainError> {
         check_training(model, start, data, how)?;
-        self.ready();
+        self.set_threads();
         let (features, labels) = self.rows(data, 0..data.rows(), Kind::Float)?;
-        let mut descent = Descent::new(&self.put(start)?, model, how)?;
+        let mut descent = GradientDescent::new(&self.to_tensor(start)?, model, how)?;
         let steps = how.steps(data.rows());
         let (mut step, mut mean_loss) = (0, 0.0);
         for epoch in 0..how.epochs {
             let order: Vec<i64> =
                 epoch_order(data.rows(), seed, epoch).into_iter().map(|row| row as i64).collect();
-            let order = self.put(&order)?;
+            let order = self.to_tensor(&order)?;
             let mut sum = 0.0;
             for from in (0..data.rows()).step_by(how.batch as usize) {
                 step += 1;
@@ -181,7 +182,7 @@ impl Trainer for Torch {
                 sum += loss_sum;
                 descent.step()?;
                 let loss = loss_sum / size as f64;
-                if progress(Step { step, steps, loss }).is_break() {
+                if progress(TrainingStep { step, steps, loss }).is_break() {
                     return Err(TrainError::Stopped { step });
                 }
             }
@@ -191,28 +192,28 @@ impl Trainer for Torch {
         if params.iter().any(|value| !value.is_finite()) {
             return Err(TrainError::Diverged { step });
         }
-        Ok(Trained { params, steps, mean_loss })
+        Ok(TrainedModel { params, steps, mean_loss })
     }
 }
 
 /// Stochastic gradient descent on flat parameters; `net` and `slots` are views into the parameters
 /// and their gradient.
-struct Descent<'a> {
+struct GradientDescent<'a> {
     how: &'a Training,
     start: Tensor,
     params: Tensor,
     gradient: Tensor,
     velocity: Tensor,
-    net: Net,
-    slots: Net,
+    net: TensorNet,
+    slots: TensorNet,
 }
 
-impl<'a> Descent<'a> {
+impl<'a> GradientDescent<'a> {
     fn new(start: &Tensor, model: &ModelSpec, how: &'a Training) -> Result<Self, TchError> {
         let mut params = start.f_zeros_like()?;
         params.f_copy_(start)?;
         let (gradient, velocity) = (start.f_zeros_like()?, start.f_zeros_like()?);
-        let (net, slots) = (Net::new(model, &params)?, Net::new(model, &gradient)?);
+        let (net, slots) = (TensorNet::new(model, &params)?, TensorNet::new(model, &gradient)?);
         Ok(Self { how, start: start.shallow_clone(), params, gradient, velocity, net, slots })
     }
 
@@ -261,7 +262,7 @@ impl Evaluator for Torch {
         Ok(losses)
     }
 
-    fn row_slopes(
+    fn row_directional_derivatives(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
@@ -272,12 +273,13 @@ impl Evaluator for Torch {
         let mut slopes = vec![Vec::with_capacity(data.rows()); directions.len()];
         self.each_chunk(model, params, data, |chunk| {
             let tape = chunk.net.forward(&chunk.features)?;
-            let pulls = net::pulls(&tape.logits, &chunk.labels, 1.0)?;
+            let pulls = net::logit_gradients(&tape.logits, &chunk.labels, 1.0)?;
             for (slopes, direction) in slopes.iter_mut().zip(directions) {
                 // // Recreated for each chunk: it costs as much as one row, and only one direction
                 // is in memory.
-                let direction = self.put(direction)?.f_to_kind(Kind::Double)?;
-                let moving = chunk.net.along(&Net::new(model, &direction)?, &tape)?;
+                let direction = self.to_tensor(direction)?.f_to_kind(Kind::Double)?;
+                let moving =
+                    chunk.net.directional_derivative(&TensorNet::new(model, &direction)?, &tape)?;
                 let rows = pulls.f_mul(&moving)?.f_sum_dim_intlist([1].as_slice(), false, None)?;
                 slopes.extend(to_vec(&rows)?);
             }
@@ -286,7 +288,7 @@ impl Evaluator for Torch {
         Ok(slopes)
     }
 
-    fn correct(
+    fn correct_predictions(
         &mut self,
         model: &ModelSpec,
         params: &[f64],
@@ -296,7 +298,7 @@ impl Evaluator for Torch {
         self.each_chunk(model, params, data, |chunk| {
             let logits = to_vec(&chunk.net.forward(&chunk.features)?.logits.f_view([-1])?)?;
             let rows = logits.chunks_exact(model.classes()).zip(&data.labels()[chunk.rows]);
-            correct += rows.filter(|&(logits, &label)| hits_label(logits, label)).count();
+            correct += rows.filter(|&(logits, &label)| predicts_label(logits, label)).count();
             Ok(())
         })?;
         Ok(correct)
@@ -312,7 +314,7 @@ impl Evaluator for Torch {
         let mut sum = vec![0.0; params.len()];
         self.each_chunk(model, params, data, |chunk| {
             let part = Tensor::f_zeros(params.len() as i64, (Kind::Double, self.device))?;
-            let slots = Net::new(model, &part)?;
+            let slots = TensorNet::new(model, &part)?;
             let chunk_losses = chunk.net.gradient(&chunk.features, &chunk.labels, 1.0, &slots)?;
             losses.extend(to_vec(&chunk_losses)?);
             sum.iter_mut().zip(to_vec(&part)?).for_each(|(sum, part)| *sum += part);
@@ -323,15 +325,15 @@ impl Evaluator for Torch {
         Ok((mean(&losses), sum))
     }
 
-    fn measure_along(
+    fn evaluate_on_segment(
         &mut self,
-        way: Way<'_>,
-        places: &[Place],
+        way: ParameterSegment<'_>,
+        places: &[SegmentPoint],
         data: &Dataset,
         groups: &[Range<usize>],
         look: &mut dyn FnMut(usize, usize, &[f64]),
     ) -> Result<(), EvalError> {
-        self.along(way, places, data, groups, look)
+        self.evaluate_segment(way, places, data, groups, look)
     }
 }
 

@@ -12,7 +12,7 @@ struct Layer {
 
 /// The tensors of a model as views of a flat tensor. The views of a flat gradient are the buffers
 /// of the tensors' gradients; the views of a flat direction are the tensors' directions.
-pub(super) struct Net {
+pub(super) struct TensorNet {
     convolutions: Vec<Layer>,
     dense: Vec<Layer>,
     /// Channels, height and width of an image; `None` for plain rows.
@@ -26,20 +26,20 @@ pub(super) struct FirstLayers {
 }
 
 /// Intermediate results of a forward pass, for the backward pass and the directional derivative.
-pub(super) struct Tape {
+pub(super) struct ForwardPass {
     /// Input of each convolution.
     images: Vec<Tensor>,
     /// Output of its ReLU.
-    passed: Vec<Tensor>,
+    relu_outputs: Vec<Tensor>,
     /// Indices of the maxima in its pooling.
-    chosen: Vec<Tensor>,
+    pooling_indices: Vec<Tensor>,
     /// Input of each dense layer.
     inputs: Vec<Tensor>,
     /// The logits, `[rows, classes]`.
     pub(super) logits: Tensor,
 }
 
-impl Net {
+impl TensorNet {
     /// Splits `flat` into views of the tensors of `model`.
     pub(super) fn new(model: &ModelSpec, flat: &Tensor) -> Result<Self, TchError> {
         let mut tensors = Vec::new();
@@ -64,7 +64,7 @@ impl Net {
     }
 
     /// The forward pass of rows through all layers.
-    pub(super) fn forward(&self, features: &Tensor) -> Result<Tape, TchError> {
+    pub(super) fn forward(&self, features: &Tensor) -> Result<ForwardPass, TchError> {
         let (mut images, mut passed, mut chosen) = (Vec::new(), Vec::new(), Vec::new());
         let mut flowing = match self.image {
             Some([channels, height, width]) => features.f_view([-1, channels, height, width])?,
@@ -81,21 +81,26 @@ impl Net {
         if self.image.is_some() {
             flowing = flowing.f_flatten(1, -1)?;
         }
-        let first = self.first(&flowing)?;
-        Ok(Tape { images, passed, chosen, ..self.onwards(&flowing, first)? })
+        let first = self.first_layer(&flowing)?;
+        Ok(ForwardPass {
+            images,
+            relu_outputs: passed,
+            pooling_indices: chosen,
+            ..self.forward_from_first(&flowing, first)?
+        })
     }
 
     /// The output of the first dense layer.
-    fn first(&self, taken: &Tensor) -> Result<Tensor, TchError> {
+    fn first_layer(&self, taken: &Tensor) -> Result<Tensor, TchError> {
         match self.dense.first() {
             Some(layer) => layer.apply(taken),
-            None => Err(without_layers()),
+            None => Err(no_layers_error()),
         }
     }
 
     /// Concatenates the first layers of several models, so that one product gives all of their
     /// outputs side by side. `None` for models with convolutions before that layer.
-    pub(super) fn abreast(nets: &[Self]) -> Result<Option<FirstLayers>, TchError> {
+    pub(super) fn concatenate_first_layers(nets: &[Self]) -> Result<Option<FirstLayers>, TchError> {
         let layers: Vec<&Layer> = nets.iter().filter_map(|net| net.dense.first()).collect();
         if nets.iter().any(|net| net.image.is_some()) || layers.is_empty() {
             return Ok(None);
@@ -108,7 +113,11 @@ impl Net {
 
     /// The forward pass through the remaining layers, from the input `took` and the output `first`
     /// of the first dense layer.
-    pub(super) fn onwards(&self, took: &Tensor, first: Tensor) -> Result<Tape, TchError> {
+    pub(super) fn forward_from_first(
+        &self,
+        took: &Tensor,
+        first: Tensor,
+    ) -> Result<ForwardPass, TchError> {
         let mut inputs = vec![took.shallow_clone()];
         let mut flowing = first;
         for layer in self.dense.iter().skip(1) {
@@ -117,7 +126,13 @@ impl Net {
             inputs.push(taken);
         }
         let (images, passed, chosen) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Tape { images, passed, chosen, inputs, logits: flowing })
+        Ok(ForwardPass {
+            images,
+            relu_outputs: passed,
+            pooling_indices: chosen,
+            inputs,
+            logits: flowing,
+        })
     }
 
     /// Writes `scale` times the gradient of the summed losses to `slots`; returns the loss of each
@@ -127,23 +142,23 @@ impl Net {
         features: &Tensor,
         labels: &Tensor,
         scale: f64,
-        slots: &Net,
+        slots: &TensorNet,
     ) -> Result<Tensor, TchError> {
         if self.image.is_some() {
             return self.gradient_by_autograd(features, labels, scale, slots);
         }
-        self.back(&self.forward(features)?, labels, scale, slots)
+        self.backward(&self.forward(features)?, labels, scale, slots)
     }
 
     /// The backward pass of dense layers, from the intermediate results of the forward pass.
-    fn back(
+    fn backward(
         &self,
-        tape: &Tape,
+        tape: &ForwardPass,
         labels: &Tensor,
         scale: f64,
-        slots: &Net,
+        slots: &TensorNet,
     ) -> Result<Tensor, TchError> {
-        let (losses, pulls) = self.back_to_first(tape, labels, scale, slots)?;
+        let (losses, pulls) = self.backward_to_first(tape, labels, scale, slots)?;
         if let (Some(slot), Some(taken)) = (slots.dense.first(), tape.inputs.first()) {
             let _ = pulls.f_tr()?.f_mm_out(&slot.weight, taken)?;
         }
@@ -152,14 +167,14 @@ impl Net {
 
     /// The same without the first layer's weight; returns the losses, and the gradient with respect
     /// to that layer's output, whose product with the layer's input is the weight's gradient.
-    pub(super) fn back_to_first(
+    pub(super) fn backward_to_first(
         &self,
-        tape: &Tape,
+        tape: &ForwardPass,
         labels: &Tensor,
         scale: f64,
-        slots: &Net,
+        slots: &TensorNet,
     ) -> Result<(Tensor, Tensor), TchError> {
-        let (losses, mut pulls) = losses_and_pulls(&tape.logits, labels, scale)?;
+        let (losses, mut pulls) = losses_and_logit_gradients(&tape.logits, labels, scale)?;
         for (at, layer) in self.dense.iter().enumerate().rev() {
             let slot = &slots.dense[at];
             let _ = pulls.f_sum_intlist_out(&slot.bias, [0].as_slice(), false, None)?;
@@ -177,9 +192,9 @@ impl Net {
         features: &Tensor,
         labels: &Tensor,
         scale: f64,
-        slots: &Net,
+        slots: &TensorNet,
     ) -> Result<Tensor, TchError> {
-        let watched = self.watched()?;
+        let watched = self.requires_grad()?;
         let losses = losses(&watched.forward(features)?.logits, labels)?;
         let total = losses.f_sum(None)?.f_mul_scalar(scale)?;
         let gradients = Tensor::f_run_backward(&[total], &watched.tensors(), false, false)?;
@@ -190,7 +205,7 @@ impl Net {
     }
 
     /// The same tensors, in the same memory, with gradients tracked by autograd.
-    pub(super) fn watched(&self) -> Result<Self, TchError> {
+    pub(super) fn requires_grad(&self) -> Result<Self, TchError> {
         let watch = |tensor: &Tensor| tensor.f_detach()?.f_set_requires_grad(true);
         let layers = |layers: &[Layer]| {
             let pair = |layer: &Layer| {
@@ -209,7 +224,11 @@ impl Net {
     }
 
     /// The directional derivative of the logits along `direction` (forward mode).
-    pub(super) fn along(&self, direction: &Net, tape: &Tape) -> Result<Tensor, TchError> {
+    pub(super) fn directional_derivative(
+        &self,
+        direction: &TensorNet,
+        tape: &ForwardPass,
+    ) -> Result<Tensor, TchError> {
         let mut moving: Option<Tensor> = None;
         for (at, (layer, step)) in self.convolutions.iter().zip(&direction.convolutions).enumerate()
         {
@@ -217,8 +236,8 @@ impl Net {
             if let Some(moving) = moving {
                 speed = speed.f_add(&convolve(&moving, &layer.weight, None)?)?;
             }
-            let through = tape.passed[at].f_threshold_backward(&speed, 0.0)?;
-            let chosen = &tape.chosen[at];
+            let through = tape.relu_outputs[at].f_threshold_backward(&speed, 0.0)?;
+            let chosen = &tape.pooling_indices[at];
             let pooled = through.f_flatten(2, 3)?.f_gather(2, &chosen.f_flatten(2, 3)?, false)?;
             moving = Some(pooled.f_view_as(chosen)?);
         }
@@ -234,7 +253,7 @@ impl Net {
                 None => speed,
             });
         }
-        moving.ok_or_else(without_layers)
+        moving.ok_or_else(no_layers_error)
     }
 }
 
@@ -251,7 +270,7 @@ impl Layer {
     }
 }
 
-fn without_layers() -> TchError {
+fn no_layers_error() -> TchError {
     TchError::Shape("the model has no layers".to_owned())
 }
 
@@ -267,11 +286,15 @@ pub(super) fn losses(logits: &Tensor, labels: &Tensor) -> Result<Tensor, TchErro
 
 /// The derivative of the losses with respect to the logits, times `scale`: probabilities minus one
 /// at the label.
-pub(super) fn pulls(logits: &Tensor, labels: &Tensor, scale: f64) -> Result<Tensor, TchError> {
-    Ok(losses_and_pulls(logits, labels, scale)?.1)
+pub(super) fn logit_gradients(
+    logits: &Tensor,
+    labels: &Tensor,
+    scale: f64,
+) -> Result<Tensor, TchError> {
+    Ok(losses_and_logit_gradients(logits, labels, scale)?.1)
 }
 
-fn losses_and_pulls(
+fn losses_and_logit_gradients(
     logits: &Tensor,
     labels: &Tensor,
     scale: f64,

@@ -6,10 +6,10 @@ use crate::engine::EVAL_CHUNK_ROWS;
 use crate::reference::Reference;
 
 fn engine() -> Torch {
-    Torch::new(Processor::Cpu, 1).unwrap()
+    Torch::new(TorchDevice::Cpu, 1).unwrap()
 }
 
-fn go(_: Step) -> ControlFlow<()> {
+fn go(_: TrainingStep) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -67,13 +67,15 @@ fn torch_evaluation_agrees_with_the_reference_to_1e_12() {
         let (plain_loss, plain_gradient) = plain.gradient(&model, &params, &data).unwrap();
         assert!((loss - plain_loss).abs() < 1e-12, "{model}");
         assert!(apart(&gradient, &plain_gradient) < 1e-12, "{model}");
-        let slopes = torch.row_slopes(&model, &params, &directions, &data).unwrap();
-        let plain_slopes = plain.row_slopes(&model, &params, &directions, &data).unwrap();
+        let slopes =
+            torch.row_directional_derivatives(&model, &params, &directions, &data).unwrap();
+        let plain_slopes =
+            plain.row_directional_derivatives(&model, &params, &directions, &data).unwrap();
         for (slopes, plain) in slopes.iter().zip(&plain_slopes) {
             assert!(apart(slopes, plain) < 1e-12, "{model}");
         }
-        let correct = torch.correct(&model, &params, &data).unwrap();
-        assert_eq!(correct, plain.correct(&model, &params, &data).unwrap());
+        let correct = torch.correct_predictions(&model, &params, &data).unwrap();
+        assert_eq!(correct, plain.correct_predictions(&model, &params, &data).unwrap());
         let nano = |values: &[f64]| mean(values).mul_add(1e9, 0.0).round() as i64;
         assert_eq!(nano(&losses), nano(&plain.row_losses(&model, &params, &data).unwrap()));
     }
@@ -132,14 +134,14 @@ fn slopes_by_autograd(
 ) -> Vec<f64> {
     let torch = engine();
     let (features, labels) = torch.rows(data, 0..data.rows(), Kind::Double).unwrap();
-    let flat = torch.put(params).unwrap();
-    let net = Net::new(model, &flat).unwrap().watched().unwrap();
+    let flat = torch.to_tensor(params).unwrap();
+    let net = TensorNet::new(model, &flat).unwrap().requires_grad().unwrap();
     let losses = net::losses(&net.forward(&features).unwrap().logits, &labels).unwrap();
     let weights = losses.detach().ones_like().set_requires_grad(true);
     let total = losses.dot(&weights);
     let gradients = Tensor::run_backward(&[total], &net.tensors(), true, true);
-    let along = torch.put(along).unwrap().to_kind(Kind::Double);
-    let along = Net::new(model, &along).unwrap();
+    let along = torch.to_tensor(along).unwrap().to_kind(Kind::Double);
+    let along = TensorNet::new(model, &along).unwrap();
     let products = gradients.iter().zip(along.tensors()).map(|(g, v)| (g * v).sum(None));
     let sum = products.reduce(|a, b| a + b).unwrap();
     let slopes = Tensor::run_backward(&[sum], &[weights], false, false);
@@ -152,7 +154,8 @@ fn forward_mode_derivatives_match_double_differentiation() {
     for model in models().into_iter().chain([cnn()]) {
         let params = widened(model.init(5).as_slice());
         let direction = model.init(6).into_vec();
-        let carried = engine().row_slopes(&model, &params, &[&direction], &data).unwrap();
+        let carried =
+            engine().row_directional_derivatives(&model, &params, &[&direction], &data).unwrap();
         let twice = slopes_by_autograd(&model, &params, &direction, &data);
         assert!(apart(&carried[0], &twice) < 1e-12, "{model}");
     }
@@ -193,7 +196,7 @@ fn the_cnn_learns_the_digits() {
     let start = model.init(1).into_vec();
     let mut torch = engine();
     let trained = torch.train(&model, &start, &learn, &how, 1, &mut go).unwrap();
-    let correct = torch.correct(&model, &widened(&trained.params), &test).unwrap();
+    let correct = torch.correct_predictions(&model, &widened(&trained.params), &test).unwrap();
     assert!(correct * 100 > test.rows() * 85, "{correct} of {}", test.rows());
 }
 
@@ -205,7 +208,7 @@ fn divergence_and_a_stop_request_end_training() {
     let how = Training { clip_gradient: None, ..how };
     let error = engine().train(&model, &[0.0; 4], &wild, &how, 0, &mut go);
     assert!(matches!(error, Err(TrainError::Diverged { .. })), "{error:?}");
-    let mut stop = |step: Step| {
+    let mut stop = |step: TrainingStep| {
         if step.step == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let data = digits(100);
@@ -218,10 +221,10 @@ fn divergence_and_a_stop_request_end_training() {
 #[test]
 fn without_a_gpu_the_best_device_is_the_cpu_and_requesting_a_gpu_fails() {
     if probe().gpus > 0 {
-        assert_eq!(Torch::new(Processor::Gpu, 1).unwrap().name(), NAME_GPU);
+        assert_eq!(Torch::new(TorchDevice::Gpu, 1).unwrap().name(), NAME_GPU);
         return;
     }
-    assert_eq!(Torch::new(Processor::Best, 1).unwrap().name(), NAME_CPU);
-    let error = Torch::new(Processor::Gpu, 1).unwrap_err().to_string();
+    assert_eq!(Torch::new(TorchDevice::Auto, 1).unwrap().name(), NAME_CPU);
+    let error = Torch::new(TorchDevice::Gpu, 1).unwrap_err().to_string();
     assert!(error.contains("finds no GPU") && error.contains("libtorch_cuda.so"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! The bf16 format: sign, exponent and seven mantissa bits of each number.
 
-use super::shortened;
-use crate::params::{Squares, norm};
+use super::scaled_down;
+use crate::params::{NormAccumulator, norm};
 use crate::tensors::header::Section;
 use crate::tensors::{DecodeError, walk_body};
 
@@ -9,14 +9,14 @@ use crate::tensors::{DecodeError, walk_body};
 pub(super) const ROUNDING: f64 = 1.0 / 256.0;
 
 pub(super) fn encode(delta: &[f32], norm_max: f64, bytes: &mut Vec<u8>) {
-    let mut squares = Squares::default();
+    let mut squares = NormAccumulator::default();
     for (at, value) in delta.iter().enumerate() {
         squares.add(at, &[widened(rounded(*value))]);
     }
     let factor =
         if squares.norm() <= norm_max { 1.0 } else { norm_max / (norm(delta) * (1.0 + ROUNDING)) };
     for value in delta {
-        bytes.extend_from_slice(&rounded(shortened(*value, factor)).to_le_bytes());
+        bytes.extend_from_slice(&rounded(scaled_down(*value, factor)).to_le_bytes());
     }
 }
 

@@ -9,8 +9,8 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::TensorSpec;
 use crate::model::ModelSpec;
-use crate::params::Squares;
-use crate::seed::{Purpose, rng, unit};
+use crate::params::NormAccumulator;
+use crate::rng::{Purpose, rng, uniform};
 use crate::tensors::header::{Dtype, Section};
 use crate::tensors::{DecodeError, PIECE};
 
@@ -34,12 +34,12 @@ pub(super) fn encode(
     seed: u64,
     bytes: &mut Vec<u8>,
 ) {
-    let mut squares = Squares::default();
+    let mut squares = NormAccumulator::default();
     let mut codes: Vec<i8> = Vec::with_capacity(delta.len());
     let mut scales = Vec::with_capacity(tensors.len());
     for (part, tensor) in (0..).zip(tensors) {
         let from = codes.len();
-        let values = &delta[from..from + tensor.numbers()];
+        let values = &delta[from..from + tensor.elements()];
         let scale = scale_of(values);
         let mut rng = rng(seed, Purpose::Rounding, part);
         for (at, value) in values.iter().enumerate() {
@@ -69,7 +69,7 @@ fn scale_of(values: &[f32]) -> f32 {
 
 /// The code of one number, in units of the scale. Draws one random number for any input.
 fn code(value: f32, scale: f32, rng: &mut ChaCha20Rng) -> i8 {
-    let drawn = unit(rng);
+    let drawn = uniform(rng);
     if scale == 0.0 {
         return 0;
     }
@@ -86,7 +86,7 @@ fn shorten(tensors: &[TensorSpec], scales: &mut [f32], codes: &mut [i8], factor:
     let factor = factor * (1.0 - 4.0 * f64::from(f32::EPSILON));
     let mut rest = codes;
     for (tensor, scale) in tensors.iter().zip(scales) {
-        let (codes, behind) = rest.split_at_mut(tensor.numbers());
+        let (codes, behind) = rest.split_at_mut(tensor.elements());
         rest = behind;
         *scale = (f64::from(*scale) * factor) as f32;
         if !scale.is_normal() {
@@ -110,14 +110,14 @@ pub(super) fn walk(
         if scale.to_bits() != 0 && !possible {
             return Err(DecodeError::WrongScale { tensor: name(), got: scale });
         }
-        let (own, behind) = codes.split_at(tensor.numbers());
+        let (own, behind) = codes.split_at(tensor.elements());
         codes = behind;
         let largest = walk_tensor(tensor, own, scale, from, take)?;
         let needed = if scale == 0.0 { 0 } else { LARGEST };
         if largest != needed {
-            return Err(DecodeError::LooseScale { tensor: name(), scale, needed, largest });
+            return Err(DecodeError::ScaleNotMinimal { tensor: name(), scale, needed, largest });
         }
-        from += tensor.numbers();
+        from += tensor.elements();
     }
     Ok(())
 }

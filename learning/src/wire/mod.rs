@@ -23,16 +23,16 @@ use thiserror::Error;
 
 use crate::TensorSpec;
 use crate::model::ModelSpec;
-use crate::params::{ParamsError, Squares, first_not_finite, norm};
+use crate::params::{NormAccumulator, ParamsError, first_not_finite, norm};
 use crate::tensors::header::{self, Dtype, Section};
 use crate::tensors::{self, DecodeError};
 
-/// Largest permille of [`Format::TopK`]: above it, plain `f32` is shorter.
+/// Largest permille of [`WireFormat::TopK`]: above it, plain `f32` is shorter.
 pub const TOP_K_PERMILLE_MAX: u16 = 500;
 
 /// The number format of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
+pub enum WireFormat {
     /// Unchanged `f32`.
     F32,
     /// The first 16 of the 32 bits.
@@ -47,7 +47,7 @@ pub enum Format {
     },
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for WireFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::F32 => f.pad("f32"),
@@ -83,14 +83,14 @@ pub enum EncodeError {
 pub struct Encoded {
     /// The canonical bytes.
     pub bytes: Vec<u8>,
-    /// The numbers that [`Format::TopK`] dropped, to be added to the next delta (error feedback);
+    /// The numbers that [`WireFormat::TopK`] dropped, to be added to the next delta (error feedback);
     /// `None` for other formats, which are unbiased (int8) or almost lossless.
     pub residual: Option<Vec<f32>>,
 }
 
 /// Length of every update of this model in this format, in bytes; the decoder accepts no other
 /// length.
-pub fn encoded_len(model: &ModelSpec, format: Format) -> usize {
+pub fn encoded_len(model: &ModelSpec, format: WireFormat) -> usize {
     let sections = sections(model, format);
     header::write(&sections).len() + header::body_len(&sections)
 }
@@ -100,7 +100,7 @@ pub fn encoded_len(model: &ModelSpec, format: Format) -> usize {
 /// the seed.
 pub fn encode(
     model: &ModelSpec,
-    format: Format,
+    format: WireFormat,
     delta: &[f32],
     norm_max: f64,
     seed: u64,
@@ -120,15 +120,15 @@ pub fn encode(
     bytes.reserve_exact(header::body_len(&sections));
     let mut residual = None;
     match format {
-        Format::F32 => plain(delta, norm_max, &mut bytes),
-        Format::Bf16 => bf16::encode(delta, norm_max, &mut bytes),
-        Format::Int8 => int8::encode(&model.tensors(), delta, norm_max, seed, &mut bytes),
-        Format::TopK { permille } if !(1..=TOP_K_PERMILLE_MAX).contains(&permille) => {
+        WireFormat::F32 => plain(delta, norm_max, &mut bytes),
+        WireFormat::Bf16 => bf16::encode(delta, norm_max, &mut bytes),
+        WireFormat::Int8 => int8::encode(&model.tensors(), delta, norm_max, seed, &mut bytes),
+        WireFormat::TopK { permille } if !(1..=TOP_K_PERMILLE_MAX).contains(&permille) => {
             return Err(EncodeError::Permille { got: permille });
         }
-        Format::TopK { permille } => {
-            let kept = top_k::kept(delta.len(), permille);
-            residual = Some(top_k::encode(delta, kept, norm_max, &mut bytes));
+        WireFormat::TopK { permille } => {
+            let count = top_k::selected_count(delta.len(), permille);
+            residual = Some(top_k::encode(delta, count, norm_max, &mut bytes));
         }
     }
     Ok(Encoded { bytes, residual })
@@ -139,17 +139,17 @@ pub fn encode(
 /// as the model. If it returns an error, pieces already taken must be discarded.
 pub fn walk(
     model: &ModelSpec,
-    format: Format,
+    format: WireFormat,
     bytes: &[u8],
     take: &mut dyn FnMut(usize, &[f32]),
 ) -> Result<(), DecodeError> {
     let sections = sections(model, format);
     let body = header::open(&sections, bytes)?;
     match format {
-        Format::F32 => tensors::walk_body(&sections, body, f32::from_le_bytes, take),
-        Format::Bf16 => bf16::walk(&sections, body, take),
-        Format::Int8 => int8::walk(&model.tensors(), body, take),
-        Format::TopK { .. } => top_k::walk(model.parameters(), body, take),
+        WireFormat::F32 => tensors::walk_body(&sections, body, f32::from_le_bytes, take),
+        WireFormat::Bf16 => bf16::walk(&sections, body, take),
+        WireFormat::Int8 => int8::walk(&model.tensors(), body, take),
+        WireFormat::TopK { .. } => top_k::walk(model.parameters(), body, take),
     }
 }
 
@@ -158,7 +158,7 @@ pub fn walk(
 /// [`walk`] returns before the numbers.
 pub fn check_header(
     model: &ModelSpec,
-    format: Format,
+    format: WireFormat,
     first: &[u8],
     total: u64,
 ) -> Result<bool, DecodeError> {
@@ -166,17 +166,17 @@ pub fn check_header(
 }
 
 /// The tensors of a file in this format, in order.
-fn sections(model: &ModelSpec, format: Format) -> Vec<Section> {
+fn sections(model: &ModelSpec, format: WireFormat) -> Vec<Section> {
     let all = |dtype| {
         let section = move |TensorSpec { name, shape }| Section { name, dtype, shape };
         model.tensors().into_iter().map(section)
     };
     match format {
-        Format::F32 => all(Dtype::F32).collect(),
-        Format::Bf16 => all(Dtype::Bf16).collect(),
-        Format::Int8 => int8::scales(model).chain(all(Dtype::I8)).collect(),
-        Format::TopK { permille } => {
-            let shape = vec![top_k::kept(model.parameters(), permille)];
+        WireFormat::F32 => all(Dtype::F32).collect(),
+        WireFormat::Bf16 => all(Dtype::Bf16).collect(),
+        WireFormat::Int8 => int8::scales(model).chain(all(Dtype::I8)).collect(),
+        WireFormat::TopK { permille } => {
+            let shape = vec![top_k::selected_count(model.parameters(), permille)];
             let section =
                 |name: &str, dtype| Section { name: name.to_owned(), dtype, shape: shape.clone() };
             vec![section("indices", Dtype::U32), section("values", Dtype::F32)]
@@ -186,11 +186,11 @@ fn sections(model: &ModelSpec, format: Format) -> Vec<Section> {
 
 fn plain(delta: &[f32], norm_max: f64, bytes: &mut Vec<u8>) {
     let factor = norm_max / norm(delta);
-    tensors::put_words(bytes, delta.iter().map(|value| shortened(*value, factor)));
+    tensors::append_floats(bytes, delta.iter().map(|value| scaled_down(*value, factor)));
 }
 
 /// Scales a number of a vector whose norm exceeds the limit by `1 / factor`; unchanged otherwise.
-fn shortened(value: f32, factor: f64) -> f32 {
+fn scaled_down(value: f32, factor: f64) -> f32 {
     if factor < 1.0 { (f64::from(value) * factor) as f32 } else { value }
 }
 
@@ -200,8 +200,12 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = [u8; 4]> {
 }
 
 /// The norm of the decoded delta.
-pub fn decoded_norm(model: &ModelSpec, format: Format, bytes: &[u8]) -> Result<f64, DecodeError> {
-    let mut squares = Squares::default();
+pub fn decoded_norm(
+    model: &ModelSpec,
+    format: WireFormat,
+    bytes: &[u8],
+) -> Result<f64, DecodeError> {
+    let mut squares = NormAccumulator::default();
     walk(model, format, bytes, &mut |from, piece| squares.add(from, piece))?;
     Ok(squares.norm())
 }

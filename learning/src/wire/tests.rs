@@ -4,16 +4,16 @@ use proptest::prelude::*;
 use safetensors::{Dtype as Theirs, SafeTensors};
 
 use super::*;
-use crate::seed::{Purpose, rng, unit};
+use crate::rng::{Purpose, rng, uniform};
 use crate::tensors::PIECE;
 
-const ALL: [Format; 6] = [
-    Format::F32,
-    Format::Bf16,
-    Format::Int8,
-    Format::TopK { permille: 1 },
-    Format::TopK { permille: 100 },
-    Format::TopK { permille: 500 },
+const ALL: [WireFormat; 6] = [
+    WireFormat::F32,
+    WireFormat::Bf16,
+    WireFormat::Int8,
+    WireFormat::TopK { permille: 1 },
+    WireFormat::TopK { permille: 100 },
+    WireFormat::TopK { permille: 500 },
 ];
 
 /// A norm limit above all deltas of the tests.
@@ -28,12 +28,12 @@ fn large() -> ModelSpec {
     ModelSpec::Softmax { inputs: 1001, classes: 5 }
 }
 
-fn written(model: &ModelSpec, format: Format, delta: &[f32], seed: u64) -> Vec<u8> {
+fn written(model: &ModelSpec, format: WireFormat, delta: &[f32], seed: u64) -> Vec<u8> {
     encode(model, format, delta, FAR, seed).unwrap().bytes
 }
 
 /// All decoded numbers, with a check of the pieces.
-fn read(model: &ModelSpec, format: Format, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> {
+fn read(model: &ModelSpec, format: WireFormat, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> {
     let mut values = vec![0.0; model.parameters()];
     let mut reached = 0;
     walk(model, format, bytes, &mut |from, piece| {
@@ -46,7 +46,7 @@ fn read(model: &ModelSpec, format: Format, bytes: &[u8]) -> Result<Vec<f32>, Dec
 
 fn drawn(numbers: usize, seed: u64) -> Vec<f32> {
     let mut rng = rng(seed, Purpose::Split, 0);
-    (0..numbers).map(|_| (unit(&mut rng) * 2.0 - 1.0).powi(3) as f32).collect()
+    (0..numbers).map(|_| (uniform(&mut rng) * 2.0 - 1.0).powi(3) as f32).collect()
 }
 
 /// The bytes after the header.
@@ -66,12 +66,12 @@ fn encoded_bytes_match_the_documented_layout() {
         assert_eq!((text.len() % 8, body(&bytes)), (0, expected), "{format:?}");
     };
     expect(
-        Format::Bf16,
+        WireFormat::Bf16,
         r#"{"layer0.weight":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},"layer0.bias":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]}}"#,
         &[0xfe, 0x42, 0x00, 0xc0, 0x00, 0x3f, 0x80, 0x3e, 0x7e, 0xc3, 0x00, 0x00],
     );
     // // Scales 1 and 2; 0.5 and 0.25 are rounded to 0 or 1 at random.
-    let int8 = written(&small(), Format::Int8, &DELTA, 0);
+    let int8 = written(&small(), WireFormat::Int8, &DELTA, 0);
     assert_eq!(body(&int8)[..10], [0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 127, 254]);
     assert!(body(&int8)[10] <= 1 && body(&int8)[11] <= 1);
     assert_eq!(body(&int8)[12..], [129, 0]);
@@ -81,12 +81,12 @@ fn encoded_bytes_match_the_documented_layout() {
         )
     );
     expect(
-        Format::TopK { permille: 500 },
+        WireFormat::TopK { permille: 500 },
         r#"{"indices":{"dtype":"U32","shape":[3],"data_offsets":[0,12]},"values":{"dtype":"F32","shape":[3],"data_offsets":[12,24]}}"#,
         &[0, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0xfe, 0x42, 0, 0, 0, 0xc0, 0, 0, 0x7e, 0xc3],
     );
     let plain = tensors::encode(&small(), &DELTA).unwrap();
-    assert_eq!(written(&small(), Format::F32, &DELTA, 0), plain);
+    assert_eq!(written(&small(), WireFormat::F32, &DELTA, 0), plain);
 }
 
 #[test]
@@ -103,12 +103,12 @@ fn the_safetensors_crate_reads_every_format() {
     };
     let row = |name: &str, dtype, bytes| (name.to_owned(), dtype, bytes);
     let bias = row("layer0.bias", Theirs::BF16, 4);
-    assert_eq!(dtypes(Format::Bf16), [bias, row("layer0.weight", Theirs::BF16, 8)]);
+    assert_eq!(dtypes(WireFormat::Bf16), [bias, row("layer0.weight", Theirs::BF16, 8)]);
     let (one, two) = (row("layer0.bias", Theirs::I8, 2), row("layer0.bias.scale", Theirs::F32, 4));
     let weights = [row("layer0.weight", Theirs::I8, 4), row("layer0.weight.scale", Theirs::F32, 4)];
-    assert_eq!(dtypes(Format::Int8), [[one, two], weights].concat());
+    assert_eq!(dtypes(WireFormat::Int8), [[one, two], weights].concat());
     let places = row("indices", Theirs::U32, 4);
-    assert_eq!(dtypes(Format::TopK { permille: 1 }), [places, row("values", Theirs::F32, 4)]);
+    assert_eq!(dtypes(WireFormat::TopK { permille: 1 }), [places, row("values", Theirs::F32, 4)]);
 }
 
 #[test]
@@ -129,9 +129,13 @@ fn an_update_has_the_length_of_its_format_and_no_other_is_accepted() {
             assert!(read(&large(), other, &bytes).is_err(), "{format:?} read as {other:?}");
         }
     }
-    let kept = |permille| top_k::kept(10_000, permille);
-    assert_eq!([kept(1), kept(100), kept(500)], [10, 1000, 5000]);
-    assert_eq!((top_k::kept(6, 1), top_k::kept(1001, 1)), (1, 2), "at least one, rounded up");
+    let count = |permille| top_k::selected_count(10_000, permille);
+    assert_eq!([count(1), count(100), count(500)], [10, 1000, 5000]);
+    assert_eq!(
+        (top_k::selected_count(6, 1), top_k::selected_count(1001, 1)),
+        (1, 2),
+        "at least one, rounded up"
+    );
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn a_delta_that_cannot_be_encoded_is_refused() {
         }
     }
     for got in [0, 501, u16::MAX] {
-        let format = Format::TopK { permille: got };
+        let format = WireFormat::TopK { permille: got };
         assert_eq!(write(&DELTA, format), Err(EncodeError::Permille { got }));
     }
 }
@@ -155,7 +159,7 @@ fn a_delta_that_cannot_be_encoded_is_refused() {
 #[test]
 fn top_k_prefers_the_first_of_equal_numbers_and_returns_the_residual() {
     let delta = [1.0, -1.0, 2.0, 1.0, -1.0, 0.0];
-    let format = Format::TopK { permille: 500 };
+    let format = WireFormat::TopK { permille: 500 };
     let Encoded { bytes, residual } = encode(&small(), format, &delta, FAR, 0).unwrap();
     assert_eq!(read(&small(), format, &bytes).unwrap(), [1.0, -1.0, 2.0, 0.0, 0.0, 0.0]);
     assert_eq!(residual.unwrap(), [0.0, 0.0, 0.0, 1.0, -1.0, 0.0]);
@@ -172,7 +176,7 @@ fn top_k_prefers_the_first_of_equal_numbers_and_returns_the_residual() {
 }
 
 /// Replaces bytes of the body.
-fn forged(format: Format, at: usize, with: &[u8]) -> Vec<u8> {
+fn forged(format: WireFormat, at: usize, with: &[u8]) -> Vec<u8> {
     let mut bytes = written(&small(), format, &DELTA, 0);
     let from = bytes.len() - body(&bytes).len() + at;
     bytes[from..from + with.len()].copy_from_slice(with);
@@ -181,10 +185,10 @@ fn forged(format: Format, at: usize, with: &[u8]) -> Vec<u8> {
 
 #[test]
 fn every_forgery_is_refused_with_its_own_code() {
-    let top_k = Format::TopK { permille: 500 };
-    let int8 = |at, with: &[u8]| (Format::Int8, at, with.to_vec());
+    let top_k = WireFormat::TopK { permille: 500 };
+    let int8 = |at, with: &[u8]| (WireFormat::Int8, at, with.to_vec());
     let scale = |value: f32| int8(0, &value.to_le_bytes());
-    type Forgery = (Format, usize, Vec<u8>);
+    type Forgery = (WireFormat, usize, Vec<u8>);
     let table: Vec<(Forgery, &str)> = vec![
         (scale(f32::NAN), "UPDATE_WRONG_SCALE"),
         (scale(f32::INFINITY), "UPDATE_WRONG_SCALE"),
@@ -203,9 +207,9 @@ fn every_forgery_is_refused_with_its_own_code() {
         ((top_k, 0, vec![5]), "UPDATE_WRONG_INDEX"),
         ((top_k, 12, f32::NAN.to_le_bytes().to_vec()), "UPDATE_NOT_FINITE"),
         ((top_k, 20, f32::INFINITY.to_le_bytes().to_vec()), "UPDATE_NOT_FINITE"),
-        ((Format::Bf16, 10, vec![0x80, 0x7f]), "UPDATE_NOT_FINITE"),
-        ((Format::Bf16, 0, vec![0xc1, 0xff]), "UPDATE_NOT_FINITE"),
-        ((Format::F32, 20, f32::NAN.to_le_bytes().to_vec()), "UPDATE_NOT_FINITE"),
+        ((WireFormat::Bf16, 10, vec![0x80, 0x7f]), "UPDATE_NOT_FINITE"),
+        ((WireFormat::Bf16, 0, vec![0xc1, 0xff]), "UPDATE_NOT_FINITE"),
+        ((WireFormat::F32, 20, f32::NAN.to_le_bytes().to_vec()), "UPDATE_NOT_FINITE"),
     ];
     for ((format, at, with), code) in table {
         let error = read(&small(), format, &forged(format, at, &with)).unwrap_err();
@@ -213,7 +217,7 @@ fn every_forgery_is_refused_with_its_own_code() {
     }
     let error = read(&small(), top_k, &forged(top_k, 8, &[9])).unwrap_err().to_string();
     assert_eq!(error, "index 2 is 9: must be at least 2 and below 6");
-    let error = read(&small(), Format::Int8, &forged(Format::Int8, 12, &[1])).unwrap_err();
+    let error = read(&small(), WireFormat::Int8, &forged(WireFormat::Int8, 12, &[1])).unwrap_err();
     let expected =
         "tensor `layer0.bias` has scale 2e0 and the largest code 1: the largest code must be 127";
     assert_eq!(error.to_string(), expected);
@@ -229,8 +233,8 @@ fn numbers_at_the_limits_of_f32_round_trip() {
         assert!(values[0] >= f32::MAX * 0.995, "{format:?}: {values:?}");
     }
     // // Too small for a normal scale: all numbers become zero, without an error.
-    let tiny = written(&small(), Format::Int8, &[1e-40; 6], 1);
-    assert_eq!(read(&small(), Format::Int8, &tiny).unwrap(), [0.0; 6]);
+    let tiny = written(&small(), WireFormat::Int8, &[1e-40; 6], 1);
+    assert_eq!(read(&small(), WireFormat::Int8, &tiny).unwrap(), [0.0; 6]);
 }
 
 /// Proptest draws the seed and prints it on failure. Hoeffding: the mean of `n` independent draws,
@@ -244,8 +248,8 @@ fn rounding_is_unbiased(seed: u64) -> Result<(), TestCaseError> {
     let delta = drawn(64, seed);
     let mut sums = vec![0.0_f64; 64];
     for trial in 0..TRIALS {
-        let bytes = written(&model, Format::Int8, &delta, seed.wrapping_add(trial));
-        for (sum, value) in sums.iter_mut().zip(read(&model, Format::Int8, &bytes).unwrap()) {
+        let bytes = written(&model, WireFormat::Int8, &delta, seed.wrapping_add(trial));
+        for (sum, value) in sums.iter_mut().zip(read(&model, WireFormat::Int8, &bytes).unwrap()) {
             *sum += f64::from(value);
         }
     }
@@ -288,10 +292,10 @@ proptest! {
             for (at, (value, meant)) in values.iter().zip(&delta).enumerate() {
                 let own = if at < 4 { &delta[..4] } else { &delta[4..] };
                 let most = match format {
-                    Format::F32 => 0.0,
-                    Format::Bf16 => meant.abs() / 256.0,
-                    Format::Int8 => largest(own) / 127.0 * (1.0 + 127.0 * 2.0 * f32::EPSILON),
-                    Format::TopK { .. } => residual.as_ref().unwrap()[at].abs(),
+                    WireFormat::F32 => 0.0,
+                    WireFormat::Bf16 => meant.abs() / 256.0,
+                    WireFormat::Int8 => largest(own) / 127.0 * (1.0 + 127.0 * 2.0 * f32::EPSILON),
+                    WireFormat::TopK { .. } => residual.as_ref().unwrap()[at].abs(),
                 };
                 let near = (value - meant).abs() <= most;
                 prop_assert!(near, "{:?} {}: {} for {}", format, at, value, meant);
@@ -357,10 +361,10 @@ fn encoding_is_deterministic_and_only_int8_uses_the_seed() {
     for format in ALL {
         let once = written(&large(), format, &delta, 8);
         assert_eq!(once, written(&large(), format, &delta, 8), "{format:?}");
-        assert_eq!(once != written(&large(), format, &delta, 9), format == Format::Int8);
+        assert_eq!(once != written(&large(), format, &delta, 9), format == WireFormat::Int8);
     }
     // // Training again after a crash must give the same bytes.
-    let bytes = written(&large(), Format::Int8, &delta, 8);
+    let bytes = written(&large(), WireFormat::Int8, &delta, 8);
     assert_eq!(body(&bytes)[8..24], GOLDEN);
 }
 

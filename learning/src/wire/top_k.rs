@@ -6,19 +6,19 @@
 
 use std::cmp::Ordering;
 
-use super::{shortened, words};
-use crate::params::Squares;
+use super::{scaled_down, words};
+use crate::params::NormAccumulator;
 use crate::tensors::{DecodeError, PIECE};
 
 /// Number of selected elements out of `numbers`.
-pub(super) fn kept(numbers: usize, permille: u16) -> usize {
+pub(super) fn selected_count(numbers: usize, permille: u16) -> usize {
     (numbers * usize::from(permille)).div_ceil(1000).clamp(1, numbers)
 }
 
 /// Encodes the `kept` largest numbers with a norm of at most `norm_max`; returns the residual.
-pub(super) fn encode(delta: &[f32], kept: usize, norm_max: f64, bytes: &mut Vec<u8>) -> Vec<f32> {
-    let chosen = largest(delta, kept);
-    let mut squares = Squares::default();
+pub(super) fn encode(delta: &[f32], count: usize, norm_max: f64, bytes: &mut Vec<u8>) -> Vec<f32> {
+    let chosen = largest(delta, count);
+    let mut squares = NormAccumulator::default();
     for &at in &chosen {
         squares.add(at as usize, &[delta[at as usize]]);
     }
@@ -27,21 +27,21 @@ pub(super) fn encode(delta: &[f32], kept: usize, norm_max: f64, bytes: &mut Vec<
     let mut residual = delta.to_vec();
     for &at in &chosen {
         let value = std::mem::take(&mut residual[at as usize]);
-        bytes.extend_from_slice(&shortened(value, factor).to_le_bytes());
+        bytes.extend_from_slice(&scaled_down(value, factor).to_le_bytes());
     }
     residual
 }
 
 /// Indices of the `kept` largest magnitudes, ascending. Models have fewer than 2³² parameters.
-fn largest(delta: &[f32], kept: usize) -> Vec<u32> {
+fn largest(delta: &[f32], count: usize) -> Vec<u32> {
     // // The magnitudes of finite numbers have the same order as their bits.
     let magnitude = |value: &f32| value.abs().to_bits();
     let mut magnitudes: Vec<u32> = delta.iter().map(magnitude).collect();
-    let (_, least, _) = magnitudes.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
+    let (_, least, _) = magnitudes.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
     let least = *least;
     let above = delta.iter().filter(|value| magnitude(value) > least).count();
-    let mut equal = kept - above;
-    let mut chosen = Vec::with_capacity(kept);
+    let mut equal = count - above;
+    let mut chosen = Vec::with_capacity(count);
     for (at, value) in (0..).zip(delta) {
         let keep = match magnitude(value).cmp(&least) {
             Ordering::Less => false,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use florin_learning::Reference;
-use florin_learning::mapped::MEMORY;
+use florin_learning::mapped::UNLIMITED_MEMORY;
 use florin_ledger::{Ledger, LedgerError, Refusal};
 use florin_participant::draw_by_proof;
 use florin_protocol::{
@@ -267,7 +267,7 @@ impl Provider {
                 ids: &order.earlier_updates,
                 bytes: &last.as_slice(),
             },
-            scratch_space: &MEMORY,
+            scratch_space: &UNLIMITED_MEMORY,
         };
         florin_work::value_and_aggregate(&inputs, &mut Reference::new())
             .ok()

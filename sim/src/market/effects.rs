@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use florin_engine::{Effect, Event, ProofTree};
-use florin_learning::mapped::MEMORY;
+use florin_learning::mapped::UNLIMITED_MEMORY;
 use florin_ledger::limits::PENDING_MAX;
 use florin_ledger::state::ApplyError;
 use florin_ledger::{Action, Claim, Refusal, Settlement};
@@ -161,7 +161,7 @@ impl Market {
                 ids: &order.earlier_updates,
                 bytes: &last.as_slice(),
             },
-            scratch_space: &MEMORY,
+            scratch_space: &UNLIMITED_MEMORY,
         };
         let valued = self.judge.value(&inputs, &mut self.worker, self.seed);
         let shown = order.disclosed_rows;

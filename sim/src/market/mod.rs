@@ -317,7 +317,7 @@ impl Market {
         mut arrivals: Vec<Arrival>,
         threads: usize,
     ) -> Result<RoundDone, MarketError> {
-        self.worker = Reference::on(threads);
+        self.worker = Reference::with_threads(threads);
         let before = self.base()?;
         let offer = self.offer().cloned().ok_or(MarketError::Missing("an open round"))?;
         let digest = offer.digest();

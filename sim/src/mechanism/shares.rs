@@ -3,10 +3,10 @@
 //! debited.
 
 use florin_contribution::{
-    Coalition, Estimator, Game, GameError, Gtg, LeaveOneOut, RoundError, Run, ValuationError,
-    cosine, to_nano, value as run,
+    Coalition, Estimator, Game, GameError, Gtg, LeaveOneOut, RoundError, RunOptions,
+    ValuationError, cosine, to_nano, value as run,
 };
-use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Rule, aggregate, mean};
+use florin_learning::{AggregationRule, Dataset, Evaluator, ModelSpec, Reference, aggregate, mean};
 use florin_protocol::{ModelMetrics, UpdateScore};
 use florin_work::{
     ValuationInputs, ValuationOutput, WorkError, decode_model, decode_update_into,
@@ -72,7 +72,7 @@ pub(super) fn value(
         rows.iter().copied().zip(deltas.iter().map(Vec::as_slice)).collect();
     let step = match aggregate(florin_work::aggregation_rule(spec.rounds.aggregation), &kept) {
         Ok(step) => step,
-        Err(_) => aggregate(Rule::Median, &kept)?,
+        Err(_) => aggregate(AggregationRule::Median, &kept)?,
     };
     let after: Vec<f32> = base.iter().zip(&step).map(|(base, step)| base + step).collect();
     let bytes = encode_parameters(spec, &after);
@@ -84,7 +84,8 @@ pub(super) fn value(
     let model = model_spec(&spec.model);
     let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
     let (before, end) = (wide(&base), wide(&after));
-    let correct = |engine: &mut Reference, at: &[f64]| engine.correct(&model, at, &judged);
+    let correct =
+        |engine: &mut Reference, at: &[f64]| engine.correct_predictions(&model, at, &judged);
     let metrics = ModelMetrics {
         rows: judged.rows() as u32,
         correct_before: correct(engine, &before)? as u32,
@@ -153,7 +154,7 @@ fn estimate<'a>(
     seed: u64,
 ) -> Result<Vec<f64>, WorkError> {
     let ids: Vec<usize> = (0..round.players()).collect();
-    let valued = run(estimator, round, &ids, Run::seeded(seed)).map_err(not_valued)?;
+    let valued = run(estimator, round, &ids, RunOptions::seeded(seed)).map_err(not_valued)?;
     Ok(valued.scores.iter().map(|score| score.value).collect())
 }
 

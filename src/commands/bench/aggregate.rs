@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use florin_learning::{MeanAccumulator, Rule, aggregate_on};
+use florin_learning::{AggregationRule, MeanAccumulator, aggregate_on};
 use florin_protocol::blob_digest;
 
 use super::peers::{self, Peer};
@@ -28,7 +28,7 @@ pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
         (0..UPDATES).map(|at| (1 + at as u64 * 7 % 997, kept[at % DISTINCT].as_slice())).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let whole = fastest(REPEATS, || {
-        aggregate_on(Rule::Mean, &updates, threads).map(drop).map_err(Into::into)
+        aggregate_on(AggregationRule::Mean, &updates, threads).map(drop).map_err(Into::into)
     })?;
     let mut memory = 0.0;
     let streamed = fastest(REPEATS, || {

@@ -14,7 +14,7 @@ use florin_protocol::{
     Canonical, Commit, Digest, Offer, Signed, TaskPhase, TaskSpec, Timestamp, UpdateHeader,
     WalletSigner, blob_digest,
 };
-use florin_store::Mapped;
+use florin_store::MappedBytes;
 
 use super::Row;
 use super::server::load;
@@ -165,7 +165,7 @@ fn upload(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, f64)>
             most
         });
         let send = |ready: &Ready| -> anyhow::Result<()> {
-            let bytes = Mapped::file(&File::open(&ready.path)?)?;
+            let bytes = MappedBytes::file(&File::open(&ready.path)?)?;
             load::connect(market)?.upload(&ready.header, &bytes)?;
             Ok(())
         };
@@ -192,7 +192,7 @@ fn copy_and_hash(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration
         let copy = copy_durably(&ready.path, &path)?;
         copied += begun.elapsed();
         let begun = Instant::now();
-        let right = blob_digest(&Mapped::file(&copy)?) == ready.header.body.update;
+        let right = blob_digest(&MappedBytes::file(&copy)?) == ready.header.body.update;
         hashed += begun.elapsed();
         ensure!(right, "a copy has another digest");
     }

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_learning::mapped::MEMORY;
+use florin_learning::mapped::UNLIMITED_MEMORY;
 use florin_learning::{Dataset, Evaluator, Reference, Trainer};
 use florin_participant::BehaviourKind;
 use florin_protocol::limits::GLOBAL_DELTAS_MAX;
@@ -209,7 +209,7 @@ impl Town {
                 updates: &updates,
                 previous_models: &previous,
                 earlier_updates: EarlierUpdateBlobs { ids: &last.0, bytes: &last.1 },
-                scratch_space: &MEMORY,
+                scratch_space: &UNLIMITED_MEMORY,
             };
             let model = value_and_aggregate(&inputs, &mut engine)?.model;
             if model == base {
@@ -223,7 +223,7 @@ impl Town {
         }
         let params: Vec<f64> = decode_model(spec, &base)?.into_iter().map(f64::from).collect();
         let model = florin_work::model_spec(&spec.model);
-        let right = engine.correct(&model, &params, &self.test)?;
+        let right = engine.correct_predictions(&model, &params, &self.test)?;
         Ok(right as f64 / self.test.rows() as f64)
     }
 

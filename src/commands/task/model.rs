@@ -85,7 +85,7 @@ pub(crate) fn measure(
     let model = florin_work::model_spec(&spec.model);
     let params: Vec<f64> =
         florin_work::decode_model(spec, bytes)?.into_iter().map(f64::from).collect();
-    let correct = engine.correct(&model, &params, data)?;
+    let correct = engine.correct_predictions(&model, &params, data)?;
     let loss = mean(&engine.row_losses(&model, &params, data)?);
     Ok(Measured { correct: u32::try_from(correct)?, rows: u32::try_from(data.rows())?, loss })
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use florin_learning::{cores, products};
+use florin_learning::{cores, gram_matrix};
 
 /// A residual whose squared norm is at most this share of the whole is rounding error.
 pub(super) const ROUNDING_SHARE: f64 = 1e-6;
@@ -28,7 +28,7 @@ impl Gram {
     #[must_use]
     pub fn without_last_block(vectors: &[&[f32]], apart: usize) -> Self {
         let dimensions = vectors.first().map_or(0, |vector| vector.len());
-        Self { size: vectors.len(), products: products(vectors, apart, cores()), dimensions }
+        Self { size: vectors.len(), products: gram_matrix(vectors, apart, cores()), dimensions }
     }
 
     /// The Gram matrix of the residuals after projecting out the `known` vectors (modified

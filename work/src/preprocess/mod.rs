@@ -15,7 +15,7 @@ mod similarity;
 #[cfg(test)]
 mod tests;
 
-use florin_learning::Rows;
+use florin_learning::RowMatrix;
 use florin_learning::params::norm as norm_of;
 use florin_protocol::{
     Address, DuplicateMatch, DuplicatePolicy, DuplicateSource, Micro, NormScaling, Preprocessing,
@@ -39,7 +39,7 @@ const PARAMETERS_PER_DELTA: usize = 50;
 #[derive(Debug)]
 pub struct PreprocessedUpdates {
     /// The updates.
-    pub deltas: Rows,
+    pub deltas: RowMatrix,
     /// Weights of the updates: the entries' counted rows, and zero for rejected updates.
     pub rows: Vec<u64>,
     /// The factor of each update's rescaling.
@@ -59,11 +59,11 @@ impl PreprocessedUpdates {
 #[derive(Debug)]
 pub struct PublicHistory {
     /// The global model deltas of earlier rounds, the latest first.
-    pub global_deltas: Rows,
+    pub global_deltas: RowMatrix,
     /// Senders of the updates of earlier rounds, in commit order.
     pub senders: Vec<Address>,
     /// The updates of earlier rounds.
-    pub updates: Rows,
+    pub updates: RowMatrix,
 }
 
 /// Preprocesses the updates by a task's rules.
@@ -71,7 +71,7 @@ pub struct PublicHistory {
 pub fn preprocess(
     rules: PreprocessingRules,
     entries: &[UpdateEntry],
-    mut deltas: Rows,
+    mut deltas: RowMatrix,
     known: &PublicHistory,
 ) -> PreprocessedUpdates {
     let mut rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
@@ -95,7 +95,7 @@ pub fn preprocess(
 fn find_matches(
     entries: &[UpdateEntry],
     rows: &[u64],
-    deltas: &Rows,
+    deltas: &RowMatrix,
     known: &PublicHistory,
 ) -> Vec<Option<DuplicateMatch>> {
     let looked_for = known.global_deltas.len().min((deltas.width() / PARAMETERS_PER_DELTA).max(1));
@@ -126,7 +126,7 @@ fn find_matches(
     found.into_iter().map(|found| found.map(to_match)).collect()
 }
 
-fn rescale_to_median(deltas: &mut Rows, rows: &[u64]) -> Vec<Micro> {
+fn rescale_to_median(deltas: &mut RowMatrix, rows: &[u64]) -> Vec<Micro> {
     let lengths = deltas.slices().into_iter().map(norm_of);
     let norms: Vec<(f64, u64)> = lengths.zip(rows).map(|(norm, rows)| (norm, *rows)).collect();
     let Some(median) = median_norm(&norms) else {

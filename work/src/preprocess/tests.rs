@@ -1,6 +1,6 @@
 //! Small vectors with hand-computed results, and the property that splitting an update never gains.
 
-use florin_contribution::Draw;
+use florin_contribution::SeededRng;
 use florin_protocol::{Address, Amount, Digest};
 use proptest::prelude::*;
 
@@ -171,7 +171,7 @@ fn a_copy_among_similar_updates_shares_the_own_part_of_its_original() {
 #[test]
 fn a_linear_combination_of_global_model_deltas_is_rejected() {
     let seed = 7;
-    let mut draw = Draw::new(seed, 0);
+    let mut draw = SeededRng::new(seed, 0);
     let common = random_unit_vector(&mut draw);
     let steps: Vec<Vec<f32>> = (0..3)
         .map(|_| common.iter().zip(random_unit_vector(&mut draw)).map(|(c, d)| c + d).collect())
@@ -206,7 +206,7 @@ fn a_small_model_is_compared_with_one_global_delta_only() {
 
 /// `count` vectors of ten thousand numbers: a common direction plus independent own parts of a
 /// fifth of the norm.
-fn correlated_updates(draw: &mut Draw, common: &[f32], count: usize) -> Vec<Vec<f32>> {
+fn correlated_updates(draw: &mut SeededRng, common: &[f32], count: usize) -> Vec<Vec<f32>> {
     let mut one = || -> Vec<f32> {
         let own = random_unit_vector(draw);
         common.iter().zip(&own).map(|(common, own)| common + 0.2 * own).collect()
@@ -215,14 +215,14 @@ fn correlated_updates(draw: &mut Draw, common: &[f32], count: usize) -> Vec<Vec<
 }
 
 /// A random vector of about unit norm.
-fn random_unit_vector(draw: &mut Draw) -> Vec<f32> {
-    (0..10_000).map(|_| (draw.unit() as f32 - 0.5) * 12_f32.sqrt() / 100.0).collect()
+fn random_unit_vector(draw: &mut SeededRng) -> Vec<f32> {
+    (0..10_000).map(|_| (draw.uniform() as f32 - 0.5) * 12_f32.sqrt() / 100.0).collect()
 }
 
 #[test]
 fn similar_members_among_different_ones_are_not_duplicates() {
     let seed = 5;
-    let mut draw = Draw::new(seed, 0);
+    let mut draw = SeededRng::new(seed, 0);
     let common = random_unit_vector(&mut draw);
     // Number of similar members, number of different ones (with a cosine of about 0.3 to all of the
     // similar ones), and the different ones' rows relative to the others'.
@@ -260,7 +260,7 @@ fn in_a_small_model_only_an_equal_update_is_a_copy() {
 #[test]
 fn a_copy_plus_a_global_model_delta_is_a_copy() {
     let seed = 6;
-    let mut draw = Draw::new(seed, 0);
+    let mut draw = SeededRng::new(seed, 0);
     let common = random_unit_vector(&mut draw);
     let mut updates = correlated_updates(&mut draw, &common, 5);
     // The other members also move a little in the delta's direction.
@@ -283,7 +283,7 @@ fn a_copy_plus_a_global_model_delta_is_a_copy() {
 #[test]
 fn copies_of_another_members_earlier_update_are_rejected() {
     let seed = 9;
-    let mut draw = Draw::new(seed, 0);
+    let mut draw = SeededRng::new(seed, 0);
     let common = random_unit_vector(&mut draw);
     let last = correlated_updates(&mut draw, &common, 2);
     // All members have also moved in a shared direction.
@@ -326,7 +326,7 @@ fn matches_of(
     sent: impl Fn(&[Vec<f32>], &[f32]) -> Vec<(u8, Vec<f32>)>,
     now: impl Fn(&mut [Vec<f32>], &[f32]),
 ) -> Vec<Option<DuplicateSource>> {
-    let mut draw = Draw::new(seed, 0);
+    let mut draw = SeededRng::new(seed, 0);
     let common = random_unit_vector(&mut draw);
     let mut updates = correlated_updates(&mut draw, &common, 6);
     let noise = random_unit_vector(&mut draw);

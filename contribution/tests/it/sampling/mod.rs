@@ -5,17 +5,18 @@ mod limits;
 mod truncation;
 mod values;
 
-use florin_contribution::games::Formula;
+use florin_contribution::games::SyntheticGame;
 use florin_contribution::{
     AntitheticPermutation, Banzhaf, BetaShapley, ComplementaryContributions, Estimator, Game, Gtg,
-    Owen, Permutation, Run, Stratified, TruncatedMonteCarlo, Valuation, ValuationError, value,
+    Owen, Permutation, RunOptions, Stratified, TruncatedMonteCarlo, Valuation, ValuationError,
+    value,
 };
 
 /// Any estimator, for any game.
 type Any = Box<dyn for<'a> Estimator<dyn Game + 'a>>;
 
 fn untruncated_gtg() -> Gtg {
-    Gtg::mended().with_thresholds(0.0, 0.0).unwrap()
+    Gtg::corrected().with_thresholds(0.0, 0.0).unwrap()
 }
 
 /// The unbiased estimators of the Shapley value (truncation disabled).
@@ -47,7 +48,7 @@ fn all_samplers() -> Vec<Any> {
     let mut all = shapley_samplers();
     all.extend(other_samplers());
     all.push(Box::new(TruncatedMonteCarlo::default()));
-    all.push(Box::new(Gtg::mended()));
+    all.push(Box::new(Gtg::corrected()));
     all.push(Box::new(Gtg::as_published()));
     all
 }
@@ -55,13 +56,13 @@ fn all_samplers() -> Vec<Any> {
 fn try_value(
     estimator: &Any,
     game: &mut dyn Game,
-    run: Run<'_>,
+    run: RunOptions<'_>,
 ) -> Result<Valuation<usize>, ValuationError> {
     let ids: Vec<usize> = (0..game.players()).collect();
     value(estimator.as_ref(), game, &ids, run)
 }
 
-fn run(estimator: &Any, game: &mut dyn Game, run: Run<'_>) -> Valuation<usize> {
+fn run(estimator: &Any, game: &mut dyn Game, run: RunOptions<'_>) -> Valuation<usize> {
     let name = name(estimator);
     try_value(estimator, game, run).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -94,12 +95,12 @@ fn remark(valuation: &Valuation<usize>) -> &str {
 }
 
 /// One game of each family.
-fn families(players: usize, seed: u64) -> Vec<Formula> {
+fn families(players: usize, seed: u64) -> Vec<SyntheticGame> {
     vec![
-        Formula::saturating(players, seed),
-        Formula::coverage(players, seed),
-        Formula::interaction(players, seed),
-        Formula::voting(players, seed),
+        SyntheticGame::saturating(players, seed),
+        SyntheticGame::coverage(players, seed),
+        SyntheticGame::interaction(players, seed),
+        SyntheticGame::voting(players, seed),
     ]
 }
 

@@ -1,8 +1,8 @@
 //! Values of the samplers, against enumeration, by hand, and over many seeds.
 
-use florin_contribution::games::Table;
+use florin_contribution::games::TableGame;
 use florin_contribution::{
-    AntitheticPermutation, Banzhaf, BetaShapley, Coalition, Owen, Permutation, Run,
+    AntitheticPermutation, Banzhaf, BetaShapley, Coalition, Owen, Permutation, RunOptions,
 };
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use super::{
     Any, all_samplers, assert_close, errors, families, name, other_samplers, passes_min, remark,
     run, shapley_samplers, try_value, values,
 };
-use crate::support::{Formula, runner};
+use crate::support::{FnGame, runner};
 
 #[test]
 fn with_a_budget_for_all_coalitions_samplers_equal_the_shapley_value() {
@@ -18,9 +18,9 @@ fn with_a_budget_for_all_coalitions_samplers_equal_the_shapley_value() {
         for mut game in
             families(players.max(2), 11).into_iter().take(if players == 1 { 0 } else { 4 })
         {
-            let wanted = Table::of(&mut game).unwrap().shapley();
+            let wanted = TableGame::from_game(&mut game).unwrap().shapley();
             for estimator in shapley_samplers() {
-                let budget = Run::seeded(3).with_budget(1 << players);
+                let budget = RunOptions::seeded(3).with_budget(1 << players);
                 let found = run(&estimator, &mut game, budget);
                 assert_close(&values(&found), &wanted, 1e-12, name(&estimator));
                 assert_eq!(found.evaluations, 1 << players, "{}", name(&estimator));
@@ -34,8 +34,8 @@ fn with_a_budget_for_all_coalitions_samplers_equal_the_shapley_value() {
 #[test]
 fn one_player_gets_everything() {
     for estimator in all_samplers() {
-        let mut game = Formula(1, |c: &Coalition| 2.0 + 3.0 * c.len() as f64);
-        let found = run(&estimator, &mut game, Run::seeded(9));
+        let mut game = FnGame(1, |c: &Coalition| 2.0 + 3.0 * c.len() as f64);
+        let found = run(&estimator, &mut game, RunOptions::seeded(9));
         assert_eq!(values(&found), [3.0], "{}", name(&estimator));
         assert_eq!((found.total, found.evaluations), (3.0, 2));
     }
@@ -79,7 +79,7 @@ fn samplers_match_hand_computed_games() {
     ];
     for (worth, shapley, banzhaf, beta) in games {
         for estimator in shapley_samplers() {
-            let found = run(&estimator, &mut Formula(3, worth), Run::seeded(1));
+            let found = run(&estimator, &mut FnGame(3, worth), RunOptions::seeded(1));
             assert_close(&values(&found), &shapley, 1e-12, name(&estimator));
         }
         let other: [(Any, [f64; 3]); 2] = [
@@ -87,13 +87,13 @@ fn samplers_match_hand_computed_games() {
             (Box::new(BetaShapley::new(2.0, 1.0).unwrap()), beta),
         ];
         for (estimator, wanted) in other {
-            let found = run(&estimator, &mut Formula(3, worth), Run::seeded(1));
+            let found = run(&estimator, &mut FnGame(3, worth), RunOptions::seeded(1));
             assert_close(&values(&found), &wanted, 1e-12, name(&estimator));
             let gap = found.total - wanted.iter().sum::<f64>();
             assert!((found.gap - gap).abs() < 1e-12, "the gap is reported");
         }
         let normalised: Any = Box::new(Banzhaf::normalised());
-        let found = run(&normalised, &mut Formula(3, worth), Run::seeded(1));
+        let found = run(&normalised, &mut FnGame(3, worth), RunOptions::seeded(1));
         let factor = found.total / banzhaf.iter().sum::<f64>();
         assert_close(&values(&found), &banzhaf.map(|value| factor * value), 1e-12, "normalised");
     }
@@ -113,10 +113,10 @@ fn values_are_unbiased_over_many_seeds() {
         .extend(other_samplers().into_iter().filter(|one| !name(one).ends_with("normalised")));
     for mut game in families(8, 5) {
         for estimator in &estimators {
-            let wanted = values(&run(estimator, &mut game, Run::seeded(0).with_budget(256)));
+            let wanted = values(&run(estimator, &mut game, RunOptions::seeded(0).with_budget(256)));
             let (mut sums, mut squares) = (vec![0.0; 8], vec![0.0; 8]);
             for seed in 0..SEEDS {
-                let budget = Run::seeded(u64::from(seed)).with_budget(part_of(estimator));
+                let budget = RunOptions::seeded(u64::from(seed)).with_budget(part_of(estimator));
                 let found = run(estimator, &mut game, budget);
                 assert!(found.evaluations < 256);
                 for (player, value) in values(&found).iter().enumerate() {
@@ -135,14 +135,14 @@ fn values_are_unbiased_over_many_seeds() {
 }
 
 /// Single players and pairs, of any sign: `Σ a_i + Σ b_ij` over the coalition's players.
-fn quadratic(a: Vec<f64>, b: Vec<f64>) -> Formula<impl FnMut(&Coalition) -> f64> {
+fn quadratic(a: Vec<f64>, b: Vec<f64>) -> FnGame<impl FnMut(&Coalition) -> f64> {
     let players = a.len();
     let worth = move |c: &Coalition| {
         let pairs =
             c.players().flat_map(|i| c.players().filter(move |j| *j > i).map(move |j| (i, j)));
         c.players().map(|i| a[i]).sum::<f64>() + pairs.map(|(i, j)| b[i * players + j]).sum::<f64>()
     };
-    Formula(players, worth)
+    FnGame(players, worth)
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn one_antithetic_pair_is_exact_on_games_of_pairs() {
         for estimator in estimators {
             let least = passes_min(&estimator, n);
             let mut game = quadratic(a.clone(), b.clone());
-            let found = run(&estimator, &mut game, Run::seeded(seed).with_budget(least));
+            let found = run(&estimator, &mut game, RunOptions::seeded(seed).with_budget(least));
             prop_assert!(found.evaluations <= least);
             for (got, wanted) in values(&found).iter().zip(&wanted) {
                 prop_assert!(
@@ -189,7 +189,7 @@ fn permutation_estimators_are_efficient_at_any_budget() {
     for mut game in families(9, 2) {
         for estimator in &efficient {
             for budget in [18, 40, 111] {
-                let found = run(estimator, &mut game, Run::seeded(4).with_budget(budget));
+                let found = run(estimator, &mut game, RunOptions::seeded(4).with_budget(budget));
                 assert!(found.gap.abs() < 1e-12, "{} {}", name(estimator), found.gap);
             }
         }
@@ -198,7 +198,7 @@ fn permutation_estimators_are_efficient_at_any_budget() {
 
 #[test]
 fn a_null_player_scores_exactly_zero_with_every_marginal_sampler() {
-    let mut game = florin_contribution::games::Formula::coverage(9, 3);
+    let mut game = florin_contribution::games::SyntheticGame::coverage(9, 3);
     for estimator in all_samplers() {
         // // Estimators that average values instead of marginal contributions estimate a null
         // player with noise.
@@ -207,7 +207,7 @@ fn a_null_player_scores_exactly_zero_with_every_marginal_sampler() {
             continue;
         }
         let budget = 150.max(passes_min(&estimator, 9));
-        let found = run(&estimator, &mut game, Run::seeded(8).with_budget(budget));
+        let found = run(&estimator, &mut game, RunOptions::seeded(8).with_budget(budget));
         assert_eq!(values(&found)[7], 0.0, "{}", name(&estimator));
     }
 }
@@ -216,20 +216,19 @@ fn a_null_player_scores_exactly_zero_with_every_marginal_sampler() {
 fn normalised_values_sum_to_the_total_or_are_refused() {
     let normalised: Any = Box::new(Banzhaf::normalised());
     for mut game in families(10, 6) {
-        let found = run(&normalised, &mut game, Run::seeded(2).with_budget(200));
+        let found = run(&normalised, &mut game, RunOptions::seeded(2).with_budget(200));
         assert!(found.gap.abs() < 1e-12, "{}", found.gap);
     }
     // // Every player adds 1, and the last one makes the total negative: every raw value is
     // positive (for three players (1 + 1 + 1 − 2.1)/4), but the total is not.
     for players in [3, 12] {
-        let mut game =
-            Formula(
-                players,
-                move |c: &Coalition| {
-                    if c.len() == c.universe() { -0.1 } else { c.len() as f64 }
-                },
-            );
-        let refused = try_value(&normalised, &mut game, Run::seeded(0).with_budget(100));
+        let mut game = FnGame(
+            players,
+            move |c: &Coalition| {
+                if c.len() == c.universe() { -0.1 } else { c.len() as f64 }
+            },
+        );
+        let refused = try_value(&normalised, &mut game, RunOptions::seeded(0).with_budget(100));
         assert_eq!(refused.unwrap_err().code(), "EQUATIONS_SINGULAR");
     }
 }

@@ -9,7 +9,7 @@ use florin_coordinator::host::{
 };
 use florin_engine::Event;
 use florin_learning::Reference;
-use florin_learning::mapped::MEMORY;
+use florin_learning::mapped::UNLIMITED_MEMORY;
 use florin_ledger::LedgerError;
 use florin_protocol::{ErrorCode, Rejection, Report, RoundNumber, blob_digest};
 use florin_store::is_full;
@@ -216,7 +216,7 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
         updates: &updates.as_slice(),
         previous_models: &previous.as_slice(),
         earlier_updates: EarlierUpdateBlobs { ids: &order.earlier_updates, bytes: &last },
-        scratch_space: &MEMORY,
+        scratch_space: &UNLIMITED_MEMORY,
     };
     match florin_work::value_and_aggregate(&inputs, &mut Reference::new()) {
         // Durable before the report that references it.

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use florin_learning::data::load;
 use florin_learning::{
-    DataSource, Dataset, ModelSpec, Part, Partition, Reference, Trainer, Training, partition, split,
+    DataSource, Dataset, ModelSpec, PartitionScheme, Reference, SplitPart, Trainer, Training,
+    partition, split,
 };
 
 /// Rows of the digits that form the holdout.
@@ -16,7 +17,7 @@ const SHARD_ROWS_MIN: usize = 20;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Setting {
     /// Partition of the rows into shards.
-    pub(super) partition: Partition,
+    pub(super) partition: PartitionScheme,
     /// Number of members.
     pub(super) members: usize,
     /// Training hyperparameters.
@@ -51,7 +52,8 @@ pub(super) fn sgd(learning_rate: f64, batch: u32, epochs: u32) -> Training {
 impl Cohort {
     pub(super) fn new(setting: &Setting) -> anyhow::Result<Self> {
         let digits = load(&DataSource::Digits)?;
-        let parts = split(digits.rows(), setting.seed, &[Part::Rows(HOLDOUT_ROWS), Part::Rest])?;
+        let parts =
+            split(digits.rows(), setting.seed, &[SplitPart::Rows(HOLDOUT_ROWS), SplitPart::Rest])?;
         let rest = digits.subset(&parts[1])?;
         let owners =
             partition(&rest, setting.members, &setting.partition, SHARD_ROWS_MIN, setting.seed)?;
@@ -98,7 +100,7 @@ impl Cohort {
             .iter()
             .rev()
             .take(2)
-            .map(florin_learning::TensorSpec::numbers)
+            .map(florin_learning::TensorSpec::elements)
             .sum();
         let from = params.len() - last;
         params[from..].fill(0.0);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use florin_learning::mapped::MEMORY;
+use florin_learning::mapped::UNLIMITED_MEMORY;
 use florin_learning::{Dataset, Reference};
 use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
@@ -211,7 +211,7 @@ impl Market {
                 updates: &updates,
                 previous_models: &previous.as_slice(),
                 earlier_updates: EarlierUpdateBlobs { ids: &named, bytes: &last },
-                scratch_space: &MEMORY,
+                scratch_space: &UNLIMITED_MEMORY,
             },
             &mut self.engine,
         )?;

@@ -14,7 +14,7 @@ mod separation;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use florin_learning::Partition;
+use florin_learning::PartitionScheme;
 use florin_protocol::{DuplicatePolicy, NormScaling, PreprocessingRules};
 
 use super::Row;
@@ -75,13 +75,13 @@ const ATTACKS: &[Attack] = &[
 /// A population of members.
 #[derive(Debug, Clone)]
 struct Condition {
-    partition: Partition,
+    partition: PartitionScheme,
     members: usize,
 }
 
 impl Condition {
     fn all() -> Vec<Self> {
-        let partitions = [Partition::Iid, Partition::Dirichlet { alpha: 1.0 }];
+        let partitions = [PartitionScheme::Iid, PartitionScheme::Dirichlet { alpha: 1.0 }];
         let sizes = [8, 12];
         let each = partitions.iter().flat_map(|partition| {
             sizes.map(|members| Self { partition: partition.clone(), members })

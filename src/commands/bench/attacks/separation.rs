@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use florin_learning::Partition;
+use florin_learning::PartitionScheme;
 use florin_work::preprocess::{Gram, PublicVectors, find_replay, find_republished, similarity};
 
 use super::learn::{Cohort, Setting, sgd};
@@ -125,8 +125,11 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
 }
 
 fn settings(seeds: u64) -> Vec<Setting> {
-    let partitions =
-        [Partition::Iid, Partition::Dirichlet { alpha: 1.0 }, Partition::Dirichlet { alpha: 0.3 }];
+    let partitions = [
+        PartitionScheme::Iid,
+        PartitionScheme::Dirichlet { alpha: 1.0 },
+        PartitionScheme::Dirichlet { alpha: 0.3 },
+    ];
     let mut all = Vec::new();
     for partition in &partitions {
         for (rate, batch, epochs) in ways() {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_contribution::games::{Formula, Table};
+use florin_contribution::games::{SyntheticGame, TableGame};
 use serde::Serialize;
 
 use super::curve::budgets;
@@ -20,14 +20,14 @@ pub(super) struct Instance {
     /// Seed of the instance and of the estimators.
     pub(super) seed: u64,
     /// The values v(S) of all coalitions.
-    pub(super) table: Table,
+    pub(super) table: TableGame,
     /// The exact Shapley values.
     pub(super) exact: Vec<f64>,
 }
 
 impl Instance {
     /// Creates an instance and computes its exact values.
-    pub(super) fn new(seed: u64, table: Table) -> Self {
+    pub(super) fn new(seed: u64, table: TableGame) -> Self {
         let exact = table.shapley();
         Self { seed, table, exact }
     }
@@ -61,22 +61,24 @@ impl Played {
     }
 }
 
-type Make = fn(usize, u64) -> Formula;
+type Make = fn(usize, u64) -> SyntheticGame;
 
 /// The published synthetic games; `instances` is a list of (number of players, number of
 /// instances).
 pub(super) fn formulas(instances: [(usize, u64); 2]) -> anyhow::Result<Vec<Played>> {
     let kinds: [(&str, Make); 4] = [
-        ("saturating", Formula::saturating),
-        ("coverage", Formula::coverage),
-        ("interaction", Formula::interaction),
-        ("voting", Formula::voting),
+        ("saturating", SyntheticGame::saturating),
+        ("coverage", SyntheticGame::coverage),
+        ("interaction", SyntheticGame::interaction),
+        ("voting", SyntheticGame::voting),
     ];
     let mut all = Vec::new();
     for (players, instances) in instances {
         for (kind, make) in kinds {
             let instances = (1..=instances)
-                .map(|seed| Ok(Instance::new(seed, Table::of(&mut make(players, seed))?)))
+                .map(|seed| {
+                    Ok(Instance::new(seed, TableGame::from_game(&mut make(players, seed))?))
+                })
                 .collect::<anyhow::Result<_>>()?;
             let title = format!("{kind}, n = {players}");
             all.push(Played::new(format!("{kind}-{players}"), title, players, instances));
@@ -109,7 +111,7 @@ pub(super) fn write(games: &[Played], folder: &Path) -> anyhow::Result<()> {
         for (at, instance) in game.instances.iter().enumerate() {
             let file = format!("{}-{at}.f64", game.name);
             let bytes: Vec<u8> =
-                instance.table.worths().iter().flat_map(|worth| worth.to_le_bytes()).collect();
+                instance.table.value_table().iter().flat_map(|worth| worth.to_le_bytes()).collect();
             let path = folder.join(&file);
             fs::write(&path, bytes).with_context(|| path.display().to_string())?;
             let (seed, exact) = (instance.seed, instance.exact.as_slice());

@@ -1,10 +1,10 @@
 //! Our estimators on the same games.
 
-use florin_contribution::games::Table;
+use florin_contribution::games::TableGame;
 use florin_contribution::{
     AntitheticPermutation, Banzhaf, ComplementaryContributions, Estimator, Exact, Gtg, KAdd,
-    KernelShap, LeaveOneOut, LeverageShap, Odd, Owen, Permutation, Run, Stratified,
-    TruncatedMonteCarlo, value,
+    KernelShap, LeaveOneOut, LeverageShap, OddRegression, Owen, Permutation, RunOptions,
+    Stratified, TruncatedMonteCarlo, value,
 };
 
 use super::clock;
@@ -21,17 +21,17 @@ pub(super) struct Named {
     /// `Florin …`.
     pub(super) name: String,
     /// The estimator.
-    pub(super) estimator: Box<dyn Estimator<Table>>,
+    pub(super) estimator: Box<dyn Estimator<TableGame>>,
 }
 
 /// All estimators that need only coalition values.
 pub(super) fn ladder() -> anyhow::Result<Vec<Named>> {
-    let all: Vec<(&str, Box<dyn Estimator<Table>>)> = vec![
-        ("odd", Box::new(Odd)),
+    let all: Vec<(&str, Box<dyn Estimator<TableGame>>)> = vec![
+        ("odd", Box::new(OddRegression)),
         ("LeverageSHAP", Box::new(LeverageShap)),
         ("KernelSHAP, paired", Box::new(KernelShap)),
-        ("kADD k=2", Box::new(KAdd::of_order(2)?)),
-        ("kADD k=3", Box::new(KAdd::of_order(3)?)),
+        ("kADD k=2", Box::new(KAdd::with_order(2)?)),
+        ("kADD k=3", Box::new(KAdd::with_order(3)?)),
         ("permutation", Box::new(Permutation)),
         ("antithetic permutation", Box::new(AntitheticPermutation)),
         ("stratified", Box::new(Stratified)),
@@ -39,7 +39,7 @@ pub(super) fn ladder() -> anyhow::Result<Vec<Named>> {
         ("Owen", Box::new(Owen)),
         ("truncated (TMC)", Box::new(TruncatedMonteCarlo::default())),
         ("GTG as published", Box::new(Gtg::as_published())),
-        ("GTG corrected", Box::new(Gtg::mended())),
+        ("GTG corrected", Box::new(Gtg::corrected())),
         ("Banzhaf, normalised", Box::new(Banzhaf::normalised())),
         ("leave-one-out", Box::new(LeaveOneOut)),
         ("exact", Box::new(Exact)),
@@ -52,7 +52,7 @@ pub(super) fn ladder() -> anyhow::Result<Vec<Named>> {
 
 /// One estimate and its error; `None` if the budget is too small for the estimator.
 pub(super) fn trial(
-    estimator: &dyn Estimator<Table>,
+    estimator: &dyn Estimator<TableGame>,
     instance: &Instance,
     budget: u64,
 ) -> anyhow::Result<Option<Trial>> {
@@ -64,7 +64,8 @@ pub(super) fn trial(
     let ids: Vec<usize> = (0..players).collect();
     let mut game = instance.table.clone();
     let begun = clock::seconds();
-    let found = value(estimator, &mut game, &ids, Run::seeded(instance.seed).with_budget(budget))?;
+    let found =
+        value(estimator, &mut game, &ids, RunOptions::seeded(instance.seed).with_budget(budget))?;
     let seconds = clock::seconds() - begun;
     let values: Vec<f64> = found.scores.iter().map(|score| score.value).collect();
     Ok(Some(Trial {

@@ -3,12 +3,12 @@
 
 use std::cell::RefCell;
 
-use florin_contribution::games::Table;
+use florin_contribution::games::TableGame;
 use florin_contribution::{
-    AffineGame, AntitheticPermutation, Closures, Estimator, FirstOrder, FixedWeights, Odd, Path,
-    Run, cosine, value,
+    AffineGame, AntitheticPermutation, ClosureSource, Estimator, FirstOrder, FixedWeights,
+    OddRegression, Path, RunOptions, cosine, value,
 };
-use florin_learning::{AffineLoss, Coalitions, Engine, Masks, Updates};
+use florin_learning::{AffineLoss, CoalitionMasks, Coalitions, Engine, Updates};
 use serde::Serialize;
 
 use super::clock;
@@ -64,7 +64,7 @@ pub(super) fn instance(
     let updates =
         Updates { model: &task.model, base: &round.base, deltas: &deltas, shares: &shares };
     let mut coalitions = Coalitions::new(updates, &task.holdout, threads)?;
-    let masks = Masks::all(deltas.len())?;
+    let masks = CoalitionMasks::all(deltas.len())?;
     let worths = match utility {
         Utility::Loss => {
             let losses = coalitions.mean_losses(&masks)?;
@@ -72,11 +72,11 @@ pub(super) fn instance(
         }
         Utility::Accuracy => {
             let rows = task.holdout.rows() as f64;
-            let right = coalitions.correct(&masks)?;
+            let right = coalitions.correct_predictions(&masks)?;
             right.iter().map(|&own| (own as f64 - right[0] as f64) / rows).collect()
         }
     };
-    Ok(Instance::new(round.seed, Table::new(deltas.len(), worths)?))
+    Ok(Instance::new(round.seed, TableGame::new(deltas.len(), worths)?))
 }
 
 fn shares(round: &Round) -> Vec<f64> {
@@ -94,18 +94,18 @@ pub(super) fn look_inside(
     let deltas: Vec<&[f32]> = round.deltas.iter().map(Vec::as_slice).collect();
     let affine = AffineLoss::new(&task.model, &round.base, &deltas, &task.holdout, engine)?;
     let affine = RefCell::new(affine);
-    let source = Closures::new(
+    let source = ClosureSource::new(
         deltas.len(),
         |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
-        |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
+        |coefficients: &[f64]| affine.borrow_mut().directional_derivatives(coefficients),
     );
     let mut game = AffineGame::new(source, FixedWeights::over_all(&round.rows)?)?;
     let ids: Vec<usize> = (0..deltas.len()).collect();
     let begun = clock::seconds();
-    let path = value(&Path::default(), &mut game, &ids, Run::seeded(0))?;
+    let path = value(&Path::default(), &mut game, &ids, RunOptions::seeded(0))?;
     let path_seconds = clock::seconds() - begun;
     let begun = clock::seconds();
-    let first = value(&FirstOrder, &mut game, &ids, Run::seeded(0))?;
+    let first = value(&FirstOrder, &mut game, &ids, RunOptions::seeded(0))?;
     let first_order_seconds = clock::seconds() - begun;
     let of = |scores: &[florin_contribution::Score<usize>]| -> Vec<f64> {
         scores.iter().map(|score| score.value).collect()
@@ -146,8 +146,8 @@ impl Samplers {
     pub(super) fn value(&mut self, instance: &Instance) -> anyhow::Result<()> {
         let at = self.rounds;
         self.rounds += 1;
-        let pairs: [(&dyn Estimator<Table>, &mut Vec<Trial>); 2] =
-            [(&Odd, &mut self.odd), (&AntitheticPermutation, &mut self.antithetic)];
+        let pairs: [(&dyn Estimator<TableGame>, &mut Vec<Trial>); 2] =
+            [(&OddRegression, &mut self.odd), (&AntitheticPermutation, &mut self.antithetic)];
         for (estimator, trials) in pairs {
             for &budget in &self.budgets {
                 if let Some(found) = ours::trial(estimator, instance, budget)? {

@@ -1,8 +1,8 @@
 //! The time of exact values and path integrals, beside the same arithmetic in libtorch.
 
-use florin_contribution::games::Table;
-use florin_learning::measure::{self, Problem};
-use florin_learning::{Engine, EngineKind, Masks, ModelSpec};
+use florin_contribution::games::TableGame;
+use florin_learning::timing::{self, SyntheticRound};
+use florin_learning::{CoalitionMasks, Engine, EngineKind, ModelSpec};
 
 use super::super::Row;
 use super::clock;
@@ -46,15 +46,15 @@ pub(super) fn rows() -> anyhow::Result<Vec<Row>> {
 
 /// The rows of the exact computation.
 fn exact() -> anyhow::Result<Vec<Row>> {
-    let problem = Problem::drawn(model(), EXACT_PLAYERS, ROWS, 1)?;
-    let masks = Masks::all(EXACT_PLAYERS)?;
+    let problem = SyntheticRound::generate(model(), EXACT_PLAYERS, ROWS, 1)?;
+    let masks = CoalitionMasks::all(EXACT_PLAYERS)?;
     let mut clock = clock::seconds;
     let mut fastest = f64::INFINITY;
     for _ in 0..REPEATS {
         let start = clock();
-        let timed = measure::coalitions(&problem, &masks, 1, &mut clock)?;
+        let timed = timing::coalitions(&problem, &masks, 1, &mut clock)?;
         let worths = timed.losses.iter().map(|loss| timed.losses[0] - loss).collect();
-        std::hint::black_box(Table::new(EXACT_PLAYERS, worths)?.shapley());
+        std::hint::black_box(TableGame::new(EXACT_PLAYERS, worths)?.shapley());
         fastest = fastest.min(clock() - start);
     }
     let what = format!("exact, n = {EXACT_PLAYERS}, {}, {ROWS} rows, one core", problem.model);
@@ -65,16 +65,16 @@ fn exact() -> anyhow::Result<Vec<Row>> {
 
 #[cfg(feature = "torch")]
 fn beside_libtorch(
-    problem: &Problem,
-    masks: &Masks,
+    problem: &SyntheticRound,
+    masks: &CoalitionMasks,
     ours: f64,
     clock: &mut dyn FnMut() -> f64,
 ) -> anyhow::Result<Vec<Row>> {
-    use florin_learning::torch::{Processor, Torch};
-    let mut torch = Torch::new(Processor::Cpu, 1)?;
+    use florin_learning::torch::{Torch, TorchDevice};
+    let mut torch = Torch::new(TorchDevice::Cpu, 1)?;
     let mut fastest = f64::INFINITY;
     for _ in 0..2 {
-        fastest = fastest.min(measure::one_by_one(problem, masks, &mut torch, clock)?.seconds);
+        fastest = fastest.min(timing::one_by_one(problem, masks, &mut torch, clock)?.seconds);
     }
     Ok(vec![
         Row::plain("libtorch, one coalition after the other, one core", fastest, "s"),
@@ -84,8 +84,8 @@ fn beside_libtorch(
 
 #[cfg(not(feature = "torch"))]
 fn beside_libtorch(
-    _problem: &Problem,
-    _masks: &Masks,
+    _problem: &SyntheticRound,
+    _masks: &CoalitionMasks,
     _ours: f64,
     _clock: &mut dyn FnMut() -> f64,
 ) -> anyhow::Result<Vec<Row>> {
@@ -94,7 +94,7 @@ fn beside_libtorch(
 
 /// The rows of a path integral over many updates.
 fn path() -> anyhow::Result<Vec<Row>> {
-    let problem = Problem::drawn(model(), PATH_DISTINCT, ROWS, 2)?;
+    let problem = SyntheticRound::generate(model(), PATH_DISTINCT, ROWS, 2)?;
     let kind = if cfg!(feature = "torch") { EngineKind::Torch } else { EngineKind::Reference };
     let mut engine = florin_learning::engine(kind, 1)?;
     let few = PATH_PLAYERS / 10;
@@ -138,13 +138,13 @@ fn path() -> anyhow::Result<Vec<Row>> {
 
 /// The fastest of several runs.
 fn fastest_path(
-    problem: &Problem,
+    problem: &SyntheticRound,
     updates: usize,
     groups: usize,
     engine: &mut dyn Engine,
-) -> anyhow::Result<measure::PathTimed> {
+) -> anyhow::Result<timing::PathTiming> {
     let mut clock = clock::seconds;
-    let mut run = || measure::path(problem, updates, groups, engine, 1, &mut clock);
+    let mut run = || timing::path(problem, updates, groups, engine, 1, &mut clock);
     let mut best = run()?;
     for _ in 1..REPEATS {
         let timed = run()?;

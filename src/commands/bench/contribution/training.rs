@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use florin_learning::data::load;
 use florin_learning::{
-    DataSource, Dataset, Engine, ModelSpec, Part, Partition, Training, partition, split,
+    DataSource, Dataset, Engine, ModelSpec, PartitionScheme, SplitPart, Training, partition, split,
 };
 
 /// Rows per step.
@@ -23,19 +23,19 @@ const IDX_ROWS: usize = 6_000;
 pub(super) struct Regime {
     /// Name for display.
     pub(super) name: &'static str,
-    partition: Partition,
+    partition: PartitionScheme,
     learning_rate: f64,
     epochs: u32,
 }
 
 /// The regimes of every training run: IID or not, little or much local training.
 pub(super) fn regimes() -> Vec<Regime> {
-    let skewed = Partition::Dirichlet { alpha: 0.4 };
+    let skewed = PartitionScheme::Dirichlet { alpha: 0.4 };
     let regime =
         |name, partition, learning_rate, epochs| Regime { name, partition, learning_rate, epochs };
     vec![
-        regime("IID, rate 0.1, 1 epoch", Partition::Iid, 0.1, 1),
-        regime("IID, rate 0.3, 5 epochs", Partition::Iid, 0.3, 5),
+        regime("IID, rate 0.1, 1 epoch", PartitionScheme::Iid, 0.1, 1),
+        regime("IID, rate 0.3, 5 epochs", PartitionScheme::Iid, 0.3, 5),
         regime("Dirichlet 0.4, rate 0.1, 1 epoch", skewed.clone(), 0.1, 1),
         regime("Dirichlet 0.4, rate 0.3, 5 epochs", skewed, 0.3, 5),
     ]
@@ -68,7 +68,7 @@ pub(super) struct Round {
 
 impl Task {
     fn of(name: &'static str, model: ModelSpec, data: &Dataset) -> anyhow::Result<Self> {
-        let parts = split(data.rows(), 1, &[Part::Fraction(HOLDOUT), Part::Rest])?;
+        let parts = split(data.rows(), 1, &[SplitPart::Fraction(HOLDOUT), SplitPart::Rest])?;
         let [holdout, learn] = [data.subset(&parts[0])?, data.subset(&parts[1])?];
         Ok(Self { name, model, learn, holdout })
     }

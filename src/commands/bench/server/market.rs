@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use florin_learning::data::{load, save};
-use florin_learning::{DataSource, Part, split};
+use florin_learning::{DataSource, SplitPart, split};
 use florin_ledger::conformance::TestSigner;
 use florin_participant::{Secret, Strength, Wallet};
 use florin_protocol::{Address, NodeSigner, TaskId, WalletSigner, blob_digest};
@@ -85,7 +85,7 @@ impl Market {
         }
         std::fs::write(path.join("genesis.toml"), genesis)?;
         let digits = load(&DataSource::Digits)?;
-        let cut = split(digits.rows(), 1, &[Part::Fraction(HOLDOUT), Part::Rest])?;
+        let cut = split(digits.rows(), 1, &[SplitPart::Fraction(HOLDOUT), SplitPart::Rest])?;
         let rows = cut.first().context("a split has its parts")?;
         save(&digits.subset(rows)?, &path.join("holdout.florin"))?;
         let mut market = Self {
