@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use florin_ledger::LedgerError;
-use florin_ledger_ethereum::{self as ethereum, Deployment, Endpoint, Foreign, HttpEndpoint};
+use florin_ledger_ethereum::{
+    self as ethereum, Deployment, DeploymentMismatch, Endpoint, HttpEndpoint,
+};
 use florin_protocol::{EthereumInfo, MarketId};
 
 use crate::failure::Failure;
@@ -43,22 +45,23 @@ pub(crate) fn no_node(endpoint: &dyn Endpoint) -> String {
 /// `WRONG_CHAIN`, `WRONG_CONTRACTS`, `LEDGER_UNAVAILABLE`.
 pub(crate) fn check(endpoint: &Arc<HttpEndpoint>, deployment: &Deployment) -> anyhow::Result<()> {
     let endpoint: Arc<dyn Endpoint> = endpoint.clone();
-    let found = ethereum::check(&endpoint, deployment).with_context(|| no_node(&*endpoint))?;
+    let found =
+        ethereum::check_deployment(&endpoint, deployment).with_context(|| no_node(&*endpoint))?;
     found.map_err(|foreign| foreign_contracts(&foreign).into())
 }
 
-/// As [`check`]; also refuses a deployment whose block is later than the market's, because earlier
+/// As [`check_deployment`]; also refuses a deployment whose block is later than the market's, because earlier
 /// events would be missed.
 ///
 /// # Errors
-/// Those of [`check`], `BAD_DEPLOYMENT`.
+/// Those of [`check_deployment`], `BAD_DEPLOYMENT`.
 pub(crate) fn check_history(
     endpoint: &Arc<HttpEndpoint>,
     deployment: &Deployment,
 ) -> anyhow::Result<()> {
     check(endpoint, deployment)?;
     let endpoint: Arc<dyn Endpoint> = endpoint.clone();
-    if ethereum::began_earlier(&endpoint, deployment)? {
+    if ethereum::market_predates_deployment(&endpoint, deployment)? {
         let message = format!(
             "the market at {} existed before block {}, which its deployment file names: write the \
              block of its creation, as a block explorer shows it",
@@ -69,12 +72,12 @@ pub(crate) fn check_history(
     Ok(())
 }
 
-fn foreign_contracts(foreign: &Foreign) -> Failure {
+fn foreign_contracts(foreign: &DeploymentMismatch) -> Failure {
     let code = match foreign {
-        Foreign::OtherChain { .. } => "WRONG_CHAIN",
-        Foreign::NoCode { .. } | Foreign::NotAMarket { .. } | Foreign::OtherToken { .. } => {
-            "WRONG_CONTRACTS"
-        }
+        DeploymentMismatch::OtherChain { .. } => "WRONG_CHAIN",
+        DeploymentMismatch::NoCode { .. }
+        | DeploymentMismatch::NotAMarket { .. }
+        | DeploymentMismatch::OtherToken { .. } => "WRONG_CONTRACTS",
     };
     Failure::input(code, foreign.to_string())
 }

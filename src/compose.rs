@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
-use florin_ledger::{Clock, Ledger, LocalChain, RemoteLedger};
+use florin_ledger::{EmbeddedChain, Ledger, LedgerClock, RemoteLedger};
 use florin_ledger_ethereum::{EthereumLedger, Settings};
 use florin_participant::{Client, Wallet};
 use florin_protocol::{EthereumInfo, LedgerInfo, NodeSigner};
@@ -75,7 +75,7 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
         );
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
-    let ledger = RemoteLedger::connect_trusting(url, client.trust())?;
+    let ledger = RemoteLedger::connect_with_trust_anchors(url, client.trust())?;
     let market = client.coordinator().market;
     if ledger.market() != market {
         let (chain, genesis) = (ledger.market().chain, ledger.market().genesis);
@@ -123,13 +123,13 @@ pub(crate) fn chain_file(data: &Path) -> PathBuf {
 /// Opens the embedded ledger of a coordinator; the coordinator is the ledger's operator.
 ///
 /// # Errors
-/// Those of [`LocalChain::open`].
+/// Those of [`EmbeddedChain::open`].
 pub(crate) fn local_chain(
     data: &Path,
     operator: NodeSigner,
-    clock: Clock,
-) -> anyhow::Result<LocalChain> {
-    Ok(LocalChain::open(&chain_file(data), operator, clock)?)
+    clock: LedgerClock,
+) -> anyhow::Result<EmbeddedChain> {
+    Ok(EmbeddedChain::open(&chain_file(data), operator, clock)?)
 }
 
 /// A random 63-bit number; TOML integers have 63 bits.

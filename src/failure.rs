@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn an_error_inside_an_agent_error_keeps_its_code_and_exit_code() {
         use florin_ledger::Refusal;
-        let refused = || LedgerError::Refused(Refusal::Meaningless("nothing".to_owned()));
+        let refused = || LedgerError::Refused(Refusal::InvalidArgument("nothing".to_owned()));
         let told = || Rejection::new(florin_protocol::ErrorCode::BondTooSmall, "more");
         let no = |code: &str| (code.to_owned(), Exit::No);
         let agent = |error: AgentError| verdict(&error.into());

@@ -4,7 +4,7 @@
 use std::ops::Deref;
 
 use anyhow::Context;
-use florin_ledger::{Ledger, LedgerError, Trust};
+use florin_ledger::{Ledger, LedgerError, TrustAnchors};
 use florin_participant::{
     Client, ClientConfig, ClientError, Event, Passing, Patience, Shutdown, Wallet, patiently,
 };
@@ -135,7 +135,7 @@ impl Market {
 /// `CERTIFICATE_NOT_NEEDED`, and those of reading the file.
 fn config(at: &MarketArg) -> anyhow::Result<ClientConfig> {
     let trust = match &at.trust.certificate {
-        None => Trust::system(),
+        None => TrustAnchors::from_system(),
         Some(_) if !at.market.starts_with("https://") => {
             let message = format!(
                 "--certificate (FLORIN_CERTIFICATE) needs an https:// address, but {} is not \
@@ -147,7 +147,7 @@ fn config(at: &MarketArg) -> anyhow::Result<ClientConfig> {
         Some(file) => {
             let named = || file.display().to_string();
             let text = std::fs::read(file).with_context(named)?;
-            Trust::only(&text).with_context(named)?
+            TrustAnchors::from_pem(&text).with_context(named)?
         }
     };
     Ok(ClientConfig { trust, ..ClientConfig::at(&at.market) })

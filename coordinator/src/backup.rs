@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use florin_ledger::{ChainCopy, ChainError};
+use florin_ledger::{ChainError, ChainSnapshot};
 use florin_protocol::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +101,7 @@ pub struct Moment {
     /// left out.
     pub running: bool,
     /// A read transaction on the embedded ledger, if the market has one.
-    pub chain: Option<ChainCopy>,
+    pub chain: Option<ChainSnapshot>,
 }
 
 /// Copies a data folder, as of `moment`, into a new folder.
@@ -156,8 +156,11 @@ pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, Backup
 pub fn copy_at_rest(data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
     let _lock: File = lock(data)?;
     let file = data.join(CHAIN_FILE);
-    let chain =
-        if file.exists() { Some(florin_ledger::LocalChain::begin_copy_of(&file)?) } else { None };
+    let chain = if file.exists() {
+        Some(florin_ledger::EmbeddedChain::begin_snapshot_of_file(&file)?)
+    } else {
+        None
+    };
     let identity = Identity::read(data)?;
     let volume = florin_store::Local(data.to_owned());
     let Identity { market, coordinator } = identity;

@@ -47,7 +47,7 @@ pub struct Terms {
 impl Terms {
     /// The terms of a task, taken from its specification.
     #[must_use]
-    pub fn of(spec: &TaskSpec) -> Self {
+    pub fn from_spec(spec: &TaskSpec) -> Self {
         Self {
             task: spec.id(),
             buyer: spec.buyer,
@@ -137,7 +137,7 @@ pub struct Claim {
     Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Claimed {
+pub struct ClaimOutcome {
     /// Paid into the account's wallet.
     pub paid: Amount,
     /// Taken from the account's bond: less than the debit if the bond held less.
@@ -260,7 +260,7 @@ pub struct StakeState {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Posted {
+pub enum PostOutcome {
     /// The settlement was recorded.
     New,
     /// The identical settlement was recorded before: nothing changed.
@@ -364,10 +364,10 @@ pub enum Refusal {
     NothingToClaim,
     /// The bond, stake or settlement does not exist.
     #[error("{0}")]
-    Missing(String),
+    NotFound(String),
     /// An amount of zero, a transfer to the sender itself, or another invalid argument.
     #[error("{0}")]
-    Meaningless(String),
+    InvalidArgument(String),
     /// A limit of [`crate::limits`].
     #[error("limit reached: {0}")]
     Limit(String),
@@ -394,8 +394,8 @@ impl Refusal {
             Self::BadSettlement { .. } => "BAD_SETTLEMENT",
             Self::BadProof => "BAD_PROOF",
             Self::NothingToClaim => "NOTHING_TO_CLAIM",
-            Self::Missing(_) => "NOT_FOUND",
-            Self::Meaningless(_) => "MEANINGLESS",
+            Self::NotFound(_) => "NOT_FOUND",
+            Self::InvalidArgument(_) => "MEANINGLESS",
             Self::Limit(_) => "LIMIT_REACHED",
         }
     }
@@ -465,21 +465,21 @@ pub trait Ledger: Send + Sync {
     fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError>;
 
     /// Whether a provider has pledged its stake to a task.
-    fn pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError>;
+    fn is_pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError>;
 
     /// The totals of an account's claims in a task: the amount paid to it, and the debits proven,
     /// which its bond may not have covered.
-    fn claimed(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError>;
+    fn claimed_totals(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError>;
 
     /// The status of a settlement.
-    fn settlement(
+    fn settlement_status(
         &self,
         task: TaskId,
         payout: SettlementId,
     ) -> Result<SettlementStatus, LedgerError>;
 
     /// Moves tokens between wallets.
-    /// Refused: `Insufficient`, `Meaningless` (zero, to the sender itself, or to the zero address).
+    /// Refused: `Insufficient`, `InvalidArgument` (zero, to the sender itself, or to the zero address).
     fn transfer(
         &self,
         by: &dyn WalletSigner,
@@ -488,7 +488,7 @@ pub trait Ledger: Send + Sync {
     ) -> Result<TxId, LedgerError>;
 
     /// Locks a task's budget in escrow; `by` must be the buyer.
-    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `Meaningless` (the buyer is the
+    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `InvalidArgument` (the buyer is the
     /// arbiter), `TooSmall` (a data pool below [`florin_protocol::DUST_PER_ROUND`]), `Limit` (a
     /// window or a delay above 30 days).
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError>;
@@ -506,7 +506,7 @@ pub trait Ledger: Send + Sync {
     /// Requests the return of the sender's bond: it stays at risk for `unbond_ms`, and then until
     /// every settlement posted before that moment can be proven. A repeated request does not change
     /// the moment.
-    /// Refused: `UnknownTask`, `Missing`.
+    /// Refused: `UnknownTask`, `NotFound`.
     fn unbond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError>;
 
     /// Returns an unbonded bond to its owner's wallet, from
@@ -517,11 +517,11 @@ pub trait Ledger: Send + Sync {
     /// bond, so that no coordinator can hold a bond for longer than `release + 2 · challenge_ms`.
     /// After the task is closed no request is needed: the bond is free from
     /// `last_post + 2 · challenge_ms` on, or at once without any settlement.
-    /// Refused: `UnknownTask`, `Missing`, `TooEarly` (with that moment).
+    /// Refused: `UnknownTask`, `NotFound`, `TooEarly` (with that moment).
     fn withdraw_bond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError>;
 
     /// Adds to the sender's stake; cancels a pending unstaking.
-    /// Refused: `Insufficient`, `Meaningless`.
+    /// Refused: `Insufficient`, `InvalidArgument`.
     fn stake(&self, by: &dyn WalletSigner, amount: Amount) -> Result<TxId, LedgerError>;
 
     /// Pledges the sender's stake to a task, so that the task's arbiter can slash up to the task's
@@ -534,25 +534,29 @@ pub trait Ledger: Send + Sync {
 
     /// Requests the return of the stake; it stays at risk for the longest `unbond_ms` of the open
     /// tasks it is pledged to.
-    /// Refused: `Missing`.
+    /// Refused: `NotFound`.
     fn unstake(&self, by: &dyn WalletSigner) -> Result<TxId, LedgerError>;
 
     /// Returns an unstaked stake to its owner's wallet.
-    /// Refused: `Missing`, `TooEarly`.
+    /// Refused: `NotFound`, `TooEarly`.
     fn withdraw_stake(&self, by: &dyn WalletSigner) -> Result<Amount, LedgerError>;
 
     /// Posts a round's settlement; `by` must be the task's coordinator. It becomes final after the
-    /// challenge window. Posting the identical settlement again returns [`Posted::Already`].
+    /// challenge window. Posting the identical settlement again returns [`PostOutcome::Already`].
     /// Refused: `UnknownTask`, `TaskClosed`, `NotAllowed`, `ConflictingSettlement`, `BadSettlement`
     /// (totals that decrease or exceed the deposit, a round that is not later than the previous
     /// one, a `previous_root` that is not the root of the latest settlement, a payout id that is
     /// not the round's, an expired task: a coordinator that continues to post could keep the
     /// buyer's money locked), `Limit`.
-    fn post(&self, by: &dyn WalletSigner, settlement: &Settlement) -> Result<Posted, LedgerError>;
+    fn post(
+        &self,
+        by: &dyn WalletSigner,
+        settlement: &Settlement,
+    ) -> Result<PostOutcome, LedgerError>;
 
     /// Cancels a settlement, and every later one of the task, within its window; `by` must be the
     /// task's arbiter.
-    /// Refused: `UnknownTask`, `NotAllowed`, `Missing`, `WindowClosed`.
+    /// Refused: `UnknownTask`, `NotAllowed`, `NotFound`, `WindowClosed`.
     fn cancel(
         &self,
         by: &dyn WalletSigner,
@@ -573,7 +577,7 @@ pub trait Ledger: Send + Sync {
     /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim` (neither total has increased),
     /// `BadSettlement` (a root that promises more than its own totals; running totals that
     /// decreased; more debited than `debit_max` for each round up to the last final one).
-    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<Claimed, LedgerError>;
+    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<ClaimOutcome, LedgerError>;
 
     /// Closes a task and refunds the amount still in escrow. The coordinator may close at any time,
     /// any account after `expires`. Settlements whose window is over are finalised first. Returns
@@ -583,7 +587,7 @@ pub trait Ledger: Send + Sync {
 
     /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter.
     /// Returns the amount taken.
-    /// Refused: `UnknownTask`, `NotAllowed`, `TaskClosed`, `Meaningless` (zero), `Missing` (no
+    /// Refused: `UnknownTask`, `NotAllowed`, `TaskClosed`, `InvalidArgument` (zero), `NotFound` (no
     /// bond, no pledge, or nothing left of it).
     fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError>;
 }

@@ -11,12 +11,12 @@ use redb::{Database, TableDefinition};
 use crate::action::Action;
 use crate::api::{LedgerError, Refusal};
 use crate::conformance::TestSigner;
+use crate::embedded::{ChainError, EmbeddedChain, Genesis};
 use crate::limits::BLOCK_TRANSACTIONS_MAX;
-use crate::local::{ChainError, Genesis, LocalChain};
-use crate::transaction::{Checked, SignedTransaction, Transaction, check_on};
+use crate::transaction::{SignedTransaction, Transaction, VerifiedTransaction, verify_on_threads};
 
 /// Transfers per second that the chain must reach on two cores.
-const TRANSFERS_BAR: u64 = 150_000;
+const TRANSFERS_PER_SECOND_MIN: u64 = 150_000;
 /// Accounts among which the transfers move money.
 const ACCOUNTS: u64 = 1_000;
 /// Repetitions, of which the fastest counts: the least affected by other load of the machine.
@@ -26,7 +26,7 @@ const SIGNATURES: u64 = 4_000;
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct LedgerMeasurement {
     /// The name of the measured quantity.
     pub name: String,
     /// The measured value.
@@ -37,7 +37,7 @@ pub struct Row {
     pub bar: Option<u64>,
 }
 
-impl Row {
+impl LedgerMeasurement {
     fn new(name: impl Into<String>, value: u64, bar: Option<u64>) -> Self {
         Self { name: name.into(), value, unit: "/s", bar }
     }
@@ -77,31 +77,40 @@ fn per_second(count: u64, micros: u128) -> u64 {
 ///
 /// # Errors
 /// [`BenchError`].
-pub fn transfers(folder: &Path, count: u64, micros: Stopwatch<'_>) -> Result<Vec<Row>, BenchError> {
+pub fn transfers(
+    folder: &Path,
+    count: u64,
+    micros: Stopwatch<'_>,
+) -> Result<Vec<LedgerMeasurement>, BenchError> {
     let mut rows = Vec::new();
     let (mut rate, mut block_bytes) = (0, 0);
     // Every account sends once and receives once per block: its balance and its nonce change.
     let changed = usize::try_from(ACCOUNTS.saturating_mul(2)).unwrap_or(usize::MAX);
     let mut bare_rate = 0;
     for repeat in 0..REPEATS {
-        let (this, bytes) = chain(&folder.join(format!("bench-ledger-{repeat}")), count, micros)?;
+        let (this, bytes) =
+            measure_chain(&folder.join(format!("bench-ledger-{repeat}")), count, micros)?;
         (rate, block_bytes) = (this.max(rate), bytes);
         let file = folder.join(format!("bench-redb-{repeat}"));
-        bare_rate = bare(&file, count, block_bytes, changed, micros)?.max(bare_rate);
+        bare_rate = measure_redb(&file, count, block_bytes, changed, micros)?.max(bare_rate);
     }
-    let bar = Some(TRANSFERS_BAR);
-    rows.push(Row::new("transfers into durable, linked, signed blocks of 1,000", rate, bar));
+    let bar = Some(TRANSFERS_PER_SECOND_MIN);
+    rows.push(LedgerMeasurement::new(
+        "transfers into durable, linked, signed blocks of 1,000",
+        rate,
+        bar,
+    ));
     let name =
         format!("redb alone, {changed} rows and {block_bytes} bytes in each commit, as transfers");
-    rows.push(Row::new(name, bare_rate, None));
+    rows.push(LedgerMeasurement::new(name, bare_rate, None));
     for threads in [1, 2] {
         let name = format!("account signatures checked, {threads} threads");
-        rows.push(Row::new(name, signatures(threads, micros)?, None));
+        rows.push(LedgerMeasurement::new(name, measure_signatures(threads, micros)?, None));
     }
     Ok(rows)
 }
 
-fn owner(number: u64) -> Address {
+fn bench_address(number: u64) -> Address {
     let mut address = [0xbe; 20];
     let hash = blake3::hash(&number.to_le_bytes());
     address.iter_mut().zip(hash.as_bytes()).for_each(|(to, from)| *to = *from);
@@ -112,15 +121,15 @@ fn genesis(operator: &NodeSigner) -> Genesis {
     let rich = Amount::from_units(1_000_000_000_000_000_000_000_000);
     Genesis {
         chain_id: ChainId(1),
-        operator: owner(0),
+        operator: bench_address(0),
         operator_key: operator.key(),
-        allocations: (0..ACCOUNTS).map(|n| (owner(n), rich)).collect(),
+        allocations: (0..ACCOUNTS).map(|n| (bench_address(n), rich)).collect(),
         created: Timestamp(0),
     }
 }
 
 /// Transfers that count as verified; their signatures are dummies.
-fn checked(market: MarketId, count: u64) -> Vec<Result<Checked, Refusal>> {
+fn verified_transfers(market: MarketId, count: u64) -> Vec<Result<VerifiedTransaction, Refusal>> {
     let amount = Amount::from_units(1_000_000_000_000_000);
     (0..count)
         .map(|n| {
@@ -130,25 +139,29 @@ fn checked(market: MarketId, count: u64) -> Vec<Result<Checked, Refusal>> {
             let to = from.saturating_add(step).saturating_add(1).checked_rem(ACCOUNTS);
             let transaction = Transaction {
                 market,
-                from: owner(from),
+                from: bench_address(from),
                 nonce: round,
-                action: Action::Transfer { to: owner(to.unwrap_or_default()), amount },
+                action: Action::Transfer { to: bench_address(to.unwrap_or_default()), amount },
             };
             let signed = SignedTransaction { transaction, signature: WalletSignature([0x5a; 65]) };
             let bytes = borsh::object_length(&signed).unwrap_or_default();
-            Ok(Checked::unchecked(signed, bytes))
+            Ok(VerifiedTransaction::new_unchecked(signed, bytes))
         })
         .collect()
 }
 
 /// Transfers per second, and the bytes of a block.
-fn chain(path: &Path, count: u64, micros: Stopwatch<'_>) -> Result<(u64, usize), BenchError> {
+fn measure_chain(
+    path: &Path,
+    count: u64,
+    micros: Stopwatch<'_>,
+) -> Result<(u64, usize), BenchError> {
     let operator = NodeSigner::from_seed(&[1; 32]);
-    let market = LocalChain::create(path, &genesis(&operator))?;
-    let chain = LocalChain::open(path, operator, Arc::new(|| Timestamp(1)))?;
-    let transactions = checked(market, count);
+    let market = EmbeddedChain::create(path, &genesis(&operator))?;
+    let chain = EmbeddedChain::open(path, operator, Arc::new(|| Timestamp(1)))?;
+    let transactions = verified_transfers(market, count);
     let started = micros();
-    let answers = chain.submit_checked(transactions)?;
+    let answers = chain.submit_verified(transactions)?;
     let rate = per_second(count, micros().saturating_sub(started));
     answers.into_iter().collect::<Result<Vec<_>, _>>()?;
     let bytes = match chain.block(1)? {
@@ -160,7 +173,7 @@ fn chain(path: &Path, count: u64, micros: Stopwatch<'_>) -> Result<(u64, usize),
 
 /// Measures the database with the same number of rows and bytes, without chain, signatures, hashes
 /// and rules.
-fn bare(
+fn measure_redb(
     path: &Path,
     count: u64,
     block: usize,
@@ -173,7 +186,7 @@ fn bare(
     let run = || -> Result<u64, redb::Error> {
         let database = Database::create(path)?;
         let body = vec![0x5a; block];
-        let mut keys: Vec<[u8; 20]> = (0u64..).take(changed).map(|n| owner(n).0).collect();
+        let mut keys: Vec<[u8; 20]> = (0u64..).take(changed).map(|n| bench_address(n).0).collect();
         keys.sort_unstable();
         let per_block = u64::try_from(BLOCK_TRANSACTIONS_MAX).unwrap_or(u64::MAX);
         let commits = count.div_ceil(per_block);
@@ -196,19 +209,20 @@ fn bare(
     run().map_err(failed)
 }
 
-fn signatures(threads: usize, micros: Stopwatch<'_>) -> Result<u64, BenchError> {
+fn measure_signatures(threads: usize, micros: Stopwatch<'_>) -> Result<u64, BenchError> {
     let by = TestSigner::new(1)?;
     let market = genesis(&NodeSigner::from_seed(&[1; 32])).market();
     let from = florin_protocol::WalletSigner::address(&by);
     let transactions = (0..SIGNATURES)
         .map(|nonce| {
-            let action = Action::Transfer { to: owner(nonce), amount: Amount::from_units(1) };
+            let action =
+                Action::Transfer { to: bench_address(nonce), amount: Amount::from_units(1) };
             Transaction { market, from, nonce, action }.sign(&by)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
     let started = micros();
-    let verdicts = check_on(market, transactions, threads);
+    let verdicts = verify_on_threads(market, transactions, threads);
     let rate = per_second(SIGNATURES, micros().saturating_sub(started));
     verdicts.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(rate)

@@ -18,7 +18,7 @@ pub struct Settings {
     /// milliseconds.
     pub resubmit_ms: u64,
     /// Timeout of a write, in milliseconds. The transaction stays in the outbox.
-    pub patience_ms: u64,
+    pub write_timeout_ms: u64,
     /// How long a nonce must have been taken without a receipt of our transaction before it counts
     /// as displaced, in milliseconds: nodes update an account's nonce before they return the
     /// receipt, and the nodes behind one address may be at different blocks.
@@ -32,7 +32,7 @@ pub struct Settings {
 impl Settings {
     /// The newest confirmed block if `tip` is the newest block.
     #[must_use]
-    pub const fn counted(&self, tip: u64) -> u64 {
+    pub const fn confirmed_block(&self, tip: u64) -> u64 {
         tip.saturating_sub(self.confirmations.saturating_sub(1))
     }
 }
@@ -44,7 +44,7 @@ impl Default for Settings {
             gas_max: 3_000_000,
             fee_max_wei: 100_000_000_000,
             resubmit_ms: 45_000,
-            patience_ms: 300_000,
+            write_timeout_ms: 300_000,
             displaced_ms: 60_000,
             poll_ms_max: 1_000,
             log_blocks_max: 10_000,

@@ -53,28 +53,31 @@
 mod action;
 mod api;
 pub mod bench;
-mod channel;
 pub mod conformance;
+pub mod embedded;
 mod entry;
 pub mod ethereum;
 pub mod limits;
-pub mod local;
 pub mod remote;
 pub mod rpc;
 pub mod state;
 mod transaction;
-pub mod trust;
+mod transport;
+pub mod trust_anchors;
 
 pub use action::Action;
 pub use api::{
-    BondState, Claim, Claimed, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
-    SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, PendingSettlement, PostOutcome, Refusal,
+    Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
-pub use channel::{Channel, submit_over};
+pub use embedded::{
+    Block, ChainError, ChainHead, ChainSnapshot, EmbeddedChain, Genesis, LedgerClock, SnapshotHead,
+    Verification,
+};
 pub use entry::{Account, Cause, Movement, Pool};
-pub use local::{
-    Block, ChainCopy, ChainError, Clock, Copied, Genesis, Head, LocalChain, Verification,
-};
 pub use remote::RemoteLedger;
-pub use transaction::{Checked, Fate, Outcome, SignedTransaction, Transaction};
-pub use trust::{BadTrust, Trust};
+pub use transaction::{
+    SignedTransaction, Transaction, TransactionOutcome, TransactionStatus, VerifiedTransaction,
+};
+pub use transport::{LedgerTransport, submit_remote};
+pub use trust_anchors::{TrustAnchors, TrustAnchorsError};

@@ -6,26 +6,26 @@ use std::time::Duration;
 use florin_protocol::MarketId;
 
 use crate::api::LedgerError;
-use crate::channel::{Channel, submit_over};
-use crate::limits::ANSWER_BYTES_MAX;
-use crate::local::{Block, Genesis, Head};
-use crate::rpc::{Request, Response};
-use crate::transaction::{Outcome, SignedTransaction};
-use crate::trust::Trust;
+use crate::embedded::{Block, ChainHead, Genesis};
+use crate::limits::RESPONSE_BYTES_MAX;
+use crate::rpc::{LedgerRequest, LedgerResponse};
+use crate::transaction::{SignedTransaction, TransactionOutcome};
+use crate::transport::{LedgerTransport, submit_remote};
+use crate::trust_anchors::TrustAnchors;
 
 /// The route at which a coordinator serves its ledger.
-pub const PATH: &str = "/v1/ledger";
+pub const LEDGER_PATH: &str = "/v1/ledger";
 /// Connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Response timeout: a block takes one commit, and a busy disk takes time.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// HTTP status of a request above the rate limit.
-const TOO_OFTEN: u16 = 429;
+const TOO_MANY_REQUESTS: u16 = 429;
 /// Attempts of a request above the rate limit.
-const TOO_OFTEN_TRIES: u32 = 10;
+const RATE_LIMIT_ATTEMPTS: u32 = 10;
 /// Pause before the next attempt.
-const TOO_OFTEN_PAUSE: Duration = Duration::from_secs(1);
+const RATE_LIMIT_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A [`crate::Ledger`] behind a coordinator's `POST /v1/ledger`.
 ///
@@ -44,30 +44,33 @@ impl RemoteLedger {
     /// # Errors
     /// [`LedgerError::Unavailable`].
     pub fn connect(base_url: &str) -> Result<Self, LedgerError> {
-        Self::connect_trusting(base_url, &Trust::system())
+        Self::connect_with_trust_anchors(base_url, &TrustAnchors::from_system())
     }
 
     /// Like [`RemoteLedger::connect`], with explicit trust anchors for an `https://` address.
     ///
     /// # Errors
     /// [`LedgerError::Unavailable`].
-    pub fn connect_trusting(base_url: &str, trust: &Trust) -> Result<Self, LedgerError> {
+    pub fn connect_with_trust_anchors(
+        base_url: &str,
+        trust: &TrustAnchors,
+    ) -> Result<Self, LedgerError> {
         let config = ureq::Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(ANSWER_TIMEOUT))
+            .timeout_global(Some(RESPONSE_TIMEOUT))
             .http_status_as_error(false)
             .max_redirects(0)
             .tls_config(trust.tls_config(base_url))
             .build();
         let agent = ureq::Agent::new_with_config(config);
-        let url = format!("{}{PATH}", base_url.trim_end_matches('/'));
-        match post(&agent, &url, &Request::Market)?.into_result()? {
-            Response::Market(market) => Ok(Self { agent, url, market }),
-            _ => Err(Self::confused()),
+        let url = format!("{}{LEDGER_PATH}", base_url.trim_end_matches('/'));
+        match post(&agent, &url, &LedgerRequest::Market)?.into_result()? {
+            LedgerResponse::Market(market) => Ok(Self { agent, url, market }),
+            _ => Err(Self::unexpected_response()),
         }
     }
 
-    fn confused() -> LedgerError {
+    fn unexpected_response() -> LedgerError {
         LedgerError::Unavailable("the response does not match the request".to_owned())
     }
 
@@ -76,12 +79,12 @@ impl RemoteLedger {
     /// # Errors
     /// [`LedgerError`]; [`LedgerError::Corrupt`] for a genesis that is not the market's.
     pub fn genesis(&self) -> Result<Genesis, LedgerError> {
-        match self.ask(Request::Genesis)? {
-            Response::Genesis(genesis) if genesis.market() == self.market => Ok(*genesis),
-            Response::Genesis(_) => {
+        match self.request(LedgerRequest::Genesis)? {
+            LedgerResponse::Genesis(genesis) if genesis.market() == self.market => Ok(*genesis),
+            LedgerResponse::Genesis(_) => {
                 Err(LedgerError::Corrupt("the genesis belongs to another market".to_owned()))
             }
-            _ => Err(Self::confused()),
+            _ => Err(Self::unexpected_response()),
         }
     }
 
@@ -89,10 +92,10 @@ impl RemoteLedger {
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub fn head(&self) -> Result<Head, LedgerError> {
-        match self.ask(Request::Head)? {
-            Response::Head(head) => Ok(head),
-            _ => Err(Self::confused()),
+    pub fn head(&self) -> Result<ChainHead, LedgerError> {
+        match self.request(LedgerRequest::Head)? {
+            LedgerResponse::Head(head) => Ok(head),
+            _ => Err(Self::unexpected_response()),
         }
     }
 
@@ -101,22 +104,26 @@ impl RemoteLedger {
     /// # Errors
     /// [`LedgerError`].
     pub fn block(&self, number: u64) -> Result<Option<Block>, LedgerError> {
-        match self.ask(Request::Block(number))? {
-            Response::Block(block) => Ok(block.map(|block| *block)),
-            _ => Err(Self::confused()),
+        match self.request(LedgerRequest::Block(number))? {
+            LedgerResponse::Block(block) => Ok(block.map(|block| *block)),
+            _ => Err(Self::unexpected_response()),
         }
     }
 }
 
-fn post(agent: &ureq::Agent, url: &str, request: &Request) -> Result<Response, LedgerError> {
+fn post(
+    agent: &ureq::Agent,
+    url: &str,
+    request: &LedgerRequest,
+) -> Result<LedgerResponse, LedgerError> {
     let lost = |error: ureq::Error| LedgerError::Unavailable(format!("{url}: {error}"));
     let mut response = agent.post(url).send_json(request).map_err(lost)?;
     // A request above the rate limit was not executed; after the pause it is allowed again.
-    for _ in 1..TOO_OFTEN_TRIES {
-        if response.status() != TOO_OFTEN {
+    for _ in 1..RATE_LIMIT_ATTEMPTS {
+        if response.status() != TOO_MANY_REQUESTS {
             break;
         }
-        std::thread::sleep(TOO_OFTEN_PAUSE);
+        std::thread::sleep(RATE_LIMIT_BACKOFF);
         response = agent.post(url).send_json(request).map_err(lost)?;
     }
     let status = response.status();
@@ -125,19 +132,19 @@ fn post(agent: &ureq::Agent, url: &str, request: &Request) -> Result<Response, L
         let body = body.unwrap_or_default();
         return Err(LedgerError::Unavailable(format!("{url}: {status} {}", body.trim())));
     }
-    response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_json().map_err(lost)
+    response.body_mut().with_config().limit(RESPONSE_BYTES_MAX).read_json().map_err(lost)
 }
 
-impl Channel for RemoteLedger {
+impl LedgerTransport for RemoteLedger {
     fn market(&self) -> MarketId {
         self.market
     }
 
-    fn ask(&self, request: Request) -> Result<Response, LedgerError> {
+    fn request(&self, request: LedgerRequest) -> Result<LedgerResponse, LedgerError> {
         post(&self.agent, &self.url, &request)?.into_result()
     }
 
-    fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError> {
-        submit_over(&|request| self.ask(request), transaction)
+    fn submit(&self, transaction: SignedTransaction) -> Result<TransactionOutcome, LedgerError> {
+        submit_remote(&|request| self.request(request), transaction)
     }
 }

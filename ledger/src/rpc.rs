@@ -2,25 +2,25 @@
 //! request.
 //!
 //! Requests and responses are JSON. Amounts are decimal florins as text, ids are hexadecimal. No
-//! response is secret: any client may follow the chain from [`Request::Genesis`] with
-//! [`Request::Head`] and [`Request::Block`].
+//! response is secret: any client may follow the chain from [`LedgerRequest::Genesis`] with
+//! [`LedgerRequest::ChainHead`] and [`LedgerRequest::Block`].
 
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, MarketId, SettlementId, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{BondState, LedgerError, Refusal, SettlementStatus, StakeState, TaskState, TxId};
-use crate::channel::Channel;
+use crate::embedded::{Block, ChainHead, EmbeddedChain, Genesis};
 use crate::entry::Account;
-use crate::local::{Block, Genesis, Head, LocalChain};
-use crate::state::State;
-use crate::transaction::{Fate, Outcome, SignedTransaction};
+use crate::state::LedgerState;
+use crate::transaction::{SignedTransaction, TransactionOutcome, TransactionStatus};
+use crate::transport::LedgerTransport;
 
 /// A query to a ledger, or a transaction for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LedgerRequest))]
-pub enum Request {
+pub enum LedgerRequest {
     /// The ledger's market.
     Market,
     /// The ledger's time.
@@ -82,7 +82,7 @@ pub enum Request {
         account: Address,
     },
     /// The status of a transaction.
-    Fate {
+    TransactionStatus {
         /// The sender.
         from: Address,
         /// Its nonce.
@@ -91,7 +91,7 @@ pub enum Request {
         id: TxId,
     },
     /// Executes a transaction. A repeated submission is refused with [`Refusal::WrongNonce`]: query
-    /// [`Request::Fate`] instead.
+    /// [`LedgerRequest::TransactionStatus`] instead.
     Submit(Box<SignedTransaction>),
     /// The chain's genesis.
     Genesis,
@@ -105,38 +105,38 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LedgerResponse))]
-pub enum Response {
-    /// To [`Request::MarketId`].
+pub enum LedgerResponse {
+    /// To [`LedgerRequest::MarketId`].
     Market(MarketId),
-    /// To [`Request::Now`].
+    /// To [`LedgerRequest::Now`].
     Now(Timestamp),
-    /// To [`Request::Balance`] and [`Request::Treasury`].
+    /// To [`LedgerRequest::Balance`] and [`LedgerRequest::Treasury`].
     Amount(Amount),
-    /// To [`Request::Claimed`].
+    /// To [`LedgerRequest::Claimed`].
     Totals(ClaimTotals),
-    /// To [`Request::Task`]; `None` for a task that was never opened.
+    /// To [`LedgerRequest::Task`]; `None` for a task that was never opened.
     Task(Option<Box<TaskState>>),
-    /// To [`Request::Due`]; `None` for a task that was never opened.
+    /// To [`LedgerRequest::Due`]; `None` for a task that was never opened.
     Due(Option<u64>),
-    /// To [`Request::Bond`].
+    /// To [`LedgerRequest::Bond`].
     Bond(BondState),
-    /// To [`Request::Stake`].
+    /// To [`LedgerRequest::Stake`].
     Stake(StakeState),
-    /// To [`Request::Pledged`].
+    /// To [`LedgerRequest::Pledged`].
     Pledged(bool),
-    /// To [`Request::Settlement`].
+    /// To [`LedgerRequest::Settlement`].
     Settlement(SettlementStatus),
-    /// To [`Request::Nonce`].
+    /// To [`LedgerRequest::Nonce`].
     Nonce(u64),
-    /// To [`Request::Fate`].
-    Fate(Fate),
-    /// To [`Request::Submit`]: the transaction is durable, or there was nothing to change.
-    Outcome(Outcome),
-    /// To [`Request::Genesis`].
+    /// To [`LedgerRequest::TransactionStatus`].
+    TransactionStatus(TransactionStatus),
+    /// To [`LedgerRequest::Submit`]: the transaction is durable, or there was nothing to change.
+    Outcome(TransactionOutcome),
+    /// To [`LedgerRequest::Genesis`].
     Genesis(Box<Genesis>),
-    /// To [`Request::Head`].
-    Head(Head),
-    /// To [`Request::Block`]; `None` for a number beyond the newest.
+    /// To [`LedgerRequest::ChainHead`].
+    Head(ChainHead),
+    /// To [`LedgerRequest::Block`]; `None` for a number beyond the newest.
     Block(Option<Box<Block>>),
     /// The ledger refused the request, and nothing changed.
     Refused(Refusal),
@@ -146,7 +146,7 @@ pub enum Response {
     Corrupt(String),
 }
 
-impl Response {
+impl LedgerResponse {
     /// Separates errors from responses.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Response {
     }
 }
 
-impl From<LedgerError> for Response {
+impl From<LedgerError> for LedgerResponse {
     fn from(error: LedgerError) -> Self {
         match error {
             LedgerError::Refused(refusal) => Self::Refused(refusal),
@@ -176,57 +176,69 @@ impl From<LedgerError> for Response {
 /// The response of a state to a query at a given time; `None` for requests that need more than the
 /// state.
 #[must_use]
-pub fn look(state: &State, now: Timestamp, request: &Request) -> Option<Response> {
+pub fn query_state(
+    state: &LedgerState,
+    now: Timestamp,
+    request: &LedgerRequest,
+) -> Option<LedgerResponse> {
     Some(match *request {
-        Request::Now => Response::Now(now),
-        Request::Balance { account } => Response::Amount(state.balance(account)),
-        Request::Treasury => Response::Amount(state.held(Account::Treasury)),
-        Request::Task { task } => Response::Task(state.task(task).map(Box::new)),
-        Request::Due { task } => Response::Due(state.due(task, now)),
-        Request::Bond { task, account } => Response::Bond(state.bond(task, account)),
-        Request::Stake { account } => Response::Stake(state.stake(account)),
-        Request::Pledged { task, provider } => Response::Pledged(state.pledged(task, provider)),
-        Request::Claimed { task, account } => Response::Totals(state.claimed(task, account)),
-        Request::Settlement { task, payout } => {
-            Response::Settlement(state.settlement(task, payout))
+        LedgerRequest::Now => LedgerResponse::Now(now),
+        LedgerRequest::Balance { account } => LedgerResponse::Amount(state.balance(account)),
+        LedgerRequest::Treasury => LedgerResponse::Amount(state.account_balance(Account::Treasury)),
+        LedgerRequest::Task { task } => LedgerResponse::Task(state.task(task).map(Box::new)),
+        LedgerRequest::Due { task } => LedgerResponse::Due(state.finalizable_count(task, now)),
+        LedgerRequest::Bond { task, account } => LedgerResponse::Bond(state.bond(task, account)),
+        LedgerRequest::Stake { account } => LedgerResponse::Stake(state.stake(account)),
+        LedgerRequest::Pledged { task, provider } => {
+            LedgerResponse::Pledged(state.is_pledged(task, provider))
         }
-        Request::Nonce { account } => Response::Nonce(state.nonce(account)),
+        LedgerRequest::Claimed { task, account } => {
+            LedgerResponse::Totals(state.claimed_totals(task, account))
+        }
+        LedgerRequest::Settlement { task, payout } => {
+            LedgerResponse::Settlement(state.settlement_status(task, payout))
+        }
+        LedgerRequest::Nonce { account } => LedgerResponse::Nonce(state.nonce(account)),
         _ => return None,
     })
 }
 
-/// Handles one request. [`Request::Submit`] blocks until the transaction is durable, so that a
+/// Handles one request. [`LedgerRequest::Submit`] blocks until the transaction is durable, so that a
 /// server must call it from a thread that may block.
 #[must_use]
-pub fn answer(chain: &LocalChain, request: Request) -> Response {
-    chain.ask(request).unwrap_or_else(Response::from)
+pub fn handle_request(chain: &EmbeddedChain, request: LedgerRequest) -> LedgerResponse {
+    chain.request(request).unwrap_or_else(LedgerResponse::from)
 }
 
-impl Channel for LocalChain {
+impl LedgerTransport for EmbeddedChain {
     fn market(&self) -> MarketId {
         self.chain_market()
     }
 
-    fn ask(&self, request: Request) -> Result<Response, LedgerError> {
-        let now = self.time();
-        if let Some(answer) = self.read(|live| look(&live.state, now, &request)) {
+    fn request(&self, request: LedgerRequest) -> Result<LedgerResponse, LedgerError> {
+        let now = self.next_block_time();
+        if let Some(answer) = self.read_published(|live| query_state(&live.state, now, &request)) {
             return Ok(answer);
         }
         Ok(match request {
-            Request::Market => Response::Market(self.chain_market()),
-            Request::Fate { from, nonce, id } => Response::Fate(self.fate(from, nonce, id)),
-            Request::Submit(transaction) => {
-                Response::Outcome(LocalChain::submit(self, *transaction)?)
+            LedgerRequest::Market => LedgerResponse::Market(self.chain_market()),
+            LedgerRequest::TransactionStatus { from, nonce, id } => {
+                LedgerResponse::TransactionStatus(self.transaction_status(from, nonce, id))
             }
-            Request::Genesis => Response::Genesis(Box::new(self.genesis().clone())),
-            Request::Head => Response::Head(self.head()),
-            Request::Block(number) => Response::Block(self.block(number)?.map(Box::new)),
-            // [`look`] handled these above.
-            other => Response::Unavailable(format!("no handler for request {other:?}")),
+            LedgerRequest::Submit(transaction) => {
+                LedgerResponse::Outcome(EmbeddedChain::submit(self, *transaction)?)
+            }
+            LedgerRequest::Genesis => LedgerResponse::Genesis(Box::new(self.genesis().clone())),
+            LedgerRequest::Head => LedgerResponse::Head(self.head()),
+            LedgerRequest::Block(number) => {
+                LedgerResponse::Block(self.block(number)?.map(Box::new))
+            }
+            // [`query_state`] handled these above.
+            other => LedgerResponse::Unavailable(format!("no handler for request {other:?}")),
         })
     }
 
-    fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError> {
+    fn submit(&self, transaction: SignedTransaction) -> Result<TransactionOutcome, LedgerError> {
         Self::submit(self, transaction)
     }
 }

@@ -11,7 +11,7 @@ use florin_protocol::{
 use serde::{Deserialize, Serialize};
 
 use crate::action::Action;
-use crate::api::{Claimed, Posted, Refusal, TxId};
+use crate::api::{ClaimOutcome, PostOutcome, Refusal, TxId};
 use crate::limits::TRANSACTION_BYTES_MAX;
 
 /// An action of one account in one market. Its digest is its [`TxId`]: market, account and nonce
@@ -44,7 +44,7 @@ impl Transaction {
     /// `Transaction(address from,uint64 nonce,string summary,bytes32 action)` in the market's
     /// domain.
     #[must_use]
-    pub fn hash(&self) -> [u8; 32] {
+    pub fn signing_hash(&self) -> [u8; 32] {
         self.typed_data().signing_hash(self.market)
     }
 
@@ -64,18 +64,18 @@ impl Transaction {
     /// # Errors
     /// [`SignError`] from the wallet.
     pub fn sign(self, by: &dyn WalletSigner) -> Result<SignedTransaction, SignError> {
-        let signature = by.sign_typed_data(self.hash())?;
+        let signature = by.sign_typed_data(self.signing_hash())?;
         Ok(SignedTransaction { transaction: self, signature })
     }
 }
 
-/// A transaction with an unverified signature: see [`SignedTransaction::check`].
+/// A transaction with an unverified signature: see [`SignedTransaction::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SignedTransaction {
     /// The transaction.
     pub transaction: Transaction,
-    /// The signature of [`Transaction::hash`].
+    /// The signature of [`Transaction::signing_hash`].
     pub signature: WalletSignature,
 }
 
@@ -88,7 +88,7 @@ impl SignedTransaction {
     ///
     /// # Errors
     /// [`Refusal::WrongMarket`], [`Refusal::Limit`] or [`Refusal::BadSignature`].
-    pub fn check(self, market: MarketId) -> Result<Checked, Refusal> {
+    pub fn verify(self, market: MarketId) -> Result<VerifiedTransaction, Refusal> {
         if self.transaction.market != market {
             return Err(Refusal::WrongMarket);
         }
@@ -98,27 +98,27 @@ impl SignedTransaction {
                 format!("a transaction of {bytes} bytes; the maximum is {TRANSACTION_BYTES_MAX}");
             return Err(Refusal::Limit(limit));
         }
-        match recover_wallet(self.transaction.hash(), &self.signature) {
+        match recover_wallet(self.transaction.signing_hash(), &self.signature) {
             Ok(signed_by) if signed_by == self.transaction.from => {}
             _ => return Err(Refusal::BadSignature),
         }
-        Ok(Checked::unchecked(self, bytes))
+        Ok(VerifiedTransaction::new_unchecked(self, bytes))
     }
 }
 
 /// A transaction whose signature, size and market have been verified: the state accepts no other
 /// type.
 #[derive(Clone, Debug)]
-pub struct Checked {
+pub struct VerifiedTransaction {
     signed: SignedTransaction,
     id: TxId,
     bytes: usize,
 }
 
-impl Checked {
+impl VerifiedTransaction {
     /// For transactions that were verified before they were stored, and for benchmarks without
     /// signature verification.
-    pub(crate) fn unchecked(signed: SignedTransaction, bytes: usize) -> Self {
+    pub(crate) fn new_unchecked(signed: SignedTransaction, bytes: usize) -> Self {
         let id = signed.transaction.id();
         Self { signed, id, bytes }
     }
@@ -146,11 +146,11 @@ impl Checked {
 }
 
 /// Verifies transactions on `threads` threads; the results are in the order of the transactions.
-pub(crate) fn check_on(
+pub(crate) fn verify_on_threads(
     market: MarketId,
     transactions: Vec<SignedTransaction>,
     threads: NonZeroUsize,
-) -> Vec<Result<Checked, Refusal>> {
+) -> Vec<Result<VerifiedTransaction, Refusal>> {
     let size = transactions.len().div_ceil(threads.get()).max(1);
     let mut rest = transactions.into_iter();
     let mut chunks = Vec::new();
@@ -161,8 +161,8 @@ pub(crate) fn check_on(
         }
         chunks.push(chunk);
     }
-    let check = |chunk: Vec<SignedTransaction>| -> Vec<Result<Checked, Refusal>> {
-        chunk.into_iter().map(|signed| signed.check(market)).collect()
+    let check = |chunk: Vec<SignedTransaction>| -> Vec<Result<VerifiedTransaction, Refusal>> {
+        chunk.into_iter().map(|signed| signed.verify(market)).collect()
     };
     // This thread verifies the last chunk: a single transaction, or a single core, starts no
     // thread.
@@ -187,12 +187,12 @@ pub(crate) fn check_on(
 }
 
 /// Verifies transactions on all cores.
-pub(crate) fn check_all(
+pub(crate) fn verify_all(
     market: MarketId,
     transactions: Vec<SignedTransaction>,
-) -> Vec<Result<Checked, Refusal>> {
+) -> Vec<Result<VerifiedTransaction, Refusal>> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    check_on(market, transactions, threads)
+    verify_on_threads(market, transactions, threads)
 }
 
 /// The result of a transaction.
@@ -201,17 +201,17 @@ pub(crate) fn check_all(
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Outcome {
+pub enum TransactionOutcome {
     /// Executed; there is no further result.
     Done,
     /// A settlement was posted, or had been posted before.
-    Posted(Posted),
+    Posted(PostOutcome),
     /// The number of settlements that became final.
     Finalised(u64),
     /// The amount moved: withdrawn, refunded or slashed.
     Moved(Amount),
     /// The amounts paid and debited by a claim.
-    Claimed(Claimed),
+    Claimed(ClaimOutcome),
 }
 
 /// The status of a sent transaction.
@@ -220,11 +220,11 @@ pub enum Outcome {
 )]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Fate {
+pub enum TransactionStatus {
     /// It was executed.
-    CarriedOut(Outcome),
+    Executed(TransactionOutcome),
     /// Its nonce is still free: it was not executed, and still can be.
-    NotYet,
+    NotExecuted,
     /// Its nonce is used and it is not among the last [`crate::limits::RECENT_MAX`] transactions:
     /// either another transaction used the nonce, or it was executed long ago.
     Unknown,
@@ -256,7 +256,7 @@ mod tests {
         let action = Action::Transfer { to: Address([3; 20]), amount: Amount::from_units(4) };
         let good = Transaction { market, from: by.address(), nonce: 5, action };
         let signed = good.sign(&by).unwrap();
-        assert!(signed.clone().check(market).is_ok());
+        assert!(signed.clone().verify(market).is_ok());
         let changes: [fn(&mut Transaction); 5] = [
             |t| t.market.chain = ChainId(9),
             |t| t.market.genesis = Digest([9; 32]),
@@ -268,7 +268,7 @@ mod tests {
             let mut moved = signed.clone();
             change(&mut moved.transaction);
             let market = moved.transaction.market;
-            assert_eq!(moved.check(market).unwrap_err(), Refusal::BadSignature);
+            assert_eq!(moved.verify(market).unwrap_err(), Refusal::BadSignature);
         }
     }
 }

@@ -308,7 +308,7 @@ impl Server<'_, '_> {
         if spec.coordinator != coordinator {
             return Ok(Err(format!("its coordinator is {}, not {coordinator}", spec.coordinator)));
         }
-        let funded = ledger.task(task)?.is_some_and(|state| state.terms == Terms::of(spec));
+        let funded = ledger.task(task)?.is_some_and(|state| state.terms == Terms::from_spec(spec));
         if !funded {
             return Ok(Err(
                 "its terms on the ledger are missing or differ from its specification".to_owned()
@@ -332,7 +332,7 @@ impl Server<'_, '_> {
             let stake = there.amount.plus(added).unwrap_or(least);
             (self.tell)(&Event::Staked { added, stake });
         }
-        if !ledger.pledged(task, me)? {
+        if !ledger.is_pledged(task, me)? {
             match ledger.pledge(wallet, task) {
                 Err(LedgerError::Refused(refusal)) => return Ok(Err(refusal.to_string())),
                 other => other?,

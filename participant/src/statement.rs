@@ -173,7 +173,7 @@ fn task_balance(
     account: Address,
     task: TaskId,
 ) -> Result<TaskBalance, StatementError> {
-    let claimed = ledger.claimed(task, account)?.paid;
+    let claimed = ledger.claimed_totals(task, account)?.paid;
     let proven = match client.map(|client| client.proof(task, account)) {
         Some(Ok(proof)) => proof.totals.paid,
         None => claimed,
@@ -188,7 +188,7 @@ fn task_balance(
     Ok(TaskBalance {
         task,
         bond: ledger.bond_of(task, account)?,
-        pledged: ledger.pledged(task, account)?,
+        pledged: ledger.is_pledged(task, account)?,
         earned,
         claimed,
         owed: earned.minus(claimed)?,

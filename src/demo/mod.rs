@@ -291,7 +291,7 @@ impl Play {
         let books = ledger.task(task)?.context("the ledger has no such task")?;
         let mut earners = Vec::with_capacity(self.stage.actors.len());
         for actor in &self.stage.actors {
-            let earned = ledger.claimed(task, actor.account)?.paid;
+            let earned = ledger.claimed_totals(task, actor.account)?.paid;
             let who = (actor.name, actor.behaviour);
             earners.push(Earner::of(who, actor.account, actor.rows, earned, &reports)?);
         }
@@ -318,7 +318,7 @@ impl Play {
         reports: &[Report],
     ) -> anyhow::Result<(u64, Amount)> {
         let units = reports.iter().flat_map(|report| &report.infrastructure).map(|i| i.units).sum();
-        Ok((units, ledger.claimed(task, self.stage.provider)?.paid))
+        Ok((units, ledger.claimed_totals(task, self.stage.provider)?.paid))
     }
 
     /// The numbers of correct test rows of the initial and of the final model, and the number of

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use florin_ledger_ethereum::MarketContract::MarketEvents;
-use florin_ledger_ethereum::verify::{Happened, history};
-use florin_ledger_ethereum::{Deployment, Settings, spent};
+use florin_ledger_ethereum::verify::{TimedEvent, history};
+use florin_ledger_ethereum::{Deployment, Settings, transaction_costs};
 use florin_protocol::{Address, Digest, Report, RoundNumber, SettlementId, TaskId};
 use serde_json::{Value, json};
 
@@ -163,7 +163,7 @@ impl OnChain {
 
 /// The settlements of a task: the last settlement posted for each round, and the block that
 /// finalised it.
-fn settled(happened: &[Happened], task: TaskId, reports: &[Report]) -> Vec<Settled> {
+fn settled(happened: &[TimedEvent], task: TaskId, reports: &[Report]) -> Vec<Settled> {
     let mut rounds: BTreeMap<RoundNumber, Settled> = BTreeMap::new();
     let payouts: BTreeMap<RoundNumber, SettlementId> =
         reports.iter().map(|report| (report.scope.round, report.settlement_id)).collect();
@@ -190,8 +190,11 @@ fn settled(happened: &[Happened], task: TaskId, reports: &[Report]) -> Vec<Settl
 
 fn gas(chain: &Chain, stage: &Stage) -> anyhow::Result<Vec<(&'static str, Gas)>> {
     let endpoint = chain.endpoint()?;
-    let last =
-        florin_ledger_ethereum::verify::survey(&endpoint, &chain.deployment, &Settings::default())?;
+    let last = florin_ledger_ethereum::verify::read_market(
+        &endpoint,
+        &chain.deployment,
+        &Settings::default(),
+    )?;
     let mut roles: BTreeMap<Address, &'static str> = BTreeMap::new();
     roles.extend(stage.actors.iter().map(|actor| (actor.account, ROLES[3])));
     roles.insert(chain.deployer, ROLES[0]);
@@ -199,8 +202,8 @@ fn gas(chain: &Chain, stage: &Stage) -> anyhow::Result<Vec<(&'static str, Gas)>>
     roles.insert(stage.buyer, ROLES[2]);
     roles.insert(stage.provider, ROLES[4]);
     let mut sums: BTreeMap<&'static str, Gas> = BTreeMap::new();
-    for one in spent(&endpoint, 0, last.block)? {
-        let role = roles.get(&one.by).context("an unknown account has spent gas")?;
+    for one in transaction_costs(&endpoint, 0, last.block)? {
+        let role = roles.get(&one.sender).context("an unknown account has spent gas")?;
         let sum = sums.entry(role).or_default();
         sum.transactions += 1;
         sum.gas += one.gas;

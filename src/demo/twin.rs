@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, bail};
 use florin_engine::claim_proof;
 use florin_ledger::{
-    Claim, Clock, Genesis, Ledger, LocalChain, Settlement, SettlementStatus, Terms,
+    Claim, EmbeddedChain, Genesis, Ledger, LedgerClock, Settlement, SettlementStatus, Terms,
 };
 use florin_ledger_ethereum::MarketContract::MarketEvents;
-use florin_ledger_ethereum::verify::Happened;
+use florin_ledger_ethereum::verify::TimedEvent;
 use florin_ledger_ethereum::{EthereumLedger, Settings, to_address};
 use florin_participant::Wallet;
 use florin_protocol::{Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp};
@@ -38,7 +38,7 @@ pub(super) struct Twin {
 
 /// Replays all events of the chain on an embedded ledger, and compares the balances.
 pub(super) fn compare(
-    (chain, happened): (&Chain, &[Happened]),
+    (chain, happened): (&Chain, &[TimedEvent]),
     stage: &Stage,
     task: TaskId,
     reports: &[Report],
@@ -61,7 +61,7 @@ pub(super) fn compare(
 
 /// An embedded ledger that replays the events of another ledger.
 struct Again<'a> {
-    chain: LocalChain,
+    chain: EmbeddedChain,
     clock: Arc<AtomicU64>,
     wallets: BTreeMap<Address, Wallet>,
     reports: &'a [Report],
@@ -87,13 +87,13 @@ impl<'a> Again<'a> {
             created: begun,
         };
         let path = stage.path("twin.redb");
-        LocalChain::create(Path::new(&path), &genesis)?;
+        EmbeddedChain::create(Path::new(&path), &genesis)?;
         let clock = Arc::new(AtomicU64::new(begun.0));
-        let now: Clock = {
+        let now: LedgerClock = {
             let clock = Arc::clone(&clock);
             Arc::new(move || Timestamp(clock.load(Ordering::SeqCst)))
         };
-        let chain = LocalChain::open(Path::new(&path), coordinator.node_signer(), now)?;
+        let chain = EmbeddedChain::open(Path::new(&path), coordinator.node_signer(), now)?;
         Ok(Self { chain, clock, wallets, reports })
     }
 
@@ -103,7 +103,7 @@ impl<'a> Again<'a> {
             .with_context(|| format!("no wallet of the demonstration has the account {account}"))
     }
 
-    fn carry_out(&self, one: &Happened) -> anyhow::Result<()> {
+    fn carry_out(&self, one: &TimedEvent) -> anyhow::Result<()> {
         self.clock.store(one.made.0, Ordering::SeqCst);
         let chain = &self.chain;
         match &one.event {
@@ -164,7 +164,7 @@ impl<'a> Again<'a> {
             MarketEvents::SettlementFinalised(e) => {
                 let task = task_id(e.task);
                 let payout = Report::settlement_id(task, RoundNumber(e.round));
-                if self.chain.settlement(task, payout)? != SettlementStatus::Final {
+                if self.chain.settlement_status(task, payout)? != SettlementStatus::Final {
                     let by = self.wallet(self.books(task)?.terms.coordinator)?;
                     self.chain.finalize(by, task)?;
                 }
@@ -183,7 +183,7 @@ impl<'a> Again<'a> {
         let root = self.books(task)?.root;
         let report = self.reports.iter().find(|report| report.root == root);
         let proof = claim_proof(report.context("no report has the final root")?, account)?;
-        if self.chain.claimed(task, account)? == proof.totals {
+        if self.chain.claimed_totals(task, account)? == proof.totals {
             return Ok(());
         }
         let claim = Claim { task, account, totals: proof.totals, proof: proof.proof };
@@ -208,7 +208,7 @@ impl<'a> Again<'a> {
                     ("wallet", ledger.balance(account)?.to_string()),
                     ("bond", format!("{:?}", ledger.bond_of(task, account)?)),
                     ("stake", format!("{:?}", ledger.stake_of(account)?)),
-                    ("claimed", format!("{:?}", ledger.claimed(task, account)?)),
+                    ("claimed", format!("{:?}", ledger.claimed_totals(task, account)?)),
                 ])
             };
             for ((what, ethereum), (_, embedded)) in lines(there)?.into_iter().zip(lines(here)?) {

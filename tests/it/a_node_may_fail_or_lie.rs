@@ -36,7 +36,7 @@ fn a_node_outage_changes_no_balance() {
     for name in ["ann", "ben", "cy"] {
         let (account, purse) = (market.account(name), "50".parse::<Amount>().unwrap());
         let standing = last.account_totals[&account];
-        assert_eq!(ledger.claimed(task, account).unwrap().paid, standing.data, "{name}");
+        assert_eq!(ledger.claimed_totals(task, account).unwrap().paid, standing.data, "{name}");
         let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
         assert_eq!(ledger.balance(account).unwrap(), held, "{name} is paid exactly once");
     }

@@ -23,7 +23,7 @@ fn trained_paid_and_audited(format: &'static str) -> u64 {
         let account = market.account(name);
         let earned = last.account_totals[&account].data;
         assert!(!earned.is_zero(), "{format}: {name} earned nothing");
-        assert_eq!(market.ledger().claimed(task, account).unwrap().paid, earned, "{format}");
+        assert_eq!(market.ledger().claimed_totals(task, account).unwrap().paid, earned, "{format}");
     }
     let audit = ["audit", &task.to_string(), "--engine", "reference", "--json"];
     let said = market.ask(&audit).expect(0).json();

@@ -18,7 +18,7 @@ fn honest_work_is_paid(on: On) {
         let standing = last.account_totals[&account];
         assert!(!standing.data.is_zero(), "{name} earned nothing: {standing:?}");
         assert_eq!(
-            ledger.claimed(task, account).unwrap().paid,
+            ledger.claimed_totals(task, account).unwrap().paid,
             standing.data,
             "{name} claimed all earnings"
         );
@@ -33,7 +33,7 @@ fn honest_work_is_paid(on: On) {
     let provider = market.account("provider");
     let earned = last.account_totals[&provider].infrastructure;
     assert!(!earned.is_zero(), "the provider is paid from the infrastructure pool");
-    assert_eq!(ledger.claimed(task, provider).unwrap().paid, earned);
+    assert_eq!(ledger.claimed_totals(task, provider).unwrap().paid, earned);
     let said = market.ask(&["statement", &task.to_string(), &market.account("ann").to_string()]);
     assert!(said.expect(0).out.contains("statistically significant part"));
 }

@@ -320,7 +320,7 @@ impl Config {
             ("ethereum.gas_max", chain.gas_max, 100_000, 1_000_000_000),
             ("ethereum.fee_max_wei", fee_max_wei, 1, 1_000_000_000_000_000),
             ("ethereum.resubmit_ms", chain.resubmit_ms, 1_000, 86_400_000),
-            ("ethereum.patience_ms", chain.patience_ms, 1_000, 86_400_000),
+            ("ethereum.patience_ms", chain.write_timeout_ms, 1_000, 86_400_000),
             ("ethereum.poll_ms_max", chain.poll_ms_max, 10, 60_000),
             ("ethereum.log_blocks_max", chain.log_blocks_max, 1, 1_000_000),
         ];

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use florin_ledger::{ChainCopy, ChainError, Ledger, LocalChain, rpc};
+use florin_ledger::{ChainError, ChainSnapshot, EmbeddedChain, Ledger, rpc};
 use florin_protocol::{
     Address, Canonical, Digest, ErrorCode, EthereumInfo, LedgerInfo, MarketId, NodeSigner,
     Rejection, RoundNumber, TaskId, Timestamp, WalletSigner, WorkResult,
@@ -74,7 +74,7 @@ pub struct Parts {
 }
 
 /// Starts a copy of the embedded ledger.
-pub type Copier = Arc<dyn Fn() -> Result<ChainCopy, ChainError> + Send + Sync>;
+pub type Copier = Arc<dyn Fn() -> Result<ChainSnapshot, ChainError> + Send + Sync>;
 
 /// How clients reach the ledger.
 #[derive(Clone)]
@@ -101,12 +101,12 @@ pub type LedgerDoor = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, Rejection> + Send + S
 
 /// The RPC handler of the embedded chain.
 #[must_use]
-pub fn door(chain: Arc<LocalChain>) -> LedgerDoor {
+pub fn door(chain: Arc<EmbeddedChain>) -> LedgerDoor {
     Arc::new(move |request: &[u8]| {
         let request = serde_json::from_slice(request).map_err(|error| {
             Rejection::new(ErrorCode::Malformed, format!("not a valid ledger request: {error}"))
         })?;
-        serde_json::to_vec(&rpc::answer(&chain, request))
+        serde_json::to_vec(&rpc::handle_request(&chain, request))
             .map_err(|error| Rejection::new(ErrorCode::Internal, error.to_string()))
     })
 }

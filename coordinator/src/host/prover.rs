@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use florin_ledger::{Claim, Claimed, Ledger, LedgerError, Refusal};
+use florin_ledger::{Claim, ClaimOutcome, Ledger, LedgerError, Refusal};
 use florin_protocol::{Address, RoundNumber, TaskId, WalletSigner};
 
 use florin_engine::ProofTree;
@@ -87,7 +87,7 @@ impl Debits {
     ) -> Result<bool, LedgerError> {
         let (task, round) = (self.task(), self.round());
         let debited = self.standings.of.get(&account).map(|standing| standing.debited);
-        if ledger.claimed(task, account)?.debited >= debited.unwrap_or_default() {
+        if ledger.claimed_totals(task, account)?.debited >= debited.unwrap_or_default() {
             return Ok(true);
         }
         let found = match tree.take().map_or_else(|| ProofTree::of_final(&self.standings), Ok) {
@@ -100,7 +100,7 @@ impl Debits {
         };
         let claim = Claim { task, account, totals: found.totals, proof: found.proof };
         match ledger.claim(by, &claim) {
-            Ok(Claimed { paid, taken }) => {
+            Ok(ClaimOutcome { paid, taken }) => {
                 tracing::info!(%task, %round, %account, %taken, %paid, "debit proven");
                 Ok(true)
             }

@@ -202,7 +202,7 @@ fn cancelled(
     let Some((round, payout)) = settlement else {
         return Ok(None);
     };
-    let status = ledger.settlement(task, payout)?;
+    let status = ledger.settlement_status(task, payout)?;
     Ok((status == SettlementStatus::Unknown).then(|| gone(task, round)))
 }
 
@@ -241,7 +241,7 @@ fn decided(
     payout: SettlementId,
     ledger: &dyn Ledger,
 ) -> Result<Option<Step>, LedgerError> {
-    Ok(match ledger.settlement(task, payout)? {
+    Ok(match ledger.settlement_status(task, payout)? {
         SettlementStatus::Final => Some(done(Event::SettlementFinal { task, round })),
         SettlementStatus::Unknown => Some(gone(task, round)),
         SettlementStatus::Pending => None,

@@ -164,8 +164,8 @@ fn of_the_market() -> Vec<Route> {
             post(market::ledger),
             "A query or signed transaction for the embedded chain. A ledger refusal is a 200.",
         )
-        .takes(Body::json::<rpc::Request>(LARGE_BYTES_MAX))
-        .answers(Answer::json::<rpc::Response>())
+        .takes(Body::json::<rpc::LedgerRequest>(LARGE_BYTES_MAX))
+        .answers(Answer::json::<rpc::LedgerResponse>())
         .refuses(&[NotFound]),
     ]
 }

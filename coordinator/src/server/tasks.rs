@@ -27,7 +27,7 @@ pub(super) async fn publish(
     Said(spec): Said<TaskSpec, SMALL_BYTES_MAX>,
 ) -> ApiResult<Json<TaskView>> {
     spec.check().map_err(|error| ApiError::new(ErrorCode::InvalidTask, error.to_string()))?;
-    let (id, terms) = (spec.id(), Terms::of(&spec));
+    let (id, terms) = (spec.id(), Terms::from_spec(&spec));
     let (model_bytes, update_bytes) =
         (florin_work::model_bytes(&spec), florin_work::update_bytes(&spec));
     let sizes = check_sizes(app.config(), &spec, update_bytes.max(model_bytes));

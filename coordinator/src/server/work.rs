@@ -117,7 +117,7 @@ async fn check_expiry(app: &App, expires: Timestamp) -> ApiResult<()> {
 async fn check_pledge(app: &App, task: TaskId, provider: Address) -> ApiResult<()> {
     let smallest = app.host().read(move |engine, _| engine.stake_min(task)).await??;
     let (pledged, stake) = app
-        .ledger(move |ledger| Ok((ledger.pledged(task, provider)?, ledger.stake_of(provider)?)))
+        .ledger(move |ledger| Ok((ledger.is_pledged(task, provider)?, ledger.stake_of(provider)?)))
         .await?;
     if pledged && stake.release.is_none() && stake.amount >= smallest {
         return Ok(());

@@ -9,7 +9,7 @@ use florin_coordinator::{
     App, Config, Folder, Host, LedgerDoor, LedgerPlace, Parts, SystemClock, host, router,
 };
 use florin_engine::{Found, claim_proof};
-use florin_ledger::{Claim, Genesis, Ledger, LocalChain, Terms};
+use florin_ledger::{Claim, EmbeddedChain, Genesis, Ledger, Terms};
 use florin_protocol::*;
 use tower::ServiceExt;
 
@@ -20,7 +20,7 @@ fn now() -> Timestamp {
     host::Clock::now(&SystemClock)
 }
 
-fn chain(folder: &std::path::Path) -> Arc<LocalChain> {
+fn chain(folder: &std::path::Path) -> Arc<EmbeddedChain> {
     let genesis = Genesis {
         chain_id: ChainId(31_337),
         operator: address(COORDINATOR),
@@ -29,8 +29,8 @@ fn chain(folder: &std::path::Path) -> Arc<LocalChain> {
         created: now(),
     };
     let path = folder.join("ledger.redb");
-    LocalChain::create(&path, &genesis).unwrap();
-    Arc::new(LocalChain::open(&path, node(COORDINATOR), Arc::new(now)).unwrap())
+    EmbeddedChain::create(&path, &genesis).unwrap();
+    Arc::new(EmbeddedChain::open(&path, node(COORDINATOR), Arc::new(now)).unwrap())
 }
 
 /// Sends one request to the router.
@@ -53,7 +53,7 @@ async fn payouts_claims_and_the_refund_add_up_to_the_last_unit() {
     spec.budget.challenge_ms = 20;
     spec.budget.unbond_ms = spec.unbond_ms_min();
     let id = spec.id();
-    chain.open_task(&Wallet::number(BUYER), &Terms::of(&spec)).unwrap();
+    chain.open_task(&Wallet::number(BUYER), &Terms::from_spec(&spec)).unwrap();
     for i in 1..=4 {
         chain.bond(&Wallet::number(i), id, fln("6")).unwrap();
     }
@@ -157,7 +157,7 @@ fn update(spec: &TaskSpec, offer: &Offer, base: &[u8], i: u8) -> (UpdateHeader, 
 
 /// Checks deposited = data paid + infrastructure paid + refunded + still locked, and claims every
 /// payout.
-async fn check_books(chain: &LocalChain, host: &Host, spec: &TaskSpec) {
+async fn check_books(chain: &EmbeddedChain, host: &Host, spec: &TaskSpec) {
     let id = spec.id();
     let books = chain.task(id).unwrap().unwrap();
     assert!(books.closed && books.data_locked.is_zero() && books.infrastructure_locked.is_zero());

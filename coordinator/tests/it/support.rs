@@ -10,8 +10,8 @@ use florin_engine::{Applied, Effect, Engine, Event};
 use florin_learning::Dataset;
 use florin_learning::data::canonical_bytes;
 use florin_ledger::{
-    BondState, Claim, Claimed, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
-    SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, PendingSettlement, PostOutcome, Refusal,
+    Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use florin_protocol::*;
 use florin_work::CommittedHoldout;
@@ -345,7 +345,7 @@ pub(crate) struct Books {
 impl FakeLedger {
     pub(crate) fn open(&self, spec: &TaskSpec) {
         let state = TaskState {
-            terms: Terms::of(spec),
+            terms: Terms::from_spec(spec),
             data_locked: spec.budget.data,
             infrastructure_locked: spec.budget.infrastructure,
             data_paid: Amount::ZERO,
@@ -395,15 +395,19 @@ impl Ledger for FakeLedger {
     fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError> {
         self.books().map(|books| books.stakes.get(&account).copied().unwrap_or_default())
     }
-    fn pledged(&self, _: TaskId, provider: Address) -> Result<bool, LedgerError> {
+    fn is_pledged(&self, _: TaskId, provider: Address) -> Result<bool, LedgerError> {
         self.books().map(|books| books.stakes.contains_key(&provider))
     }
-    fn claimed(&self, _: TaskId, account: Address) -> Result<merkle::ClaimTotals, LedgerError> {
+    fn claimed_totals(
+        &self,
+        _: TaskId,
+        account: Address,
+    ) -> Result<merkle::ClaimTotals, LedgerError> {
         let books = self.books()?;
         let own = books.claims.iter().rfind(|claim| claim.account == account);
         Ok(own.map(|claim| claim.totals).unwrap_or_default())
     }
-    fn settlement(
+    fn settlement_status(
         &self,
         task: TaskId,
         payout: SettlementId,
@@ -443,7 +447,11 @@ impl Ledger for FakeLedger {
     fn withdraw_stake(&self, _: &dyn WalletSigner) -> Result<Amount, LedgerError> {
         unavailable()
     }
-    fn post(&self, by: &dyn WalletSigner, settlement: &Settlement) -> Result<Posted, LedgerError> {
+    fn post(
+        &self,
+        by: &dyn WalletSigner,
+        settlement: &Settlement,
+    ) -> Result<PostOutcome, LedgerError> {
         let mut books = self.books()?;
         let now = books.now;
         books.posts += 1;
@@ -454,7 +462,7 @@ impl Ledger for FakeLedger {
         let pending = task.pending.iter().map(|pending| pending.settlement);
         let known = known.or_else(|| pending.into_iter().find(|p| p.payout == settlement.payout));
         match known {
-            Some(known) if known == *settlement => return Ok(Posted::Already),
+            Some(known) if known == *settlement => return Ok(PostOutcome::Already),
             Some(_) => return Err(Refusal::ConflictingSettlement(settlement.payout).into()),
             None if task.closed => return Err(Refusal::TaskClosed(settlement.task).into()),
             None => {}
@@ -467,7 +475,7 @@ impl Ledger for FakeLedger {
         }
         let final_at = now.saturating_add_ms(task.terms.challenge_ms);
         task.pending.push(PendingSettlement { settlement: *settlement, final_at });
-        Ok(Posted::New)
+        Ok(PostOutcome::New)
     }
     fn cancel(
         &self,
@@ -488,8 +496,8 @@ impl Ledger for FakeLedger {
         }
         Ok(count)
     }
-    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<Claimed, LedgerError> {
-        let before = self.claimed(claim.task, claim.account)?;
+    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<ClaimOutcome, LedgerError> {
+        let before = self.claimed_totals(claim.task, claim.account)?;
         let mut books = self.books()?;
         assert_eq!(by.address(), address(COORDINATOR));
         let root = books.finals.last().map(|last| last.root).unwrap_or_default();
@@ -503,7 +511,7 @@ impl Ledger for FakeLedger {
             return unavailable();
         }
         books.claims.push(claim.clone());
-        Ok(Claimed {
+        Ok(ClaimOutcome {
             paid: claim.totals.paid.minus(before.paid).unwrap(),
             taken: claim.totals.debited.minus(before.debited).unwrap(),
         })

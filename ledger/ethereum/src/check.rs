@@ -10,7 +10,7 @@ use serde_json::json;
 use super::contracts::{FlorinToken, Market};
 use super::deployment::Deployment;
 use super::endpoint::{Endpoint, EndpointError};
-use super::node::{Answer, At, Call, Node};
+use super::node::{BlockTag, Call, CallResult, NodeClient};
 use crate::contracts::to_address;
 use florin_ledger::LedgerError;
 
@@ -19,7 +19,7 @@ const DECIMALS: u8 = 18;
 
 /// The difference between a deployment and the node's chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Foreign {
+pub enum DeploymentMismatch {
     /// The node is on another chain.
     #[error(
         "{node} is on chain {found}, but the market is on chain {market}: use a node of that chain"
@@ -68,7 +68,7 @@ pub enum Foreign {
 /// # Errors
 /// [`LedgerError::Unavailable`].
 pub fn chain_id(endpoint: &Arc<dyn Endpoint>) -> Result<ChainId, LedgerError> {
-    Node(Arc::clone(endpoint)).chain_id().map(ChainId)
+    NodeClient(Arc::clone(endpoint)).chain_id().map(ChainId)
 }
 
 /// Checks that the market, its token and its registry exist at the deployment's addresses. It does
@@ -76,29 +76,29 @@ pub fn chain_id(endpoint: &Arc<dyn Endpoint>) -> Result<ChainId, LedgerError> {
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`].
-pub fn check(
+pub fn check_deployment(
     endpoint: &Arc<dyn Endpoint>,
     deployment: &Deployment,
-) -> Result<Result<(), Foreign>, LedgerError> {
-    let node = Node(Arc::clone(endpoint));
+) -> Result<Result<(), DeploymentMismatch>, LedgerError> {
+    let node = NodeClient(Arc::clone(endpoint));
     let found = node.chain_id().map(ChainId)?;
     if found != deployment.chain {
         let market = deployment.chain;
-        return Ok(Err(Foreign::OtherChain { node: endpoint.name(), found, market }));
+        return Ok(Err(DeploymentMismatch::OtherChain { node: endpoint.name(), found, market }));
     }
     let Deployment { token, market, registry, .. } = *deployment;
     for (what, address) in [("market", market), ("token", token), ("registry", registry)] {
         if !node.has_code(address)? {
-            return Ok(Err(Foreign::NoCode { node: endpoint.name(), what, address }));
+            return Ok(Err(DeploymentMismatch::NoCode { node: endpoint.name(), what, address }));
         }
         if what != "market" {
             continue;
         }
-        let Some(found) = asked(&node, market, &Market::tokenCall {})?.map(to_address) else {
-            return Ok(Err(Foreign::NotAMarket { address: market }));
+        let Some(found) = try_getter(&node, market, &Market::tokenCall {})?.map(to_address) else {
+            return Ok(Err(DeploymentMismatch::NotAMarket { address: market }));
         };
         if found != token {
-            return Ok(Err(Foreign::OtherToken { market, found, named: token }));
+            return Ok(Err(DeploymentMismatch::OtherToken { market, found, named: token }));
         }
     }
     Ok(Ok(()))
@@ -109,7 +109,7 @@ pub fn check(
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`].
-pub fn began_earlier(
+pub fn market_predates_deployment(
     endpoint: &Arc<dyn Endpoint>,
     deployment: &Deployment,
 ) -> Result<bool, LedgerError> {
@@ -118,37 +118,40 @@ pub fn began_earlier(
     let params = json!([address, format!("{before:#x}")]);
     match endpoint.call("eth_getCode", params) {
         Ok(code) => Ok(code.as_str().is_some_and(|code| code.len() > "0x".len())),
-        Err(EndpointError::Answered { .. }) => Ok(false),
-        Err(error) => Err(Node(Arc::clone(endpoint)).lost("eth_getCode", &error)),
+        Err(EndpointError::ErrorResponse { .. }) => Ok(false),
+        Err(error) => Err(NodeClient(Arc::clone(endpoint)).unavailable("eth_getCode", &error)),
     }
 }
 
 /// The reason why a market cannot use a token; `None` if it can.
-pub(super) fn unfit(node: &Node, token: Address) -> Result<Option<String>, LedgerError> {
+pub(super) fn token_problem(
+    node: &NodeClient,
+    token: Address,
+) -> Result<Option<String>, LedgerError> {
     if !node.has_code(token)? {
         return Ok(Some(format!("there is no contract at {token}: set the token's address")));
     }
-    let supply = asked(node, token, &FlorinToken::totalSupplyCall {})?;
-    let held = asked(node, token, &FlorinToken::balanceOfCall { account: token.0.into() })?;
+    let supply = try_getter(node, token, &FlorinToken::totalSupplyCall {})?;
+    let held = try_getter(node, token, &FlorinToken::balanceOfCall { account: token.0.into() })?;
     if supply.is_none() || held.is_none() {
         let what = "it does not implement totalSupply() and balanceOf(address)";
         return Ok(Some(format!("the contract at {token} is not an ERC-20 token: {what}")));
     }
     // `decimals()` is optional in ERC-20: a token without it is accepted.
-    let decimals = asked(node, token, &FlorinToken::decimalsCall {})?;
+    let decimals = try_getter(node, token, &FlorinToken::decimalsCall {})?;
     Ok(decimals.filter(|decimals| *decimals != DECIMALS).map(|decimals| {
         format!("the token at {token} has {decimals} decimals: use one with {DECIMALS}")
     }))
 }
 
 /// The result of a getter; `None` if the contract does not have it.
-fn asked<C: SolCall>(
-    node: &Node,
+fn try_getter<C: SolCall>(
+    node: &NodeClient,
     contract: Address,
     getter: &C,
 ) -> Result<Option<C::Return>, LedgerError> {
-    match node.call(None, &Call::of(contract, getter), At::Latest)? {
-        Answer::Returned(bytes) => Ok(C::abi_decode_returns(&bytes).ok()),
-        Answer::Reverted(_) => Ok(None),
+    match node.call(None, &Call::for_contract(contract, getter), BlockTag::Latest)? {
+        CallResult::Returned(bytes) => Ok(C::abi_decode_returns(&bytes).ok()),
+        CallResult::Reverted(_) => Ok(None),
     }
 }

@@ -7,13 +7,13 @@ use alloy_primitives::U256;
 use alloy_sol_types::SolConstructor;
 use florin_protocol::{Address, Amount, ChainId, WalletSigner};
 
-use super::check::unfit;
+use super::check::token_problem;
 use super::contracts::{FlorinToken, Market, Registry};
 use super::deployment::Deployment;
 use super::endpoint::Endpoint;
-use super::node::{Call, Node, Receipt};
+use super::node::{Call, NodeClient, TransactionReceipt};
 use super::outbox::Intent;
-use super::sender::{Carried, Planner, Sender, Step};
+use super::sender::{Execution, PlanStep, Planner, Sender};
 use crate::contracts::to_address;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::{LedgerError, Refusal};
@@ -42,16 +42,16 @@ struct Contract {
 }
 
 impl Planner for Contract {
-    fn plan(&self, _: Address, intent: &Intent) -> Result<Step, LedgerError> {
+    fn plan(&self, _: Address, intent: &Intent) -> Result<PlanStep, LedgerError> {
         if *intent == self.intent {
-            return Ok(Step::Send(self.call.clone()));
+            return Ok(PlanStep::Send(self.call.clone()));
         }
         // A contract of an earlier run, which this run cannot deploy.
         let what = format!("a reorganisation reverted \"{}\": deploy again", intent.summary());
-        Err(Refusal::Missing(what).into())
+        Err(Refusal::NotFound(what).into())
     }
 
-    fn is_effective(&self, _: &Intent, _: &Receipt) -> bool {
+    fn is_effective(&self, _: &Intent, _: &TransactionReceipt) -> bool {
         true
     }
 }
@@ -60,7 +60,7 @@ impl Planner for Contract {
 /// `settings` require.
 ///
 /// # Errors
-/// [`LedgerError`]; `Refused` with `Meaningless` for an unusable token. Contracts that were
+/// [`LedgerError`]; `Refused` with `InvalidArgument` for an unusable token. Contracts that were
 /// deployed before an error stay on the chain unused.
 pub fn deploy(
     endpoint: &Arc<dyn Endpoint>,
@@ -69,12 +69,12 @@ pub fn deploy(
     settings: Settings,
     outbox: &Path,
 ) -> Result<Deployment, LedgerError> {
-    let node = Node(Arc::clone(endpoint));
+    let node = NodeClient(Arc::clone(endpoint));
     let chain = node.chain_id()?;
     let settings = Settings { gas_max: settings.gas_max.max(DEPLOY_GAS_MAX), ..settings };
     let sender = Sender::new(node, chain, settings, outbox, format!("deploy-{chain}"))?;
-    if let Some(why) = meaningless(&sender.node, token)? {
-        return Err(Refusal::Meaningless(why).into());
+    if let Some(why) = deployment_problem(&sender.node, token)? {
+        return Err(Refusal::InvalidArgument(why).into());
     }
     let token = match token {
         Token::Existing(token) => token,
@@ -83,19 +83,20 @@ pub fn deploy(
                 holder: holder.0.into(),
                 supply: U256::from(supply.units()),
             };
-            put(&sender, by, "token", &FlorinToken::BYTECODE, &call.abi_encode())?.0
+            deploy_contract(&sender, by, "token", &FlorinToken::BYTECODE, &call.abi_encode())?.0
         }
     };
     let call = Market::constructorCall { token_: token.0.into() };
-    let (market, block) = put(&sender, by, "market", &Market::BYTECODE, &call.abi_encode())?;
-    let (registry, _) = put(&sender, by, "registry", &Registry::BYTECODE, &[])?;
+    let (market, block) =
+        deploy_contract(&sender, by, "market", &Market::BYTECODE, &call.abi_encode())?;
+    let (registry, _) = deploy_contract(&sender, by, "registry", &Registry::BYTECODE, &[])?;
     Ok(Deployment { chain: ChainId(chain), token, market, registry, block })
 }
 
 /// The reason why a market with this token would be unusable; `None` if it is usable.
-fn meaningless(node: &Node, token: Token) -> Result<Option<String>, LedgerError> {
+fn deployment_problem(node: &NodeClient, token: Token) -> Result<Option<String>, LedgerError> {
     match token {
-        Token::Existing(token) => unfit(node, token),
+        Token::Existing(token) => token_problem(node, token),
         Token::New { supply, .. } if supply.is_zero() => {
             Ok(Some("a new token with a supply of 0 FLN: set a supply above zero".to_owned()))
         }
@@ -107,7 +108,7 @@ fn meaningless(node: &Node, token: Token) -> Result<Option<String>, LedgerError>
 }
 
 /// Deploys one contract; returns its address and block.
-fn put(
+fn deploy_contract(
     sender: &Sender,
     by: &dyn WalletSigner,
     name: &str,
@@ -116,10 +117,12 @@ fn put(
 ) -> Result<(Address, u64), LedgerError> {
     let call = Call { to: None, data: [code, arguments].concat(), wei: 0 };
     let intent = Intent::Deploy(name.to_owned(), *blake3::hash(&call.data).as_bytes());
-    match sender.carry_out(by, &intent, &Contract { intent: intent.clone(), call })? {
-        Carried::By(Receipt { contract_address: Some(address), block_number, .. }) => {
-            Ok((to_address(address), block_number.to()))
-        }
+    match sender.execute(by, &intent, &Contract { intent: intent.clone(), call })? {
+        Execution::Mined(TransactionReceipt {
+            contract_address: Some(address),
+            block_number,
+            ..
+        }) => Ok((to_address(address), block_number.to())),
         _ => Err(LedgerError::Unavailable(format!("the node returned no address of the {name}"))),
     }
 }

@@ -12,7 +12,7 @@ pub enum EndpointError {
     Unreachable(String),
     /// The node returned an error.
     #[error("{message} (code {code})")]
-    Answered {
+    ErrorResponse {
         /// The JSON-RPC error code.
         code: i64,
         /// The node's message.

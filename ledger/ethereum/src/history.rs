@@ -11,9 +11,9 @@ use florin_protocol::{Amount, Digest, Report, RoundNumber, SettlementId, TaskId,
 use super::contracts::Market;
 use super::contracts::Market::{MarketEvents, PostedSettlement, Standing};
 use super::deployment::Deployment;
-use super::node::{At, Filter, Node};
+use super::node::{BlockTag, Filter, NodeClient};
 use crate::contracts::to_address;
-use crate::limits::{FORGET_DEPTH, HISTORIES_MAX};
+use crate::limits::{HISTORIES_MAX, OUTBOX_PRUNE_DEPTH};
 use florin_ledger::{
     LedgerError, PendingSettlement, Settlement, SettlementStatus, TaskState, Terms,
 };
@@ -27,21 +27,21 @@ const READINGS_MAX: usize = 4;
 pub(super) struct View {
     pub(super) state: Market::TaskState,
     /// Every settlement that was not cancelled, oldest first.
-    pub(super) standing: Vec<Posted>,
+    pub(super) settlements: Vec<PostedEntry>,
     /// The number of final settlements.
     pub(super) finalised: usize,
 }
 
 /// A settlement that was not cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Posted {
+pub(super) struct PostedEntry {
     pub(super) settlement: Settlement,
     pub(super) final_at: Timestamp,
     /// The contract's hash before this settlement.
-    pub(super) before: B256,
+    pub(super) previous_hash: B256,
 }
 
-impl Posted {
+impl PostedEntry {
     fn new(task: TaskId, last: Option<&Self>, event: &Market::SettlementPosted) -> Self {
         let settlement = Settlement {
             task,
@@ -53,8 +53,8 @@ impl Posted {
             data_total: Amount::from_units(event.dataTotal),
             infrastructure_total: Amount::from_units(event.infrastructureTotal),
         };
-        let before = last.map_or_else(start, Self::entry);
-        Self { settlement, final_at: Timestamp(event.finalAt), before }
+        let previous_hash = last.map_or_else(initial_hash, Self::chain_hash);
+        Self { settlement, final_at: Timestamp(event.finalAt), previous_hash }
     }
 
     /// The settlement as an argument of contract calls.
@@ -72,7 +72,7 @@ impl Posted {
 
     fn inner(&self) -> B256 {
         let report = B256::from(self.settlement.report.0);
-        keccak256((self.before, report, self.final_at.0).abi_encode())
+        keccak256((self.previous_hash, report, self.final_at.0).abi_encode())
     }
 
     fn to_standing(&self) -> Standing {
@@ -87,18 +87,18 @@ impl Posted {
     }
 
     /// The contract's hash including this settlement.
-    fn entry(&self) -> B256 {
-        entry(&self.to_standing())
+    fn chain_hash(&self) -> B256 {
+        chain_hash(&self.to_standing())
     }
 }
 
-fn entry(last: &Standing) -> B256 {
+fn chain_hash(last: &Standing) -> B256 {
     let Standing { inner, round, root, dataTotal: data, infrastructureTotal: infrastructure } =
         *last;
     keccak256((inner, round, root, data, infrastructure).abi_encode())
 }
 
-const NOTHING: Standing = Standing {
+const EMPTY_HISTORY: Standing = Standing {
     inner: B256::ZERO,
     round: 0,
     root: B256::ZERO,
@@ -107,28 +107,28 @@ const NOTHING: Standing = Standing {
 };
 
 /// The initial hash of a task.
-fn start() -> B256 {
-    entry(&NOTHING)
+fn initial_hash() -> B256 {
+    chain_hash(&EMPTY_HISTORY)
 }
 
 impl View {
     /// The latest settlement, which a new one continues.
     pub(super) fn last(&self) -> Standing {
-        self.standing.last().map_or(NOTHING, Posted::to_standing)
+        self.settlements.last().map_or(EMPTY_HISTORY, PostedEntry::to_standing)
     }
 
-    pub(super) fn pending(&self) -> &[Posted] {
-        self.standing.get(self.finalised..).unwrap_or_default()
+    pub(super) fn pending(&self) -> &[PostedEntry] {
+        self.settlements.get(self.finalised..).unwrap_or_default()
     }
 
     /// The pending settlements as an argument of contract calls.
     pub(super) fn pending_list(&self) -> Vec<PostedSettlement> {
-        self.pending().iter().map(Posted::to_contract).collect()
+        self.pending().iter().map(PostedEntry::to_contract).collect()
     }
 
     /// A settlement with its position.
-    pub(super) fn find(&self, payout: SettlementId) -> Option<(usize, &Posted)> {
-        self.standing.iter().enumerate().find(|(_, posted)| posted.settlement.payout == payout)
+    pub(super) fn find(&self, payout: SettlementId) -> Option<(usize, &PostedEntry)> {
+        self.settlements.iter().enumerate().find(|(_, posted)| posted.settlement.payout == payout)
     }
 
     pub(super) fn status(&self, payout: SettlementId) -> SettlementStatus {
@@ -140,18 +140,18 @@ impl View {
     }
 
     /// The number of settlements that the contract's `mark` covers, if it is part of this history.
-    pub(super) fn marked(&self) -> usize {
-        let covers = |posted: &Posted| posted.entry() == self.state.mark;
-        self.standing.iter().rposition(covers).map_or(0, |place| place.saturating_add(1))
+    pub(super) fn marked_count(&self) -> usize {
+        let covers = |posted: &PostedEntry| posted.chain_hash() == self.state.mark;
+        self.settlements.iter().rposition(covers).map_or(0, |place| place.saturating_add(1))
     }
 
     /// Whether the settlements give the contract's hashes.
-    fn fits(&self) -> bool {
+    fn matches_contract(&self) -> bool {
         let up_to = |count: usize| {
-            let last = count.checked_sub(1).and_then(|place| self.standing.get(place));
-            last.map_or_else(start, Posted::entry)
+            let last = count.checked_sub(1).and_then(|place| self.settlements.get(place));
+            last.map_or_else(initial_hash, PostedEntry::chain_hash)
         };
-        up_to(self.standing.len()) == self.state.head && up_to(self.finalised) == self.state.base
+        up_to(self.settlements.len()) == self.state.head && up_to(self.finalised) == self.state.base
     }
 
     /// The state in the trait's types.
@@ -167,13 +167,13 @@ impl View {
             refunded: amount(s.refunded),
             owed: amount(s.owed),
             root: Digest(s.root.0),
-            pending: self.pending().iter().map(Posted::to_pending).collect(),
+            pending: self.pending().iter().map(PostedEntry::to_pending).collect(),
             closed: s.closed,
         }
     }
 }
 
-impl Posted {
+impl PostedEntry {
     fn to_pending(&self) -> PendingSettlement {
         PendingSettlement { settlement: self.settlement, final_at: self.final_at }
     }
@@ -201,27 +201,27 @@ impl From<&Market::Terms> for Terms {
 
 /// One settlement event of a task.
 #[derive(Clone, Debug)]
-struct Event {
+struct SettlementEvent {
     block: u64,
     what: MarketEvents,
 }
 
 /// The cached events of a task, up to a block.
 #[derive(Clone, Debug, Default)]
-struct Read {
-    events: Vec<Event>,
+struct CachedEvents {
+    events: Vec<SettlementEvent>,
     up_to: u64,
 }
 
 /// Reads the settlements of tasks, and caches the events.
 #[derive(Debug, Default)]
-pub(super) struct Histories(Mutex<BTreeMap<TaskId, Read>>);
+pub(super) struct HistoryCache(Mutex<BTreeMap<TaskId, CachedEvents>>);
 
-impl Histories {
+impl HistoryCache {
     /// A task in the state after `block`; `None` for one that was never opened.
     pub(super) fn view(
         &self,
-        node: &Node,
+        node: &NodeClient,
         deployment: &Deployment,
         log_blocks_max: u64,
         task: TaskId,
@@ -229,13 +229,14 @@ impl Histories {
     ) -> Result<Option<View>, LedgerError> {
         for _ in 0..READINGS_MAX {
             let getter = Market::taskCall { id: task.0.into() };
-            let state = node.get(deployment.market, &getter, At::Block(block))?;
+            let state = node.call_getter(deployment.market, &getter, BlockTag::Block(block))?;
             if state.head.is_zero() {
                 return Ok(None);
             }
             let events = self.events(node, deployment, log_blocks_max, task, block)?;
-            let view = fold(task, state, events.iter().filter(|event| event.block <= block));
-            if view.fits() {
+            let view =
+                replay_events(task, state, events.iter().filter(|event| event.block <= block));
+            if view.matches_contract() {
                 return Ok(Some(view));
             }
             // The chain changed between the two requests.
@@ -251,18 +252,18 @@ impl Histories {
 
     fn events(
         &self,
-        node: &Node,
+        node: &NodeClient,
         deployment: &Deployment,
         log_blocks_max: u64,
         task: TaskId,
         block: u64,
-    ) -> Result<Vec<Event>, LedgerError> {
+    ) -> Result<Vec<SettlementEvent>, LedgerError> {
         let known = {
             let histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             histories.get(&task).cloned().unwrap_or_default()
         };
         // Younger events may have been reorganised since.
-        let first = known.up_to.saturating_sub(FORGET_DEPTH).max(deployment.block).min(block);
+        let first = known.up_to.saturating_sub(OUTBOX_PRUNE_DEPTH).max(deployment.block).min(block);
         let mut events = known.events;
         events.retain(|event| event.block < first);
         let wanted = vec![
@@ -277,37 +278,37 @@ impl Histories {
                 LedgerError::Unavailable(format!("{}: unknown event: {error}", node.0.name()))
             })?;
             let block = log.block_number.map_or(block, |number| number.to());
-            events.push(Event { block, what });
+            events.push(SettlementEvent { block, what });
         }
         let mut histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if histories.len() >= HISTORIES_MAX && !histories.contains_key(&task) {
             histories.clear();
         }
-        histories.insert(task, Read { events: events.clone(), up_to: block });
+        histories.insert(task, CachedEvents { events: events.clone(), up_to: block });
         Ok(events)
     }
 }
 
-fn fold<'a>(
+fn replay_events<'a>(
     task: TaskId,
     state: Market::TaskState,
-    events: impl Iterator<Item = &'a Event>,
+    events: impl Iterator<Item = &'a SettlementEvent>,
 ) -> View {
-    let mut view = View { state, standing: Vec::new(), finalised: 0 };
+    let mut view = View { state, settlements: Vec::new(), finalised: 0 };
     for event in events {
         match &event.what {
             MarketEvents::SettlementPosted(posted) => {
-                let next = Posted::new(task, view.standing.last(), posted);
-                view.standing.push(next);
+                let next = PostedEntry::new(task, view.settlements.last(), posted);
+                view.settlements.push(next);
             }
             MarketEvents::SettlementsCancelled(cancelled) => {
                 let from = RoundNumber(cancelled.fromRound);
-                let kept = |posted: &Posted| posted.settlement.round < from;
-                let left = view.standing.iter().take_while(|posted| kept(posted)).count();
-                view.standing.truncate(left.max(view.finalised));
+                let precedes = |posted: &PostedEntry| posted.settlement.round < from;
+                let left = view.settlements.iter().take_while(|posted| precedes(posted)).count();
+                view.settlements.truncate(left.max(view.finalised));
             }
             MarketEvents::SettlementFinalised(_) => {
-                view.finalised = view.finalised.saturating_add(1).min(view.standing.len());
+                view.finalised = view.finalised.saturating_add(1).min(view.settlements.len());
             }
             _ => {}
         }

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use super::endpoint::{Endpoint, EndpointError};
 use crate::limits::RPC_RETRIES_MAX;
 use florin_ledger::LedgerError;
-use florin_ledger::limits::ANSWER_BYTES_MAX;
+use florin_ledger::limits::RESPONSE_BYTES_MAX;
 
 /// Connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Response timeout.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The error message of a response timeout.
-const SLOW: &str = "no response within 30 s";
+const TIMEOUT_MESSAGE: &str = "no response within 30 s";
 /// Pause before the first retry; doubled each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// JSON-RPC's error code for too many calls.
@@ -37,7 +37,7 @@ pub struct Health {
     /// Calls without a response, including retries.
     pub failures: u64,
     /// Consecutive failures since the last response.
-    pub failing: u64,
+    pub consecutive_failures: u64,
     /// The message of the last failure.
     pub last_failure: Option<String>,
 }
@@ -62,19 +62,19 @@ impl fmt::Debug for HttpEndpoint {
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct RpcResponse {
     /// A null result is valid; a missing one is not.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     result: Option<Value>,
-    error: Option<Complaint>,
+    error: Option<RpcError>,
 }
 
-fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(value).map(Some)
 }
 
 #[derive(Deserialize)]
-struct Complaint {
+struct RpcError {
     code: i64,
     #[serde(default)]
     message: String,
@@ -93,7 +93,7 @@ impl HttpEndpoint {
         };
         let config = ureq::Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(ANSWER_TIMEOUT))
+            .timeout_global(Some(RESPONSE_TIMEOUT))
             .http_status_as_error(false)
             .max_redirects(0)
             .build();
@@ -116,18 +116,18 @@ impl HttpEndpoint {
         Health {
             calls: self.calls.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
-            failing: self.failing.load(Ordering::Relaxed),
+            consecutive_failures: self.failing.load(Ordering::Relaxed),
             last_failure: last.clone(),
         }
     }
 
     /// A node's message, shortened and without parts that may be an access key.
-    fn clean(&self, text: &str) -> String {
+    fn redact(&self, text: &str) -> String {
         let text = text.replace(&self.url, &self.name);
-        cut(&self.secrets.iter().fold(text, |text, secret| text.replace(secret, "…")))
+        truncate(&self.secrets.iter().fold(text, |text, secret| text.replace(secret, "…")))
     }
 
-    fn once(&self, method: &str, params: &Value) -> Result<Value, EndpointError> {
+    fn call_once(&self, method: &str, params: &Value) -> Result<Value, EndpointError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let answer = self.exchange(method, params);
         match &answer {
@@ -153,32 +153,34 @@ impl HttpEndpoint {
         let lost = |what: String| EndpointError::Unreachable(what);
         let question = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         // The URL may contain an access key: errors are reported without it.
-        let told = |error: ureq::Error| match error {
-            ureq::Error::Timeout(_) => lost(SLOW.to_owned()),
-            error => lost(self.clean(&error.to_string())),
+        let to_unreachable = |error: ureq::Error| match error {
+            ureq::Error::Timeout(_) => lost(TIMEOUT_MESSAGE.to_owned()),
+            error => lost(self.redact(&error.to_string())),
         };
-        let mut response = self.agent.post(&self.url).send_json(&question).map_err(told)?;
+        let mut response =
+            self.agent.post(&self.url).send_json(&question).map_err(to_unreachable)?;
         let status = response.status();
-        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX);
-        let text = body.read_to_string().map_err(told)?;
-        let reply: Reply = match serde_json::from_str(&text) {
+        let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
+        let text = body.read_to_string().map_err(to_unreachable)?;
+        let reply: RpcResponse = match serde_json::from_str(&text) {
             Ok(reply) => reply,
             Err(_) => {
-                let what = format!("status {status}: {}", self.clean(text.trim()));
+                let what = format!("status {status}: {}", self.redact(text.trim()));
                 return Err(lost(what.trim_end_matches([':', ' ']).to_owned()));
             }
         };
         match reply.error {
             Some(c) if c.code == LIMIT_EXCEEDED || status == 429 => {
-                Err(lost(format!("too many calls: {}", self.clean(&c.message))))
+                Err(lost(format!("too many calls: {}", self.redact(&c.message))))
             }
-            Some(Complaint { code, message, data }) => Err(EndpointError::Answered {
+            Some(RpcError { code, message, data }) => Err(EndpointError::ErrorResponse {
                 code,
-                message: self.clean(&message),
+                message: self.redact(&message),
                 data: data.as_ref().and_then(revert_data),
             }),
             None => reply.result.ok_or_else(|| {
-                let what = format!("status {status} without a result: {}", self.clean(text.trim()));
+                let what =
+                    format!("status {status} without a result: {}", self.redact(text.trim()));
                 lost(what.trim_end_matches([':', ' ']).to_owned())
             }),
         }
@@ -192,7 +194,7 @@ fn revert_data(data: &Value) -> Option<Vec<u8>> {
     digits.parse::<alloy_primitives::Bytes>().ok().map(|bytes| bytes.to_vec())
 }
 
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(TEXT_MAX).collect()
 }
 
@@ -221,9 +223,10 @@ impl Endpoint for HttpEndpoint {
         let mut pause = RETRY_PAUSE;
         let mut retries = 0u32;
         loop {
-            let answer = self.once(method, &params);
+            let answer = self.call_once(method, &params);
             // A call that timed out is not retried: callers have timeouts of their own.
-            let lost = matches!(&answer, Err(EndpointError::Unreachable(why)) if why != SLOW);
+            let lost =
+                matches!(&answer, Err(EndpointError::Unreachable(why)) if why != TIMEOUT_MESSAGE);
             if !lost || method == "eth_sendRawTransaction" || retries >= RPC_RETRIES_MAX {
                 return answer;
             }
@@ -256,13 +259,13 @@ mod tests {
     fn a_nodes_message_is_redacted() {
         let endpoint =
             HttpEndpoint::new("http://me:hunter22@10.0.0.1/v3/0123secret?k=abcdefg").unwrap();
-        let shown = endpoint.clean("Cannot POST /v3/0123secret?k=abcdefg for me:hunter22");
+        let shown = endpoint.redact("Cannot POST /v3/0123secret?k=abcdefg for me:hunter22");
         assert_eq!(shown, "Cannot POST /v3/…?k=… for …");
     }
 
     #[test]
     fn a_missing_result_is_an_error_and_a_null_result_is_valid() {
-        let result = |text: &str| serde_json::from_str::<Reply>(text).unwrap().result;
+        let result = |text: &str| serde_json::from_str::<RpcResponse>(text).unwrap().result;
         assert_eq!(result(r#"{"result": null}"#), Some(Value::Null));
         assert_eq!(result(r#"{"message": "not in your plan"}"#), None);
     }

@@ -11,23 +11,23 @@ use florin_protocol::{
     WalletSigner,
 };
 
-use super::check::check;
+use super::check::check_deployment;
 use super::contracts::Market::MarketEvents;
 use super::contracts::{FlorinToken, Market};
 use super::deployment::Deployment;
 use super::endpoint::Endpoint;
-use super::history::{Histories, View};
-use super::node::{At, Node, Receipt};
+use super::history::{HistoryCache, View};
+use super::node::{BlockTag, NodeClient, TransactionReceipt};
 use super::outbox::Intent;
-use super::refusals::{amount, digest};
-use super::sender::{Carried, Sender};
+use super::revert::{digest, saturating_amount};
+use super::sender::{Execution, Sender};
 use florin_ledger::Action;
-use florin_ledger::Outcome;
+use florin_ledger::TransactionOutcome;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use florin_ledger::{
-    BondState, Claim, Claimed, Ledger, LedgerError, Posted, Settlement, SettlementStatus, Slash,
-    StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, PostOutcome, Settlement, SettlementStatus,
+    Slash, StakeState, TaskState, Terms, TxId,
 };
 
 /// Characters of a market's genesis digest in an outbox.
@@ -42,7 +42,7 @@ pub struct EthereumLedger {
     pub(super) sender: Sender,
     pub(super) deployment: Deployment,
     market: MarketName,
-    histories: Histories,
+    histories: HistoryCache,
 }
 
 impl std::fmt::Debug for EthereumLedger {
@@ -77,14 +77,14 @@ impl EthereumLedger {
                 settings.confirmations
             )));
         }
-        check(&endpoint, &deployment)?
+        check_deployment(&endpoint, &deployment)?
             .map_err(|foreign| LedgerError::Unavailable(foreign.to_string()))?;
-        let (node, chain) = (Node(endpoint), deployment.chain.0);
+        let (node, chain) = (NodeClient(endpoint), deployment.chain.0);
         let market = deployment.market();
         let genesis = market.genesis.to_string();
         let genesis = genesis.trim_start_matches("0x").chars().take(NAME_DIGITS).collect();
         let sender = Sender::new(node, chain, settings, outbox, genesis)?;
-        Ok(Self { sender, deployment, market, histories: Histories::default() })
+        Ok(Self { sender, deployment, market, histories: HistoryCache::default() })
     }
 
     /// The addresses of the market's contracts.
@@ -111,24 +111,28 @@ impl EthereumLedger {
         to: Address,
         wei: u128,
     ) -> Result<TxId, LedgerError> {
-        match self.sender.carry_out(by, &Intent::Ether(to, wei), self)? {
-            Carried::By(receipt) => Ok(digest(receipt.transaction_hash)),
-            Carried::Stands(_) => Ok(Digest::default()),
+        match self.sender.execute(by, &Intent::Ether(to, wei), self)? {
+            Execution::Mined(receipt) => Ok(digest(receipt.transaction_hash)),
+            Execution::Stands(_) => Ok(Digest::default()),
         }
     }
 
-    pub(super) fn get<C: SolCall>(&self, getter: &C, at: At) -> Result<C::Return, LedgerError> {
-        self.sender.node.get(self.deployment.market, getter, at)
+    pub(super) fn get<C: SolCall>(
+        &self,
+        getter: &C,
+        at: BlockTag,
+    ) -> Result<C::Return, LedgerError> {
+        self.sender.node.call_getter(self.deployment.market, getter, at)
     }
 
     /// The confirmed state, always by block number: a lagging node returns an error rather than an
     /// older state.
-    fn confirmed(&self) -> Result<At, LedgerError> {
-        self.sender.confirmed().map(At::Block)
+    fn confirmed_tag(&self) -> Result<BlockTag, LedgerError> {
+        self.sender.confirmed_block_monotonic().map(BlockTag::Block)
     }
 
     fn read<C: SolCall>(&self, getter: &C) -> Result<C::Return, LedgerError> {
-        self.get(getter, self.confirmed()?)
+        self.get(getter, self.confirmed_tag()?)
     }
 
     fn view(&self, task: TaskId, block: u64) -> Result<Option<View>, LedgerError> {
@@ -137,50 +141,62 @@ impl EthereumLedger {
     }
 
     /// A task in the newest state, on which its next transaction is executed.
-    pub(super) fn tip_view(&self, task: TaskId) -> Result<Option<View>, LedgerError> {
-        self.view(task, self.sender.node.tip()?)
+    pub(super) fn latest_view(&self, task: TaskId) -> Result<Option<View>, LedgerError> {
+        self.view(task, self.sender.node.latest_block_number()?)
     }
 
     fn confirmed_view(&self, task: TaskId) -> Result<Option<View>, LedgerError> {
-        self.view(task, self.sender.confirmed()?)
+        self.view(task, self.sender.confirmed_block_monotonic()?)
     }
 
     /// Fails while a reorganisation has removed transactions of this process that are being sent
     /// again: their effects are delayed, not absent.
-    fn not_thrown_back(&self) -> Result<(), LedgerError> {
-        if self.sender.was_thrown_back(self)? {
+    fn check_not_reorganised(&self) -> Result<(), LedgerError> {
+        if self.sender.was_reorganised(self)? {
             let what = "the chain was reorganised; removed transactions are being sent again";
             return Err(LedgerError::Unavailable(what.to_owned()));
         }
         Ok(())
     }
 
-    fn act(&self, by: &dyn WalletSigner, action: Action) -> Result<(TxId, Outcome), LedgerError> {
+    fn execute(
+        &self,
+        by: &dyn WalletSigner,
+        action: Action,
+    ) -> Result<(TxId, TransactionOutcome), LedgerError> {
         let id = action.digest();
         let intent = Intent::Act(action);
-        let carried = self.sender.carry_out(by, &intent, self)?;
-        let Intent::Act(action) = &intent else { return Ok((id, Outcome::Done)) };
+        let carried = self.sender.execute(by, &intent, self)?;
+        let Intent::Act(action) = &intent else { return Ok((id, TransactionOutcome::Done)) };
         Ok(match carried {
-            Carried::Stands(outcome) => (id, outcome),
-            Carried::By(receipt) => {
+            Execution::Stands(outcome) => (id, outcome),
+            Execution::Mined(receipt) => {
                 (digest(receipt.transaction_hash), self.outcome(action, &receipt))
             }
         })
     }
 
-    fn done(&self, by: &dyn WalletSigner, action: Action) -> Result<TxId, LedgerError> {
-        self.act(by, action).map(|(id, _)| id)
+    fn execute_for_id(&self, by: &dyn WalletSigner, action: Action) -> Result<TxId, LedgerError> {
+        self.execute(by, action).map(|(id, _)| id)
     }
 
-    fn moved(&self, by: &dyn WalletSigner, action: Action) -> Result<Amount, LedgerError> {
-        match self.act(by, action)?.1 {
-            Outcome::Moved(amount) => Ok(amount),
-            other => Err(strange(&other)),
+    fn execute_for_amount(
+        &self,
+        by: &dyn WalletSigner,
+        action: Action,
+    ) -> Result<Amount, LedgerError> {
+        match self.execute(by, action)?.1 {
+            TransactionOutcome::Moved(amount) => Ok(amount),
+            other => Err(unexpected_outcome(&other)),
         }
     }
 
     /// The outcome of a transaction, from its events.
-    pub(super) fn outcome(&self, action: &Action, receipt: &Receipt) -> Outcome {
+    pub(super) fn outcome(
+        &self,
+        action: &Action,
+        receipt: &TransactionReceipt,
+    ) -> TransactionOutcome {
         let market = alloy_primitives::Address::from(self.deployment.market.0);
         let token = alloy_primitives::Address::from(self.deployment.token.0);
         let events = || {
@@ -198,16 +214,18 @@ impl EthereumLedger {
             _ => None,
         });
         match action {
-            Action::Post(_) => Outcome::Posted(Posted::New),
+            Action::Post(_) => TransactionOutcome::Posted(PostOutcome::New),
             Action::Finalize { .. } => {
                 let is_final = |e: &MarketEvents| matches!(e, MarketEvents::SettlementFinalised(_));
                 let count = events().filter(is_final).count();
-                Outcome::Finalised(u64::try_from(count).unwrap_or(u64::MAX))
+                TransactionOutcome::Finalised(u64::try_from(count).unwrap_or(u64::MAX))
             }
             Action::WithdrawBond { .. }
             | Action::WithdrawStake
             | Action::Close { .. }
-            | Action::Slash(_) => Outcome::Moved(Amount::from_units(moved.unwrap_or_default())),
+            | Action::Slash(_) => {
+                TransactionOutcome::Moved(Amount::from_units(moved.unwrap_or_default()))
+            }
             Action::Claim(claim) => {
                 let account = alloy_primitives::Address::from(claim.account.0);
                 let paid = receipt.logs.iter().filter(|log| log.address == token).find_map(|log| {
@@ -220,17 +238,17 @@ impl EthereumLedger {
                     MarketEvents::Debited(e) => Some(e.taken),
                     _ => None,
                 });
-                Outcome::Claimed(Claimed {
-                    paid: amount(paid.unwrap_or(U256::ZERO)),
+                TransactionOutcome::Claimed(ClaimOutcome {
+                    paid: saturating_amount(paid.unwrap_or(U256::ZERO)),
                     taken: Amount::from_units(taken.unwrap_or_default()),
                 })
             }
-            _ => Outcome::Done,
+            _ => TransactionOutcome::Done,
         }
     }
 }
 
-fn strange(outcome: &Outcome) -> LedgerError {
+fn unexpected_outcome(outcome: &TransactionOutcome) -> LedgerError {
     LedgerError::Unavailable(format!("unexpected outcome of a transaction: {outcome:?}"))
 }
 
@@ -246,13 +264,14 @@ impl Ledger for EthereumLedger {
     fn now(&self) -> Result<Timestamp, LedgerError> {
         // The next transaction is executed at a later time than the newest block's, never at an
         // earlier one.
-        self.get(&Market::clockCall {}, At::Latest).map(Timestamp)
+        self.get(&Market::clockCall {}, BlockTag::Latest).map(Timestamp)
     }
 
     fn balance(&self, account: Address) -> Result<Amount, LedgerError> {
         let getter = FlorinToken::balanceOfCall { account: account.0.into() };
-        let units = self.sender.node.get(self.deployment.token, &getter, self.confirmed()?)?;
-        Ok(amount(units))
+        let units =
+            self.sender.node.call_getter(self.deployment.token, &getter, self.confirmed_tag()?)?;
+        Ok(saturating_amount(units))
     }
 
     fn treasury(&self) -> Result<Amount, LedgerError> {
@@ -262,7 +281,7 @@ impl Ledger for EthereumLedger {
     fn task(&self, task: TaskId) -> Result<Option<TaskState>, LedgerError> {
         let view = self.confirmed_view(task)?;
         if view.is_none() {
-            self.not_thrown_back()?;
+            self.check_not_reorganised()?;
         }
         Ok(view.map(|view| view.to_state()))
     }
@@ -270,23 +289,23 @@ impl Ledger for EthereumLedger {
     fn bond_of(&self, task: TaskId, account: Address) -> Result<BondState, LedgerError> {
         let getter = Market::bondOfCall { id: task.0.into(), account: account.0.into() };
         let bond = self.read(&getter)?;
-        self.not_thrown_back()?;
+        self.check_not_reorganised()?;
         let (amount, release) = (Amount::from_units(bond.amount), release(bond.release));
         Ok(BondState { amount, release })
     }
 
     fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError> {
         let stake = self.read(&Market::stakeOfCall { provider: account.0.into() })?;
-        self.not_thrown_back()?;
+        self.check_not_reorganised()?;
         let (amount, release) = (Amount::from_units(stake.amount), release(stake.release));
         Ok(StakeState { amount, release })
     }
 
-    fn pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError> {
+    fn is_pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError> {
         self.read(&Market::pledgedCall { id: task.0.into(), provider: provider.0.into() })
     }
 
-    fn claimed(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError> {
+    fn claimed_totals(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError> {
         let getter = Market::claimedCall { id: task.0.into(), account: account.0.into() };
         let claimed = self.read(&getter)?;
         let (paid, debited) =
@@ -294,7 +313,7 @@ impl Ledger for EthereumLedger {
         Ok(ClaimTotals { paid, debited })
     }
 
-    fn settlement(
+    fn settlement_status(
         &self,
         task: TaskId,
         payout: SettlementId,
@@ -302,10 +321,10 @@ impl Ledger for EthereumLedger {
         let view = self.confirmed_view(task)?;
         let status = view.map_or(SettlementStatus::Unknown, |view| view.status(payout));
         if status != SettlementStatus::Final {
-            self.not_thrown_back()?;
+            self.check_not_reorganised()?;
         }
         if status == SettlementStatus::Unknown && self.sender.settings.confirmations > 1 {
-            let at_tip = self.tip_view(task)?.map(|view| view.status(payout));
+            let at_tip = self.latest_view(task)?.map(|view| view.status(payout));
             if at_tip.is_some_and(|status| status != SettlementStatus::Unknown) {
                 let what = "the settlement's block has too few confirmations yet";
                 return Err(LedgerError::Unavailable(what.to_owned()));
@@ -320,11 +339,11 @@ impl Ledger for EthereumLedger {
         to: Address,
         amount: Amount,
     ) -> Result<TxId, LedgerError> {
-        self.done(by, Action::Transfer { to, amount })
+        self.execute_for_id(by, Action::Transfer { to, amount })
     }
 
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError> {
-        self.done(by, Action::OpenTask(terms.clone()))
+        self.execute_for_id(by, Action::OpenTask(terms.clone()))
     }
 
     fn bond(
@@ -333,37 +352,41 @@ impl Ledger for EthereumLedger {
         task: TaskId,
         amount: Amount,
     ) -> Result<TxId, LedgerError> {
-        self.done(by, Action::Bond { task, amount })
+        self.execute_for_id(by, Action::Bond { task, amount })
     }
 
     fn unbond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
-        self.done(by, Action::Unbond { task })
+        self.execute_for_id(by, Action::Unbond { task })
     }
 
     fn withdraw_bond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
-        self.moved(by, Action::WithdrawBond { task })
+        self.execute_for_amount(by, Action::WithdrawBond { task })
     }
 
     fn stake(&self, by: &dyn WalletSigner, amount: Amount) -> Result<TxId, LedgerError> {
-        self.done(by, Action::Stake { amount })
+        self.execute_for_id(by, Action::Stake { amount })
     }
 
     fn pledge(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
-        self.done(by, Action::Pledge { task })
+        self.execute_for_id(by, Action::Pledge { task })
     }
 
     fn unstake(&self, by: &dyn WalletSigner) -> Result<TxId, LedgerError> {
-        self.done(by, Action::Unstake)
+        self.execute_for_id(by, Action::Unstake)
     }
 
     fn withdraw_stake(&self, by: &dyn WalletSigner) -> Result<Amount, LedgerError> {
-        self.moved(by, Action::WithdrawStake)
+        self.execute_for_amount(by, Action::WithdrawStake)
     }
 
-    fn post(&self, by: &dyn WalletSigner, settlement: &Settlement) -> Result<Posted, LedgerError> {
-        match self.act(by, Action::Post(*settlement))?.1 {
-            Outcome::Posted(posted) => Ok(posted),
-            other => Err(strange(&other)),
+    fn post(
+        &self,
+        by: &dyn WalletSigner,
+        settlement: &Settlement,
+    ) -> Result<PostOutcome, LedgerError> {
+        match self.execute(by, Action::Post(*settlement))?.1 {
+            TransactionOutcome::Posted(posted) => Ok(posted),
+            other => Err(unexpected_outcome(&other)),
         }
     }
 
@@ -373,28 +396,28 @@ impl Ledger for EthereumLedger {
         task: TaskId,
         payout: SettlementId,
     ) -> Result<TxId, LedgerError> {
-        self.done(by, Action::Cancel { task, payout })
+        self.execute_for_id(by, Action::Cancel { task, payout })
     }
 
     fn finalize(&self, by: &dyn WalletSigner, task: TaskId) -> Result<u64, LedgerError> {
-        match self.act(by, Action::Finalize { task })?.1 {
-            Outcome::Finalised(count) => Ok(count),
-            other => Err(strange(&other)),
+        match self.execute(by, Action::Finalize { task })?.1 {
+            TransactionOutcome::Finalised(count) => Ok(count),
+            other => Err(unexpected_outcome(&other)),
         }
     }
 
-    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<Claimed, LedgerError> {
-        match self.act(by, Action::Claim(claim.clone()))?.1 {
-            Outcome::Claimed(claimed) => Ok(claimed),
-            other => Err(strange(&other)),
+    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<ClaimOutcome, LedgerError> {
+        match self.execute(by, Action::Claim(claim.clone()))?.1 {
+            TransactionOutcome::Claimed(claimed) => Ok(claimed),
+            other => Err(unexpected_outcome(&other)),
         }
     }
 
     fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
-        self.moved(by, Action::Close { task })
+        self.execute_for_amount(by, Action::Close { task })
     }
 
     fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError> {
-        self.moved(by, Action::Slash(slash.clone()))
+        self.execute_for_amount(by, Action::Slash(slash.clone()))
     }
 }

@@ -16,11 +16,11 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod check;
+mod confirmation;
 mod contracts;
 mod deploy;
 mod deployment;
 mod endpoint;
-mod gas;
 mod history;
 mod http;
 mod ledger;
@@ -28,17 +28,17 @@ pub mod limits;
 mod node;
 mod outbox;
 mod plan;
-mod refusals;
+mod revert;
 mod sender;
-mod transit;
+mod transaction_costs;
 pub mod verify;
 
-pub use check::{Foreign, began_earlier, chain_id, check};
+pub use check::{DeploymentMismatch, chain_id, check_deployment, market_predates_deployment};
 pub use contracts::{FlorinToken, Market as MarketContract, Registry, to_address};
 pub use deploy::{Token, deploy};
 pub use deployment::Deployment;
 pub use endpoint::{Endpoint, EndpointError};
 pub use florin_ledger::ethereum::Settings;
-pub use gas::{Spent, spent};
 pub use http::{Health, HttpEndpoint};
 pub use ledger::EthereumLedger;
+pub use transaction_costs::{TransactionCost, transaction_costs};

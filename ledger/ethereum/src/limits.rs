@@ -6,10 +6,10 @@ pub const RPC_RETRIES_MAX: u32 = 4;
 /// still revert.
 pub const OUTBOX_MAX: usize = 1_024;
 /// Versions (replacement transactions) of one transaction, each with a higher fee.
-pub const ATTEMPTS_MAX: usize = 16;
+pub const TRANSACTION_VERSIONS_MAX: usize = 16;
 /// Depth in blocks at which an outbox deletes a confirmed transaction. At least
 /// [`CONFIRMATIONS_MAX`](florin_ledger::limits::CONFIRMATIONS_MAX).
-pub const FORGET_DEPTH: u64 = 64;
+pub const OUTBOX_PRUNE_DEPTH: u64 = 64;
 /// How often a request is repeated when a node lags behind a block seen before.
 pub const LAG_RETRIES_MAX: u32 = 10;
 /// Log queries that one read of the event history may send.
@@ -22,6 +22,6 @@ pub const STEPS_MAX: usize = 12;
 /// Tasks whose event history a client caches.
 pub const HISTORIES_MAX: usize = 256;
 /// How often a read is repeated when the chain is reorganised during it.
-pub const REREADS_MAX: u32 = 3;
+pub const REORG_RETRIES_MAX: u32 = 3;
 /// Mismatches between events and contract state that are reported one by one.
-pub const DIFFERENCES_MAX: usize = 100;
+pub const MISMATCHES_MAX: usize = 100;

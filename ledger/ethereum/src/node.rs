@@ -14,7 +14,7 @@ use florin_ledger::LedgerError;
 
 /// A block tag: the state to which a request refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum BlockTag {
     /// The state after the newest block.
     Latest,
     /// The state with the pending transactions.
@@ -23,7 +23,7 @@ pub(super) enum At {
     Block(u64),
 }
 
-impl At {
+impl BlockTag {
     fn tag(self) -> Value {
         match self {
             Self::Latest => json!("latest"),
@@ -43,7 +43,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn of(to: Address, call: &impl alloy_sol_types::SolCall) -> Self {
+    pub(super) fn for_contract(to: Address, call: &impl alloy_sol_types::SolCall) -> Self {
         Self { to: Some(to), data: call.abi_encode(), wei: 0 }
     }
 
@@ -53,21 +53,21 @@ impl Call {
             let mut put = |name: &str, value: Option<String>| {
                 value.map(|text| fields.insert(name.to_owned(), Value::String(text)));
             };
-            put("from", from.map(lower));
-            put("to", self.to.map(lower));
+            put("from", from.map(hex_address));
+            put("to", self.to.map(hex_address));
             put("value", (self.wei > 0).then(|| format!("{:#x}", self.wei)));
         }
         object
     }
 }
 
-fn lower(address: Address) -> String {
+fn hex_address(address: Address) -> String {
     format!("{:#x}", alloy_primitives::Address::from(address.0))
 }
 
 /// The result of a simulated call.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum CallResult {
     /// The returned bytes.
     Returned(Vec<u8>),
     /// The contract reverted with this data.
@@ -77,7 +77,7 @@ pub(super) enum Answer {
 /// A mined block, with the fields that are used here.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Block {
+pub(super) struct NodeBlock {
     pub(super) hash: B256,
     /// Unix time in seconds.
     pub(super) timestamp: U64,
@@ -90,7 +90,7 @@ pub(super) struct Block {
 /// The receipt of a mined transaction.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Receipt {
+pub(super) struct TransactionReceipt {
     pub(super) transaction_hash: B256,
     pub(super) status: U64,
     pub(super) block_number: U64,
@@ -99,7 +99,7 @@ pub(super) struct Receipt {
     pub(super) logs: Vec<Log>,
 }
 
-impl Receipt {
+impl TransactionReceipt {
     pub(super) fn succeeded(&self) -> bool {
         self.status == U64::from(1)
     }
@@ -132,21 +132,21 @@ pub(super) struct Filter {
 /// The network's current fees per unit of gas, in wei.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fees {
-    pub(super) base: u128,
-    pub(super) tip: u128,
+    pub(super) base_fee: u128,
+    pub(super) priority_fee: u128,
 }
 
 /// A client of one node.
 #[derive(Clone, Debug)]
-pub(super) struct Node(pub(super) Arc<dyn Endpoint>);
+pub(super) struct NodeClient(pub(super) Arc<dyn Endpoint>);
 
-impl Node {
+impl NodeClient {
     fn raw(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
         self.0.call(method, params)
     }
 
-    fn ask<T: DeserializeOwned>(&self, method: &str, params: Value) -> Result<T, LedgerError> {
-        let result = self.raw(method, params).map_err(|error| self.lost(method, &error))?;
+    fn request<T: DeserializeOwned>(&self, method: &str, params: Value) -> Result<T, LedgerError> {
+        let result = self.raw(method, params).map_err(|error| self.unavailable(method, &error))?;
         self.parse(method, result)
     }
 
@@ -157,21 +157,22 @@ impl Node {
         })
     }
 
-    pub(super) fn lost(&self, method: &str, error: &EndpointError) -> LedgerError {
+    pub(super) fn unavailable(&self, method: &str, error: &EndpointError) -> LedgerError {
         LedgerError::Unavailable(format!("{}, {method}: {error}", self.0.name()))
     }
 
     pub(super) fn chain_id(&self) -> Result<u64, LedgerError> {
-        self.ask::<U64>("eth_chainId", json!([])).map(|id| id.to())
+        self.request::<U64>("eth_chainId", json!([])).map(|id| id.to())
     }
 
     /// The number of the newest block.
-    pub(super) fn tip(&self) -> Result<u64, LedgerError> {
-        self.ask::<U64>("eth_blockNumber", json!([])).map(|number| number.to())
+    pub(super) fn latest_block_number(&self) -> Result<u64, LedgerError> {
+        self.request::<U64>("eth_blockNumber", json!([])).map(|number| number.to())
     }
 
-    pub(super) fn block(&self, at: At) -> Result<Block, LedgerError> {
-        let block = self.ask::<Option<Block>>("eth_getBlockByNumber", json!([at.tag(), false]))?;
+    pub(super) fn block(&self, at: BlockTag) -> Result<NodeBlock, LedgerError> {
+        let block =
+            self.request::<Option<NodeBlock>>("eth_getBlockByNumber", json!([at.tag(), false]))?;
         block.ok_or_else(|| {
             let name = self.0.name();
             LedgerError::Unavailable(format!("{name} has no block {}", at.tag()))
@@ -179,14 +180,14 @@ impl Node {
     }
 
     /// The block with this number; `None` if the node does not have it.
-    pub(super) fn block_if_any(&self, number: u64) -> Result<Option<Block>, LedgerError> {
-        self.ask("eth_getBlockByNumber", json!([At::Block(number).tag(), false]))
+    pub(super) fn block_by_number(&self, number: u64) -> Result<Option<NodeBlock>, LedgerError> {
+        self.request("eth_getBlockByNumber", json!([BlockTag::Block(number).tag(), false]))
     }
 
     /// Whether a receipt's block is canonical: nodes may return receipts of blocks that a
     /// reorganisation has removed.
-    pub(super) fn is_in_chain(&self, receipt: &Receipt) -> Result<bool, LedgerError> {
-        let block = self.block_if_any(receipt.block())?;
+    pub(super) fn is_canonical(&self, receipt: &TransactionReceipt) -> Result<bool, LedgerError> {
+        let block = self.block_by_number(receipt.block())?;
         Ok(block.is_some_and(|block| block.hash == receipt.block_hash))
     }
 
@@ -195,39 +196,41 @@ impl Node {
         &self,
         from: Option<Address>,
         call: &Call,
-        at: At,
-    ) -> Result<Answer, LedgerError> {
+        at: BlockTag,
+    ) -> Result<CallResult, LedgerError> {
         let method = "eth_call";
         match self.raw(method, json!([call.to_json(from), at.tag()])) {
             Ok(result) => {
                 let bytes: Bytes = self.parse(method, result)?;
-                Ok(Answer::Returned(bytes.to_vec()))
+                Ok(CallResult::Returned(bytes.to_vec()))
             }
-            Err(EndpointError::Answered { data: Some(data), .. }) => Ok(Answer::Reverted(data)),
-            Err(EndpointError::Answered { message, .. }) if message.contains("revert") => {
-                Ok(Answer::Reverted(Vec::new()))
+            Err(EndpointError::ErrorResponse { data: Some(data), .. }) => {
+                Ok(CallResult::Reverted(data))
             }
-            Err(error) => Err(self.lost(method, &error)),
+            Err(EndpointError::ErrorResponse { message, .. }) if message.contains("revert") => {
+                Ok(CallResult::Reverted(Vec::new()))
+            }
+            Err(error) => Err(self.unavailable(method, &error)),
         }
     }
 
     /// Calls a getter of a contract.
-    pub(super) fn get<C: alloy_sol_types::SolCall>(
+    pub(super) fn call_getter<C: alloy_sol_types::SolCall>(
         &self,
         contract: Address,
         getter: &C,
-        at: At,
+        at: BlockTag,
     ) -> Result<C::Return, LedgerError> {
         let name = self.0.name();
-        match self.call(None, &Call::of(contract, getter), at)? {
-            Answer::Returned(bytes) => C::abi_decode_returns(&bytes).map_err(|error| {
+        match self.call(None, &Call::for_contract(contract, getter), at)? {
+            CallResult::Returned(bytes) => C::abi_decode_returns(&bytes).map_err(|error| {
                 LedgerError::Unavailable(format!(
                     "{name}: {contract} returned an invalid result of {} ({error}): is it the \
                      market's contract?",
                     C::SIGNATURE
                 ))
             }),
-            Answer::Reverted(_) => Err(LedgerError::Unavailable(format!(
+            CallResult::Reverted(_) => Err(LedgerError::Unavailable(format!(
                 "{name}: {contract} reverted {}: is it the market's contract?",
                 C::SIGNATURE
             ))),
@@ -243,44 +246,44 @@ impl Node {
         let method = "eth_estimateGas";
         match self.raw(method, json!([call.to_json(Some(from))])) {
             Ok(result) => Ok(Ok(self.parse::<U64>(method, result)?.to())),
-            Err(EndpointError::Answered { data: Some(data), .. }) => Ok(Err(data)),
-            Err(EndpointError::Answered { message, .. }) if message.contains("revert") => {
+            Err(EndpointError::ErrorResponse { data: Some(data), .. }) => Ok(Err(data)),
+            Err(EndpointError::ErrorResponse { message, .. }) if message.contains("revert") => {
                 Ok(Err(Vec::new()))
             }
-            Err(error) => Err(self.lost(method, &error)),
+            Err(error) => Err(self.unavailable(method, &error)),
         }
     }
 
     /// The number of an account's transactions in blocks, or with the pending ones.
-    pub(super) fn nonce(&self, account: Address, at: At) -> Result<u64, LedgerError> {
-        let params = json!([lower(account), at.tag()]);
-        self.ask::<U64>("eth_getTransactionCount", params).map(|count| count.to())
+    pub(super) fn nonce(&self, account: Address, at: BlockTag) -> Result<u64, LedgerError> {
+        let params = json!([hex_address(account), at.tag()]);
+        self.request::<U64>("eth_getTransactionCount", params).map(|count| count.to())
     }
 
     /// The balance of an account in wei.
     pub(super) fn ether(&self, account: Address) -> Result<u128, LedgerError> {
-        let params = json!([lower(account), At::Latest.tag()]);
-        let wei = self.ask::<U256>("eth_getBalance", params)?;
+        let params = json!([hex_address(account), BlockTag::Latest.tag()]);
+        let wei = self.request::<U256>("eth_getBalance", params)?;
         Ok(wei.saturating_to())
     }
 
     pub(super) fn has_code(&self, contract: Address) -> Result<bool, LedgerError> {
-        let params = json!([lower(contract), At::Latest.tag()]);
-        Ok(!self.ask::<Bytes>("eth_getCode", params)?.is_empty())
+        let params = json!([hex_address(contract), BlockTag::Latest.tag()]);
+        Ok(!self.request::<Bytes>("eth_getCode", params)?.is_empty())
     }
 
     /// The current fees. If the node does not support priority fees, they are derived from its gas
     /// price.
     pub(super) fn fees(&self) -> Result<Fees, LedgerError> {
-        let base = self.block(At::Latest)?.base_fee_per_gas.unwrap_or_default().to::<u128>();
+        let base = self.block(BlockTag::Latest)?.base_fee_per_gas.unwrap_or_default().to::<u128>();
         let tip = match self.raw("eth_maxPriorityFeePerGas", json!([])) {
             Ok(result) => self.parse::<U128>("eth_maxPriorityFeePerGas", result)?.to(),
-            Err(EndpointError::Answered { .. }) => {
-                self.ask::<U128>("eth_gasPrice", json!([]))?.to::<u128>().saturating_sub(base)
+            Err(EndpointError::ErrorResponse { .. }) => {
+                self.request::<U128>("eth_gasPrice", json!([]))?.to::<u128>().saturating_sub(base)
             }
-            Err(error) => return Err(self.lost("eth_maxPriorityFeePerGas", &error)),
+            Err(error) => return Err(self.unavailable("eth_maxPriorityFeePerGas", &error)),
         };
-        Ok(Fees { base, tip })
+        Ok(Fees { base_fee: base, priority_fee: tip })
     }
 
     /// Sends a signed transaction.
@@ -289,8 +292,8 @@ impl Node {
         self.raw("eth_sendRawTransaction", params).map(drop)
     }
 
-    pub(super) fn receipt(&self, hash: B256) -> Result<Option<Receipt>, LedgerError> {
-        self.ask("eth_getTransactionReceipt", json!([hash]))
+    pub(super) fn receipt(&self, hash: B256) -> Result<Option<TransactionReceipt>, LedgerError> {
+        self.request("eth_getTransactionReceipt", json!([hash]))
     }
 
     /// Event logs, oldest first. A range that the node refuses is split in halves.
@@ -308,30 +311,30 @@ impl Node {
                 )));
             }
             let last = first.saturating_add(most.saturating_sub(1)).min(filter.last);
-            match self.logs_of(filter, first, last) {
+            match self.logs_page(filter, first, last) {
                 Ok(found) => {
                     logs.extend(found);
                     first = last.saturating_add(1);
                 }
-                Err(EndpointError::Answered { .. }) if last > first => {
+                Err(EndpointError::ErrorResponse { .. }) if last > first => {
                     most = last.saturating_sub(first).saturating_add(1).div_ceil(2);
                 }
-                Err(error) => return Err(self.lost("eth_getLogs", &error)),
+                Err(error) => return Err(self.unavailable("eth_getLogs", &error)),
             }
         }
         Ok(logs)
     }
 
-    fn logs_of(&self, filter: &Filter, first: u64, last: u64) -> Result<Vec<Log>, EndpointError> {
+    fn logs_page(&self, filter: &Filter, first: u64, last: u64) -> Result<Vec<Log>, EndpointError> {
         let topics: Vec<Value> = filter
             .topics
             .iter()
             .map(|any| if any.is_empty() { Value::Null } else { json!(any) })
             .collect();
         let params = json!([{
-            "address": lower(filter.contract),
-            "fromBlock": At::Block(first).tag(),
-            "toBlock": At::Block(last).tag(),
+            "address": hex_address(filter.contract),
+            "fromBlock": BlockTag::Block(first).tag(),
+            "toBlock": BlockTag::Block(last).tag(),
             "topics": topics,
         }]);
         let result = self.raw("eth_getLogs", params)?;

@@ -15,7 +15,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Address, TaskId};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::node::Receipt;
+use super::node::TransactionReceipt;
 use crate::limits::OUTBOX_MAX;
 use florin_ledger::Action;
 use florin_ledger::LedgerError;
@@ -56,7 +56,7 @@ impl Intent {
 
     /// Whether the contracts make a repetition harmless (idempotent). An intent whose repetition
     /// they cannot distinguish from the first is never sent again after an apparent failure.
-    pub(super) const fn is_repeatable(&self) -> bool {
+    pub(super) const fn is_idempotent(&self) -> bool {
         match self {
             Self::Act(action) => !matches!(
                 action,
@@ -72,7 +72,7 @@ impl Intent {
 
     /// Whether its success is reported to a caller that repeats the request, however late: the
     /// chain does not show whether a payment has been made already.
-    pub(super) const fn is_told_late(&self) -> bool {
+    pub(super) const fn reports_late(&self) -> bool {
         match self {
             Self::Act(action) => matches!(action, Action::Transfer { .. } | Action::Slash(_)),
             Self::Ether(..) | Self::Deploy(..) => true,
@@ -83,18 +83,18 @@ impl Intent {
 
 /// One version of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub(super) struct Attempt {
+pub(super) struct TransactionVersion {
     /// The signed bytes.
     pub(super) raw: Vec<u8>,
     /// The transaction hash.
     pub(super) hash: [u8; 32],
     /// Maximum fee per unit of gas, in wei.
-    pub(super) fee: u128,
+    pub(super) max_fee: u128,
     /// Maximum priority fee per unit of gas, in wei.
-    pub(super) tip: u128,
+    pub(super) priority_fee: u128,
 }
 
-impl Attempt {
+impl TransactionVersion {
     pub(super) fn hash(&self) -> B256 {
         B256::from(self.hash)
     }
@@ -102,7 +102,7 @@ impl Attempt {
 
 /// One nonce of an account, with the transaction that uses it.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub(super) struct Entry {
+pub(super) struct OutboxEntry {
     pub(super) nonce: u64,
     /// The name of its market; only that market can execute the intent again.
     pub(super) market: String,
@@ -112,30 +112,30 @@ pub(super) struct Entry {
     pub(super) wei: u128,
     pub(super) gas: u64,
     /// Versions with the same nonce and content and rising fees.
-    pub(super) attempts: Vec<Attempt>,
+    pub(super) versions: Vec<TransactionVersion>,
     /// The confirmed block with the transaction.
-    pub(super) mined: Option<Mined>,
+    pub(super) mined: Option<MinedTransaction>,
     /// Whether its success was reported to the caller.
-    pub(super) answered: bool,
+    pub(super) reported: bool,
     /// The nonce of a transaction that a reorganisation reverted and that this one repeats.
-    pub(super) redo_of: Option<u64>,
+    pub(super) reexecutes: Option<u64>,
 }
 
-impl Entry {
+impl OutboxEntry {
     /// Whether it must succeed, because its intent had succeeded before.
-    pub(super) fn is_promised(&self) -> bool {
-        self.redo_of.is_some() || self.has_succeeded().is_some()
+    pub(super) fn must_succeed(&self) -> bool {
+        self.reexecutes.is_some() || self.mined_successfully().is_some()
     }
 
     /// Its block, if it succeeded.
-    pub(super) fn has_succeeded(&self) -> Option<Mined> {
+    pub(super) fn mined_successfully(&self) -> Option<MinedTransaction> {
         self.mined.filter(|mined| mined.succeeded)
     }
 }
 
 /// The block in which a transaction was mined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub(super) struct Mined {
+pub(super) struct MinedTransaction {
     pub(super) block: u64,
     /// The block's hash: after a reorganisation another block has the number.
     pub(super) hash: [u8; 32],
@@ -145,13 +145,13 @@ pub(super) struct Mined {
     pub(super) succeeded: bool,
 }
 
-impl Mined {
+impl MinedTransaction {
     /// Whether another transaction was mined in the same block.
-    pub(super) fn is_beside(&self, other: &Self) -> bool {
+    pub(super) fn is_in_same_block(&self, other: &Self) -> bool {
         (self.block, self.hash) == (other.block, other.hash)
     }
 
-    pub(super) fn of(receipt: &Receipt) -> Self {
+    pub(super) fn from_receipt(receipt: &TransactionReceipt) -> Self {
         Self {
             block: receipt.block(),
             hash: receipt.block_hash.0,
@@ -163,14 +163,14 @@ impl Mined {
 
 /// Creates an account's file atomically, unless it exists. Otherwise a process that is killed
 /// during the creation would leave an invalid file that blocks every later process.
-fn make(path: &Path) -> Result<(), String> {
+fn create_atomically(path: &Path) -> Result<(), String> {
     static BEGUN: AtomicU64 = AtomicU64::new(0);
     if path.exists() {
         return Ok(());
     }
     let number = BEGUN.fetch_add(1, Ordering::Relaxed);
     let begun = path.with_extension(format!("{}-{number}.begun", std::process::id()));
-    let told = |error: std::io::Error| error.to_string();
+    let to_text = |error: std::io::Error| error.to_string();
     match std::fs::remove_file(&begun) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.to_string()),
         _ => {}
@@ -182,9 +182,9 @@ fn make(path: &Path) -> Result<(), String> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.to_string()),
         _ => {}
     }
-    std::fs::remove_file(&begun).map_err(told)?;
+    std::fs::remove_file(&begun).map_err(to_text)?;
     match path.parent() {
-        Some(folder) => File::open(folder).and_then(|folder| folder.sync_all()).map_err(told),
+        Some(folder) => File::open(folder).and_then(|folder| folder.sync_all()).map_err(to_text),
         None => Ok(()),
     }
 }
@@ -205,7 +205,7 @@ impl Outbox {
                 LedgerError::Outbox(format!("cannot create the folder of {shown}: {error}"))
             })?;
         }
-        make(path)
+        create_atomically(path)
             .map_err(|error| LedgerError::Outbox(format!("cannot create {shown}: {error}")))?;
         let mut waited = Duration::ZERO;
         loop {
@@ -230,25 +230,25 @@ impl Outbox {
         }
     }
 
-    fn failed(&self, error: impl std::fmt::Display) -> LedgerError {
+    fn outbox_error(&self, error: impl std::fmt::Display) -> LedgerError {
         LedgerError::Outbox(format!("{}: {error}", self.path.display()))
     }
 
     /// All entries, lowest nonce first.
-    pub(super) fn entries(&self) -> Result<Vec<Entry>, LedgerError> {
+    pub(super) fn entries(&self) -> Result<Vec<OutboxEntry>, LedgerError> {
         self.read(|table| {
             let mut entries = Vec::new();
-            for row in table.iter().map_err(|error| self.failed(error))? {
-                entries.push(self.parse(&row.map_err(|error| self.failed(error))?.1)?);
+            for row in table.iter().map_err(|error| self.outbox_error(error))? {
+                entries.push(self.parse(&row.map_err(|error| self.outbox_error(error))?.1)?);
             }
             Ok(entries)
         })
     }
 
     /// The entry of a nonce.
-    pub(super) fn entry(&self, nonce: u64) -> Result<Option<Entry>, LedgerError> {
+    pub(super) fn entry(&self, nonce: u64) -> Result<Option<OutboxEntry>, LedgerError> {
         self.read(|table| {
-            let row = table.get(nonce).map_err(|error| self.failed(error))?;
+            let row = table.get(nonce).map_err(|error| self.outbox_error(error))?;
             row.map(|bytes| self.parse(&bytes)).transpose()
         })
     }
@@ -256,7 +256,7 @@ impl Outbox {
     /// The highest nonce.
     pub(super) fn last_nonce(&self) -> Result<Option<u64>, LedgerError> {
         self.read(|table| {
-            let row = table.last().map_err(|error| self.failed(error))?;
+            let row = table.last().map_err(|error| self.outbox_error(error))?;
             Ok(row.map(|(nonce, _)| nonce.value()))
         })
     }
@@ -266,22 +266,25 @@ impl Outbox {
         &self,
         look: impl FnOnce(&redb::ReadOnlyTable<u64, &'static [u8]>) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        let read = self.database.begin_read().map_err(|error| self.failed(error))?;
+        let read = self.database.begin_read().map_err(|error| self.outbox_error(error))?;
         match read.open_table(ENTRIES) {
             Ok(table) => look(&table),
             Err(redb::TableError::TableDoesNotExist(_)) => Ok(T::default()),
-            Err(error) => Err(self.failed(error)),
+            Err(error) => Err(self.outbox_error(error)),
         }
     }
 
-    fn parse(&self, bytes: &redb::AccessGuard<'_, &'static [u8]>) -> Result<Entry, LedgerError> {
-        Entry::try_from_slice(bytes.value())
-            .map_err(|error| self.failed(format!("an entry cannot be decoded: {error}")))
+    fn parse(
+        &self,
+        bytes: &redb::AccessGuard<'_, &'static [u8]>,
+    ) -> Result<OutboxEntry, LedgerError> {
+        OutboxEntry::try_from_slice(bytes.value())
+            .map_err(|error| self.outbox_error(format!("an entry cannot be decoded: {error}")))
     }
 
     /// Writes an entry, replacing an earlier one with its nonce; returns when it is durable.
-    pub(super) fn put(&self, entry: &Entry) -> Result<(), LedgerError> {
-        let bytes = borsh::to_vec(entry).map_err(|error| self.failed(error))?;
+    pub(super) fn put(&self, entry: &OutboxEntry) -> Result<(), LedgerError> {
+        let bytes = borsh::to_vec(entry).map_err(|error| self.outbox_error(error))?;
         self.change(|table| table.insert(entry.nonce, bytes.as_slice()).map(drop))
     }
 
@@ -294,22 +297,22 @@ impl Outbox {
         &self,
         what: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8]>) -> Result<(), redb::StorageError>,
     ) -> Result<(), LedgerError> {
-        let mut write = self.database.begin_write().map_err(|error| self.failed(error))?;
+        let mut write = self.database.begin_write().map_err(|error| self.outbox_error(error))?;
         write.set_two_phase_commit(true);
         {
-            let mut table = write.open_table(ENTRIES).map_err(|error| self.failed(error))?;
-            what(&mut table).map_err(|error| self.failed(error))?;
+            let mut table = write.open_table(ENTRIES).map_err(|error| self.outbox_error(error))?;
+            what(&mut table).map_err(|error| self.outbox_error(error))?;
             let count = redb::ReadableTableMetadata::len(&table);
-            if count.map_err(|error| self.failed(error))?
+            if count.map_err(|error| self.outbox_error(error))?
                 > OUTBOX_MAX.try_into().unwrap_or(u64::MAX)
             {
-                return Err(self.failed(format!(
+                return Err(self.outbox_error(format!(
                     "{OUTBOX_MAX} transactions of this account are pending or recent: wait until \
                      they are deep in the chain"
                 )));
             }
         }
-        write.commit().map_err(|error| self.failed(error))
+        write.commit().map_err(|error| self.outbox_error(error))
     }
 }
 

@@ -8,11 +8,11 @@
 //! run(&Mine).unwrap();
 //! ```
 
-mod books;
+mod accounts;
+mod bonds_and_stakes;
 mod debits;
-mod risk;
+mod scenario;
 mod signer;
-mod stage;
 mod tasks;
 
 use std::fmt;
@@ -24,25 +24,25 @@ use crate::api::Ledger;
 pub use signer::TestSigner;
 
 /// Number of signers of a test ledger.
-pub const SIGNERS: usize = 7;
+pub const SIGNER_COUNT: usize = 7;
 /// Initial balance of each signer's wallet; no other account has a balance.
-pub const FUNDS: Amount = Amount::from_units(1_000_000_000_000_000_000_000);
+pub const INITIAL_BALANCE: Amount = Amount::from_units(1_000_000_000_000_000_000_000);
 
 /// A new ledger with its signers and its clock.
-pub struct World {
+pub struct TestLedger {
     /// The ledger, without tasks, bonds or stakes; the treasury is empty.
     pub ledger: Box<dyn Ledger>,
-    /// [`SIGNERS`] accounts with [`FUNDS`] each.
+    /// [`SIGNER_COUNT`] accounts with [`INITIAL_BALANCE`] each.
     pub signers: Vec<Box<dyn WalletSigner>>,
     /// Advances the ledger's clock by milliseconds; by whole seconds, unless the clock is exact.
     /// The clock may also run by itself, by at most a few seconds in one case.
     pub advance: Box<dyn Fn(u64)>,
     /// Whether the clock stands still between two advances and has a resolution of one millisecond:
     /// then deadlines are tested at the last millisecond before and at the exact moment.
-    pub is_exact: bool,
+    pub is_clock_exact: bool,
 }
 
-impl fmt::Debug for World {
+impl fmt::Debug for TestLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World").field("market", &self.ledger.market()).finish_non_exhaustive()
     }
@@ -51,7 +51,7 @@ impl fmt::Debug for World {
 /// Creates test ledgers, one for each case.
 pub trait Fixture {
     /// A ledger that shares no state with the earlier ones.
-    fn new_world(&self) -> World;
+    fn new_ledger(&self) -> TestLedger;
 }
 
 /// A failed case.
@@ -64,12 +64,12 @@ pub struct Violation {
     pub what: String,
 }
 
-type Case = (&'static str, fn(&stage::Stage) -> Result<(), String>);
+type ConformanceCase = (&'static str, fn(&scenario::Scenario) -> Result<(), String>);
 
 /// Every case, in the order of execution.
-const CASES: &[Case] = &[
-    ("unknown ids read as zero or absent", books::unknown),
-    ("a transfer moves an available balance, once", books::transfers),
+const CASES: &[ConformanceCase] = &[
+    ("unknown ids read as zero or absent", accounts::unknown_ids_read_as_zero),
+    ("a transfer moves an available balance, once", accounts::transfers),
     ("a task's budget is locked in two pools", tasks::opening),
     ("a settlement is posted once and becomes final after its window", tasks::settling),
     ("invalid totals and rounds are refused", tasks::bad_settlements),
@@ -79,18 +79,30 @@ const CASES: &[Case] = &[
     ("closing refunds the unspent budget", tasks::closing),
     ("any account closes an expired task", tasks::expiring),
     ("closing finalises due settlements", tasks::closing_settles),
-    ("a bond is at risk until its delay is over", risk::bonding),
-    ("a closed task without settlements returns bonds at once", risk::bonds_of_a_closed_task),
-    ("a debit takes the available bond, by proof, once", debits::taking),
+    ("a bond is at risk until its delay is over", bonds_and_stakes::bonding),
+    (
+        "a closed task without settlements returns bonds at once",
+        bonds_and_stakes::bonds_of_a_closed_task,
+    ),
+    ("a debit takes the available bond, by proof, once", debits::debit_is_taken_by_proof),
     ("one claim pays and debits", debits::paying_and_taking),
-    ("debits above the rounds' limit and decreasing totals are refused", debits::bad_leaves),
-    ("a bond is held until settlements before its release can be proven", debits::held_bonds),
-    ("a coordinator cannot hold a bond by posting", debits::posting_for_ever),
+    (
+        "debits above the rounds' limit and decreasing totals are refused",
+        debits::invalid_totals_are_refused,
+    ),
+    (
+        "a bond is held until settlements before its release can be proven",
+        debits::bond_is_held_until_debits_are_provable,
+    ),
+    ("a coordinator cannot hold a bond by posting", debits::later_posts_do_not_hold_a_bond),
     ("a bond outlasts its closed task until its last debit can be proven", debits::closed_tasks),
     ("a debit that is proven too late takes nothing, ever", debits::proven_too_late),
-    ("a stake is at risk for the longest delay of its pledges", risk::staking),
-    ("an arbiter slashes at most the available bond", risk::slashing_a_bond),
-    ("an arbiter slashes a pledged stake up to the task's minimum", risk::slashing_a_stake),
+    ("a stake is at risk for the longest delay of its pledges", bonds_and_stakes::staking),
+    ("an arbiter slashes at most the available bond", bonds_and_stakes::slashing_a_bond),
+    (
+        "an arbiter slashes a pledged stake up to the task's minimum",
+        bonds_and_stakes::slashing_a_stake,
+    ),
 ];
 
 /// Runs every case, each with a new ledger, and stops at the first that fails.
@@ -99,7 +111,7 @@ const CASES: &[Case] = &[
 /// The [`Violation`].
 pub fn run(fixture: &dyn Fixture) -> Result<(), Violation> {
     for (case, claim) in CASES {
-        let outcome = stage::Stage::new(fixture.new_world()).and_then(|stage| claim(&stage));
+        let outcome = scenario::Scenario::new(fixture.new_ledger()).and_then(|stage| claim(&stage));
         outcome.map_err(|what| Violation { case, what })?;
     }
     Ok(())

@@ -4,85 +4,97 @@ use florin_protocol::{
     Address, Amount, DATA_PER_ROUND_MIN, Digest, Report, RoundNumber, SettlementId,
 };
 
-use crate::api::{Claim, Claimed, Posted, Settlement, SettlementStatus, Terms};
-use crate::conformance::FUNDS;
-use crate::conformance::stage::{
-    CHALLENGE_MS, DATA, INFRASTRUCTURE, LIFE_MS, NO_TASK, Stage, Sums, TASK, after, equal, fln,
-    paid, total,
+use crate::api::{Claim, ClaimOutcome, PostOutcome, Settlement, SettlementStatus, Terms};
+use crate::conformance::INITIAL_BALANCE;
+use crate::conformance::scenario::{
+    CHALLENGE_MS, DATA, INFRASTRUCTURE, LIFE_MS, NO_TASK, Scenario, TASK, TotalsInFlorins,
+    continuing, expect_equal, fln, paid, total,
 };
 
-pub(super) fn opening(stage: &Stage) -> Result<(), String> {
+pub(super) fn opening(stage: &Scenario) -> Result<(), String> {
     let (ledger, buyer) = (stage.ledger(), stage.buyer()?);
     let terms = stage.terms(TASK)?;
-    stage.refused("NOT_ALLOWED", ledger.open_task(stage.stranger()?, &terms))?;
+    stage.expect_refused("NOT_ALLOWED", ledger.open_task(stage.stranger()?, &terms))?;
     let unit = Amount::from_units(1);
     let dust = DATA_PER_ROUND_MIN.minus(unit).map_err(|error| error.to_string())?;
     for data in [Amount::ZERO, unit, dust] {
         let small = Terms { data, ..terms };
-        stage.refused("TOO_SMALL", ledger.open_task(buyer, &small))?;
+        stage.expect_refused("TOO_SMALL", ledger.open_task(buyer, &small))?;
     }
     // The buyer pays, so it must not be able to cancel settlements.
     let own = Terms { arbiter: buyer.address(), ..terms };
-    stage.refused("MEANINGLESS", ledger.open_task(buyer, &own))?;
+    stage.expect_refused("MEANINGLESS", ledger.open_task(buyer, &own))?;
     // Each pool alone is affordable.
-    let dear = Terms { data: FUNDS, infrastructure: fln(1), ..terms };
-    stage.refused("INSUFFICIENT_FUNDS", ledger.open_task(buyer, &dear))?;
+    let dear = Terms { data: INITIAL_BALANCE, infrastructure: fln(1), ..terms };
+    stage.expect_refused("INSUFFICIENT_FUNDS", ledger.open_task(buyer, &dear))?;
     stage.ok(ledger.open_task(buyer, &terms))?;
     let task = stage.task(TASK)?;
-    equal("terms", &task.terms, &terms)?;
+    expect_equal("terms", &task.terms, &terms)?;
     let pools = (task.data_locked, task.infrastructure_locked);
-    equal("pools", pools, (fln(DATA), fln(INFRASTRUCTURE)))?;
-    equal("root", task.root, Digest::default())?;
-    equal("closed", task.closed, false)?;
-    stage.lost(buyer.address(), total([fln(DATA), fln(INFRASTRUCTURE)])?)?;
-    stage.refused("TASK_EXISTS", ledger.open_task(buyer, &terms))
+    expect_equal("pools", pools, (fln(DATA), fln(INFRASTRUCTURE)))?;
+    expect_equal("root", task.root, Digest::default())?;
+    expect_equal("closed", task.closed, false)?;
+    stage.expect_lost(buyer.address(), total([fln(DATA), fln(INFRASTRUCTURE)])?)?;
+    stage.expect_refused("TASK_EXISTS", ledger.open_task(buyer, &terms))
 }
 
-fn status(stage: &Stage, payout: SettlementId, expected: SettlementStatus) -> Result<(), String> {
-    equal("status", stage.read(stage.ledger().settlement(TASK, payout))?, expected)
+fn status(
+    stage: &Scenario,
+    payout: SettlementId,
+    expected: SettlementStatus,
+) -> Result<(), String> {
+    expect_equal(
+        "status",
+        stage.expect_read(stage.ledger().settlement_status(TASK, payout))?,
+        expected,
+    )
 }
 
-pub(super) fn settling(stage: &Stage) -> Result<(), String> {
+pub(super) fn settling(stage: &Scenario) -> Result<(), String> {
     let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
     let first = stage.settlement(1, 30, 10)?;
-    stage.refused("UNKNOWN_TASK", ledger.post(coordinator, &first))?;
-    stage.refused("UNKNOWN_TASK", ledger.finalize(stage.stranger()?, TASK))?;
-    stage.opened()?;
-    stage.refused("NOT_ALLOWED", ledger.post(stage.stranger()?, &first))?;
-    equal("posted", stage.ok(ledger.post(coordinator, &first))?, Posted::New)?;
-    equal("posted again", stage.ok(ledger.post(coordinator, &first))?, Posted::Already)?;
+    stage.expect_refused("UNKNOWN_TASK", ledger.post(coordinator, &first))?;
+    stage.expect_refused("UNKNOWN_TASK", ledger.finalize(stage.stranger()?, TASK))?;
+    stage.open_task()?;
+    stage.expect_refused("NOT_ALLOWED", ledger.post(stage.stranger()?, &first))?;
+    expect_equal("posted", stage.ok(ledger.post(coordinator, &first))?, PostOutcome::New)?;
+    expect_equal(
+        "posted again",
+        stage.ok(ledger.post(coordinator, &first))?,
+        PostOutcome::Already,
+    )?;
     let other = Settlement { report: Digest([9; 32]), ..first };
-    stage.refused("CONFLICTING_SETTLEMENT", ledger.post(coordinator, &other))?;
+    stage.expect_refused("CONFLICTING_SETTLEMENT", ledger.post(coordinator, &other))?;
     status(stage, first.payout, SettlementStatus::Pending)?;
     // Rounds may be shorter than challenge windows.
     let second = Settlement { infrastructure_total: fln(7), ..stage.settlement(3, 60, 20)? };
-    equal("the next one", stage.ok(ledger.post(coordinator, &second))?, Posted::New)?;
-    equal("pending", stage.task(TASK)?.pending.len(), 2)?;
-    equal("too early", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 0)?;
+    expect_equal("the next one", stage.ok(ledger.post(coordinator, &second))?, PostOutcome::New)?;
+    expect_equal("pending", stage.task(TASK)?.pending.len(), 2)?;
+    expect_equal("too early", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 0)?;
     status(stage, first.payout, SettlementStatus::Pending)?;
-    stage.pass(CHALLENGE_MS);
-    equal("both are due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 2)?;
-    equal("no third", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 0)?;
+    stage.advance_past(CHALLENGE_MS);
+    expect_equal("both are due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 2)?;
+    expect_equal("no third", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 0)?;
     status(stage, first.payout, SettlementStatus::Final)?;
     status(stage, second.payout, SettlementStatus::Final)?;
     let task = stage.task(TASK)?;
-    equal("paid", (task.data_paid, task.infrastructure_paid), (fln(80), fln(7)))?;
-    equal("owed", task.owed, fln(87))?;
-    equal("root", task.root, second.root)?;
-    equal("pending", task.pending.len(), 0)?;
-    equal(
+    expect_equal("paid", (task.data_paid, task.infrastructure_paid), (fln(80), fln(7)))?;
+    expect_equal("owed", task.owed, fln(87))?;
+    expect_equal("root", task.root, second.root)?;
+    expect_equal("pending", task.pending.len(), 0)?;
+    expect_equal(
         "posted after it is final",
         stage.ok(ledger.post(coordinator, &first))?,
-        Posted::Already,
+        PostOutcome::Already,
     )?;
-    stage.refused("CONFLICTING_SETTLEMENT", ledger.post(coordinator, &other))
+    stage.expect_refused("CONFLICTING_SETTLEMENT", ledger.post(coordinator, &other))
 }
 
-pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
+pub(super) fn bad_settlements(stage: &Scenario) -> Result<(), String> {
     let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
-    stage.opened()?;
+    stage.open_task()?;
     let zeroth = stage.settlement(0, 30, 10)?;
-    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &zeroth))?;
+    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &zeroth))?;
     let first = stage.settlement(2, 30, 10)?;
     stage.ok(ledger.post(coordinator, &first))?;
     let next = stage.settlement(3, 40, 10)?;
@@ -102,7 +114,7 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
             Settlement { payout: SettlementId([0x77; 32]), ..first },
         ),
         ("it continues no settlement", Settlement { previous_root: Digest::default(), ..next }),
-        ("it continues itself", after(next, &next)),
+        ("it continues itself", continuing(next, &next)),
         ("data total decreases", stage.settlement(3, 29, 10)?),
         ("data above the deposit", stage.settlement(3, DATA, 1)?),
         (
@@ -113,72 +125,75 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
     ];
     for (what, settlement) in cases {
         stage
-            .refused("BAD_SETTLEMENT", ledger.post(coordinator, &settlement))
+            .expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &settlement))
             .map_err(|error| format!("{what}: {error}"))?;
     }
     // Totals must not decrease below the final ones either.
-    stage.pass(CHALLENGE_MS);
+    stage.advance_past(CHALLENGE_MS);
     stage.ok(ledger.finalize(coordinator, TASK))?;
     let shrunk = stage.settlement(3, 30, 9)?;
-    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &shrunk))?;
+    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &shrunk))?;
     // The previous root must be the final one as well.
     let astray = Settlement { previous_root: Digest::default(), ..stage.settlement(3, 40, 10)? };
-    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &astray))?;
+    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &astray))?;
     // A round without payouts is a valid settlement.
-    equal(
+    expect_equal(
         "a round without payouts",
         stage.ok(ledger.post(coordinator, &stage.settlement(3, 30, 10)?))?,
-        Posted::New,
+        PostOutcome::New,
     )
 }
 
-pub(super) fn cancelling(stage: &Stage) -> Result<(), String> {
+pub(super) fn cancelling(stage: &Scenario) -> Result<(), String> {
     let (ledger, arbiter) = (stage.ledger(), stage.arbiter()?);
     let coordinator = stage.coordinator()?;
     let first = stage.settlement(1, 10, 0)?;
-    let second = after(stage.settlement(2, 20, 0)?, &first);
-    let third = after(stage.settlement(3, 30, 0)?, &second);
-    stage.refused("UNKNOWN_TASK", ledger.cancel(arbiter, TASK, first.payout))?;
-    stage.opened()?;
-    stage.refused("NOT_FOUND", ledger.cancel(arbiter, TASK, first.payout))?;
+    let second = continuing(stage.settlement(2, 20, 0)?, &first);
+    let third = continuing(stage.settlement(3, 30, 0)?, &second);
+    stage.expect_refused("UNKNOWN_TASK", ledger.cancel(arbiter, TASK, first.payout))?;
+    stage.open_task()?;
+    stage.expect_refused("NOT_FOUND", ledger.cancel(arbiter, TASK, first.payout))?;
     for settlement in [&first, &second, &third] {
         stage.ok(ledger.post(coordinator, settlement))?;
     }
-    stage.refused("NOT_ALLOWED", ledger.cancel(coordinator, TASK, second.payout))?;
+    stage.expect_refused("NOT_ALLOWED", ledger.cancel(coordinator, TASK, second.payout))?;
     stage.ok(ledger.cancel(arbiter, TASK, second.payout))?;
     status(stage, first.payout, SettlementStatus::Pending)?;
     status(stage, second.payout, SettlementStatus::Unknown)?;
     status(stage, third.payout, SettlementStatus::Unknown)?;
-    stage.refused("NOT_FOUND", ledger.cancel(arbiter, TASK, second.payout))?;
+    stage.expect_refused("NOT_FOUND", ledger.cancel(arbiter, TASK, second.payout))?;
     // The later settlement continued the cancelled one, so it cannot be posted again.
-    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
+    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
     // The payout id of a cancelled settlement can be used again.
     let better = stage.settlement(2, 15, 0)?;
-    equal("a better one", stage.ok(ledger.post(coordinator, &better))?, Posted::New)?;
-    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
-    stage.pass(CHALLENGE_MS);
-    stage.refused("WINDOW_CLOSED", ledger.cancel(arbiter, TASK, better.payout))?;
-    equal("due", stage.ok(ledger.finalize(arbiter, TASK))?, 2)?;
-    stage.refused("WINDOW_CLOSED", ledger.cancel(arbiter, TASK, first.payout))?;
-    equal("paid", stage.task(TASK)?.data_paid, fln(15))
+    expect_equal("a better one", stage.ok(ledger.post(coordinator, &better))?, PostOutcome::New)?;
+    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
+    stage.advance_past(CHALLENGE_MS);
+    stage.expect_refused("WINDOW_CLOSED", ledger.cancel(arbiter, TASK, better.payout))?;
+    expect_equal("due", stage.ok(ledger.finalize(arbiter, TASK))?, 2)?;
+    stage.expect_refused("WINDOW_CLOSED", ledger.cancel(arbiter, TASK, first.payout))?;
+    expect_equal("paid", stage.task(TASK)?.data_paid, fln(15))
 }
 
-pub(super) fn claiming(stage: &Stage) -> Result<(), String> {
+pub(super) fn claiming(stage: &Scenario) -> Result<(), String> {
     let (ledger, stranger) = (stage.ledger(), stage.stranger()?);
     let alice = stage.alice()?.address();
     let claim = stage.claim(alice, 30, 10)?;
-    stage.refused("UNKNOWN_TASK", ledger.claim(stranger, &claim))?;
-    stage.opened()?;
-    stage.refused("BAD_PROOF", ledger.claim(stranger, &claim))?;
+    stage.expect_refused("UNKNOWN_TASK", ledger.claim(stranger, &claim))?;
+    stage.open_task()?;
+    stage.expect_refused("BAD_PROOF", ledger.claim(stranger, &claim))?;
     stage.ok(ledger.post(stage.coordinator()?, &stage.settlement(1, 30, 10)?))?;
     // A posted settlement is not final.
-    stage.refused("BAD_PROOF", ledger.claim(stranger, &claim))?;
-    stage.pass(CHALLENGE_MS);
+    stage.expect_refused("BAD_PROOF", ledger.claim(stranger, &claim))?;
+    stage.advance_past(CHALLENGE_MS);
     stage.ok(ledger.finalize(stranger, TASK))?;
     let wrong: Vec<(&str, Claim)> = vec![
         ("more", Claim { totals: paid(31).totals(), ..claim.clone() }),
         ("less", Claim { totals: paid(29).totals(), ..claim.clone() }),
-        ("a debit", Claim { totals: Sums { paid: 30, debited: 1 }.totals(), ..claim.clone() }),
+        (
+            "a debit",
+            Claim { totals: TotalsInFlorins { paid: 30, debited: 1 }.totals(), ..claim.clone() },
+        ),
         ("another account", Claim { account: stranger.address(), ..claim.clone() }),
         ("no proof", Claim { proof: Vec::new(), ..claim.clone() }),
         ("a long proof", Claim { proof: vec![Digest([3; 32]); 65], ..claim.clone() }),
@@ -187,98 +202,106 @@ pub(super) fn claiming(stage: &Stage) -> Result<(), String> {
     for (what, claim) in &wrong {
         let code = if claim.task == NO_TASK { "UNKNOWN_TASK" } else { "BAD_PROOF" };
         stage
-            .refused(code, ledger.claim(stranger, claim))
+            .expect_refused(code, ledger.claim(stranger, claim))
             .map_err(|error| format!("{what}: {error}"))?;
     }
-    equal("paid", stage.ok(ledger.claim(stranger, &claim))?, drawn(30))?;
-    stage.gained(alice, fln(30))?;
-    stage.gained(stranger.address(), Amount::ZERO)?;
-    equal("claimed", stage.read(ledger.claimed(TASK, alice))?, paid(30).totals())?;
-    stage.refused("NOTHING_TO_CLAIM", ledger.claim(stage.alice()?, &claim))?;
-    equal("owed", stage.task(TASK)?.owed, fln(10))
+    expect_equal("paid", stage.ok(ledger.claim(stranger, &claim))?, paid_outcome(30))?;
+    stage.expect_gained(alice, fln(30))?;
+    stage.expect_gained(stranger.address(), Amount::ZERO)?;
+    expect_equal(
+        "claimed",
+        stage.expect_read(ledger.claimed_totals(TASK, alice))?,
+        paid(30).totals(),
+    )?;
+    stage.expect_refused("NOTHING_TO_CLAIM", ledger.claim(stage.alice()?, &claim))?;
+    expect_equal("owed", stage.task(TASK)?.owed, fln(10))
 }
 
-fn settle(stage: &Stage, round: u32, alice: u64, bob: u64) -> Result<(), String> {
+fn settle(stage: &Scenario, round: u32, alice: u64, bob: u64) -> Result<(), String> {
     stage.settle(round, paid(alice), paid(bob))
 }
 
 /// The outcome of a claim without a debit.
-fn drawn(amount: u64) -> Claimed {
-    Claimed { paid: fln(amount), taken: Amount::ZERO }
+fn paid_outcome(amount: u64) -> ClaimOutcome {
+    ClaimOutcome { paid: fln(amount), taken: Amount::ZERO }
 }
 
-pub(super) fn claiming_again(stage: &Stage) -> Result<(), String> {
+pub(super) fn claiming_again(stage: &Scenario) -> Result<(), String> {
     let (ledger, alice, bob) = (stage.ledger(), stage.alice()?, stage.bob()?);
-    stage.opened()?;
+    stage.open_task()?;
     settle(stage, 1, 30, 10)?;
     let first = stage.claim(alice.address(), 30, 10)?;
-    equal("first", stage.ok(ledger.claim(alice, &first))?, drawn(30))?;
+    expect_equal("first", stage.ok(ledger.claim(alice, &first))?, paid_outcome(30))?;
     settle(stage, 2, 35, 12)?;
     // An old proof does not match the new root, even though its totals were valid before.
-    stage.refused("BAD_PROOF", ledger.claim(alice, &first))?;
+    stage.expect_refused("BAD_PROOF", ledger.claim(alice, &first))?;
     let second = stage.claim(alice.address(), 35, 12)?;
-    equal("the difference", stage.ok(ledger.claim(alice, &second))?, drawn(5))?;
+    expect_equal("the difference", stage.ok(ledger.claim(alice, &second))?, paid_outcome(5))?;
     let both = stage.claim(bob.address(), 35, 12)?;
-    equal("two rounds at once", stage.ok(ledger.claim(alice, &both))?, drawn(12))?;
-    stage.gained(alice.address(), fln(35))?;
-    stage.gained(bob.address(), fln(12))?;
-    equal("owed", stage.task(TASK)?.owed, Amount::ZERO)
+    expect_equal("two rounds at once", stage.ok(ledger.claim(alice, &both))?, paid_outcome(12))?;
+    stage.expect_gained(alice.address(), fln(35))?;
+    stage.expect_gained(bob.address(), fln(12))?;
+    expect_equal("owed", stage.task(TASK)?.owed, Amount::ZERO)
 }
 
-pub(super) fn closing(stage: &Stage) -> Result<(), String> {
+pub(super) fn closing(stage: &Scenario) -> Result<(), String> {
     let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
-    stage.refused("UNKNOWN_TASK", ledger.close(coordinator, TASK))?;
-    stage.opened()?;
+    stage.expect_refused("UNKNOWN_TASK", ledger.close(coordinator, TASK))?;
+    stage.open_task()?;
     settle(stage, 1, 30, 10)?;
     let second = stage.settlement(2, 40, 10)?;
     stage.ok(ledger.post(coordinator, &second))?;
     // Not even the buyer may close it before it expires.
-    stage.refused("TOO_EARLY", ledger.close(stage.buyer()?, TASK))?;
-    stage.refused("SETTLEMENT_PENDING", ledger.close(coordinator, TASK))?;
+    stage.expect_refused("TOO_EARLY", ledger.close(stage.buyer()?, TASK))?;
+    stage.expect_refused("SETTLEMENT_PENDING", ledger.close(coordinator, TASK))?;
     stage.ok(ledger.cancel(stage.arbiter()?, TASK, second.payout))?;
     let rest = fln(DATA.saturating_add(INFRASTRUCTURE).saturating_sub(40));
-    equal("refund", stage.ok(ledger.close(coordinator, TASK))?, rest)?;
-    stage.lost(stage.buyer()?.address(), fln(40))?;
+    expect_equal("refund", stage.ok(ledger.close(coordinator, TASK))?, rest)?;
+    stage.expect_lost(stage.buyer()?.address(), fln(40))?;
     let task = stage.task(TASK)?;
-    equal("closed", task.closed, true)?;
-    equal("refunded", task.refunded, rest)?;
-    equal("locked", (task.data_locked, task.infrastructure_locked), Default::default())?;
-    stage.refused("TASK_CLOSED", ledger.close(coordinator, TASK))?;
-    stage.refused("TASK_CLOSED", ledger.post(coordinator, &second))?;
+    expect_equal("closed", task.closed, true)?;
+    expect_equal("refunded", task.refunded, rest)?;
+    expect_equal("locked", (task.data_locked, task.infrastructure_locked), Default::default())?;
+    stage.expect_refused("TASK_CLOSED", ledger.close(coordinator, TASK))?;
+    stage.expect_refused("TASK_CLOSED", ledger.post(coordinator, &second))?;
     let terms = stage.terms(TASK)?;
-    stage.refused("TASK_EXISTS", ledger.open_task(stage.buyer()?, &terms))?;
+    stage.expect_refused("TASK_EXISTS", ledger.open_task(stage.buyer()?, &terms))?;
     // Finalised amounts can still be claimed.
     let claim = stage.claim(stage.bob()?.address(), 30, 10)?;
-    equal("claim", stage.ok(ledger.claim(stage.stranger()?, &claim))?, drawn(10))
+    expect_equal("claim", stage.ok(ledger.claim(stage.stranger()?, &claim))?, paid_outcome(10))
 }
 
-pub(super) fn expiring(stage: &Stage) -> Result<(), String> {
+pub(super) fn expiring(stage: &Scenario) -> Result<(), String> {
     let (ledger, stranger) = (stage.ledger(), stage.stranger()?);
-    stage.opened()?;
+    stage.open_task()?;
     let settlement = stage.settlement(1, 5, 0)?;
-    stage.refused("TOO_EARLY", ledger.close(stranger, TASK))?;
-    stage.pass(LIFE_MS);
+    stage.expect_refused("TOO_EARLY", ledger.close(stranger, TASK))?;
+    stage.advance_past(LIFE_MS);
     // A coordinator that continues to post could keep the buyer's money locked.
-    stage.refused("BAD_SETTLEMENT", ledger.post(stage.coordinator()?, &settlement))?;
+    stage.expect_refused("BAD_SETTLEMENT", ledger.post(stage.coordinator()?, &settlement))?;
     let all = fln(DATA.saturating_add(INFRASTRUCTURE));
-    equal("refund", stage.ok(ledger.close(stranger, TASK))?, all)?;
-    stage.gained(stage.buyer()?.address(), Amount::ZERO)
+    expect_equal("refund", stage.ok(ledger.close(stranger, TASK))?, all)?;
+    stage.expect_gained(stage.buyer()?.address(), Amount::ZERO)
 }
 
-pub(super) fn closing_settles(stage: &Stage) -> Result<(), String> {
+pub(super) fn closing_settles(stage: &Scenario) -> Result<(), String> {
     let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
-    stage.opened()?;
+    stage.open_task()?;
     let first = stage.settlement(1, 30, 10)?;
     let second = Settlement { infrastructure_total: fln(3), ..stage.settlement(2, 50, 10)? };
-    let second = after(second, &first);
+    let second = continuing(second, &first);
     stage.ok(ledger.post(coordinator, &first))?;
     stage.ok(ledger.post(coordinator, &second))?;
-    stage.pass(CHALLENGE_MS);
+    stage.advance_past(CHALLENGE_MS);
     let rest = fln(DATA.saturating_add(INFRASTRUCTURE).saturating_sub(63));
-    equal("refund", stage.ok(ledger.close(coordinator, TASK))?, rest)?;
+    expect_equal("refund", stage.ok(ledger.close(coordinator, TASK))?, rest)?;
     status(stage, second.payout, SettlementStatus::Final)?;
     let task = stage.task(TASK)?;
-    equal("paid", (task.data_paid, task.infrastructure_paid), (fln(60), fln(3)))?;
+    expect_equal("paid", (task.data_paid, task.infrastructure_paid), (fln(60), fln(3)))?;
     let alice: Address = stage.alice()?.address();
-    equal("claim", stage.ok(ledger.claim(coordinator, &stage.claim(alice, 50, 10)?))?, drawn(50))
+    expect_equal(
+        "claim",
+        stage.ok(ledger.claim(coordinator, &stage.claim(alice, 50, 10)?))?,
+        paid_outcome(50),
+    )
 }

@@ -6,10 +6,10 @@ use crate::api::{Refusal, Slash};
 use crate::entry::{Account, Cause, Movement};
 use crate::limits::PLEDGES_MAX;
 use crate::state::ApplyError;
-use crate::state::draft::{Draft, Effects, Write};
-use crate::state::rules::{affordable, more_than_nothing, only};
-use crate::state::tables::{Pledges, TaskRecord};
-use crate::transaction::Outcome;
+use crate::state::draft::{Draft, Effects, RowChange};
+use crate::state::rules::{require_balance, require_nonzero, require_sender};
+use crate::state::tables::{StakeRecord, TaskRecord};
+use crate::transaction::TransactionOutcome;
 
 pub(super) fn bond(
     draft: &Draft<'_>,
@@ -21,19 +21,20 @@ pub(super) fn bond(
     if record.closed {
         return Err(Refusal::TaskClosed(task).into());
     }
-    affordable(draft, from, amount)?;
+    require_balance(draft, from, amount)?;
     let account = Account::Bond(task, from);
-    let (offered, smallest) = (draft.held(account).plus(amount)?, record.terms.bond_min);
+    let (offered, smallest) = (draft.account_balance(account).plus(amount)?, record.terms.bond_min);
     if offered < smallest {
         return Err(Refusal::TooSmall { offered, smallest }.into());
     }
-    let mut effects = Effects { task: Some(task), ..Effects::nothing(Outcome::Done) };
+    let mut effects =
+        Effects { task: Some(task), ..Effects::from_outcome(TransactionOutcome::Done) };
     if !amount.is_zero() {
         let from = Account::Wallet(from);
         effects.movements.push(Movement { from, to: account, amount, cause: Cause::Bonded });
     }
     if draft.bond_release(task, from).is_some() {
-        effects.writes.push(Write::Bond((task, from), None));
+        effects.writes.push(RowChange::Bond((task, from), None));
     }
     Ok(effects)
 }
@@ -45,14 +46,14 @@ pub(super) fn unbond(
     now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let record = draft.task(task)?;
-    if draft.held(Account::Bond(task, from)).is_zero() {
-        return Err(Refusal::Missing(format!("{from} has no bond in task {task}")).into());
+    if draft.account_balance(Account::Bond(task, from)).is_zero() {
+        return Err(Refusal::NotFound(format!("{from} has no bond in task {task}")).into());
     }
-    let mut effects = Effects::nothing(Outcome::Done);
+    let mut effects = Effects::from_outcome(TransactionOutcome::Done);
     // A repeated request does not change the moment.
     if draft.bond_release(task, from).is_none() {
         let release = now.saturating_add_ms(record.terms.unbond_ms);
-        effects.writes.push(Write::Bond((task, from), Some(release)));
+        effects.writes.push(RowChange::Bond((task, from), Some(release)));
     }
     Ok(effects)
 }
@@ -65,24 +66,24 @@ pub(super) fn withdraw_bond(
 ) -> Result<Effects, ApplyError> {
     let record = draft.task(task)?;
     let account = Account::Bond(task, from);
-    let amount = draft.held(account);
+    let amount = draft.account_balance(account);
     if amount.is_zero() {
-        return Err(Refusal::Missing(format!("{from} has no bond in task {task}")).into());
+        return Err(Refusal::NotFound(format!("{from} has no bond in task {task}")).into());
     }
     let release = draft.bond_release(task, from);
     if release.is_none() && !record.closed {
         let what = format!("the return of {from}'s bond was not requested: unbond first");
-        return Err(Refusal::Missing(what).into());
+        return Err(Refusal::NotFound(what).into());
     }
-    match free_at(record, release) {
+    match withdrawable_at(record, release) {
         Some(at) if now < at => return Err(Refusal::TooEarly { at, now }.into()),
         _ => {}
     }
     let to = Account::Wallet(from);
     Ok(Effects {
         movements: vec![Movement { from: account, to, amount, cause: Cause::BondReturned }],
-        writes: vec![Write::Bond((task, from), None)],
-        outcome: Outcome::Moved(amount),
+        writes: vec![RowChange::Bond((task, from), None)],
+        outcome: TransactionOutcome::Moved(amount),
         task: Some(task),
     })
 }
@@ -91,7 +92,7 @@ pub(super) fn withdraw_bond(
 /// and the accounts that prove a debit alike: every settlement that affects the bond was posted
 /// before `release`, is final one window later, and can be proven for at least one more window. A
 /// later post has no effect; otherwise a coordinator could hold bonds for ever.
-fn free_at(record: &TaskRecord, release: Option<Timestamp>) -> Option<Timestamp> {
+fn withdrawable_at(record: &TaskRecord, release: Option<Timestamp>) -> Option<Timestamp> {
     let proven =
         |post: Timestamp| post.saturating_add_ms(record.terms.challenge_ms.saturating_mul(2));
     match release {
@@ -108,8 +109,8 @@ pub(super) fn stake(
     from: Address,
     amount: Amount,
 ) -> Result<Effects, ApplyError> {
-    more_than_nothing(amount, "stake")?;
-    affordable(draft, from, amount)?;
+    require_nonzero(amount, "stake")?;
+    require_balance(draft, from, amount)?;
     let pledges = draft.pledges(from).cloned().unwrap_or_default();
     Ok(Effects {
         movements: vec![Movement {
@@ -118,8 +119,8 @@ pub(super) fn stake(
             amount,
             cause: Cause::Staked,
         }],
-        writes: vec![Write::Stake(from, Some(Pledges { release: None, ..pledges }))],
-        ..Effects::nothing(Outcome::Done)
+        writes: vec![RowChange::Stake(from, Some(StakeRecord { release: None, ..pledges }))],
+        ..Effects::from_outcome(TransactionOutcome::Done)
     })
 }
 
@@ -134,12 +135,12 @@ pub(super) fn pledge(
     }
     let mut pledges = draft.pledges(from).cloned().unwrap_or_default();
     if pledges.slashed.contains_key(&task) {
-        return Ok(Effects::nothing(Outcome::Done));
+        return Ok(Effects::from_outcome(TransactionOutcome::Done));
     }
     // Applies even if the task requires no stake: pledges of nothing would be rows that cost
     // nothing.
     let smallest = record.terms.stake_min.max(Amount::from_units(1));
-    let offered = draft.held(Account::Stake(from));
+    let offered = draft.account_balance(Account::Stake(from));
     if offered < smallest {
         return Err(Refusal::TooSmall { offered, smallest }.into());
     }
@@ -152,12 +153,12 @@ pub(super) fn pledge(
     pledges.slashed.insert(task, Amount::ZERO);
     // The new task's arbiter must be able to slash the stake: a pending unstaking is cancelled.
     pledges.release = None;
-    let writes = vec![Write::Stake(from, Some(pledges))];
-    Ok(Effects { writes, ..Effects::nothing(Outcome::Done) })
+    let writes = vec![RowChange::Stake(from, Some(pledges))];
+    Ok(Effects { writes, ..Effects::from_outcome(TransactionOutcome::Done) })
 }
 
 fn no_stake(owner: Address) -> Refusal {
-    Refusal::Missing(format!("{owner} has no stake"))
+    Refusal::NotFound(format!("{owner} has no stake"))
 }
 
 pub(super) fn unstake(
@@ -165,16 +166,16 @@ pub(super) fn unstake(
     from: Address,
     now: Timestamp,
 ) -> Result<Effects, ApplyError> {
-    if draft.held(Account::Stake(from)).is_zero() {
+    if draft.account_balance(Account::Stake(from)).is_zero() {
         return Err(no_stake(from).into());
     }
     let mut pledges = draft.pledges(from).cloned().unwrap_or_default();
-    let mut effects = Effects::nothing(Outcome::Done);
+    let mut effects = Effects::from_outcome(TransactionOutcome::Done);
     if pledges.release.is_none() {
         let open = pledges.slashed.keys().filter_map(|task| draft.task(*task).ok());
         let delays = open.filter(|record| !record.closed).map(|record| record.terms.unbond_ms);
         pledges.release = Some(now.saturating_add_ms(delays.max().unwrap_or_default()));
-        effects.writes.push(Write::Stake(from, Some(pledges)));
+        effects.writes.push(RowChange::Stake(from, Some(pledges)));
     }
     Ok(effects)
 }
@@ -185,12 +186,12 @@ pub(super) fn withdraw_stake(
     now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let account = Account::Stake(from);
-    let amount = draft.held(account);
+    let amount = draft.account_balance(account);
     if amount.is_zero() {
         return Err(no_stake(from).into());
     }
     let release = draft.pledges(from).and_then(|pledges| pledges.release).ok_or_else(|| {
-        Refusal::Missing(format!("the return of {from}'s stake was not requested: unstake first"))
+        Refusal::NotFound(format!("the return of {from}'s stake was not requested: unstake first"))
     })?;
     if now < release {
         return Err(Refusal::TooEarly { at: release, now }.into());
@@ -199,8 +200,8 @@ pub(super) fn withdraw_stake(
     Ok(Effects {
         movements: vec![Movement { from: account, to, amount, cause: Cause::StakeReturned }],
         // Nothing is left to pledge: a provider that stakes again must pledge again.
-        writes: vec![Write::Stake(from, None)],
-        ..Effects::nothing(Outcome::Moved(amount))
+        writes: vec![RowChange::Stake(from, None)],
+        ..Effects::from_outcome(TransactionOutcome::Moved(amount))
     })
 }
 
@@ -211,19 +212,21 @@ pub(super) fn slash(
 ) -> Result<Effects, ApplyError> {
     let (task, account) = (slash.task, slash.account);
     let record = draft.task(task)?;
-    only(from, record.terms.arbiter, "task's arbiter")?;
+    require_sender(from, record.terms.arbiter, "task's arbiter")?;
     if record.closed {
         return Err(Refusal::TaskClosed(task).into());
     }
-    more_than_nothing(slash.amount, "slash")?;
-    let mut effects = Effects { task: Some(task), ..Effects::nothing(Outcome::Done) };
+    require_nonzero(slash.amount, "slash")?;
+    let mut effects =
+        Effects { task: Some(task), ..Effects::from_outcome(TransactionOutcome::Done) };
     let (source, amount) = if slash.stake {
-        let missing = || Refusal::Missing(format!("{account} has no stake pledged to task {task}"));
+        let missing =
+            || Refusal::NotFound(format!("{account} has no stake pledged to task {task}"));
         let mut pledges = draft.pledges(account).cloned().ok_or_else(missing)?;
         let before = *pledges.slashed.get(&task).ok_or_else(missing)?;
         let source = Account::Stake(account);
         let room = record.terms.stake_min.minus(before)?;
-        let amount = slash.amount.min(draft.held(source)).min(room);
+        let amount = slash.amount.min(draft.account_balance(source)).min(room);
         let after = before.plus(amount)?;
         if after == record.terms.stake_min {
             // The pledge is used up: to continue, the provider must pledge again, with a sufficient
@@ -232,18 +235,18 @@ pub(super) fn slash(
         } else {
             pledges.slashed.insert(task, after);
         }
-        effects.writes.push(Write::Stake(account, Some(pledges)));
+        effects.writes.push(RowChange::Stake(account, Some(pledges)));
         (source, amount)
     } else {
         let source = Account::Bond(task, account);
-        (source, slash.amount.min(draft.held(source)))
+        (source, slash.amount.min(draft.account_balance(source)))
     };
     if amount.is_zero() {
         let what = format!("nothing is left to slash from {account} in task {task}");
-        return Err(Refusal::Missing(what).into());
+        return Err(Refusal::NotFound(what).into());
     }
     let to = Account::Treasury;
     effects.movements.push(Movement { from: source, to, amount, cause: Cause::Slashed });
-    effects.outcome = Outcome::Moved(amount);
+    effects.outcome = TransactionOutcome::Moved(amount);
     Ok(effects)
 }

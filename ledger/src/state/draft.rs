@@ -7,17 +7,17 @@ use florin_protocol::{Address, Amount, SettlementId, TaskId, Timestamp};
 
 use crate::api::Refusal;
 use crate::entry::{Account, Movement, Pool};
-use crate::state::tables::{Changes, Pledges, Stage, State, TaskRecord};
+use crate::state::tables::{Changes, LedgerState, SettlementStage, StakeRecord, TaskRecord};
 use crate::state::{ApplyError, rules};
-use crate::transaction::{Outcome, Transaction};
+use crate::transaction::{Transaction, TransactionOutcome};
 
 /// A row that an action replaces, or deletes (`None`).
 #[derive(Clone, Debug)]
-pub(super) enum Write {
+pub(super) enum RowChange {
     Task(TaskId, TaskRecord),
-    Settlement((TaskId, SettlementId), Option<Stage>),
+    Settlement((TaskId, SettlementId), Option<SettlementStage>),
     Bond((TaskId, Address), Option<Timestamp>),
-    Stake(Address, Option<Pledges>),
+    Stake(Address, Option<StakeRecord>),
     Claimed((TaskId, Address), ClaimTotals),
 }
 
@@ -25,24 +25,24 @@ pub(super) enum Write {
 #[derive(Clone, Debug)]
 pub(super) struct Effects {
     pub(super) movements: Vec<Movement>,
-    pub(super) writes: Vec<Write>,
-    pub(super) outcome: Outcome,
+    pub(super) writes: Vec<RowChange>,
+    pub(super) outcome: TransactionOutcome,
     /// The task whose conservation equation must hold afterwards.
     pub(super) task: Option<TaskId>,
 }
 
 impl Effects {
     /// No movements and no rows; only an outcome.
-    pub(super) fn nothing(outcome: Outcome) -> Self {
+    pub(super) fn from_outcome(outcome: TransactionOutcome) -> Self {
         Self { movements: Vec::new(), writes: Vec::new(), outcome, task: None }
     }
 }
 
 /// The result of one executed transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedTransaction {
     pub(crate) movements: Vec<Movement>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: TransactionOutcome,
     /// False for a transaction with nothing to change: it uses no nonce and must not be in a block.
     /// There are neither fees nor deposits, so that any account could otherwise fill the chain with
     /// such transactions.
@@ -53,12 +53,12 @@ pub(crate) struct Applied {
 /// is durable.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
-    state: &'a State,
+    state: &'a LedgerState,
     changes: Changes,
 }
 
 /// Reads a row from the changes, or else from the state.
-fn look<'m, K: Ord, V>(
+fn lookup<'m, K: Ord, V>(
     changes: &'m BTreeMap<K, Option<V>>,
     state: &'m BTreeMap<K, V>,
     key: &K,
@@ -70,7 +70,7 @@ fn look<'m, K: Ord, V>(
 }
 
 impl<'a> Draft<'a> {
-    pub(crate) fn new(state: &'a State) -> Self {
+    pub(crate) fn new(state: &'a LedgerState) -> Self {
         Self { state, changes: Changes::default() }
     }
 
@@ -79,34 +79,34 @@ impl<'a> Draft<'a> {
     }
 
     /// The balance of an account.
-    pub(super) fn held(&self, account: Account) -> Amount {
-        look(&self.changes.books, &self.state.books, &account).copied().unwrap_or_default()
+    pub(super) fn account_balance(&self, account: Account) -> Amount {
+        lookup(&self.changes.books, &self.state.books, &account).copied().unwrap_or_default()
     }
 
     fn nonce(&self, account: Address) -> u64 {
-        look(&self.changes.nonces, &self.state.nonces, &account).copied().unwrap_or_default()
+        lookup(&self.changes.nonces, &self.state.nonces, &account).copied().unwrap_or_default()
     }
 
     pub(super) fn task(&self, task: TaskId) -> Result<&TaskRecord, Refusal> {
-        look(&self.changes.tasks, &self.state.tasks, &task).ok_or(Refusal::UnknownTask(task))
+        lookup(&self.changes.tasks, &self.state.tasks, &task).ok_or(Refusal::UnknownTask(task))
     }
 
     /// The stage of a settlement; `None` if it was never posted or was cancelled.
-    pub(super) fn stage(&self, task: TaskId, payout: SettlementId) -> Option<&Stage> {
-        look(&self.changes.settlements, &self.state.settlements, &(task, payout))
+    pub(super) fn stage(&self, task: TaskId, payout: SettlementId) -> Option<&SettlementStage> {
+        lookup(&self.changes.settlements, &self.state.settlements, &(task, payout))
     }
 
     /// The moment from which a bond can be withdrawn, if its return was requested.
     pub(super) fn bond_release(&self, task: TaskId, owner: Address) -> Option<Timestamp> {
-        look(&self.changes.bonds, &self.state.bonds, &(task, owner)).copied()
+        lookup(&self.changes.bonds, &self.state.bonds, &(task, owner)).copied()
     }
 
-    pub(super) fn pledges(&self, owner: Address) -> Option<&Pledges> {
-        look(&self.changes.stakes, &self.state.stakes, &owner)
+    pub(super) fn pledges(&self, owner: Address) -> Option<&StakeRecord> {
+        lookup(&self.changes.stakes, &self.state.stakes, &owner)
     }
 
     pub(super) fn claimed(&self, task: TaskId, account: Address) -> ClaimTotals {
-        look(&self.changes.claimed, &self.state.claimed, &(task, account))
+        lookup(&self.changes.claimed, &self.state.claimed, &(task, account))
             .copied()
             .unwrap_or_default()
     }
@@ -116,7 +116,7 @@ impl<'a> Draft<'a> {
         &mut self,
         transaction: &Transaction,
         now: Timestamp,
-    ) -> Result<Applied, ApplyError> {
+    ) -> Result<AppliedTransaction, ApplyError> {
         let (from, expected) = (transaction.from, self.nonce(transaction.from));
         if transaction.nonce != expected {
             return Err(Refusal::WrongNonce { got: transaction.nonce, expected }.into());
@@ -127,64 +127,68 @@ impl<'a> Draft<'a> {
         let effects = rules::decide(self, from, &transaction.action, now)?;
         let changed = !(effects.movements.is_empty() && effects.writes.is_empty());
         if !changed {
-            return Ok(Applied { movements: Vec::new(), outcome: effects.outcome, changed });
+            return Ok(AppliedTransaction {
+                movements: Vec::new(),
+                outcome: effects.outcome,
+                changed,
+            });
         }
         // Nothing below may refuse: an error from here on is an inconsistency of the balances, not
         // of the transaction.
         for movement in &effects.movements {
-            self.move_money(movement)?;
+            self.apply_movement(movement)?;
         }
         for write in effects.writes {
-            self.write(write);
+            self.apply_row(write);
         }
         self.changes.nonces.insert(from, Some(next));
         if let Some(task) = effects.task {
-            self.conserve(task)?;
+            self.check_conservation(task)?;
         }
-        Ok(Applied { movements: effects.movements, outcome: effects.outcome, changed })
+        Ok(AppliedTransaction { movements: effects.movements, outcome: effects.outcome, changed })
     }
 
-    fn move_money(&mut self, movement: &Movement) -> Result<(), ApplyError> {
+    fn apply_movement(&mut self, movement: &Movement) -> Result<(), ApplyError> {
         let Movement { from, to, amount, .. } = *movement;
-        let left = self.held(from).minus(amount).map_err(|error| {
-            ApplyError::Broken(format!("{amount} FLN from {from} to {to}: {error}"))
+        let left = self.account_balance(from).minus(amount).map_err(|error| {
+            ApplyError::Inconsistent(format!("{amount} FLN from {from} to {to}: {error}"))
         })?;
-        self.hold(from, left);
-        let sum = self.held(to).plus(amount)?;
-        self.hold(to, sum);
+        self.set_balance(from, left);
+        let sum = self.account_balance(to).plus(amount)?;
+        self.set_balance(to, sum);
         Ok(())
     }
 
-    fn hold(&mut self, account: Account, amount: Amount) {
+    fn set_balance(&mut self, account: Account, amount: Amount) {
         self.changes.books.insert(account, (!amount.is_zero()).then_some(amount));
     }
 
-    fn write(&mut self, write: Write) {
+    fn apply_row(&mut self, write: RowChange) {
         let changes = &mut self.changes;
         match write {
-            Write::Task(key, row) => _ = changes.tasks.insert(key, Some(row)),
-            Write::Settlement(key, row) => _ = changes.settlements.insert(key, row),
-            Write::Bond(key, row) => _ = changes.bonds.insert(key, row),
-            Write::Stake(key, row) => _ = changes.stakes.insert(key, row),
-            Write::Claimed(key, row) => _ = changes.claimed.insert(key, Some(row)),
+            RowChange::Task(key, row) => _ = changes.tasks.insert(key, Some(row)),
+            RowChange::Settlement(key, row) => _ = changes.settlements.insert(key, row),
+            RowChange::Bond(key, row) => _ = changes.bonds.insert(key, row),
+            RowChange::Stake(key, row) => _ = changes.stakes.insert(key, row),
+            RowChange::Claimed(key, row) => _ = changes.claimed.insert(key, Some(row)),
         }
     }
 
     /// Checks `deposited = data paid + infrastructure paid + refunded + still locked`, and that the
     /// amount owed is the amount paid minus the amount claimed.
-    fn conserve(&self, task: TaskId) -> Result<(), ApplyError> {
+    fn check_conservation(&self, task: TaskId) -> Result<(), ApplyError> {
         let record = self.task(task)?;
         let locked = [
-            self.held(Account::Escrow(task, Pool::Data)),
-            self.held(Account::Escrow(task, Pool::Infrastructure)),
+            self.account_balance(Account::Escrow(task, Pool::Data)),
+            self.account_balance(Account::Escrow(task, Pool::Infrastructure)),
         ];
         let deposited = record.terms.data.plus(record.terms.infrastructure)?;
         let [data_locked, infrastructure_locked] = locked;
         let paid = record.data_paid.plus(record.infrastructure_paid)?;
         let accounted = Amount::total([paid, record.refunded, data_locked, infrastructure_locked])?;
-        let owed = self.held(Account::Owed(task));
+        let owed = self.account_balance(Account::Owed(task));
         if accounted != deposited || owed.plus(record.claimed)? != paid {
-            return Err(ApplyError::Broken(format!(
+            return Err(ApplyError::Inconsistent(format!(
                 "task {task}: deposited {deposited}, data paid {}, infrastructure paid {}, refunded {}, locked \
                  {data_locked} and {infrastructure_locked}, owed {owed}, claimed {}",
                 record.data_paid, record.infrastructure_paid, record.refunded, record.claimed

@@ -4,12 +4,12 @@
 mod bonds;
 mod draft;
 mod rules;
-mod settle;
+mod settlements;
 mod tables;
 mod tasks;
 
 #[cfg(test)]
-mod history_tests;
+mod property_tests;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +18,11 @@ use florin_protocol::{Address, Amount, SettlementId, TaskId, Timestamp};
 
 use crate::api::{BondState, Refusal, SettlementStatus, StakeState, TaskState};
 use crate::entry::{Account, Movement, Pool};
-use crate::transaction::{Outcome, Transaction};
+use crate::transaction::{Transaction, TransactionOutcome};
 
-pub(crate) use draft::{Applied, Draft};
-pub(crate) use tables::{Changes, TABLES, TableRows, tables_digest};
-pub use tables::{Pledges, Stage, State, TaskRecord};
+pub(crate) use draft::{AppliedTransaction, Draft};
+pub(crate) use tables::{Changes, TABLES, TableRows, changes_digest};
+pub use tables::{LedgerState, SettlementStage, StakeRecord, TaskRecord};
 
 /// The reason why a transaction was not executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,12 +33,12 @@ pub enum ApplyError {
     /// The account balances are inconsistent: a bug in this program or a fault in its records. This
     /// state must not be used any further.
     #[error("inconsistent balances: {0}")]
-    Broken(String),
+    Inconsistent(String),
 }
 
 impl From<florin_protocol::AmountError> for ApplyError {
     fn from(error: florin_protocol::AmountError) -> Self {
-        Self::Broken(error.to_string())
+        Self::Inconsistent(error.to_string())
     }
 }
 
@@ -49,13 +49,13 @@ impl From<florin_protocol::AmountError> for ApplyError {
 /// account's nonce: no block may contain it.
 ///
 /// # Errors
-/// [`ApplyError::Refused`] leaves the state unchanged. [`ApplyError::Broken`] does too, but the
+/// [`ApplyError::Refused`] leaves the state unchanged. [`ApplyError::Inconsistent`] does too, but the
 /// state must not be used any further.
 pub fn apply(
-    state: &mut State,
+    state: &mut LedgerState,
     transaction: &Transaction,
     now: Timestamp,
-) -> Result<(Vec<Movement>, Outcome), ApplyError> {
+) -> Result<(Vec<Movement>, TransactionOutcome), ApplyError> {
     let mut draft = Draft::new(state);
     let done = draft.apply(transaction, now)?;
     let changes = draft.into_changes();
@@ -63,16 +63,16 @@ pub fn apply(
     Ok((done.movements, done.outcome))
 }
 
-impl State {
+impl LedgerState {
     /// The balance of a wallet.
     #[must_use]
     pub fn balance(&self, owner: Address) -> Amount {
-        self.held(Account::Wallet(owner))
+        self.account_balance(Account::Wallet(owner))
     }
 
     /// The balance of any account.
     #[must_use]
-    pub fn held(&self, account: Account) -> Amount {
+    pub fn account_balance(&self, account: Account) -> Amount {
         self.books.get(&account).copied().unwrap_or_default()
     }
 
@@ -90,18 +90,19 @@ impl State {
             .pending
             .iter()
             .filter_map(|payout| match self.settlements.get(&(task, *payout)) {
-                Some(Stage::Pending(pending)) => Some(pending.clone()),
+                Some(SettlementStage::Pending(pending)) => Some(pending.clone()),
                 _ => None,
             })
             .collect();
         Some(TaskState {
             terms: record.terms.clone(),
-            data_locked: self.held(Account::Escrow(task, Pool::Data)),
-            infrastructure_locked: self.held(Account::Escrow(task, Pool::Infrastructure)),
+            data_locked: self.account_balance(Account::Escrow(task, Pool::Data)),
+            infrastructure_locked: self
+                .account_balance(Account::Escrow(task, Pool::Infrastructure)),
             data_paid: record.data_paid,
             infrastructure_paid: record.infrastructure_paid,
             refunded: record.refunded,
-            owed: self.held(Account::Owed(task)),
+            owed: self.account_balance(Account::Owed(task)),
             root: record.root,
             pending,
             closed: record.closed,
@@ -112,7 +113,7 @@ impl State {
     #[must_use]
     pub fn bond(&self, task: TaskId, owner: Address) -> BondState {
         BondState {
-            amount: self.held(Account::Bond(task, owner)),
+            amount: self.account_balance(Account::Bond(task, owner)),
             release: self.bonds.get(&(task, owner)).copied(),
         }
     }
@@ -121,41 +122,41 @@ impl State {
     #[must_use]
     pub fn stake(&self, owner: Address) -> StakeState {
         StakeState {
-            amount: self.held(Account::Stake(owner)),
+            amount: self.account_balance(Account::Stake(owner)),
             release: self.stakes.get(&owner).and_then(|record| record.release),
         }
     }
 
     /// Whether a provider's stake is pledged to a task.
     #[must_use]
-    pub fn pledged(&self, task: TaskId, provider: Address) -> bool {
+    pub fn is_pledged(&self, task: TaskId, provider: Address) -> bool {
         self.stakes.get(&provider).is_some_and(|record| record.slashed.contains_key(&task))
     }
 
     /// The totals of an account's claims in a task.
     #[must_use]
-    pub fn claimed(&self, task: TaskId, account: Address) -> ClaimTotals {
+    pub fn claimed_totals(&self, task: TaskId, account: Address) -> ClaimTotals {
         self.claimed.get(&(task, account)).copied().unwrap_or_default()
     }
 
     /// The status of a settlement.
     #[must_use]
-    pub fn settlement(&self, task: TaskId, payout: SettlementId) -> SettlementStatus {
+    pub fn settlement_status(&self, task: TaskId, payout: SettlementId) -> SettlementStatus {
         match self.settlements.get(&(task, payout)) {
             None => SettlementStatus::Unknown,
-            Some(Stage::Pending(_)) => SettlementStatus::Pending,
-            Some(Stage::Final { .. }) => SettlementStatus::Final,
+            Some(SettlementStage::Pending(_)) => SettlementStatus::Pending,
+            Some(SettlementStage::Final { .. }) => SettlementStatus::Final,
         }
     }
 
     /// The number of a task's settlements that can be finalised now; `None` for a task that was
     /// never opened.
     #[must_use]
-    pub fn due(&self, task: TaskId, now: Timestamp) -> Option<u64> {
+    pub fn finalizable_count(&self, task: TaskId, now: Timestamp) -> Option<u64> {
         let record = self.tasks.get(&task)?;
         let windows = record.pending.iter().map_while(|payout| {
             match self.settlements.get(&(task, *payout)) {
-                Some(Stage::Pending(pending)) => Some(pending.final_at),
+                Some(SettlementStage::Pending(pending)) => Some(pending.final_at),
                 _ => None,
             }
         });

@@ -6,12 +6,12 @@ use crate::action::Action;
 use crate::api::Refusal;
 use crate::entry::{Account, Cause, Movement};
 use crate::state::draft::{Draft, Effects};
-use crate::state::{ApplyError, bonds, settle, tasks};
-use crate::transaction::Outcome;
+use crate::state::{ApplyError, bonds, settlements, tasks};
+use crate::transaction::TransactionOutcome;
 
 /// No private key is known for this address, and common ERC-20 implementations refuse transfers to
 /// it.
-const NOBODY: Address = Address([0; 20]);
+const ZERO_ADDRESS: Address = Address([0; 20]);
 
 /// Computes the effects of an action, or refuses it. Changes nothing.
 pub(super) fn decide(
@@ -30,10 +30,10 @@ pub(super) fn decide(
         Action::Pledge { task } => bonds::pledge(draft, from, *task),
         Action::Unstake => bonds::unstake(draft, from, now),
         Action::WithdrawStake => bonds::withdraw_stake(draft, from, now),
-        Action::Post(settlement) => settle::post(draft, from, settlement, now),
-        Action::Cancel { task, payout } => settle::cancel(draft, from, *task, *payout, now),
-        Action::Finalize { task } => settle::finalize(draft, *task, now),
-        Action::Claim(claim) => settle::claim(draft, claim),
+        Action::Post(settlement) => settlements::post(draft, from, settlement, now),
+        Action::Cancel { task, payout } => settlements::cancel(draft, from, *task, *payout, now),
+        Action::Finalize { task } => settlements::finalize(draft, *task, now),
+        Action::Claim(claim) => settlements::claim(draft, claim),
         Action::Close { task } => tasks::close(draft, from, *task, now),
         Action::Slash(slash) => bonds::slash(draft, from, slash),
     }
@@ -47,34 +47,36 @@ fn transfer(
 ) -> Result<Effects, ApplyError> {
     if from == to {
         let what = format!("{from} cannot transfer to itself: name another account");
-        return Err(Refusal::Meaningless(what).into());
+        return Err(Refusal::InvalidArgument(what).into());
     }
-    more_than_nothing(amount, "transfer")?;
-    affordable(draft, from, amount)?;
-    if to == NOBODY {
+    require_nonzero(amount, "transfer")?;
+    require_balance(draft, from, amount)?;
+    if to == ZERO_ADDRESS {
         let what = "tokens sent to the zero address are lost: name another account";
-        return Err(Refusal::Meaningless(what.to_owned()).into());
+        return Err(Refusal::InvalidArgument(what.to_owned()).into());
     }
     let (from, to) = (Account::Wallet(from), Account::Wallet(to));
     let movement = Movement { from, to, amount, cause: Cause::Transferred };
-    Ok(Effects { movements: vec![movement], ..Effects::nothing(Outcome::Done) })
+    Ok(Effects { movements: vec![movement], ..Effects::from_outcome(TransactionOutcome::Done) })
 }
 
 /// Refuses an amount of zero.
-pub(super) fn more_than_nothing(amount: Amount, what: &str) -> Result<(), Refusal> {
+pub(super) fn require_nonzero(amount: Amount, what: &str) -> Result<(), Refusal> {
     if amount.is_zero() {
-        return Err(Refusal::Meaningless(format!("a {what} of 0 FLN: name an amount above zero")));
+        return Err(Refusal::InvalidArgument(format!(
+            "a {what} of 0 FLN: name an amount above zero"
+        )));
     }
     Ok(())
 }
 
 /// Refuses an amount above the wallet's balance.
-pub(super) fn affordable(
+pub(super) fn require_balance(
     draft: &Draft<'_>,
     account: Address,
     needed: Amount,
 ) -> Result<(), Refusal> {
-    let available = draft.held(Account::Wallet(account));
+    let available = draft.account_balance(Account::Wallet(account));
     if available < needed {
         return Err(Refusal::Insufficient { account, available, needed });
     }
@@ -82,7 +84,7 @@ pub(super) fn affordable(
 }
 
 /// Refuses every sender but one.
-pub(super) fn only(sender: Address, allowed: Address, role: &str) -> Result<(), Refusal> {
+pub(super) fn require_sender(sender: Address, allowed: Address, role: &str) -> Result<(), Refusal> {
     if sender != allowed {
         return Err(Refusal::NotAllowed { sender, allowed: format!("the {role} {allowed}") });
     }

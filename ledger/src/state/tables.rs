@@ -12,10 +12,10 @@ use crate::entry::Account;
 
 /// One row as it is hashed and stored: the canonical key, and the canonical value, or `None` for a
 /// deleted row.
-pub(crate) type Row = (Vec<u8>, Option<Vec<u8>>);
+pub(crate) type TableRow = (Vec<u8>, Option<Vec<u8>>);
 
 /// The changed rows of one table, ascending by key.
-pub(crate) type TableRows = (&'static str, Vec<Row>);
+pub(crate) type TableRows = (&'static str, Vec<TableRow>);
 
 /// The terms and the progress of a task, without the balances of its accounts, which are in the
 /// table `books`.
@@ -45,7 +45,7 @@ pub struct TaskRecord {
 
 /// A settlement that was posted and not cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub enum Stage {
+pub enum SettlementStage {
     /// Within its window, or not finalised yet.
     Pending(PendingSettlement),
     /// Final.
@@ -59,7 +59,7 @@ pub enum Stage {
 
 /// A provider's stake, without its amount, which is in the table `books`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Pledges {
+pub struct StakeRecord {
     /// The moment from which it can be withdrawn, if its owner has requested its return.
     pub release: Option<Timestamp>,
     /// The tasks to which it is pledged, and the amount that each has slashed from its pledge.
@@ -67,7 +67,7 @@ pub struct Pledges {
 }
 
 /// The canonical bytes of a value.
-fn encoded(value: &impl BorshSerialize) -> io::Result<Vec<u8>> {
+fn canonical_bytes(value: &impl BorshSerialize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(64);
     value.serialize(&mut bytes)?;
     Ok(bytes)
@@ -77,7 +77,7 @@ macro_rules! tables {
     ($($(#[$doc:meta])* $name:ident: $key:ty => $value:ty,)*) => {
         /// The complete state of a ledger at one moment. Equal histories give equal states.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        pub struct State {
+        pub struct LedgerState {
             $($(#[$doc])* pub(crate) $name: BTreeMap<$key, $value>,)*
         }
 
@@ -90,7 +90,7 @@ macro_rules! tables {
         /// The names of the tables, which are stored and hashed.
         pub(crate) const TABLES: &[&str] = &[$(stringify!($name),)*];
 
-        impl State {
+        impl LedgerState {
             /// Applies the changes.
             pub(crate) fn merge(&mut self, changes: Changes) {
                 $(for (key, value) in changes.$name {
@@ -117,7 +117,7 @@ macro_rules! tables {
             }
 
             /// The name of the first table in which two states differ.
-            pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
+            pub(crate) fn first_differing_table(&self, other: &Self) -> Option<&'static str> {
                 $(if self.$name != other.$name {
                     return Some(stringify!($name));
                 })*
@@ -132,24 +132,24 @@ macro_rules! tables {
                 let mut hasher = blake3::Hasher::new_derive_key("florin v1 state");
                 $({
                     hasher.update(stringify!($name).as_bytes());
-                    hasher.update(&encoded(&count(self.$name.len()))?);
+                    hasher.update(&canonical_bytes(&count(self.$name.len()))?);
                     for (key, value) in &self.$name {
-                        hasher.update(&encoded(&encoded(key)?)?);
-                        hasher.update(&encoded(&encoded(value)?)?);
+                        hasher.update(&canonical_bytes(&canonical_bytes(key)?)?);
+                        hasher.update(&canonical_bytes(&canonical_bytes(value)?)?);
                     }
                 })*
                 Ok(Digest(*hasher.finalize().as_bytes()))
             }
         }
 
-        impl State {
+        impl LedgerState {
             /// Every row in canonical bytes, table by table.
             pub(crate) fn rows(&self) -> io::Result<Vec<TableRows>> {
                 let mut tables = Vec::new();
                 $(if !self.$name.is_empty() {
                     let mut rows = Vec::with_capacity(self.$name.len());
                     for (key, value) in &self.$name {
-                        rows.push((encoded(key)?, Some(encoded(value)?)));
+                        rows.push((canonical_bytes(key)?, Some(canonical_bytes(value)?)));
                     }
                     tables.push((stringify!($name), rows));
                 })*
@@ -164,8 +164,8 @@ macro_rules! tables {
                 $(if !self.$name.is_empty() {
                     let mut rows = Vec::with_capacity(self.$name.len());
                     for (key, value) in &self.$name {
-                        let value = value.as_ref().map(|value| encoded(value)).transpose()?;
-                        rows.push((encoded(key)?, value));
+                        let value = value.as_ref().map(|value| canonical_bytes(value)).transpose()?;
+                        rows.push((canonical_bytes(key)?, value));
                     }
                     tables.push((stringify!($name), rows));
                 })*
@@ -183,11 +183,11 @@ tables! {
     /// The tasks.
     tasks: TaskId => TaskRecord,
     /// Settlements, pending or final.
-    settlements: (TaskId, SettlementId) => Stage,
+    settlements: (TaskId, SettlementId) => SettlementStage,
     /// Bonds whose return was requested, and the moment from which each can be withdrawn.
     bonds: (TaskId, Address) => Timestamp,
     /// Stakes: their release and their pledges.
-    stakes: Address => Pledges,
+    stakes: Address => StakeRecord,
     /// The totals of each account's claims in each task.
     claimed: (TaskId, Address) => ClaimTotals,
 }
@@ -197,10 +197,10 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-impl State {
+impl LedgerState {
     /// The state after genesis: the only creation of money. Each account must be listed once.
     #[must_use]
-    pub fn begin(allocations: &[(Address, Amount)]) -> Self {
+    pub fn from_genesis(allocations: &[(Address, Amount)]) -> Self {
         let books = allocations.iter().map(|(owner, amount)| (Account::Wallet(*owner), *amount));
         Self { books: books.collect(), ..Self::default() }
     }
@@ -215,17 +215,17 @@ impl State {
 }
 
 /// The digest of a block's changes.
-pub(crate) fn tables_digest(tables: &[TableRows]) -> Digest {
+pub(crate) fn changes_digest(tables: &[TableRows]) -> Digest {
     let mut bytes = Vec::new();
     for (name, rows) in tables {
-        put(&mut bytes, name.as_bytes());
+        push_length_prefixed(&mut bytes, name.as_bytes());
         bytes.extend_from_slice(&count(rows.len()).to_le_bytes());
         for (key, value) in rows {
-            put(&mut bytes, key);
+            push_length_prefixed(&mut bytes, key);
             match value {
                 Some(value) => {
                     bytes.push(1);
-                    put(&mut bytes, value);
+                    push_length_prefixed(&mut bytes, value);
                 }
                 None => bytes.push(0),
             }
@@ -237,7 +237,7 @@ pub(crate) fn tables_digest(tables: &[TableRows]) -> Digest {
 }
 
 /// Appends bytes with their length in front.
-fn put(bytes: &mut Vec<u8>, part: &[u8]) {
+fn push_length_prefixed(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(&count(part.len()).to_le_bytes());
     bytes.extend_from_slice(part);
 }

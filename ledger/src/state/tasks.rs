@@ -5,22 +5,22 @@ use florin_protocol::{Address, DATA_PER_ROUND_MIN, Digest, TaskId, Timestamp};
 
 use crate::api::{Refusal, Terms};
 use crate::entry::{Account, Cause, Movement, Pool};
-use crate::state::draft::{Draft, Effects, Write};
-use crate::state::rules::{affordable, only};
-use crate::state::settle::settle_due;
+use crate::state::draft::{Draft, Effects, RowChange};
+use crate::state::rules::{require_balance, require_sender};
+use crate::state::settlements::finalize_due;
 use crate::state::tables::TaskRecord;
-use crate::state::{ApplyError, Stage};
-use crate::transaction::Outcome;
+use crate::state::{ApplyError, SettlementStage};
+use crate::transaction::TransactionOutcome;
 
 pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Effects, ApplyError> {
-    only(from, terms.buyer, "buyer")?;
+    require_sender(from, terms.buyer, "buyer")?;
     let task = terms.task;
     if draft.task(task).is_ok() {
         return Err(Refusal::TaskExists(task).into());
     }
     if terms.arbiter == terms.buyer {
         let what = "the buyer is the arbiter: it could cancel every settlement".to_owned();
-        return Err(Refusal::Meaningless(what).into());
+        return Err(Refusal::InvalidArgument(what).into());
     }
     // A smaller pool would not pay for one round, and would make tasks a cheap means of filling the
     // chain.
@@ -36,7 +36,7 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
     let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
         Refusal::Limit("the sum of the two pools exceeds the largest amount".to_owned())
     })?;
-    affordable(draft, from, deposit)?;
+    require_balance(draft, from, deposit)?;
     let pools = [(Pool::Data, terms.data), (Pool::Infrastructure, terms.infrastructure)];
     let movements =
         pools.into_iter().filter(|(_, amount)| !amount.is_zero()).map(|(pool, amount)| Movement {
@@ -59,8 +59,8 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
     };
     Ok(Effects {
         movements: movements.collect(),
-        writes: vec![Write::Task(task, record)],
-        outcome: Outcome::Done,
+        writes: vec![RowChange::Task(task, record)],
+        outcome: TransactionOutcome::Done,
         task: Some(task),
     })
 }
@@ -80,14 +80,14 @@ pub(super) fn close(
         return Err(Refusal::TooEarly { at: expires.saturating_add_ms(1), now }.into());
     }
     let waiting = record.pending.iter().filter(|payout| {
-        matches!(draft.stage(task, **payout), Some(Stage::Pending(p)) if now <= p.final_at)
+        matches!(draft.stage(task, **payout), Some(SettlementStage::Pending(p)) if now <= p.final_at)
     });
     let waiting = waiting.count();
     if waiting > 0 {
         return Err(Refusal::Pending(u64::try_from(waiting).unwrap_or(u64::MAX)).into());
     }
     let mut record = record.clone();
-    let (mut effects, _) = settle_due(draft, task, &mut record, now)?;
+    let (mut effects, _) = finalize_due(draft, task, &mut record, now)?;
     let left = [
         (Pool::Data, record.terms.data.minus(record.data_paid)?),
         (Pool::Infrastructure, record.terms.infrastructure.minus(record.infrastructure_paid)?),
@@ -104,7 +104,7 @@ pub(super) fn close(
         }
     }
     record.closed = true;
-    effects.outcome = Outcome::Moved(record.refunded);
-    effects.writes.push(Write::Task(task, record));
+    effects.outcome = TransactionOutcome::Moved(record.refunded);
+    effects.writes.push(RowChange::Task(task, record));
     Ok(effects)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use florin_ledger::{Claim, Claimed, Ledger, LedgerError, Refusal};
+use florin_ledger::{Claim, ClaimOutcome, Ledger, LedgerError, Refusal};
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
     Address, Amount, ClaimProof, Digest, ErrorCode, TaskId, Timestamp, WalletSigner, merkle,
@@ -161,7 +161,7 @@ fn claim_proven(
 ) -> Result<Drawn, ClaimError> {
     let totals = proof.totals;
     let nothing = Drawn { totals, ..Drawn::default() };
-    if !worth(totals, ledger.claimed(task, account)?) {
+    if !worth(totals, ledger.claimed_totals(task, account)?) {
         return Ok(nothing);
     }
     let root = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
@@ -173,7 +173,7 @@ fn claim_proven(
     }
     let claim = Claim { task, account, totals, proof: proof.proof };
     match ledger.claim(by, &claim) {
-        Ok(Claimed { paid, taken }) => Ok(Drawn { paid, taken, totals }),
+        Ok(ClaimOutcome { paid, taken }) => Ok(Drawn { paid, taken, totals }),
         // Another account sent the claim, or an earlier attempt was included after all.
         Err(LedgerError::Refused(Refusal::NothingToClaim)) => Ok(nothing),
         // Another settlement became final after the root was read.
@@ -226,7 +226,7 @@ pub fn return_bond(
         Ok(amount) => Ok(Bond::Returned(amount)),
         Err(LedgerError::Refused(Refusal::TooEarly { at, .. })) => Ok(Bond::Held(at)),
         // An earlier attempt was included after all.
-        Err(LedgerError::Refused(Refusal::Missing(_)))
+        Err(LedgerError::Refused(Refusal::NotFound(_)))
             if ledger.bond_of(task, account)?.amount.is_zero() =>
         {
             Ok(Bond::Returned(there.amount))

@@ -135,7 +135,7 @@ impl Agent<'_, '_> {
         let state = self
             .with_ledger(|| ledger.task(task))?
             .ok_or_else(|| unfunded("it is not on the ledger"))?;
-        if state.terms != Terms::of(&self.spec) {
+        if state.terms != Terms::from_spec(&self.spec) {
             return Err(unfunded("its terms on the ledger differ from its specification"));
         }
         if state.closed {

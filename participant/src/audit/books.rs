@@ -70,7 +70,9 @@ impl Books {
         let state = ledger.task(task)?;
         let statuses = reports
             .iter()
-            .map(|report| ledger.settlement(task, Report::settlement_id(task, report.scope.round)))
+            .map(|report| {
+                ledger.settlement_status(task, Report::settlement_id(task, report.scope.round))
+            })
             .collect::<Result<_, _>>()?;
         let is_steady = ledger.task(task)? == state;
         Ok(Self { state, statuses, is_steady })
@@ -88,8 +90,9 @@ impl Books {
             return vec![difference("ledger", &"the reports settle this task", &"no such task")];
         };
         let mut found = Vec::new();
-        if state.terms != Terms::of(spec) {
-            let (ours, theirs) = (format!("{:?}", Terms::of(spec)), format!("{:?}", state.terms));
+        if state.terms != Terms::from_spec(spec) {
+            let (ours, theirs) =
+                (format!("{:?}", Terms::from_spec(spec)), format!("{:?}", state.terms));
             found.push(difference("ledger.terms", &ours, &theirs));
         }
         for pending in &state.pending {

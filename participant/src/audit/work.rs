@@ -65,11 +65,11 @@ impl Auditor<'_> {
         let Some(ledger) = self.ledger else {
             return Ok(());
         };
-        if ledger.pledged(task, provider)? {
+        if ledger.is_pledged(task, provider)? {
             return Ok(());
         }
         let payout = Report::settlement_id(task, round);
-        if ledger.settlement(task, payout)? == SettlementStatus::Final {
+        if ledger.settlement_status(task, payout)? == SettlementStatus::Final {
             self.untold.push(format!(
                 "round {round}: provider {provider} has no stake pledged now; whether it had one \
                  cannot be verified after the settlement is final"

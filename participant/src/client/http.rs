@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use florin_ledger::Trust;
+use florin_ledger::TrustAnchors;
 use florin_protocol::{ErrorCode, Rejection};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -58,7 +58,7 @@ struct Request {
 }
 
 impl Http {
-    pub(super) fn new(url: &str, trust: &Trust) -> Result<Self, ClientError> {
+    pub(super) fn new(url: &str, trust: &TrustAnchors) -> Result<Self, ClientError> {
         let bad = || ClientError::BadUrl { url: url.chars().take(200).collect() };
         let base = url.trim_end_matches('/');
         let uri: ureq::http::Uri = base.parse().map_err(|_| bad())?;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use florin_ledger::Trust;
+use florin_ledger::TrustAnchors;
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{
     Address, BlobRequest, Canonical, ClaimProof, CloseRequest, Commit, Digest, EnrolRequest,
@@ -40,14 +40,14 @@ pub struct ClientConfig {
     /// Without it the identity is pinned for the lifetime of the client only.
     pub pin: Option<PathBuf>,
     /// Certificates that are trusted for an `https://` URL.
-    pub trust: Trust,
+    pub trust: TrustAnchors,
 }
 
 impl ClientConfig {
     /// A client without a pin file that trusts the system's certificates.
     #[must_use]
     pub fn at(url: impl Into<String>) -> Self {
-        Self { url: url.into(), pin: None, trust: Trust::system() }
+        Self { url: url.into(), pin: None, trust: TrustAnchors::from_system() }
     }
 }
 
@@ -63,7 +63,7 @@ pub struct Client {
     version: String,
     /// The coordinator's clock at the last reading, with the local instant of that reading.
     clock: Arc<Mutex<(Timestamp, Instant)>>,
-    trust: Trust,
+    trust: TrustAnchors,
 }
 
 impl Client {
@@ -103,7 +103,7 @@ impl Client {
 
     /// The trusted certificates for TLS.
     #[must_use]
-    pub const fn trust(&self) -> &Trust {
+    pub const fn trust(&self) -> &TrustAnchors {
         &self.trust
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use florin_learning::{EngineKind, engine};
-use florin_ledger::{Claim, Ledger, LocalChain, Settlement};
+use florin_ledger::{Claim, EmbeddedChain, Ledger, Settlement};
 use florin_protocol::{
     AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Commit, Digest,
     EnrolRequest, ErrorCode, LedgerInfo, MarketInfo, MissingReason, NodeSigner, Offer,
@@ -33,7 +33,7 @@ pub(super) struct Past {
 pub(super) struct State {
     pub(super) spec: TaskSpec,
     pub(super) node: NodeSigner,
-    pub(super) ledger: Arc<LocalChain>,
+    pub(super) ledger: Arc<EmbeddedChain>,
     pub(super) phase: TaskPhase,
     pub(super) sequence: u64,
     pub(super) enrolled: Vec<Address>,
@@ -64,7 +64,7 @@ impl State {
     pub(super) fn new(
         spec: TaskSpec,
         node: NodeSigner,
-        ledger: Arc<LocalChain>,
+        ledger: Arc<EmbeddedChain>,
         wants_provider: bool,
     ) -> Self {
         let model = initial_model(&spec.model, 1).unwrap();
@@ -149,7 +149,7 @@ impl State {
             ["work", "next"] => {
                 let said: Signed<WorkRequest> = serde_json::from_slice(body).map_err(read)?;
                 self.expire(said.body.expires)?;
-                assert!(self.ledger.pledged(said.body.task, said.body.provider).unwrap());
+                assert!(self.ledger.is_pledged(said.body.task, said.body.provider).unwrap());
                 return match &self.order {
                     Some(order) => json(&self.node.sign(order.clone())),
                     None => Ok(Vec::new()),

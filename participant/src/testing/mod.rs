@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use florin_learning::Dataset;
-use florin_ledger::{Genesis, Ledger, LocalChain, Terms};
+use florin_ledger::{EmbeddedChain, Genesis, Ledger, Terms};
 use florin_protocol::{
     Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout, MarketId, Micro,
     ModelArchitecture, NodeSigner, PreprocessingRules, RoundRules, TaskId, TaskSpec, Timestamp,
@@ -119,7 +119,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
 
 /// The market; it ends when it is dropped.
 pub(crate) struct Market {
-    pub(crate) ledger: Arc<LocalChain>,
+    pub(crate) ledger: Arc<EmbeddedChain>,
     pub(crate) task: TaskId,
     pub(crate) spec: TaskSpec,
     pub(crate) url: String,
@@ -150,15 +150,15 @@ impl Market {
             created: Timestamp(1),
         };
         let path = folder.path().join("ledger");
-        let market = LocalChain::create(&path, &genesis).unwrap();
+        let market = EmbeddedChain::create(&path, &genesis).unwrap();
         let ticks = AtomicU64::new(10);
         let clock = Arc::new(move || Timestamp(ticks.fetch_add(1, Ordering::Relaxed)));
-        let ledger = Arc::new(LocalChain::open(&path, node.clone(), clock).unwrap());
+        let ledger = Arc::new(EmbeddedChain::open(&path, node.clone(), clock).unwrap());
         let mut spec = spec_in(market, cohort);
         differs(&mut spec);
         // The ledger refuses some invalid tasks; the coordinator may still publish them.
         if spec.check().is_ok() {
-            ledger.open_task(&wallet(1), &Terms::of(&spec)).unwrap();
+            ledger.open_task(&wallet(1), &Terms::from_spec(&spec)).unwrap();
         }
         let state = State::new(spec.clone(), node, Arc::clone(&ledger), wants_provider);
         let state = Arc::new((Mutex::new(state), Condvar::new()));

@@ -58,7 +58,7 @@ impl Buyer {
     }
 
     fn open(&mut self, world: &mut World) {
-        let terms = Terms::of(&world.cast.spec);
+        let terms = Terms::from_spec(&world.cast.spec);
         let opened = world.way(ME).open_task(&Unsigned(BUYER), &terms);
         world.send_late();
         match opened {

@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use florin_ledger::rpc::{Request, Response, look};
-use florin_ledger::state::{ApplyError, State, apply};
+use florin_ledger::rpc::{LedgerRequest, LedgerResponse, query_state};
+use florin_ledger::state::{ApplyError, LedgerState, apply};
 use florin_ledger::{
-    Channel, Fate, LedgerError, Outcome, SignedTransaction, Transaction, TxId, submit_over,
+    LedgerError, LedgerTransport, SignedTransaction, Transaction, TransactionOutcome,
+    TransactionStatus, TxId, submit_remote,
 };
 use florin_protocol::{Address, MarketId, SignError, Timestamp, WalletSignature, WalletSigner};
 use rand_chacha::ChaCha8Rng;
@@ -39,7 +40,7 @@ pub(super) struct Done {
     /// The transaction.
     pub transaction: Transaction,
     /// Its outcome.
-    pub outcome: Outcome,
+    pub outcome: TransactionOutcome,
     /// Time by the ledger's clock.
     pub at: Timestamp,
 }
@@ -60,10 +61,10 @@ pub(super) struct LineFaults {
 /// The simulated ledger.
 #[derive(Debug)]
 pub(super) struct Bank {
-    state: State,
+    state: LedgerState,
     market: MarketId,
     now: Timestamp,
-    recent: BTreeMap<TxId, Outcome>,
+    recent: BTreeMap<TxId, TransactionOutcome>,
     /// The executed transactions in order; public.
     pub log: Vec<Done>,
     /// Delayed transactions, whose senders have timed out.
@@ -79,13 +80,13 @@ pub(super) struct Bank {
     /// Incremented by every operation that can change the state.
     pub version: u64,
     /// Planted bug: the state before the last transactions, to which a restart reverts.
-    forgets: Option<State>,
+    forgets: Option<LedgerState>,
 }
 
 impl Bank {
     /// A ledger with this state.
     #[must_use]
-    pub(super) fn new(market: MarketId, state: State, rng: ChaCha8Rng) -> Self {
+    pub(super) fn new(market: MarketId, state: LedgerState, rng: ChaCha8Rng) -> Self {
         Self {
             state,
             market,
@@ -106,7 +107,7 @@ impl Bank {
 
     /// The state of the ledger.
     #[must_use]
-    pub(super) const fn state(&self) -> &State {
+    pub(super) const fn state(&self) -> &LedgerState {
         &self.state
     }
 
@@ -167,7 +168,7 @@ impl Bank {
         let _ = self.carry_out(transaction);
     }
 
-    fn carry_out(&mut self, transaction: &Transaction) -> Result<Outcome, LedgerError> {
+    fn carry_out(&mut self, transaction: &Transaction) -> Result<TransactionOutcome, LedgerError> {
         self.version += 1;
         let before = self.state.nonce(transaction.from);
         match apply(&mut self.state, transaction, self.now) {
@@ -180,7 +181,7 @@ impl Bank {
                 Ok(outcome)
             }
             Err(ApplyError::Refused(refusal)) => Err(refusal.into()),
-            Err(ApplyError::Broken(what)) => Err(LedgerError::Corrupt(what)),
+            Err(ApplyError::Inconsistent(what)) => Err(LedgerError::Corrupt(what)),
         }
     }
 
@@ -209,17 +210,25 @@ impl Bank {
         Ok(())
     }
 
-    fn answer(&mut self, from: Node, request: Request) -> Result<Response, LedgerError> {
+    fn answer(
+        &mut self,
+        from: Node,
+        request: LedgerRequest,
+    ) -> Result<LedgerResponse, LedgerError> {
         self.hears(from)?;
         let answer = match request {
-            Request::Submit(signed) => Response::Outcome(self.submit(&signed.transaction)?),
-            Request::Fate { from, nonce, id } => Response::Fate(match self.recent.get(&id) {
-                Some(outcome) => Fate::CarriedOut(*outcome),
-                None if self.state.nonce(from) <= nonce => Fate::NotYet,
-                None => Fate::Unknown,
-            }),
-            Request::Market => Response::Market(self.market),
-            other => look(&self.state, self.now, &other).ok_or_else(|| {
+            LedgerRequest::Submit(signed) => {
+                LedgerResponse::Outcome(self.submit(&signed.transaction)?)
+            }
+            LedgerRequest::TransactionStatus { from, nonce, id } => {
+                LedgerResponse::TransactionStatus(match self.recent.get(&id) {
+                    Some(outcome) => TransactionStatus::Executed(*outcome),
+                    None if self.state.nonce(from) <= nonce => TransactionStatus::NotExecuted,
+                    None => TransactionStatus::Unknown,
+                })
+            }
+            LedgerRequest::Market => LedgerResponse::Market(self.market),
+            other => query_state(&self.state, self.now, &other).ok_or_else(|| {
                 LedgerError::Unavailable("the simulated ledger has no blocks".to_owned())
             })?,
         };
@@ -229,7 +238,7 @@ impl Bank {
         Ok(answer)
     }
 
-    fn submit(&mut self, transaction: &Transaction) -> Result<Outcome, LedgerError> {
+    fn submit(&mut self, transaction: &Transaction) -> Result<TransactionOutcome, LedgerError> {
         if self.chance(self.faults.late) {
             self.late.push(transaction.clone());
             return Err(LedgerError::Unavailable("the transaction is delayed".to_owned()));
@@ -262,16 +271,16 @@ impl Way {
     }
 }
 
-impl Channel for Way {
+impl LedgerTransport for Way {
     fn market(&self) -> MarketId {
         self.lock().market
     }
 
-    fn ask(&self, request: Request) -> Result<Response, LedgerError> {
+    fn request(&self, request: LedgerRequest) -> Result<LedgerResponse, LedgerError> {
         self.lock().answer(self.from, request)
     }
 
-    fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError> {
-        submit_over(&|request| self.ask(request), transaction)
+    fn submit(&self, transaction: SignedTransaction) -> Result<TransactionOutcome, LedgerError> {
+        submit_remote(&|request| self.request(request), transaction)
     }
 }

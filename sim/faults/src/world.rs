@@ -7,7 +7,7 @@ use std::fmt::Arguments;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_ledger::Transaction;
-use florin_ledger::state::State as Books;
+use florin_ledger::state::LedgerState as Books;
 use florin_protocol::Timestamp;
 use rand_chacha::ChaCha8Rng;
 
@@ -121,8 +121,11 @@ impl World {
     pub(super) fn new(seed: u64, cast: Cast, weather: Weather, bug: Option<Bug>) -> Self {
         let cast = Arc::new(cast);
         let money = cast.money();
-        let bank =
-            Bank::new(cast.spec.market, Books::begin(&money), stream(seed, "ledger", [0, 0]));
+        let bank = Bank::new(
+            cast.spec.market,
+            Books::from_genesis(&money),
+            stream(seed, "ledger", [0, 0]),
+        );
         let mut clocks = BTreeMap::new();
         let rng = &mut stream(seed, "clocks", [0, 0]);
         let mut off = || {

@@ -117,7 +117,7 @@ impl Market {
 
     /// Finalises the settlements that are due. Returns the event for the last finalised round.
     fn finalise(&mut self, task: TaskId) -> Result<Option<Event>, MarketError> {
-        let due = self.books.due(task, self.now).unwrap_or(0);
+        let due = self.books.finalizable_count(task, self.now).unwrap_or(0);
         if due == 0 {
             return Ok(None);
         }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use florin_engine::{Engine, Event};
 use florin_learning::Reference;
-use florin_ledger::state::{ApplyError, State as Books, apply};
-use florin_ledger::{Action, Outcome, Terms, Transaction};
+use florin_ledger::state::{ApplyError, LedgerState as Books, apply};
+use florin_ledger::{Action, Terms, Transaction, TransactionOutcome};
 use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
     Address, Amount, Canonical, Commit, Digest, EnrolRequest, NodeKey, NodeSignature, Offer,
@@ -161,7 +161,7 @@ impl Market {
         let deposit = spec.budget.data.plus(spec.budget.infrastructure).unwrap_or_default();
         let mut money = vec![(BUYER, deposit)];
         money.extend(seats.iter().map(|seat| (seat.account, seat.begins_with())));
-        let books = Books::begin(&money);
+        let books = Books::from_genesis(&money);
         let supply = books.supply().unwrap_or_default();
         let mut market = Self {
             engine: Engine::new(spec.market, COORDINATOR),
@@ -186,7 +186,7 @@ impl Market {
 
     fn publish(&mut self, base: Vec<u8>) -> Result<(), MarketError> {
         let (task, spec) = (self.id, Box::new(self.spec.clone()));
-        self.pay("the task's escrow", BUYER, Action::OpenTask(Terms::of(&spec)))?;
+        self.pay("the task's escrow", BUYER, Action::OpenTask(Terms::from_spec(&spec)))?;
         let model_bytes = florin_work::model_bytes(&spec);
         let update_bytes = florin_work::update_bytes(&spec);
         self.say(&Event::Published { spec, model_bytes, update_bytes })?;
@@ -434,11 +434,11 @@ impl Market {
         what: &'static str,
         from: Address,
         action: Action,
-    ) -> Result<Outcome, MarketError> {
+    ) -> Result<TransactionOutcome, MarketError> {
         self.ask(from, action).map_err(|why| MarketError::Ledger { what, why })
     }
 
-    fn ask(&mut self, from: Address, action: Action) -> Result<Outcome, ApplyError> {
+    fn ask(&mut self, from: Address, action: Action) -> Result<TransactionOutcome, ApplyError> {
         let nonce = self.books.nonce(from);
         let transaction = Transaction { market: self.spec.market, from, nonce, action };
         apply(&mut self.books, &transaction, self.now).map(|(_, outcome)| outcome)

@@ -21,7 +21,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates, for output")]
-fn row(row: bench::Row) -> Row {
+fn row(row: bench::LedgerMeasurement) -> Row {
     match row.bar {
         Some(bar) => Row::at_least(row.name, row.value as f64, row.unit, bar as f64),
         None => Row::plain(row.name, row.value as f64, row.unit),

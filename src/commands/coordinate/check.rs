@@ -5,7 +5,7 @@ use std::path::Path;
 use florin_coordinator::check::{self, Finding, Findings, Verdict};
 use florin_coordinator::identity::Identity;
 use florin_coordinator::{Bucket, Config};
-use florin_ledger::{ChainError, LocalChain, Verification};
+use florin_ledger::{ChainError, EmbeddedChain, Verification};
 use florin_protocol::{Address, Digest};
 use florin_store::lock_to_look;
 use serde_json::json;
@@ -57,7 +57,7 @@ pub(in crate::commands) fn everything(
     // Lock first, so that a running coordinator is reported as such.
     drop(lock_to_look(data)?);
     let file = compose::chain_file(data);
-    let chain = file.exists().then(|| LocalChain::verify(&file));
+    let chain = file.exists().then(|| EmbeddedChain::verify(&file));
     // An older folder without an identity file belongs to the operator of its ledger.
     let identity = match (Identity::read(data), &chain) {
         (Err(_), Some(Ok(chain))) => owner_of(chain),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use florin_coordinator::host::Copier;
 use florin_coordinator::{Clock, LedgerPlace, host};
-use florin_ledger::{Genesis, Ledger, LocalChain};
+use florin_ledger::{EmbeddedChain, Genesis, Ledger};
 use florin_participant::Wallet;
 use florin_protocol::WalletSigner;
 
@@ -35,7 +35,7 @@ pub(super) fn open(
     let chain = Arc::new(compose::local_chain(data, wallet.node_signer(), now)?);
     let door = host::door(Arc::clone(&chain));
     let copied = Arc::clone(&chain);
-    let copier: Copier = Arc::new(move || copied.begin_copy());
+    let copier: Copier = Arc::new(move || copied.begin_snapshot());
     Ok((chain, LedgerPlace::Here(door), copier))
 }
 
@@ -73,7 +73,7 @@ fn make_chain_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyh
         allocations,
         created: created.unwrap_or_else(now),
     };
-    LocalChain::create(&file, &genesis)?;
+    EmbeddedChain::create(&file, &genesis)?;
     Ok(())
 }
 

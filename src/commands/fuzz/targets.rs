@@ -151,7 +151,7 @@ fn bodies(bytes: &[u8]) -> String {
         5 => body::<Signed<WorkRequest>>(bytes),
         6 => body::<Signed<BlobRequest>>(bytes),
         7 => body::<Signed<WorkRecord>>(bytes),
-        8 => body::<rpc::Request>(bytes),
+        8 => body::<rpc::LedgerRequest>(bytes),
         _ => body::<Signed<Report>>(bytes),
     };
     format!("{} {said}", kind % 10)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use florin_ledger_ethereum::{
-    Deployment, Endpoint, Settings, Spent, Token, chain_id, deploy, spent,
+    Deployment, Endpoint, Settings, Token, TransactionCost, chain_id, deploy, transaction_costs,
 };
 use florin_protocol::{Address, WalletSigner};
 use serde_json::json;
@@ -77,14 +77,14 @@ fn costs(
     endpoint: &Arc<dyn Endpoint>,
     deployment: &Deployment,
     is_token_new: bool,
-) -> Option<Vec<(Address, Spent)>> {
+) -> Option<Vec<(Address, TransactionCost)>> {
     let ours = contracts(deployment).map(|(_, contract)| contract);
     let ours = if is_token_new { &ours[..] } else { &ours[1..] };
     let first = deployment.block.saturating_sub(BLOCKS_MAX / 2);
     let tip = endpoint.call("eth_blockNumber", json!([])).ok()?;
     let tip = u64::from_str_radix(tip.as_str()?.strip_prefix("0x")?, 16).ok()?;
     let last = tip.min(first.saturating_add(BLOCKS_MAX));
-    let found = spent(endpoint, first, last).ok()?;
+    let found = transaction_costs(endpoint, first, last).ok()?;
     let made = found.into_iter().filter_map(|spent| Some((spent.created?, spent)));
     Some(made.filter(|(contract, _)| ours.contains(contract)).collect())
 }
@@ -93,7 +93,7 @@ const fn contracts(deployment: &Deployment) -> [(&'static str, Address); 3] {
     [("token", deployment.token), ("market", deployment.market), ("registry", deployment.registry)]
 }
 
-fn print(deployment: &Deployment, costs: Option<&[(Address, Spent)]>) {
+fn print(deployment: &Deployment, costs: Option<&[(Address, TransactionCost)]>) {
     let mut table = Table::new(&["contract", "address", ">gas", ">cost, ETH"]);
     for (name, address) in contracts(deployment) {
         let cost = costs.and_then(|costs| costs.iter().find(|(made, _)| *made == address));
@@ -113,7 +113,7 @@ fn print(deployment: &Deployment, costs: Option<&[(Address, Spent)]>) {
 fn as_json(
     arguments: &LedgerDeploy,
     deployment: &Deployment,
-    costs: Option<&[(Address, Spent)]>,
+    costs: Option<&[(Address, TransactionCost)]>,
 ) -> anyhow::Result<()> {
     let costs: Vec<_> = costs
         .unwrap_or_default()

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use florin_ledger::{ChainError, LocalChain};
+use florin_ledger::{ChainError, EmbeddedChain};
 use serde_json::json;
 
 use crate::cli::JsonArg;
@@ -13,7 +13,7 @@ use crate::show;
 /// Replays the chain and compares the resulting state with the stored state.
 pub(super) fn verify(data: &Path, json: JsonArg) -> anyhow::Result<Exit> {
     let file = if data.is_dir() { compose::chain_file(data) } else { data.to_owned() };
-    let found = LocalChain::verify(&file).map_err(|error| match error {
+    let found = EmbeddedChain::verify(&file).map_err(|error| match error {
         ChainError::Corrupt(_) | ChainError::NotALedger => {
             let text = error.to_string();
             let what = text.trim_end_matches(" [LEDGER_CORRUPT]");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use florin_ledger::LedgerError;
 use florin_ledger_ethereum::Endpoint;
-use florin_ledger_ethereum::verify::{Verification, verify as verify_events};
+use florin_ledger_ethereum::verify::{MarketVerification, verify as verify_events};
 use serde_json::json;
 
 use super::Found;
@@ -27,19 +27,19 @@ pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
     let market = deployment.market();
     if json.json {
         let differences: Vec<_> = found
-            .differences
+            .mismatches
             .iter()
-            .map(|d| json!({ "line": d.line, "events": d.events, "contract": d.contract }))
+            .map(|d| json!({ "line": d.field, "events": d.events, "contract": d.contract }))
             .collect();
         show::json(&json!({
             "chain": market.chain,
             "genesis": market.genesis,
             "contract": deployment.market,
             "block": found.survey.block,
-            "events": found.survey.books.events,
-            "tasks": found.survey.books.tasks.len(),
+            "events": found.survey.market.events,
+            "tasks": found.survey.market.tasks.len(),
             "compared": found.compared,
-            "differing": found.differing,
+            "differing": found.mismatch_count,
             "differences": differences,
             "surplus": show::units(found.surplus),
         }))?;
@@ -52,40 +52,40 @@ pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
             ("block", found.survey.block.to_string()),
         ]);
     }
-    if found.differing == 0 {
+    if found.mismatch_count == 0 {
         return Ok(Exit::Done);
     }
     let message = format!(
         "{} of {} values of the contract differ from the market's events; the first: {}",
-        found.differing,
+        found.mismatch_count,
         found.compared,
-        found.differences.first().map_or("", |first| &first.line)
+        found.mismatches.first().map_or("", |first| &first.field)
     );
     Err(Failure::no("LEDGER_DIFFERS", message).into())
 }
 
-fn print(found: &Verification) {
-    if found.differing == 0 {
+fn print(found: &MarketVerification) {
+    if found.mismatch_count == 0 {
         anstream::println!(
             "{}OK.{:#} {} events give exactly the state of the contract: {} values of {} tasks are \
              equal, and the contract holds the tokens.",
             show::GOOD,
             show::GOOD,
-            found.survey.books.events,
+            found.survey.market.events,
             found.compared,
-            found.survey.books.tasks.len()
+            found.survey.market.tasks.len()
         );
     } else {
         let mut table = Table::new(&["value", ">from events", ">in the contract"]);
-        for difference in found.differences.iter().take(SHOWN_MAX) {
+        for difference in found.mismatches.iter().take(SHOWN_MAX) {
             table.row([
-                difference.line.as_str().into(),
+                difference.field.as_str().into(),
                 difference.events.as_str().into(),
                 difference.contract.as_str().into(),
             ]);
         }
         table.print();
-        anstream::println!("\n{BAD}{} of {} differ.{BAD:#}", found.differing, found.compared);
+        anstream::println!("\n{BAD}{} of {} differ.{BAD:#}", found.mismatch_count, found.compared);
     }
     if !found.surplus.is_zero() {
         anstream::println!(

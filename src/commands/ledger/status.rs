@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use florin_ledger_ethereum::Endpoint;
-use florin_ledger_ethereum::verify::{Survey, survey};
+use florin_ledger_ethereum::verify::{MarketSnapshot, read_market};
 use florin_protocol::Amount;
 use serde_json::json;
 
@@ -32,7 +32,7 @@ struct Counts {
 pub(super) fn run(arguments: &LedgerStatus) -> anyhow::Result<Exit> {
     let found = Found::of(&arguments.chain)?;
     let endpoint: Arc<dyn Endpoint> = found.endpoint.clone();
-    let survey = survey(&endpoint, &found.deployment, &found.settings)?;
+    let survey = read_market(&endpoint, &found.deployment, &found.settings)?;
     let (money, counts) = (money(&survey)?, counts(&survey));
     if arguments.json.json {
         as_json(&found, &survey, &money, &counts)?;
@@ -42,22 +42,22 @@ pub(super) fn run(arguments: &LedgerStatus) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn money(survey: &Survey) -> anyhow::Result<Money> {
-    let books = &survey.books;
+fn money(survey: &MarketSnapshot) -> anyhow::Result<Money> {
+    let books = &survey.market;
     let total =
         |parts: &mut dyn Iterator<Item = u128>| Amount::total(parts.map(Amount::from_units));
     let tasks = || books.tasks.values().map(|task| &task.state);
     Ok(Money {
         escrow: total(&mut tasks().flat_map(|t| [t.dataLocked, t.infrastructureLocked]))?,
         owed: total(&mut tasks().map(|t| t.owed))?,
-        bonds: total(&mut books.people.values().map(|person| person.bond.amount))?,
+        bonds: total(&mut books.accounts.values().map(|person| person.bond.amount))?,
         stakes: total(&mut books.providers.values().map(|provider| provider.stake.amount))?,
         treasury: Amount::from_units(books.treasury),
     })
 }
 
-fn counts(survey: &Survey) -> Counts {
-    let tasks = &survey.books.tasks;
+fn counts(survey: &MarketSnapshot) -> Counts {
+    let tasks = &survey.market.tasks;
     Counts {
         tasks: tasks.len(),
         open: tasks.values().filter(|task| !task.state.closed).count(),
@@ -65,9 +65,9 @@ fn counts(survey: &Survey) -> Counts {
     }
 }
 
-fn print(found: &Found, survey: &Survey, money: &Money, counts: &Counts) {
+fn print(found: &Found, survey: &MarketSnapshot, money: &Money, counts: &Counts) {
     let (deployment, health) = (&found.deployment, found.endpoint.health());
-    let age = now().ms_since(survey.made) / 1_000;
+    let age = now().ms_since(survey.time) / 1_000;
     let node = match &health.last_failure {
         Some(why) => {
             format!("{} of {} calls failed, the last: {why}", health.failures, health.calls)
@@ -85,7 +85,7 @@ fn print(found: &Found, survey: &Survey, money: &Money, counts: &Counts) {
     row("registry", deployment.registry.to_string());
     row("genesis", deployment.market().genesis.to_string());
     row("supply", format!("{} FLN", show::fln(survey.supply)));
-    row("in the market", format!("{} FLN", show::fln(survey.held)));
+    row("in the market", format!("{} FLN", show::fln(survey.market_balance)));
     row("  escrow", format!("{} FLN", show::fln(money.escrow)));
     row("  owed", format!("{} FLN", show::fln(money.owed)));
     row("  bonds", format!("{} FLN", show::fln(money.bonds)));
@@ -93,16 +93,21 @@ fn print(found: &Found, survey: &Survey, money: &Money, counts: &Counts) {
     row("  treasury", format!("{} FLN", show::fln(money.treasury)));
     row("tasks", format!("{}, {} of them open", counts.tasks, counts.open));
     row("settlements", format!("{} in their challenge windows", counts.pending));
-    row("events", survey.books.events.to_string());
+    row("events", survey.market.events.to_string());
     table.print();
 }
 
-fn as_json(found: &Found, survey: &Survey, money: &Money, counts: &Counts) -> anyhow::Result<()> {
+fn as_json(
+    found: &Found,
+    survey: &MarketSnapshot,
+    money: &Money,
+    counts: &Counts,
+) -> anyhow::Result<()> {
     let (deployment, health) = (&found.deployment, found.endpoint.health());
     show::json(&json!({
         "chain": deployment.chain,
         "block": survey.block,
-        "made": survey.made,
+        "made": survey.time,
         "confirmations": found.settings.confirmations,
         "node": {
             "name": found.endpoint.name(),
@@ -115,7 +120,7 @@ fn as_json(found: &Found, survey: &Survey, money: &Money, counts: &Counts) -> an
         "registry": deployment.registry,
         "genesis": deployment.market().genesis,
         "supply": show::units(survey.supply),
-        "held": show::units(survey.held),
+        "held": show::units(survey.market_balance),
         "escrow": show::units(money.escrow),
         "owed": show::units(money.owed),
         "bonds": show::units(money.bonds),
@@ -124,6 +129,6 @@ fn as_json(found: &Found, survey: &Survey, money: &Money, counts: &Counts) -> an
         "tasks": counts.tasks,
         "open": counts.open,
         "pending": counts.pending,
-        "events": survey.books.events,
+        "events": survey.market.events,
     }))
 }

@@ -67,7 +67,7 @@ fn open_escrow(
     buyer: &dyn WalletSigner,
     spec: &TaskSpec,
 ) -> anyhow::Result<()> {
-    let terms = Terms::of(spec);
+    let terms = Terms::from_spec(spec);
     match ledger.open_task(buyer, &terms) {
         Ok(_) => Ok(()),
         Err(LedgerError::Refused(Refusal::TaskExists(_))) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::books::Verdict;
+use super::ledger_model::ModelResult;
 use super::operation::Operation;
 
 /// The number of occurrences of each verb with each outcome.
@@ -11,7 +11,7 @@ use super::operation::Operation;
 pub struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
 
 impl Coverage {
-    pub fn note(&mut self, operation: &Operation, verdict: Verdict) {
+    pub fn record(&mut self, operation: &Operation, verdict: ModelResult) {
         let outcome = operation.outcome(verdict);
         *self.0.entry((operation.verb(), outcome)).or_default() += 1;
     }
@@ -27,7 +27,7 @@ impl Coverage {
     }
 
     /// Fails unless each verb had each of these outcomes at least `times` times.
-    pub fn has(&self, wanted: &[(&'static str, &[&'static str])], times: u64) {
+    pub fn assert_covered(&self, wanted: &[(&'static str, &[&'static str])], times: u64) {
         let each = wanted.iter().flat_map(|(verb, outcomes)| outcomes.iter().map(|o| (*verb, *o)));
         let rare = |key: &(&str, &str)| self.0.get(key).is_none_or(|count| *count < times);
         let rare: Vec<_> = each.filter(rare).collect();

@@ -1,12 +1,12 @@
 //! A model of the ledger in small integers, and the random operations under which a real ledger is compared with it.
 
-pub mod books;
-pub mod cast;
+pub mod accounts;
+pub mod comparison;
 pub mod coverage;
-pub mod dice;
-pub mod draw;
+pub mod generator;
+pub mod ledger_model;
 pub mod operation;
-pub mod view;
+pub mod rng;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,38 +14,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use florin_ledger::Genesis;
 use florin_protocol::{Address, ChainId, NodeSigner};
 
-use books::{FUNDS, Model, PEOPLE};
-use cast::{Cast, START, units};
+use accounts::{START, TestAccounts, units};
+use ledger_model::{INITIAL_BALANCE, LedgerModel, PEOPLE};
 
 /// The model of a ledger in which every account has the same balance.
-pub fn fresh_model() -> Model {
-    Model { wallets: [FUNDS; PEOPLE], now: START, ..Model::default() }
+pub fn fresh_model() -> LedgerModel {
+    LedgerModel { wallets: [INITIAL_BALANCE; PEOPLE], now: START, ..LedgerModel::default() }
 }
 
 pub fn operator() -> NodeSigner {
     NodeSigner::from_seed(&[3; 32])
 }
 
-pub fn genesis(cast: &Cast) -> Genesis {
+pub fn genesis(cast: &TestAccounts) -> Genesis {
     Genesis {
         chain_id: ChainId(5),
         operator: Address([1; 20]),
         operator_key: operator().key(),
-        allocations: (0..PEOPLE).map(|n| (cast.address(n), units(FUNDS))).collect(),
+        allocations: (0..PEOPLE).map(|n| (cast.address(n), units(INITIAL_BALANCE))).collect(),
         created: cast.tick(START),
     }
 }
 
 /// A clock that a test sets.
 #[derive(Clone, Default)]
-pub struct Clock(Arc<AtomicU64>);
+pub struct TestClock(Arc<AtomicU64>);
 
-impl Clock {
+impl TestClock {
     pub fn set(&self, to: florin_protocol::Timestamp) {
         self.0.store(to.0, Ordering::SeqCst);
     }
 
-    pub fn as_seen_by_a_chain(&self) -> florin_ledger::Clock {
+    pub fn to_ledger_clock(&self) -> florin_ledger::LedgerClock {
         let now = Arc::clone(&self.0);
         Arc::new(move || florin_protocol::Timestamp(now.load(Ordering::SeqCst)))
     }

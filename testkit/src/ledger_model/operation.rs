@@ -1,10 +1,10 @@
 //! Operations that can be executed on a ledger and on the model.
 
-use florin_ledger::{Claimed, Ledger, LedgerError, Posted, Refusal, Slash};
+use florin_ledger::{ClaimOutcome, Ledger, LedgerError, PostOutcome, Refusal, Slash};
 use florin_protocol::Digest;
 
-use super::books::{Flaw, Model, Pending, Rules, Totals, Verdict};
-use super::cast::{Cast, number, payout, task_id, units};
+use super::accounts::{TestAccounts, in_units, payout, task_id, units};
+use super::ledger_model::{AllTotals, Flaw, LedgerModel, ModelResult, Pending, Rules};
 
 /// An operation with its sender.
 #[derive(Clone, Debug)]
@@ -28,21 +28,21 @@ pub enum Act {
     Post { t: usize, new: Pending },
     Cancel { t: usize, round: i64 },
     Finalize { t: usize },
-    Claim { t: usize, who: usize, totals: (i64, i64), tree: Totals },
+    Claim { t: usize, who: usize, totals: (i64, i64), tree: AllTotals },
     Close { t: usize },
     Slash { t: usize, who: usize, stake: bool, amount: i64 },
 }
 
 /// The result of an operation on a ledger.
-pub type Answer = Result<i64, Refusal>;
+pub type LedgerResult = Result<i64, Refusal>;
 
 /// The part of a result that the model knows: the number or the refusal's code.
-pub fn verdict(answer: &Answer) -> Verdict {
+pub fn code_result(answer: &LedgerResult) -> ModelResult {
     answer.as_ref().map(|value| *value).map_err(Refusal::code)
 }
 
 /// A result without its texts: ledgers must agree on the amounts, times and names in it.
-pub fn facts(answer: &Answer) -> Answer {
+pub fn without_texts(answer: &LedgerResult) -> LedgerResult {
     answer.clone().map_err(|refusal| match refusal {
         Refusal::NotAllowed { sender, .. } => {
             Refusal::NotAllowed { sender, allowed: String::new() }
@@ -50,14 +50,14 @@ pub fn facts(answer: &Answer) -> Answer {
         Refusal::BadSettlement { round, .. } => {
             Refusal::BadSettlement { round, what: String::new() }
         }
-        Refusal::Missing(_) => Refusal::Missing(String::new()),
-        Refusal::Meaningless(_) => Refusal::Meaningless(String::new()),
+        Refusal::NotFound(_) => Refusal::NotFound(String::new()),
+        Refusal::InvalidArgument(_) => Refusal::InvalidArgument(String::new()),
         Refusal::Limit(_) => Refusal::Limit(String::new()),
         other => other,
     })
 }
 
-fn answer<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i64) -> Answer {
+fn to_result<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i64) -> LedgerResult {
     match answer {
         Ok(answer) => Ok(value(answer)),
         Err(LedgerError::Refused(refusal)) => Err(refusal),
@@ -89,7 +89,7 @@ impl Operation {
     }
 
     /// The outcome's name in tables.
-    pub fn outcome(&self, verdict: Verdict) -> &'static str {
+    pub fn outcome(&self, verdict: ModelResult) -> &'static str {
         match (&self.act, verdict) {
             (_, Err(code)) => code,
             (Act::Post { .. }, Ok(1)) => "already",
@@ -120,17 +120,17 @@ impl Operation {
     }
 
     /// The account, besides the sender, whose balance it may change.
-    pub fn other(&self) -> Option<usize> {
+    pub fn counterparty(&self) -> Option<usize> {
         match self.act {
             Act::Transfer { to: who, .. } | Act::Claim { who, .. } | Act::Slash { who, .. } => {
                 Some(who)
             }
-            Act::Close { .. } => Some(super::books::BUYER),
+            Act::Close { .. } => Some(super::ledger_model::BUYER),
             _ => None,
         }
     }
 
-    pub fn on_model(&self, model: &mut Model) -> Verdict {
+    pub fn on_model(&self, model: &mut LedgerModel) -> ModelResult {
         let from = self.from;
         match &self.act {
             Act::Transfer { to, amount } => model.transfer(from, *to, *amount),
@@ -151,36 +151,39 @@ impl Operation {
         }
     }
 
-    pub fn on_ledger(&self, ledger: &dyn Ledger, cast: &Cast) -> Answer {
+    pub fn on_ledger(&self, ledger: &dyn Ledger, cast: &TestAccounts) -> LedgerResult {
         let by = &cast.people[self.from];
         let done = |_| 0;
         match &self.act {
             Act::Transfer { to, amount } => {
-                answer(ledger.transfer(by, cast.address(*to), units(*amount)), done)
+                to_result(ledger.transfer(by, cast.address(*to), units(*amount)), done)
             }
             Act::OpenTask { t, rules, flaw } => {
-                answer(ledger.open_task(by, &cast.terms(*t, *rules, *flaw)), done)
+                to_result(ledger.open_task(by, &cast.terms(*t, *rules, *flaw)), done)
             }
-            Act::Bond { t, amount } => answer(ledger.bond(by, task_id(*t), units(*amount)), done),
-            Act::Unbond { t } => answer(ledger.unbond(by, task_id(*t)), done),
-            Act::WithdrawBond { t } => answer(ledger.withdraw_bond(by, task_id(*t)), number),
-            Act::Stake { amount } => answer(ledger.stake(by, units(*amount)), done),
-            Act::Pledge { t } => answer(ledger.pledge(by, task_id(*t)), done),
-            Act::Unstake => answer(ledger.unstake(by), done),
-            Act::WithdrawStake => answer(ledger.withdraw_stake(by), number),
+            Act::Bond { t, amount } => {
+                to_result(ledger.bond(by, task_id(*t), units(*amount)), done)
+            }
+            Act::Unbond { t } => to_result(ledger.unbond(by, task_id(*t)), done),
+            Act::WithdrawBond { t } => to_result(ledger.withdraw_bond(by, task_id(*t)), in_units),
+            Act::Stake { amount } => to_result(ledger.stake(by, units(*amount)), done),
+            Act::Pledge { t } => to_result(ledger.pledge(by, task_id(*t)), done),
+            Act::Unstake => to_result(ledger.unstake(by), done),
+            Act::WithdrawStake => to_result(ledger.withdraw_stake(by), in_units),
             Act::Post { t, new } => {
                 let posted = ledger.post(by, &cast.settlement(*t, new));
-                answer(posted, |posted| i64::from(posted == Posted::Already))
+                to_result(posted, |posted| i64::from(posted == PostOutcome::Already))
             }
             Act::Cancel { t, round } => {
-                answer(ledger.cancel(by, task_id(*t), payout(*t, *round)), done)
+                to_result(ledger.cancel(by, task_id(*t), payout(*t, *round)), done)
             }
-            Act::Finalize { t } => answer(ledger.finalize(by, task_id(*t)), |n| n as i64),
+            Act::Finalize { t } => to_result(ledger.finalize(by, task_id(*t)), |n| n as i64),
             Act::Claim { t, who, totals, tree } => {
-                let both = |moved: Claimed| number(moved.paid) + 1_000 * number(moved.taken);
-                answer(ledger.claim(by, &cast.claim(*t, *who, *totals, tree)), both)
+                let both =
+                    |moved: ClaimOutcome| in_units(moved.paid) + 1_000 * in_units(moved.taken);
+                to_result(ledger.claim(by, &cast.claim(*t, *who, *totals, tree)), both)
             }
-            Act::Close { t } => answer(ledger.close(by, task_id(*t)), number),
+            Act::Close { t } => to_result(ledger.close(by, task_id(*t)), in_units),
             Act::Slash { t, who, stake, amount } => {
                 let slash = Slash {
                     task: task_id(*t),
@@ -189,7 +192,7 @@ impl Operation {
                     amount: units(*amount),
                     evidence: Digest([4; 32]),
                 };
-                answer(ledger.slash(by, &slash), number)
+                to_result(ledger.slash(by, &slash), in_units)
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use florin_ledger::{Ledger, RemoteLedger, TaskState, Trust};
+use florin_ledger::{Ledger, RemoteLedger, TaskState, TrustAnchors};
 use florin_participant::{Client, ClientConfig, Event, Secret, Strength, Wallet};
 use florin_protocol::{
     Address, Amount, Report, RoundNumber, TaskId, TaskPhase, TaskView, WalletSigner, blob_digest,
@@ -308,11 +308,11 @@ impl TestMarket {
         self.url.strip_prefix(scheme(&self.plan)).unwrap()
     }
 
-    fn trust(&self) -> Trust {
+    fn trust(&self) -> TrustAnchors {
         if !self.plan.tls {
-            return Trust::system();
+            return TrustAnchors::from_system();
         }
-        Trust::only(&std::fs::read(self.folder().join(CERTIFICATE)).unwrap()).unwrap()
+        TrustAnchors::from_pem(&std::fs::read(self.folder().join(CERTIFICATE)).unwrap()).unwrap()
     }
 
     /// A client of the coordinator.
@@ -324,7 +324,9 @@ impl TestMarket {
     /// The ledger: as served by the coordinator, or the contracts themselves.
     pub(crate) fn ledger(&self) -> Box<dyn Ledger> {
         match &self.chain {
-            None => Box::new(RemoteLedger::connect_trusting(&self.url, &self.trust()).unwrap()),
+            None => Box::new(
+                RemoteLedger::connect_with_trust_anchors(&self.url, &self.trust()).unwrap(),
+            ),
             Some(chain) => Box::new(chain.ledger()),
         }
     }

@@ -9,16 +9,16 @@ use super::super::contracts::Market::{
     TaskState, bondOfCall, claimedCall, pledgesOfCall, slashedOfCall, stakeOfCall, taskCall,
     treasuryCall,
 };
-use super::super::node::{At, Node};
-use super::{Books, Deployment, Survey, Verification};
-use crate::limits::DIFFERENCES_MAX;
+use super::super::node::{BlockTag, NodeClient};
+use super::{Deployment, FoldedMarket, MarketSnapshot, MarketVerification};
+use crate::limits::MISMATCHES_MAX;
 use florin_ledger::LedgerError;
 
 /// One number in which events and contract differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct MarketMismatch {
     /// The name of the number.
-    pub line: String,
+    pub field: String,
     /// The value that results from the events.
     pub events: String,
     /// The contract's value.
@@ -27,14 +27,14 @@ pub struct Difference {
 
 /// Counts comparisons and collects mismatches.
 #[derive(Default)]
-struct Scale {
+struct MismatchCollector {
     compared: u64,
-    differing: u64,
-    differences: Vec<Difference>,
+    mismatch_count: u64,
+    mismatches: Vec<MarketMismatch>,
 }
 
-impl Scale {
-    fn weigh<T: PartialEq + Debug + ?Sized>(
+impl MismatchCollector {
+    fn compare_field<T: PartialEq + Debug + ?Sized>(
         &mut self,
         line: impl FnOnce() -> String,
         events: &T,
@@ -44,10 +44,10 @@ impl Scale {
         if events == contract {
             return;
         }
-        self.differing = self.differing.saturating_add(1);
-        if self.differences.len() < DIFFERENCES_MAX {
+        self.mismatch_count = self.mismatch_count.saturating_add(1);
+        if self.mismatches.len() < MISMATCHES_MAX {
             let (events, contract) = (format!("{events:?}"), format!("{contract:?}"));
-            self.differences.push(Difference { line: line(), events, contract });
+            self.mismatches.push(MarketMismatch { field: line(), events, contract });
         }
     }
 }
@@ -62,31 +62,42 @@ fn account(address: Address) -> Account {
 
 /// Compares every number of the folded state with the contract.
 pub(super) fn compare(
-    node: &Node,
+    node: &NodeClient,
     deployment: &Deployment,
-    survey: Survey,
-) -> Result<Verification, LedgerError> {
-    let (market, at) = (deployment.market, At::Block(survey.block));
-    let mut scale = Scale::default();
-    let books = &survey.books;
+    survey: MarketSnapshot,
+) -> Result<MarketVerification, LedgerError> {
+    let (market, at) = (deployment.market, BlockTag::Block(survey.block));
+    let mut scale = MismatchCollector::default();
+    let books = &survey.market;
     for (id, task) in &books.tasks {
-        let said = node.get(market, &taskCall { id: b256(*id) }, at)?;
-        task_lines(&mut scale, *id, &task.state, &said);
+        let contract_state = node.call_getter(market, &taskCall { id: b256(*id) }, at)?;
+        compare_task(&mut scale, *id, &task.state, &contract_state);
     }
-    people(&mut scale, node, market, books, at)?;
-    providers(&mut scale, node, market, books, at)?;
-    let treasury = node.get(market, &treasuryCall {}, at)?;
-    scale.weigh(|| "treasury".to_owned(), &books.treasury, &treasury);
-    let (due, held) = (books.held(), U256::from(survey.held.units()));
+    compare_accounts(&mut scale, node, market, books, at)?;
+    compare_providers(&mut scale, node, market, books, at)?;
+    let treasury = node.call_getter(market, &treasuryCall {}, at)?;
+    scale.compare_field(|| "treasury".to_owned(), &books.treasury, &treasury);
+    let (due, held) = (books.required_tokens(), U256::from(survey.market_balance.units()));
     // The balance may be larger, because any account can send tokens to the contract, but not
     // smaller.
-    scale.weigh(|| "tokens of the market".to_owned(), &due, &held.min(due));
+    scale.compare_field(|| "tokens of the market".to_owned(), &due, &held.min(due));
     let surplus = Amount::from_units(held.saturating_sub(due).saturating_to());
-    let Scale { compared, differing, differences } = scale;
-    Ok(Verification { survey, compared, differing, differences, surplus })
+    let MismatchCollector { compared, mismatch_count: differing, mismatches: differences } = scale;
+    Ok(MarketVerification {
+        survey,
+        compared,
+        mismatch_count: differing,
+        mismatches: differences,
+        surplus,
+    })
 }
 
-fn task_lines(scale: &mut Scale, id: TaskId, events: &TaskState, contract: &TaskState) {
+fn compare_task(
+    scale: &mut MismatchCollector,
+    id: TaskId,
+    events: &TaskState,
+    contract: &TaskState,
+) {
     let numbers = |state: &TaskState| {
         [
             ("locked for data", state.dataLocked),
@@ -105,55 +116,56 @@ fn task_lines(scale: &mut Scale, id: TaskId, events: &TaskState, contract: &Task
         [("root", state.root), ("head", state.head), ("base", state.base), ("mark", state.mark)]
     };
     let line = |name: &str| format!("task {}…: {name}", id.short());
-    scale.weigh(|| line("terms"), &events.terms, &contract.terms);
+    scale.compare_field(|| line("terms"), &events.terms, &contract.terms);
     for ((name, ours), (_, theirs)) in numbers(events).into_iter().zip(numbers(contract)) {
-        scale.weigh(|| line(name), &ours, &theirs);
+        scale.compare_field(|| line(name), &ours, &theirs);
     }
     for ((name, ours), (_, theirs)) in hashes(events).into_iter().zip(hashes(contract)) {
-        scale.weigh(|| line(name), &ours, &theirs);
+        scale.compare_field(|| line(name), &ours, &theirs);
     }
 }
 
-fn people(
-    scale: &mut Scale,
-    node: &Node,
+fn compare_accounts(
+    scale: &mut MismatchCollector,
+    node: &NodeClient,
     market: Address,
-    books: &Books,
-    at: At,
+    books: &FoldedMarket,
+    at: BlockTag,
 ) -> Result<(), LedgerError> {
-    for ((task, person), ours) in &books.people {
+    for ((task, person), ours) in &books.accounts {
         let (id, account) = (b256(*task), account(*person));
         let line = |name: &str| format!("task {}…, {person}: {name}", task.short());
-        let bond = node.get(market, &bondOfCall { id, account }, at)?;
-        scale.weigh(|| line("bond"), &ours.bond.amount, &bond.amount);
-        scale.weigh(|| line("bond's release"), &ours.bond.release, &bond.release);
-        let claimed = node.get(market, &claimedCall { id, account }, at)?;
-        scale.weigh(|| line("paid"), &ours.paid, &claimed.paid);
-        scale.weigh(|| line("debited"), &ours.debited, &claimed.debited);
+        let bond = node.call_getter(market, &bondOfCall { id, account }, at)?;
+        scale.compare_field(|| line("bond"), &ours.bond.amount, &bond.amount);
+        scale.compare_field(|| line("bond's release"), &ours.bond.release, &bond.release);
+        let claimed = node.call_getter(market, &claimedCall { id, account }, at)?;
+        scale.compare_field(|| line("paid"), &ours.paid, &claimed.paid);
+        scale.compare_field(|| line("debited"), &ours.debited, &claimed.debited);
     }
     Ok(())
 }
 
-fn providers(
-    scale: &mut Scale,
-    node: &Node,
+fn compare_providers(
+    scale: &mut MismatchCollector,
+    node: &NodeClient,
     market: Address,
-    books: &Books,
-    at: At,
+    books: &FoldedMarket,
+    at: BlockTag,
 ) -> Result<(), LedgerError> {
     for (who, ours) in &books.providers {
         let provider = account(*who);
         let line = |name: &str| format!("{who}: {name}");
-        let stake = node.get(market, &stakeOfCall { provider }, at)?;
-        scale.weigh(|| line("stake"), &ours.stake.amount, &stake.amount);
-        scale.weigh(|| line("stake's release"), &ours.stake.release, &stake.release);
-        let mut pledges = node.get(market, &pledgesOfCall { provider }, at)?;
+        let stake = node.call_getter(market, &stakeOfCall { provider }, at)?;
+        scale.compare_field(|| line("stake"), &ours.stake.amount, &stake.amount);
+        scale.compare_field(|| line("stake's release"), &ours.stake.release, &stake.release);
+        let mut pledges = node.call_getter(market, &pledgesOfCall { provider }, at)?;
         pledges.sort_unstable();
         let folded: Vec<B256> = ours.pledges.keys().map(|task| b256(*task)).collect();
-        scale.weigh(|| line("pledges"), &folded, &pledges);
+        scale.compare_field(|| line("pledges"), &folded, &pledges);
         for (task, slashed) in &ours.pledges {
-            let said = node.get(market, &slashedOfCall { id: b256(*task), provider }, at)?;
-            scale.weigh(|| line("slashed of a pledge"), slashed, &said);
+            let said =
+                node.call_getter(market, &slashedOfCall { id: b256(*task), provider }, at)?;
+            scale.compare_field(|| line("slashed of a pledge"), slashed, &said);
         }
     }
     Ok(())

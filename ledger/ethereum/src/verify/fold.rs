@@ -13,13 +13,13 @@ use crate::contracts::to_address;
 
 /// The state that results from a market's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct FoldedMarket {
     /// Every task ever opened.
-    pub tasks: BTreeMap<TaskId, TaskBooks>,
+    pub tasks: BTreeMap<TaskId, FoldedTask>,
     /// Every account that ever had a bond, a payout or a debit in a task.
-    pub people: BTreeMap<(TaskId, Address), PersonBooks>,
+    pub accounts: BTreeMap<(TaskId, Address), FoldedAccount>,
     /// Every account that ever staked or pledged.
-    pub providers: BTreeMap<Address, ProviderBooks>,
+    pub providers: BTreeMap<Address, FoldedProvider>,
     /// Total of debits and slashed amounts.
     pub treasury: u128,
     /// The number of events applied.
@@ -28,7 +28,7 @@ pub struct Books {
 
 /// The state of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskBooks {
+pub struct FoldedTask {
     /// The contract's state.
     pub state: TaskState,
     /// Settlements that are not final yet, oldest first.
@@ -37,7 +37,7 @@ pub struct TaskBooks {
 
 /// The state of one account in one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PersonBooks {
+pub struct FoldedAccount {
     /// Its bond.
     pub bond: AtRisk,
     /// Total paid to it.
@@ -48,7 +48,7 @@ pub struct PersonBooks {
 
 /// The state of one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderBooks {
+pub struct FoldedProvider {
     /// Its stake.
     pub stake: AtRisk,
     /// The tasks to which it is pledged, and the amount that each has slashed.
@@ -57,70 +57,70 @@ pub struct ProviderBooks {
 
 const NOTHING: AtRisk = AtRisk { amount: 0, release: 0 };
 
-impl Default for PersonBooks {
+impl Default for FoldedAccount {
     fn default() -> Self {
         Self { bond: NOTHING, paid: 0, debited: 0 }
     }
 }
 
-impl Default for ProviderBooks {
+impl Default for FoldedProvider {
     fn default() -> Self {
         Self { stake: NOTHING, pledges: BTreeMap::new() }
     }
 }
 
 /// A description of an inconsistency between events.
-pub type Contradiction = String;
+pub type EventError = String;
 
-fn id(task: B256) -> TaskId {
+fn task_id(task: B256) -> TaskId {
     TaskId(task.0)
 }
 
 /// Adds without overflow.
-fn add(to: &mut u128, more: u128, what: &str) -> Result<(), Contradiction> {
+fn add(to: &mut u128, more: u128, what: &str) -> Result<(), EventError> {
     let sum = to.checked_add(more);
     *to = sum.ok_or_else(|| format!("{what} of {to} overflows by adding {more}"))?;
     Ok(())
 }
 
 /// Subtracts without underflow.
-fn take(from: &mut u128, less: u128, what: &str) -> Result<(), Contradiction> {
+fn subtract(from: &mut u128, less: u128, what: &str) -> Result<(), EventError> {
     let rest = from.checked_sub(less);
     *from = rest.ok_or_else(|| format!("{less} is taken from {what}, which has {from}"))?;
     Ok(())
 }
 
 /// The increase of a running total, which must not decrease.
-fn grown(now: u128, before: u128, what: &str) -> Result<u128, Contradiction> {
+fn increase(now: u128, before: u128, what: &str) -> Result<u128, EventError> {
     now.checked_sub(before).ok_or_else(|| format!("{what} decreases from {before} to {now}"))
 }
 
-/// As [`grown`], for an event that requires an increase.
-fn more(now: u128, before: u128, what: &str) -> Result<u128, Contradiction> {
-    match grown(now, before, what)? {
+/// As [`increase`], for an event that requires an increase.
+fn strict_increase(now: u128, before: u128, what: &str) -> Result<u128, EventError> {
+    match increase(now, before, what)? {
         0 => Err(format!("{what} should increase, but stays at {now}")),
         by => Ok(by),
     }
 }
 
 /// The initial hash of a task's history.
-fn start() -> B256 {
+fn initial_hash() -> B256 {
     keccak256((B256::ZERO, 0u32, B256::ZERO, 0u128, 0u128).abi_encode())
 }
 
 /// The hash of a history after one more settlement: `contracts/src/market/History.sol`.
-fn next(before: B256, posted: &PostedSettlement) -> B256 {
+fn next_hash(before: B256, posted: &PostedSettlement) -> B256 {
     let inner = keccak256((before, posted.report, posted.finalAt).abi_encode());
     let PostedSettlement { round, root, dataTotal, infrastructureTotal, .. } = posted;
     keccak256((inner, *round, *root, *dataTotal, *infrastructureTotal).abi_encode())
 }
 
-impl Books {
+impl FoldedMarket {
     /// Applies one event.
     ///
     /// # Errors
     /// The inconsistency with the earlier events. The state must not be used afterwards.
-    pub fn apply(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+    pub fn apply(&mut self, event: &MarketEvents) -> Result<(), EventError> {
         self.events = self.events.saturating_add(1);
         match event {
             MarketEvents::TaskOpened(_)
@@ -128,42 +128,42 @@ impl Books {
             | MarketEvents::SettlementPosted(_)
             | MarketEvents::Marked(_)
             | MarketEvents::SettlementsCancelled(_)
-            | MarketEvents::SettlementFinalised(_) => self.of_task(event),
-            MarketEvents::Claimed(_) | MarketEvents::Debited(_) => self.of_claim(event),
+            | MarketEvents::SettlementFinalised(_) => self.apply_task_event(event),
+            MarketEvents::Claimed(_) | MarketEvents::Debited(_) => self.apply_claim_event(event),
             MarketEvents::Bonded(_)
             | MarketEvents::Unbonding(_)
-            | MarketEvents::BondWithdrawn(_) => self.of_bond(event),
+            | MarketEvents::BondWithdrawn(_) => self.apply_bond_event(event),
             MarketEvents::Slashed(slashed) => {
-                let (task, account) = (id(slashed.task), to_address(slashed.account));
+                let (task, account) = (task_id(slashed.task), to_address(slashed.account));
                 if slashed.stake {
                     let provider = self.providers.entry(account).or_default();
-                    take(&mut provider.stake.amount, slashed.amount, "a stake")?;
+                    subtract(&mut provider.stake.amount, slashed.amount, "a stake")?;
                     // A pledge that is used up has ended with the previous event.
                     if let Some(slashes) = provider.pledges.get_mut(&task) {
                         add(slashes, slashed.amount, "a pledge's slashes")?;
                     }
                 } else {
-                    let person = self.people.entry((task, account)).or_default();
-                    take(&mut person.bond.amount, slashed.amount, "a bond")?;
+                    let person = self.accounts.entry((task, account)).or_default();
+                    subtract(&mut person.bond.amount, slashed.amount, "a bond")?;
                 }
                 add(&mut self.treasury, slashed.amount, "the treasury")
             }
-            _ => self.of_stake(event),
+            _ => self.apply_stake_event(event),
         }
     }
 
-    fn task(&mut self, task: B256) -> Result<&mut TaskBooks, Contradiction> {
-        let id = id(task);
+    fn task(&mut self, task: B256) -> Result<&mut FoldedTask, EventError> {
+        let id = task_id(task);
         self.tasks.get_mut(&id).ok_or_else(|| format!("task {id} was never opened"))
     }
 
-    fn of_task(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+    fn apply_task_event(&mut self, event: &MarketEvents) -> Result<(), EventError> {
         match event {
             MarketEvents::TaskOpened(opened) => {
-                let books = TaskBooks::open(opened.terms.clone());
-                match self.tasks.insert(id(opened.task), books) {
+                let books = FoldedTask::open(opened.terms.clone());
+                match self.tasks.insert(task_id(opened.task), books) {
                     None => Ok(()),
-                    Some(_) => Err(format!("task {} was opened twice", id(opened.task))),
+                    Some(_) => Err(format!("task {} was opened twice", task_id(opened.task))),
                 }
             }
             MarketEvents::TaskEnded(ended) => {
@@ -203,51 +203,55 @@ impl Books {
         }
     }
 
-    fn of_claim(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+    fn apply_claim_event(&mut self, event: &MarketEvents) -> Result<(), EventError> {
         match event {
             MarketEvents::Claimed(claimed) => {
-                let key = (id(claimed.task), to_address(claimed.account));
-                let person = self.people.entry(key).or_default();
-                let paid = more(claimed.paid, person.paid, "an account's pay")?;
+                let key = (task_id(claimed.task), to_address(claimed.account));
+                let person = self.accounts.entry(key).or_default();
+                let paid = strict_increase(claimed.paid, person.paid, "an account's pay")?;
                 person.paid = claimed.paid;
-                take(&mut self.task(claimed.task)?.state.owed, paid, "the amount owed by a task")
+                subtract(
+                    &mut self.task(claimed.task)?.state.owed,
+                    paid,
+                    "the amount owed by a task",
+                )
             }
             MarketEvents::Debited(debited) => {
-                let key = (id(debited.task), to_address(debited.account));
-                let person = self.people.entry(key).or_default();
-                more(debited.debited, person.debited, "an account's debit")?;
+                let key = (task_id(debited.task), to_address(debited.account));
+                let person = self.accounts.entry(key).or_default();
+                strict_increase(debited.debited, person.debited, "an account's debit")?;
                 person.debited = debited.debited;
-                take(&mut person.bond.amount, debited.taken, "a bond")?;
+                subtract(&mut person.bond.amount, debited.taken, "a bond")?;
                 add(&mut self.treasury, debited.taken, "the treasury")
             }
             _ => Ok(()),
         }
     }
 
-    fn of_bond(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+    fn apply_bond_event(&mut self, event: &MarketEvents) -> Result<(), EventError> {
         match event {
             MarketEvents::Bonded(bonded) => {
-                let key = (id(bonded.task), to_address(bonded.account));
-                let bond = &mut self.people.entry(key).or_default().bond;
+                let key = (task_id(bonded.task), to_address(bonded.account));
+                let bond = &mut self.accounts.entry(key).or_default().bond;
                 bond.release = 0;
                 add(&mut bond.amount, bonded.amount, "a bond")
             }
             MarketEvents::Unbonding(asked) => {
-                let key = (id(asked.task), to_address(asked.account));
-                self.people.entry(key).or_default().bond.release = asked.release;
+                let key = (task_id(asked.task), to_address(asked.account));
+                self.accounts.entry(key).or_default().bond.release = asked.release;
                 Ok(())
             }
             MarketEvents::BondWithdrawn(back) => {
-                let key = (id(back.task), to_address(back.account));
-                let bond = &mut self.people.entry(key).or_default().bond;
+                let key = (task_id(back.task), to_address(back.account));
+                let bond = &mut self.accounts.entry(key).or_default().bond;
                 bond.release = 0;
-                take(&mut bond.amount, back.amount, "a bond")
+                subtract(&mut bond.amount, back.amount, "a bond")
             }
             _ => Ok(()),
         }
     }
 
-    fn of_stake(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+    fn apply_stake_event(&mut self, event: &MarketEvents) -> Result<(), EventError> {
         let provider = |account| to_address(account);
         match event {
             MarketEvents::Staked(staked) => {
@@ -258,18 +262,18 @@ impl Books {
             MarketEvents::Pledged(pledged) => {
                 let books = self.providers.entry(provider(pledged.provider)).or_default();
                 books.stake.release = 0;
-                match books.pledges.insert(id(pledged.task), 0) {
+                match books.pledges.insert(task_id(pledged.task), 0) {
                     None => Ok(()),
                     Some(_) => {
-                        Err(format!("a stake was pledged twice to task {}", id(pledged.task)))
+                        Err(format!("a stake was pledged twice to task {}", task_id(pledged.task)))
                     }
                 }
             }
             MarketEvents::PledgeEnded(ended) => {
                 let books = self.providers.entry(provider(ended.provider)).or_default();
-                match books.pledges.remove(&id(ended.task)) {
+                match books.pledges.remove(&task_id(ended.task)) {
                     Some(_) => Ok(()),
-                    None => Err(format!("a pledge to task {} ended twice", id(ended.task))),
+                    None => Err(format!("a pledge to task {} ended twice", task_id(ended.task))),
                 }
             }
             MarketEvents::Unstaking(asked) => {
@@ -281,7 +285,7 @@ impl Books {
                 let books = self.providers.entry(provider(back.provider)).or_default();
                 books.stake.release = 0;
                 books.pledges.clear();
-                take(&mut books.stake.amount, back.amount, "a stake")
+                subtract(&mut books.stake.amount, back.amount, "a stake")
             }
             _ => Ok(()),
         }
@@ -290,20 +294,20 @@ impl Books {
     /// The tokens that the market's contract must hold: escrow, amounts owed, bonds, stakes and the
     /// treasury, in base units.
     #[must_use]
-    pub fn held(&self) -> U256 {
+    pub fn required_tokens(&self) -> U256 {
         let tasks = self.tasks.values().flat_map(|task| {
             [task.state.dataLocked, task.state.infrastructureLocked, task.state.owed]
         });
-        let bonds = self.people.values().map(|person| person.bond.amount);
+        let bonds = self.accounts.values().map(|person| person.bond.amount);
         let stakes = self.providers.values().map(|provider| provider.stake.amount);
         let all = tasks.chain(bonds).chain(stakes).chain([self.treasury]);
         all.fold(U256::ZERO, |sum, part| sum.saturating_add(U256::from(part)))
     }
 }
 
-impl TaskBooks {
+impl FoldedTask {
     fn open(terms: super::super::contracts::Market::Terms) -> Self {
-        let start = start();
+        let start = initial_hash();
         let state = TaskState {
             dataLocked: terms.data,
             infrastructureLocked: terms.infrastructure,
@@ -324,30 +328,30 @@ impl TaskBooks {
         Self { state, pending: Vec::new() }
     }
 
-    fn post(&mut self, posted: PostedSettlement) -> Result<(), Contradiction> {
+    fn post(&mut self, posted: PostedSettlement) -> Result<(), EventError> {
         let state = &mut self.state;
         let window = state.terms.challengeMs;
         state.lastPost = posted.finalAt.checked_sub(window).ok_or_else(|| {
             format!("a settlement is final at {}, before its window of {window}", posted.finalAt)
         })?;
-        state.head = next(state.head, &posted);
+        state.head = next_hash(state.head, &posted);
         self.pending.push(posted);
-        self.count();
+        self.update_pending_count();
         Ok(())
     }
 
-    fn count(&mut self) {
+    fn update_pending_count(&mut self) {
         self.state.pending = u32::try_from(self.pending.len()).unwrap_or(u32::MAX);
     }
 
     fn cancel(&mut self, from: u32) {
         self.pending.retain(|posted| posted.round < from);
-        self.count();
+        self.update_pending_count();
         let state = &mut self.state;
         state.head = state.base;
         let mut marked = state.mark == state.head;
         for posted in &self.pending {
-            state.head = next(state.head, posted);
+            state.head = next_hash(state.head, posted);
             marked = marked || state.mark == state.head;
         }
         if !marked {
@@ -355,23 +359,24 @@ impl TaskBooks {
         }
     }
 
-    fn finalise(&mut self, round: u32) -> Result<(), Contradiction> {
+    fn finalise(&mut self, round: u32) -> Result<(), EventError> {
         if self.pending.first().is_none_or(|posted| posted.round != round) {
             return Err(format!("the final round {round} is not of the oldest pending settlement"));
         }
         let posted = self.pending.remove(0);
-        self.count();
+        self.update_pending_count();
         let state = &mut self.state;
         let passed = state.mark == state.base;
-        state.base = next(state.base, &posted);
+        state.base = next_hash(state.base, &posted);
         if passed {
             state.mark = state.base;
         }
-        let data = grown(posted.dataTotal, state.dataPaid, "the data total")?;
+        let data = increase(posted.dataTotal, state.dataPaid, "the data total")?;
         let paid = state.infrastructurePaid;
-        let infrastructure = grown(posted.infrastructureTotal, paid, "the infrastructure total")?;
-        take(&mut state.dataLocked, data, "the data escrow")?;
-        take(&mut state.infrastructureLocked, infrastructure, "the infrastructure escrow")?;
+        let infrastructure =
+            increase(posted.infrastructureTotal, paid, "the infrastructure total")?;
+        subtract(&mut state.dataLocked, data, "the data escrow")?;
+        subtract(&mut state.infrastructureLocked, infrastructure, "the infrastructure escrow")?;
         add(&mut state.owed, data, "the amount owed by a task")?;
         add(&mut state.owed, infrastructure, "the amount owed by a task")?;
         (state.dataPaid, state.infrastructurePaid) = (posted.dataTotal, posted.infrastructureTotal);

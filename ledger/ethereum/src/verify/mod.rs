@@ -14,41 +14,41 @@ use florin_protocol::{Amount, Timestamp};
 
 use super::contracts::FlorinToken::{balanceOfCall, totalSupplyCall};
 use super::contracts::Market::MarketEvents;
-use super::node::{At, Filter, Log, Node};
-use super::refusals::amount;
+use super::node::{BlockTag, Filter, Log, NodeClient};
+use super::revert::saturating_amount;
 use super::{Deployment, Endpoint, Settings};
-use crate::limits::REREADS_MAX;
+use crate::limits::REORG_RETRIES_MAX;
 use florin_ledger::LedgerError;
 
-pub use compare::Difference;
-pub use fold::{Books, Contradiction, PersonBooks, ProviderBooks, TaskBooks};
+pub use compare::MarketMismatch;
+pub use fold::{EventError, FoldedAccount, FoldedMarket, FoldedProvider, FoldedTask};
 
 /// The state of a market at one block.
 #[derive(Clone, Debug)]
-pub struct Survey {
+pub struct MarketSnapshot {
     /// The newest confirmed block.
     pub block: u64,
     /// The block's time.
-    pub made: Timestamp,
+    pub time: Timestamp,
     /// The state that results from the events up to that block.
-    pub books: Books,
+    pub market: FoldedMarket,
     /// The token's total supply.
     pub supply: Amount,
     /// The token balance of the market's contract.
-    pub held: Amount,
+    pub market_balance: Amount,
 }
 
 /// The result of a verification.
 #[derive(Clone, Debug)]
-pub struct Verification {
+pub struct MarketVerification {
     /// The verified state.
-    pub survey: Survey,
+    pub survey: MarketSnapshot,
     /// Numbers compared.
     pub compared: u64,
     /// Number of mismatches.
-    pub differing: u64,
+    pub mismatch_count: u64,
     /// The first mismatches, at most [`crate::limits::DIFFERENCES_MAX`].
-    pub differences: Vec<Difference>,
+    pub mismatches: Vec<MarketMismatch>,
     /// Tokens in the contract that belong to no account: any account can transfer tokens to the
     /// contract.
     pub surplus: Amount,
@@ -58,33 +58,35 @@ pub struct Verification {
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`]; [`LedgerError::Corrupt`] for inconsistent events.
-pub fn survey(
+pub fn read_market(
     endpoint: &Arc<dyn Endpoint>,
     deployment: &Deployment,
     settings: &Settings,
-) -> Result<Survey, LedgerError> {
-    unmoved(endpoint, settings, &mut |node, block| read(node, deployment, settings, block))
+) -> Result<MarketSnapshot, LedgerError> {
+    at_stable_block(endpoint, settings, &mut |node, block| {
+        read_at(node, deployment, settings, block)
+    })
 }
 
 /// Compares the state that results from the events with the contract: every task, bond, stake,
 /// pledge and claim, the treasury, and the token balance.
 ///
 /// # Errors
-/// As [`survey`].
+/// As [`read_market`].
 pub fn verify(
     endpoint: &Arc<dyn Endpoint>,
     deployment: &Deployment,
     settings: &Settings,
-) -> Result<Verification, LedgerError> {
-    unmoved(endpoint, settings, &mut |node, block| {
-        let survey = read(node, deployment, settings, block)?;
+) -> Result<MarketVerification, LedgerError> {
+    at_stable_block(endpoint, settings, &mut |node, block| {
+        let survey = read_at(node, deployment, settings, block)?;
         compare::compare(node, deployment, survey)
     })
 }
 
 /// An event of a market, with its time.
 #[derive(Clone, Debug)]
-pub struct Happened {
+pub struct TimedEvent {
     /// Its block.
     pub block: u64,
     /// The block's time, which is the contract's clock.
@@ -97,20 +99,20 @@ pub struct Happened {
 /// memory: not for markets with a very long history.
 ///
 /// # Errors
-/// As [`survey`].
+/// As [`read_market`].
 pub fn history(
     endpoint: &Arc<dyn Endpoint>,
     deployment: &Deployment,
     settings: &Settings,
-) -> Result<Vec<Happened>, LedgerError> {
-    unmoved(endpoint, settings, &mut |node, last| {
-        let mut all: Vec<Happened> = Vec::new();
+) -> Result<Vec<TimedEvent>, LedgerError> {
+    at_stable_block(endpoint, settings, &mut |node, last| {
+        let mut all: Vec<TimedEvent> = Vec::new();
         each_event(node, deployment, settings, last, &mut |block, event| {
             let made = match all.last() {
                 Some(before) if before.block == block => before.made,
-                _ => moment(header(node, block)?),
+                _ => block_time(header(node, block)?),
             };
-            all.push(Happened { block, made, event });
+            all.push(TimedEvent { block, made, event });
             Ok(())
         })?;
         Ok(all)
@@ -119,14 +121,14 @@ pub fn history(
 
 /// Does some work at the newest confirmed block, and repeats it if a reorganisation replaced that
 /// block meanwhile.
-fn unmoved<T>(
+fn at_stable_block<T>(
     endpoint: &Arc<dyn Endpoint>,
     settings: &Settings,
-    work: &mut dyn FnMut(&Node, u64) -> Result<T, LedgerError>,
+    work: &mut dyn FnMut(&NodeClient, u64) -> Result<T, LedgerError>,
 ) -> Result<T, LedgerError> {
-    let node = Node(Arc::clone(endpoint));
-    for _ in 0..REREADS_MAX {
-        let block = settings.counted(node.tip()?);
+    let node = NodeClient(Arc::clone(endpoint));
+    for _ in 0..REORG_RETRIES_MAX {
+        let block = settings.confirmed_block(node.latest_block_number()?);
         let before = header(&node, block)?;
         let done = work(&node, block);
         if header(&node, block)? == before {
@@ -138,47 +140,51 @@ fn unmoved<T>(
 }
 
 /// A block's hash, and its time in seconds.
-fn header(node: &Node, block: u64) -> Result<(B256, u64), LedgerError> {
-    let block = node.block(At::Block(block))?;
+fn header(node: &NodeClient, block: u64) -> Result<(B256, u64), LedgerError> {
+    let block = node.block(BlockTag::Block(block))?;
     Ok((block.hash, block.timestamp.to()))
 }
 
-fn moment((_, seconds): (B256, u64)) -> Timestamp {
+fn block_time((_, seconds): (B256, u64)) -> Timestamp {
     Timestamp(seconds.saturating_mul(1_000))
 }
 
-fn read(
-    node: &Node,
+fn read_at(
+    node: &NodeClient,
     deployment: &Deployment,
     settings: &Settings,
     block: u64,
-) -> Result<Survey, LedgerError> {
-    let mut books = Books::default();
+) -> Result<MarketSnapshot, LedgerError> {
+    let mut books = FoldedMarket::default();
     each_event(node, deployment, settings, block, &mut |at, event| {
-        books.apply(&event).map_err(|what| contradicts(at, &what))
+        books.apply(&event).map_err(|what| inconsistent_event(at, &what))
     })?;
-    let at = At::Block(block);
+    let at = BlockTag::Block(block);
     let account = alloy_primitives::Address::from(deployment.market.0);
-    Ok(Survey {
+    Ok(MarketSnapshot {
         block,
-        made: moment(header(node, block)?),
-        books,
-        supply: amount(node.get(deployment.token, &totalSupplyCall {}, at)?),
-        held: amount(node.get(deployment.token, &balanceOfCall { account }, at)?),
+        time: block_time(header(node, block)?),
+        market: books,
+        supply: saturating_amount(node.call_getter(deployment.token, &totalSupplyCall {}, at)?),
+        market_balance: saturating_amount(node.call_getter(
+            deployment.token,
+            &balanceOfCall { account },
+            at,
+        )?),
     })
 }
 
-fn contradicts(block: u64, what: &str) -> LedgerError {
+fn inconsistent_event(block: u64, what: &str) -> LedgerError {
     LedgerError::Corrupt(format!("an event of block {block}: {what}"))
 }
 
 /// Calls a closure for every event of a market up to a block, oldest first.
 fn each_event(
-    node: &Node,
+    node: &NodeClient,
     deployment: &Deployment,
     settings: &Settings,
     block: u64,
-    hear: &mut dyn FnMut(u64, MarketEvents) -> Result<(), LedgerError>,
+    on_event: &mut dyn FnMut(u64, MarketEvents) -> Result<(), LedgerError>,
 ) -> Result<(), LedgerError> {
     let mut first = deployment.block;
     let step = settings.log_blocks_max.max(1);
@@ -189,14 +195,14 @@ fn each_event(
         let filter = Filter { contract: deployment.market, first, last, topics: Vec::new() };
         for log in node.logs(&filter, step)? {
             let at = log.block_number.map_or(last, |number| number.to());
-            hear(at, decode(&log, deployment).map_err(|what| contradicts(at, &what))?)?;
+            on_event(at, decode(&log, deployment).map_err(|what| inconsistent_event(at, &what))?)?;
         }
         first = last.saturating_add(1);
     }
     Ok(())
 }
 
-fn decode(log: &Log, deployment: &Deployment) -> Result<MarketEvents, Contradiction> {
+fn decode(log: &Log, deployment: &Deployment) -> Result<MarketEvents, EventError> {
     if log.address.into_array() != deployment.market.0 {
         return Err(format!("it is an event of {}, which was not requested", log.address));
     }

@@ -19,11 +19,11 @@ use crate::contracts::to_address;
 #[derive(Clone, Deserialize)]
 struct Recording {
     deployment: Deployment,
-    calls: Vec<Said>,
+    calls: Vec<RecordedCall>,
 }
 
 #[derive(Clone, Deserialize)]
-struct Said {
+struct RecordedCall {
     method: String,
     params: Value,
     result: Value,
@@ -31,8 +31,9 @@ struct Said {
 
 impl Endpoint for Recording {
     fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
-        let said = self.calls.iter().find(|said| said.method == method && said.params == params);
-        said.map(|said| said.result.clone()).ok_or_else(|| EndpointError::Answered {
+        let recorded =
+            self.calls.iter().find(|said| said.method == method && said.params == params);
+        recorded.map(|said| said.result.clone()).ok_or_else(|| EndpointError::ErrorResponse {
             code: -1,
             message: format!("{method} {params} is not in the recording"),
             data: None,
@@ -48,27 +49,27 @@ fn recording() -> Recording {
     serde_json::from_str(include_str!("recorded.json")).unwrap()
 }
 
-fn verified(recording: &Recording) -> Result<Verification, LedgerError> {
+fn verify_recording(recording: &Recording) -> Result<MarketVerification, LedgerError> {
     let endpoint: Arc<dyn Endpoint> = Arc::new(recording.clone());
     verify(&endpoint, &recording.deployment, &Settings::default())
 }
 
 fn logs(recording: &mut Recording) -> &mut Vec<Value> {
-    let logs = recording.calls.iter_mut().find(|said| said.method == "eth_getLogs").unwrap();
+    let logs = recording.calls.iter_mut().find(|call| call.method == "eth_getLogs").unwrap();
     logs.result.as_array_mut().unwrap()
 }
 
 /// Whether the verification failed or found a difference.
-fn is_noticed(found: &Result<Verification, LedgerError>) -> bool {
-    found.as_ref().map_or(true, |found| found.differing > 0 || !found.surplus.is_zero())
+fn is_detected(found: &Result<MarketVerification, LedgerError>) -> bool {
+    found.as_ref().map_or(true, |found| found.mismatch_count > 0 || !found.surplus.is_zero())
 }
 
 #[test]
 fn the_unchanged_recording_verifies() {
-    let found = verified(&recording()).unwrap();
-    assert_eq!((found.differing, found.surplus), (0, Amount::ZERO), "{:?}", found.differences);
-    let books = &found.survey.books;
-    assert_eq!((books.tasks.len(), books.people.len(), books.providers.len()), (1, 9, 1));
+    let found = verify_recording(&recording()).unwrap();
+    assert_eq!((found.mismatch_count, found.surplus), (0, Amount::ZERO), "{:?}", found.mismatches);
+    let books = &found.survey.market;
+    assert_eq!((books.tasks.len(), books.accounts.len(), books.providers.len()), (1, 9, 1));
     assert_eq!(books.events, 31);
     assert!(found.compared > 50, "{}", found.compared);
     // The genesis supply of the demonstration.
@@ -81,8 +82,8 @@ fn every_missing_event_is_detected() {
     let count = logs(&mut whole.clone()).len();
     for at in 0..count {
         let mut broken = whole.clone();
-        let gone = logs(&mut broken).remove(at);
-        assert!(is_noticed(&verified(&broken)), "without event {at}: {gone}");
+        let removed = logs(&mut broken).remove(at);
+        assert!(is_detected(&verify_recording(&broken)), "without event {at}: {removed}");
     }
 }
 
@@ -94,7 +95,7 @@ fn every_repeated_event_is_detected() {
         let mut broken = whole.clone();
         let again = logs(&mut broken)[at].clone();
         logs(&mut broken).insert(at, again.clone());
-        assert!(is_noticed(&verified(&broken)), "event {at} twice: {again}");
+        assert!(is_detected(&verify_recording(&broken)), "event {at} twice: {again}");
     }
 }
 
@@ -107,7 +108,7 @@ fn every_changed_word_of_an_event_is_detected() {
         for word in 0..(data.len() - 2) / 64 {
             let mut broken = whole.clone();
             logs(&mut broken)[at]["data"] = json!(flipped(&data, word));
-            assert!(is_noticed(&verified(&broken)), "event {at}, word {word}: {data}");
+            assert!(is_detected(&verify_recording(&broken)), "event {at}, word {word}: {data}");
         }
     }
 }
@@ -118,7 +119,7 @@ fn every_changed_word_of_a_getter_is_detected() {
     let supply = selector::<totalSupplyCall>();
     let mut words = 0;
     for at in 0..whole.calls.len() {
-        let Said { method, params, result } = &whole.calls[at];
+        let RecordedCall { method, params, result } = &whole.calls[at];
         // The supply is read from the token only: there is no second value to compare it with.
         if method != "eth_call" || params[0]["data"].as_str().unwrap().starts_with(&supply) {
             continue;
@@ -127,7 +128,7 @@ fn every_changed_word_of_a_getter_is_detected() {
         for word in 0..(result.len() - 2) / 64 {
             let mut broken = whole.clone();
             broken.calls[at].result = json!(flipped(result, word));
-            assert!(is_noticed(&verified(&broken)), "{params}: word {word} of {result}");
+            assert!(is_detected(&verify_recording(&broken)), "{params}: word {word} of {result}");
             words += 1;
         }
     }
@@ -150,24 +151,27 @@ fn flipped(hex: &str, word: usize) -> String {
 fn missing_tokens_are_a_mismatch_and_surplus_tokens_are_not() {
     let whole = recording();
     let balance = selector::<balanceOfCall>();
-    let of = |recording: &Recording| {
-        let is_it = |said: &Said| {
-            said.method == "eth_call"
-                && said.params[0]["data"].as_str().unwrap().starts_with(&balance)
+    let balance_call_position = |recording: &Recording| {
+        let is_it = |call: &RecordedCall| {
+            call.method == "eth_call"
+                && call.params[0]["data"].as_str().unwrap().starts_with(&balance)
         };
         recording.calls.iter().position(is_it).unwrap()
     };
-    let at = of(&whole);
+    let at = balance_call_position(&whole);
     let held: U256 = whole.calls[at].result.as_str().unwrap().parse().unwrap();
     let with = |units: U256| {
         let mut changed = whole.clone();
         changed.calls[at].result = json!(B256::from(units));
-        verified(&changed).unwrap()
+        verify_recording(&changed).unwrap()
     };
     let less = with(held - U256::from(1));
-    assert_eq!((less.differing, less.differences[0].line.as_str()), (1, "tokens of the market"));
+    assert_eq!(
+        (less.mismatch_count, less.mismatches[0].field.as_str()),
+        (1, "tokens of the market")
+    );
     let more = with(held + U256::from(5));
-    assert_eq!((more.differing, more.surplus), (0, Amount::from_units(5)));
+    assert_eq!((more.mismatch_count, more.surplus), (0, Amount::from_units(5)));
 }
 
 const TASK: B256 = B256::repeat_byte(7);
@@ -202,8 +206,8 @@ fn posted(round: u32, data: u128) -> MarketEvents {
     })
 }
 
-fn opened() -> Books {
-    let mut books = Books::default();
+fn market_with_open_task() -> FoldedMarket {
+    let mut books = FoldedMarket::default();
     books
         .apply(&MarketEvents::TaskOpened(TaskOpened {
             task: TASK,
@@ -214,13 +218,13 @@ fn opened() -> Books {
     books
 }
 
-fn task(books: &Books) -> &TaskBooks {
+fn task(books: &FoldedMarket) -> &FoldedTask {
     &books.tasks[&florin_protocol::TaskId(TASK.0)]
 }
 
 #[test]
 fn cancelling_removes_later_settlements_and_the_mark_stays_on_a_valid_one() {
-    let mut books = opened();
+    let mut books = market_with_open_task();
     for event in [posted(1, 100), posted(2, 250)] {
         books.apply(&event).unwrap();
     }
@@ -247,7 +251,7 @@ fn cancelling_removes_later_settlements_and_the_mark_stays_on_a_valid_one() {
 
 #[test]
 fn slashes_and_debits_go_to_the_treasury() {
-    let mut books = opened();
+    let mut books = market_with_open_task();
     let slashed = |stake, amount| {
         MarketEvents::Slashed(Slashed { task: TASK, account: ANN, stake, amount, evidence: TASK })
     };
@@ -265,7 +269,11 @@ fn slashes_and_debits_go_to_the_treasury() {
     let provider = &books.providers[&to_address(ANN)];
     assert_eq!((books.treasury, provider.stake.amount), (16, 25));
     assert_eq!(provider.pledges.values().copied().collect::<Vec<_>>(), [5]);
-    assert_eq!(books.held(), U256::from(1_100 + 39 + 25 + 16), "escrow, bond, stake, treasury");
+    assert_eq!(
+        books.required_tokens(),
+        U256::from(1_100 + 39 + 25 + 16),
+        "escrow, bond, stake, treasury"
+    );
     // The last part of a pledge is slashed after the pledge has ended.
     books.apply(&MarketEvents::PledgeEnded(PledgeEnded { task: TASK, provider: ANN })).unwrap();
     books.apply(&slashed(true, 15)).unwrap();
@@ -273,7 +281,7 @@ fn slashes_and_debits_go_to_the_treasury() {
     books
         .apply(&MarketEvents::StakeWithdrawn(StakeWithdrawn { provider: ANN, amount: 10 }))
         .unwrap();
-    assert_eq!((books.treasury, books.held()), (31, U256::from(1_100 + 39 + 31)));
+    assert_eq!((books.treasury, books.required_tokens()), (31, U256::from(1_100 + 39 + 31)));
 }
 
 #[test]
@@ -295,7 +303,7 @@ fn inconsistent_events_are_rejected_with_a_reason() {
         ),
     ];
     for (event, why) in table {
-        let said = opened().apply(&event).unwrap_err();
+        let said = market_with_open_task().apply(&event).unwrap_err();
         assert!(said.contains(why), "{said}");
     }
 }

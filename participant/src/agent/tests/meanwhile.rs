@@ -54,7 +54,7 @@ fn final_pay_is_claimed_while_the_round_waits_for_others() {
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let mut other = Person::new(&market, 5, BehaviourKind::Honest);
     let me = person.wallet.address();
-    let drawn = || market.ledger.claimed(market.task, me).unwrap().paid;
+    let drawn = || market.ledger.claimed_totals(market.task, me).unwrap().paid;
     let done = std::thread::scope(|scope| {
         let running = scope.spawn(|| person.run(&market, None).unwrap());
         // Until it has read the first report and is selected again.

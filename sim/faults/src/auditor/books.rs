@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use florin_ledger::{Account, Action, Claim, Outcome, Pool, Settlement, Terms};
+use florin_ledger::{Account, Action, Claim, Pool, Settlement, Terms, TransactionOutcome};
 use florin_protocol::{Address, Amount, Digest, TaskId};
 
 use crate::ledger::{Bank, Done};
@@ -69,7 +69,7 @@ impl Books {
     pub(super) fn book(&mut self, done: &Done) -> Result<(), String> {
         let (from, at) = (done.transaction.from, done.at.0);
         let moved = match done.outcome {
-            Outcome::Moved(amount) => Some(amount.units()),
+            TransactionOutcome::Moved(amount) => Some(amount.units()),
             _ => None,
         };
         match &done.transaction.action {
@@ -135,7 +135,7 @@ impl Books {
 
     /// Finalises settlements after their challenge windows: moves the increase of their totals from
     /// escrow to the owed amount.
-    fn finalise(&mut self, at: u64, outcome: Option<Outcome>) -> Result<(), String> {
+    fn finalise(&mut self, at: u64, outcome: Option<TransactionOutcome>) -> Result<(), String> {
         let mut count = 0;
         while self.windows.first().is_some_and(|window| at > window.until) {
             let Window { settlement, .. } = self.windows.remove(0);
@@ -151,14 +151,14 @@ impl Books {
             count += 1;
         }
         match outcome {
-            Some(Outcome::Finalised(said)) if said != count => {
+            Some(TransactionOutcome::Finalised(said)) if said != count => {
                 Err(format!("the ledger finalised {said} settlements, but {count} were due"))
             }
             _ => Ok(()),
         }
     }
 
-    fn claim(&mut self, claim: &Claim, outcome: Outcome) -> Result<(), String> {
+    fn claim(&mut self, claim: &Claim, outcome: TransactionOutcome) -> Result<(), String> {
         let before = self.claimed.entry(claim.account).or_default();
         let now = [claim.totals.paid.units(), claim.totals.debited.units()];
         let [Some(paid), Some(debited)] = [0, 1].map(|n: usize| now[n].checked_sub(before[n]))
@@ -177,7 +177,9 @@ impl Books {
         take(&mut self.owed, paid, "a claim")?;
         *self.wallets.entry(claim.account).or_default() += paid;
         match outcome {
-            Outcome::Claimed(said) if said.paid.units() == paid && said.taken.units() == taken => {
+            TransactionOutcome::Claimed(said)
+                if said.paid.units() == paid && said.taken.units() == taken =>
+            {
                 Ok(())
             }
             other => Err(format!(
@@ -220,7 +222,7 @@ impl Books {
             ));
         }
         let state = bank.state();
-        let held = |account| state.held(account).units();
+        let held = |account| state.account_balance(account).units();
         let same = |what: &dyn std::fmt::Display, ours: Units, theirs: Units| {
             if ours == theirs {
                 Ok(())

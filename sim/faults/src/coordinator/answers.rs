@@ -265,7 +265,7 @@ fn publish(world: &World) -> Prepared {
     let Some(open) = open else {
         return reject(ErrorCode::NotFunded, "no escrow is open for this task");
     };
-    if open.closed || open.terms != Terms::of(&spec) {
+    if open.closed || open.terms != Terms::from_spec(&spec) {
         return reject(
             ErrorCode::NotFunded,
             "the task is closed on the ledger, or has other terms there",
@@ -298,7 +298,7 @@ fn bond(world: &World, account: Address) -> Result<Amount, Rejection> {
 
 fn check_pledge(world: &World, provider: Address) -> Result<(), Rejection> {
     let (way, spec) = (world.way(ME), &world.cast.spec);
-    let pledged = way.pledged(spec.id(), provider).map_err(|error| of_ledger(&error))?;
+    let pledged = way.is_pledged(spec.id(), provider).map_err(|error| of_ledger(&error))?;
     let stake = way.stake_of(provider).map_err(|error| of_ledger(&error))?;
     if pledged && stake.release.is_none() && stake.amount >= spec.budget.stake_min {
         return Ok(());

@@ -12,10 +12,10 @@ use florin_protocol::Address;
 use serde_json::{Value, json};
 
 /// Number of blocks that a check of the chain reads.
-const LOOKED_AT: u64 = 24;
+const CHECKED_BLOCKS: u64 = 24;
 
 /// A running node; killed when dropped.
-pub(crate) struct Anvil {
+pub(crate) struct AnvilNode {
     child: Child,
     pub(crate) endpoint: Arc<dyn Endpoint>,
 }
@@ -30,7 +30,7 @@ fn program() -> PathBuf {
     path
 }
 
-impl Anvil {
+impl AnvilNode {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(program())
             .args(["--port", "0", "--accounts", "1"])
@@ -51,15 +51,15 @@ impl Anvil {
     }
 
     /// Sends a request, which must succeed.
-    pub(crate) fn ask(&self, method: &str, params: Value) -> Value {
+    pub(crate) fn request(&self, method: &str, params: Value) -> Value {
         self.endpoint.call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
     /// Waits until pending transactions are mined, if anvil mines automatically. Anvil responds
     /// before it mines, and loses blocks of a chain that is reorganised meanwhile.
-    pub(crate) fn settle(&self) {
-        while self.ask("anvil_getAutomine", json!([])) == json!(true)
-            && self.ask("txpool_status", json!([]))["pending"] != json!("0x0")
+    pub(crate) fn wait_until_mined(&self) {
+        while self.request("anvil_getAutomine", json!([])) == json!(true)
+            && self.request("txpool_status", json!([]))["pending"] != json!("0x0")
         {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -67,18 +67,20 @@ impl Anvil {
 
     /// Replaces the last blocks by empty ones.
     pub(crate) fn reorganise(&self, depth: u64) {
-        self.settle();
-        self.ask("anvil_reorg", json!([depth, []]));
+        self.wait_until_mined();
+        self.request("anvil_reorg", json!([depth, []]));
     }
 
     /// The first block among the last few that the node has lost or that does not continue its
     /// predecessor.
-    pub(crate) fn fault(&self) -> Option<String> {
-        let newest: U64 = serde_json::from_value(self.ask("eth_blockNumber", json!([]))).unwrap();
+    pub(crate) fn chain_fault(&self) -> Option<String> {
+        let newest: U64 =
+            serde_json::from_value(self.request("eth_blockNumber", json!([]))).unwrap();
         let newest = newest.to::<u64>();
         let mut parent = Value::Null;
-        for number in newest.saturating_sub(LOOKED_AT)..=newest {
-            let block = self.ask("eth_getBlockByNumber", json!([format!("{number:#x}"), false]));
+        for number in newest.saturating_sub(CHECKED_BLOCKS)..=newest {
+            let block =
+                self.request("eth_getBlockByNumber", json!([format!("{number:#x}"), false]));
             if block.is_null() || (!parent.is_null() && block["parentHash"] != parent) {
                 return Some(format!("block {number} of {newest}: {block}"));
             }
@@ -88,12 +90,12 @@ impl Anvil {
     }
 
     /// Sets the balance of an account to a thousand ether.
-    pub(crate) fn fuel(&self, account: Address) {
-        self.ask("anvil_setBalance", json!([account.to_string(), "0x3635c9adc5dea00000"]));
+    pub(crate) fn fund_gas(&self, account: Address) {
+        self.request("anvil_setBalance", json!([account.to_string(), "0x3635c9adc5dea00000"]));
     }
 }
 
-impl Drop for Anvil {
+impl Drop for AnvilNode {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

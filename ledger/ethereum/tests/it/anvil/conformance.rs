@@ -3,25 +3,27 @@
 use std::sync::Arc;
 
 use florin_ledger::Ledger;
-use florin_ledger::conformance::{FUNDS, Fixture, SIGNERS, TestSigner, World, run};
+use florin_ledger::conformance::{
+    Fixture, INITIAL_BALANCE, SIGNER_COUNT, TestLedger, TestSigner, run,
+};
 use florin_ledger_ethereum::{EthereumLedger, Settings, Token, deploy};
 use florin_protocol::{Amount, WalletSigner};
 use serde_json::json;
 
-use super::chain::Anvil;
+use super::chain::AnvilNode;
 
-struct OnAnvil {
-    anvil: Arc<Anvil>,
+struct AnvilFixture {
+    anvil: Arc<AnvilNode>,
 }
 
-impl Fixture for OnAnvil {
-    fn new_world(&self) -> World {
+impl Fixture for AnvilFixture {
+    fn new_ledger(&self) -> TestLedger {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let signers: Vec<TestSigner> =
-            (1..=SIGNERS as u64).map(|n| TestSigner::new(n).unwrap()).collect();
+            (1..=SIGNER_COUNT as u64).map(|n| TestSigner::new(n).unwrap()).collect();
         let deployer = TestSigner::new(100).unwrap();
-        self.anvil.fuel(deployer.address());
-        let supply = FUNDS.mul_div_down(SIGNERS as u128, 1).unwrap();
+        self.anvil.fund_gas(deployer.address());
+        let supply = INITIAL_BALANCE.mul_div_down(SIGNER_COUNT as u128, 1).unwrap();
         let token = Token::New { supply, holder: deployer.address() };
         let settings = Settings::default();
         let endpoint = &self.anvil.endpoint;
@@ -30,27 +32,27 @@ impl Fixture for OnAnvil {
             EthereumLedger::open(Arc::clone(endpoint), deployment, settings, folder.path())
                 .unwrap();
         for signer in &signers {
-            self.anvil.fuel(signer.address());
-            ledger.transfer(&deployer, signer.address(), FUNDS).unwrap();
+            self.anvil.fund_gas(signer.address());
+            ledger.transfer(&deployer, signer.address(), INITIAL_BALANCE).unwrap();
         }
         assert_eq!(ledger.balance(deployer.address()).unwrap(), Amount::ZERO);
         let anvil = Arc::clone(&self.anvil);
         let advance = move |ms: u64| {
             // The outboxes must exist as long as the clock of the test ledger.
             let _ = &folder;
-            anvil.ask("evm_increaseTime", json!([ms / 1_000]));
-            anvil.ask("evm_mine", json!([]));
+            anvil.request("evm_increaseTime", json!([ms / 1_000]));
+            anvil.request("evm_mine", json!([]));
         };
-        World {
+        TestLedger {
             ledger: Box::new(ledger),
             signers: signers.into_iter().map(|s| Box::new(s) as Box<dyn WalletSigner>).collect(),
             advance: Box::new(advance),
-            is_exact: false,
+            is_clock_exact: false,
         }
     }
 }
 
 #[test]
 fn the_contracts_pass_the_conformance_suite_on_anvil() {
-    run(&OnAnvil { anvil: Arc::new(Anvil::start(&[])) }).unwrap();
+    run(&AnvilFixture { anvil: Arc::new(AnvilNode::start(&[])) }).unwrap();
 }

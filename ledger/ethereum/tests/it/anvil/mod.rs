@@ -2,8 +2,8 @@
 
 mod chain;
 mod conformance;
-mod flaky;
-mod once;
+mod exactly_once;
+mod faulty_endpoints;
+mod market;
 mod outbox;
-mod scene;
 mod sending;

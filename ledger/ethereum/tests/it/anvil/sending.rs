@@ -19,8 +19,8 @@ use florin_protocol::{
 };
 use serde_json::{Value, json};
 
-use super::chain::Anvil;
-use super::flaky::{Altered, Death, Flaky};
+use super::chain::AnvilNode;
+use super::faulty_endpoints::{AlteredEndpoint, CrashPoint, CrashingEndpoint};
 
 const TASK: TaskId = TaskId([3; 32]);
 
@@ -28,48 +28,48 @@ fn fln(n: u64) -> Amount {
     Amount::from_units(u128::from(n) * 1_000_000_000_000_000_000)
 }
 
-struct Stage {
-    anvil: Anvil,
+struct SendingFixture {
+    anvil: AnvilNode,
     deployment: Deployment,
     folder: tempfile::TempDir,
-    rich: TestSigner,
+    funder: TestSigner,
 }
 
-impl Stage {
+impl SendingFixture {
     fn set() -> Self {
-        let anvil = Anvil::start(&[]);
-        let rich = TestSigner::new(1).unwrap();
-        anvil.fuel(rich.address());
+        let anvil = AnvilNode::start(&[]);
+        let funder = TestSigner::new(1).unwrap();
+        anvil.fund_gas(funder.address());
         let folder = tempfile::tempdir().unwrap();
-        let token = Token::New { supply: fln(1_000_000), holder: rich.address() };
+        let token = Token::New { supply: fln(1_000_000), holder: funder.address() };
         let deployment =
-            deploy(&anvil.endpoint, &rich, token, Settings::default(), folder.path()).unwrap();
-        Self { anvil, deployment, folder, rich }
+            deploy(&anvil.endpoint, &funder, token, Settings::default(), folder.path()).unwrap();
+        Self { anvil, deployment, folder, funder }
     }
 
     fn ledger(&self, settings: Settings) -> EthereumLedger {
-        self.through(Arc::clone(&self.anvil.endpoint), settings)
+        self.ledger_through(Arc::clone(&self.anvil.endpoint), settings)
     }
 
-    fn through(&self, endpoint: Arc<dyn Endpoint>, settings: Settings) -> EthereumLedger {
+    fn ledger_through(&self, endpoint: Arc<dyn Endpoint>, settings: Settings) -> EthereumLedger {
         EthereumLedger::open(endpoint, self.deployment, settings, self.folder.path()).unwrap()
     }
 
-    fn person(&self, number: u64) -> TestSigner {
+    fn new_account(&self, number: u64) -> TestSigner {
         let person = TestSigner::new(number).unwrap();
-        self.anvil.fuel(person.address());
+        self.anvil.fund_gas(person.address());
         person
     }
 
     fn nonce(&self) -> u64 {
-        let account = self.rich.address().to_string();
-        let count = self.anvil.ask("eth_getTransactionCount", json!([account, "latest"]));
+        let account = self.funder.address().to_string();
+        let count = self.anvil.request("eth_getTransactionCount", json!([account, "latest"]));
         serde_json::from_value::<U64>(count).unwrap().to()
     }
 
     /// Nonce and fee of the only pending transaction, if there is one.
-    fn waiting(&self) -> Option<(u64, u128)> {
-        let pool = self.anvil.ask("txpool_content", json!([]));
+    fn pending_transaction(&self) -> Option<(u64, u128)> {
+        let pool = self.anvil.request("txpool_content", json!([]));
         let accounts = pool["pending"].as_object().unwrap();
         let transaction =
             accounts.values().flat_map(|by| by.as_object().unwrap().values()).next()?;
@@ -81,7 +81,7 @@ impl Stage {
     fn open_task(&self, ledger: &dyn Ledger, coordinator: Address, arbiter: Address) {
         let terms = Terms {
             task: TASK,
-            buyer: self.rich.address(),
+            buyer: self.funder.address(),
             coordinator,
             arbiter,
             data: fln(100),
@@ -93,12 +93,12 @@ impl Stage {
             unbond_ms: 600_000,
             expires: Timestamp(ledger.now().unwrap().0 + 100_000_000),
         };
-        ledger.open_task(&self.rich, &terms).unwrap();
+        ledger.open_task(&self.funder, &terms).unwrap();
     }
 }
 
 /// Polls until there is a result.
-fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+fn poll_until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..2_000 {
         if let Some(found) = look() {
             return found;
@@ -108,7 +108,7 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     panic!("no result within ten seconds")
 }
 
-fn gas_problem(error: LedgerError) -> String {
+fn expect_gas_error(error: LedgerError) -> String {
     match error {
         LedgerError::Gas(what) => what,
         other => panic!("{other}"),
@@ -117,19 +117,20 @@ fn gas_problem(error: LedgerError) -> String {
 
 #[test]
 fn a_transaction_that_is_not_mined_is_replaced_with_a_higher_fee_and_the_same_nonce() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let ledger = stage.ledger(Settings { resubmit_ms: 150, ..Settings::default() });
     let bob = TestSigner::new(2).unwrap().address();
     let before = stage.nonce();
-    stage.anvil.ask("evm_setAutomine", json!([false]));
+    stage.anvil.request("evm_setAutomine", json!([false]));
     thread::scope(|scope| {
-        let sent = scope.spawn(|| ledger.transfer(&stage.rich, bob, fln(5)));
-        let (nonce, fee) = until(|| stage.waiting());
+        let sent = scope.spawn(|| ledger.transfer(&stage.funder, bob, fln(5)));
+        let (nonce, fee) = poll_until(|| stage.pending_transaction());
         assert_eq!(nonce, before);
-        let (again, higher) = until(|| stage.waiting().filter(|(_, now)| *now > fee));
+        let (again, higher) =
+            poll_until(|| stage.pending_transaction().filter(|(_, now)| *now > fee));
         assert_eq!(again, before, "the nonce stays the same");
         assert!(higher >= fee + fee / 10, "nodes require 10 % more: {fee}, then {higher}");
-        stage.anvil.ask("evm_mine", json!([]));
+        stage.anvil.request("evm_mine", json!([]));
         sent.join().unwrap().unwrap();
     });
     assert_eq!(stage.nonce(), before + 1);
@@ -138,34 +139,34 @@ fn a_transaction_that_is_not_mined_is_replaced_with_a_higher_fee_and_the_same_no
 
 #[test]
 fn gas_above_the_limits_is_refused() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let (before, bob) = (stage.nonce(), TestSigner::new(2).unwrap().address());
     let cheap = stage.ledger(Settings { fee_max_wei: 1, ..Settings::default() });
-    let what = gas_problem(cheap.transfer(&stage.rich, bob, fln(5)).unwrap_err());
+    let what = expect_gas_error(cheap.transfer(&stage.funder, bob, fln(5)).unwrap_err());
     assert!(what.contains("above the limit of 1 wei"), "{what}");
     let small = stage.ledger(Settings { gas_max: 30_000, ..Settings::default() });
-    let what = gas_problem(small.transfer(&stage.rich, bob, fln(5)).unwrap_err());
+    let what = expect_gas_error(small.transfer(&stage.funder, bob, fln(5)).unwrap_err());
     assert!(what.contains("above the limit of 30000"), "{what}");
-    assert_eq!((stage.nonce(), stage.waiting()), (before, None));
+    assert_eq!((stage.nonce(), stage.pending_transaction()), (before, None));
 }
 
 #[test]
 fn an_account_without_ether_gets_a_specific_error() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let ledger = stage.ledger(Settings::default());
     let poor = TestSigner::new(9).unwrap();
-    ledger.transfer(&stage.rich, poor.address(), fln(5)).unwrap();
-    let error = ledger.transfer(&poor, stage.rich.address(), fln(1)).unwrap_err();
-    let what = gas_problem(error);
+    ledger.transfer(&stage.funder, poor.address(), fln(5)).unwrap();
+    let error = ledger.transfer(&poor, stage.funder.address(), fln(1)).unwrap_err();
+    let what = expect_gas_error(error);
     assert!(what.contains(&poor.address().to_string()) && what.contains("0.000000 ETH"), "{what}");
-    ledger.send_ether(&stage.rich, poor.address(), 10_000_000_000_000_000).unwrap();
-    ledger.transfer(&poor, stage.rich.address(), fln(1)).unwrap();
+    ledger.send_ether(&stage.funder, poor.address(), 10_000_000_000_000_000).unwrap();
+    ledger.transfer(&poor, stage.funder.address(), fln(1)).unwrap();
     assert_eq!(ledger.balance(poor.address()).unwrap(), fln(4));
 }
 
 #[test]
 fn two_processes_with_one_wallet_are_serialised() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let (before, bob) = (stage.nonce(), TestSigner::new(2).unwrap().address());
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -173,7 +174,7 @@ fn two_processes_with_one_wallet_are_serialised() {
             scope.spawn(|| {
                 let ledger = stage.ledger(Settings::default());
                 for _ in 0..5 {
-                    ledger.transfer(&stage.rich, bob, fln(1)).unwrap();
+                    ledger.transfer(&stage.funder, bob, fln(1)).unwrap();
                 }
             });
         }
@@ -184,14 +185,14 @@ fn two_processes_with_one_wallet_are_serialised() {
 
 #[test]
 fn a_transaction_counts_only_with_enough_confirmations() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let ledger = stage.ledger(Settings { confirmations: 3, ..Settings::default() });
     let bob = TestSigner::new(2).unwrap().address();
-    let mine = || stage.anvil.ask("evm_mine", json!([]));
+    let mine = || stage.anvil.request("evm_mine", json!([]));
     let before = stage.nonce();
     thread::scope(|scope| {
-        let sent = scope.spawn(|| ledger.transfer(&stage.rich, bob, fln(5)));
-        until(|| (stage.nonce() > before).then_some(()));
+        let sent = scope.spawn(|| ledger.transfer(&stage.funder, bob, fln(5)));
+        poll_until(|| (stage.nonce() > before).then_some(()));
         assert_eq!(ledger.balance(bob).unwrap(), Amount::ZERO, "one confirmation");
         mine();
         assert_eq!(ledger.balance(bob).unwrap(), Amount::ZERO, "two confirmations");
@@ -204,14 +205,14 @@ fn a_transaction_counts_only_with_enough_confirmations() {
 
 #[test]
 fn after_a_reorganisation_reads_recover_without_resume() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let ledger = stage.ledger(Settings::default());
     let bob = TestSigner::new(2).unwrap().address();
-    ledger.transfer(&stage.rich, bob, fln(5)).unwrap();
+    ledger.transfer(&stage.funder, bob, fln(5)).unwrap();
     stage.anvil.reorganise(1);
     // Reads alone fail first and then succeed: neither a write nor `resume` is needed.
     let mut refused = 0;
-    until(|| match ledger.bond_of(TASK, bob) {
+    poll_until(|| match ledger.bond_of(TASK, bob) {
         Ok(bond) => Some(bond),
         Err(LedgerError::Unavailable(why)) => {
             assert!(why.contains("reorganised"), "{why}");
@@ -226,53 +227,54 @@ fn after_a_reorganisation_reads_recover_without_resume() {
 
 #[test]
 fn the_markets_allowance_is_limited_to_the_amount_of_each_write() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let ledger = stage.ledger(Settings::default());
     stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
-    ledger.bond(&stage.rich, TASK, fln(3)).unwrap();
-    ledger.bond(&stage.rich, TASK, fln(4)).unwrap();
-    let owner = stage.rich.address().0.into();
+    ledger.bond(&stage.funder, TASK, fln(3)).unwrap();
+    ledger.bond(&stage.funder, TASK, fln(4)).unwrap();
+    let owner = stage.funder.address().0.into();
     let spender = stage.deployment.market.0.into();
     let data = FlorinToken::allowanceCall { owner, spender }.abi_encode();
     let call = json!({ "to": stage.deployment.token, "data": alloy_primitives::Bytes::from(data) });
-    let left = stage.anvil.ask("eth_call", json!([call, "latest"]));
+    let left = stage.anvil.request("eth_call", json!([call, "latest"]));
     assert!(left.as_str().unwrap().trim_start_matches("0x").bytes().all(|c| c == b'0'), "{left}");
 }
 
 #[test]
 fn a_token_that_reverts_without_a_reason_is_approved() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let ledger = stage.ledger(Settings::default());
     stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
     // As tokens do that were written before revert reasons existed.
-    let node = Altered::new(&stage.anvil.endpoint, |_, answer| match answer {
-        Err(EndpointError::Answered { code, message, data: Some(_) }) => {
-            Err(EndpointError::Answered { code, message, data: None })
+    let node = AlteredEndpoint::new(&stage.anvil.endpoint, |_, answer| match answer {
+        Err(EndpointError::ErrorResponse { code, message, data: Some(_) }) => {
+            Err(EndpointError::ErrorResponse { code, message, data: None })
         }
         answer => answer,
     });
-    let ledger = stage.through(node, Settings::default());
-    ledger.bond(&stage.rich, TASK, fln(3)).unwrap();
-    let bond = ledger.bond_of(TASK, stage.rich.address()).unwrap();
+    let ledger = stage.ledger_through(node, Settings::default());
+    ledger.bond(&stage.funder, TASK, fln(3)).unwrap();
+    let bond = ledger.bond_of(TASK, stage.funder.address()).unwrap();
     assert_eq!(bond.amount, fln(3));
     let before = stage.nonce();
-    let error = ledger.bond(&stage.rich, TASK, fln(100_000_000)).unwrap_err();
+    let error = ledger.bond(&stage.funder, TASK, fln(100_000_000)).unwrap_err();
     let insufficient = matches!(error, LedgerError::Refused(Refusal::Insufficient { .. }));
     assert!(insufficient && stage.nonce() == before, "no unnecessary approval: {error}");
 }
 
 #[test]
 fn a_leftover_approval_is_reset_to_zero_before_another() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let ledger = stage.ledger(Settings::default());
     stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
     // A process crashes between its approval and its bond, which is never requested again.
-    let flaky = Flaky::new(&stage.anvil.endpoint, Death::After("eth_sendRawTransaction"));
-    let hasty = Settings { patience_ms: 30, ..Settings::default() };
-    let dying = stage.through(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty);
+    let flaky =
+        CrashingEndpoint::new(&stage.anvil.endpoint, CrashPoint::After("eth_sendRawTransaction"));
+    let short_timeout = Settings { write_timeout_ms: 30, ..Settings::default() };
+    let dying = stage.ledger_through(Arc::clone(&flaky) as Arc<dyn Endpoint>, short_timeout);
     let before = stage.nonce() + 1;
     flaky.arm();
-    dying.bond(&stage.rich, TASK, fln(3)).unwrap_err();
+    dying.bond(&stage.funder, TASK, fln(3)).unwrap_err();
     drop(dying);
     // The node mines the approval later, without a waiting client.
     for _ in 0..200 {
@@ -282,14 +284,14 @@ fn a_leftover_approval_is_reset_to_zero_before_another() {
         std::thread::sleep(Duration::from_millis(10));
     }
     // Some tokens, such as Tether, refuse to change a non-zero approval to another non-zero value.
-    ledger.bond(&stage.rich, TASK, fln(4)).unwrap();
+    ledger.bond(&stage.funder, TASK, fln(4)).unwrap();
     assert_eq!(stage.nonce(), before + 3, "reset, approved, bonded");
-    assert_eq!(ledger.bond_of(TASK, stage.rich.address()).unwrap().amount, fln(4));
+    assert_eq!(ledger.bond_of(TASK, stage.funder.address()).unwrap().amount, fln(4));
 }
 
 #[test]
 fn another_chain_or_address_is_refused() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let open = |deployment: Deployment| {
         let endpoint = Arc::clone(&stage.anvil.endpoint);
         EthereumLedger::open(endpoint, deployment, Settings::default(), Path::new("unused"))
@@ -314,55 +316,56 @@ fn an_unreachable_node_is_retried_and_then_named_without_its_key() {
     let error = endpoint.call("eth_chainId", json!([])).unwrap_err();
     assert!(matches!(error, EndpointError::Unreachable(_)));
     let health = endpoint.health();
-    assert_eq!((health.calls, health.failures, health.failing), (5, 5, 5));
-    let told = format!("{error} {:?} {}", health.last_failure, endpoint.name());
-    assert!(!told.contains("secret"), "{told}");
+    assert_eq!((health.calls, health.failures, health.consecutive_failures), (5, 5, 5));
+    let texts = format!("{error} {:?} {}", health.last_failure, endpoint.name());
+    assert!(!texts.contains("secret"), "{texts}");
 }
 
 #[test]
 fn a_mined_transaction_is_not_repeated_if_a_node_has_deleted_its_receipt() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let bob = TestSigner::new(2).unwrap().address();
-    stage.ledger(Settings::default()).transfer(&stage.rich, bob, fln(5)).unwrap();
+    stage.ledger(Settings::default()).transfer(&stage.funder, bob, fln(5)).unwrap();
     let before = stage.nonce();
-    let node = Altered::new(&stage.anvil.endpoint, |method, answer| match method {
+    let node = AlteredEndpoint::new(&stage.anvil.endpoint, |method, answer| match method {
         "eth_getTransactionReceipt" => Ok(Value::Null),
         _ => answer,
     });
-    let settings = Settings { displaced_ms: 50, patience_ms: 500, ..Settings::default() };
-    let ledger = stage.through(node, settings);
-    ledger.resume(&stage.rich).unwrap();
+    let settings = Settings { displaced_ms: 50, write_timeout_ms: 500, ..Settings::default() };
+    let ledger = stage.ledger_through(node, settings);
+    ledger.resume(&stage.funder).unwrap();
     assert_eq!(stage.nonce(), before);
     assert_eq!(ledger.balance(bob).unwrap(), fln(5));
 }
 
 #[test]
 fn a_lagging_node_gives_an_error_instead_of_an_old_state() {
-    let stage = Stage::set();
+    let stage = SendingFixture::set();
     let bob = TestSigner::new(2).unwrap().address();
-    stage.ledger(Settings::default()).transfer(&stage.rich, bob, fln(5)).unwrap();
-    let node = Altered::new(&stage.anvil.endpoint, |method, answer| match method {
+    stage.ledger(Settings::default()).transfer(&stage.funder, bob, fln(5)).unwrap();
+    let node = AlteredEndpoint::new(&stage.anvil.endpoint, |method, answer| match method {
         "eth_blockNumber" => {
             let number: U64 = serde_json::from_value(answer?).unwrap();
             Ok(json!(number - U64::from(1)))
         }
         _ => answer,
     });
-    let ledger = stage.through(node, Settings::default());
-    ledger.resume(&stage.rich).unwrap();
-    let error = ledger.settlement(TASK, Report::settlement_id(TASK, RoundNumber(1))).unwrap_err();
+    let ledger = stage.ledger_through(node, Settings::default());
+    ledger.resume(&stage.funder).unwrap();
+    let error =
+        ledger.settlement_status(TASK, Report::settlement_id(TASK, RoundNumber(1))).unwrap_err();
     assert!(error.to_string().contains("lags behind"), "{error}");
     assert!(ledger.balance(bob).unwrap_err().to_string().contains("lags behind"));
 }
 
 /// An endpoint that posts a settlement whenever the arbiter simulates its cancellation.
-struct Disturbed {
+struct PostingEndpoint {
     inner: Arc<dyn Endpoint>,
     posts: AtomicU32,
     post: Box<dyn Fn(u32) + Send + Sync>,
 }
 
-impl Endpoint for Disturbed {
+impl Endpoint for PostingEndpoint {
     fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
         let selector = alloy_primitives::hex::encode(MarketContract::cancelCall::SELECTOR);
         let data = params[0]["data"].as_str().unwrap_or_default();
@@ -379,8 +382,8 @@ impl Endpoint for Disturbed {
 
 #[test]
 fn an_arbiter_can_cancel_while_the_coordinator_continues_to_post() {
-    let stage = Stage::set();
-    let (coordinator, arbiter) = (stage.person(2), stage.person(3));
+    let stage = SendingFixture::set();
+    let (coordinator, arbiter) = (stage.new_account(2), stage.new_account(3));
     let calm = Arc::new(stage.ledger(Settings::default()));
     stage.open_task(&*calm, coordinator.address(), arbiter.address());
     let poster = Arc::clone(&calm);
@@ -400,10 +403,10 @@ fn an_arbiter_can_cancel_while_the_coordinator_continues_to_post() {
     };
     post(1);
     let inner = Arc::clone(&stage.anvil.endpoint);
-    let disturbed = Disturbed { inner, posts: AtomicU32::new(0), post: Box::new(post) };
-    let ledger = stage.through(Arc::new(disturbed), Settings::default());
+    let disturbed = PostingEndpoint { inner, posts: AtomicU32::new(0), post: Box::new(post) };
+    let ledger = stage.ledger_through(Arc::new(disturbed), Settings::default());
     let first = Report::settlement_id(TASK, RoundNumber(1));
     ledger.cancel(&arbiter, TASK, first).unwrap();
-    assert_eq!(calm.settlement(TASK, first).unwrap(), SettlementStatus::Unknown);
+    assert_eq!(calm.settlement_status(TASK, first).unwrap(), SettlementStatus::Unknown);
     assert!(calm.task(TASK).unwrap().unwrap().pending.is_empty());
 }

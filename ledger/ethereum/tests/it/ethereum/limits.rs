@@ -1,28 +1,28 @@
 //! Limits that random sequences do not reach, on the embedded chain and on the contracts.
 
 use florin_ledger::limits::PLEDGES_MAX;
-use florin_ledger::{Ledger, LedgerError, LocalChain, Terms};
+use florin_ledger::{EmbeddedChain, Ledger, LedgerError, Terms};
 use florin_protocol::{Address, Amount, TaskId, WalletSigner};
 
-use super::market::{Market, Template};
-use florin_testkit::ledger_model::books::{FUNDS, Flaw, PEOPLE, Rules};
-use florin_testkit::ledger_model::cast::{Cast, START, units};
-use florin_testkit::ledger_model::{Clock, genesis, operator};
+use super::market::{InProcessMarket, MarketTemplate};
+use florin_testkit::ledger_model::accounts::{START, TestAccounts, units};
+use florin_testkit::ledger_model::ledger_model::{Flaw, INITIAL_BALANCE, PEOPLE, Rules};
+use florin_testkit::ledger_model::{TestClock, genesis, operator};
 
 /// The account that closes tasks.
 const COORDINATOR: usize = 1;
 
-fn cast() -> Cast {
-    Cast::new(1_000)
+fn cast() -> TestAccounts {
+    TestAccounts::new(1_000)
 }
 
-fn both(cast: &Cast) -> (LocalChain, Market) {
-    let clock = Clock::default();
+fn both(cast: &TestAccounts) -> (EmbeddedChain, InProcessMarket) {
+    let clock = TestClock::default();
     clock.set(cast.tick(START));
-    let seen = clock.as_seen_by_a_chain();
-    let chain = LocalChain::in_memory(&genesis(cast), operator(), seen).unwrap();
+    let seen = clock.to_ledger_clock();
+    let chain = EmbeddedChain::in_memory(&genesis(cast), operator(), seen).unwrap();
     let people: Vec<Address> = (0..PEOPLE).map(|n| cast.address(n)).collect();
-    (chain, Template::new(&people, units(FUNDS), START as u64).market())
+    (chain, MarketTemplate::new(&people, units(INITIAL_BALANCE), START as u64).market())
 }
 
 fn code<T: std::fmt::Debug>(answer: Result<T, LedgerError>) -> &'static str {
@@ -33,7 +33,7 @@ fn code<T: std::fmt::Debug>(answer: Result<T, LedgerError>) -> &'static str {
 }
 
 /// A task with the smallest pool and otherwise zero terms.
-fn terms(cast: &Cast, number: usize) -> Terms {
+fn terms(cast: &TestAccounts, number: usize) -> Terms {
     let rules = Rules {
         coordinator: COORDINATOR,
         arbiter: 2,
@@ -46,7 +46,7 @@ fn terms(cast: &Cast, number: usize) -> Terms {
     Terms { task: TaskId(id), ..cast.terms(0, rules, Flaw::Nothing) }
 }
 
-fn pledges(ledger: &dyn Ledger, cast: &Cast) {
+fn pledges(ledger: &dyn Ledger, cast: &TestAccounts) {
     let (buyer, provider) = (&cast.people[0], &cast.people[4]);
     ledger.stake(provider, units(1)).unwrap();
     let tasks: Vec<Terms> = (0..=PLEDGES_MAX).map(|number| terms(cast, number)).collect();
@@ -62,7 +62,7 @@ fn pledges(ledger: &dyn Ledger, cast: &Cast) {
     // A closed task no longer counts towards the limit.
     ledger.close(&cast.people[COORDINATOR], allowed[7].task).unwrap();
     ledger.pledge(provider, one_more.task).unwrap();
-    assert!(!ledger.pledged(allowed[7].task, provider.address()).unwrap());
+    assert!(!ledger.is_pledged(allowed[7].task, provider.address()).unwrap());
     assert_eq!(ledger.stake_of(provider.address()).unwrap().release, None);
 }
 
@@ -78,12 +78,12 @@ fn the_limit_of_pledges_is_the_same_on_chain_and_contracts() {
 fn a_transfer_to_the_zero_address_is_refused_by_both() {
     let cast = cast();
     let (chain, market) = both(&cast);
-    let nobody = Address([0; 20]);
+    let zero_address = Address([0; 20]);
     for ledger in [&chain as &dyn Ledger, &market.ledger] {
-        let give = |amount| code(ledger.transfer(&cast.people[0], nobody, amount));
+        let give = |amount| code(ledger.transfer(&cast.people[0], zero_address, amount));
         assert_eq!(give(units(1)), "MEANINGLESS");
-        assert_eq!(give(units(FUNDS + 1)), "INSUFFICIENT_FUNDS");
-        assert_eq!(ledger.balance(nobody).unwrap(), Amount::ZERO);
+        assert_eq!(give(units(INITIAL_BALANCE + 1)), "INSUFFICIENT_FUNDS");
+        assert_eq!(ledger.balance(zero_address).unwrap(), Amount::ZERO);
     }
 }
 

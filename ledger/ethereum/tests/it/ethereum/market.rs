@@ -11,7 +11,7 @@ use florin_protocol::{Address, Amount, WalletSigner};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::node::{Node, sign};
+use super::node::{InProcessNode, sign};
 
 /// Anvil's chain id; any other would do.
 const CHAIN: u64 = 31_337;
@@ -19,19 +19,19 @@ const CHAIN: u64 = 31_337;
 const DEPLOYER: u64 = 1_000;
 
 /// A chain with a new market, created once and copied for each test.
-pub(crate) struct Template {
-    node: Node,
+pub(crate) struct MarketTemplate {
+    node: InProcessNode,
     deployment: Deployment,
 }
 
 /// A market with its own node, ledger and outbox.
-pub(crate) struct Market {
-    pub(crate) node: Arc<Node>,
+pub(crate) struct InProcessMarket {
+    pub(crate) node: Arc<InProcessNode>,
     pub(crate) ledger: EthereumLedger,
     pub(crate) outbox: TempDir,
 }
 
-impl Market {
+impl InProcessMarket {
     /// Calls the market's contract without the client, which would not send a call without effect.
     pub(crate) fn call_directly(&self, by: &dyn WalletSigner, call: &[u8]) {
         let account = format!("{}", by.address());
@@ -51,27 +51,27 @@ impl Market {
     }
 }
 
-fn open(node: &Arc<Node>, deployment: Deployment, outbox: &Path) -> EthereumLedger {
+fn open(node: &Arc<InProcessNode>, deployment: Deployment, outbox: &Path) -> EthereumLedger {
     let endpoint: Arc<dyn Endpoint> = Arc::clone(node) as _;
     EthereumLedger::open(endpoint, deployment, Settings::default(), outbox).unwrap()
 }
 
 /// A folder in memory if the system has one, because outboxes wait for their disk.
-fn scratch() -> TempDir {
+fn temp_dir_in_memory() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
 
-impl Template {
+impl MarketTemplate {
     /// Deploys the contracts at a time in seconds, and funds every account with the same amount,
     /// and with ether.
     pub(crate) fn new(people: &[Address], funds: Amount, seconds: u64) -> Self {
         let deployer = TestSigner::new(DEPLOYER).unwrap();
         let rich: Vec<_> = people.iter().map(|person| person.0.into()).collect();
         let rich = [rich, vec![deployer.address().0.into()]].concat();
-        let node = Arc::new(Node::new(CHAIN, seconds, &rich));
+        let node = Arc::new(InProcessNode::new(CHAIN, seconds, &rich));
         let endpoint: Arc<dyn Endpoint> = Arc::clone(&node) as _;
-        let outbox = scratch();
+        let outbox = temp_dir_in_memory();
         let supply = Amount::total(people.iter().map(|_| funds)).unwrap();
         let token = Token::New { supply, holder: deployer.address() };
         let settings = Settings::default();
@@ -84,9 +84,9 @@ impl Template {
     }
 
     /// A market that shares no state with others.
-    pub(crate) fn market(&self) -> Market {
-        let (node, outbox) = (Arc::new(self.node.copy()), scratch());
+    pub(crate) fn market(&self) -> InProcessMarket {
+        let (node, outbox) = (Arc::new(self.node.copy()), temp_dir_in_memory());
         let ledger = open(&node, self.deployment, outbox.path());
-        Market { node, ledger, outbox }
+        InProcessMarket { node, ledger, outbox }
     }
 }

@@ -1,7 +1,7 @@
 //! The Ethereum ledger with a node in the test process.
 
-mod conforms;
+mod conformance;
 mod limits;
 mod market;
+mod model_agreement;
 mod node;
-mod same_rules;

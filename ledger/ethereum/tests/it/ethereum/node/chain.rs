@@ -26,19 +26,19 @@ pub(crate) const REFUSED: i64 = -32_000;
 
 /// The error of a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Fault {
+pub(crate) struct RpcFault {
     pub(crate) code: i64,
     pub(crate) message: String,
     pub(crate) data: Option<Bytes>,
 }
 
-pub(crate) fn refuse(message: impl Into<String>) -> Fault {
-    Fault { code: REFUSED, message: message.into(), data: None }
+pub(crate) fn refuse(message: impl Into<String>) -> RpcFault {
+    RpcFault { code: REFUSED, message: message.into(), data: None }
 }
 
 /// A block. Its hash is computed from its content, not from an Ethereum header.
 #[derive(Clone, Debug)]
-pub(crate) struct Head {
+pub(crate) struct MinedBlock {
     pub(crate) hash: B256,
     pub(crate) parent: B256,
     pub(crate) time: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Head {
 
 /// A mined transaction with its result.
 #[derive(Clone, Debug)]
-pub(crate) struct Mined {
+pub(crate) struct MinedTransaction {
     pub(crate) hash: B256,
     pub(crate) block: u64,
     pub(crate) from: Address,
@@ -63,7 +63,7 @@ pub(crate) struct Mined {
 
 /// A contract call or a gas estimate.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Question {
+pub(crate) struct CallRequest {
     pub(crate) from: Address,
     pub(crate) to: Option<Address>,
     pub(crate) value: U256,
@@ -73,22 +73,22 @@ pub(crate) struct Question {
 
 /// The chain; only its newest state is available.
 #[derive(Clone, Debug)]
-pub(crate) struct Chain {
+pub(crate) struct InProcessChain {
     pub(crate) id: u64,
-    pub(crate) blocks: Vec<Head>,
-    pub(crate) mined: BTreeMap<B256, Mined>,
+    pub(crate) blocks: Vec<MinedBlock>,
+    pub(crate) mined: BTreeMap<B256, MinedTransaction>,
     /// The transaction with logs of each block that has one.
-    pub(crate) noisy: BTreeMap<u64, B256>,
+    pub(crate) blocks_with_logs: BTreeMap<u64, B256>,
     /// The time of the next block, in seconds.
     time: u64,
     state: CacheDB<EmptyDB>,
 }
 
-fn never(error: Infallible) -> Fault {
+fn never(error: Infallible) -> RpcFault {
     match error {}
 }
 
-fn invalid(error: EVMError<Infallible>) -> Fault {
+fn invalid(error: EVMError<Infallible>) -> RpcFault {
     match error {
         EVMError::Transaction(InvalidTransaction::NonceTooLow { tx, state }) => {
             refuse(format!("nonce too low: next nonce {state}, tx nonce {tx}"))
@@ -101,10 +101,10 @@ fn invalid(error: EVMError<Infallible>) -> Fault {
 }
 
 /// The output of a successful call.
-fn answer(result: ExecutionResult) -> Result<Bytes, Fault> {
+fn call_output(result: ExecutionResult) -> Result<Bytes, RpcFault> {
     match result {
         ExecutionResult::Success { output, .. } => Ok(output.into_data()),
-        ExecutionResult::Revert { output, .. } => Err(Fault {
+        ExecutionResult::Revert { output, .. } => Err(RpcFault {
             code: REVERTED,
             message: "execution reverted".to_owned(),
             data: Some(output),
@@ -113,7 +113,7 @@ fn answer(result: ExecutionResult) -> Result<Bytes, Fault> {
     }
 }
 
-impl Chain {
+impl InProcessChain {
     /// An empty chain at a time in seconds; some accounts have ether.
     pub(crate) fn new(id: u64, time: u64, rich: &[(Address, U256)]) -> Self {
         let mut state = CacheDB::new(EmptyDB::new());
@@ -121,8 +121,8 @@ impl Chain {
             state.insert_account_info(*account, AccountInfo::from_balance(*wei));
         }
         let (blocks, mined, noisy) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let mut chain = Self { id, blocks, mined, noisy, time, state };
-        chain.seal(None, 0);
+        let mut chain = Self { id, blocks, mined, blocks_with_logs: noisy, time, state };
+        chain.mine_block(None, 0);
         chain
     }
 
@@ -136,35 +136,35 @@ impl Chain {
         assert!(time >= self.time, "time {time} is before {}", self.time);
         if time > self.time {
             self.time = time;
-            self.seal(None, 0);
+            self.mine_block(None, 0);
         }
     }
 
-    pub(crate) fn account(&self, address: Address) -> Result<AccountInfo, Fault> {
+    pub(crate) fn account(&self, address: Address) -> Result<AccountInfo, RpcFault> {
         Ok(self.state.basic_ref(address).map_err(never)?.unwrap_or_default())
     }
 
-    pub(crate) fn code(&self, address: Address) -> Result<Bytes, Fault> {
+    pub(crate) fn code(&self, address: Address) -> Result<Bytes, RpcFault> {
         let hash = self.account(address)?.code_hash;
         Ok(self.state.code_by_hash_ref(hash).map_err(never)?.original_bytes())
     }
 
     /// The result of a call that changes nothing.
-    pub(crate) fn ask(&mut self, question: Question) -> Result<Bytes, Fault> {
-        self.try_out(question).and_then(answer)
+    pub(crate) fn call(&mut self, question: CallRequest) -> Result<Bytes, RpcFault> {
+        self.simulate(question).and_then(call_output)
     }
 
     /// The gas estimate: the gas spent before refunds, plus a 63rd that a call must leave to its
     /// caller (EIP-150), plus a stipend.
-    pub(crate) fn price(&mut self, question: Question) -> Result<u64, Fault> {
-        let result = self.try_out(question)?;
+    pub(crate) fn estimate_gas(&mut self, question: CallRequest) -> Result<u64, RpcFault> {
+        let result = self.simulate(question)?;
         let spent = result.gas().total_gas_spent().max(result.tx_gas_used());
-        answer(result)?;
+        call_output(result)?;
         Ok(spent + spent / 63 + 2_300)
     }
 
     /// Executes a signed transaction and mines it; returns its hash.
-    pub(crate) fn send(&mut self, raw: &[u8]) -> Result<B256, Fault> {
+    pub(crate) fn send(&mut self, raw: &[u8]) -> Result<B256, RpcFault> {
         let hash = keccak256(raw);
         if self.mined.contains_key(&hash) {
             return Err(refuse("already known"));
@@ -193,8 +193,8 @@ impl Chain {
         };
         let result = self.execute(env, BASE_FEE, true)?;
         let gas = result.tx_gas_used();
-        let block = self.seal(Some(hash), gas);
-        let mined = Mined {
+        let block = self.mine_block(Some(hash), gas);
+        let mined = MinedTransaction {
             hash,
             block,
             from,
@@ -207,14 +207,14 @@ impl Chain {
             logs: result.into_logs(),
         };
         if mined.success && !mined.logs.is_empty() {
-            self.noisy.insert(block, hash);
+            self.blocks_with_logs.insert(block, hash);
         }
         self.mined.insert(hash, mined);
         Ok(hash)
     }
 
-    fn try_out(&mut self, question: Question) -> Result<ExecutionResult, Fault> {
-        let Question { from, to, value, data, gas } = question;
+    fn simulate(&mut self, question: CallRequest) -> Result<ExecutionResult, RpcFault> {
+        let CallRequest { from, to, value, data, gas } = question;
         let gas_limit = gas.unwrap_or(GAS_MAX).min(GAS_MAX);
         let kind = to.map_or(TxKind::Create, TxKind::Call);
         let (caller, chain_id) = (from, Some(self.id));
@@ -223,7 +223,12 @@ impl Chain {
     }
 
     /// Executes one transaction on the newest state, and commits it if `keep`.
-    fn execute(&mut self, tx: TxEnv, basefee: u64, keep: bool) -> Result<ExecutionResult, Fault> {
+    fn execute(
+        &mut self,
+        tx: TxEnv,
+        basefee: u64,
+        keep: bool,
+    ) -> Result<ExecutionResult, RpcFault> {
         let mut cfg = CfgEnv::new_with_spec(SpecId::OSAKA);
         cfg.chain_id = self.id;
         cfg.disable_nonce_check = !keep;
@@ -244,19 +249,19 @@ impl Chain {
     }
 
     /// Adds a block; returns its number.
-    fn seal(&mut self, transaction: Option<B256>, gas: u64) -> u64 {
+    fn mine_block(&mut self, transaction: Option<B256>, gas: u64) -> u64 {
         let parent = self.blocks.last().map_or(B256::ZERO, |head| head.hash);
         let number = self.blocks.len() as u64;
         let numbers = [number, self.time].map(u64::to_be_bytes).concat();
         let content = transaction.unwrap_or_default();
         let hash = keccak256([parent.as_slice(), &numbers, content.as_slice()].concat());
-        self.blocks.push(Head { hash, parent, time: self.time, gas, transaction });
+        self.blocks.push(MinedBlock { hash, parent, time: self.time, gas, transaction });
         number
     }
 }
 
 /// Decodes an EIP-1559 transaction; returns it with its sender.
-fn decode(raw: &[u8]) -> Result<(Signed<TxEip1559>, Address), Fault> {
+fn decode(raw: &[u8]) -> Result<(Signed<TxEip1559>, Address), RpcFault> {
     let Some((2, mut fields)) = raw.split_first().map(|(kind, fields)| (*kind, fields)) else {
         return Err(refuse("transaction type not supported: only EIP-1559"));
     };

@@ -5,7 +5,9 @@ use std::fmt::LowerHex;
 use revm::primitives::{Address, B256, Bytes, Log, U256, hex};
 use serde_json::{Value, json};
 
-use super::chain::{BASE_FEE, Chain, Fault, GAS_MAX, Head, Mined, Question, refuse};
+use super::chain::{
+    BASE_FEE, CallRequest, GAS_MAX, InProcessChain, MinedBlock, MinedTransaction, RpcFault, refuse,
+};
 
 pub(super) fn quantity(n: impl LowerHex) -> Value {
     Value::String(format!("{n:#x}"))
@@ -15,26 +17,26 @@ pub(super) fn bytes(data: &[u8]) -> Value {
     Value::String(hex::encode_prefixed(data))
 }
 
-fn text<'a>(value: &'a Value, what: &str) -> Result<&'a str, Fault> {
+fn text<'a>(value: &'a Value, what: &str) -> Result<&'a str, RpcFault> {
     value.as_str().ok_or_else(|| refuse(format!("{what}: expected text, got {value}")))
 }
 
-pub(super) fn address(value: &Value) -> Result<Address, Fault> {
+pub(super) fn address(value: &Value) -> Result<Address, RpcFault> {
     let text = text(value, "address")?;
     text.parse().map_err(|error| refuse(format!("address {text}: {error}")))
 }
 
-pub(super) fn hash(value: &Value) -> Result<B256, Fault> {
+pub(super) fn hash(value: &Value) -> Result<B256, RpcFault> {
     let text = text(value, "hash")?;
     text.parse().map_err(|error| refuse(format!("hash {text}: {error}")))
 }
 
-pub(super) fn data(value: &Value) -> Result<Bytes, Fault> {
+pub(super) fn data(value: &Value) -> Result<Bytes, RpcFault> {
     let text = text(value, "bytes")?;
     hex::decode(text).map(Bytes::from).map_err(|error| refuse(format!("bytes: {error}")))
 }
 
-pub(super) fn number(value: &Value) -> Result<u64, Fault> {
+pub(super) fn number(value: &Value) -> Result<u64, RpcFault> {
     let text = text(value, "number")?;
     let digits = text.strip_prefix("0x").unwrap_or_default();
     u64::from_str_radix(digits, 16).map_err(|error| refuse(format!("number {text}: {error}")))
@@ -42,7 +44,7 @@ pub(super) fn number(value: &Value) -> Result<u64, Fault> {
 
 /// The block that a tag names; the pending block is the newest, because the mempool is always
 /// empty.
-pub(super) fn block(value: &Value, chain: &Chain) -> Result<u64, Fault> {
+pub(super) fn block(value: &Value, chain: &InProcessChain) -> Result<u64, RpcFault> {
     match value.as_str() {
         None if value.is_null() => Ok(chain.height()),
         Some("latest" | "pending" | "safe" | "finalized") => Ok(chain.height()),
@@ -52,7 +54,7 @@ pub(super) fn block(value: &Value, chain: &Chain) -> Result<u64, Fault> {
 }
 
 /// Fails unless a tag names the newest block.
-pub(super) fn newest(value: &Value, chain: &Chain) -> Result<(), Fault> {
+pub(super) fn newest(value: &Value, chain: &InProcessChain) -> Result<(), RpcFault> {
     let (asked, height) = (block(value, chain)?, chain.height());
     if asked == height {
         Ok(())
@@ -61,14 +63,14 @@ pub(super) fn newest(value: &Value, chain: &Chain) -> Result<(), Fault> {
     }
 }
 
-pub(super) fn question(value: &Value) -> Result<Question, Fault> {
+pub(super) fn call_request(value: &Value) -> Result<CallRequest, RpcFault> {
     let field = |name: &str| value.get(name).filter(|field| !field.is_null());
     let input = field("data").or_else(|| field("input"));
-    let wei = |field: &Value| -> Result<U256, Fault> {
+    let wei = |field: &Value| -> Result<U256, RpcFault> {
         let text = text(field, "value")?;
         text.parse().map_err(|error| refuse(format!("value {text}: {error}")))
     };
-    Ok(Question {
+    Ok(CallRequest {
         from: field("from").map(address).transpose()?.unwrap_or_default(),
         to: field("to").map(address).transpose()?,
         value: field("value").map(wei).transpose()?.unwrap_or_default(),
@@ -77,7 +79,7 @@ pub(super) fn question(value: &Value) -> Result<Question, Fault> {
     })
 }
 
-pub(super) fn head(number: u64, head: &Head) -> Value {
+pub(super) fn head(number: u64, head: &MinedBlock) -> Value {
     json!({
         "number": quantity(number),
         "hash": head.hash,
@@ -90,7 +92,7 @@ pub(super) fn head(number: u64, head: &Head) -> Value {
     })
 }
 
-pub(super) fn transaction(mined: &Mined, chain: &Chain) -> Value {
+pub(super) fn transaction(mined: &MinedTransaction, chain: &InProcessChain) -> Value {
     json!({
         "hash": mined.hash,
         "type": "0x2",
@@ -103,7 +105,7 @@ pub(super) fn transaction(mined: &Mined, chain: &Chain) -> Value {
     })
 }
 
-pub(super) fn receipt(mined: &Mined, chain: &Chain) -> Value {
+pub(super) fn receipt(mined: &MinedTransaction, chain: &InProcessChain) -> Value {
     let logs = mined.logs.iter().filter(|_| mined.success).enumerate();
     json!({
         "transactionHash": mined.hash,
@@ -122,7 +124,7 @@ pub(super) fn receipt(mined: &Mined, chain: &Chain) -> Value {
     })
 }
 
-fn entry(mined: &Mined, n: usize, log: &Log, chain: &Chain) -> Value {
+fn entry(mined: &MinedTransaction, n: usize, log: &Log, chain: &InProcessChain) -> Value {
     json!({
         "address": log.address,
         "topics": log.topics(),
@@ -139,8 +141,8 @@ fn entry(mined: &Mined, n: usize, log: &Log, chain: &Chain) -> Value {
 /// The permitted values of a filter position; `None` permits any.
 fn choice<T>(
     value: Option<&Value>,
-    parse: impl Fn(&Value) -> Result<T, Fault>,
-) -> Result<Option<Vec<T>>, Fault> {
+    parse: impl Fn(&Value) -> Result<T, RpcFault>,
+) -> Result<Option<Vec<T>>, RpcFault> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Array(list)) => list.iter().map(parse).collect::<Result<_, _>>().map(Some),
@@ -148,7 +150,7 @@ fn choice<T>(
     }
 }
 
-pub(super) fn logs(filter: &Value, chain: &Chain) -> Result<Value, Fault> {
+pub(super) fn logs(filter: &Value, chain: &InProcessChain) -> Result<Value, RpcFault> {
     let bound = |name: &str| block(filter.get(name).unwrap_or(&Value::Null), chain);
     let (first, last) = (bound("fromBlock")?, bound("toBlock")?);
     if first > last {
@@ -166,7 +168,7 @@ pub(super) fn logs(filter: &Value, chain: &Chain) -> Result<Value, Fault> {
         places && addresses.as_ref().is_none_or(|allowed| allowed.contains(&log.address))
     };
     let mut found = Vec::new();
-    for hash in chain.noisy.range(first..=last).map(|(_, hash)| hash) {
+    for hash in chain.blocks_with_logs.range(first..=last).map(|(_, hash)| hash) {
         let mined = &chain.mined[hash];
         let logs = mined.logs.iter().enumerate().filter(|(_, log)| wanted(log));
         found.extend(logs.map(|(n, log)| entry(mined, n, log, chain)));

@@ -13,12 +13,12 @@ use florin_ledger_ethereum::{Endpoint, EndpointError};
 use florin_protocol::WalletSigner;
 use serde_json::Value;
 
-use chain::{BASE_FEE, Chain, Fault, refuse};
+use chain::{BASE_FEE, InProcessChain, RpcFault, refuse};
 
 /// A million ether, in wei.
 const ETHER: u128 = 1_000_000 * 1_000_000_000_000_000_000;
 /// The suggested priority fee per unit of gas, in wei.
-const TIP: u64 = 1_000_000;
+const PRIORITY_FEE: u64 = 1_000_000;
 
 /// A signed raw transaction with a gas limit above every need of these tests.
 pub(crate) fn sign(
@@ -33,7 +33,7 @@ pub(crate) fn sign(
         nonce,
         gas_limit: 10_000_000,
         max_fee_per_gas: 2 * u128::from(BASE_FEE),
-        max_priority_fee_per_gas: TIP.into(),
+        max_priority_fee_per_gas: PRIORITY_FEE.into(),
         to,
         input: Bytes::copy_from_slice(input),
         ..TxEip1559::default()
@@ -46,13 +46,13 @@ pub(crate) fn sign(
 }
 
 /// The node: a chain behind a lock.
-pub(crate) struct Node(Mutex<Chain>);
+pub(crate) struct InProcessNode(Mutex<InProcessChain>);
 
-impl Node {
+impl InProcessNode {
     /// A new chain at a time in seconds; only these accounts have ether.
     pub(crate) fn new(chain: u64, time: u64, rich: &[Address]) -> Self {
         let rich: Vec<_> = rich.iter().map(|account| (*account, U256::from(ETHER))).collect();
-        Self(Mutex::new(Chain::new(chain, time, &rich)))
+        Self(Mutex::new(InProcessChain::new(chain, time, &rich)))
     }
 
     /// Another node with a copy of the chain.
@@ -65,16 +65,16 @@ impl Node {
         self.chain().set_time(seconds);
     }
 
-    fn chain(&self) -> MutexGuard<'_, Chain> {
+    fn chain(&self) -> MutexGuard<'_, InProcessChain> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Endpoint for Node {
+impl Endpoint for InProcessNode {
     fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
-        answer(&mut self.chain(), method, &params).map_err(|fault| {
-            let Fault { code, message, data } = fault;
-            EndpointError::Answered { code, message, data: data.map(Vec::from) }
+        handle_request(&mut self.chain(), method, &params).map_err(|fault| {
+            let RpcFault { code, message, data } = fault;
+            EndpointError::ErrorResponse { code, message, data: data.map(Vec::from) }
         })
     }
 
@@ -83,14 +83,18 @@ impl Endpoint for Node {
     }
 }
 
-fn answer(chain: &mut Chain, method: &str, params: &Value) -> Result<Value, Fault> {
+fn handle_request(
+    chain: &mut InProcessChain,
+    method: &str,
+    params: &Value,
+) -> Result<Value, RpcFault> {
     let param = |n: usize| params.get(n).unwrap_or(&Value::Null);
     let state = |n: usize| json::newest(param(n), chain);
     match method {
         "eth_chainId" => Ok(json::quantity(chain.id)),
         "eth_blockNumber" => Ok(json::quantity(chain.height())),
-        "eth_gasPrice" => Ok(json::quantity(BASE_FEE + TIP)),
-        "eth_maxPriorityFeePerGas" => Ok(json::quantity(TIP)),
+        "eth_gasPrice" => Ok(json::quantity(BASE_FEE + PRIORITY_FEE)),
+        "eth_maxPriorityFeePerGas" => Ok(json::quantity(PRIORITY_FEE)),
         "eth_getBlockByNumber" => {
             let number = json::block(param(0), chain)?;
             let head = chain.blocks.get(usize::try_from(number).unwrap_or(usize::MAX));
@@ -110,11 +114,11 @@ fn answer(chain: &mut Chain, method: &str, params: &Value) -> Result<Value, Faul
         }
         "eth_call" => {
             state(1)?;
-            Ok(json::bytes(&chain.ask(json::question(param(0))?)?))
+            Ok(json::bytes(&chain.call(json::call_request(param(0))?)?))
         }
         "eth_estimateGas" => {
             state(1)?;
-            Ok(json::quantity(chain.price(json::question(param(0))?)?))
+            Ok(json::quantity(chain.estimate_gas(json::call_request(param(0))?)?))
         }
         "eth_sendRawTransaction" => Ok(json::bytes(chain.send(&json::data(param(0))?)?.as_slice())),
         "eth_getTransactionReceipt" => {

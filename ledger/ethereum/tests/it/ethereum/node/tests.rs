@@ -7,7 +7,7 @@ use florin_ledger_ethereum::{Endpoint, EndpointError, FlorinToken, MarketContrac
 use florin_protocol::WalletSigner;
 use serde_json::{Value, json};
 
-use super::{Node, sign};
+use super::{InProcessNode, sign};
 
 const CHAIN: u64 = 31_337;
 
@@ -15,18 +15,24 @@ fn signed(by: &TestSigner, nonce: u64, to: TxKind, input: &[u8]) -> String {
     sign(CHAIN, by, nonce, to, input)
 }
 
-struct Bench {
-    node: Node,
+struct NodeFixture {
+    node: InProcessNode,
     alice: TestSigner,
     token: Address,
     market: Address,
 }
 
-fn receipt(node: &Node, hash: &Value) -> Value {
+fn receipt(node: &InProcessNode, hash: &Value) -> Value {
     node.call("eth_getTransactionReceipt", json!([hash])).unwrap()
 }
 
-fn deploy(node: &Node, by: &TestSigner, nonce: u64, code: &[u8], arguments: &[u8]) -> Address {
+fn deploy(
+    node: &InProcessNode,
+    by: &TestSigner,
+    nonce: u64,
+    code: &[u8],
+    arguments: &[u8],
+) -> Address {
     let raw = signed(by, nonce, TxKind::Create, &[code, arguments].concat());
     let hash = node.call("eth_sendRawTransaction", json!([raw])).unwrap();
     let receipt = receipt(node, &hash);
@@ -34,19 +40,19 @@ fn deploy(node: &Node, by: &TestSigner, nonce: u64, code: &[u8], arguments: &[u8
     receipt["contractAddress"].as_str().unwrap().parse().unwrap()
 }
 
-fn bench() -> Bench {
+fn node_fixture() -> NodeFixture {
     let alice = TestSigner::new(0).unwrap();
     let holder: Address = alice.address().0.into();
-    let node = Node::new(CHAIN, 1_000, &[holder]);
+    let node = InProcessNode::new(CHAIN, 1_000, &[holder]);
     let supply = FlorinToken::constructorCall { supply: U256::from(500), holder };
     let token = deploy(&node, &alice, 0, &FlorinToken::BYTECODE, &supply.abi_encode());
     let arguments = MarketContract::constructorCall { token_: token }.abi_encode();
     let market = deploy(&node, &alice, 1, &MarketContract::BYTECODE, &arguments);
-    Bench { node, alice, token, market }
+    NodeFixture { node, alice, token, market }
 }
 
-impl Bench {
-    fn ask(&self, to: Address, call: &[u8]) -> Result<Vec<u8>, EndpointError> {
+impl NodeFixture {
+    fn call(&self, to: Address, call: &[u8]) -> Result<Vec<u8>, EndpointError> {
         let data = hex::encode_prefixed(call);
         let answer = self.node.call("eth_call", json!([{ "to": to, "data": data }, "latest"]))?;
         Ok(hex::decode(answer.as_str().unwrap()).unwrap())
@@ -58,23 +64,23 @@ impl Bench {
     }
 
     fn clock(&self) -> u64 {
-        let answer = self.ask(self.market, &MarketContract::clockCall {}.abi_encode());
+        let answer = self.call(self.market, &MarketContract::clockCall {}.abi_encode());
         u64::abi_decode(&answer.unwrap()).unwrap()
     }
 }
 
 #[test]
 fn contract_calls_work_and_the_contracts_clock_is_the_nodes() {
-    let bench = bench();
+    let bench = node_fixture();
     let account = bench.alice.address().0.into();
     let call = FlorinToken::balanceOfCall { account }.abi_encode();
-    let balance = U256::abi_decode(&bench.ask(bench.token, &call).unwrap()).unwrap();
+    let balance = U256::abi_decode(&bench.call(bench.token, &call).unwrap()).unwrap();
     assert_eq!(balance, U256::from(500));
     assert_eq!(bench.clock(), 1_000_000);
     let copy = bench.node.copy();
     bench.node.set_time(1_007);
     assert_eq!(bench.clock(), 1_007_000);
-    let height = |node: &Node| node.call("eth_blockNumber", json!([])).unwrap();
+    let height = |node: &InProcessNode| node.call("eth_blockNumber", json!([])).unwrap();
     assert_eq!((height(&bench.node), height(&copy)), (json!("0x3"), json!("0x2")));
     let head = bench.node.call("eth_getBlockByNumber", json!(["0x3", false])).unwrap();
     let parent = bench.node.call("eth_getBlockByNumber", json!(["0x2", false])).unwrap();
@@ -84,7 +90,7 @@ fn contract_calls_work_and_the_contracts_clock_is_the_nodes() {
 
 #[test]
 fn a_transfer_has_the_expected_gas_log_and_receipt() {
-    let bench = bench();
+    let bench = node_fixture();
     let to = Address::repeat_byte(7);
     let call = FlorinToken::transferCall { to, value: U256::from(20) }.abi_encode();
     let from: Address = bench.alice.address().0.into();
@@ -113,12 +119,14 @@ fn a_transfer_has_the_expected_gas_log_and_receipt() {
 
 #[test]
 fn a_revert_returns_its_data_and_a_wrong_nonce_is_refused() {
-    let bench = bench();
+    let bench = node_fixture();
     let (task, amount) = ([5; 32].into(), 3_u128);
     let call = MarketContract::bondCall { id: task, amount }.abi_encode();
     let unknown = MarketContract::UnknownTask { task }.abi_encode();
-    match bench.ask(bench.market, &call) {
-        Err(EndpointError::Answered { code: 3, data: Some(data), .. }) => assert_eq!(data, unknown),
+    match bench.call(bench.market, &call) {
+        Err(EndpointError::ErrorResponse { code: 3, data: Some(data), .. }) => {
+            assert_eq!(data, unknown)
+        }
         other => panic!("{other:?}"),
     }
     let hash = bench.send(2, bench.market, &call).unwrap();

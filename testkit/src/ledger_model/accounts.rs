@@ -11,7 +11,9 @@ use florin_protocol::{
     Timestamp, WalletSigner,
 };
 
-use super::books::{BUYER, EVERYTHING, FUNDS, Flaw, PEOPLE, Pending, Rules, Totals};
+use super::ledger_model::{
+    AllTotals, BUYER, Flaw, INITIAL_BALANCE, PEOPLE, Pending, Rules, UNBOUNDED,
+};
 
 /// The initial time of the model, in its ticks.
 pub const START: i64 = 1_000;
@@ -23,23 +25,23 @@ const LONGEST_MS: u64 = 30 * 24 * 3_600 * 1_000;
 const ROOTS_MAX: usize = 1_000;
 
 /// The keys of all accounts, and the length of a tick of the model.
-pub struct Cast {
+pub struct TestAccounts {
     pub people: Vec<TestSigner>,
     tick_ms: u64,
     /// Cache: the same trees are needed repeatedly.
-    roots: Mutex<BTreeMap<Totals, Digest>>,
+    roots: Mutex<BTreeMap<AllTotals, Digest>>,
 }
 
 /// Converts a number of the model, in units of the smallest data pool.
 pub fn units(n: i64) -> Amount {
-    if n == EVERYTHING {
+    if n == UNBOUNDED {
         return Amount::from_units(u128::MAX);
     }
     Amount::from_units(u128::try_from(n).unwrap() * DATA_PER_ROUND_MIN.units())
 }
 
 /// The inverse of [`units`].
-pub fn number(amount: Amount) -> i64 {
+pub fn in_units(amount: Amount) -> i64 {
     i64::try_from(amount.units() / DATA_PER_ROUND_MIN.units()).unwrap()
 }
 
@@ -55,7 +57,7 @@ pub fn payout(t: usize, round: i64) -> SettlementId {
     Report::settlement_id(task_id(t), RoundNumber(u32::try_from(round).unwrap()))
 }
 
-impl Cast {
+impl TestAccounts {
     pub fn new(tick_ms: u64) -> Self {
         let people = (0..PEOPLE as u64).map(|n| TestSigner::new(n).unwrap()).collect();
         Self { people, tick_ms, roots: Mutex::default() }
@@ -66,15 +68,15 @@ impl Cast {
     }
 
     pub fn tick(&self, moment: i64) -> Timestamp {
-        if moment == EVERYTHING { Timestamp::MAX } else { Timestamp(moment as u64 * self.tick_ms) }
+        if moment == UNBOUNDED { Timestamp::MAX } else { Timestamp(moment as u64 * self.tick_ms) }
     }
 
-    pub fn tree(&self, all: &Totals) -> ClaimTree {
+    pub fn tree(&self, all: &AllTotals) -> ClaimTree {
         let leaves = all.iter().zip(&self.people).filter(|(totals, _)| **totals != (0, 0));
         ClaimTree::new(leaves.map(|(totals, person)| (person.address(), leaf(*totals))))
     }
 
-    pub fn root(&self, all: &Totals) -> Digest {
+    pub fn root(&self, all: &AllTotals) -> Digest {
         let mut roots = self.roots.lock().unwrap();
         if let Some(root) = roots.get(all) {
             return *root;
@@ -89,7 +91,7 @@ impl Cast {
         let arbiter = if flaw == Flaw::BuyerIsArbiter { BUYER } else { rules.arbiter };
         let data = match flaw {
             Flaw::TooSmall => Amount::from_units(units(1).units() - 1),
-            Flaw::TooExpensive => units(PEOPLE as i64 * FUNDS),
+            Flaw::TooExpensive => units(PEOPLE as i64 * INITIAL_BALANCE),
             _ => units(rules.data),
         };
         let ms = |ticks: i64, is_too_long: bool| {
@@ -114,7 +116,7 @@ impl Cast {
     pub fn settlement(&self, t: usize, new: &Pending) -> Settlement {
         Settlement {
             task: task_id(t),
-            payout: payout(t, new.name),
+            payout: payout(t, new.payout_round),
             round: RoundNumber(u32::try_from(new.round).unwrap()),
             report: Digest([new.report; 32]),
             previous_root: self.root(&new.previous),
@@ -125,7 +127,7 @@ impl Cast {
     }
 
     /// A claim with a proof from this tree, if there is one.
-    pub fn claim(&self, t: usize, who: usize, totals: (i64, i64), tree: &Totals) -> Claim {
+    pub fn claim(&self, t: usize, who: usize, totals: (i64, i64), tree: &AllTotals) -> Claim {
         let (account, totals) = (self.address(who), leaf(totals));
         let proof = self.tree(tree).proof(account, totals).unwrap_or_default();
         Claim { task: task_id(t), account, totals, proof }

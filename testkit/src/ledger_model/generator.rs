@@ -1,8 +1,10 @@
 //! Random operations, weighted so that all of them, and nearly every refusal, occur often.
 
-use super::books::{BUYER, EVERYTHING, Flaw, LAST_ROUND, Model, PEOPLE, Pending, Rules, Task};
-use super::dice::Dice;
+use super::ledger_model::{
+    BUYER, Flaw, LAST_ROUND, LedgerModel, PEOPLE, Pending, Rules, TaskModel, UNBOUNDED,
+};
 use super::operation::{Act, Operation};
+use super::rng::TestRng;
 
 /// The weight of each kind of operation.
 const WEIGHTS: [(Kind, u64); 15] = [
@@ -24,7 +26,7 @@ const WEIGHTS: [(Kind, u64); 15] = [
 ];
 
 /// Outcomes that occur often without weighting.
-const DULL: [&str; 8] = [
+const FREQUENT_OUTCOMES: [&str; 8] = [
     "BAD_PROOF",
     "INSUFFICIENT_FUNDS",
     "NOT_ALLOWED",
@@ -60,8 +62,8 @@ enum Kind {
     Slash,
 }
 
-fn any_kind(dice: &mut Dice) -> Kind {
-    let mut left = dice.roll(WEIGHTS.iter().map(|(_, weight)| weight).sum()) as u64;
+fn any_kind(dice: &mut TestRng) -> Kind {
+    let mut left = dice.below(WEIGHTS.iter().map(|(_, weight)| weight).sum()) as u64;
     for (kind, weight) in WEIGHTS {
         match left.checked_sub(weight) {
             None => return kind,
@@ -72,44 +74,44 @@ fn any_kind(dice: &mut Dice) -> Kind {
 }
 
 /// Draws operations for the current state of a model.
-pub struct Draw<'a> {
-    pub dice: &'a mut Dice,
-    pub model: &'a Model,
+pub struct OperationGenerator<'a> {
+    pub dice: &'a mut TestRng,
+    pub model: &'a LedgerModel,
     /// Whether settlements are posted as fast as possible, with small amounts, up to the limit of
     /// pending ones.
-    pub is_rushed: bool,
+    pub posts_rapidly: bool,
 }
 
-impl Draw<'_> {
+impl OperationGenerator<'_> {
     /// The pause before the next operation: often until just before, at or after a deadline.
     pub fn pause(&mut self) -> i64 {
-        if self.is_rushed {
+        if self.posts_rapidly {
             return i64::from(self.dice.once_in(2));
         }
-        match self.dice.roll(10) {
+        match self.dice.below(10) {
             0..=2 => 0,
-            3..=6 => self.dice.roll(12) as i64,
+            3..=6 => self.dice.below(12) as i64,
             _ => {
-                let moments = self.moments();
+                let moments = self.deadlines();
                 let Some(last) = moments.len().checked_sub(1) else { return 1 };
-                let moment = moments[self.dice.roll(last as u64 + 1)];
-                (moment - self.model.now + self.dice.roll(3) as i64 - 1).max(0)
+                let moment = moments[self.dice.below(last as u64 + 1)];
+                (moment - self.model.now + self.dice.below(3) as i64 - 1).max(0)
             }
         }
     }
 
     /// Future deadlines.
-    fn moments(&mut self) -> Vec<i64> {
+    fn deadlines(&mut self) -> Vec<i64> {
         let mut moments: Vec<i64> = self.model.stake_releases.iter().flatten().copied().collect();
         for task in self.model.tasks.iter().filter(|task| task.open) {
             moments.extend(task.pending.iter().map(|p| p.window));
             moments.extend(task.releases.iter().flatten());
-            moments.extend((0..PEOPLE).filter_map(|owner| task.free_at(owner)));
+            moments.extend((0..PEOPLE).filter_map(|owner| task.withdrawable_at(owner)));
             if self.dice.once_in(8) {
                 moments.push(task.rules.expires);
             }
         }
-        moments.retain(|moment| (self.model.now..EVERYTHING).contains(moment));
+        moments.retain(|moment| (self.model.now..UNBOUNDED).contains(moment));
         moments
     }
 
@@ -118,7 +120,7 @@ impl Draw<'_> {
         let mut operation = self.any_operation();
         for _ in 0..REDRAWS {
             let verdict = operation.on_model(&mut self.model.clone());
-            if !DULL.contains(&operation.outcome(verdict)) || self.dice.once_in(4) {
+            if !FREQUENT_OUTCOMES.contains(&operation.outcome(verdict)) || self.dice.once_in(4) {
                 break;
             }
             operation = self.any_operation();
@@ -127,9 +129,9 @@ impl Draw<'_> {
     }
 
     fn any_operation(&mut self) -> Operation {
-        let kind = if self.is_rushed && !self.dice.once_in(8) {
+        let kind = if self.posts_rapidly && !self.dice.once_in(8) {
             Kind::Post
-        } else if self.is_at_an_end() && self.dice.once_in(8) {
+        } else if self.is_near_expiry() && self.dice.once_in(8) {
             Kind::Close
         } else {
             any_kind(self.dice)
@@ -138,21 +140,21 @@ impl Draw<'_> {
     }
 
     /// Whether an open task is about to expire, or has just expired.
-    fn is_at_an_end(&self) -> bool {
-        let ends = |task: &Task| task.rules.expires.abs_diff(self.model.now) <= 1;
+    fn is_near_expiry(&self) -> bool {
+        let ends = |task: &TaskModel| task.rules.expires.abs_diff(self.model.now) <= 1;
         self.model.tasks.iter().any(|task| task.open && !task.closed && ends(task))
     }
 
     /// The first operations of most histories: a task, and a bond in it.
-    pub fn beginning(&mut self, step: usize) -> Operation {
+    pub fn initial_operation(&mut self, step: usize) -> Operation {
         match step {
             0 => {
                 let act = Act::OpenTask { t: 0, rules: self.rules(), flaw: Flaw::Nothing };
                 Operation { from: BUYER, act }
             }
             _ => {
-                let amount = 20 + self.dice.roll(40) as i64;
-                Operation { from: self.anybody(), act: Act::Bond { t: 0, amount } }
+                let amount = 20 + self.dice.below(40) as i64;
+                Operation { from: self.any_account(), act: Act::Bond { t: 0, amount } }
             }
         }
     }
@@ -162,7 +164,7 @@ impl Draw<'_> {
         let from = self.sender(kind, t);
         let amount = self.dice.amount();
         let act = match kind {
-            Kind::Transfer => Act::Transfer { to: self.anybody(), amount },
+            Kind::Transfer => Act::Transfer { to: self.any_account(), amount },
             Kind::OpenTask => self.opening(t),
             Kind::Bond => Act::Bond { t, amount },
             Kind::Unbond => Act::Unbond { t },
@@ -172,27 +174,27 @@ impl Draw<'_> {
             Kind::Unstake => Act::Unstake,
             Kind::WithdrawStake => Act::WithdrawStake,
             Kind::Post => Act::Post { t, new: self.settlement(t) },
-            Kind::Cancel => Act::Cancel { t, round: self.standing_round(t) },
+            Kind::Cancel => Act::Cancel { t, round: self.pending_round(t) },
             Kind::Finalize => Act::Finalize { t },
             Kind::Claim => self.claim(t),
             Kind::Close => Act::Close { t },
             Kind::Slash => {
                 let stake = self.dice.once_in(2);
-                Act::Slash { t, who: self.victim(t, stake), stake, amount }
+                Act::Slash { t, who: self.slash_target(t, stake), stake, amount }
             }
         };
         Operation { from, act }
     }
 
-    fn anybody(&mut self) -> usize {
-        self.dice.roll(PEOPLE as u64)
+    fn any_account(&mut self) -> usize {
+        self.dice.below(PEOPLE as u64)
     }
 
     /// A task, mostly an open one.
     fn some_task(&mut self) -> usize {
         let open = self.model.tasks.iter().position(|task| task.open && !task.closed);
-        match self.dice.roll(8) {
-            0 => self.dice.roll(self.model.tasks.len() as u64),
+        match self.dice.below(8) {
+            0 => self.dice.below(self.model.tasks.len() as u64),
             1 => 1,
             _ => open.unwrap_or(0),
         }
@@ -201,13 +203,13 @@ impl Draw<'_> {
     /// A sender, mostly one that is authorised or has something to lose.
     fn sender(&mut self, kind: Kind, t: usize) -> usize {
         let task = &self.model.tasks[t];
-        let some = |of: &mut dyn Iterator<Item = usize>, dice: &mut Dice| {
+        let some = |of: &mut dyn Iterator<Item = usize>, dice: &mut TestRng| {
             let all: Vec<usize> = of.collect();
-            (!all.is_empty()).then(|| all[dice.roll(all.len() as u64)])
+            (!all.is_empty()).then(|| all[dice.below(all.len() as u64)])
         };
         let right = match kind {
             Kind::OpenTask => Some(BUYER),
-            Kind::Close if self.is_at_an_end() => None,
+            Kind::Close if self.is_near_expiry() => None,
             Kind::Post | Kind::Close => Some(task.rules.coordinator),
             Kind::Cancel | Kind::Slash => Some(task.rules.arbiter),
             Kind::Unbond => some(&mut (0..PEOPLE).filter(|n| task.bonds[*n] > 0), self.dice),
@@ -223,23 +225,23 @@ impl Draw<'_> {
             }
             _ => None,
         };
-        let stranger = if self.is_rushed { 40 } else { 5 };
-        right.filter(|_| !self.dice.once_in(stranger)).unwrap_or_else(|| self.anybody())
+        let stranger = if self.posts_rapidly { 40 } else { 5 };
+        right.filter(|_| !self.dice.once_in(stranger)).unwrap_or_else(|| self.any_account())
     }
 
     /// An account to slash, mostly one with a bond or a pledge.
-    fn victim(&mut self, t: usize, stake: bool) -> usize {
+    fn slash_target(&mut self, t: usize, stake: bool) -> usize {
         let task = &self.model.tasks[t];
         let has = |n: &usize| if stake { task.pledges[*n].is_some() } else { task.bonds[*n] > 0 };
         let all: Vec<usize> = (0..PEOPLE).filter(has).collect();
         if all.is_empty() || self.dice.once_in(4) {
-            return self.anybody();
+            return self.any_account();
         }
-        all[self.dice.roll(all.len() as u64)]
+        all[self.dice.below(all.len() as u64)]
     }
 
     fn opening(&mut self, t: usize) -> Act {
-        let flaw = match self.dice.roll(10) {
+        let flaw = match self.dice.below(10) {
             0 => Flaw::BuyerIsArbiter,
             1 => Flaw::TooSmall,
             2 => Flaw::LongWindow,
@@ -265,8 +267,8 @@ impl Draw<'_> {
             delay: 250,
             expires: self.model.now + 3_000,
         };
-        let small = self.dice.roll(9) as i64;
-        match self.dice.roll(30) {
+        let small = self.dice.below(9) as i64;
+        match self.dice.below(30) {
             0 => rules.data = 1 + 5 * small,
             1 => rules.infrastructure = small,
             2 => rules.bond_min = 0,
@@ -276,11 +278,11 @@ impl Draw<'_> {
             7 | 8 => rules.delay = 50 * small,
             // A task may be expired when it is opened.
             9 => rules.expires = self.model.now + 50 * (small - 1),
-            10 => rules.coordinator = [BUYER, rules.arbiter][self.dice.roll(2)],
-            11 => rules.debit_max = EVERYTHING,
-            12 if self.dice.once_in(2) => rules.bond_min = EVERYTHING,
-            12 => rules.stake_min = EVERYTHING,
-            13 => rules.expires = EVERYTHING,
+            10 => rules.coordinator = [BUYER, rules.arbiter][self.dice.below(2)],
+            11 => rules.debit_max = UNBOUNDED,
+            12 if self.dice.once_in(2) => rules.bond_min = UNBOUNDED,
+            12 => rules.stake_min = UNBOUNDED,
+            13 => rules.expires = UNBOUNDED,
             14 => rules.window = LONGEST,
             15 => rules.delay = LONGEST,
             _ => {}
@@ -290,20 +292,20 @@ impl Draw<'_> {
 
     /// A round close to the task's current one.
     fn some_round(&mut self, t: usize) -> i64 {
-        let (last, ..) = self.model.tasks[t].last();
+        let (last, ..) = self.model.tasks[t].latest_settlement();
         if self.dice.once_in(150) {
             return LAST_ROUND;
         }
-        let next = last + 1 + [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, -1, -2][self.dice.roll(12)];
+        let next = last + 1 + [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, -1, -2][self.dice.below(12)];
         next.clamp(0, LAST_ROUND)
     }
 
-    fn standing_round(&mut self, t: usize) -> i64 {
+    fn pending_round(&mut self, t: usize) -> i64 {
         let pending = &self.model.tasks[t].pending;
         if pending.is_empty() || self.dice.once_in(6) {
             return self.some_round(t);
         }
-        pending[self.dice.roll(pending.len() as u64)].round
+        pending[self.dice.below(pending.len() as u64)].round
     }
 
     fn claim(&mut self, t: usize) -> Act {
@@ -315,9 +317,9 @@ impl Draw<'_> {
         };
         let owed: Vec<usize> = (0..PEOPLE).filter(|n| tree[*n] != task.claimed[*n]).collect();
         let who = if owed.is_empty() || self.dice.once_in(5) {
-            self.anybody()
+            self.any_account()
         } else {
-            owed[self.dice.roll(owed.len() as u64)]
+            owed[self.dice.below(owed.len() as u64)]
         };
         let (paid, debited) = tree[who];
         let totals = (paid + i64::from(self.dice.once_in(12)), debited);
@@ -325,7 +327,7 @@ impl Draw<'_> {
     }
 
     fn settlement(&mut self, t: usize) -> Pending {
-        if self.is_rushed && !self.dice.once_in(8) {
+        if self.posts_rapidly && !self.dice.once_in(8) {
             return self.next_settlement(t);
         }
         let task = &self.model.tasks[t];
@@ -333,9 +335,9 @@ impl Draw<'_> {
         let standing = task.finals.values().chain(&task.pending);
         let standing: Vec<&Pending> = standing.collect();
         if !standing.is_empty() && self.dice.once_in(6) {
-            let mut again = standing[self.dice.roll(standing.len() as u64)].clone();
+            let mut again = standing[self.dice.below(standing.len() as u64)].clone();
             again.window = 0;
-            match self.dice.roll(6) {
+            match self.dice.below(6) {
                 0 => again.report += 1,
                 1 => again.data += 1,
                 2 => again.previous = [(1, 1); PEOPLE],
@@ -344,47 +346,48 @@ impl Draw<'_> {
             return again;
         }
         let mut new = self.next_settlement(t);
-        match self.dice.roll(45) {
-            0 => new.name += 7,
-            1 => new.name -= 1,
+        match self.dice.below(45) {
+            0 => new.payout_round += 7,
+            1 => new.payout_round -= 1,
             2 => new.previous = task.totals,
             3 => new.previous = [(0, 0); PEOPLE],
             // The root promises more than the declared total.
-            4 | 5 => new.data = (new.data - self.dice.roll(120) as i64).max(0),
+            4 | 5 => new.data = (new.data - self.dice.below(120) as i64).max(0),
             6 => new.data = task.rules.data + 1,
             7 => new.infrastructure = task.rules.infrastructure + 1,
             8 => new.infrastructure = 0,
             9 => new.totals = [(0, 0); PEOPLE],
             _ => {}
         }
-        new.name = new.name.clamp(0, LAST_ROUND);
+        new.payout_round = new.payout_round.clamp(0, LAST_ROUND);
         new
     }
 
     /// A settlement that is mostly valid.
     fn next_settlement(&mut self, t: usize) -> Pending {
-        let (last, previous, [data, mut infrastructure]) = self.model.tasks[t].last();
+        let (last, previous, [data, mut infrastructure]) = self.model.tasks[t].latest_settlement();
         let mut totals = previous;
-        let (pay_max, infrastructure_max) = if self.is_rushed { (2, 2) } else { (9, 4) };
+        let (pay_max, infrastructure_max) = if self.posts_rapidly { (2, 2) } else { (9, 4) };
         for (n, (paid, debited)) in totals.iter_mut().enumerate() {
-            *paid += if self.dice.once_in(3) { 0 } else { self.dice.roll(pay_max) as i64 };
+            *paid += if self.dice.once_in(3) { 0 } else { self.dice.below(pay_max) as i64 };
             // Sometimes above the debit limit, which later rounds raise.
             let has_bond = self.model.tasks[t].bonds[n] > 0;
             if self.dice.once_in(if has_bond { 2 } else { 8 }) {
-                *debited += self.dice.roll(14) as i64;
+                *debited += self.dice.below(14) as i64;
             }
         }
-        infrastructure += self.dice.roll(infrastructure_max) as i64;
-        if !self.is_rushed && self.dice.once_in(12) {
-            let who = self.anybody();
+        infrastructure += self.dice.below(infrastructure_max) as i64;
+        if !self.posts_rapidly && self.dice.once_in(12) {
+            let who = self.any_account();
             let (paid, debited) = totals[who];
             totals[who] = if self.dice.once_in(2) { (0, debited) } else { (paid, 0) };
         }
         let more: i64 = (0..PEOPLE).map(|n| totals[n].0 - previous[n].0).sum();
-        let round = if self.is_rushed { (last + 1).min(LAST_ROUND) } else { self.some_round(t) };
+        let round =
+            if self.posts_rapidly { (last + 1).min(LAST_ROUND) } else { self.some_round(t) };
         Pending {
             round,
-            name: round,
+            payout_round: round,
             previous,
             totals,
             data: (data + more).max(0),

@@ -41,7 +41,7 @@ impl Genesis {
     }
 
     /// The first violated rule, if any.
-    pub(crate) fn fault(&self) -> Option<String> {
+    pub(crate) fn validation_error(&self) -> Option<String> {
         if self.allocations.len() > ALLOCATIONS_MAX {
             return Some(format!(
                 "{} allocations: the maximum is {ALLOCATIONS_MAX}",
@@ -66,7 +66,7 @@ impl Genesis {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = BlockHeader))]
-pub struct Header {
+pub struct BlockHeader {
     /// 1 for the first block.
     pub number: u64,
     /// Digest of the parent block, including its signature; of the genesis for block 1.
@@ -79,7 +79,7 @@ pub struct Header {
     pub changes: Digest,
 }
 
-impl Canonical for Header {
+impl Canonical for BlockHeader {
     const DOMAIN: &'static str = "florin v1 block";
 }
 
@@ -88,7 +88,7 @@ impl Canonical for Header {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Block {
     /// Signed by the operator.
-    pub header: Signed<Header>,
+    pub header: Signed<BlockHeader>,
     /// In the order of execution; refused transactions are not included.
     pub transactions: Vec<SignedTransaction>,
 }
@@ -109,7 +109,7 @@ pub(crate) fn transactions_digest(bytes: &[u8]) -> Digest {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Head {
+pub struct ChainHead {
     /// Its number; 0 for a chain that has only its genesis.
     pub number: u64,
     /// The parent digest of the next block.
@@ -118,20 +118,24 @@ pub struct Head {
     pub time: Timestamp,
 }
 
-impl Head {
+impl ChainHead {
     /// The head of a chain without blocks.
-    pub(crate) fn genesis(genesis: &Genesis) -> Self {
+    pub(crate) fn from_genesis(genesis: &Genesis) -> Self {
         Self { number: 0, digest: genesis.digest(), time: genesis.created }
     }
 
     /// The head after this block.
-    pub(crate) fn of(header: &Signed<Header>) -> Self {
+    pub(crate) fn from_header(header: &Signed<BlockHeader>) -> Self {
         Self { number: header.body.number, digest: header.digest(), time: header.body.time }
     }
 
     /// Checks that a header continues this head and that the operator signed it.
-    pub(crate) fn check(&self, header: &Signed<Header>, operator: NodeKey) -> Result<(), String> {
-        self.check_link(&header.body)?;
+    pub(crate) fn verify_next(
+        &self,
+        header: &Signed<BlockHeader>,
+        operator: NodeKey,
+    ) -> Result<(), String> {
+        self.verify_link(&header.body)?;
         header
             .verify(operator)
             .map(|_| ())
@@ -139,7 +143,7 @@ impl Head {
     }
 
     /// Checks number, parent and time.
-    pub(crate) fn check_link(&self, header: &Header) -> Result<(), String> {
+    pub(crate) fn verify_link(&self, header: &BlockHeader) -> Result<(), String> {
         let expected = self.number.checked_add(1);
         if Some(header.number) != expected {
             return Err(format!("its header has block number {}", header.number));
@@ -158,20 +162,20 @@ impl Head {
 }
 
 /// A signed header with the encoded block: the bytes are encoded once, for hashing and for storing.
-pub(crate) struct Sealed {
-    pub(crate) header: Signed<Header>,
+pub(crate) struct SignedBlock {
+    pub(crate) header: Signed<BlockHeader>,
     pub(crate) bytes: Vec<u8>,
 }
 
 /// Builds the stored bytes of a block from the canonical bytes of its transactions.
-pub(crate) fn seal(
-    header: Header,
+pub(crate) fn sign_block(
+    header: BlockHeader,
     transactions: &[u8],
-    sign: impl FnOnce(&Header) -> NodeSignature,
-) -> Sealed {
+    sign: impl FnOnce(&BlockHeader) -> NodeSignature,
+) -> SignedBlock {
     let header = Signed { signature: sign(&header), body: header };
     // A block is its header followed by its transactions: concatenation is its canonical encoding.
     let mut bytes = header.to_bytes();
     bytes.extend_from_slice(transactions);
-    Sealed { header, bytes }
+    SignedBlock { header, bytes }
 }

@@ -7,23 +7,23 @@ use std::thread;
 use florin_protocol::{Canonical, Digest, MarketId};
 
 use crate::api::TxId;
+use crate::embedded::ChainError;
+use crate::embedded::block::{Block, ChainHead, Genesis, transactions_digest};
+use crate::embedded::store::Store;
 use crate::limits::RECENT_MAX;
-use crate::local::ChainError;
-use crate::local::block::{Block, Genesis, Head, transactions_digest};
-use crate::local::store::Store;
-use crate::state::{ApplyError, Draft, State, tables_digest};
-use crate::transaction::{Outcome, check_on};
+use crate::state::{ApplyError, Draft, LedgerState, changes_digest};
+use crate::transaction::{TransactionOutcome, verify_on_threads};
 
 /// The outcomes of the newest transactions, block by block, for clients that lost a response.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
-    blocks: VecDeque<Vec<(TxId, Outcome)>>,
+pub(crate) struct RecentOutcomes {
+    blocks: VecDeque<Vec<(TxId, TransactionOutcome)>>,
     count: usize,
 }
 
-impl Recent {
+impl RecentOutcomes {
     /// Adds a block's outcomes and drops the oldest beyond [`RECENT_MAX`].
-    pub(crate) fn add(&mut self, outcomes: Vec<(TxId, Outcome)>) {
+    pub(crate) fn add(&mut self, outcomes: Vec<(TxId, TransactionOutcome)>) {
         self.count = self.count.saturating_add(outcomes.len());
         self.blocks.push_back(outcomes);
         while self.count > RECENT_MAX {
@@ -33,7 +33,7 @@ impl Recent {
     }
 
     /// The outcome of a transaction, if it is among the recent ones.
-    pub(crate) fn outcome(&self, id: TxId) -> Option<Outcome> {
+    pub(crate) fn outcome(&self, id: TxId) -> Option<TransactionOutcome> {
         let mut newest_first = self.blocks.iter().rev().flatten();
         newest_first.find_map(|(other, outcome)| (*other == id).then_some(*outcome))
     }
@@ -41,46 +41,49 @@ impl Recent {
 
 /// A chain as loaded from its file.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedChain {
     pub(crate) genesis: Genesis,
-    pub(crate) state: State,
-    pub(crate) head: Head,
-    pub(crate) recent: Recent,
+    pub(crate) state: LedgerState,
+    pub(crate) head: ChainHead,
+    pub(crate) recent: RecentOutcomes,
     pub(crate) transactions: u64,
 }
 
 /// Which signatures are verified when a chain is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
+pub(crate) enum SignatureChecks {
     /// Only the head's: account signatures were verified before the transactions were stored, and
     /// the operator's signature of the head covers every byte of them.
-    Operator,
+    HeadOnly,
     /// All: every account signature and every block signature.
-    Nobody,
+    All,
 }
 
 /// Loads a chain and replays it from genesis.
-pub(crate) fn load(store: &Store, trust: Trust) -> Result<Loaded, ChainError> {
+pub(crate) fn load_and_replay(
+    store: &Store,
+    trust: SignatureChecks,
+) -> Result<LoadedChain, ChainError> {
     let genesis = Genesis::from_bytes(&store.genesis()?)
         .map_err(|error| ChainError::corrupt(format!("table meta, row genesis: {error}")))?;
-    if let Some(fault) = genesis.fault() {
+    if let Some(fault) = genesis.validation_error() {
         return Err(ChainError::corrupt(format!("table meta, row genesis: {fault}")));
     }
-    let witness = store.witness()?;
+    let witness = store.last_acknowledged()?;
     if witness.is_none() {
         tracing::warn!("the ledger's first page does not name the newest acknowledged block");
     }
-    let mut loaded = Loaded {
-        state: State::begin(&genesis.allocations),
-        head: Head::genesis(&genesis),
+    let mut loaded = LoadedChain {
+        state: LedgerState::from_genesis(&genesis.allocations),
+        head: ChainHead::from_genesis(&genesis),
         genesis,
-        recent: Recent::default(),
+        recent: RecentOutcomes::default(),
         transactions: 0,
     };
     let mut witnessed = witness.is_none_or(|w| w.number == 0 && w.digest == loaded.head.digest);
     let mut last = None;
     store.each_block(|number, bytes| {
-        let block = follow(&mut loaded, number, bytes, trust)?;
+        let block = replay_block(&mut loaded, number, bytes, trust)?;
         witnessed |= witness.is_some_and(|w| w.number == number && w.digest == loaded.head.digest);
         last = Some(block);
         Ok(())
@@ -98,7 +101,7 @@ pub(crate) fn load(store: &Store, trust: Trust) -> Result<Loaded, ChainError> {
             loaded.head.number
         )));
     }
-    if let Some(table) = loaded.state.difference(&store.state()?) {
+    if let Some(table) = loaded.state.first_differing_table(&store.state()?) {
         return Err(ChainError::corrupt(format!(
             "table {table} does not equal the result of the blocks up to {}",
             loaded.head.number
@@ -108,11 +111,11 @@ pub(crate) fn load(store: &Store, trust: Trust) -> Result<Loaded, ChainError> {
 }
 
 /// Verifies one block and applies it to the loaded state.
-fn follow(
-    loaded: &mut Loaded,
+fn replay_block(
+    loaded: &mut LoadedChain,
     number: u64,
     bytes: &[u8],
-    trust: Trust,
+    trust: SignatureChecks,
 ) -> Result<Block, ChainError> {
     let fault = |what: String| ChainError::in_block(number, what);
     let block = Block::from_bytes(bytes).map_err(|error| fault(error.to_string()))?;
@@ -121,8 +124,8 @@ fn follow(
         return Err(fault(format!("its header has block number {}", header.body.number)));
     }
     match trust {
-        Trust::Operator => loaded.head.check_link(&header.body),
-        Trust::Nobody => loaded.head.check(header, loaded.genesis.operator_key),
+        SignatureChecks::HeadOnly => loaded.head.verify_link(&header.body),
+        SignatureChecks::All => loaded.head.verify_next(header, loaded.genesis.operator_key),
     }
     .map_err(fault)?;
     let head_bytes = header.to_bytes().len();
@@ -131,7 +134,7 @@ fn follow(
         return Err(fault("its transactions do not match the signed digest".to_owned()));
     }
     let market = loaded.genesis.market();
-    if trust == Trust::Nobody {
+    if trust == SignatureChecks::All {
         check_signatures(&block, market).map_err(fault)?;
     }
     let (outcomes, changes) = replay(&loaded.state, &block, market).map_err(fault)?;
@@ -142,7 +145,7 @@ fn follow(
     }
     loaded.state.merge(changes.0);
     loaded.recent.add(outcomes);
-    loaded.head = Head::of(header);
+    loaded.head = ChainHead::from_header(header);
     let count = u64::try_from(block.transactions.len()).unwrap_or(u64::MAX);
     loaded.transactions = loaded.transactions.saturating_add(count);
     Ok(block)
@@ -150,17 +153,17 @@ fn follow(
 
 fn check_signatures(block: &Block, market: MarketId) -> Result<(), String> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let verdicts = check_on(market, block.transactions.clone(), threads);
+    let verdicts = verify_on_threads(market, block.transactions.clone(), threads);
     match verdicts.iter().position(Result::is_err) {
         Some(position) => Err(format!("the signature of transaction {position} is invalid")),
         None => Ok(()),
     }
 }
 
-type Replayed = (Vec<(TxId, Outcome)>, (crate::state::Changes, Digest));
+type Replayed = (Vec<(TxId, TransactionOutcome)>, (crate::state::Changes, Digest));
 
 /// Executes the transactions of a block on a state.
-fn replay(state: &State, block: &Block, market: MarketId) -> Result<Replayed, String> {
+fn replay(state: &LedgerState, block: &Block, market: MarketId) -> Result<Replayed, String> {
     let mut draft = Draft::new(state);
     let mut outcomes = Vec::with_capacity(block.transactions.len());
     for (position, signed) in block.transactions.iter().enumerate() {
@@ -179,6 +182,6 @@ fn replay(state: &State, block: &Block, market: MarketId) -> Result<Replayed, St
     }
     let changes = draft.into_changes();
     let rows = changes.rows().map_err(|error| error.to_string())?;
-    let digest = tables_digest(&rows);
+    let digest = changes_digest(&rows);
     Ok((outcomes, (changes, digest)))
 }

@@ -10,45 +10,49 @@ use std::sync::{PoisonError, RwLock};
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
-use crate::local::ChainError;
+use crate::embedded::ChainError;
 
 /// Size of a copied page in bytes.
-const PAGE: u64 = 4_096;
+const PAGE_BYTES: u64 = 4_096;
 /// Most pages that may change (256 MiB): a repair only rewrites the lists of free pages.
 const PAGES_MAX: usize = 64 * 1024;
 
 /// A file with an overlay of changed pages.
 #[derive(Debug)]
-pub(crate) struct Overlay {
+pub(crate) struct CopyOnWriteFile {
     file: FileBackend,
-    over: RwLock<Over>,
+    changes: RwLock<OverlayChanges>,
 }
 
 #[derive(Debug)]
-struct Over {
+struct OverlayChanges {
     len: u64,
     /// Length of the part of the file that no truncation has removed.
-    shown: u64,
+    visible_len: u64,
     /// Changed pages by number.
     pages: BTreeMap<u64, Vec<u8>>,
 }
 
-impl Overlay {
+impl CopyOnWriteFile {
     /// An overlay without changes. The file need not be writable.
     pub(crate) fn new(file: File) -> Result<Self, ChainError> {
         let file = FileBackend::new(file)?;
         let len = file.len()?;
-        Ok(Self { file, over: RwLock::new(Over { len, shown: len, pages: BTreeMap::new() }) })
+        Ok(Self {
+            file,
+            changes: RwLock::new(OverlayChanges { len, visible_len: len, pages: BTreeMap::new() }),
+        })
     }
 
     /// The current content of a page.
-    fn page(&self, over: &Over, number: u64) -> io::Result<Vec<u8>> {
+    fn page(&self, over: &OverlayChanges, number: u64) -> io::Result<Vec<u8>> {
         if let Some(page) = over.pages.get(&number) {
             return Ok(page.clone());
         }
-        let mut page = vec![0; usize::try_from(PAGE).unwrap_or_default()];
-        let begin = number.saturating_mul(PAGE);
-        let there = usize::try_from(over.shown.saturating_sub(begin).min(PAGE)).unwrap_or_default();
+        let mut page = vec![0; usize::try_from(PAGE_BYTES).unwrap_or_default()];
+        let begin = number.saturating_mul(PAGE_BYTES);
+        let there = usize::try_from(over.visible_len.saturating_sub(begin).min(PAGE_BYTES))
+            .unwrap_or_default();
         if let Some(there) = page.get_mut(..there).filter(|there| !there.is_empty()) {
             self.file.read(begin, there)?;
         }
@@ -57,35 +61,36 @@ impl Overlay {
 }
 
 /// The end of `length` bytes from `offset` on.
-fn behind(offset: u64, length: usize) -> u64 {
+fn end_of(offset: u64, length: usize) -> u64 {
     offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX))
 }
 
 /// The pages that contain `length` bytes from `offset` on: for each its number, and the first byte
 /// and the end within it.
-fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
-    let end = behind(offset, length);
-    let first = offset.checked_div(PAGE).unwrap_or_default();
-    (first..end.div_ceil(PAGE)).map(move |number| {
-        let begin = number.saturating_mul(PAGE);
-        let within =
-            |at: u64| usize::try_from(at.saturating_sub(begin).min(PAGE)).unwrap_or(usize::MAX);
+fn page_ranges(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
+    let end = end_of(offset, length);
+    let first = offset.checked_div(PAGE_BYTES).unwrap_or_default();
+    (first..end.div_ceil(PAGE_BYTES)).map(move |number| {
+        let begin = number.saturating_mul(PAGE_BYTES);
+        let within = |at: u64| {
+            usize::try_from(at.saturating_sub(begin).min(PAGE_BYTES)).unwrap_or(usize::MAX)
+        };
         (number, within(offset), within(end))
     })
 }
 
-impl StorageBackend for Overlay {
+impl StorageBackend for CopyOnWriteFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.over.read().unwrap_or_else(PoisonError::into_inner).len)
+        Ok(self.changes.read().unwrap_or_else(PoisonError::into_inner).len)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let over = self.over.read().unwrap_or_else(PoisonError::into_inner);
-        if behind(offset, out.len()) > over.len {
+        let over = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        if end_of(offset, out.len()) > over.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut rest = out;
-        for (number, from, to) in pieces(offset, rest.len()) {
+        for (number, from, to) in page_ranges(offset, rest.len()) {
             let page = self.page(&over, number)?;
             let piece = page.get(from..to).unwrap_or_default();
             let (now, later) = rest.split_at_mut(piece.len());
@@ -96,12 +101,12 @@ impl StorageBackend for Overlay {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut over = self.over.write().unwrap_or_else(PoisonError::into_inner);
+        let mut over = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         if len < over.len {
-            over.shown = over.shown.min(len);
-            over.pages.retain(|number, _| number.saturating_mul(PAGE) < len);
-            let last = len.checked_div(PAGE).unwrap_or_default();
-            let keep = usize::try_from(len.saturating_sub(last.saturating_mul(PAGE)));
+            over.visible_len = over.visible_len.min(len);
+            over.pages.retain(|number, _| number.saturating_mul(PAGE_BYTES) < len);
+            let last = len.checked_div(PAGE_BYTES).unwrap_or_default();
+            let keep = usize::try_from(len.saturating_sub(last.saturating_mul(PAGE_BYTES)));
             if let (Some(page), Ok(keep)) = (over.pages.get_mut(&last), keep) {
                 page.iter_mut().skip(keep).for_each(|byte| *byte = 0);
             }
@@ -115,9 +120,9 @@ impl StorageBackend for Overlay {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut over = self.over.write().unwrap_or_else(PoisonError::into_inner);
+        let mut over = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         let mut rest = data;
-        for (number, from, to) in pieces(offset, data.len()) {
+        for (number, from, to) in page_ranges(offset, data.len()) {
             let mut page = self.page(&over, number)?;
             let (now, later) = rest.split_at(to.saturating_sub(from));
             page.get_mut(from..to).unwrap_or_default().copy_from_slice(now);
@@ -128,7 +133,7 @@ impl StorageBackend for Overlay {
                 return Err(io::Error::other(what));
             }
         }
-        over.len = over.len.max(behind(offset, data.len()));
+        over.len = over.len.max(end_of(offset, data.len()));
         Ok(())
     }
 
@@ -169,7 +174,7 @@ impl StorageBackend for Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::crash_tests::{Dice, seed};
+    use crate::embedded::crash_tests::{CrashRng, seed};
 
     #[test]
     fn reads_return_the_writes_and_the_file_stays_unchanged() {
@@ -180,12 +185,12 @@ mod tests {
         let mut permissions = std::fs::metadata(&path).unwrap().permissions();
         permissions.set_readonly(true);
         std::fs::set_permissions(&path, permissions).unwrap();
-        let overlay = Overlay::new(File::open(&path).unwrap()).unwrap();
-        let (mut plain, mut dice) = (before.clone(), Dice(seed()));
+        let overlay = CopyOnWriteFile::new(File::open(&path).unwrap()).unwrap();
+        let (mut plain, mut dice) = (before.clone(), CrashRng(seed()));
         for _ in 0..2_000 {
-            let at = dice.roll(30_000) as usize;
-            let some: Vec<u8> = (0..dice.roll(9_000)).map(|n| (n as u8) ^ (at as u8)).collect();
-            match dice.roll(4) {
+            let at = dice.below(30_000) as usize;
+            let some: Vec<u8> = (0..dice.below(9_000)).map(|n| (n as u8) ^ (at as u8)).collect();
+            match dice.below(4) {
                 0 => {
                     overlay.set_len(at as u64).unwrap();
                     plain.resize(at, 0);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The point at which a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
+pub(crate) enum CrashPoint {
     /// Before this call reaches the node.
     Before(&'static str),
     /// After the call reached the node, before its response is read.
@@ -20,19 +20,19 @@ pub(crate) enum Death {
     Never,
 }
 
-pub(crate) struct Flaky {
+pub(crate) struct CrashingEndpoint {
     inner: Arc<dyn Endpoint>,
-    death: Death,
+    crash_point: CrashPoint,
     armed: AtomicBool,
-    dead: AtomicBool,
+    crashed: AtomicBool,
     calls: AtomicUsize,
 }
 
-impl Flaky {
-    pub(crate) fn new(inner: &Arc<dyn Endpoint>, death: Death) -> Arc<Self> {
+impl CrashingEndpoint {
+    pub(crate) fn new(inner: &Arc<dyn Endpoint>, death: CrashPoint) -> Arc<Self> {
         let (armed, dead) = (AtomicBool::new(false), AtomicBool::new(false));
         let calls = AtomicUsize::new(0);
-        Arc::new(Self { inner: Arc::clone(inner), death, armed, dead, calls })
+        Arc::new(Self { inner: Arc::clone(inner), crash_point: death, armed, crashed: dead, calls })
     }
 
     /// Starts the countdown to the crash.
@@ -41,35 +41,36 @@ impl Flaky {
     }
 
     fn is_time_before(&self, method: &str) -> bool {
-        self.armed.load(Ordering::SeqCst) && matches!(self.death, Death::Before(at) if at == method)
+        self.armed.load(Ordering::SeqCst)
+            && matches!(self.crash_point, CrashPoint::Before(at) if at == method)
     }
 
     fn is_time_after(&self, method: &str) -> bool {
-        let is_time = match self.death {
-            Death::After(at) => at == method,
-            Death::AfterCalls(count) => self.calls.fetch_add(1, Ordering::SeqCst) + 1 >= count,
-            Death::Before(_) | Death::Never => false,
+        let is_time = match self.crash_point {
+            CrashPoint::After(at) => at == method,
+            CrashPoint::AfterCalls(count) => self.calls.fetch_add(1, Ordering::SeqCst) + 1 >= count,
+            CrashPoint::Before(_) | CrashPoint::Never => false,
         };
         self.armed.load(Ordering::SeqCst) && is_time
     }
 
-    pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::SeqCst)
+    pub(crate) fn has_crashed(&self) -> bool {
+        self.crashed.load(Ordering::SeqCst)
     }
 }
 
-impl Endpoint for Flaky {
+impl Endpoint for CrashingEndpoint {
     fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
         let gone = || EndpointError::Unreachable("the process has crashed".to_owned());
         if self.is_time_before(method) {
-            self.dead.store(true, Ordering::SeqCst);
+            self.crashed.store(true, Ordering::SeqCst);
         }
-        if self.is_dead() {
+        if self.has_crashed() {
             return Err(gone());
         }
         let answer = self.inner.call(method, params);
         if self.is_time_after(method) {
-            self.dead.store(true, Ordering::SeqCst);
+            self.crashed.store(true, Ordering::SeqCst);
             return Err(gone());
         }
         answer
@@ -81,16 +82,16 @@ impl Endpoint for Flaky {
 }
 
 /// A function that alters a node's response to a method.
-type Alter =
+type AlterResponse =
     dyn Fn(&str, Result<Value, EndpointError>) -> Result<Value, EndpointError> + Send + Sync;
 
 /// An endpoint with altered responses.
-pub(crate) struct Altered {
+pub(crate) struct AlteredEndpoint {
     inner: Arc<dyn Endpoint>,
-    alter: Box<Alter>,
+    alter: Box<AlterResponse>,
 }
 
-impl Altered {
+impl AlteredEndpoint {
     pub(crate) fn new(
         inner: &Arc<dyn Endpoint>,
         alter: impl Fn(&str, Result<Value, EndpointError>) -> Result<Value, EndpointError>
@@ -102,7 +103,7 @@ impl Altered {
     }
 }
 
-impl Endpoint for Altered {
+impl Endpoint for AlteredEndpoint {
     fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
         (self.alter)(method, self.inner.call(method, params))
     }

@@ -11,7 +11,7 @@ use florin_protocol::{
 use crate::api::{
     BondState, Claim, Ledger, LedgerError, Refusal, Settlement, StakeState, TaskState, Terms,
 };
-use crate::conformance::{FUNDS, SIGNERS, World};
+use crate::conformance::{INITIAL_BALANCE, SIGNER_COUNT, TestLedger};
 
 /// Challenge window of the test tasks.
 pub(super) const CHALLENGE_MS: u64 = 600_000;
@@ -53,177 +53,195 @@ struct Snapshot {
 
 /// The totals of one account, paid and debited, in florins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sums {
+pub(super) struct TotalsInFlorins {
     pub(super) paid: u64,
     pub(super) debited: u64,
 }
 
 /// The totals of an account that was only paid.
-pub(super) const fn paid(paid: u64) -> Sums {
-    Sums { paid, debited: 0 }
+pub(super) const fn paid(paid: u64) -> TotalsInFlorins {
+    TotalsInFlorins { paid, debited: 0 }
 }
 
 /// The totals of an account that was only debited.
-pub(super) const fn debited(debited: u64) -> Sums {
-    Sums { paid: 0, debited }
+pub(super) const fn debited(debited: u64) -> TotalsInFlorins {
+    TotalsInFlorins { paid: 0, debited }
 }
 
-impl Sums {
+impl TotalsInFlorins {
     pub(super) fn totals(self) -> ClaimTotals {
         ClaimTotals { paid: fln(self.paid), debited: fln(self.debited) }
     }
 }
 
 /// A test ledger with its signers by role.
-pub(super) struct Stage {
-    world: World,
+pub(super) struct Scenario {
+    test_ledger: TestLedger,
     last: Mutex<Option<Snapshot>>,
 }
 
 /// Fails unless two values are equal.
 #[expect(clippy::needless_pass_by_value, reason = "an assertion is shorter without references")]
-pub(super) fn equal<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), String> {
+pub(super) fn expect_equal<T: PartialEq + Debug>(
+    what: &str,
+    got: T,
+    expected: T,
+) -> Result<(), String> {
     if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
 }
 
 /// The value of a read, which must succeed.
-fn asked<T>(answer: Result<T, LedgerError>) -> Result<T, String> {
+fn expect_read<T>(answer: Result<T, LedgerError>) -> Result<T, String> {
     answer.map_err(|error| format!("a read failed: {error}"))
 }
 
-impl Stage {
-    pub(super) fn new(world: World) -> Result<Self, String> {
-        let stage = Self { world, last: Mutex::new(None) };
-        equal("signers", stage.world.signers.len(), SIGNERS)?;
+impl Scenario {
+    pub(super) fn new(world: TestLedger) -> Result<Self, String> {
+        let stage = Self { test_ledger: world, last: Mutex::new(None) };
+        expect_equal("signers", stage.test_ledger.signers.len(), SIGNER_COUNT)?;
         let snapshot = stage.snapshot()?;
-        let funded = snapshot.balances.iter().all(|balance| *balance == FUNDS);
-        equal("every signer is funded", funded, true)?;
-        stage.balanced(&snapshot)?;
-        stage.keep(snapshot);
+        let funded = snapshot.balances.iter().all(|balance| *balance == INITIAL_BALANCE);
+        expect_equal("every signer is funded", funded, true)?;
+        stage.check_conservation(&snapshot)?;
+        stage.store_snapshot(snapshot);
         Ok(stage)
     }
 
     pub(super) fn ledger(&self) -> &dyn Ledger {
-        self.world.ledger.as_ref()
+        self.test_ledger.ledger.as_ref()
     }
 
-    fn cast(&self, position: usize) -> Result<&dyn WalletSigner, String> {
-        let signer = self.world.signers.get(position);
+    fn signer(&self, position: usize) -> Result<&dyn WalletSigner, String> {
+        let signer = self.test_ledger.signers.get(position);
         signer.map(AsRef::as_ref).ok_or_else(|| format!("the test ledger has no signer {position}"))
     }
 
     pub(super) fn buyer(&self) -> Result<&dyn WalletSigner, String> {
-        self.cast(0)
+        self.signer(0)
     }
     pub(super) fn coordinator(&self) -> Result<&dyn WalletSigner, String> {
-        self.cast(1)
+        self.signer(1)
     }
     pub(super) fn arbiter(&self) -> Result<&dyn WalletSigner, String> {
-        self.cast(2)
+        self.signer(2)
     }
     pub(super) fn alice(&self) -> Result<&dyn WalletSigner, String> {
-        self.cast(3)
+        self.signer(3)
     }
     pub(super) fn bob(&self) -> Result<&dyn WalletSigner, String> {
-        self.cast(4)
+        self.signer(4)
     }
     pub(super) fn provider(&self) -> Result<&dyn WalletSigner, String> {
-        self.cast(5)
+        self.signer(5)
     }
     pub(super) fn stranger(&self) -> Result<&dyn WalletSigner, String> {
-        self.cast(6)
+        self.signer(6)
     }
 
     pub(super) fn advance(&self, ms: u64) {
-        (self.world.advance)(ms);
+        (self.test_ledger.advance)(ms);
     }
 
     /// Advances past the end of a delay that begins now.
-    pub(super) fn pass(&self, delay_ms: u64) {
+    pub(super) fn advance_past(&self, delay_ms: u64) {
         self.advance(delay_ms.saturating_add(60_000));
     }
 
     /// Advances to the last moment before `at`, or a little earlier if the clock runs by itself.
-    pub(super) fn just_before(&self, at: Timestamp) -> Result<(), String> {
+    pub(super) fn advance_to_just_before(&self, at: Timestamp) -> Result<(), String> {
         let left = at.ms_since(self.now()?);
         let exact = left.saturating_sub(1);
         let early = left.saturating_sub(30_000).checked_div(1_000).unwrap_or_default();
-        self.advance(if self.world.is_exact { exact } else { early.saturating_mul(1_000) });
-        equal("the moment is still in the future", self.now()? < at, true)
+        self.advance(if self.test_ledger.is_clock_exact {
+            exact
+        } else {
+            early.saturating_mul(1_000)
+        });
+        expect_equal("the moment is still in the future", self.now()? < at, true)
     }
 
     /// Advances to that moment exactly, or to a little later if the clock runs by itself.
-    pub(super) fn to(&self, at: Timestamp) -> Result<(), String> {
+    pub(super) fn advance_to(&self, at: Timestamp) -> Result<(), String> {
         let left = at.ms_since(self.now()?);
         let seconds = left.div_ceil(1_000).saturating_mul(1_000);
-        self.advance(if self.world.is_exact { left } else { seconds });
+        self.advance(if self.test_ledger.is_clock_exact { left } else { seconds });
         let now = self.now()?;
-        equal("time reached", if self.world.is_exact { now == at } else { now >= at }, true)
+        expect_equal(
+            "time reached",
+            if self.test_ledger.is_clock_exact { now == at } else { now >= at },
+            true,
+        )
     }
 
     /// Checks that a bond can be withdrawn from exactly that moment on.
-    pub(super) fn free_at(&self, owner: &dyn WalletSigner, at: Timestamp) -> Result<(), String> {
+    pub(super) fn expect_withdrawable_at(
+        &self,
+        owner: &dyn WalletSigner,
+        at: Timestamp,
+    ) -> Result<(), String> {
         let early = |answer: Result<Amount, LedgerError>| match &answer {
-            Err(LedgerError::Refused(Refusal::TooEarly { at: told, .. })) => {
-                equal("the moment in the refusal", *told, at)?;
-                self.refused("TOO_EARLY", answer)
+            Err(LedgerError::Refused(Refusal::TooEarly { at: refused_until, .. })) => {
+                expect_equal("the moment in the refusal", *refused_until, at)?;
+                self.expect_refused("TOO_EARLY", answer)
             }
             other => Err(format!("expected TOO_EARLY, got {other:?}")),
         };
         early(self.ledger().withdraw_bond(owner, TASK))?;
-        self.just_before(at)?;
+        self.advance_to_just_before(at)?;
         early(self.ledger().withdraw_bond(owner, TASK))?;
-        self.to(at)
+        self.advance_to(at)
     }
 
     pub(super) fn now(&self) -> Result<Timestamp, String> {
-        asked(self.ledger().now())
+        expect_read(self.ledger().now())
     }
 
     pub(super) fn balance(&self, account: Address) -> Result<Amount, String> {
-        asked(self.ledger().balance(account))
+        expect_read(self.ledger().balance(account))
     }
 
     /// Checks the balance of an account that has gained this amount since the start.
-    pub(super) fn gained(&self, account: Address, gain: Amount) -> Result<(), String> {
-        let expected = FUNDS.plus(gain).map_err(|error| error.to_string())?;
-        equal("balance after a gain", self.balance(account)?, expected)
+    pub(super) fn expect_gained(&self, account: Address, gain: Amount) -> Result<(), String> {
+        let expected = INITIAL_BALANCE.plus(gain).map_err(|error| error.to_string())?;
+        expect_equal("balance after a gain", self.balance(account)?, expected)
     }
 
-    pub(super) fn lost(&self, account: Address, loss: Amount) -> Result<(), String> {
-        let expected = FUNDS.minus(loss).map_err(|error| error.to_string())?;
-        equal("balance after a loss", self.balance(account)?, expected)
+    pub(super) fn expect_lost(&self, account: Address, loss: Amount) -> Result<(), String> {
+        let expected = INITIAL_BALANCE.minus(loss).map_err(|error| error.to_string())?;
+        expect_equal("balance after a loss", self.balance(account)?, expected)
     }
 
     pub(super) fn task(&self, task: TaskId) -> Result<TaskState, String> {
-        asked(self.ledger().task(task))?.ok_or_else(|| format!("task {task} does not exist"))
+        expect_read(self.ledger().task(task))?.ok_or_else(|| format!("task {task} does not exist"))
     }
 
-    pub(super) fn bonded(&self, task: TaskId, account: Address) -> Result<Amount, String> {
-        Ok(asked(self.ledger().bond_of(task, account))?.amount)
+    pub(super) fn bond_amount(&self, task: TaskId, account: Address) -> Result<Amount, String> {
+        Ok(expect_read(self.ledger().bond_of(task, account))?.amount)
     }
 
-    pub(super) fn read<T>(&self, answer: Result<T, LedgerError>) -> Result<T, String> {
-        asked(answer)
+    pub(super) fn expect_read<T>(&self, answer: Result<T, LedgerError>) -> Result<T, String> {
+        expect_read(answer)
     }
 
     /// The value of a write that must succeed; money must be conserved.
     pub(super) fn ok<T>(&self, answer: Result<T, LedgerError>) -> Result<T, String> {
         let value = answer.map_err(|error| format!("refused, expected success: {error}"))?;
         let snapshot = self.snapshot()?;
-        self.balanced(&snapshot)?;
-        self.keep(snapshot);
+        self.check_conservation(&snapshot)?;
+        self.store_snapshot(snapshot);
         Ok(value)
     }
 
     /// Checks that a write was refused with this code and changed nothing.
-    pub(super) fn refused<T: Debug>(
+    pub(super) fn expect_refused<T: Debug>(
         &self,
         code: &str,
         answer: Result<T, LedgerError>,
     ) -> Result<(), String> {
         match answer {
-            Err(LedgerError::Refused(refusal)) => equal("refused with", refusal.code(), code)?,
+            Err(LedgerError::Refused(refusal)) => {
+                expect_equal("refused with", refusal.code(), code)?
+            }
             other => return Err(format!("expected {code}, got {other:?}")),
         }
         let snapshot = self.snapshot()?;
@@ -234,30 +252,34 @@ impl Stage {
         Ok(())
     }
 
-    fn keep(&self, snapshot: Snapshot) {
+    fn store_snapshot(&self, snapshot: Snapshot) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
     }
 
     fn snapshot(&self) -> Result<Snapshot, String> {
         let ledger = self.ledger();
-        let owners: Vec<Address> = self.world.signers.iter().map(|s| s.address()).collect();
+        let owners: Vec<Address> = self.test_ledger.signers.iter().map(|s| s.address()).collect();
         let mut snapshot = Snapshot {
             balances: Vec::new(),
-            treasury: asked(ledger.treasury())?,
+            treasury: expect_read(ledger.treasury())?,
             stakes: Vec::new(),
             tasks: Vec::new(),
             bonds: Vec::new(),
         };
         for owner in &owners {
-            snapshot.balances.push(asked(ledger.balance(*owner))?);
-            snapshot.stakes.push(asked(ledger.stake_of(*owner))?);
+            snapshot.balances.push(expect_read(ledger.balance(*owner))?);
+            snapshot.stakes.push(expect_read(ledger.stake_of(*owner))?);
         }
         for task in [TASK, OTHER_TASK] {
-            snapshot.tasks.push(asked(ledger.task(task))?);
+            snapshot.tasks.push(expect_read(ledger.task(task))?);
             for owner in &owners {
-                let bond = asked(ledger.bond_of(task, *owner))?;
-                let pledged = asked(ledger.pledged(task, *owner))?;
-                snapshot.bonds.push((bond, pledged, asked(ledger.claimed(task, *owner))?));
+                let bond = expect_read(ledger.bond_of(task, *owner))?;
+                let pledged = expect_read(ledger.is_pledged(task, *owner))?;
+                snapshot.bonds.push((
+                    bond,
+                    pledged,
+                    expect_read(ledger.claimed_totals(task, *owner))?,
+                ));
             }
         }
         Ok(snapshot)
@@ -265,13 +287,13 @@ impl Stage {
 
     /// Checks that the total of all accounts equals the supply, and that the conservation equation
     /// of each task holds.
-    fn balanced(&self, snapshot: &Snapshot) -> Result<(), String> {
+    fn check_conservation(&self, snapshot: &Snapshot) -> Result<(), String> {
         let Snapshot { balances, treasury, stakes, tasks, bonds } = snapshot;
         let mut all = balances.clone();
         all.push(*treasury);
         all.extend(stakes.iter().map(|stake| stake.amount));
         all.extend(bonds.iter().map(|(bond, ..)| bond.amount));
-        let owners = self.world.signers.len();
+        let owners = self.test_ledger.signers.len();
         for (task, bonds) in tasks.iter().zip(bonds.chunks(owners.max(1))) {
             let Some(task) = task else { continue };
             let paid = [task.data_paid, task.infrastructure_paid];
@@ -280,12 +302,12 @@ impl Stage {
             all.push(task.owed);
             let accounted = total(paid.into_iter().chain(locked).chain([task.refunded]))?;
             let deposited = total([task.terms.data, task.terms.infrastructure])?;
-            equal("paid + refunded + locked", accounted, deposited)?;
+            expect_equal("paid + refunded + locked", accounted, deposited)?;
             let claimed = bonds.iter().map(|(_, _, claimed)| claimed.paid);
-            equal("owed + claimed", total(claimed.chain([task.owed]))?, total(paid)?)?;
+            expect_equal("owed + claimed", total(claimed.chain([task.owed]))?, total(paid)?)?;
         }
-        let supply = total(std::iter::repeat_n(FUNDS, owners))?;
-        equal("total of all accounts", total(all)?, supply)
+        let supply = total(std::iter::repeat_n(INITIAL_BALANCE, owners))?;
+        expect_equal("total of all accounts", total(all)?, supply)
     }
 
     /// The terms of the test tasks.
@@ -307,34 +329,36 @@ impl Stage {
     }
 
     /// Opens [`TASK`].
-    pub(super) fn opened(&self) -> Result<(), String> {
+    pub(super) fn open_task(&self) -> Result<(), String> {
         let terms = self.terms(TASK)?;
         self.ok(self.ledger().open_task(self.buyer()?, &terms)).map(|_| ())
     }
 
     /// The root that the next settlement of [`TASK`] must continue.
-    fn standing(&self) -> Result<Digest, String> {
-        let Some(task) = asked(self.ledger().task(TASK))? else { return Ok(Digest::default()) };
+    fn latest_root(&self) -> Result<Digest, String> {
+        let Some(task) = expect_read(self.ledger().task(TASK))? else {
+            return Ok(Digest::default());
+        };
         Ok(task.pending.last().map_or(task.root, |pending| pending.settlement.root))
     }
 
     /// A settlement of [`TASK`] with these total payouts, in florins, all for data. It continues
-    /// the latest settlement: see [`after`].
+    /// the latest settlement: see [`continuing`].
     pub(super) fn settlement(
         &self,
         round: u32,
         alice: u64,
         bob: u64,
     ) -> Result<Settlement, String> {
-        self.leading_to(round, paid(alice), paid(bob))
+        self.settlement_with_totals(round, paid(alice), paid(bob))
     }
 
     /// The same with debits.
-    pub(super) fn leading_to(
+    pub(super) fn settlement_with_totals(
         &self,
         round: u32,
-        alice: Sums,
-        bob: Sums,
+        alice: TotalsInFlorins,
+        bob: TotalsInFlorins,
     ) -> Result<Settlement, String> {
         let tree = self.tree(alice, bob)?;
         Ok(Settlement {
@@ -342,29 +366,34 @@ impl Stage {
             payout: Report::settlement_id(TASK, RoundNumber(round)),
             round: RoundNumber(round),
             report: Digest([0x55; 32]),
-            previous_root: self.standing()?,
+            previous_root: self.latest_root()?,
             root: tree.root(),
             data_total: total([fln(alice.paid), fln(bob.paid)])?,
             infrastructure_total: Amount::ZERO,
         })
     }
 
-    fn tree(&self, alice: Sums, bob: Sums) -> Result<ClaimTree, String> {
+    fn tree(&self, alice: TotalsInFlorins, bob: TotalsInFlorins) -> Result<ClaimTree, String> {
         let leaves = [(self.alice()?, alice), (self.bob()?, bob)];
         let leaves = leaves.map(|(account, sums)| (account.address(), sums.totals()));
         Ok(ClaimTree::new(leaves.into_iter().filter(|(_, totals)| !totals.is_zero())))
     }
 
     /// Posts a settlement with these totals and finalises it.
-    pub(super) fn settle(&self, round: u32, alice: Sums, bob: Sums) -> Result<(), String> {
-        let settlement = self.leading_to(round, alice, bob)?;
+    pub(super) fn settle(
+        &self,
+        round: u32,
+        alice: TotalsInFlorins,
+        bob: TotalsInFlorins,
+    ) -> Result<(), String> {
+        let settlement = self.settlement_with_totals(round, alice, bob)?;
         self.ok(self.ledger().post(self.coordinator()?, &settlement))?;
-        self.pass(CHALLENGE_MS);
-        equal("due", self.ok(self.ledger().finalize(self.stranger()?, TASK))?, 1)
+        self.advance_past(CHALLENGE_MS);
+        expect_equal("due", self.ok(self.ledger().finalize(self.stranger()?, TASK))?, 1)
     }
 
     /// The moment at which the latest pending settlement was posted.
-    pub(super) fn posted(&self) -> Result<Timestamp, String> {
+    pub(super) fn last_posted_at(&self) -> Result<Timestamp, String> {
         let task = self.task(TASK)?;
         let last = task.pending.last().ok_or("no settlement is pending")?;
         Ok(Timestamp(last.final_at.ms_since(Timestamp(CHALLENGE_MS))))
@@ -372,15 +401,15 @@ impl Stage {
 
     /// Alice's or Bob's claim under the totals of a settlement.
     pub(super) fn claim(&self, account: Address, alice: u64, bob: u64) -> Result<Claim, String> {
-        self.claim_under(account, paid(alice), paid(bob))
+        self.claim_with_totals(account, paid(alice), paid(bob))
     }
 
     /// The same with debits.
-    pub(super) fn claim_under(
+    pub(super) fn claim_with_totals(
         &self,
         account: Address,
-        alice: Sums,
-        bob: Sums,
+        alice: TotalsInFlorins,
+        bob: TotalsInFlorins,
     ) -> Result<Claim, String> {
         let own = if account == self.alice()?.address() { alice } else { bob };
         let proof = self.tree(alice, bob)?.proof(account, own.totals());
@@ -390,7 +419,7 @@ impl Stage {
 }
 
 /// The settlement with another one as its predecessor, independently of the ledger's state.
-pub(super) fn after(settlement: Settlement, previous: &Settlement) -> Settlement {
+pub(super) fn continuing(settlement: Settlement, previous: &Settlement) -> Settlement {
     Settlement { previous_root: previous.root, ..settlement }
 }
 

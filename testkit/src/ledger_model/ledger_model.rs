@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 pub const PEOPLE: usize = 6;
-pub const FUNDS: i64 = 2_000;
+pub const INITIAL_BALANCE: i64 = 2_000;
 pub const PENDING_MAX: usize = 64;
 pub const BUYER: usize = 0;
 /// Exceeds every amount of a ledger, and is later than every time.
-pub const EVERYTHING: i64 = i64::MAX;
+pub const UNBOUNDED: i64 = i64::MAX;
 /// The largest round number.
 pub const LAST_ROUND: i64 = u32::MAX as i64;
 
 /// The result of an operation: a number, or a refusal's code.
-pub type Verdict = Result<i64, &'static str>;
+pub type ModelResult = Result<i64, &'static str>;
 
 /// The totals of every account, paid and debited.
-pub type Totals = [(i64, i64); PEOPLE];
+pub type AllTotals = [(i64, i64); PEOPLE];
 
 /// The roles of a task, and the numbers in its terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,10 +48,10 @@ pub enum Flaw {
 pub struct Pending {
     pub round: i64,
     /// The round in its payout id; it must equal `round`.
-    pub name: i64,
+    pub payout_round: i64,
     /// The totals that it continues: the previous root, on a ledger.
-    pub previous: Totals,
-    pub totals: Totals,
+    pub previous: AllTotals,
+    pub totals: AllTotals,
     /// Its declared total of payouts for data.
     pub data: i64,
     pub infrastructure: i64,
@@ -62,7 +62,7 @@ pub struct Pending {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Task {
+pub struct TaskModel {
     pub open: bool,
     pub closed: bool,
     pub rules: Rules,
@@ -70,10 +70,10 @@ pub struct Task {
     pub paid: [i64; 2],
     pub refunded: i64,
     pub owed: i64,
-    pub totals: Totals,
+    pub totals: AllTotals,
     pub round: i64,
     pub last_post: Option<i64>,
-    pub claimed: Totals,
+    pub claimed: AllTotals,
     pub bonds: [i64; PEOPLE],
     pub releases: [Option<i64>; PEOPLE],
     pub pledges: [Option<i64>; PEOPLE],
@@ -83,18 +83,18 @@ pub struct Task {
 
 /// The model of a ledger.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
+pub struct LedgerModel {
     pub now: i64,
     pub wallets: [i64; PEOPLE],
     pub stakes: [i64; PEOPLE],
     pub stake_releases: [Option<i64>; PEOPLE],
     pub treasury: i64,
-    pub tasks: [Task; 2],
+    pub tasks: [TaskModel; 2],
 }
 
-impl Task {
+impl TaskModel {
     /// Round, totals and pools of the latest settlement, pending or final.
-    pub fn last(&self) -> (i64, Totals, [i64; 2]) {
+    pub fn latest_settlement(&self) -> (i64, AllTotals, [i64; 2]) {
         match self.pending.last() {
             Some(last) => (last.round, last.totals, [last.data, last.infrastructure]),
             None => (self.round, self.totals, self.paid),
@@ -103,7 +103,7 @@ impl Task {
 
     /// The time from which a bond can be withdrawn; `None` unless it was unbonded or the task is
     /// closed.
-    pub fn free_at(&self, owner: usize) -> Option<i64> {
+    pub fn withdrawable_at(&self, owner: usize) -> Option<i64> {
         let windows = 2 * self.rules.window;
         match (self.closed, self.releases[owner], self.last_post) {
             (false, None, _) => None,
@@ -115,7 +115,7 @@ impl Task {
     }
 }
 
-impl Model {
+impl LedgerModel {
     pub fn pay(&mut self, who: usize, amount: i64) -> Result<(), &'static str> {
         if self.wallets[who] < amount {
             return Err("INSUFFICIENT_FUNDS");
@@ -128,7 +128,7 @@ impl Model {
         if self.tasks[t].open { Ok(()) } else { Err("UNKNOWN_TASK") }
     }
 
-    pub fn transfer(&mut self, from: usize, to: usize, amount: i64) -> Verdict {
+    pub fn transfer(&mut self, from: usize, to: usize, amount: i64) -> ModelResult {
         if from == to || amount == 0 {
             return Err("MEANINGLESS");
         }
@@ -137,7 +137,7 @@ impl Model {
         Ok(0)
     }
 
-    pub fn open_task(&mut self, from: usize, t: usize, rules: Rules, flaw: Flaw) -> Verdict {
+    pub fn open_task(&mut self, from: usize, t: usize, rules: Rules, flaw: Flaw) -> ModelResult {
         if from != BUYER {
             return Err("NOT_ALLOWED");
         }
@@ -153,11 +153,11 @@ impl Model {
         }
         let locked = [rules.data, rules.infrastructure];
         self.pay(from, locked.iter().sum())?;
-        self.tasks[t] = Task { open: true, rules, locked, ..Task::default() };
+        self.tasks[t] = TaskModel { open: true, rules, locked, ..TaskModel::default() };
         Ok(0)
     }
 
-    pub fn bond(&mut self, from: usize, t: usize, amount: i64) -> Verdict {
+    pub fn bond(&mut self, from: usize, t: usize, amount: i64) -> ModelResult {
         self.open(t)?;
         if self.tasks[t].closed {
             return Err("TASK_CLOSED");
@@ -174,7 +174,7 @@ impl Model {
         Ok(0)
     }
 
-    pub fn unbond(&mut self, from: usize, t: usize) -> Verdict {
+    pub fn unbond(&mut self, from: usize, t: usize) -> ModelResult {
         self.open(t)?;
         if self.tasks[t].bonds[from] == 0 {
             return Err("NOT_FOUND");
@@ -184,13 +184,13 @@ impl Model {
         Ok(0)
     }
 
-    pub fn withdraw_bond(&mut self, from: usize, t: usize) -> Verdict {
+    pub fn withdraw_bond(&mut self, from: usize, t: usize) -> ModelResult {
         self.open(t)?;
         let task = &mut self.tasks[t];
         if task.bonds[from] == 0 {
             return Err("NOT_FOUND");
         }
-        let free = task.free_at(from);
+        let free = task.withdrawable_at(from);
         if self.now < free.ok_or("NOT_FOUND")? {
             return Err("TOO_EARLY");
         }
@@ -200,7 +200,7 @@ impl Model {
         Ok(amount)
     }
 
-    pub fn stake(&mut self, from: usize, amount: i64) -> Verdict {
+    pub fn stake(&mut self, from: usize, amount: i64) -> ModelResult {
         if amount == 0 {
             return Err("MEANINGLESS");
         }
@@ -210,7 +210,7 @@ impl Model {
         Ok(0)
     }
 
-    pub fn pledge(&mut self, from: usize, t: usize) -> Verdict {
+    pub fn pledge(&mut self, from: usize, t: usize) -> ModelResult {
         self.open(t)?;
         if self.tasks[t].closed {
             return Err("TASK_CLOSED");
@@ -230,18 +230,18 @@ impl Model {
         Ok(0)
     }
 
-    pub fn unstake(&mut self, from: usize) -> Verdict {
+    pub fn unstake(&mut self, from: usize) -> ModelResult {
         if self.stakes[from] == 0 {
             return Err("NOT_FOUND");
         }
-        let risky = |task: &Task| task.open && !task.closed && task.pledges[from].is_some();
+        let risky = |task: &TaskModel| task.open && !task.closed && task.pledges[from].is_some();
         let delays = self.tasks.iter().filter(|task| risky(task)).map(|task| task.rules.delay);
         let delay = delays.max().unwrap_or(0);
         self.stake_releases[from].get_or_insert(self.now + delay);
         Ok(0)
     }
 
-    pub fn withdraw_stake(&mut self, from: usize) -> Verdict {
+    pub fn withdraw_stake(&mut self, from: usize) -> ModelResult {
         if self.stakes[from] == 0 {
             return Err("NOT_FOUND");
         }
@@ -257,15 +257,15 @@ impl Model {
         Ok(amount)
     }
 
-    pub fn post(&mut self, from: usize, t: usize, new: &Pending) -> Verdict {
+    pub fn post(&mut self, from: usize, t: usize, new: &Pending) -> ModelResult {
         self.open(t)?;
         if from != self.tasks[t].rules.coordinator {
             return Err("NOT_ALLOWED");
         }
         let now = self.now;
         let task = &mut self.tasks[t];
-        let standing = task.finals.get(&new.name).into_iter();
-        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.name));
+        let standing = task.finals.get(&new.payout_round).into_iter();
+        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.payout_round));
         if let Some(other) = standing.last() {
             let same = Pending { window: other.window, ..new.clone() } == *other;
             return if same { Ok(1) } else { Err("CONFLICTING_SETTLEMENT") };
@@ -276,11 +276,11 @@ impl Model {
         if task.pending.len() == PENDING_MAX {
             return Err("LIMIT_REACHED");
         }
-        let (round, standing, [data, infrastructure]) = task.last();
+        let (round, standing, [data, infrastructure]) = task.latest_settlement();
         let no_root = new.totals.iter().all(|totals| *totals == (0, 0));
         let rules = task.rules;
         let wrong = now > rules.expires
-            || new.name != new.round
+            || new.payout_round != new.round
             || new.round <= round
             || new.previous != standing
             || new.data < data
@@ -296,7 +296,7 @@ impl Model {
         Ok(0)
     }
 
-    pub fn cancel(&mut self, from: usize, t: usize, round: i64) -> Verdict {
+    pub fn cancel(&mut self, from: usize, t: usize, round: i64) -> ModelResult {
         self.open(t)?;
         if from != self.tasks[t].rules.arbiter {
             return Err("NOT_ALLOWED");
@@ -336,7 +336,13 @@ impl Model {
 
     /// Returns the amount paid plus a thousand times the amount debited. The proof is from the tree
     /// of the totals `tree`.
-    pub fn claim(&mut self, t: usize, who: usize, totals: (i64, i64), tree: &Totals) -> Verdict {
+    pub fn claim(
+        &mut self,
+        t: usize,
+        who: usize,
+        totals: (i64, i64),
+        tree: &AllTotals,
+    ) -> ModelResult {
         self.open(t)?;
         let task = &mut self.tasks[t];
         if totals == (0, 0) || tree[who] != totals || task.totals != *tree {
@@ -363,7 +369,7 @@ impl Model {
         Ok(paid + 1_000 * taken)
     }
 
-    pub fn close(&mut self, from: usize, t: usize) -> Verdict {
+    pub fn close(&mut self, from: usize, t: usize) -> ModelResult {
         self.open(t)?;
         if self.tasks[t].closed {
             return Err("TASK_CLOSED");
@@ -391,7 +397,7 @@ impl Model {
         who: usize,
         stake: bool,
         amount: i64,
-    ) -> Verdict {
+    ) -> ModelResult {
         self.open(t)?;
         if from != self.tasks[t].rules.arbiter {
             return Err("NOT_ALLOWED");

@@ -14,38 +14,38 @@ use florin_protocol::Digest;
 use redb::{BackendError, StorageBackend};
 
 /// Length of the page in front of the database.
-const PAGE: u64 = 4_096;
+const FIRST_PAGE_BYTES: u64 = 4_096;
 /// The magic bytes at the beginning of the file.
 const MAGIC: &[u8; 16] = b"FLORIN LEDGER 1\n";
 /// Offset of the acknowledgement record, in a sector of its own.
-const WITNESS_AT: u64 = 512;
+const ACKNOWLEDGED_OFFSET: u64 = 512;
 /// Number, digest, checksum.
-const WITNESS_LEN: usize = 72;
+const ACKNOWLEDGED_BYTES: usize = 72;
 
 /// The storage backend of a file, or of a test, without its first page.
 #[derive(Clone, Debug)]
-pub(crate) struct Device(pub(crate) Arc<dyn StorageBackend>);
+pub(crate) struct LedgerFile(pub(crate) Arc<dyn StorageBackend>);
 
 /// The offset in the file of an offset in the database.
-fn behind(offset: u64) -> io::Result<u64> {
+fn file_offset(offset: u64) -> io::Result<u64> {
     offset
-        .checked_add(PAGE)
+        .checked_add(FIRST_PAGE_BYTES)
         .ok_or_else(|| io::Error::other("an offset beyond the largest file size"))
 }
 
-impl StorageBackend for Device {
+impl StorageBackend for LedgerFile {
     fn len(&self) -> io::Result<u64> {
         // An empty file is an empty database; opening rejects a file that is shorter than the first
         // page.
-        Ok(self.0.len()?.saturating_sub(PAGE))
+        Ok(self.0.len()?.saturating_sub(FIRST_PAGE_BYTES))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(behind(offset)?, out)
+        self.0.read(file_offset(offset)?, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(behind(len)?)
+        self.0.set_len(file_offset(len)?)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -53,7 +53,7 @@ impl StorageBackend for Device {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(behind(offset)?, data)
+        self.0.write(file_offset(offset)?, data)
     }
 
     fn close(&self) -> io::Result<()> {
@@ -92,14 +92,14 @@ impl StorageBackend for Device {
 
 /// The newest acknowledged block, as the first page records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Witness {
+pub(crate) struct AcknowledgedBlock {
     pub(crate) number: u64,
     pub(crate) digest: Digest,
 }
 
-impl Witness {
-    fn to_bytes(self) -> [u8; WITNESS_LEN] {
-        let mut bytes = [0; WITNESS_LEN];
+impl AcknowledgedBlock {
+    fn to_bytes(self) -> [u8; ACKNOWLEDGED_BYTES] {
+        let mut bytes = [0; ACKNOWLEDGED_BYTES];
         let check = self.check();
         let parts = self.number.to_le_bytes().into_iter().chain(self.digest.0).chain(check.0);
         bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
@@ -113,7 +113,7 @@ impl Witness {
         Digest(*hasher.finalize().as_bytes())
     }
 
-    fn from_bytes(bytes: &[u8; WITNESS_LEN]) -> Option<Self> {
+    fn from_bytes(bytes: &[u8; ACKNOWLEDGED_BYTES]) -> Option<Self> {
         let (number, rest) = bytes.split_first_chunk::<8>()?;
         let (digest, rest) = rest.split_first_chunk::<32>()?;
         let witness = Self { number: u64::from_le_bytes(*number), digest: Digest(*digest) };
@@ -121,16 +121,16 @@ impl Witness {
     }
 }
 
-impl Device {
+impl LedgerFile {
     /// Writes the first page of a new file.
     pub(crate) fn format(&self) -> io::Result<()> {
-        self.0.set_len(PAGE)?;
+        self.0.set_len(FIRST_PAGE_BYTES)?;
         self.0.write(0, MAGIC)
     }
 
     /// Whether the file begins with the magic bytes and continues behind its first page.
     pub(crate) fn is_ledger(&self) -> io::Result<bool> {
-        if self.0.len()? <= PAGE {
+        if self.0.len()? <= FIRST_PAGE_BYTES {
             return Ok(false);
         }
         let mut magic = [0; MAGIC.len()];
@@ -139,15 +139,15 @@ impl Device {
     }
 
     /// Records an acknowledged block, without a sync.
-    pub(crate) fn remember(&self, witness: Witness) -> io::Result<()> {
-        self.0.write(WITNESS_AT, &witness.to_bytes())
+    pub(crate) fn record_acknowledged(&self, witness: AcknowledgedBlock) -> io::Result<()> {
+        self.0.write(ACKNOWLEDGED_OFFSET, &witness.to_bytes())
     }
 
     /// The newest acknowledged block; `None` if there is none, or if the write was torn by a power
     /// failure.
-    pub(crate) fn witness(&self) -> io::Result<Option<Witness>> {
-        let mut bytes = [0; WITNESS_LEN];
-        self.0.read(WITNESS_AT, &mut bytes)?;
-        Ok(Witness::from_bytes(&bytes))
+    pub(crate) fn last_acknowledged(&self) -> io::Result<Option<AcknowledgedBlock>> {
+        let mut bytes = [0; ACKNOWLEDGED_BYTES];
+        self.0.read(ACKNOWLEDGED_OFFSET, &mut bytes)?;
+        Ok(AcknowledgedBlock::from_bytes(&bytes))
     }
 }

@@ -4,23 +4,23 @@
 use florin_protocol::{Digest, TaskId};
 use proptest::prelude::*;
 
-use super::State;
+use super::LedgerState;
 use super::tests::{
-    ALICE, ARBITER, BUYER, COORDINATOR, Sums, TASK, act, after_sums, claim, leading_to, number,
-    open_world, settlement, terms, units, who,
+    ALICE, ARBITER, BUYER, COORDINATOR, PaidAndDebited, TASK, address, claim, continuing_totals,
+    execute, in_units, settlement, settlement_with_totals, state_with_open_task, terms, units,
 };
 use crate::action::Action;
-use crate::api::{Claimed, Settlement, Slash};
-use crate::transaction::Outcome;
+use crate::api::{ClaimOutcome, Settlement, Slash};
+use crate::transaction::TransactionOutcome;
 
 /// Mostly valid actions, with amounts that are sometimes invalid.
 fn any_action() -> impl Strategy<Value = Action> {
     let task = prop_oneof![9 => Just(TASK), 1 => Just(TaskId([2; 32]))];
     let amount =
         prop_oneof![8 => 0u128..120, 1 => Just(u128::MAX), 1 => 900u128..1_100].prop_map(units);
-    let account = (1u8..=6).prop_map(who);
+    let account = (1u8..=6).prop_map(address);
     let round = 0u32..12;
-    let sums = (0u128..330, 0u128..60).prop_map(|(paid, debited)| Sums(paid, debited));
+    let sums = (0u128..330, 0u128..60).prop_map(|(paid, debited)| PaidAndDebited(paid, debited));
     prop_oneof![
         (account.clone(), amount.clone()).prop_map(|(to, amount)| Action::Transfer { to, amount }),
         task.clone().prop_map(|task| Action::OpenTask(terms(task))),
@@ -31,12 +31,16 @@ fn any_action() -> impl Strategy<Value = Action> {
         task.clone().prop_map(|task| Action::Pledge { task }),
         Just(Action::Unstake),
         Just(Action::WithdrawStake),
-        (round.clone(), sums.clone()).prop_map(|(n, sums)| Action::Post(leading_to(n, sums))),
+        (round.clone(), sums.clone())
+            .prop_map(|(n, sums)| Action::Post(settlement_with_totals(n, sums))),
         (round.clone(), 0u128..330).prop_map(|(n, total)| Action::Post(settlement(n, total))),
         (task.clone(), round)
             .prop_map(|(task, n)| { Action::Cancel { task, payout: settlement(n, 0).payout } }),
         task.clone().prop_map(|task| Action::Finalize { task }),
-        sums.prop_map(|Sums(paid, debited)| Action::Claim(claim(Sums(paid + 1, debited)))),
+        sums.prop_map(|PaidAndDebited(paid, debited)| Action::Claim(claim(PaidAndDebited(
+            paid + 1,
+            debited
+        )))),
         task.clone().prop_map(|task| Action::Close { task }),
         (task, account, any::<bool>(), amount).prop_map(|(task, account, stake, amount)| {
             Action::Slash(Slash { task, account, stake, amount, evidence: Digest([1; 32]) })
@@ -45,14 +49,14 @@ fn any_action() -> impl Strategy<Value = Action> {
 }
 
 /// The totals of Alice that give this root, for a known amount paid.
-fn behind(root: Digest, paid: u128) -> Sums {
-    let sums = (0..450).map(|debited| Sums(paid, debited));
-    sums.into_iter().find(|sums| leading_to(1, *sums).root == root).unwrap()
+fn totals_of_root(root: Digest, paid: u128) -> PaidAndDebited {
+    let sums = (0..450).map(|debited| PaidAndDebited(paid, debited));
+    sums.into_iter().find(|sums| settlement_with_totals(1, *sums).root == root).unwrap()
 }
 
 /// The same action by an authorised account and with values that continue the current state.
 /// Without this, most actions of a random history would be refused.
-fn sensible(state: &State, from: u8, action: Action) -> (u8, Action) {
+fn make_valid(state: &LedgerState, from: u8, action: Action) -> (u8, Action) {
     let Some(task) = state.task(TASK) else { return (from, action) };
     match action {
         Action::Post(wish) => {
@@ -61,15 +65,15 @@ fn sensible(state: &State, from: u8, action: Action) -> (u8, Action) {
                 (last.round.0, last.root, last.data_total)
             });
             let round = round.max(state.tasks[&TASK].round.map_or(0, |round| round.0)) + 1;
-            let before = behind(root, number(paid));
-            let more = number(wish.data_total);
-            let sums = Sums(before.0 + more % 25, before.1 + more % 16);
+            let before = totals_of_root(root, in_units(paid));
+            let more = in_units(wish.data_total);
+            let sums = PaidAndDebited(before.0 + more % 25, before.1 + more % 16);
             let infrastructure_total = units(sums.0 / 4);
-            let new = after_sums(before, leading_to(round, sums));
+            let new = continuing_totals(before, settlement_with_totals(round, sums));
             (COORDINATOR, Action::Post(Settlement { infrastructure_total, ..new }))
         }
         Action::Claim(_) if task.root != Digest::default() => {
-            (from, Action::Claim(claim(behind(task.root, number(task.data_paid)))))
+            (from, Action::Claim(claim(totals_of_root(task.root, in_units(task.data_paid)))))
         }
         // Alice is the account that the settlements debit, so she is the one who bonds.
         Action::Bond { .. } => (ALICE, action),
@@ -83,11 +87,14 @@ fn sensible(state: &State, from: u8, action: Action) -> (u8, Action) {
 }
 
 /// Executes a history; returns the kind of every executed action.
-fn live(history: Vec<(u64, u8, bool, Action)>, state: &mut State) -> Vec<&'static str> {
+fn run_history(
+    history: Vec<(u64, u8, bool, Action)>,
+    state: &mut LedgerState,
+) -> Vec<&'static str> {
     let (mut now, mut done) = (0, Vec::new());
     for (wait, from, guided, action) in history {
         now += wait;
-        let (from, action) = if guided { sensible(state, from, action) } else { (from, action) };
+        let (from, action) = if guided { make_valid(state, from, action) } else { (from, action) };
         let name = match &action {
             Action::Post(_) => "post",
             Action::Claim(_) => "claim",
@@ -96,8 +103,10 @@ fn live(history: Vec<(u64, u8, bool, Action)>, state: &mut State) -> Vec<&'stati
             _ => "other",
         };
         // `apply` checks conservation per task; `act` panics if it is violated.
-        match act(state, now, from, action) {
-            Ok(Outcome::Claimed(Claimed { taken, .. })) if !taken.is_zero() => done.push("debit"),
+        match execute(state, now, from, action) {
+            Ok(TransactionOutcome::Claimed(ClaimOutcome { taken, .. })) if !taken.is_zero() => {
+                done.push("debit")
+            }
             Ok(_) => done.push(name),
             Err(_) => {}
         }
@@ -119,7 +128,7 @@ fn random_histories_execute_every_kind_of_action() {
     let mut done = std::collections::BTreeMap::new();
     for _ in 0..100 {
         let history = any_history().new_tree(&mut runner).unwrap().current();
-        for name in live(history, &mut open_world()) {
+        for name in run_history(history, &mut state_with_open_task()) {
             *done.entry(name).or_insert(0) += 1;
         }
     }
@@ -133,23 +142,23 @@ proptest! {
 
     #[test]
     fn the_supply_is_constant_in_every_history(history in any_history()) {
-        let mut state = open_world();
-        live(history, &mut state);
+        let mut state = state_with_open_task();
+        run_history(history, &mut state);
         let task = state.task(TASK).unwrap();
         prop_assert!(task.owed <= task.data_paid.plus(task.infrastructure_paid).unwrap());
     }
 
     #[test]
     fn a_stored_state_equals_the_state_read_back(history in any_history()) {
-        let mut state = open_world();
-        live(history, &mut state);
-        let mut read = State::default();
+        let mut state = state_with_open_task();
+        run_history(history, &mut state);
+        let mut read = LedgerState::default();
         for (table, rows) in state.rows().unwrap() {
             for (key, value) in rows {
                 read.restore(table, &key, &value.unwrap()).unwrap();
             }
         }
         prop_assert_eq!(read.digest().unwrap(), state.digest().unwrap());
-        prop_assert_eq!(read.difference(&state), None);
+        prop_assert_eq!(read.first_differing_table(&state), None);
     }
 }

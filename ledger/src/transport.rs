@@ -6,15 +6,15 @@ use florin_protocol::{Address, Amount, MarketId, SettlementId, TaskId, Timestamp
 
 use crate::action::Action;
 use crate::api::{
-    BondState, Claim, Claimed, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus,
-    Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, PostOutcome, Refusal, Settlement,
+    SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use crate::limits::NONCE_RETRIES_MAX;
-use crate::rpc::{Request, Response};
-use crate::transaction::{Fate, Outcome, SignedTransaction, Transaction};
+use crate::rpc::{LedgerRequest, LedgerResponse};
+use crate::transaction::{SignedTransaction, Transaction, TransactionOutcome, TransactionStatus};
 
 /// A connection to a chain. Every implementation is a [`Ledger`].
-pub trait Channel: Send + Sync {
+pub trait LedgerTransport: Send + Sync {
     /// The chain's market.
     fn market(&self) -> MarketId;
 
@@ -22,13 +22,13 @@ pub trait Channel: Send + Sync {
     ///
     /// # Errors
     /// [`LedgerError`].
-    fn ask(&self, request: Request) -> Result<Response, LedgerError>;
+    fn request(&self, request: LedgerRequest) -> Result<LedgerResponse, LedgerError>;
 
     /// Submits a transaction; returns when it is durable.
     ///
     /// # Errors
     /// [`LedgerError`].
-    fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError>;
+    fn submit(&self, transaction: SignedTransaction) -> Result<TransactionOutcome, LedgerError>;
 }
 
 /// Submits a transaction to a remote ledger. If the response is lost, queries the transaction's
@@ -37,22 +37,26 @@ pub trait Channel: Send + Sync {
 /// # Errors
 /// [`LedgerError`]; after [`LedgerError::Unavailable`] the transaction may have been executed, or
 /// may still be.
-pub fn submit_over(
-    ask: &dyn Fn(Request) -> Result<Response, LedgerError>,
+pub fn submit_remote(
+    ask: &dyn Fn(LedgerRequest) -> Result<LedgerResponse, LedgerError>,
     transaction: SignedTransaction,
-) -> Result<Outcome, LedgerError> {
+) -> Result<TransactionOutcome, LedgerError> {
     let (from, nonce) = (transaction.transaction.from, transaction.transaction.nonce);
     let id = transaction.transaction.id();
-    match ask(Request::Submit(Box::new(transaction))) {
-        Ok(Response::Outcome(outcome)) => Ok(outcome),
-        Ok(other) => Err(confused(&other)),
+    match ask(LedgerRequest::Submit(Box::new(transaction))) {
+        Ok(LedgerResponse::Outcome(outcome)) => Ok(outcome),
+        Ok(other) => Err(unexpected_response(&other)),
         Err(LedgerError::Unavailable(lost)) => {
             // The response is lost, but the transaction may have been executed.
-            match ask(Request::Fate { from, nonce, id }) {
-                Ok(Response::Fate(Fate::CarriedOut(outcome))) => Ok(outcome),
-                Ok(Response::Fate(Fate::NotYet)) => Err(LedgerError::Unavailable(format!(
-                    "{lost}; transaction {id} has not been executed so far"
-                ))),
+            match ask(LedgerRequest::TransactionStatus { from, nonce, id }) {
+                Ok(LedgerResponse::TransactionStatus(TransactionStatus::Executed(outcome))) => {
+                    Ok(outcome)
+                }
+                Ok(LedgerResponse::TransactionStatus(TransactionStatus::NotExecuted)) => {
+                    Err(LedgerError::Unavailable(format!(
+                        "{lost}; transaction {id} has not been executed so far"
+                    )))
+                }
                 _ => Err(LedgerError::Unavailable(format!(
                     "{lost}; it is unknown whether transaction {id} was executed"
                 ))),
@@ -63,17 +67,17 @@ pub fn submit_over(
 }
 
 /// The error for a response that does not match its request.
-fn confused(response: &Response) -> LedgerError {
+fn unexpected_response(response: &LedgerResponse) -> LedgerError {
     let mut text = format!("{response:?}");
     text.truncate(text.floor_char_boundary(200));
     LedgerError::Unavailable(format!("the response does not match the request: {text}"))
 }
 
-macro_rules! ask {
+macro_rules! request {
     ($channel:expr, $request:expr, $pattern:pat => $value:expr) => {
-        match $channel.ask($request)? {
+        match $channel.request($request)? {
             $pattern => Ok($value),
-            other => Err(confused(&other)),
+            other => Err(unexpected_response(&other)),
         }
     };
 }
@@ -81,15 +85,15 @@ macro_rules! ask {
 /// Signs and submits an action. If another transaction of the same account was executed first,
 /// signs the action again with the next nonce. A refusal for a wrong nonce is definite, so that
 /// nothing is executed twice.
-fn carry_out(
-    channel: &impl Channel,
+fn execute(
+    channel: &impl LedgerTransport,
     by: &dyn WalletSigner,
     action: &Action,
-) -> Result<(TxId, Outcome), LedgerError> {
+) -> Result<(TxId, TransactionOutcome), LedgerError> {
     let account = by.address();
     let mut retries = 0u32;
     loop {
-        let nonce = ask!(channel, Request::Nonce { account }, Response::Nonce(nonce) => nonce)?;
+        let nonce = request!(channel, LedgerRequest::Nonce { account }, LedgerResponse::Nonce(nonce) => nonce)?;
         let market = channel.market();
         let transaction = Transaction { market, from: account, nonce, action: action.clone() };
         let id = transaction.id();
@@ -106,69 +110,69 @@ fn carry_out(
 }
 
 /// Executes an action and returns its transaction id.
-fn done(
-    channel: &impl Channel,
+fn execute_for_id(
+    channel: &impl LedgerTransport,
     by: &dyn WalletSigner,
     action: &Action,
 ) -> Result<TxId, LedgerError> {
-    carry_out(channel, by, action).map(|(id, _)| id)
+    execute(channel, by, action).map(|(id, _)| id)
 }
 
 /// Executes an action and returns the amount that it moved.
-fn moved(
-    channel: &impl Channel,
+fn execute_for_amount(
+    channel: &impl LedgerTransport,
     by: &dyn WalletSigner,
     action: &Action,
 ) -> Result<Amount, LedgerError> {
-    match carry_out(channel, by, action)?.1 {
-        Outcome::Moved(amount) => Ok(amount),
-        other => Err(confused(&Response::Outcome(other))),
+    match execute(channel, by, action)?.1 {
+        TransactionOutcome::Moved(amount) => Ok(amount),
+        other => Err(unexpected_response(&LedgerResponse::Outcome(other))),
     }
 }
 
-impl<C: Channel> Ledger for C {
+impl<C: LedgerTransport> Ledger for C {
     fn market(&self) -> MarketId {
-        Channel::market(self)
+        LedgerTransport::market(self)
     }
 
     fn now(&self) -> Result<Timestamp, LedgerError> {
-        ask!(self, Request::Now, Response::Now(now) => now)
+        request!(self, LedgerRequest::Now, LedgerResponse::Now(now) => now)
     }
 
     fn balance(&self, account: Address) -> Result<Amount, LedgerError> {
-        ask!(self, Request::Balance { account }, Response::Amount(amount) => amount)
+        request!(self, LedgerRequest::Balance { account }, LedgerResponse::Amount(amount) => amount)
     }
 
     fn treasury(&self) -> Result<Amount, LedgerError> {
-        ask!(self, Request::Treasury, Response::Amount(amount) => amount)
+        request!(self, LedgerRequest::Treasury, LedgerResponse::Amount(amount) => amount)
     }
 
     fn task(&self, task: TaskId) -> Result<Option<TaskState>, LedgerError> {
-        ask!(self, Request::Task { task }, Response::Task(state) => state.map(|state| *state))
+        request!(self, LedgerRequest::Task { task }, LedgerResponse::Task(state) => state.map(|state| *state))
     }
 
     fn bond_of(&self, task: TaskId, account: Address) -> Result<BondState, LedgerError> {
-        ask!(self, Request::Bond { task, account }, Response::Bond(bond) => bond)
+        request!(self, LedgerRequest::Bond { task, account }, LedgerResponse::Bond(bond) => bond)
     }
 
     fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError> {
-        ask!(self, Request::Stake { account }, Response::Stake(stake) => stake)
+        request!(self, LedgerRequest::Stake { account }, LedgerResponse::Stake(stake) => stake)
     }
 
-    fn pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError> {
-        ask!(self, Request::Pledged { task, provider }, Response::Pledged(pledged) => pledged)
+    fn is_pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError> {
+        request!(self, LedgerRequest::Pledged { task, provider }, LedgerResponse::Pledged(pledged) => pledged)
     }
 
-    fn claimed(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError> {
-        ask!(self, Request::Claimed { task, account }, Response::Totals(totals) => totals)
+    fn claimed_totals(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError> {
+        request!(self, LedgerRequest::Claimed { task, account }, LedgerResponse::Totals(totals) => totals)
     }
 
-    fn settlement(
+    fn settlement_status(
         &self,
         task: TaskId,
         payout: SettlementId,
     ) -> Result<SettlementStatus, LedgerError> {
-        ask!(self, Request::Settlement { task, payout }, Response::Settlement(status) => status)
+        request!(self, LedgerRequest::Settlement { task, payout }, LedgerResponse::Settlement(status) => status)
     }
 
     fn transfer(
@@ -177,11 +181,11 @@ impl<C: Channel> Ledger for C {
         to: Address,
         amount: Amount,
     ) -> Result<TxId, LedgerError> {
-        done(self, by, &Action::Transfer { to, amount })
+        execute_for_id(self, by, &Action::Transfer { to, amount })
     }
 
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError> {
-        done(self, by, &Action::OpenTask(terms.clone()))
+        execute_for_id(self, by, &Action::OpenTask(terms.clone()))
     }
 
     fn bond(
@@ -190,37 +194,41 @@ impl<C: Channel> Ledger for C {
         task: TaskId,
         amount: Amount,
     ) -> Result<TxId, LedgerError> {
-        done(self, by, &Action::Bond { task, amount })
+        execute_for_id(self, by, &Action::Bond { task, amount })
     }
 
     fn unbond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
-        done(self, by, &Action::Unbond { task })
+        execute_for_id(self, by, &Action::Unbond { task })
     }
 
     fn withdraw_bond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
-        moved(self, by, &Action::WithdrawBond { task })
+        execute_for_amount(self, by, &Action::WithdrawBond { task })
     }
 
     fn stake(&self, by: &dyn WalletSigner, amount: Amount) -> Result<TxId, LedgerError> {
-        done(self, by, &Action::Stake { amount })
+        execute_for_id(self, by, &Action::Stake { amount })
     }
 
     fn pledge(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
-        done(self, by, &Action::Pledge { task })
+        execute_for_id(self, by, &Action::Pledge { task })
     }
 
     fn unstake(&self, by: &dyn WalletSigner) -> Result<TxId, LedgerError> {
-        done(self, by, &Action::Unstake)
+        execute_for_id(self, by, &Action::Unstake)
     }
 
     fn withdraw_stake(&self, by: &dyn WalletSigner) -> Result<Amount, LedgerError> {
-        moved(self, by, &Action::WithdrawStake)
+        execute_for_amount(self, by, &Action::WithdrawStake)
     }
 
-    fn post(&self, by: &dyn WalletSigner, settlement: &Settlement) -> Result<Posted, LedgerError> {
-        match carry_out(self, by, &Action::Post(*settlement))?.1 {
-            Outcome::Posted(posted) => Ok(posted),
-            other => Err(confused(&Response::Outcome(other))),
+    fn post(
+        &self,
+        by: &dyn WalletSigner,
+        settlement: &Settlement,
+    ) -> Result<PostOutcome, LedgerError> {
+        match execute(self, by, &Action::Post(*settlement))?.1 {
+            TransactionOutcome::Posted(posted) => Ok(posted),
+            other => Err(unexpected_response(&LedgerResponse::Outcome(other))),
         }
     }
 
@@ -230,32 +238,33 @@ impl<C: Channel> Ledger for C {
         task: TaskId,
         payout: SettlementId,
     ) -> Result<TxId, LedgerError> {
-        done(self, by, &Action::Cancel { task, payout })
+        execute_for_id(self, by, &Action::Cancel { task, payout })
     }
 
     fn finalize(&self, by: &dyn WalletSigner, task: TaskId) -> Result<u64, LedgerError> {
         // Coordinators call this often: while no settlement is due, no block needs to be written.
-        if ask!(self, Request::Due { task }, Response::Due(due) => due)? == Some(0) {
+        if request!(self, LedgerRequest::Due { task }, LedgerResponse::Due(due) => due)? == Some(0)
+        {
             return Ok(0);
         }
-        match carry_out(self, by, &Action::Finalize { task })?.1 {
-            Outcome::Finalised(count) => Ok(count),
-            other => Err(confused(&Response::Outcome(other))),
+        match execute(self, by, &Action::Finalize { task })?.1 {
+            TransactionOutcome::Finalised(count) => Ok(count),
+            other => Err(unexpected_response(&LedgerResponse::Outcome(other))),
         }
     }
 
-    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<Claimed, LedgerError> {
-        match carry_out(self, by, &Action::Claim(claim.clone()))?.1 {
-            Outcome::Claimed(claimed) => Ok(claimed),
-            other => Err(confused(&Response::Outcome(other))),
+    fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<ClaimOutcome, LedgerError> {
+        match execute(self, by, &Action::Claim(claim.clone()))?.1 {
+            TransactionOutcome::Claimed(claimed) => Ok(claimed),
+            other => Err(unexpected_response(&LedgerResponse::Outcome(other))),
         }
     }
 
     fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
-        moved(self, by, &Action::Close { task })
+        execute_for_amount(self, by, &Action::Close { task })
     }
 
     fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError> {
-        moved(self, by, &Action::Slash(slash.clone()))
+        execute_for_amount(self, by, &Action::Slash(slash.clone()))
     }
 }

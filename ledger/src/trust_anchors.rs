@@ -10,14 +10,14 @@ const CERTIFICATES_MAX: usize = 64;
 
 /// The trust anchors that authenticate the coordinator at an `https://` address; cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trust {
+pub struct TrustAnchors {
     /// Certificates in DER; `None` for the system's certificate store.
-    only: Option<Arc<[Vec<u8>]>>,
+    certificates: Option<Arc<[Vec<u8>]>>,
 }
 
 /// An error in a PEM text with trust anchors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadTrust {
+pub enum TrustAnchorsError {
     /// It contains no certificate.
     #[error(
         "it contains no certificate: expected PEM with -----BEGIN CERTIFICATE----- \
@@ -29,46 +29,46 @@ pub enum BadTrust {
     Malformed(String),
 }
 
-impl Trust {
+impl TrustAnchors {
     /// The system's trust anchors: its certificate store, or `SSL_CERT_FILE` and `SSL_CERT_DIR`. A
     /// system without any uses Mozilla's root certificates (webpki-roots).
     #[must_use]
-    pub const fn system() -> Self {
-        Self { only: None }
+    pub const fn from_system() -> Self {
+        Self { certificates: None }
     }
 
     /// Only the given PEM certificates: the coordinator's own or its certificate authority's.
     ///
     /// # Errors
-    /// [`BadTrust`].
-    pub fn only(pem: &[u8]) -> Result<Self, BadTrust> {
+    /// [`TrustAnchorsError`].
+    pub fn from_pem(pem: &[u8]) -> Result<Self, TrustAnchorsError> {
         let mut all = Vec::new();
         for item in parse_pem(pem) {
-            match item.map_err(|error| BadTrust::Malformed(error.to_string()))? {
+            match item.map_err(|error| TrustAnchorsError::Malformed(error.to_string()))? {
                 PemItem::Certificate(certificate) => all.push(certificate.der().to_vec()),
                 _ => {
                     let what = "it contains a private key: pass a file with the certificate only";
-                    return Err(BadTrust::Malformed(what.to_owned()));
+                    return Err(TrustAnchorsError::Malformed(what.to_owned()));
                 }
             }
             if all.len() > CERTIFICATES_MAX {
                 let what = format!("more than {CERTIFICATES_MAX} certificates");
-                return Err(BadTrust::Malformed(what));
+                return Err(TrustAnchorsError::Malformed(what));
             }
         }
         if all.is_empty() {
-            return Err(BadTrust::Missing);
+            return Err(TrustAnchorsError::Missing);
         }
-        Ok(Self { only: Some(all.into()) })
+        Ok(Self { certificates: Some(all.into()) })
     }
 
     /// The TLS configuration of an HTTP client. For a URL without TLS it reads no certificate
     /// store.
     #[must_use]
     pub fn tls_config(&self, url: &str) -> TlsConfig {
-        let roots = match &self.only {
-            Some(certificates) => roots_of(certificates),
-            None if url.starts_with("https:") => systems().clone(),
+        let roots = match &self.certificates {
+            Some(certificates) => root_certs(certificates),
+            None if url.starts_with("https:") => system_root_certs().clone(),
             None => RootCerts::WebPki,
         };
         TlsConfig::builder().root_certs(roots).build()
@@ -76,13 +76,13 @@ impl Trust {
 }
 
 /// Converts DER certificates to root certificates.
-fn roots_of(certificates: &[Vec<u8>]) -> RootCerts {
+fn root_certs(certificates: &[Vec<u8>]) -> RootCerts {
     let owned = certificates.iter().map(|der| Certificate::from_der(der).to_owned());
     RootCerts::Specific(Arc::new(owned.collect()))
 }
 
 /// The system's certificate store, read once.
-fn systems() -> &'static RootCerts {
+fn system_root_certs() -> &'static RootCerts {
     static SYSTEM: OnceLock<RootCerts> = OnceLock::new();
     SYSTEM.get_or_init(|| {
         let found = rustls_native_certs::load_native_certs();
@@ -90,7 +90,7 @@ fn systems() -> &'static RootCerts {
             tracing::warn!(%error, "cannot read a certificate of the system's certificate store");
         }
         let certificates: Vec<Vec<u8>> = found.certs.iter().map(|der| der.to_vec()).collect();
-        if certificates.is_empty() { RootCerts::WebPki } else { roots_of(&certificates) }
+        if certificates.is_empty() { RootCerts::WebPki } else { root_certs(&certificates) }
     })
 }
 
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn pem_without_a_valid_certificate_is_refused_with_a_code() {
         let odd = |what: &str| format!("-----BEGIN {what}-----\nAAAA\n-----END {what}-----\n");
-        let code = |text: &str| Trust::only(text.as_bytes()).unwrap_err().to_string();
+        let code = |text: &str| TrustAnchors::from_pem(text.as_bytes()).unwrap_err().to_string();
         for (text, expected) in [
             (String::new(), "[CERTIFICATE_MISSING]"),
             ("no PEM".to_owned(), "[CERTIFICATE_MISSING]"),
@@ -111,6 +111,9 @@ mod tests {
         ] {
             assert!(code(&text).ends_with(expected), "{text}: {}", code(&text));
         }
-        assert_ne!(Trust::only(odd("CERTIFICATE").as_bytes()).unwrap(), Trust::system());
+        assert_ne!(
+            TrustAnchors::from_pem(odd("CERTIFICATE").as_bytes()).unwrap(),
+            TrustAnchors::from_system()
+        );
     }
 }

@@ -2,18 +2,18 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::books::{EVERYTHING, FUNDS};
+use super::ledger_model::{INITIAL_BALANCE, UNBOUNDED};
 
 /// The generator.
-pub struct Dice(u64);
+pub struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The generator of one of many runs under a seed.
-    pub fn of(seed: u64, number: u64) -> Self {
+    pub fn for_run(seed: u64, number: u64) -> Self {
         let mut dice = Self(seed ^ number.wrapping_mul(0xd605_1a3c_0f7b_19e5));
         dice.0 = dice.next();
         dice
@@ -28,27 +28,27 @@ impl Dice {
     }
 
     /// A number below `sides`.
-    pub fn roll(&mut self, sides: u64) -> usize {
+    pub fn below(&mut self, sides: u64) -> usize {
         (self.next() % sides) as usize
     }
 
     /// True with probability 1 / `many`.
     pub fn once_in(&mut self, many: u64) -> bool {
-        self.roll(many) == 0
+        self.below(many) == 0
     }
 
     /// A random amount, sometimes zero or too large.
     pub fn amount(&mut self) -> i64 {
-        match self.roll(12) {
+        match self.below(12) {
             0 => 0,
-            1 => [FUNDS + 1, EVERYTHING][self.roll(2)],
-            _ => self.roll(80) as i64,
+            1 => [INITIAL_BALANCE + 1, UNBOUNDED][self.below(2)],
+            _ => self.below(80) as i64,
         }
     }
 }
 
 /// A number from the environment, if the variable is set.
-pub fn variable(name: &str) -> Option<u64> {
+pub fn env_number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number; it is {text}")))
 }
@@ -56,7 +56,7 @@ pub fn variable(name: &str) -> Option<u64> {
 /// The seed of this run; `FLORIN_SEED` reproduces an earlier run.
 pub fn seed() -> u64 {
     let seed =
-        variable("FLORIN_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        env_number("FLORIN_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     println!("FLORIN_SEED={seed}");
     seed
 }

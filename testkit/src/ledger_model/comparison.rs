@@ -6,14 +6,18 @@ use florin_ledger::{
     BondState, Ledger, LedgerError, PendingSettlement, SettlementStatus, StakeState, TaskState,
 };
 
-use super::books::{FUNDS, Flaw, LAST_ROUND, Model, PEOPLE, Task};
-use super::cast::{Cast, leaf, number, payout, task_id, units};
+use super::accounts::{TestAccounts, in_units, leaf, payout, task_id, units};
+use super::ledger_model::{Flaw, INITIAL_BALANCE, LAST_ROUND, LedgerModel, PEOPLE, TaskModel};
 
 /// A description of the difference between a ledger and the model.
-pub type Difference = String;
+pub type ModelMismatch = String;
 
 #[expect(clippy::needless_pass_by_value, reason = "an assertion is shorter without references")]
-fn same<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), Difference> {
+fn expect_equal<T: PartialEq + Debug>(
+    what: &str,
+    got: T,
+    expected: T,
+) -> Result<(), ModelMismatch> {
     if got == expected {
         return Ok(());
     }
@@ -30,70 +34,78 @@ fn same<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), Dif
     Err(difference)
 }
 
-fn read<T>(answer: Result<T, LedgerError>) -> Result<T, Difference> {
+fn expect_read<T>(answer: Result<T, LedgerError>) -> Result<T, ModelMismatch> {
     answer.map_err(|error| format!("a read failed: {error}"))
 }
 
 /// Compares a ledger with the model.
 pub struct Comparison<'a> {
     pub ledger: &'a dyn Ledger,
-    pub model: &'a Model,
-    pub cast: &'a Cast,
+    pub model: &'a LedgerModel,
+    pub cast: &'a TestAccounts,
 }
 
 impl Comparison<'_> {
     /// Compares every readable value.
-    pub fn all(&self) -> Result<(), Difference> {
-        same("the clock", read(self.ledger.now())?, self.cast.tick(self.model.now))?;
+    pub fn all(&self) -> Result<(), ModelMismatch> {
+        expect_equal("the clock", expect_read(self.ledger.now())?, self.cast.tick(self.model.now))?;
         self.treasury()?;
         for n in 0..PEOPLE {
             self.wallet(n)?;
-            (0..self.model.tasks.len()).try_for_each(|t| self.part(n, t))?;
+            (0..self.model.tasks.len()).try_for_each(|t| self.account_in_task(n, t))?;
         }
         for t in 0..self.model.tasks.len() {
             self.task(t)?;
             self.settlements(t)?;
         }
-        same("the model's supply", self.model.supply(), FUNDS * PEOPLE as i64)
+        expect_equal("the model's supply", self.model.supply(), INITIAL_BALANCE * PEOPLE as i64)
     }
 
-    pub fn treasury(&self) -> Result<(), Difference> {
-        same("treasury", number(read(self.ledger.treasury())?), self.model.treasury)
+    pub fn treasury(&self) -> Result<(), ModelMismatch> {
+        expect_equal(
+            "treasury",
+            in_units(expect_read(self.ledger.treasury())?),
+            self.model.treasury,
+        )
     }
 
     /// Compares the wallet and the stake of an account.
-    pub fn wallet(&self, n: usize) -> Result<(), Difference> {
+    pub fn wallet(&self, n: usize) -> Result<(), ModelMismatch> {
         let (owner, model) = (self.cast.address(n), self.model);
-        same(
+        expect_equal(
             &format!("wallet of {n}"),
-            number(read(self.ledger.balance(owner))?),
+            in_units(expect_read(self.ledger.balance(owner))?),
             model.wallets[n],
         )?;
         let release = model.stake_releases[n].map(|at| self.cast.tick(at));
         let expected = StakeState { amount: units(model.stakes[n]), release };
-        same(&format!("stake of {n}"), read(self.ledger.stake_of(owner))?, expected)
+        expect_equal(&format!("stake of {n}"), expect_read(self.ledger.stake_of(owner))?, expected)
     }
 
     /// Compares the bond, the claims and the pledge of an account in a task.
-    pub fn part(&self, n: usize, t: usize) -> Result<(), Difference> {
+    pub fn account_in_task(&self, n: usize, t: usize) -> Result<(), ModelMismatch> {
         let (owner, task, id) = (self.cast.address(n), &self.model.tasks[t], task_id(t));
         let release = task.releases[n].map(|at| self.cast.tick(at));
         let expected = BondState { amount: units(task.bonds[n]), release };
-        same(&format!("bond of {n} in {t}"), read(self.ledger.bond_of(id, owner))?, expected)?;
-        let claimed = read(self.ledger.claimed(id, owner))?;
-        same(&format!("claimed by {n} in {t}"), claimed, leaf(task.claimed[n]))?;
-        let pledged = read(self.ledger.pledged(id, owner))?;
-        same(&format!("pledge of {n} to {t}"), pledged, task.pledges[n].is_some())
+        expect_equal(
+            &format!("bond of {n} in {t}"),
+            expect_read(self.ledger.bond_of(id, owner))?,
+            expected,
+        )?;
+        let claimed = expect_read(self.ledger.claimed_totals(id, owner))?;
+        expect_equal(&format!("claimed by {n} in {t}"), claimed, leaf(task.claimed[n]))?;
+        let pledged = expect_read(self.ledger.is_pledged(id, owner))?;
+        expect_equal(&format!("pledge of {n} to {t}"), pledged, task.pledges[n].is_some())
     }
 
     /// Compares a task's state, including its root and its pending settlements.
-    pub fn task(&self, t: usize) -> Result<(), Difference> {
+    pub fn task(&self, t: usize) -> Result<(), ModelMismatch> {
         let task = &self.model.tasks[t];
         let expected = task.open.then(|| self.expected(t, task));
-        same(&format!("task {t}"), read(self.ledger.task(task_id(t)))?, expected)
+        expect_equal(&format!("task {t}"), expect_read(self.ledger.task(task_id(t)))?, expected)
     }
 
-    fn expected(&self, t: usize, task: &Task) -> TaskState {
+    fn expected(&self, t: usize, task: &TaskModel) -> TaskState {
         let cast = self.cast;
         let pending = task.pending.iter().map(|p| PendingSettlement {
             settlement: cast.settlement(t, p),
@@ -114,16 +126,16 @@ impl Comparison<'_> {
     }
 
     /// Compares the status of each round's settlement, and of the round after the last.
-    fn settlements(&self, t: usize) -> Result<(), Difference> {
+    fn settlements(&self, t: usize) -> Result<(), ModelMismatch> {
         let task = &self.model.tasks[t];
         let finals = task.finals.keys().map(|round| (*round, SettlementStatus::Final));
         let pending = task.pending.iter().map(|p| (p.round, SettlementStatus::Pending));
-        let next = (task.last().0 + 1).min(LAST_ROUND);
-        let is_known = next == task.last().0;
+        let next = (task.latest_settlement().0 + 1).min(LAST_ROUND);
+        let is_known = next == task.latest_settlement().0;
         let unknown = (!is_known).then_some((next, SettlementStatus::Unknown));
         for (round, expected) in finals.chain(pending).chain(unknown) {
-            let got = read(self.ledger.settlement(task_id(t), payout(t, round)))?;
-            same(&format!("settlement of round {round} of {t}"), got, expected)?;
+            let got = expect_read(self.ledger.settlement_status(task_id(t), payout(t, round)))?;
+            expect_equal(&format!("settlement of round {round} of {t}"), got, expected)?;
         }
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
-use crate::local::ChainError;
-use crate::local::device::{Device, Witness};
-use crate::state::{State, TABLES, TableRows};
+use crate::embedded::ChainError;
+use crate::embedded::ledger_file::{AcknowledgedBlock, LedgerFile};
+use crate::state::{LedgerState, TABLES, TableRows};
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const BLOCKS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("blocks");
@@ -25,7 +25,7 @@ fn table(name: &str) -> TableDefinition<'_, &'static [u8], &'static [u8]> {
 #[derive(Debug)]
 pub(crate) struct Store {
     database: Database,
-    device: Device,
+    device: LedgerFile,
     /// An injected bug for the crash tests: commits a block and its changes separately.
     #[cfg(test)]
     pub(crate) split_commits: bool,
@@ -54,7 +54,7 @@ impl From<DatabaseError> for ChainError {
 }
 
 /// Runs a database operation on untrusted pages; converts a panic on a damaged page to an error.
-fn guarded<T>(step: impl FnOnce() -> Result<T, ChainError>) -> Result<T, ChainError> {
+fn catch_panic<T>(step: impl FnOnce() -> Result<T, ChainError>) -> Result<T, ChainError> {
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
         Err(ChainError::corrupt("the database panicked while reading a page".to_owned()))
     })
@@ -63,12 +63,12 @@ fn guarded<T>(step: impl FnOnce() -> Result<T, ChainError>) -> Result<T, ChainEr
 impl Store {
     /// Creates a database behind a new first page.
     pub(crate) fn create(
-        device: Device,
+        device: LedgerFile,
         genesis: &[u8],
         state: &[TableRows],
     ) -> Result<Self, ChainError> {
         device.format()?;
-        let store = Self::on(device)?;
+        let store = Self::from_device(device)?;
         let run = || -> Result<(), redb::Error> {
             let mut write = store.database.begin_write()?;
             write.set_two_phase_commit(true);
@@ -85,12 +85,12 @@ impl Store {
     }
 
     /// Opens a database and verifies the checksum of every page.
-    pub(crate) fn open(device: Device) -> Result<Self, ChainError> {
+    pub(crate) fn open(device: LedgerFile) -> Result<Self, ChainError> {
         if !device.is_ledger()? {
             return Err(ChainError::NotALedger);
         }
-        guarded(|| {
-            let mut store = Self::on(device)?;
+        catch_panic(|| {
+            let mut store = Self::from_device(device)?;
             if !store.database.check_integrity()? {
                 return Err(ChainError::corrupt(
                     "checksums of database pages do not match".to_owned(),
@@ -100,7 +100,7 @@ impl Store {
         })
     }
 
-    fn on(device: Device) -> Result<Self, ChainError> {
+    fn from_device(device: LedgerFile) -> Result<Self, ChainError> {
         let database =
             redb::Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(device.clone())?;
         Ok(Self {
@@ -135,23 +135,23 @@ impl Store {
     }
 
     /// Records the newest acknowledged block.
-    pub(crate) fn remember(&self, witness: Witness) -> Result<(), ChainError> {
-        Ok(self.device.remember(witness)?)
+    pub(crate) fn record_acknowledged(&self, witness: AcknowledgedBlock) -> Result<(), ChainError> {
+        Ok(self.device.record_acknowledged(witness)?)
     }
 
     /// The newest acknowledged block, if it is known.
-    pub(crate) fn witness(&self) -> Result<Option<Witness>, ChainError> {
-        Ok(self.device.witness()?)
+    pub(crate) fn last_acknowledged(&self) -> Result<Option<AcknowledgedBlock>, ChainError> {
+        Ok(self.device.last_acknowledged()?)
     }
 
     /// The canonical bytes of the genesis.
     pub(crate) fn genesis(&self) -> Result<Vec<u8>, ChainError> {
-        self.read_now()?.genesis()
+        self.snapshot()?.genesis()
     }
 
     /// The canonical bytes of a block.
     pub(crate) fn block(&self, number: u64) -> Result<Option<Vec<u8>>, ChainError> {
-        guarded(|| {
+        catch_panic(|| {
             let run = || -> Result<Option<Vec<u8>>, redb::Error> {
                 let read = self.database.begin_read()?;
                 Ok(read.open_table(BLOCKS)?.get(number)?.map(|bytes| bytes.value().to_vec()))
@@ -161,8 +161,8 @@ impl Store {
     }
 
     /// A snapshot of the current commit, unaffected by later commits.
-    pub(crate) fn read_now(&self) -> Result<Reading, ChainError> {
-        guarded(|| Ok(Reading(self.database.begin_read().map_err(redb::Error::from)?)))
+    pub(crate) fn snapshot(&self) -> Result<StoreSnapshot, ChainError> {
+        catch_panic(|| Ok(StoreSnapshot(self.database.begin_read().map_err(redb::Error::from)?)))
     }
 
     /// Writes blocks whose changes are part of the stored state already, in one commit.
@@ -183,13 +183,13 @@ impl Store {
         &self,
         take: impl FnMut(u64, &[u8]) -> Result<(), ChainError>,
     ) -> Result<(), ChainError> {
-        self.read_now()?.each_block(take)
+        self.snapshot()?.each_block(take)
     }
 
     /// The stored state.
-    pub(crate) fn state(&self) -> Result<State, ChainError> {
-        guarded(|| {
-            let mut state = State::default();
+    pub(crate) fn state(&self) -> Result<LedgerState, ChainError> {
+        catch_panic(|| {
+            let mut state = LedgerState::default();
             let read = self.database.begin_read().map_err(redb::Error::from)?;
             for name in TABLES {
                 let rows = read.open_table(table(name)).map_err(redb::Error::from)?;
@@ -206,12 +206,12 @@ impl Store {
 }
 
 /// A snapshot of the database at one commit.
-pub(crate) struct Reading(redb::ReadTransaction);
+pub(crate) struct StoreSnapshot(redb::ReadTransaction);
 
-impl Reading {
+impl StoreSnapshot {
     /// The canonical bytes of the genesis.
     pub(crate) fn genesis(&self) -> Result<Vec<u8>, ChainError> {
-        guarded(|| {
+        catch_panic(|| {
             let run = || -> Result<Option<Vec<u8>>, redb::Error> {
                 Ok(self.0.open_table(META)?.get(GENESIS)?.map(|bytes| bytes.value().to_vec()))
             };
@@ -224,7 +224,7 @@ impl Reading {
         &self,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), ChainError>,
     ) -> Result<(), ChainError> {
-        guarded(|| {
+        catch_panic(|| {
             let blocks = self.0.open_table(BLOCKS).map_err(redb::Error::from)?;
             for row in blocks.iter().map_err(redb::Error::from)? {
                 let (number, bytes) = row.map_err(redb::Error::from)?;
@@ -236,7 +236,7 @@ impl Reading {
 
     /// Every row of the stored state.
     pub(crate) fn rows(&self) -> Result<Vec<TableRows>, ChainError> {
-        guarded(|| {
+        catch_panic(|| {
             let run = || -> Result<Vec<TableRows>, redb::Error> {
                 let mut tables = Vec::new();
                 for name in TABLES {

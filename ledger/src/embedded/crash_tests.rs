@@ -13,12 +13,12 @@ use redb::StorageBackend;
 use super::tests::{START, genesis, operator, signer, transfer};
 use super::*;
 use crate::api::Ledger;
-use crate::state::State;
+use crate::state::LedgerState;
 
 const SECTOR: usize = 512;
 
 #[derive(Clone, Debug)]
-enum Op {
+enum DiskOperation {
     Write(u64, Vec<u8>),
     SetLen(u64),
     Sync,
@@ -30,19 +30,19 @@ enum Op {
 #[derive(Debug, Default)]
 struct Disk {
     data: Mutex<Vec<u8>>,
-    journal: Mutex<Vec<Op>>,
+    journal: Mutex<Vec<DiskOperation>>,
     /// Operations that still succeed; negative for no limit.
     budget: AtomicI64,
     failing_syncs: bool,
 }
 
 impl Disk {
-    fn holding(data: Vec<u8>) -> Arc<Self> {
+    fn from_data(data: Vec<u8>) -> Arc<Self> {
         let budget = AtomicI64::new(-1);
         Arc::new(Self { data: Mutex::new(data), budget, ..Self::default() })
     }
 
-    fn log(&self, op: Op) {
+    fn log(&self, op: DiskOperation) {
         self.journal.lock().unwrap().push(op);
     }
 
@@ -78,7 +78,7 @@ impl StorageBackend for Disk {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.spend(io::ErrorKind::StorageFull)?;
         self.data.lock().unwrap().resize(len as usize, 0);
-        self.log(Op::SetLen(len));
+        self.log(DiskOperation::SetLen(len));
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl StorageBackend for Disk {
         if self.failing_syncs {
             self.spend(io::ErrorKind::Other)?;
         }
-        self.log(Op::Sync);
+        self.log(DiskOperation::Sync);
         Ok(())
     }
 
@@ -95,16 +95,16 @@ impl StorageBackend for Disk {
             self.spend(io::ErrorKind::StorageFull)?;
         }
         write_to(&mut self.data.lock().unwrap(), offset as usize, bytes);
-        self.log(Op::Write(offset, bytes.to_vec()));
+        self.log(DiskOperation::Write(offset, bytes.to_vec()));
         Ok(())
     }
 }
 
 /// The SplitMix64 generator: the seed alone reproduces a run.
-pub(super) struct Dice(pub(super) u64);
+pub(super) struct CrashRng(pub(super) u64);
 
-impl Dice {
-    pub(super) fn roll(&mut self, sides: u64) -> u64 {
+impl CrashRng {
+    pub(super) fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -125,30 +125,35 @@ pub(super) fn seed() -> u64 {
 /// A possible content of the disk after a power failure at the end of `journal`: all operations
 /// before the last sync, and a random part of the later ones, where a write may be torn at sector
 /// boundaries.
-fn image(base: &[u8], journal: &[Op], syncs: bool, dice: &mut Dice) -> (Vec<u8>, u64) {
+fn image(
+    base: &[u8],
+    journal: &[DiskOperation],
+    syncs: bool,
+    dice: &mut CrashRng,
+) -> (Vec<u8>, u64) {
     let (mut data, mut acknowledged, mut durable) = (base.to_vec(), 0, 0);
     for (n, op) in journal.iter().enumerate() {
         match op {
-            Op::Sync if syncs => durable = n,
-            Op::Acknowledged(block) => acknowledged = *block,
+            DiskOperation::Sync if syncs => durable = n,
+            DiskOperation::Acknowledged(block) => acknowledged = *block,
             _ => {}
         }
     }
     for (n, op) in journal.iter().enumerate() {
         let (keep, torn) = match n < durable {
             true => (true, false),
-            false => (dice.roll(2) == 0, dice.roll(3) == 0),
+            false => (dice.below(2) == 0, dice.below(3) == 0),
         };
         match op {
-            Op::SetLen(len) if keep => data.resize(*len as usize, 0),
-            Op::Write(at, bytes) if torn => {
+            DiskOperation::SetLen(len) if keep => data.resize(*len as usize, 0),
+            DiskOperation::Write(at, bytes) if torn => {
                 for (n, sector) in bytes.chunks(SECTOR).enumerate() {
-                    if dice.roll(2) == 0 {
+                    if dice.below(2) == 0 {
                         write_to(&mut data, *at as usize + n * SECTOR, sector);
                     }
                 }
             }
-            Op::Write(at, bytes) if keep => write_to(&mut data, *at as usize, bytes),
+            DiskOperation::Write(at, bytes) if keep => write_to(&mut data, *at as usize, bytes),
             _ => {}
         }
     }
@@ -157,46 +162,46 @@ fn image(base: &[u8], journal: &[Op], syncs: bool, dice: &mut Dice) -> (Vec<u8>,
 
 struct Run {
     base: Vec<u8>,
-    journal: Vec<Op>,
+    journal: Vec<DiskOperation>,
     /// The state after each block; the first is the genesis.
-    states: Vec<State>,
+    states: Vec<LedgerState>,
 }
 
-fn clock() -> Clock {
+fn clock() -> LedgerClock {
     Arc::new(|| Timestamp(START))
 }
 
-fn opened(disk: &Arc<Disk>) -> Result<Writer, ChainError> {
+fn open_writer(disk: &Arc<Disk>) -> Result<Writer, ChainError> {
     let disk: Arc<dyn StorageBackend> = Arc::<Disk>::clone(disk) as _;
-    LocalChain::load_on(Device(disk), operator(), clock()).map(|(writer, _)| writer)
+    EmbeddedChain::load_from_device(LedgerFile(disk), operator(), clock()).map(|(writer, _)| writer)
 }
 
 /// Writes random blocks on a recording disk.
-fn run(blocks: u64, split_commits: bool, dice: &mut Dice) -> Run {
+fn run(blocks: u64, split_commits: bool, dice: &mut CrashRng) -> Run {
     const ACCOUNTS: u64 = 6;
-    let disk = Disk::holding(Vec::new());
+    let disk = Disk::from_data(Vec::new());
     let genesis = genesis(ACCOUNTS);
     let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
-    drop(LocalChain::create_on(Device(device), &genesis).unwrap());
+    drop(EmbeddedChain::create_on_device(LedgerFile(device), &genesis).unwrap());
     let base = disk.data.lock().unwrap().clone();
     disk.journal.lock().unwrap().clear();
-    let mut writer = opened(&disk).unwrap();
+    let mut writer = open_writer(&disk).unwrap();
     Arc::get_mut(&mut writer.store).unwrap().split_commits = split_commits;
     let mut nonces = [0; ACCOUNTS as usize];
-    let mut states = vec![writer.live.read().unwrap().state.clone()];
+    let mut states = vec![writer.published.read().unwrap().state.clone()];
     for block in 1..=blocks {
         let mut batch = Vec::new();
-        for _ in 0..=dice.roll(12) {
-            let from = dice.roll(ACCOUNTS);
-            let to = (from + 1 + dice.roll(ACCOUNTS - 1)) % ACCOUNTS;
+        for _ in 0..=dice.below(12) {
+            let from = dice.below(ACCOUNTS);
+            let to = (from + 1 + dice.below(ACCOUNTS - 1)) % ACCOUNTS;
             let nonce = &mut nonces[from as usize];
             let signed = transfer(genesis.market(), from, *nonce, to);
-            batch.push(signed.check(genesis.market()).unwrap());
+            batch.push(signed.verify(genesis.market()).unwrap());
             *nonce += 1;
         }
         assert!(writer.write(batch).unwrap().iter().all(Result::is_ok));
-        disk.log(Op::Acknowledged(block));
-        states.push(writer.live.read().unwrap().state.clone());
+        disk.log(DiskOperation::Acknowledged(block));
+        states.push(writer.published.read().unwrap().state.clone());
     }
     drop(writer);
     let journal = disk.journal.lock().unwrap().clone();
@@ -204,10 +209,14 @@ fn run(blocks: u64, split_commits: bool, dice: &mut Dice) -> Run {
 }
 
 /// Whether an image opens to an earlier state that contains every acknowledged block.
-fn survives(data: Vec<u8>, acknowledged: u64, states: &[State]) -> Result<Arc<Disk>, String> {
-    let disk = Disk::holding(data);
-    let writer = opened(&disk).map_err(|error| error.to_string())?;
-    let live = writer.live.read().unwrap();
+fn check_recovery(
+    data: Vec<u8>,
+    acknowledged: u64,
+    states: &[LedgerState],
+) -> Result<Arc<Disk>, String> {
+    let disk = Disk::from_data(data);
+    let writer = open_writer(&disk).map_err(|error| error.to_string())?;
+    let live = writer.published.read().unwrap();
     let number = live.head.number;
     if number < acknowledged || number > acknowledged + 1 {
         return Err(format!("block {acknowledged} was acknowledged, the chain ends at {number}"));
@@ -221,22 +230,22 @@ fn survives(data: Vec<u8>, acknowledged: u64, states: &[State]) -> Result<Arc<Di
 }
 
 /// Opens many crash images of one run; returns the errors.
-fn fallen(images: u64, split_commits: bool, syncs: bool, seed: u64) -> Vec<String> {
-    let mut dice = Dice(seed);
+fn failing_images(images: u64, split_commits: bool, syncs: bool, seed: u64) -> Vec<String> {
+    let mut dice = CrashRng(seed);
     let run = run(24, split_commits, &mut dice);
     let mut fallen = Vec::new();
     for n in 0..images {
-        let cut = dice.roll(run.journal.len() as u64 + 1) as usize;
+        let cut = dice.below(run.journal.len() as u64 + 1) as usize;
         let (data, acknowledged) = image(&run.base, &run.journal[..cut], syncs, &mut dice);
-        let verdict = survives(data.clone(), acknowledged, &run.states).and_then(|disk| {
+        let verdict = check_recovery(data.clone(), acknowledged, &run.states).and_then(|disk| {
             if n % 4 != 0 {
                 return Ok(());
             }
             // A second power failure during the repair after the first.
             let repair = disk.journal.lock().unwrap().clone();
-            let cut = dice.roll(repair.len() as u64 + 1) as usize;
+            let cut = dice.below(repair.len() as u64 + 1) as usize;
             let (data, _) = image(&data, &repair[..cut], syncs, &mut dice);
-            survives(data, acknowledged, &run.states).map(|_| ())
+            check_recovery(data, acknowledged, &run.states).map(|_| ())
         });
         if let Err(what) = verdict {
             fallen.push(format!("image {n}, cut at {cut} of {}: {what}", run.journal.len()));
@@ -254,27 +263,27 @@ fn a_power_failure_loses_no_acknowledged_block_and_leaves_no_partial_block() {
     let images = images.map_or(IMAGES, |all| {
         all.parse::<u64>().expect("FLORIN_CRASH_IMAGES must be a number") / 2
     });
-    let fallen = fallen(images, false, true, seed());
+    let fallen = failing_images(images, false, true, seed());
     assert!(fallen.is_empty(), "{} images: {:#?}", fallen.len(), &fallen[..fallen.len().min(5)]);
 }
 
 #[test]
 fn the_crash_images_detect_a_block_committed_without_its_changes() {
-    let fallen = fallen(200, true, true, seed());
+    let fallen = failing_images(200, true, true, seed());
     assert!(fallen.len() > 10, "only {} of 200 images detected it", fallen.len());
 }
 
 #[test]
 fn the_crash_images_detect_a_disk_that_does_not_sync() {
-    let fallen = fallen(200, false, false, seed());
+    let fallen = failing_images(200, false, false, seed());
     assert!(fallen.len() > 100, "only {} of 200 images detected it", fallen.len());
 }
 
 /// A chain on a disk that fails once its budget of operations is used up.
-fn failing(failing_syncs: bool) -> (Arc<Disk>, LocalChain) {
-    let disk = Disk::holding(Vec::new());
+fn chain_on_failing_disk(failing_syncs: bool) -> (Arc<Disk>, EmbeddedChain) {
+    let disk = Disk::from_data(Vec::new());
     let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
-    drop(LocalChain::create_on(Device(device), &genesis(3)).unwrap());
+    drop(EmbeddedChain::create_on_device(LedgerFile(device), &genesis(3)).unwrap());
     let data = disk.data.lock().unwrap().clone();
     let disk = Arc::new(Disk {
         data: Mutex::new(data),
@@ -283,7 +292,7 @@ fn failing(failing_syncs: bool) -> (Arc<Disk>, LocalChain) {
         ..Disk::default()
     });
     let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
-    let chain = LocalChain::open_on(Device(device), operator(), clock()).unwrap();
+    let chain = EmbeddedChain::open_on_device(LedgerFile(device), operator(), clock()).unwrap();
     (disk, chain)
 }
 
@@ -291,7 +300,7 @@ fn failing(failing_syncs: bool) -> (Arc<Disk>, LocalChain) {
 fn a_failing_disk_poisons_the_writer_before_it_acknowledges_lost_blocks() {
     for failing_syncs in [false, true] {
         for budget in 0..6 {
-            let (disk, chain) = failing(failing_syncs);
+            let (disk, chain) = chain_on_failing_disk(failing_syncs);
             let (payer, payee) = (signer(0), signer(1).address());
             let one = Amount::from_units(1);
             chain.transfer(&payer, payee, one).unwrap();
@@ -321,7 +330,8 @@ fn a_failing_disk_poisons_the_writer_before_it_acknowledges_lost_blocks() {
             assert!(matches!(chain.transfer(&payer, payee, one), Err(LedgerError::Unavailable(_))));
             drop(chain);
             let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
-            let chain = LocalChain::open_on(Device(device), operator(), clock()).unwrap();
+            let chain =
+                EmbeddedChain::open_on_device(LedgerFile(device), operator(), clock()).unwrap();
             let found = chain.balance(payee).unwrap();
             assert!(found == sure || found == sure.plus(one).unwrap(), "{found} of {sure}");
             chain.transfer(&payer, payee, one).unwrap();

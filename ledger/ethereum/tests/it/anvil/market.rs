@@ -10,28 +10,28 @@ use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Tok
 use florin_protocol::{Address, Amount, WalletSigner};
 use serde_json::{Value, json};
 
-use super::chain::Anvil;
+use super::chain::AnvilNode;
 
 /// A fault that affects the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Left,
+pub(crate) enum TransactionFault {
+    Undisturbed,
     /// The node drops it from the mempool.
     Dropped,
     /// Another device with the same wallet uses its nonce for another transaction.
     Replaced,
     /// It stays in the mempool until the restarted process has begun.
-    Late,
+    Delayed,
 }
 
 pub(crate) fn fln(n: u64) -> Amount {
     Amount::from_units(u128::from(n) * 1_000_000_000_000_000_000)
 }
 
-pub(crate) struct Scene {
-    pub(crate) anvil: Anvil,
+pub(crate) struct AnvilMarket {
+    pub(crate) anvil: AnvilNode,
     pub(crate) deployment: Deployment,
-    pub(crate) rich: TestSigner,
+    pub(crate) funder: TestSigner,
     /// The outboxes of the funding account.
     pub(crate) folder: tempfile::TempDir,
     next: u64,
@@ -39,23 +39,24 @@ pub(crate) struct Scene {
 
 pub(crate) fn settings() -> Settings {
     // A short timeout, so that a crashed process is detected at once.
-    Settings { patience_ms: 4_000, displaced_ms: 250, ..Settings::default() }
+    Settings { write_timeout_ms: 4_000, displaced_ms: 250, ..Settings::default() }
 }
 
 /// Settings of a process that crashes: it does not wait.
-pub(crate) fn hasty() -> Settings {
-    Settings { patience_ms: 30, ..settings() }
+pub(crate) fn short_timeout() -> Settings {
+    Settings { write_timeout_ms: 30, ..settings() }
 }
 
-impl Scene {
+impl AnvilMarket {
     pub(crate) fn set(first: u64) -> Self {
-        let anvil = Anvil::start(&[]);
-        let rich = TestSigner::new(first).unwrap();
-        anvil.fuel(rich.address());
+        let anvil = AnvilNode::start(&[]);
+        let funder = TestSigner::new(first).unwrap();
+        anvil.fund_gas(funder.address());
         let folder = tempfile::tempdir().unwrap();
-        let token = Token::New { supply: fln(1_000_000), holder: rich.address() };
-        let deployment = deploy(&anvil.endpoint, &rich, token, settings(), folder.path()).unwrap();
-        Self { anvil, deployment, rich, folder, next: first + 1 }
+        let token = Token::New { supply: fln(1_000_000), holder: funder.address() };
+        let deployment =
+            deploy(&anvil.endpoint, &funder, token, settings(), folder.path()).unwrap();
+        Self { anvil, deployment, funder, folder, next: first + 1 }
     }
 
     /// The number of accounts so far, which makes ids unique.
@@ -69,16 +70,16 @@ impl Scene {
         key[12..32].copy_from_slice(&account.0);
         let slot = keccak256(key);
         let value = B256::from(U256::from(value.units()));
-        self.anvil.ask(
+        self.anvil.request(
             "anvil_setStorageAt",
             json!([self.deployment.token.to_string(), U256::from_be_bytes(slot.0), value]),
         );
     }
 
-    pub(crate) fn person(&mut self) -> TestSigner {
+    pub(crate) fn new_account(&mut self) -> TestSigner {
         self.next += 1;
         let person = TestSigner::new(self.next).unwrap();
-        self.anvil.fuel(person.address());
+        self.anvil.fund_gas(person.address());
         person
     }
 
@@ -92,11 +93,11 @@ impl Scene {
     }
 
     pub(crate) fn mine(&self, blocks: u64) {
-        self.anvil.ask("anvil_mine", json!([format!("{blocks:#x}")]));
+        self.anvil.request("anvil_mine", json!([format!("{blocks:#x}")]));
     }
 
     pub(crate) fn wait(&self, ms: u64) {
-        self.anvil.ask("evm_increaseTime", json!([ms.div_ceil(1_000)]));
+        self.anvil.request("evm_increaseTime", json!([ms.div_ceil(1_000)]));
         self.mine(1);
     }
 
@@ -116,16 +117,17 @@ impl Scene {
         let signed = transaction.into_signed(Signature::from_raw_array(&signature.0).unwrap());
         let mut raw = Vec::new();
         signed.eip2718_encode(&mut raw);
-        self.anvil.ask("eth_sendRawTransaction", json!([Bytes::from(raw)]));
+        self.anvil.request("eth_sendRawTransaction", json!([Bytes::from(raw)]));
     }
 
     pub(crate) fn nonce(&self, account: Address, tag: &str) -> u64 {
-        let count = self.anvil.ask("eth_getTransactionCount", json!([account.to_string(), tag]));
+        let count =
+            self.anvil.request("eth_getTransactionCount", json!([account.to_string(), tag]));
         serde_json::from_value::<U64>(count).unwrap().to()
     }
 
     pub(crate) fn pending_of(&self, account: Address) -> Vec<Value> {
-        let pool = self.anvil.ask("txpool_content", json!([]));
+        let pool = self.anvil.request("txpool_content", json!([]));
         let mine = pool["pending"]
             .as_object()
             .unwrap()
@@ -137,29 +139,35 @@ impl Scene {
 
     /// Applies a fault to the account's last transaction, mined or not; `before` is its earlier
     /// nonce.
-    pub(crate) fn befall(&self, by: &TestSigner, fate: Fate, depth: u64, before: u64) {
-        self.anvil.settle();
-        if fate == Fate::Dropped {
+    pub(crate) fn apply_fault(
+        &self,
+        by: &TestSigner,
+        fate: TransactionFault,
+        depth: u64,
+        before: u64,
+    ) {
+        self.anvil.wait_until_mined();
+        if fate == TransactionFault::Dropped {
             for transaction in self.pending_of(by.address()) {
-                self.anvil.ask("anvil_dropTransaction", json!([transaction["hash"]]));
+                self.anvil.request("anvil_dropTransaction", json!([transaction["hash"]]));
             }
         }
         if depth > 0 {
             self.anvil.reorganise(depth);
         }
-        if fate == Fate::Replaced && self.nonce(by.address(), "latest") <= before {
+        if fate == TransactionFault::Replaced && self.nonce(by.address(), "latest") <= before {
             for transaction in self.pending_of(by.address()) {
-                self.anvil.ask("anvil_dropTransaction", json!([transaction["hash"]]));
+                self.anvil.request("anvil_dropTransaction", json!([transaction["hash"]]));
             }
             self.use_nonce(by, before);
         }
-        if fate != Fate::Late {
-            self.mine_again();
+        if fate != TransactionFault::Delayed {
+            self.resume_mining();
         }
     }
 
-    pub(crate) fn mine_again(&self) {
-        self.anvil.ask("evm_setAutomine", json!([true]));
+    pub(crate) fn resume_mining(&self) {
+        self.anvil.request("evm_setAutomine", json!([true]));
         self.mine(1);
     }
 }

@@ -11,63 +11,65 @@ use florin_ledger::Refusal;
 
 /// The reason of a revert.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reverted {
+pub(super) enum RevertReason {
     /// The market refused the call.
     Refused(Refusal),
     /// An argument is outdated: another transaction was executed first.
     Stale,
     /// The market's allowance for the wallet is too small.
-    Allowance,
+    InsufficientAllowance,
     /// The token reverted with an unknown error, or without one; a missing approval is a possible
     /// cause.
-    Foreign(Refusal),
+    TokenRevert(Refusal),
 }
 
 /// A contract's amount, saturated to the range of [`Amount`], which exceeds any supply.
-pub(super) fn amount(units: U256) -> Amount {
+pub(super) fn saturating_amount(units: U256) -> Amount {
     Amount::from_units(units.saturating_to())
 }
 
 /// Decodes revert data.
-pub(super) fn read(data: &[u8]) -> Reverted {
+pub(super) fn decode_revert(data: &[u8]) -> RevertReason {
     match Errors::abi_decode(data) {
-        Ok(error) => of_market(error),
+        Ok(error) => from_market_error(error),
         Err(_) => match TokenErrors::abi_decode(data) {
-            Ok(TokenErrors::ERC20InsufficientAllowance(_)) => Reverted::Allowance,
+            Ok(TokenErrors::ERC20InsufficientAllowance(_)) => RevertReason::InsufficientAllowance,
             Ok(TokenErrors::ERC20InsufficientBalance(e)) => {
-                Reverted::Refused(Refusal::Insufficient {
+                RevertReason::Refused(Refusal::Insufficient {
                     account: to_address(e.sender),
-                    available: amount(e.balance),
-                    needed: amount(e.needed),
+                    available: saturating_amount(e.balance),
+                    needed: saturating_amount(e.needed),
                 })
             }
-            _ => foreign(data),
+            _ => token_revert(data),
         },
     }
 }
 
 /// An unknown error, or none.
-fn foreign(data: &[u8]) -> Reverted {
+fn token_revert(data: &[u8]) -> RevertReason {
     let text = match (Revert::abi_decode(data), Panic::abi_decode(data)) {
         (Ok(revert), _) => revert.reason.chars().take(200).collect(),
         (_, Ok(panic)) => format!("{panic}"),
         _ if data.is_empty() => "without a reason".to_owned(),
         _ => format!("with 0x{}", hex::encode(data.get(..36).unwrap_or(data))),
     };
-    Reverted::Foreign(Refusal::Meaningless(format!("a contract reverted the transaction: {text}")))
+    RevertReason::TokenRevert(Refusal::InvalidArgument(format!(
+        "a contract reverted the transaction: {text}"
+    )))
 }
 
 fn task(id: alloy_primitives::B256) -> TaskId {
     TaskId(id.0)
 }
 
-fn of_market(error: Errors) -> Reverted {
-    Reverted::Refused(match error {
-        Errors::Stale(_) => return Reverted::Stale,
+fn from_market_error(error: Errors) -> RevertReason {
+    RevertReason::Refused(match error {
+        Errors::Stale(_) => return RevertReason::Stale,
         Errors::Insufficient(e) => Refusal::Insufficient {
             account: to_address(e.account),
-            available: amount(e.available),
-            needed: amount(e.needed),
+            available: saturating_amount(e.available),
+            needed: saturating_amount(e.needed),
         },
         Errors::BadSignature(_) => Refusal::BadSignature,
         Errors::UnknownTask(e) => Refusal::UnknownTask(task(e.task)),
@@ -77,9 +79,10 @@ fn of_market(error: Errors) -> Reverted {
             sender: to_address(e.sender),
             allowed: to_address(e.allowed).to_string(),
         },
-        Errors::TooSmall(e) => {
-            Refusal::TooSmall { offered: amount(e.offered), smallest: amount(e.smallest) }
-        }
+        Errors::TooSmall(e) => Refusal::TooSmall {
+            offered: saturating_amount(e.offered),
+            smallest: saturating_amount(e.smallest),
+        },
         Errors::TooEarly(e) => {
             Refusal::TooEarly { at: Timestamp(e.moment), now: Timestamp(e.current) }
         }
@@ -94,17 +97,19 @@ fn of_market(error: Errors) -> Reverted {
         }
         Errors::BadProof(_) => Refusal::BadProof,
         Errors::NothingToClaim(_) => Refusal::NothingToClaim,
-        Errors::Missing(e) => Refusal::Missing(e.what),
-        Errors::Meaningless(e) => Refusal::Meaningless(e.what),
+        Errors::Missing(e) => Refusal::NotFound(e.what),
+        Errors::Meaningless(e) => Refusal::InvalidArgument(e.what),
         Errors::Limit(e) => Refusal::Limit(e.what),
-        Errors::WrongArrival(e) => Refusal::Meaningless(format!(
+        Errors::WrongArrival(e) => Refusal::InvalidArgument(format!(
             "the token moved {} units instead of {}: the market supports no token with transfer \
              fees",
             e.arrived, e.expected
         )),
         other => {
             let selector = hex::encode(Errors::selector(&other));
-            Refusal::Meaningless(format!("the market reverted the transaction with 0x{selector}"))
+            Refusal::InvalidArgument(format!(
+                "the market reverted the transaction with 0x{selector}"
+            ))
         }
     })
 }
@@ -121,10 +126,10 @@ mod tests {
 
     #[test]
     fn each_contract_error_maps_to_its_refusal_code() {
-        let code = |data: Vec<u8>| match read(&data) {
-            Reverted::Refused(refusal) | Reverted::Foreign(refusal) => refusal.code(),
-            Reverted::Stale => "stale",
-            Reverted::Allowance => "allowance",
+        let code = |data: Vec<u8>| match decode_revert(&data) {
+            RevertReason::Refused(refusal) | RevertReason::TokenRevert(refusal) => refusal.code(),
+            RevertReason::Stale => "stale",
+            RevertReason::InsufficientAllowance => "allowance",
         };
         let id = alloy_primitives::B256::repeat_byte(1);
         let who = alloy_primitives::Address::repeat_byte(2);
@@ -139,7 +144,9 @@ mod tests {
         assert_eq!(code(token.abi_encode()), "allowance");
         assert_eq!(code(Vec::new()), "MEANINGLESS");
         let words = Revert { reason: "no".to_owned() };
-        let Reverted::Foreign(refusal) = read(&words.abi_encode()) else { panic!("its own error") };
+        let RevertReason::TokenRevert(refusal) = decode_revert(&words.abi_encode()) else {
+            panic!("its own error")
+        };
         assert_eq!(refusal.to_string(), "a contract reverted the transaction: no");
     }
 }

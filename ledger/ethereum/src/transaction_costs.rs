@@ -13,9 +13,9 @@ use florin_ledger::LedgerError;
 
 /// The cost of one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spent {
+pub struct TransactionCost {
     /// The sender.
-    pub by: Address,
+    pub sender: Address,
     /// The contract that it created, if any.
     pub created: Option<Address>,
     /// Gas used.
@@ -26,7 +26,7 @@ pub struct Spent {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Receipt {
+struct CostReceipt {
     from: alloy_primitives::Address,
     gas_used: U64,
     #[serde(default)]
@@ -39,11 +39,11 @@ struct Receipt {
 ///
 /// # Errors
 /// [`LedgerError::Unavailable`], also from a node without `eth_getBlockReceipts`.
-pub fn spent(
+pub fn transaction_costs(
     endpoint: &Arc<dyn Endpoint>,
     first: u64,
     last: u64,
-) -> Result<Vec<Spent>, LedgerError> {
+) -> Result<Vec<TransactionCost>, LedgerError> {
     let method = "eth_getBlockReceipts";
     let lost =
         |what: String| LedgerError::Unavailable(format!("{}, {method}: {what}", endpoint.name()));
@@ -51,13 +51,13 @@ pub fn spent(
     for block in first..=last {
         let found = endpoint.call(method, json!([format!("{block:#x}")]));
         let found = found.map_err(|error| lost(error.to_string()))?;
-        let receipts: Vec<Receipt> =
+        let receipts: Vec<CostReceipt> =
             serde_json::from_value(found).map_err(|error| lost(error.to_string()))?;
         all.extend(receipts.into_iter().map(|receipt| {
             let gas = receipt.gas_used.to::<u64>();
             let price = receipt.effective_gas_price.to::<u128>();
-            Spent {
-                by: to_address(receipt.from),
+            TransactionCost {
+                sender: to_address(receipt.from),
                 created: receipt.contract_address.map(to_address),
                 gas,
                 wei: price.saturating_mul(u128::from(gas)),

@@ -9,9 +9,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::action::Action;
 use crate::api::{Ledger, Terms};
-use crate::conformance::{self, FUNDS, Fixture, SIGNERS, TestSigner, World};
-use crate::local::block::{seal, transactions_digest};
-use crate::state::tables_digest;
+use crate::conformance::{self, Fixture, INITIAL_BALANCE, SIGNER_COUNT, TestLedger, TestSigner};
+use crate::embedded::block::{sign_block, transactions_digest};
+use crate::state::changes_digest;
 use crate::transaction::Transaction;
 
 pub(super) const START: u64 = 1_000_000;
@@ -30,17 +30,17 @@ pub(super) fn genesis(accounts: u64) -> Genesis {
         chain_id: ChainId(1_337),
         operator: Address([1; 20]),
         operator_key: operator().key(),
-        allocations: (0..accounts).map(|n| (signer(n).address(), FUNDS)).collect(),
+        allocations: (0..accounts).map(|n| (signer(n).address(), INITIAL_BALANCE)).collect(),
         created: Timestamp(START),
     }
 }
 
-pub(super) fn clock_at(now: &Arc<AtomicU64>) -> Clock {
+pub(super) fn clock_at(now: &Arc<AtomicU64>) -> LedgerClock {
     let now = Arc::clone(now);
     Arc::new(move || Timestamp(now.load(Ordering::SeqCst)))
 }
 
-fn still() -> Clock {
+fn fixed_clock() -> LedgerClock {
     Arc::new(|| Timestamp(START))
 }
 
@@ -54,35 +54,35 @@ pub(super) fn transfer(market: MarketId, from: u64, nonce: u64, to: u64) -> Sign
     Transaction { market, from: by.address(), nonce, action }.sign(&by).unwrap()
 }
 
-fn new_chain(folder: &TempDir) -> (std::path::PathBuf, LocalChain) {
+fn new_chain(folder: &TempDir) -> (std::path::PathBuf, EmbeddedChain) {
     let path = folder.path().join("ledger");
-    LocalChain::create(&path, &genesis(4)).unwrap();
-    let chain = LocalChain::open(&path, operator(), still()).unwrap();
+    EmbeddedChain::create(&path, &genesis(4)).unwrap();
+    let chain = EmbeddedChain::open(&path, operator(), fixed_clock()).unwrap();
     (path, chain)
 }
 
-struct Local(TempDir, AtomicU64);
+struct EmbeddedFixture(TempDir, AtomicU64);
 
-impl Fixture for Local {
-    fn new_world(&self) -> World {
+impl Fixture for EmbeddedFixture {
+    fn new_ledger(&self) -> TestLedger {
         let path = self.0.path().join(self.1.fetch_add(1, Ordering::SeqCst).to_string());
-        LocalChain::create(&path, &genesis(SIGNERS as u64)).unwrap();
+        EmbeddedChain::create(&path, &genesis(SIGNER_COUNT as u64)).unwrap();
         let now = Arc::new(AtomicU64::new(START));
-        let ledger = LocalChain::open(&path, operator(), clock_at(&now)).unwrap();
-        World {
+        let ledger = EmbeddedChain::open(&path, operator(), clock_at(&now)).unwrap();
+        TestLedger {
             ledger: Box::new(ledger),
-            signers: (0..SIGNERS as u64)
+            signers: (0..SIGNER_COUNT as u64)
                 .map(|n| Box::new(signer(n)) as Box<dyn WalletSigner>)
                 .collect(),
             advance: Box::new(move |ms| _ = now.fetch_add(ms, Ordering::SeqCst)),
-            is_exact: true,
+            is_clock_exact: true,
         }
     }
 }
 
 #[test]
 fn the_embedded_chain_passes_the_conformance_suite() {
-    conformance::run(&Local(tempfile::tempdir().unwrap(), AtomicU64::new(0))).unwrap();
+    conformance::run(&EmbeddedFixture(tempfile::tempdir().unwrap(), AtomicU64::new(0))).unwrap();
 }
 
 #[test]
@@ -93,12 +93,15 @@ fn a_restart_restores_head_state_and_balances() {
     chain.stake(&signer(1), florins(7)).unwrap();
     let (head, state) = (chain.head(), chain.state());
     drop(chain);
-    let chain = LocalChain::open(&path, operator(), still()).unwrap();
+    let chain = EmbeddedChain::open(&path, operator(), fixed_clock()).unwrap();
     assert_eq!((chain.head(), chain.state()), (head, state));
-    assert_eq!(chain.balance(signer(1).address()).unwrap(), FUNDS.minus(florins(2)).unwrap());
+    assert_eq!(
+        chain.balance(signer(1).address()).unwrap(),
+        INITIAL_BALANCE.minus(florins(2)).unwrap()
+    );
     let digest = chain.state().digest().unwrap();
     drop(chain);
-    let found = LocalChain::verify(&path).unwrap();
+    let found = EmbeddedChain::verify(&path).unwrap();
     assert_eq!((found.blocks, found.transactions, found.state), (2, 2, digest));
 }
 
@@ -138,11 +141,17 @@ fn a_transfer_needs_the_accounts_signature_market_and_nonce() {
     // assume that their own transfer was executed.
     let again = chain.submit(good.clone());
     assert!(matches!(again, Err(LedgerError::Refused(Refusal::WrongNonce { .. }))), "{again:?}");
-    assert_eq!(chain.balance(signer(1).address()).unwrap(), FUNDS.plus(florins(1)).unwrap());
+    assert_eq!(
+        chain.balance(signer(1).address()).unwrap(),
+        INITIAL_BALANCE.plus(florins(1)).unwrap()
+    );
     let (from, id) = (good.transaction.from, good.transaction.id());
-    assert_eq!(chain.fate(from, 0, id), Fate::CarriedOut(Outcome::Done));
-    assert_eq!(chain.fate(from, 1, Digest([1; 32])), Fate::NotYet);
-    assert_eq!(chain.fate(from, 0, Digest([1; 32])), Fate::Unknown);
+    assert_eq!(
+        chain.transaction_status(from, 0, id),
+        TransactionStatus::Executed(TransactionOutcome::Done)
+    );
+    assert_eq!(chain.transaction_status(from, 1, Digest([1; 32])), TransactionStatus::NotExecuted);
+    assert_eq!(chain.transaction_status(from, 0, Digest([1; 32])), TransactionStatus::Unknown);
 }
 
 #[test]
@@ -169,11 +178,11 @@ fn a_batch_becomes_one_block_without_the_refused_transactions() {
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(chain.head().number, 3, "1,000 and 1");
     drop(chain);
-    LocalChain::verify(&path).unwrap();
+    EmbeddedChain::verify(&path).unwrap();
 }
 
 /// A chain with a task on it.
-fn chain_with_a_task(folder: &TempDir) -> (std::path::PathBuf, LocalChain) {
+fn chain_with_a_task(folder: &TempDir) -> (std::path::PathBuf, EmbeddedChain) {
     let (path, chain) = new_chain(folder);
     let [buyer, coordinator, arbiter] = [0, 1, 2].map(|n| signer(n).address());
     let terms = Terms {
@@ -209,15 +218,22 @@ fn a_transaction_that_changes_nothing_makes_no_block() {
     for stranger in 100..110 {
         let idle = finalize(chain.chain_market(), stranger);
         let (from, id) = (idle.transaction.from, idle.transaction.id());
-        assert_eq!(chain.submit(idle).unwrap(), Outcome::Finalised(0));
-        assert_eq!(chain.fate(from, 0, id), Fate::NotYet);
+        assert_eq!(chain.submit(idle).unwrap(), TransactionOutcome::Finalised(0));
+        assert_eq!(chain.transaction_status(from, 0, id), TransactionStatus::NotExecuted);
     }
     assert_eq!((chain.head(), chain.state()), (head, state));
     // In a batch with an effective transaction it is left out as well.
     let market = chain.chain_market();
     let batch = vec![finalize(market, 100), transfer(market, 3, 0, 1), finalize(market, 101)];
     let answers = chain.submit_many(batch).unwrap();
-    assert_eq!(answers, [Ok(Outcome::Finalised(0)), Ok(Outcome::Done), Ok(Outcome::Finalised(0))]);
+    assert_eq!(
+        answers,
+        [
+            Ok(TransactionOutcome::Finalised(0)),
+            Ok(TransactionOutcome::Done),
+            Ok(TransactionOutcome::Finalised(0))
+        ]
+    );
     assert_eq!(chain.head().number, head.number + 1);
     assert_eq!(chain.block(chain.head().number).unwrap().unwrap().transactions.len(), 1);
 }
@@ -229,18 +245,18 @@ fn a_block_with_a_transaction_that_changes_nothing_is_detected() {
     let (head, transactions) = (chain.head(), vec![finalize(chain.chain_market(), 100)]);
     drop(chain);
     let bytes = borsh::to_vec(&transactions).unwrap();
-    let header = Header {
+    let header = BlockHeader {
         number: head.number + 1,
         parent: head.digest,
         time: head.time,
         transactions: transactions_digest(&bytes),
-        changes: tables_digest(&[]),
+        changes: changes_digest(&[]),
     };
-    let sealed = seal(header, &bytes, |header| operator().sign(*header).signature);
+    let sealed = sign_block(header, &bytes, |header| operator().sign(*header).signature);
     let store = Store::open(open_file(&path).unwrap()).unwrap();
     store.commit(header.number, &sealed.bytes, &[]).unwrap();
     drop(store);
-    let error = LocalChain::open(&path, operator(), still()).map(|_| ()).unwrap_err();
+    let error = EmbeddedChain::open(&path, operator(), fixed_clock()).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("it changes nothing"), "{error}");
 }
 
@@ -259,19 +275,22 @@ fn concurrent_callers_share_blocks_and_lose_no_transaction() {
             });
         }
     });
-    assert_eq!(chain.balance(signer(3).address()).unwrap(), FUNDS.plus(florins(160)).unwrap());
-    assert_eq!(chain.state().supply().unwrap(), FUNDS.mul_div_down(4, 1).unwrap());
+    assert_eq!(
+        chain.balance(signer(3).address()).unwrap(),
+        INITIAL_BALANCE.plus(florins(160)).unwrap()
+    );
+    assert_eq!(chain.state().supply().unwrap(), INITIAL_BALANCE.mul_div_down(4, 1).unwrap());
     drop(chain);
-    assert_eq!(LocalChain::verify(&path).unwrap().transactions, 160);
+    assert_eq!(EmbeddedChain::verify(&path).unwrap().transactions, 160);
 }
 
 #[test]
 fn block_time_never_decreases() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
-    LocalChain::create(&path, &genesis(4)).unwrap();
+    EmbeddedChain::create(&path, &genesis(4)).unwrap();
     let now = Arc::new(AtomicU64::new(START - 500));
-    let chain = LocalChain::open(&path, operator(), clock_at(&now)).unwrap();
+    let chain = EmbeddedChain::open(&path, operator(), clock_at(&now)).unwrap();
     assert_eq!(chain.now().unwrap(), Timestamp(START), "not before the genesis");
     let mut times = Vec::new();
     for tick in [START + 10, START + 5, 0, START + 11] {
@@ -286,23 +305,23 @@ fn block_time_never_decreases() {
 fn a_file_that_cannot_be_opened_gives_a_specific_error() {
     let folder = tempfile::tempdir().unwrap();
     let (path, chain) = new_chain(&folder);
-    let open = |operator| LocalChain::open(&path, operator, still()).map(|_| ());
+    let open = |operator| EmbeddedChain::open(&path, operator, fixed_clock()).map(|_| ());
     let locked = open(operator()).unwrap_err();
     assert!(matches!(locked, ChainError::Locked), "{locked}");
     assert!(locked.to_string().contains("[LEDGER_LOCKED]"));
-    assert!(matches!(LocalChain::verify(&path), Err(ChainError::Locked)));
-    assert!(matches!(LocalChain::create(&path, &genesis(4)), Err(ChainError::Exists(_))));
+    assert!(matches!(EmbeddedChain::verify(&path), Err(ChainError::Locked)));
+    assert!(matches!(EmbeddedChain::create(&path, &genesis(4)), Err(ChainError::Exists(_))));
     drop(chain);
     let other = NodeSigner::from_seed(&[8; 32]);
     assert!(matches!(open(other), Err(ChainError::WrongOperator { .. })));
     open(operator()).unwrap();
     let missing = folder.path().join("missing");
-    let missing = LocalChain::open(&missing, operator(), still());
+    let missing = EmbeddedChain::open(&missing, operator(), fixed_clock());
     assert!(matches!(missing, Err(ChainError::Missing(_))));
     let text = folder.path().join("text");
     for bytes in [b"".as_slice(), b"no ledger", &[0; 10_000]] {
         fs::write(&text, bytes).unwrap();
-        let error = LocalChain::open(&text, operator(), still()).map(|_| ()).unwrap_err();
+        let error = EmbeddedChain::open(&text, operator(), fixed_clock()).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("[LEDGER_CORRUPT]"), "{error}");
     }
 }
@@ -321,16 +340,16 @@ fn verify_and_snapshot_change_no_byte_of_the_file_even_after_a_crash() {
     drop(chain);
     for path in [path, left] {
         let before = fs::read(&path).unwrap();
-        assert_eq!(LocalChain::verify(&path).unwrap().transactions, 20);
-        drop(LocalChain::begin_copy_of(&path).unwrap());
+        assert_eq!(EmbeddedChain::verify(&path).unwrap().transactions, 20);
+        drop(EmbeddedChain::begin_snapshot_of_file(&path).unwrap());
         assert!(fs::read(&path).unwrap() == before, "{} was changed", path.display());
         // Two readers may share the file; a writer may not open it meanwhile.
-        let looking = LocalChain::begin_copy_of(&path).unwrap();
-        LocalChain::verify(&path).unwrap();
-        let writing = LocalChain::open(&path, operator(), still());
+        let looking = EmbeddedChain::begin_snapshot_of_file(&path).unwrap();
+        EmbeddedChain::verify(&path).unwrap();
+        let writing = EmbeddedChain::open(&path, operator(), fixed_clock());
         assert!(matches!(writing, Err(ChainError::Locked)));
         drop(looking);
-        LocalChain::open(&path, operator(), still()).unwrap();
+        EmbeddedChain::open(&path, operator(), fixed_clock()).unwrap();
     }
 }
 
@@ -340,30 +359,32 @@ fn an_invalid_genesis_is_refused() {
     let path = folder.path().join("ledger");
     let (a, b) = (signer(0).address(), signer(1).address());
     let most = Amount::from_units(u128::MAX);
-    for allocations in
-        [vec![(a, Amount::ZERO)], vec![(a, FUNDS), (a, FUNDS)], vec![(a, most), (b, most)]]
-    {
+    for allocations in [
+        vec![(a, Amount::ZERO)],
+        vec![(a, INITIAL_BALANCE), (a, INITIAL_BALANCE)],
+        vec![(a, most), (b, most)],
+    ] {
         let bad = Genesis { allocations, ..genesis(0) };
-        assert!(matches!(LocalChain::create(&path, &bad), Err(ChainError::BadGenesis(_))));
+        assert!(matches!(EmbeddedChain::create(&path, &bad), Err(ChainError::BadGenesis(_))));
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file is left behind");
 }
 
 /// Writes one more block and opens the file again: reveals damage that only shows when pages are
 /// reused.
-fn goes_on(path: &Path, chain: LocalChain) {
+fn assert_writable(path: &Path, chain: EmbeddedChain) {
     chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
     let state = chain.state();
     drop(chain);
-    assert_eq!(LocalChain::open(path, operator(), still()).unwrap().state(), state);
+    assert_eq!(EmbeddedChain::open(path, operator(), fixed_clock()).unwrap().state(), state);
 }
 
 #[test]
 fn every_flipped_byte_is_detected_or_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
-    LocalChain::create(&path, &genesis(40)).unwrap();
-    let chain = LocalChain::open(&path, operator(), still()).unwrap();
+    EmbeddedChain::create(&path, &genesis(40)).unwrap();
+    let chain = EmbeddedChain::open(&path, operator(), fixed_clock()).unwrap();
     let market = chain.chain_market();
     for nonce in 0..6 {
         let batch = (0..40).map(|n| transfer(market, n, nonce, n + 1)).collect();
@@ -385,13 +406,13 @@ fn every_flipped_byte_is_detected_or_harmless() {
             let mut flipped = image.clone();
             flipped[at] ^= 1 << (n % 8);
             fs::write(&victim, &flipped).unwrap();
-            match LocalChain::open(&victim, operator(), still()) {
+            match EmbeddedChain::open(&victim, operator(), fixed_clock()) {
                 Ok(chain) => {
                     assert_eq!(chain.head(), head, "{name}: byte {at}");
                     assert_eq!(chain.state(), state, "{name}: byte {at}");
                     harmless += 1;
                     if harmless % 8 == 0 {
-                        goes_on(&victim, chain);
+                        assert_writable(&victim, chain);
                     }
                 }
                 Err(_) => found += 1,
@@ -403,7 +424,7 @@ fn every_flipped_byte_is_detected_or_harmless() {
             let mut flipped = image.clone();
             flipped[4_096 + 9] ^= 1 << bit;
             fs::write(&victim, &flipped).unwrap();
-            if let Ok(chain) = LocalChain::open(&victim, operator(), still()) {
+            if let Ok(chain) = EmbeddedChain::open(&victim, operator(), fixed_clock()) {
                 assert_eq!((chain.head(), chain.state()), (head, state.clone()), "{name}: {bit}");
             }
         }
@@ -419,7 +440,7 @@ fn an_older_copy_of_the_database_is_detected() {
     chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
     drop(chain);
     let older = fs::read(&path).unwrap();
-    let chain = LocalChain::open(&path, operator(), still()).unwrap();
+    let chain = EmbeddedChain::open(&path, operator(), fixed_clock()).unwrap();
     chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
     drop(chain);
     let mut newer = fs::read(&path).unwrap();
@@ -427,7 +448,7 @@ fn an_older_copy_of_the_database_is_detected() {
     newer.truncate(4_096);
     newer.extend_from_slice(&older[4_096..]);
     fs::write(&path, newer).unwrap();
-    let error = LocalChain::open(&path, operator(), still()).map(|_| ()).unwrap_err();
+    let error = EmbeddedChain::open(&path, operator(), fixed_clock()).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("block 2 was acknowledged"), "{error}");
 }
 
@@ -446,7 +467,9 @@ fn a_block_rewritten_without_the_right_signatures_is_detected() {
         let store = Store::open(open_file(&path).unwrap()).unwrap();
         store.commit(2, &block.to_bytes(), &[]).unwrap();
     };
-    let open = || LocalChain::open(&path, operator(), still()).map(|_| ()).unwrap_err().to_string();
+    let open = || {
+        EmbeddedChain::open(&path, operator(), fixed_clock()).map(|_| ()).unwrap_err().to_string()
+    };
     let good = block.clone();
     block.transactions[0].signature.0[3] ^= 1;
     rewrite(&block);
@@ -460,15 +483,16 @@ fn a_block_rewritten_without_the_right_signatures_is_detected() {
     rewrite(&block);
     assert!(open().contains("block 2"), "{}", open());
     rewrite(&good);
-    LocalChain::verify(&path).unwrap();
+    EmbeddedChain::verify(&path).unwrap();
     // The operator can sign a block whose transaction lacks its account's signature: only the full
     // verification detects it.
     block.transactions[0].signature.0[3] ^= 1;
     let bytes = borsh::to_vec(&block.transactions).unwrap();
-    let header = Header { transactions: block::transactions_digest(&bytes), ..good.header.body };
+    let header =
+        BlockHeader { transactions: block::transactions_digest(&bytes), ..good.header.body };
     block.header = operator().sign(header);
     rewrite(&block);
-    let error = LocalChain::verify(&path).unwrap_err().to_string();
+    let error = EmbeddedChain::verify(&path).unwrap_err().to_string();
     assert!(error.contains("block 2: the signature of transaction 0 is invalid"), "{error}");
 }
 
@@ -476,34 +500,37 @@ fn a_block_rewritten_without_the_right_signatures_is_detected() {
 fn a_snapshot_is_the_chain_at_one_moment_despite_concurrent_writes() {
     let dir = tempfile::tempdir().unwrap();
     let (path, to) = (dir.path().join("ledger.redb"), dir.path().join("copy.redb"));
-    LocalChain::create(&path, &genesis(3)).unwrap();
-    let chain = LocalChain::open(&path, operator(), Arc::new(|| Timestamp(START))).unwrap();
+    EmbeddedChain::create(&path, &genesis(3)).unwrap();
+    let chain = EmbeddedChain::open(&path, operator(), Arc::new(|| Timestamp(START))).unwrap();
     let (payer, payee) = (signer(0), signer(1).address());
     let one = Amount::from_units(1);
     for _ in 0..3 {
         chain.transfer(&payer, payee, one).unwrap();
     }
     let (head, balance) = (chain.head(), chain.balance(payee).unwrap());
-    let copy = chain.begin_copy().unwrap();
+    let copy = chain.begin_snapshot().unwrap();
     for _ in 0..300 {
         chain.transfer(&payer, payee, one).unwrap();
     }
     let copied = copy.write(&to).unwrap();
     assert_eq!((copied.number, copied.digest), (head.number, head.digest));
-    let found = LocalChain::verify(&to).unwrap();
+    let found = EmbeddedChain::verify(&to).unwrap();
     assert_eq!((found.blocks, found.operator), (head.number, chain.genesis().operator));
-    let again = LocalChain::open(&to, operator(), Arc::new(|| Timestamp(START))).unwrap();
+    let again = EmbeddedChain::open(&to, operator(), Arc::new(|| Timestamp(START))).unwrap();
     assert_eq!((again.head(), again.balance(payee).unwrap()), (head, balance));
     again.transfer(&payer, payee, one).unwrap();
     drop(again);
     // A snapshot overwrites no file, and a chain that is open elsewhere cannot be copied from its
     // file.
-    let twice = chain.begin_copy().unwrap().write(&to).unwrap_err();
+    let twice = chain.begin_snapshot().unwrap().write(&to).unwrap_err();
     assert!(matches!(twice, ChainError::Exists(_)), "{twice}");
-    assert!(matches!(LocalChain::begin_copy_of(&path), Err(ChainError::Locked)));
+    assert!(matches!(EmbeddedChain::begin_snapshot_of_file(&path), Err(ChainError::Locked)));
     let blocks = chain.head().number;
     drop(chain);
     let rest = dir.path().join("rest.redb");
-    assert_eq!(LocalChain::begin_copy_of(&path).unwrap().write(&rest).unwrap().number, blocks);
-    assert_eq!(LocalChain::verify(&rest).unwrap().blocks, blocks);
+    assert_eq!(
+        EmbeddedChain::begin_snapshot_of_file(&path).unwrap().write(&rest).unwrap().number,
+        blocks
+    );
+    assert_eq!(EmbeddedChain::verify(&rest).unwrap().blocks, blocks);
 }

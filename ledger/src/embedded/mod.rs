@@ -6,11 +6,11 @@
 //! result must equal the stored state.
 
 mod block;
-mod copy;
-mod device;
+mod copy_on_write;
 mod error;
-mod load;
-mod overlay;
+mod ledger_file;
+mod replay;
+mod snapshot;
 mod store;
 mod writer;
 
@@ -31,23 +31,25 @@ use redb::backends::{FileBackend, InMemoryBackend};
 
 use crate::api::{LedgerError, Refusal, TxId};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCK_TRANSACTIONS_MAX};
-use crate::state::State;
-use crate::transaction::{Checked, Fate, Outcome, SignedTransaction, check_all};
+use crate::state::LedgerState;
+use crate::transaction::{
+    SignedTransaction, TransactionOutcome, TransactionStatus, VerifiedTransaction, verify_all,
+};
 
-pub use block::{Block, Genesis, Head, Header};
-pub use copy::{ChainCopy, Copied};
+pub use block::{Block, BlockHeader, ChainHead, Genesis};
 pub use error::ChainError;
+pub use snapshot::{ChainSnapshot, SnapshotHead};
 
-use device::{Device, Witness};
-use load::{Trust, load};
-use overlay::Overlay;
+use copy_on_write::CopyOnWriteFile;
+use ledger_file::{AcknowledgedBlock, LedgerFile};
+use replay::{SignatureChecks, load_and_replay};
 use store::Store;
-use writer::{Answers, Live, Queue, Writer, gone};
+use writer::{PublishedState, SubmissionResults, Writer, WriterQueue, writer_stopped};
 
 /// The clock of a chain. It may jump: a block's time is never before its parent's.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type LedgerClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The result of [`LocalChain::verify`] for a valid chain.
+/// The result of [`EmbeddedChain::verify`] for a valid chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verification {
     /// The market of the chain.
@@ -64,32 +66,34 @@ pub struct Verification {
 
 /// A ledger in one file, run by one operator. Reads are served from memory. A writer thread
 /// collects writes into blocks, so that concurrent callers share one durable commit (group commit).
-pub struct LocalChain {
+pub struct EmbeddedChain {
     genesis: Genesis,
     market: MarketId,
-    live: Arc<RwLock<Live>>,
+    published: Arc<RwLock<PublishedState>>,
     store: Arc<Store>,
-    clock: Clock,
-    queue: Queue,
+    clock: LedgerClock,
+    queue: WriterQueue,
 }
 
-impl fmt::Debug for LocalChain {
+impl fmt::Debug for EmbeddedChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalChain").field("market", &self.market).finish_non_exhaustive()
     }
 }
 
-impl LocalChain {
+impl EmbeddedChain {
     /// Creates a new chain's file atomically: it appears at `path` complete or not at all.
     ///
     /// # Errors
     /// [`ChainError::Exists`], [`ChainError::BadGenesis`], [`ChainError::Full`] or
     /// [`ChainError::Io`].
     pub fn create(path: &Path, genesis: &Genesis) -> Result<MarketId, ChainError> {
-        if let Some(fault) = genesis.fault() {
+        if let Some(fault) = genesis.validation_error() {
             return Err(ChainError::BadGenesis(fault));
         }
-        whole_file(path, |file| Self::create_on(file_device(file)?, genesis).map(drop))?;
+        create_atomically(path, |file| {
+            Self::create_on_device(file_device(file)?, genesis).map(drop)
+        })?;
         Ok(genesis.market())
     }
 
@@ -100,21 +104,21 @@ impl LocalChain {
     pub fn in_memory(
         genesis: &Genesis,
         operator: NodeSigner,
-        clock: Clock,
+        clock: LedgerClock,
     ) -> Result<Self, ChainError> {
-        if let Some(fault) = genesis.fault() {
+        if let Some(fault) = genesis.validation_error() {
             return Err(ChainError::BadGenesis(fault));
         }
-        let device = Device(Arc::new(InMemoryBackend::new()));
-        drop(Self::create_on(device.clone(), genesis)?);
-        Self::open_on(device, operator, clock)
+        let device = LedgerFile(Arc::new(InMemoryBackend::new()));
+        drop(Self::create_on_device(device.clone(), genesis)?);
+        Self::open_on_device(device, operator, clock)
     }
 
-    fn create_on(device: Device, genesis: &Genesis) -> Result<Store, ChainError> {
-        let state = State::begin(&genesis.allocations);
+    fn create_on_device(device: LedgerFile, genesis: &Genesis) -> Result<Store, ChainError> {
+        let state = LedgerState::from_genesis(&genesis.allocations);
         let rows = state.rows()?;
         let store = Store::create(device, &genesis.to_bytes(), &rows)?;
-        store.remember(Witness { number: 0, digest: genesis.digest() })?;
+        store.record_acknowledged(AcknowledgedBlock { number: 0, digest: genesis.digest() })?;
         Ok(store)
     }
 
@@ -123,29 +127,36 @@ impl LocalChain {
     ///
     /// # Errors
     /// [`ChainError`].
-    pub fn open(path: &Path, operator: NodeSigner, clock: Clock) -> Result<Self, ChainError> {
-        Self::open_on(open_file(path)?, operator, clock)
+    pub fn open(path: &Path, operator: NodeSigner, clock: LedgerClock) -> Result<Self, ChainError> {
+        Self::open_on_device(open_file(path)?, operator, clock)
     }
 
-    pub(crate) fn open_on(
-        device: Device,
+    pub(crate) fn open_on_device(
+        device: LedgerFile,
         operator: NodeSigner,
-        clock: Clock,
+        clock: LedgerClock,
     ) -> Result<Self, ChainError> {
-        let (writer, genesis) = Self::load_on(device, operator, clock)?;
+        let (writer, genesis) = Self::load_from_device(device, operator, clock)?;
         let market = genesis.market();
-        let (live, store) = (Arc::clone(&writer.live), Arc::clone(&writer.store));
+        let (live, store) = (Arc::clone(&writer.published), Arc::clone(&writer.store));
         let clock = Arc::clone(&writer.clock);
-        Ok(Self { genesis, market, live, store, clock, queue: Queue::start(writer)? })
+        Ok(Self {
+            genesis,
+            market,
+            published: live,
+            store,
+            clock,
+            queue: WriterQueue::start(writer)?,
+        })
     }
 
-    fn load_on(
-        device: Device,
+    fn load_from_device(
+        device: LedgerFile,
         operator: NodeSigner,
-        clock: Clock,
+        clock: LedgerClock,
     ) -> Result<(Writer, Genesis), ChainError> {
         let store = Store::open(device)?;
-        let loaded = load(&store, Trust::Operator)?;
+        let loaded = load_and_replay(&store, SignatureChecks::HeadOnly)?;
         let (expected, got) = (loaded.genesis.operator_key, operator.key());
         if expected != got {
             return Err(ChainError::WrongOperator { expected, got });
@@ -156,11 +167,18 @@ impl LocalChain {
             "the stored state matches the replayed blocks"
         );
         // After a power failure the first page may be older than the chain: it is rewritten here.
-        store.remember(Witness { number: loaded.head.number, digest: loaded.head.digest })?;
-        let live =
-            Live { state: loaded.state, head: loaded.head, recent: loaded.recent, halted: None };
+        store.record_acknowledged(AcknowledgedBlock {
+            number: loaded.head.number,
+            digest: loaded.head.digest,
+        })?;
+        let live = PublishedState {
+            state: loaded.state,
+            head: loaded.head,
+            recent: loaded.recent,
+            poisoned: None,
+        };
         let live = Arc::new(RwLock::new(live));
-        Ok((Writer { store: Arc::new(store), live, operator, clock }, loaded.genesis))
+        Ok((Writer { store: Arc::new(store), published: live, operator, clock }, loaded.genesis))
     }
 
     /// Replays a chain from genesis, verifies every account signature and every operator signature,
@@ -170,8 +188,8 @@ impl LocalChain {
     /// # Errors
     /// [`ChainError`]; [`ChainError::Locked`] while a coordinator has it open.
     pub fn verify(path: &Path) -> Result<Verification, ChainError> {
-        let store = Store::open(open_to_look(path)?)?;
-        let loaded = load(&store, Trust::Nobody)?;
+        let store = Store::open(open_read_only(path)?)?;
+        let loaded = load_and_replay(&store, SignatureChecks::All)?;
         Ok(Verification {
             market: loaded.genesis.market(),
             operator: loaded.genesis.operator,
@@ -195,8 +213,8 @@ impl LocalChain {
 
     /// The newest block.
     #[must_use]
-    pub fn head(&self) -> Head {
-        self.read(|live| live.head)
+    pub fn head(&self) -> ChainHead {
+        self.read_published(|live| live.head)
     }
 
     /// A block; `None` for a number beyond the newest.
@@ -211,27 +229,27 @@ impl LocalChain {
 
     /// The status of a transaction.
     #[must_use]
-    pub fn fate(&self, from: Address, nonce: u64, id: TxId) -> Fate {
-        self.read(|live| match live.recent.outcome(id) {
-            Some(outcome) => Fate::CarriedOut(outcome),
-            None if live.state.nonce(from) <= nonce => Fate::NotYet,
-            None => Fate::Unknown,
+    pub fn transaction_status(&self, from: Address, nonce: u64, id: TxId) -> TransactionStatus {
+        self.read_published(|live| match live.recent.outcome(id) {
+            Some(outcome) => TransactionStatus::Executed(outcome),
+            None if live.state.nonce(from) <= nonce => TransactionStatus::NotExecuted,
+            None => TransactionStatus::Unknown,
         })
     }
 
     /// A copy of the current state.
     #[must_use]
-    pub fn state(&self) -> State {
-        self.read(|live| live.state.clone())
+    pub fn state(&self) -> LedgerState {
+        self.read_published(|live| live.state.clone())
     }
 
     /// Reads the published state under its lock.
-    pub(crate) fn read<T>(&self, look: impl FnOnce(&Live) -> T) -> T {
-        look(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn read_published<T>(&self, look: impl FnOnce(&PublishedState) -> T) -> T {
+        look(&self.published.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The time at which the next block would be executed.
-    pub(crate) fn time(&self) -> Timestamp {
+    pub(crate) fn next_block_time(&self) -> Timestamp {
         (self.clock)().max(self.head().time)
     }
 
@@ -239,9 +257,12 @@ impl LocalChain {
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError> {
-        let checked = transaction.check(self.market)?;
-        let answer = self.queue.submit(vec![checked])?.pop().ok_or_else(gone)?;
+    pub fn submit(
+        &self,
+        transaction: SignedTransaction,
+    ) -> Result<TransactionOutcome, LedgerError> {
+        let checked = transaction.verify(self.market)?;
+        let answer = self.queue.submit(vec![checked])?.pop().ok_or_else(writer_stopped)?;
         Ok(answer?)
     }
 
@@ -250,20 +271,20 @@ impl LocalChain {
     /// part of any block.
     ///
     /// # Errors
-    /// [`LedgerError`] if a block could not be made durable; [`LocalChain::fate`] returns the
+    /// [`LedgerError`] if a block could not be made durable; [`EmbeddedChain::transaction_status`] returns the
     /// status of the earlier ones.
     pub fn submit_many(
         &self,
         transactions: Vec<SignedTransaction>,
-    ) -> Result<Answers, LedgerError> {
-        self.submit_checked(check_all(self.market, transactions))
+    ) -> Result<SubmissionResults, LedgerError> {
+        self.submit_verified(verify_all(self.market, transactions))
     }
 
-    pub(crate) fn submit_checked(
+    pub(crate) fn submit_verified(
         &self,
-        transactions: Vec<Result<Checked, Refusal>>,
-    ) -> Result<Answers, LedgerError> {
-        let mut answers: Vec<Option<Result<Outcome, Refusal>>> = Vec::new();
+        transactions: Vec<Result<VerifiedTransaction, Refusal>>,
+    ) -> Result<SubmissionResults, LedgerError> {
+        let mut answers: Vec<Option<Result<TransactionOutcome, Refusal>>> = Vec::new();
         let mut waiting = Vec::new();
         let mut chunk = Vec::new();
         let mut bytes = 0usize;
@@ -286,23 +307,23 @@ impl LocalChain {
         }
         let mut carried_out = Vec::with_capacity(answers.len());
         for reply in waiting {
-            carried_out.extend(reply.recv().map_err(|_| gone())??);
+            carried_out.extend(reply.recv().map_err(|_| writer_stopped())??);
         }
         let mut carried_out = carried_out.into_iter();
         answers
             .into_iter()
-            .map(|answer| answer.or_else(|| carried_out.next()).ok_or_else(gone))
+            .map(|answer| answer.or_else(|| carried_out.next()).ok_or_else(writer_stopped))
             .collect()
     }
 }
 
-fn file_device(file: File) -> Result<Device, ChainError> {
+fn file_device(file: File) -> Result<LedgerFile, ChainError> {
     let backend: Arc<dyn StorageBackend> = Arc::new(FileBackend::new(file)?);
-    Ok(Device(backend))
+    Ok(LedgerFile(backend))
 }
 
 /// Creates a file atomically: it appears at `path` complete and durable, or not at all.
-fn whole_file<T>(
+fn create_atomically<T>(
     path: &Path,
     fill: impl FnOnce(File) -> Result<T, ChainError>,
 ) -> Result<T, ChainError> {
@@ -325,13 +346,13 @@ fn whole_file<T>(
     Ok(made)
 }
 
-fn open_file(path: &Path) -> Result<Device, ChainError> {
+fn open_file(path: &Path) -> Result<LedgerFile, ChainError> {
     file_device(open_with(path, OpenOptions::new().read(true).write(true))?)
 }
 
 /// Opens a file for reading only; repairs by the database stay in memory.
-fn open_to_look(path: &Path) -> Result<Device, ChainError> {
-    Ok(Device(Arc::new(Overlay::new(open_with(path, OpenOptions::new().read(true))?)?)))
+fn open_read_only(path: &Path) -> Result<LedgerFile, ChainError> {
+    Ok(LedgerFile(Arc::new(CopyOnWriteFile::new(open_with(path, OpenOptions::new().read(true))?)?)))
 }
 
 fn open_with(path: &Path, options: &OpenOptions) -> Result<File, ChainError> {

@@ -8,40 +8,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use alloy_sol_types::SolCall;
-use florin_ledger::LocalChain;
+use florin_ledger::EmbeddedChain;
 use florin_ledger_ethereum::MarketContract;
 use florin_protocol::Address;
 
-use super::market::{Market, Template};
-use florin_testkit::ledger_model::books::{FUNDS, Model, PEOPLE};
-use florin_testkit::ledger_model::cast::{Cast, START, task_id, units};
+use super::market::{InProcessMarket, MarketTemplate};
+use florin_testkit::ledger_model::accounts::{START, TestAccounts, task_id, units};
+use florin_testkit::ledger_model::comparison::{Comparison, ModelMismatch};
 use florin_testkit::ledger_model::coverage::Coverage;
-use florin_testkit::ledger_model::dice::{Dice, seed, variable};
-use florin_testkit::ledger_model::draw::Draw;
-use florin_testkit::ledger_model::operation::{Act, Operation, facts, verdict};
-use florin_testkit::ledger_model::view::{Comparison, Difference};
-use florin_testkit::ledger_model::{Clock, fresh_model, genesis, operator};
+use florin_testkit::ledger_model::generator::OperationGenerator;
+use florin_testkit::ledger_model::ledger_model::{INITIAL_BALANCE, LedgerModel, PEOPLE};
+use florin_testkit::ledger_model::operation::{Act, Operation, code_result, without_texts};
+use florin_testkit::ledger_model::rng::{TestRng, env_number, seed};
+use florin_testkit::ledger_model::{TestClock, fresh_model, genesis, operator};
 
 /// Default number of sequences.
 const SEQUENCES: u64 = 2_000;
 /// Operations of a sequence, at least.
 const STEPS: usize = 50;
 /// Operations of a sequence in which the coordinator posts up to the limit of pending settlements.
-const RUSHED_STEPS: usize = 100;
+const RAPID_POST_STEPS: usize = 100;
 /// One sequence in this many is of that kind.
-const RUSHED: u64 = 32;
+const RAPID_POST_PERIOD: u64 = 32;
 /// The contracts get a new client, which has only the outbox, once in this many operations on
 /// average.
-const REOPENED: u64 = 30;
+const REOPEN_PERIOD: u64 = 30;
 /// Number of initial operations that open and bond the first task: nearly all others need one.
-const BEGINNING: usize = 3;
+const INITIAL_OPERATIONS: usize = 3;
 /// Every readable value is compared after this many operations; the affected ones after each
 /// operation.
 const FULL_COMPARISON: usize = 25;
 
-/// The outcomes of a run of the default length, each at least [`OFTEN`] times: every outcome that
+/// The outcomes of a run of the default length, each at least [`REQUIRED_COUNT`] times: every outcome that
 /// the trait names, except a pledge beyond its limit, which takes 256 tasks.
-const WANTED: [(&str, &[&str]); 21] = [
+const REQUIRED_OUTCOMES: [(&str, &[&str]); 21] = [
     ("bond", &["INSUFFICIENT_FUNDS", "TASK_CLOSED", "TOO_SMALL", "UNKNOWN_TASK", "done"]),
     ("cancel", &["NOT_ALLOWED", "NOT_FOUND", "UNKNOWN_TASK", "WINDOW_CLOSED", "done"]),
     ("claim", &["BAD_PROOF", "BAD_SETTLEMENT", "NOTHING_TO_CLAIM", "UNKNOWN_TASK"]),
@@ -65,23 +65,23 @@ const WANTED: [(&str, &[&str]); 21] = [
     ("withdraw stake", &["NOT_FOUND", "TOO_EARLY", "done"]),
 ];
 /// The rarest of them occurs about forty times.
-const OFTEN: u64 = 5;
+const REQUIRED_COUNT: u64 = 5;
 
 /// The three implementations.
-struct Sides<'a> {
-    cast: &'a Cast,
-    model: Model,
-    clock: Clock,
-    chain: LocalChain,
-    market: Market,
+struct Implementations<'a> {
+    cast: &'a TestAccounts,
+    model: LedgerModel,
+    clock: TestClock,
+    chain: EmbeddedChain,
+    market: InProcessMarket,
 }
 
-impl<'a> Sides<'a> {
-    fn new(cast: &'a Cast, template: &Template) -> Self {
-        let clock = Clock::default();
+impl<'a> Implementations<'a> {
+    fn new(cast: &'a TestAccounts, template: &MarketTemplate) -> Self {
+        let clock = TestClock::default();
         clock.set(cast.tick(START));
-        let seen = clock.as_seen_by_a_chain();
-        let chain = LocalChain::in_memory(&genesis(cast), operator(), seen).unwrap();
+        let seen = clock.to_ledger_clock();
+        let chain = EmbeddedChain::in_memory(&genesis(cast), operator(), seen).unwrap();
         Self { cast, model: fresh_model(), clock, chain, market: template.market() }
     }
 
@@ -92,14 +92,19 @@ impl<'a> Sides<'a> {
     }
 
     /// Executes an operation on all three.
-    fn step(&mut self, operation: &Operation, coverage: &mut Coverage) -> Result<(), Difference> {
+    fn step(
+        &mut self,
+        operation: &Operation,
+        coverage: &mut Coverage,
+    ) -> Result<(), ModelMismatch> {
         let expected = operation.on_model(&mut self.model);
-        coverage.note(operation, expected);
+        coverage.record(operation, expected);
         let local = operation.on_ledger(&self.chain, self.cast);
         let contracts = operation.on_ledger(&self.market.ledger, self.cast);
-        let agree = verdict(&local) == expected && facts(&local) == facts(&contracts);
+        let agree =
+            code_result(&local) == expected && without_texts(&local) == without_texts(&contracts);
         if agree {
-            if let (Ok(_), Some(call)) = (expected, again(&operation.act)) {
+            if let (Ok(_), Some(call)) = (expected, repeated_call(&operation.act)) {
                 self.market.call_directly(&self.cast.people[operation.from], &call);
             }
             return Ok(());
@@ -109,10 +114,10 @@ impl<'a> Sides<'a> {
         ))
     }
 
-    fn each(
+    fn compare_each(
         &self,
-        compare: impl Fn(&Comparison<'_>) -> Result<(), Difference>,
-    ) -> Result<(), Difference> {
+        compare: impl Fn(&Comparison<'_>) -> Result<(), ModelMismatch>,
+    ) -> Result<(), ModelMismatch> {
         let (model, cast) = (&self.model, self.cast);
         compare(&Comparison { ledger: &self.chain, model, cast })
             .map_err(|difference| format!("embedded chain, {difference}"))?;
@@ -121,12 +126,12 @@ impl<'a> Sides<'a> {
     }
 
     /// Compares the values that an operation may have changed.
-    fn compare(&self, operation: &Operation) -> Result<(), Difference> {
-        self.each(|side| {
+    fn compare_affected(&self, operation: &Operation) -> Result<(), ModelMismatch> {
+        self.compare_each(|side| {
             side.treasury()?;
-            for n in [Some(operation.from), operation.other()].into_iter().flatten() {
+            for n in [Some(operation.from), operation.counterparty()].into_iter().flatten() {
                 side.wallet(n)?;
-                operation.task().map_or(Ok(()), |t| side.part(n, t))?;
+                operation.task().map_or(Ok(()), |t| side.account_in_task(n, t))?;
             }
             operation.task().map_or(Ok(()), |t| side.task(t))
         })
@@ -134,7 +139,7 @@ impl<'a> Sides<'a> {
 }
 
 /// The contract call of an operation whose repetition changes nothing.
-fn again(act: &Act) -> Option<Vec<u8>> {
+fn repeated_call(act: &Act) -> Option<Vec<u8>> {
     match act {
         Act::Unbond { t } => {
             Some(MarketContract::unbondCall { id: task_id(*t).0.into() }.abi_encode())
@@ -151,36 +156,37 @@ fn again(act: &Act) -> Option<Vec<u8>> {
 fn sequence(
     seed: u64,
     number: u64,
-    cast: &Cast,
-    template: &Template,
-) -> Result<Coverage, Difference> {
-    let mut dice = Dice::of(seed, number);
-    let mut sides = Sides::new(cast, template);
+    cast: &TestAccounts,
+    template: &MarketTemplate,
+) -> Result<Coverage, ModelMismatch> {
+    let mut dice = TestRng::for_run(seed, number);
+    let mut sides = Implementations::new(cast, template);
     let mut coverage = Coverage::default();
     let mut story = Vec::new();
-    let is_rushed = dice.once_in(RUSHED);
-    let steps = if is_rushed { RUSHED_STEPS } else { STEPS };
+    let is_rushed = dice.once_in(RAPID_POST_PERIOD);
+    let steps = if is_rushed { RAPID_POST_STEPS } else { STEPS };
     for n in 0..steps {
-        let mut draw = Draw { dice: &mut dice, model: &sides.model, is_rushed };
+        let mut draw =
+            OperationGenerator { dice: &mut dice, model: &sides.model, posts_rapidly: is_rushed };
         let (pause, operation) = match n {
-            0..BEGINNING => (0, draw.beginning(n)),
+            0..INITIAL_OPERATIONS => (0, draw.initial_operation(n)),
             _ => (draw.pause(), draw.operation()),
         };
         sides.wait(pause);
-        if dice.once_in(REOPENED) {
+        if dice.once_in(REOPEN_PERIOD) {
             sides.market.reopen();
         }
         story.push(format!("{:>6} {operation:?}", sides.model.now));
         let is_full = n % FULL_COMPARISON == FULL_COMPARISON - 1 || n + 1 == steps;
         let step = sides.step(&operation, &mut coverage);
         let step = step.and_then(|()| match is_full {
-            true => sides.each(|side| side.all()),
-            false => sides.compare(&operation),
+            true => sides.compare_each(|side| side.all()),
+            false => sides.compare_affected(&operation),
         });
         step.map_err(|difference| {
-            let told = story.join("\n");
+            let history = story.join("\n");
             format!(
-                "{told}\n{difference}\nreproduce it with FLORIN_SEED={seed} FLORIN_SEQUENCE={number}"
+                "{history}\n{difference}\nreproduce it with FLORIN_SEED={seed} FLORIN_SEQUENCE={number}"
             )
         })?;
     }
@@ -188,12 +194,12 @@ fn sequence(
 }
 
 /// Runs sequences on all processors, until one fails.
-fn run(seed: u64, numbers: std::ops::Range<u64>) -> Result<Coverage, Difference> {
-    let cast = Cast::new(1_000);
+fn run(seed: u64, numbers: std::ops::Range<u64>) -> Result<Coverage, ModelMismatch> {
+    let cast = TestAccounts::new(1_000);
     let people: Vec<Address> = (0..PEOPLE).map(|n| cast.address(n)).collect();
-    let template = Template::new(&people, units(FUNDS), START as u64);
+    let template = MarketTemplate::new(&people, units(INITIAL_BALANCE), START as u64);
     let next = AtomicU64::new(numbers.start);
-    let work = || -> Result<Coverage, Difference> {
+    let work = || -> Result<Coverage, ModelMismatch> {
         let mut coverage = Coverage::default();
         loop {
             let number = next.fetch_add(1, Ordering::SeqCst);
@@ -218,14 +224,14 @@ fn run(seed: u64, numbers: std::ops::Range<u64>) -> Result<Coverage, Difference>
 #[test]
 fn model_embedded_chain_and_contracts_agree_under_random_histories() {
     let seed = seed();
-    let numbers = match variable("FLORIN_SEQUENCE") {
+    let numbers = match env_number("FLORIN_SEQUENCE") {
         Some(one) => one..one + 1,
-        None => 0..variable("FLORIN_SEQUENCES").unwrap_or(SEQUENCES),
+        None => 0..env_number("FLORIN_SEQUENCES").unwrap_or(SEQUENCES),
     };
     let coverage = run(seed, numbers.clone()).unwrap_or_else(|difference| panic!("{difference}"));
     let (sequences, operations) = (numbers.end - numbers.start, coverage.total());
     println!("{sequences} sequences, {operations} operations\n{coverage}");
     if sequences >= SEQUENCES {
-        coverage.has(&WANTED, OFTEN);
+        coverage.assert_covered(&REQUIRED_OUTCOMES, REQUIRED_COUNT);
     }
 }

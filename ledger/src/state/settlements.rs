@@ -7,14 +7,14 @@ use florin_protocol::{
     merkle,
 };
 
-use crate::api::{Claim, Claimed, PendingSettlement, Posted, Refusal, Settlement};
+use crate::api::{Claim, ClaimOutcome, PendingSettlement, PostOutcome, Refusal, Settlement};
 use crate::entry::{Account, Cause, Movement, Pool};
 use crate::limits::PENDING_MAX;
 use crate::state::ApplyError;
-use crate::state::draft::{Draft, Effects, Write};
-use crate::state::rules::only;
-use crate::state::tables::{Stage, TaskRecord};
-use crate::transaction::Outcome;
+use crate::state::draft::{Draft, Effects, RowChange};
+use crate::state::rules::require_sender;
+use crate::state::tables::{SettlementStage, TaskRecord};
+use crate::transaction::TransactionOutcome;
 
 pub(super) fn post(
     draft: &Draft<'_>,
@@ -24,14 +24,18 @@ pub(super) fn post(
 ) -> Result<Effects, ApplyError> {
     let (task, payout) = (settlement.task, settlement.payout);
     let record = draft.task(task)?;
-    only(from, record.terms.coordinator, "task's coordinator")?;
+    require_sender(from, record.terms.coordinator, "task's coordinator")?;
     let same = match draft.stage(task, payout) {
         None => None,
-        Some(Stage::Pending(pending)) => Some(pending.settlement == *settlement),
-        Some(Stage::Final { settlement: digest, .. }) => Some(*digest == settlement.digest()),
+        Some(SettlementStage::Pending(pending)) => Some(pending.settlement == *settlement),
+        Some(SettlementStage::Final { settlement: digest, .. }) => {
+            Some(*digest == settlement.digest())
+        }
     };
     match same {
-        Some(true) => return Ok(Effects::nothing(Outcome::Posted(Posted::Already))),
+        Some(true) => {
+            return Ok(Effects::from_outcome(TransactionOutcome::Posted(PostOutcome::Already)));
+        }
         Some(false) => return Err(Refusal::ConflictingSettlement(payout).into()),
         None => {}
     }
@@ -50,20 +54,23 @@ pub(super) fn post(
     let pending = PendingSettlement { settlement: *settlement, final_at };
     Ok(Effects {
         writes: vec![
-            Write::Settlement((task, payout), Some(Stage::Pending(pending))),
-            Write::Task(task, record),
+            RowChange::Settlement((task, payout), Some(SettlementStage::Pending(pending))),
+            RowChange::Task(task, record),
         ],
         task: Some(task),
-        ..Effects::nothing(Outcome::Posted(Posted::New))
+        ..Effects::from_outcome(TransactionOutcome::Posted(PostOutcome::New))
     })
 }
 
 /// The round, root and totals of the latest settlement, pending or final, which a new settlement
 /// continues.
-fn before(draft: &Draft<'_>, record: &TaskRecord) -> (Option<RoundNumber>, Digest, Amount, Amount) {
+fn latest_settlement(
+    draft: &Draft<'_>,
+    record: &TaskRecord,
+) -> (Option<RoundNumber>, Digest, Amount, Amount) {
     let last = record.pending.last().and_then(|payout| draft.stage(record.terms.task, *payout));
     match last {
-        Some(Stage::Pending(PendingSettlement { settlement: s, .. })) => {
+        Some(SettlementStage::Pending(PendingSettlement { settlement: s, .. })) => {
             (Some(s.round), s.root, s.data_total, s.infrastructure_total)
         }
         _ => (record.round, record.root, record.data_paid, record.infrastructure_paid),
@@ -89,7 +96,7 @@ fn check_settlement(
     if settlement.payout != Report::settlement_id(settlement.task, *round) {
         return wrong(format!("payout id {} does not belong to this round", settlement.payout));
     }
-    let (last, standing, data, infrastructure) = before(draft, record);
+    let (last, standing, data, infrastructure) = latest_settlement(draft, record);
     if let Some(last) = last.filter(|last| round <= last) {
         return wrong(format!("round {last} is settled already: rounds must increase"));
     }
@@ -127,27 +134,31 @@ pub(super) fn cancel(
     now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let record = draft.task(task)?;
-    only(from, record.terms.arbiter, "task's arbiter")?;
+    require_sender(from, record.terms.arbiter, "task's arbiter")?;
     let final_at = match draft.stage(task, payout) {
         None => {
             let what = format!("there is no settlement with payout id {payout}");
-            return Err(Refusal::Missing(what).into());
+            return Err(Refusal::NotFound(what).into());
         }
-        Some(Stage::Final { final_at, .. }) => return Err(Refusal::WindowClosed(*final_at).into()),
-        Some(Stage::Pending(pending)) => pending.final_at,
+        Some(SettlementStage::Final { final_at, .. }) => {
+            return Err(Refusal::WindowClosed(*final_at).into());
+        }
+        Some(SettlementStage::Pending(pending)) => pending.final_at,
     };
     if now > final_at {
         return Err(Refusal::WindowClosed(final_at).into());
     }
     let mut record = record.clone();
     let first = record.pending.iter().position(|pending| *pending == payout).ok_or_else(|| {
-        ApplyError::Broken(format!("settlement {payout} is pending but not listed in its task"))
+        ApplyError::Inconsistent(format!(
+            "settlement {payout} is pending but not listed in its task"
+        ))
     })?;
     let gone = record.pending.split_off(first);
-    let mut writes: Vec<Write> =
-        gone.into_iter().map(|payout| Write::Settlement((task, payout), None)).collect();
-    writes.push(Write::Task(task, record));
-    Ok(Effects { writes, task: Some(task), ..Effects::nothing(Outcome::Done) })
+    let mut writes: Vec<RowChange> =
+        gone.into_iter().map(|payout| RowChange::Settlement((task, payout), None)).collect();
+    writes.push(RowChange::Task(task, record));
+    Ok(Effects { writes, task: Some(task), ..Effects::from_outcome(TransactionOutcome::Done) })
 }
 
 pub(super) fn finalize(
@@ -156,27 +167,30 @@ pub(super) fn finalize(
     now: Timestamp,
 ) -> Result<Effects, ApplyError> {
     let mut record = draft.task(task)?.clone();
-    let (mut effects, count) = settle_due(draft, task, &mut record, now)?;
-    effects.outcome = Outcome::Finalised(count);
+    let (mut effects, count) = finalize_due(draft, task, &mut record, now)?;
+    effects.outcome = TransactionOutcome::Finalised(count);
     if count > 0 {
-        effects.writes.push(Write::Task(task, record));
+        effects.writes.push(RowChange::Task(task, record));
     }
     Ok(effects)
 }
 
 /// Finalises the settlements whose window is over, oldest first. Changes `record`; the caller must
 /// write it.
-pub(super) fn settle_due(
+pub(super) fn finalize_due(
     draft: &Draft<'_>,
     task: TaskId,
     record: &mut TaskRecord,
     now: Timestamp,
 ) -> Result<(Effects, u64), ApplyError> {
-    let mut effects = Effects { task: Some(task), ..Effects::nothing(Outcome::Done) };
+    let mut effects =
+        Effects { task: Some(task), ..Effects::from_outcome(TransactionOutcome::Done) };
     let mut count = 0usize;
     for payout in &record.pending {
-        let Some(Stage::Pending(pending)) = draft.stage(task, *payout) else {
-            return Err(ApplyError::Broken(format!("pending settlement {payout} is missing")));
+        let Some(SettlementStage::Pending(pending)) = draft.stage(task, *payout) else {
+            return Err(ApplyError::Inconsistent(format!(
+                "pending settlement {payout} is missing"
+            )));
         };
         if now <= pending.final_at {
             break;
@@ -197,8 +211,8 @@ pub(super) fn settle_due(
         record.infrastructure_paid = settlement.infrastructure_total;
         record.root = settlement.root;
         record.round = Some(settlement.round);
-        let stage = Stage::Final { settlement: settlement.digest(), final_at: *final_at };
-        effects.writes.push(Write::Settlement((task, *payout), Some(stage)));
+        let stage = SettlementStage::Final { settlement: settlement.digest(), final_at: *final_at };
+        effects.writes.push(RowChange::Settlement((task, *payout), Some(stage)));
         count = count.saturating_add(1);
     }
     effects.movements.retain(|movement| !movement.amount.is_zero());
@@ -212,13 +226,13 @@ pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyEr
     if !merkle::verify(record.root, *account, *totals, proof) {
         return Err(Refusal::BadProof.into());
     }
-    let due = due(draft, record, claim)?;
+    let due = claim_increase(draft, record, claim)?;
     if due.is_zero() {
         return Err(Refusal::NothingToClaim.into());
     }
     let bond = Account::Bond(*task, *account);
     // A debit that exceeds the bond is not owed later: the whole debit counts as taken.
-    let taken = due.debited.min(draft.held(bond));
+    let taken = due.debited.min(draft.account_balance(bond));
     let (owed, wallet) = (Account::Owed(*task), Account::Wallet(*account));
     let mut movements = vec![
         Movement { from: owed, to: wallet, amount: due.paid, cause: Cause::Claimed },
@@ -229,15 +243,22 @@ pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyEr
     record.claimed = record.claimed.plus(due.paid)?;
     Ok(Effects {
         movements,
-        writes: vec![Write::Claimed((*task, *account), *totals), Write::Task(*task, record)],
-        outcome: Outcome::Claimed(Claimed { paid: due.paid, taken }),
+        writes: vec![
+            RowChange::Claimed((*task, *account), *totals),
+            RowChange::Task(*task, record),
+        ],
+        outcome: TransactionOutcome::Claimed(ClaimOutcome { paid: due.paid, taken }),
         task: Some(*task),
     })
 }
 
 /// The increase of a proven leaf over the earlier claims. Refuses only if the coordinator signed an
 /// invalid root.
-fn due(draft: &Draft<'_>, record: &TaskRecord, claim: &Claim) -> Result<ClaimTotals, Refusal> {
+fn claim_increase(
+    draft: &Draft<'_>,
+    record: &TaskRecord,
+    claim: &Claim,
+) -> Result<ClaimTotals, Refusal> {
     let Claim { task, account, totals, .. } = claim;
     let round = record.round.unwrap_or(RoundNumber(0));
     let wrong = |what: String| Refusal::BadSettlement { round, what };
@@ -256,7 +277,7 @@ fn due(draft: &Draft<'_>, record: &TaskRecord, claim: &Claim) -> Result<ClaimTot
         let what = format!("its root debits {account} by {} FLN in total", totals.debited);
         return Err(wrong(format!("{what}; the limit after {round} rounds is {most} FLN")));
     }
-    if paid > draft.held(Account::Owed(*task)) {
+    if paid > draft.account_balance(Account::Owed(*task)) {
         let what = format!("its root promises {account} more than the task still owes in total");
         return Err(wrong(what));
     }
