@@ -39,7 +39,7 @@ pub(super) fn apply<S: Simd, const RECTIFIES: bool>(
             9 => block.run::<S, 9, RECTIFIES>(simd),
             10 => block.run::<S, 10, RECTIFIES>(simd),
             11 => block.run::<S, 11, RECTIFIES>(simd),
-            // // A block has at most `BLOCK_MAX` outputs.
+            // A block has at most `BLOCK_MAX` outputs.
             _ => block.run::<S, 12, RECTIFIES>(simd),
         }
         parameters = rest;
@@ -59,31 +59,46 @@ impl OutputBlock<'_> {
     /// `K` outputs; one or two registers per line, depending on the machine's number of registers.
     #[inline(always)]
     fn run<S: Simd, const K: usize, const RECTIFIES: bool>(self, simd: S) {
-        if S::REGISTER_COUNT >= 32 && S::F32_LANES * 2 <= TILE_ROWS {
-            simd.vectorize(SizedBlock::<K, 2, RECTIFIES>(self));
-        } else {
-            simd.vectorize(SizedBlock::<K, 1, RECTIFIES>(self));
+        let two_registers = S::REGISTER_COUNT >= 32 && S::F32_LANES * 2 <= TILE_ROWS;
+        match (self.kind, two_registers) {
+            (LayerKind::Dense, true) => simd.vectorize(DenseBlock::<K, 2, RECTIFIES>(self)),
+            (LayerKind::Dense, false) => simd.vectorize(DenseBlock::<K, 1, RECTIFIES>(self)),
+            (LayerKind::Convolution { channels, height, width }, true) => {
+                let image = Image { channels, height, width };
+                simd.vectorize(ConvolutionBlock::<K, 2>(self, image));
+            }
+            (LayerKind::Convolution { channels, height, width }, false) => {
+                let image = Image { channels, height, width };
+                simd.vectorize(ConvolutionBlock::<K, 1>(self, image));
+            }
         }
     }
 }
 
-/// A block of `K` outputs with `V` registers of each at a time.
-struct SizedBlock<'a, const K: usize, const V: usize, const RECTIFIES: bool>(OutputBlock<'a>);
+/// A dense block of `K` outputs with `V` registers of each at a time.
+struct DenseBlock<'a, const K: usize, const V: usize, const RECTIFIES: bool>(OutputBlock<'a>);
 
 impl<const K: usize, const V: usize, const RECTIFIES: bool> WithSimd
-    for SizedBlock<'_, K, V, RECTIFIES>
+    for DenseBlock<'_, K, V, RECTIFIES>
 {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        match self.0.kind {
-            LayerKind::Dense => dense::<S, K, V, RECTIFIES>(simd, &mut self.0),
-            LayerKind::Convolution { channels, height, width } => {
-                let image = Image { channels, height, width };
-                convolution::<S, K, V>(simd, &mut self.0, image);
-            }
-        }
+        dense::<S, K, V, RECTIFIES>(simd, &mut self.0);
+    }
+}
+
+/// A convolution of `K` outputs with `V` registers of each at a time. Its inputs are not rectified:
+/// a convolution rectifies its outputs.
+struct ConvolutionBlock<'a, const K: usize, const V: usize>(OutputBlock<'a>, Image);
+
+impl<const K: usize, const V: usize> WithSimd for ConvolutionBlock<'_, K, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        convolution::<S, K, V>(simd, &mut self.0, self.1);
     }
 }
 
@@ -186,7 +201,7 @@ fn add<S: Simd, const K: usize, const V: usize, const RECTIFIES: bool>(
     for (taken, weights) in from.chunks(line).zip(weights.chunks_exact(K)) {
         let mut values = [zero; V];
         for (value, &taken) in values.iter_mut().zip(&taken[..V]) {
-            // // NaN stays NaN.
+            // NaN stays NaN.
             let below = simd.less_than_f32s(taken, zero);
             *value = if RECTIFIES { simd.select_f32s(below, zero, taken) } else { taken };
         }
