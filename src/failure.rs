@@ -6,7 +6,7 @@ use std::io;
 
 use florin_ledger::LedgerError;
 use florin_participant::{
-    AgentError, AuditError, ChainedError, ClaimError, ClientError, GuardError, ProviderError,
+    AgentError, AuditError, ClaimError, ClientError, GuardError, HashChainError, ProviderError,
     SecretError, StatementError, WalletError,
 };
 use florin_protocol::{Rejection, SpecError};
@@ -182,7 +182,7 @@ fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     let code = link.downcast_ref::<WalletError>().map(WalletError::code);
     let code = code.or_else(|| link.downcast_ref::<SecretError>().map(SecretError::code));
     let code = code.or_else(|| link.downcast_ref::<GuardError>().map(GuardError::code));
-    let code = code.or_else(|| link.downcast_ref::<ChainedError>().map(ChainedError::code));
+    let code = code.or_else(|| link.downcast_ref::<HashChainError>().map(HashChainError::code));
     let code = code.or_else(|| link.downcast_ref::<AgentError>().map(AgentError::code));
     let code = code.or_else(|| link.downcast_ref::<ClaimError>().map(ClaimError::code));
     let code = code.or_else(|| link.downcast_ref::<AuditError>().map(AuditError::code));

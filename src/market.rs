@@ -6,7 +6,8 @@ use std::ops::Deref;
 use anyhow::Context;
 use florin_ledger::{Ledger, LedgerError, TrustAnchors};
 use florin_participant::{
-    Client, ClientConfig, ClientError, Event, Passing, Patience, Shutdown, Wallet, patiently,
+    Backoff, Client, ClientConfig, ClientError, Event, Shutdown, Transient, Wallet,
+    retry_with_backoff,
 };
 use florin_protocol::{Report, RoundNumber, TaskId};
 
@@ -36,9 +37,9 @@ impl Deref for Market {
 #[error(transparent)]
 struct NotOpened(anyhow::Error);
 
-impl Passing for NotOpened {
-    fn is_passing(&self) -> bool {
-        self.0.downcast_ref::<LedgerError>().is_some_and(Passing::is_passing)
+impl Transient for NotOpened {
+    fn is_transient(&self) -> bool {
+        self.0.downcast_ref::<LedgerError>().is_some_and(Transient::is_transient)
     }
 }
 
@@ -57,8 +58,8 @@ impl Market {
         tell: &mut dyn FnMut(&Event),
     ) -> anyhow::Result<Self> {
         let config = config(at)?;
-        let client = patiently(
-            Patience::default(),
+        let client = retry_with_backoff(
+            Backoff::default(),
             shutdown,
             |error: &ClientError| tell(&Event::Retrying { why: error.to_string() }),
             || Client::connect(&config),
@@ -93,8 +94,8 @@ impl Market {
         shutdown: &Shutdown,
         tell: &mut dyn FnMut(&Event),
     ) -> anyhow::Result<Box<dyn Ledger>> {
-        let opened = patiently(
-            Patience::default(),
+        let opened = retry_with_backoff(
+            Backoff::default(),
             shutdown,
             |error: &NotOpened| tell(&Event::Retrying { why: error.to_string() }),
             || self.ledger_of(wallet, arg).map_err(NotOpened),

@@ -61,7 +61,7 @@ fn rows(draw: &mut SeededRng, count: usize, classes: &[usize]) -> Vec<LabelledRo
         let class = classes[at % classes.len()];
         let mut features = [1.0; FEATURES];
         for (feature, x) in features.iter_mut().take(FEATURES - 1).enumerate() {
-            // // The sum of two uniform numbers has a triangular density, close enough to a normal
+            // The sum of two uniform numbers has a triangular density, close enough to a normal
             // one.
             let noise = 2.5 * (draw.uniform() + draw.uniform() - 1.0);
             *x = noise + if feature == class { 1.5 } else { 0.0 };

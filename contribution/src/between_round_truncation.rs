@@ -11,7 +11,7 @@ const PASSES: u64 = 2;
 ///
 /// The comparison uses integers, so that every recomputation gives the same decision.
 pub fn exceeds_threshold(total: f64, threshold_nano: u64) -> bool {
-    // // A total beyond nano-nats exceeds any threshold, and NaN is rejected elsewhere.
+    // A total beyond nano-nats exceeds any threshold, and NaN is rejected elsewhere.
     to_nano(total).map_or(true, |nano| nano.unsigned_abs() > threshold_nano)
 }
 

@@ -90,7 +90,7 @@ impl PairSampler {
                     pairs.initial.push(smaller_side(prefix.clone()));
                 }
                 pairs.initial.reverse();
-                // // The permutation contains two pairs of each size, as do two rounds.
+                // The permutation contains two pairs of each size, as do two rounds.
                 pairs.round = 2;
             }
         }
@@ -273,7 +273,7 @@ mod tests {
     fn sizes_alternate_and_the_middle_size_is_in_every_second_round() {
         let mut pairs = PairSampler::new(10, 1, InitialPairs::PermutationPrefixes);
         let sizes: Vec<usize> = pairs.by_ref().take(18).map(|pair| pair.len()).collect();
-        // // Two rounds contain two pairs of sizes 1 to 4 and one of size 5.
+        // Two rounds contain two pairs of sizes 1 to 4 and one of size 5.
         for nine in sizes.chunks(9) {
             assert_eq!(nine.iter().filter(|size| **size == 5).count(), 1, "{sizes:?}");
             assert!((1..5).all(|size| nine.iter().filter(|one| **one == size).count() == 2));
@@ -316,7 +316,7 @@ mod tests {
                 *seen.entry(pair).or_insert(0_u32) += 1;
             }
         }
-        // // Per seed: two pairs each of the 6 of size 1 and of the 15 of size 2, and one of the 10
+        // Per seed: two pairs each of the 6 of size 1 and of the 15 of size 2, and one of the 10
         // of size 3.
         for (pair, count) in seen {
             let expected = [0.0, 2.0 / 6.0, 2.0 / 15.0, 1.0 / 10.0][pair.len()] * 6_000.0;

@@ -211,7 +211,7 @@ impl<'a> EvaluationMeter<'a> {
             let coalition = coalition.clone();
             return Err(ValuationError::ValueNotFinite { coalition, row, value: worth });
         }
-        // // Only a borrowed cache outlives this valuation; no estimator evaluates the same rows
+        // Only a borrowed cache outlives this valuation; no estimator evaluates the same rows
         // twice.
         if let Some(cache) = self.run.cache.as_mut() {
             cache.insert_rows(coalition.clone(), &rows);

@@ -249,7 +249,7 @@ fn value_stage<S: AffineSource>(
     if let Some(base) = base {
         game = game.with_base(base);
     }
-    // // The path estimator draws no random numbers, so the seed has no effect.
+    // The path estimator draws no random numbers, so the seed has no effect.
     let valuation = value(&path, &mut game, &members, RunOptions::seeded(0))?;
     let base = game.base_losses()?.to_vec();
     if base.len() < 2 {

@@ -17,7 +17,9 @@ use florin_protocol::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, IdentityError};
-use florin_store::{FolderError, blobs, history, is_full, lock, newest, snapshot, sync_folder};
+use florin_store::{
+    DataFolderError, blobs, is_full, lock, newest_segment, recovery, snapshot, sync_folder,
+};
 
 /// The file that marks a folder as a complete backup. It is written last.
 const MANIFEST: &str = "backup.json";
@@ -60,10 +62,10 @@ pub enum BackupError {
         "{0} is not empty, and a restore needs it as its staging folder. An interrupted restore \
          leaves it behind: remove it, or name another folder [FOLDER_NOT_EMPTY]"
     )]
-    InTheWay(PathBuf),
+    StagingNotEmpty(PathBuf),
     /// Not a backup, or an incomplete one.
     #[error("{path} is not a complete backup ({why}): make another one [BACKUP_UNFINISHED]")]
-    Unfinished {
+    Incomplete {
         /// The folder.
         path: PathBuf,
         /// The cause.
@@ -71,7 +73,7 @@ pub enum BackupError {
     },
     /// The folder is in use, or cannot be used.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DataFolderError),
     /// The folder has no identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -92,7 +94,7 @@ pub enum BackupError {
 }
 
 /// The point in time that a backup represents.
-pub struct Moment {
+pub struct BackupPoint {
     /// The owner of the data.
     pub identity: Identity,
     /// The journal position up to which records are copied.
@@ -108,23 +110,23 @@ pub struct Moment {
 ///
 /// # Errors
 /// [`BackupError`]; files copied before the error remain, without a manifest.
-pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, BackupError> {
+pub fn copy(data: &Path, dest: &Path, moment: BackupPoint) -> Result<Manifest, BackupError> {
     make_new(dest)?;
-    let mut copier = Copier { files: 0, bytes: 0 };
+    let mut copier = BackupWriter { files: 0, bytes: 0 };
     let at = moment.at.records;
     let mut names = names(data)?;
     names.retain(|name| {
-        let segment = history::number(name).is_some_and(|n| n < at || !moment.running);
+        let segment = recovery::segment_number(name).is_some_and(|n| n < at || !moment.running);
         let snapshot = snapshot::number(name).is_some_and(|n| n <= at);
-        segment || snapshot || name == newest::FILE && !moment.running
+        segment || snapshot || name == newest_segment::FILE && !moment.running
     });
     if moment.running {
         // The segment that begins at the position is still empty: a new one replaces it.
-        names.retain(|name| history::number(name) != Some(at));
+        names.retain(|name| recovery::segment_number(name) != Some(at));
         let owner = crate::host::owner(moment.identity.market, moment.identity.coordinator);
-        let volume = florin_store::Local(dest.to_owned());
-        history::begin_segment(&volume, owner, moment.at)
-            .and_then(|_| newest::write(&volume, owner, moment.at))
+        let volume = florin_store::LocalVolume(dest.to_owned());
+        recovery::begin_segment(&volume, owner, moment.at)
+            .and_then(|_| newest_segment::write(&volume, owner, moment.at))
             .map_err(|source| failed(dest, source))?;
     }
     for name in &names {
@@ -153,7 +155,7 @@ pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, Backup
 ///
 /// # Errors
 /// [`BackupError`].
-pub fn copy_at_rest(data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
+pub fn backup_offline(data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
     let _lock: File = lock(data)?;
     let file = data.join(CHAIN_FILE);
     let chain = if file.exists() {
@@ -162,22 +164,22 @@ pub fn copy_at_rest(data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
         None
     };
     let identity = Identity::read(data)?;
-    let volume = florin_store::Local(data.to_owned());
+    let volume = florin_store::LocalVolume(data.to_owned());
     let Identity { market, coordinator } = identity;
     let owner = crate::host::owner(market, coordinator);
-    let read = crate::host::keeper::with_fold(market, coordinator, |fold| {
-        history::read_back(&volume, owner, fold, None)
+    let read = crate::host::snapshotter::with_replay_target(market, coordinator, |fold| {
+        recovery::recover(&volume, owner, fold, None)
     });
     let at = read.map_err(|error| BackupError::Journal(error.to_string()))?.at;
-    copy(data, dest, Moment { identity, at, running: false, chain })
+    copy(data, dest, BackupPoint { identity, at, running: false, chain })
 }
 
 /// The manifest of a backup.
 ///
 /// # Errors
-/// [`BackupError::Unfinished`].
+/// [`BackupError::Incomplete`].
 pub fn manifest(from: &Path) -> Result<Manifest, BackupError> {
-    let unfinished = |why: String| BackupError::Unfinished { path: from.to_owned(), why };
+    let unfinished = |why: String| BackupError::Incomplete { path: from.to_owned(), why };
     let text = fs::read(from.join(MANIFEST)).map_err(|e| unfinished(format!("{MANIFEST}: {e}")))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| unfinished(format!("{MANIFEST}: {e}")))?;
@@ -210,9 +212,9 @@ pub fn restore<E: From<BackupError>>(
     let unfinished = PathBuf::from(unfinished);
     // Left by an interrupted restore, or unrelated files: only the operator can decide.
     if !is_empty(&unfinished)? {
-        return Err(BackupError::InTheWay(unfinished).into());
+        return Err(BackupError::StagingNotEmpty(unfinished).into());
     }
-    let brought = bring(from, &unfinished)
+    let brought = copy_to_staging(from, &unfinished)
         .map_err(E::from)
         .and_then(|()| check(&unfinished, &manifest))
         // If the identity file was lost or damaged, the manifest has it too. Without it, a
@@ -221,7 +223,7 @@ pub fn restore<E: From<BackupError>>(
             let written = manifest.identity.write(&unfinished);
             written.map_err(|source| E::from(failed(&unfinished, source)))
         })
-        .and_then(|()| put_in_place(&unfinished, data).map_err(E::from));
+        .and_then(|()| rename_into_place(&unfinished, data).map_err(E::from));
     if brought.is_err()
         && unfinished.exists()
         && let Err(error) = fs::remove_dir_all(&unfinished)
@@ -231,9 +233,9 @@ pub fn restore<E: From<BackupError>>(
     brought.map(|()| manifest)
 }
 
-fn bring(from: &Path, to: &Path) -> Result<(), BackupError> {
+fn copy_to_staging(from: &Path, to: &Path) -> Result<(), BackupError> {
     make_new(to)?;
-    let mut copier = Copier { files: 0, bytes: 0 };
+    let mut copier = BackupWriter { files: 0, bytes: 0 };
     for name in names(from)?.iter().filter(|name| *name != MANIFEST) {
         copier.file(&from.join(name), &to.join(name))?;
     }
@@ -242,7 +244,7 @@ fn bring(from: &Path, to: &Path) -> Result<(), BackupError> {
 }
 
 /// Renames the complete copy to the data folder.
-fn put_in_place(finished: &Path, data: &Path) -> Result<(), BackupError> {
+fn rename_into_place(finished: &Path, data: &Path) -> Result<(), BackupError> {
     if data.is_dir() {
         fs::remove_dir(data).map_err(|source| failed(data, source))?;
     }
@@ -252,12 +254,12 @@ fn put_in_place(finished: &Path, data: &Path) -> Result<(), BackupError> {
 }
 
 /// Copies files durably and counts them.
-struct Copier {
+struct BackupWriter {
     files: u64,
     bytes: u64,
 }
 
-impl Copier {
+impl BackupWriter {
     fn file(&mut self, from: &Path, to: &Path) -> Result<(), BackupError> {
         let copied = fs::copy(from, to)
             .map_err(|source| failed(if is_full(&source) { to } else { from }, source))?;

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use florin_protocol::Digest;
 use serde::Serialize;
 
-use crate::host::keeper::{STATE_VERSION, to_bytes, with_fold};
 use crate::host::owner;
+use crate::host::snapshotter::{STATE_VERSION, to_bytes, with_replay_target};
 use crate::identity::Identity;
 use florin_engine::Engine;
-use florin_store::{FolderError, Local, blobs, history, lock_to_look, pack, snapshot};
+use florin_store::{DataFolderError, LocalVolume, blobs, lock_if_exists, pack, recovery, snapshot};
 
 /// Most digests of missing blobs that are listed by name; the rest are counted.
 const NAMED_MAX: usize = 5;
@@ -24,13 +24,13 @@ const NAMED_MAX: usize = 5;
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum Severity {
     /// Intact.
-    Good,
+    Intact,
     /// Intact, with information for the operator.
-    Note,
+    Info,
     /// Damaged or missing.
-    Bad,
+    Damaged,
 }
 
 /// The result for one part of a folder.
@@ -39,7 +39,7 @@ pub struct Finding {
     /// The part.
     pub part: &'static str,
     /// The severity.
-    pub verdict: Verdict,
+    pub severity: Severity,
     /// A stable error code; empty unless the part is damaged.
     pub code: &'static str,
     /// Number of records, snapshots, blobs or blocks.
@@ -47,33 +47,33 @@ pub struct Finding {
     /// Number of bytes.
     pub bytes: u64,
     /// Description.
-    pub what: String,
+    pub message: String,
 }
 
 impl Finding {
     /// An intact part.
     #[must_use]
-    pub fn good(part: &'static str, count: u64, bytes: u64, what: impl Into<String>) -> Self {
-        Self { part, verdict: Verdict::Good, code: "", count, bytes, what: what.into() }
+    pub fn intact(part: &'static str, count: u64, bytes: u64, what: impl Into<String>) -> Self {
+        Self { part, severity: Severity::Intact, code: "", count, bytes, message: what.into() }
     }
 
-    fn note(part: &'static str, count: u64, bytes: u64, what: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Note, ..Self::good(part, count, bytes, what) }
+    fn info(part: &'static str, count: u64, bytes: u64, what: impl Into<String>) -> Self {
+        Self { severity: Severity::Info, ..Self::intact(part, count, bytes, what) }
     }
 
     /// Whether a coordinator can start in spite of it: a damaged snapshot is skipped, and a damaged
     /// pack or blob loses only its own content. If the state needs that content, `BLOB_MISSING` is
     /// reported as well.
     #[must_use]
-    pub fn is_survived(&self) -> bool {
-        self.verdict != Verdict::Bad
+    pub fn is_tolerated(&self) -> bool {
+        self.severity != Severity::Damaged
             || matches!(self.code, "SNAPSHOT_DAMAGED" | "PACK_DAMAGED" | "BLOB_DAMAGED")
     }
 
     /// A damaged part.
     #[must_use]
-    pub fn bad(part: &'static str, code: &'static str, what: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Bad, code, ..Self::good(part, 0, 0, what) }
+    pub fn damaged(part: &'static str, code: &'static str, what: impl Into<String>) -> Self {
+        Self { severity: Severity::Damaged, code, ..Self::intact(part, 0, 0, what) }
     }
 }
 
@@ -91,8 +91,8 @@ pub struct Findings {
 impl Findings {
     /// Whether no part is damaged.
     #[must_use]
-    pub fn is_good(&self) -> bool {
-        self.parts.iter().all(|part| part.verdict != Verdict::Bad)
+    pub fn is_intact(&self) -> bool {
+        self.parts.iter().all(|part| part.severity != Severity::Damaged)
     }
 }
 
@@ -101,7 +101,7 @@ impl Findings {
 pub enum CheckError {
     /// Another process uses the folder, or it is not a data folder.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DataFolderError),
     /// The folder has no identity.
     #[error(transparent)]
     Identity(#[from] crate::identity::IdentityError),
@@ -116,7 +116,7 @@ pub enum CheckError {
 }
 
 /// Returns whether a blob exists outside the folder.
-pub type Elsewhere<'a> = dyn Fn(Digest) -> Result<bool, String> + 'a;
+pub type RemoteLookup<'a> = dyn Fn(Digest) -> Result<bool, String> + 'a;
 
 /// Verifies a data folder. `known` is the owner of the folder, if the caller knows it; otherwise it
 /// is read from the folder. `elsewhere` is called for blobs that are not in the folder.
@@ -126,10 +126,10 @@ pub type Elsewhere<'a> = dyn Fn(Digest) -> Result<bool, String> + 'a;
 pub fn check(
     data: &Path,
     known: Option<Identity>,
-    elsewhere: Option<&Elsewhere<'_>>,
+    elsewhere: Option<&RemoteLookup<'_>>,
 ) -> Result<Findings, CheckError> {
     // Held until the end, so that no coordinator changes the folder meanwhile.
-    let _lock: Option<File> = lock_to_look(data)?;
+    let _lock: Option<File> = lock_if_exists(data)?;
     let identity = match known {
         Some(identity) => identity,
         None => Identity::read(data)?,
@@ -139,62 +139,63 @@ pub fn check(
     let unreadable = |source| CheckError::Unreadable { path: data.to_owned(), source };
     let present = check_blobs(data, &mut findings.parts).map_err(unreadable)?;
     if let Some(engine) = engine {
-        check_needs(&engine, &present, elsewhere, &mut findings.parts);
+        check_references(&engine, &present, elsewhere, &mut findings.parts);
     }
     Ok(findings)
 }
 
 /// Replays the journal, and compares each snapshot with the state after the records before it.
 fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Option<Engine> {
-    let volume = Local(data.to_owned());
+    let volume = LocalVolume(data.to_owned());
     let Identity { market, coordinator } = identity;
     let owner = owner(market, coordinator);
     let parts = &mut findings.parts;
     let mut wrong = Vec::new();
     let mut compared = (0u64, 0u64);
-    let mut seen = |records: u64, engine: &Engine| match history::snapshot(&volume, owner, records)
-    {
-        None => {}
-        Some(Err(why)) => wrong.push(("SNAPSHOT_DAMAGED", why)),
-        // Snapshots of another state version are skipped, as a coordinator does at its start.
-        Some(Ok(found)) if !found.state.starts_with(&STATE_VERSION.to_le_bytes()) => {}
-        Some(Ok(found)) if Some(&found.state) == to_bytes(engine.state()).as_ref() => {
-            compared = (compared.0 + 1, compared.1.saturating_add(found.state.len() as u64));
-        }
-        Some(Ok(_)) => {
-            let name = snapshot::name(records);
-            wrong.push((
-                "SNAPSHOT_WRONG",
-                format!("{name}: its state differs from the replayed records"),
-            ));
-        }
-    };
-    let read =
-        with_fold(market, coordinator, |fold| history::read_all(&volume, owner, fold, &mut seen));
+    let mut seen =
+        |records: u64, engine: &Engine| match recovery::read_snapshot(&volume, owner, records) {
+            None => {}
+            Some(Err(why)) => wrong.push(("SNAPSHOT_DAMAGED", why)),
+            // Snapshots of another state version are skipped, as a coordinator does at its start.
+            Some(Ok(found)) if !found.state.starts_with(&STATE_VERSION.to_le_bytes()) => {}
+            Some(Ok(found)) if Some(&found.state) == to_bytes(engine.state()).as_ref() => {
+                compared = (compared.0 + 1, compared.1.saturating_add(found.state.len() as u64));
+            }
+            Some(Ok(_)) => {
+                let name = snapshot::name(records);
+                wrong.push((
+                    "SNAPSHOT_WRONG",
+                    format!("{name}: its state differs from the replayed records"),
+                ));
+            }
+        };
+    let read = with_replay_target(market, coordinator, |fold| {
+        recovery::recover_all(&volume, owner, fold, &mut seen)
+    });
     let engine = match read {
         Ok(read) => {
             (findings.records, findings.chain) = (read.at.records, read.at.chain);
-            let from = match read.from {
+            let from = match read.from_snapshot {
                 None => "from the first one".to_owned(),
                 Some(from) => format!("from record {from} on; earlier records were removed"),
             };
-            let (records, bytes) = (read.read.records, read.read.bytes);
-            parts.push(Finding::good("journal", records, bytes, format!("records, {from}")));
+            let (records, bytes) = (read.replayed.records, read.replayed.bytes);
+            parts.push(Finding::intact("journal", records, bytes, format!("records, {from}")));
             if read.unfinished > 0 {
                 let what = "bytes of an incomplete last record, which was never acknowledged";
-                parts.push(Finding::note("journal", 0, read.unfinished, what));
+                parts.push(Finding::info("journal", 0, read.unfinished, what));
             }
-            wrong.extend(read.unused.into_iter().map(|why| ("SNAPSHOT_DAMAGED", why)));
+            wrong.extend(read.unusable_snapshots.into_iter().map(|why| ("SNAPSHOT_DAMAGED", why)));
             Some(read.state)
         }
         Err(error) => {
-            parts.push(Finding::bad("journal", "JOURNAL_DAMAGED", error.to_string()));
+            parts.push(Finding::damaged("journal", "JOURNAL_DAMAGED", error.to_string()));
             None
         }
     };
     let (count, bytes) = compared;
-    parts.push(Finding::good("snapshots", count, bytes, "match the replayed records"));
-    parts.extend(wrong.into_iter().map(|(code, why)| Finding::bad("snapshots", code, why)));
+    parts.push(Finding::intact("snapshots", count, bytes, "match the replayed records"));
+    parts.extend(wrong.into_iter().map(|(code, why)| Finding::damaged("snapshots", code, why)));
     engine
 }
 
@@ -207,16 +208,16 @@ fn check_blobs(data: &Path, parts: &mut Vec<Finding>) -> io::Result<Present> {
     let mut damaged = Vec::new();
     let packs = root.join("packs");
     if packs.is_dir() {
-        let read = pack::check(&Local(packs))?;
+        let read = pack::check(&LocalVolume(packs))?;
         let bytes = read.whole.values().copied().sum();
         let what = format!("blobs in {} packs match their digests", read.packs);
-        parts.push(Finding::good("packs", read.whole.len() as u64, bytes, what));
+        parts.push(Finding::intact("packs", read.whole.len() as u64, bytes, what));
         if read.unfinished > 0 {
             let what = "bytes after the last complete blob of the newest pack, never acknowledged";
-            parts.push(Finding::note("packs", 0, read.unfinished, what));
+            parts.push(Finding::info("packs", 0, read.unfinished, what));
         }
         damaged.extend(
-            read.damaged.into_iter().map(|what| Finding::bad("packs", "PACK_DAMAGED", what)),
+            read.damaged.into_iter().map(|what| Finding::damaged("packs", "PACK_DAMAGED", what)),
         );
         present.extend(read.whole);
     }
@@ -229,14 +230,14 @@ fn check_blobs(data: &Path, parts: &mut Vec<Finding>) -> io::Result<Present> {
             present.insert(digest, length);
         } else {
             let what = format!("{}: its bytes hash to {found}", path.display());
-            damaged.push(Finding::bad("blobs", "BLOB_DAMAGED", what));
+            damaged.push(Finding::damaged("blobs", "BLOB_DAMAGED", what));
         }
     }
-    parts.push(Finding::good("blobs", count, bytes, "files match their digests"));
+    parts.push(Finding::intact("blobs", count, bytes, "files match their digests"));
     for (folder, what) in [("partial", "unfinished writes"), ("uploads", "unfinished uploads")] {
         let left = leftovers(&root.join(folder))?;
         if left.0 > 0 {
-            parts.push(Finding::note("blobs", left.0, left.1, what));
+            parts.push(Finding::info("blobs", left.0, left.1, what));
         }
     }
     parts.extend(damaged);
@@ -255,13 +256,13 @@ fn leftovers(partial: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Compares the blobs that the state refers to with the blobs that exist.
-fn check_needs(
+fn check_references(
     engine: &Engine,
     present: &Present,
-    elsewhere: Option<&Elsewhere<'_>>,
+    elsewhere: Option<&RemoteLookup<'_>>,
     parts: &mut Vec<Finding>,
 ) {
-    let needed = engine.state().blobs();
+    let needed = engine.state().required_blobs();
     let mut missing = Vec::new();
     let (mut count, mut bytes, mut remote) = (0u64, 0u64, 0u64);
     for digest in &needed {
@@ -270,32 +271,32 @@ fn check_needs(
             None => match elsewhere.map(|ask| ask(*digest)) {
                 Some(Ok(true)) => remote += 1,
                 Some(Err(why)) => {
-                    return parts.push(Finding::bad("needed", "BUCKET_UNUSABLE", why));
+                    return parts.push(Finding::damaged("needed", "BUCKET_UNUSABLE", why));
                 }
                 Some(Ok(false)) | None => missing.push(digest.to_string()),
             },
         }
     }
-    parts.push(Finding::good(
+    parts.push(Finding::intact(
         "needed",
         count,
         bytes,
         "blobs that the state refers to are in the folder",
     ));
     if remote > 0 {
-        parts.push(Finding::good("needed", remote, 0, "more of them are only in the bucket"));
+        parts.push(Finding::intact("needed", remote, 0, "more of them are only in the bucket"));
     }
     if !missing.is_empty() {
         let named = missing.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
         let more = missing.len().saturating_sub(NAMED_MAX);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let what = format!("{} blobs are missing: {named}{more}", missing.len());
-        parts.push(Finding::bad("needed", "BLOB_MISSING", what));
+        parts.push(Finding::damaged("needed", "BLOB_MISSING", what));
     }
     let spare: Vec<u64> =
         present.iter().filter(|(digest, _)| !needed.contains(digest)).map(|(_, n)| *n).collect();
     if !spare.is_empty() {
         let what = "unreferenced blobs: rejected, abandoned, or of a round that did not use them";
-        parts.push(Finding::note("needed", spare.len() as u64, spare.iter().sum(), what));
+        parts.push(Finding::info("needed", spare.len() as u64, spare.iter().sum(), what));
     }
 }

@@ -26,7 +26,7 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// A request of the operator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Request {
+enum ControlRequest {
     /// Write a backup to this new folder.
     Backup(PathBuf),
 }
@@ -34,10 +34,10 @@ enum Request {
 /// The response to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer {
-    Made(Manifest),
+enum ControlResponse {
+    Completed(Manifest),
     /// An error message with its code.
-    Refused(String),
+    Rejected(String),
 }
 
 /// Opens the control socket. If that fails, the coordinator runs without it, and no backup of the
@@ -86,14 +86,14 @@ impl Control {
                 tracing::warn!("the control socket accepts no more connections");
                 return;
             };
-            if let Err(error) = answer(stream, &host, &data).await {
+            if let Err(error) = handle_connection(stream, &host, &data).await {
                 tracing::warn!(%error, "a request on the control socket failed");
             }
         }
     }
 }
 
-async fn answer(stream: UnixStream, host: &Host, data: &Path) -> io::Result<()> {
+async fn handle_connection(stream: UnixStream, host: &Host, data: &Path) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = Vec::new();
     let mut limited = (&mut stream).take(LINE_BYTES_MAX);
@@ -101,11 +101,11 @@ async fn answer(stream: UnixStream, host: &Host, data: &Path) -> io::Result<()> 
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let answer = match serde_json::from_slice(&line) {
-        Ok(Request::Backup(dest)) => match back_up(host, data, &dest).await {
-            Ok(made) => Answer::Made(made),
-            Err(error) => Answer::Refused(error.to_string()),
+        Ok(ControlRequest::Backup(dest)) => match back_up(host, data, &dest).await {
+            Ok(made) => ControlResponse::Completed(made),
+            Err(error) => ControlResponse::Rejected(error.to_string()),
         },
-        Err(error) => Answer::Refused(format!("invalid request: {error} [MALFORMED]")),
+        Err(error) => ControlResponse::Rejected(format!("invalid request: {error} [MALFORMED]")),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -117,13 +117,13 @@ async fn answer(stream: UnixStream, host: &Host, data: &Path) -> io::Result<()> 
 /// # Errors
 /// [`BackupError`].
 pub async fn back_up(host: &Host, data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
-    let (data, dest, files) = (data.to_owned(), dest.to_owned(), host.files());
+    let (data, dest, files) = (data.to_owned(), dest.to_owned(), host.files_lock());
     let host = host.clone();
     let runtime = tokio::runtime::Handle::current();
     let copied = tokio::task::spawn_blocking(move || {
         // No file is removed while the copy runs.
         let _held = files.lock().unwrap_or_else(PoisonError::into_inner);
-        let moment = runtime.block_on(host.cut())?;
+        let moment = runtime.block_on(host.checkpoint())?;
         backup::copy(&data, &dest, moment)
     });
     copied.await.unwrap_or_else(|error| Err(BackupError::Journal(error.to_string())))
@@ -131,13 +131,13 @@ pub async fn back_up(host: &Host, data: &Path, dest: &Path) -> Result<Manifest, 
 
 /// Why a running coordinator did not make a backup.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum BackupRequestError {
     /// No coordinator answers on the socket.
     #[error(
         "a coordinator uses {path} but does not answer on its control socket ({source}): see its \
          log, or stop it first [COORDINATOR_SILENT]"
     )]
-    Silent {
+    NoResponse {
         /// The data folder.
         path: PathBuf,
         /// The cause.
@@ -152,13 +152,13 @@ pub enum AskError {
 /// complete.
 ///
 /// # Errors
-/// [`AskError`].
-pub fn ask_backup(data: &Path, dest: &Path) -> Result<Manifest, AskError> {
+/// [`BackupRequestError`].
+pub fn request_backup(data: &Path, dest: &Path) -> Result<Manifest, BackupRequestError> {
     use std::io::{BufRead, Read, Write};
     use std::os::unix::net::UnixStream;
-    let ask = || -> io::Result<Answer> {
+    let ask = || -> io::Result<ControlResponse> {
         let mut stream = UnixStream::connect(data.join(SOCKET))?;
-        let mut line = serde_json::to_vec(&Request::Backup(dest.to_owned()))?;
+        let mut line = serde_json::to_vec(&ControlRequest::Backup(dest.to_owned()))?;
         line.push(b'\n');
         stream.write_all(&line)?;
         let mut answer = Vec::new();
@@ -166,11 +166,11 @@ pub fn ask_backup(data: &Path, dest: &Path) -> Result<Manifest, AskError> {
         Ok(serde_json::from_slice(&answer)?)
     };
     match ask() {
-        Ok(Answer::Made(made)) => Ok(made),
-        Ok(Answer::Refused(why)) => Err(AskError::Refused(why)),
-        Err(source) => Err(AskError::Silent { path: data.to_owned(), source }),
+        Ok(ControlResponse::Completed(made)) => Ok(made),
+        Ok(ControlResponse::Rejected(why)) => Err(BackupRequestError::Refused(why)),
+        Err(source) => Err(BackupRequestError::NoResponse { path: data.to_owned(), source }),
     }
 }
 
 /// Lock that keeps files in place during a copy: copying and removing both hold it.
-pub type Files = Arc<std::sync::Mutex<()>>;
+pub type FilesLock = Arc<std::sync::Mutex<()>>;

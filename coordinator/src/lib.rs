@@ -32,21 +32,21 @@ pub mod identity;
 pub mod server;
 
 pub use config::{Config, ConfigError};
-pub use florin_store::{Bucket, BucketError, Folder, FolderError};
+pub use florin_store::{Bucket, BucketError, DataFolder, DataFolderError};
 pub use host::{
-    Clock, Host, LedgerDoor, LedgerPlace, ManualClock, Parts, StartError, SteadyClock, SystemClock,
-    Valuer, ValuerError, WorkValuer,
+    Clock, Host, HostParts, LedgerEndpoint, LedgerRpcHandler, ManualClock, SlewedClock, StartError,
+    SystemClock, Valuer, ValuerError, WorkValuer,
 };
 pub use server::tls::{Tls, TlsError};
-pub use server::{App, WAITING_THREADS_MAX, openapi, router};
+pub use server::{App, BLOCKING_THREADS_MAX, openapi, router};
 
-use host::Running;
+use host::HostThreads;
 
 /// Delay at shutdown between the stop of the connections and the completion of the long polls.
-const LAST_ANSWERS: Duration = Duration::from_millis(50);
+const LONG_POLL_DRAIN: Duration = Duration::from_millis(50);
 /// Time that in-flight requests have to end after the engine has stopped by itself; it can answer
 /// none of them.
-const GRACE_WITHOUT_ENGINE: Duration = Duration::from_secs(5);
+const ENGINE_STOPPED_GRACE: Duration = Duration::from_secs(5);
 
 /// Why a coordinator did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum RunError {
     Config(#[from] ConfigError),
     /// The data folder cannot be used.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DataFolderError),
     /// The bucket cannot be used.
     #[error(transparent)]
     Bucket(#[from] BucketError),
@@ -68,21 +68,21 @@ pub enum RunError {
     Tls(#[from] TlsError),
     /// The operator's listener could not be opened.
     #[error("cannot listen on metrics_listen = {0}: {1} [METRICS_ADDRESS]")]
-    Operator(SocketAddr, std::io::Error),
+    OperatorListener(SocketAddr, std::io::Error),
     /// The engine stopped by itself; the log has the reason.
     #[error("the engine stopped: see the log, then start again [ENGINE_STOPPED]")]
-    Stopped,
+    EngineStopped,
 }
 
 /// An opened coordinator: everything is loaded, no request has been served yet.
-pub struct Opened {
+pub struct OpenedCoordinator {
     config: Config,
     listener: TcpListener,
     operator: Option<TcpListener>,
     tls: Option<Tls>,
     app: App,
     host: Host,
-    running: Running,
+    running: HostThreads,
 }
 
 /// Loads settings, data folder, journal and certificate for a coordinator on `listener`.
@@ -92,20 +92,20 @@ pub struct Opened {
 pub async fn open(
     config: &Config,
     listener: TcpListener,
-    parts: Parts,
-) -> Result<Opened, RunError> {
+    parts: HostParts,
+) -> Result<OpenedCoordinator, RunError> {
     config.check()?;
     let bucket = Bucket::open(&config.blobs, |name| std::env::var(name).ok())?;
-    let folder = Folder::take_with(&config.data, bucket)?;
+    let folder = DataFolder::open_with_bucket(&config.data, bucket)?;
     let tls = Tls::open(config)?;
     let (ledger, node, place) =
-        (Arc::clone(&parts.ledger), parts.node.clone(), parts.place.clone());
+        (Arc::clone(&parts.ledger), parts.node.clone(), parts.ledger_endpoint.clone());
     let coordinator = parts.wallet.address();
     let operator = operator_listener(config).await?;
     let (host, running) = Host::start_with(folder, parts, &config.journal)?;
     let app = App::new(host.clone(), config.clone(), ledger, node, coordinator, place);
     let config = config.clone();
-    Ok(Opened { config, listener, operator, tls, app, host, running })
+    Ok(OpenedCoordinator { config, listener, operator, tls, app, host, running })
 }
 
 /// Runs a coordinator on `listener` until `shutdown` resolves. Unfinished work continues after the
@@ -117,12 +117,12 @@ pub async fn run(
     config: &Config,
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
-    parts: Parts,
+    parts: HostParts,
 ) -> Result<(), RunError> {
     open(config, listener, parts).await?.serve(shutdown).await
 }
 
-impl Opened {
+impl OpenedCoordinator {
     /// The TLS certificate of the listener, if TLS is enabled.
     #[must_use]
     pub const fn tls(&self) -> Option<&Tls> {
@@ -139,7 +139,7 @@ impl Opened {
     /// connections, completes long polls, and gives in-flight requests `shutdown_ms` to finish.
     ///
     /// # Errors
-    /// [`RunError::Stopped`] if the engine stopped by itself.
+    /// [`RunError::EngineStopped`] if the engine stopped by itself.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         let Self { config, listener, operator, tls, app, host, running } = self;
         let mut alive = host.changes();
@@ -153,30 +153,30 @@ impl Opened {
             // After a delay, so that every connection already sends its next response as its last
             // one.
             tokio::spawn(async move {
-                tokio::time::sleep(LAST_ANSWERS).await;
-                app_to_close.close();
+                tokio::time::sleep(LONG_POLL_DRAIN).await;
+                app_to_close.begin_shutdown();
             });
-            if died { GRACE_WITHOUT_ENGINE } else { Duration::from_millis(config.shutdown_ms) }
+            if died { ENGINE_STOPPED_GRACE } else { Duration::from_millis(config.shutdown_ms) }
         };
         let watched = operator.map(|listener| {
             let (config, router) = (config.clone(), server::operator_router(app.clone()));
-            let seen = server::listen::Seen::default();
+            let seen = server::listen::ConnectionMetrics::default();
             tokio::spawn(async move {
                 let never = std::future::pending();
                 server::listen::serve(listener, router, &config, None, seen, never).await;
             })
         });
-        let seen = app.door();
+        let seen = app.connection_metrics();
         let sweeping = tokio::spawn(server::sweep(app.clone()));
-        let looking = tls.clone().map(|tls| tokio::spawn(tls.keep_looking()));
-        let asked = control::listen(&config.data)
+        let looking = tls.clone().map(|tls| tokio::spawn(tls.watch_files()));
+        let control_server = control::listen(&config.data)
             .map(|control| tokio::spawn(control.serve(host.clone(), config.data.clone())));
         server::listen::serve(listener, router(app), &config, tls, seen, until).await;
         sweeping.abort();
         if let Some(looking) = looking {
             looking.abort();
         }
-        if let Some(asked) = asked {
+        if let Some(asked) = control_server {
             asked.abort();
         }
         host.stop().await;
@@ -187,7 +187,7 @@ impl Opened {
         if tokio::task::spawn_blocking(move || running.join()).await.is_err() {
             tracing::error!("the coordinator's threads could not be joined");
         }
-        if died { Err(RunError::Stopped) } else { Ok(()) }
+        if died { Err(RunError::EngineStopped) } else { Ok(()) }
     }
 }
 
@@ -212,7 +212,7 @@ async fn operator_listener(config: &Config) -> Result<Option<TcpListener>, RunEr
         return Ok(None);
     };
     let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| RunError::Operator(address, error))?;
+    let listener = listener.map_err(|error| RunError::OperatorListener(address, error))?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving metrics for the operator");
     }

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn null_standard_deviation_matches_the_gradient_norm() {
-        // // The gradient at zero is (−¼, ¼, 0, 0), as computed for the reference engine, with norm
+        // The gradient at zero is (−¼, ¼, 0, 0), as computed for the reference engine, with norm
         // ¼·√2; the root mean square of its projection on a random direction in 4 dimensions is
         // half of that.
         let holdout = Dataset::new(vec![2.0, 1.0], vec![0, 1], 1, 2).unwrap();

@@ -28,7 +28,7 @@ pub fn gram_matrix(vectors: &[&[f32]], apart: usize, threads: usize) -> Vec<f64>
     for ((row, column), products) in pairs.zip(found) {
         let columns = tile(column);
         for (i, products) in tile(row).zip(products.chunks(columns.len())) {
-            // // Entries below the diagonal of a symmetric tile are not valid.
+            // Entries below the diagonal of a symmetric tile are not valid.
             for (j, &product) in columns.clone().zip(products).filter(|(j, _)| *j >= i) {
                 matrix[i * side + j] = product;
                 matrix[j * side + i] = product;
@@ -51,7 +51,7 @@ mod tests {
         for apart in [0, 1, 15, 16, 20, 35, 51, 60] {
             let part = gram_matrix(&slices, apart, 2);
             let wanted = 51_usize.saturating_sub(apart);
-            // // Tiles of 16: from 19 on, the last two tiles are left out.
+            // Tiles of 16: from 19 on, the last two tiles are left out.
             let mut left_out = 0;
             for (at, (part, whole)) in part.iter().zip(&whole).enumerate() {
                 let (row, column) = (at / 51, at % 51);

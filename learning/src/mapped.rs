@@ -141,7 +141,7 @@ impl From<Vec<Vec<f32>>> for RowMatrix {
 fn allocate_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        // // Network file systems may not support it.
+        // Network file systems may not support it.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
             io::copy(&mut io::repeat(0).take(bytes), &mut file).map(|_| ())
         }
@@ -152,10 +152,10 @@ fn allocate_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
 #[expect(unsafe_code, reason = "mapping a file has no safe interface")]
 fn scratch_file(bytes: u64, room: &ScratchSpace) -> io::Result<MmapMut> {
     let file = tempfile::tempfile_in(&room.folder)?;
-    // // Allocate the blocks now: on a disk that fills up later, a write would end the process
+    // Allocate the blocks now: on a disk that fills up later, a write would end the process
     // (SIGBUS).
     allocate_zeros(&file, bytes)?;
-    // // SAFETY: the file has no name, so no other process can open, change or truncate it.
+    // SAFETY: the file has no name, so no other process can open, change or truncate it.
     unsafe { MmapMut::map_mut(&file) }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn parallel_map<T: Send, R: Send>(
     let one_worker = || {
         let mut done = Vec::new();
         loop {
-            // // A worker that panicked with the lock held has left the iterator intact.
+            // A worker that panicked with the lock held has left the iterator intact.
             let next = waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
             let Some((at, task)) = next else { return done };
             done.push((at, work(task)));
@@ -32,7 +32,7 @@ pub(crate) fn parallel_map<T: Send, R: Send>(
     };
     let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
         let handles: Vec<_> = (1..workers).map(|_| scope.spawn(one_worker)).collect();
-        // // The calling thread is one of the workers, since it would only wait.
+        // The calling thread is one of the workers, since it would only wait.
         let mut done = one_worker();
         for handle in handles {
             done.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

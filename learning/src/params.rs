@@ -95,7 +95,7 @@ impl Params {
                 self.0 = clipped;
                 return Ok(());
             }
-            // // Rounding to f32 may have increased the norm by a few parts in 10^8.
+            // Rounding to f32 may have increased the norm by a few parts in 10^8.
             scale *= 1.0 - f64::from(f32::EPSILON);
         }
     }

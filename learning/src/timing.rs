@@ -93,7 +93,7 @@ pub fn spread_masks(players: usize, count: usize) -> Result<CoalitionMasks, Coal
     let all = CoalitionMasks::all(players)?.len();
     let mut masks = CoalitionMasks::new(players);
     for at in 0..count.min(all) {
-        // // The middle of each part, so that the sizes are balanced.
+        // The middle of each part, so that the sizes are balanced.
         masks.push(&[((2 * at + 1) * all / (2 * count.min(all))) as u64][..players.min(1)])?;
     }
     Ok(masks)

@@ -20,7 +20,7 @@ use florin_protocol::{
     RoundNumber, Signed, TaskId, UpdateHeader, WorkRecord, WorkRequest,
 };
 
-use crate::chained::{ChainedError, ChainedFile};
+use crate::hash_chain::{HashChainError, HashChainLog};
 
 /// Key-derivation context of the guard file's hash chain.
 const CONTEXT: &str = "florin v1 signing guard";
@@ -71,7 +71,7 @@ pub enum GuardError {
     UnknownRecord(String),
     /// The guard file cannot be used.
     #[error(transparent)]
-    File(#[from] ChainedError),
+    File(#[from] HashChainError),
 }
 
 impl GuardError {
@@ -95,7 +95,7 @@ impl Unguarded for WorkRequest {}
 /// A node key with a record of its signatures.
 #[derive(Debug)]
 pub struct Guard {
-    file: ChainedFile,
+    file: HashChainLog,
     signer: NodeSigner,
     updates: BTreeMap<UpdateKey, UpdateHeader>,
     work: BTreeMap<WorkKey, WorkRecord>,
@@ -117,7 +117,7 @@ impl Guard {
     /// [`GuardError::File`]: in use, damaged, or a failed file operation;
     /// [`GuardError::UnknownRecord`].
     pub fn open(path: &Path, signer: NodeSigner) -> Result<Self, GuardError> {
-        let (file, records) = ChainedFile::open(path, CONTEXT)?;
+        let (file, records) = HashChainLog::open(path, CONTEXT)?;
         let mut guard = Self { file, signer, updates: BTreeMap::new(), work: BTreeMap::new() };
         for bytes in records {
             let record = borsh::from_slice(&bytes)

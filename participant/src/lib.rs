@@ -8,7 +8,7 @@
 //! | do verifiable work for pay | [`provide`] | a stake, and an engine that evaluates |
 //! | claim pay, withdraw deposits | [`claim`], [`return_bond`], [`return_stake`] | proofs, ledger |
 //! | list earnings with reasons | [`statements`], [`balance`] | |
-//! | verify a task | [`audit_task`], [`audit_round`], [`recheck`] | public data only |
+//! | verify a task | [`audit_task`], [`audit_round`], [`report_check`] | public data only |
 //!
 //! All durable state is on the ledger, at the coordinator or in a data folder, so a process may be
 //! killed at any point and restarted. Messages that a key may sign only once go through the
@@ -33,16 +33,16 @@
 //! ```
 
 mod agent;
+mod atomic_file;
 mod audit;
 mod behaviour;
-mod chained;
+mod blob_cache;
 mod client;
-mod durable;
 mod event;
 mod guard;
-mod kept;
+mod hash_chain;
 mod provider;
-mod recheck;
+mod report_check;
 mod retry;
 mod secret;
 mod shutdown;
@@ -55,20 +55,20 @@ pub use agent::{
     AgentError, Bond, ClaimError, Drawn, Participant, ParticipantConfig, Participation, bond_for,
     claim, draw_by_proof, kept_receipts, participate, return_bond, step, top_up,
 };
+pub use atomic_file::FileError;
 pub use audit::{AuditError, AuditReport, RoundAudit, Scrutiny, audit_round, audit_task};
 pub use behaviour::{
     Behaviour, BehaviourKind, BehaviourNameError, Flipped, Honest, Idle, Noise, Train,
 };
-pub use chained::ChainedError;
 pub use client::{Client, ClientConfig, ClientError, Coordinator, JSON_BYTES_MAX, WAIT_MS_MAX};
-pub use durable::FileError;
 pub use event::Event;
 pub use guard::{Guard, GuardError, SignedUpdate, Unguarded};
+pub use hash_chain::HashChainError;
 pub use provider::{
     ORDER_BYTES_MAX, Provided, Provider, ProviderConfig, ProviderError, provide, return_stake,
 };
-pub use recheck::recheck;
-pub use retry::{Passing, Patience, UntilSeen, patiently};
+pub use report_check::recheck;
+pub use retry::{Backoff, DepositPending, Transient, retry_with_backoff};
 pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shutdown::Shutdown;
 pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};

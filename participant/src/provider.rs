@@ -18,12 +18,12 @@ use florin_protocol::{
 };
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, draw_pay, register};
+use crate::atomic_file;
+use crate::blob_cache::BlobCache;
 use crate::client::{Client, ClientError};
-use crate::durable;
 use crate::event::Event;
 use crate::guard::{Guard, GuardError};
-use crate::kept::Kept;
-use crate::retry::{Passing, Patience, patiently, see_through};
+use crate::retry::{Backoff, Transient, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
 
@@ -53,7 +53,7 @@ pub struct ProviderConfig {
     /// Long-poll time for work orders, in milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,
     /// How long to retry while the coordinator or the ledger does not answer.
-    pub patience: Patience,
+    pub patience: Backoff,
 }
 
 /// The resources that a provider uses.
@@ -126,12 +126,12 @@ impl ProviderError {
     }
 }
 
-impl Passing for ProviderError {
-    fn is_passing(&self) -> bool {
+impl Transient for ProviderError {
+    fn is_transient(&self) -> bool {
         match self {
-            Self::Agent(AgentError::Client(error)) | Self::Client(error) => error.is_passing(),
-            Self::Agent(AgentError::Ledger(error)) | Self::Ledger(error) => error.is_passing(),
-            Self::Claim(error) => error.is_passing(),
+            Self::Agent(AgentError::Client(error)) | Self::Client(error) => error.is_transient(),
+            Self::Agent(AgentError::Ledger(error)) | Self::Ledger(error) => error.is_transient(),
+            Self::Claim(error) => error.is_transient(),
             Self::Agent(_) | Self::Guard(_) => false,
         }
     }
@@ -149,7 +149,7 @@ pub fn provide(
     shutdown: &Shutdown,
     tell: &mut dyn FnMut(&Event),
 ) -> Result<Provided, ProviderError> {
-    durable::create_folder(&config.folder).map_err(AgentError::from)?;
+    atomic_file::create_folder(&config.folder).map_err(AgentError::from)?;
     let guard = Guard::open(&config.folder.join("guard"), parts.wallet.node_signer())?;
     let account = parts.wallet.address();
     let mut server = Server {
@@ -160,27 +160,27 @@ pub fn provide(
         guard,
         registered: false,
         interrupted: false,
-        models: Kept::models(),
-        updates: Kept::updates(),
+        models: BlobCache::for_models(),
+        updates: BlobCache::for_updates(),
         serving: BTreeMap::new(),
         over: BTreeSet::new(),
         skipped: BTreeSet::new(),
         provided: Provided { account, ..Provided::default() },
     };
-    let mut wait_ms = config.patience.first_ms;
+    let mut wait_ms = config.patience.initial_ms;
     let mut waited_ms = 0;
     while !shutdown.requested() {
         match server.turn() {
             Ok(true) => return Ok(server.provided),
-            Ok(false) => (wait_ms, waited_ms) = (config.patience.first_ms, 0),
-            Err(error) if error.is_passing() && waited_ms < config.patience.total_ms => {
+            Ok(false) => (wait_ms, waited_ms) = (config.patience.initial_ms, 0),
+            Err(error) if error.is_transient() && waited_ms < config.patience.max_total_ms => {
                 (server.tell)(&Event::Retrying { why: error.to_string() });
                 if error.is_of_ledger() {
-                    see_through(server.parts.ledger, server.parts.wallet);
+                    resume_transactions(server.parts.ledger, server.parts.wallet);
                 }
                 shutdown.wait(std::time::Duration::from_millis(wait_ms));
                 waited_ms += wait_ms;
-                wait_ms = (wait_ms * 2).min(config.patience.longest_ms);
+                wait_ms = (wait_ms * 2).min(config.patience.max_ms);
             }
             Err(error) => return Err(error),
         }
@@ -201,9 +201,9 @@ struct Server<'a, 'p> {
     /// long poll would be queried less and less often.
     interrupted: bool,
     /// Cached models of the last order.
-    models: Kept,
+    models: BlobCache,
     /// Its cached updates, as far as the next order may refer to them.
-    updates: Kept,
+    updates: BlobCache,
     /// Tasks that the stake is pledged to.
     serving: BTreeMap<TaskId, Served>,
     /// Finished tasks whose pay is claimed.
@@ -433,8 +433,9 @@ impl Server<'_, '_> {
         loop {
             let tell = &mut self.tell;
             let told = |error: &ClientError| tell(&Event::Retrying { why: error.to_string() });
-            let verdict =
-                patiently(self.config.patience, shutdown, told, || client.submit_work(record));
+            let verdict = retry_with_backoff(self.config.patience, shutdown, told, || {
+                client.submit_work(record)
+            });
             match verdict {
                 Err(ClientError::Rejected(rejection))
                     if rejection.code == ErrorCode::TooEarly && !shutdown.requested() =>

@@ -7,7 +7,7 @@ use crate::agent::{Participant, ParticipantConfig, Participation, participate};
 use crate::behaviour::Honest;
 use crate::testing::{Lie, Market, fln, rows, wallet};
 
-const QUICK: Patience = Patience { first_ms: 1, longest_ms: 1, total_ms: 3 };
+const QUICK: Backoff = Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 };
 
 /// Runs a participant through the task in another thread.
 fn participant(market: &Market) -> std::thread::JoinHandle<Participation> {

@@ -12,36 +12,36 @@ use crate::shutdown::Shutdown;
 /// A back-off policy: waits double from the first to the longest, until their sum reaches the
 /// total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Backoff {
     /// First wait, in milliseconds.
-    pub first_ms: u64,
+    pub initial_ms: u64,
     /// Longest wait, in milliseconds.
-    pub longest_ms: u64,
+    pub max_ms: u64,
     /// Sum of all waits after which an error is final, in milliseconds.
-    pub total_ms: u64,
+    pub max_total_ms: u64,
 }
 
-impl Default for Patience {
+impl Default for Backoff {
     /// From 100 ms to 5 s, for ten minutes.
     fn default() -> Self {
-        Self { first_ms: 100, longest_ms: 5_000, total_ms: 600_000 }
+        Self { initial_ms: 100, max_ms: 5_000, max_total_ms: 600_000 }
     }
 }
 
 /// An error that may be transient.
-pub trait Passing {
+pub trait Transient {
     /// Whether a retry may succeed.
-    fn is_passing(&self) -> bool;
+    fn is_transient(&self) -> bool;
 }
 
-impl Passing for ClientError {
-    fn is_passing(&self) -> bool {
+impl Transient for ClientError {
+    fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TooOften { .. })
     }
 }
 
-impl Passing for LedgerError {
-    fn is_passing(&self) -> bool {
+impl Transient for LedgerError {
+    fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 }
@@ -51,14 +51,14 @@ impl Passing for LedgerError {
 /// that is behind.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct UntilSeen(pub ClientError);
+pub struct DepositPending(pub ClientError);
 
-impl Passing for UntilSeen {
-    fn is_passing(&self) -> bool {
+impl Transient for DepositPending {
+    fn is_transient(&self) -> bool {
         let Self(error) = self;
         let unseen =
             |code: ErrorCode| matches!(code, ErrorCode::NotFunded | ErrorCode::BondTooSmall);
-        error.is_passing() || error.rejection().is_some_and(|rejection| unseen(rejection.code))
+        error.is_transient() || error.rejection().is_some_and(|rejection| unseen(rejection.code))
     }
 }
 
@@ -68,31 +68,31 @@ impl Passing for UntilSeen {
 ///
 /// # Errors
 /// The last error of `attempt`.
-pub fn patiently<T, E: Passing>(
-    patience: Patience,
+pub fn retry_with_backoff<T, E: Transient>(
+    patience: Backoff,
     shutdown: &Shutdown,
-    mut failed: impl FnMut(&E),
+    mut on_retry: impl FnMut(&E),
     mut attempt: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
-    let (mut wait_ms, mut waited_ms) = (patience.first_ms.max(1), 0u64);
+    let (mut wait_ms, mut waited_ms) = (patience.initial_ms.max(1), 0u64);
     loop {
         let error = match attempt() {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        if !error.is_passing() || waited_ms >= patience.total_ms || shutdown.requested() {
+        if !error.is_transient() || waited_ms >= patience.max_total_ms || shutdown.requested() {
             return Err(error);
         }
-        failed(&error);
+        on_retry(&error);
         shutdown.wait(Duration::from_millis(wait_ms));
         waited_ms = waited_ms.saturating_add(wait_ms);
-        wait_ms = wait_ms.saturating_mul(2).min(patience.longest_ms.max(1));
+        wait_ms = wait_ms.saturating_mul(2).min(patience.max_ms.max(1));
     }
 }
 
 /// Resumes this account's pending transactions: a reorganisation may have undone one, and then the
 /// ledger is unavailable until the transaction is sent again. The next attempt shows the result.
-pub(crate) fn see_through(ledger: &dyn Ledger, wallet: &dyn WalletSigner) {
+pub(crate) fn resume_transactions(ledger: &dyn Ledger, wallet: &dyn WalletSigner) {
     if let Err(error) = ledger.resume(wallet) {
         tracing::debug!(%error, "a pending ledger transaction is not confirmed yet");
     }
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    const QUICK: Patience = Patience { first_ms: 1, longest_ms: 2, total_ms: 5 };
+    const QUICK: Backoff = Backoff { initial_ms: 1, max_ms: 2, max_total_ms: 5 };
 
     fn unavailable() -> LedgerError {
         LedgerError::Unavailable("connection refused".to_owned())
@@ -112,19 +112,19 @@ mod tests {
 
     #[test]
     fn only_transient_errors_are_retried() {
-        let (mut tries, mut told) = (0, 0);
-        let result = patiently(
+        let (mut tries, mut retries) = (0, 0);
+        let result = retry_with_backoff(
             QUICK,
             &Shutdown::new(),
-            |_| told += 1,
+            |_| retries += 1,
             || {
                 tries += 1;
                 if tries < 3 { Err(unavailable()) } else { Ok(tries) }
             },
         );
-        assert_eq!((result.unwrap(), told), (3, 2));
+        assert_eq!((result.unwrap(), retries), (3, 2));
         let mut tries = 0;
-        let result: Result<(), _> = patiently(
+        let result: Result<(), _> = retry_with_backoff(
             QUICK,
             &Shutdown::new(),
             |_| (),
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn retries_end_after_the_total_wait_or_on_shutdown() {
         let mut tries = 0;
-        let result: Result<(), _> = patiently(
+        let result: Result<(), _> = retry_with_backoff(
             QUICK,
             &Shutdown::new(),
             |_| (),
@@ -153,8 +153,8 @@ mod tests {
         let stopped = Shutdown::new();
         stopped.request();
         let mut tries = 0;
-        let _: Result<(), _> = patiently(
-            Patience::default(),
+        let _: Result<(), _> = retry_with_backoff(
+            Backoff::default(),
             &stopped,
             |_| (),
             || {

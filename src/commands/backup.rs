@@ -2,7 +2,7 @@
 
 use florin_coordinator::backup::{self, BackupError, Manifest};
 use florin_coordinator::control;
-use florin_store::FolderError;
+use florin_store::DataFolderError;
 
 use crate::cli::{Backup, JsonArg};
 use crate::failure::{Exit, Failure};
@@ -14,10 +14,10 @@ pub(super) fn run(arguments: &Backup) -> anyhow::Result<Exit> {
         let message = format!("{} is not a data folder", data.display());
         return Err(Failure::input("DATA_FOLDER_MISSING", message).into());
     }
-    let made = match backup::copy_at_rest(data, &arguments.dest) {
-        Err(BackupError::Folder(FolderError::InUse(_))) => {
+    let made = match backup::backup_offline(data, &arguments.dest) {
+        Err(BackupError::Folder(DataFolderError::InUse(_))) => {
             // The coordinator has another working directory: send an absolute path.
-            control::ask_backup(data, &std::path::absolute(&arguments.dest)?)?
+            control::request_backup(data, &std::path::absolute(&arguments.dest)?)?
         }
         other => other?,
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use florin_learning::data::load;
 use florin_learning::{DataSource, Dataset};
 use florin_participant::{
-    BehaviourKind, Event, Participant, ParticipantConfig, Participation, Patience, Shutdown,
+    Backoff, BehaviourKind, Event, Participant, ParticipantConfig, Participation, Shutdown,
     participate,
 };
 use florin_protocol::{Address, Amount, WalletSigner, blob_digest};
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         bond_max: arguments.bond,
         arbiters: arguments.accept_arbiter.clone(),
         poll_ms: POLL_MS,
-        patience: Patience::default(),
+        patience: Backoff::default(),
     };
     let parts = Participant {
         wallet: &wallet,

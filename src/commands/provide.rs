@@ -1,6 +1,6 @@
 //! `florin provide`: deposits a stake and evaluates updates for pay.
 
-use florin_participant::{Patience, Provider, ProviderConfig, provide};
+use florin_participant::{Backoff, Provider, ProviderConfig, provide};
 
 use super::participate::{POLL_MS, say, state_folder, stop_on_request};
 use crate::cli::Provide;
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
         tasks,
         stake_max: arguments.stake,
         poll_ms: POLL_MS,
-        patience: Patience::default(),
+        patience: Backoff::default(),
     };
     let parts =
         Provider { wallet: &wallet, client: &market, ledger: &*ledger, engine: &mut *engine };

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use florin_coordinator::Bucket;
 use florin_coordinator::backup::{self, Manifest};
-use florin_coordinator::check::{Finding, Verdict};
+use florin_coordinator::check::{Finding, Severity};
 
 use crate::cli::Restore;
 use crate::commands::backup::show_manifest;
@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Restore) -> anyhow::Result<Exit> {
         Ok::<_, anyhow::Error>(())
     };
     let made = backup::restore(&arguments.from, &arguments.data, check)?;
-    for Finding { part, code, what, .. } in &survived {
+    for Finding { part, code, message: what, .. } in &survived {
         anstream::eprintln!(
             "{NOTE}note{NOTE:#}: {part}: {what} [{code}]. The market does not need this part."
         );
@@ -58,10 +58,10 @@ fn in_order(
     manifest: &Manifest,
 ) -> anyhow::Result<Vec<Finding>> {
     let Everything { findings, identity, chain } = check::everything(copy, bucket)?;
-    let bad = findings.parts.iter().find(|part| !part.is_survived());
+    let bad = findings.parts.iter().find(|part| !part.is_tolerated());
     let block = chain.map(|chain| chain.blocks);
     let what = match bad {
-        Some(part) => format!("{}: {} ({})", part.part, part.what, part.code),
+        Some(part) => format!("{}: {} ({})", part.part, part.message, part.code),
         None if identity != manifest.identity => {
             let (found, said) = (identity.market.genesis, manifest.identity.market.genesis);
             let (by, of) = (identity.coordinator, manifest.identity.coordinator);
@@ -82,7 +82,8 @@ fn in_order(
             )
         }
         None => {
-            let damaged = findings.parts.into_iter().filter(|part| part.verdict == Verdict::Bad);
+            let damaged =
+                findings.parts.into_iter().filter(|part| part.severity == Severity::Damaged);
             return Ok(damaged.collect());
         }
     };

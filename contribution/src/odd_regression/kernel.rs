@@ -51,7 +51,7 @@ impl ProductKernel {
             let (from, from_single) = (factors.len(), singles.len());
             factors.resize(from + terms, 1.0);
             singles.push(0.0);
-            // // Each player doubles the table: one half where the signs agree, and one where they
+            // Each player doubles the table: one half where the signs agree, and one where they
             // differ.
             for player in first..first + 8 {
                 let scale = |term: &Vec<f64>| term.get(player).copied().unwrap_or(0.0);

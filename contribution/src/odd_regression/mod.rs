@@ -120,7 +120,7 @@ impl Observations {
         meter: &mut EvaluationMeter<'_>,
     ) -> Result<Self, ValuationError> {
         let players = game.players();
-        // // Single players first are the better start, but only if the budget covers all of them.
+        // Single players first are the better start, but only if the budget covers all of them.
         let least = 2_u64.saturating_mul(players as u64).saturating_add(2);
         let start = if meter.can_afford(least) {
             InitialPairs::Singles

@@ -62,7 +62,7 @@ fn values(observed: &ObservedPairs<'_>, orders: &[usize], ridge: f64, weights: &
     let players = observed.players();
     let sets = sets(players, orders);
     let n = sets.len();
-    // // The stationarity conditions, and the constraint on the sum as one more row and column.
+    // The stationarity conditions, and the constraint on the sum as one more row and column.
     let mut equations = vec![vec![0.0; n + 2]; n + 1];
     for ((side, half), weight) in observed.sides.iter().zip(observed.half_differences).zip(weights)
     {

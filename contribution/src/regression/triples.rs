@@ -71,7 +71,7 @@ fn dual_fit(observed: &ObservedPairs<'_>) -> Option<Fit> {
     let through: Vec<Vec<f64>> = columns.iter().map(|column| factor.solve(column)).collect();
     let inner = columns.iter().flat_map(|one| through.iter().map(|other| dot(one, other)));
     let inner = Cholesky::factor(inner.collect(), players)?;
-    // // Removes from `x` its part along the players; the result is multiplied by G.
+    // Removes from `x` its part along the players; the result is multiplied by G.
     let apart = |x: &[f64]| {
         let along: Vec<f64> = through.iter().map(|through| dot(through, x)).collect();
         let along = inner.solve(&along);
@@ -284,7 +284,7 @@ mod tests {
             let fit = primal_fit(&sample.observed()).unwrap();
             let other = dual_fit(&sample.observed()).unwrap();
             assert_close(&fit.values, &other.values, 1e-5);
-            // // The mean leverage replaces each pair's own: the errors are similar, not equal.
+            // The mean leverage replaces each pair's own: the errors are similar, not equal.
             for (error, other) in fit.errors.unwrap().iter().zip(other.errors.unwrap()) {
                 assert!((0.4..2.5).contains(&(error / other)), "{error} {other}");
             }

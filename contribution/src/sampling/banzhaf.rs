@@ -162,7 +162,7 @@ impl Sampler for Normalised {
                 (moments[player].variance()?, moments[player + ends.players].variance()?);
             let spread_of_sum = spread_of_sum?;
             let covariance = 0.5 * (both - own - spread_of_sum);
-            // // The value's share of the sum varies with the sum: x − r·Σ.
+            // The value's share of the sum varies with the sum: x − r·Σ.
             let ratio = if ends.total() == 0.0 { 0.0 } else { values[player] / ends.total() };
             let spread = own - 2.0 * ratio * covariance + ratio * ratio * spread_of_sum;
             Some(factor.abs() * (spread.max(0.0) / tally.count() as f64).sqrt())

@@ -110,7 +110,7 @@ impl PublishedCache {
         let mut before = self.empty_value;
         for &player in order {
             reached.insert(player);
-            // // Read v(N) each time, because truncation may have overwritten it.
+            // Read v(N) each time, because truncation may have overwritten it.
             let whole = self.values.get(&self.grand).copied().unwrap_or(before);
             let after = if (whole - before).abs() < self.within {
                 before

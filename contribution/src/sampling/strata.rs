@@ -130,7 +130,7 @@ pub(super) fn neyman_allocation(spreads: &[f64], counts: &[u64], more: u64) -> V
     let (mut owed, mut given) = (0.0, 0);
     let divide = |wanted: &f64| {
         owed += wanted * scale;
-        // // Rounded as a running sum, so that the total is `more`.
+        // Rounded as a running sum, so that the total is `more`.
         let now = ((owed + 0.5) as u64).min(more) - given;
         given += now;
         now
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn stratified_errors_match_hand_computed_values() {
-        // // Two players, sizes 0 (exact) and 1. Player 0 has 1 and 3 (squares 2), player 1 has 5
+        // Two players, sizes 0 (exact) and 1. Player 0 has 1 and 3 (squares 2), player 1 has 5
         // and 5.
         let mut strata = Strata::new(2);
         for (player, numbers) in [(0, [1.0, 3.0]), (1, [5.0, 5.0])] {

@@ -24,14 +24,14 @@ fn the_first_order_value_is_the_derivative_at_zero() {
     let weights = FixedWeights::over_all(&[2, 1, 1]).unwrap();
     let mut game = AffineGame::new(round.source(), weights).unwrap();
     let found = value(&FirstOrder, &mut game, &["a", "b", "idle"], RunOptions::seeded(0)).unwrap();
-    // // Loss ½(y − w)², so the derivative of a row along p·Δ is p·Δ·y: 0.5·1·(2, 4), 0.25·2·(2,
+    // Loss ½(y − w)², so the derivative of a row along p·Δ is p·Δ·y: 0.5·1·(2, 4), 0.25·2·(2,
     // 4), 0.
     let values: Vec<f64> = found.scores.iter().map(|score| score.value).collect();
     assert_eq!(values, [1.5, 1.5, 0.0]);
-    // // Rows 1 and 2 have a standard deviation of √½, and the standard error of their mean is 0.5.
+    // Rows 1 and 2 have a standard deviation of √½, and the standard error of their mean is 0.5.
     assert_eq!(found.scores[0].standard_error, Some(0.5));
     assert_eq!(found.scores[0].estimator_error, Some(0.0));
-    // // Together they move by 1: ½(4 + 16) − ½(1 + 9) over two rows is 2.5; 0.5 is due to
+    // Together they move by 1: ½(4 + 16) − ½(1 + 9) over two rows is 2.5; 0.5 is due to
     // curvature.
     assert_eq!((found.total, found.gap), (2.5, -0.5));
     assert_eq!((found.evaluations, found.gradients), (2, 1));
@@ -88,10 +88,10 @@ fn cosines_are_taken_with_the_sum_of_normalised_directions() {
     let half = 0.5_f64.sqrt();
     let mut right_angle = vec![vec![1.0_f32, 0.0], vec![0.0, 1.0]];
     close(&cosine(&mut right_angle, &[0.5, 0.5]).unwrap(), &[half, half]);
-    // // The length does not matter, and the cosine of a zero vector is 0.
+    // The length does not matter, and the cosine of a zero vector is 0.
     let mut uneven = vec![vec![1000.0_f32, 0.0], vec![0.0, 1.0], vec![0.0, 0.0]];
     close(&cosine(&mut uneven, &[0.25, 0.25, 0.5]).unwrap(), &[half, half, 0.0]);
-    // // Shares of 3 to 1 weight the sum: (3, 1)/√10.
+    // Shares of 3 to 1 weight the sum: (3, 1)/√10.
     let leaning = [3.0 / 10.0_f64.sqrt(), 1.0 / 10.0_f64.sqrt()];
     close(&cosine(&mut right_angle, &[0.75, 0.25]).unwrap(), &leaning);
     let mut contrary = vec![[1.0_f32], [1.0], [-5.0]];

@@ -104,7 +104,7 @@ fn values_sum_to_the_total_at_every_budget() {
 
 #[test]
 fn games_of_triples_are_exact_with_more_pairs_than_unknowns() {
-    // // 7 single players and C(7, 3) = 35 triples, of 63 pairs.
+    // 7 single players and C(7, 3) = 35 triples, of 63 pairs.
     for seed in 0..8 {
         let mut table = TableGame::from_game(&mut SyntheticGame::interaction(7, seed)).unwrap();
         let right = table.shapley();
@@ -119,7 +119,7 @@ fn small_games_match_hand_computed_values() {
     assert_eq!(values(&one), [3.0]);
     let two = odd(&mut TableGame::new(2, vec![0.0, 1.0, 3.0, 8.0]).unwrap(), RunOptions::seeded(1));
     assert!(miss(&two, &[3.0, 5.0]) < 1e-12);
-    // // A shared taxi: the longest fare of 6, 12 and 42.
+    // A shared taxi: the longest fare of 6, 12 and 42.
     let taxi = vec![0.0, 6.0, 12.0, 12.0, 42.0, 42.0, 42.0, 42.0];
     let three = odd(&mut TableGame::new(3, taxi).unwrap(), RunOptions::seeded(1));
     assert!(miss(&three, &[2.0, 5.0, 35.0]) < 1e-12, "{:?}", values(&three));

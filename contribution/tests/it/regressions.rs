@@ -76,7 +76,7 @@ fn textbook_games_have_their_known_values() {
     let fares = [6.0, 12.0, 42.0];
     let taxi = move |c: &Coalition| c.players().map(|p| fares[p]).fold(0.0, f64::max);
     let gloves = |c: &Coalition| f64::from(c.contains(0) && (c.contains(1) || c.contains(2)));
-    // // Any two of 3, 2 and 2 votes reach 4. The values for votes 4, 3, 2, 1 and a quota of 6 are
+    // Any two of 3, 2 and 2 votes reach 4. The values for votes 4, 3, 2, 1 and a quota of 6 are
     // in the textbooks.
     let council = |votes: &'static [usize], quota: usize| {
         move |c: &Coalition| f64::from(c.players().map(|p| votes[p]).sum::<usize>() >= quota)

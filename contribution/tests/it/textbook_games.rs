@@ -23,7 +23,7 @@ fn the_scarce_glove_gets_two_thirds() {
     assert_eq!(shapley.evaluations, 8);
     assert_eq!(shapley.scores[0].standard_error, None, "one row has no standard error");
 
-    // // Each right glove can be replaced by the other: leave-one-out values only the left one.
+    // Each right glove can be replaced by the other: leave-one-out values only the left one.
     let marginal =
         value(&LeaveOneOut, &mut gloves, &["L", "R1", "R2"], RunOptions::seeded(7)).unwrap();
     let values: Vec<f64> = marginal.scores.iter().map(|score| score.value).collect();

@@ -56,13 +56,13 @@ fn a_harmful_update_is_excluded_and_the_rest_valued_without_it() {
         [false, true, false]
     );
     assert!(valuation.rows[1].score_nano < 0, "an excluded player keeps its score of stage 1");
-    // // The remaining players are valued as if the harmful update had never been sent.
+    // The remaining players are valued as if the harmful update had never been sent.
     let without = round(&line(&[0.5, 0.5]), &[100, 300]);
     assert_eq!(valuation.rows[0].score_nano, without.rows[0].score_nano);
     assert_eq!(valuation.rows[2].score_nano, without.rows[1].score_nano);
     assert_eq!(valuation.total_nano, without.total_nano);
     assert_eq!(valuation.remaining().collect::<Vec<_>>(), [0, 2]);
-    // // Stage 2 reuses the base losses of stage 1.
+    // Stage 2 reuses the base losses of stage 1.
     assert_eq!((valuation.losses_evaluated, valuation.gradients_evaluated), (3, 6));
     balances(&valuation);
 }
@@ -92,7 +92,7 @@ fn a_round_of_harmful_updates_gains_nothing_and_keeps_the_model() {
     assert_eq!(valuation.loss_after_nano, valuation.loss_before_nano);
     assert_eq!(valuation.losses_evaluated, 2, "no player is left to value");
 
-    // // The same holds for a round whose only remaining update has no weight.
+    // The same holds for a round whose only remaining update has no weight.
     let valuation = round(&line(&[-0.5, 0.4]), &[100, 0]);
     assert_eq!(valuation.remaining().collect::<Vec<_>>(), [1]);
     assert_eq!((valuation.total_nano, valuation.gap_nano), (0, 0));

@@ -11,28 +11,28 @@ use florin_protocol::{
 };
 
 use super::enrol::expired;
-use super::event::Verdict;
-use super::state::{Running, Stage, TakenCommit, TakenUpdate, TaskState};
-use super::{Engine, REFUSALS_MAX, reject};
+use super::event::EventStatus;
+use super::state::{AcceptedCommit, AcceptedUpdate, RunningRound, TaskStage, TaskState};
+use super::{Engine, REJECTED_UPLOADS_MAX, reject};
 
 impl Engine {
     pub(super) fn check_committed(
         &self,
-        said: &Commit,
+        commit: &Commit,
         bond: Amount,
         now: Timestamp,
-    ) -> Result<Verdict, Rejection> {
-        let (task, running) = self.check_scope(&said.scope, said.sender, said.offer)?;
-        if let Some(taken) = running.commits.get(&said.sender) {
-            if taken.commit.body == *said {
-                return Ok(Verdict::Repeat);
+    ) -> Result<EventStatus, Rejection> {
+        let (task, running) = self.check_scope(&commit.scope, commit.sender, commit.offer)?;
+        if let Some(taken) = running.commits.get(&commit.sender) {
+            if taken.commit.body == *commit {
+                return Ok(EventStatus::Duplicate);
             }
             let message = "this round already has another commit from you; only the first counts";
             return reject(ErrorCode::ConflictingMessage, message);
         }
         let by = running.offer.commit_by;
-        if !matches!(task.stage, Stage::Committing(_)) {
-            let message = format!("commits of round {} are closed", said.scope.round);
+        if !matches!(task.stage, TaskStage::Committing(_)) {
+            let message = format!("commits of round {} are closed", commit.scope.round);
             return reject(ErrorCode::DeadlinePassed, message);
         }
         if now > by {
@@ -41,48 +41,48 @@ impl Engine {
                 format!("commits were due by {by}, and it is {now}"),
             );
         }
-        task.bond_at_risk(said.sender, bond)?;
-        Ok(Verdict::New)
+        task.bond_at_risk(commit.sender, bond)?;
+        Ok(EventStatus::New)
     }
 
     pub(super) fn check_revealed(
         &self,
-        said: &UpdateHeader,
+        header: &UpdateHeader,
         now: Timestamp,
-    ) -> Result<Verdict, Rejection> {
-        if self.receipt(said.scope, said.sender, said.digest()).is_some() {
-            return Ok(Verdict::Repeat);
+    ) -> Result<EventStatus, Rejection> {
+        if self.receipt(header.scope, header.sender, header.digest()).is_some() {
+            return Ok(EventStatus::Duplicate);
         }
-        let (task, running) = self.check_scope(&said.scope, said.sender, said.offer)?;
-        if said.base_model != running.offer.base_model {
+        let (task, running) = self.check_scope(&header.scope, header.sender, header.offer)?;
+        if header.base_model != running.offer.base_model {
             let message = format!(
                 "trained from model {}, but the base model of the offer is {}",
-                said.base_model, running.offer.base_model
+                header.base_model, running.offer.base_model
             );
             return reject(ErrorCode::WrongBaseModel, message);
         }
-        if !said.has_valid_rows() {
-            let message = format!("rows = {}: use 1 to 1000000000", said.rows);
+        if !header.has_valid_rows() {
+            let message = format!("rows = {}: use 1 to 1000000000", header.rows);
             return reject(ErrorCode::InvalidRowCount, message);
         }
-        if now > said.expires {
-            return expired("the update's header", said.expires, now);
+        if now > header.expires {
+            return expired("the update's header", header.expires, now);
         }
-        check_length(said.bytes, task.update_bytes)?;
+        check_length(header.bytes, task.update_bytes)?;
         check_reveal_phase(task, running, now)?;
-        let Some(taken) = running.commits.get(&said.sender) else {
+        let Some(taken) = running.commits.get(&header.sender) else {
             let message = "this round has no commit from you, so no update is accepted";
             return reject(ErrorCode::NotCommitted, message);
         };
-        if running.updates.contains_key(&said.sender) {
+        if running.updates.contains_key(&header.sender) {
             let message = "this round already has another update from you; only the first counts";
             return reject(ErrorCode::ConflictingMessage, message);
         }
-        if taken.commit.body.commitment != said.commitment() {
+        if taken.commit.body.commitment != header.commitment() {
             let message = "the hash of update, salt and sender differs from your commitment";
             return reject(ErrorCode::CommitMismatch, message);
         }
-        Ok(Verdict::New)
+        Ok(EventStatus::New)
     }
 
     /// The checks that commits and updates share: market, task, round, sender and offer.
@@ -91,15 +91,15 @@ impl Engine {
         scope: &RoundScope,
         sender: Address,
         offer: Digest,
-    ) -> Result<(&TaskState, &Running), Rejection> {
+    ) -> Result<(&TaskState, &RunningRound), Rejection> {
         self.check_market(scope.market)?;
         let task = self.task(scope.task)?;
-        self.check_registration_of(sender, Role::Participant)?;
+        self.require_registration(sender, Role::Participant)?;
         let running = task.running().filter(|running| running.offer.scope.round == scope.round);
         let Some(running) = running else {
             return wrong_round(task, scope.round);
         };
-        if !running.asked(sender) {
+        if !running.is_in_cohort(sender) {
             if !task.enrolled.contains_key(&sender) {
                 let message = format!("{sender} is not enrolled in task {}", scope.task.short());
                 return reject(ErrorCode::NotEnrolled, message);
@@ -119,21 +119,24 @@ impl Engine {
         Ok((task, running))
     }
 
-    pub(super) fn check_refused(
+    pub(super) fn check_upload_rejected(
         &self,
         id: TaskId,
         round: RoundNumber,
         sender: Address,
-    ) -> Result<Verdict, Rejection> {
+    ) -> Result<EventStatus, Rejection> {
         let task = self.task(id)?;
-        let Stage::Revealing(running) = &task.stage else {
-            return Ok(Verdict::Repeat);
+        let TaskStage::Revealing(running) = &task.stage else {
+            return Ok(EventStatus::Duplicate);
         };
         let counts = running.offer.scope.round == round
             && running.commits.contains_key(&sender)
             && !running.updates.contains_key(&sender)
-            && running.refused.get(&sender).is_none_or(|(_, times)| *times < REFUSALS_MAX);
-        Ok(if counts { Verdict::New } else { Verdict::Repeat })
+            && running
+                .rejected_uploads
+                .get(&sender)
+                .is_none_or(|(_, times)| *times < REJECTED_UPLOADS_MAX);
+        Ok(if counts { EventStatus::New } else { EventStatus::Duplicate })
     }
 
     /// The receipt of an accepted update: always the same for the same update. `None` if the round
@@ -149,7 +152,7 @@ impl Engine {
         let task = self.state.tasks.get(&scope.task).filter(|_| scope.market == self.market)?;
         let running = task.running().filter(|running| running.offer.scope.round == scope.round);
         let Some(running) = running else {
-            return task.past(scope.round)?.receipt(scope, sender, update);
+            return task.reported_round(scope.round)?.receipt(scope, sender, update);
         };
         let (taken, commit) = (running.updates.get(&sender)?, running.commits.get(&sender)?);
         let receipt =
@@ -158,7 +161,7 @@ impl Engine {
     }
 }
 
-fn wrong_round<T>(task: &TaskState, said: RoundNumber) -> Result<T, Rejection> {
+fn wrong_round<T>(task: &TaskState, round: RoundNumber) -> Result<T, Rejection> {
     if task.is_over() {
         return reject(
             ErrorCode::TaskClosed,
@@ -169,12 +172,12 @@ fn wrong_round<T>(task: &TaskState, said: RoundNumber) -> Result<T, Rejection> {
         Some(running) => format!("round {} is running", running.offer.scope.round),
         None => format!("round {} has not opened yet", task.current_round()),
     };
-    reject(ErrorCode::WrongRound, format!("the message is for round {said}, but {now}"))
+    reject(ErrorCode::WrongRound, format!("the message is for round {round}, but {now}"))
 }
 
-fn check_length(said: u64, right: u64) -> Result<(), Rejection> {
-    let message = format!("an update of this task has {right} bytes, not {said}");
-    match said.cmp(&right) {
+fn check_length(actual: u64, expected: u64) -> Result<(), Rejection> {
+    let message = format!("an update of this task has {expected} bytes, not {actual}");
+    match actual.cmp(&expected) {
         core::cmp::Ordering::Equal => Ok(()),
         core::cmp::Ordering::Greater => reject(ErrorCode::TooLarge, message),
         core::cmp::Ordering::Less => reject(ErrorCode::Truncated, message),
@@ -183,17 +186,17 @@ fn check_length(said: u64, right: u64) -> Result<(), Rejection> {
 
 fn check_reveal_phase(
     task: &TaskState,
-    running: &Running,
+    running: &RunningRound,
     now: Timestamp,
 ) -> Result<(), Rejection> {
     let by = running.offer.reveal_by;
     match task.stage {
-        Stage::Committing(_) => reject(
+        TaskStage::Committing(_) => reject(
             ErrorCode::TooEarly,
             "commits are still open: upload after they close, so that no participant can copy your \
              update",
         ),
-        Stage::Revealing(_) if now <= by => Ok(()),
+        TaskStage::Revealing(_) if now <= by => Ok(()),
         _ => {
             reject(ErrorCode::DeadlinePassed, format!("updates were due by {by}, and it is {now}"))
         }
@@ -210,7 +213,7 @@ impl TaskState {
             return;
         };
         let order = u32::try_from(running.commits.len()).unwrap_or(u32::MAX).saturating_add(1);
-        running.commits.insert(sender, TakenCommit { commit: commit.clone(), bond, order });
+        running.commits.insert(sender, AcceptedCommit { commit: commit.clone(), bond, order });
         let taken = running.commits.len();
         if taken >= target || taken == running.offer.cohort.len() {
             self.close_commits(now);
@@ -221,16 +224,16 @@ impl TaskState {
         let Some(running) = self.running_mut() else {
             return;
         };
-        let taken = TakenUpdate { header: header.clone(), id: header.body.digest(), at: now };
+        let taken = AcceptedUpdate { header: header.clone(), id: header.body.digest(), at: now };
         running.updates.insert(header.body.sender, taken);
         if running.updates.len() == running.commits.len() {
             self.close_reveals(now);
         }
     }
 
-    pub(super) fn refuse(&mut self, sender: Address, code: ErrorCode) {
+    pub(super) fn count_rejected_upload(&mut self, sender: Address, code: ErrorCode) {
         if let Some(running) = self.running_mut() {
-            let (last, times) = running.refused.entry(sender).or_insert((code, 0));
+            let (last, times) = running.rejected_uploads.entry(sender).or_insert((code, 0));
             *last = code;
             *times = times.saturating_add(1);
         }
@@ -256,7 +259,7 @@ impl TaskState {
         if running.commits.len() < self.cohort_min() {
             self.abandon_too_few(&running, now);
         } else {
-            self.stage = Stage::Revealing(running);
+            self.stage = TaskStage::Revealing(running);
         }
     }
 
@@ -271,7 +274,7 @@ impl TaskState {
         if running.updates.len() < self.cohort_min() {
             self.abandon_too_few(&running, now);
         } else {
-            self.draw(running);
+            self.draw_holdout_rows(running);
         }
     }
 
@@ -280,9 +283,9 @@ impl TaskState {
     }
 
     /// Takes the running round out of its stage. The caller sets the next stage.
-    pub(super) fn take_running(&mut self) -> Option<Box<Running>> {
-        match core::mem::replace(&mut self.stage, Stage::Closing) {
-            Stage::Committing(r) | Stage::Revealing(r) | Stage::Valuing(r) => Some(r),
+    pub(super) fn take_running(&mut self) -> Option<Box<RunningRound>> {
+        match core::mem::replace(&mut self.stage, TaskStage::Closing) {
+            TaskStage::Committing(r) | TaskStage::Revealing(r) | TaskStage::Valuing(r) => Some(r),
             other => {
                 self.stage = other;
                 None

@@ -11,8 +11,8 @@ use florin_protocol::{
     round_seed,
 };
 
-use super::event::Verdict;
-use super::state::{Past, Running, Stage, TaskState};
+use super::event::EventStatus;
+use super::state::{ReportedRound, RunningRound, TaskStage, TaskState};
 use super::{Engine, reject};
 
 impl Engine {
@@ -20,10 +20,14 @@ impl Engine {
         &self,
         id: TaskId,
         round: RoundNumber,
-    ) -> Result<Verdict, Rejection> {
+    ) -> Result<EventStatus, Rejection> {
         match &self.task(id)?.stage {
-            Stage::Valuing(running) if running.offer.scope.round == round => {
-                Ok(if running.order.is_some() { Verdict::Repeat } else { Verdict::New })
+            TaskStage::Valuing(running) if running.offer.scope.round == round => {
+                Ok(if running.work_order.is_some() {
+                    EventStatus::Duplicate
+                } else {
+                    EventStatus::New
+                })
             }
             _ => reject(ErrorCode::WorkOrderClosed, format!("round {round} is not being valued")),
         }
@@ -34,14 +38,14 @@ impl Engine {
     /// # Errors
     /// [`ErrorCode::UnknownTask`]; [`ErrorCode::NotYetPublic`] before the rows are drawn and disclosed;
     /// [`ErrorCode::NotFound`] for a round without rows.
-    pub fn shown(&self, id: TaskId, round: RoundNumber) -> Result<Digest, Rejection> {
+    pub fn disclosed_rows(&self, id: TaskId, round: RoundNumber) -> Result<Digest, Rejection> {
         let task = self.task(id)?;
-        if let Some(past) = task.past(round) {
-            return past.rows_shown();
+        if let Some(past) = task.reported_round(round) {
+            return past.disclosed_rows();
         }
         let running = task.running().filter(|running| running.offer.scope.round == round);
         running
-            .and_then(|running| running.order.as_ref())
+            .and_then(|running| running.work_order.as_ref())
             .map(|order| order.disclosed_rows)
             .ok_or_else(|| {
                 let message = format!(
@@ -56,29 +60,29 @@ impl Engine {
 impl TaskState {
     /// Draws the holdout rows after reveals close. From now on every observer of the reveals can
     /// compute which rows these are. They are to be disclosed next.
-    pub(super) fn draw(&mut self, mut running: Box<Running>) {
-        let seed = round_seed(running.offer.scope, &running.said(), &self.entries(&running));
+    pub(super) fn draw_holdout_rows(&mut self, mut running: Box<RunningRound>) {
+        let seed = round_seed(running.offer.scope, &running.commitments(), &self.entries(&running));
         let exposed: Vec<u32> = self.exposed.iter().copied().collect();
         // A task has enough rows for all its rounds. Without rows, nothing more is paid.
         match draw_rows(&self.spec.holdout, &exposed, seed) {
             Ok(drawn) => {
-                running.drawn = drawn;
-                self.stage = Stage::Valuing(running);
+                running.drawn_rows = drawn;
+                self.stage = TaskStage::Valuing(running);
             }
-            Err(_) => self.end(),
+            Err(_) => self.begin_closing(),
         }
     }
 
     /// Issues the work order, now that the rows are public.
-    pub(super) fn disclosed(&mut self, shown: Digest, now: Timestamp) {
+    pub(super) fn rows_disclosed(&mut self, rows: Digest, now: Timestamp) {
         let Some(running) = self.running() else {
             return;
         };
         let order = WorkOrder {
             scope: running.offer.scope,
             base_model: running.offer.base_model,
-            disclosed_rows: shown,
-            commits: running.said(),
+            disclosed_rows: rows,
+            commits: running.commitments(),
             entries: self.entries(running),
             due: now.saturating_add_ms(self.spec.rounds.value_ms),
             previous_models: self.earlier_models(),
@@ -86,35 +90,35 @@ impl TaskState {
                 .earlier
                 .reference_updates(self.spec.rounds.preprocessing, self.model_bytes),
         };
-        self.public.insert(shown);
-        self.order_work(order);
+        self.public.insert(rows);
+        self.issue_work_order(order);
     }
 
     /// The base models of the previous rounds, latest first.
     fn earlier_models(&self) -> Vec<Digest> {
         // A round starts from the model that the previous round produced.
-        let ended = self.past.iter().rev().skip(1).map(|ended| ended.model);
+        let ended = self.rounds.iter().rev().skip(1).map(|ended| ended.model);
         let begun = ended.chain([self.spec.base_model]);
-        begun.take(GLOBAL_DELTAS_MAX.min(self.past.len())).collect()
+        begun.take(GLOBAL_DELTAS_MAX.min(self.rounds.len())).collect()
     }
 }
 
-impl Past {
+impl ReportedRound {
     /// The digest of the holdout rows disclosed for the round.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`] for a round without rows.
-    pub fn rows_shown(&self) -> Result<Digest, Rejection> {
-        self.shown.ok_or_else(|| {
+    pub fn disclosed_rows(&self) -> Result<Digest, Rejection> {
+        self.disclosed_rows.ok_or_else(|| {
             let round = self.report.scope.round;
             Rejection::new(ErrorCode::NotFound, format!("round {round} has no holdout rows"))
         })
     }
 }
 
-impl Running {
+impl RunningRound {
     /// Every accepted commit: sender and commitment, ascending by sender.
-    pub(super) fn said(&self) -> Vec<(Address, Digest)> {
+    pub(super) fn commitments(&self) -> Vec<(Address, Digest)> {
         let commits = self.commits.iter();
         commits.map(|(sender, taken)| (*sender, taken.commit.body.commitment)).collect()
     }

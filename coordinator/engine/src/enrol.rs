@@ -11,8 +11,8 @@ use florin_protocol::{
     Role, RoundNumber, TaskId, TaskSpec, Timestamp,
 };
 
-use super::event::Verdict;
-use super::state::{Registered, Stage, TaskState};
+use super::event::EventStatus;
+use super::state::{RegistrationEntry, TaskStage, TaskState};
 use super::{Engine, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, SIT_OUT_ROUNDS, TASKS_MAX, reject};
 
 impl Engine {
@@ -21,38 +21,40 @@ impl Engine {
     /// its validity is left.
     pub(super) fn check_registered(
         &self,
-        said: &Registration,
+        registration: &Registration,
         now: Timestamp,
-    ) -> Result<Verdict, Rejection> {
-        self.check_market(said.market)?;
-        let (wallet, role) = (said.wallet, said.role);
+    ) -> Result<EventStatus, Rejection> {
+        self.check_market(registration.market)?;
+        let (wallet, role) = (registration.wallet, registration.role);
         let known = self.state.registrations.get(&(wallet, role));
-        if known.is_some_and(|known| known.said == *said) {
-            return Ok(Verdict::Repeat);
+        if known.is_some_and(|known| known.registration == *registration) {
+            return Ok(EventStatus::Duplicate);
         }
-        if now > said.expires {
-            return expired("the registration", said.expires, now);
+        if now > registration.expires {
+            return expired("the registration", registration.expires, now);
         }
         let latest = now.saturating_add_ms(REGISTRATION_MS_MAX);
-        if said.expires > latest {
+        if registration.expires > latest {
             let message =
-                format!("expires = {}: at most two years from now, {latest}", said.expires);
+                format!("expires = {}: at most two years from now, {latest}", registration.expires);
             return reject(ErrorCode::LimitReached, message);
         }
         match known {
-            Some(known) if known.said.node_key != said.node_key => {
+            Some(known) if known.registration.node_key != registration.node_key => {
                 let message = format!(
                     "{wallet} is registered as a {role} with another node key, and its earlier \
                      signatures are verified with that key: use a new wallet for a new key"
                 );
                 reject(ErrorCode::ConflictingMessage, message)
             }
-            Some(known) if said.expires > known.said.expires && known.is_half_over(now) => {
-                Ok(Verdict::New)
+            Some(known)
+                if registration.expires > known.registration.expires && known.is_half_over(now) =>
+            {
+                Ok(EventStatus::New)
             }
-            Some(_) => Ok(Verdict::Repeat),
-            None if self.state.registrations.len() < REGISTRATIONS_MAX => Ok(Verdict::New),
-            None if !self.evictable(now).is_empty() => Ok(Verdict::New),
+            Some(_) => Ok(EventStatus::Duplicate),
+            None if self.state.registrations.len() < REGISTRATIONS_MAX => Ok(EventStatus::New),
+            None if !self.evictable(now).is_empty() => Ok(EventStatus::New),
             None => reject(
                 ErrorCode::LimitReached,
                 format!("this market stores at most {REGISTRATIONS_MAX} registrations"),
@@ -60,38 +62,38 @@ impl Engine {
         }
     }
 
-    pub(super) fn register(&mut self, said: &Registration, now: Timestamp) {
-        let key = (said.wallet, said.role);
+    pub(super) fn register(&mut self, registration: &Registration, now: Timestamp) {
+        let key = (registration.wallet, registration.role);
         let registrations = &self.state.registrations;
         if registrations.len() >= REGISTRATIONS_MAX && !registrations.contains_key(&key) {
             for gone in self.evictable(now) {
                 self.state.registrations.remove(&gone);
             }
         }
-        let registered = Registered { said: said.clone(), since: now };
+        let registered = RegistrationEntry { registration: registration.clone(), since: now };
         self.state.registrations.insert(key, registered);
     }
 
     /// Expired registrations whose wallet has no signature in the state.
     fn evictable(&self, now: Timestamp) -> Vec<(Address, Role)> {
         let all = self.state.registrations.iter();
-        let over = all.filter(|(_, known)| known.said.expires < now).map(|(key, _)| *key);
+        let over = all.filter(|(_, known)| known.registration.expires < now).map(|(key, _)| *key);
         let mut over: Vec<(Address, Role)> = over.collect();
         if over.is_empty() {
             return over;
         }
         let named: BTreeSet<Address> =
-            self.state.tasks.values().flat_map(TaskState::named).collect();
+            self.state.tasks.values().flat_map(TaskState::signatories).collect();
         over.retain(|(wallet, _)| !named.contains(wallet));
         over
     }
 
-    pub(super) fn check_registration_of(
+    pub(super) fn require_registration(
         &self,
         wallet: Address,
         role: Role,
     ) -> Result<&Registration, Rejection> {
-        let known = self.state.registrations.get(&(wallet, role)).map(|known| &known.said);
+        let known = self.state.registrations.get(&(wallet, role)).map(|known| &known.registration);
         known.ok_or_else(|| {
             let message = format!("{wallet} is not registered as a {role}: register it first");
             Rejection::new(ErrorCode::NotRegistered, message)
@@ -103,10 +105,10 @@ impl Engine {
         spec: &TaskSpec,
         [model_bytes, update_bytes]: [u64; 2],
         now: Timestamp,
-    ) -> Result<Verdict, Rejection> {
+    ) -> Result<EventStatus, Rejection> {
         self.check_market(spec.market)?;
         if self.state.tasks.contains_key(&spec.id()) {
-            return Ok(Verdict::Repeat);
+            return Ok(EventStatus::Duplicate);
         }
         spec.check().map_err(|error| Rejection::new(ErrorCode::InvalidTask, error.to_string()))?;
         if spec.coordinator != self.coordinator {
@@ -131,12 +133,12 @@ impl Engine {
             );
             return reject(ErrorCode::InvalidTask, message);
         }
-        let open = self.state.tasks.values().filter(|task| !matches!(task.stage, Stage::Done));
+        let open = self.state.tasks.values().filter(|task| !matches!(task.stage, TaskStage::Done));
         if open.count() >= TASKS_MAX {
             let message = format!("this coordinator runs at most {TASKS_MAX} tasks at once");
             return reject(ErrorCode::LimitReached, message);
         }
-        Ok(Verdict::New)
+        Ok(EventStatus::New)
     }
 
     pub(super) fn publish(
@@ -152,22 +154,22 @@ impl Engine {
             model_bytes,
             update_bytes,
             sequence: 0,
-            wanted: BTreeSet::from([spec.base_model]),
+            missing_blobs: BTreeSet::from([spec.base_model]),
             holdout: None,
             enrolled: BTreeMap::new(),
             sitting_out: BTreeMap::new(),
             providers: BTreeSet::new(),
-            stage: Stage::AwaitingBlobs,
-            past: Vec::new(),
-            whole: BTreeMap::new(),
+            stage: TaskStage::AwaitingBlobs,
+            rounds: Vec::new(),
+            rounds_in_memory: BTreeMap::new(),
             earlier: EarlierUpdates::default(),
             paid: [Amount::ZERO; 2],
-            standings: None,
+            final_totals: None,
             exposed: BTreeSet::new(),
-            authors: BTreeSet::new(),
-            unsettled: BTreeMap::new(),
-            finalised: BTreeSet::new(),
-            unproven: BTreeSet::new(),
+            record_providers: BTreeSet::new(),
+            pending_settlements: BTreeMap::new(),
+            final_rounds: BTreeSet::new(),
+            rounds_with_unproven_debits: BTreeSet::new(),
             orders: BTreeMap::new(),
             public: BTreeSet::new(),
             ending: false,
@@ -177,56 +179,58 @@ impl Engine {
         self.state.tasks.insert(id, task);
     }
 
-    pub(super) fn check_blob(&self, id: TaskId, digest: Digest) -> Result<Verdict, Rejection> {
+    pub(super) fn check_blob(&self, id: TaskId, digest: Digest) -> Result<EventStatus, Rejection> {
         let task = self.task(id)?;
-        if task.wanted.contains(&digest) {
-            return Ok(Verdict::New);
+        if task.missing_blobs.contains(&digest) {
+            return Ok(EventStatus::New);
         }
         if digest == task.spec.base_model {
-            return Ok(Verdict::Repeat);
+            return Ok(EventStatus::Duplicate);
         }
         reject(ErrorCode::NotFound, format!("task {} is not waiting for blob {digest}", id.short()))
     }
 
     /// A task's commitment fixes its holdout, so a second upload is a duplicate.
-    pub(super) fn check_holdout(&self, id: TaskId) -> Result<Verdict, Rejection> {
+    pub(super) fn check_holdout(&self, id: TaskId) -> Result<EventStatus, Rejection> {
         let there = self.task(id)?.holdout.is_some();
-        Ok(if there { Verdict::Repeat } else { Verdict::New })
+        Ok(if there { EventStatus::Duplicate } else { EventStatus::New })
     }
 
     pub(super) fn check_enrolled(
         &self,
-        said: &EnrolRequest,
+        enrol: &EnrolRequest,
         bond: Amount,
         now: Timestamp,
-    ) -> Result<Verdict, Rejection> {
-        self.check_market(said.market)?;
-        let task = self.task(said.task)?;
-        self.check_registration_of(said.sender, Role::Participant)?;
-        if now > said.expires {
-            return expired("the enrolment", said.expires, now);
+    ) -> Result<EventStatus, Rejection> {
+        self.check_market(enrol.market)?;
+        let task = self.task(enrol.task)?;
+        self.require_registration(enrol.sender, Role::Participant)?;
+        if now > enrol.expires {
+            return expired("the enrolment", enrol.expires, now);
         }
         if task.is_over() {
-            return reject(ErrorCode::TaskClosed, format!("task {} is over", said.task.short()));
+            return reject(ErrorCode::TaskClosed, format!("task {} is over", enrol.task.short()));
         }
-        let bond = task.bond_at_risk(said.sender, bond)?;
-        match task.enrolled.get(&said.sender) {
-            Some(known) if *known == bond && !task.is_forgotten(said.sender) => Ok(Verdict::Repeat),
+        let bond = task.bond_at_risk(enrol.sender, bond)?;
+        match task.enrolled.get(&enrol.sender) {
+            Some(known) if *known == bond && !task.must_enrol_again(enrol.sender) => {
+                Ok(EventStatus::Duplicate)
+            }
             None if task.enrolled.len() >= ENROLLED_MAX => reject(
                 ErrorCode::LimitReached,
                 format!("a task takes at most {ENROLLED_MAX} participants"),
             ),
-            _ => Ok(Verdict::New),
+            _ => Ok(EventStatus::New),
         }
     }
 }
 
 impl TaskState {
     /// Every account whose signature is in the state.
-    fn named(&self) -> impl Iterator<Item = Address> + '_ {
+    fn signatories(&self) -> impl Iterator<Item = Address> + '_ {
         let records = self.running().into_iter().flat_map(|running| &running.records);
         let authors = records.map(|(_, record)| record.body.provider);
-        let known = self.enrolled.keys().chain(&self.providers).chain(&self.authors);
+        let known = self.enrolled.keys().chain(&self.providers).chain(&self.record_providers);
         known.copied().chain(authors)
     }
 
@@ -246,7 +250,7 @@ impl TaskState {
     }
 
     pub(super) fn blob_arrived(&mut self, digest: Digest, now: Timestamp) {
-        self.wanted.remove(&digest);
+        self.missing_blobs.remove(&digest);
         if digest == self.spec.base_model {
             self.public.insert(digest);
         }
@@ -259,10 +263,10 @@ impl TaskState {
     }
 
     fn begin_if_complete(&mut self, now: Timestamp) {
-        let complete = self.wanted.is_empty() && self.holdout.is_some();
-        if complete && matches!(self.stage, Stage::AwaitingBlobs) {
+        let complete = self.missing_blobs.is_empty() && self.holdout.is_some();
+        if complete && matches!(self.stage, TaskStage::AwaitingBlobs) {
             let target_until = now.saturating_add_ms(self.spec.rounds.enrol_ms);
-            self.stage = Stage::Enrolling { target_until };
+            self.stage = TaskStage::Enrolling { target_until };
             self.open_if_ready(now);
         }
     }
@@ -270,7 +274,7 @@ impl TaskState {
     pub(super) fn enrol(&mut self, sender: Address, bond: Amount, now: Timestamp) {
         let left = bond.minus(self.pending_debits(sender)).unwrap_or(Amount::ZERO);
         self.enrolled.insert(sender, left);
-        if self.is_forgotten(sender) {
+        if self.must_enrol_again(sender) {
             let next = self.current_round().0.saturating_add(u32::from(self.running().is_some()));
             let from = RoundNumber(next.saturating_add(SIT_OUT_ROUNDS));
             self.sitting_out.insert(sender, Some(from));
@@ -279,7 +283,7 @@ impl TaskState {
     }
 
     /// Whether `sender` was selected, did not deliver, and has not enrolled again since.
-    pub(super) fn is_forgotten(&self, sender: Address) -> bool {
+    pub(super) fn must_enrol_again(&self, sender: Address) -> bool {
         self.sitting_out.get(&sender) == Some(&None)
     }
 }

@@ -15,7 +15,7 @@ pub enum Event {
     /// A wallet and a node key signed for each other.
     Registered(Registration),
     /// A task was published; its escrow is open on the ledger with the same terms.
-    Published {
+    TaskPublished {
         /// The task.
         spec: Box<TaskSpec>,
         /// Exact length in bytes of one model of this task.
@@ -54,7 +54,7 @@ pub enum Event {
     /// An update is stored; its bytes match its header and fit the task.
     Revealed(Signed<UpdateHeader>),
     /// An upload was rejected because of its content.
-    Refused {
+    UploadRejected {
         /// The task.
         task: TaskId,
         /// The round.
@@ -72,7 +72,7 @@ pub enum Event {
         provider: Address,
     },
     /// A pledged provider submitted a work record for an order.
-    WorkRecorded {
+    WorkRecordReceived {
         /// The signed record.
         record: Signed<WorkRecord>,
         /// Whether it agrees with the coordinator's own result, if that exists already.
@@ -81,17 +81,17 @@ pub enum Event {
     /// Time has passed. Applies every deadline that is due, and changes nothing else.
     Tick,
     /// The rows drawn for a round are stored with their proofs, and are public.
-    Disclosed {
+    RowsDisclosed {
         /// The task.
         task: TaskId,
         /// The round.
         round: RoundNumber,
         /// The digest of the disclosed rows.
-        shown: Digest,
+        rows: Digest,
     },
     /// The coordinator has computed a round's work itself and compared the providers' records with
     /// its result.
-    Valued {
+    RoundValued {
         /// The task.
         task: TaskId,
         /// The round.
@@ -102,7 +102,7 @@ pub enum Event {
         /// paid.
         paid: Option<Digest>,
         /// The records that disagree with the result.
-        wrong: Vec<Digest>,
+        wrong_records: Vec<Digest>,
     },
     /// The updates cannot be aggregated or valued, or the holdout rows of the round cannot be
     /// disclosed.
@@ -135,7 +135,7 @@ pub enum Event {
         round: RoundNumber,
     },
     /// The ledger will never accept the round's settlement.
-    SettlementRefused {
+    SettlementRejected {
         /// The task.
         task: TaskId,
         /// The round.
@@ -147,7 +147,7 @@ pub enum Event {
         task: TaskId,
     },
     /// The task is closed on the ledger.
-    Closed {
+    TaskClosed {
         /// The task.
         task: TaskId,
         /// The refund to the buyer.
@@ -161,7 +161,7 @@ pub enum Event {
         round: RoundNumber,
     },
     /// A reported round is archived in a blob: all of it that later events do not need.
-    Kept {
+    RoundArchived {
         /// The task.
         task: TaskId,
         /// The round.
@@ -176,25 +176,25 @@ pub enum Event {
 /// still pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// Disclose the rows drawn for the round. The result is [`Event::Disclosed`] or
+    /// Disclose the rows drawn for the round. The result is [`Event::RowsDisclosed`] or
     /// [`Event::ValuationFailed`].
-    Disclose {
+    DiscloseRows {
         /// The task.
         task: TaskId,
         /// The round.
         round: RoundNumber,
     },
-    /// Compute the round's work. The result is [`Event::Valued`] or [`Event::ValuationFailed`].
-    Value {
+    /// Compute the round's work. The result is [`Event::RoundValued`] or [`Event::ValuationFailed`].
+    ValueRound {
         /// The task.
         task: TaskId,
         /// The round.
         round: RoundNumber,
     },
     /// Post the round's settlement, which is in its report. The result is
-    /// [`Event::SettlementPosted`], [`Event::SettlementRefused`] or, if an earlier settlement no
+    /// [`Event::SettlementPosted`], [`Event::SettlementRejected`] or, if an earlier settlement no
     /// longer exists, that settlement's [`Event::SettlementCancelled`].
-    Post {
+    PostSettlement {
         /// The task.
         task: TaskId,
         /// The round.
@@ -202,27 +202,27 @@ pub enum Effect {
     },
     /// Follow the settlement through its challenge window. The result is [`Event::SettlementFinal`]
     /// or [`Event::SettlementCancelled`].
-    Finalize {
+    FinalizeSettlement {
         /// The task.
         task: TaskId,
         /// The round.
         round: RoundNumber,
     },
-    /// Close the task on the ledger. The result is [`Event::Closed`].
-    Close {
+    /// Close the task on the ledger. The result is [`Event::TaskClosed`].
+    CloseTask {
         /// The task.
         task: TaskId,
     },
     /// Prove on the ledger the debits of all rounds up to this one, which is the last final round.
     /// The result is [`Event::DebitsProven`].
-    Prove {
+    ProveDebits {
         /// The task.
         task: TaskId,
         /// The round.
         round: RoundNumber,
     },
-    /// Archive a reported round in a blob. The result is [`Event::Kept`].
-    Keep {
+    /// Archive a reported round in a blob. The result is [`Event::RoundArchived`].
+    ArchiveRound {
         /// The task.
         task: TaskId,
         /// The round.
@@ -232,26 +232,26 @@ pub enum Effect {
 
 /// Whether an accepted event changes the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum EventStatus {
     /// It changes the state: journal it.
     New,
     /// It is a duplicate, or no deadline is due. The response is the same as the first time.
-    Repeat,
+    Duplicate,
 }
 
 /// The result of applying an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// Whether the state changed.
-    pub verdict: Verdict,
+    pub status: EventStatus,
     /// The effects that became pending.
     pub effects: Vec<Effect>,
     /// The tasks whose view changed.
-    pub changed: Vec<TaskId>,
+    pub changed_tasks: Vec<TaskId>,
 }
 
 impl Applied {
-    pub(super) const fn repeat() -> Self {
-        Self { verdict: Verdict::Repeat, effects: Vec::new(), changed: Vec::new() }
+    pub(super) const fn duplicate() -> Self {
+        Self { status: EventStatus::Duplicate, effects: Vec::new(), changed_tasks: Vec::new() }
     }
 }

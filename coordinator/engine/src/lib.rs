@@ -2,7 +2,7 @@
 //!
 //! The engine decides how a round of a federated-learning task proceeds: enrolment, cohort
 //! selection, commit and reveal, disclosure of holdout rows, valuation, report, settlement and the
-//! end of the task. Its input is a sequence of [`Event`]s, each with a timestamp; its [`State`] is
+//! end of the task. Its input is a sequence of [`Event`]s, each with a timestamp; its [`EngineState`] is
 //! the fold of that sequence. A journal of events therefore holds everything that a coordinator has
 //! to persist, and replaying the journal restores the state (event sourcing).
 //!
@@ -38,21 +38,21 @@ use alloc::vec::Vec;
 
 use florin_protocol::{Address, ErrorCode, MarketId, Rejection, TaskId, Timestamp};
 
-mod aggregate;
 mod collect;
 mod disclose;
 mod enrol;
 pub mod event;
 mod offer;
+mod report;
 mod settle;
 pub mod state;
-mod value;
 mod view;
+mod work_orders;
 
-pub use event::{Applied, Effect, Event, Verdict};
-pub use state::State;
+pub use event::{Applied, Effect, Event, EventStatus};
+pub use state::EngineState;
 use state::TaskState;
-pub use view::{Found, ProofTree, Visibility, claim_proof};
+pub use view::{ProofTree, RoundLocation, Visibility, claim_proof};
 
 /// Most tasks that one coordinator runs at the same time. Finished tasks stay in the state and do
 /// not count.
@@ -69,26 +69,26 @@ pub const PROVIDERS_PER_TASK_MAX: usize = 1_024;
 pub const SIT_OUT_ROUNDS: u32 = 1;
 /// Most rejected uploads that are counted for one sender in one round. Later uploads are still
 /// rejected, but no longer counted.
-pub const REFUSALS_MAX: u32 = 8;
+pub const REJECTED_UPLOADS_MAX: u32 = 8;
 
 /// The state machine of one coordinator.
 #[derive(Clone, Debug)]
 pub struct Engine {
     market: MarketId,
     coordinator: Address,
-    state: State,
+    state: EngineState,
 }
 
 impl Engine {
     /// An engine in the initial state.
     #[must_use]
     pub fn new(market: MarketId, coordinator: Address) -> Self {
-        Self { market, coordinator, state: State::default() }
+        Self { market, coordinator, state: EngineState::default() }
     }
 
     /// An engine that continues from a restored state.
     #[must_use]
-    pub const fn with(market: MarketId, coordinator: Address, state: State) -> Self {
+    pub const fn from_state(market: MarketId, coordinator: Address, state: EngineState) -> Self {
         Self { market, coordinator, state }
     }
 
@@ -106,7 +106,7 @@ impl Engine {
 
     /// The complete state.
     #[must_use]
-    pub const fn state(&self) -> &State {
+    pub const fn state(&self) -> &EngineState {
         &self.state
     }
 
@@ -115,11 +115,11 @@ impl Engine {
     ///
     /// # Errors
     /// The [`Rejection`] for the sender of the event.
-    pub fn check(&self, event: &Event, now: Timestamp) -> Result<Verdict, Rejection> {
+    pub fn check(&self, event: &Event, now: Timestamp) -> Result<EventStatus, Rejection> {
         let now = now.max(self.state.now);
         match event {
             Event::Registered(registration) => self.check_registered(registration, now),
-            Event::Published { spec, model_bytes, update_bytes } => {
+            Event::TaskPublished { spec, model_bytes, update_bytes } => {
                 self.check_published(spec, [*model_bytes, *update_bytes], now)
             }
             Event::BlobArrived { task, digest } => self.check_blob(*task, *digest),
@@ -127,25 +127,29 @@ impl Engine {
             Event::Enrolled { enrol, bond } => self.check_enrolled(&enrol.body, *bond, now),
             Event::Committed { commit, bond } => self.check_committed(&commit.body, *bond, now),
             Event::Revealed(header) => self.check_revealed(&header.body, now),
-            Event::Refused { task, round, sender, .. } => {
-                self.check_refused(*task, *round, *sender)
+            Event::UploadRejected { task, round, sender, .. } => {
+                self.check_upload_rejected(*task, *round, *sender)
             }
             Event::ProviderReady { task, provider } => self.check_provider(*task, *provider),
-            Event::WorkRecorded { record, agrees } => self.check_record(&record.body, *agrees, now),
+            Event::WorkRecordReceived { record, agrees } => {
+                self.check_record(&record.body, *agrees, now)
+            }
             Event::Tick => Ok(self.check_tick(now)),
-            Event::Disclosed { task, round, .. } => self.check_disclosed(*task, *round),
-            Event::Valued { task, round, result, paid, .. } => {
+            Event::RowsDisclosed { task, round, .. } => self.check_disclosed(*task, *round),
+            Event::RoundValued { task, round, result, paid, .. } => {
                 self.check_valued(*task, *round, result, *paid)
             }
-            Event::ValuationFailed { task, round } => self.check_failed(*task, *round),
+            Event::ValuationFailed { task, round } => self.check_valuation_failed(*task, *round),
             Event::SettlementPosted { task, round } => self.check_posted(*task, *round),
             Event::SettlementFinal { task, round } => self.check_final(*task, *round),
             Event::SettlementCancelled { task, round } => self.check_cancelled(*task, *round),
-            Event::SettlementRefused { task, round } => self.check_unpostable(*task, *round),
+            Event::SettlementRejected { task, round } => {
+                self.check_settlement_rejected(*task, *round)
+            }
             Event::CloseRequested { task } => self.check_close_requested(*task),
-            Event::Closed { task, .. } => self.check_closed(*task),
+            Event::TaskClosed { task, .. } => self.check_closed(*task),
             Event::DebitsProven { task, round } => self.check_proven(*task, *round),
-            Event::Kept { task, round, .. } => self.check_kept(*task, *round),
+            Event::RoundArchived { task, round, .. } => self.check_round_archived(*task, *round),
         }
     }
 
@@ -155,30 +159,31 @@ impl Engine {
     /// The [`Rejection`] for the sender of the event; the state is unchanged.
     pub fn apply(&mut self, event: &Event, now: Timestamp) -> Result<Applied, Rejection> {
         let now = now.max(self.state.now);
-        if self.check(event, now)? == Verdict::Repeat {
-            return Ok(Applied::repeat());
+        if self.check(event, now)? == EventStatus::Duplicate {
+            return Ok(Applied::duplicate());
         }
-        let touched = self.touched(event, now);
-        let before = self.wants(&touched);
+        let touched = self.affected_tasks(event, now);
+        let before = self.pending_effects_of(&touched);
         self.state.now = now;
         self.change(event, now);
-        let after = self.wants(&touched);
+        let after = self.pending_effects_of(&touched);
         let effects = after.difference(&before).copied().collect();
         // No view shows where a round is stored.
-        let changed = if matches!(event, Event::Kept { .. }) { Vec::new() } else { touched };
+        let changed =
+            if matches!(event, Event::RoundArchived { .. }) { Vec::new() } else { touched };
         for id in &changed {
             if let Some(task) = self.state.tasks.get_mut(id) {
                 task.sequence = task.sequence.saturating_add(1);
             }
         }
-        Ok(Applied { verdict: Verdict::New, effects, changed })
+        Ok(Applied { status: EventStatus::New, effects, changed_tasks: changed })
     }
 
     /// Every effect that should be in progress now. The host starts these after a restart.
     #[must_use]
-    pub fn outstanding(&self) -> Vec<Effect> {
+    pub fn pending_effects(&self) -> Vec<Effect> {
         let all: Vec<TaskId> = self.state.tasks.keys().copied().collect();
-        self.wants(&all).into_iter().collect()
+        self.pending_effects_of(&all).into_iter().collect()
     }
 
     /// The next time at which [`Event::Timestamp`] changes the state.
@@ -187,39 +192,39 @@ impl Engine {
         self.state.tasks.values().filter_map(TaskState::deadline).min()
     }
 
-    fn check_tick(&self, now: Timestamp) -> Verdict {
+    fn check_tick(&self, now: Timestamp) -> EventStatus {
         match self.next_deadline() {
-            Some(deadline) if deadline <= now => Verdict::New,
-            _ => Verdict::Repeat,
+            Some(deadline) if deadline <= now => EventStatus::New,
+            _ => EventStatus::Duplicate,
         }
     }
 
     /// The tasks that an event may change.
-    fn touched(&self, event: &Event, now: Timestamp) -> Vec<TaskId> {
+    fn affected_tasks(&self, event: &Event, now: Timestamp) -> Vec<TaskId> {
         match event {
             Event::Registered(_) => Vec::new(),
-            Event::Published { spec, .. } => vec![spec.id()],
+            Event::TaskPublished { spec, .. } => vec![spec.id()],
             Event::Enrolled { enrol, .. } => vec![enrol.body.task],
             Event::Committed { commit, .. } => vec![commit.body.scope.task],
             Event::Revealed(header) => vec![header.body.scope.task],
-            Event::WorkRecorded { record, .. } => {
+            Event::WorkRecordReceived { record, .. } => {
                 self.find_order(record.body.order).map(|(task, _)| task).into_iter().collect()
             }
             Event::BlobArrived { task, .. }
             | Event::HoldoutArrived { task, .. }
-            | Event::Refused { task, .. }
+            | Event::UploadRejected { task, .. }
             | Event::ProviderReady { task, .. }
-            | Event::Disclosed { task, .. }
-            | Event::Valued { task, .. }
+            | Event::RowsDisclosed { task, .. }
+            | Event::RoundValued { task, .. }
             | Event::ValuationFailed { task, .. }
             | Event::SettlementPosted { task, .. }
             | Event::SettlementFinal { task, .. }
             | Event::SettlementCancelled { task, .. }
-            | Event::SettlementRefused { task, .. }
+            | Event::SettlementRejected { task, .. }
             | Event::CloseRequested { task }
-            | Event::Closed { task, .. }
+            | Event::TaskClosed { task, .. }
             | Event::DebitsProven { task, .. }
-            | Event::Kept { task, .. } => vec![*task],
+            | Event::RoundArchived { task, .. } => vec![*task],
             Event::Tick => {
                 let due = |task: &TaskState| task.deadline().is_some_and(|t| t <= now);
                 self.state.tasks.iter().filter(|(_, t)| due(t)).map(|(id, _)| *id).collect()
@@ -227,16 +232,16 @@ impl Engine {
         }
     }
 
-    fn wants(&self, tasks: &[TaskId]) -> BTreeSet<Effect> {
+    fn pending_effects_of(&self, tasks: &[TaskId]) -> BTreeSet<Effect> {
         let known = tasks.iter().filter_map(|id| self.state.tasks.get(id));
-        known.flat_map(TaskState::wants).collect()
+        known.flat_map(TaskState::pending_effects).collect()
     }
 
     /// The only function that changes the state. The event has passed [`Engine::check`].
     fn change(&mut self, event: &Event, now: Timestamp) {
         match event {
             Event::Registered(registration) => self.register(registration, now),
-            Event::Published { spec, model_bytes, update_bytes } => {
+            Event::TaskPublished { spec, model_bytes, update_bytes } => {
                 self.publish(spec, [*model_bytes, *update_bytes], now);
             }
             Event::Tick => {
@@ -244,11 +249,11 @@ impl Engine {
                     task.tick(now);
                 }
             }
-            Event::WorkRecorded { record, agrees } => {
+            Event::WorkRecordReceived { record, agrees } => {
                 let found = self.find_order(record.body.order);
                 let task = found.and_then(|(id, _)| self.state.tasks.get_mut(&id));
                 if let Some(task) = task {
-                    task.keep_record(record, *agrees, now);
+                    task.add_record(record, *agrees, now);
                 }
             }
             _ => self.change_task(event, now),
@@ -256,7 +261,7 @@ impl Engine {
     }
 
     fn change_task(&mut self, event: &Event, now: Timestamp) {
-        let id = self.touched(event, now).first().copied();
+        let id = self.affected_tasks(event, now).first().copied();
         let Some(task) = id.and_then(|id| self.state.tasks.get_mut(&id)) else {
             return;
         };
@@ -266,24 +271,28 @@ impl Engine {
             Event::Enrolled { enrol, bond } => task.enrol(enrol.body.sender, *bond, now),
             Event::Committed { commit, bond } => task.commit(commit, *bond, now),
             Event::Revealed(header) => task.reveal(header, now),
-            Event::Refused { sender, code, .. } => task.refuse(*sender, *code),
+            Event::UploadRejected { sender, code, .. } => {
+                task.count_rejected_upload(*sender, *code)
+            }
             Event::ProviderReady { provider, .. } => task.provider_ready(*provider),
-            Event::Disclosed { shown, .. } => task.disclosed(*shown, now),
-            Event::Valued { result, paid, wrong, .. } => task.valued(result, *paid, wrong, now),
+            Event::RowsDisclosed { rows: shown, .. } => task.rows_disclosed(*shown, now),
+            Event::RoundValued { result, paid, wrong_records: wrong, .. } => {
+                task.valued(result, *paid, wrong, now)
+            }
             Event::ValuationFailed { .. } => task.valuation_failed(now),
             Event::SettlementPosted { round, .. } => task.posted(*round, now),
             Event::SettlementFinal { round, .. } => task.finalised(*round, now),
-            Event::SettlementCancelled { round, .. } | Event::SettlementRefused { round, .. } => {
-                task.give_up_from(*round);
+            Event::SettlementCancelled { round, .. } | Event::SettlementRejected { round, .. } => {
+                task.give_up_settlements_from(*round);
             }
             Event::CloseRequested { .. } => task.close_requested(),
-            Event::Closed { refund, .. } => task.closed(*refund),
+            Event::TaskClosed { refund, .. } => task.closed(*refund),
             Event::DebitsProven { round, .. } => task.debits_proven(*round),
-            Event::Kept { round, digest, .. } => task.kept(*round, *digest),
+            Event::RoundArchived { round, digest, .. } => task.mark_archived(*round, *digest),
             Event::Registered(_)
-            | Event::Published { .. }
+            | Event::TaskPublished { .. }
             | Event::Tick
-            | Event::WorkRecorded { .. } => {}
+            | Event::WorkRecordReceived { .. } => {}
         }
     }
 

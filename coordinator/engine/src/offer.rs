@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use florin_protocol::{Address, Digest, EarlierUpdates, Offer, RoundNumber, RoundScope, Timestamp};
 
 use super::enrol::last_start;
-use super::state::{Running, Stage, TaskState};
+use super::state::{RunningRound, TaskStage, TaskState};
 
 impl TaskState {
     /// Participants with a sufficient bond, ascending.
@@ -17,7 +17,7 @@ impl TaskState {
     }
 
     /// Participants that can be selected for the next round, ascending.
-    fn ready(&self) -> impl Iterator<Item = Address> + '_ {
+    fn selectable(&self) -> impl Iterator<Item = Address> + '_ {
         let round = self.current_round();
         self.bonded().filter(move |who| match self.sitting_out.get(who) {
             None => true,
@@ -37,29 +37,33 @@ impl TaskState {
     /// The time at which waiting for participants ends: a round opens, or the task ends.
     pub(super) fn enrolling_deadline(&self, target_until: Timestamp) -> Timestamp {
         let over = last_start(&self.spec).saturating_add_ms(1);
-        if self.enough(target_until, target_until) { over.min(target_until) } else { over }
+        if self.has_enough_participants(target_until, target_until) {
+            over.min(target_until)
+        } else {
+            over
+        }
     }
 
     /// Before `target_until` a round needs its target number of participants, afterwards the
     /// minimum.
-    fn enough(&self, now: Timestamp, target_until: Timestamp) -> bool {
+    fn has_enough_participants(&self, now: Timestamp, target_until: Timestamp) -> bool {
         let rounds = &self.spec.rounds;
         let (there, needed) = if now < target_until {
-            (self.ready().count(), rounds.cohort_target)
+            (self.selectable().count(), rounds.cohort_target)
         } else {
-            (self.ready().count().saturating_add(self.reserve().count()), rounds.cohort_min)
+            (self.selectable().count().saturating_add(self.reserve().count()), rounds.cohort_min)
         };
         usize::try_from(needed).is_ok_and(|needed| there >= needed)
     }
 
     /// Opens the next round if the task is waiting for participants and has enough of them.
     pub(super) fn open_if_ready(&mut self, now: Timestamp) {
-        let Stage::Enrolling { target_until } = self.stage else {
+        let TaskStage::Enrolling { target_until } = self.stage else {
             return;
         };
         if self.ending || now > last_start(&self.spec) {
-            self.end();
-        } else if self.enough(now, target_until) {
+            self.begin_closing();
+        } else if self.has_enough_participants(now, target_until) {
             self.open_round(now);
         }
     }
@@ -67,31 +71,31 @@ impl TaskState {
     /// After a reported round: starts the next one, or ends the task.
     pub(super) fn next_round(&mut self, now: Timestamp) {
         if self.ending || self.current_round().0 > self.spec.rounds.count {
-            self.end();
+            self.begin_closing();
             return;
         }
-        self.stage = Stage::Enrolling { target_until: now };
+        self.stage = TaskStage::Enrolling { target_until: now };
         self.open_if_ready(now);
     }
 
     /// Ends the task: no more rounds start, and a running round is dropped. Rows drawn for a
     /// dropped round are not marked as used, because no later round needs rows.
-    pub(super) fn end(&mut self) {
-        self.stage = Stage::Closing;
+    pub(super) fn begin_closing(&mut self) {
+        self.stage = TaskStage::Closing;
         self.exposed.clear();
         self.earlier = EarlierUpdates::default();
     }
 
     fn open_round(&mut self, now: Timestamp) {
         let round = self.current_round();
-        let last = self.whole.last_key_value().map(|(_, past)| past);
+        let last = self.rounds_in_memory.last_key_value().map(|(_, past)| past);
         let previous = last.map_or(Digest(self.id.0), |past| past.digest);
         let before = last.map(|past| &past.report);
         let commit_by = now.saturating_add_ms(self.spec.rounds.train_ms);
         let Ok(pool) = self.spec.pool_for_round(round, before) else {
             // More was paid than deposited, which the pay rule makes impossible. If it happens,
             // nothing more is paid.
-            self.end();
+            self.begin_closing();
             return;
         };
         let cohort = self.cohort(previous, round);
@@ -106,17 +110,17 @@ impl TaskState {
             reveal_by: commit_by.saturating_add_ms(self.spec.rounds.reveal_ms),
             pool,
         };
-        self.stage = Stage::Committing(Box::new(Running::of(offer)));
+        self.stage = TaskStage::Committing(Box::new(RunningRound::new(offer)));
     }
 
     /// Selects the cohort of a round, ascending.
     fn cohort(&self, previous: Digest, round: RoundNumber) -> Vec<Address> {
         let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
         let asked = size(self.spec.rounds.selection_size());
-        let mut cohort = draw(previous, round, self.ready(), asked);
+        let mut cohort = sample_cohort(previous, round, self.selectable(), asked);
         if cohort.len() < size(self.spec.rounds.cohort_min) {
             let more = asked.saturating_sub(cohort.len());
-            cohort.extend(draw(previous, round, self.reserve(), more));
+            cohort.extend(sample_cohort(previous, round, self.reserve(), more));
             cohort.sort_unstable();
         }
         cohort
@@ -128,12 +132,12 @@ impl TaskState {
             return;
         }
         match self.stage {
-            Stage::AwaitingBlobs => self.end(),
-            Stage::Enrolling { .. } => self.open_if_ready(now),
-            Stage::Committing(_) => self.commits_due(now),
-            Stage::Revealing(_) => self.close_reveals(now),
-            Stage::Valuing(_) => self.order_due(now),
-            Stage::Settling | Stage::Closing | Stage::Done => {}
+            TaskStage::AwaitingBlobs => self.begin_closing(),
+            TaskStage::Enrolling { .. } => self.open_if_ready(now),
+            TaskStage::Committing(_) => self.commits_due(now),
+            TaskStage::Revealing(_) => self.close_reveals(now),
+            TaskStage::Valuing(_) => self.order_due(now),
+            TaskStage::Settling | TaskStage::Closing | TaskStage::Done => {}
         }
     }
 }
@@ -141,7 +145,7 @@ impl TaskState {
 /// Samples `asked` of the eligible participants without replacement. Each participant has a ticket:
 /// the hash of the previous report, the round and its address. The smallest tickets win. Returns
 /// the addresses in ascending order.
-fn draw(
+fn sample_cohort(
     previous: Digest,
     round: RoundNumber,
     eligible: impl Iterator<Item = Address>,
@@ -170,14 +174,15 @@ mod tests {
         let all: Vec<Address> = (0..100u8).map(|i| Address([i; 20])).collect();
         let mut times = [0u32; 100];
         for round in 1..=200 {
-            let cohort = draw(Digest([7; 32]), RoundNumber(round), all.iter().copied(), 10);
+            let cohort =
+                sample_cohort(Digest([7; 32]), RoundNumber(round), all.iter().copied(), 10);
             assert_eq!(cohort.len(), 10);
             assert!(cohort.is_sorted());
             cohort.iter().for_each(|who| times[usize::from(who.0[0])] += 1);
         }
         // The expected count is 20; the bounds are 4.2 standard deviations.
         assert!(times.iter().all(|n| (2..=38).contains(n)), "{times:?}");
-        let again = draw(Digest([7; 32]), RoundNumber(1), all.iter().rev().copied(), 10);
-        assert_eq!(again, draw(Digest([7; 32]), RoundNumber(1), all.iter().copied(), 10));
+        let again = sample_cohort(Digest([7; 32]), RoundNumber(1), all.iter().rev().copied(), 10);
+        assert_eq!(again, sample_cohort(Digest([7; 32]), RoundNumber(1), all.iter().copied(), 10));
     }
 }

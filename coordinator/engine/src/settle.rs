@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 
 use florin_protocol::{Amount, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp};
 
-use super::event::Verdict;
-use super::state::{Past, Stage, Standings, TaskState};
+use super::event::EventStatus;
+use super::state::{FinalTotals, ReportedRound, TaskStage, TaskState};
 use super::{Engine, reject};
 
 impl Engine {
@@ -21,17 +21,21 @@ impl Engine {
         &self,
         id: TaskId,
         round: RoundNumber,
-    ) -> Result<Verdict, Rejection> {
-        let task = self.settled(id, round)?;
-        let new = task.unsettled.get(&round) == Some(&false);
-        Ok(if new { Verdict::New } else { Verdict::Repeat })
+    ) -> Result<EventStatus, Rejection> {
+        let task = self.task_with_settlement(id, round)?;
+        let new = task.pending_settlements.get(&round) == Some(&false);
+        Ok(if new { EventStatus::New } else { EventStatus::Duplicate })
     }
 
     /// The ledger decides which settlements are final, independent of the engine's state: proofs
     /// must lead to the ledger's last final root.
-    pub(super) fn check_final(&self, id: TaskId, round: RoundNumber) -> Result<Verdict, Rejection> {
-        let known = self.settled(id, round)?.finalised.contains(&round);
-        Ok(if known { Verdict::Repeat } else { Verdict::New })
+    pub(super) fn check_final(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<EventStatus, Rejection> {
+        let known = self.task_with_settlement(id, round)?.final_rounds.contains(&round);
+        Ok(if known { EventStatus::Duplicate } else { EventStatus::New })
     }
 
     /// Debits can be proven only from a final round.
@@ -39,13 +43,13 @@ impl Engine {
         &self,
         id: TaskId,
         round: RoundNumber,
-    ) -> Result<Verdict, Rejection> {
-        let task = self.settled(id, round)?;
-        if !task.finalised.contains(&round) {
+    ) -> Result<EventStatus, Rejection> {
+        let task = self.task_with_settlement(id, round)?;
+        if !task.final_rounds.contains(&round) {
             return reject(ErrorCode::TooEarly, format!("round {round} is not final yet"));
         }
-        let new = task.unproven.range(..=round).next().is_some();
-        Ok(if new { Verdict::New } else { Verdict::Repeat })
+        let new = task.rounds_with_unproven_debits.range(..=round).next().is_some();
+        Ok(if new { EventStatus::New } else { EventStatus::Duplicate })
     }
 
     /// Only a posted settlement can be cancelled.
@@ -53,106 +57,116 @@ impl Engine {
         &self,
         id: TaskId,
         round: RoundNumber,
-    ) -> Result<Verdict, Rejection> {
-        match self.settled(id, round)?.unsettled.get(&round) {
-            Some(true) => Ok(Verdict::New),
+    ) -> Result<EventStatus, Rejection> {
+        match self.task_with_settlement(id, round)?.pending_settlements.get(&round) {
+            Some(true) => Ok(EventStatus::New),
             Some(false) => reject(ErrorCode::TooEarly, format!("round {round} is not posted yet")),
-            None => Ok(Verdict::Repeat),
+            None => Ok(EventStatus::Duplicate),
         }
     }
 
-    pub(super) fn check_unpostable(
+    pub(super) fn check_settlement_rejected(
         &self,
         id: TaskId,
         round: RoundNumber,
-    ) -> Result<Verdict, Rejection> {
+    ) -> Result<EventStatus, Rejection> {
         self.check_posted(id, round)
     }
 
     /// A round leaves memory only when no later event needs it.
-    pub(super) fn check_kept(&self, id: TaskId, round: RoundNumber) -> Result<Verdict, Rejection> {
+    pub(super) fn check_round_archived(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<EventStatus, Rejection> {
         let task = self.task(id)?;
-        if task.ended(round).is_some_and(|ended| ended.kept.is_some()) {
-            return Ok(Verdict::Repeat);
+        if task.round_summary(round).is_some_and(|ended| ended.archive.is_some()) {
+            return Ok(EventStatus::Duplicate);
         }
-        if task.is_done_with(round) {
-            return Ok(Verdict::New);
+        if task.can_be_archived(round) {
+            return Ok(EventStatus::New);
         }
         reject(ErrorCode::TooEarly, format!("round {round} is still needed"))
     }
 
     /// The task, if this round has a settlement.
-    fn settled(&self, id: TaskId, round: RoundNumber) -> Result<&TaskState, Rejection> {
+    fn task_with_settlement(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<&TaskState, Rejection> {
         let task = self.task(id)?;
-        match task.ended(round) {
+        match task.round_summary(round) {
             Some(ended) if ended.settled => Ok(task),
             _ => reject(ErrorCode::WrongRound, format!("round {round} has no settlement")),
         }
     }
 
-    pub(super) fn check_close_requested(&self, id: TaskId) -> Result<Verdict, Rejection> {
+    pub(super) fn check_close_requested(&self, id: TaskId) -> Result<EventStatus, Rejection> {
         let task = self.task(id)?;
-        Ok(if task.ending || task.is_over() { Verdict::Repeat } else { Verdict::New })
+        Ok(if task.ending || task.is_over() { EventStatus::Duplicate } else { EventStatus::New })
     }
 
-    pub(super) fn check_closed(&self, id: TaskId) -> Result<Verdict, Rejection> {
+    pub(super) fn check_closed(&self, id: TaskId) -> Result<EventStatus, Rejection> {
         match self.task(id)?.stage {
-            Stage::Done => Ok(Verdict::Repeat),
-            _ => Ok(Verdict::New),
+            TaskStage::Done => Ok(EventStatus::Duplicate),
+            _ => Ok(EventStatus::New),
         }
     }
 }
 
 impl TaskState {
     pub(super) fn posted(&mut self, round: RoundNumber, now: Timestamp) {
-        self.unsettled.insert(round, true);
-        if matches!(self.stage, Stage::Settling) {
+        self.pending_settlements.insert(round, true);
+        if matches!(self.stage, TaskStage::Settling) {
             self.next_round(now);
         }
     }
 
     /// Marks this round and every earlier one as final: the ledger finalises them in order.
     pub(super) fn finalised(&mut self, round: RoundNumber, now: Timestamp) {
-        let waiting = self.unsettled.range(..=round).map(|(round, _)| *round);
+        let waiting = self.pending_settlements.range(..=round).map(|(round, _)| *round);
         let done: Vec<RoundNumber> = waiting.chain([round]).collect();
         for round in done {
-            self.unsettled.remove(&round);
-            self.finalised.insert(round);
-            if self.past(round).is_some_and(Past::debits) {
-                self.unproven.insert(round);
+            self.pending_settlements.remove(&round);
+            self.final_rounds.insert(round);
+            if self.reported_round(round).is_some_and(ReportedRound::has_debits) {
+                self.rounds_with_unproven_debits.insert(round);
             }
         }
-        let last = self.finalised.last().and_then(|last| self.past(*last));
-        if let Some(standings) = last.map(|past| Standings::of(&past.report)) {
-            self.standings = Some(standings);
+        let last = self.final_rounds.last().and_then(|last| self.reported_round(*last));
+        if let Some(standings) = last.map(|past| FinalTotals::from_report(&past.report)) {
+            self.final_totals = Some(standings);
         }
         // Another account may have finalised the settlement before the host received the response
         // to its post.
-        if matches!(self.stage, Stage::Settling) && self.unsettled.values().all(|posted| *posted) {
+        if matches!(self.stage, TaskStage::Settling)
+            && self.pending_settlements.values().all(|posted| *posted)
+        {
             self.next_round(now);
         }
     }
 
     /// The ledger has applied these debits to the bonds, as far as the bonds cover them.
     pub(super) fn debits_proven(&mut self, round: RoundNumber) {
-        self.unproven.retain(|other| *other > round);
+        self.rounds_with_unproven_debits.retain(|other| *other > round);
     }
 
     /// Gives up the settlements of this round and all later ones; they are invalid and are not
     /// posted again. No round is built on them. A running round is dropped, because its result
     /// could never be paid. Earlier settlements continue.
-    pub(super) fn give_up_from(&mut self, round: RoundNumber) {
-        self.unsettled.retain(|other, _| *other < round);
+    pub(super) fn give_up_settlements_from(&mut self, round: RoundNumber) {
+        self.pending_settlements.retain(|other, _| *other < round);
         self.ending = true;
         if !self.is_over() {
-            self.end();
+            self.begin_closing();
         }
     }
 
     pub(super) fn close_requested(&mut self) {
         self.ending = true;
-        if matches!(self.stage, Stage::AwaitingBlobs | Stage::Enrolling { .. }) {
-            self.end();
+        if matches!(self.stage, TaskStage::AwaitingBlobs | TaskStage::Enrolling { .. }) {
+            self.begin_closing();
         }
     }
 
@@ -160,9 +174,9 @@ impl TaskState {
     /// was not known to be final is now either final or cancelled. The host asks the ledger about
     /// each, so that proofs lead to its last final root.
     pub(super) fn closed(&mut self, refund: Amount) {
-        self.end();
-        self.unsettled.values_mut().for_each(|asked| *asked = true);
+        self.begin_closing();
+        self.pending_settlements.values_mut().for_each(|asked| *asked = true);
         self.refund = Some(refund);
-        self.stage = Stage::Done;
+        self.stage = TaskStage::Done;
     }
 }

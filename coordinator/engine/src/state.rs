@@ -13,36 +13,36 @@ use florin_protocol::{
 
 use super::event::Effect;
 use super::reject;
-use super::value::wrong_record;
+use super::work_orders::wrong_record;
 
 /// The complete state of one coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct State {
+pub struct EngineState {
     /// The latest time of any event.
     pub now: Timestamp,
     /// For each wallet and role, the registration with the latest expiry.
-    pub registrations: BTreeMap<(Address, Role), Registered>,
+    pub registrations: BTreeMap<(Address, Role), RegistrationEntry>,
     /// Every task ever published to this coordinator.
     pub tasks: BTreeMap<TaskId, TaskState>,
 }
 
-impl Canonical for State {
+impl Canonical for EngineState {
     const DOMAIN: &'static str = "florin v1 coordinator state";
 }
 
 /// A registration and its time of acceptance.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Registered {
+pub struct RegistrationEntry {
     /// The signed registration.
-    pub said: Registration,
+    pub registration: Registration,
     /// When it was accepted.
     pub since: Timestamp,
 }
 
-impl Registered {
+impl RegistrationEntry {
     /// Whether less than half of its validity is left.
     pub(super) const fn is_half_over(&self, now: Timestamp) -> bool {
-        self.said.expires.ms_since(now) < now.ms_since(self.since)
+        self.registration.expires.ms_since(now) < now.ms_since(self.since)
     }
 }
 
@@ -60,7 +60,7 @@ pub struct TaskState {
     /// Increases with every event that changes the task's view.
     pub sequence: u64,
     /// Blobs that are missing and that the task needs before it can start.
-    pub wanted: BTreeSet<Digest>,
+    pub missing_blobs: BTreeSet<Digest>,
     /// The digest of the blob with all holdout rows, once it is stored. It is never disclosed.
     pub holdout: Option<Digest>,
     /// Enrolled participants, with the bond last read from the ledger, less later debits.
@@ -72,29 +72,29 @@ pub struct TaskState {
     /// order ended, and did not submit a record for it, is not among them.
     pub providers: BTreeSet<Address>,
     /// The task's stage.
-    pub stage: Stage,
+    pub stage: TaskStage,
     /// Summaries of the reported rounds; round r is at index r − 1.
-    pub past: Vec<Ended>,
+    pub rounds: Vec<RoundSummary>,
     /// The reported rounds that are in memory: not archived yet, or still needed.
-    pub whole: BTreeMap<RoundNumber, Past>,
+    pub rounds_in_memory: BTreeMap<RoundNumber, ReportedRound>,
     /// The updates of earlier reported rounds that the next round's updates are compared with, to
     /// detect duplicates.
     pub earlier: EarlierUpdates,
     /// Total paid by all reports: for data, and for infrastructure.
     pub paid: [Amount; 2],
     /// The account totals that claims are proven from, once a settlement is final.
-    pub standings: Option<Standings>,
+    pub final_totals: Option<FinalTotals>,
     /// Holdout rows that were used in a reported round.
     pub exposed: BTreeSet<u32>,
     /// Providers with work records in reported rounds.
-    pub authors: BTreeSet<Address>,
+    pub record_providers: BTreeSet<Address>,
     /// Settlements that are not final yet. True if the ledger has the settlement, or must be asked
     /// whether it has it.
-    pub unsettled: BTreeMap<RoundNumber, bool>,
+    pub pending_settlements: BTreeMap<RoundNumber, bool>,
     /// Rounds whose settlement is final.
-    pub finalised: BTreeSet<RoundNumber>,
+    pub final_rounds: BTreeSet<RoundNumber>,
     /// Final rounds whose debits are not proven on the ledger yet.
-    pub unproven: BTreeSet<RoundNumber>,
+    pub rounds_with_unproven_debits: BTreeSet<RoundNumber>,
     /// Every work order of the task.
     pub orders: BTreeMap<Digest, RoundNumber>,
     /// Blobs that are public because of this task.
@@ -107,7 +107,7 @@ pub struct TaskState {
 
 /// The stage of a task. The running round moves from one stage to the next.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub enum Stage {
+pub enum TaskStage {
     /// The base model or the holdout is missing.
     AwaitingBlobs,
     /// Waiting for enough participants for a round.
@@ -116,11 +116,11 @@ pub enum Stage {
         target_until: Timestamp,
     },
     /// Participants train and commit.
-    Committing(Box<Running>),
+    Committing(Box<RunningRound>),
     /// Commits are closed; participants reveal their updates.
-    Revealing(Box<Running>),
+    Revealing(Box<RunningRound>),
     /// The round's holdout rows are drawn. Once they are disclosed, the updates are valued.
-    Valuing(Box<Running>),
+    Valuing(Box<RunningRound>),
     /// The last report's settlement is not posted to the ledger yet.
     Settling,
     /// No more rounds; waiting until all settlements are final.
@@ -131,37 +131,37 @@ pub enum Stage {
 
 /// A round that has no report yet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Running {
+pub struct RunningRound {
     /// The round's offer.
     pub offer: Offer,
     /// The offer's digest.
     pub offer_digest: Digest,
     /// Commits by sender.
-    pub commits: BTreeMap<Address, TakenCommit>,
+    pub commits: BTreeMap<Address, AcceptedCommit>,
     /// Updates by sender.
-    pub updates: BTreeMap<Address, TakenUpdate>,
+    pub updates: BTreeMap<Address, AcceptedUpdate>,
     /// For each sender, the reason of the last rejected upload and the number of rejected uploads.
-    pub refused: BTreeMap<Address, (ErrorCode, u32)>,
+    pub rejected_uploads: BTreeMap<Address, (ErrorCode, u32)>,
     /// The holdout rows that the round is evaluated on, once reveals are closed.
-    pub drawn: Vec<u32>,
+    pub drawn_rows: Vec<u32>,
     /// The work order, once the rows are disclosed.
-    pub order: Option<WorkOrder>,
+    pub work_order: Option<WorkOrder>,
     /// Providers that have received the work order.
-    pub served: BTreeSet<Address>,
+    pub order_recipients: BTreeSet<Address>,
     /// The providers' work records in order of arrival, by the digest of their body.
     pub records: Vec<(Digest, Signed<WorkRecord>)>,
     /// Whether the coordinator's own valuation is due.
-    pub own: bool,
+    pub own_valuation_due: bool,
     /// The coordinator's own result, while a provider that has the work order may still agree with
     /// it.
-    pub held: Option<Box<WorkResult>>,
+    pub own_result: Option<Box<WorkResult>>,
     /// Records that disagree with that result.
-    pub wrong: BTreeSet<Digest>,
+    pub wrong_records: BTreeSet<Digest>,
 }
 
 /// An accepted commit.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct TakenCommit {
+pub struct AcceptedCommit {
     /// The signed commit.
     pub commit: Signed<Commit>,
     /// The sender's bond at risk, less debits that the ledger has not applied yet.
@@ -172,7 +172,7 @@ pub struct TakenCommit {
 
 /// An accepted update.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct TakenUpdate {
+pub struct AcceptedUpdate {
     /// The signed header.
     pub header: Signed<UpdateHeader>,
     /// The header's digest.
@@ -183,7 +183,7 @@ pub struct TakenUpdate {
 
 /// A summary of a reported round: what later rounds are built on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Ended {
+pub struct RoundSummary {
     /// The report's digest.
     pub report: Digest,
     /// The model after the round.
@@ -191,13 +191,13 @@ pub struct Ended {
     /// Whether it has a settlement.
     pub settled: bool,
     /// The blob in which the rest of the round is archived.
-    pub kept: Option<Digest>,
+    pub archive: Option<Digest>,
 }
 
 /// The account totals after the last round whose settlement is final. They always stay in the
 /// state, independent of any blob, because accounts claim their payouts from them.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Standings {
+pub struct FinalTotals {
     /// The task.
     pub task: TaskId,
     /// The round.
@@ -205,12 +205,12 @@ pub struct Standings {
     /// The Merkle root of the totals.
     pub root: Digest,
     /// The totals by account.
-    pub of: BTreeMap<Address, AccountTotals>,
+    pub accounts: BTreeMap<Address, AccountTotals>,
 }
 
 /// A reported round in full.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Past {
+pub struct ReportedRound {
     /// The round's offer.
     pub offer: Offer,
     /// The round's report.
@@ -218,27 +218,27 @@ pub struct Past {
     /// The report's digest.
     pub digest: Digest,
     /// The digest of the disclosed holdout rows.
-    pub shown: Option<Digest>,
+    pub disclosed_rows: Option<Digest>,
     /// The updates, ascending by sender.
-    pub updates: Vec<TakenUpdate>,
+    pub updates: Vec<AcceptedUpdate>,
     /// The providers' work records in order of arrival, by the digest of their body.
     pub records: Vec<(Digest, Signed<WorkRecord>)>,
     /// Records that disagree with the coordinator's own result.
-    pub wrong: BTreeSet<Digest>,
+    pub wrong_records: BTreeSet<Digest>,
 }
 
-impl State {
+impl EngineState {
     /// Every blob that must be stored for this state, over all tasks.
     #[must_use]
-    pub fn blobs(&self) -> BTreeSet<Digest> {
+    pub fn required_blobs(&self) -> BTreeSet<Digest> {
         let mut needed = BTreeSet::new();
         for task in self.tasks.values() {
             needed.extend(&task.public);
-            needed.extend(task.past.iter().filter_map(|ended| ended.kept));
+            needed.extend(task.rounds.iter().filter_map(|ended| ended.archive));
             needed.extend(task.holdout);
             let Some(running) = task.running() else { continue };
             needed.extend(running.updates.values().map(|update| update.header.body.update));
-            needed.extend(running.held.as_ref().map(|result| result.model));
+            needed.extend(running.own_result.as_ref().map(|result| result.model));
         }
         needed
     }
@@ -247,161 +247,170 @@ impl State {
 impl TaskState {
     /// The running round: it has no report yet.
     #[must_use]
-    pub fn running(&self) -> Option<&Running> {
+    pub fn running(&self) -> Option<&RunningRound> {
         match &self.stage {
-            Stage::Committing(r) | Stage::Revealing(r) | Stage::Valuing(r) => Some(r),
+            TaskStage::Committing(r) | TaskStage::Revealing(r) | TaskStage::Valuing(r) => Some(r),
             _ => None,
         }
     }
 
     /// The running round, mutable.
-    pub(super) fn running_mut(&mut self) -> Option<&mut Running> {
+    pub(super) fn running_mut(&mut self) -> Option<&mut RunningRound> {
         match &mut self.stage {
-            Stage::Committing(r) | Stage::Revealing(r) | Stage::Valuing(r) => Some(r),
+            TaskStage::Committing(r) | TaskStage::Revealing(r) | TaskStage::Valuing(r) => Some(r),
             _ => None,
         }
     }
 
     /// The summary of a reported round.
     #[must_use]
-    pub fn ended(&self, round: RoundNumber) -> Option<&Ended> {
+    pub fn round_summary(&self, round: RoundNumber) -> Option<&RoundSummary> {
         let position = usize::try_from(round.0).ok()?.checked_sub(1)?;
-        self.past.get(position)
+        self.rounds.get(position)
     }
 
     /// A reported round, if it is in memory.
     #[must_use]
-    pub fn past(&self, round: RoundNumber) -> Option<&Past> {
-        self.whole.get(&round)
+    pub fn reported_round(&self, round: RoundNumber) -> Option<&ReportedRound> {
+        self.rounds_in_memory.get(&round)
     }
 
     /// The last reported round, on which the next one is built. `None` if the task is over.
-    pub(super) fn last(&self) -> Option<&Past> {
-        self.whole.last_key_value().map(|(_, past)| past)
+    pub(super) fn last(&self) -> Option<&ReportedRound> {
+        self.rounds_in_memory.last_key_value().map(|(_, past)| past)
     }
 
     /// The number of the running round, or of the next one.
     pub(super) fn current_round(&self) -> RoundNumber {
-        let reported = u32::try_from(self.past.len()).unwrap_or(u32::MAX);
+        let reported = u32::try_from(self.rounds.len()).unwrap_or(u32::MAX);
         RoundNumber(reported.saturating_add(1))
     }
 
     /// Whether no more rounds will start.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Closing | Stage::Done)
+        matches!(self.stage, TaskStage::Closing | TaskStage::Done)
     }
 
     /// Debits of `account` that are in reports and that the ledger has not applied yet.
     #[must_use]
     pub fn pending_debits(&self, account: Address) -> Amount {
-        let rounds = self.unsettled.keys().chain(&self.unproven);
-        let reports = rounds.filter_map(|round| self.past(*round));
+        let rounds = self.pending_settlements.keys().chain(&self.rounds_with_unproven_debits);
+        let reports = rounds.filter_map(|round| self.reported_round(*round));
         let debits = reports.filter_map(|past| past.report.line(account)).map(|line| line.debit);
         // On overflow: more than any possible supply, so that no bond covers it.
         Amount::total(debits).unwrap_or(Amount::from_units(u128::MAX))
     }
 
     /// The accounts with debits in final rounds that are not proven yet, ascending.
-    pub fn to_prove(&self) -> Vec<Address> {
-        let rounds = self.unproven.iter().filter_map(|round| self.past(*round));
-        let accounts: BTreeSet<Address> = rounds.flat_map(Past::debited).collect();
+    pub fn accounts_with_unproven_debits(&self) -> Vec<Address> {
+        let rounds =
+            self.rounds_with_unproven_debits.iter().filter_map(|round| self.reported_round(*round));
+        let accounts: BTreeSet<Address> = rounds.flat_map(ReportedRound::debited).collect();
         accounts.into_iter().collect()
     }
 
     /// The next time at which a tick changes this task.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         match &self.stage {
-            Stage::AwaitingBlobs => Some(self.spec.expires.saturating_add_ms(1)),
-            Stage::Enrolling { target_until } => Some(self.enrolling_deadline(*target_until)),
-            Stage::Committing(running) => Some(running.offer.commit_by.saturating_add_ms(1)),
-            Stage::Revealing(running) => Some(running.offer.reveal_by.saturating_add_ms(1)),
-            Stage::Valuing(running) if !running.own || running.held.is_some() => {
-                running.order.as_ref().map(|order| order.due.saturating_add_ms(1))
+            TaskStage::AwaitingBlobs => Some(self.spec.expires.saturating_add_ms(1)),
+            TaskStage::Enrolling { target_until } => Some(self.enrolling_deadline(*target_until)),
+            TaskStage::Committing(running) => Some(running.offer.commit_by.saturating_add_ms(1)),
+            TaskStage::Revealing(running) => Some(running.offer.reveal_by.saturating_add_ms(1)),
+            TaskStage::Valuing(running)
+                if !running.own_valuation_due || running.own_result.is_some() =>
+            {
+                running.work_order.as_ref().map(|order| order.due.saturating_add_ms(1))
             }
-            Stage::Valuing(_) | Stage::Settling | Stage::Closing | Stage::Done => None,
+            TaskStage::Valuing(_) | TaskStage::Settling | TaskStage::Closing | TaskStage::Done => {
+                None
+            }
         }
     }
 
     /// The effects that should be in progress for this task.
-    pub(super) fn wants(&self) -> Vec<Effect> {
+    pub(super) fn pending_effects(&self) -> Vec<Effect> {
         let task = self.id;
         let mut wanted = Vec::new();
-        if let Stage::Valuing(running) = &self.stage {
+        if let TaskStage::Valuing(running) = &self.stage {
             let round = running.offer.scope.round;
-            if running.order.is_none() {
-                wanted.push(Effect::Disclose { task, round });
-            } else if running.own && running.held.is_none() {
-                wanted.push(Effect::Value { task, round });
+            if running.work_order.is_none() {
+                wanted.push(Effect::DiscloseRows { task, round });
+            } else if running.own_valuation_due && running.own_result.is_none() {
+                wanted.push(Effect::ValueRound { task, round });
             }
         }
-        for (round, posted) in &self.unsettled {
+        for (round, posted) in &self.pending_settlements {
             wanted.push(if *posted {
-                Effect::Finalize { task, round: *round }
+                Effect::FinalizeSettlement { task, round: *round }
             } else {
-                Effect::Post { task, round: *round }
+                Effect::PostSettlement { task, round: *round }
             });
         }
         // The last final root proves the debits of all earlier rounds.
-        if let Some(round) = self.finalised.last().filter(|_| !self.unproven.is_empty()) {
-            wanted.push(Effect::Prove { task, round: *round });
+        if let Some(round) =
+            self.final_rounds.last().filter(|_| !self.rounds_with_unproven_debits.is_empty())
+        {
+            wanted.push(Effect::ProveDebits { task, round: *round });
         }
-        let settled = self.unsettled.is_empty() && self.unproven.is_empty();
-        if matches!(self.stage, Stage::Closing) && settled {
-            wanted.push(Effect::Close { task });
+        let settled =
+            self.pending_settlements.is_empty() && self.rounds_with_unproven_debits.is_empty();
+        if matches!(self.stage, TaskStage::Closing) && settled {
+            wanted.push(Effect::CloseTask { task });
         }
-        wanted.extend(self.to_keep().map(|round| Effect::Keep { task, round }));
+        wanted
+            .extend(self.next_round_to_archive().map(|round| Effect::ArchiveRound { task, round }));
         wanted
     }
 
     /// The first round in memory that can be archived.
-    pub(super) fn to_keep(&self) -> Option<RoundNumber> {
-        self.whole.keys().copied().find(|round| self.is_done_with(*round))
+    pub(super) fn next_round_to_archive(&self) -> Option<RoundNumber> {
+        self.rounds_in_memory.keys().copied().find(|round| self.can_be_archived(*round))
     }
 
     /// Whether later events need nothing of the round but its archive. A round whose settlement is
     /// not final is still needed, even if the engine has given it up: the ledger may still finalise
     /// the settlement, and the report then proves the debits.
-    pub(super) fn is_done_with(&self, round: RoundNumber) -> bool {
-        let Some(past) = self.whole.get(&round) else {
+    pub(super) fn can_be_archived(&self, round: RoundNumber) -> bool {
+        let Some(past) = self.rounds_in_memory.get(&round) else {
             return false;
         };
-        let built_on = !self.is_over() && self.whole.keys().next_back() == Some(&round);
+        let built_on = !self.is_over() && self.rounds_in_memory.keys().next_back() == Some(&round);
         let settled = past.report.outcome == RoundOutcome::Settled;
-        let settles = settled && !self.finalised.contains(&round);
-        !built_on && !settles && !self.unproven.contains(&round)
+        let settles = settled && !self.final_rounds.contains(&round);
+        !built_on && !settles && !self.rounds_with_unproven_debits.contains(&round)
     }
 
     /// Removes an archived round from memory.
-    pub(super) fn kept(&mut self, round: RoundNumber, digest: Digest) {
+    pub(super) fn mark_archived(&mut self, round: RoundNumber, digest: Digest) {
         let position = usize::try_from(round.0).ok().and_then(|round| round.checked_sub(1));
-        if let Some(ended) = position.and_then(|position| self.past.get_mut(position)) {
-            ended.kept = Some(digest);
-            self.whole.remove(&round);
+        if let Some(ended) = position.and_then(|position| self.rounds.get_mut(position)) {
+            ended.archive = Some(digest);
+            self.rounds_in_memory.remove(&round);
         }
     }
 }
 
-impl Standings {
+impl FinalTotals {
     /// The account totals of a report.
-    pub(super) fn of(report: &Report) -> Self {
+    pub(super) fn from_report(report: &Report) -> Self {
         let (scope, root) = (report.scope, report.root);
-        Self { task: scope.task, round: scope.round, root, of: report.account_totals.clone() }
+        Self { task: scope.task, round: scope.round, root, accounts: report.account_totals.clone() }
     }
 }
 
-impl Past {
+impl ReportedRound {
     /// The outcome of a record for the round's order: the units paid, or the rejection. `None` for
     /// a record that was never accepted.
     #[must_use]
-    pub fn verdict(&self, record: Digest) -> Option<Result<u64, Rejection>> {
+    pub fn record_outcome(&self, record: Digest) -> Option<Result<u64, Rejection>> {
         if !self.records.iter().any(|(digest, _)| *digest == record) {
             return None;
         }
         if let Some(line) = self.report.infrastructure.iter().find(|line| line.record == record) {
             return Some(Ok(line.units));
         }
-        Some(if self.wrong.contains(&record) {
+        Some(if self.wrong_records.contains(&record) {
             wrong_record()
         } else {
             reject(
@@ -427,7 +436,7 @@ impl Past {
     }
 
     /// Whether the report debits any bond.
-    pub(super) fn debits(&self) -> bool {
+    pub(super) fn has_debits(&self) -> bool {
         self.debited().next().is_some()
     }
 
@@ -438,21 +447,21 @@ impl Past {
     }
 }
 
-impl Running {
-    pub(super) fn of(offer: Offer) -> Self {
+impl RunningRound {
+    pub(super) fn new(offer: Offer) -> Self {
         Self {
             offer_digest: offer.digest(),
             offer,
             commits: BTreeMap::new(),
             updates: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            drawn: Vec::new(),
-            order: None,
-            served: BTreeSet::new(),
+            rejected_uploads: BTreeMap::new(),
+            drawn_rows: Vec::new(),
+            work_order: None,
+            order_recipients: BTreeSet::new(),
             records: Vec::new(),
-            own: false,
-            held: None,
-            wrong: BTreeSet::new(),
+            own_valuation_due: false,
+            own_result: None,
+            wrong_records: BTreeSet::new(),
         }
     }
 
@@ -463,18 +472,18 @@ impl Running {
 
     /// Whether a provider that has the order may still submit a record.
     pub(super) fn awaits_records(&self, now: Timestamp) -> bool {
-        let in_time = self.order.as_ref().is_some_and(|order| now <= order.due);
-        in_time && self.served.iter().any(|provider| !self.answered(*provider))
+        let in_time = self.work_order.as_ref().is_some_and(|order| now <= order.due);
+        in_time && self.order_recipients.iter().any(|provider| !self.answered(*provider))
     }
 
     /// Whether the blob is one of the round's updates.
-    pub(super) fn names(&self, digest: Digest) -> bool {
+    pub(super) fn has_update(&self, digest: Digest) -> bool {
         self.updates.values().any(|update| update.header.body.update == digest)
     }
 
     /// Whether `sender` is in the cohort.
     #[must_use]
-    pub fn asked(&self, sender: Address) -> bool {
+    pub fn is_in_cohort(&self, sender: Address) -> bool {
         self.offer.cohort.binary_search(&sender).is_ok()
     }
 }

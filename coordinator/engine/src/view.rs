@@ -12,16 +12,16 @@ use florin_protocol::{
     Timestamp, WorkRecord, claim_tree, merkle,
 };
 
-use super::state::{Past, Running, Stage, Standings, TaskState};
+use super::state::{FinalTotals, ReportedRound, RunningRound, TaskStage, TaskState};
 use super::{Engine, reject};
 
 /// Where a reported round is stored.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'a> {
+pub enum RoundLocation<'a> {
     /// In memory.
-    Here(&'a Past),
+    InMemory(&'a ReportedRound),
     /// Archived in this blob.
-    Kept(Digest),
+    Archived(Digest),
 }
 
 /// Whether a blob may be read.
@@ -30,7 +30,7 @@ pub enum Visibility {
     /// Public.
     Public,
     /// Known to a task but not public. Only providers whose work order names it may read it.
-    NotYet,
+    NotYetPublic,
     /// Unknown to every task.
     Unknown,
 }
@@ -49,7 +49,7 @@ impl Engine {
         let any = [Role::Participant, Role::Provider, Role::Coordinator];
         let roles = any.iter().filter(|known| role.is_none_or(|role| role == **known));
         let found = roles.into_iter().find_map(|r| self.state.registrations.get(&(wallet, *r)));
-        found.map(|known| &known.said).ok_or_else(|| {
+        found.map(|known| &known.registration).ok_or_else(|| {
             Rejection::new(ErrorCode::NotRegistered, format!("{wallet} is not registered here"))
         })
     }
@@ -69,15 +69,15 @@ impl Engine {
             id,
             spec: task.spec.clone(),
             phase: task.phase(),
-            round: task.shown_round(),
-            reported: count(task.past.len()),
-            finalised: count(task.finalised.len()),
+            round: task.displayed_round(),
+            reported: count(task.rounds.len()),
+            finalised: count(task.final_rounds.len()),
             enrolled: count(task.enrolled.len()),
             committed: running.map_or(0, |r| count(r.commits.len())),
             revealed: running.map_or(0, |r| count(r.updates.len())),
             offer: None,
-            model: task.past.last().map_or(task.spec.base_model, |ended| ended.model),
-            missing_blobs: task.wanted.iter().copied().collect(),
+            model: task.rounds.last().map_or(task.spec.base_model, |ended| ended.model),
+            missing_blobs: task.missing_blobs.iter().copied().collect(),
             holdout_missing: task.holdout.is_none(),
         };
         Ok((view, running.map(|running| running.offer.clone())))
@@ -90,7 +90,7 @@ impl Engine {
             id: task.id,
             name: task.spec.name.clone(),
             phase: task.phase(),
-            round: task.shown_round(),
+            round: task.displayed_round(),
             rounds: task.spec.rounds.count,
             enrolled: u32::try_from(task.enrolled.len()).unwrap_or(u32::MAX),
             data: task.spec.budget.data,
@@ -119,9 +119,9 @@ impl Engine {
     /// [`ErrorCode::UnknownTask`]; [`ErrorCode::NotYetPublic`] for a round without a report;
     /// [`ErrorCode::NotFound`] for an archived round.
     pub fn report(&self, id: TaskId, round: RoundNumber) -> Result<&Report, Rejection> {
-        match self.past(id, round)? {
-            Found::Here(past) => Ok(&past.report),
-            Found::Kept(digest) => {
+        match self.reported_round(id, round)? {
+            RoundLocation::InMemory(past) => Ok(&past.report),
+            RoundLocation::Archived(digest) => {
                 let message = format!("round {round} is archived in blob {digest}");
                 Err(Rejection::new(ErrorCode::NotFound, message))
             }
@@ -132,11 +132,15 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorCode::UnknownTask`], [`ErrorCode::NotYetPublic`].
-    pub fn past(&self, id: TaskId, round: RoundNumber) -> Result<Found<'_>, Rejection> {
+    pub fn reported_round(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<RoundLocation<'_>, Rejection> {
         let task = self.task(id)?;
-        let kept = || task.ended(round)?.kept.map(Found::Kept);
-        task.past(round).map(Found::Here).or_else(kept).ok_or_else(|| {
-            let reported = task.past.len();
+        let archived = || task.round_summary(round)?.archive.map(RoundLocation::Archived);
+        task.reported_round(round).map(RoundLocation::InMemory).or_else(archived).ok_or_else(|| {
+            let reported = task.rounds.len();
             let message = format!("round {round} has no report; {reported} rounds have one");
             Rejection::new(ErrorCode::NotYetPublic, message)
         })
@@ -144,8 +148,8 @@ impl Engine {
 
     /// The blob in which a round is archived, if it is no longer in memory.
     #[must_use]
-    pub fn kept(&self, id: TaskId, round: RoundNumber) -> Option<Digest> {
-        self.state.tasks.get(&id)?.ended(round)?.kept
+    pub fn archive_blob(&self, id: TaskId, round: RoundNumber) -> Option<Digest> {
+        self.state.tasks.get(&id)?.round_summary(round)?.archive
     }
 
     /// The account totals after the last round whose settlement is final on the ledger. Claims are
@@ -153,8 +157,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorCode::UnknownTask`]; [`ErrorCode::NotYetPublic`] before the first settlement is final.
-    pub fn final_standings(&self, id: TaskId) -> Result<&Standings, Rejection> {
-        self.task(id)?.standings.as_ref().ok_or_else(|| {
+    pub fn final_totals(&self, id: TaskId) -> Result<&FinalTotals, Rejection> {
+        self.task(id)?.final_totals.as_ref().ok_or_else(|| {
             Rejection::new(ErrorCode::NotYetPublic, "no settlement of this task is final yet")
         })
     }
@@ -167,10 +171,11 @@ impl Engine {
         if tasks().any(|task| task.public.contains(&digest)) {
             return Visibility::Public;
         }
-        let named = |running: &Running| running.names(digest);
-        let known =
-            |task: &TaskState| task.wanted.contains(&digest) || task.running().is_some_and(named);
-        if tasks().any(known) { Visibility::NotYet } else { Visibility::Unknown }
+        let named = |running: &RunningRound| running.has_update(digest);
+        let known = |task: &TaskState| {
+            task.missing_blobs.contains(&digest) || task.running().is_some_and(named)
+        };
+        if tasks().any(known) { Visibility::NotYetPublic } else { Visibility::Unknown }
     }
 
     /// Checks that the task's open work order names the blob, so that a pledged provider may read
@@ -182,10 +187,10 @@ impl Engine {
         if self.visibility(digest) == Visibility::Public {
             return Ok(());
         }
-        let Stage::Valuing(running) = &self.task(id)?.stage else {
+        let TaskStage::Valuing(running) = &self.task(id)?.stage else {
             return reject(ErrorCode::NotYetPublic, "no work order of this task is open");
         };
-        let named = running.order.as_ref().is_some_and(|order| {
+        let named = running.work_order.as_ref().is_some_and(|order| {
             order.base_model == digest || order.entries.iter().any(|entry| entry.update == digest)
         });
         if named {
@@ -198,27 +203,29 @@ impl Engine {
     #[must_use]
     pub fn has_order(&self, id: TaskId, provider: Address) -> bool {
         let running = self.state.tasks.get(&id).and_then(TaskState::running);
-        running.is_some_and(|running| running.order.is_some() && running.served.contains(&provider))
+        running.is_some_and(|running| {
+            running.work_order.is_some() && running.order_recipients.contains(&provider)
+        })
     }
 
     /// A task's specification, and whether its holdout is stored.
     ///
     /// # Errors
     /// [`ErrorCode::UnknownTask`].
-    pub fn holdout(&self, id: TaskId) -> Result<(&TaskSpec, bool), Rejection> {
+    pub fn spec_and_has_holdout(&self, id: TaskId) -> Result<(&TaskSpec, bool), Rejection> {
         self.task(id).map(|task| (&task.spec, task.holdout.is_some()))
     }
 
     /// The tasks that are waiting for a blob.
-    pub fn wanting(&self, digest: Digest) -> impl Iterator<Item = &TaskState> {
-        self.state.tasks.values().filter(move |task| task.wanted.contains(&digest))
+    pub fn tasks_missing_blob(&self, digest: Digest) -> impl Iterator<Item = &TaskState> {
+        self.state.tasks.values().filter(move |task| task.missing_blobs.contains(&digest))
     }
 
     /// Whether the round is still waiting for this sender's update.
     #[must_use]
     pub fn awaits_update(&self, id: TaskId, round: RoundNumber, sender: Address) -> bool {
         let running = self.state.tasks.get(&id).map(|task| &task.stage);
-        let Some(Stage::Revealing(running)) = running else {
+        let Some(TaskStage::Revealing(running)) = running else {
             return false;
         };
         running.offer.scope.round == round
@@ -230,20 +237,20 @@ impl Engine {
     #[must_use]
     pub fn awaits_blobs(&self, id: TaskId) -> bool {
         let task = self.state.tasks.get(&id);
-        task.is_some_and(|task| matches!(task.stage, Stage::AwaitingBlobs))
+        task.is_some_and(|task| matches!(task.stage, TaskStage::AwaitingBlobs))
     }
 
     /// The reason why this sender's update can never be accepted, if an upload was rejected because
     /// of its content: a commitment fixes the bytes of the update.
     #[must_use]
-    pub fn refused_for_good(
+    pub fn permanent_rejection(
         &self,
         id: TaskId,
         round: RoundNumber,
         sender: Address,
     ) -> Option<ErrorCode> {
         let running = self.state.tasks.get(&id)?.running()?;
-        let (code, _) = running.refused.get(&sender)?;
+        let (code, _) = running.rejected_uploads.get(&sender)?;
         let for_good = [
             ErrorCode::UpdateNotFinite,
             ErrorCode::UpdateWrongSchema,
@@ -292,19 +299,19 @@ impl ProofTree {
     ///
     /// # Errors
     /// [`ErrorCode::Internal`] if the totals overflow, which the pay rule makes impossible.
-    pub fn of(report: &Report) -> Result<Self, Rejection> {
-        Self::over(report.scope.round, report.root, &report.account_totals)
+    pub fn from_report(report: &Report) -> Result<Self, Rejection> {
+        Self::build(report.scope.round, report.root, &report.account_totals)
     }
 
     /// Builds the tree from a task's last final account totals.
     ///
     /// # Errors
-    /// Those of [`ProofTree::of`].
-    pub fn of_final(standings: &Standings) -> Result<Self, Rejection> {
-        Self::over(standings.round, standings.root, &standings.of)
+    /// Those of [`ProofTree::from_report`].
+    pub fn from_final_totals(standings: &FinalTotals) -> Result<Self, Rejection> {
+        Self::build(standings.round, standings.root, &standings.accounts)
     }
 
-    fn over(
+    fn build(
         round: RoundNumber,
         root: Digest,
         standings: &BTreeMap<Address, AccountTotals>,
@@ -333,9 +340,9 @@ impl ProofTree {
 /// The claim proof of `account` from a final report.
 ///
 /// # Errors
-/// Those of [`ProofTree::of`].
+/// Those of [`ProofTree::from_report`].
 pub fn claim_proof(report: &Report, account: Address) -> Result<ClaimProof, Rejection> {
-    ProofTree::of(report).map(|tree| tree.proof(account))
+    ProofTree::from_report(report).map(|tree| tree.proof(account))
 }
 
 impl TaskState {
@@ -343,19 +350,19 @@ impl TaskState {
     #[must_use]
     pub const fn phase(&self) -> TaskPhase {
         match self.stage {
-            Stage::AwaitingBlobs => TaskPhase::AwaitingBlobs,
-            Stage::Enrolling { .. } => TaskPhase::Enrolling,
-            Stage::Committing(_) => TaskPhase::Committing,
-            Stage::Revealing(_) => TaskPhase::Revealing,
-            Stage::Valuing(_) => TaskPhase::Valuing,
-            Stage::Settling => TaskPhase::Settling,
-            Stage::Closing => TaskPhase::Closing,
-            Stage::Done => TaskPhase::Done,
+            TaskStage::AwaitingBlobs => TaskPhase::AwaitingBlobs,
+            TaskStage::Enrolling { .. } => TaskPhase::Enrolling,
+            TaskStage::Committing(_) => TaskPhase::Committing,
+            TaskStage::Revealing(_) => TaskPhase::Revealing,
+            TaskStage::Valuing(_) => TaskPhase::Valuing,
+            TaskStage::Settling => TaskPhase::Settling,
+            TaskStage::Closing => TaskPhase::Closing,
+            TaskStage::Done => TaskPhase::Done,
         }
     }
 
     /// The number of the running round, else of the last reported round; 1 before the first report.
-    fn shown_round(&self) -> RoundNumber {
+    fn displayed_round(&self) -> RoundNumber {
         let reported = RoundNumber(self.current_round().0.saturating_sub(1).max(1));
         self.running().map_or(reported, |running| running.offer.scope.round)
     }

@@ -2,7 +2,7 @@
 
 /// A key of the settings.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct SettingKey {
     /// The key as written in the settings file, with its table: `table.key`.
     pub name: &'static str,
     /// Description.
@@ -16,22 +16,22 @@ pub struct Key {
 }
 
 /// Every key of the settings.
-pub const KEYS: &[Key] = &[
-    Key {
+pub const KEYS: &[SettingKey] = &[
+    SettingKey {
         name: "listen",
         meaning: "address and port to listen on; port 0 selects a free port",
         bounds: "an IP address and a port, default 127.0.0.1:7700",
         example: "\"127.0.0.1:7700\"",
         variable: "FLORIN_COORDINATOR_LISTEN",
     },
-    Key {
+    SettingKey {
         name: "data",
         meaning: "folder for the journal and the blobs; only one process may use it",
         bounds: "a writable folder",
         example: "\"market/coordinator\"",
         variable: "FLORIN_COORDINATOR_DATA",
     },
-    Key {
+    SettingKey {
         name: "metrics_listen",
         meaning: "address and port of /metrics, /healthz and /readyz, for the operator and not for \
                   the internet; disabled unless set",
@@ -39,7 +39,7 @@ pub const KEYS: &[Key] = &[
         example: "\"127.0.0.1:7701\"",
         variable: "FLORIN_COORDINATOR_METRICS_LISTEN",
     },
-    Key {
+    SettingKey {
         name: "connections_max",
         meaning: "maximum number of connections; the process must be allowed to open 512 more \
                   files than this. When the maximum is reached, the connection that has waited \
@@ -48,7 +48,7 @@ pub const KEYS: &[Key] = &[
         example: "4096",
         variable: "FLORIN_COORDINATOR_CONNECTIONS_MAX",
     },
-    Key {
+    SettingKey {
         name: "connections_per_address_max",
         meaning: "maximum number of connections from one IPv4 address or one IPv6 /64; does not \
                   apply to trusted proxies",
@@ -56,7 +56,7 @@ pub const KEYS: &[Key] = &[
         example: "1024",
         variable: "FLORIN_COORDINATOR_CONNECTIONS_PER_ADDRESS_MAX",
     },
-    Key {
+    SettingKey {
         name: "header_ms",
         meaning: "milliseconds a client has to send the headers of a request, also for the first \
                   request after it connects",
@@ -64,28 +64,28 @@ pub const KEYS: &[Key] = &[
         example: "10000",
         variable: "FLORIN_COORDINATOR_HEADER_MS",
     },
-    Key {
+    SettingKey {
         name: "header_bytes_max",
         meaning: "maximum size of the request headers, in bytes",
         bounds: "1024 to 65536, default 16384",
         example: "16384",
         variable: "FLORIN_COORDINATOR_HEADER_BYTES_MAX",
     },
-    Key {
+    SettingKey {
         name: "idle_ms",
         meaning: "milliseconds that an idle connection stays open between two requests",
         bounds: "100 to 600000, default 60000",
         example: "60000",
         variable: "FLORIN_COORDINATOR_IDLE_MS",
     },
-    Key {
+    SettingKey {
         name: "body_mib_max",
         meaning: "maximum size of any request body, in MiB; most routes have a much lower limit",
         bounds: "1 to 1048576, default 8192",
         example: "8192",
         variable: "FLORIN_COORDINATOR_BODY_MIB_MAX",
     },
-    Key {
+    SettingKey {
         name: "body_ms",
         meaning: "milliseconds a client has to send a request body, in addition to the time for \
                   its size",
@@ -93,7 +93,7 @@ pub const KEYS: &[Key] = &[
         example: "30000",
         variable: "FLORIN_COORDINATOR_BODY_MS",
     },
-    Key {
+    SettingKey {
         name: "bytes_per_second_min",
         meaning: "minimum upload rate: a body of n bytes has n / this many seconds in addition to \
                   body_ms, and a client that sends less than this over body_ms is disconnected",
@@ -101,7 +101,7 @@ pub const KEYS: &[Key] = &[
         example: "65536",
         variable: "FLORIN_COORDINATOR_BYTES_PER_SECOND_MIN",
     },
-    Key {
+    SettingKey {
         name: "stall_ms",
         meaning: "milliseconds after which a client that reads none of its response is \
                   disconnected",
@@ -109,14 +109,14 @@ pub const KEYS: &[Key] = &[
         example: "30000",
         variable: "FLORIN_COORDINATOR_STALL_MS",
     },
-    Key {
+    SettingKey {
         name: "shutdown_ms",
         meaning: "milliseconds that in-flight requests have to finish during a graceful shutdown",
         bounds: "0 to 600000, default 30000",
         example: "30000",
         variable: "FLORIN_COORDINATOR_SHUTDOWN_MS",
     },
-    Key {
+    SettingKey {
         name: "trusted_proxies",
         meaning: "networks of proxies whose X-Forwarded-For header is trusted; it is ignored from \
                   all other addresses",
@@ -124,7 +124,7 @@ pub const KEYS: &[Key] = &[
         example: "[\"192.0.2.1\", \"2001:db8::/64\"]",
         variable: "FLORIN_COORDINATOR_TRUSTED_PROXIES",
     },
-    Key {
+    SettingKey {
         name: "in_flight_mib",
         meaning: "MiB of updates that are checked at the same time, and the same again for models \
                   and holdouts; further uploads wait",
@@ -132,14 +132,14 @@ pub const KEYS: &[Key] = &[
         example: "256",
         variable: "FLORIN_COORDINATOR_IN_FLIGHT_MIB",
     },
-    Key {
+    SettingKey {
         name: "holdout_mib_max",
         meaning: "maximum size of a holdout that a buyer uploads, in MiB",
         bounds: "1 to 4096, default 1024",
         example: "1024",
         variable: "FLORIN_COORDINATOR_HOLDOUT_MIB_MAX",
     },
-    Key {
+    SettingKey {
         name: "round_mib_max",
         meaning: "maximum MiB of all decoded updates of one round: a task whose model size times \
                   its number of participants is larger is rejected",
@@ -147,7 +147,7 @@ pub const KEYS: &[Key] = &[
         example: "8192",
         variable: "FLORIN_COORDINATOR_ROUND_MIB_MAX",
     },
-    Key {
+    SettingKey {
         name: "work_memory_mib",
         meaning: "MiB of decoded updates in memory, shared by all rounds that are valued at the \
                   same time; the updates of a larger round are in an unnamed file in the data \
@@ -156,7 +156,7 @@ pub const KEYS: &[Key] = &[
         example: "1024",
         variable: "FLORIN_COORDINATOR_WORK_MEMORY_MIB",
     },
-    Key {
+    SettingKey {
         name: "valuations_max",
         meaning: "rounds of different tasks that are valued at the same time; long valuations \
                   delay other tasks only when this many run",
@@ -164,7 +164,7 @@ pub const KEYS: &[Key] = &[
         example: "2",
         variable: "FLORIN_COORDINATOR_VALUATIONS_MAX",
     },
-    Key {
+    SettingKey {
         name: "blobs.url",
         meaning: "bucket that stores a copy of every blob, written before the receipt is issued; \
                   none unless set",
@@ -172,29 +172,29 @@ pub const KEYS: &[Key] = &[
         example: "\"s3://florin/market\"",
         variable: "FLORIN_COORDINATOR_BLOBS_URL",
     },
-    Key {
+    SettingKey {
         name: "blobs.endpoint",
         meaning: "S3-compatible service that has the bucket, if it is not Amazon's",
         bounds: "https://HOST or http://HOST:PORT, with blobs.url",
         example: "\"http://127.0.0.1:9000\"",
         variable: "FLORIN_COORDINATOR_BLOBS_ENDPOINT",
     },
-    Key {
+    SettingKey {
         name: "blobs.region",
         meaning: "region of the bucket",
         bounds: "a name, with blobs.url, default us-east-1",
         example: "\"eu-central-1\"",
         variable: "FLORIN_COORDINATOR_BLOBS_REGION",
     },
-    Key {
-        name: "blobs.patience_ms",
+    SettingKey {
+        name: "blobs.timeout_ms",
         meaning: "timeout of one request to the bucket in milliseconds, retries included; \
                   afterwards the waiting client is asked to try again",
         bounds: "100 to 600000, default 20000",
         example: "20000",
-        variable: "FLORIN_COORDINATOR_BLOBS_PATIENCE_MS",
+        variable: "FLORIN_COORDINATOR_BLOBS_TIMEOUT_MS",
     },
-    Key {
+    SettingKey {
         name: "uploads.disk_mib_max",
         meaning: "maximum MiB of all unfinished uploads: an active upload counts with its full \
                   size, an interrupted one with the bytes received",
@@ -202,7 +202,7 @@ pub const KEYS: &[Key] = &[
         example: "65536",
         variable: "FLORIN_COORDINATOR_UPLOADS_DISK_MIB_MAX",
     },
-    Key {
+    SettingKey {
         name: "uploads.task_mib_max",
         meaning: "maximum MiB of the unfinished uploads of one task, so that no task takes the \
                   space of the others",
@@ -210,57 +210,57 @@ pub const KEYS: &[Key] = &[
         example: "16384",
         variable: "FLORIN_COORDINATOR_UPLOADS_TASK_MIB_MAX",
     },
-    Key {
+    SettingKey {
         name: "uploads.sender_mib_max",
         meaning: "maximum MiB of the unfinished uploads of one sender",
         bounds: "1 to 1073741824, default 8192",
         example: "8192",
         variable: "FLORIN_COORDINATOR_UPLOADS_SENDER_MIB_MAX",
     },
-    Key {
+    SettingKey {
         name: "uploads.free_mib_min",
         meaning: "MiB of disk space that uploads leave free for the journal and the ledger",
         bounds: "0 to 1073741824, default 512",
         example: "512",
         variable: "FLORIN_COORDINATOR_UPLOADS_FREE_MIB_MIN",
     },
-    Key {
-        name: "uploads.partial_ms_max",
+    SettingKey {
+        name: "uploads.expire_ms",
         meaning: "milliseconds after which an interrupted upload is removed if its sender does not \
                   resume it; it is removed earlier if its round ends",
         bounds: "1000 to 2592000000, default 86400000",
         example: "86400000",
-        variable: "FLORIN_COORDINATOR_UPLOADS_PARTIAL_MS_MAX",
+        variable: "FLORIN_COORDINATOR_UPLOADS_EXPIRE_MS",
     },
-    Key {
+    SettingKey {
         name: "rate.address_per_second",
         meaning: "sustained requests per second from one IPv4 address or IPv6 /64",
         bounds: "1 to 1000000, default 500",
         example: "500",
         variable: "FLORIN_COORDINATOR_RATE_ADDRESS_PER_SECOND",
     },
-    Key {
+    SettingKey {
         name: "rate.address_burst",
         meaning: "requests from it in one burst after a pause",
         bounds: "1 to 1000000, default 5000",
         example: "5000",
         variable: "FLORIN_COORDINATOR_RATE_ADDRESS_BURST",
     },
-    Key {
+    SettingKey {
         name: "rate.wallet_per_second",
         meaning: "sustained signed messages per second from one wallet",
         bounds: "1 to 1000000, default 50",
         example: "50",
         variable: "FLORIN_COORDINATOR_RATE_WALLET_PER_SECOND",
     },
-    Key {
+    SettingKey {
         name: "rate.wallet_burst",
         meaning: "signed messages from it in one burst after a pause",
         bounds: "1 to 1000000, default 500",
         example: "500",
         variable: "FLORIN_COORDINATOR_RATE_WALLET_BURST",
     },
-    Key {
+    SettingKey {
         name: "rate.fetch_per_second",
         meaning: "sustained blobs per second that one provider may download for its work orders; \
                   they do not count as messages",
@@ -268,7 +268,7 @@ pub const KEYS: &[Key] = &[
         example: "500",
         variable: "FLORIN_COORDINATOR_RATE_FETCH_PER_SECOND",
     },
-    Key {
+    SettingKey {
         name: "rate.fetch_burst",
         meaning: "blobs that it may download in one burst after a pause; a work order has one for \
                   each update",
@@ -276,7 +276,7 @@ pub const KEYS: &[Key] = &[
         example: "5000",
         variable: "FLORIN_COORDINATOR_RATE_FETCH_BURST",
     },
-    Key {
+    SettingKey {
         name: "rate.entries_max",
         meaning: "addresses, and as many wallets, whose rate is tracked; the entry that is closest \
                   to its full burst is evicted first",
@@ -284,7 +284,7 @@ pub const KEYS: &[Key] = &[
         example: "65536",
         variable: "FLORIN_COORDINATOR_RATE_ENTRIES_MAX",
     },
-    Key {
+    SettingKey {
         name: "rate.exempt",
         meaning: "networks without a rate limit for addresses; requests from there with \
                   X-Forwarded-For are limited",
@@ -292,28 +292,28 @@ pub const KEYS: &[Key] = &[
         example: "[\"127.0.0.0/8\", \"::1\"]",
         variable: "FLORIN_COORDINATOR_RATE_EXEMPT",
     },
-    Key {
+    SettingKey {
         name: "tls.certificate",
         meaning: "PEM file with the certificate and its chain; if set, the port serves TLS only",
         bounds: "a file, with tls.key",
         example: "\"market/certificate.pem\"",
         variable: "FLORIN_COORDINATOR_TLS_CERTIFICATE",
     },
-    Key {
+    SettingKey {
         name: "tls.key",
         meaning: "PEM file with the certificate's private key",
         bounds: "a file, with tls.certificate",
         example: "\"market/key.pem\"",
         variable: "FLORIN_COORDINATOR_TLS_KEY",
     },
-    Key {
+    SettingKey {
         name: "tls.self_signed",
         meaning: "create a self-signed certificate in the data folder, for trials, and use it",
         bounds: "true or false, default false; not with tls.certificate",
         example: "false",
         variable: "FLORIN_COORDINATOR_TLS_SELF_SIGNED",
     },
-    Key {
+    SettingKey {
         name: "tls.names",
         meaning: "host names and addresses of the self-signed certificate, in addition to this \
                   machine's",
@@ -321,36 +321,36 @@ pub const KEYS: &[Key] = &[
         example: "[\"market.example\"]",
         variable: "FLORIN_COORDINATOR_TLS_NAMES",
     },
-    Key {
+    SettingKey {
         name: "tls.handshake_ms",
         meaning: "milliseconds a client has for the TLS handshake",
         bounds: "100 to 60000, default 10000",
         example: "10000",
         variable: "FLORIN_COORDINATOR_TLS_HANDSHAKE_MS",
     },
-    Key {
-        name: "tls.look_ms",
+    SettingKey {
+        name: "tls.reload_ms",
         meaning: "milliseconds between two checks of the certificate and key files; if they have \
                   changed, new connections use them",
         bounds: "100 to 86400000, default 60000",
         example: "60000",
-        variable: "FLORIN_COORDINATOR_TLS_LOOK_MS",
+        variable: "FLORIN_COORDINATOR_TLS_RELOAD_MS",
     },
-    Key {
+    SettingKey {
         name: "http2.enabled",
         meaning: "offer HTTP/2 over TLS; otherwise, and without TLS, only HTTP/1.1",
         bounds: "true or false, default false",
         example: "false",
         variable: "FLORIN_COORDINATOR_HTTP2_ENABLED",
     },
-    Key {
+    SettingKey {
         name: "http2.streams_max",
         meaning: "maximum number of concurrent requests on one connection",
         bounds: "1 to 1000, default 64",
         example: "64",
         variable: "FLORIN_COORDINATOR_HTTP2_STREAMS_MAX",
     },
-    Key {
+    SettingKey {
         name: "otlp.url",
         meaning: "OpenTelemetry collector that receives a span for each request, over HTTP \
                   (protobuf); none unless set",
@@ -358,7 +358,7 @@ pub const KEYS: &[Key] = &[
         example: "\"http://127.0.0.1:4318\"",
         variable: "FLORIN_COORDINATOR_OTLP_URL",
     },
-    Key {
+    SettingKey {
         name: "journal.snapshot_events",
         meaning: "events after which a snapshot of the state is written, so that a start need not \
                   replay the whole journal",
@@ -366,44 +366,44 @@ pub const KEYS: &[Key] = &[
         example: "100000",
         variable: "FLORIN_COORDINATOR_JOURNAL_SNAPSHOT_EVENTS",
     },
-    Key {
+    SettingKey {
         name: "journal.snapshot_mib",
         meaning: "MiB of journal after which a snapshot is written, if that is reached first",
         bounds: "1 to 1048576, default 64",
         example: "64",
         variable: "FLORIN_COORDINATOR_JOURNAL_SNAPSHOT_MIB",
     },
-    Key {
-        name: "journal.keep",
+    SettingKey {
+        name: "journal.retain",
         meaning: "retain the journal from before the snapshots: the proof of every signed message \
                   and its time; otherwise the records before the older of the last two snapshots \
                   are removed",
         bounds: "true or false, default true",
         example: "true",
-        variable: "FLORIN_COORDINATOR_JOURNAL_KEEP",
+        variable: "FLORIN_COORDINATOR_JOURNAL_RETAIN",
     },
-    Key {
+    SettingKey {
         name: "ethereum.confirmations",
         meaning: "confirmations that a block needs, the block itself included",
         bounds: "1 to 64, default 1",
         example: "3",
         variable: "FLORIN_COORDINATOR_ETHEREUM_CONFIRMATIONS",
     },
-    Key {
+    SettingKey {
         name: "ethereum.gas_max",
         meaning: "maximum gas of one transaction",
         bounds: "100000 to 1000000000, default 3000000",
         example: "3000000",
         variable: "FLORIN_COORDINATOR_ETHEREUM_GAS_MAX",
     },
-    Key {
+    SettingKey {
         name: "ethereum.fee_max_wei",
         meaning: "maximum fee per unit of gas, in wei",
         bounds: "1 to 1000000000000000, default 100000000000",
         example: "100000000000",
         variable: "FLORIN_COORDINATOR_ETHEREUM_FEE_MAX_WEI",
     },
-    Key {
+    SettingKey {
         name: "ethereum.resubmit_ms",
         meaning: "milliseconds after which a transaction that is in no block is resubmitted with a \
                   higher fee",
@@ -411,22 +411,22 @@ pub const KEYS: &[Key] = &[
         example: "45000",
         variable: "FLORIN_COORDINATOR_ETHEREUM_RESUBMIT_MS",
     },
-    Key {
-        name: "ethereum.patience_ms",
+    SettingKey {
+        name: "ethereum.write_timeout_ms",
         meaning: "milliseconds after which a write stops waiting; its transaction stays in the \
                   outbox",
         bounds: "1000 to 86400000, default 300000",
         example: "300000",
-        variable: "FLORIN_COORDINATOR_ETHEREUM_PATIENCE_MS",
+        variable: "FLORIN_COORDINATOR_ETHEREUM_WRITE_TIMEOUT_MS",
     },
-    Key {
+    SettingKey {
         name: "ethereum.poll_ms_max",
         meaning: "maximum interval between two polls of the chain, in milliseconds",
         bounds: "10 to 60000, default 1000",
         example: "1000",
         variable: "FLORIN_COORDINATOR_ETHEREUM_POLL_MS_MAX",
     },
-    Key {
+    SettingKey {
         name: "ethereum.log_blocks_max",
         meaning: "maximum number of blocks in one log query; halved if the node rejects it",
         bounds: "1 to 1000000, default 10000",

@@ -1,10 +1,10 @@
 //! The settings: one typed, validated structure. An unknown key is an error, and every key is
 //! documented.
 
-mod door;
+mod journal;
 mod keys;
+mod listener;
 mod network;
-mod storage;
 mod uploads;
 
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use florin_ledger::limits::CONFIRMATIONS_MAX;
 use florin_store::bucket::BucketSettingsError;
 use serde::Deserialize;
 
-pub use door::{Http2, Otlp, Rate, Tls};
-pub use florin_store::bucket::Settings as Blobs;
-pub use keys::{KEYS, Key};
-pub(crate) use network::holder;
-pub use network::{BadNetwork, Network};
-pub use storage::Journal;
-pub use uploads::Uploads;
+pub use florin_store::bucket::BucketSettings;
+pub use journal::JournalSettings;
+pub use keys::{KEYS, SettingKey};
+pub use listener::{Http2Settings, OtlpSettings, RateLimits, TlsSettings};
+pub(crate) use network::rate_limit_address;
+pub use network::{IpNetwork, ParseIpNetworkError};
+pub use uploads::UploadSettings;
 
 /// Longest wait of a long poll, in milliseconds.
 pub const WAIT_MS_MAX: u64 = 30_000;
@@ -83,7 +83,7 @@ pub struct Config {
     pub shutdown_ms: u64,
     /// Proxies whose `X-Forwarded-For` header is trusted.
     #[serde(default)]
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<IpNetwork>,
     /// MiB of updates that are checked at the same time, and the same again for models and
     /// holdouts.
     #[serde(default = "defaults::in_flight_mib")]
@@ -102,25 +102,25 @@ pub struct Config {
     pub valuations_max: usize,
     /// The bucket that mirrors the blobs.
     #[serde(default)]
-    pub blobs: Blobs,
+    pub blobs: BucketSettings,
     /// Limits of unfinished uploads.
     #[serde(default)]
-    pub uploads: Uploads,
+    pub uploads: UploadSettings,
     /// Rate limits of requests.
     #[serde(default)]
-    pub rate: Rate,
+    pub rate: RateLimits,
     /// TLS on the public listener.
     #[serde(default)]
-    pub tls: Tls,
+    pub tls: TlsSettings,
     /// HTTP/2 over TLS.
     #[serde(default)]
-    pub http2: Http2,
+    pub http2: Http2Settings,
     /// When snapshots are written, and whether older records are retained.
     #[serde(default)]
-    pub journal: Journal,
+    pub journal: JournalSettings,
     /// Export of request spans to a collector.
     #[serde(default)]
-    pub otlp: Otlp,
+    pub otlp: OtlpSettings,
     /// Parameters of an Ethereum node client, for a market on Ethereum.
     #[serde(default)]
     pub ethereum: Settings,
@@ -236,13 +236,13 @@ impl Config {
             round_mib_max: defaults::round_mib_max(),
             work_memory_mib: defaults::work_memory_mib(),
             valuations_max: defaults::valuations_max(),
-            blobs: Blobs::default(),
-            uploads: Uploads::default(),
-            rate: Rate::default(),
-            tls: Tls::default(),
-            http2: Http2::default(),
-            journal: Journal::default(),
-            otlp: Otlp::default(),
+            blobs: BucketSettings::default(),
+            uploads: UploadSettings::default(),
+            rate: RateLimits::default(),
+            tls: TlsSettings::default(),
+            http2: Http2Settings::default(),
+            journal: JournalSettings::default(),
+            otlp: OtlpSettings::default(),
             ethereum: Settings::default(),
         }
     }
@@ -260,7 +260,7 @@ impl Config {
         let mut table: toml::Table = text.parse().map_err(unreadable)?;
         for key in KEYS {
             if let Some(value) = variable(key.variable) {
-                set(&mut table, key.name, as_in_a_file(key, value));
+                set(&mut table, key.name, toml_value(key, value));
             }
         }
         if !table.contains_key("data") {
@@ -301,7 +301,7 @@ impl Config {
             ("rate.exempt", wide(rate.exempt.len()), 0, LIST_MAX),
             ("tls.names", wide(self.tls.names.len()), 0, LIST_MAX),
             ("tls.handshake_ms", self.tls.handshake_ms, 100, 60_000),
-            ("tls.look_ms", self.tls.look_ms, 100, 86_400_000),
+            ("tls.reload_ms", self.tls.reload_ms, 100, 86_400_000),
             ("http2.streams_max", self.http2.streams_max.into(), 1, 1_000),
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
@@ -310,17 +310,17 @@ impl Config {
             ("journal.snapshot_mib", self.journal.snapshot_mib, 1, 1_048_576),
             ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
             ("valuations_max", wide(self.valuations_max), 1, 64),
-            ("blobs.patience_ms", self.blobs.patience_ms, 100, 600_000),
+            ("blobs.timeout_ms", self.blobs.timeout_ms, 100, 600_000),
             ("uploads.disk_mib_max", uploads.disk_mib_max, 1, 1_073_741_824),
             ("uploads.task_mib_max", uploads.task_mib_max, 1, 1_073_741_824),
             ("uploads.sender_mib_max", uploads.sender_mib_max, 1, 1_073_741_824),
             ("uploads.free_mib_min", uploads.free_mib_min, 0, 1_073_741_824),
-            ("uploads.partial_ms_max", uploads.partial_ms_max, 1_000, 2_592_000_000),
+            ("uploads.expire_ms", uploads.expire_ms, 1_000, 2_592_000_000),
             ("ethereum.confirmations", chain.confirmations, 1, CONFIRMATIONS_MAX),
             ("ethereum.gas_max", chain.gas_max, 100_000, 1_000_000_000),
             ("ethereum.fee_max_wei", fee_max_wei, 1, 1_000_000_000_000_000),
             ("ethereum.resubmit_ms", chain.resubmit_ms, 1_000, 86_400_000),
-            ("ethereum.patience_ms", chain.write_timeout_ms, 1_000, 86_400_000),
+            ("ethereum.write_timeout_ms", chain.write_timeout_ms, 1_000, 86_400_000),
             ("ethereum.poll_ms_max", chain.poll_ms_max, 10, 60_000),
             ("ethereum.log_blocks_max", chain.log_blocks_max, 1, 1_000_000),
         ];
@@ -345,7 +345,7 @@ impl Config {
     /// Scratch space for the decoded updates of a round during its valuation. Concurrent valuations
     /// share the memory equally.
     #[must_use]
-    pub fn room(&self) -> ScratchSpace {
+    pub fn scratch_space(&self) -> ScratchSpace {
         let at_once = u64::try_from(self.valuations_max).unwrap_or(u64::MAX).max(1);
         let memory_max = self.work_memory_mib.saturating_mul(MIB) / at_once;
         ScratchSpace { memory_max, folder: self.data.clone() }
@@ -353,7 +353,7 @@ impl Config {
 
     /// Time limit for a body of `bytes` bytes.
     #[must_use]
-    pub fn body_time(&self, bytes: u64) -> Duration {
+    pub fn body_timeout(&self, bytes: u64) -> Duration {
         let by_size = bytes.saturating_mul(1_000).checked_div(self.bytes_per_second_min);
         Duration::from_millis(self.body_ms.saturating_add(by_size.unwrap_or_default()))
     }
@@ -361,7 +361,7 @@ impl Config {
 
 /// Converts an environment variable's text to the TOML value of its key; a list is separated by
 /// commas.
-fn as_in_a_file(key: &Key, text: String) -> toml::Value {
+fn toml_value(key: &SettingKey, text: String) -> toml::Value {
     match key.example.as_bytes().first() {
         Some(b'"') => toml::Value::String(text),
         Some(b'[') => {
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn operations_md_documents_every_key() {
         let page = include_str!("../../../docs/operations.md");
-        for Key { name, meaning, bounds, .. } in KEYS {
+        for SettingKey { name, meaning, bounds, .. } in KEYS {
             let line = format!("| `{name}` | {meaning} | {bounds} |\n");
             assert!(page.contains(&line), "docs/operations.md has no line\n{line}");
         }
@@ -465,7 +465,7 @@ mod tests {
             _ => None,
         };
         let config = Config::read(SMALLEST, variable).unwrap();
-        let proxies = ["10.0.0.0/8", "::1"].map(|text| text.parse::<Network>().unwrap());
+        let proxies = ["10.0.0.0/8", "::1"].map(|text| text.parse::<IpNetwork>().unwrap());
         assert_eq!(
             (config.trusted_proxies.as_slice(), config.tls.self_signed),
             (&proxies[..], true)
@@ -489,7 +489,7 @@ mod tests {
             assert!(error.to_string().contains("TLS_SETTINGS"), "{wrong}: {error}");
         }
         let both = format!("{SMALLEST}[tls]\ncertificate = \"c\"\nkey = \"k\"\n");
-        assert!(Config::read(&both, none).unwrap().tls.is_on());
+        assert!(Config::read(&both, none).unwrap().tls.is_enabled());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// An IP network such as `10.0.0.0/8`; without a prefix length, a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
     bits: u32,
 }
@@ -18,9 +18,9 @@ pub struct Network {
 #[error(
     "{0:?} is not a network: use an address such as 192.0.2.7, or a network such as 10.0.0.0/8"
 )]
-pub struct BadNetwork(String);
+pub struct ParseIpNetworkError(String);
 
-impl Network {
+impl IpNetwork {
     /// Whether the network contains an address. An IPv4-mapped IPv6 address counts as the IPv4
     /// address.
     #[must_use]
@@ -43,18 +43,18 @@ fn first_bits(address: IpAddr, bits: u32) -> u128 {
 
 /// The unit of rate limits and connection limits for an address: the address itself for IPv4, its
 /// /64 for IPv6, because one client usually controls a whole /64.
-pub(crate) fn holder(address: IpAddr) -> IpAddr {
+pub(crate) fn rate_limit_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
     }
 }
 
-impl FromStr for Network {
-    type Err = BadNetwork;
+impl FromStr for IpNetwork {
+    type Err = ParseIpNetworkError;
 
-    fn from_str(text: &str) -> Result<Self, BadNetwork> {
-        let bad = || BadNetwork(text.chars().take(80).collect());
+    fn from_str(text: &str) -> Result<Self, ParseIpNetworkError> {
+        let bad = || ParseIpNetworkError(text.chars().take(80).collect());
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
             None => (text, None),
@@ -68,10 +68,10 @@ impl FromStr for Network {
     }
 }
 
-impl TryFrom<String> for Network {
-    type Error = BadNetwork;
+impl TryFrom<String> for IpNetwork {
+    type Error = ParseIpNetworkError;
 
-    fn try_from(text: String) -> Result<Self, BadNetwork> {
+    fn try_from(text: String) -> Result<Self, ParseIpNetworkError> {
         text.parse()
     }
 }
@@ -100,18 +100,21 @@ mod tests {
             ("::/0", "10.0.0.1", false),
         ];
         for (network, address, inside) in table {
-            let known: Network = network.parse().unwrap();
+            let known: IpNetwork = network.parse().unwrap();
             assert_eq!(known.contains(ip(address)), inside, "{address} in {network}");
         }
         for wrong in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/", "10.0.0.0/-1", "host"] {
-            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+            assert!(wrong.parse::<IpNetwork>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn an_ipv6_address_is_limited_by_its_64_prefix() {
-        assert_eq!(holder(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1:2::"));
-        assert_eq!(holder(ip("::ffff:192.0.2.1")), ip("192.0.2.1"));
-        assert_ne!(holder(ip("2001:db8:1:2::1")), holder(ip("2001:db8:1:3::1")));
+        assert_eq!(rate_limit_address(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1:2::"));
+        assert_eq!(rate_limit_address(ip("::ffff:192.0.2.1")), ip("192.0.2.1"));
+        assert_ne!(
+            rate_limit_address(ip("2001:db8:1:2::1")),
+            rate_limit_address(ip("2001:db8:1:3::1"))
+        );
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::MIB;
-use florin_store::partial::Limits;
+use florin_store::uploads::Limits;
 
 /// Limits of unfinished uploads.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Uploads {
+pub struct UploadSettings {
     /// Maximum of all unfinished uploads, in MiB.
     pub disk_mib_max: u64,
     /// Maximum for one task, in MiB.
@@ -20,22 +20,22 @@ pub struct Uploads {
     /// Disk space that uploads leave free for the journal and the ledger, in MiB.
     pub free_mib_min: u64,
     /// Milliseconds after which an interrupted upload is removed if its sender does not resume it.
-    pub partial_ms_max: u64,
+    pub expire_ms: u64,
 }
 
-impl Default for Uploads {
+impl Default for UploadSettings {
     fn default() -> Self {
         Self {
             disk_mib_max: 64 * 1_024,
             task_mib_max: 16 * 1_024,
             sender_mib_max: 8 * 1_024,
             free_mib_min: 512,
-            partial_ms_max: 24 * 3_600 * 1_000,
+            expire_ms: 24 * 3_600 * 1_000,
         }
     }
 }
 
-impl Uploads {
+impl UploadSettings {
     /// The limits in bytes.
     pub(crate) const fn limits(&self) -> Limits {
         Limits {
@@ -47,7 +47,7 @@ impl Uploads {
     }
 
     /// Age at which an interrupted upload is removed if its sender does not resume it.
-    pub(crate) const fn age_max(&self) -> Duration {
-        Duration::from_millis(self.partial_ms_max)
+    pub(crate) const fn expiry(&self) -> Duration {
+        Duration::from_millis(self.expire_ms)
     }
 }

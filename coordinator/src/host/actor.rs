@@ -7,61 +7,63 @@ use std::time::{Duration, Instant};
 use florin_protocol::{TaskId, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::archive::KeepJob;
-use super::discloser::ShowJob;
-use super::jobs::Job;
-use super::keeper::Keeper;
-use super::lanes::Lanes;
+use super::archive::ArchiveJob;
+use super::batch::{BatchOutcome, EngineRequest, JournaledEngine, NextStep};
+use super::discloser::DisclosureJob;
+use super::jobs::EffectJob;
 use super::settler::LedgerJob;
-use super::turn::{Asked, Core, Next, Turn};
-use super::valuer::ValueJob;
-use super::{Answer, Clock, Command, Copier, Question, Sequences, Vitals};
-use crate::backup::{BackupError, Moment};
+use super::snapshotter::Snapshotter;
+use super::valuer::ValuationJob;
+use super::work_queue::WorkSender;
+use super::{
+    Clock, Command, EngineQuery, JournalMetrics, LedgerCopier, Sequences, WriteReplySender,
+};
+use crate::backup::{BackupError, BackupPoint};
 use crate::identity::Identity;
 use florin_engine::Effect;
-use florin_store::gather::Gather;
+use florin_store::group_commit::GroupCommit;
 
 /// Most commands that share one fsync.
 const BATCH_MAX: usize = 256;
 /// Longest sleep between two readings of the clock, which may jump.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Pause before due deadlines are retried while the journal accepts no records.
-const STUCK_WAIT: Duration = Duration::from_secs(1);
+const JOURNAL_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Actor {
-    pub(super) core: Core,
-    pub(super) keeper: Keeper,
-    pub(super) copier: Option<Copier>,
+    pub(super) core: JournaledEngine,
+    pub(super) snapshotter: Snapshotter,
+    pub(super) ledger_copier: Option<LedgerCopier>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) changes: watch::Sender<Sequences>,
-    pub(super) values: Lanes<ValueJob>,
-    pub(super) shows: Sender<ShowJob>,
-    pub(super) keeps: Sender<KeepJob>,
+    pub(super) valuation_jobs: WorkSender<ValuationJob>,
+    pub(super) disclosure_jobs: Sender<DisclosureJob>,
+    pub(super) archive_jobs: Sender<ArchiveJob>,
     pub(super) ledger: Sender<LedgerJob>,
-    pub(super) vitals: Vitals,
+    pub(super) journal_metrics: JournalMetrics,
 }
 
 /// A batch of commands, sorted by kind; each kind keeps its order.
 #[derive(Default)]
-struct Batch {
-    asked: Vec<Asked>,
-    answers: Vec<Answer>,
-    questions: Vec<Question>,
-    cuts: Vec<oneshot::Sender<Result<Moment, BackupError>>>,
+struct CommandBatch {
+    requests: Vec<EngineRequest>,
+    reply_senders: Vec<WriteReplySender>,
+    queries: Vec<EngineQuery>,
+    checkpoints: Vec<oneshot::Sender<Result<BackupPoint, BackupError>>>,
     stop: bool,
 }
 
-impl Batch {
-    fn of(commands: &mut Vec<Command>) -> Self {
+impl CommandBatch {
+    fn from_commands(commands: &mut Vec<Command>) -> Self {
         let mut batch = Self::default();
         for command in commands.drain(..) {
             match command {
-                Command::Ask(asked, answer) => {
-                    batch.asked.push(asked);
-                    batch.answers.push(answer);
+                Command::Write(asked, answer) => {
+                    batch.requests.push(asked);
+                    batch.reply_senders.push(answer);
                 }
-                Command::Read(question) => batch.questions.push(question),
-                Command::Cut(answer) => batch.cuts.push(answer),
+                Command::Query(question) => batch.queries.push(question),
+                Command::Checkpoint(answer) => batch.checkpoints.push(answer),
                 Command::Wake => {}
                 Command::Stop => batch.stop = true,
             }
@@ -71,7 +73,7 @@ impl Batch {
 }
 
 /// Drains further commands up to the size of a batch.
-fn take_more(queue: &mut mpsc::Receiver<Command>, commands: &mut Vec<Command>) {
+fn drain_queue(queue: &mut mpsc::Receiver<Command>, commands: &mut Vec<Command>) {
     while commands.len() < BATCH_MAX
         && let Ok(next) = queue.try_recv()
     {
@@ -89,10 +91,10 @@ impl Actor {
     }
 
     async fn serve(&mut self, mut queue: mpsc::Receiver<Command>) {
-        let outstanding = self.core.engine().outstanding();
+        let outstanding = self.core.engine().pending_effects();
         self.dispatch(&outstanding);
         let mut commands = Vec::with_capacity(BATCH_MAX);
-        let (mut least, mut gather) = (Duration::ZERO, Gather::default());
+        let (mut least, mut gather) = (Duration::ZERO, GroupCommit::default());
         loop {
             let sleep = self.until_deadline().max(least);
             tokio::select! {
@@ -104,16 +106,16 @@ impl Actor {
                     if commands.len() < BATCH_MAX {
                         gather.wait();
                     }
-                    take_more(&mut queue, &mut commands);
+                    drain_queue(&mut queue, &mut commands);
                 }
                 () = tokio::time::sleep(sleep) => {}
             }
-            let asked = commands.iter().filter(|one| matches!(one, Command::Ask(..))).count();
-            gather.shared(asked);
-            least = match self.batch(&mut commands) {
-                Next::GoOn => Duration::ZERO,
-                Next::Stuck => STUCK_WAIT,
-                Next::Stop => return,
+            let asked = commands.iter().filter(|one| matches!(one, Command::Write(..))).count();
+            gather.note_batch(asked);
+            least = match self.run_batch(&mut commands) {
+                NextStep::Continue => Duration::ZERO,
+                NextStep::RetryLater => JOURNAL_RETRY_PAUSE,
+                NextStep::Stop => return,
             };
         }
     }
@@ -126,43 +128,43 @@ impl Actor {
     }
 
     /// Applies due deadlines and queued commands, makes them durable, then replies.
-    fn batch(&mut self, commands: &mut Vec<Command>) -> Next {
+    fn run_batch(&mut self, commands: &mut Vec<Command>) -> NextStep {
         let now = self.clock.now();
-        let mut batch = Batch::of(commands);
-        let turn = self.turn(std::mem::take(&mut batch.asked), now);
-        self.vitals.refused(turn.refusal.as_deref());
-        let next = if batch.stop { Next::Stop } else { turn.next };
-        if turn.next == Next::GoOn {
+        let mut batch = CommandBatch::from_commands(commands);
+        let turn = self.commit_batch(std::mem::take(&mut batch.requests), now);
+        self.journal_metrics.set_error(turn.journal_error.as_deref());
+        let next = if batch.stop { NextStep::Stop } else { turn.next };
+        if turn.next == NextStep::Continue {
             let (engine, journal) = self.core.parts();
-            self.keeper.see(journal, engine);
+            self.snapshotter.snapshot_if_due(journal, engine);
         }
         self.dispatch(&turn.effects);
-        self.announce(&turn.changed);
-        for (answer, result) in batch.answers.into_iter().zip(turn.answers) {
+        self.announce(&turn.changed_tasks);
+        for (answer, result) in batch.reply_senders.into_iter().zip(turn.replies) {
             // The receiver is gone if the client has disconnected.
             let _ = answer.send(result);
         }
         // An engine that could not be rebuilt from the journal contains state that is not durable:
         // drop the queries, so that their clients receive "stopping".
-        let questions = if turn.next == Next::Stop { Vec::new() } else { batch.questions };
+        let questions = if turn.next == NextStep::Stop { Vec::new() } else { batch.queries };
         for question in questions {
             question(self.core.engine(), turn.now);
         }
-        for cut in batch.cuts {
-            let _ = cut.send(self.cut());
+        for cut in batch.checkpoints {
+            let _ = cut.send(self.checkpoint());
         }
         next
     }
 
-    fn turn(&mut self, asked: Vec<Asked>, now: Timestamp) -> Turn {
-        let vitals = &self.vitals;
-        self.core.turn(asked, now, &mut |journal, records| {
+    fn commit_batch(&mut self, asked: Vec<EngineRequest>, now: Timestamp) -> BatchOutcome {
+        let vitals = &self.journal_metrics;
+        self.core.commit_batch(asked, now, &mut |journal, records| {
             let begun = Instant::now();
             let appended = journal.append(records);
             match &appended {
-                Ok(()) => vitals.committed(records.len(), begun.elapsed()),
+                Ok(()) => vitals.record_commit(records.len(), begun.elapsed()),
                 Err(_) => {
-                    vitals.failed.inc();
+                    vitals.failed_batches.inc();
                 }
             }
             appended
@@ -170,12 +172,13 @@ impl Actor {
     }
 
     /// The point in time of a backup. No event, reply or effect passes while this runs.
-    fn cut(&mut self) -> Result<Moment, BackupError> {
+    fn checkpoint(&mut self) -> Result<BackupPoint, BackupError> {
         let (engine, journal) = self.core.parts();
-        let at = journal.cut().map_err(|error| BackupError::Journal(error.to_string()))?;
+        let at =
+            journal.rotate_segment().map_err(|error| BackupError::Journal(error.to_string()))?;
         let identity = Identity { market: engine.market(), coordinator: engine.coordinator() };
-        let chain = self.copier.as_ref().map(|copier| copier()).transpose()?;
-        Ok(Moment { identity, at, running: true, chain })
+        let chain = self.ledger_copier.as_ref().map(|copier| copier()).transpose()?;
+        Ok(BackupPoint { identity, at, running: true, chain })
     }
 
     fn announce(&self, changed: &[TaskId]) {
@@ -190,12 +193,12 @@ impl Actor {
     fn dispatch(&self, effects: &[Effect]) {
         for effect in effects {
             // A later event of the same batch may have made the effect obsolete.
-            let Some(job) = Job::of(self.core.engine(), *effect) else { continue };
+            let Some(job) = EffectJob::from_effect(self.core.engine(), *effect) else { continue };
             let is_there = match job {
-                Job::Show(job) => self.shows.send(*job).is_ok(),
-                Job::Value(job) => self.values.send(*job),
-                Job::Keep(job) => self.keeps.send(*job).is_ok(),
-                Job::Ledger(job) => self.ledger.send(*job).is_ok(),
+                EffectJob::Disclose(job) => self.disclosure_jobs.send(*job).is_ok(),
+                EffectJob::Value(job) => self.valuation_jobs.send(*job),
+                EffectJob::Archive(job) => self.archive_jobs.send(*job).is_ok(),
+                EffectJob::Ledger(job) => self.ledger.send(*job).is_ok(),
             };
             if !is_there {
                 tracing::error!(?effect, "the worker thread for this effect has ended");

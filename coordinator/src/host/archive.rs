@@ -10,42 +10,43 @@ use std::sync::mpsc::Receiver;
 
 use florin_protocol::{Digest, RoundNumber, TaskId};
 
-use super::Mailbox;
-use super::delayed::{Again, Delayed};
-use super::valuer::told;
+use super::EngineSender;
+use super::retry_queue::{RetryQueue, RetryReason};
+use super::valuer::classify_reply;
 use florin_engine::Event;
-use florin_engine::state::Past;
-use florin_store::{BlobError, Blobs};
+use florin_engine::state::ReportedRound;
+use florin_store::{BlobError, BlobStore};
 
-/// Version of an archived round's encoding. Increment it whenever [`Past`] gets other fields: blobs
+/// Version of an archived round's encoding. Increment it whenever [`ReportedRound`] gets other fields: blobs
 /// of every earlier version must stay readable.
-pub const PAST_VERSION: u32 = 1;
+pub const ARCHIVE_VERSION: u32 = 1;
 
 /// One round to archive.
 #[derive(Clone, Debug)]
-pub struct KeepJob {
+pub struct ArchiveJob {
     /// The task.
     pub task: TaskId,
     /// The round.
     pub round: RoundNumber,
     /// The finished round.
-    pub past: Box<Past>,
+    pub reported_round: Box<ReportedRound>,
 }
 
 /// The archive thread.
-pub(super) fn work(jobs: Receiver<KeepJob>, blobs: &Arc<Blobs>, mailbox: &Mailbox) {
-    let mut jobs = Delayed::new(jobs);
+pub(super) fn run(jobs: Receiver<ArchiveJob>, blobs: &Arc<BlobStore>, mailbox: &EngineSender) {
+    let mut jobs = RetryQueue::new(jobs);
     while let Some(job) = jobs.next() {
-        let (task, round) = (job.what.task, job.what.round);
-        let kept =
-            to_bytes(&job.what.past).and_then(|bytes| blobs.put(&bytes)).map_err(Again::from);
-        let kept = kept.and_then(|digest| {
-            told(mailbox.write(Event::Kept { task, round, digest }).map(|_| ()))
+        let (task, round) = (job.job.task, job.job.round);
+        let stored = to_bytes(&job.job.reported_round)
+            .and_then(|bytes| blobs.put(&bytes))
+            .map_err(RetryReason::from);
+        let recorded = stored.and_then(|digest| {
+            classify_reply(mailbox.write(Event::RoundArchived { task, round, digest }).map(|_| ()))
         });
-        if let Err(why) = kept {
+        if let Err(why) = recorded {
             // The round stays in memory until a retry succeeds; no other work waits for it.
             tracing::warn!(%task, %round, %why, "the round cannot be archived yet: will retry");
-            jobs.again(job, &why);
+            jobs.retry(job, &why);
         }
     }
 }
@@ -54,8 +55,8 @@ pub(super) fn work(jobs: Receiver<KeepJob>, blobs: &Arc<Blobs>, mailbox: &Mailbo
 ///
 /// # Errors
 /// [`BlobError::Failed`] if the encoding fails.
-pub fn to_bytes(past: &Past) -> Result<Vec<u8>, BlobError> {
-    let mut bytes = PAST_VERSION.to_le_bytes().to_vec();
+pub fn to_bytes(past: &ReportedRound) -> Result<Vec<u8>, BlobError> {
+    let mut bytes = ARCHIVE_VERSION.to_le_bytes().to_vec();
     borsh::to_writer(&mut bytes, past)?;
     Ok(bytes)
 }
@@ -65,7 +66,7 @@ pub fn to_bytes(past: &Past) -> Result<Vec<u8>, BlobError> {
 /// # Errors
 /// [`BlobError`]; [`BlobError::Failed`] for bytes that do not decode as a round, or that a newer
 /// program wrote.
-pub fn read(blobs: &Blobs, digest: Digest) -> Result<Past, BlobError> {
+pub fn read(blobs: &BlobStore, digest: Digest) -> Result<ReportedRound, BlobError> {
     let bytes = blobs.read(digest)?;
     from_bytes(&bytes).map_err(|why| {
         BlobError::Failed(io::Error::other(format!(
@@ -78,11 +79,11 @@ pub fn read(blobs: &Blobs, digest: Digest) -> Result<Past, BlobError> {
 ///
 /// # Errors
 /// The reason as text.
-pub fn from_bytes(bytes: &[u8]) -> Result<Past, String> {
+pub fn from_bytes(bytes: &[u8]) -> Result<ReportedRound, String> {
     let (version, past) = bytes.split_first_chunk::<4>().ok_or("it is too short")?;
     let version = u32::from_le_bytes(*version);
-    if version != PAST_VERSION {
-        return Err(format!("version {version}; this program reads {PAST_VERSION}"));
+    if version != ARCHIVE_VERSION {
+        return Err(format!("version {version}; this program reads {ARCHIVE_VERSION}"));
     }
     borsh::from_slice(past).map_err(|error| error.to_string())
 }

@@ -22,52 +22,52 @@ impl Clock for SystemClock {
     }
 }
 
-/// A [`SteadyClock`] slews by the elapsed time divided by this.
-const BEND_PARTS: u64 = 10;
+/// A [`SlewedClock`] slews by the elapsed time divided by this.
+const SLEW_DIVISOR: u64 = 10;
 
 /// The system's clock without its jumps: the system time at the start plus the elapsed monotonic
 /// time. When the system's clock is adjusted, this clock slews towards it, a tenth faster or slower
 /// than real time: a correction by one hour takes ten hours, and no deadline passes unexpectedly.
 /// It never goes backwards.
 #[derive(Debug)]
-pub struct SteadyClock {
+pub struct SlewedClock {
     began: Instant,
-    face: Mutex<Face>,
+    reading: Mutex<ClockReading>,
 }
 
 /// The last reading of a steady clock and the elapsed time at it, both in microseconds.
 #[derive(Clone, Copy, Debug)]
-struct Face {
-    shown: u64,
-    passed: u64,
+struct ClockReading {
+    time_us: u64,
+    elapsed_us: u64,
 }
 
-impl Face {
+impl ClockReading {
     /// The reading when `passed` has elapsed since the start and the system's time is `system`.
-    fn look(&mut self, passed: u64, system: u64) -> u64 {
-        let since = passed.saturating_sub(self.passed);
-        let straight = self.shown.saturating_add(since);
-        let bend = since.checked_div(BEND_PARTS).unwrap_or_default();
+    fn advance(&mut self, passed: u64, system: u64) -> u64 {
+        let since = passed.saturating_sub(self.elapsed_us);
+        let straight = self.time_us.saturating_add(since);
+        let bend = since.checked_div(SLEW_DIVISOR).unwrap_or_default();
         let earliest = straight.saturating_sub(bend);
-        self.shown = system.clamp(earliest, straight.saturating_add(bend));
-        self.passed = self.passed.max(passed);
-        self.shown
+        self.time_us = system.clamp(earliest, straight.saturating_add(bend));
+        self.elapsed_us = self.elapsed_us.max(passed);
+        self.time_us
     }
 }
 
-impl SteadyClock {
+impl SlewedClock {
     /// Starts a clock at the current system time.
     #[must_use]
     pub fn start() -> Self {
-        let face = Face { shown: micros(system()), passed: 0 };
-        Self { began: Instant::now(), face: Mutex::new(face) }
+        let face = ClockReading { time_us: micros(system()), elapsed_us: 0 };
+        Self { began: Instant::now(), reading: Mutex::new(face) }
     }
 }
 
-impl Clock for SteadyClock {
+impl Clock for SlewedClock {
     fn now(&self) -> Timestamp {
-        let mut face = self.face.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = face.look(micros(self.began.elapsed()), micros(system()));
+        let mut face = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = face.advance(micros(self.began.elapsed()), micros(system()));
         Timestamp(millis(Duration::from_micros(shown)))
     }
 }
@@ -91,7 +91,7 @@ pub struct ManualClock(AtomicU64);
 impl ManualClock {
     /// A clock that reads `now`.
     #[must_use]
-    pub const fn at(now: Timestamp) -> Self {
+    pub const fn new(now: Timestamp) -> Self {
         Self(AtomicU64::new(now.0))
     }
 
@@ -116,50 +116,50 @@ mod tests {
 
     /// Reads the clock once a second for `seconds`, with a system clock that is `off` microseconds
     /// wrong.
-    fn run(face: &mut Face, seconds: u64, off: i64) -> u64 {
-        let mut shown = face.shown;
+    fn run(face: &mut ClockReading, seconds: u64, off: i64) -> u64 {
+        let mut shown = face.time_us;
         for _ in 0..seconds {
-            let passed = face.passed + SECOND;
-            let now = face.look(passed, (100 * HOUR + passed).saturating_add_signed(off));
+            let passed = face.elapsed_us + SECOND;
+            let now = face.advance(passed, (100 * HOUR + passed).saturating_add_signed(off));
             assert!(now > shown && now - shown <= SECOND + SECOND / 10, "{shown} to {now}");
             shown = now;
         }
         shown
     }
 
-    fn face() -> Face {
-        Face { shown: 100 * HOUR, passed: 0 }
+    fn reading() -> ClockReading {
+        ClockReading { time_us: 100 * HOUR, elapsed_us: 0 }
     }
 
     #[test]
     fn a_jump_of_the_system_clock_slews_the_clock_by_a_tenth_until_both_agree() {
         for (off, minute, after) in [(0, 60, 0), (HOUR as i64, 66, 1), (-(HOUR as i64), 54, -1)] {
-            let mut face = face();
+            let mut face = reading();
             assert_eq!(run(&mut face, 60, off), 100 * HOUR + minute * SECOND, "off by {off}");
             run(&mut face, 10 * 3_600 - 60, off);
             // Ten hours later both agree, and they stay in agreement.
             let there = (110 * HOUR).saturating_add_signed(after * HOUR as i64);
-            assert_eq!(face.shown, there, "off by {off}");
+            assert_eq!(face.time_us, there, "off by {off}");
             assert_eq!(run(&mut face, 5, off), there + 5 * SECOND);
         }
     }
 
     #[test]
     fn a_jump_forward_and_back_leaves_no_offset() {
-        let mut face = face();
+        let mut face = reading();
         run(&mut face, 60, HOUR as i64);
         run(&mut face, 60, 0);
-        assert_eq!(face.shown, 100 * HOUR + 120 * SECOND);
+        assert_eq!(face.time_us, 100 * HOUR + 120 * SECOND);
         // Two readings at the same instant are equal, and a reading from an earlier instant changes
         // nothing.
-        assert_eq!(face.look(face.passed, 0), face.shown);
-        assert_eq!(face.look(face.passed - SECOND, 0), face.shown);
+        assert_eq!(face.advance(face.elapsed_us, 0), face.time_us);
+        assert_eq!(face.advance(face.elapsed_us - SECOND, 0), face.time_us);
     }
 
     #[test]
     fn the_clock_starts_at_the_system_time() {
         let before = SystemClock.now();
-        let clock = SteadyClock::start();
+        let clock = SlewedClock::start();
         let now = clock.now();
         assert!(before <= now && now <= SystemClock.now().saturating_add_ms(1), "{before} {now}");
     }

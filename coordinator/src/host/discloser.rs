@@ -7,15 +7,15 @@ use std::sync::mpsc::Receiver;
 use florin_protocol::{Digest, RoundNumber, TaskId, TaskSpec};
 use florin_work::CommittedHoldout;
 
-use super::Mailbox;
-use super::delayed::{Again, Delayed};
-use super::valuer::{TRIES_MAX, told};
+use super::EngineSender;
+use super::retry_queue::{RetryQueue, RetryReason};
+use super::valuer::{ATTEMPTS_MAX, classify_reply};
 use florin_engine::Event;
-use florin_store::Blobs;
+use florin_store::BlobStore;
 
 /// One round whose rows are to be disclosed.
 #[derive(Clone, Debug)]
-pub struct ShowJob {
+pub struct DisclosureJob {
     /// The task.
     pub task: TaskId,
     /// The round.
@@ -25,41 +25,41 @@ pub struct ShowJob {
     /// The blob with all rows of the holdout.
     pub holdout: Digest,
     /// The indices of the rows drawn for the round.
-    pub drawn: Vec<u32>,
+    pub drawn_rows: Vec<u32>,
 }
 
 /// The disclosure thread.
-pub(super) fn work(jobs: Receiver<ShowJob>, blobs: &Arc<Blobs>, mailbox: &Mailbox) {
-    let mut jobs = Delayed::new(jobs);
+pub(super) fn run(jobs: Receiver<DisclosureJob>, blobs: &Arc<BlobStore>, mailbox: &EngineSender) {
+    let mut jobs = RetryQueue::new(jobs);
     while let Some(job) = jobs.next() {
-        let (task, round) = (job.what.task, job.what.round);
-        let event = match show(&job.what, blobs) {
-            Ok(shown) => Event::Disclosed { task, round, shown },
-            Err(Again::Failed(why)) if job.failures + 1 >= TRIES_MAX => {
+        let (task, round) = (job.job.task, job.job.round);
+        let event = match disclose(&job.job, blobs) {
+            Ok(shown) => Event::RowsDisclosed { task, round, rows: shown },
+            Err(RetryReason::Failed(why)) if job.failures + 1 >= ATTEMPTS_MAX => {
                 tracing::error!(%task, %round, %why, "no disclosure: abandoning the round");
                 Event::ValuationFailed { task, round }
             }
             Err(why) => {
                 tracing::error!(%task, %round, %why, "no disclosure yet: will retry");
-                jobs.again(job, &why);
+                jobs.retry(job, &why);
                 continue;
             }
         };
-        if let Err(why) = told(mailbox.write(event).map(|_| ())) {
+        if let Err(why) = classify_reply(mailbox.write(event).map(|_| ())) {
             tracing::error!(%task, %round, %why, "disclosure not recorded yet: will retry");
-            jobs.again(job, &why);
+            jobs.retry(job, &why);
         }
     }
 }
 
 /// Encodes the disclosed rows and stores them as a blob, which is durable before the engine
 /// references it.
-fn show(job: &ShowJob, blobs: &Blobs) -> Result<Digest, Again> {
+fn disclose(job: &DisclosureJob, blobs: &BlobStore) -> Result<Digest, RetryReason> {
     let all = blobs.read(job.holdout)?;
     let all = CommittedHoldout::decode(&job.spec, &all)
-        .map_err(|error| Again::Failed(error.to_string()))?;
-    let shown = all.disclose(&job.drawn);
+        .map_err(|error| RetryReason::Failed(error.to_string()))?;
+    let shown = all.disclose(&job.drawn_rows);
     let shown =
-        shown.ok_or_else(|| Again::Failed("a drawn row is not in the holdout".to_owned()))?;
+        shown.ok_or_else(|| RetryReason::Failed("a drawn row is not in the holdout".to_owned()))?;
     Ok(blobs.put(&shown.to_bytes())?)
 }

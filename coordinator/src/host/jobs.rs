@@ -1,71 +1,90 @@
 //! Jobs for the worker threads. A job carries all inputs of its effect, so that the engine can
 //! continue meanwhile.
 
-use super::archive::KeepJob;
-use super::discloser::ShowJob;
-use super::prover::Debits;
+use super::archive::ArchiveJob;
+use super::discloser::DisclosureJob;
+use super::prover::UnprovenDebits;
 use super::settler::LedgerJob;
-use super::valuer::ValueJob;
+use super::valuer::ValuationJob;
 use florin_engine::{Effect, Engine};
 use florin_ledger::Settlement;
 
 /// Work outside the engine.
 #[derive(Clone, Debug)]
-pub enum Job {
+pub enum EffectJob {
     /// Disclose the rows that value a round.
-    Show(Box<ShowJob>),
+    Disclose(Box<DisclosureJob>),
     /// Value and aggregate a round.
-    Value(Box<ValueJob>),
+    Value(Box<ValuationJob>),
     /// Archive a finished round as a blob.
-    Keep(Box<KeepJob>),
+    Archive(Box<ArchiveJob>),
     /// Send a transaction to the ledger.
     Ledger(Box<LedgerJob>),
 }
 
-impl Job {
+impl EffectJob {
     /// The job of an effect; `None` if the effect is obsolete.
     #[must_use]
-    pub fn of(engine: &Engine, effect: Effect) -> Option<Self> {
+    pub fn from_effect(engine: &Engine, effect: Effect) -> Option<Self> {
         let tasks = &engine.state().tasks;
         let job = match effect {
-            Effect::Disclose { task, round } => {
+            Effect::DiscloseRows { task, round } => {
                 let state = tasks.get(&task)?;
                 let (spec, holdout) = (state.spec.clone(), state.holdout?);
-                let drawn = state.running()?.drawn.clone();
-                return Some(Self::Show(Box::new(ShowJob { task, round, spec, holdout, drawn })));
+                let drawn = state.running()?.drawn_rows.clone();
+                return Some(Self::Disclose(Box::new(DisclosureJob {
+                    task,
+                    round,
+                    spec,
+                    holdout,
+                    drawn_rows: drawn,
+                })));
             }
-            Effect::Value { task, round } => {
+            Effect::ValueRound { task, round } => {
                 let state = tasks.get(&task)?;
                 let running = state.running()?;
-                let (order, drawn) = (running.order.clone()?, running.drawn.clone());
-                let job = ValueJob { task, round, spec: state.spec.clone(), order, drawn };
+                let (order, drawn) = (running.work_order.clone()?, running.drawn_rows.clone());
+                let job = ValuationJob {
+                    task,
+                    round,
+                    spec: state.spec.clone(),
+                    order,
+                    drawn_rows: drawn,
+                };
                 return Some(Self::Value(Box::new(job)));
             }
-            Effect::Post { task, round } => {
+            Effect::PostSettlement { task, round } => {
                 let state = tasks.get(&task)?;
-                let past = state.past(round)?;
-                let earlier = state.unsettled.range(..round).next_back();
-                let before = earlier.and_then(|(round, _)| state.past(*round));
+                let past = state.reported_round(round)?;
+                let earlier = state.pending_settlements.range(..round).next_back();
+                let before = earlier.and_then(|(round, _)| state.reported_round(*round));
                 let before =
                     before.map(|past| (past.report.scope.round, past.report.settlement_id));
                 LedgerJob::Post {
                     settlement: Settlement::from_report(&past.report, past.digest),
-                    before,
+                    predecessor: before,
                 }
             }
-            Effect::Finalize { task, round } => {
-                let payout = tasks.get(&task)?.past(round)?.report.settlement_id;
+            Effect::FinalizeSettlement { task, round } => {
+                let payout = tasks.get(&task)?.reported_round(round)?.report.settlement_id;
                 LedgerJob::Finalize { task, round, payout }
             }
-            Effect::Close { task } => LedgerJob::Close { task },
-            Effect::Prove { task, round } => {
+            Effect::CloseTask { task } => LedgerJob::Close { task },
+            Effect::ProveDebits { task, round } => {
                 let state = tasks.get(&task)?;
-                let standings = state.standings.clone().filter(|known| known.round == round)?;
-                LedgerJob::Prove(Debits::of(standings, state.to_prove()))
+                let standings = state.final_totals.clone().filter(|known| known.round == round)?;
+                LedgerJob::Prove(UnprovenDebits::new(
+                    standings,
+                    state.accounts_with_unproven_debits(),
+                ))
             }
-            Effect::Keep { task, round } => {
-                let past = Box::new(tasks.get(&task)?.past(round)?.clone());
-                return Some(Self::Keep(Box::new(KeepJob { task, round, past })));
+            Effect::ArchiveRound { task, round } => {
+                let past = Box::new(tasks.get(&task)?.reported_round(round)?.clone());
+                return Some(Self::Archive(Box::new(ArchiveJob {
+                    task,
+                    round,
+                    reported_round: past,
+                })));
             }
         };
         Some(Self::Ledger(Box::new(job)))

@@ -19,43 +19,43 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 mod actor;
 pub mod archive;
+mod batch;
 mod clock;
-mod delayed;
+mod deferred;
 mod discloser;
 mod jobs;
-pub mod keeper;
-mod lanes;
-mod later;
+mod journal_metrics;
 mod prover;
+mod retry_queue;
 mod settler;
-mod turn;
+pub mod snapshotter;
 mod valuer;
-mod vitals;
+mod work_queue;
 
-pub use archive::KeepJob;
-pub use clock::{Clock, ManualClock, SteadyClock, SystemClock};
-pub use discloser::ShowJob;
-pub use jobs::Job;
-pub use later::{Later, Outcome};
-pub use prover::Debits;
-pub use settler::{LedgerJob, REFUSED_WAIT, Step, step};
-pub use turn::{Append, Asked, Core, Next, Turn};
-pub use valuer::{TRIES_MAX, ValueJob, Valuer, ValuerError, WorkValuer};
+pub use archive::ArchiveJob;
+pub use batch::{AppendFn, BatchOutcome, EngineRequest, JournaledEngine, NextStep};
+pub use clock::{Clock, ManualClock, SlewedClock, SystemClock};
+pub use deferred::{DeferredCommand, DeferredReply};
+pub use discloser::DisclosureJob;
+pub use jobs::EffectJob;
+pub use prover::UnprovenDebits;
+pub use settler::{JobProgress, LedgerJob, REFUSED_RETRY_PAUSE, advance};
+pub use valuer::{ATTEMPTS_MAX, ValuationJob, Valuer, ValuerError, WorkValuer};
 
-pub(crate) use vitals::Vitals;
+pub(crate) use journal_metrics::JournalMetrics;
 
-use crate::backup::{BackupError, Moment};
-use crate::config::Journal as JournalSettings;
-use crate::control::Files;
+use crate::backup::{BackupError, BackupPoint};
+use crate::config::JournalSettings;
+use crate::control::FilesLock;
 use crate::identity::Identity;
-use florin_engine::{Engine, Event, Verdict};
-use florin_store::{BlobError, Blobs, Folder, OpenError, Partials, Volume};
+use florin_engine::{Engine, Event, EventStatus};
+use florin_store::{BlobError, BlobStore, DataFolder, OpenError, ResumableUploads, Volume};
 
 /// Capacity of the engine's command channel.
 pub const QUEUE_MAX: usize = 1_024;
 
 /// The dependencies of a coordinator besides its folder and settings. The program injects them.
-pub struct Parts {
+pub struct HostParts {
     /// The ledger with balances, escrows and bonds.
     pub ledger: Arc<dyn Ledger>,
     /// The coordinator's account. It posts settlements and closes tasks.
@@ -68,40 +68,40 @@ pub struct Parts {
     /// The clock for deadlines.
     pub clock: Arc<dyn Clock>,
     /// How clients reach the ledger.
-    pub place: LedgerPlace,
+    pub ledger_endpoint: LedgerEndpoint,
     /// Starts a copy of an embedded ledger for backups; `None` without an embedded ledger.
-    pub copier: Option<Copier>,
+    pub ledger_copier: Option<LedgerCopier>,
 }
 
 /// Starts a copy of the embedded ledger.
-pub type Copier = Arc<dyn Fn() -> Result<ChainSnapshot, ChainError> + Send + Sync>;
+pub type LedgerCopier = Arc<dyn Fn() -> Result<ChainSnapshot, ChainError> + Send + Sync>;
 
 /// How clients reach the ledger.
 #[derive(Clone)]
-pub enum LedgerPlace {
+pub enum LedgerEndpoint {
     /// In this process: the handler serves the ledger's RPC over HTTP.
-    Here(LedgerDoor),
+    Embedded(LedgerRpcHandler),
     /// On an Ethereum chain, which clients query directly.
     Ethereum(EthereumInfo),
 }
 
-impl LedgerPlace {
+impl LedgerEndpoint {
     /// The ledger's description in the market document.
     #[must_use]
     pub fn info(&self) -> LedgerInfo {
         match self {
-            Self::Here(_) => LedgerInfo::Embedded,
+            Self::Embedded(_) => LedgerInfo::Embedded,
             Self::Ethereum(info) => LedgerInfo::Ethereum(info.clone()),
         }
     }
 }
 
 /// Handles a request of the ledger's RPC and returns the response, both as JSON.
-pub type LedgerDoor = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, Rejection> + Send + Sync>;
+pub type LedgerRpcHandler = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, Rejection> + Send + Sync>;
 
 /// The RPC handler of the embedded chain.
 #[must_use]
-pub fn door(chain: Arc<EmbeddedChain>) -> LedgerDoor {
+pub fn ledger_rpc_handler(chain: Arc<EmbeddedChain>) -> LedgerRpcHandler {
     Arc::new(move |request: &[u8]| {
         let request = serde_json::from_slice(request).map_err(|error| {
             Rejection::new(ErrorCode::Malformed, format!("not a valid ledger request: {error}"))
@@ -116,22 +116,22 @@ pub type Sequences = BTreeMap<TaskId, u64>;
 
 /// The reply to an accepted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteAck {
     /// When the engine applied the event.
     pub now: Timestamp,
     /// Whether the event changed the state.
-    pub verdict: Verdict,
+    pub verdict: EventStatus,
 }
 
-type Answer = oneshot::Sender<Result<Written, Rejection>>;
-type Question = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
+type WriteReplySender = oneshot::Sender<Result<WriteAck, Rejection>>;
+type EngineQuery = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
 
 /// A command to the engine's thread.
 enum Command {
-    Ask(Asked, Answer),
-    Read(Question),
+    Write(EngineRequest, WriteReplySender),
+    Query(EngineQuery),
     /// Close the journal's segment and start a copy of the ledger at the same point.
-    Cut(oneshot::Sender<Result<Moment, BackupError>>),
+    Checkpoint(oneshot::Sender<Result<BackupPoint, BackupError>>),
     Wake,
     Stop,
 }
@@ -139,19 +139,19 @@ enum Command {
 /// A handle to the running engine; cheap to clone.
 #[derive(Clone)]
 pub struct Host {
-    mailbox: Mailbox,
+    mailbox: EngineSender,
     changes: watch::Receiver<Sequences>,
-    blobs: Arc<Blobs>,
-    partials: Arc<Partials>,
-    files: Files,
-    vitals: Vitals,
+    blobs: Arc<BlobStore>,
+    partials: Arc<ResumableUploads>,
+    files_lock: FilesLock,
+    journal_metrics: JournalMetrics,
 }
 
 /// The threads behind a [`Host`].
 #[derive(Debug)]
-pub struct Running {
+pub struct HostThreads {
     threads: Vec<JoinHandle<()>>,
-    _folder: Folder,
+    _folder: DataFolder,
 }
 
 /// Why a host cannot start.
@@ -173,7 +173,7 @@ impl Host {
     ///
     /// # Errors
     /// [`StartError`]; then no thread runs.
-    pub fn start(folder: Folder, parts: Parts) -> Result<(Self, Running), StartError> {
+    pub fn start(folder: DataFolder, parts: HostParts) -> Result<(Self, HostThreads), StartError> {
         Self::start_with(folder, parts, &JournalSettings::default())
     }
 
@@ -182,10 +182,10 @@ impl Host {
     /// # Errors
     /// [`StartError`].
     pub fn start_with(
-        folder: Folder,
-        parts: Parts,
+        folder: DataFolder,
+        parts: HostParts,
         settings: &JournalSettings,
-    ) -> Result<(Self, Running), StartError> {
+    ) -> Result<(Self, HostThreads), StartError> {
         let volume = folder.volume();
         Self::start_on(folder, parts, settings, volume)
     }
@@ -195,61 +195,68 @@ impl Host {
     /// # Errors
     /// [`StartError`].
     pub fn start_on(
-        folder: Folder,
-        parts: Parts,
+        folder: DataFolder,
+        parts: HostParts,
         settings: &JournalSettings,
         volume: Arc<dyn Volume>,
-    ) -> Result<(Self, Running), StartError> {
+    ) -> Result<(Self, HostThreads), StartError> {
         let (market, coordinator) = (parts.ledger.market(), parts.wallet.address());
         let owner = owner(market, coordinator);
-        let core = Core::open(&volume, owner, market, coordinator)?;
+        let core = JournaledEngine::open(&volume, owner, market, coordinator)?;
         Identity { market, coordinator }.write(folder.path())?;
-        folder.blobs().mirror(&core.engine().state().blobs())?;
-        let (keeper, snapshots) = keeper::Keeper::new(settings.clone());
+        folder.blobs().mirror_all(&core.engine().state().required_blobs())?;
+        let (keeper, snapshots) = snapshotter::Snapshotter::new(settings.clone());
         let tasks = core.engine().state().tasks.iter();
         let known = tasks.map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
-        let (send_values, values) = lanes::Lanes::new(parts.valuers.len());
+        let (send_values, values) = work_queue::WorkSender::channel(parts.valuers.len());
         let (send_shows, shows) = std::sync::mpsc::channel();
         let (send_keeps, keeps) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
-        let mailbox = Mailbox { commands };
-        let vitals = Vitals::default();
+        let mailbox = EngineSender { commands };
+        let vitals = JournalMetrics::default();
         let seen = vitals.clone();
-        let files = Files::default();
+        let files = FilesLock::default();
         let (blobs, held) = (folder.blobs(), Arc::clone(&files));
-        let partials = folder.partials();
-        let host = Self { mailbox: mailbox.clone(), changes, blobs, partials, files, vitals };
+        let partials = folder.uploads();
+        let host = Self {
+            mailbox: mailbox.clone(),
+            changes,
+            blobs,
+            partials,
+            files_lock: files,
+            journal_metrics: vitals,
+        };
         let actor = actor::Actor {
             core,
-            keeper,
-            copier: parts.copier,
+            snapshotter: keeper,
+            ledger_copier: parts.ledger_copier,
             clock: parts.clock,
             changes: send_changes,
-            values: send_values,
-            shows: send_shows,
-            keeps: send_keeps,
+            valuation_jobs: send_values,
+            disclosure_jobs: send_shows,
+            archive_jobs: send_keeps,
             ledger: send_ledger,
-            vitals: seen,
+            journal_metrics: seen,
         };
-        let Parts { ledger, wallet, valuers, .. } = parts;
+        let HostParts { ledger, wallet, valuers, .. } = parts;
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
         let (rounds, from_rounds) = (folder.blobs(), mailbox.clone());
         let mut threads = Vec::new();
         for (number, (jobs, valuer)) in values.into_iter().zip(valuers).enumerate() {
             let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
-            let work = move || valuer::work(jobs, valuer, &blobs, &to_engine);
+            let work = move || valuer::run(jobs, valuer, &blobs, &to_engine);
             threads.push(thread(&format!("value-{number}"), work)?);
         }
         threads.extend([
             thread("engine", move || actor.run(queue))?,
-            thread("snapshots", move || snapshots.work(volume.as_ref(), owner, &held))?,
-            thread("disclosure", move || discloser::work(shows, &rows, &from_rows))?,
-            thread("rounds", move || archive::work(keeps, &rounds, &from_rounds))?,
-            thread("ledger", move || settler::work(ledger_jobs, &ledger, &wallet, &mailbox))?,
+            thread("snapshots", move || snapshots.run(volume.as_ref(), owner, &held))?,
+            thread("disclosure", move || discloser::run(shows, &rows, &from_rows))?,
+            thread("rounds", move || archive::run(keeps, &rounds, &from_rounds))?,
+            thread("ledger", move || settler::run(ledger_jobs, &ledger, &wallet, &mailbox))?,
         ]);
-        Ok((host, Running { threads, _folder: folder }))
+        Ok((host, HostThreads { threads, _folder: folder }))
     }
 
     /// Sends an event to the engine. The event is durable when this returns.
@@ -257,11 +264,11 @@ impl Host {
     /// # Errors
     /// The engine's [`Rejection`]; [`ErrorCode::StorageFull`] or [`ErrorCode::Internal`] if the journal
     /// failed.
-    pub async fn write(&self, event: Event) -> Result<Written, Rejection> {
+    pub async fn write(&self, event: Event) -> Result<WriteAck, Rejection> {
         let (answer, written) = oneshot::channel();
-        let command = Command::Ask(Asked::Write(Box::new(event)), answer);
-        self.mailbox.commands.send(command).await.map_err(|_| stopping())?;
-        written.await.map_err(|_| stopping())?
+        let command = Command::Write(EngineRequest::Write(Box::new(event)), answer);
+        self.mailbox.commands.send(command).await.map_err(|_| stopping_rejection())?;
+        written.await.map_err(|_| stopping_rejection())?
     }
 
     /// Sends an event and a query that the engine answers once the event is durable, in one round
@@ -274,9 +281,9 @@ impl Host {
         event: Event,
         question: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
-        let (later, outcome) = self.later(event, question);
-        later.tell_in_turn().await?;
-        outcome.comes().await
+        let (later, outcome) = self.defer(event, question);
+        later.send().await?;
+        outcome.recv().await
     }
 
     /// Runs a query on the engine and its clock. The query sees only durable state.
@@ -288,12 +295,16 @@ impl Host {
         question: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
         let (answer, result) = oneshot::channel();
-        let question: Question = Box::new(move |engine, now| {
+        let question: EngineQuery = Box::new(move |engine, now| {
             // The receiver is gone if the client has disconnected.
             let _ = answer.send(question(engine, now));
         });
-        self.mailbox.commands.send(Command::Read(question)).await.map_err(|_| stopping())?;
-        result.await.map_err(|_| stopping())
+        self.mailbox
+            .commands
+            .send(Command::Query(question))
+            .await
+            .map_err(|_| stopping_rejection())?;
+        result.await.map_err(|_| stopping_rejection())
     }
 
     /// Closes the journal's newest segment and starts a copy of the ledger at the same point. A
@@ -301,29 +312,29 @@ impl Host {
     ///
     /// # Errors
     /// [`BackupError`].
-    pub async fn cut(&self) -> Result<Moment, BackupError> {
-        let gone = || BackupError::Journal(stopping().message);
+    pub async fn checkpoint(&self) -> Result<BackupPoint, BackupError> {
+        let gone = || BackupError::Journal(stopping_rejection().message);
         let (answer, moment) = oneshot::channel();
-        self.mailbox.commands.send(Command::Cut(answer)).await.map_err(|_| gone())?;
+        self.mailbox.commands.send(Command::Checkpoint(answer)).await.map_err(|_| gone())?;
         moment.await.map_err(|_| gone())?
     }
 
     /// The lock that a thread holds while it copies or removes files of the folder.
     #[must_use]
-    pub fn files(&self) -> Files {
-        Arc::clone(&self.files)
+    pub fn files_lock(&self) -> FilesLock {
+        Arc::clone(&self.files_lock)
     }
 
     /// The number of commands in the engine's channel.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub fn queue_length(&self) -> usize {
         let commands = &self.mailbox.commands;
         commands.max_capacity().saturating_sub(commands.capacity())
     }
 
     /// Metrics of the journal.
-    pub(crate) const fn vitals(&self) -> &Vitals {
-        &self.vitals
+    pub(crate) const fn journal_metrics(&self) -> &JournalMetrics {
+        &self.journal_metrics
     }
 
     /// Notifies of changes of tasks' views.
@@ -334,13 +345,13 @@ impl Host {
 
     /// The blob store.
     #[must_use]
-    pub const fn blobs(&self) -> &Arc<Blobs> {
+    pub const fn blobs(&self) -> &Arc<BlobStore> {
         &self.blobs
     }
 
     /// The incomplete uploads.
     #[must_use]
-    pub const fn partials(&self) -> &Arc<Partials> {
+    pub const fn partials(&self) -> &Arc<ResumableUploads> {
         &self.partials
     }
 
@@ -356,7 +367,7 @@ impl Host {
     }
 }
 
-impl Running {
+impl HostThreads {
     /// Waits until the threads end. Call [`Host::stop`] first.
     pub fn join(self) {
         for thread in self.threads {
@@ -389,34 +400,36 @@ pub fn owner(market: MarketId, coordinator: Address) -> Digest {
     Owner(market, coordinator).digest()
 }
 
-fn stopping() -> Rejection {
+fn stopping_rejection() -> Rejection {
     Rejection::new(ErrorCode::Internal, "the coordinator is stopping: try again in a moment")
 }
 
 /// The worker threads' sender to the engine.
 #[derive(Clone)]
-struct Mailbox {
+struct EngineSender {
     commands: mpsc::Sender<Command>,
 }
 
-impl Mailbox {
-    fn write(&self, event: Event) -> Result<Written, Rejection> {
-        self.ask(Asked::Write(Box::new(event)))
+impl EngineSender {
+    fn write(&self, event: Event) -> Result<WriteAck, Rejection> {
+        self.ask(EngineRequest::Write(Box::new(event)))
     }
 
-    fn valued(
+    fn send_result(
         &self,
         task: TaskId,
         round: RoundNumber,
         result: WorkResult,
     ) -> Result<(), Rejection> {
         let result = Box::new(result);
-        self.ask(Asked::Valued { task, round, result }).map(|_| ())
+        self.ask(EngineRequest::OwnResult { task, round, result }).map(|_| ())
     }
 
-    fn ask(&self, asked: Asked) -> Result<Written, Rejection> {
+    fn ask(&self, asked: EngineRequest) -> Result<WriteAck, Rejection> {
         let (answer, written) = oneshot::channel();
-        self.commands.blocking_send(Command::Ask(asked, answer)).map_err(|_| stopping())?;
-        written.blocking_recv().map_err(|_| stopping())?
+        self.commands
+            .blocking_send(Command::Write(asked, answer))
+            .map_err(|_| stopping_rejection())?;
+        written.blocking_recv().map_err(|_| stopping_rejection())?
     }
 }

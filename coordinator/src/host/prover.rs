@@ -10,32 +10,32 @@ use florin_ledger::{Claim, ClaimOutcome, Ledger, LedgerError, Refusal};
 use florin_protocol::{Address, RoundNumber, TaskId, WalletSigner};
 
 use florin_engine::ProofTree;
-use florin_engine::state::Standings;
+use florin_engine::state::FinalTotals;
 
 /// Debits per step; then other jobs of the ledger thread get their turn.
-const AT_ONCE: usize = 32;
+const DEBITS_PER_STEP: usize = 32;
 
 /// Debits to prove from one round's final account totals.
 #[derive(Clone)]
-pub struct Debits {
-    standings: Standings,
+pub struct UnprovenDebits {
+    final_totals: FinalTotals,
     /// Accounts whose debits are not known to be proven, in descending order.
     accounts: Vec<Address>,
 }
 
 /// The progress of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proven {
+pub(super) enum ProofProgress {
     /// Every debit is proven.
     All,
     /// Some debits are left.
     Some,
     /// The ledger's last final root differs from this round's. If it is a later round's root, that
     /// round's debits include these.
-    NotNow,
+    RootMismatch,
 }
 
-impl fmt::Debug for Debits {
+impl fmt::Debug for UnprovenDebits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Debits");
         shown.field("task", &self.task()).field("round", &self.round());
@@ -43,38 +43,38 @@ impl fmt::Debug for Debits {
     }
 }
 
-impl Debits {
+impl UnprovenDebits {
     /// The debits of these accounts, from the last final account totals.
-    pub(super) fn of(standings: Standings, mut accounts: Vec<Address>) -> Self {
+    pub(super) fn new(final_totals: FinalTotals, mut accounts: Vec<Address>) -> Self {
         accounts.reverse();
-        Self { standings, accounts }
+        Self { final_totals, accounts }
     }
 
     pub(super) const fn task(&self) -> TaskId {
-        self.standings.task
+        self.final_totals.task
     }
 
     pub(super) const fn round(&self) -> RoundNumber {
-        self.standings.round
+        self.final_totals.round
     }
 
-    /// Proves the next debits, at most [`AT_ONCE`].
-    pub(super) fn prove_some(
+    /// Proves the next debits, at most [`DEBITS_PER_STEP`].
+    pub(super) fn prove_next(
         &mut self,
         ledger: &dyn Ledger,
         by: &dyn WalletSigner,
-    ) -> Result<Proven, LedgerError> {
+    ) -> Result<ProofProgress, LedgerError> {
         let mut tree = None;
-        for _ in 0..AT_ONCE {
+        for _ in 0..DEBITS_PER_STEP {
             let Some(account) = self.accounts.last().copied() else {
-                return Ok(Proven::All);
+                return Ok(ProofProgress::All);
             };
             if !self.prove(account, &mut tree, ledger, by)? {
-                return Ok(Proven::NotNow);
+                return Ok(ProofProgress::RootMismatch);
             }
             self.accounts.pop();
         }
-        Ok(Proven::Some)
+        Ok(ProofProgress::Some)
     }
 
     /// Proves one debit; returns whether the account is finished. Builds the tree on first use.
@@ -86,11 +86,14 @@ impl Debits {
         by: &dyn WalletSigner,
     ) -> Result<bool, LedgerError> {
         let (task, round) = (self.task(), self.round());
-        let debited = self.standings.of.get(&account).map(|standing| standing.debited);
+        let debited = self.final_totals.accounts.get(&account).map(|standing| standing.debited);
         if ledger.claimed_totals(task, account)?.debited >= debited.unwrap_or_default() {
             return Ok(true);
         }
-        let found = match tree.take().map_or_else(|| ProofTree::of_final(&self.standings), Ok) {
+        let found = match tree
+            .take()
+            .map_or_else(|| ProofTree::from_final_totals(&self.final_totals), Ok)
+        {
             Ok(built) => tree.insert(built).proof(account),
             // Cannot happen: the same totals produced the report's root.
             Err(error) => {
@@ -110,7 +113,7 @@ impl Debits {
                 refusal @ (Refusal::BadProof | Refusal::BadSettlement { .. }),
             )) => {
                 let root = ledger.task(task)?.map(|state| state.root);
-                if root != Some(self.standings.root) {
+                if root != Some(self.final_totals.root) {
                     return Ok(false);
                 }
                 // No retry can succeed, and the buyer's refund must not wait for this debit.

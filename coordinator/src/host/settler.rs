@@ -10,19 +10,19 @@ use std::time::Duration;
 use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus};
 use florin_protocol::{ErrorCode, RoundNumber, SettlementId, TaskId, WalletSigner};
 
-use super::Mailbox;
-use super::delayed::{Again, Delayed, Job};
-use super::prover::{Debits, Proven};
+use super::EngineSender;
+use super::prover::{ProofProgress, UnprovenDebits};
+use super::retry_queue::{RetryJob, RetryQueue, RetryReason};
 use florin_engine::Event;
 
 /// Pause before a refused transaction is retried: only another account's transaction can change the
 /// ledger's state that caused the refusal.
-pub const REFUSED_WAIT: Duration = Duration::from_secs(60);
+pub const REFUSED_RETRY_PAUSE: Duration = Duration::from_secs(60);
 /// Pause while too many settlements are in their challenge windows.
-const LIMIT_WAIT: Duration = Duration::from_secs(5);
+const LIMIT_RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Polling interval for a settlement in its challenge window: the longest time for which a round
 /// can run on top of a settlement that the arbiter has cancelled.
-const WATCH_WAIT: Duration = Duration::from_secs(2);
+const CHALLENGE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A job of the ledger thread.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub enum LedgerJob {
         /// The settlement.
         settlement: Settlement,
         /// The preceding settlement, unless that is known to be final.
-        before: Option<(RoundNumber, SettlementId)>,
+        predecessor: Option<(RoundNumber, SettlementId)>,
     },
     /// Finalise a settlement after its challenge window.
     Finalize {
@@ -49,7 +49,7 @@ pub enum LedgerJob {
         task: TaskId,
     },
     /// Prove debits.
-    Prove(Debits),
+    Prove(UnprovenDebits),
 }
 
 /// The job's name in the log.
@@ -70,38 +70,38 @@ impl fmt::Display for LedgerJob {
 
 /// The progress of a job.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum JobProgress {
     /// The job is done: send this event to the engine.
     Done(Box<Event>),
     /// The job continues after this pause.
     Wait(Duration),
 }
 
-fn done(event: Event) -> Step {
-    Step::Done(Box::new(event))
+fn done(event: Event) -> JobProgress {
+    JobProgress::Done(Box::new(event))
 }
 
 /// The ledger thread.
-pub(super) fn work(
+pub(super) fn run(
     jobs: Receiver<LedgerJob>,
     ledger: &Arc<dyn Ledger>,
     wallet: &Arc<dyn WalletSigner>,
-    mailbox: &Mailbox,
+    mailbox: &EngineSender,
 ) {
-    let mut jobs = Delayed::new(jobs);
+    let mut jobs = RetryQueue::new(jobs);
     resume(ledger.as_ref(), wallet.as_ref());
     while let Some(mut job) = jobs.next() {
-        match step(&mut job.what, ledger.as_ref(), wallet.as_ref()) {
-            Ok(Step::Wait(wait)) => jobs.later(job, wait),
-            Ok(Step::Done(event)) => tell(mailbox, &mut jobs, job, *event),
+        match advance(&mut job.job, ledger.as_ref(), wallet.as_ref()) {
+            Ok(JobProgress::Wait(wait)) => jobs.requeue_after(job, wait),
+            Ok(JobProgress::Done(event)) => send_result(mailbox, &mut jobs, job, *event),
             Err(LedgerError::Unavailable(why)) => {
-                tracing::warn!(job = %job.what, why, "the ledger does not respond: will retry");
-                jobs.again(job, &Again::Waits(why));
+                tracing::warn!(job = %job.job, why, "the ledger does not respond: will retry");
+                jobs.retry(job, &RetryReason::Transient(why));
                 resume(ledger.as_ref(), wallet.as_ref());
             }
             Err(error) => {
-                tracing::error!(job = %job.what, %error, "refused by the ledger: will retry");
-                jobs.later(job, REFUSED_WAIT);
+                tracing::error!(job = %job.job, %error, "refused by the ledger: will retry");
+                jobs.requeue_after(job, REFUSED_RETRY_PAUSE);
             }
         }
     }
@@ -115,15 +115,20 @@ fn resume(ledger: &dyn Ledger, wallet: &dyn WalletSigner) {
     }
 }
 
-fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, event: Event) {
+fn send_result(
+    mailbox: &EngineSender,
+    jobs: &mut RetryQueue<LedgerJob>,
+    job: RetryJob<LedgerJob>,
+    event: Event,
+) {
     match mailbox.write(event) {
         Err(rejection)
             if matches!(rejection.code, ErrorCode::StorageFull | ErrorCode::Internal) =>
         {
             // The job is idempotent: a retry gets the same result from the ledger.
-            jobs.again(job, &Again::Waits(rejection.message));
+            jobs.retry(job, &RetryReason::Transient(rejection.message));
         }
-        Err(rejection) => tracing::warn!(job = %job.what, %rejection, "the result is obsolete"),
+        Err(rejection) => tracing::warn!(job = %job.job, %rejection, "the result is obsolete"),
         Ok(_) => {}
     }
 }
@@ -133,31 +138,35 @@ fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, e
 ///
 /// # Errors
 /// [`LedgerError`].
-pub fn step(
+pub fn advance(
     job: &mut LedgerJob,
     ledger: &dyn Ledger,
     wallet: &dyn WalletSigner,
-) -> Result<Step, LedgerError> {
+) -> Result<JobProgress, LedgerError> {
     match job {
-        LedgerJob::Post { settlement, before } => post(settlement, *before, ledger, wallet),
+        LedgerJob::Post { settlement, predecessor: before } => {
+            post(settlement, *before, ledger, wallet)
+        }
         LedgerJob::Finalize { task, round, payout } => {
             finalize(*task, *round, *payout, ledger, wallet)
         }
         LedgerJob::Close { task } => match ledger.close(wallet, *task) {
-            Ok(refund) => Ok(done(Event::Closed { task: *task, refund })),
-            Err(LedgerError::Refused(Refusal::TaskClosed(_))) => closed(*task, ledger),
+            Ok(refund) => Ok(done(Event::TaskClosed { task: *task, refund })),
+            Err(LedgerError::Refused(Refusal::TaskClosed(_))) => task_closed(*task, ledger),
             Err(LedgerError::Refused(Refusal::Pending(_))) => {
-                Ok(Step::Wait(Duration::from_secs(1)))
+                Ok(JobProgress::Wait(Duration::from_secs(1)))
             }
             Err(error) => Err(error),
         },
-        LedgerJob::Prove(debits) => Ok(match debits.prove_some(ledger, wallet)? {
-            Proven::All => done(Event::DebitsProven { task: debits.task(), round: debits.round() }),
-            Proven::Some => Step::Wait(Duration::ZERO),
-            Proven::NotNow => {
+        LedgerJob::Prove(debits) => Ok(match debits.prove_next(ledger, wallet)? {
+            ProofProgress::All => {
+                done(Event::DebitsProven { task: debits.task(), round: debits.round() })
+            }
+            ProofProgress::Some => JobProgress::Wait(Duration::ZERO),
+            ProofProgress::RootMismatch => {
                 // After a chain reorganisation the round's settlement may need finalising again.
                 ledger.finalize(wallet, debits.task())?;
-                Step::Wait(WATCH_WAIT)
+                JobProgress::Wait(CHALLENGE_POLL_INTERVAL)
             }
         }),
     }
@@ -168,24 +177,24 @@ fn post(
     before: Option<(RoundNumber, SettlementId)>,
     ledger: &dyn Ledger,
     wallet: &dyn WalletSigner,
-) -> Result<Step, LedgerError> {
+) -> Result<JobProgress, LedgerError> {
     let (task, round) = (settlement.task, settlement.round);
-    if let Some(cancelled) = cancelled(task, before, ledger)? {
+    if let Some(cancelled) = check_cancelled(task, before, ledger)? {
         return Ok(cancelled);
     }
     match ledger.post(wallet, settlement) {
         Ok(_) => Ok(done(Event::SettlementPosted { task, round })),
         Err(LedgerError::Refused(refusal)) => match refusal {
-            Refusal::TaskClosed(_) => closed(task, ledger),
+            Refusal::TaskClosed(_) => task_closed(task, ledger),
             // Too many settlements are in their challenge windows: one of them will become final.
-            Refusal::Limit(_) => Ok(Step::Wait(LIMIT_WAIT)),
+            Refusal::Limit(_) => Ok(JobProgress::Wait(LIMIT_RETRY_PAUSE)),
             Refusal::BadSettlement { .. } | Refusal::ConflictingSettlement(_) => {
                 // The preceding settlement may have been cancelled just now.
-                if let Some(cancelled) = cancelled(task, before, ledger)? {
+                if let Some(cancelled) = check_cancelled(task, before, ledger)? {
                     return Ok(cancelled);
                 }
                 tracing::error!(%task, %round, %refusal, "cannot be settled: ending the task");
-                Ok(done(Event::SettlementRefused { task, round }))
+                Ok(done(Event::SettlementRejected { task, round }))
             }
             other => Err(other.into()),
         },
@@ -194,19 +203,19 @@ fn post(
 }
 
 /// Returns the cancellation event if the ledger does not hold the settlement any more.
-fn cancelled(
+fn check_cancelled(
     task: TaskId,
     settlement: Option<(RoundNumber, SettlementId)>,
     ledger: &dyn Ledger,
-) -> Result<Option<Step>, LedgerError> {
+) -> Result<Option<JobProgress>, LedgerError> {
     let Some((round, payout)) = settlement else {
         return Ok(None);
     };
     let status = ledger.settlement_status(task, payout)?;
-    Ok((status == SettlementStatus::Unknown).then(|| gone(task, round)))
+    Ok((status == SettlementStatus::Unknown).then(|| settlement_cancelled(task, round)))
 }
 
-fn gone(task: TaskId, round: RoundNumber) -> Step {
+fn settlement_cancelled(task: TaskId, round: RoundNumber) -> JobProgress {
     tracing::error!(%task, %round, "the ledger has cancelled the settlement: ending the task");
     done(Event::SettlementCancelled { task, round })
 }
@@ -217,8 +226,8 @@ fn finalize(
     payout: SettlementId,
     ledger: &dyn Ledger,
     wallet: &dyn WalletSigner,
-) -> Result<Step, LedgerError> {
-    if let Some(decided) = decided(task, round, payout, ledger)? {
+) -> Result<JobProgress, LedgerError> {
+    if let Some(decided) = final_or_cancelled(task, round, payout, ledger)? {
         return Ok(decided);
     }
     let now = ledger.now()?;
@@ -229,27 +238,28 @@ fn finalize(
         && now <= final_at
     {
         let left = final_at.ms_since(now).saturating_add(1);
-        return Ok(Step::Wait(Duration::from_millis(left).min(WATCH_WAIT)));
+        return Ok(JobProgress::Wait(Duration::from_millis(left).min(CHALLENGE_POLL_INTERVAL)));
     }
     ledger.finalize(wallet, task)?;
-    Ok(decided(task, round, payout, ledger)?.unwrap_or(Step::Wait(Duration::from_millis(10))))
+    Ok(final_or_cancelled(task, round, payout, ledger)?
+        .unwrap_or(JobProgress::Wait(Duration::from_millis(10))))
 }
 
-fn decided(
+fn final_or_cancelled(
     task: TaskId,
     round: RoundNumber,
     payout: SettlementId,
     ledger: &dyn Ledger,
-) -> Result<Option<Step>, LedgerError> {
+) -> Result<Option<JobProgress>, LedgerError> {
     Ok(match ledger.settlement_status(task, payout)? {
         SettlementStatus::Final => Some(done(Event::SettlementFinal { task, round })),
-        SettlementStatus::Unknown => Some(gone(task, round)),
+        SettlementStatus::Unknown => Some(settlement_cancelled(task, round)),
         SettlementStatus::Pending => None,
     })
 }
 
 /// Another account has closed the task, as any account may after its expiry.
-fn closed(task: TaskId, ledger: &dyn Ledger) -> Result<Step, LedgerError> {
+fn task_closed(task: TaskId, ledger: &dyn Ledger) -> Result<JobProgress, LedgerError> {
     let refund = ledger.task(task)?.map(|state| state.refunded).unwrap_or_default();
-    Ok(done(Event::Closed { task, refund }))
+    Ok(done(Event::TaskClosed { task, refund }))
 }

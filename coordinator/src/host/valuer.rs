@@ -10,14 +10,14 @@ use florin_protocol::{
 };
 use florin_work::{EarlierUpdateBlobs, ValuationInputs, ValuationOutput, WorkError};
 
-use super::Mailbox;
-use super::delayed::{Again, Delayed};
-use super::lanes::Lane;
+use super::EngineSender;
+use super::retry_queue::{RetryQueue, RetryReason};
+use super::work_queue::WorkReceiver;
 use florin_engine::Event;
-use florin_store::{BlobError, Blobs};
+use florin_store::{BlobError, BlobStore};
 
 /// Attempts at a computation that fails for no reason in its inputs, before the round is abandoned.
-pub const TRIES_MAX: u32 = 5;
+pub const ATTEMPTS_MAX: u32 = 5;
 
 /// Executes work orders.
 pub trait Valuer: Send {
@@ -26,12 +26,12 @@ pub trait Valuer: Send {
     ///
     /// # Errors
     /// [`ValuerError`].
-    fn carry_out(
+    fn value_and_aggregate(
         &mut self,
         order: &WorkOrder,
         drawn: &[u32],
         spec: &TaskSpec,
-        blobs: &Blobs,
+        blobs: &BlobStore,
     ) -> Result<ValuationOutput, ValuerError>;
 }
 
@@ -44,7 +44,7 @@ pub enum ValuerError {
     CannotBeValued(String),
     /// There is no scratch space, or a read failed: the caller retries without a limit.
     #[error("the valuation waits for scratch space or a readable disk: {0}")]
-    NoRoom(String),
+    Transient(String),
     /// A fault of this machine; another attempt may succeed.
     #[error("the valuation failed: {0}")]
     Fault(String),
@@ -52,9 +52,9 @@ pub enum ValuerError {
 
 impl From<BlobError> for ValuerError {
     fn from(error: BlobError) -> Self {
-        match Again::from(error) {
-            Again::Failed(why) => Self::Fault(why),
-            Again::Waits(why) => Self::NoRoom(why),
+        match RetryReason::from(error) {
+            RetryReason::Failed(why) => Self::Fault(why),
+            RetryReason::Transient(why) => Self::Transient(why),
         }
     }
 }
@@ -62,24 +62,24 @@ impl From<BlobError> for ValuerError {
 /// The default valuer: [`florin_work::value_and_aggregate`] on a learning engine.
 pub struct WorkValuer {
     engine: Box<dyn Engine>,
-    room: ScratchSpace,
+    scratch_space: ScratchSpace,
 }
 
 impl WorkValuer {
     /// Creates a valuer on `engine`; `room` is the scratch space for a round's decoded updates.
     #[must_use]
-    pub fn new(engine: Box<dyn Engine>, room: ScratchSpace) -> Self {
-        Self { engine, room }
+    pub fn new(engine: Box<dyn Engine>, scratch_space: ScratchSpace) -> Self {
+        Self { engine, scratch_space }
     }
 }
 
 impl Valuer for WorkValuer {
-    fn carry_out(
+    fn value_and_aggregate(
         &mut self,
         order: &WorkOrder,
         drawn: &[u32],
         spec: &TaskSpec,
-        blobs: &Blobs,
+        blobs: &BlobStore,
     ) -> Result<ValuationOutput, ValuerError> {
         let base = blobs.read(order.base_model)?;
         let shown = blobs.read(order.disclosed_rows)?;
@@ -98,14 +98,14 @@ impl Valuer for WorkValuer {
             updates: &updates,
             previous_models: &previous,
             earlier_updates: EarlierUpdateBlobs { ids: &order.earlier_updates, bytes: &last },
-            scratch_space: &self.room,
+            scratch_space: &self.scratch_space,
         };
         florin_work::value_and_aggregate(&inputs, self.engine.as_mut()).map_err(|error| match error
         {
             WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {
                 ValuerError::CannotBeValued(error.to_string())
             }
-            WorkError::ScratchSpace(_) => ValuerError::NoRoom(error.to_string()),
+            WorkError::ScratchSpace(_) => ValuerError::Transient(error.to_string()),
             _ => ValuerError::Fault(error.to_string()),
         })
     }
@@ -113,13 +113,13 @@ impl Valuer for WorkValuer {
 
 /// The first record that agrees with the coordinator's own result, and the wrong records before it.
 /// Records after the first match are not compared.
-pub(super) fn judge(
+pub(super) fn match_records(
     ours: &florin_protocol::WorkResult,
     records: &[(Digest, Signed<WorkRecord>)],
 ) -> (Option<Digest>, Vec<Digest>) {
     let mut wrong = Vec::new();
     for (digest, record) in records {
-        if agrees(ours, &record.body) {
+        if record_agrees(ours, &record.body) {
             return (Some(*digest), wrong);
         }
         wrong.push(*digest);
@@ -128,7 +128,7 @@ pub(super) fn judge(
 }
 
 /// Whether a record agrees with the coordinator's own result; logs the mismatch if not.
-pub(super) fn agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
+pub(super) fn record_agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
     let difference = florin_work::compare_results(ours, &record.result).err();
     if let Some(difference) = &difference {
         let provider = record.provider;
@@ -139,7 +139,7 @@ pub(super) fn agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) ->
 
 /// One round to value.
 #[derive(Clone, Debug)]
-pub struct ValueJob {
+pub struct ValuationJob {
     /// The task.
     pub task: TaskId,
     /// The round.
@@ -149,72 +149,74 @@ pub struct ValueJob {
     /// The work order.
     pub order: WorkOrder,
     /// The indices of the rows drawn for the round.
-    pub drawn: Vec<u32>,
+    pub drawn_rows: Vec<u32>,
 }
 
 /// A valuation thread.
-pub(super) fn work(
-    jobs: Lane<ValueJob>,
+pub(super) fn run(
+    jobs: WorkReceiver<ValuationJob>,
     mut valuer: Box<dyn Valuer>,
-    blobs: &Arc<Blobs>,
-    mailbox: &Mailbox,
+    blobs: &Arc<BlobStore>,
+    mailbox: &EngineSender,
 ) {
-    let mut jobs = Delayed::new(jobs);
+    let mut jobs = RetryQueue::new(jobs);
     while let Some(job) = jobs.next() {
-        let what = &job.what;
-        match carry_out(what, job.failures, valuer.as_mut(), blobs, mailbox) {
+        let what = &job.job;
+        match run_job(what, job.failures, valuer.as_mut(), blobs, mailbox) {
             Ok(()) => {}
             Err(why) => {
                 tracing::error!(
                     task = %what.task, round = %what.round, %why, "valuation failed: will retry"
                 );
-                jobs.again(job, &why);
+                jobs.retry(job, &why);
             }
         }
     }
 }
 
-fn carry_out(
-    job: &ValueJob,
+fn run_job(
+    job: &ValuationJob,
     failures: u32,
     valuer: &mut dyn Valuer,
-    blobs: &Blobs,
-    mailbox: &Mailbox,
-) -> Result<(), Again> {
+    blobs: &BlobStore,
+    mailbox: &EngineSender,
+) -> Result<(), RetryReason> {
     let (task, round) = (job.task, job.round);
     let give_up = |why: String| {
         tracing::error!(%task, %round, %why, "abandoning the round");
-        told(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
+        classify_reply(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
     };
     // A panic of the valuer fails this round only.
-    let tried = AssertUnwindSafe(|| valuer.carry_out(&job.order, &job.drawn, &job.spec, blobs));
+    let tried = AssertUnwindSafe(|| {
+        valuer.value_and_aggregate(&job.order, &job.drawn_rows, &job.spec, blobs)
+    });
     let tried = catch_unwind(tried)
         .unwrap_or_else(|_| Err(ValuerError::Fault("the valuation panicked".to_owned())));
     match tried {
         Ok(outcome) => {
             // The model is durable before the report that references it.
             blobs.put(&outcome.model)?;
-            match mailbox.valued(task, round, outcome.result) {
+            match mailbox.send_result(task, round, outcome.result) {
                 Err(refused) if refused.code == florin_protocol::ErrorCode::WorkResultMismatch => {
                     give_up(refused.to_string())
                 }
-                answer => told(answer),
+                answer => classify_reply(answer),
             }
         }
         Err(ValuerError::CannotBeValued(why)) => give_up(why),
-        Err(ValuerError::Fault(why)) if failures + 1 >= TRIES_MAX => give_up(why),
-        Err(ValuerError::NoRoom(why)) => Err(Again::Waits(why)),
-        Err(error) => Err(Again::Failed(error.to_string())),
+        Err(ValuerError::Fault(why)) if failures + 1 >= ATTEMPTS_MAX => give_up(why),
+        Err(ValuerError::Transient(why)) => Err(RetryReason::Transient(why)),
+        Err(error) => Err(RetryReason::Failed(error.to_string())),
     }
 }
 
 /// Decides from the engine's reply whether to retry: a journal failure is transient; any other
 /// rejection is final, because the engine does not need the event any more.
-pub(super) fn told(answer: Result<(), Rejection>) -> Result<(), Again> {
+pub(super) fn classify_reply(answer: Result<(), Rejection>) -> Result<(), RetryReason> {
     use florin_protocol::ErrorCode::{Internal, StorageFull};
     match answer {
         Err(rejection) if matches!(rejection.code, StorageFull | Internal) => {
-            Err(Again::Waits(rejection.to_string()))
+            Err(RetryReason::Transient(rejection.to_string()))
         }
         _ => Ok(()),
     }

@@ -12,17 +12,19 @@ use florin_store::MappedBytes;
 use florin_work::CommittedHoldout;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{Incoming, blocking, blocking_with, send_file};
+use super::body::{IncomingBody, blocking, blocking_holding, send_file};
 use super::error::{ApiError, ApiResult};
-use super::extract::At;
-use super::past::past;
-use super::resume::{Head, begin, offset_of, token_of, with_offset};
-use super::{App, Room};
-use florin_engine::state::Past;
+use super::extract::PathParams;
+use super::finished_rounds::finished_round;
+use super::resumable_upload::{
+    HeaderCheck, parse_offset, parse_token, start_or_resume, with_offset,
+};
+use super::{App, MemoryPool};
+use florin_engine::state::ReportedRound;
 use florin_engine::{Engine, Event, Visibility};
 use florin_store::pack::PACKED_BYTES_MAX;
-use florin_store::partial::{Key, Upload, Wanted, Whose};
-use florin_store::{BlobError, BlobWriter, Blobs, Opened};
+use florin_store::uploads::{Upload, UploadKey, UploadOwner, UploadRequest};
+use florin_store::{BlobError, BlobStore, BlobWriter, OpenedBlob};
 
 /// The content type of blobs.
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -30,98 +32,106 @@ const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const HOLDOUT_HEADER_BYTES: u64 = 32;
 
 /// Receives a model that a task waits for.
-pub(super) async fn take_blob(
+pub(super) async fn put_model(
     State(app): State<App>,
-    At(digest): At<Digest>,
+    PathParams(digest): PathParams<Digest>,
     request: Request,
 ) -> Response {
-    let (said, incoming) = open(&app, request);
-    let mut taking = Taking { app: &app, incoming, key: None };
-    let taken = match said {
-        Ok(said) => taking.model(digest, said).await,
+    let (headers, incoming) = split_request(&app, request);
+    let mut taking = BlobUpload { app: &app, incoming, resumable_key: None };
+    let taken = match headers {
+        Ok(headers) => taking.receive_model(digest, headers).await,
         Err(error) => Err(error),
     };
-    taking.answer(taken).await
+    taking.respond(taken).await
 }
 
 /// Receives all rows of a task's holdout. Any client may upload them: the rows must match the
 /// task's commitment.
-pub(super) async fn take_holdout(
+pub(super) async fn put_holdout(
     State(app): State<App>,
-    At(task): At<TaskId>,
+    PathParams(task): PathParams<TaskId>,
     request: Request,
 ) -> Response {
-    let (said, incoming) = open(&app, request);
-    let mut taking = Taking { app: &app, incoming, key: None };
-    let taken = match said {
-        Ok(said) => taking.holdout(task, said).await,
+    let (headers, incoming) = split_request(&app, request);
+    let mut taking = BlobUpload { app: &app, incoming, resumable_key: None };
+    let taken = match headers {
+        Ok(headers) => taking.receive_holdout(task, headers).await,
         Err(error) => Err(error),
     };
-    taking.answer(taken).await
+    taking.respond(taken).await
 }
 
 /// The offset of a model's upload under the request's token.
-pub(super) async fn ask_blob(
+pub(super) async fn head_model(
     State(app): State<App>,
-    At(digest): At<Digest>,
+    PathParams(digest): PathParams<Digest>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let wanting = app.host().read(move |engine, _| engine.wanting(digest).next().map(|t| t.id));
+    let wanting =
+        app.host().read(move |engine, _| engine.tasks_missing_blob(digest).next().map(|t| t.id));
     let Some(task) = wanting.await? else {
-        return Err(not_wanted(digest));
+        return Err(blob_not_needed(digest));
     };
-    ask(&app, &headers, task, digest)
+    upload_offset(&app, &headers, task, digest)
 }
 
 /// The offset of a holdout's upload under the request's token.
-pub(super) async fn ask_holdout(
+pub(super) async fn head_holdout(
     State(app): State<App>,
-    At(task): At<TaskId>,
+    PathParams(task): PathParams<TaskId>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let root = app.host().read(move |engine, _| engine.holdout(task).map(|t| t.0.holdout.root));
-    ask(&app, &headers, task, root.await??)
+    let root = app
+        .host()
+        .read(move |engine, _| engine.spec_and_has_holdout(task).map(|t| t.0.holdout.root));
+    upload_offset(&app, &headers, task, root.await??)
 }
 
-fn ask(app: &App, headers: &HeaderMap, task: TaskId, digest: Digest) -> ApiResult<Response> {
-    let Some(token) = token_of(headers)? else {
+fn upload_offset(
+    app: &App,
+    headers: &HeaderMap,
+    task: TaskId,
+    digest: Digest,
+) -> ApiResult<Response> {
+    let Some(token) = parse_token(headers)? else {
         let message = "an upload without an upload-token header always starts at offset 0";
         return Err(ApiError::new(ErrorCode::Malformed, message));
     };
-    let key = Key { task, whose: Whose::Token(token), digest };
+    let key = UploadKey { task, owner: UploadOwner::Token(token), digest };
     Ok(with_offset(StatusCode::NO_CONTENT, app.host().partials().bytes_of(&key)))
 }
 
-fn not_wanted(digest: Digest) -> ApiError {
+fn blob_not_needed(digest: Digest) -> ApiError {
     ApiError::new(ErrorCode::NotFound, format!("no task waits for blob {digest}"))
 }
 
 /// The upload headers of a request.
-struct Said {
+struct UploadHeaders {
     offset: u64,
     /// Derived from a secret of the sender; without it the upload cannot be resumed.
     token: Option<Digest>,
 }
 
-fn open(app: &App, request: Request) -> (ApiResult<Said>, Incoming) {
+fn split_request(app: &App, request: Request) -> (ApiResult<UploadHeaders>, IncomingBody) {
     let headers = request.headers();
-    let said =
-        offset_of(headers).and_then(|offset| token_of(headers).map(|token| Said { offset, token }));
-    (said, Incoming::new(request.into_body(), app.config(), 0))
+    let upload_headers = parse_offset(headers)
+        .and_then(|offset| parse_token(headers).map(|token| UploadHeaders { offset, token }));
+    (upload_headers, IncomingBody::new(request.into_body(), app.config(), 0))
 }
 
 /// An upload of a model or a holdout.
-struct Taking<'a> {
+struct BlobUpload<'a> {
     app: &'a App,
-    incoming: Incoming,
+    incoming: IncomingBody,
     /// The partial that stays for a later request if this one breaks off.
-    key: Option<Key>,
+    resumable_key: Option<UploadKey>,
 }
 
-impl Taking<'_> {
-    async fn answer(mut self, taken: ApiResult<()>) -> Response {
+impl BlobUpload<'_> {
+    async fn respond(mut self, taken: ApiResult<()>) -> Response {
         self.incoming.drain().await;
-        match (taken, self.key) {
+        match (taken, self.resumable_key) {
             (Ok(()), _) => StatusCode::NO_CONTENT.into_response(),
             (Err(error), Some(key)) => {
                 with_offset(error, self.app.host().partials().bytes_of(&key))
@@ -130,24 +140,25 @@ impl Taking<'_> {
         }
     }
 
-    async fn model(&mut self, digest: Digest, said: Said) -> ApiResult<()> {
+    async fn receive_model(&mut self, digest: Digest, headers: UploadHeaders) -> ApiResult<()> {
         let app = self.app;
         let wanting = app.host().read(move |engine, _| {
-            let wanting = engine.wanting(digest).map(|task| (task.spec.clone(), task.model_bytes));
+            let wanting =
+                engine.tasks_missing_blob(digest).map(|task| (task.spec.clone(), task.model_bytes));
             (wanting.collect::<Vec<_>>(), engine.visibility(digest))
         });
         let (wanting, visibility) = wanting.await?;
         let Some((first, _)) = wanting.first() else {
             let blobs = app.host().blobs().clone();
-            let came = visibility != Visibility::Unknown;
-            if came && blocking(move || blobs.has(digest)).await?? {
+            let is_known = visibility != Visibility::Unknown;
+            if is_known && blocking(move || blobs.has(digest)).await?? {
                 return Ok(()); // It was uploaded before.
             }
-            return Err(not_wanted(digest));
+            return Err(blob_not_needed(digest));
         };
         let lengths: Vec<u64> = wanting.iter().map(|(_, model_bytes)| *model_bytes).collect();
-        let taken = self.receive(&lengths, said, first.id(), digest, move |engine, _| {
-            engine.wanting(digest).next().is_some()
+        let taken = self.receive(&lengths, headers, first.id(), digest, move |engine, _| {
+            engine.tasks_missing_blob(digest).next().is_some()
         });
         let Some((mut bytes, place)) = taken.await? else {
             return Ok(());
@@ -158,43 +169,46 @@ impl Taking<'_> {
             let message = format!("the bytes hash to {found}, not to {digest}");
             return Err(ApiError::new(ErrorCode::Malformed, message));
         }
-        let room = app.room_for(Room::Blobs, bytes.len()).await?;
+        let room = app.reserve_memory(MemoryPool::Blobs, bytes.len()).await?;
         let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
         let (fitting, _turn) =
-            keep_model(app, specs, bytes, [room, place, app.keep_turn().await?]).await?;
+            store_model(app, specs, bytes, [room, place, app.large_store_permit().await?]).await?;
         for task in fitting {
             app.host().write(Event::BlobArrived { task, digest }).await?;
         }
         Ok(())
     }
 
-    async fn holdout(&mut self, task: TaskId, said: Said) -> ApiResult<()> {
+    async fn receive_holdout(&mut self, task: TaskId, headers: UploadHeaders) -> ApiResult<()> {
         let app = self.app;
         let known = app.host().read(move |engine, _| {
-            engine.holdout(task).map(|(spec, is_there)| (spec.clone(), is_there))
+            engine.spec_and_has_holdout(task).map(|(spec, is_there)| (spec.clone(), is_there))
         });
         let (spec, is_there) = known.await??;
         if is_there {
             return Ok(());
         }
         let (lengths, root) = ([holdout_bytes(&spec)], spec.holdout.root);
-        let taken = self.receive(&lengths, said, task, root, move |engine, _| {
-            engine.holdout(task).is_ok_and(|(_, is_there)| !is_there)
+        let taken = self.receive(&lengths, headers, task, root, move |engine, _| {
+            engine.spec_and_has_holdout(task).is_ok_and(|(_, is_there)| !is_there)
         });
         let Some((mut bytes, place)) = taken.await? else {
             return Ok(());
         };
-        let room = app.room_for(Room::Blobs, bytes.len()).await?;
-        let (blobs, turn) = (app.host().blobs().clone(), app.keep_turn().await?);
-        let kept = blocking_with([room, place, turn], move || -> ApiResult<(Digest, Bytes)> {
-            let read = bytes.look(|all| CommittedHoldout::decode(&spec, all).map(drop))?;
-            if let Err(error) = read {
-                bytes.discard();
-                return Err(error.into());
-            }
-            Ok((bytes.keep(&blobs)?, bytes))
-        });
-        let (digest, _turn) = kept.await??;
+        let room = app.reserve_memory(MemoryPool::Blobs, bytes.len()).await?;
+        let (blobs, turn) = (app.host().blobs().clone(), app.large_store_permit().await?);
+        let stored = blocking_holding(
+            [room, place, turn],
+            move || -> ApiResult<(Digest, CompleteUpload)> {
+                let read = bytes.inspect(|all| CommittedHoldout::decode(&spec, all).map(drop))?;
+                if let Err(error) = read {
+                    bytes.discard();
+                    return Err(error.into());
+                }
+                Ok((bytes.store(&blobs)?, bytes))
+            },
+        );
+        let (digest, _turn) = stored.await??;
         app.host().write(Event::HoldoutArrived { task, digest }).await?;
         Ok(())
     }
@@ -204,13 +218,13 @@ impl Taking<'_> {
     async fn receive(
         &mut self,
         lengths: &[u64],
-        said: Said,
+        headers: UploadHeaders,
         task: TaskId,
         digest: Digest,
         still_wanted: impl FnOnce(&Engine, Timestamp) -> bool + Clone + Send + 'static,
-    ) -> ApiResult<Option<(Bytes, OwnedSemaphorePermit)>> {
+    ) -> ApiResult<Option<(CompleteUpload, OwnedSemaphorePermit)>> {
         let app = self.app;
-        let place = app.blob_place()?;
+        let place = app.blob_upload_permit()?;
         let limit = lengths.iter().copied().max().unwrap_or_default();
         let fits = |bytes: u64| {
             if lengths.contains(&bytes) {
@@ -219,37 +233,37 @@ impl Taking<'_> {
             let message = format!("the body must have {limit} bytes, not {bytes}");
             Err(ApiError::new(ErrorCode::Truncated, message))
         };
-        let left = limit.saturating_sub(said.offset);
-        self.incoming.check_announced(left)?;
-        let announced = self.incoming.announced();
-        announced.map_or(Ok(()), |bytes| fits(bytes.saturating_add(said.offset)))?;
-        self.incoming.allow(app.config().body_time(left));
+        let left = limit.saturating_sub(headers.offset);
+        self.incoming.check_content_length(left)?;
+        let announced = self.incoming.content_length();
+        announced.map_or(Ok(()), |bytes| fits(bytes.saturating_add(headers.offset)))?;
+        self.incoming.set_time_limit(app.config().body_timeout(left));
         if limit <= PACKED_BYTES_MAX as u64 {
             let writer = self.incoming.write_to(app.host().blobs(), limit).await?;
             fits(writer.bytes())?;
-            return Ok(Some((Bytes::Small(Some(Box::new(writer))), place)));
+            return Ok(Some((CompleteUpload::Small(Some(Box::new(writer))), place)));
         }
-        let token = said.token.unwrap_or_else(|| app.nameless());
-        let key = Key { task, whose: Whose::Token(token), digest };
-        self.key = said.token.map(|_| key);
-        let kept = said.token.is_some();
-        let wanted = Wanted { key, bytes: limit, offset: said.offset, kept };
-        let Some(upload) = begin(app, wanted, still_wanted).await? else {
+        let token = headers.token.unwrap_or_else(|| app.anonymous_upload_name());
+        let key = UploadKey { task, owner: UploadOwner::Token(token), digest };
+        self.resumable_key = headers.token.map(|_| key);
+        let resumable = headers.token.is_some();
+        let wanted = UploadRequest { key, bytes: limit, offset: headers.offset, resumable };
+        let Some(upload) = start_or_resume(app, wanted, still_wanted).await? else {
             return Ok(None);
         };
-        let upload = self.incoming.append_to(upload, limit, Head::unseen()).await?;
+        let upload = self.incoming.append_to(upload, limit, HeaderCheck::disabled()).await?;
         fits(upload.bytes())?;
-        Ok(Some((Bytes::Large(upload), place)))
+        Ok(Some((CompleteUpload::Large(upload), place)))
     }
 }
 
 /// A complete upload.
-enum Bytes {
+enum CompleteUpload {
     Small(Option<Box<BlobWriter>>),
     Large(Box<Upload>),
 }
 
-impl Bytes {
+impl CompleteUpload {
     fn len(&self) -> u64 {
         match self {
             Self::Small(writer) => writer.as_ref().map_or(0, |writer| writer.bytes()),
@@ -273,7 +287,7 @@ impl Bytes {
     }
 
     /// Inspects all bytes; those of a large upload are memory-mapped.
-    fn look<T>(&mut self, look: impl FnOnce(&[u8]) -> T) -> Result<T, BlobError> {
+    fn inspect<T>(&mut self, look: impl FnOnce(&[u8]) -> T) -> Result<T, BlobError> {
         match self {
             Self::Small(Some(writer)) => Ok(look(&writer.read_back()?)),
             Self::Small(None) => Ok(look(&[])),
@@ -282,28 +296,28 @@ impl Bytes {
     }
 
     /// Stores the bytes as a blob.
-    fn keep(&mut self, blobs: &Blobs) -> Result<Digest, BlobError> {
+    fn store(&mut self, blobs: &BlobStore) -> Result<Digest, BlobError> {
         let writer = match self {
             Self::Small(writer) => writer.take().map(|writer| *writer),
             Self::Large(upload) => Some(upload.take_blob(blobs)?),
         };
-        blobs.keep(writer.ok_or_else(|| io::Error::other("the upload is already a blob"))?)
+        blobs.store(writer.ok_or_else(|| io::Error::other("the upload is already a blob"))?)
     }
 }
 
 /// Stores a model if it fits at least one waiting task. Returns the tasks that it fits, and the
 /// upload, which holds its lease until it is dropped.
-async fn keep_model(
+async fn store_model(
     app: &App,
     specs: Vec<TaskSpec>,
-    mut bytes: Bytes,
+    mut bytes: CompleteUpload,
     held: [OwnedSemaphorePermit; 3],
-) -> ApiResult<(Vec<TaskId>, Bytes)> {
+) -> ApiResult<(Vec<TaskId>, CompleteUpload)> {
     let blobs = app.host().blobs().clone();
-    blocking_with(held, move || {
+    blocking_holding(held, move || {
         let mut fitting = Vec::new();
         let mut refused = None;
-        bytes.look(|all| {
+        bytes.inspect(|all| {
             for spec in specs {
                 match florin_work::inspect_model(&spec, all) {
                     Ok(()) => fitting.push(spec.id()),
@@ -317,7 +331,7 @@ async fn keep_model(
                 Err(rejection.into())
             }
             _ => {
-                bytes.keep(&blobs)?;
+                bytes.store(&blobs)?;
                 Ok((fitting, bytes))
             }
         }
@@ -332,29 +346,29 @@ pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
 }
 
 /// Sends the disclosed rows of a round with their proofs, once they are drawn.
-pub(super) async fn give_shown(
+pub(super) async fn get_disclosed_rows(
     State(app): State<App>,
-    At((task, round)): At<(TaskId, RoundNumber)>,
+    PathParams((task, round)): PathParams<(TaskId, RoundNumber)>,
 ) -> ApiResult<Response> {
-    let known = app.host().read(move |engine, _| match engine.kept(task, round) {
+    let known = app.host().read(move |engine, _| match engine.archive_blob(task, round) {
         Some(_) => Ok(None),
-        None => engine.shown(task, round).map(Some),
+        None => engine.disclosed_rows(task, round).map(Some),
     });
     let digest = match known.await?? {
         Some(digest) => digest,
-        None => past(&app, (task, round), Past::rows_shown).await??,
+        None => finished_round(&app, (task, round), ReportedRound::disclosed_rows).await??,
     };
     send_blob(&app, digest).await
 }
 
 /// Sends a public blob.
-pub(super) async fn give_blob(
+pub(super) async fn get_blob(
     State(app): State<App>,
-    At(digest): At<Digest>,
+    PathParams(digest): PathParams<Digest>,
 ) -> ApiResult<Response> {
     match app.host().read(move |engine, _| engine.visibility(digest)).await? {
         Visibility::Public => send_blob(&app, digest).await,
-        Visibility::NotYet => {
+        Visibility::NotYetPublic => {
             let message = format!("blob {digest} is not public yet");
             Err(ApiError::new(ErrorCode::NotYetPublic, message))
         }
@@ -369,8 +383,8 @@ pub(super) async fn give_blob(
 pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
     let blobs = app.host().blobs().clone();
     let mut response = match blocking(move || blobs.open_checked(digest)).await?? {
-        Opened::File(file, length) => send_file(file, length),
-        Opened::Bytes(bytes) => Response::new(Body::from(bytes)),
+        OpenedBlob::File(file, length) => send_file(file, length),
+        OpenedBlob::Bytes(bytes) => Response::new(Body::from(bytes)),
     };
     response.headers_mut().insert(CONTENT_TYPE, BYTES);
     Ok(response)

@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{ApiError, ApiResult};
-use super::resume::Head;
+use super::resumable_upload::HeaderCheck;
 use crate::config::Config;
-use florin_store::partial::Upload;
-use florin_store::{BlobError, BlobWriter, Blobs};
+use florin_store::uploads::Upload;
+use florin_store::{BlobError, BlobStore, BlobWriter};
 
 /// Size of a disk read or write.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -31,68 +31,70 @@ const DRAIN_BYTES_MAX: u64 = 8 * 1024 * 1024;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// An incoming request body.
-pub(super) struct Incoming {
+pub(super) struct IncomingBody {
     body: Body,
-    left: Bytes,
+    buffered: Bytes,
     deadline: Instant,
-    pace: Pace,
+    throughput: MinThroughput,
     /// Whether the body was too slow: then it is not drained.
-    given_up: bool,
+    timed_out: bool,
 }
 
 /// The minimum throughput: at least `least` bytes for each `window` of waiting. Time that the
 /// server itself spends does not count.
-struct Pace {
+struct MinThroughput {
     window: Duration,
-    least: u64,
+    min_bytes: u64,
     waited: Duration,
-    came: u64,
+    received: u64,
 }
 
-impl Pace {
+impl MinThroughput {
     /// Starts the next window; returns whether the last one had enough bytes.
     fn next_window(&mut self) -> bool {
-        let enough = self.came >= self.least;
-        (self.waited, self.came) = (Duration::ZERO, 0);
+        let enough = self.received >= self.min_bytes;
+        (self.waited, self.received) = (Duration::ZERO, 0);
         enough
     }
 }
 
-impl Incoming {
+impl IncomingBody {
     /// Wraps a body, with the time limit for `bytes` bytes.
     pub(super) fn new(body: Body, config: &Config, bytes: u64) -> Self {
         let window = Duration::from_millis(config.body_ms);
         let least = config.bytes_per_second_min.saturating_mul(config.body_ms) / 1_000;
-        let pace = Pace { window, least, waited: Duration::ZERO, came: 0 };
-        let deadline = Instant::now() + config.body_time(bytes);
-        Self { body, left: Bytes::new(), deadline, pace, given_up: false }
+        let throughput =
+            MinThroughput { window, min_bytes: least, waited: Duration::ZERO, received: 0 };
+        let deadline = Instant::now() + config.body_timeout(bytes);
+        Self { body, buffered: Bytes::new(), deadline, throughput, timed_out: false }
     }
 
     /// Sets the time limit for the rest of the body, from now.
-    pub(super) fn allow(&mut self, time: Duration) {
+    pub(super) fn set_time_limit(&mut self, time: Duration) {
         self.deadline = Instant::now() + time;
     }
 
     /// The announced size, if there is one.
-    pub(super) fn announced(&self) -> Option<u64> {
+    pub(super) fn content_length(&self) -> Option<u64> {
         self.body.size_hint().exact()
     }
 
     /// The next bytes; `None` at the end.
     async fn chunk(&mut self) -> ApiResult<Option<Bytes>> {
-        if !self.left.is_empty() {
-            return Ok(Some(std::mem::take(&mut self.left)));
+        if !self.buffered.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.buffered)));
         }
         loop {
             let began = Instant::now();
-            let until = began + self.pace.window.saturating_sub(self.pace.waited);
+            let until = began + self.throughput.window.saturating_sub(self.throughput.waited);
             let body = &mut self.body;
             let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
             let frame = timeout_at(until.min(self.deadline), frame).await;
-            self.pace.waited += began.elapsed();
-            let slow = self.pace.waited >= self.pace.window && !self.pace.next_window();
+            self.throughput.waited += began.elapsed();
+            let slow =
+                self.throughput.waited >= self.throughput.window && !self.throughput.next_window();
             if slow || frame.is_err() && Instant::now() >= self.deadline {
-                self.given_up = true;
+                self.timed_out = true;
                 let message = "the body arrives too slowly: send it faster";
                 return Err(ApiError::new(ErrorCode::Truncated, message));
             }
@@ -109,7 +111,8 @@ impl Incoming {
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
                     {
-                        self.pace.came = self.pace.came.saturating_add(data.len() as u64);
+                        self.throughput.received =
+                            self.throughput.received.saturating_add(data.len() as u64);
                         return Ok(Some(data));
                     }
                 }
@@ -118,7 +121,7 @@ impl Incoming {
     }
 
     /// Exactly `n` bytes.
-    pub(super) async fn exact(&mut self, n: usize) -> ApiResult<Vec<u8>> {
+    pub(super) async fn read_exact(&mut self, n: usize) -> ApiResult<Vec<u8>> {
         let mut bytes = Vec::with_capacity(n);
         while bytes.len() < n {
             let Some(mut chunk) = self.chunk().await? else {
@@ -127,14 +130,14 @@ impl Incoming {
             };
             let take = chunk.len().min(n - bytes.len());
             bytes.extend_from_slice(&chunk.split_to(take));
-            self.left = chunk;
+            self.buffered = chunk;
         }
         Ok(bytes)
     }
 
     /// The whole body, if it has at most `limit` bytes.
-    pub(super) async fn whole(&mut self, limit: usize) -> ApiResult<Vec<u8>> {
-        self.check_announced(limit as u64)?;
+    pub(super) async fn read_to_end(&mut self, limit: usize) -> ApiResult<Vec<u8>> {
+        self.check_content_length(limit as u64)?;
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
             if bytes.len() + chunk.len() > limit {
@@ -145,15 +148,19 @@ impl Incoming {
         Ok(bytes)
     }
 
-    pub(super) fn check_announced(&self, limit: u64) -> ApiResult<()> {
-        match self.announced() {
+    pub(super) fn check_content_length(&self, limit: u64) -> ApiResult<()> {
+        match self.content_length() {
             Some(bytes) if bytes > limit => Err(too_large(limit)),
             _ => Ok(()),
         }
     }
 
     /// Writes the rest of a small body to a blob writer, which hashes it; at most `limit` bytes.
-    pub(super) async fn write_to(&mut self, blobs: &Blobs, limit: u64) -> ApiResult<BlobWriter> {
+    pub(super) async fn write_to(
+        &mut self,
+        blobs: &BlobStore,
+        limit: u64,
+    ) -> ApiResult<BlobWriter> {
         let mut writer = blobs.writer(limit)?;
         while let Some(chunk) = self.chunk().await? {
             if writer.bytes().saturating_add(chunk.len() as u64) > limit {
@@ -171,14 +178,14 @@ impl Incoming {
         &mut self,
         mut upload: Box<Upload>,
         total: u64,
-        mut head: Head,
+        mut head: HeaderCheck,
     ) -> ApiResult<Box<Upload>> {
-        let turn = Arc::clone(upload.turn());
+        let turn = Arc::clone(upload.lease());
         let mut gathered = Vec::with_capacity(CHUNK_BYTES);
         let ended = loop {
             let chunk = tokio::select! {
                 biased;
-                () = turn.is_asked() => break Err(taken_over()),
+                () = turn.release_requested() => break Err(upload_taken_over()),
                 chunk = self.chunk() => chunk,
             };
             let chunk = match chunk {
@@ -186,11 +193,11 @@ impl Incoming {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
-            let came = upload.bytes().saturating_add((gathered.len() + chunk.len()) as u64);
-            if came > total {
+            let received = upload.bytes().saturating_add((gathered.len() + chunk.len()) as u64);
+            if received > total {
                 break Err(too_large(total));
             }
-            if let Err(rejection) = head.look(&chunk) {
+            if let Err(rejection) = head.inspect(&chunk) {
                 upload.discard();
                 return Err(rejection.into());
             }
@@ -207,10 +214,10 @@ impl Incoming {
 
     /// Reads and discards the rest of the body, within limits.
     pub(super) async fn drain(&mut self) {
-        if self.given_up {
+        if self.timed_out {
             return;
         }
-        self.allow(DRAIN_TIME_MAX);
+        self.set_time_limit(DRAIN_TIME_MAX);
         let mut read = 0u64;
         while read < DRAIN_BYTES_MAX {
             match self.chunk().await {
@@ -231,7 +238,7 @@ async fn append(mut upload: Box<Upload>, mut bytes: Vec<u8>) -> ApiResult<(Box<U
     Ok(written.await??)
 }
 
-fn taken_over() -> ApiError {
+fn upload_taken_over() -> ApiError {
     let message = "another connection has taken over this upload";
     ApiError::new(ErrorCode::LimitReached, message)
 }
@@ -251,12 +258,12 @@ pub(super) async fn blocking<T: Send + 'static>(
     let span = tracing::Span::current();
     tokio::task::spawn_blocking(move || span.in_scope(work))
         .await
-        .map_err(|error| ApiError::fault("a blocking task failed", &error))
+        .map_err(|error| ApiError::internal("a blocking task failed", &error))
 }
 
 /// Like [`blocking`], holding permits or locks until the work is done, even if the request is gone
 /// by then.
-pub(super) async fn blocking_with<H: Send + 'static, T: Send + 'static>(
+pub(super) async fn blocking_holding<H: Send + 'static, T: Send + 'static>(
     held: H,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> ApiResult<T> {
@@ -332,7 +339,7 @@ mod tests {
         let held = Arc::clone(&room).acquire_owned().await.unwrap();
         let (begun, begins) = tokio::sync::oneshot::channel();
         let (end, ends) = std::sync::mpsc::channel();
-        let request = tokio::spawn(blocking_with(held, move || {
+        let request = tokio::spawn(blocking_holding(held, move || {
             begun.send(()).unwrap();
             ends.recv().unwrap();
         }));

@@ -9,7 +9,7 @@ use florin_protocol::{ErrorCode, Rejection, VerifyError};
 use serde::Serialize;
 
 use florin_store::BlobError;
-use florin_store::partial::PartialError;
+use florin_store::uploads::UploadError;
 
 /// The `Retry-After` of 429 and 503 responses, in seconds. Every rate in the settings is at least
 /// one per second, so a client that waits this long may retry.
@@ -28,7 +28,7 @@ impl ApiError {
     }
 
     /// An internal error: the cause is logged, but not sent.
-    pub(super) fn fault(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
+    pub(super) fn internal(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
         tracing::error!(%cause, "{what}");
         Self::new(
             ErrorCode::Internal,
@@ -63,8 +63,8 @@ impl From<LedgerError> for ApiError {
             LedgerError::Refused(refusal) => {
                 Self::new(ErrorCode::LedgerRejected, format!("{refusal} [{}]", refusal.code()))
             }
-            LedgerError::Unavailable(_) => Self::fault("the ledger does not respond", &error),
-            other => Self::fault("the ledger failed", &other),
+            LedgerError::Unavailable(_) => Self::internal("the ledger does not respond", &error),
+            other => Self::internal("the ledger failed", &other),
         }
     }
 }
@@ -82,20 +82,20 @@ impl From<BlobError> for ApiError {
                 Self::new(ErrorCode::StorageUnavailable, message)
             }
             BlobError::WrongDigest { .. } | BlobError::Failed(_) => {
-                Self::fault("a blob cannot be read or stored", &error)
+                Self::internal("a blob cannot be read or stored", &error)
             }
         }
     }
 }
 
-impl From<PartialError> for ApiError {
-    fn from(error: PartialError) -> Self {
+impl From<UploadError> for ApiError {
+    fn from(error: UploadError) -> Self {
         let code = match error {
-            PartialError::WrongOffset { .. } => ErrorCode::WrongOffset,
-            PartialError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
-            PartialError::NoRoom { .. } => ErrorCode::StorageFull,
-            PartialError::TooMany => ErrorCode::LimitReached,
-            PartialError::Blob(error) => return error.into(),
+            UploadError::WrongOffset { .. } => ErrorCode::WrongOffset,
+            UploadError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
+            UploadError::InsufficientSpace { .. } => ErrorCode::StorageFull,
+            UploadError::TooMany => ErrorCode::LimitReached,
+            UploadError::Blob(error) => return error.into(),
         };
         Self::new(code, error.to_string())
     }
@@ -108,7 +108,7 @@ impl IntoResponse for ApiError {
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
         }
-        // For the middleware that counts responses and has the request's id: see [`explain`].
+        // For the middleware that counts responses and has the request's id: see [`set_rejection_body`].
         response.extensions_mut().insert(self.0);
         response
     }
@@ -116,7 +116,7 @@ impl IntoResponse for ApiError {
 
 /// The JSON body of a rejection.
 #[derive(Serialize)]
-struct Explained<'a> {
+struct RejectionBody<'a> {
     code: ErrorCode,
     message: &'a str,
     /// The request's id, which the client can quote to the operator.
@@ -124,8 +124,8 @@ struct Explained<'a> {
 }
 
 /// Sets the JSON body of an error response.
-pub(super) fn explain(response: &mut Response, rejection: &Rejection, request_id: &str) {
-    let explained = Explained { code: rejection.code, message: &rejection.message, request_id };
+pub(super) fn set_rejection_body(response: &mut Response, rejection: &Rejection, request_id: &str) {
+    let explained = RejectionBody { code: rejection.code, message: &rejection.message, request_id };
     // Serialising three strings cannot fail.
     let body = serde_json::to_vec(&explained).unwrap_or_default();
     response.headers_mut().remove(CONTENT_LENGTH);

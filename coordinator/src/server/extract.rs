@@ -13,8 +13,8 @@ use florin_protocol::{
 use serde::de::DeserializeOwned;
 
 use super::App;
-use super::admit::Rates;
-use super::body::Incoming;
+use super::admission::RequestRateLimits;
+use super::body::IncomingBody;
 use super::error::{ApiError, ApiResult};
 use florin_engine::Engine;
 
@@ -24,9 +24,9 @@ pub(super) const SMALL_BYTES_MAX: usize = 64 * 1024;
 pub(super) const LARGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// A JSON body of at most `MAX` bytes.
-pub(super) struct Said<T, const MAX: usize>(pub(super) T);
+pub(super) struct JsonBody<T, const MAX: usize>(pub(super) T);
 
-impl<T: DeserializeOwned, const MAX: usize> FromRequest<App> for Said<T, MAX> {
+impl<T: DeserializeOwned, const MAX: usize> FromRequest<App> for JsonBody<T, MAX> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> ApiResult<Self> {
@@ -44,8 +44,8 @@ async fn read_json<T: DeserializeOwned>(app: &App, request: Request, max: usize)
 /// Reads a small body completely. A rejected body is drained, so that the client receives the
 /// response.
 pub(super) async fn read_whole(app: &App, request: Request, max: usize) -> ApiResult<Vec<u8>> {
-    let mut incoming = Incoming::new(request.into_body(), app.config(), max as u64);
-    match incoming.whole(max).await {
+    let mut incoming = IncomingBody::new(request.into_body(), app.config(), max as u64);
+    match incoming.read_to_end(max).await {
         Ok(bytes) => Ok(bytes),
         Err(error) => {
             incoming.drain().await;
@@ -56,61 +56,61 @@ pub(super) async fn read_whole(app: &App, request: Request, max: usize) -> ApiRe
 
 /// Middleware that rejects a body of another content type than the route's. A request without a
 /// content type is accepted.
-pub(super) async fn only(
+pub(super) async fn require_content_type(
     State((app, expected)): State<(App, &'static str)>,
     request: Request,
     next: Next,
 ) -> ApiResult<Response> {
-    let Some(said) = request.headers().get(CONTENT_TYPE) else {
+    let Some(content_type) = request.headers().get(CONTENT_TYPE) else {
         return Ok(next.run(request).await);
     };
-    let said = String::from_utf8_lossy(said.as_bytes());
-    let essence = said.split(';').next().unwrap_or_default().trim();
+    let content_type = String::from_utf8_lossy(content_type.as_bytes());
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case(expected) {
         return Ok(next.run(request).await);
     }
-    let said: String = essence.chars().take(80).collect();
-    let message = format!("the content type is {said:?}; this route takes {expected}");
+    let declared: String = essence.chars().take(80).collect();
+    let message = format!("the content type is {declared:?}; this route takes {expected}");
     // Drain the body, so that the client receives the response.
-    Incoming::new(request.into_body(), app.config(), 0).drain().await;
+    IncomingBody::new(request.into_body(), app.config(), 0).drain().await;
     Err(ApiError::new(ErrorCode::WrongContentType, message))
 }
 
 /// A message that is signed by the registered node key of its sender.
-pub(super) trait Spoken: Canonical + Send + Sync + 'static {
+pub(super) trait NodeSigned: Canonical + Send + Sync + 'static {
     const ROLE: Role;
     const BYTES_MAX: usize = SMALL_BYTES_MAX;
     fn sender(&self) -> Address;
     fn market(&self) -> MarketId;
     /// Counts the message against its sender's rate limit.
-    fn count(&self, rates: &Rates) -> ApiResult<()> {
-        rates.wallet(self.sender())
+    fn count_against(&self, rates: &RequestRateLimits) -> ApiResult<()> {
+        rates.count_message(self.sender())
     }
 }
 
-macro_rules! spoken {
-    ($name:ty, $role:ident, $said:ident => $sender:expr, $market:expr $(, $max:expr)?) => {
-        impl Spoken for $name {
+macro_rules! impl_node_signed {
+    ($name:ty, $role:ident, $message:ident => $sender:expr, $market:expr $(, $max:expr)?) => {
+        impl NodeSigned for $name {
             const ROLE: Role = Role::$role;
             $(const BYTES_MAX: usize = $max;)?
             fn sender(&self) -> Address {
-                let $said = self;
+                let $message = self;
                 $sender
             }
             fn market(&self) -> MarketId {
-                let $said = self;
+                let $message = self;
                 $market
             }
         }
     };
 }
-spoken!(EnrolRequest, Participant, said => said.sender, said.market);
-spoken!(Commit, Participant, said => said.sender, said.scope.market);
-spoken!(UpdateHeader, Participant, said => said.sender, said.scope.market);
-spoken!(WorkRequest, Provider, said => said.provider, said.market);
-spoken!(WorkRecord, Provider, said => said.provider, said.market, LARGE_BYTES_MAX);
+impl_node_signed!(EnrolRequest, Participant, message => message.sender, message.market);
+impl_node_signed!(Commit, Participant, message => message.sender, message.scope.market);
+impl_node_signed!(UpdateHeader, Participant, message => message.sender, message.scope.market);
+impl_node_signed!(WorkRequest, Provider, message => message.provider, message.market);
+impl_node_signed!(WorkRecord, Provider, message => message.provider, message.market, LARGE_BYTES_MAX);
 
-impl Spoken for BlobRequest {
+impl NodeSigned for BlobRequest {
     const ROLE: Role = Role::Provider;
     fn sender(&self) -> Address {
         self.sender
@@ -118,8 +118,8 @@ impl Spoken for BlobRequest {
     fn market(&self) -> MarketId {
         self.market
     }
-    fn count(&self, rates: &Rates) -> ApiResult<()> {
-        rates.fetch(self.sender)
+    fn count_against(&self, rates: &RequestRateLimits) -> ApiResult<()> {
+        rates.count_fetch(self.sender)
     }
 }
 
@@ -136,12 +136,12 @@ impl<T> Verified<T> {
 }
 
 /// Checks market, registration and signature.
-pub(super) async fn verify<T: Spoken>(app: &App, signed: Signed<T>) -> ApiResult<Verified<T>> {
-    verify_and(app, signed, |_, _| ()).await.map(|(verified, ())| verified)
+pub(super) async fn verify<T: NodeSigned>(app: &App, signed: Signed<T>) -> ApiResult<Verified<T>> {
+    verify_and_query(app, signed, |_, _| ()).await.map(|(verified, ())| verified)
 }
 
 /// Like [`verify`], with a query to the engine in the same round trip.
-pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
+pub(super) async fn verify_and_query<T: NodeSigned, A: Send + 'static>(
     app: &App,
     signed: Signed<T>,
     question: impl FnOnce(&Engine, Timestamp) -> A + Send + 'static,
@@ -157,11 +157,11 @@ pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
     });
     let (key, answer) = known.await?;
     signed.verify_with(&app.keys().of(key?)?)?;
-    signed.body.count(app.rates())?;
+    signed.body.count_against(app.rates())?;
     Ok((Verified(signed), answer))
 }
 
-impl<T: Spoken + DeserializeOwned> FromRequest<App> for Verified<T> {
+impl<T: NodeSigned + DeserializeOwned> FromRequest<App> for Verified<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> ApiResult<Self> {
@@ -170,9 +170,9 @@ impl<T: Spoken + DeserializeOwned> FromRequest<App> for Verified<T> {
 }
 
 /// Extractor of typed path parameters.
-pub(super) struct At<T>(pub(super) T);
+pub(super) struct PathParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<App> for At<T> {
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for PathParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
@@ -184,9 +184,9 @@ impl<T: DeserializeOwned + Send> FromRequestParts<App> for At<T> {
 }
 
 /// Extractor of the query string.
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<App> for Asked<T> {
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for QueryParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
@@ -198,10 +198,10 @@ impl<T: DeserializeOwned + Send> FromRequestParts<App> for Asked<T> {
 }
 
 /// Checks that a message belongs to the task in its path.
-pub(super) fn check_task(said: TaskId, path: TaskId) -> ApiResult<()> {
-    if said == path {
+pub(super) fn check_task(task: TaskId, path: TaskId) -> ApiResult<()> {
+    if task == path {
         return Ok(());
     }
-    let message = format!("the message is for task {said}, but was sent to task {path}");
+    let message = format!("the message is for task {task}, but was sent to task {path}");
     Err(ApiError::new(ErrorCode::WrongTask, message))
 }

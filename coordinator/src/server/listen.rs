@@ -25,9 +25,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::places::{Place, Places};
-use super::pulse::{Answer, Protocol, Pulse, Watched};
-use super::tls::{Tls, Welcome};
+use super::connection_activity::{ConnectionActivity, Protocol, TimeoutStream, TrackedBody};
+use super::connection_limiter::{ConnectionGuard, ConnectionLimiter};
+use super::tls::{Tls, TlsConnection};
 use crate::config::Config;
 
 /// Read and write buffer of a connection, in bytes.
@@ -44,30 +44,30 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connection metrics of a listener; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ConnectionMetrics {
     pub(super) accepted: Counter,
-    pub(super) held: Gauge,
-    pub(super) refused: Family<Why, Counter>,
+    pub(super) open: Gauge,
+    pub(super) refused: Family<CloseReason, Counter>,
 }
 
 /// The metric label for why a connection was refused or evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Why {
-    why: &'static str,
+pub(super) struct CloseReason {
+    reason: &'static str,
 }
 
-impl Seen {
-    pub(super) fn came(&self) {
+impl ConnectionMetrics {
+    pub(super) fn connection_opened(&self) {
         self.accepted.inc();
-        self.held.inc();
+        self.open.inc();
     }
 
-    pub(super) fn left(&self) {
-        self.held.dec();
+    pub(super) fn connection_closed(&self) {
+        self.open.dec();
     }
 
     pub(super) fn refused(&self, why: &'static str) {
-        self.refused.get_or_create(&Why { why }).inc();
+        self.refused.get_or_create(&CloseReason { reason: why }).inc();
     }
 }
 
@@ -82,11 +82,11 @@ pub async fn serve(
     router: Router,
     config: &Config,
     tls: Option<Tls>,
-    seen: Seen,
+    seen: ConnectionMetrics,
     shutdown: impl Future<Output = Duration>,
 ) {
-    let places = Places::of(config, seen.clone());
-    let door = Arc::new(Door::new(router, config, tls, seen));
+    let places = ConnectionLimiter::from_config(config, seen.clone());
+    let door = Arc::new(ListenerContext::new(router, config, tls, seen));
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
     tokio::pin!(shutdown);
@@ -107,9 +107,9 @@ pub async fn serve(
         // After the accept: a connection is evicted only when another one has arrived.
         let room = tokio::select! {
             grace = &mut shutdown => break grace,
-            room = places.room() => room,
+            room = places.acquire() => room,
         };
-        let Some(place) = places.take(room, from.ip()) else {
+        let Some(place) = places.register(room, from.ip()) else {
             tracing::debug!(%from, "too many connections from one address");
             continue;
         };
@@ -125,16 +125,16 @@ pub async fn serve(
 }
 
 /// The state shared by all connections of a listener.
-struct Door {
+struct ListenerContext {
     router: Router,
     http: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     tls: Option<Tls>,
-    seen: Seen,
+    seen: ConnectionMetrics,
 }
 
-impl Door {
-    fn new(router: Router, config: &Config, tls: Option<Tls>, seen: Seen) -> Self {
+impl ListenerContext {
+    fn new(router: Router, config: &Config, tls: Option<Tls>, seen: ConnectionMetrics) -> Self {
         let mut http = http1::Builder::new();
         // The stream enforces the header timeout, because it distinguishes idle connections from
         // slow ones. hyper reads from an idle stream only if hyper itself has a timeout, so set one
@@ -161,39 +161,39 @@ impl Door {
         self: Arc<Self>,
         stream: TcpStream,
         from: IpAddr,
-        place: Place,
+        place: ConnectionGuard,
         closed: watch::Receiver<bool>,
     ) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY");
         }
-        let pulse = place.pulse();
+        let pulse = place.activity();
         tokio::select! {
-            () = self.talk(stream, from, pulse, closed) => {}
-            () = pulse.is_cut() => {}
+            () = self.serve_stream(stream, from, pulse, closed) => {}
+            () = pulse.evicted() => {}
         }
     }
 
-    async fn talk(
+    async fn serve_stream(
         &self,
         stream: TcpStream,
         from: IpAddr,
-        pulse: &Arc<Pulse>,
+        pulse: &Arc<ConnectionActivity>,
         mut closed: watch::Receiver<bool>,
     ) {
         let Some(tls) = &self.tls else {
-            return self.speak(stream, from, pulse, closed).await;
+            return self.serve_http1(stream, from, pulse, closed).await;
         };
         let welcome = tokio::select! {
-            welcome = tls.welcome(stream) => welcome,
-            () = told(&mut closed) => return,
+            welcome = tls.accept(stream) => welcome,
+            () = listener_closed(&mut closed) => return,
         };
         match welcome {
-            Ok(Welcome { stream, protocol: Protocol::Http1 }) => {
-                self.speak(*stream, from, pulse, closed).await;
+            Ok(TlsConnection { stream, protocol: Protocol::Http1 }) => {
+                self.serve_http1(*stream, from, pulse, closed).await;
             }
-            Ok(Welcome { stream, protocol: Protocol::Http2 }) => {
-                self.speak_http2(*stream, from, pulse, closed).await;
+            Ok(TlsConnection { stream, protocol: Protocol::Http2 }) => {
+                self.serve_http2(*stream, from, pulse, closed).await;
             }
             Err(error) => {
                 self.seen.refused("tls");
@@ -202,52 +202,56 @@ impl Door {
         }
     }
 
-    async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
+    async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
         from: IpAddr,
-        pulse: &Arc<Pulse>,
+        pulse: &Arc<ConnectionActivity>,
         mut closed: watch::Receiver<bool>,
     ) {
-        let io = TokioIo::new(Watched::new(stream, Protocol::Http1, Arc::clone(pulse)));
-        let serving = self.http.serve_connection(io, self.routes(from, pulse));
+        let io = TokioIo::new(TimeoutStream::new(stream, Protocol::Http1, Arc::clone(pulse)));
+        let serving = self.http.serve_connection(io, self.connection_service(from, pulse));
         tokio::pin!(serving);
         let ended = tokio::select! {
             ended = serving.as_mut() => ended,
-            () = told(&mut closed) => {
+            () = listener_closed(&mut closed) => {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
         };
-        see_off(ended);
+        log_end(ended);
     }
 
-    async fn speak_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: S,
         from: IpAddr,
-        pulse: &Arc<Pulse>,
+        pulse: &Arc<ConnectionActivity>,
         mut closed: watch::Receiver<bool>,
     ) {
-        let io = TokioIo::new(Watched::new(stream, Protocol::Http2, Arc::clone(pulse)));
-        let serving = self.http2.serve_connection(io, self.routes(from, pulse));
+        let io = TokioIo::new(TimeoutStream::new(stream, Protocol::Http2, Arc::clone(pulse)));
+        let serving = self.http2.serve_connection(io, self.connection_service(from, pulse));
         tokio::pin!(serving);
         let ended = tokio::select! {
             ended = serving.as_mut() => ended,
-            () = pulse.is_stalled() => return,
-            () = told(&mut closed) => {
+            () = pulse.stalled() => return,
+            () = listener_closed(&mut closed) => {
                 serving.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = serving => ended,
-                    () = pulse.is_stalled() => return,
+                    () = pulse.stalled() => return,
                 }
             }
         };
-        see_off(ended);
+        log_end(ended);
     }
 
-    fn routes(&self, from: IpAddr, pulse: &Arc<Pulse>) -> Routes {
-        Routes {
+    fn connection_service(
+        &self,
+        from: IpAddr,
+        pulse: &Arc<ConnectionActivity>,
+    ) -> ConnectionService {
+        ConnectionService {
             router: TowerToHyperService::new(self.router.clone()),
             peer: Peer(from.to_canonical()),
             pulse: Arc::clone(pulse),
@@ -255,34 +259,34 @@ impl Door {
     }
 }
 
-fn see_off(ended: Result<(), hyper::Error>) {
+fn log_end(ended: Result<(), hyper::Error>) {
     if let Err(error) = ended {
         tracing::trace!(%error, "a connection ended with an error");
     }
 }
 
 /// Resolves when the listener closes.
-async fn told(closed: &mut watch::Receiver<bool>) {
+async fn listener_closed(closed: &mut watch::Receiver<bool>) {
     // A dropped sender means the same.
     let _ = closed.wait_for(|closed| *closed).await;
 }
 
 /// The router as the service of one connection.
-struct Routes {
+struct ConnectionService {
     router: TowerToHyperService<Router>,
     peer: Peer,
-    pulse: Arc<Pulse>,
+    pulse: Arc<ConnectionActivity>,
 }
 
-impl Service<Request<Incoming>> for Routes {
-    type Response = Response<Answer>;
+impl Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<TrackedBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<TrackedBody>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let in_flight = self.pulse.begin();
+        let in_flight = self.pulse.begin_request();
         request.extensions_mut().insert(self.peer);
         let answer = self.router.call(request);
-        Box::pin(async move { Ok(answer.await?.map(|body| Answer::new(body, in_flight))) })
+        Box::pin(async move { Ok(answer.await?.map(|body| TrackedBody::new(body, in_flight))) })
     }
 }

@@ -12,9 +12,11 @@ use serde::Deserialize;
 use super::App;
 use super::body::blocking;
 use super::error::{ApiError, ApiResult};
-use super::extract::{Asked, At, LARGE_BYTES_MAX, SMALL_BYTES_MAX, Said, read_whole};
-use crate::host::LedgerPlace;
-use florin_engine::{Event, Verdict};
+use super::extract::{
+    JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX, read_whole,
+};
+use crate::host::LedgerEndpoint;
+use florin_engine::{Event, EventStatus};
 
 pub(super) async fn health() -> &'static str {
     "ok"
@@ -27,7 +29,7 @@ pub(super) async fn info(State(app): State<App>) -> ApiResult<Json<MarketInfo>> 
         market: app.market(),
         coordinator: app.coordinator(),
         node_key: app.node().key(),
-        ledger: app.place().info(),
+        ledger: app.ledger_endpoint().info(),
         now,
     }))
 }
@@ -37,7 +39,7 @@ pub(super) async fn info(State(app): State<App>) -> ApiResult<Json<MarketInfo>> 
 /// nothing, and registrations are stored for good.
 pub(super) async fn register(
     State(app): State<App>,
-    Said(registration): Said<Registration, SMALL_BYTES_MAX>,
+    JsonBody(registration): JsonBody<Registration, SMALL_BYTES_MAX>,
 ) -> ApiResult<StatusCode> {
     let now = app.host().read(|_, now| now).await?;
     let (market, wallet) = (app.market(), registration.wallet);
@@ -46,17 +48,17 @@ pub(super) async fn register(
     let asked = event.clone();
     let known = app.host().read(move |engine, now| {
         let verdict = engine.check(&asked, now)?;
-        let known = verdict == Verdict::Repeat || engine.registration(wallet, None).is_ok();
+        let known = verdict == EventStatus::Duplicate || engine.registration(wallet, None).is_ok();
         Ok::<_, Rejection>(known)
     });
     if !known.await?? {
-        check_known(&app, wallet).await?;
+        check_funded(&app, wallet).await?;
     }
     app.host().write(event).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn check_known(app: &App, wallet: Address) -> ApiResult<()> {
+async fn check_funded(app: &App, wallet: Address) -> ApiResult<()> {
     let (balance, stake) = app
         .ledger(move |ledger| Ok((ledger.balance(wallet)?, ledger.stake_of(wallet)?.amount)))
         .await?;
@@ -73,23 +75,23 @@ async fn check_known(app: &App, wallet: Address) -> ApiResult<()> {
 /// The query string that selects one of an account's registrations.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WhichRole {
+pub(super) struct RoleQuery {
     role: Option<Role>,
 }
 
 pub(super) async fn registration(
     State(app): State<App>,
-    At(wallet): At<Address>,
-    Asked(WhichRole { role }): Asked<WhichRole>,
+    PathParams(wallet): PathParams<Address>,
+    QueryParams(RoleQuery { role }): QueryParams<RoleQuery>,
 ) -> ApiResult<Json<Registration>> {
     let found = app.host().read(move |engine, _| engine.registration(wallet, role).cloned());
     Ok(Json(found.await??))
 }
 
 pub(super) async fn ledger(State(app): State<App>, request: Request) -> ApiResult<Response> {
-    let door = match app.place() {
-        LedgerPlace::Here(door) => Arc::clone(door),
-        LedgerPlace::Ethereum(info) => {
+    let door = match app.ledger_endpoint() {
+        LedgerEndpoint::Embedded(door) => Arc::clone(door),
+        LedgerEndpoint::Ethereum(info) => {
             let (chain, market) = (app.market().chain, info.market);
             let message = format!(
                 "this market's ledger is the contract {market} on the Ethereum chain {chain}, not \
@@ -99,6 +101,6 @@ pub(super) async fn ledger(State(app): State<App>, request: Request) -> ApiResul
         }
     };
     let request = read_whole(&app, request, LARGE_BYTES_MAX).await?;
-    let answer = app.ledger_turn(move || door(&request)).await??;
+    let answer = app.with_ledger_permit(move || door(&request)).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(answer)).into_response())
 }

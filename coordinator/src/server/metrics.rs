@@ -18,8 +18,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::listen::Seen;
-use crate::host::Vitals;
+use super::listen::ConnectionMetrics;
+use crate::host::JournalMetrics;
 use florin_engine::{Effect, Engine};
 use florin_store::bucket;
 
@@ -39,33 +39,33 @@ const PHASES: [(TaskPhase, &str); 8] = [
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
+struct ResponseLabels {
     route: String,
     status: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfRoute {
+struct RouteLabel {
     route: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfCode {
+struct CodeLabel {
     code: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPhase {
+struct PhaseLabel {
     phase: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPool {
+struct PoolLabel {
     pool: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfKind {
+struct KindLabel {
     kind: &'static str,
 }
 
@@ -73,18 +73,18 @@ type Number = Gauge<f64, AtomicU64>;
 
 /// The server's current load.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Load {
+pub(super) struct ServerLoad {
     /// Commands in the engine's channel.
     pub(super) queue: usize,
     /// In-flight uploads by kind.
     pub(super) uploads: [(&'static str, u64); 2],
     /// Bytes of uploads under validation, by kind.
-    pub(super) room: [(&'static str, u64); 2],
+    pub(super) upload_memory: [(&'static str, u64); 2],
 }
 
 /// The engine's state in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Picture {
+pub(super) struct MarketSummary {
     tasks: Vec<(&'static str, i64)>,
     enrolled: i64,
     rounds: u64,
@@ -96,15 +96,15 @@ pub(super) struct Picture {
     escrow: Vec<Amount>,
 }
 
-impl Picture {
+impl MarketSummary {
     /// Summarises all tasks.
-    pub(super) fn of(engine: &Engine) -> Self {
+    pub(super) fn from_engine(engine: &Engine) -> Self {
         let tasks = || engine.state().tasks.values();
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let budget = |task: &florin_engine::state::TaskState| {
             [task.spec.budget.data, task.spec.budget.infrastructure]
         };
-        let abandoned = tasks().flat_map(|task| &task.past).filter(|ended| !ended.settled);
+        let abandoned = tasks().flat_map(|task| &task.rounds).filter(|ended| !ended.settled);
         Self {
             tasks: PHASES
                 .iter()
@@ -113,10 +113,12 @@ impl Picture {
                 })
                 .collect(),
             enrolled: count(tasks().map(|task| task.enrolled.len()).fold(0, usize::saturating_add)),
-            rounds: tasks().fold(0, |all, task| all.saturating_add(task.past.len() as u64)),
+            rounds: tasks().fold(0, |all, task| all.saturating_add(task.rounds.len() as u64)),
             abandoned: abandoned.count() as u64,
-            unsettled: count(tasks().map(|t| t.unsettled.len()).fold(0, usize::saturating_add)),
-            outstanding: outstanding(engine),
+            unsettled: count(
+                tasks().map(|t| t.pending_settlements.len()).fold(0, usize::saturating_add),
+            ),
+            outstanding: pending_effect_counts(engine),
             deposited: pools(tasks().map(budget)),
             paid: pools(tasks().map(|task| task.paid)),
             escrow: pools(tasks().filter(|task| task.phase() != TaskPhase::Done).map(|task| {
@@ -142,34 +144,34 @@ fn pools(amounts: impl Iterator<Item = [Amount; 2]>) -> Vec<Amount> {
 /// All metrics of one server.
 pub(super) struct Metrics {
     registry: Registry,
-    door: Seen,
-    answers: Family<Answered, Counter>,
-    seconds: Family<OfRoute, Histogram>,
+    connections: ConnectionMetrics,
+    responses: Family<ResponseLabels, Counter>,
+    duration_seconds: Family<RouteLabel, Histogram>,
     in_flight: Gauge,
     received: Counter,
     sent: Counter,
-    rejections: Family<OfCode, Counter>,
+    rejections: Family<CodeLabel, Counter>,
     queue: Gauge,
-    uploads: Family<OfKind, Gauge>,
-    room: Family<OfKind, Gauge>,
-    tasks: Family<OfPhase, Gauge>,
+    uploads: Family<KindLabel, Gauge>,
+    upload_memory: Family<KindLabel, Gauge>,
+    tasks: Family<PhaseLabel, Gauge>,
     enrolled: Gauge,
     rounds: Gauge,
     abandoned: Gauge,
     unsettled: Gauge,
-    outstanding: Family<OfKind, Gauge>,
-    deposited: Family<OfPool, Number>,
-    paid: Family<OfPool, Number>,
-    escrow: Family<OfPool, Number>,
+    outstanding: Family<KindLabel, Gauge>,
+    deposited: Family<PoolLabel, Number>,
+    paid: Family<PoolLabel, Number>,
+    escrow: Family<PoolLabel, Number>,
     /// Held while the gauges are set and encoded, so that concurrent scrapes do not mix their
     /// values.
-    looking: Mutex<()>,
+    scrape_lock: Mutex<()>,
 }
 
 /// The guard of an in-flight request.
-pub(super) struct Begun(Gauge);
+pub(super) struct InFlightGuard(Gauge);
 
-impl Drop for Begun {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -177,19 +179,19 @@ impl Drop for Begun {
 
 impl Metrics {
     /// Registers all metrics, at zero.
-    pub(super) fn new(vitals: &Vitals, bucket: &bucket::Seen) -> Self {
+    pub(super) fn new(vitals: &JournalMetrics, bucket: &bucket::BucketMetrics) -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
-            door: Seen::default(),
-            answers: Family::default(),
-            seconds: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
+            connections: ConnectionMetrics::default(),
+            responses: Family::default(),
+            duration_seconds: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
             in_flight: Gauge::default(),
             received: Counter::default(),
             sent: Counter::default(),
             rejections: Family::default(),
             queue: Gauge::default(),
             uploads: Family::default(),
-            room: Family::default(),
+            upload_memory: Family::default(),
             tasks: Family::default(),
             enrolled: Gauge::default(),
             rounds: Gauge::default(),
@@ -199,7 +201,7 @@ impl Metrics {
             deposited: Family::default(),
             paid: Family::default(),
             escrow: Family::default(),
-            looking: Mutex::default(),
+            scrape_lock: Mutex::default(),
         };
         let mut registry = Registry::default();
         let all = registry.sub_registry_with_prefix("florin");
@@ -215,9 +217,9 @@ impl Metrics {
     fn register_server(&self, all: &mut Registry) {
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         all.register("build", "The version of this program", version);
-        all.register("http_answers", "HTTP responses sent", self.answers.clone());
+        all.register("http_answers", "HTTP responses sent", self.responses.clone());
         let what = "Time from the request's headers to the response's headers";
-        all.register_with_unit("http_duration", what, Unit::Seconds, self.seconds.clone());
+        all.register_with_unit("http_duration", what, Unit::Seconds, self.duration_seconds.clone());
         let what = "Requests in flight, including long polls";
         all.register("http_in_flight", what, self.in_flight.clone());
         let what = "Bytes of request bodies";
@@ -226,14 +228,14 @@ impl Metrics {
         all.register_with_unit("http_sent", what, Unit::Bytes, self.sent.clone());
         all.register("rejections", "Rejected requests, by code", self.rejections.clone());
         let what = "Connections accepted within the limits";
-        all.register("connections_accepted", what, self.door.accepted.clone());
-        all.register("connections_held", "Open connections", self.door.held.clone());
+        all.register("connections_accepted", what, self.connections.accepted.clone());
+        all.register("connections_held", "Open connections", self.connections.open.clone());
         let what = "Connections refused or evicted: too many from one address, failed TLS \
                     handshake, evicted for another connection";
-        all.register("connections_refused", what, self.door.refused.clone());
+        all.register("connections_refused", what, self.connections.refused.clone());
         all.register("uploads_in_flight", "Uploads in flight", self.uploads.clone());
         let what = "Bytes of uploads under validation";
-        all.register_with_unit("upload_room_used", what, Unit::Bytes, self.room.clone());
+        all.register_with_unit("upload_room_used", what, Unit::Bytes, self.upload_memory.clone());
         all.register("engine_queue", "Commands in the engine's queue", self.queue.clone());
     }
 
@@ -257,23 +259,25 @@ impl Metrics {
     }
 
     /// Counts one response. `route` is the matched pattern, never the client's path.
-    pub(super) fn answered(&self, route: &str, status: u16, took: Duration) {
+    pub(super) fn record_response(&self, route: &str, status: u16, took: Duration) {
         let route = route.to_owned();
-        self.seconds.get_or_create(&OfRoute { route: route.clone() }).observe(took.as_secs_f64());
-        self.answers.get_or_create(&Answered { route, status }).inc();
+        self.duration_seconds
+            .get_or_create(&RouteLabel { route: route.clone() })
+            .observe(took.as_secs_f64());
+        self.responses.get_or_create(&ResponseLabels { route, status }).inc();
     }
 
-    pub(super) fn rejected(&self, code: ErrorCode) {
-        self.rejections.get_or_create(&OfCode { code: code.as_str() }).inc();
+    pub(super) fn record_rejection(&self, code: ErrorCode) {
+        self.rejections.get_or_create(&CodeLabel { code: code.as_str() }).inc();
     }
 
-    pub(super) fn begin(&self) -> Begun {
+    pub(super) fn begin_request(&self) -> InFlightGuard {
         self.in_flight.inc();
-        Begun(self.in_flight.clone())
+        InFlightGuard(self.in_flight.clone())
     }
 
-    pub(super) fn door(&self) -> Seen {
-        self.door.clone()
+    pub(super) fn connections(&self) -> ConnectionMetrics {
+        self.connections.clone()
     }
 
     pub(super) fn received(&self) -> Counter {
@@ -285,21 +289,25 @@ impl Metrics {
     }
 
     /// Encodes all metrics with the current state of market and server.
-    pub(super) fn text(&self, picture: &Picture, load: &Load) -> Result<String, std::fmt::Error> {
-        let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn encode(
+        &self,
+        picture: &MarketSummary,
+        load: &ServerLoad,
+    ) -> Result<String, std::fmt::Error> {
+        let _alone = self.scrape_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         self.queue.set(whole(load.queue as u64));
         for (family, now) in [
             (&self.uploads, load.uploads.as_slice()),
-            (&self.room, load.room.as_slice()),
+            (&self.upload_memory, load.upload_memory.as_slice()),
             (&self.outstanding, picture.outstanding.as_slice()),
         ] {
             for (kind, count) in now {
-                family.get_or_create(&OfKind { kind }).set(whole(*count));
+                family.get_or_create(&KindLabel { kind }).set(whole(*count));
             }
         }
         for (phase, count) in &picture.tasks {
-            self.tasks.get_or_create(&OfPhase { phase }).set(*count);
+            self.tasks.get_or_create(&PhaseLabel { phase }).set(*count);
         }
         self.enrolled.set(picture.enrolled);
         self.rounds.set(whole(picture.rounds));
@@ -311,7 +319,7 @@ impl Metrics {
             (&self.escrow, &picture.escrow),
         ] {
             for (pool, amount) in ["data", "infrastructure"].into_iter().zip(amounts) {
-                family.get_or_create(&OfPool { pool }).set(florins(*amount));
+                family.get_or_create(&PoolLabel { pool }).set(florins(*amount));
             }
         }
         let mut text = String::new();
@@ -320,27 +328,27 @@ impl Metrics {
     }
 }
 
-fn register_journal(all: &mut Registry, vitals: &Vitals) {
+fn register_journal(all: &mut Registry, vitals: &JournalMetrics) {
     let what = "Events made durable since the start";
     all.register("journal_records", what, vitals.records.clone());
     let what = "Time to make a batch of events durable, including its fsync";
-    all.register_with_unit("journal_commit", what, Unit::Seconds, vitals.commit.clone());
+    all.register_with_unit("journal_commit", what, Unit::Seconds, vitals.commit_seconds.clone());
     let what = "Batches that the journal failed to append: a full or broken disk";
-    all.register("journal_failures", what, vitals.failed.clone());
+    all.register("journal_failures", what, vitals.failed_batches.clone());
 }
 
 /// The number of the engine's outstanding effects, by worker.
-fn outstanding(engine: &Engine) -> [(&'static str, u64); 4] {
+fn pending_effect_counts(engine: &Engine) -> [(&'static str, u64); 4] {
     let (mut rows, mut valuations, mut ledger, mut rounds) = (0u64, 0u64, 0u64, 0u64);
-    for effect in engine.outstanding() {
+    for effect in engine.pending_effects() {
         let kind = match effect {
-            Effect::Disclose { .. } => &mut rows,
-            Effect::Value { .. } => &mut valuations,
-            Effect::Post { .. }
-            | Effect::Finalize { .. }
-            | Effect::Close { .. }
-            | Effect::Prove { .. } => &mut ledger,
-            Effect::Keep { .. } => &mut rounds,
+            Effect::DiscloseRows { .. } => &mut rows,
+            Effect::ValueRound { .. } => &mut valuations,
+            Effect::PostSettlement { .. }
+            | Effect::FinalizeSettlement { .. }
+            | Effect::CloseTask { .. }
+            | Effect::ProveDebits { .. } => &mut ledger,
+            Effect::ArchiveRound { .. } => &mut rounds,
         };
         *kind = kind.saturating_add(1);
     }
@@ -361,30 +369,34 @@ mod tests {
 
     /// Encoded metrics with a value in every family.
     fn everything() -> String {
-        let vitals = Vitals::default();
+        let vitals = JournalMetrics::default();
         vitals.records.inc();
-        let bucket = bucket::Seen::default();
-        bucket.wrong();
+        let bucket = bucket::BucketMetrics::default();
+        bucket.count_wrong_digest();
         let metrics = Metrics::new(&vitals, &bucket);
-        metrics.answered("/v1/tasks/{id}", 200, Duration::from_millis(3));
-        metrics.answered("/v1/tasks/{id}", 404, Duration::from_millis(3));
-        metrics.rejected(ErrorCode::UnknownTask);
+        metrics.record_response("/v1/tasks/{id}", 200, Duration::from_millis(3));
+        metrics.record_response("/v1/tasks/{id}", 404, Duration::from_millis(3));
+        metrics.record_rejection(ErrorCode::UnknownTask);
         metrics.received().inc_by(40);
-        metrics.door().came();
-        metrics.door().refused("address");
-        let begun = metrics.begin();
-        let picture = Picture {
+        metrics.connections().connection_opened();
+        metrics.connections().refused("address");
+        let begun = metrics.begin_request();
+        let picture = MarketSummary {
             tasks: vec![("enrolling", 2)],
             paid: vec!["1.5".parse().unwrap(), Amount::ZERO],
             deposited: vec![Amount::ZERO; 2],
             escrow: vec![Amount::ZERO; 2],
             outstanding: [("rows", 0), ("valuations", 2), ("ledger", 1), ("rounds", 3)],
-            ..Picture::default()
+            ..MarketSummary::default()
         };
         let (uploads, room) = ([("updates", 3), ("blobs", 0)], [("updates", 2_048), ("blobs", 0)]);
-        let text = metrics.text(&picture, &Load { queue: 7, uploads, room }).unwrap();
+        let text = metrics
+            .encode(&picture, &ServerLoad { queue: 7, uploads, upload_memory: room })
+            .unwrap();
         drop(begun);
-        assert!(metrics.text(&picture, &Load::default()).unwrap().contains("http_in_flight 0"));
+        assert!(
+            metrics.encode(&picture, &ServerLoad::default()).unwrap().contains("http_in_flight 0")
+        );
         text
     }
 

@@ -15,45 +15,45 @@ use florin_protocol::{Address, Amount, ErrorCode, MarketId, NodeSigner, TaskId, 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-mod admit;
+mod admission;
 mod blobs;
 mod body;
-mod counted;
-mod document;
+mod connection_activity;
+mod connection_limiter;
+mod counted_body;
 mod error;
 mod extract;
-mod keys;
+mod finished_rounds;
+mod key_cache;
 pub mod listen;
 mod market;
 mod metrics;
 mod observe;
-mod past;
-mod places;
-mod proofs;
-mod pulse;
-mod rate;
-mod resume;
+mod openapi_document;
+mod proof_cache;
+mod rate_limiter;
+mod resumable_upload;
 mod routes;
 mod self_signed;
-mod sweep;
 mod tasks;
 pub mod tls;
 mod upload;
+mod upload_cleanup;
 mod work;
 
-use admit::Rates;
-pub use document::openapi;
+use admission::RequestRateLimits;
 pub use error::ApiError;
 use error::ApiResult;
-use keys::Keys;
-use metrics::{Load, Metrics};
-use observe::Ids;
+use key_cache::KeyCache;
+use metrics::{Metrics, ServerLoad};
+use observe::RequestIds;
 pub(crate) use observe::operator_router;
-use proofs::Proofs;
-pub(crate) use sweep::sweep;
+pub use openapi_document::openapi;
+use proof_cache::ProofCache;
+pub(crate) use upload_cleanup::sweep;
 
 use crate::config::Config;
-use crate::host::{Host, LedgerPlace};
+use crate::host::{Host, LedgerEndpoint};
 use florin_store::FETCHES_MAX;
 
 /// Concurrent uploads of one sender.
@@ -61,56 +61,57 @@ const UPLOADS_PER_SENDER_MAX: u32 = 4;
 /// Concurrent uploads of models and holdouts, from all senders.
 const BLOB_UPLOADS_MAX: usize = 64;
 /// Requests that wait for the ledger concurrently.
-const LEDGER_WAITS_MAX: usize = 6;
+const LEDGER_CALLS_MAX: usize = 6;
 /// Requests that wait concurrently until a large upload, a model or a holdout is durable, also in
 /// the bucket if there is one.
-const KEEPS_MAX: usize = 4;
+const LARGE_STORES_MAX: usize = 4;
 /// Blocking threads that neither the ledger nor the bucket can occupy.
 const OTHER_WAITS_MIN: usize = 4;
 /// Maximum number of blocking threads. Each thread holds some memory of its own, and more threads
 /// than processors and disk can serve gain nothing. With fewer, a ledger or a bucket that does not
 /// respond would block all requests.
-pub const WAITING_THREADS_MAX: usize = LEDGER_WAITS_MAX + KEEPS_MAX + FETCHES_MAX + OTHER_WAITS_MIN;
+pub const BLOCKING_THREADS_MAX: usize =
+    LEDGER_CALLS_MAX + LARGE_STORES_MAX + FETCHES_MAX + OTHER_WAITS_MIN;
 /// Concurrent reads of archived rounds from their blobs.
-const KEPT_READS_MAX: usize = 8;
+const ARCHIVE_READS_MAX: usize = 8;
 /// Bytes per permit of the semaphores that bound the memory of uploads under validation.
-const ROOM_UNIT_BYTES: u64 = 1_024;
+const MEMORY_UNIT_BYTES: u64 = 1_024;
 
 /// The state shared by all handlers; cheap to clone.
 #[derive(Clone)]
 pub struct App {
-    inner: Arc<Inner>,
+    inner: Arc<AppInner>,
 }
 
-struct Inner {
+struct AppInner {
     host: Host,
     ledger: Arc<dyn Ledger>,
     node: NodeSigner,
     coordinator: Address,
     market: MarketId,
     config: Config,
-    place: LedgerPlace,
-    update_room: Arc<Semaphore>,
-    blob_room: Arc<Semaphore>,
-    room_units: u32,
-    blob_places: Arc<Semaphore>,
-    kept_reads: Arc<Semaphore>,
-    ledger_waits: Arc<Semaphore>,
-    keeps: Arc<Semaphore>,
-    proofs: Proofs,
-    keys: Keys,
+    ledger_endpoint: LedgerEndpoint,
+    update_memory: Arc<Semaphore>,
+    blob_memory: Arc<Semaphore>,
+    memory_units: u32,
+    blob_upload_permits: Arc<Semaphore>,
+    archive_read_permits: Arc<Semaphore>,
+    ledger_permits: Arc<Semaphore>,
+    large_store_permits: Arc<Semaphore>,
+    proofs: ProofCache,
+    keys: KeyCache,
     metrics: Metrics,
-    ids: Ids,
-    rates: Rates,
+    ids: RequestIds,
+    rates: RequestRateLimits,
     closing: watch::Sender<bool>,
     uploads: Mutex<BTreeMap<Address, u32>>,
-    nameless: AtomicU64,
+    anonymous_uploads: AtomicU64,
 }
 
 /// Acquires a permit of a semaphore; waits until one is free.
-async fn turn_of(places: &Arc<Semaphore>) -> ApiResult<OwnedSemaphorePermit> {
+async fn acquire_permit(places: &Arc<Semaphore>) -> ApiResult<OwnedSemaphorePermit> {
     let place = Arc::clone(places).acquire_owned().await;
-    place.map_err(|error| ApiError::fault("a semaphore is closed", &error))
+    place.map_err(|error| ApiError::internal("a semaphore is closed", &error))
 }
 
 impl App {
@@ -122,51 +123,51 @@ impl App {
         ledger: Arc<dyn Ledger>,
         node: NodeSigner,
         coordinator: Address,
-        place: LedgerPlace,
+        place: LedgerEndpoint,
     ) -> Self {
-        let units = config.in_flight_mib.saturating_mul(1024 * 1024 / ROOM_UNIT_BYTES);
+        let units = config.in_flight_mib.saturating_mul(1024 * 1024 / MEMORY_UNIT_BYTES);
         let room_units = u32::try_from(units).unwrap_or(u32::MAX >> 3);
         let all = usize::try_from(room_units).unwrap_or(usize::MAX >> 3);
         let market = ledger.market();
         let uploads = Mutex::new(BTreeMap::new());
-        let rates = Rates::of(&config);
-        let metrics = Metrics::new(host.vitals(), &host.blobs().seen());
+        let rates = RequestRateLimits::from_config(&config);
+        let metrics = Metrics::new(host.journal_metrics(), &host.blobs().bucket_metrics());
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(AppInner {
                 host,
                 ledger,
                 node,
                 coordinator,
                 market,
                 config,
-                place,
-                update_room: Arc::new(Semaphore::new(all)),
-                blob_room: Arc::new(Semaphore::new(all)),
-                room_units,
-                blob_places: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
-                kept_reads: Arc::new(Semaphore::new(KEPT_READS_MAX)),
-                ledger_waits: Arc::new(Semaphore::new(LEDGER_WAITS_MAX)),
-                keeps: Arc::new(Semaphore::new(KEEPS_MAX)),
-                proofs: Proofs::default(),
-                keys: Keys::default(),
+                ledger_endpoint: place,
+                update_memory: Arc::new(Semaphore::new(all)),
+                blob_memory: Arc::new(Semaphore::new(all)),
+                memory_units: room_units,
+                blob_upload_permits: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
+                archive_read_permits: Arc::new(Semaphore::new(ARCHIVE_READS_MAX)),
+                ledger_permits: Arc::new(Semaphore::new(LEDGER_CALLS_MAX)),
+                large_store_permits: Arc::new(Semaphore::new(LARGE_STORES_MAX)),
+                proofs: ProofCache::default(),
+                keys: KeyCache::default(),
                 metrics,
-                ids: Ids::new(),
+                ids: RequestIds::new(),
                 rates,
                 closing: watch::Sender::new(false),
                 uploads,
-                nameless: AtomicU64::new(0),
+                anonymous_uploads: AtomicU64::new(0),
             }),
         }
     }
 
     /// Begins the graceful shutdown: completes every long poll, now and from now on, at once.
-    pub(crate) fn close(&self) {
+    pub(crate) fn begin_shutdown(&self) {
         self.inner.closing.send_replace(true);
     }
 
     /// Waits for `what` until the deadline `until` or until the shutdown begins; returns whether it
     /// happened.
-    async fn happens(&self, until: Instant, what: impl Future<Output = bool>) -> bool {
+    async fn wait_for(&self, until: Instant, what: impl Future<Output = bool>) -> bool {
         let mut closing = self.inner.closing.subscribe();
         let closes = closing.wait_for(|closing| *closing);
         tokio::select! {
@@ -179,7 +180,7 @@ impl App {
         &self.inner.host
     }
 
-    fn rates(&self) -> &Rates {
+    fn rates(&self) -> &RequestRateLimits {
         &self.inner.rates
     }
 
@@ -199,8 +200,8 @@ impl App {
         &self.inner.node
     }
 
-    fn place(&self) -> &LedgerPlace {
-        &self.inner.place
+    fn ledger_endpoint(&self) -> &LedgerEndpoint {
+        &self.inner.ledger_endpoint
     }
 
     /// Calls the ledger on a blocking thread.
@@ -209,21 +210,21 @@ impl App {
         ask: impl FnOnce(&dyn Ledger) -> Result<T, LedgerError> + Send + 'static,
     ) -> ApiResult<T> {
         let ledger = Arc::clone(&self.inner.ledger);
-        Ok(self.ledger_turn(move || ask(ledger.as_ref())).await??)
+        Ok(self.with_ledger_permit(move || ask(ledger.as_ref())).await??)
     }
 
-    /// Runs work that waits for the ledger on a blocking thread; at most [`LEDGER_WAITS_MAX`] run
+    /// Runs work that waits for the ledger on a blocking thread; at most [`LEDGER_CALLS_MAX`] run
     /// concurrently.
-    async fn ledger_turn<T: Send + 'static>(
+    async fn with_ledger_permit<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> ApiResult<T> {
-        body::blocking_with(turn_of(&self.inner.ledger_waits).await?, work).await
+        body::blocking_holding(acquire_permit(&self.inner.ledger_permits).await?, work).await
     }
 
     /// A permit to wait until a large blob is durable.
-    async fn keep_turn(&self) -> ApiResult<OwnedSemaphorePermit> {
-        turn_of(&self.inner.keeps).await
+    async fn large_store_permit(&self) -> ApiResult<OwnedSemaphorePermit> {
+        acquire_permit(&self.inner.large_store_permits).await
     }
 
     /// A participant's bond; zero if its release has been requested.
@@ -242,37 +243,40 @@ impl App {
     }
 
     /// The connection metrics of the public listener.
-    pub(crate) fn door(&self) -> listen::Seen {
-        self.inner.metrics.door()
+    pub(crate) fn connection_metrics(&self) -> listen::ConnectionMetrics {
+        self.inner.metrics.connections()
     }
 
     /// The queued commands and in-flight uploads, now.
-    fn load(&self) -> Load {
+    fn load(&self) -> ServerLoad {
         let inner = &self.inner;
         let uploads = inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
         let updates = uploads.values().fold(0, |all: u32, n| all.saturating_add(*n));
-        let blobs = BLOB_UPLOADS_MAX.saturating_sub(inner.blob_places.available_permits());
-        let all = usize::try_from(inner.room_units).unwrap_or(usize::MAX);
+        let blobs = BLOB_UPLOADS_MAX.saturating_sub(inner.blob_upload_permits.available_permits());
+        let all = usize::try_from(inner.memory_units).unwrap_or(usize::MAX);
         let taken = |room: &Semaphore| {
             let units = all.saturating_sub(room.available_permits()) as u64;
-            units.saturating_mul(ROOM_UNIT_BYTES)
+            units.saturating_mul(MEMORY_UNIT_BYTES)
         };
-        Load {
-            queue: inner.host.waiting(),
+        ServerLoad {
+            queue: inner.host.queue_length(),
             uploads: [("updates", updates.into()), ("blobs", blobs as u64)],
-            room: [("updates", taken(&inner.update_room)), ("blobs", taken(&inner.blob_room))],
+            upload_memory: [
+                ("updates", taken(&inner.update_memory)),
+                ("blobs", taken(&inner.blob_memory)),
+            ],
         }
     }
 
-    fn ids(&self) -> &Ids {
+    fn ids(&self) -> &RequestIds {
         &self.inner.ids
     }
 
-    fn keys(&self) -> &Keys {
+    fn keys(&self) -> &KeyCache {
         &self.inner.keys
     }
 
-    fn proofs(&self) -> &Proofs {
+    fn proofs(&self) -> &ProofCache {
         &self.inner.proofs
     }
 
@@ -283,15 +287,19 @@ impl App {
     ///
     /// # Errors
     /// [`ErrorCode::LimitReached`] if no memory becomes free in time.
-    async fn room_for(&self, room: Room, bytes: u64) -> ApiResult<OwnedSemaphorePermit> {
-        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
-        let units = units.min(self.inner.room_units);
+    async fn reserve_memory(
+        &self,
+        room: MemoryPool,
+        bytes: u64,
+    ) -> ApiResult<OwnedSemaphorePermit> {
+        let units = u32::try_from(bytes.div_ceil(MEMORY_UNIT_BYTES)).unwrap_or(u32::MAX);
+        let units = units.min(self.inner.memory_units);
         let room = match room {
-            Room::Updates => &self.inner.update_room,
-            Room::Blobs => &self.inner.blob_room,
+            MemoryPool::Updates => &self.inner.update_memory,
+            MemoryPool::Blobs => &self.inner.blob_memory,
         };
         let room = Arc::clone(room).acquire_many_owned(units);
-        match timeout(self.config().body_time(bytes), room).await {
+        match timeout(self.config().body_timeout(bytes), room).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => {
                 let message = "too many uploads are being validated: try again in a moment";
@@ -301,8 +309,8 @@ impl App {
     }
 
     /// A permit to upload a model or a holdout, released when dropped.
-    fn blob_place(&self) -> ApiResult<OwnedSemaphorePermit> {
-        Arc::clone(&self.inner.blob_places).try_acquire_owned().map_err(|_| {
+    fn blob_upload_permit(&self) -> ApiResult<OwnedSemaphorePermit> {
+        Arc::clone(&self.inner.blob_upload_permits).try_acquire_owned().map_err(|_| {
             let message =
                 format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are in flight: retry");
             ApiError::new(ErrorCode::LimitReached, message)
@@ -324,7 +332,7 @@ impl App {
 
 /// The memory pool for the validation of uploads.
 #[derive(Clone, Copy, Debug)]
-enum Room {
+enum MemoryPool {
     Updates,
     Blobs,
 }
@@ -351,8 +359,8 @@ pub fn router(app: App) -> Router {
     routes::router(&app)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(app.clone(), admit::admit))
-        .layer(middleware::from_fn_with_state(app.clone(), observe::watch))
+        .layer(middleware::from_fn_with_state(app.clone(), admission::limit_requests))
+        .layer(middleware::from_fn_with_state(app.clone(), observe::observe_request))
         .with_state(app)
 }
 

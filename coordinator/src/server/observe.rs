@@ -15,25 +15,25 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::App;
-use super::counted::Counted;
-use super::error::explain;
-use super::metrics::Picture;
+use super::counted_body::CountedBody;
+use super::error::set_rejection_body;
+use super::metrics::MarketSummary;
 
 /// The response header with the request's id, which a client can quote to the operator.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Timeout of the readiness probe for the engine and for the ledger.
-const READY_TIME: Duration = Duration::from_secs(5);
+const READINESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The content type of the OpenMetrics text format.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Generates the request ids of one process.
 #[derive(Debug)]
-pub(super) struct Ids {
+pub(super) struct RequestIds {
     start: u32,
     next: AtomicU64,
 }
 
-impl Ids {
+impl RequestIds {
     /// Creates a generator whose prefix differs at each start of the process.
     pub(super) fn new() -> Self {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -49,13 +49,17 @@ impl Ids {
 }
 
 /// Middleware that gives each request an id, opens its span, and records its metrics.
-pub(super) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn observe_request(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Response {
     let id = app.ids().next();
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or_else(|| "other".to_owned(), |path| path.as_str().to_owned());
-    let _in_flight = app.metrics().begin();
+    let _in_flight = app.metrics().begin_request();
     let received = app.metrics().received();
-    let request = request.map(|body| Body::new(Counted::new(body, received)));
+    let request = request.map(|body| Body::new(CountedBody::new(body, received)));
     // A span at level error, so that every logged line has the id at any log level.
     let span = tracing::error_span!(
         "request",
@@ -67,18 +71,18 @@ pub(super) async fn watch(State(app): State<App>, request: Request, next: Next) 
     let begun = Instant::now();
     let mut response = next.run(request).instrument(span.clone()).await;
     let status = response.status();
-    app.metrics().answered(&route, status.as_u16(), begun.elapsed());
+    app.metrics().record_response(&route, status.as_u16(), begun.elapsed());
     span.record("status", status.as_u16());
     let _entered = span.entered();
     if let Some(rejection) = response.extensions_mut().remove::<Rejection>() {
-        app.metrics().rejected(rejection.code);
+        app.metrics().record_rejection(rejection.code);
         tracing::debug!(%rejection, "a request was rejected");
-        explain(&mut response, &rejection, &id);
+        set_rejection_body(&mut response, &rejection, &id);
     }
     if status.is_server_error() {
         tracing::warn!(%status, "a request failed");
     }
-    let mut response = response.map(|body| Body::new(Counted::new(body, app.metrics().sent())));
+    let mut response = response.map(|body| Body::new(CountedBody::new(body, app.metrics().sent())));
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
@@ -93,14 +97,14 @@ pub(super) async fn healthz() -> &'static str {
 /// The readiness probe: whether the engine responds, its journal accepts records, and the ledger
 /// responds.
 pub(super) async fn readyz(State(app): State<App>) -> Response {
-    let engine = timeout(READY_TIME, app.host().read(|_, _| ())).await;
+    let engine = timeout(READINESS_TIMEOUT, app.host().read(|_, _| ())).await;
     if !matches!(engine, Ok(Ok(()))) {
         return not_ready("the engine does not respond");
     }
-    if let Some(why) = app.host().vitals().refusal() {
+    if let Some(why) = app.host().journal_metrics().error() {
         return not_ready(&why);
     }
-    match timeout(READY_TIME, app.ledger(|ledger| ledger.now().map(drop))).await {
+    match timeout(READINESS_TIMEOUT, app.ledger(|ledger| ledger.now().map(drop))).await {
         Ok(Ok(())) => "ready\n".into_response(),
         Ok(Err(error)) => not_ready(&error.0.message),
         Err(_) => not_ready("the ledger does not respond"),
@@ -112,11 +116,11 @@ fn not_ready(why: &str) -> Response {
 }
 
 async fn metrics(State(app): State<App>) -> Response {
-    let picture = match app.host().read(|engine, _| Picture::of(engine)).await {
+    let picture = match app.host().read(|engine, _| MarketSummary::from_engine(engine)).await {
         Ok(picture) => picture,
         Err(rejection) => return not_ready(&rejection.message),
     };
-    match app.metrics().text(&picture, &app.load()) {
+    match app.metrics().encode(&picture, &app.load()) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(error) => not_ready(&error.to_string()),
     }

@@ -11,13 +11,13 @@ use florin_protocol::{
     WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
 
-use super::document::{Answer, Body, Query};
-use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, only};
-use super::{App, blobs, document, market, observe, tasks, upload, work};
+use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, require_content_type};
+use super::openapi_document::{Parameter, RequestBody, SuccessResponse};
+use super::{App, blobs, market, observe, openapi_document, tasks, upload, work};
 
 /// The method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verb {
+pub(super) enum HttpMethod {
     Get,
     Post,
     Put,
@@ -26,16 +26,16 @@ pub(super) enum Verb {
 
 /// One route.
 pub(super) struct Route {
-    pub(super) verb: Verb,
+    pub(super) method: HttpMethod,
     pub(super) path: &'static str,
     handler: MethodRouter<App>,
     /// One sentence for the document.
-    pub(super) what: &'static str,
-    pub(super) query: &'static [Query],
-    pub(super) takes: Body,
-    pub(super) answers: Vec<Answer>,
+    pub(super) summary: &'static str,
+    pub(super) parameters: &'static [Parameter],
+    pub(super) request_body: RequestBody,
+    pub(super) responses: Vec<SuccessResponse>,
     /// The route's rejection codes, beyond those of every route.
-    pub(super) refuses: Vec<ErrorCode>,
+    pub(super) rejection_codes: Vec<ErrorCode>,
 }
 
 /// Rejection codes of every route that takes a signed message.
@@ -44,105 +44,129 @@ const SIGNED: [ErrorCode; 5] = [BadSignature, WeakKey, WrongMarket, NotRegistere
 const BODY: [ErrorCode; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
 
 impl Route {
-    fn of(verb: Verb, path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
+    fn new(
+        method: HttpMethod,
+        path: &'static str,
+        handler: MethodRouter<App>,
+        summary: &'static str,
+    ) -> Self {
         // A path parameter can be malformed, and an empty one makes another path, which is not
         // found.
-        let refuses = if path.contains('{') { vec![Malformed, NotFound] } else { Vec::new() };
-        let (takes, answers) = (Body::Nothing, Vec::new());
-        Self { verb, path, handler, what, query: &[], takes, answers, refuses }
+        let rejection_codes =
+            if path.contains('{') { vec![Malformed, NotFound] } else { Vec::new() };
+        let (request_body, responses) = (RequestBody::Nothing, Vec::new());
+        Self {
+            method,
+            path,
+            handler,
+            summary,
+            parameters: &[],
+            request_body,
+            responses,
+            rejection_codes,
+        }
     }
 
     fn get(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        Self::of(Verb::Get, path, handler, what)
+        Self::new(HttpMethod::Get, path, handler, what)
     }
 
     fn post(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        Self::of(Verb::Post, path, handler, what)
+        Self::new(HttpMethod::Post, path, handler, what)
     }
 
     fn put(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        Self::of(Verb::Put, path, handler, what)
+        Self::new(HttpMethod::Put, path, handler, what)
     }
 
     fn head(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        Self::of(Verb::Head, path, handler, what)
+        Self::new(HttpMethod::Head, path, handler, what)
     }
 
-    fn asks(self, query: &'static [Query]) -> Self {
-        Self { query, ..self }.refuses(&[Malformed])
+    fn with_parameters(self, query: &'static [Parameter]) -> Self {
+        Self { parameters: query, ..self }.with_rejections(&[Malformed])
     }
 
-    fn takes(self, takes: Body) -> Self {
+    fn with_body(self, takes: RequestBody) -> Self {
         let refuses: &[ErrorCode] = match takes {
-            Body::Signed(..) => &SIGNED,
+            RequestBody::Signed(..) => &SIGNED,
             _ => &[],
         };
-        Self { takes, ..self }.refuses(&BODY).refuses(refuses)
+        Self { request_body: takes, ..self }.with_rejections(&BODY).with_rejections(refuses)
     }
 
-    fn answers(mut self, answer: Answer) -> Self {
-        self.answers.push(answer);
+    fn with_response(mut self, answer: SuccessResponse) -> Self {
+        self.responses.push(answer);
         self
     }
 
-    fn refuses(mut self, codes: &[ErrorCode]) -> Self {
-        self.refuses.extend(codes);
+    fn with_rejections(mut self, codes: &[ErrorCode]) -> Self {
+        self.rejection_codes.extend(codes);
         self
     }
 }
 
 /// All routes.
 pub(super) fn all() -> Vec<Route> {
-    [observed(), of_the_market(), of_tasks(), of_rounds(), of_blobs(), of_work()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        probe_routes(),
+        market_routes(),
+        task_routes(),
+        round_routes(),
+        upload_and_blob_routes(),
+        work_routes(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The router of this list. [`super::router`] adds the fallbacks for other paths and methods.
 pub(super) fn router(app: &App) -> Router<App> {
     all().into_iter().fold(Router::new(), |router, route| {
-        let handler = match route.takes.media() {
+        let handler = match route.request_body.media_type() {
             None => route.handler,
             Some(media) => {
                 let state = (app.clone(), media);
-                route.handler.route_layer(middleware::from_fn_with_state(state, only))
+                route
+                    .handler
+                    .route_layer(middleware::from_fn_with_state(state, require_content_type))
             }
         };
         router.route(route.path, handler)
     })
 }
 
-fn observed() -> Vec<Route> {
+fn probe_routes() -> Vec<Route> {
     vec![
         Route::get("/healthz", get(observe::healthz), "Liveness: whether the process responds.")
-            .answers(Answer::text("alive")),
+            .with_response(SuccessResponse::text("alive")),
         Route::get(
             "/readyz",
             get(observe::readyz),
             "Readiness: whether engine and ledger respond.",
         )
-        .answers(Answer::text("ready"))
-        .answers(Answer::unready()),
-        Route::get("/openapi.json", get(document::serve), "This document.")
-            .answers(Answer::anything("OpenAPI 3.1")),
+        .with_response(SuccessResponse::text("ready"))
+        .with_response(SuccessResponse::unready()),
+        Route::get("/openapi.json", get(openapi_document::serve), "This document.")
+            .with_response(SuccessResponse::anything("OpenAPI 3.1")),
         Route::get("/v1/health", get(market::health), "Liveness: whether the process responds.")
-            .answers(Answer::text("alive")),
+            .with_response(SuccessResponse::text("alive")),
     ]
 }
 
-fn of_the_market() -> Vec<Route> {
+fn market_routes() -> Vec<Route> {
     vec![
         Route::get("/v1/market", get(market::info), "The market, its coordinator and its ledger.")
-            .answers(Answer::json::<MarketInfo>()),
+            .with_response(SuccessResponse::json::<MarketInfo>()),
         Route::post(
             "/v1/registrations",
             post(market::register),
             "Binds a node key to a wallet in one role. Both sign. The wallet needs FLN or a stake.",
         )
-        .takes(Body::json::<Registration>(SMALL_BYTES_MAX))
-        .answers(Answer::nothing("registered, now or earlier"))
-        .refuses(&[
+        .with_body(RequestBody::json::<Registration>(SMALL_BYTES_MAX))
+        .with_response(SuccessResponse::nothing("registered, now or earlier"))
+        .with_rejections(&[
             BadSignature,
             WeakKey,
             WrongMarket,
@@ -150,32 +174,32 @@ fn of_the_market() -> Vec<Route> {
             NotFunded,
             ConflictingMessage,
         ])
-        .refuses(&[LimitReached, LedgerRejected, StorageFull]),
+        .with_rejections(&[LimitReached, LedgerRejected, StorageFull]),
         Route::get(
             "/v1/registrations/{address}",
             get(market::registration),
             "A wallet's registration in a role, or in any role.",
         )
-        .asks(&[Query::ROLE])
-        .answers(Answer::json::<Registration>())
-        .refuses(&[NotRegistered]),
+        .with_parameters(&[Parameter::ROLE])
+        .with_response(SuccessResponse::json::<Registration>())
+        .with_rejections(&[NotRegistered]),
         Route::post(
             "/v1/ledger",
             post(market::ledger),
             "A query or signed transaction for the embedded chain. A ledger refusal is a 200.",
         )
-        .takes(Body::json::<rpc::LedgerRequest>(LARGE_BYTES_MAX))
-        .answers(Answer::json::<rpc::LedgerResponse>())
-        .refuses(&[NotFound]),
+        .with_body(RequestBody::json::<rpc::LedgerRequest>(LARGE_BYTES_MAX))
+        .with_response(SuccessResponse::json::<rpc::LedgerResponse>())
+        .with_rejections(&[NotFound]),
     ]
 }
 
-fn of_tasks() -> Vec<Route> {
+fn task_routes() -> Vec<Route> {
     vec![
         Route::post("/v1/tasks", post(tasks::publish), "Publishes a task whose escrow is open.")
-            .takes(Body::json::<TaskSpec>(SMALL_BYTES_MAX))
-            .answers(Answer::json::<TaskView>())
-            .refuses(&[
+            .with_body(RequestBody::json::<TaskSpec>(SMALL_BYTES_MAX))
+            .with_response(SuccessResponse::json::<TaskView>())
+            .with_rejections(&[
                 InvalidTask,
                 NotFunded,
                 TaskClosed,
@@ -183,97 +207,118 @@ fn of_tasks() -> Vec<Route> {
                 LedgerRejected,
                 StorageFull,
             ])
-            .refuses(&[WrongMarket, DeadlinePassed]),
+            .with_rejections(&[WrongMarket, DeadlinePassed]),
         Route::get("/v1/tasks", get(tasks::list), "Every task ever published at this coordinator.")
-            .answers(Answer::list::<TaskSummary>()),
+            .with_response(SuccessResponse::list::<TaskSummary>()),
         Route::get(
             "/v1/tasks/{id}",
-            get(tasks::show),
+            get(tasks::view),
             "A task's current view, or the next one after the sequence `after` (long poll).",
         )
-        .asks(&[Query::AFTER, Query::WAIT_MS])
-        .answers(Answer::json::<TaskView>())
-        .refuses(&[UnknownTask]),
+        .with_parameters(&[Parameter::AFTER, Parameter::WAIT_MS])
+        .with_response(SuccessResponse::json::<TaskView>())
+        .with_rejections(&[UnknownTask]),
         Route::post("/v1/tasks/{id}/enrol", post(tasks::enrol), "Enrols a participant in a task.")
-            .takes(Body::signed::<EnrolRequest>(SMALL_BYTES_MAX))
-            .answers(Answer::nothing("enrolled, now or earlier"))
-            .refuses(&[UnknownTask, WrongTask, TaskClosed, DeadlinePassed, BondTooSmall])
-            .refuses(&[ConflictingMessage, LimitReached, LedgerRejected, StorageFull]),
+            .with_body(RequestBody::signed::<EnrolRequest>(SMALL_BYTES_MAX))
+            .with_response(SuccessResponse::nothing("enrolled, now or earlier"))
+            .with_rejections(&[UnknownTask, WrongTask, TaskClosed, DeadlinePassed, BondTooSmall])
+            .with_rejections(&[ConflictingMessage, LimitReached, LedgerRejected, StorageFull]),
         Route::post("/v1/tasks/{id}/commits", post(tasks::commit), "Commits to one update.")
-            .takes(Body::signed::<Commit>(SMALL_BYTES_MAX))
-            .answers(Answer::nothing("accepted, now or earlier"))
-            .refuses(&[UnknownTask, WrongTask, WrongRound, TaskClosed, DeadlinePassed, TooEarly])
-            .refuses(&[NotEnrolled, NotSelected, BondTooSmall, ConflictingMessage, WrongBaseModel])
-            .refuses(&[LimitReached, LedgerRejected, StorageFull]),
+            .with_body(RequestBody::signed::<Commit>(SMALL_BYTES_MAX))
+            .with_response(SuccessResponse::nothing("accepted, now or earlier"))
+            .with_rejections(&[
+                UnknownTask,
+                WrongTask,
+                WrongRound,
+                TaskClosed,
+                DeadlinePassed,
+                TooEarly,
+            ])
+            .with_rejections(&[
+                NotEnrolled,
+                NotSelected,
+                BondTooSmall,
+                ConflictingMessage,
+                WrongBaseModel,
+            ])
+            .with_rejections(&[LimitReached, LedgerRejected, StorageFull]),
         Route::post("/v1/tasks/{id}/close", post(tasks::close), "Closes a task, for its buyer.")
-            .takes(Body::json::<CloseRequest>(SMALL_BYTES_MAX))
-            .answers(Answer::nothing("the task ends after the running round"))
-            .refuses(&[UnknownTask, WrongTask, BadSignature, WrongMarket, StorageFull]),
+            .with_body(RequestBody::json::<CloseRequest>(SMALL_BYTES_MAX))
+            .with_response(SuccessResponse::nothing("the task ends after the running round"))
+            .with_rejections(&[UnknownTask, WrongTask, BadSignature, WrongMarket, StorageFull]),
         Route::get(
             "/v1/tasks/{id}/proof/{address}",
             get(tasks::proof),
             "An account's cumulative totals after the last final round, with their Merkle proof.",
         )
-        .answers(Answer::json::<ClaimProof>())
-        .refuses(&[UnknownTask, NotYetPublic]),
+        .with_response(SuccessResponse::json::<ClaimProof>())
+        .with_rejections(&[UnknownTask, NotYetPublic]),
     ]
 }
 
-fn of_rounds() -> Vec<Route> {
+fn round_routes() -> Vec<Route> {
     // A finished round may be archived in a blob, and the blob may be in the bucket.
-    let kept = [UnknownTask, NotYetPublic, NotFound, StorageFull, StorageUnavailable];
-    let past = |route: Route| route.refuses(&kept);
+    let archive_codes = [UnknownTask, NotYetPublic, NotFound, StorageFull, StorageUnavailable];
+    let past = |route: Route| route.with_rejections(&archive_codes);
     vec![
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/holdout",
-            get(blobs::give_shown),
+            get(blobs::get_disclosed_rows),
             "The round's disclosed holdout rows with their proofs: borsh, see docs/protocol.md.",
         ))
-        .answers(Answer::bytes("the disclosed rows")),
+        .with_response(SuccessResponse::bytes("the disclosed rows")),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/report",
             get(tasks::report),
             "The round's report: everything needed to recompute its payouts.",
         ))
-        .answers(Answer::signed::<Report>()),
+        .with_response(SuccessResponse::signed::<Report>()),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/offer",
             get(tasks::offer),
             "The round's offer.",
         ))
-        .answers(Answer::signed::<Offer>()),
+        .with_response(SuccessResponse::signed::<Offer>()),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/headers",
             get(tasks::headers),
             "The signed headers of the round's updates.",
         ))
-        .answers(Answer::signed_list::<UpdateHeader>()),
+        .with_response(SuccessResponse::signed_list::<UpdateHeader>()),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/records",
             get(tasks::records),
             "The round's verified work records.",
         ))
-        .answers(Answer::signed_list::<WorkRecord>()),
+        .with_response(SuccessResponse::signed_list::<WorkRecord>()),
     ]
 }
 
-fn of_blobs() -> Vec<Route> {
+fn upload_and_blob_routes() -> Vec<Route> {
     let fits = [UnknownTask, UpdateWrongSchema, UpdateNotFinite, LimitReached, StorageFull];
-    let resumed = |route: Route| route.refuses(&[WrongOffset, QuotaExceeded, StorageUnavailable]);
+    let resumed =
+        |route: Route| route.with_rejections(&[WrongOffset, QuotaExceeded, StorageUnavailable]);
     vec![
         resumed(Route::post(
             "/v1/tasks/{id}/updates",
-            post(upload::take_update),
+            post(upload::post_update),
             "Uploads an update: u32 length (little-endian), signed header (borsh), safetensors of \
              the parameter delta.",
         ))
-        .asks(&[Query::OFFSET])
-        .takes(Body::bytes("exactly 4 + header + the header's `bytes`"))
-        .answers(Answer::signed::<UpdateReceipt>())
-        .refuses(&SIGNED)
-        .refuses(&fits)
-        .refuses(&[WrongTask, WrongRound, WrongBaseModel, TaskClosed, DeadlinePassed, TooEarly])
-        .refuses(&[
+        .with_parameters(&[Parameter::OFFSET])
+        .with_body(RequestBody::bytes("exactly 4 + header + the header's `bytes`"))
+        .with_response(SuccessResponse::signed::<UpdateReceipt>())
+        .with_rejections(&SIGNED)
+        .with_rejections(&fits)
+        .with_rejections(&[
+            WrongTask,
+            WrongRound,
+            WrongBaseModel,
+            TaskClosed,
+            DeadlinePassed,
+            TooEarly,
+        ])
+        .with_rejections(&[
             NotEnrolled,
             NotSelected,
             NotCommitted,
@@ -281,17 +326,24 @@ fn of_blobs() -> Vec<Route> {
             ConflictingMessage,
             InvalidRowCount,
         ])
-        .refuses(&[UpdateNormTooLarge]),
+        .with_rejections(&[UpdateNormTooLarge]),
         Route::post(
             "/v1/tasks/{id}/updates/offset",
-            post(upload::ask_offset),
+            post(upload::get_offset),
             "The offset of an update's upload: where its sender resumes.",
         )
-        .takes(Body::signed::<UpdateHeader>(SMALL_BYTES_MAX))
-        .answers(Answer::json::<UploadProgress>())
-        .refuses(&fits)
-        .refuses(&[WrongTask, WrongRound, WrongBaseModel, TaskClosed, DeadlinePassed, TooEarly])
-        .refuses(&[
+        .with_body(RequestBody::signed::<UpdateHeader>(SMALL_BYTES_MAX))
+        .with_response(SuccessResponse::json::<UploadProgress>())
+        .with_rejections(&fits)
+        .with_rejections(&[
+            WrongTask,
+            WrongRound,
+            WrongBaseModel,
+            TaskClosed,
+            DeadlinePassed,
+            TooEarly,
+        ])
+        .with_rejections(&[
             NotEnrolled,
             NotSelected,
             NotCommitted,
@@ -299,73 +351,79 @@ fn of_blobs() -> Vec<Route> {
             ConflictingMessage,
             InvalidRowCount,
         ])
-        .refuses(&[UpdateNormTooLarge, StorageUnavailable]),
+        .with_rejections(&[UpdateNormTooLarge, StorageUnavailable]),
         resumed(Route::put(
             "/v1/tasks/{id}/holdout",
-            put(blobs::take_holdout),
+            put(blobs::put_holdout),
             "Uploads all rows of a task's holdout in canonical form, which must match its root.",
         ))
-        .asks(&[Query::OFFSET, Query::TOKEN])
-        .takes(Body::bytes("32 + rows x 4 x (width + 1) bytes, with the task's rows and width"))
-        .answers(Answer::nothing("stored, now or earlier"))
-        .refuses(&fits)
-        .refuses(&[InvalidTask, NotFound]),
-        Route::get("/v1/blobs/{digest}", get(blobs::give_blob), "A public blob.")
-            .answers(Answer::bytes("bytes with this digest"))
-            .refuses(&[NotFound, NotYetPublic, StorageFull, StorageUnavailable]),
+        .with_parameters(&[Parameter::OFFSET, Parameter::TOKEN])
+        .with_body(RequestBody::bytes(
+            "32 + rows x 4 x (width + 1) bytes, with the task's rows and width",
+        ))
+        .with_response(SuccessResponse::nothing("stored, now or earlier"))
+        .with_rejections(&fits)
+        .with_rejections(&[InvalidTask, NotFound]),
+        Route::get("/v1/blobs/{digest}", get(blobs::get_blob), "A public blob.")
+            .with_response(SuccessResponse::bytes("bytes with this digest"))
+            .with_rejections(&[NotFound, NotYetPublic, StorageFull, StorageUnavailable]),
         Route::head(
             "/v1/tasks/{id}/holdout",
-            head(blobs::ask_holdout),
+            head(blobs::head_holdout),
             "The offset of a holdout's upload under this token.",
         )
-        .asks(&[Query::TOKEN])
-        .answers(Answer::nothing("the header `upload-offset` has the offset"))
-        .refuses(&[UnknownTask, InvalidTask, NotFound]),
+        .with_parameters(&[Parameter::TOKEN])
+        .with_response(SuccessResponse::nothing("the header `upload-offset` has the offset"))
+        .with_rejections(&[UnknownTask, InvalidTask, NotFound]),
         Route::head(
             "/v1/blobs/{digest}",
-            head(blobs::ask_blob),
+            head(blobs::head_model),
             "The offset of a model's upload under this token.",
         )
-        .asks(&[Query::TOKEN])
-        .answers(Answer::nothing("the header `upload-offset` has the offset"))
-        .refuses(&[NotFound]),
+        .with_parameters(&[Parameter::TOKEN])
+        .with_response(SuccessResponse::nothing("the header `upload-offset` has the offset"))
+        .with_rejections(&[NotFound]),
         resumed(Route::put(
             "/v1/blobs/{digest}",
-            put(blobs::take_blob),
+            put(blobs::put_model),
             "Uploads a model that a task waits for.",
         ))
-        .asks(&[Query::OFFSET, Query::TOKEN])
-        .takes(Body::bytes("safetensors, exactly as long as the task's model"))
-        .answers(Answer::nothing("stored, now or earlier"))
-        .refuses(&fits)
-        .refuses(&[NotFound]),
+        .with_parameters(&[Parameter::OFFSET, Parameter::TOKEN])
+        .with_body(RequestBody::bytes("safetensors, exactly as long as the task's model"))
+        .with_response(SuccessResponse::nothing("stored, now or earlier"))
+        .with_rejections(&fits)
+        .with_rejections(&[NotFound]),
     ]
 }
 
-fn of_work() -> Vec<Route> {
+fn work_routes() -> Vec<Route> {
     let pledged = [UnknownTask, StakeTooSmall, DeadlinePassed, LedgerRejected, StorageFull];
     vec![
-        Route::post("/v1/work/next", post(work::next), "A provider's next work order (long poll).")
-            .asks(&[Query::WAIT_MS])
-            .takes(Body::signed::<WorkRequest>(SMALL_BYTES_MAX))
-            .answers(Answer::signed::<WorkOrder>())
-            .answers(Answer::nothing("there is no order"))
-            .refuses(&pledged)
-            .refuses(&[LimitReached]),
+        Route::post(
+            "/v1/work/next",
+            post(work::next_order),
+            "A provider's next work order (long poll).",
+        )
+        .with_parameters(&[Parameter::WAIT_MS])
+        .with_body(RequestBody::signed::<WorkRequest>(SMALL_BYTES_MAX))
+        .with_response(SuccessResponse::signed::<WorkOrder>())
+        .with_response(SuccessResponse::nothing("there is no order"))
+        .with_rejections(&pledged)
+        .with_rejections(&[LimitReached]),
         Route::post("/v1/work/blob", post(work::blob), "A blob of an open work order.")
-            .takes(Body::signed::<BlobRequest>(SMALL_BYTES_MAX))
-            .answers(Answer::bytes("bytes with this digest"))
-            .refuses(&pledged)
-            .refuses(&[NotFound, NotYetPublic, StorageUnavailable]),
+            .with_body(RequestBody::signed::<BlobRequest>(SMALL_BYTES_MAX))
+            .with_response(SuccessResponse::bytes("bytes with this digest"))
+            .with_rejections(&pledged)
+            .with_rejections(&[NotFound, NotYetPublic, StorageUnavailable]),
         Route::post(
             "/v1/work",
             post(work::record),
             "Submits a work record and awaits its verification.",
         )
-        .takes(Body::signed::<WorkRecord>(LARGE_BYTES_MAX))
-        .answers(Answer::json::<WorkAcceptance>())
-        .refuses(&pledged)
-        .refuses(&[
+        .with_body(RequestBody::signed::<WorkRecord>(LARGE_BYTES_MAX))
+        .with_response(SuccessResponse::json::<WorkAcceptance>())
+        .with_rejections(&pledged)
+        .with_rejections(&[
             WorkOrderClosed,
             WorkResultMismatch,
             ConflictingMessage,
@@ -373,6 +431,6 @@ fn of_work() -> Vec<Route> {
             TooEarly,
             TaskClosed,
         ])
-        .refuses(&[StorageUnavailable]),
+        .with_rejections(&[StorageUnavailable]),
     ]
 }

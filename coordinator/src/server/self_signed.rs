@@ -13,21 +13,21 @@ use super::tls::TlsError;
 use crate::config::Config;
 
 /// The loopback names.
-const THIS_MACHINE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// The files of the certificate and key; makes them if they do not exist.
-pub(super) fn have(config: &Config) -> Result<(PathBuf, PathBuf), TlsError> {
+pub(super) fn load_or_create(config: &Config) -> Result<(PathBuf, PathBuf), TlsError> {
     let folder = config.data.join("tls");
     let file = |name: &str| folder.join(name);
     let (certificate, key, names) = (file("certificate.pem"), file("key.pem"), file("names"));
-    let failed = |error: io::Error| TlsError::NotMade(folder.clone(), error.to_string());
-    let wanted = wanted(config);
+    let failed = |error: io::Error| TlsError::NotCreated(folder.clone(), error.to_string());
+    let wanted = required_names(config);
     // The certificate is written last: if it exists, all files exist.
     if certificate.try_exists().map_err(failed)? {
         check_names(&folder, &std::fs::read_to_string(&names).map_err(failed)?, &wanted)?;
         return Ok((certificate, key));
     }
-    let odd = |error: rcgen::Error| TlsError::NotMade(folder.clone(), error.to_string());
+    let odd = |error: rcgen::Error| TlsError::NotCreated(folder.clone(), error.to_string());
     let pair = KeyPair::generate().map_err(odd)?;
     let mut params =
         CertificateParams::new(wanted.iter().cloned().collect::<Vec<_>>()).map_err(odd)?;
@@ -43,8 +43,8 @@ pub(super) fn have(config: &Config) -> Result<(PathBuf, PathBuf), TlsError> {
 }
 
 /// The loopback names, the listen address and the names in the settings.
-fn wanted(config: &Config) -> BTreeSet<String> {
-    let mut names: BTreeSet<String> = THIS_MACHINE.map(str::to_owned).into();
+fn required_names(config: &Config) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = LOOPBACK_NAMES.map(str::to_owned).into();
     let ip = config.listen.ip();
     if !ip.is_unspecified() {
         names.insert(ip.to_string());
@@ -58,7 +58,7 @@ fn check_names(folder: &Path, known: &str, wanted: &BTreeSet<String>) -> Result<
     let missing = wanted.iter().find(|name| !known.contains(name.as_str()));
     missing.map_or(Ok(()), |name| {
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
-        Err(TlsError::OtherNames(folder.to_owned(), known, name.clone()))
+        Err(TlsError::NameMismatch(folder.to_owned(), known, name.clone()))
     })
 }
 

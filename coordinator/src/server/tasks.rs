@@ -16,24 +16,24 @@ use tokio::time::Instant;
 use super::App;
 use super::blobs::holdout_bytes;
 use super::error::{ApiError, ApiResult};
-use super::extract::{Asked, At, SMALL_BYTES_MAX, Said, Verified, check_task};
-use super::past::past;
+use super::extract::{JsonBody, PathParams, QueryParams, SMALL_BYTES_MAX, Verified, check_task};
+use super::finished_rounds::finished_round;
 use crate::config::{Config, MIB, WAIT_MS_MAX};
-use florin_engine::state::Past;
-use florin_engine::{Event, Verdict};
+use florin_engine::state::ReportedRound;
+use florin_engine::{Event, EventStatus};
 
 pub(super) async fn publish(
     State(app): State<App>,
-    Said(spec): Said<TaskSpec, SMALL_BYTES_MAX>,
+    JsonBody(spec): JsonBody<TaskSpec, SMALL_BYTES_MAX>,
 ) -> ApiResult<Json<TaskView>> {
     spec.check().map_err(|error| ApiError::new(ErrorCode::InvalidTask, error.to_string()))?;
     let (id, terms) = (spec.id(), Terms::from_spec(&spec));
     let (model_bytes, update_bytes) =
         (florin_work::model_bytes(&spec), florin_work::update_bytes(&spec));
     let sizes = check_sizes(app.config(), &spec, update_bytes.max(model_bytes));
-    let event = Event::Published { spec: Box::new(spec), model_bytes, update_bytes };
+    let event = Event::TaskPublished { spec: Box::new(spec), model_bytes, update_bytes };
     let asked = event.clone();
-    if app.host().read(move |engine, now| engine.check(&asked, now)).await?? == Verdict::New {
+    if app.host().read(move |engine, now| engine.check(&asked, now)).await?? == EventStatus::New {
         sizes?;
     }
     let open = app.ledger(move |ledger| ledger.task(id)).await?;
@@ -87,16 +87,16 @@ pub(super) async fn list(State(app): State<App>) -> ApiResult<Json<Vec<TaskSumma
 /// The query string of the long poll for a task's view.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wait {
+pub(super) struct TaskPollQuery {
     after: Option<u64>,
     #[serde(default)]
     wait_ms: u64,
 }
 
-pub(super) async fn show(
+pub(super) async fn view(
     State(app): State<App>,
-    At(id): At<TaskId>,
-    Asked(Wait { after, wait_ms }): Asked<Wait>,
+    PathParams(id): PathParams<TaskId>,
+    QueryParams(TaskPollQuery { after, wait_ms }): QueryParams<TaskPollQuery>,
 ) -> ApiResult<Json<TaskView>> {
     let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
     let mut changes = app.host().changes();
@@ -105,7 +105,7 @@ pub(super) async fn show(
         return Ok(Json(view));
     };
     let later = changes.wait_for(|known| known.get(&id).is_some_and(|now| *now > after));
-    if !app.happens(until, async { later.await.is_ok() }).await {
+    if !app.wait_for(until, async { later.await.is_ok() }).await {
         return Ok(Json(view));
     }
     app.view(id).await.map(Json)
@@ -113,74 +113,76 @@ pub(super) async fn show(
 
 pub(super) async fn enrol(
     State(app): State<App>,
-    At(id): At<TaskId>,
-    said: Verified<EnrolRequest>,
+    PathParams(id): PathParams<TaskId>,
+    enrol: Verified<EnrolRequest>,
 ) -> ApiResult<StatusCode> {
-    check_task(said.body().task, id)?;
-    let bond = app.bond(id, said.body().sender).await?;
-    app.host().write(Event::Enrolled { enrol: said.into_signed(), bond }).await?;
+    check_task(enrol.body().task, id)?;
+    let bond = app.bond(id, enrol.body().sender).await?;
+    app.host().write(Event::Enrolled { enrol: enrol.into_signed(), bond }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn commit(
     State(app): State<App>,
-    At(id): At<TaskId>,
-    said: Verified<Commit>,
+    PathParams(id): PathParams<TaskId>,
+    commit: Verified<Commit>,
 ) -> ApiResult<StatusCode> {
-    check_task(said.body().scope.task, id)?;
-    let bond = app.bond(id, said.body().sender).await?;
-    app.host().write(Event::Committed { commit: said.into_signed(), bond }).await?;
+    check_task(commit.body().scope.task, id)?;
+    let bond = app.bond(id, commit.body().sender).await?;
+    app.host().write(Event::Committed { commit: commit.into_signed(), bond }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn report(
     State(app): State<App>,
-    At(at): At<(TaskId, RoundNumber)>,
+    PathParams(at): PathParams<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Signed<Report>>> {
-    let report = past(&app, at, |past| past.report.clone()).await?;
+    let report = finished_round(&app, at, |past| past.report.clone()).await?;
     Ok(Json(app.node().sign(report)))
 }
 
 pub(super) async fn offer(
     State(app): State<App>,
-    At((id, round)): At<(TaskId, RoundNumber)>,
+    PathParams((id, round)): PathParams<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Signed<Offer>>> {
     let running =
         app.host().read(move |engine, _| engine.running_offer(id, round).map(Option::<&_>::cloned));
     let offer = match running.await?? {
         Some(offer) => offer,
-        None => past(&app, (id, round), |past| past.offer.clone()).await?,
+        None => finished_round(&app, (id, round), |past| past.offer.clone()).await?,
     };
     Ok(Json(app.node().sign(offer)))
 }
 
 pub(super) async fn headers(
     State(app): State<App>,
-    At(at): At<(TaskId, RoundNumber)>,
+    PathParams(at): PathParams<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Vec<Signed<UpdateHeader>>>> {
-    let all = |past: &Past| past.updates.iter().map(|update| update.header.clone()).collect();
-    past(&app, at, all).await.map(Json)
+    let all =
+        |past: &ReportedRound| past.updates.iter().map(|update| update.header.clone()).collect();
+    finished_round(&app, at, all).await.map(Json)
 }
 
 pub(super) async fn records(
     State(app): State<App>,
-    At(at): At<(TaskId, RoundNumber)>,
+    PathParams(at): PathParams<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Vec<Signed<WorkRecord>>>> {
-    let all = |past: &Past| past.records.iter().map(|(_, record)| record.clone()).collect();
-    past(&app, at, all).await.map(Json)
+    let all =
+        |past: &ReportedRound| past.records.iter().map(|(_, record)| record.clone()).collect();
+    finished_round(&app, at, all).await.map(Json)
 }
 
 pub(super) async fn proof(
     State(app): State<App>,
-    At((id, account)): At<(TaskId, Address)>,
+    PathParams((id, account)): PathParams<(TaskId, Address)>,
 ) -> ApiResult<Json<ClaimProof>> {
-    Ok(Json(app.proofs().of(app.host(), id).await?.proof(account)))
+    Ok(Json(app.proofs().tree(app.host(), id).await?.proof(account)))
 }
 
 pub(super) async fn close(
     State(app): State<App>,
-    At(id): At<TaskId>,
-    Said(wish): Said<CloseRequest, SMALL_BYTES_MAX>,
+    PathParams(id): PathParams<TaskId>,
+    JsonBody(wish): JsonBody<CloseRequest, SMALL_BYTES_MAX>,
 ) -> ApiResult<StatusCode> {
     check_task(wish.task, id)?;
     let buyer = app.host().read(move |engine, _| engine.buyer(id)).await??;

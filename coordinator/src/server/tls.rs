@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig, crypto::ring};
 use tokio_rustls::server::TlsStream;
 
-use super::pulse::Protocol;
+use super::connection_activity::Protocol;
 use super::self_signed;
 use crate::config::Config;
 
@@ -31,7 +31,8 @@ const H2: &[u8] = b"h2";
 /// The first byte of every TLS connection: the record type `handshake`.
 const HANDSHAKE: u8 = 0x16;
 /// The response to a plain HTTP request on a TLS port.
-const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
+const PLAIN_HTTP_RESPONSE: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
     content-length: 86\r\nconnection: close\r\n\r\n\
     {\"code\":\"MALFORMED\",\"message\":\"this port speaks TLS: use https:// instead of http://\"}";
 /// Most bytes drained of a plain HTTP request, so that the client receives the response.
@@ -79,54 +80,54 @@ pub enum TlsError {
     KeyWrong(PathBuf, PathBuf),
     /// The self-signed certificate cannot be made or stored.
     #[error("self-signed certificate in {file}: {1} [CERTIFICATE_NOT_MADE]", file = .0.display())]
-    NotMade(PathBuf, String),
+    NotCreated(PathBuf, String),
     /// The existing self-signed certificate is for other names.
     #[error(
         "the self-signed certificate in {file} is for {1}, not for {2}: delete the folder to make \
          a new one, and give it to every participant [CERTIFICATE_NAMES]",
         file = .0.display()
     )]
-    OtherNames(PathBuf, String, String),
+    NameMismatch(PathBuf, String, String),
 }
 
 /// The TLS configuration of this coordinator; cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
-    shown: Arc<RwLock<Shown>>,
-    files: Arc<Files>,
+    current: Arc<RwLock<LoadedCertificate>>,
+    files: Arc<CertificateFiles>,
     handshake: Duration,
-    look: Duration,
+    reload_interval: Duration,
 }
 
 /// The files of the certificate and key, and whether to offer HTTP/2.
-struct Files {
+struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
     http2: bool,
 }
 
 /// The certificate for new connections.
-struct Shown {
+struct LoadedCertificate {
     acceptor: TlsAcceptor,
     fingerprint: String,
     /// Digest of both files as last read, valid or not.
-    seen: Digest,
+    files_digest: Digest,
 }
 
 /// The content of the files.
-struct Pem {
+struct PemPair {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-impl Pem {
+impl PemPair {
     fn digest(&self) -> Digest {
         blob_digest(&[&self.certificate[..], &self.key].concat())
     }
 }
 
 /// A connection after its handshake.
-pub(super) struct Welcome {
+pub(super) struct TlsConnection {
     pub(super) stream: Box<TlsStream<TcpStream>>,
     /// The protocol negotiated by ALPN.
     pub(super) protocol: Protocol,
@@ -141,15 +142,15 @@ impl Tls {
     pub fn open(config: &Config) -> Result<Option<Self>, TlsError> {
         let (certificate, key) = match (&config.tls.certificate, &config.tls.key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
-            _ if config.tls.self_signed => self_signed::have(config)?,
+            _ if config.tls.self_signed => self_signed::load_or_create(config)?,
             _ => return Ok(None),
         };
-        let files = Files { certificate, key, http2: config.http2.enabled };
+        let files = CertificateFiles { certificate, key, http2: config.http2.enabled };
         Ok(Some(Self {
-            shown: Arc::new(RwLock::new(files.show(&files.read()?)?)),
+            current: Arc::new(RwLock::new(files.load(&files.read()?)?)),
             files: Arc::new(files),
             handshake: Duration::from_millis(config.tls.handshake_ms),
-            look: Duration::from_millis(config.tls.look_ms),
+            reload_interval: Duration::from_millis(config.tls.reload_ms),
         }))
     }
 
@@ -158,23 +159,23 @@ impl Tls {
     ///
     /// # Errors
     /// [`TlsError`] if the changed files are invalid; the previous certificate stays in use.
-    fn look_again(&self) -> Result<bool, TlsError> {
+    fn reload_if_changed(&self) -> Result<bool, TlsError> {
         let pem = self.files.read()?;
-        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
-        if shown.seen == pem.digest() {
+        let mut shown = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if shown.files_digest == pem.digest() {
             return Ok(false);
         }
-        shown.seen = pem.digest();
-        *shown = self.files.show(&pem)?;
+        shown.files_digest = pem.digest();
+        *shown = self.files.load(&pem)?;
         Ok(true)
     }
 
     /// Watches the files for a renewed certificate; never returns.
-    pub(crate) async fn keep_looking(self) {
+    pub(crate) async fn watch_files(self) {
         loop {
-            tokio::time::sleep(self.look).await;
+            tokio::time::sleep(self.reload_interval).await;
             let tls = self.clone();
-            match tokio::task::spawn_blocking(move || tls.look_again()).await {
+            match tokio::task::spawn_blocking(move || tls.reload_if_changed()).await {
                 Ok(Ok(false)) => {}
                 Ok(Ok(true)) => {
                     let (file, fingerprint) = (self.certificate().display(), self.fingerprint());
@@ -197,16 +198,16 @@ impl Tls {
     /// The certificate's SHA-256 fingerprint, as `openssl x509 -fingerprint -sha256` prints it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        self.shown.read().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
+        self.current.read().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
     }
 
     fn acceptor(&self) -> TlsAcceptor {
-        self.shown.read().unwrap_or_else(PoisonError::into_inner).acceptor.clone()
+        self.current.read().unwrap_or_else(PoisonError::into_inner).acceptor.clone()
     }
 
     /// Performs the TLS handshake within its timeout. A plain HTTP request gets a response with the
     /// reason.
-    pub(super) async fn welcome(&self, stream: TcpStream) -> io::Result<Welcome> {
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsConnection> {
         let hello = async {
             let mut first = [0; 1];
             match stream.peek(&mut first).await? {
@@ -216,29 +217,29 @@ impl Tls {
                     let agreed = stream.get_ref().1.alpn_protocol();
                     let protocol =
                         if agreed == Some(H2) { Protocol::Http2 } else { Protocol::Http1 };
-                    Ok(Welcome { stream, protocol })
+                    Ok(TlsConnection { stream, protocol })
                 }
-                _ => refuse_plain(stream).await,
+                _ => reject_plain_http(stream).await,
             }
         };
         timeout(self.handshake, hello).await.map_err(io::Error::from)?
     }
 }
 
-impl Files {
-    fn read(&self) -> Result<Pem, TlsError> {
+impl CertificateFiles {
+    fn read(&self) -> Result<PemPair, TlsError> {
         let certificate = read_bounded(&self.certificate)
             .map_err(|error| TlsError::CertificateUnreadable(self.certificate.clone(), error))?;
         let key = read_bounded(&self.key)
             .map_err(|error| TlsError::KeyUnreadable(self.key.clone(), error))?;
-        Ok(Pem { certificate, key })
+        Ok(PemPair { certificate, key })
     }
 
-    fn show(&self, pem: &Pem) -> Result<Shown, TlsError> {
+    fn load(&self, pem: &PemPair) -> Result<LoadedCertificate, TlsError> {
         let (certificate, key) = (&self.certificate, &self.key);
-        let chain = chain_of(certificate, &pem.certificate)?;
+        let chain = parse_chain(certificate, &pem.certificate)?;
         let fingerprint = chain.first().map(fingerprint).unwrap_or_default();
-        let private = key_of(key, &pem.key)?;
+        let private = parse_key(key, &pem.key)?;
         let mut server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| {
@@ -246,24 +247,24 @@ impl Files {
             })?
             .with_no_client_auth()
             .with_single_cert(chain, private)
-            .map_err(|error| refused(error, certificate, key))?;
+            .map_err(|error| config_error(error, certificate, key))?;
         if self.http2 {
             server.alpn_protocols.push(H2.to_vec());
         }
         server.alpn_protocols.push(b"http/1.1".to_vec());
         let acceptor = TlsAcceptor::from(Arc::new(server));
-        Ok(Shown { acceptor, fingerprint, seen: pem.digest() })
+        Ok(LoadedCertificate { acceptor, fingerprint, files_digest: pem.digest() })
     }
 }
 
-async fn refuse_plain(mut stream: TcpStream) -> io::Result<Welcome> {
-    stream.write_all(PLAIN_ANSWER).await?;
+async fn reject_plain_http(mut stream: TcpStream) -> io::Result<TlsConnection> {
+    stream.write_all(PLAIN_HTTP_RESPONSE).await?;
     stream.shutdown().await?;
     tokio::io::copy(&mut stream.take(PLAIN_BYTES_MAX), &mut tokio::io::sink()).await?;
     Err(io::Error::other("a plain HTTP request on a TLS port"))
 }
 
-fn refused(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
+fn config_error(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
             TlsError::KeyWrong(key.to_owned(), certificate.to_owned())
@@ -275,7 +276,7 @@ fn refused(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
     }
 }
 
-fn chain_of(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn parse_chain(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let malformed = |why: String| TlsError::CertificateMalformed(file.to_owned(), why);
     let mut chain = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(text) {
@@ -290,8 +291,8 @@ fn chain_of(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Tl
     Ok(chain)
 }
 
-fn key_of(file: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    warn_if_others_read(file);
+fn parse_key(file: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    warn_if_world_readable(file);
     PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
         pem::Error::NoItemsFound => TlsError::KeyMissing(file.to_owned()),
         error => TlsError::KeyUnsupported(file.to_owned(), error.to_string()),
@@ -309,7 +310,7 @@ fn read_bounded(file: &Path) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(unix)]
-fn warn_if_others_read(file: &Path) {
+fn warn_if_world_readable(file: &Path) {
     use std::os::unix::fs::PermissionsExt;
     if let Ok(known) = std::fs::metadata(file)
         && known.permissions().mode() & 0o007 != 0
@@ -337,11 +338,11 @@ mod tests {
 
     #[test]
     fn the_content_length_of_the_plain_http_response_is_right() {
-        let text = std::str::from_utf8(PLAIN_ANSWER).unwrap();
+        let text = std::str::from_utf8(PLAIN_HTTP_RESPONSE).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
-        let said: florin_protocol::Rejection = serde_json::from_str(body).unwrap();
-        assert_eq!(said.code, florin_protocol::ErrorCode::Malformed);
+        let rejection: florin_protocol::Rejection = serde_json::from_str(body).unwrap();
+        assert_eq!(rejection.code, florin_protocol::ErrorCode::Malformed);
     }
 
     fn pair() -> (String, String) {
@@ -387,12 +388,12 @@ mod tests {
             };
             config.tls.certificate = file("certificate.pem", certificate);
             config.tls.key = file("key.pem", key);
-            let said = Tls::open(&config).err().map(|error| error.to_string()).unwrap_or_default();
+            let error = Tls::open(&config).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(
-                said.ends_with(&format!("[{code}]")) || said == code,
-                "{number} {code}: {said}"
+                error.ends_with(&format!("[{code}]")) || error == code,
+                "{number} {code}: {error}"
             );
-            assert!(code.is_empty() || said.contains(".pem"), "{said}");
+            assert!(code.is_empty() || error.contains(".pem"), "{error}");
         }
     }
 }

@@ -13,27 +13,27 @@ use florin_store::MappedBytes;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::body::{Incoming, blocking, blocking_with};
+use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
-use super::extract::{At, Verified, check_task, verify_and};
-use super::resume::{Head, begin, offset_of, with_offset};
-use super::{App, Room, past};
-use florin_engine::{Engine, Event, Verdict};
+use super::extract::{PathParams, Verified, check_task, verify_and_query};
+use super::resumable_upload::{HeaderCheck, parse_offset, start_or_resume, with_offset};
+use super::{App, MemoryPool, finished_rounds};
+use florin_engine::{Engine, Event, EventStatus};
 use florin_store::BlobError;
 use florin_store::pack::PACKED_BYTES_MAX;
-use florin_store::partial::{Key, Upload, Wanted, Whose};
+use florin_store::uploads::{Upload, UploadKey, UploadOwner, UploadRequest};
 
 /// Receives an update: the length of the signed header, the header, then the delta's bytes from the
 /// request's offset on.
-pub(super) async fn take_update(
+pub(super) async fn post_update(
     State(app): State<App>,
-    At(task): At<TaskId>,
+    PathParams(task): PathParams<TaskId>,
     request: Request,
 ) -> Response {
     let header_bytes = HEADER_BYTES_MAX as u64;
-    let offset = offset_of(request.headers());
-    let incoming = Incoming::new(request.into_body(), app.config(), header_bytes);
-    let mut taking = Taking { app: &app, task, incoming, key: None };
+    let offset = parse_offset(request.headers());
+    let incoming = IncomingBody::new(request.into_body(), app.config(), header_bytes);
+    let mut taking = UpdateUpload { app: &app, task, incoming, resumable_key: None };
     let taken = match offset {
         Ok(offset) => taking.receive(offset).await,
         Err(error) => Err(error),
@@ -41,7 +41,7 @@ pub(super) async fn take_update(
     // Drain the rest of the body, so that the client receives the response and not a connection
     // reset.
     taking.incoming.drain().await;
-    match (taken, taking.key) {
+    match (taken, taking.resumable_key) {
         (Ok(receipt), _) => Json(receipt).into_response(),
         (Err(error), Some(key)) => with_offset(error, app.host().partials().bytes_of(&key)),
         (Err(error), None) => error.into_response(),
@@ -49,9 +49,9 @@ pub(super) async fn take_update(
 }
 
 /// The offset of an update's upload: where its sender resumes.
-pub(super) async fn ask_offset(
+pub(super) async fn get_offset(
     State(app): State<App>,
-    At(task): At<TaskId>,
+    PathParams(task): PathParams<TaskId>,
     header: Verified<UpdateHeader>,
 ) -> ApiResult<Json<UploadProgress>> {
     let signed = header.into_signed();
@@ -59,16 +59,16 @@ pub(super) async fn ask_offset(
     let header = signed.body.clone();
     let (round, sender) = (header.scope.round, header.sender);
     let asked = app.host().read(move |engine, now| {
-        let refused = engine.refused_for_good(task, round, sender);
-        (engine.check(&Event::Revealed(signed), now), refused, engine.kept(task, round))
+        let refused = engine.permanent_rejection(task, round, sender);
+        (engine.check(&Event::Revealed(signed), now), refused, engine.archive_blob(task, round))
     });
-    let (verdict, refused, kept) = asked.await?;
+    let (verdict, refused, archive) = asked.await?;
     let bytes = header.bytes;
-    let taken = match kept {
-        Some(kept) => past::receipt(&app, kept, &header).await?.is_some(),
+    let taken = match archive {
+        Some(kept) => finished_rounds::archived_receipt(&app, kept, &header).await?.is_some(),
         None => false,
     };
-    if taken || verdict? == Verdict::Repeat {
+    if taken || verdict? == EventStatus::Duplicate {
         return Ok(Json(UploadProgress { offset: bytes, bytes }));
     }
     if let Some(code) = refused {
@@ -76,60 +76,60 @@ pub(super) async fn ask_offset(
             "this update was rejected for its content, and a commit is to exactly one update";
         return Err(ApiError::new(code, message));
     }
-    let offset = app.host().partials().bytes_of(&key_of(&header));
+    let offset = app.host().partials().bytes_of(&upload_key(&header));
     Ok(Json(UploadProgress { offset, bytes }))
 }
 
-fn key_of(header: &UpdateHeader) -> Key {
-    let whose = Whose::Sender(header.scope.round, header.sender);
-    Key { task: header.scope.task, whose, digest: header.update }
+fn upload_key(header: &UpdateHeader) -> UploadKey {
+    let whose = UploadOwner::Sender(header.scope.round, header.sender);
+    UploadKey { task: header.scope.task, owner: whose, digest: header.update }
 }
 
 /// An upload of an update.
-struct Taking<'a> {
+struct UpdateUpload<'a> {
     app: &'a App,
     task: TaskId,
-    incoming: Incoming,
+    incoming: IncomingBody,
     /// The partial that stays for a later request if this one breaks off.
-    key: Option<Key>,
+    resumable_key: Option<UploadKey>,
 }
 
-impl Taking<'_> {
+impl UpdateUpload<'_> {
     async fn receive(&mut self, offset: u64) -> ApiResult<Signed<UpdateReceipt>> {
         let app = self.app;
         let signed = read_header(&mut self.incoming).await?;
         let (event, path) = (Event::Revealed(signed.clone()), self.task);
         let asked_round = signed.body.scope.round;
         let asked = event.clone();
-        let (verified, known) = verify_and(app, signed, move |engine, now| {
+        let (verified, known) = verify_and_query(app, signed, move |engine, now| {
             let spec = engine.state().tasks.get(&path).map(|task| task.spec.clone());
-            let kept = engine.kept(path, asked_round);
-            (engine.check(&asked, now).map(|verdict| (verdict, spec)), kept)
+            let archive = engine.archive_blob(path, asked_round);
+            (engine.check(&asked, now).map(|verdict| (verdict, spec)), archive)
         })
         .await?;
         check_task(verified.body().scope.task, path)?;
         let header = verified.into_signed().body;
-        let (known, kept) = known;
-        if let Some(kept) = kept
-            && let Some(receipt) = past::receipt(app, kept, &header).await?
+        let (known, archive) = known;
+        if let Some(archive) = archive
+            && let Some(receipt) = finished_rounds::archived_receipt(app, archive, &header).await?
         {
             return Ok(app.node().sign(receipt));
         }
         let (verdict, spec) = known?;
-        if verdict == Verdict::New
+        if verdict == EventStatus::New
             && let Some(spec) = spec
         {
             match self.store(&spec, &header, event, offset).await {
-                Ok(Some(told)) => return sign_receipt(app, told),
+                Ok(Some(receipt)) => return sign_receipt(app, receipt),
                 Ok(None) => {}
                 Err(error) => {
-                    note_refusal(app, &header, &error.0).await;
+                    record_rejection(app, &header, &error.0).await;
                     return Err(error);
                 }
             }
         }
-        let told = app.host().read(receipt_of(&header)).await?;
-        sign_receipt(app, told)
+        let receipt = app.host().read(receipt_query(&header)).await?;
+        sign_receipt(app, receipt)
     }
 
     /// Receives the bytes, validates and stores them and sends the event to the engine. Returns the
@@ -149,11 +149,11 @@ impl Taking<'_> {
             }
             return self.store_small(spec, header, event).await.map(Some);
         }
-        let key = key_of(header);
-        self.key = Some(key);
-        let wanted = Wanted { key, bytes: header.bytes, offset, kept: true };
+        let key = upload_key(header);
+        self.resumable_key = Some(key);
+        let wanted = UploadRequest { key, bytes: header.bytes, offset, resumable: true };
         let signed = header.clone();
-        let begun = begin(self.app, wanted, move |engine, _| {
+        let begun = start_or_resume(self.app, wanted, move |engine, _| {
             engine.receipt(signed.scope, signed.sender, signed.digest()).is_none()
         });
         let Some(upload) = begun.await? else {
@@ -162,7 +162,7 @@ impl Taking<'_> {
         // Hold the lease until the receipt exists: another connection with the same bytes waits for
         // it and does not send them again.
         let _turn = self.store_large(spec, header, upload).await?;
-        Ok(Some(self.app.host().write_then(event, receipt_of(header)).await?))
+        Ok(Some(self.app.host().write_then(event, receipt_query(header)).await?))
     }
 
     async fn store_small(
@@ -172,21 +172,21 @@ impl Taking<'_> {
         event: Event,
     ) -> ApiResult<Option<UpdateReceipt>> {
         let app = self.app;
-        self.incoming.allow(app.config().body_time(header.bytes));
+        self.incoming.set_time_limit(app.config().body_timeout(header.bytes));
         let mut writer = self.incoming.write_to(app.host().blobs(), header.bytes).await?;
-        check_arrived(writer.bytes(), || writer.digest(), header)?;
-        let _room = app.room_for(Room::Updates, header.bytes).await?;
+        check_complete(writer.bytes(), || writer.digest(), header)?;
+        let _room = app.reserve_memory(MemoryPool::Updates, header.bytes).await?;
         // Validation takes less time than waking another thread.
         florin_work::inspect_update(spec, &writer.read_back()?)?;
-        let (later, outcome) = app.host().later(event, receipt_of(header));
+        let (later, outcome) = app.host().defer(event, receipt_query(header));
         let (failed, mut failure) = oneshot::channel();
         let runtime = Handle::current();
         // The thread that makes the blob durable sends the event, which saves a wake-up of this
         // task.
-        let done = move |kept: Result<Digest, BlobError>| match kept {
+        let done = move |stored: Result<Digest, BlobError>| match stored {
             Ok(_) => {
-                if let Err(later) = later.tell() {
-                    runtime.spawn(later.tell_in_turn());
+                if let Err(later) = later.try_send() {
+                    runtime.spawn(later.send());
                 }
             }
             Err(error) => {
@@ -194,10 +194,10 @@ impl Taking<'_> {
                 let _ = failed.send(error);
             }
         };
-        app.host().blobs().keep_then(writer, Box::new(done));
-        match (outcome.comes().await, failure.try_recv()) {
+        app.host().blobs().store_then(writer, Box::new(done));
+        match (outcome.recv().await, failure.try_recv()) {
             (_, Ok(error)) => Err(error.into()),
-            (told, Err(_)) => Ok(told?),
+            (reply, Err(_)) => Ok(reply?),
         }
     }
 
@@ -209,44 +209,48 @@ impl Taking<'_> {
     ) -> ApiResult<Box<Upload>> {
         let (app, bytes) = (self.app, header.bytes);
         let left = bytes.saturating_sub(upload.bytes());
-        self.incoming.allow(app.config().body_time(left));
-        let mut head = Head::of_update(spec, bytes);
+        self.incoming.set_time_limit(app.config().body_timeout(left));
+        let mut head = HeaderCheck::for_update(spec, bytes);
         let (upload, head) = blocking(move || -> ApiResult<_> {
-            head.look_back(&mut upload)?;
+            head.inspect_stored(&mut upload)?;
             Ok((upload, head))
         })
         .await??;
         let mut upload = self.incoming.append_to(upload, bytes, head).await?;
-        if let Err(error) = check_arrived(upload.bytes(), || upload.digest(), header) {
+        if let Err(error) = check_complete(upload.bytes(), || upload.digest(), header) {
             if error.0.code == ErrorCode::CommitMismatch {
                 upload.discard();
             }
             return Err(error);
         }
-        let held = (app.room_for(Room::Updates, bytes).await?, app.keep_turn().await?);
+        let held = (
+            app.reserve_memory(MemoryPool::Updates, bytes).await?,
+            app.large_store_permit().await?,
+        );
         let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
-        let kept = blocking_with(held, move || -> ApiResult<Box<Upload>> {
+        let stored = blocking_holding(held, move || -> ApiResult<Box<Upload>> {
             let all = MappedBytes::file(upload.file()?).map_err(BlobError::from)?;
             if let Err(rejection) = florin_work::inspect_update(&spec, &all) {
                 upload.discard();
                 return Err(rejection.into());
             }
             drop(all);
-            blobs.keep(upload.take_blob(&blobs)?)?;
+            blobs.store(upload.take_blob(&blobs)?)?;
             Ok(upload)
         });
-        kept.await?
+        stored.await?
     }
 }
 
 /// Checks that all bytes have arrived and match the committed digest.
-fn check_arrived(
-    came: u64,
+fn check_complete(
+    received: u64,
     digest: impl FnOnce() -> Digest,
     header: &UpdateHeader,
 ) -> ApiResult<()> {
-    if came < header.bytes {
-        let message = format!("only {came} of {} bytes arrived: resume the upload", header.bytes);
+    if received < header.bytes {
+        let message =
+            format!("only {received} of {} bytes arrived: resume the upload", header.bytes);
         return Err(ApiError::new(ErrorCode::Truncated, message));
     }
     let digest = digest();
@@ -257,21 +261,21 @@ fn check_arrived(
     Err(ApiError::new(ErrorCode::CommitMismatch, message))
 }
 
-async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>> {
-    let length = incoming.exact(4).await?;
+async fn read_header(incoming: &mut IncomingBody) -> ApiResult<Signed<UpdateHeader>> {
+    let length = incoming.read_exact(4).await?;
     let length = <[u8; 4]>::try_from(length.as_slice()).map(u32::from_le_bytes);
     let length = usize::try_from(length.unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
     if length > HEADER_BYTES_MAX {
         let message = format!("the header has {length} bytes; at most {HEADER_BYTES_MAX}");
         return Err(ApiError::new(ErrorCode::TooLarge, message));
     }
-    let bytes = incoming.exact(length).await?;
+    let bytes = incoming.read_exact(length).await?;
     Signed::from_bytes(&bytes)
         .map_err(|error| ApiError::new(ErrorCode::Malformed, error.to_string()))
 }
 
 /// Records a rejection that is the sender's fault, for the round's report.
-async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
+async fn record_rejection(app: &App, header: &UpdateHeader, why: &Rejection) {
     let theirs = matches!(
         why.code,
         ErrorCode::TooLarge
@@ -284,7 +288,7 @@ async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
     if !theirs {
         return;
     }
-    let event = Event::Refused {
+    let event = Event::UploadRejected {
         task: header.scope.task,
         round: header.scope.round,
         sender: header.sender,
@@ -296,7 +300,7 @@ async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
 }
 
 /// A query for the receipt of an accepted update.
-fn receipt_of(
+fn receipt_query(
     header: &UpdateHeader,
 ) -> impl FnOnce(&Engine, Timestamp) -> Option<UpdateReceipt> + use<> {
     let (scope, sender, id) = (header.scope, header.sender, header.digest());
@@ -304,7 +308,8 @@ fn receipt_of(
 }
 
 fn sign_receipt(app: &App, receipt: Option<UpdateReceipt>) -> ApiResult<Signed<UpdateReceipt>> {
-    let receipt = receipt
-        .ok_or_else(|| ApiError::fault("a receipt is missing", &"the update was just accepted"))?;
+    let receipt = receipt.ok_or_else(|| {
+        ApiError::internal("a receipt is missing", &"the update was just accepted")
+    })?;
     Ok(app.node().sign(receipt))
 }

@@ -15,28 +15,28 @@ use tokio::time::Instant;
 
 use super::blobs::send_blob;
 use super::error::{ApiError, ApiResult};
-use super::extract::{Asked, Verified};
-use super::{App, past};
+use super::extract::{QueryParams, Verified};
+use super::{App, finished_rounds};
 use crate::config::WAIT_MS_MAX;
 use florin_engine::Event;
 
 /// The query string of the long poll for an order.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wait {
+pub(super) struct OrderPollQuery {
     #[serde(default)]
     wait_ms: u64,
 }
 
-pub(super) async fn next(
+pub(super) async fn next_order(
     State(app): State<App>,
-    Asked(Wait { wait_ms }): Asked<Wait>,
-    said: Verified<WorkRequest>,
+    QueryParams(OrderPollQuery { wait_ms }): QueryParams<OrderPollQuery>,
+    query: Verified<WorkRequest>,
 ) -> ApiResult<Response> {
     let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
-    let WorkRequest { task, provider, expires, .. } = *said.body();
+    let WorkRequest { task, provider, expires, .. } = *query.body();
     check_expiry(&app, expires).await?;
-    check_pledge(&app, task, provider).await?;
+    check_stake(&app, task, provider).await?;
     app.host().write(Event::ProviderReady { task, provider }).await?;
     let mut changes = app.host().changes();
     loop {
@@ -48,7 +48,7 @@ pub(super) async fn next(
             app.host().write(Event::ProviderReady { task, provider }).await?;
             return Ok(Json(app.node().sign(order)).into_response());
         }
-        if !app.happens(until, async { changes.changed().await.is_ok() }).await {
+        if !app.wait_for(until, async { changes.changed().await.is_ok() }).await {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }
@@ -56,14 +56,14 @@ pub(super) async fn next(
 
 pub(super) async fn blob(
     State(app): State<App>,
-    said: Verified<BlobRequest>,
+    request: Verified<BlobRequest>,
 ) -> ApiResult<Response> {
-    let BlobRequest { task, digest, sender, expires, .. } = *said.body();
+    let BlobRequest { task, digest, sender, expires, .. } = *request.body();
     check_expiry(&app, expires).await?;
     // A provider with the order has proven its stake, so a remote ledger is not queried again for
     // each blob.
     if !app.host().read(move |engine, _| engine.has_order(task, sender)).await? {
-        check_pledge(&app, task, sender).await?;
+        check_stake(&app, task, sender).await?;
     }
     app.host().read(move |engine, _| engine.check_order_names(task, digest)).await??;
     send_blob(&app, digest).await
@@ -72,9 +72,10 @@ pub(super) async fn blob(
 /// Receives a record and waits for the verdict of the recomputation.
 pub(super) async fn record(
     State(app): State<App>,
-    said: Verified<WorkRecord>,
+    record: Verified<WorkRecord>,
 ) -> ApiResult<Json<WorkAcceptance>> {
-    let (order, provider, digest) = (said.body().order, said.body().provider, said.body().digest());
+    let (order, provider, digest) =
+        (record.body().order, record.body().provider, record.body().digest());
     let found = app.host().read(move |engine, _| engine.find_order(order)).await?;
     let Some((task, _)) = found else {
         return Err(ApiError::new(
@@ -82,21 +83,21 @@ pub(super) async fn record(
             "no such work order was ever issued",
         ));
     };
-    check_pledge(&app, task, provider).await?;
+    check_stake(&app, task, provider).await?;
     // The round may be archived: then the engine does not have the verdict any more.
-    if let Some(verdict) = past::verdict(&app, order, digest).await? {
+    if let Some(verdict) = finished_rounds::record_outcome(&app, order, digest).await? {
         return Ok(Json(WorkAcceptance { units: verdict? }));
     }
-    let event = Event::WorkRecorded { record: said.into_signed(), agrees: None };
+    let event = Event::WorkRecordReceived { record: record.into_signed(), agrees: None };
     app.host().write(event).await?;
     let until = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
     let mut changes = app.host().changes();
     loop {
         changes.mark_unchanged();
-        if let Some(verdict) = past::verdict(&app, order, digest).await? {
+        if let Some(verdict) = finished_rounds::record_outcome(&app, order, digest).await? {
             return Ok(Json(WorkAcceptance { units: verdict? }));
         }
-        if !app.happens(until, async { changes.changed().await.is_ok() }).await {
+        if !app.wait_for(until, async { changes.changed().await.is_ok() }).await {
             let message = "the record is stored but not verified yet: send it again";
             return Err(ApiError::new(ErrorCode::TooEarly, message));
         }
@@ -114,7 +115,7 @@ async fn check_expiry(app: &App, expires: Timestamp) -> ApiResult<()> {
 
 /// Checks the provider's stake: only a provider with a sufficient stake under the task's arbiter
 /// may read updates before they are public.
-async fn check_pledge(app: &App, task: TaskId, provider: Address) -> ApiResult<()> {
+async fn check_stake(app: &App, task: TaskId, provider: Address) -> ApiResult<()> {
     let smallest = app.host().read(move |engine, _| engine.stake_min(task)).await??;
     let (pledged, stake) = app
         .ledger(move |ledger| Ok((ledger.is_pledged(task, provider)?, ledger.stake_of(provider)?)))

@@ -15,9 +15,9 @@ use florin_protocol::Digest;
 
 use super::MappedBytes;
 use super::bucket::{Bucket, BucketError};
-use super::fetch::{Carried, Fetching};
-use super::pack::{Done, PACKED_BYTES_MAX, Packs};
-use super::volume::Local;
+use super::mirror::{FetchLimiter, Mirrored};
+use super::pack::{PACKED_BYTES_MAX, PackStore, StoreCallback};
+use super::volume::LocalVolume;
 use super::{is_full, sync_folder};
 
 /// Buffer size for reads, in bytes.
@@ -25,20 +25,20 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 /// The blob store of one data folder.
 #[derive(Debug)]
-pub struct Blobs {
+pub struct BlobStore {
     root: PathBuf,
-    partial: PathBuf,
+    temp_folder: PathBuf,
     /// Random prefix of this instance's temporary file names.
-    life: u64,
+    instance_id: u64,
     next: AtomicU64,
-    packs: Packs,
+    packs: PackStore,
     pub(super) bucket: Option<Bucket>,
-    pub(super) fetching: Fetching,
+    pub(super) fetches: FetchLimiter,
 }
 
 /// A verified blob, ready to be sent.
 #[derive(Debug)]
-pub enum Opened {
+pub enum OpenedBlob {
     /// A large blob: its file, at offset 0, and its length.
     File(File, u64),
     /// A small blob.
@@ -73,7 +73,7 @@ pub enum BlobError {
 impl BlobError {
     /// Whether the cause is the state of the disk or the bucket, so that a retry may succeed.
     #[must_use]
-    pub const fn is_passing(&self) -> bool {
+    pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Full | Self::Failed(_) | Self::Bucket(_))
     }
 }
@@ -84,7 +84,7 @@ impl From<io::Error> for BlobError {
     }
 }
 
-impl Blobs {
+impl BlobStore {
     /// Opens or creates the store, and removes the temporary files of interrupted writes.
     ///
     /// # Errors
@@ -105,12 +105,20 @@ impl Blobs {
         }
         let packs = root.join("packs");
         fs::create_dir_all(&packs)?;
-        let packs = Packs::open(Arc::new(Local(packs)))?;
+        let packs = PackStore::open(Arc::new(LocalVolume(packs)))?;
         sync_folder(root)?;
-        let (root, next, fetching) = (root.to_owned(), AtomicU64::new(0), Fetching::default());
+        let (root, next, fetching) = (root.to_owned(), AtomicU64::new(0), FetchLimiter::default());
         // The standard library's only source of random numbers.
         let life = RandomState::new().build_hasher().finish();
-        Ok(Self { root, partial, life, next, packs, bucket, fetching })
+        Ok(Self {
+            root,
+            temp_folder: partial,
+            instance_id: life,
+            next,
+            packs,
+            bucket,
+            fetches: fetching,
+        })
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -136,38 +144,43 @@ impl Blobs {
     /// [`BlobError::Full`], [`BlobError::Failed`].
     pub fn writer(&self, bytes_max: u64) -> Result<BlobWriter, BlobError> {
         let held = match usize::try_from(bytes_max) {
-            Ok(most) if most <= PACKED_BYTES_MAX => Held::Memory(self.packs.buffer(most), most),
-            _ => Held::File(self.partial_file().map_err(BlobError::from)?, Box::default()),
+            Ok(most) if most <= PACKED_BYTES_MAX => {
+                WriterBuffer::Memory(self.packs.buffer(most), most)
+            }
+            _ => WriterBuffer::File(
+                self.create_temp_file().map_err(BlobError::from)?,
+                Box::default(),
+            ),
         };
-        Ok(BlobWriter { held, bytes: 0, whole: OnceLock::new(), carried: None })
+        Ok(BlobWriter { buffer: held, bytes: 0, digest: OnceLock::new(), mirrored: None })
     }
 
     /// A temporary file name that was never used before, by this instance or an earlier one. A
     /// removed name can reappear after a power failure, and a rename to it would then replace
     /// another file.
-    fn unfinished(&self) -> PathBuf {
+    fn new_temp_path(&self) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.partial.join(format!("{:016x}-{number}", self.life))
+        self.temp_folder.join(format!("{:016x}-{number}", self.instance_id))
     }
 
-    fn partial_file(&self) -> io::Result<Partial> {
-        let path = self.unfinished();
+    fn create_temp_file(&self) -> io::Result<TempFile> {
+        let path = self.new_temp_path();
         let file = File::options().create_new(true).read(true).write(true).open(&path)?;
-        Ok(Partial { file, path })
+        Ok(TempFile { file, path })
     }
 
     /// Takes over the file of a complete upload.
     pub(super) fn adopt(
         &self,
         from: &Path,
-        (file, carried): (File, Carried),
+        (file, carried): (File, Mirrored),
         hasher: Box<blake3::Hasher>,
         bytes: u64,
     ) -> Result<BlobWriter, BlobError> {
-        let path = self.unfinished();
+        let path = self.new_temp_path();
         fs::rename(from, &path)?;
-        let held = Held::File(Partial { file, path }, hasher);
-        Ok(BlobWriter { held, bytes, whole: OnceLock::new(), carried: Some(carried) })
+        let held = WriterBuffer::File(TempFile { file, path }, hasher);
+        Ok(BlobWriter { buffer: held, bytes, digest: OnceLock::new(), mirrored: Some(carried) })
     }
 
     /// Stores a byte string.
@@ -177,20 +190,20 @@ impl Blobs {
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
         let mut writer = self.writer(bytes.len() as u64)?;
         writer.write(bytes)?;
-        self.keep(writer)
+        self.store(writer)
     }
 
     /// Stores a writer's blob. The blob is durable when this returns.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Bucket`], [`BlobError::Failed`].
-    pub fn keep(&self, writer: BlobWriter) -> Result<Digest, BlobError> {
-        let (kept, answer) = std::sync::mpsc::sync_channel(1);
-        self.keep_then(
+    pub fn store(&self, writer: BlobWriter) -> Result<Digest, BlobError> {
+        let (sender, answer) = std::sync::mpsc::sync_channel(1);
+        self.store_then(
             writer,
             Box::new(move |result| {
                 // The receiver is waiting below.
-                let _ = kept.send(result);
+                let _ = sender.send(result);
             }),
         );
         answer
@@ -200,46 +213,46 @@ impl Blobs {
 
     /// Stores a writer's blob and calls `done` when it is durable. Does not block on the disk for a
     /// small blob.
-    pub fn keep_then(&self, writer: BlobWriter, done: Done) {
+    pub fn store_then(&self, writer: BlobWriter, done: StoreCallback) {
         match &self.bucket {
-            Some(bucket) => self.keep_there_too(bucket, writer, done),
-            None => self.keep_here(writer, done),
+            Some(bucket) => self.store_mirrored(bucket, writer, done),
+            None => self.store_locally(writer, done),
         }
     }
 
     /// Stores a writer's blob in the folder only.
-    pub(super) fn keep_here(&self, writer: BlobWriter, done: Done) {
+    pub(super) fn store_locally(&self, writer: BlobWriter, done: StoreCallback) {
         let digest = writer.digest();
         // A stored blob is not written again, unless it has been damaged.
-        let known = match writer.held {
+        let known = match writer.buffer {
             // Older folders have files for small blobs, so a small blob may exist in both places.
-            Held::Memory(..) => self.packs.contains(digest),
-            Held::File(..) => self.contains(digest),
+            WriterBuffer::Memory(..) => self.packs.contains(digest),
+            WriterBuffer::File(..) => self.contains(digest),
         };
-        if known && self.open_here(digest).is_ok() {
-            let synced = if self.packs.contains(digest) { Ok(()) } else { self.sync_way(digest) };
+        if known && self.open_local(digest).is_ok() {
+            let synced = if self.packs.contains(digest) { Ok(()) } else { self.sync_path(digest) };
             return done(synced.map(|()| digest).map_err(BlobError::from));
         }
-        match writer.held {
-            Held::Memory(bytes, _) => self.packs.append(bytes, digest, done),
-            Held::File(partial, _) => {
-                let placed = self.place(&partial, digest);
+        match writer.buffer {
+            WriterBuffer::Memory(bytes, _) => self.packs.append(bytes, digest, done),
+            WriterBuffer::File(partial, _) => {
+                let placed = self.rename_into_place(&partial, digest);
                 done(placed.map(|()| digest).map_err(BlobError::from));
             }
         }
     }
 
-    fn place(&self, writer: &Partial, digest: Digest) -> io::Result<()> {
+    fn rename_into_place(&self, writer: &TempFile, digest: Digest) -> io::Result<()> {
         writer.file.sync_all()?;
         let path = self.path(digest);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::rename(&writer.path, &path)?;
-        self.sync_way(digest)
+        self.sync_path(digest)
     }
 
     /// Makes a blob's name durable, and the names of all folders on its path. This happens every
     /// time, because another thread or a killed process may have created them without a sync.
-    fn sync_way(&self, digest: Digest) -> io::Result<()> {
+    fn sync_path(&self, digest: Digest) -> io::Result<()> {
         let path = self.path(digest);
         for folder in path.ancestors().skip(1).take_while(|folder| folder.starts_with(&self.root)) {
             sync_folder(folder)?;
@@ -252,16 +265,16 @@ impl Blobs {
     /// # Errors
     /// [`BlobError`].
     pub fn read(&self, digest: Digest) -> Result<Vec<u8>, BlobError> {
-        self.or_fetched(digest, || self.read_here(digest))
+        self.read_or_fetch(digest, || self.read_local(digest))
     }
 
-    fn read_here(&self, digest: Digest) -> Result<Vec<u8>, BlobError> {
+    fn read_local(&self, digest: Digest) -> Result<Vec<u8>, BlobError> {
         let bytes = match self.packs.read(digest) {
             Some(bytes) => bytes?,
             None => fs::read(self.path(digest)).map_err(|error| missing(digest, error))?,
         };
         let found = florin_protocol::blob_digest(&bytes);
-        if found == digest { Ok(bytes) } else { Err(wrong(digest, found)) }
+        if found == digest { Ok(bytes) } else { Err(wrong_digest(digest, found)) }
     }
 
     /// Maps a blob after it has verified its digest. A large blob is paged in on access.
@@ -272,8 +285,8 @@ impl Blobs {
         // The verification reads all bytes: an unreadable page is an error here, but would kill the
         // process if it were accessed through the mapping.
         match self.open_checked(digest)? {
-            Opened::Bytes(bytes) => Ok(MappedBytes::from(bytes)),
-            Opened::File(file, _) => Ok(MappedBytes::file(&file)?),
+            OpenedBlob::Bytes(bytes) => Ok(MappedBytes::from(bytes)),
+            OpenedBlob::File(file, _) => Ok(MappedBytes::file(&file)?),
         }
     }
 
@@ -281,22 +294,22 @@ impl Blobs {
     ///
     /// # Errors
     /// [`BlobError`].
-    pub fn open_checked(&self, digest: Digest) -> Result<Opened, BlobError> {
-        self.or_fetched(digest, || self.open_here(digest))
+    pub fn open_checked(&self, digest: Digest) -> Result<OpenedBlob, BlobError> {
+        self.read_or_fetch(digest, || self.open_local(digest))
     }
 
     /// Opens a blob of the folder after it has verified its digest.
-    pub(super) fn open_here(&self, digest: Digest) -> Result<Opened, BlobError> {
+    pub(super) fn open_local(&self, digest: Digest) -> Result<OpenedBlob, BlobError> {
         if self.packs.contains(digest) {
-            return self.read_here(digest).map(Opened::Bytes);
+            return self.read_local(digest).map(OpenedBlob::Bytes);
         }
         let mut file = File::open(self.path(digest)).map_err(|error| missing(digest, error))?;
         let (found, length) = hash(&mut file)?;
         if found != digest {
-            return Err(wrong(digest, found));
+            return Err(wrong_digest(digest, found));
         }
         file.rewind()?;
-        Ok(Opened::File(file, length))
+        Ok(OpenedBlob::File(file, length))
     }
 }
 
@@ -355,19 +368,19 @@ fn missing(digest: Digest, error: io::Error) -> BlobError {
     }
 }
 
-fn wrong(wanted: Digest, found: Digest) -> BlobError {
+fn wrong_digest(wanted: Digest, found: Digest) -> BlobError {
     tracing::error!(%wanted, %found, "a stored blob is damaged");
     BlobError::WrongDigest { wanted, found }
 }
 
 /// A temporary file. It is removed when the value is dropped.
 #[derive(Debug)]
-struct Partial {
+struct TempFile {
     file: File,
     path: PathBuf,
 }
 
-impl Drop for Partial {
+impl Drop for TempFile {
     fn drop(&mut self) {
         // Renamed if the blob was stored; a remaining file is removed at the next start.
         let _ = fs::remove_file(&self.path);
@@ -376,22 +389,22 @@ impl Drop for Partial {
 
 /// Buffer of an unfinished blob.
 #[derive(Debug)]
-enum Held {
+enum WriterBuffer {
     /// In memory, with its limit. It is hashed once it is complete, which is faster than in pieces.
     Memory(Vec<u8>, usize),
     /// In a file. It is hashed during the write, so that it is not read again.
-    File(Partial, Box<blake3::Hasher>),
+    File(TempFile, Box<blake3::Hasher>),
 }
 
 /// A blob that is being written. Nothing remains if it is dropped before it is stored.
 #[derive(Debug)]
 pub struct BlobWriter {
-    held: Held,
+    buffer: WriterBuffer,
     bytes: u64,
     /// The digest of the bytes so far, once computed.
-    whole: OnceLock<Digest>,
+    digest: OnceLock<Digest>,
     /// Proof that the bucket already has the blob.
-    carried: Option<Carried>,
+    mirrored: Option<Mirrored>,
 }
 
 impl BlobWriter {
@@ -400,20 +413,20 @@ impl BlobWriter {
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`].
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
-        match &mut self.held {
-            Held::Memory(held, most) if bytes.len() <= most.saturating_sub(held.len()) => {
+        match &mut self.buffer {
+            WriterBuffer::Memory(held, most) if bytes.len() <= most.saturating_sub(held.len()) => {
                 held.extend_from_slice(bytes);
             }
-            Held::Memory(_, most) => {
+            WriterBuffer::Memory(_, most) => {
                 let what = format!("the blob has more than the announced {most} bytes");
                 return Err(BlobError::Failed(io::Error::other(what)));
             }
-            Held::File(partial, hasher) => {
+            WriterBuffer::File(partial, hasher) => {
                 partial.file.write_all(bytes).map_err(BlobError::from)?;
                 hasher.update(bytes);
             }
         }
-        self.whole.take();
+        self.digest.take();
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         Ok(())
     }
@@ -427,37 +440,37 @@ impl BlobWriter {
     /// Whether it is buffered in memory, so that a write does not block on the disk.
     #[must_use]
     pub const fn is_small(&self) -> bool {
-        matches!(self.held, Held::Memory(..))
+        matches!(self.buffer, WriterBuffer::Memory(..))
     }
 
     /// The bytes so far, if they are in memory.
     pub(super) fn small(&self) -> Option<&[u8]> {
-        match &self.held {
-            Held::Memory(bytes, _) => Some(bytes),
-            Held::File(..) => None,
+        match &self.buffer {
+            WriterBuffer::Memory(bytes, _) => Some(bytes),
+            WriterBuffer::File(..) => None,
         }
     }
 
     /// The file with the bytes, if they are not in memory.
     pub(super) const fn file(&self) -> Option<&File> {
-        match &self.held {
-            Held::Memory(..) => None,
-            Held::File(partial, _) => Some(&partial.file),
+        match &self.buffer {
+            WriterBuffer::Memory(..) => None,
+            WriterBuffer::File(partial, _) => Some(&partial.file),
         }
     }
 
-    pub(super) const fn is_carried(&self) -> bool {
-        self.carried.is_some()
+    pub(super) const fn is_mirrored(&self) -> bool {
+        self.mirrored.is_some()
     }
 
     /// The digest of the bytes so far.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        let hash = || match &self.held {
-            Held::Memory(bytes, _) => florin_protocol::blob_digest(bytes),
-            Held::File(_, hasher) => Digest(*hasher.finalize().as_bytes()),
+        let hash = || match &self.buffer {
+            WriterBuffer::Memory(bytes, _) => florin_protocol::blob_digest(bytes),
+            WriterBuffer::File(_, hasher) => Digest(*hasher.finalize().as_bytes()),
         };
-        *self.whole.get_or_init(hash)
+        *self.digest.get_or_init(hash)
     }
 
     /// The bytes so far, for checks before the blob is stored.
@@ -465,9 +478,9 @@ impl BlobWriter {
     /// # Errors
     /// [`BlobError::Failed`].
     pub fn read_back(&mut self) -> Result<Cow<'_, [u8]>, BlobError> {
-        match &mut self.held {
-            Held::Memory(held, _) => Ok(Cow::Borrowed(held)),
-            Held::File(partial, _) => {
+        match &mut self.buffer {
+            WriterBuffer::Memory(held, _) => Ok(Cow::Borrowed(held)),
+            WriterBuffer::File(partial, _) => {
                 let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
                 partial.file.rewind()?;
                 partial.file.read_to_end(&mut bytes)?;
@@ -486,7 +499,7 @@ mod tests {
     #[test]
     fn a_blob_write_is_atomic() {
         let dir = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(dir.path()).unwrap();
+        let blobs = BlobStore::open(dir.path()).unwrap();
         for bytes in [b"half".to_vec(), vec![7; LARGE]] {
             let mut writer = blobs.writer(bytes.len() as u64).unwrap();
             writer.write(&bytes).unwrap();
@@ -504,13 +517,13 @@ mod tests {
     #[test]
     fn temporary_file_names_are_never_reused_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let name = |writer: &BlobWriter| match &writer.held {
-            Held::File(partial, _) => partial.path.file_name().unwrap().to_owned(),
-            Held::Memory(..) => panic!("it is small"),
+        let name = |writer: &BlobWriter| match &writer.buffer {
+            WriterBuffer::File(partial, _) => partial.path.file_name().unwrap().to_owned(),
+            WriterBuffer::Memory(..) => panic!("it is small"),
         };
         let mut names = std::collections::BTreeSet::new();
         for _life in 0..3 {
-            let blobs = Blobs::open(dir.path()).unwrap();
+            let blobs = BlobStore::open(dir.path()).unwrap();
             // Two writers of the same blob, and one that takes over an upload.
             let mut writers = [(); 2].map(|()| blobs.writer(LARGE as u64).unwrap());
             for writer in &mut writers {
@@ -519,7 +532,7 @@ mod tests {
             }
             let upload = dir.path().join("upload");
             let file = File::create_new(&upload).unwrap();
-            let carried = blobs.carry(Digest([7; 32]), &file, 0).unwrap();
+            let carried = blobs.mirror_upload(Digest([7; 32]), &file, 0).unwrap();
             let taken = blobs.adopt(&upload, (file, carried), Box::default(), 0).unwrap();
             assert!(names.insert(name(&taken)), "{names:?}");
         }
@@ -529,7 +542,7 @@ mod tests {
     #[test]
     fn digest_covers_the_bytes_written_so_far_on_every_call() {
         let dir = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(dir.path()).unwrap();
+        let blobs = BlobStore::open(dir.path()).unwrap();
         for bytes_max in [PACKED_BYTES_MAX, LARGE] {
             let mut writer = blobs.writer(bytes_max as u64).unwrap();
             let mut came = Vec::new();
@@ -546,16 +559,16 @@ mod tests {
     #[test]
     fn temporary_files_are_removed_at_the_start() {
         let dir = tempfile::tempdir().unwrap();
-        Blobs::open(dir.path()).unwrap();
+        BlobStore::open(dir.path()).unwrap();
         fs::write(dir.path().join("partial/17"), b"torn").unwrap();
-        Blobs::open(dir.path()).unwrap();
+        BlobStore::open(dir.path()).unwrap();
         assert!(!dir.path().join("partial/17").exists());
     }
 
     #[test]
     fn a_corrupt_blob_is_never_returned_and_a_new_upload_repairs_it() {
         let dir = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(dir.path()).unwrap();
+        let blobs = BlobStore::open(dir.path()).unwrap();
         let (small, large) = (b"parameters".to_vec(), vec![7; LARGE]);
         let digests = [&small, &large].map(|bytes| blobs.put(bytes).unwrap());
         fs::write(blobs.path(digests[1]), vec![8; LARGE]).unwrap();
@@ -576,9 +589,10 @@ mod tests {
     fn a_full_disk_is_a_separate_error() {
         let dir = tempfile::tempdir().unwrap();
         let file = File::options().write(true).open("/dev/full").unwrap();
-        let partial = Partial { file, path: dir.path().join("nothing") };
-        let held = Held::File(partial, Box::default());
-        let mut writer = BlobWriter { held, bytes: 0, whole: OnceLock::new(), carried: None };
+        let partial = TempFile { file, path: dir.path().join("nothing") };
+        let held = WriterBuffer::File(partial, Box::default());
+        let mut writer =
+            BlobWriter { buffer: held, bytes: 0, digest: OnceLock::new(), mirrored: None };
         assert!(matches!(writer.write(b"bytes"), Err(BlobError::Full)));
         assert_eq!(writer.bytes(), 0);
     }
@@ -586,8 +600,8 @@ mod tests {
     #[test]
     fn an_unknown_blob_is_missing() {
         let dir = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(dir.path()).unwrap();
-        let nobody = Digest([9; 32]);
-        assert!(matches!(blobs.read(nobody), Err(BlobError::Missing(d)) if d == nobody));
+        let blobs = BlobStore::open(dir.path()).unwrap();
+        let unknown = Digest([9; 32]);
+        assert!(matches!(blobs.read(unknown), Err(BlobError::Missing(d)) if d == unknown));
     }
 }

@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex};
 use florin_protocol::{Digest, blob_digest};
 
 use super::blobs::BlobError;
-use super::history::{self, Fold, keep_so_many};
 use super::journal::tests::{OWNER, record};
-use super::journal::{Journal, OpenError, Record};
-use super::pack::Packs;
+use super::journal::{Journal, JournalEntry, OpenError};
+use super::pack::PackStore;
+use super::recovery::{self, Fold, store_snapshot_with_policy};
 use super::snapshot::Snapshot;
-use super::volume::{Disk, Source, Volume};
+use super::volume::{AppendFile, ReadSeek, Volume};
 
 /// Number of images in CI; the embedded ledger has as many.
 const IMAGES: u64 = 25_000;
@@ -35,13 +35,13 @@ const SECTOR: usize = 512;
 type Inode = usize;
 
 #[derive(Clone, Debug)]
-enum Op {
+enum DiskOp {
     Append(Inode, usize, Vec<u8>),
     Truncate(Inode, usize),
     Sync(Inode),
     /// An fsync failed, and the system discarded the unwritten pages.
     Forgotten(Inode),
-    Name(Name),
+    Name(NameChange),
     SyncNames,
     /// This number of records, or this blob, is acknowledged.
     Records(usize),
@@ -49,13 +49,13 @@ enum Op {
 }
 
 #[derive(Clone, Debug)]
-enum Name {
+enum NameChange {
     Made(String, Inode),
     Renamed(String, String),
     Removed(String),
 }
 
-impl Name {
+impl NameChange {
     fn apply(&self, names: &mut BTreeMap<String, Inode>) {
         match self {
             Self::Made(name, inode) => drop(names.insert(name.clone(), *inode)),
@@ -92,7 +92,7 @@ enum Bug {
 #[derive(Debug)]
 struct Recorder {
     content: Mutex<Content>,
-    ops: Mutex<Vec<Op>>,
+    ops: Mutex<Vec<DiskOp>>,
     bug: Bug,
     /// Syncs fail, the unwritten pages are discarded, and the process ends before it can truncate
     /// anything.
@@ -105,7 +105,7 @@ impl Recorder {
         Arc::new(Self { content: Mutex::new(content), ops, bug, forgets })
     }
 
-    fn log(&self, op: Op) {
+    fn log(&self, op: DiskOp) {
         self.ops.lock().unwrap().push(op);
     }
 
@@ -113,35 +113,35 @@ impl Recorder {
         *self.forgets.lock().unwrap() = forgets;
     }
 
-    fn name(&self, name: Name) {
+    fn name(&self, name: NameChange) {
         name.apply(&mut self.content.lock().unwrap().names);
-        self.log(Op::Name(name));
+        self.log(DiskOp::Name(name));
     }
 }
 
 /// The volume of a recorder.
 #[derive(Clone)]
-struct Folder(Arc<Recorder>);
+struct RecordedVolume(Arc<Recorder>);
 
-struct Handle {
+struct RecordedFile {
     recorder: Arc<Recorder>,
     inode: Inode,
     snapshot: bool,
 }
 
-impl Disk for Handle {
+impl AppendFile for RecordedFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let at = {
             let file = &mut self.recorder.content.lock().unwrap().files[self.inode];
             file.extend_from_slice(bytes);
             file.len() - bytes.len()
         };
-        self.recorder.log(Op::Append(self.inode, at, bytes.to_vec()));
+        self.recorder.log(DiskOp::Append(self.inode, at, bytes.to_vec()));
         Ok(())
     }
     fn sync(&mut self) -> io::Result<()> {
         if *self.recorder.forgets.lock().unwrap() {
-            self.recorder.log(Op::Forgotten(self.inode));
+            self.recorder.log(DiskOp::Forgotten(self.inode));
             return Err(io::Error::other("EIO"));
         }
         let skipped = match self.recorder.bug {
@@ -150,7 +150,7 @@ impl Disk for Handle {
             Bug::EarlyRename => self.snapshot,
         };
         if !skipped {
-            self.recorder.log(Op::Sync(self.inode));
+            self.recorder.log(DiskOp::Sync(self.inode));
         }
         Ok(())
     }
@@ -160,26 +160,26 @@ impl Disk for Handle {
         }
         let length = length as usize;
         self.recorder.content.lock().unwrap().files[self.inode].resize(length, 0);
-        self.recorder.log(Op::Truncate(self.inode, length));
+        self.recorder.log(DiskOp::Truncate(self.inode, length));
         Ok(())
     }
 }
 
-impl Volume for Folder {
-    fn place(&self, name: &str) -> PathBuf {
+impl Volume for RecordedVolume {
+    fn path_of(&self, name: &str) -> PathBuf {
         PathBuf::from(name)
     }
     fn names(&self) -> io::Result<Vec<String>> {
         Ok(self.0.content.lock().unwrap().names.keys().cloned().collect())
     }
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+    fn open(&self, name: &str) -> io::Result<(Box<dyn ReadSeek>, u64)> {
         let content = self.0.content.lock().unwrap();
         let inode = content.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         let bytes = content.files[*inode].clone();
         let length = bytes.len() as u64;
         Ok((Box::new(Cursor::new(bytes)), length))
     }
-    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
         let known = self.0.content.lock().unwrap().names.get(name).copied();
         let inode = known.unwrap_or_else(|| {
             let mut content = self.0.content.lock().unwrap();
@@ -187,43 +187,43 @@ impl Volume for Folder {
             content.files.len() - 1
         });
         if known.is_none() {
-            self.0.name(Name::Made(name.to_owned(), inode));
+            self.0.name(NameChange::Made(name.to_owned(), inode));
         }
         let snapshot = name.starts_with("snapshot");
-        Ok(Box::new(Handle { recorder: Arc::clone(&self.0), inode, snapshot }))
+        Ok(Box::new(RecordedFile { recorder: Arc::clone(&self.0), inode, snapshot }))
     }
-    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn rewrite(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let inode = {
             let mut content = self.0.content.lock().unwrap();
             let inode = content.names[name];
             write(&mut content.files[inode], offset as usize, bytes);
             inode
         };
-        self.0.log(Op::Append(inode, offset as usize, bytes.to_vec()));
+        self.0.log(DiskOp::Append(inode, offset as usize, bytes.to_vec()));
         Ok(())
     }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.name(Name::Renamed(from.to_owned(), to.to_owned()));
+        self.0.name(NameChange::Renamed(from.to_owned(), to.to_owned()));
         Ok(())
     }
     fn remove(&self, name: &str) -> io::Result<()> {
         if self.0.content.lock().unwrap().names.contains_key(name) {
-            self.0.name(Name::Removed(name.to_owned()));
+            self.0.name(NameChange::Removed(name.to_owned()));
         }
         Ok(())
     }
     fn sync(&self) -> io::Result<()> {
         if self.0.bug != Bug::NoSync {
-            self.0.log(Op::SyncNames);
+            self.0.log(DiskOp::SyncNames);
         }
         Ok(())
     }
 }
 
 /// A small random number generator (SplitMix64), so that the seed reproduces a run.
-struct Dice(u64);
+struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -233,7 +233,7 @@ impl Dice {
     }
 
     /// Whether an unsynced change is on disk after all.
-    fn keeps(&mut self) -> bool {
+    fn is_on_disk(&mut self) -> bool {
         self.roll(2) == 0
     }
 }
@@ -259,27 +259,27 @@ struct Acknowledged {
 
 /// A possible content of the disk after a power failure after these operations, and what was
 /// acknowledged by then.
-fn image(base: &Content, ops: &[Op], dice: &mut Dice) -> (Content, Acknowledged) {
+fn image(base: &Content, ops: &[DiskOp], dice: &mut SplitMix64) -> (Content, Acknowledged) {
     let mut acknowledged = Acknowledged::default();
     let mut synced: BTreeMap<Inode, usize> = BTreeMap::new();
     let mut names_synced = 0;
     for (n, op) in ops.iter().enumerate() {
         match op {
-            Op::Sync(inode) => drop(synced.insert(*inode, n)),
-            Op::SyncNames => names_synced = n,
-            Op::Records(records) => acknowledged.records = *records,
-            Op::Blob(digest) => acknowledged.blobs.push(*digest),
+            DiskOp::Sync(inode) => drop(synced.insert(*inode, n)),
+            DiskOp::SyncNames => names_synced = n,
+            DiskOp::Records(records) => acknowledged.records = *records,
+            DiskOp::Blob(digest) => acknowledged.blobs.push(*digest),
             _ => {}
         }
     }
     let mut content = base.clone();
     for (n, op) in ops.iter().enumerate() {
         match op {
-            Op::Append(inode, at, bytes) if is_forgotten(&ops[n..], *inode) => {
+            DiskOp::Append(inode, at, bytes) if is_forgotten(&ops[n..], *inode) => {
                 let file = file(&mut content, *inode);
                 file.resize(file.len().max(at + bytes.len()), 0);
             }
-            Op::Append(inode, at, bytes) => {
+            DiskOp::Append(inode, at, bytes) => {
                 let file = file(&mut content, *inode);
                 if synced.get(inode).is_some_and(|synced| n < *synced) {
                     write(file, *at, bytes);
@@ -287,13 +287,15 @@ fn image(base: &Content, ops: &[Op], dice: &mut Dice) -> (Content, Acknowledged)
                     tear(file, *at, bytes, dice);
                 }
             }
-            Op::Truncate(inode, length) => {
+            DiskOp::Truncate(inode, length) => {
                 let sure = synced.get(inode).is_some_and(|synced| n < *synced);
-                if sure || dice.keeps() {
+                if sure || dice.is_on_disk() {
                     file(&mut content, *inode).resize(*length, 0);
                 }
             }
-            Op::Name(name) if n < names_synced || dice.keeps() => name.apply(&mut content.names),
+            DiskOp::Name(name) if n < names_synced || dice.is_on_disk() => {
+                name.apply(&mut content.names)
+            }
             _ => {}
         }
     }
@@ -304,10 +306,10 @@ fn image(base: &Content, ops: &[Op], dice: &mut Dice) -> (Content, Acknowledged)
 }
 
 /// Whether the next sync of a file fails and discards its pages.
-fn is_forgotten(ops: &[Op], inode: Inode) -> bool {
+fn is_forgotten(ops: &[DiskOp], inode: Inode) -> bool {
     let next = ops.iter().find_map(|op| match op {
-        Op::Sync(other) if *other == inode => Some(false),
-        Op::Forgotten(other) if *other == inode => Some(true),
+        DiskOp::Sync(other) if *other == inode => Some(false),
+        DiskOp::Forgotten(other) if *other == inode => Some(true),
         _ => None,
     });
     next == Some(true)
@@ -325,7 +327,7 @@ fn write(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 }
 
 /// An unsynced write: nothing of it, all of it, only its length, or some of its sectors.
-fn tear(file: &mut Vec<u8>, at: usize, bytes: &[u8], dice: &mut Dice) {
+fn tear(file: &mut Vec<u8>, at: usize, bytes: &[u8], dice: &mut SplitMix64) {
     match dice.roll(4) {
         0 => {}
         1 => write(file, at, bytes),
@@ -333,7 +335,7 @@ fn tear(file: &mut Vec<u8>, at: usize, bytes: &[u8], dice: &mut Dice) {
             let mut begin = 0;
             while begin < bytes.len() {
                 let end = bytes.len().min(begin + SECTOR - (at + begin) % SECTOR);
-                if dice.keeps() {
+                if dice.is_on_disk() {
                     write(file, at + begin, &bytes[begin..end]);
                 }
                 begin = end;
@@ -345,22 +347,22 @@ fn tear(file: &mut Vec<u8>, at: usize, bytes: &[u8], dice: &mut Dice) {
     }
 }
 
-type All = Vec<Record>;
+type All = Vec<JournalEntry>;
 
 fn open(folder: &Arc<dyn Volume>) -> Result<(All, Journal), OpenError> {
     let begin = |bytes: Option<&[u8]>| {
         bytes.map_or(Ok(All::new()), |bytes| borsh::from_slice(bytes).map_err(|e| e.to_string()))
     };
-    let take = |all: &mut All, record: &Record| {
+    let take = |all: &mut All, record: &JournalEntry| {
         all.push(record.clone());
         Ok(())
     };
-    history::open(folder, OWNER, &Fold { begin: &begin, take: &take })
+    recovery::open(folder, OWNER, &Fold { restore: &begin, apply: &take })
 }
 
 /// A written history: the operations and the expected content.
 struct Written {
-    ops: Vec<Op>,
+    ops: Vec<DiskOp>,
     records: All,
     blobs: BTreeMap<Digest, Vec<u8>>,
 }
@@ -369,9 +371,9 @@ struct Written {
 const HARSH: (usize, bool) = (1, false);
 
 /// Writes a random history over several process lifetimes.
-fn write_history(bug: Bug, dice: &mut Dice) -> Written {
+fn write_history(bug: Bug, dice: &mut SplitMix64) -> Written {
     let recorder = Recorder::holding(Content::default(), bug);
-    let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
+    let folder: Arc<dyn Volume> = Arc::new(RecordedVolume(Arc::clone(&recorder)));
     let (mut records, mut blobs) = (All::new(), BTreeMap::new());
     let mut failed: BTreeMap<Digest, Vec<u8>> = BTreeMap::new();
     for life in 0..=dice.roll(3) {
@@ -379,33 +381,33 @@ fn write_history(bug: Bug, dice: &mut Dice) -> Written {
             // A start whose own syncs fail.
             recorder.forget(true);
             assert!(open(&folder).is_err());
-            drop(Packs::open(Arc::clone(&folder)));
+            drop(PackStore::open(Arc::clone(&folder)));
             recorder.forget(false);
         }
         let (read, mut journal) = open(&folder).unwrap();
         assert_eq!(read, records);
-        recorder.log(Op::Records(records.len()));
-        let packs = Packs::open(Arc::clone(&folder)).unwrap();
+        recorder.log(DiskOp::Records(records.len()));
+        let packs = PackStore::open(Arc::clone(&folder)).unwrap();
         // A client that stores such a blob again gets an acknowledgement.
         failed
             .keys()
             .filter(|blob| packs.contains(**blob))
-            .for_each(|blob| recorder.log(Op::Blob(*blob)));
+            .for_each(|blob| recorder.log(DiskOp::Blob(*blob)));
         blobs.append(&mut failed);
         for _ in 0..4 + dice.roll(8) {
             match dice.roll(6) {
                 0 => {
-                    let at = journal.cut().unwrap();
+                    let at = journal.rotate_segment().unwrap();
                     let state = borsh::to_vec(&records).unwrap();
-                    let policy = if dice.keeps() { HARSH } else { (2, dice.keeps()) };
+                    let policy = if dice.is_on_disk() { HARSH } else { (2, dice.is_on_disk()) };
                     let taken = Snapshot { at, state };
-                    keep_so_many(folder.as_ref(), OWNER, &taken, policy).unwrap();
+                    store_snapshot_with_policy(folder.as_ref(), OWNER, &taken, policy).unwrap();
                 }
                 1 => blobs.extend([put(&recorder, &packs, dice)]),
                 _ => append(&recorder, &mut journal, &mut records, dice),
             }
         }
-        if dice.keeps() {
+        if dice.is_on_disk() {
             // The last syncs fail, then the process ends.
             recorder.forget(true);
             records.push(record(9));
@@ -420,35 +422,35 @@ fn write_history(bug: Bug, dice: &mut Dice) -> Written {
     Written { ops, records, blobs }
 }
 
-fn append(recorder: &Recorder, journal: &mut Journal, records: &mut All, dice: &mut Dice) {
+fn append(recorder: &Recorder, journal: &mut Journal, records: &mut All, dice: &mut SplitMix64) {
     let batch: All = (0..=dice.roll(12)).map(|_| record(dice.roll(256) as u8)).collect();
     records.extend(batch.iter().cloned());
     let early = recorder.bug == Bug::EarlyAnswer;
     if early {
-        recorder.log(Op::Records(records.len()));
+        recorder.log(DiskOp::Records(records.len()));
     }
     journal.append(&batch).unwrap();
     if !early {
-        recorder.log(Op::Records(records.len()));
+        recorder.log(DiskOp::Records(records.len()));
     }
 }
 
-fn any_blob(dice: &mut Dice) -> (Digest, Vec<u8>) {
+fn any_blob(dice: &mut SplitMix64) -> (Digest, Vec<u8>) {
     let bytes: Vec<u8> = (0..50 + dice.roll(1_500)).map(|_| dice.roll(256) as u8).collect();
     (blob_digest(&bytes), bytes)
 }
 
-fn bring(packs: &Packs, bytes: &[u8]) -> Result<Digest, BlobError> {
+fn bring(packs: &PackStore, bytes: &[u8]) -> Result<Digest, BlobError> {
     let (done, answer) = channel();
     let done = Box::new(move |result| done.send(result).unwrap());
     packs.append(bytes.to_vec(), blob_digest(bytes), done);
     answer.recv().unwrap()
 }
 
-fn put(recorder: &Recorder, packs: &Packs, dice: &mut Dice) -> (Digest, Vec<u8>) {
+fn put(recorder: &Recorder, packs: &PackStore, dice: &mut SplitMix64) -> (Digest, Vec<u8>) {
     let (digest, bytes) = any_blob(dice);
     bring(packs, &bytes).unwrap();
-    recorder.log(Op::Blob(digest));
+    recorder.log(DiskOp::Blob(digest));
     (digest, bytes)
 }
 
@@ -459,7 +461,7 @@ fn survives(
     written: &Written,
 ) -> Result<Arc<Recorder>, String> {
     let recorder = Recorder::holding(content, Bug::None);
-    let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
+    let folder: Arc<dyn Volume> = Arc::new(RecordedVolume(Arc::clone(&recorder)));
     let (all, mut journal) = open(&folder).map_err(|error| error.to_string())?;
     if !written.records.starts_with(&all) {
         return Err(format!("{} records that were never written in this order", all.len()));
@@ -471,7 +473,7 @@ fn survives(
             all.len()
         ));
     }
-    let packs = Packs::open(Arc::clone(&folder)).map_err(|error| error.to_string())?;
+    let packs = PackStore::open(Arc::clone(&folder)).map_err(|error| error.to_string())?;
     for digest in &sure.blobs {
         let found = packs.read(*digest).and_then(Result::ok);
         if found.as_ref() != written.blobs.get(digest) {
@@ -484,8 +486,8 @@ fn survives(
 }
 
 /// Tests this number of images of random histories, and returns the failures.
-fn fallen(images: u64, bug: Bug, seed: u64) -> Vec<String> {
-    let mut dice = Dice(seed);
+fn failures(images: u64, bug: Bug, seed: u64) -> Vec<String> {
+    let mut dice = SplitMix64(seed);
     let mut fallen = Vec::new();
     for history in 0..images.div_ceil(IMAGES_PER_HISTORY) {
         let written = write_history(bug, &mut dice);
@@ -498,8 +500,8 @@ fn fallen(images: u64, bug: Bug, seed: u64) -> Vec<String> {
                 }
                 // The power fails again during the recovery, before anything new is appended.
                 let repair = recorder.ops.lock().unwrap().clone();
-                let told = repair.iter().rposition(|op| matches!(op, Op::Append(..)));
-                let cut = dice.roll(told.unwrap_or_default() as u64 + 1) as usize;
+                let last_append = repair.iter().rposition(|op| matches!(op, DiskOp::Append(..)));
+                let cut = dice.roll(last_append.unwrap_or_default() as u64 + 1) as usize;
                 let (again, _) = image(&content, &repair[..cut], &mut dice);
                 survives(again, &sure, &written).map(|_| ())
             });
@@ -515,14 +517,14 @@ fn fallen(images: u64, bug: Bug, seed: u64) -> Vec<String> {
 #[test]
 fn a_power_failure_loses_no_acknowledged_write_and_leaves_no_partial_one() {
     let images = number("FLORIN_CRASH_IMAGES").map_or(IMAGES, |all| all / 2);
-    let fallen = fallen(images, Bug::None, seed());
+    let fallen = failures(images, Bug::None, seed());
     assert!(fallen.is_empty(), "{} images: {:#?}", fallen.len(), &fallen[..fallen.len().min(5)]);
 }
 
 #[test]
 fn recovery_rewrites_a_record_whose_fsync_failed() {
     let recorder = Recorder::holding(Content::default(), Bug::None);
-    let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
+    let folder: Arc<dyn Volume> = Arc::new(RecordedVolume(Arc::clone(&recorder)));
     let (_, mut journal) = open(&folder).unwrap();
     journal.append(&[record(1)]).unwrap();
     recorder.forget(true);
@@ -535,16 +537,16 @@ fn recovery_rewrites_a_record_whose_fsync_failed() {
     journal.append(&[record(3)]).unwrap();
     // Now the power fails, when everything acknowledged is synced.
     let ops = recorder.ops.lock().unwrap().clone();
-    let (content, _) = image(&Content::default(), &ops, &mut Dice(1));
-    let folder: Arc<dyn Volume> = Arc::new(Folder(Recorder::holding(content, Bug::None)));
+    let (content, _) = image(&Content::default(), &ops, &mut SplitMix64(1));
+    let folder: Arc<dyn Volume> = Arc::new(RecordedVolume(Recorder::holding(content, Bug::None)));
     assert_eq!(open(&folder).unwrap().0, [record(1), record(2), record(3)]);
 }
 
 #[test]
 fn recovery_rewrites_a_blob_whose_fsync_failed() {
     let recorder = Recorder::holding(Content::default(), Bug::None);
-    let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
-    let packs = Packs::open(Arc::clone(&folder)).unwrap();
+    let folder: Arc<dyn Volume> = Arc::new(RecordedVolume(Arc::clone(&recorder)));
+    let packs = PackStore::open(Arc::clone(&folder)).unwrap();
     let (before, failed) = (b"before".as_slice(), b"failed".as_slice());
     bring(&packs, before).unwrap();
     recorder.forget(true);
@@ -555,14 +557,14 @@ fn recovery_rewrites_a_blob_whose_fsync_failed() {
     recorder.forget(false);
     // The process has ended without a power failure: the page cache still has the discarded pages,
     // and a client that stores the blob again gets an acknowledgement.
-    let packs = Packs::open(Arc::clone(&folder)).unwrap();
+    let packs = PackStore::open(Arc::clone(&folder)).unwrap();
     assert!(packs.contains(blob_digest(failed)) && !packs.contains(blob_digest(b"next")));
     drop(packs);
     // Now the power fails, when everything acknowledged is synced.
     let ops = recorder.ops.lock().unwrap().clone();
-    let (content, _) = image(&Content::default(), &ops, &mut Dice(1));
-    let folder: Arc<dyn Volume> = Arc::new(Folder(Recorder::holding(content, Bug::None)));
-    let packs = Packs::open(folder).unwrap();
+    let (content, _) = image(&Content::default(), &ops, &mut SplitMix64(1));
+    let folder: Arc<dyn Volume> = Arc::new(RecordedVolume(Recorder::holding(content, Bug::None)));
+    let packs = PackStore::open(folder).unwrap();
     for bytes in [before, failed] {
         assert_eq!(packs.read(blob_digest(bytes)).unwrap().unwrap(), bytes);
     }
@@ -570,18 +572,18 @@ fn recovery_rewrites_a_blob_whose_fsync_failed() {
 
 #[test]
 fn crash_images_find_a_disk_that_does_not_sync() {
-    let fallen = fallen(500, Bug::NoSync, seed());
+    let fallen = failures(500, Bug::NoSync, seed());
     assert!(fallen.len() > 100, "only {} of 500 images failed", fallen.len());
 }
 
 #[test]
 fn crash_images_find_an_acknowledgement_before_the_sync() {
-    let fallen = fallen(2_000, Bug::EarlyAnswer, seed());
+    let fallen = failures(2_000, Bug::EarlyAnswer, seed());
     assert!(fallen.len() > 20, "only {} of 2000 images failed", fallen.len());
 }
 
 #[test]
 fn crash_images_find_a_snapshot_renamed_before_its_sync() {
-    let fallen = fallen(2_000, Bug::EarlyRename, seed());
+    let fallen = failures(2_000, Bug::EarlyRename, seed());
     assert!(fallen.len() > 10, "only {} of 2000 images failed", fallen.len());
 }

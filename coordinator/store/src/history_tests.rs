@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::Local;
+use crate::LocalVolume;
+use crate::faulty_volume::{FaultyVolume, InjectedFault, VolumeOp};
 use crate::journal::AppendError;
 use crate::journal::tests::{All, OWNER, open_volume, record};
-use crate::meddled::{Doing, Meddled, Refused};
 
 fn local(path: &Path) -> Arc<dyn Volume> {
-    Arc::new(Local(path.to_owned()))
+    Arc::new(LocalVolume(path.to_owned()))
 }
 
 fn open_all(path: &Path) -> Result<All, OpenError> {
@@ -28,14 +28,14 @@ fn cut_behind(path: &Path, records: u8, cuts: &[u8]) -> All {
         journal.append(&[record(i)]).unwrap();
         all.push(record(i));
         if cuts.contains(&i) {
-            journal.cut().unwrap();
+            journal.rotate_segment().unwrap();
         }
     }
     all
 }
 
 fn names(path: &Path) -> Vec<String> {
-    let mut names = Local(path.to_owned()).names().unwrap();
+    let mut names = LocalVolume(path.to_owned()).names().unwrap();
     names.sort();
     names
 }
@@ -45,7 +45,7 @@ fn a_missing_newest_segment_is_detected_without_a_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 5, &[2, 4]);
     assert_eq!(open_all(dir.path()).unwrap(), all);
-    let newest = dir.path().join(segment(4));
+    let newest = dir.path().join(segment_name(4));
     let bytes = fs::read(&newest).unwrap();
     fs::remove_file(&newest).unwrap();
     let error = open_all(dir.path()).unwrap_err();
@@ -59,18 +59,21 @@ fn a_missing_newest_segment_is_detected_without_a_snapshot() {
     fs::write(&newest, bytes).unwrap();
     assert_eq!(open_all(dir.path()).unwrap(), all);
     // The file that names the newest segment is verified too.
-    let says = dir.path().join(newest::FILE);
-    let mut bytes = fs::read(&says).unwrap();
+    let marker = dir.path().join(newest_segment::FILE);
+    let mut bytes = fs::read(&marker).unwrap();
     bytes[50] ^= 1;
-    fs::write(&says, bytes).unwrap();
+    fs::write(&marker, bytes).unwrap();
     assert!(matches!(open_all(dir.path()), Err(OpenError::Foreign { .. })));
-    fs::remove_file(&says).unwrap();
+    fs::remove_file(&marker).unwrap();
     assert_eq!(open_all(dir.path()).unwrap(), all, "folders of older versions have no such file");
 }
 
 #[test]
 fn a_missing_journal_is_not_recreated() {
-    let used = [(IDENTITY_FILE, Vec::new()), (newest::FILE, head(OWNER, Position::first(OWNER)))];
+    let used = [
+        (IDENTITY_FILE, Vec::new()),
+        (newest_segment::FILE, encode_header(OWNER, Position::first(OWNER))),
+    ];
     for (name, bytes) in used {
         for journal in [None, Some(Vec::new())] {
             let dir = tempfile::tempdir().unwrap();
@@ -93,14 +96,14 @@ fn files_with_names_similar_to_a_segment_or_snapshot_are_ignored() {
     for stray in
         ["journal-5", "journal-+0000000000000000005", "journal-", "journal-2.bak", "snapshot-5"]
     {
-        assert_eq!(number(stray), None, "{stray}");
+        assert_eq!(segment_number(stray), None, "{stray}");
         assert_eq!(snapshot::number(stray), None, "{stray}");
         fs::write(dir.path().join(stray), b"a copy").unwrap();
     }
     // A folder is not a segment, even with a segment's name.
-    fs::create_dir(dir.path().join(segment(99))).unwrap();
+    fs::create_dir(dir.path().join(segment_name(99))).unwrap();
     let zero = format!("{PREFIX}{:020}", 0);
-    assert_eq!(number(&zero), None, "the first segment has another name");
+    assert_eq!(segment_number(&zero), None, "the first segment has another name");
     assert_eq!(open_all(dir.path()).unwrap(), all);
 }
 
@@ -110,8 +113,8 @@ fn old_segments_are_removed_oldest_first_and_durably_one_by_one() {
     let all = cut_behind(dir.path(), 7, &[2, 4, 6]);
     let noted = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&noted);
-    let volume = Meddled::on(dir.path(), move |doing| {
-        if matches!(doing, Doing::Remove(_) | Doing::SyncNames) {
+    let volume = FaultyVolume::new(dir.path(), move |doing| {
+        if matches!(doing, VolumeOp::Remove(_) | VolumeOp::SyncNames) {
             notes.lock().unwrap().push(doing.to_string());
         }
         Ok(())
@@ -125,13 +128,13 @@ fn old_segments_are_removed_oldest_first_and_durably_one_by_one() {
         }
     };
     for records in [4, 6] {
-        keep_so_many(volume.as_ref(), OWNER, &at(records), (1, true)).unwrap();
+        store_snapshot_with_policy(volume.as_ref(), OWNER, &at(records), (1, true)).unwrap();
     }
     noted.lock().unwrap().clear();
-    keep_so_many(volume.as_ref(), OWNER, &at(6), (1, false)).unwrap();
+    store_snapshot_with_policy(volume.as_ref(), OWNER, &at(6), (1, false)).unwrap();
     let mut expected = vec!["sync names".to_owned()];
     for gone in [0, 2, 4] {
-        expected.extend([format!("remove {}", segment(gone)), "sync names".to_owned()]);
+        expected.extend([format!("remove {}", segment_name(gone)), "sync names".to_owned()]);
     }
     assert_eq!(*noted.lock().unwrap(), expected);
     assert_eq!(open_all(dir.path()).unwrap(), all);
@@ -139,8 +142,8 @@ fn old_segments_are_removed_oldest_first_and_durably_one_by_one() {
 
 /// The chain value at the beginning of a segment.
 fn newest_chain(path: &Path, records: u64) -> Digest {
-    let volume = Local(path.to_owned());
-    let name = segment(records);
+    let volume = LocalVolume(path.to_owned());
+    let name = segment_name(records);
     Reader::new(&volume, &name, OWNER, None).unwrap().at.chain
 }
 
@@ -151,14 +154,14 @@ fn an_oversized_snapshot_is_not_read_and_a_failed_write_leaves_nothing() {
     let name = snapshot::name(2);
     let file = fs::File::create(dir.path().join(&name)).unwrap();
     file.set_len(5 << 30).unwrap(); // sparse: it uses no disk space
-    let why = snapshot::read(&Local(dir.path().to_owned()), OWNER, 2).unwrap_err();
+    let why = snapshot::read(&LocalVolume(dir.path().to_owned()), OWNER, 2).unwrap_err();
     assert!(why.contains("at most"), "{why}");
     fs::remove_file(dir.path().join(&name)).unwrap();
-    let full = Meddled::with_room(dir.path(), Arc::new(Mutex::new(200)));
+    let full = FaultyVolume::with_free_space(dir.path(), Arc::new(Mutex::new(200)));
     let at = Position { records: 2, chain: newest_chain(dir.path(), 2) };
     let before = names(dir.path());
-    let error =
-        keep(full.as_ref(), OWNER, &Snapshot { at, state: vec![7; 1_000] }, true).unwrap_err();
+    let error = store_snapshot(full.as_ref(), OWNER, &Snapshot { at, state: vec![7; 1_000] }, true)
+        .unwrap_err();
     assert!(error.to_string().contains("[JOURNAL_UNUSABLE]"), "{error}");
     assert_eq!(names(dir.path()), before);
 }
@@ -182,12 +185,12 @@ fn a_torn_tail_is_at_most_as_long_as_one_record() {
 fn recovery_skips_a_damaged_oldest_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 7, &[2, 4, 6]);
-    let volume = Local(dir.path().to_owned());
+    let volume = LocalVolume(dir.path().to_owned());
     for records in [4, 6] {
         let chain = newest_chain(dir.path(), records as u64);
         let state = borsh::to_vec(&all[..records].to_vec()).unwrap();
         let taken = Snapshot { at: Position { records: records as u64, chain }, state };
-        keep(&volume, OWNER, &taken, false).unwrap();
+        store_snapshot(&volume, OWNER, &taken, false).unwrap();
     }
     let path = dir.path().join(snapshot::name(4));
     let mut bytes = fs::read(&path).unwrap();
@@ -197,13 +200,13 @@ fn recovery_skips_a_damaged_oldest_snapshot() {
     let begin = |bytes: Option<&[u8]>| {
         bytes.map_or(Ok(All::new()), |bytes| borsh::from_slice(bytes).map_err(|e| e.to_string()))
     };
-    let take = |all: &mut All, record: &Record| {
+    let take = |all: &mut All, record: &JournalEntry| {
         all.push(record.clone());
         Ok(())
     };
-    let fold = Fold { begin: &begin, take: &take };
-    let read = read_all(&volume, OWNER, &fold, &mut |_, _| ()).unwrap();
-    assert_eq!((read.state, read.from, read.unused.len()), (all, Some(6), 1));
+    let fold = Fold { restore: &begin, apply: &take };
+    let read = recover_all(&volume, OWNER, &fold, &mut |_, _| ()).unwrap();
+    assert_eq!((read.state, read.from_snapshot, read.unusable_snapshots.len()), (all, Some(6), 1));
 }
 
 #[test]
@@ -211,13 +214,13 @@ fn a_failed_write_is_truncated_durably_before_the_next_write() {
     let dir = tempfile::tempdir().unwrap();
     let (noted, fails) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
     let (notes, failing) = (Arc::clone(&noted), Arc::clone(&fails));
-    let volume = Meddled::on(dir.path(), move |doing| {
+    let volume = FaultyVolume::new(dir.path(), move |doing| {
         notes.lock().unwrap().push(doing.to_string());
         let half = match doing {
-            Doing::Append(_, bytes) if failing.swap(false, Ordering::SeqCst) => bytes / 2,
+            VolumeOp::Append(_, bytes) if failing.swap(false, Ordering::SeqCst) => bytes / 2,
             _ => return Ok(()),
         };
-        Err(Refused(half, io::Error::other("EIO")))
+        Err(InjectedFault(half, io::Error::other("EIO")))
     });
     let (mut journal, _) = open_volume(&volume, OWNER).unwrap();
     journal.append(&[record(1)]).unwrap();
@@ -227,6 +230,6 @@ fn a_failed_write_is_truncated_durably_before_the_next_write() {
     let done = noted.lock().unwrap().clone();
     assert_eq!((done.len(), done.last().unwrap().as_str()), (2, "sync journal"), "{done:?}");
     journal.append(&[record(3)]).unwrap();
-    journal.cut().unwrap();
+    journal.rotate_segment().unwrap();
     assert_eq!(open_volume(&volume, OWNER).unwrap().1, [record(1), record(3)]);
 }

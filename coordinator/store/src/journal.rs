@@ -11,10 +11,10 @@ use std::sync::Arc;
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Digest, Timestamp};
 
-use super::frames::{LAYOUT, Layout, Position};
-use super::history::{self, End, Fold};
-use super::volume::{Disk, Volume};
-use super::{is_full, newest};
+use super::recovery::{self, Fold, ReplayEnd};
+use super::segment::{LAYOUT, Layout, Position};
+use super::volume::{AppendFile, Volume};
+use super::{is_full, newest_segment};
 use florin_engine::Event;
 
 /// Largest payload of one record, in bytes.
@@ -25,7 +25,7 @@ const ROOM_BYTES: usize = 64 * 1024;
 /// A journal entry: one event and its timestamp. A record of the journal contains a batch of
 /// entries.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Record {
+pub struct JournalEntry {
     /// When the event was applied.
     pub now: Timestamp,
     /// The event.
@@ -113,7 +113,7 @@ pub enum AppendError {
 
 /// The amount of journal written, or read, since the newest snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Since {
+pub struct JournalGrowth {
     /// Number of records.
     pub records: u64,
     /// Number of events in them.
@@ -122,7 +122,7 @@ pub struct Since {
     pub bytes: u64,
 }
 
-impl Since {
+impl JournalGrowth {
     pub(super) fn add(&mut self, events: usize, bytes: u64) {
         self.records = self.records.saturating_add(1);
         self.events = self.events.saturating_add(u64::try_from(events).unwrap_or(u64::MAX));
@@ -136,11 +136,11 @@ pub struct Journal {
     /// The segment that is appended to, identified by the number of records before it.
     segment: u64,
     layout: Layout,
-    disk: Box<dyn Disk>,
+    disk: Box<dyn AppendFile>,
     /// Durable bytes of the segment: a whole number of records.
     length: u64,
     at: Position,
-    since: Since,
+    growth: JournalGrowth,
     owner: Digest,
     broken: Option<String>,
     /// The last write found the disk full.
@@ -149,18 +149,18 @@ pub struct Journal {
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = self.volume.place(&history::segment(self.segment));
-        write!(f, "Journal({}, {} records, {:?})", place.display(), self.at.records, self.since)
+        let place = self.volume.path_of(&recovery::segment_name(self.segment));
+        write!(f, "Journal({}, {} records, {:?})", place.display(), self.at.records, self.growth)
     }
 }
 
 impl Journal {
     /// A journal that was replayed to its end.
-    pub(super) fn at(
+    pub(super) fn from_replay(
         volume: Arc<dyn Volume>,
         owner: Digest,
-        disk: Box<dyn Disk>,
-        end: &End,
+        disk: Box<dyn AppendFile>,
+        end: &ReplayEnd,
     ) -> Self {
         Self {
             volume,
@@ -169,7 +169,7 @@ impl Journal {
             disk,
             length: end.length,
             at: end.at,
-            since: end.read,
+            growth: end.read,
             owner,
             broken: None,
             full: false,
@@ -180,9 +180,9 @@ impl Journal {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn read_back<S>(&self, fold: &Fold<'_, S>) -> Result<S, OpenError> {
+    pub fn replay_durable<S>(&self, fold: &Fold<'_, S>) -> Result<S, OpenError> {
         let until = Some((self.segment, self.length));
-        let read = history::read_back(self.volume.as_ref(), self.owner, fold, until)?;
+        let read = recovery::recover(self.volume.as_ref(), self.owner, fold, until)?;
         Ok(read.state)
     }
 
@@ -192,16 +192,17 @@ impl Journal {
     /// # Errors
     /// [`AppendError`]; after [`AppendError::Full`] and [`AppendError::Failed`] the journal is
     /// usable as before.
-    pub fn cut(&mut self) -> Result<Position, AppendError> {
+    pub fn rotate_segment(&mut self) -> Result<Position, AppendError> {
         self.check_room()?;
         if self.at.records == self.segment {
             return Ok(self.at);
         }
-        match history::begin_segment(self.volume.as_ref(), self.owner, self.at) {
+        match recovery::begin_segment(self.volume.as_ref(), self.owner, self.at) {
             Ok(disk) => {
                 (self.disk, self.segment) = (disk, self.at.records);
-                (self.layout, self.length) = (LAYOUT, LAYOUT.head_bytes);
-                if let Err(error) = newest::write(self.volume.as_ref(), self.owner, self.at) {
+                (self.layout, self.length) = (LAYOUT, LAYOUT.header_bytes);
+                if let Err(error) = newest_segment::write(self.volume.as_ref(), self.owner, self.at)
+                {
                     // The segment exists. If it were lost, the loss would be undetected until the
                     // next segment.
                     tracing::warn!(%error, "journal.newest could not be written");
@@ -211,9 +212,9 @@ impl Journal {
             Err(error) => {
                 // Nothing may be appended to the old segment while the new one could reappear after
                 // a crash.
-                let name = history::segment(self.at.records);
+                let name = recovery::segment_name(self.at.records);
                 let gone = self.volume.remove(&name).and_then(|()| self.volume.sync());
-                gone.map_err(|error| self.break_down(&error))?;
+                gone.map_err(|error| self.mark_broken(&error))?;
                 Err(self.failed(error))
             }
         }
@@ -223,7 +224,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`AppendError`].
-    pub fn append(&mut self, batch: &[Record]) -> Result<(), AppendError> {
+    pub fn append(&mut self, batch: &[JournalEntry]) -> Result<(), AppendError> {
         self.check_room()?;
         let payload = borsh::to_vec(batch).map_err(AppendError::Failed)?;
         let too_long = || io::Error::other("a record of more than 256 MiB");
@@ -231,20 +232,20 @@ impl Journal {
             return Err(AppendError::Failed(too_long()));
         }
         let length = u32::try_from(payload.len()).map_err(|_| AppendError::Failed(too_long()))?;
-        let (frame, behind) = self.layout.frame(self.at, length, &payload);
+        let (frame, behind) = self.layout.encode_record(self.at, length, &payload);
         if let Err(error) = self.disk.append(&frame) {
-            self.take_back()?;
+            self.discard_failed_write()?;
             self.full = is_full(&error);
             return Err(self.failed(error));
         }
         if let Err(error) = self.disk.sync() {
             // The system may have dropped the dirty pages: a second fsync would report success
             // without writing them.
-            return Err(self.break_down(&error));
+            return Err(self.mark_broken(&error));
         }
         self.length = self.length.saturating_add(frame.len() as u64);
         self.at = behind;
-        self.since.add(batch.len(), frame.len() as u64);
+        self.growth.add(batch.len(), frame.len() as u64);
         Ok(())
     }
 
@@ -259,7 +260,7 @@ impl Journal {
         }
         if self.full {
             let tried = self.disk.append(&[0; ROOM_BYTES]);
-            self.take_back()?;
+            self.discard_failed_write()?;
             if let Err(error) = tried {
                 return Err(self.failed(error));
             }
@@ -275,15 +276,15 @@ impl Journal {
     }
 
     /// Resets the counters, because a snapshot is written here.
-    pub const fn count_anew(&mut self) {
-        self.since = Since { records: 0, events: 0, bytes: 0 };
+    pub const fn reset_growth(&mut self) {
+        self.growth = JournalGrowth { records: 0, events: 0, bytes: 0 };
     }
 
     /// The amount of journal appended since the newest snapshot, or since the last attempt to write
     /// one.
     #[must_use]
-    pub const fn since(&self) -> Since {
-        self.since
+    pub const fn growth(&self) -> JournalGrowth {
+        self.growth
     }
 
     /// The owner: a hash of market and coordinator.
@@ -299,12 +300,12 @@ impl Journal {
     /// Removes the bytes of a failed write, durably. If they reappeared after a power failure, they
     /// would be next to or mixed with the next record, and recovery could not distinguish that from
     /// damage.
-    fn take_back(&mut self) -> Result<(), AppendError> {
+    fn discard_failed_write(&mut self) -> Result<(), AppendError> {
         let gone = self.disk.truncate(self.length).and_then(|()| self.disk.sync());
-        gone.map_err(|error| self.break_down(&error))
+        gone.map_err(|error| self.mark_broken(&error))
     }
 
-    fn break_down(&mut self, error: &io::Error) -> AppendError {
+    fn mark_broken(&mut self, error: &io::Error) -> AppendError {
         self.broken = Some(error.to_string());
         AppendError::Broken(error.to_string())
     }

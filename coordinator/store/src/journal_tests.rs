@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex};
 use florin_protocol::{Address, ErrorCode, RoundNumber, TaskId};
 
 use super::*;
-use crate::frames::{ALIGN_BYTES, SECTOR_BYTES};
-use crate::meddled::{Doing, Meddled, Refused};
-use crate::{Local, Snapshot, snapshot};
+use crate::faulty_volume::{FaultyVolume, InjectedFault, VolumeOp};
+use crate::segment::{ALIGN_BYTES, SECTOR_BYTES};
+use crate::{LocalVolume, Snapshot, snapshot};
 
 pub(crate) const OWNER: Digest = Digest([5; 32]);
 
-pub(crate) fn record(i: u8) -> Record {
-    let event = Event::Refused {
+pub(crate) fn record(i: u8) -> JournalEntry {
+    let event = Event::UploadRejected {
         task: TaskId([i; 32]),
         round: RoundNumber(u32::from(i)),
         sender: Address([i; 20]),
         code: ErrorCode::Truncated,
     };
-    Record { now: Timestamp(u64::from(i)), event }
+    JournalEntry { now: Timestamp(u64::from(i)), event }
 }
 
 /// The test state: all entries.
-pub(crate) type All = Vec<Record>;
+pub(crate) type All = Vec<JournalEntry>;
 
 pub(crate) fn open_volume(
     volume: &Arc<dyn Volume>,
@@ -33,21 +33,21 @@ pub(crate) fn open_volume(
     let begin = |bytes: Option<&[u8]>| {
         bytes.map_or(Ok(All::new()), |bytes| borsh::from_slice(bytes).map_err(|e| e.to_string()))
     };
-    let take = |all: &mut All, record: &Record| {
+    let take = |all: &mut All, record: &JournalEntry| {
         all.push(record.clone());
         Ok(())
     };
-    let (all, journal) = history::open(volume, owner, &Fold { begin: &begin, take: &take })?;
+    let (all, journal) = recovery::open(volume, owner, &Fold { restore: &begin, apply: &take })?;
     Ok((journal, all))
 }
 
 fn open(path: &Path) -> Result<(Journal, All), OpenError> {
-    let volume: Arc<dyn Volume> = Arc::new(Local(path.parent().unwrap().to_owned()));
+    let volume: Arc<dyn Volume> = Arc::new(LocalVolume(path.parent().unwrap().to_owned()));
     open_volume(&volume, OWNER)
 }
 
 /// Writes a journal of three records; the second one has two entries.
-fn three(path: &Path) -> Vec<Record> {
+fn three(path: &Path) -> Vec<JournalEntry> {
     let (mut journal, _) = open(path).unwrap();
     journal.append(&[record(1)]).unwrap();
     journal.append(&[record(2), record(3)]).unwrap();
@@ -116,7 +116,7 @@ fn a_last_record_with_unwritten_sectors_is_truncated() {
     three(&path);
     let length = fs::metadata(&path).unwrap().len();
     let (mut journal, _) = open(&path).unwrap();
-    let many: Vec<Record> = (10..60).map(record).collect();
+    let many: Vec<JournalEntry> = (10..60).map(record).collect();
     journal.append(&many).unwrap();
     let bytes = fs::read(&path).unwrap();
     let second = usize::try_from(length.next_multiple_of(SECTOR_BYTES)).unwrap();
@@ -146,7 +146,7 @@ fn a_file_that_is_not_this_journal_is_unchanged() {
     assert_eq!(fs::read(&path).unwrap(), b"my diary");
     fs::remove_file(&path).unwrap();
     three(&path);
-    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+    let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
     let other = open_volume(&volume, Digest([6; 32]));
     assert!(matches!(other, Err(OpenError::Foreign { .. })));
 }
@@ -157,12 +157,12 @@ fn a_record_that_the_rules_reject_is_damage() {
     let path = dir.path().join("journal");
     three(&path);
     let begin = |_: Option<&[u8]>| Ok(());
-    let take = |_: &mut (), record: &Record| match record.now {
+    let take = |_: &mut (), record: &JournalEntry| match record.now {
         Timestamp(3) => Err("no such task".to_owned()),
         _ => Ok(()),
     };
-    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
-    let error = history::open(&volume, OWNER, &Fold { begin: &begin, take: &take });
+    let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
+    let error = recovery::open(&volume, OWNER, &Fold { restore: &begin, apply: &take });
     assert!(matches!(error, Err(OpenError::Corrupt { record: 2, .. })));
 }
 
@@ -172,19 +172,19 @@ type Knobs = (Arc<Mutex<usize>>, Arc<Mutex<bool>>);
 fn open_small(path: &Path, room: usize) -> (Journal, Knobs) {
     let knobs = (Arc::new(Mutex::new(room)), Arc::new(Mutex::new(false)));
     let (room, sync_fails) = (Arc::clone(&knobs.0), Arc::clone(&knobs.1));
-    let volume = Meddled::on(path.parent().unwrap(), move |doing| match doing {
-        Doing::Append(_, bytes) => {
+    let volume = FaultyVolume::new(path.parent().unwrap(), move |doing| match doing {
+        VolumeOp::Append(_, bytes) => {
             let mut room = room.lock().unwrap();
             let fits = bytes.min(*room);
             if fits < bytes {
                 // Bytes that are truncated again use no space.
-                return Err(Refused(fits, io::ErrorKind::StorageFull.into()));
+                return Err(InjectedFault(fits, io::ErrorKind::StorageFull.into()));
             }
             *room -= bytes;
             Ok(())
         }
-        Doing::Sync(_) if *sync_fails.lock().unwrap() => {
-            Err(Refused(0, io::Error::other("I/O error")))
+        VolumeOp::Sync(_) if *sync_fails.lock().unwrap() => {
+            Err(InjectedFault(0, io::Error::other("I/O error")))
         }
         _ => Ok(()),
     });
@@ -219,11 +219,11 @@ fn after_a_failed_fsync_nothing_is_appended_until_a_restart() {
     *sync_fails.lock().unwrap() = false;
     assert!(matches!(journal.append(&[record(3)]), Err(AppendError::Broken(_))));
     let begin = |_: Option<&[u8]>| Ok(All::new());
-    let take = |all: &mut All, record: &Record| {
+    let take = |all: &mut All, record: &JournalEntry| {
         all.push(record.clone());
         Ok(())
     };
-    let durable = journal.read_back(&Fold { begin: &begin, take: &take }).unwrap();
+    let durable = journal.replay_durable(&Fold { restore: &begin, apply: &take }).unwrap();
     assert_eq!(durable, [record(1)]);
 }
 
@@ -234,7 +234,7 @@ fn a_full_disk_at_a_segment_rotation_leaves_the_journal_unchanged() {
     let (mut journal, (room, _)) = open_small(&path, 1_000_000);
     journal.append(&[record(1)]).unwrap();
     *room.lock().unwrap() = 100;
-    assert!(matches!(journal.cut(), Err(AppendError::Full(_))));
+    assert!(matches!(journal.rotate_segment(), Err(AppendError::Full(_))));
     *room.lock().unwrap() = 1_000_000;
     journal.append(&[record(2)]).unwrap();
     drop(journal);
@@ -268,22 +268,22 @@ fn a_version_1_journal_is_read_and_continued() {
     let (mut journal, all) = open(&path).unwrap();
     assert_eq!(all, [record(1), record(2)]);
     journal.append(&[record(3)]).unwrap();
-    assert_eq!(journal.cut().unwrap().records, 2);
+    assert_eq!(journal.rotate_segment().unwrap().records, 2);
     journal.append(&[record(4)]).unwrap();
     drop(journal);
     assert_eq!(open(&path).unwrap().1, (1..=4).map(record).collect::<All>());
 }
 
 /// Writes `records` records, with a snapshot after each of `cuts`. Returns all entries.
-fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], keeps: bool) -> All {
+fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], retain_all: bool) -> All {
     let (mut journal, mut all) = open_volume(volume, OWNER).unwrap();
     for i in 1..=records {
         journal.append(&[record(i)]).unwrap();
         all.push(record(i));
         if cuts.contains(&i) {
-            let at = journal.cut().unwrap();
+            let at = journal.rotate_segment().unwrap();
             let taken = Snapshot { at, state: borsh::to_vec(&all).unwrap() };
-            history::keep(volume.as_ref(), OWNER, &taken, keeps).unwrap();
+            recovery::store_snapshot(volume.as_ref(), OWNER, &taken, retain_all).unwrap();
         }
     }
     all
@@ -293,10 +293,10 @@ fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], keeps: bool) -> A
 fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
     for keeps in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+        let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
         let all = written(&volume, 9, &[2, 4, 6], keeps);
         let (journal, read) = open_volume(&volume, OWNER).unwrap();
-        assert_eq!((read, journal.since().records), (all.clone(), 3));
+        assert_eq!((read, journal.growth().records), (all.clone(), 3));
         drop(journal);
         let damage = |records: u64| {
             let path = dir.path().join(snapshot::name(records));
@@ -318,11 +318,11 @@ fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
             }
         }
         // Without its newest segment, the journal is shorter than the newest snapshot.
-        fs::remove_file(dir.path().join(history::segment(6))).unwrap();
+        fs::remove_file(dir.path().join(recovery::segment_name(6))).unwrap();
         let error = open_volume(&volume, OWNER).unwrap_err();
         assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
         // Without a segment in the middle, it has a gap.
-        fs::remove_file(dir.path().join(history::segment(2))).unwrap();
+        fs::remove_file(dir.path().join(recovery::segment_name(2))).unwrap();
         fs::remove_file(dir.path().join(snapshot::name(6))).unwrap();
         let error = open_volume(&volume, OWNER).unwrap_err();
         assert!(matches!(error, OpenError::Missing { records: 2, .. }), "{error}");
@@ -332,15 +332,15 @@ fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
 #[test]
 fn a_snapshot_of_another_position_or_history_is_never_used() {
     let dir = tempfile::tempdir().unwrap();
-    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+    let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
     let all = written(&volume, 5, &[2, 4], true);
     let (two, four) = (dir.path().join(snapshot::name(2)), dir.path().join(snapshot::name(4)));
     fs::copy(&two, &four).unwrap();
     assert_eq!(open_volume(&volume, OWNER).unwrap().1, all);
     let elsewhere = tempfile::tempdir().unwrap();
-    let other: Arc<dyn Volume> = Arc::new(Local(elsewhere.path().to_owned()));
+    let other: Arc<dyn Volume> = Arc::new(LocalVolume(elsewhere.path().to_owned()));
     let wrong = Snapshot { at: Position { records: 4, chain: Digest([1; 32]) }, state: vec![0; 4] };
-    history::keep(other.as_ref(), OWNER, &wrong, true).unwrap();
+    recovery::store_snapshot(other.as_ref(), OWNER, &wrong, true).unwrap();
     fs::copy(elsewhere.path().join(snapshot::name(4)), &four).unwrap();
     // The snapshot is intact, but its chain value differs from the journal's.
     let error = open_volume(&volume, OWNER).unwrap_err();

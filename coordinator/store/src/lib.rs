@@ -13,13 +13,13 @@
 //! * `journal`, `journal-…`: the segments of the write-ahead journal with every event, in order;
 //!   see [`journal`]; the format is in `frames`.
 //! * `journal.newest`: names the segment that is appended to, so that its loss is detected; see
-//!   [`newest`].
+//!   [`newest_segment`].
 //! * `snapshot-…`: states after a prefix of the journal, so that recovery replays only the rest;
-//!   see [`snapshot`] and [`history`].
+//!   see [`snapshot`] and [`recovery`].
 //! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small
 //!   blobs.
 //! * `blobs/bucket`: names the object-storage bucket that mirrors the blobs; see [`bucket`].
-//! * `blobs/uploads/`: the data of unfinished, resumable uploads; see [`partial`].
+//! * `blobs/uploads/`: the data of unfinished, resumable uploads; see [`uploads`].
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -28,33 +28,33 @@ use std::sync::Arc;
 
 pub mod blobs;
 pub mod bucket;
-mod fetch;
-mod frames;
-pub mod gather;
-pub mod history;
+pub mod group_commit;
 pub mod journal;
 mod mapped;
-pub mod newest;
+mod mirror;
+pub mod newest_segment;
 pub mod pack;
-pub mod partial;
+pub mod recovery;
 mod scan;
+mod segment;
 pub mod snapshot;
+pub mod uploads;
 pub mod volume;
 
 #[cfg(test)]
 mod crash_tests;
-pub mod meddled;
+pub mod faulty_volume;
 
-pub use blobs::{BlobError, BlobWriter, Blobs, Opened};
+pub use blobs::{BlobError, BlobStore, BlobWriter, OpenedBlob};
 pub use bucket::{Bucket, BucketError};
-pub use fetch::FETCHES_MAX;
-pub use frames::Position;
-pub use history::{Fold, ReadBack};
-pub use journal::{AppendError, Journal, OpenError, Record, Since};
+pub use journal::{AppendError, Journal, JournalEntry, JournalGrowth, OpenError};
 pub use mapped::MappedBytes;
-pub use partial::Partials;
+pub use mirror::FETCHES_MAX;
+pub use recovery::{Fold, Recovered};
+pub use segment::Position;
 pub use snapshot::Snapshot;
-pub use volume::{Disk, Local, Source, Volume};
+pub use uploads::ResumableUploads;
+pub use volume::{AppendFile, LocalVolume, ReadSeek, Volume};
 
 /// The file with the identity of a data folder. It is written after the journal is created. A
 /// folder that has this file but no journal has therefore lost its journal; it is not a new folder.
@@ -62,17 +62,17 @@ pub const IDENTITY_FILE: &str = "market.json";
 
 /// A data folder that this process owns until the value is dropped.
 #[derive(Debug)]
-pub struct Folder {
+pub struct DataFolder {
     path: PathBuf,
-    blobs: Arc<Blobs>,
-    partials: Arc<Partials>,
+    blobs: Arc<BlobStore>,
+    uploads: Arc<ResumableUploads>,
     /// The lock is held while this file is open.
     _lock: File,
 }
 
 /// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum FolderError {
+pub enum DataFolderError {
     /// Another process owns it.
     #[error(
         "another process uses the data folder {0}: stop it, or choose another folder \
@@ -89,40 +89,40 @@ pub enum FolderError {
     },
 }
 
-impl Folder {
+impl DataFolder {
     /// Opens and locks a data folder, creates it if necessary, and removes files of interrupted
     /// writes.
     ///
     /// # Errors
-    /// [`FolderError`].
-    pub fn take(path: &Path) -> Result<Self, FolderError> {
-        Self::take_with(path, None)
+    /// [`DataFolderError`].
+    pub fn open(path: &Path) -> Result<Self, DataFolderError> {
+        Self::open_with_bucket(path, None)
     }
 
     /// Opens a data folder with a bucket that mirrors every blob.
     ///
     /// # Errors
-    /// [`FolderError`].
-    pub fn take_with(path: &Path, bucket: Option<Bucket>) -> Result<Self, FolderError> {
-        let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
+    /// [`DataFolderError`].
+    pub fn open_with_bucket(path: &Path, bucket: Option<Bucket>) -> Result<Self, DataFolderError> {
+        let unusable = |source| DataFolderError::Unusable { path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(unusable)?;
         let lock = lock(path)?;
-        let blobs = Blobs::open_with(&path.join("blobs"), bucket).map_err(unusable)?;
-        let partials = Partials::open(&path.join("blobs/uploads")).map_err(unusable)?;
+        let blobs = BlobStore::open_with(&path.join("blobs"), bucket).map_err(unusable)?;
+        let partials = ResumableUploads::open(&path.join("blobs/uploads")).map_err(unusable)?;
         let (blobs, partials) = (Arc::new(blobs), Arc::new(partials));
-        Ok(Self { path: path.to_owned(), blobs, partials, _lock: lock })
+        Ok(Self { path: path.to_owned(), blobs, uploads: partials, _lock: lock })
     }
 
     /// The blob store.
     #[must_use]
-    pub fn blobs(&self) -> Arc<Blobs> {
+    pub fn blobs(&self) -> Arc<BlobStore> {
         Arc::clone(&self.blobs)
     }
 
     /// The unfinished, resumable uploads.
     #[must_use]
-    pub fn partials(&self) -> Arc<Partials> {
-        Arc::clone(&self.partials)
+    pub fn uploads(&self) -> Arc<ResumableUploads> {
+        Arc::clone(&self.uploads)
     }
 
     /// The folder's path.
@@ -134,26 +134,26 @@ impl Folder {
     /// The volume with the journal and the snapshots.
     #[must_use]
     pub fn volume(&self) -> Arc<dyn Volume> {
-        Arc::new(Local(self.path.clone()))
+        Arc::new(LocalVolume(self.path.clone()))
     }
 }
 
 /// Locks an existing folder, without any other change.
 ///
 /// # Errors
-/// [`FolderError`].
-pub fn lock(path: &Path) -> Result<File, FolderError> {
-    let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
+/// [`DataFolderError`].
+pub fn lock(path: &Path) -> Result<File, DataFolderError> {
+    let unusable = |source| DataFolderError::Unusable { path: path.to_owned(), source };
     let file = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
-    held(path, file.map_err(unusable)?)
+    try_lock(path, file.map_err(unusable)?)
 }
 
-fn held(path: &Path, lock: File) -> Result<File, FolderError> {
+fn try_lock(path: &Path, lock: File) -> Result<File, DataFolderError> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
+        Err(TryLockError::WouldBlock) => Err(DataFolderError::InUse(path.to_owned())),
         Err(TryLockError::Error(source)) => {
-            Err(FolderError::Unusable { path: path.to_owned(), source })
+            Err(DataFolderError::Unusable { path: path.to_owned(), source })
         }
     }
 }
@@ -161,11 +161,11 @@ fn held(path: &Path, lock: File) -> Result<File, FolderError> {
 /// Locks a folder for reading, without creating a file. `None` if no process ever owned the folder.
 ///
 /// # Errors
-/// [`FolderError`].
-pub fn lock_to_look(path: &Path) -> Result<Option<File>, FolderError> {
-    let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
+/// [`DataFolderError`].
+pub fn lock_if_exists(path: &Path) -> Result<Option<File>, DataFolderError> {
+    let unusable = |source| DataFolderError::Unusable { path: path.to_owned(), source };
     match File::open(path.join("lock")) {
-        Ok(lock) => held(path, lock).map(Some),
+        Ok(lock) => try_lock(path, lock).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_dir() => Ok(None),
         Err(error) => Err(unusable(error)),
     }
@@ -206,11 +206,11 @@ mod tests {
     #[test]
     fn a_data_folder_has_one_owner_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Folder::take(dir.path()).unwrap();
-        let error = Folder::take(dir.path()).unwrap_err();
-        assert!(matches!(error, FolderError::InUse(_)));
+        let first = DataFolder::open(dir.path()).unwrap();
+        let error = DataFolder::open(dir.path()).unwrap_err();
+        assert!(matches!(error, DataFolderError::InUse(_)));
         assert!(error.to_string().contains("[DATA_FOLDER_IN_USE]"), "{error}");
         drop(first);
-        Folder::take(dir.path()).unwrap();
+        DataFolder::open(dir.path()).unwrap();
     }
 }

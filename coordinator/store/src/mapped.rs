@@ -25,7 +25,7 @@ impl MappedBytes {
     /// The system's error.
     #[expect(unsafe_code, reason = "mapping a file has no safe interface")]
     pub fn file(file: &File) -> io::Result<Self> {
-        // // SAFETY: the caller does not change the file. If another process truncates it, access
+        // SAFETY: the caller does not change the file. If another process truncates it, access
         // ends this process (SIGBUS); if another process changes it, the bytes differ and their
         // digest is wrong.
         let map = unsafe { Mmap::map(file)? };

@@ -21,10 +21,10 @@ use std::thread::JoinHandle;
 use florin_protocol::Digest;
 
 use super::blobs::BlobError;
-use super::gather::Gather;
+use super::group_commit::GroupCommit;
 use super::is_full;
-use super::scan::{self, HEAD_BYTES, Scan};
-use super::volume::{Disk, Volume, write_stretch_again};
+use super::scan::{self, HEADER_BYTES, Scan};
+use super::volume::{AppendFile, Volume, rewrite_range};
 
 /// Largest blob in a pack, in bytes. A larger blob has its own file.
 pub const PACKED_BYTES_MAX: usize = 128 * 1024;
@@ -35,41 +35,41 @@ const BATCH_MAX: usize = 256;
 /// Most blobs that wait for the appending thread. Further writers block.
 const QUEUE_MAX: usize = 1_024;
 /// Most pooled buffers; each has a capacity of at most [`PACKED_BYTES_MAX`].
-const SPARE_MAX: usize = 64;
+const POOLED_BUFFERS_MAX: usize = 64;
 
 /// The location of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct BlobLocation {
     pack: u32,
     /// Offset of the blob's first byte.
     offset: u64,
     length: u32,
 }
 
-type Index = Arc<RwLock<BTreeMap<Digest, Place>>>;
+type Index = Arc<RwLock<BTreeMap<Digest, BlobLocation>>>;
 
 /// Callback with the result: the blob is durable, or the reason why it is not.
-pub type Done = Box<dyn FnOnce(Result<Digest, BlobError>) + Send>;
+pub type StoreCallback = Box<dyn FnOnce(Result<Digest, BlobError>) + Send>;
 
 /// A pool of free buffers. Allocating and freeing the memory costs more than the work done with it.
-type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
+type BufferPool = Arc<Mutex<Vec<Vec<u8>>>>;
 
-struct Job {
+struct AppendJob {
     bytes: Vec<u8>,
     digest: Digest,
-    done: Done,
+    done: StoreCallback,
 }
 
 /// All packs of a folder, and the thread that appends to them.
-pub(super) struct Packs {
+pub(super) struct PackStore {
     volume: Arc<dyn Volume>,
     index: Index,
-    spare: Spare,
-    jobs: Mutex<Option<SyncSender<Job>>>,
+    buffers: BufferPool,
+    jobs: Mutex<Option<SyncSender<AppendJob>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Packs {
+impl PackStore {
     /// Opens a folder's packs and builds the index.
     pub(super) fn open(volume: Arc<dyn Volume>) -> io::Result<Self> {
         let packs = packs(volume.as_ref())?;
@@ -79,49 +79,49 @@ impl Packs {
             read_pack(volume.as_ref(), pack, Some(pack) == newest, &mut places)?;
         }
         let index: Index = Arc::new(RwLock::new(places));
-        let spare = Spare::default();
+        let spare = BufferPool::default();
         let (jobs, queue) = sync_channel(QUEUE_MAX);
         let mut appender = Appender {
             volume: Arc::clone(&volume),
             index: Arc::clone(&index),
             spare: Arc::clone(&spare),
             pack: newest.unwrap_or_default(),
-            begun: newest.is_some(),
+            pack_exists: newest.is_some(),
             disk: None,
             length: 0,
-            left: false,
-            spent: false,
+            has_failed_tail: false,
+            sync_failed: false,
         };
         let thread = std::thread::Builder::new()
             .name("florin-packs".to_owned())
             .spawn(move || appender.run(&queue))?;
         let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
-        Ok(Self { volume, index, spare, jobs, thread })
+        Ok(Self { volume, index, buffers: spare, jobs, thread })
     }
 
     /// An empty buffer with this capacity, from the pool if possible.
     pub(super) fn buffer(&self, bytes: usize) -> Vec<u8> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut buffer = spare.unwrap_or_default();
         buffer.reserve_exact(bytes);
         buffer
     }
 
-    fn place(&self, digest: Digest) -> Option<Place> {
+    fn location(&self, digest: Digest) -> Option<BlobLocation> {
         self.index.read().unwrap_or_else(PoisonError::into_inner).get(&digest).copied()
     }
 
     pub(super) fn contains(&self, digest: Digest) -> bool {
-        self.place(digest).is_some()
+        self.location(digest).is_some()
     }
 
     /// Reads a blob. The caller verifies the digest.
     pub(super) fn read(&self, digest: Digest) -> Option<io::Result<Vec<u8>>> {
-        let place = self.place(digest)?;
+        let place = self.location(digest)?;
         Some(self.read_at(place))
     }
 
-    fn read_at(&self, place: Place) -> io::Result<Vec<u8>> {
+    fn read_at(&self, place: BlobLocation) -> io::Result<Vec<u8>> {
         let (mut file, _) = self.volume.open(&name(place.pack))?;
         file.seek(SeekFrom::Start(place.offset))?;
         let mut bytes = vec![0; usize::try_from(place.length).unwrap_or_default()];
@@ -130,18 +130,18 @@ impl Packs {
     }
 
     /// Queues a blob and calls `done` when it is durable. Blocks while the queue is full.
-    pub(super) fn append(&self, bytes: Vec<u8>, digest: Digest, done: Done) {
+    pub(super) fn append(&self, bytes: Vec<u8>, digest: Digest, done: StoreCallback) {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(jobs) = jobs else {
             return done(Err(BlobError::Failed(io::Error::other("the blob store is closed"))));
         };
-        if let Err(returned) = jobs.send(Job { bytes, digest, done }) {
+        if let Err(returned) = jobs.send(AppendJob { bytes, digest, done }) {
             (returned.0.done)(Err(BlobError::Failed(io::Error::other("the blob store is closed"))));
         }
     }
 }
 
-impl Drop for Packs {
+impl Drop for PackStore {
     fn drop(&mut self) {
         drop(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -151,9 +151,9 @@ impl Drop for Packs {
     }
 }
 
-impl std::fmt::Debug for Packs {
+impl std::fmt::Debug for PackStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Packs").field("folder", &self.volume.place("")).finish_non_exhaustive()
+        f.debug_struct("Packs").field("folder", &self.volume.path_of("")).finish_non_exhaustive()
     }
 }
 
@@ -180,46 +180,46 @@ fn read_pack(
     volume: &dyn Volume,
     pack: u32,
     newest: bool,
-    places: &mut BTreeMap<Digest, Place>,
+    places: &mut BTreeMap<Digest, BlobLocation>,
 ) -> io::Result<()> {
     let name = name(pack);
-    let place = |found: &scan::Found| {
-        let &scan::Found { digest, offset, length } = found;
-        (digest, Place { pack, offset, length })
+    let place = |found: &scan::PackedBlob| {
+        let &scan::PackedBlob { digest, offset, length } = found;
+        (digest, BlobLocation { pack, offset, length })
     };
-    if !newest && let Some(found) = scan::heads(volume, &name)? {
+    if !newest && let Some(found) = scan::read_headers(volume, &name)? {
         // Damage to a blob's bytes is detected when the blob is read.
         places.extend(found.iter().map(place));
         return Ok(());
     }
     let found = scan::scan(volume, &name)?;
     places.extend(found.whole.iter().map(place));
-    let path = volume.place(&name);
+    let path = volume.path_of(&name);
     let file = path.display();
     for damage in &found.damaged {
         tracing::error!(pack = %file, %damage, "a pack is damaged; complete blobs after it remain");
     }
-    if newest { settle(volume, &name, &found) } else { Ok(()) }
+    if newest { repair_tail(volume, &name, &found) } else { Ok(()) }
 }
 
 /// Truncates the torn tail of the newest pack, and makes the rest durable. The index now contains
 /// blobs that a killed process wrote without a successful fsync.
-fn settle(volume: &dyn Volume, name: &str, found: &Scan) -> io::Result<()> {
+fn repair_tail(volume: &dyn Volume, name: &str, found: &Scan) -> io::Result<()> {
     let Scan { end: whole, size, finished, .. } = *found;
     let mut disk = volume.append_to(name)?;
     if whole < size && finished {
-        let pack = volume.place(name);
+        let pack = volume.path_of(name);
         tracing::warn!(pack = %pack.display(), whole, size, "truncated unacknowledged blobs");
         disk.truncate(whole)?;
     }
-    write_stretch_again(volume, name, found.last(BATCH_MAX), whole)?;
+    rewrite_range(volume, name, found.last(BATCH_MAX), whole)?;
     disk.sync()?;
     volume.sync()
 }
 
 /// The result of the verification of all packs.
 #[derive(Debug, Default)]
-pub struct Checked {
+pub struct PackCheck {
     /// Number of packs.
     pub packs: u64,
     /// Blobs with the right digest, and their lengths.
@@ -231,9 +231,9 @@ pub struct Checked {
 }
 
 /// Verifies every blob of every pack.
-pub fn check(volume: &dyn Volume) -> io::Result<Checked> {
+pub fn check(volume: &dyn Volume) -> io::Result<PackCheck> {
     let packs = packs(volume)?;
-    let mut checked = Checked { packs: packs.len() as u64, ..Checked::default() };
+    let mut checked = PackCheck { packs: packs.len() as u64, ..PackCheck::default() };
     for pack in &packs {
         let name = name(*pack);
         let found = scan::scan(volume, &name)?;
@@ -253,23 +253,23 @@ pub fn check(volume: &dyn Volume) -> io::Result<Checked> {
 struct Appender {
     volume: Arc<dyn Volume>,
     index: Index,
-    spare: Spare,
+    spare: BufferPool,
     pack: u32,
     /// Whether that pack's file exists.
-    begun: bool,
+    pack_exists: bool,
     /// `None` before the first blob, and when a new pack must be created.
-    disk: Option<Box<dyn Disk>>,
+    disk: Option<Box<dyn AppendFile>>,
     /// Size of the complete, durable blobs in it, in bytes.
     length: u64,
     /// Whether the bytes of a failed batch follow them.
-    left: bool,
+    has_failed_tail: bool,
     /// Whether an fsync failed. Nothing is written over a truncated tail then.
-    spent: bool,
+    sync_failed: bool,
 }
 
 impl Appender {
-    fn run(&mut self, queue: &Receiver<Job>) {
-        let mut gather = Gather::default();
+    fn run(&mut self, queue: &Receiver<AppendJob>) {
+        let mut gather = GroupCommit::default();
         while let Ok(first) = queue.recv() {
             gather.wait();
             let mut batch = vec![first];
@@ -278,7 +278,7 @@ impl Appender {
             {
                 batch.push(next);
             }
-            gather.shared(batch.len());
+            gather.note_batch(batch.len());
             let result = self.write(&batch);
             for job in batch {
                 let answer = match &result {
@@ -286,44 +286,44 @@ impl Appender {
                     Err(error) if is_full(error) => Err(BlobError::Full),
                     Err(error) => Err(BlobError::Failed(io::Error::other(error.to_string()))),
                 };
-                self.set_aside(job.bytes);
+                self.recycle_buffer(job.bytes);
                 (job.done)(answer);
             }
         }
     }
 
     /// Returns a buffer to the pool.
-    fn set_aside(&self, mut buffer: Vec<u8>) {
+    fn recycle_buffer(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE_MAX {
+        if spare.len() < POOLED_BUFFERS_MAX {
             spare.push(buffer);
         }
     }
 
     /// Writes a batch atomically and durably.
-    fn write(&mut self, batch: &[Job]) -> io::Result<()> {
+    fn write(&mut self, batch: &[AppendJob]) -> io::Result<()> {
         self.make_ready()?;
         let disk = self.disk.as_mut().ok_or_else(|| io::Error::other("no pack is open"))?;
         let mut places = Vec::with_capacity(batch.len());
         let written = append(disk.as_mut(), self.length, batch, |job, offset| {
             let length = u32::try_from(job.bytes.len()).map_err(io::Error::other)?;
-            places.push((job.digest, Place { pack: self.pack, offset, length }));
+            places.push((job.digest, BlobLocation { pack: self.pack, offset, length }));
             Ok(length)
         });
         let synced = match written {
             Ok(length) => disk.sync().map(|()| length).inspect_err(|_| {
                 // The system may have dropped the dirty pages: a second fsync would report success,
                 // so this pack ends here.
-                self.spent = true;
+                self.sync_failed = true;
             }),
             error => error,
         };
         let length = match synced {
             Ok(length) => length,
             Err(error) => {
-                self.left = true;
-                if let Err(stays) = self.take_back() {
+                self.has_failed_tail = true;
+                if let Err(stays) = self.truncate_failed_batch() {
                     tracing::warn!(%stays, pack = self.pack, "a failed batch is not truncated yet");
                 }
                 return Err(error);
@@ -336,11 +336,11 @@ impl Appender {
 
     /// Truncates the bytes of a failed batch, durably. If they reappeared after a power failure,
     /// they would be mixed with the next batch.
-    fn take_back(&mut self) -> io::Result<()> {
-        if let Some(disk) = self.disk.as_mut().filter(|_| self.left) {
+    fn truncate_failed_batch(&mut self) -> io::Result<()> {
+        if let Some(disk) = self.disk.as_mut().filter(|_| self.has_failed_tail) {
             disk.truncate(self.length)?;
             disk.sync()?;
-            self.left = false;
+            self.has_failed_tail = false;
         }
         Ok(())
     }
@@ -349,20 +349,20 @@ impl Appender {
     fn make_ready(&mut self) -> io::Result<()> {
         // First nothing else is written, not even to another pack: recovery looks for a torn tail
         // only in the newest pack.
-        self.take_back()?;
-        if self.disk.is_some() && self.length < PACK_BYTES_MAX && !self.spent {
+        self.truncate_failed_batch()?;
+        if self.disk.is_some() && self.length < PACK_BYTES_MAX && !self.sync_failed {
             return Ok(());
         }
         self.disk = None;
-        if self.begun {
+        if self.pack_exists {
             self.pack =
                 self.pack.checked_add(1).ok_or_else(|| io::Error::other("too many packs"))?;
         }
-        self.begun = true;
+        self.pack_exists = true;
         let disk = self.volume.append_to(&name(self.pack))?;
         // Blobs are written to a pack only after its name is durable.
         self.volume.sync()?;
-        (self.disk, self.length, self.spent) = (Some(disk), 0, false);
+        (self.disk, self.length, self.sync_failed) = (Some(disk), 0, false);
         Ok(())
     }
 }
@@ -370,17 +370,17 @@ impl Appender {
 /// Appends blobs at offset `length` without copying them, and returns the new length. `place`
 /// receives the offset of each blob and returns the blob's length.
 fn append(
-    disk: &mut dyn Disk,
+    disk: &mut dyn AppendFile,
     mut length: u64,
-    batch: &[Job],
-    mut place: impl FnMut(&Job, u64) -> io::Result<u32>,
+    batch: &[AppendJob],
+    mut place: impl FnMut(&AppendJob, u64) -> io::Result<u32>,
 ) -> io::Result<u64> {
     let mut heads = Vec::with_capacity(batch.len());
     for job in batch {
-        let offset = length.saturating_add(HEAD_BYTES as u64);
+        let offset = length.saturating_add(HEADER_BYTES as u64);
         let bytes = place(job, offset)?;
-        let mut head = [0; HEAD_BYTES];
-        let (before, digest) = head.split_at_mut(HEAD_BYTES - job.digest.0.len());
+        let mut head = [0; HEADER_BYTES];
+        let (before, digest) = head.split_at_mut(HEADER_BYTES - job.digest.0.len());
         before.copy_from_slice(&bytes.to_le_bytes());
         digest.copy_from_slice(&job.digest.0);
         heads.push(head);

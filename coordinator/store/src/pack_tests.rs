@@ -8,18 +8,18 @@ use std::sync::mpsc::channel;
 use florin_protocol::blob_digest;
 
 use super::*;
-use crate::meddled::{Doing, Meddled, Refused};
-use crate::volume::Local;
+use crate::faulty_volume::{FaultyVolume, InjectedFault, VolumeOp};
+use crate::volume::LocalVolume;
 
-fn open(path: &Path) -> Packs {
-    Packs::open(Arc::new(Local(path.to_owned()))).unwrap()
+fn open(path: &Path) -> PackStore {
+    PackStore::open(Arc::new(LocalVolume(path.to_owned()))).unwrap()
 }
 
-fn open_on(volume: Arc<dyn Volume>) -> Packs {
-    Packs::open(volume).unwrap()
+fn open_on(volume: Arc<dyn Volume>) -> PackStore {
+    PackStore::open(volume).unwrap()
 }
 
-fn append(packs: &Packs, bytes: &[u8]) -> Result<Digest, BlobError> {
+fn append(packs: &PackStore, bytes: &[u8]) -> Result<Digest, BlobError> {
     let (done, answer) = channel();
     let digest = blob_digest(bytes);
     packs.append(bytes.to_vec(), digest, Box::new(move |result| done.send(result).unwrap()));
@@ -53,7 +53,7 @@ fn acknowledged_blobs_are_readable_after_a_restart() {
 #[test]
 fn a_torn_tail_is_truncated_and_no_complete_blob_is_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let kept = {
+    let stored = {
         let packs = open(dir.path());
         [1, 2].map(|n| append(&packs, &blob(n)).unwrap())
     };
@@ -73,7 +73,7 @@ fn a_torn_tail_is_truncated_and_no_complete_blob_is_lost() {
             }
             fs::write(&path, &torn).unwrap();
             let packs = open(dir.path());
-            assert!(kept.iter().all(|digest| packs.contains(*digest)), "cut at {cut}");
+            assert!(stored.iter().all(|digest| packs.contains(*digest)), "cut at {cut}");
             assert!(!packs.contains(blob_digest(&lost)), "cut at {cut}, zeroed {zeroed}");
             assert_eq!(fs::metadata(&path).unwrap().len(), whole.len() as u64);
         }
@@ -86,12 +86,12 @@ fn a_failed_write_is_not_acknowledged_and_loses_no_other_blob() {
         let dir = tempfile::tempdir().unwrap();
         // The third append or sync fails.
         let count = AtomicUsize::new(0);
-        let packs = open_on(Meddled::on(dir.path(), move |doing| match doing {
-            Doing::Append(_, bytes) if !sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
-                Err(Refused(bytes / 2, io::ErrorKind::StorageFull.into()))
+        let packs = open_on(FaultyVolume::new(dir.path(), move |doing| match doing {
+            VolumeOp::Append(_, bytes) if !sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
+                Err(InjectedFault(bytes / 2, io::ErrorKind::StorageFull.into()))
             }
-            Doing::Sync(_) if sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
-                Err(Refused(0, io::Error::other("EIO")))
+            VolumeOp::Sync(_) if sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
+                Err(InjectedFault(0, io::Error::other("EIO")))
             }
             _ => Ok(()),
         }));
@@ -113,15 +113,15 @@ fn a_pack_accepts_blobs_only_after_its_name_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let synced = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&synced);
-    let packs = open_on(Meddled::on(dir.path(), move |doing| {
+    let packs = open_on(FaultyVolume::new(dir.path(), move |doing| {
         let first =
-            matches!(doing, Doing::SyncNames) && counter.fetch_add(1, Ordering::SeqCst) == 0;
-        if first { Err(Refused(0, io::Error::other("EIO"))) } else { Ok(()) }
+            matches!(doing, VolumeOp::SyncNames) && counter.fetch_add(1, Ordering::SeqCst) == 0;
+        if first { Err(InjectedFault(0, io::Error::other("EIO"))) } else { Ok(()) }
     }));
     append(&packs, &blob(1)).unwrap_err();
-    let kept = append(&packs, &blob(2)).unwrap();
+    let stored = append(&packs, &blob(2)).unwrap();
     assert_eq!(synced.load(Ordering::SeqCst), 2, "the name of the pack that took it was synced");
-    assert_eq!(packs.read(kept).unwrap().unwrap(), blob(2));
+    assert_eq!(packs.read(stored).unwrap().unwrap(), blob(2));
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn concurrent_writers_share_fsyncs() {
     let dir = tempfile::tempdir().unwrap();
     let syncs = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&syncs);
-    let packs = open_on(Meddled::on(dir.path(), move |doing| {
-        if matches!(doing, Doing::Sync(_)) {
+    let packs = open_on(FaultyVolume::new(dir.path(), move |doing| {
+        if matches!(doing, VolumeOp::Sync(_)) {
             counter.fetch_add(1, Ordering::SeqCst);
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
@@ -166,15 +166,15 @@ fn a_large_batch_matches_the_index_and_its_buffers_are_pooled() {
         packs.append(bytes, digest, Box::new(move |result| done.send(result).unwrap()));
     }
     assert_eq!(answers.iter().take(100).filter(Result::is_ok).count(), 100);
-    let check = |packs: &Packs| {
+    let check = |packs: &PackStore| {
         for (n, digest) in digests.iter().enumerate() {
             let bytes = packs.read(*digest).unwrap().unwrap();
             assert_eq!((bytes.len(), blob_digest(&bytes)), (PACKED_BYTES_MAX - n, *digest));
         }
     };
     check(&packs);
-    let spare = packs.spare.lock().unwrap().len();
-    assert!((1..=SPARE_MAX).contains(&spare), "{spare}");
+    let spare = packs.buffers.lock().unwrap().len();
+    assert!((1..=POOLED_BUFFERS_MAX).contains(&spare), "{spare}");
     drop(packs);
     check(&open(dir.path()));
 }
@@ -188,9 +188,9 @@ fn a_flipped_byte_in_the_newest_pack_loses_one_blob_and_none_after_it() {
     };
     let path = dir.path().join(name(0));
     let mut bytes = fs::read(&path).unwrap();
-    bytes[HEAD_BYTES + blob(1).len() + HEAD_BYTES + 5] ^= 1;
+    bytes[HEADER_BYTES + blob(1).len() + HEADER_BYTES + 5] ^= 1;
     fs::write(&path, &bytes).unwrap();
-    let found = check(&Local(dir.path().to_owned())).unwrap();
+    let found = check(&LocalVolume(dir.path().to_owned())).unwrap();
     assert_eq!((found.whole.len(), found.damaged.len(), found.unfinished), (2, 1, 0));
     let packs = open(dir.path());
     assert_eq!(digests.map(|digest| packs.contains(digest)), [true, false, true]);
@@ -210,13 +210,13 @@ fn a_damaged_length_loses_one_blob_in_any_pack_and_none_after_it() {
         }
         let path = dir.path().join(name(0));
         let whole = fs::read(&path).unwrap();
-        let second = HEAD_BYTES + blob(1).len();
+        let second = HEADER_BYTES + blob(1).len();
         // Too long for any blob; beyond the end of the file; into the next blob.
         for length in [u32::MAX, 100_000, 150] {
             let mut bytes = whole.clone();
             bytes[second..second + 4].copy_from_slice(&length.to_le_bytes());
             fs::write(&path, &bytes).unwrap();
-            let found = check(&Local(dir.path().to_owned())).unwrap();
+            let found = check(&LocalVolume(dir.path().to_owned())).unwrap();
             assert_eq!((found.damaged.len(), found.unfinished), (1, 0), "{:?}", found.damaged);
             let packs = open(dir.path());
             let there = digests.map(|digest| packs.contains(digest));

@@ -9,12 +9,12 @@ use std::io;
 use florin_protocol::{Digest, blob_digest};
 
 use super::pack::PACKED_BYTES_MAX;
-use super::volume::{Source, Volume};
+use super::volume::{ReadSeek, Volume};
 
 /// Size of a frame header: length and digest.
-pub(super) const HEAD_BYTES: usize = 36;
+pub(super) const HEADER_BYTES: usize = 36;
 /// Largest frame, in bytes.
-const FRAME_BYTES_MAX: usize = HEAD_BYTES + PACKED_BYTES_MAX;
+const FRAME_BYTES_MAX: usize = HEADER_BYTES + PACKED_BYTES_MAX;
 /// Buffer size for reads, in bytes.
 const READ_BYTES: usize = 1024 * 1024;
 /// Most bytes that are hashed to find the frames after damage (4 GiB). A sender could have uploaded
@@ -23,7 +23,7 @@ const SEARCH_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// A blob in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct PackedBlob {
     pub(super) digest: Digest,
     /// Offset of the blob's first byte.
     pub(super) offset: u64,
@@ -32,14 +32,14 @@ pub(super) struct Found {
 
 /// A range without a complete blob, followed by a complete one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Damage {
+pub(super) struct DamagedRange {
     pub(super) begins: u64,
     pub(super) ends: u64,
     /// The digest in the header at the range's start, if it can be a header.
     pub(super) digest: Option<Digest>,
 }
 
-impl std::fmt::Display for Damage {
+impl std::fmt::Display for DamagedRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "bytes {} to {} are not a complete blob", self.begins, self.ends)?;
         self.digest.map_or(Ok(()), |digest| write!(f, "; the first one was {digest}"))
@@ -50,8 +50,8 @@ impl std::fmt::Display for Damage {
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// In file order.
-    pub(super) whole: Vec<Found>,
-    pub(super) damaged: Vec<Damage>,
+    pub(super) whole: Vec<PackedBlob>,
+    pub(super) damaged: Vec<DamagedRange>,
     /// Where the last complete blob ends.
     pub(super) end: u64,
     pub(super) size: u64,
@@ -63,27 +63,27 @@ impl Scan {
     /// The offset of the last `count` complete frames.
     pub(super) fn last(&self, count: usize) -> u64 {
         let first = self.whole.get(self.whole.len().saturating_sub(count)..).and_then(<[_]>::first);
-        first.map_or(self.end, |found| found.offset.saturating_sub(HEAD_BYTES as u64))
+        first.map_or(self.end, |found| found.offset.saturating_sub(HEADER_BYTES as u64))
     }
 }
 
 /// Reads the frame headers without verifying the blobs. `None` if they do not lead exactly to the
 /// end of the file.
-pub(super) fn heads(volume: &dyn Volume, name: &str) -> io::Result<Option<Vec<Found>>> {
+pub(super) fn read_headers(volume: &dyn Volume, name: &str) -> io::Result<Option<Vec<PackedBlob>>> {
     let (file, size) = volume.open(name)?;
     let mut file = io::BufReader::new(file);
     let (mut found, mut at) = (Vec::new(), 0u64);
     while at < size {
-        let mut bytes = [0; HEAD_BYTES];
-        if size.saturating_sub(at) < HEAD_BYTES as u64 {
+        let mut bytes = [0; HEADER_BYTES];
+        if size.saturating_sub(at) < HEADER_BYTES as u64 {
             return Ok(None);
         }
         io::Read::read_exact(&mut file, &mut bytes)?;
-        let Some((length, digest)) = head(&bytes) else { return Ok(None) };
-        let offset = at.saturating_add(HEAD_BYTES as u64);
+        let Some((length, digest)) = parse_header(&bytes) else { return Ok(None) };
+        let offset = at.saturating_add(HEADER_BYTES as u64);
         at = offset.saturating_add(u64::from(length));
         file.seek_relative(i64::from(length))?;
-        found.push(Found { digest, offset, length });
+        found.push(PackedBlob { digest, offset, length });
     }
     Ok((at == size).then_some(found))
 }
@@ -95,20 +95,20 @@ pub(super) fn scan(volume: &dyn Volume, name: &str) -> io::Result<Scan> {
 
 fn scan_within(volume: &dyn Volume, name: &str, mut budget: u64) -> io::Result<Scan> {
     let (file, size) = volume.open(name)?;
-    let mut window = Window { file, size, begin: 0, bytes: Vec::new() };
+    let mut window = ScanWindow { file, size, begin: 0, bytes: Vec::new() };
     let mut scan = Scan { size, finished: true, ..Scan::default() };
-    let mut bad: Option<Damage> = None;
+    let mut bad: Option<DamagedRange> = None;
     let mut at = 0u64;
     while at < size {
         let bytes = window.at(at)?;
-        let said = head(bytes);
-        let frame = said.and_then(|(length, digest)| {
-            let blob = bytes.get(HEAD_BYTES..)?.get(..length as usize)?;
+        let header = parse_header(bytes);
+        let frame = header.and_then(|(length, digest)| {
+            let blob = bytes.get(HEADER_BYTES..)?.get(..length as usize)?;
             Some((length, digest, blob))
         });
         if let (Some(bad), Some((length, ..))) = (&bad, &frame) {
             let Some(left) = budget.checked_sub(u64::from(*length)) else {
-                scan.damaged.push(Damage { ends: size, ..*bad });
+                scan.damaged.push(DamagedRange { ends: size, ..*bad });
                 scan.finished = false;
                 return Ok(scan);
             };
@@ -116,15 +116,15 @@ fn scan_within(volume: &dyn Volume, name: &str, mut budget: u64) -> io::Result<S
         }
         match frame.filter(|(_, digest, blob)| blob_digest(blob) == *digest) {
             Some((length, digest, _)) => {
-                scan.damaged.extend(bad.take().map(|bad| Damage { ends: at, ..bad }));
-                let offset = at.saturating_add(HEAD_BYTES as u64);
-                scan.whole.push(Found { digest, offset, length });
+                scan.damaged.extend(bad.take().map(|bad| DamagedRange { ends: at, ..bad }));
+                let offset = at.saturating_add(HEADER_BYTES as u64);
+                scan.whole.push(PackedBlob { digest, offset, length });
                 at = offset.saturating_add(u64::from(length));
                 scan.end = at;
             }
             None => {
-                let digest = said.map(|(_, digest)| digest);
-                bad.get_or_insert(Damage { begins: at, ends: size, digest });
+                let digest = header.map(|(_, digest)| digest);
+                bad.get_or_insert(DamagedRange { begins: at, ends: size, digest });
                 at = at.saturating_add(1);
             }
         }
@@ -133,7 +133,7 @@ fn scan_within(volume: &dyn Volume, name: &str, mut budget: u64) -> io::Result<S
 }
 
 /// Length and digest, if the bytes can be a frame header.
-fn head(bytes: &[u8]) -> Option<(u32, Digest)> {
+fn parse_header(bytes: &[u8]) -> Option<(u32, Digest)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (digest, _) = rest.split_first_chunk::<32>()?;
     let length = u32::from_le_bytes(*length);
@@ -141,15 +141,15 @@ fn head(bytes: &[u8]) -> Option<(u32, Digest)> {
 }
 
 /// A buffered part of a file that only moves forwards.
-struct Window {
-    file: Box<dyn Source>,
+struct ScanWindow {
+    file: Box<dyn ReadSeek>,
     size: u64,
     /// The file offset of `bytes`.
     begin: u64,
     bytes: Vec<u8>,
 }
 
-impl Window {
+impl ScanWindow {
     /// The bytes from offset `at` on: at least the largest frame, or all that remain. `at` must not
     /// decrease.
     fn at(&mut self, at: u64) -> io::Result<&[u8]> {
@@ -169,7 +169,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Local;
+    use crate::LocalVolume;
 
     fn frame(blob: &[u8]) -> Vec<u8> {
         let mut frame = (blob.len() as u32).to_le_bytes().to_vec();
@@ -181,7 +181,7 @@ mod tests {
     fn scanned(bytes: &[u8], budget: u64) -> Scan {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.pack"), bytes).unwrap();
-        scan_within(&Local(dir.path().to_owned()), "a.pack", budget).unwrap()
+        scan_within(&LocalVolume(dir.path().to_owned()), "a.pack", budget).unwrap()
     }
 
     #[test]

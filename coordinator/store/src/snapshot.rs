@@ -12,20 +12,20 @@ use std::io::{self, Read};
 
 use florin_protocol::Digest;
 
-use super::frames::Position;
-use super::volume::{Volume, write_whole};
+use super::segment::Position;
+use super::volume::{Volume, write_atomically};
 
 const MAGIC: &[u8; 16] = b"florin snapshot1";
 const PREFIX: &str = "snapshot-";
 const UNFINISHED: &str = "snapshot.unfinished";
 /// Magic, owner, records, chain and length.
-const HEAD_BYTES: usize = 16 + 32 + 8 + 32 + 8;
+const HEADER_BYTES: usize = 16 + 32 + 8 + 32 + 8;
 const DIGEST_BYTES: usize = 32;
 /// Largest state in a snapshot, in bytes (4 GiB). Recovery reads it into memory.
 pub const STATE_BYTES_MAX: usize = 4 * 1024 * 1024 * 1024;
 /// Number of snapshots that are retained. If the newest is damaged, recovery uses the previous one
 /// and the journal since then.
-pub const SNAPSHOTS_KEPT: usize = 2;
+pub const SNAPSHOTS_RETAINED: usize = 2;
 
 /// A state and its journal position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,14 +64,14 @@ pub(super) fn write(volume: &dyn Volume, owner: Digest, snapshot: &Snapshot) -> 
         let what = format!("a state of {} bytes: the limit is {STATE_BYTES_MAX}", state.len());
         return Err(io::Error::other(what));
     }
-    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let mut head = Vec::with_capacity(HEADER_BYTES);
     head.extend_from_slice(MAGIC);
     head.extend_from_slice(&owner.0);
     head.extend_from_slice(&snapshot.at.records.to_le_bytes());
     head.extend_from_slice(&snapshot.at.chain.0);
     head.extend_from_slice(&(state.len() as u64).to_le_bytes());
     let digest = digest(&head, state).0;
-    write_whole(volume, UNFINISHED, &name(snapshot.at.records), &[&head, state, &digest])
+    write_atomically(volume, UNFINISHED, &name(snapshot.at.records), &[&head, state, &digest])
 }
 
 /// Removes the temporary file of an interrupted write.
@@ -86,7 +86,7 @@ pub(super) fn remove_unfinished(volume: &dyn Volume) -> io::Result<()> {
 pub(super) fn read(volume: &dyn Volume, owner: Digest, records: u64) -> Result<Snapshot, String> {
     let name = name(records);
     let (file, size) = volume.open(&name).map_err(|error| format!("{name}: {error}"))?;
-    let most = (HEAD_BYTES + STATE_BYTES_MAX + DIGEST_BYTES) as u64;
+    let most = (HEADER_BYTES + STATE_BYTES_MAX + DIGEST_BYTES) as u64;
     if size > most {
         return Err(format!("{name}: it has {size} bytes; a snapshot has at most {most}"));
     }
@@ -101,22 +101,22 @@ fn read_from(
     owner: Digest,
     records: u64,
 ) -> io::Result<Option<Snapshot>> {
-    let Some(length) = size.checked_sub((HEAD_BYTES + DIGEST_BYTES) as u64) else {
+    let Some(length) = size.checked_sub((HEADER_BYTES + DIGEST_BYTES) as u64) else {
         return Ok(None);
     };
-    let mut head = [0; HEAD_BYTES];
+    let mut head = [0; HEADER_BYTES];
     file.read_exact(&mut head)?;
-    let Some(chain) = chain_of(&head, owner, records, length) else { return Ok(None) };
+    let Some(chain) = decode_header(&head, owner, records, length) else { return Ok(None) };
     let mut state = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     file.read_exact(&mut state)?;
-    let mut said = [0; DIGEST_BYTES];
-    file.read_exact(&mut said)?;
-    let whole = said == digest(&head, &state).0;
+    let mut stored_digest = [0; DIGEST_BYTES];
+    file.read_exact(&mut stored_digest)?;
+    let whole = stored_digest == digest(&head, &state).0;
     Ok(whole.then_some(Snapshot { at: Position { records, chain }, state }))
 }
 
 /// The chain value in a header, if owner, number of records and state length match.
-fn chain_of(head: &[u8], owner: Digest, records: u64, length: u64) -> Option<Digest> {
+fn decode_header(head: &[u8], owner: Digest, records: u64, length: u64) -> Option<Digest> {
     let (magic, fields) = head.split_first_chunk::<16>()?;
     let (found_owner, fields) = fields.split_first_chunk::<32>()?;
     let (found_records, fields) = fields.split_first_chunk::<8>()?;
@@ -137,15 +137,15 @@ fn digest(head: &[u8], state: &[u8]) -> Digest {
 
 /// Removes older snapshots, durably, and retains the given number of them. Returns the number of
 /// records before the oldest remaining one, once there are that many.
-pub(super) fn prune(volume: &dyn Volume, kept: usize) -> io::Result<Option<u64>> {
+pub(super) fn prune(volume: &dyn Volume, retained: usize) -> io::Result<Option<u64>> {
     let found = list(volume)?;
-    for old in found.iter().skip(kept) {
+    for old in found.iter().skip(retained) {
         volume.remove(&name(*old))?;
     }
-    if found.len() > kept {
+    if found.len() > retained {
         // This precedes the removal of segments: a snapshot that reappeared after a power failure
         // would have no records after it.
         volume.sync()?;
     }
-    Ok(kept.checked_sub(1).and_then(|last| found.get(last)).copied())
+    Ok(retained.checked_sub(1).and_then(|last| found.get(last)).copied())
 }

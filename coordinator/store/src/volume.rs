@@ -7,10 +7,10 @@ use std::io::{self, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 /// Size of the pieces in which a range is rewritten, in bytes.
-const AGAIN_BYTES: u64 = 1024 * 1024;
+const REWRITE_CHUNK_BYTES: u64 = 1024 * 1024;
 
 /// An append-only file, or a test's substitute.
-pub trait Disk: Send {
+pub trait AppendFile: Send {
     /// Appends all bytes.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ pub trait Disk: Send {
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
-impl Disk for File {
+impl AppendFile for File {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
     }
@@ -62,14 +62,14 @@ impl Disk for File {
 }
 
 /// A file that is open for reading.
-pub trait Source: Read + Seek + Send {}
+pub trait ReadSeek: Read + Seek + Send {}
 
-impl<T: Read + Seek + Send> Source for T {}
+impl<T: Read + Seek + Send> ReadSeek for T {}
 
 /// A flat folder.
 pub trait Volume: Send + Sync {
     /// The path of a file, for messages.
-    fn place(&self, name: &str) -> PathBuf;
+    fn path_of(&self, name: &str) -> PathBuf;
     /// The names of all files, in arbitrary order.
     ///
     /// # Errors
@@ -79,20 +79,20 @@ pub trait Volume: Send + Sync {
     ///
     /// # Errors
     /// The system's error; `NotFound` if the file does not exist.
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)>;
+    fn open(&self, name: &str) -> io::Result<(Box<dyn ReadSeek>, u64)>;
     /// Opens a file for appending, and creates it if necessary. A new name is durable after
     /// [`Volume::sync`].
     ///
     /// # Errors
     /// The system's error.
-    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>>;
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>>;
     /// Writes the bytes that a file already has at `offset` again, so that the next fsync makes
     /// them durable. After a failed fsync the system considers the pages clean, whether or not they
     /// are on disk.
     ///
     /// # Errors
     /// The system's error.
-    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    fn rewrite(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Renames a file atomically.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ pub trait Volume: Send + Sync {
 
 /// Writes a file atomically: to a temporary file, then fsync, then rename. On failure the temporary
 /// file is removed, because a full disk needs the space.
-pub(super) fn write_whole(
+pub(super) fn write_atomically(
     volume: &dyn Volume,
     unfinished: &str,
     name: &str,
@@ -126,7 +126,7 @@ pub(super) fn write_whole(
     };
     if let Err(error) = write().and_then(|()| volume.rename(unfinished, name)) {
         if let Err(left) = volume.remove(unfinished) {
-            let path = volume.place(unfinished);
+            let path = volume.path_of(unfinished);
             tracing::warn!(path = %path.display(), %left, "a temporary file could not be removed");
         }
         return Err(error);
@@ -135,25 +135,20 @@ pub(super) fn write_whole(
 }
 
 /// Rewrites a range of a file in place, so that the next fsync makes it durable even after an
-/// earlier fsync failed: see [`Volume::write_again`].
-pub(super) fn write_stretch_again(
-    volume: &dyn Volume,
-    name: &str,
-    from: u64,
-    to: u64,
-) -> io::Result<()> {
+/// earlier fsync failed: see [`Volume::rewrite`].
+pub(super) fn rewrite_range(volume: &dyn Volume, name: &str, from: u64, to: u64) -> io::Result<()> {
     let (mut file, _) = volume.open(name)?;
     file.seek(SeekFrom::Start(from))?;
     let mut at = from;
     let mut piece = Vec::new();
     while at < to {
         piece.clear();
-        let bytes = to.saturating_sub(at).min(AGAIN_BYTES);
+        let bytes = to.saturating_sub(at).min(REWRITE_CHUNK_BYTES);
         file.by_ref().take(bytes).read_to_end(&mut piece)?;
         if piece.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        volume.write_again(name, at, &piece)?;
+        volume.rewrite(name, at, &piece)?;
         at = at.saturating_add(piece.len() as u64);
     }
     Ok(())
@@ -161,10 +156,10 @@ pub(super) fn write_stretch_again(
 
 /// An existing folder of the local file system.
 #[derive(Clone, Debug)]
-pub struct Local(pub PathBuf);
+pub struct LocalVolume(pub PathBuf);
 
-impl Volume for Local {
-    fn place(&self, name: &str) -> PathBuf {
+impl Volume for LocalVolume {
+    fn path_of(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
@@ -180,17 +175,17 @@ impl Volume for Local {
         Ok(names)
     }
 
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+    fn open(&self, name: &str) -> io::Result<(Box<dyn ReadSeek>, u64)> {
         let file = File::open(self.0.join(name))?;
         let length = file.metadata()?.len();
         Ok((Box::new(file), length))
     }
 
-    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
         Ok(Box::new(File::options().create(true).append(true).open(self.0.join(name))?))
     }
 
-    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn rewrite(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         // Not opened for appending: the system would ignore the offset and append.
         let mut file = File::options().write(true).open(self.0.join(name))?;
         file.seek(SeekFrom::Start(offset))?;

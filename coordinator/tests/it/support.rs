@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use alloy_signer::SignerSync;
 use alloy_signer_local::PrivateKeySigner;
-use florin_coordinator::LedgerPlace;
+use florin_coordinator::LedgerEndpoint;
 use florin_engine::{Applied, Effect, Engine, Event};
 use florin_learning::Dataset;
 use florin_learning::data::canonical_bytes;
@@ -17,8 +17,8 @@ use florin_protocol::*;
 use florin_work::CommittedHoldout;
 
 /// An RPC handler of the embedded ledger that echoes the request.
-pub(crate) fn echo() -> LedgerPlace {
-    LedgerPlace::Here(Arc::new(|request: &[u8]| Ok(request.to_vec())))
+pub(crate) fn echo() -> LedgerEndpoint {
+    LedgerEndpoint::Embedded(Arc::new(|request: &[u8]| Ok(request.to_vec())))
 }
 
 pub(crate) fn fln(text: &str) -> Amount {
@@ -30,15 +30,15 @@ pub(crate) fn market() -> MarketId {
 }
 
 /// An account with a signing key.
-pub(crate) struct Wallet(PrivateKeySigner);
+pub(crate) struct SeededWallet(PrivateKeySigner);
 
-impl Wallet {
+impl SeededWallet {
     pub(crate) fn number(n: u8) -> Self {
         Self(PrivateKeySigner::from_slice(&[n; 32]).unwrap())
     }
 }
 
-impl WalletSigner for Wallet {
+impl WalletSigner for SeededWallet {
     fn address(&self) -> Address {
         Address(self.0.address().into_array())
     }
@@ -54,7 +54,7 @@ pub(crate) const BUYER: u8 = 201;
 pub(crate) const PROVIDER: u8 = 202;
 
 pub(crate) fn address(n: u8) -> Address {
-    Wallet::number(n).address()
+    SeededWallet::number(n).address()
 }
 
 pub(crate) fn node(n: u8) -> NodeSigner {
@@ -62,7 +62,8 @@ pub(crate) fn node(n: u8) -> NodeSigner {
 }
 
 pub(crate) fn registration(n: u8, role: Role) -> Registration {
-    Registration::sign(market(), &Wallet::number(n), &node(n), role, Timestamp(1_000_000)).unwrap()
+    Registration::sign(market(), &SeededWallet::number(n), &node(n), role, Timestamp(1_000_000))
+        .unwrap()
 }
 
 /// A task of three rounds with four participants, at least two; ten seconds to train, five to
@@ -136,7 +137,7 @@ pub(crate) const MODEL_BYTES: u64 = 2_800;
 
 /// An engine, with the messages of its participants.
 #[derive(Clone)]
-pub(crate) struct World {
+pub(crate) struct EngineFixture {
     pub(crate) engine: Engine,
     pub(crate) spec: TaskSpec,
     pub(crate) id: TaskId,
@@ -144,7 +145,7 @@ pub(crate) struct World {
     pub(crate) journal: Vec<(Timestamp, Event)>,
 }
 
-impl World {
+impl EngineFixture {
     pub(crate) fn new(spec: TaskSpec) -> Self {
         let id = spec.id();
         let engine = Engine::new(market(), address(COORDINATOR));
@@ -152,61 +153,61 @@ impl World {
     }
 
     /// Applies an event to the engine; records it if it would be journaled.
-    pub(crate) fn tell(&mut self, event: Event) -> Result<Applied, Rejection> {
+    pub(crate) fn apply(&mut self, event: Event) -> Result<Applied, Rejection> {
         let applied = self.engine.apply(&event, self.now)?;
-        if applied.verdict == florin_engine::Verdict::New {
+        if applied.status == florin_engine::EventStatus::New {
             self.journal.push((self.now, event));
         }
         Ok(applied)
     }
 
-    pub(crate) fn code(&mut self, event: Event) -> ErrorCode {
+    pub(crate) fn rejection_code(&mut self, event: Event) -> ErrorCode {
         let before = self.engine.state().clone();
-        let rejection = self.tell(event).unwrap_err();
+        let rejection = self.apply(event).unwrap_err();
         assert_eq!(*self.engine.state(), before, "a rejection changed the state");
         assert!(!rejection.message.is_empty());
         rejection.code
     }
 
     /// A task with its blobs, and `n` registered participants that have not enrolled.
-    pub(crate) fn published(n: u8) -> Self {
-        Self::published_with(spec(), n)
+    pub(crate) fn with_published_task(n: u8) -> Self {
+        Self::with_published_spec(spec(), n)
     }
 
-    pub(crate) fn published_with(spec: TaskSpec, n: u8) -> Self {
+    pub(crate) fn with_published_spec(spec: TaskSpec, n: u8) -> Self {
         let mut world = Self::new(spec);
         for i in 1..=n {
-            world.tell(Event::Registered(registration(i, Role::Participant))).unwrap();
+            world.apply(Event::Registered(registration(i, Role::Participant))).unwrap();
         }
-        world.tell(Event::Registered(registration(PROVIDER, Role::Provider))).unwrap();
-        let event = Event::Published {
+        world.apply(Event::Registered(registration(PROVIDER, Role::Provider))).unwrap();
+        let event = Event::TaskPublished {
             spec: world.spec.clone().into(),
             model_bytes: MODEL_BYTES,
             update_bytes: MODEL_BYTES,
         };
-        world.tell(event).unwrap();
+        world.apply(event).unwrap();
         let (task, digest) = (world.id, world.spec.base_model);
-        world.tell(Event::BlobArrived { task, digest }).unwrap();
+        world.apply(Event::BlobArrived { task, digest }).unwrap();
         let digest = blob_digest(&all_rows().0);
-        world.tell(Event::HoldoutArrived { task, digest }).unwrap();
+        world.apply(Event::HoldoutArrived { task, digest }).unwrap();
         world
     }
 
-    pub(crate) fn enrolment(&self, i: u8) -> Event {
+    pub(crate) fn enrol_event(&self, i: u8) -> Event {
         let (task, sender) = (self.id, address(i));
         let enrol = EnrolRequest { market: market(), task, sender, expires: Timestamp(1_000_000) };
         Event::Enrolled { enrol: node(i).sign(enrol), bond: fln("5") }
     }
 
     /// Round 1 is open for participants 1 to `n`.
-    pub(crate) fn opened(n: u8) -> Self {
-        let mut world = Self::published(n);
+    pub(crate) fn with_open_round(n: u8) -> Self {
+        let mut world = Self::with_published_task(n);
         (1..=n).for_each(|i| {
-            world.tell(world.enrolment(i)).unwrap();
+            world.apply(world.enrol_event(i)).unwrap();
         });
         if n < 4 {
             world.now = world.now.saturating_add_ms(world.spec.rounds.enrol_ms);
-            world.tell(Event::Tick).unwrap();
+            world.apply(Event::Tick).unwrap();
         }
         world
     }
@@ -236,28 +237,28 @@ impl World {
         Commit { scope: header.scope, sender: header.sender, offer: header.offer, commitment }
     }
 
-    pub(crate) fn committed(&self, i: u8) -> Event {
+    pub(crate) fn commit_event(&self, i: u8) -> Event {
         Event::Committed { commit: node(i).sign(self.commit(i)), bond: fln("5") }
     }
 
-    pub(crate) fn revealed(&self, i: u8) -> Event {
+    pub(crate) fn reveal_event(&self, i: u8) -> Event {
         Event::Revealed(node(i).sign(self.header(i)))
     }
 
     /// Commits are closed; no update has arrived.
-    pub(crate) fn revealing(n: u8) -> Self {
-        let mut world = Self::opened(n);
+    pub(crate) fn in_revealing(n: u8) -> Self {
+        let mut world = Self::with_open_round(n);
         (1..=n).for_each(|i| {
-            world.tell(world.committed(i)).unwrap();
+            world.apply(world.commit_event(i)).unwrap();
         });
         world
     }
 
     /// All updates have arrived; the round is being valued.
-    pub(crate) fn valuing(n: u8) -> Self {
-        let mut world = Self::revealing(n);
+    pub(crate) fn in_valuing(n: u8) -> Self {
+        let mut world = Self::in_revealing(n);
         (1..=n).for_each(|i| {
-            world.tell(world.revealed(i)).unwrap();
+            world.apply(world.reveal_event(i)).unwrap();
         });
         world.disclose();
         world
@@ -267,11 +268,11 @@ impl World {
     pub(crate) fn disclose(&mut self) -> Vec<Effect> {
         let (task, scope) = (self.id, self.offer().scope);
         let shown = Digest([200 + scope.round.0 as u8; 32]);
-        self.tell(Event::Disclosed { task, round: scope.round, shown }).unwrap().effects
+        self.apply(Event::RowsDisclosed { task, round: scope.round, rows: shown }).unwrap().effects
     }
 
     pub(crate) fn order(&self) -> &WorkOrder {
-        self.engine.state().tasks[&self.id].running().unwrap().order.as_ref().unwrap()
+        self.engine.state().tasks[&self.id].running().unwrap().work_order.as_ref().unwrap()
     }
 
     /// A result in which each participant's score is proportional to its position in the list.
@@ -303,10 +304,10 @@ impl World {
         }
     }
 
-    pub(crate) fn valued(&self) -> Event {
+    pub(crate) fn valued_event(&self) -> Event {
         let (task, round) = (self.id, self.order().scope.round);
         let result = self.result().into();
-        Event::Valued { task, round, result, paid: None, wrong: Vec::new() }
+        Event::RoundValued { task, round, result, paid: None, wrong_records: Vec::new() }
     }
 
     pub(crate) fn record(&self) -> Signed<WorkRecord> {
@@ -319,27 +320,27 @@ impl World {
 /// An in-memory fake ledger. Flags make it unreachable or make it refuse.
 #[derive(Default)]
 pub(crate) struct FakeLedger {
-    pub(crate) books: Mutex<Books>,
+    pub(crate) state: Mutex<FakeLedgerState>,
     /// The ledger's market, if it is not [`market`].
     pub(crate) market: Option<MarketId>,
 }
 
 #[derive(Default)]
-pub(crate) struct Books {
+pub(crate) struct FakeLedgerState {
     pub(crate) now: Timestamp,
     pub(crate) tasks: BTreeMap<TaskId, TaskState>,
     pub(crate) bonds: BTreeMap<Address, BondState>,
     pub(crate) stakes: BTreeMap<Address, StakeState>,
-    pub(crate) finals: Vec<Settlement>,
+    pub(crate) final_settlements: Vec<Settlement>,
     /// The accepted claims, in order.
     pub(crate) claims: Vec<Claim>,
     /// The number of claims when the task was closed.
     pub(crate) claims_at_close: Option<usize>,
     /// Whether the ledger is unavailable for claims.
-    pub(crate) takes_no_claims: bool,
+    pub(crate) refuses_claims: bool,
     pub(crate) posts: u32,
-    pub(crate) silent: bool,
-    pub(crate) penniless: BTreeSet<Address>,
+    pub(crate) is_unavailable: bool,
+    pub(crate) accounts_without_balance: BTreeSet<Address>,
 }
 
 impl FakeLedger {
@@ -356,12 +357,12 @@ impl FakeLedger {
             pending: Vec::new(),
             closed: false,
         };
-        self.books.lock().unwrap().tasks.insert(spec.id(), state);
+        self.state.lock().unwrap().tasks.insert(spec.id(), state);
     }
 
-    fn books(&self) -> Result<std::sync::MutexGuard<'_, Books>, LedgerError> {
-        let books = self.books.lock().unwrap();
-        if books.silent { unavailable() } else { Ok(books) }
+    fn lock(&self) -> Result<std::sync::MutexGuard<'_, FakeLedgerState>, LedgerError> {
+        let books = self.state.lock().unwrap();
+        if books.is_unavailable { unavailable() } else { Ok(books) }
     }
 }
 
@@ -374,36 +375,36 @@ impl Ledger for FakeLedger {
         self.market.unwrap_or_else(market)
     }
     fn now(&self) -> Result<Timestamp, LedgerError> {
-        self.books().map(|mut books| {
+        self.lock().map(|mut books| {
             books.now = books.now.saturating_add_ms(1);
             books.now
         })
     }
     fn balance(&self, account: Address) -> Result<Amount, LedgerError> {
-        let poor = self.books()?.penniless.contains(&account);
+        let poor = self.lock()?.accounts_without_balance.contains(&account);
         Ok(if poor { Amount::ZERO } else { fln("1") })
     }
     fn treasury(&self) -> Result<Amount, LedgerError> {
         unavailable()
     }
     fn task(&self, task: TaskId) -> Result<Option<TaskState>, LedgerError> {
-        self.books().map(|books| books.tasks.get(&task).cloned())
+        self.lock().map(|books| books.tasks.get(&task).cloned())
     }
     fn bond_of(&self, _: TaskId, account: Address) -> Result<BondState, LedgerError> {
-        self.books().map(|books| books.bonds.get(&account).copied().unwrap_or_default())
+        self.lock().map(|books| books.bonds.get(&account).copied().unwrap_or_default())
     }
     fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError> {
-        self.books().map(|books| books.stakes.get(&account).copied().unwrap_or_default())
+        self.lock().map(|books| books.stakes.get(&account).copied().unwrap_or_default())
     }
     fn is_pledged(&self, _: TaskId, provider: Address) -> Result<bool, LedgerError> {
-        self.books().map(|books| books.stakes.contains_key(&provider))
+        self.lock().map(|books| books.stakes.contains_key(&provider))
     }
     fn claimed_totals(
         &self,
         _: TaskId,
         account: Address,
     ) -> Result<merkle::ClaimTotals, LedgerError> {
-        let books = self.books()?;
+        let books = self.lock()?;
         let own = books.claims.iter().rfind(|claim| claim.account == account);
         Ok(own.map(|claim| claim.totals).unwrap_or_default())
     }
@@ -412,8 +413,8 @@ impl Ledger for FakeLedger {
         task: TaskId,
         payout: SettlementId,
     ) -> Result<SettlementStatus, LedgerError> {
-        let books = self.books()?;
-        if books.finals.iter().any(|settlement| settlement.payout == payout) {
+        let books = self.lock()?;
+        if books.final_settlements.iter().any(|settlement| settlement.payout == payout) {
             return Ok(SettlementStatus::Final);
         }
         let pending = books.tasks.get(&task).into_iter().flat_map(|task| &task.pending);
@@ -452,12 +453,13 @@ impl Ledger for FakeLedger {
         by: &dyn WalletSigner,
         settlement: &Settlement,
     ) -> Result<PostOutcome, LedgerError> {
-        let mut books = self.books()?;
+        let mut books = self.lock()?;
         let now = books.now;
         books.posts += 1;
         assert_eq!(by.address(), address(COORDINATOR));
-        let known = books.finals.iter().find(|known| known.payout == settlement.payout).copied();
-        let finals = books.finals.clone();
+        let known =
+            books.final_settlements.iter().find(|known| known.payout == settlement.payout).copied();
+        let finals = books.final_settlements.clone();
         let task = books.tasks.get_mut(&settlement.task).unwrap();
         let pending = task.pending.iter().map(|pending| pending.settlement);
         let known = known.or_else(|| pending.into_iter().find(|p| p.payout == settlement.payout));
@@ -486,11 +488,11 @@ impl Ledger for FakeLedger {
         unavailable()
     }
     fn finalize(&self, _: &dyn WalletSigner, task: TaskId) -> Result<u64, LedgerError> {
-        let mut books = self.books()?;
+        let mut books = self.lock()?;
         let state = books.tasks.get_mut(&task).unwrap();
         let done: Vec<Settlement> = state.pending.drain(..).map(|p| p.settlement).collect();
         let count = done.len() as u64;
-        books.finals.extend(&done);
+        books.final_settlements.extend(&done);
         if let (Some(last), Some(state)) = (done.last(), books.tasks.get_mut(&task)) {
             state.root = last.root;
         }
@@ -498,16 +500,16 @@ impl Ledger for FakeLedger {
     }
     fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<ClaimOutcome, LedgerError> {
         let before = self.claimed_totals(claim.task, claim.account)?;
-        let mut books = self.books()?;
+        let mut books = self.lock()?;
         assert_eq!(by.address(), address(COORDINATOR));
-        let root = books.finals.last().map(|last| last.root).unwrap_or_default();
+        let root = books.final_settlements.last().map(|last| last.root).unwrap_or_default();
         if !merkle::verify(root, claim.account, claim.totals, &claim.proof) {
             return Err(Refusal::BadProof.into());
         }
         if before == claim.totals {
             return Err(Refusal::NothingToClaim.into());
         }
-        if books.takes_no_claims {
+        if books.refuses_claims {
             return unavailable();
         }
         books.claims.push(claim.clone());
@@ -517,8 +519,8 @@ impl Ledger for FakeLedger {
         })
     }
     fn close(&self, _: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
-        let mut books = self.books()?;
-        let paid = books.finals.last().map_or(Amount::ZERO, |last| last.data_total);
+        let mut books = self.lock()?;
+        let paid = books.final_settlements.last().map_or(Amount::ZERO, |last| last.data_total);
         let claims = books.claims.len();
         let state = books.tasks.get_mut(&task).unwrap();
         if state.closed {

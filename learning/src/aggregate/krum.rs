@@ -43,7 +43,7 @@ fn distances(deltas: &[&[f32]], threads: usize) -> Vec<Vec<f64>> {
     let count = deltas.len();
     let mut table = vec![vec![0.0; count]; count];
     std::thread::scope(|scope| {
-        // // Update i has i pairs with earlier ones; the round-robin assignment balances the
+        // Update i has i pairs with earlier ones; the round-robin assignment balances the
         // threads.
         let mut dealt: Vec<Vec<(usize, &mut Vec<f64>)>> = Vec::new();
         dealt.resize_with(threads, Vec::new);

@@ -138,7 +138,7 @@ pub fn aggregate_on(
     rule.check()?;
     check(updates)?;
     let threads = threads.clamp(1, THREADS_MAX);
-    // // The mean detects numbers that are not finite on its own.
+    // The mean detects numbers that are not finite on its own.
     if rule != AggregationRule::Mean {
         check_finite(updates, threads)?;
     }
@@ -168,7 +168,7 @@ fn deltas<'a>(updates: &[(u64, &'a [f32])]) -> Vec<&'a [f32]> {
 }
 
 fn total_weight(updates: &[(u64, &[f32])]) -> f64 {
-    // // The sum of 2^20 weights of 64 bits fits; the one conversion rounds in the same way on
+    // The sum of 2^20 weights of 64 bits fits; the one conversion rounds in the same way on
     // every machine.
     updates.iter().map(|&(weight, _)| u128::from(weight)).sum::<u128>() as f64
 }
@@ -243,7 +243,7 @@ fn parallel_fill<T: Send>(
     }
     std::thread::scope(|scope| {
         let mut parts = result.chunks_mut(piece).enumerate();
-        // // The calling thread processes one part, since it would only wait.
+        // The calling thread processes one part, since it would only wait.
         let own = parts.next();
         for (at, part) in parts {
             let fill = &fill;

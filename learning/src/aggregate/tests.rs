@@ -165,14 +165,14 @@ fn small_cases_match_hand_computed_values() {
     assert_eq!(aggregate(AggregationRule::Median, &updates[..2]).unwrap(), [3.0, -2.0]);
     let trimmed = AggregationRule::TrimmedMean { trim_permille: 334 };
     assert_eq!(aggregate(trimmed, &updates).unwrap(), [2.0, 0.0]);
-    // // Norms 3, 4 and 20: the median is 4, so the last update is scaled to a fifth.
+    // Norms 3, 4 and 20: the median is 4, so the last update is scaled to a fifth.
     let updates = [(1, vec![3.0, 0.0]), (1, vec![0.0, 4.0]), (2, vec![20.0, 0.0])];
     assert_eq!(aggregate(AggregationRule::NormClippedMean, &refs(&updates)).unwrap(), [2.75, 1.0]);
 }
 
 #[test]
 fn the_mean_adds_in_the_order_of_the_updates() {
-    // // In order: ((10³⁰ + 1) − 10³⁰) + 1 = 1, because the first 1 is lost to rounding. In another
+    // In order: ((10³⁰ + 1) − 10³⁰) + 1 = 1, because the first 1 is lost to rounding. In another
     // order, 0 or 2.
     let updates = [1e30, 1.0, -1e30, 1.0].map(|value| (1, vec![value; 5000]));
     let updates = refs(&updates);

@@ -17,7 +17,7 @@ impl Aligned {
     /// `len` zeros.
     pub(super) fn zeros(len: usize) -> Self {
         let storage = vec![0.0; len + LINE - 1];
-        // // If no aligned element is found, loads are only slower.
+        // If no aligned element is found, loads are only slower.
         let from = storage.as_ptr().align_offset(LINE_BYTES).min(LINE - 1);
         Self { storage, from, len }
     }

@@ -109,7 +109,7 @@ impl LayerStack {
         }
         let first = match layers[0].kind {
             LayerKind::Dense => Some(layers.remove(0)),
-            // // A convolution of few channels costs less than reading its sums from memory.
+            // A convolution of few channels costs less than reading its sums from memory.
             LayerKind::Convolution { .. } => None,
         };
         Self { first, deeper: layers, inputs: model.inputs() }

@@ -35,7 +35,7 @@ fn exp(x: f32) -> f32 {
         power = power * r + factor;
     }
     let power = (power * r) * r + r + 1.0;
-    // // The last bits of `shifted` are n in two's complement: shift them to the exponent.
+    // The last bits of `shifted` are n in two's complement: shift them to the exponent.
     let two_to_n = (shifted.to_bits() << 23).wrapping_add(127 << 23);
     power * f32::from_bits(two_to_n)
 }

@@ -83,7 +83,7 @@ impl CoalitionMasks {
             let mut left = bits;
             std::iter::from_fn(move || {
                 let bit = left.trailing_zeros() as usize;
-                // // Clears the lowest set bit; zero ends the iteration.
+                // Clears the lowest set bit; zero ends the iteration.
                 left &= left.checked_sub(1)?;
                 Some(word * WORD_BITS + bit)
             })

@@ -300,7 +300,7 @@ impl<'a, R: RowChunks> Coalitions<'a, R> {
         masks: &CoalitionMasks,
     ) -> Result<Vec<usize>, CoalitionError> {
         let counts = self.results(masks, Quantity::CorrectPredictions)?;
-        // // Integers far below 2⁵³.
+        // Integers far below 2⁵³.
         Ok(counts.into_iter().map(|count| count as usize).collect())
     }
 

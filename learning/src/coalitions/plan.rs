@@ -35,7 +35,7 @@ impl WalkPlan {
             .map(|pair| masks.shared_prefix_len(pair[0] as usize, pair[1] as usize))
             .chain([0])
             .collect();
-        // // Number of members of each sum on the stack.
+        // Number of members of each sum on the stack.
         let mut stack = vec![0];
         let (mut steps, mut levels) = (Vec::new(), 1);
         let mut prefixes = Vec::new();
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn every_batch_is_summed_from_its_members_in_ascending_order() {
         let mut masks = CoalitionMasks::new(6);
-        // // {0,1,2,3,4}, {0,1,2,3,5}, {0,1,5}: the sum of two members is retained for the third.
+        // {0,1,2,3,4}, {0,1,2,3,5}, {0,1,5}: the sum of two members is retained for the third.
         for bits in [0b01_1111, 0b10_1111, 0b10_0011] {
             masks.push(&[bits]).unwrap();
         }
@@ -150,7 +150,7 @@ mod tests {
             let mut masks = CoalitionMasks::new(9);
             for _ in 0..round % 40 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-                // // Includes occasional duplicates and the empty coalition.
+                // Includes occasional duplicates and the empty coalition.
                 masks.push(&[state >> 55 & if round % 3 == 0 { 0b111 } else { 0x1ff }]).unwrap();
             }
             let additions = check(&masks);

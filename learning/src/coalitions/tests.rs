@@ -446,7 +446,7 @@ fn invalid_updates_shares_and_rows_are_refused() {
 
 #[test]
 fn coalition_losses_match_the_recorded_bits() {
-    // // Recorded on x86-64 with 512-bit registers; every other machine must give the same bits.
+    // Recorded on x86-64 with 512-bit registers; every other machine must give the same bits.
     let table = [
         (mlp(126, &[14, 3]), [0x4002_4674_2c4e_43c5, 0x4002_290a_c1a4_61c0]),
         (cnn(), [0x4004_264e_29d8_760e, 0x4005_1fab_a967_dd94]),

@@ -96,7 +96,7 @@ impl WindowBuilder {
         let rows = std::mem::take(&mut self.rows);
         let labels = std::mem::take(&mut self.labels);
         let used = labels.len() * self.width * TILE_ROWS;
-        // // The missing rows of the last tile have stale contents, which are never read.
+        // The missing rows of the last tile have stale contents, which are never read.
         let features = &self.features[..used];
         let Some(first) = &net.first else {
             let mut retained = Aligned::zeros(used);

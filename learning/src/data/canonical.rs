@@ -132,7 +132,7 @@ impl Header {
 pub fn from_canonical_bytes(bytes: &[u8]) -> Result<Dataset, CanonicalError> {
     let header = Header::read(bytes)?;
     let Header { rows, width, classes } = header;
-    // // Each is within its limit, so the product is far below 2⁶⁴.
+    // Each is within its limit, so the product is far below 2⁶⁴.
     if rows * width > FEATURES_MAX {
         let (rows, width, classes) = (rows as u64, width as u32, classes as u32);
         return Err(CanonicalError::TooLarge { rows, width, classes });

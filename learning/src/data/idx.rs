@@ -61,7 +61,7 @@ impl Idx {
             return Err(wrong_length(header as u64));
         }
         let sizes: Vec<u64> = (1..=dimensions).map(|at| u64::from(number(at))).collect();
-        // // Three 32-bit sizes may exceed 64 bits; no such file exists.
+        // Three 32-bit sizes may exceed 64 bits; no such file exists.
         let body = sizes.iter().try_fold(1_u64, |product, &size| product.checked_mul(size));
         let expected = body.and_then(|body| body.checked_add(header as u64)).unwrap_or(u64::MAX);
         if bytes.len() as u64 != expected {

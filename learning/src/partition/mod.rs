@@ -224,7 +224,7 @@ fn dirichlet_draw(
         let shares: Vec<f64> = (0..shards).map(|_| gamma.sample(rng)).collect();
         let total: f64 = shares.iter().sum();
         if total <= 0.0 {
-            // // Every share underflowed, which happens for a tiny alpha: in the limit one shard
+            // Every share underflowed, which happens for a tiny alpha: in the limit one shard
             // has all rows.
             cut[below(rng, shards as u64) as usize].extend(order);
             continue;
@@ -293,7 +293,7 @@ fn from_file(
         })?;
         cut[owner].push(row);
     }
-    // // An explicit assignment is not rearranged.
+    // An explicit assignment is not rearranged.
     if let Some(shard) = cut.iter().position(|shard| shard.len() < rows_min) {
         let rows = cut[shard].len();
         return Err(PartitionError::ShardTooSmall { path: path(), shard, rows, rows_min });

@@ -70,7 +70,7 @@ proptest! {
 #[test]
 fn dirichlet_shards_are_more_heterogeneous_for_smaller_alpha() {
     let digits = load(&DataSource::Digits).unwrap();
-    // // Mean over the shards of the largest class's share of the shard: 0.1 if all shards are
+    // Mean over the shards of the largest class's share of the shard: 0.1 if all shards are
     // equal.
     let skew = |alpha| {
         let cut = partition(&digits, 8, &PartitionScheme::Dirichlet { alpha }, 10, 3).unwrap();

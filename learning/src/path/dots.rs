@@ -124,7 +124,7 @@ fn multiply_chunks<const SQUARES: bool>(
     squares: &mut [Lanes; TILE_UPDATES],
 ) {
     let (own, slopes) = (updates.map(chunks_of_eight), lines.map(chunks_of_eight));
-    // // In local variables, so that they stay in registers.
+    // In local variables, so that they stay in registers.
     let (mut sums, mut own_sums) = (*with, *squares);
     for at in 0..own[0].len() {
         multiply_chunk::<SQUARES>(own, slopes, at, &mut sums, &mut own_sums);

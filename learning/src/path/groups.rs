@@ -77,7 +77,7 @@ impl RowGroups {
         let mut runs = BlockAssembler { blocks: &self.blocks, row: 0, partial_block: None };
         let mut outcome = Ok(());
         rows.each_chunk(&mut |chunk| {
-            // // A source with too many rows is reported below.
+            // A source with too many rows is reported below.
             outcome = match runs.row + chunk.rows() <= self.rows {
                 true => runs.consume(chunk, &mut show),
                 false => Err(InputError::NoRows.into()),

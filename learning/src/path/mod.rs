@@ -284,7 +284,7 @@ impl PathGradient {
         share: f64,
         products: &UpdateProducts,
     ) -> Result<PathValue, PathError> {
-        // // Sums of squares of `f32` numbers do not overflow `f64`: the sum is finite unless an
+        // Sums of squares of `f32` numbers do not overflow `f64`: the sum is finite unless an
         // element is not.
         if !products.square.is_finite()
             && let Some(index) = first_not_finite(update)

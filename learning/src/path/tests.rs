@@ -387,7 +387,7 @@ fn group_losses_match_those_of_the_path_gradient() {
     for (ours, theirs) in groups.iter().zip(gradient.losses_before()) {
         assert!((ours - theirs).abs() < 1e-12, "{ours} {theirs}");
     }
-    // // Rows 0, 1 | 2, 3, 4 by hand: sums 3 and 12, times 2 groups divided by 5 rows.
+    // Rows 0, 1 | 2, 3, 4 by hand: sums 3 and 12, times 2 groups divided by 5 rows.
     let by_hand = group_means(&[1.0, 2.0, 3.0, 4.0, 5.0], 2);
     assert!((by_hand[0] - 1.2).abs() < 1e-15 && (by_hand[1] - 4.8).abs() < 1e-15, "{by_hand:?}");
 }

@@ -191,7 +191,7 @@ impl<T: Real> Product<'_, T> {
         let ProductSize { columns, depth, .. } = self.size;
         let lanes = T::lanes::<S>();
         let a = &self.a;
-        // // If the rows are not contiguous in memory, each has its own slice.
+        // If the rows are not contiguous in memory, each has its own slice.
         let own: [&[T]; K] = std::array::from_fn(|row| match ALONG_ROWS {
             true => &[][..],
             false => &a.numbers[(at.row + row) * a.row..][..depth],

@@ -158,7 +158,7 @@ impl<'a> GradientDescent<'a> {
         }
         let (momentum, decay) = (momentum as f32, weight_decay as f32);
         let params = &mut self.params;
-        // // Elementwise: any register width gives the same bits.
+        // Elementwise: any register width gives the same bits.
         Arch::new().dispatch(|| {
             for (w, (v, &g)) in params.iter_mut().zip(velocity.iter_mut().zip(&*gradient)) {
                 *v = momentum * *v + (g + decay * *w);
@@ -199,7 +199,7 @@ impl Evaluator for Reference {
         data: &Dataset,
     ) -> Result<Vec<Vec<Vec<f64>>>, EvalError> {
         for (at, params) in params.iter().enumerate() {
-            // // All models have the same directions, so check them once.
+            // All models have the same directions, so check them once.
             check_evaluation(model, params, if at == 0 { directions } else { &[] }, data)?;
         }
         let layout = layout(model)?;
@@ -311,7 +311,7 @@ fn directional_derivatives(
     let Some(any) = batches.first() else { return vec![Vec::new(); directions.len()] };
     let mut along = DirectionState::new();
     let of_direction = |direction: &&[f32]| {
-        // // Recreated for each chunk of rows: it costs as much as one row, and only one direction
+        // Recreated for each chunk of rows: it costs as much as one row, and only one direction
         // is in memory.
         along.set_direction(layout, direction.iter().map(|&value| f64::from(value)), any);
         let of_models = batches.iter().zip(params).zip(pulls);

@@ -30,27 +30,27 @@ fn tiny() -> (ModelSpec, Dataset) {
 fn softmax_of_two_rows_matches_hand_computed_values() {
     let (model, data) = tiny();
     let mut engine = Reference::new();
-    // // All zero: the classes are equally likely, the loss is ln 2, and the logit gradients are
+    // All zero: the classes are equally likely, the loss is ln 2, and the logit gradients are
     // ±½.
     let zero = [0.0; 4];
     let losses = engine.row_losses(&model, &zero, &data).unwrap();
     assert_eq!(losses, [2.0_f64.ln(); 2]);
     let (loss, gradient) = engine.gradient(&model, &zero, &data).unwrap();
     assert_eq!(loss, 2.0_f64.ln());
-    // // Row 0 (x = 2, label 0) has (−½, ½), row 1 (x = 1, label 1) has (½, −½); halved by the
+    // Row 0 (x = 2, label 0) has (−½, ½), row 1 (x = 1, label 1) has (½, −½); halved by the
     // mean.
     assert_eq!(gradient, [-0.25, 0.25, 0.0, 0.0]);
     // Along the weight of class 0: row 0 gives −½·2, row 1 gives ½·1.
     let slopes =
         engine.row_directional_derivatives(&model, &zero, &[&[1.0, 0.0, 0.0, 0.0]], &data).unwrap();
     assert_eq!(slopes, [[-1.0, 0.5]]);
-    // // Of equal logits the first counts: row 0 is correct, row 1 is not.
+    // Of equal logits the first counts: row 0 is correct, row 1 is not.
     assert_eq!(engine.correct_predictions(&model, &zero, &data).unwrap(), 1);
     // Logits (3x, 0): row 0 loses ln(1 + e⁻⁶), row 1 loses 3 + ln(1 + e⁻³).
     let losses = engine.row_losses(&model, &[3.0, 0.0, 0.0, 0.0], &data).unwrap();
     assert!((losses[0] - (-6.0_f64).exp().ln_1p()).abs() < 1e-15);
     assert!((losses[1] - 3.0 - (-3.0_f64).exp().ln_1p()).abs() < 1e-15);
-    // // Large logits neither overflow nor lose digits.
+    // Large logits neither overflow nor lose digits.
     let losses = engine.row_losses(&model, &[1e6, 0.0, 0.0, 0.0], &data).unwrap();
     assert_eq!(losses, [0.0, 1e6]);
 }
@@ -64,11 +64,11 @@ fn one_training_step_matches_hand_computed_values() {
     let step = train(&plain(1, 2, 0.5), [0.0; 4]);
     assert_eq!(step.params, [0.125, -0.125, 0.0, 0.0]);
     assert_eq!((step.steps, step.mean_loss), (1, f64::from(2.0_f32).ln()));
-    // // ‖g‖ = 0.25·√2; clipped to half of that, the step is half as long.
+    // ‖g‖ = 0.25·√2; clipped to half of that, the step is half as long.
     let clipped = Training { clip_gradient: Some(0.125 * 2.0_f64.sqrt()), ..plain(1, 2, 0.5) };
     let clipped = train(&clipped, [0.0; 4]);
     assert!((clipped.params[0] - 0.0625).abs() < 1e-8 && clipped.params[2] == 0.0);
-    // // Weight decay moves the biases, equal and without gradient, from 1 to 1 − 0.5·0.1.
+    // Weight decay moves the biases, equal and without gradient, from 1 to 1 − 0.5·0.1.
     let decayed = Training { weight_decay: 0.1, ..plain(1, 2, 0.5) };
     let decayed = train(&decayed, [0.0, 0.0, 1.0, 1.0]);
     assert!((decayed.params[2] - 0.95).abs() < 1e-7 && (decayed.params[0] - 0.125).abs() < 1e-7);
@@ -83,9 +83,9 @@ fn momentum_and_fedprox_change_the_second_step_only() {
     let one = train(&plain(1, 2, 0.5));
     let two = train(&plain(2, 2, 0.5));
     assert_eq!(train(&Training { momentum: 0.5, fedprox: Some(0.5), ..plain(1, 2, 0.5) }), one);
-    // // Two steps with momentum m: the second adds m times the first.
+    // Two steps with momentum m: the second adds m times the first.
     let heavy = train(&Training { momentum: 0.5, ..plain(2, 2, 0.5) });
-    // // FedProx μ: the second step's gradient grows by μ·(w − w₀), which is μ times the first
+    // FedProx μ: the second step's gradient grows by μ·(w − w₀), which is μ times the first
     // step.
     let held = train(&Training { fedprox: Some(0.5), ..plain(2, 2, 0.5) });
     for at in 0..4 {
@@ -309,7 +309,7 @@ fn a_step_has_the_bits_of_the_reference_for_any_batch_size() {
             let order = epoch_order(rows, 4, 0);
             let expected = plain_step(&model, &start, &data, &order, 0.1);
             let how = plain(1, 64, 0.1);
-            // // A gradient that is never clipped uses the other code path.
+            // A gradient that is never clipped uses the other code path.
             let written = Training { clip_gradient: Some(1e6), ..how.clone() };
             for how in [how, written] {
                 let got = Reference::new().train(&model, &start, &data, &how, 4, &mut go).unwrap();

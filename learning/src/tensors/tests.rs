@@ -66,7 +66,7 @@ fn walking_several_pieces_equals_decoding() {
     })
     .unwrap();
     assert!(seen == values && decode(&model, &bytes).unwrap() == values);
-    // // In the second and third pieces.
+    // In the second and third pieces.
     for (at, tensor, index) in [(5000, "layer0.weight", 5000), (8999, "layer0.bias", 8)] {
         let good = std::mem::replace(&mut values[at], f32::NAN);
         let bytes = encode(&model, &values).unwrap();

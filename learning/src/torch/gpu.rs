@@ -73,7 +73,7 @@ fn load_cuda() -> (Option<PathBuf>, Vec<LibraryAttempt>) {
         if tried.iter().any(|attempt| attempt.path == path) {
             continue;
         }
-        // // The dynamic loader resolves a name without a folder.
+        // The dynamic loader resolves a name without a folder.
         let named = path.parent().is_some_and(|folder| folder != Path::new(""));
         let loaded = match named && !path.exists() {
             true => Err("not found".to_owned()),
@@ -118,7 +118,7 @@ fn open(path: &Path) -> Result<(), String> {
         unsafe_code,
         reason = "loading a library runs its initialisers, so it has no safe interface"
     )]
-    // // SAFETY: the file is libtorch's own CUDA library, whose initialisers only register kernels
+    // SAFETY: the file is libtorch's own CUDA library, whose initialisers only register kernels
     // with the loaded CPU library. RTLD_NOW rejects a library of another version, whose symbols are
     // missing, before any of its code runs. It is never unloaded, so no pointer dangles.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };

@@ -275,7 +275,7 @@ impl Evaluator for Torch {
             let tape = chunk.net.forward(&chunk.features)?;
             let pulls = net::logit_gradients(&tape.logits, &chunk.labels, 1.0)?;
             for (slopes, direction) in slopes.iter_mut().zip(directions) {
-                // // Recreated for each chunk: it costs as much as one row, and only one direction
+                // Recreated for each chunk: it costs as much as one row, and only one direction
                 // is in memory.
                 let direction = self.to_tensor(direction)?.f_to_kind(Kind::Double)?;
                 let moving =

@@ -114,7 +114,7 @@ fn dense(
     let weights = Tensor::f_cat(&pulls, 1)?.f_tr()?.f_mm(features)?;
     let weights = weights.f_chunk(pulls.len() as i64, 0)?;
     for (weight, (station, numbers)) in weights.iter().zip(gradients) {
-        // // The first layer's weight is at the start of the parameters.
+        // The first layer's weight is at the start of the parameters.
         let mut own = to_vec(&weight.f_view([-1])?)?;
         let from = own.len() as i64;
         let rest = station.gradient.f_narrow(0, from, station.gradient.size1()? - from)?;

@@ -49,7 +49,7 @@ pub(super) fn encode(
         }
         scales.push(scale);
     }
-    // // Stochastic rounding increases the norm; smaller scales shorten all numbers equally.
+    // Stochastic rounding increases the norm; smaller scales shorten all numbers equally.
     let norm = squares.norm();
     if norm > norm_max {
         shorten(tensors, &mut scales, &mut codes, norm_max / norm);
@@ -82,7 +82,7 @@ fn decoded(code: i8, scale: f32) -> f32 {
 }
 
 fn shorten(tensors: &[TensorSpec], scales: &mut [f32], codes: &mut [i8], factor: f64) {
-    // // Small enough that rounding to f32 does not exceed the limit again.
+    // Small enough that rounding to f32 does not exceed the limit again.
     let factor = factor * (1.0 - 4.0 * f64::from(f32::EPSILON));
     let mut rest = codes;
     for (tensor, scale) in tensors.iter().zip(scales) {

@@ -70,7 +70,7 @@ fn encoded_bytes_match_the_documented_layout() {
         r#"{"layer0.weight":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},"layer0.bias":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]}}"#,
         &[0xfe, 0x42, 0x00, 0xc0, 0x00, 0x3f, 0x80, 0x3e, 0x7e, 0xc3, 0x00, 0x00],
     );
-    // // Scales 1 and 2; 0.5 and 0.25 are rounded to 0 or 1 at random.
+    // Scales 1 and 2; 0.5 and 0.25 are rounded to 0 or 1 at random.
     let int8 = written(&small(), WireFormat::Int8, &DELTA, 0);
     assert_eq!(body(&int8)[..10], [0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 127, 254]);
     assert!(body(&int8)[10] <= 1 && body(&int8)[11] <= 1);
@@ -124,7 +124,7 @@ fn an_update_has_the_length_of_its_format_and_no_other_is_accepted() {
         for length in [0, 7, 8, 100, bytes.len() - 1] {
             assert_eq!(code(&bytes[..length]), "UPDATE_TRUNCATED", "{format:?}: {length}");
         }
-        // // An update of another format is refused.
+        // An update of another format is refused.
         for other in ALL.into_iter().filter(|other| *other != format) {
             assert!(read(&large(), other, &bytes).is_err(), "{format:?} read as {other:?}");
         }
@@ -163,7 +163,7 @@ fn top_k_prefers_the_first_of_equal_numbers_and_returns_the_residual() {
     let Encoded { bytes, residual } = encode(&small(), format, &delta, FAR, 0).unwrap();
     assert_eq!(read(&small(), format, &bytes).unwrap(), [1.0, -1.0, 2.0, 0.0, 0.0, 0.0]);
     assert_eq!(residual.unwrap(), [0.0, 0.0, 0.0, 1.0, -1.0, 0.0]);
-    // // A smaller limit shortens the sent numbers; they are not part of the residual.
+    // A smaller limit shortens the sent numbers; they are not part of the residual.
     let Encoded { bytes, residual } =
         encode(&small(), format, &delta, 6_f64.sqrt() / 2.0, 0).unwrap();
     let half = read(&small(), format, &bytes).unwrap();
@@ -232,7 +232,7 @@ fn numbers_at_the_limits_of_f32_round_trip() {
         assert!(values.iter().all(|value| value.is_finite()), "{format:?}: {values:?}");
         assert!(values[0] >= f32::MAX * 0.995, "{format:?}: {values:?}");
     }
-    // // Too small for a normal scale: all numbers become zero, without an error.
+    // Too small for a normal scale: all numbers become zero, without an error.
     let tiny = written(&small(), WireFormat::Int8, &[1e-40; 6], 1);
     assert_eq!(read(&small(), WireFormat::Int8, &tiny).unwrap(), [0.0; 6]);
 }
@@ -261,7 +261,7 @@ fn rounding_is_unbiased(seed: u64) -> Result<(), TestCaseError> {
     for (at, (sum, meant)) in sums.iter().zip(&delta).enumerate() {
         let scale = scales[usize::from(at >= 62)];
         let off = (sum / TRIALS as f64 - f64::from(*meant)) / scale;
-        // // Scales are rounded to f32, and so are their products.
+        // Scales are rounded to f32, and so are their products.
         let most = bound(TRIALS as f64) + 127.0 * 4.0 * f64::from(f32::EPSILON);
         prop_assert!(off.abs() <= most, "seed {}, number {}: {} scales off", seed, at, off);
         all += off / 64.0;
@@ -318,7 +318,7 @@ proptest! {
         for format in ALL {
             let bytes = encode(&small(), format, &delta, max, seed).unwrap().bytes;
             let decoded = decoded_norm(&small(), format, &bytes).unwrap();
-            // // The tolerance of a receiver, see `florin_work::inspect_update`.
+            // The tolerance of a receiver, see `florin_work::inspect_update`.
             prop_assert!(decoded <= max * (1.0 + 1e-6), "{:?}: {} above {}", format, decoded, max);
             let free = decoded_norm(&small(), format, &written(&small(), format, &delta, seed));
             let least = free.unwrap().min(max) * 0.99;
@@ -342,7 +342,7 @@ proptest! {
                 prop_assert!(values.iter().all(|value| value.is_finite()));
             }
             prop_assert!(read(&small(), format, &noise).is_err());
-            // // A valid header, followed by arbitrary numbers.
+            // A valid header, followed by arbitrary numbers.
             let header = bytes.len() - body(&written(&small(), format, &delta, 1)).len();
             let mut behind = written(&small(), format, &delta, 1);
             for (byte, noise) in behind[header..].iter_mut().zip(&noise) {
@@ -363,7 +363,7 @@ fn encoding_is_deterministic_and_only_int8_uses_the_seed() {
         assert_eq!(once, written(&large(), format, &delta, 8), "{format:?}");
         assert_eq!(once != written(&large(), format, &delta, 9), format == WireFormat::Int8);
     }
-    // // Training again after a crash must give the same bytes.
+    // Training again after a crash must give the same bytes.
     let bytes = written(&large(), WireFormat::Int8, &delta, 8);
     assert_eq!(body(&bytes)[8..24], GOLDEN);
 }

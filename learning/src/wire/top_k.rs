@@ -34,7 +34,7 @@ pub(super) fn encode(delta: &[f32], count: usize, norm_max: f64, bytes: &mut Vec
 
 /// Indices of the `kept` largest magnitudes, ascending. Models have fewer than 2³² parameters.
 fn largest(delta: &[f32], count: usize) -> Vec<u32> {
-    // // The magnitudes of finite numbers have the same order as their bits.
+    // The magnitudes of finite numbers have the same order as their bits.
     let magnitude = |value: &f32| value.abs().to_bits();
     let mut magnitudes: Vec<u32> = delta.iter().map(magnitude).collect();
     let (_, least, _) = magnitudes.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
@@ -66,7 +66,7 @@ pub(super) fn walk(
 ) -> Result<(), DecodeError> {
     let (indices, values) = body.split_at(body.len() / 2);
     check_indices(numbers, indices)?;
-    // // Adjacent selected numbers form one piece.
+    // Adjacent selected numbers form one piece.
     let mut piece = [0.0; PIECE];
     let (mut from, mut length) = (0, 0);
     for (place, (index, value)) in words(indices).zip(words(values)).enumerate() {

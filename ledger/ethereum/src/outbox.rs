@@ -196,9 +196,9 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Opens an account's outbox; waits for at most `patience_ms` while another process has it
+    /// Opens an account's outbox; waits for at most `timeout_ms` while another process has it
     /// open.
-    pub(super) fn open(path: &Path, patience_ms: u64) -> Result<Self, LedgerError> {
+    pub(super) fn open(path: &Path, timeout_ms: u64) -> Result<Self, LedgerError> {
         let shown = path.display();
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|error| {
@@ -212,7 +212,7 @@ impl Outbox {
             match Database::open(path) {
                 Ok(database) => return Ok(Self { database, path: path.to_owned() }),
                 Err(DatabaseError::DatabaseAlreadyOpen)
-                    if waited < Duration::from_millis(patience_ms) =>
+                    if waited < Duration::from_millis(timeout_ms) =>
                 {
                     std::thread::sleep(HELD_PAUSE);
                     waited = waited.saturating_add(HELD_PAUSE);

@@ -74,13 +74,13 @@ impl ClaimError {
     }
 }
 
-impl crate::retry::Passing for ClaimError {
-    fn is_passing(&self) -> bool {
+impl crate::retry::Transient for ClaimError {
+    fn is_transient(&self) -> bool {
         match self {
             Self::BadProof { .. } => false,
             Self::NotCurrent { .. } => true,
-            Self::Client(error) => error.is_passing(),
-            Self::Ledger(error) => error.is_passing(),
+            Self::Client(error) => error.is_transient(),
+            Self::Ledger(error) => error.is_transient(),
         }
     }
 }
@@ -258,13 +258,13 @@ impl Agent<'_, '_> {
         let (client, ledger) = (self.parts.client, self.parts.ledger);
         let (wallet, task, me) = (self.parts.wallet, self.config.task, self.me);
         let tell = &mut self.tell;
-        let drawn = super::patiently(
+        let drawn = super::retry_with_backoff(
             self.config.patience,
             self.shutdown,
             |error: &ClaimError| {
                 tell(&super::retrying(error));
                 if matches!(error, ClaimError::Ledger(_)) {
-                    crate::retry::see_through(ledger, wallet);
+                    crate::retry::resume_transactions(ledger, wallet);
                 }
             },
             || draw_pay(client, ledger, wallet, task, me),

@@ -6,8 +6,8 @@ use florin_ledger::LedgerError;
 use florin_protocol::{Address, Amount, ErrorCode, NodeKey, Role, RoundNumber, SignError, TaskId};
 
 use super::waiting::RegisterError;
+use crate::atomic_file::FileError;
 use crate::client::ClientError;
-use crate::durable::FileError;
 use crate::guard::GuardError;
 
 /// Errors that end a participation before its task ends. After any of them the same command may be

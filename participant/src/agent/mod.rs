@@ -42,12 +42,12 @@ pub use store::kept_receipts;
 pub(crate) use waiting::{EXPIRY_MS, register};
 pub use waiting::{bond_for, top_up};
 
+use crate::atomic_file;
 use crate::behaviour::Behaviour;
 use crate::client::{Client, ClientError};
-use crate::durable;
 use crate::event::Event;
 use crate::guard::Guard;
-use crate::retry::{Patience, patiently, see_through};
+use crate::retry::{Backoff, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
 use step::{Own, Stage, Step};
@@ -70,7 +70,7 @@ pub struct ParticipantConfig {
     /// milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,
     /// How long to retry while the coordinator or the ledger does not answer.
-    pub patience: Patience,
+    pub patience: Backoff,
 }
 
 /// The resources that a participation uses.
@@ -119,10 +119,10 @@ pub fn participate(
     shutdown: &Shutdown,
     tell: &mut dyn FnMut(&Event),
 ) -> Result<Participation, AgentError> {
-    durable::create_folder(&config.folder)?;
+    atomic_file::create_folder(&config.folder)?;
     let guard = Guard::open(&Store::guard(&config.folder), parts.wallet.node_signer())?;
     let client = parts.client;
-    let view = patiently(
+    let view = retry_with_backoff(
         config.patience,
         shutdown,
         |error: &ClientError| tell(&retrying(error)),
@@ -296,7 +296,12 @@ impl Agent<'_, '_> {
         attempt: impl FnMut() -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let tell = &mut self.tell;
-        patiently(self.config.patience, self.shutdown, |error| tell(&retrying(error)), attempt)
+        retry_with_backoff(
+            self.config.patience,
+            self.shutdown,
+            |error| tell(&retrying(error)),
+            attempt,
+        )
     }
 
     fn with_ledger<T>(
@@ -306,9 +311,9 @@ impl Agent<'_, '_> {
         let (tell, ledger, wallet) = (&mut self.tell, self.parts.ledger, self.parts.wallet);
         let failed = |error: &LedgerError| {
             tell(&retrying(error));
-            see_through(ledger, wallet);
+            resume_transactions(ledger, wallet);
         };
-        patiently(self.config.patience, self.shutdown, failed, attempt)
+        retry_with_backoff(self.config.patience, self.shutdown, failed, attempt)
     }
 }
 

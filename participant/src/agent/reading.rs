@@ -6,7 +6,7 @@ use florin_protocol::{Canonical, Report, RoundNumber, Statement, UpdateEntry};
 use super::{Agent, AgentError};
 use crate::client::Client;
 use crate::event::Event;
-use crate::recheck::recheck;
+use crate::report_check::recheck;
 
 impl Agent<'_, '_> {
     /// Reads the next report. The client has verified its signature and scope, now or before it was

@@ -15,8 +15,8 @@ use florin_protocol::{Report, RoundNumber, Signed, TaskId, UpdateReceipt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::atomic_file::{self, FileError};
 use crate::client::JSON_BYTES_MAX;
-use crate::durable::{self, FileError};
 
 const UPDATE: &str = "update.safetensors";
 const RESIDUAL: &str = "residual.safetensors";
@@ -47,7 +47,7 @@ impl Store {
         round: RoundNumber,
         limit: u64,
     ) -> Result<Option<Vec<u8>>, FileError> {
-        durable::read(&self.path(round, UPDATE), limit)
+        atomic_file::read_limited(&self.path(round, UPDATE), limit)
     }
 
     pub(super) fn keep_update(&self, round: RoundNumber, bytes: &[u8]) -> Result<(), FileError> {
@@ -60,7 +60,7 @@ impl Store {
         round: RoundNumber,
         limit: u64,
     ) -> Result<Option<Vec<u8>>, FileError> {
-        durable::read(&self.path(round, RESIDUAL), limit)
+        atomic_file::read_limited(&self.path(round, RESIDUAL), limit)
     }
 
     pub(super) fn keep_residual(&self, round: RoundNumber, bytes: &[u8]) -> Result<(), FileError> {
@@ -129,8 +129,8 @@ impl Store {
 
     fn keep(&self, round: RoundNumber, name: &str, bytes: &[u8]) -> Result<(), FileError> {
         let path = self.path(round, name);
-        durable::create_folder(path.parent().unwrap_or(&self.folder))?;
-        durable::replace(&path, bytes)
+        atomic_file::create_folder(path.parent().unwrap_or(&self.folder))?;
+        atomic_file::write_atomically(&path, bytes)
     }
 
     fn keep_json<T: Serialize>(
@@ -150,7 +150,7 @@ impl Store {
         name: &str,
     ) -> Result<Option<T>, FileError> {
         let path = self.path(round, name);
-        let Some(bytes) = durable::read(&path, JSON_BYTES_MAX)? else {
+        let Some(bytes) = atomic_file::read_limited(&path, JSON_BYTES_MAX)? else {
             return Ok(None);
         };
         serde_json::from_slice(&bytes)

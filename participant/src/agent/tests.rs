@@ -127,7 +127,7 @@ impl Person {
                 bond_max: None,
                 arbiters: vec![crate::testing::wallet(3).address()],
                 poll_ms: 2_000,
-                patience: Patience { first_ms: 1, longest_ms: 1, total_ms: 3 },
+                patience: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },
             events: Vec::new(),
         }

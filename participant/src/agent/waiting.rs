@@ -12,7 +12,7 @@ use super::{Agent, AgentError, Found, Running};
 use crate::client::{Client, ClientError};
 use crate::event::Event;
 use crate::guard::Guard;
-use crate::retry::{Passing, UntilSeen, patiently};
+use crate::retry::{DepositPending, Transient, retry_with_backoff};
 use crate::wallet::Wallet;
 
 /// Lifetime of a signed registration, enrolment or query, in milliseconds.
@@ -69,7 +69,7 @@ impl Agent<'_, '_> {
         self.check_funded()?;
         let (wallet, client) = (self.parts.wallet, self.parts.client);
         let (guard, tell) = (&self.guard, &mut self.tell);
-        let registered = patiently(
+        let registered = retry_with_backoff(
             self.config.patience,
             self.shutdown,
             |error: &RegisterError| tell(&super::retrying(error)),
@@ -89,7 +89,7 @@ impl Agent<'_, '_> {
     fn enrol(&mut self) -> Result<(), ClientError> {
         let (client, tell) = (self.parts.client, &mut self.tell);
         let say = enrolment(&self.guard, &self.spec, self.me);
-        patiently(
+        retry_with_backoff(
             self.config.patience,
             self.shutdown,
             |error| tell(&super::retrying(error)),
@@ -102,13 +102,13 @@ impl Agent<'_, '_> {
         let (client, tell) = (self.parts.client, &mut self.tell);
         let say = enrolment(&self.guard, &self.spec, self.me);
         let enrol = |expires| client.enrol(&say(expires));
-        let enrolled = patiently(
+        let enrolled = retry_with_backoff(
             self.config.patience,
             self.shutdown,
-            |error: &UntilSeen| tell(&super::retrying(error)),
-            || client.in_time(EXPIRY_MS, enrol).map_err(UntilSeen),
+            |error: &DepositPending| tell(&super::retrying(error)),
+            || client.in_time(EXPIRY_MS, enrol).map_err(DepositPending),
         );
-        enrolled.map_err(|UntilSeen(error)| error)
+        enrolled.map_err(|DepositPending(error)| error)
     }
 
     /// Enrols again: this participant is not selected, or no longer. The coordinator removes a
@@ -306,10 +306,10 @@ pub(crate) enum RegisterError {
     OtherNodeKey { account: Address, role: Role, registered: NodeKey, ours: NodeKey },
 }
 
-impl Passing for RegisterError {
-    fn is_passing(&self) -> bool {
+impl Transient for RegisterError {
+    fn is_transient(&self) -> bool {
         match self {
-            Self::Client(error) => error.is_passing(),
+            Self::Client(error) => error.is_transient(),
             Self::Signing(_) | Self::OtherNodeKey { .. } => false,
         }
     }

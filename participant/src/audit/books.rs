@@ -18,7 +18,7 @@ use florin_work::Mismatch;
 
 use super::AuditError;
 use crate::client::Client;
-use crate::recheck::difference;
+use crate::report_check::difference;
 
 /// Maximum number of reads of the ledger while the task is running.
 const LOOKS_MAX: u32 = 12;

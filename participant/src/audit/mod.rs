@@ -37,10 +37,10 @@ use florin_work::{
     WorkError, audit_round as recompute, spot_check_round,
 };
 
+use crate::blob_cache::{BlobCache, CachedBlob, EMPTY_MODEL, byte_slices};
 use crate::client::{Client, ClientError};
-use crate::kept::{Fetched, Kept, NO_MODEL, views};
 use crate::provider::{ORDER_BYTES_MAX, work_room};
-use crate::recheck::{difference, recheck};
+use crate::report_check::{difference, recheck};
 
 /// Scope and depth of an audit.
 #[derive(Clone, Debug, Default)]
@@ -238,11 +238,11 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
 struct Bytes {
     /// The round's base model, and the base models of earlier rounds, the latest first, up to the
     /// protocol's limit.
-    models: Vec<Fetched>,
+    models: Vec<CachedBlob>,
     /// The disclosed holdout rows of the round; empty if there were too few updates.
     shown: Vec<u8>,
     /// The round's updates, then the updates of earlier rounds that they are compared with.
-    updates: Vec<Fetched>,
+    updates: Vec<CachedBlob>,
     /// Senders and digests of the updates of earlier rounds.
     named: Vec<(Address, Digest)>,
 }
@@ -266,9 +266,9 @@ struct Auditor<'a> {
     /// The holdout rows that earlier rounds disclosed.
     exposed: Vec<u32>,
     /// Cached models of the last recomputed round.
-    models: Kept,
+    models: BlobCache,
     /// Its cached updates, as far as the next round may be compared with them.
-    updates: Kept,
+    updates: BlobCache,
     spot: Option<SpotCheckOptions>,
     scratch: &'a Path,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
@@ -288,7 +288,7 @@ impl<'a> Auditor<'a> {
         let (earlier, exposed, untold) = (Vec::new(), Vec::new(), Vec::new());
         let (spot, scratch) = (scrutiny.spot, scrutiny.scratch.unwrap_or(Path::new(".")));
         let (spec, shown) = (&view.spec, EarlierUpdates::default());
-        let (models, updates) = (Kept::models(), Kept::updates());
+        let (models, updates) = (BlobCache::for_models(), BlobCache::for_updates());
         Self {
             client,
             ledger,
@@ -428,14 +428,14 @@ impl<'a> Auditor<'a> {
         }
         let began = self.earlier.iter().take(GLOBAL_DELTAS_MAX).copied();
         let began: Vec<Digest> = [report.base_model].into_iter().chain(began).collect();
-        let models = self.models.with_others(began.iter().copied(), |at, digest| {
+        let models = self.models.get_or_fetch(began.iter().copied(), |at, digest| {
             let line = if at == 0 { "base_model" } else { "an earlier base_model" };
             self.blob(line, digest, limit, found)
         })?;
         let named = self.shown.reference_updates(self.spec.rounds.preprocessing, limit);
         let sent = report.entries.iter().map(|entry| entry.update);
         let sent = sent.chain(named.iter().map(|(_, update)| *update));
-        let updates = self.updates.with_others(sent, |at, digest| {
+        let updates = self.updates.get_or_fetch(sent, |at, digest| {
             let line = match at.checked_sub(report.entries.len()).and_then(|at| named.get(at)) {
                 None => format!("entries[{at}].update"),
                 Some((sender, _)) => format!("the update of {sender} in an earlier round"),
@@ -454,8 +454,8 @@ impl<'a> Auditor<'a> {
         let Bytes { models, updates, .. } = bytes;
         let better = report.is_productive();
         let wanted = if better { report.entries.len() } else { updates.len() };
-        self.models.keep(models);
-        self.updates.keep(updates.get(..wanted).unwrap_or_default());
+        self.models.replace(models);
+        self.updates.replace(updates.get(..wanted).unwrap_or_default());
     }
 
     /// Fetches the disclosed holdout rows of the round; empty if none were drawn.
@@ -510,8 +510,8 @@ impl<'a> Auditor<'a> {
     ) -> Result<Option<SpotCheckResult>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
         let Bytes { models, shown, updates, named } = bytes;
-        let (began, sent) = (views(models), views(updates));
-        let (base, previous) = began.split_first().unwrap_or((&NO_MODEL, &[]));
+        let (began, sent) = (byte_slices(models), byte_slices(updates));
+        let (base, previous) = began.split_first().unwrap_or((&EMPTY_MODEL, &[]));
         let (own, last) = sent.split_at(report.entries.len().min(sent.len()));
         let room = work_room(self.scratch);
         let inputs = AuditInputs {

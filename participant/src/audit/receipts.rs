@@ -4,7 +4,7 @@
 use florin_protocol::{NodeKey, Report, Signed, UpdateReceipt};
 use florin_work::Mismatch;
 
-use crate::recheck::difference;
+use crate::report_check::difference;
 
 /// Returns the receipts of the report's round whose update is not among its entries, and those that
 /// the coordinator did not sign. Receipts of other tasks and rounds are ignored.

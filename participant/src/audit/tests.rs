@@ -12,7 +12,7 @@ use crate::agent::{Participant, ParticipantConfig, participate};
 use crate::behaviour::Honest;
 use crate::event::Event;
 use crate::provider::{Provider, ProviderConfig, provide};
-use crate::retry::Patience;
+use crate::retry::Backoff;
 use crate::shutdown::Shutdown;
 use crate::statement::{balance, statements};
 use crate::testing::{Lie, Market, fln, rows, wallet};
@@ -30,7 +30,7 @@ fn play_until(market: &Market, reports: usize, shutdown: &Shutdown) {
         bond_max: None,
         arbiters: Vec::new(),
         poll_ms: 1_000,
-        patience: Patience::default(),
+        patience: Backoff::default(),
     };
     let mut read = 0;
     let mut tell = |event: &Event| {
@@ -217,7 +217,7 @@ fn play_with_provider(market: &Market, reports: usize) {
                 stake_max: None,
                 until_done: true,
                 poll_ms: 100,
-                patience: Patience::default(),
+                patience: Backoff::default(),
             };
             let mut engine = engine(EngineKind::Reference, 1).unwrap();
             let (wallet, client) = (wallet(5), market.client());

@@ -7,7 +7,7 @@ use florin_protocol::{
 use florin_work::{Mismatch, compare_results};
 
 use super::{AuditError, Auditor};
-use crate::recheck::difference;
+use crate::report_check::difference;
 
 impl Auditor<'_> {
     /// Checks that every paid record exists, belongs to the paid provider, has the report's result

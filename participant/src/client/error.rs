@@ -2,7 +2,7 @@
 
 use florin_protocol::{Address, Digest, MarketId, NodeKey, Rejection, VerifyError};
 
-use crate::durable::FileError;
+use crate::atomic_file::FileError;
 
 /// Errors of a request.
 #[derive(Debug, thiserror::Error)]

@@ -23,7 +23,7 @@ use florin_protocol::{
 pub use error::{ClientError, Coordinator};
 pub use http::JSON_BYTES_MAX;
 
-use crate::durable;
+use crate::atomic_file;
 use http::Http;
 
 /// Longest pin file, in bytes.
@@ -81,7 +81,7 @@ impl Client {
         if let Some(path) = &config.pin {
             let unread =
                 |why: String| ClientError::NotUnderstood { what: path.display().to_string(), why };
-            match durable::read(path, PIN_BYTES_MAX)? {
+            match atomic_file::read_limited(path, PIN_BYTES_MAX)? {
                 Some(bytes) => {
                     let was: Coordinator = serde_json::from_slice(&bytes)
                         .map_err(|error| unread(error.to_string()))?;
@@ -93,7 +93,7 @@ impl Client {
                 None => {
                     let bytes = serde_json::to_vec_pretty(&coordinator)
                         .map_err(|error| unread(error.to_string()))?;
-                    durable::replace(path, &bytes)?;
+                    atomic_file::write_atomically(path, &bytes)?;
                 }
             }
         }

@@ -86,7 +86,10 @@ fn a_rate_limited_request_is_retried_ten_times_at_most() {
     assert_eq!(asked.load(Ordering::SeqCst), 3);
     let (url, asked) = sequence(&[TOO_MANY]);
     let error = connect(&url).unwrap_err();
-    assert!(error.code() == "RATE_LIMITED" && crate::retry::Passing::is_passing(&error), "{error}");
+    assert!(
+        error.code() == "RATE_LIMITED" && crate::retry::Transient::is_transient(&error),
+        "{error}"
+    );
     assert_eq!(asked.load(Ordering::SeqCst), 10);
 }
 

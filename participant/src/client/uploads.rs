@@ -15,7 +15,7 @@ use rand::rngs::SysRng;
 
 use super::http::Sent;
 use super::{Client, ClientError};
-use crate::retry::Passing;
+use crate::retry::Transient;
 
 /// Largest body sent in one request: the coordinator does not store a partial one.
 const WHOLE_BYTES_MAX: u64 = 128 * 1024;
@@ -166,7 +166,7 @@ fn in_turns<T>(
         };
         let elsewhere = error.rejection().is_some_and(|said| said.code == ErrorCode::WrongOffset);
         tries += 1;
-        if tries >= TRIES_MAX || !(elsewhere || error.is_passing()) {
+        if tries >= TRIES_MAX || !(elsewhere || error.is_transient()) {
             return Err(error);
         }
         tracing::debug!(%error, tries, "an upload was interrupted; resuming");

@@ -12,7 +12,7 @@ use florin_work::{
 
 use super::{ORDER_BYTES_MAX, ProviderError, Served, Server, work_room};
 use crate::agent::EXPIRY_MS;
-use crate::kept::{NO_MODEL, views};
+use crate::blob_cache::{EMPTY_MODEL, byte_slices};
 
 impl Server<'_, '_> {
     pub(super) fn carry_out(
@@ -45,14 +45,14 @@ impl Server<'_, '_> {
         let began = [order.base_model].into_iter().chain(order.previous_models.iter().copied());
         let models = self
             .models
-            .with_others(began, |_, digest| self.fetch(task, digest, model).map(Some))?;
+            .get_or_fetch(began, |_, digest| self.fetch(task, digest, model).map(Some))?;
         let sent = order.entries.iter().map(|entry| entry.update);
         let sent = sent.chain(order.earlier_updates.iter().map(|(_, update)| *update));
         let updates = self
             .updates
-            .with_others(sent, |_, digest| self.fetch(task, digest, update).map(Some))?;
-        let (began, sent) = (views(&models), views(&updates));
-        let (base, previous) = began.split_first().unwrap_or((&NO_MODEL, &[]));
+            .get_or_fetch(sent, |_, digest| self.fetch(task, digest, update).map(Some))?;
+        let (began, sent) = (byte_slices(&models), byte_slices(&updates));
+        let (base, previous) = began.split_first().unwrap_or((&EMPTY_MODEL, &[]));
         let (own, last) = sent.split_at(order.entries.len());
         let inputs = ValuationInputs {
             spec,
@@ -70,8 +70,8 @@ impl Server<'_, '_> {
         // After a round that did not improve the model, the next one is compared with the same
         // earlier updates and with those of this round.
         let wanted = if better { order.entries.len() } else { updates.len() };
-        self.models.keep(&models);
-        self.updates.keep(updates.get(..wanted).unwrap_or_default());
+        self.models.replace(&models);
+        self.updates.replace(updates.get(..wanted).unwrap_or_default());
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
     }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::WalletError;
-use crate::durable;
+use crate::atomic_file;
 use crate::secret::Secret;
 
 /// Largest keystore file that is read, in bytes; real ones have about 500.
@@ -87,7 +87,7 @@ enum KdfParams {
 /// Decrypts the keystore at `path` with its passphrase.
 pub(super) fn open(path: &Path, passphrase: &Secret) -> Result<SigningKey, WalletError> {
     let corrupt = |what: String| WalletError::KeystoreCorrupt { path: path.to_owned(), what };
-    let bytes = durable::read(path, KEYSTORE_BYTES_MAX)?
+    let bytes = atomic_file::read_limited(path, KEYSTORE_BYTES_MAX)?
         .ok_or_else(|| WalletError::NoKeystore { path: path.to_owned() })?;
     let file: File = serde_json::from_slice(&bytes).map_err(|error| corrupt(error.to_string()))?;
     check(&file).map_err(corrupt)?;

@@ -27,7 +27,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 pub use keystore::{KEYSTORE_BYTES_MAX, KeystoreCost, Strength, check_keystore};
 
-use crate::durable::{self, FileError};
+use crate::atomic_file::{self, FileError};
 use crate::secret::Secret;
 
 /// Key-derivation context of the node key. A change would change all node keys.
@@ -136,7 +136,7 @@ impl Wallet {
     /// Writes the wallet of a recovery phrase to `path`. White space and letter case are ignored.
     ///
     /// # Errors
-    /// [`WalletError::BadPhrase`], and those of [`Wallet::create`].
+    /// [`WalletError::BadPhrase`], and those of [`Wallet::create_new`].
     pub fn import_phrase(
         path: &Path,
         phrase: &Secret,
@@ -149,7 +149,7 @@ impl Wallet {
     /// Writes the wallet of a private key, 64 hexadecimal digits, to `path`.
     ///
     /// # Errors
-    /// [`WalletError::BadKey`], and those of [`Wallet::create`].
+    /// [`WalletError::BadKey`], and those of [`Wallet::create_new`].
     pub fn import_key(
         path: &Path,
         key: &Secret,
@@ -162,7 +162,7 @@ impl Wallet {
     /// Writes the wallet of another keystore file to `path`, with the same passphrase.
     ///
     /// # Errors
-    /// Those of [`Wallet::open`] and [`Wallet::create`].
+    /// Those of [`Wallet::open`] and [`Wallet::create_new`].
     pub fn import_keystore(
         path: &Path,
         from: &Path,
@@ -217,7 +217,7 @@ impl Wallet {
             return Err(exists());
         }
         let bytes = keystore::encrypt(&self.key, passphrase, strength)?;
-        durable::create(to, &bytes).map_err(|error| match error.source.kind() {
+        atomic_file::create_new(to, &bytes).map_err(|error| match error.source.kind() {
             io::ErrorKind::AlreadyExists => exists(),
             _ => error.into(),
         })

@@ -7,7 +7,7 @@ mod pay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use florin_engine::State;
+use florin_engine::EngineState;
 use florin_protocol::{
     Address, Amount, Canonical, Digest, Offer, Report, RoundNumber, RoundOutcome, TaskId,
     Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
@@ -276,7 +276,7 @@ impl Auditor {
     /// The coordinator restarted: everything that it acknowledged must still exist. `has` returns
     /// whether it still has a receipt for a round, sender and update; such a round can be archived
     /// as a blob.
-    pub(super) fn restarted(&mut self, state: &State, has: &HasReceipt<'_>) {
+    pub(super) fn restarted(&mut self, state: &EngineState, has: &HasReceipt<'_>) {
         let Some(task) = state.tasks.get(&self.task) else {
             if !self.enrolled.is_empty() {
                 self.found("acknowledged messages survive a crash", "the task is lost");
@@ -290,7 +290,7 @@ impl Auditor {
         let lost = self.receipts.iter().find(|((round, who), receipt)| {
             let running = task.running().filter(|run| run.offer.scope.round.0 == *round);
             let running = running.and_then(|run| run.updates.get(who)).map(|taken| taken.id);
-            let past = task.past(RoundNumber(*round));
+            let past = task.reported_round(RoundNumber(*round));
             let mut past = past.into_iter().flat_map(|past| &past.updates);
             let past = past.find(|taken| taken.header.body.sender == *who).map(|taken| taken.id);
             // A round that was dropped because the ledger closed the task has neither.

@@ -9,12 +9,14 @@ mod past;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use florin_coordinator::config::Journal as Settings;
-use florin_coordinator::host::keeper::{self, Keeper, Writing};
-use florin_coordinator::host::{Asked, Core, Job, Next, Written, owner};
+use florin_coordinator::config::JournalSettings as Settings;
+use florin_coordinator::host::snapshotter::{self, SnapshotWriter, Snapshotter};
+use florin_coordinator::host::{
+    EffectJob, EngineRequest, JournaledEngine, NextStep, WriteAck, owner,
+};
 use florin_engine::{Effect, Event};
 use florin_protocol::{Digest, Offer, Rejection, Report, RoundScope, TaskPhase, Timestamp};
-use florin_store::{AppendError, IDENTITY_FILE, Journal, Record, Volume, history};
+use florin_store::{AppendError, IDENTITY_FILE, Journal, JournalEntry, Volume, recovery};
 
 use super::bugs::Bug;
 use super::disk::Machine;
@@ -44,7 +46,7 @@ enum Waiting {
     /// A request.
     Ask { from: Node, id: u64, ask: Ask },
     /// The result of a job.
-    Told { slot: u64, asked: Asked },
+    Told { slot: u64, asked: EngineRequest },
 }
 
 /// The response to an input of a batch.
@@ -57,14 +59,14 @@ enum Plan {
     /// A refusal before the batch.
     Refuse { from: Node, id: u64, rejection: Rejection },
     /// A job receives the outcome of its event.
-    Told { slot: u64, asked: Asked, at: usize },
+    Told { slot: u64, asked: EngineRequest, at: usize },
 }
 
 #[derive(Debug)]
 struct Running {
-    core: Core,
-    keeper: Keeper,
-    writing: Writing,
+    core: JournaledEngine,
+    keeper: Snapshotter,
+    writing: SnapshotWriter,
     jobs: BTreeMap<u64, Slot>,
 }
 
@@ -116,7 +118,7 @@ impl Coordinator {
 
     /// The core, while the process runs.
     #[must_use]
-    pub(super) fn core(&self) -> Option<&Core> {
+    pub(super) fn core(&self) -> Option<&JournaledEngine> {
         self.running.as_ref().map(|running| &running.core)
     }
 
@@ -126,7 +128,8 @@ impl Coordinator {
             return;
         }
         let volume: Arc<dyn Volume> = Arc::new(self.machine.clone());
-        let opened = Core::open(&volume, self.owner, world.cast.spec.market, COORDINATOR);
+        let opened =
+            JournaledEngine::open(&volume, self.owner, world.cast.spec.market, COORDINATOR);
         let core = match opened {
             Ok(core) => core,
             Err(error) => {
@@ -152,8 +155,8 @@ impl Coordinator {
         };
         world.auditor.restarted(state, &has);
         let settings = Settings { snapshot_events: SNAPSHOT_EVENTS, ..Settings::default() };
-        let (keeper, writing) = Keeper::new(settings);
-        let outstanding = core.engine().outstanding();
+        let (keeper, writing) = Snapshotter::new(settings);
+        let outstanding = core.engine().pending_effects();
         self.running = Some(Running { core, keeper, writing, jobs: BTreeMap::new() });
         self.dispatch(world, &outstanding);
         self.nudge(world, 0);
@@ -229,7 +232,7 @@ impl Coordinator {
         }
         let (mut wrote, mut broken) = (false, false);
         let (bug, fate) = (world.bug, &mut world.fate);
-        let turn = running.core.turn(asked, now, &mut |journal, records| {
+        let turn = running.core.commit_batch(asked, now, &mut |journal, records| {
             wrote = true;
             let appended = append(journal, records, bug, fate);
             broken |= matches!(appended, Err(AppendError::Broken(_)));
@@ -239,9 +242,9 @@ impl Coordinator {
             self.crash(world, "while it writes its journal");
             return;
         }
-        if turn.next == Next::GoOn {
+        if turn.next == NextStep::Continue {
             let (engine, journal) = running.core.parts();
-            running.keeper.see(journal, engine);
+            running.keeper.snapshot_if_due(journal, engine);
         }
         if self.machine.is_dead() {
             self.crash(world, "while it truncates its journal");
@@ -249,7 +252,7 @@ impl Coordinator {
         }
         self.running = Some(running);
         self.dispatch(world, &turn.effects);
-        self.finish(world, plans, &turn.answers, turn.now);
+        self.finish(world, plans, &turn.replies, turn.now);
         if wrote {
             self.compare(world);
         }
@@ -276,7 +279,7 @@ impl Coordinator {
     /// Replay of all durable records must give the state in memory.
     fn compare(&self, world: &mut World) {
         let Some(running) = &self.running else { return };
-        match running.core.read_back() {
+        match running.core.replay_durable() {
             Ok(engine) if engine.state() == running.core.engine().state() => {}
             Ok(_) => world.auditor.found(
                 "replay of the journal equals the live state",
@@ -288,17 +291,17 @@ impl Coordinator {
 
     fn write_snapshots(&mut self, world: &mut World) {
         let Some(running) = &self.running else { return };
-        running.writing.work_off(&self.machine, self.owner);
+        running.writing.drain(&self.machine, self.owner);
         if self.machine.is_dead() {
             self.crash(world, "while it writes a snapshot");
         }
     }
 
     /// Schedules the next batch.
-    fn plan(&mut self, world: &mut World, next: Next, broken: bool) {
+    fn plan(&mut self, world: &mut World, next: NextStep, broken: bool) {
         let Some(running) = &self.running else { return };
-        self.stuck = if next == Next::Stuck { self.stuck + 1 } else { 0 };
-        if next == Next::Stop || broken || self.stuck > STUCK_MAX {
+        self.stuck = if next == NextStep::RetryLater { self.stuck + 1 } else { 0 };
+        if next == NextStep::Stop || broken || self.stuck > STUCK_MAX {
             // Only a restart helps; the operator restarts the process.
             self.stuck = 0;
             self.crash_how(world, "because its journal refuses writes", false);
@@ -309,7 +312,7 @@ impl Coordinator {
         let left = deadline.map_or(SLEEP_MAX, |at| at.ms_since(now)).min(SLEEP_MAX);
         let stands_still = world.bug == Some(Bug::LateUpdateAccepted) && left == 0;
         let pause = match next {
-            Next::Stuck => left.max(STUCK_MS),
+            NextStep::RetryLater => left.max(STUCK_MS),
             _ if stands_still => STILL_MS,
             _ => left,
         };
@@ -319,10 +322,12 @@ impl Coordinator {
     fn dispatch(&mut self, world: &mut World, effects: &[Effect]) {
         for effect in effects {
             let Some(running) = &mut self.running else { return };
-            if world.bug == Some(Bug::NeverCloses) && matches!(effect, Effect::Close { .. }) {
+            if world.bug == Some(Bug::NeverCloses) && matches!(effect, Effect::CloseTask { .. }) {
                 continue;
             }
-            let Some(mut job) = Job::of(running.core.engine(), *effect) else { continue };
+            let Some(mut job) = EffectJob::from_effect(running.core.engine(), *effect) else {
+                continue;
+            };
             if world.bug == Some(Bug::PayoutRounding) {
                 answers::round_settlement_up(running.core.engine(), &mut job);
             }
@@ -339,7 +344,7 @@ impl Coordinator {
         &mut self,
         world: &mut World,
         plans: Vec<Plan>,
-        answers: &[Result<Written, Rejection>],
+        answers: &[Result<WriteAck, Rejection>],
         now: Timestamp,
     ) {
         for plan in plans {
@@ -391,8 +396,8 @@ impl Coordinator {
             return;
         };
         let (market, engine) = (world.cast.spec.market, core.engine());
-        let read = keeper::with_fold(market, COORDINATOR, |fold| {
-            history::read_all(&self.machine, self.owner, fold, &mut |_, _| {})
+        let read = snapshotter::with_replay_target(market, COORDINATOR, |fold| {
+            recovery::recover_all(&self.machine, self.owner, fold, &mut |_, _| {})
         });
         match read {
             Ok(read) if read.state.state() == engine.state() => {}
@@ -419,15 +424,15 @@ fn is_passing(error: &florin_store::OpenError) -> bool {
 /// Writes to the journal, modified by the planted bug.
 fn append(
     journal: &mut Journal,
-    records: &[Record],
+    records: &[JournalEntry],
     bug: Option<Bug>,
     fate: &mut rand_chacha::ChaCha8Rng,
 ) -> Result<(), AppendError> {
     match bug {
         Some(Bug::LostJournalWrite) if florin_sim::draw::below(fate, 50) == 0 => Ok(()),
         Some(Bug::EnrolmentForgotten) => {
-            let is_other = |record: &&Record| !matches!(record.event, Event::Enrolled { .. });
-            let others: Vec<Record> = records.iter().filter(is_other).cloned().collect();
+            let is_other = |record: &&JournalEntry| !matches!(record.event, Event::Enrolled { .. });
+            let others: Vec<JournalEntry> = records.iter().filter(is_other).cloned().collect();
             if others.is_empty() { Ok(()) } else { journal.append(&others) }
         }
         _ => journal.append(records),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_protocol::{Digest, blob_digest};
-use florin_store::{Disk, Source, Volume};
+use florin_store::{AppendFile, ReadSeek, Volume};
 use rand_chacha::ChaCha8Rng;
 
 use florin_sim::draw::below;
@@ -359,7 +359,7 @@ struct Handle {
     is_journal: bool,
 }
 
-impl Disk for Handle {
+impl AppendFile for Handle {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.machine.lock().append(self.inode, bytes)
     }
@@ -389,7 +389,7 @@ impl Disk for Handle {
 }
 
 impl Volume for Machine {
-    fn place(&self, name: &str) -> PathBuf {
+    fn path_of(&self, name: &str) -> PathBuf {
         PathBuf::from(name)
     }
 
@@ -397,7 +397,7 @@ impl Volume for Machine {
         Ok(self.lock().seen.names.keys().cloned().collect())
     }
 
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+    fn open(&self, name: &str) -> io::Result<(Box<dyn ReadSeek>, u64)> {
         let state = self.lock();
         let inode = state.seen.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         let bytes = state.seen.files.get(*inode).cloned().unwrap_or_default();
@@ -405,7 +405,7 @@ impl Volume for Machine {
         Ok((Box::new(Cursor::new(bytes)), length))
     }
 
-    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
         let mut state = self.lock();
         let known = state.seen.names.get(name).copied();
         let inode = match known {
@@ -421,7 +421,7 @@ impl Volume for Machine {
         Ok(Box::new(Handle { machine: self.clone(), inode, is_journal }))
     }
 
-    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn rewrite(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.lock();
         let inode = *state.seen.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         let offset = usize::try_from(offset).map_err(io::Error::other)?;

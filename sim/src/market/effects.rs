@@ -59,26 +59,26 @@ impl Market {
 
     fn see_to(&mut self, effect: Effect) -> Result<Option<Event>, MarketError> {
         Ok(match effect {
-            Effect::Disclose { task, round } => {
+            Effect::DiscloseRows { task, round } => {
                 let rows = self.shown()?;
                 let shown = blob_digest(&rows);
                 self.blobs.insert(shown, rows);
-                Some(Event::Disclosed { task, round, shown })
+                Some(Event::RowsDisclosed { task, round, rows: shown })
             }
-            Effect::Value { task, round } => Some(self.value(task, round)?),
-            Effect::Post { task, round } => {
+            Effect::ValueRound { task, round } => Some(self.value(task, round)?),
+            Effect::PostSettlement { task, round } => {
                 let state = self.engine.state().tasks.get(&task);
-                let past = state.and_then(|state| state.past(round));
+                let past = state.and_then(|state| state.reported_round(round));
                 let past = past.ok_or(MarketError::Missing("the round's report"))?;
                 let settlement = Settlement::from_report(&past.report, past.digest);
                 self.post(settlement)?;
                 Some(Event::SettlementPosted { task, round })
             }
-            Effect::Finalize { task, round } => self.finalise_or_wait(task, round)?,
+            Effect::FinalizeSettlement { task, round } => self.finalise_or_wait(task, round)?,
             // Executed at the end of the task.
-            Effect::Close { .. } | Effect::Prove { .. } => None,
+            Effect::CloseTask { .. } | Effect::ProveDebits { .. } => None,
             // The engine holds the reports until then.
-            Effect::Keep { .. } => None,
+            Effect::ArchiveRound { .. } => None,
         })
     }
 
@@ -133,14 +133,14 @@ impl Market {
         let task = self.engine.state().tasks.get(&self.id);
         let running = task.and_then(|task| task.running());
         let running = running.ok_or(MarketError::Missing("a round with drawn rows"))?;
-        let shown = self.holdout.disclose(&running.drawn);
+        let shown = self.holdout.disclose(&running.drawn_rows);
         Ok(shown.ok_or(MarketError::Missing("a drawn row"))?.to_bytes())
     }
 
     fn value(&mut self, task: TaskId, round: RoundNumber) -> Result<Event, MarketError> {
         let state = self.engine.state().tasks.get(&task).ok_or(MarketError::Missing("the task"))?;
         let running = state.running().ok_or(MarketError::Missing("the round"))?;
-        let order = running.order.as_ref().ok_or(MarketError::Missing("the order"))?;
+        let order = running.work_order.as_ref().ok_or(MarketError::Missing("the order"))?;
         let blob = |digest: &Digest| {
             self.blobs.get(digest).map(Vec::as_slice).ok_or(MarketError::Missing("a blob"))
         };
@@ -152,7 +152,7 @@ impl Market {
         let inputs = ValuationInputs {
             spec: &self.spec,
             base: blob(&order.base_model)?,
-            row_indices: &running.drawn,
+            row_indices: &running.drawn_rows,
             disclosed_rows: blob(&order.disclosed_rows)?,
             entries: &order.entries,
             updates: &updates.as_slice(),
@@ -170,7 +170,13 @@ impl Market {
                 self.blobs.remove(&shown);
                 self.blobs.insert(outcome.result.model, outcome.model);
                 let result = Box::new(outcome.result);
-                Ok(Event::Valued { task, round, result, paid: None, wrong: Vec::new() })
+                Ok(Event::RoundValued {
+                    task,
+                    round,
+                    result,
+                    paid: None,
+                    wrong_records: Vec::new(),
+                })
             }
             Err(WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_)) => {
                 Ok(Event::ValuationFailed { task, round })
@@ -208,9 +214,10 @@ impl Market {
     fn claim_all(&mut self) -> Result<(), MarketError> {
         let task = self.id;
         let state = self.engine.state().tasks.get(&task).ok_or(MarketError::Missing("the task"))?;
-        let last = state.finalised.iter().next_back().and_then(|round| state.past(*round));
+        let last =
+            state.final_rounds.iter().next_back().and_then(|round| state.reported_round(*round));
         let Some(past) = last else { return Ok(()) };
-        let tree = ProofTree::of(&past.report).map_err(|why| MarketError::Engine {
+        let tree = ProofTree::from_report(&past.report).map_err(|why| MarketError::Engine {
             what: "the totals of the report".to_owned(),
             why,
         })?;

@@ -189,7 +189,7 @@ impl Market {
         self.pay("the task's escrow", BUYER, Action::OpenTask(Terms::from_spec(&spec)))?;
         let model_bytes = florin_work::model_bytes(&spec);
         let update_bytes = florin_work::update_bytes(&spec);
-        self.say(&Event::Published { spec, model_bytes, update_bytes })?;
+        self.say(&Event::TaskPublished { spec, model_bytes, update_bytes })?;
         let digest = blob_digest(&base);
         self.blobs.insert(digest, base);
         self.say(&Event::BlobArrived { task, digest })?;
@@ -297,7 +297,7 @@ impl Market {
     /// [`MarketError::Missing`].
     pub fn last_model(&self) -> Result<Vec<f32>, MarketError> {
         let task = self.engine.state().tasks.get(&self.id);
-        let last = task.and_then(|task| task.past.last()).map(|ended| ended.model);
+        let last = task.and_then(|task| task.rounds.last()).map(|ended| ended.model);
         self.model(last.unwrap_or(self.spec.base_model))
     }
 
@@ -370,7 +370,7 @@ impl Market {
 
     fn done(&mut self, round: RoundNumber, before: &[f32]) -> Result<RoundDone, MarketError> {
         let task = self.engine.state().tasks.get(&self.id);
-        let past = task.and_then(|task| task.past(round));
+        let past = task.and_then(|task| task.reported_round(round));
         let report = past.ok_or(MarketError::Missing("the round's report"))?.report.clone();
         let after = self.model(report.model)?;
         let step: Vec<f32> =
@@ -385,7 +385,7 @@ impl Market {
     fn forget(&mut self) {
         let Some(task) = self.engine.state().tasks.get(&self.id) else { return };
         // The models at the end of the latest rounds, and the base model of the first of them.
-        let latest = task.past.iter().rev().take(GLOBAL_DELTAS_MAX.saturating_add(2));
+        let latest = task.rounds.iter().rev().take(GLOBAL_DELTAS_MAX.saturating_add(2));
         let mut needed: BTreeSet<Digest> = latest.map(|ended| ended.model).collect();
         needed.insert(self.spec.base_model);
         // The next round's updates are compared with these, of any size.

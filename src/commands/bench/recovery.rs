@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, ensure};
-use florin_coordinator::host::keeper::{to_bytes, with_fold};
-use florin_engine::state::Stage;
+use florin_coordinator::host::snapshotter::{to_bytes, with_replay_target};
+use florin_engine::state::TaskStage;
 use florin_engine::{Effect, Engine, Event};
 use florin_ledger::conformance::TestSigner;
 use florin_protocol::{
@@ -17,7 +17,7 @@ use florin_protocol::{
     SPEC_VERSION, Signed, TaskId, TaskSpec, Timestamp, Training, UpdateFormat, UpdateHeader,
     UpdateScore, Valuation, ValuationEvidence, WorkResult, blob_digest,
 };
-use florin_store::{Journal, Local, Record, Snapshot, Volume, history, snapshot};
+use florin_store::{Journal, JournalEntry, LocalVolume, Snapshot, Volume, recovery, snapshot};
 
 use super::Row;
 
@@ -45,7 +45,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir_in(".").context(
         "the working folder must be writable, because the journal is measured on its disk",
     )?;
-    let volume: Arc<dyn Volume> = Arc::new(Local(folder.path().to_owned()));
+    let volume: Arc<dyn Volume> = Arc::new(LocalVolume(folder.path().to_owned()));
     let live = Story::begin(&volume)?.told()?;
     let (with, read) = timed(&volume, &live)?;
     ensure!(read.events < EVENTS, "the snapshot was not used");
@@ -64,20 +64,23 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-fn timed(volume: &Arc<dyn Volume>, live: &Engine) -> anyhow::Result<(f64, florin_store::Since)> {
+fn timed(
+    volume: &Arc<dyn Volume>,
+    live: &Engine,
+) -> anyhow::Result<(f64, florin_store::JournalGrowth)> {
     let begun = Instant::now();
     let (engine, journal) = opened(volume)?;
     let took = begun.elapsed().as_secs_f64();
     ensure!(engine.state() == live.state(), "the recovered state differs from the original state");
-    Ok((took, journal.since()))
+    Ok((took, journal.growth()))
 }
 
 fn opened(volume: &Arc<dyn Volume>) -> anyhow::Result<(Engine, Journal)> {
-    Ok(with_fold(MARKET, COORDINATOR, |fold| history::open(volume, OWNER, fold))?)
+    Ok(with_replay_target(MARKET, COORDINATOR, |fold| recovery::open(volume, OWNER, fold))?)
 }
 
 fn newest(folder: &Path) -> anyhow::Result<u64> {
-    let names = Local(folder.to_owned()).names()?;
+    let names = LocalVolume(folder.to_owned()).names()?;
     let numbers = names.iter().filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
     numbers.max().context("no snapshot was written")
 }
@@ -87,7 +90,7 @@ struct Story {
     volume: Arc<dyn Volume>,
     engine: Engine,
     journal: Journal,
-    batch: Vec<Record>,
+    batch: Vec<JournalEntry>,
     people: Vec<Address>,
     tasks: Vec<TaskId>,
     now: Timestamp,
@@ -128,7 +131,7 @@ impl Story {
 
     fn publish(&mut self, spec: &TaskSpec) -> anyhow::Result<()> {
         let task = spec.id();
-        self.tell(Event::Published {
+        self.tell(Event::TaskPublished {
             spec: spec.clone().into(),
             model_bytes: 40_000,
             update_bytes: 40_000,
@@ -167,14 +170,20 @@ impl Story {
         for sender in self.people.clone() {
             self.tell(Event::Revealed(signed(header(&offer, sender))))?;
         }
-        self.tell(Event::Disclosed { task, round, shown: Digest([9; 32]) })?;
+        self.tell(Event::RowsDisclosed { task, round, rows: Digest([9; 32]) })?;
         let result = Box::new(self.result());
-        self.tell(Event::Valued { task, round, result, paid: None, wrong: Vec::new() })?;
+        self.tell(Event::RoundValued {
+            task,
+            round,
+            result,
+            paid: None,
+            wrong_records: Vec::new(),
+        })?;
         self.tell(Event::SettlementPosted { task, round })?;
         self.tell(Event::SettlementFinal { task, round })?;
         let state = self.engine.state().tasks.get(&task).context("the task exists")?;
         ensure!(
-            self.events >= EVENTS || matches!(state.stage, Stage::Committing(_)),
+            self.events >= EVENTS || matches!(state.stage, TaskStage::Committing(_)),
             "no round is running"
         );
         Ok(())
@@ -219,22 +228,22 @@ impl Story {
         let applied = applied.map_err(|rejection| anyhow!("{rejection}"))?;
         // Completed rounds are archived and leave the memory, as in a coordinator.
         let keeps = applied.effects.into_iter().filter_map(|effect| match effect {
-            Effect::Keep { task, round } => {
-                Some(Event::Kept { task, round, digest: Digest([5; 32]) })
+            Effect::ArchiveRound { task, round } => {
+                Some(Event::RoundArchived { task, round, digest: Digest([5; 32]) })
             }
             _ => None,
         });
         self.keeps.extend(keeps);
-        self.batch.push(Record { now: self.now, event });
+        self.batch.push(JournalEntry { now: self.now, event });
         self.events += 1;
         let cut = self.events == EVENTS - TAIL;
         if self.batch.len() == BATCH || cut || self.events == EVENTS {
             self.journal.append(&std::mem::take(&mut self.batch))?;
         }
         if cut {
-            let at = self.journal.cut()?;
+            let at = self.journal.rotate_segment()?;
             let state = to_bytes(self.engine.state()).context("a state can be encoded")?;
-            history::keep(self.volume.as_ref(), OWNER, &Snapshot { at, state }, true)?;
+            recovery::store_snapshot(self.volume.as_ref(), OWNER, &Snapshot { at, state }, true)?;
         }
         Ok(())
     }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use florin_coordinator::check::{self, Finding, Findings, Verdict};
+use florin_coordinator::check::{self, Finding, Findings, Severity};
 use florin_coordinator::identity::Identity;
 use florin_coordinator::{Bucket, Config};
 use florin_ledger::{ChainError, EmbeddedChain, Verification};
 use florin_protocol::{Address, Digest};
-use florin_store::lock_to_look;
+use florin_store::lock_if_exists;
 use serde_json::json;
 
 use crate::cli::JsonArg;
@@ -26,10 +26,10 @@ pub(super) fn run(
     if identity.coordinator != account {
         let what =
             format!("the folder belongs to {}, but the wallet is {account}", identity.coordinator);
-        findings.parts.push(Finding::bad("folder", "WALLET_FOREIGN", what));
+        findings.parts.push(Finding::damaged("folder", "WALLET_FOREIGN", what));
     }
     show_findings(data, &findings, json)?;
-    Ok(if findings.is_good() { Exit::Done } else { Exit::No })
+    Ok(if findings.is_intact() { Exit::Done } else { Exit::No })
 }
 
 /// Opens the bucket that the settings name, for reading.
@@ -37,7 +37,7 @@ pub(super) fn run(
 /// # Errors
 /// `BUCKET_FORBIDDEN`, `BUCKET_UNREACHABLE` and the like.
 pub(in crate::commands) fn bucket_of(config: &Config) -> anyhow::Result<Option<Bucket>> {
-    Ok(Bucket::open_to_read(&config.blobs, |name| std::env::var(name).ok())?)
+    Ok(Bucket::open_read_only(&config.blobs, |name| std::env::var(name).ok())?)
 }
 
 /// The result of checking a data folder.
@@ -55,7 +55,7 @@ pub(in crate::commands) fn everything(
     bucket: Option<&Bucket>,
 ) -> anyhow::Result<Everything> {
     // Lock first, so that a running coordinator is reported as such.
-    drop(lock_to_look(data)?);
+    drop(lock_if_exists(data)?);
     let file = compose::chain_file(data);
     let chain = file.exists().then(|| EmbeddedChain::verify(&file));
     // An older folder without an identity file belongs to the operator of its ledger.
@@ -65,7 +65,7 @@ pub(in crate::commands) fn everything(
     };
     let there = bucket.map(Bucket::list).transpose()?;
     let has = |digest: Digest| Ok(there.as_ref().is_some_and(|all| all.contains(&digest)));
-    let elsewhere = there.is_some().then_some(&has as &check::Elsewhere<'_>);
+    let elsewhere = there.is_some().then_some(&has as &check::RemoteLookup<'_>);
     let mut findings = check::check(data, Some(identity), elsewhere)?;
     let chain = match chain {
         None => None,
@@ -93,18 +93,18 @@ fn of_chain(file: &Path, found: &Verification, identity: Identity) -> Finding {
              coordinator {}",
             owner.market.genesis, owner.coordinator, identity.market.genesis, identity.coordinator
         );
-        return Finding::bad("ledger", "LEDGER_FOREIGN", what);
+        return Finding::damaged("ledger", "LEDGER_FOREIGN", what);
     }
     let bytes = std::fs::metadata(file).map_or(0, |file| file.len());
     let what = format!(
         "blocks with {} transactions; their replay gives the stored state",
         found.transactions
     );
-    Finding::good("ledger", found.blocks, bytes, what)
+    Finding::intact("ledger", found.blocks, bytes, what)
 }
 
 fn damaged(error: &ChainError) -> Finding {
-    Finding::bad("ledger", "LEDGER_DAMAGED", error.to_string())
+    Finding::damaged("ledger", "LEDGER_DAMAGED", error.to_string())
 }
 
 pub(in crate::commands) fn show_findings(
@@ -115,7 +115,7 @@ pub(in crate::commands) fn show_findings(
     if json.json {
         return show::json(&json!({
             "data": data,
-            "good": findings.is_good(),
+            "good": findings.is_intact(),
             "records": findings.records,
             "chain": findings.chain,
             "parts": findings.parts,
@@ -123,17 +123,17 @@ pub(in crate::commands) fn show_findings(
     }
     let mut table = Table::new(&["part", ">count", ">bytes", "", "result"]);
     for part in &findings.parts {
-        let (mark, style) = match part.verdict {
-            Verdict::Good => ("ok", GOOD),
-            Verdict::Note => ("note", NOTE),
-            Verdict::Bad => (part.code, BAD),
+        let (mark, style) = match part.severity {
+            Severity::Intact => ("ok", GOOD),
+            Severity::Info => ("note", NOTE),
+            Severity::Damaged => (part.code, BAD),
         };
         table.row([
             part.part.into(),
             show::thousands(&part.count.to_string()).into(),
             show::thousands(&part.bytes.to_string()).into(),
             Cell::styled(mark, style),
-            part.what.as_str().into(),
+            part.message.as_str().into(),
         ]);
     }
     table.print();

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use florin_coordinator::host::Copier;
-use florin_coordinator::{Clock, LedgerPlace, host};
+use florin_coordinator::host::LedgerCopier;
+use florin_coordinator::{Clock, LedgerEndpoint, host};
 use florin_ledger::{EmbeddedChain, Genesis, Ledger};
 use florin_participant::Wallet;
 use florin_protocol::WalletSigner;
@@ -22,7 +22,7 @@ pub(super) fn open(
     data: &Path,
     wallet: &Wallet,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace, Copier)> {
+) -> anyhow::Result<(Arc<dyn Ledger>, LedgerEndpoint, LedgerCopier)> {
     let node = &arguments.node;
     if node.rpc.is_some() || node.deployment.is_some() || arguments.public_rpc.is_some() {
         let message = "--rpc, --public-rpc and --deployment (FLORIN_RPC, FLORIN_DEPLOYMENT) need \
@@ -33,10 +33,10 @@ pub(super) fn open(
     let clock = Arc::clone(clock);
     let now = Arc::new(move || clock.now());
     let chain = Arc::new(compose::local_chain(data, wallet.node_signer(), now)?);
-    let door = host::door(Arc::clone(&chain));
+    let door = host::ledger_rpc_handler(Arc::clone(&chain));
     let copied = Arc::clone(&chain);
-    let copier: Copier = Arc::new(move || copied.begin_snapshot());
-    Ok((chain, LedgerPlace::Here(door), copier))
+    let copier: LedgerCopier = Arc::new(move || copied.begin_snapshot());
+    Ok((chain, LedgerEndpoint::Embedded(door), copier))
 }
 
 /// Creates the ledger on the first start. Later starts never change the genesis or create tokens.

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use florin_coordinator::LedgerPlace;
+use florin_coordinator::LedgerEndpoint;
 use florin_ledger::{Ledger, LedgerError};
 use florin_ledger_ethereum::{Endpoint, EthereumLedger, Settings, chain_id};
-use florin_participant::{Patience, Shutdown, Wallet, patiently};
+use florin_participant::{Backoff, Shutdown, Wallet, retry_with_backoff};
 use florin_protocol::MarketId;
 
 use crate::chain;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 /// A market's contracts, opened for its coordinator.
 pub(super) struct Opened {
     pub(super) ledger: Arc<dyn Ledger>,
-    pub(super) place: LedgerPlace,
+    pub(super) place: LedgerEndpoint,
     /// Locked for as long as the coordinator runs.
     pub(super) lock: File,
 }
@@ -57,7 +57,7 @@ pub(super) fn open(
         Ok(ledger)
     })?;
     let info = chain::info_of(&deployment, suggested(rpc, arguments.public_rpc.as_ref()));
-    Ok(Opened { ledger: Arc::new(ledger), place: LedgerPlace::Ethereum(info), lock })
+    Ok(Opened { ledger: Arc::new(ledger), place: LedgerEndpoint::Ethereum(info), lock })
 }
 
 /// Refuses a second coordinator with the same wallet and market, because two data folders would
@@ -83,7 +83,7 @@ fn only_one(outbox: &Path, market: MarketId) -> anyhow::Result<File> {
 
 fn wait_for<T>(attempt: &dyn Fn() -> Result<T, LedgerError>) -> Result<T, LedgerError> {
     let told = |error: &LedgerError| tracing::warn!(%error, "waiting for the node");
-    patiently(Patience::default(), &Shutdown::new(), told, attempt)
+    retry_with_backoff(Backoff::default(), &Shutdown::new(), told, attempt)
 }
 
 /// The node that the coordinator suggests to clients: never a URL that may contain a secret, except

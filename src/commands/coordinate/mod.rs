@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use florin_coordinator::{Clock, Config, LedgerPlace, Parts, SteadyClock, Tls, Valuer, WorkValuer};
+use florin_coordinator::{
+    Clock, Config, HostParts, LedgerEndpoint, SlewedClock, Tls, Valuer, WorkValuer,
+};
 use florin_ledger::Ledger;
 use florin_participant::Wallet;
 use florin_protocol::{LedgerInfo, MarketId, WalletSigner};
@@ -55,7 +57,7 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
     files::allow(config.connections_max)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(florin_coordinator::WAITING_THREADS_MAX)
+        .max_blocking_threads(florin_coordinator::BLOCKING_THREADS_MAX)
         .build()
         .context("cannot start the async runtime")?;
     let done: anyhow::Result<Exit> = runtime.block_on(async {
@@ -64,7 +66,7 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         let listener = listen(config.listen)?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
         let (parts, _only_one) = parts(arguments, config, &wallet)?;
-        let (address, place) = (listener.local_addr()?, parts.place.info());
+        let (address, place) = (listener.local_addr()?, parts.ledger_endpoint.info());
         let id = parts.ledger.market();
         let stop = asked_to_stop()?;
         outlive_full_files()?;
@@ -141,11 +143,12 @@ fn parts(
     arguments: &Coordinate,
     config: &Config,
     wallet: &Arc<Wallet>,
-) -> anyhow::Result<(Parts, Option<File>)> {
+) -> anyhow::Result<(HostParts, Option<File>)> {
     let node = wallet.node_signer();
     // One clock for engine and ledger, so that deadlines and challenge windows use the same time.
-    let clock: Arc<dyn Clock> = Arc::new(SteadyClock::start());
-    let (ledger, place, copier, lock): (Arc<dyn Ledger>, LedgerPlace, _, _) = match arguments.ledger
+    let clock: Arc<dyn Clock> = Arc::new(SlewedClock::start());
+    let (ledger, place, copier, lock): (Arc<dyn Ledger>, LedgerEndpoint, _, _) = match arguments
+        .ledger
     {
         LedgerKind::Embedded => {
             let (ledger, place, copier) = embedded::open(arguments, &config.data, wallet, &clock)?;
@@ -159,10 +162,17 @@ fn parts(
     let mut valuers: Vec<Box<dyn Valuer>> = Vec::new();
     for _ in 0..config.valuations_max {
         let engine = compose::engine(arguments.engine)?;
-        valuers.push(Box::new(WorkValuer::new(engine, config.room())));
+        valuers.push(Box::new(WorkValuer::new(engine, config.scratch_space())));
     }
-    let parts =
-        Parts { place, ledger, wallet: Arc::<Wallet>::clone(wallet), node, valuers, clock, copier };
+    let parts = HostParts {
+        ledger_endpoint: place,
+        ledger,
+        wallet: Arc::<Wallet>::clone(wallet),
+        node,
+        valuers,
+        clock,
+        ledger_copier: copier,
+    };
     Ok((parts, lock))
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
-use florin_participant::{Patience, Shutdown, UntilSeen, patiently};
+use florin_participant::{Backoff, DepositPending, Shutdown, retry_with_backoff};
 use florin_protocol::{TaskSpec, TaskView, WalletSigner};
 use serde_json::json;
 
@@ -56,10 +56,10 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
 
 /// Publishes a task at the coordinator, with retries until the coordinator sees the open escrow.
 fn publish_once_seen(market: &Market, spec: &TaskSpec) -> anyhow::Result<TaskView> {
-    let waiting = |why: &UntilSeen| anstream::eprintln!("{NOTE}retrying: {why}{NOTE:#}");
-    let attempt = || market.publish(spec).map_err(UntilSeen);
-    let published = patiently(Patience::default(), &Shutdown::new(), waiting, attempt);
-    Ok(published.map_err(|UntilSeen(error)| error)?)
+    let waiting = |why: &DepositPending| anstream::eprintln!("{NOTE}retrying: {why}{NOTE:#}");
+    let attempt = || market.publish(spec).map_err(DepositPending);
+    let published = retry_with_backoff(Backoff::default(), &Shutdown::new(), waiting, attempt);
+    Ok(published.map_err(|DepositPending(error)| error)?)
 }
 
 fn open_escrow(

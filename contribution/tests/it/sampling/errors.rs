@@ -14,7 +14,7 @@ fn budget(estimator: &Any) -> u64 {
     match name(estimator) {
         "stratified" => 450,
         "gtg-mended" | "owen" => 600,
-        // // Large weights at rare positions: with fewer samples the distribution is too skewed for
+        // Large weights at rare positions: with fewer samples the distribution is too skewed for
         // a normal interval.
         "beta-shapley" => 800,
         _ => 340,
@@ -61,7 +61,7 @@ fn one_sample_gives_no_standard_error() {
         let least = passes_min(estimator, 12);
         let mut game = FnGame(12, |c: &Coalition| (1.0 + c.mask() as f64).sqrt());
         let found = run(estimator, &mut game, RunOptions::seeded(1).with_budget(least));
-        // // Strata with one visit each have no variance either; some sizes of the complementary
+        // Strata with one visit each have no variance either; some sizes of the complementary
         // pairs have one, but not all.
         assert_eq!(errors(&found), None, "{}", name(estimator));
     }

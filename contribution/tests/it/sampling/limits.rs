@@ -107,7 +107,7 @@ fn constant_and_exhausted_games_terminate() {
         let flat = run(&estimator, &mut FnGame(30, |_: &Coalition| 4.0), RunOptions::seeded(0));
         assert_eq!(values(&flat), [0.0; 30], "{}", name(&estimator));
     }
-    // // With player 0 the grand value is reached, so truncated walks soon contain no new
+    // With player 0 the grand value is reached, so truncated walks soon contain no new
     // coalition, at any tolerance.
     let truncating: [Any; 2] =
         [Box::new(TruncatedMonteCarlo::default()), Box::new(Gtg::corrected())];
@@ -221,7 +221,7 @@ fn samplers_evaluate_coalitions_in_batches() {
         let mean = game.asked / game.calls;
         match name(&estimator) {
             "gtg-as-published" => assert_eq!(mean, 1),
-            // // In parallel: one coalition per walk, fewer after truncation.
+            // In parallel: one coalition per walk, fewer after truncation.
             "truncated-monte-carlo" | "gtg-mended" => assert!(mean >= 8, "{mean}"),
             other => assert!(mean >= 60, "{other} evaluates {mean} at a time"),
         }

@@ -56,7 +56,7 @@ fn truncation_lowers_every_value_by_at_most_the_tolerance() {
 
 #[test]
 fn nothing_beyond_a_truncation_is_evaluated() {
-    // // Any two players reach the grand value; only single players and pairs are ever evaluated.
+    // Any two players reach the grand value; only single players and pairs are ever evaluated.
     let mut largest = 0;
     let mut game = FnGame(8, |c: &Coalition| {
         if c.len() < 8 {
@@ -105,12 +105,12 @@ fn the_published_cache_returns_values_that_were_never_evaluated() {
     for seed in 0..20 {
         let mut game = FnGame(3, deceptive);
         let right = run(&mended, &mut game, RunOptions::seeded(seed));
-        // // By hand, over the six permutations: (1+1+2+1+1+1)/6, (1+0+0+0+0+0)/6,
+        // By hand, over the six permutations: (1+1+2+1+1+1)/6, (1+0+0+0+0+0)/6,
         // (−1+0−1+0+0+0)/6.
         let wanted = [7.0 / 6.0, 1.0 / 6.0, -1.0 / 3.0];
         assert_close(&values(&right), &wanted, 1e-12, "corrected");
         let wrong = run(&published, &mut game, RunOptions::seeded(seed));
-        // // Once a permutation began with 0, 1, the cached value of {0, 1} is 1 forever.
+        // Once a permutation began with 0, 1, the cached value of {0, 1} is 1 forever.
         fooled_by_cache += u32::from(values(&wrong) == [1.0, 0.0, 0.0]);
         harmed += values(&wrong)[2] / 20.0;
         assert!(remark(&wrong).contains("5 %"), "{}", remark(&wrong));
@@ -122,7 +122,7 @@ fn the_published_cache_returns_values_that_were_never_evaluated() {
 
 #[test]
 fn the_published_cache_overwrites_the_grand_value() {
-    // // After player 0 the grand value 1 seems to be reached at 0.8, and from then on it is cached
+    // After player 0 the grand value 1 seems to be reached at 0.8, and from then on it is cached
     // as 0.8: permutations 0,1 give (0.8, 0), permutations 1,0 give (0.6, 0.2), and 0.2 is missing
     // forever.
     let worths = [0.0, 0.8, 0.2, 1.0];

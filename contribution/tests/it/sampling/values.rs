@@ -59,7 +59,7 @@ fn voting(c: &Coalition) -> f64 {
 #[test]
 fn samplers_match_hand_computed_games() {
     type Hand = (fn(&Coalition) -> f64, [f64; 3], [f64; 3], [f64; 3]);
-    // // The Shapley value, the Banzhaf value (mean of 4 marginal contributions), and the semivalue
+    // The Shapley value, the Banzhaf value (mean of 4 marginal contributions), and the semivalue
     // of α = 2, β = 1, whose sizes 0, 1, 2 have the weights 1/2, 1/3, 1/6.
     let games: [Hand; 3] = [
         (
@@ -152,7 +152,7 @@ fn one_antithetic_pair_is_exact_on_games_of_pairs() {
     });
     let verdict = runner().run(&(game, 0..u64::MAX), |((a, b), seed)| {
         let n = a.len();
-        // // Each pair is divided equally between its two players.
+        // Each pair is divided equally between its two players.
         let share = |i: usize| -> f64 {
             let pairs = (0..n).filter(|&j| j != i).map(|j| b[i.min(j) * n + i.max(j)]);
             a[i] + 0.5 * pairs.sum::<f64>()
@@ -200,7 +200,7 @@ fn permutation_estimators_are_efficient_at_any_budget() {
 fn a_null_player_scores_exactly_zero_with_every_marginal_sampler() {
     let mut game = florin_contribution::games::SyntheticGame::coverage(9, 3);
     for estimator in all_samplers() {
-        // // Estimators that average values instead of marginal contributions estimate a null
+        // Estimators that average values instead of marginal contributions estimate a null
         // player with noise.
         let worths = ["complementary-contributions", "banzhaf", "banzhaf-normalised"];
         if worths.contains(&name(&estimator)) {
@@ -219,7 +219,7 @@ fn normalised_values_sum_to_the_total_or_are_refused() {
         let found = run(&normalised, &mut game, RunOptions::seeded(2).with_budget(200));
         assert!(found.gap.abs() < 1e-12, "{}", found.gap);
     }
-    // // Every player adds 1, and the last one makes the total negative: every raw value is
+    // Every player adds 1, and the last one makes the total negative: every raw value is
     // positive (for three players (1 + 1 + 1 − 2.1)/4), but the total is not.
     for players in [3, 12] {
         let mut game = FnGame(

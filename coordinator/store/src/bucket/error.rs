@@ -36,7 +36,7 @@ pub enum BucketError {
 
 impl BucketError {
     /// Converts an error of the client for the bucket called `name`.
-    pub(super) fn of(name: &str, error: &Error) -> Self {
+    pub(super) fn from_client_error(name: &str, error: &Error) -> Self {
         let name = name.to_owned();
         match error {
             Error::NotFound { source, .. } if source.to_string().contains("NoSuchBucket") => {
@@ -44,13 +44,13 @@ impl BucketError {
             }
             Error::NotFound { .. } => Self::NoObject(name),
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Self::Forbidden(name),
-            other => Self::Unreachable { name, why: why(other) },
+            other => Self::Unreachable { name, why: innermost_cause(other) },
         }
     }
 }
 
 /// The innermost cause, without the response of the service.
-fn why(error: &Error) -> String {
+fn innermost_cause(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;
@@ -72,9 +72,9 @@ mod tests {
     fn an_error_contains_the_cause_but_not_the_service_response() {
         let error =
             generic("Server returned non-2xx status code: 503 : <Error>AKIA, signature</Error>");
-        let said = BucketError::of("s3://a", &error).to_string();
+        let message = BucketError::from_client_error("s3://a", &error).to_string();
         assert_eq!(
-            said,
+            message,
             "bucket s3://a cannot be reached: Server returned non-2xx status code: 503 \
              [BUCKET_UNREACHABLE]"
         );
@@ -83,11 +83,17 @@ mod tests {
     #[test]
     fn a_missing_bucket_and_a_missing_blob_are_different_errors() {
         let lost = |source: &'static str| {
-            BucketError::of("b", &Error::NotFound { path: "k".to_owned(), source: source.into() })
+            BucketError::from_client_error(
+                "b",
+                &Error::NotFound { path: "k".to_owned(), source: source.into() },
+            )
         };
         assert_eq!(lost("404: <Code>NoSuchBucket</Code>"), BucketError::Missing("b".to_owned()));
         assert_eq!(lost("404: <Code>NoSuchKey</Code>"), BucketError::NoObject("b".to_owned()));
         let denied = Error::PermissionDenied { path: "k".to_owned(), source: "403".into() };
-        assert_eq!(BucketError::of("b", &denied), BucketError::Forbidden("b".to_owned()));
+        assert_eq!(
+            BucketError::from_client_error("b", &denied),
+            BucketError::Forbidden("b".to_owned())
+        );
     }
 }

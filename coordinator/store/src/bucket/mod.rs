@@ -5,7 +5,7 @@
 //! retries included.
 
 mod error;
-mod seen;
+mod metrics;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -27,11 +27,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 pub use error::BucketError;
-pub use seen::Seen;
-pub use settings::{Blobs as Settings, BucketSettingsError};
+pub use metrics::BucketMetrics;
+pub use settings::{BucketSettings, BucketSettingsError};
 
 use super::BlobError;
-use settings::Place;
+use settings::BucketLocation;
 
 /// Most concurrent requests; others wait.
 const REQUESTS_MAX: usize = 64;
@@ -48,12 +48,12 @@ const PARTS_MAX: u64 = 10_000;
 /// Largest blob that is fetched, in bytes: the largest body that the settings allow.
 const BLOB_BYTES_MAX: u64 = 1_048_576 * 1_024 * 1_024;
 /// Most retries of a request, within its timeout.
-const TRIES_MAX: usize = 4;
+const RETRIES_MAX: usize = 4;
 /// Timeout of a connection attempt.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Timeout of a complete listing, as a multiple of the request timeout. A listing has pages of a
 /// thousand keys, each a request of its own.
-const LIST_PATIENCES: u32 = 60;
+const LIST_TIMEOUT_FACTOR: u32 = 60;
 /// Threads that run the requests.
 const THREADS: usize = 2;
 /// The key that is written at the start to test access.
@@ -75,28 +75,28 @@ const VARIABLES: [(&str, AmazonS3ConfigKey); 9] = [
 /// A bucket, or a prefix of one; cheap to clone.
 #[derive(Clone)]
 pub struct Bucket {
-    inner: Arc<Inner>,
+    inner: Arc<BucketInner>,
 }
 
-struct Inner {
+struct BucketInner {
     /// The name in the settings.
     name: String,
     prefix: Key,
     store: Arc<dyn ObjectStore>,
-    patience: Duration,
+    request_timeout: Duration,
     requests: Semaphore,
     waiting: Arc<Semaphore>,
     transfers: Arc<Semaphore>,
-    seen: Seen,
+    metrics: BucketMetrics,
     handle: Handle,
-    _threads: Threads,
+    _threads: BucketRuntime,
 }
 
 /// The runtime of the requests. It shuts down in the background, because the last clone of a bucket
 /// may be dropped on one of its own threads.
-struct Threads(Option<Runtime>);
+struct BucketRuntime(Option<Runtime>);
 
-impl Drop for Threads {
+impl Drop for BucketRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -117,10 +117,10 @@ impl Bucket {
     /// # Errors
     /// [`BucketError`]. Settings without a bucket are not an error.
     pub fn open(
-        settings: &Settings,
+        settings: &BucketSettings,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, BucketError> {
-        let opened = Self::open_to_read(settings, variable)?;
+        let opened = Self::open_read_only(settings, variable)?;
         if let Some(bucket) = &opened {
             bucket.put(bucket.inner.prefix.clone().join(PROBE), b"may be removed".to_vec())?;
             bucket.list_first()?;
@@ -132,28 +132,28 @@ impl Bucket {
     ///
     /// # Errors
     /// [`BucketError`].
-    pub fn open_to_read(
-        settings: &Settings,
+    pub fn open_read_only(
+        settings: &BucketSettings,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, BucketError> {
         // The settings were checked before; invalid ones count as no bucket.
-        let Ok(Some(place)) = settings.place() else {
+        let Ok(Some(place)) = settings.location() else {
             return Ok(None);
         };
         let name = match &settings.endpoint {
             Some(endpoint) => format!("s3://{}/{} at {endpoint}", place.bucket, place.prefix),
             None => format!("s3://{}/{}", place.bucket, place.prefix),
         };
-        let store = of_service(settings, place, variable)
-            .map_err(|error| BucketError::of(&name, &error))?;
-        Self::of(name, place.prefix, store, settings.patience()).map(Some)
+        let store = build_client(settings, place, variable)
+            .map_err(|error| BucketError::from_client_error(&name, &error))?;
+        Self::with_store(name, place.prefix, store, settings.request_timeout()).map(Some)
     }
 
     /// A bucket in any implementation of `ObjectStore`.
     ///
     /// # Errors
     /// [`BucketError::Unreachable`] if its threads cannot be started.
-    pub fn of(
+    pub fn with_store(
         name: String,
         prefix: &str,
         store: Arc<dyn ObjectStore>,
@@ -168,17 +168,17 @@ impl Bucket {
             name: name.clone(),
             why: format!("its threads cannot be started: {error}"),
         })?;
-        let inner = Inner {
+        let inner = BucketInner {
             name,
             prefix: Key::from(prefix),
             store,
-            patience,
+            request_timeout: patience,
             requests: Semaphore::new(REQUESTS_MAX),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
-            seen: Seen::default(),
+            metrics: BucketMetrics::default(),
             handle: threads.handle().clone(),
-            _threads: Threads(Some(threads)),
+            _threads: BucketRuntime(Some(threads)),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -191,8 +191,8 @@ impl Bucket {
 
     /// Metrics of the requests.
     #[must_use]
-    pub fn seen(&self) -> &Seen {
-        &self.inner.seen
+    pub fn metrics(&self) -> &BucketMetrics {
+        &self.inner.metrics
     }
 
     /// The digests of all blobs, from their keys. Their bytes are not verified.
@@ -201,7 +201,7 @@ impl Bucket {
     /// [`BucketError`].
     pub fn list(&self) -> Result<BTreeSet<Digest>, BucketError> {
         let inner = Arc::clone(&self.inner);
-        let whole_list = self.inner.patience.saturating_mul(LIST_PATIENCES);
+        let whole_list = self.inner.request_timeout.saturating_mul(LIST_TIMEOUT_FACTOR);
         let listed = self.wait_for("list", whole_list, async move {
             inner.store.list_with_delimiter(Some(&inner.prefix)).await
         })?;
@@ -220,13 +220,14 @@ impl Bucket {
         let inner = &self.inner;
         let Ok(place) = Arc::clone(&inner.waiting).try_acquire_owned() else {
             let busy = Err(BucketError::Busy(inner.name.clone()));
-            inner.seen.ended("put", &busy);
+            inner.metrics.count_result("put", &busy);
             return done(busy);
         };
         let (bucket, key) = (self.clone(), self.key(digest));
         inner.handle.spawn(async move {
             let put = bucket.inner.store.put(&key, PutPayload::from(bytes));
-            let put = bucket.asked("put", bucket.inner.patience, async { put.await.map(drop) });
+            let put = bucket
+                .run_request("put", bucket.inner.request_timeout, async { put.await.map(drop) });
             done(put.await);
             drop(place);
         });
@@ -239,7 +240,7 @@ impl Bucket {
         file: &File,
         bytes: u64,
     ) -> Result<(), BlobError> {
-        let _turn = self.turn()?;
+        let _turn = self.acquire_transfer()?;
         let key = self.key(digest);
         if bytes <= PART_BYTES {
             return Ok(self.put(key, part(file, 0, bytes)?)?);
@@ -271,7 +272,7 @@ impl Bucket {
         begin: impl FnOnce(u64) -> Result<T, BlobError>,
         mut take: impl FnMut(&mut T, &[u8]) -> Result<(), BlobError>,
     ) -> Result<T, BlobError> {
-        let _turn = self.turn()?;
+        let _turn = self.acquire_transfer()?;
         let key = self.key(digest);
         let (inner, whole) = (Arc::clone(&self.inner), key.clone());
         let (bytes, first) = self.wait("get", async move {
@@ -332,10 +333,10 @@ impl Bucket {
     }
 
     /// Acquires a transfer slot, which limits the parts in memory.
-    fn turn(&self) -> Result<OwnedSemaphorePermit, BucketError> {
+    fn acquire_transfer(&self) -> Result<OwnedSemaphorePermit, BucketError> {
         let (transfers, busy) = (Arc::clone(&self.inner.transfers), self.inner.name.clone());
-        let patience = self.inner.patience;
-        self.on_its_threads(async move {
+        let patience = self.inner.request_timeout;
+        self.block_on(async move {
             let turn = timeout(patience, transfers.acquire_owned()).await;
             turn.ok().and_then(Result::ok).ok_or(BucketError::Busy(busy))
         })
@@ -347,7 +348,7 @@ impl Bucket {
         request: &'static str,
         work: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> Result<T, BucketError> {
-        self.wait_for(request, self.inner.patience, work)
+        self.wait_for(request, self.inner.request_timeout, work)
     }
 
     fn wait_for<T: Send + 'static>(
@@ -357,10 +358,10 @@ impl Bucket {
         work: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> Result<T, BucketError> {
         let bucket = self.clone();
-        self.on_its_threads(async move { bucket.asked(request, patience, work).await })
+        self.block_on(async move { bucket.run_request(request, patience, work).await })
     }
 
-    fn on_its_threads<T: Send + 'static>(
+    fn block_on<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, BucketError>> + Send + 'static,
     ) -> Result<T, BucketError> {
@@ -373,7 +374,7 @@ impl Bucket {
     }
 
     /// Runs one request within its timeout, and counts it.
-    async fn asked<T>(
+    async fn run_request<T>(
         &self,
         request: &'static str,
         patience: Duration,
@@ -382,12 +383,12 @@ impl Bucket {
         let inner = &self.inner;
         let in_time = timeout(patience, async {
             let _place = inner.requests.acquire().await;
-            work.await.map_err(|error| BucketError::of(&inner.name, &error))
+            work.await.map_err(|error| BucketError::from_client_error(&inner.name, &error))
         });
         let result = in_time.await.unwrap_or_else(|_| {
             Err(self.unreachable(format!("no answer in {} ms", patience.as_millis())))
         });
-        inner.seen.ended(request, &result);
+        inner.metrics.count_result(request, &result);
         result
     }
 
@@ -404,16 +405,16 @@ fn part(file: &File, at: u64, end: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The S3 client for the settings.
-fn of_service(
-    settings: &Settings,
-    place: Place<'_>,
+fn build_client(
+    settings: &BucketSettings,
+    place: BucketLocation<'_>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
     // All TLS uses ring; an earlier call may have installed it already.
     let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
-    let patience = settings.patience();
+    let patience = settings.request_timeout();
     let retry =
-        RetryConfig { max_retries: TRIES_MAX, retry_timeout: patience, ..RetryConfig::default() };
+        RetryConfig { max_retries: RETRIES_MAX, retry_timeout: patience, ..RetryConfig::default() };
     let is_plain = settings.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
     let client = ClientOptions::new()
         .with_timeout(patience)

@@ -10,7 +10,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// The bucket that stores a copy of every blob. Disabled unless set.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Blobs {
+pub struct BucketSettings {
     /// The bucket and the prefix of its keys.
     pub url: Option<String>,
     /// The S3-compatible service, if it is not Amazon's.
@@ -18,12 +18,12 @@ pub struct Blobs {
     /// The region of the bucket.
     pub region: Option<String>,
     /// Timeout of one request in milliseconds, retries included.
-    pub patience_ms: u64,
+    pub timeout_ms: u64,
 }
 
-impl Default for Blobs {
+impl Default for BucketSettings {
     fn default() -> Self {
-        Self { url: None, endpoint: None, region: None, patience_ms: 20_000 }
+        Self { url: None, endpoint: None, region: None, timeout_ms: 20_000 }
     }
 }
 
@@ -41,23 +41,23 @@ pub struct BucketSettingsError {
 
 /// A bucket and the prefix of the keys in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place<'a> {
+pub(super) struct BucketLocation<'a> {
     pub(super) bucket: &'a str,
     pub(super) prefix: &'a str,
 }
 
-impl Blobs {
+impl BucketSettings {
     /// The bucket's location, if one is set.
     ///
     /// # Errors
     /// [`BucketSettingsError`].
-    pub(super) fn place(&self) -> Result<Option<Place<'_>>, BucketSettingsError> {
+    pub(super) fn location(&self) -> Result<Option<BucketLocation<'_>>, BucketSettingsError> {
         let Some(url) = &self.url else {
             return Ok(None);
         };
         let place = url.strip_prefix("s3://").map(|rest| {
             let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-            Place { bucket, prefix: prefix.trim_end_matches('/') }
+            BucketLocation { bucket, prefix: prefix.trim_end_matches('/') }
         });
         match place.filter(|place| is_name(place.bucket) && is_prefix(place.prefix)) {
             Some(place) => Ok(Some(place)),
@@ -71,7 +71,7 @@ impl Blobs {
     /// [`BucketSettingsError`].
     pub fn check(&self) -> Result<(), BucketSettingsError> {
         let of_a_bucket = [("blobs.endpoint", &self.endpoint), ("blobs.region", &self.region)];
-        if self.place()?.is_none()
+        if self.location()?.is_none()
             && let Some((key, value)) =
                 of_a_bucket.iter().find_map(|(key, v)| Some((key, v.as_ref()?)))
         {
@@ -93,8 +93,8 @@ impl Blobs {
     }
 
     /// Timeout of one request, retries included.
-    pub(super) const fn patience(&self) -> Duration {
-        Duration::from_millis(self.patience_ms)
+    pub(super) const fn request_timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
     }
 }
 
@@ -116,8 +116,8 @@ fn is_prefix(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn at(url: &str) -> Blobs {
-        Blobs { url: Some(url.to_owned()), ..Blobs::default() }
+    fn at(url: &str) -> BucketSettings {
+        BucketSettings { url: Some(url.to_owned()), ..BucketSettings::default() }
     }
 
     #[test]
@@ -127,10 +127,14 @@ mod tests {
             ("s3://florin/", "florin", ""),
             ("s3://florin.eu/markets/one/", "florin.eu", "markets/one"),
         ] {
-            assert_eq!(at(url).place().unwrap(), Some(Place { bucket, prefix }), "{url}");
+            assert_eq!(
+                at(url).location().unwrap(),
+                Some(BucketLocation { bucket, prefix }),
+                "{url}"
+            );
             at(url).check().unwrap();
         }
-        assert_eq!(Blobs::default().place().unwrap(), None);
+        assert_eq!(BucketSettings::default().location().unwrap(), None);
         let long = format!("s3://{}", "b".repeat(NAME_BYTES_MAX + 1));
         for url in ["", "florin", "s3://", "s3:///a", "http://florin", "s3://a b", "s3://a//b"] {
             let error = at(url).check().unwrap_err().to_string();
@@ -144,7 +148,7 @@ mod tests {
     #[test]
     fn endpoint_and_region_require_a_bucket_and_an_endpoint_has_no_path() {
         let endpoint =
-            |endpoint: &str| Blobs { endpoint: Some(endpoint.to_owned()), ..at("s3://a") };
+            |endpoint: &str| BucketSettings { endpoint: Some(endpoint.to_owned()), ..at("s3://a") };
         for fine in ["http://127.0.0.1:9000", "https://minio.example", "https://minio.example/"] {
             endpoint(fine).check().unwrap();
         }
@@ -154,10 +158,10 @@ mod tests {
             let error = endpoint(wrong).check().unwrap_err().to_string();
             assert!(error.contains("blobs.endpoint"), "{wrong}: {error}");
         }
-        let alone = Blobs { url: None, ..endpoint("http://127.0.0.1:9000") };
+        let alone = BucketSettings { url: None, ..endpoint("http://127.0.0.1:9000") };
         let error = alone.check().unwrap_err().to_string();
         assert!(error.contains("together with blobs.url [BUCKET_SETTINGS]"), "{error}");
-        let region = Blobs { region: Some("eu central".to_owned()), ..at("s3://a") };
+        let region = BucketSettings { region: Some("eu central".to_owned()), ..at("s3://a") };
         assert!(region.check().unwrap_err().to_string().contains("blobs.region"));
     }
 }

@@ -12,7 +12,7 @@ use object_store::memory::InMemory;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
 use super::super::pack::PACKED_BYTES_MAX;
-use super::super::{BlobError, Blobs};
+use super::super::{BlobError, BlobStore};
 use super::*;
 
 type Slow = Arc<ThrottledStore<InMemory>>;
@@ -24,13 +24,14 @@ fn memory() -> Slow {
     Arc::new(ThrottledStore::new(InMemory::new(), ThrottleConfig::default()))
 }
 
-fn bucket(store: &Slow, prefix: &str, patience_ms: u64) -> Bucket {
+fn bucket(store: &Slow, prefix: &str, timeout_ms: u64) -> Bucket {
     let store: Arc<dyn ObjectStore> = Arc::clone(store) as _;
-    Bucket::of("s3://test".to_owned(), prefix, store, Duration::from_millis(patience_ms)).unwrap()
+    Bucket::with_store("s3://test".to_owned(), prefix, store, Duration::from_millis(timeout_ms))
+        .unwrap()
 }
 
-fn blobs(folder: &Path, bucket: &Bucket) -> Blobs {
-    Blobs::open_with(folder, Some(bucket.clone())).unwrap()
+fn blobs(folder: &Path, bucket: &Bucket) -> BlobStore {
+    BlobStore::open_with(folder, Some(bucket.clone())).unwrap()
 }
 
 /// A blob for a pack, a blob with its own file, and a blob of two parts.
@@ -55,15 +56,15 @@ fn stored_blobs_are_mirrored_and_restored_when_the_folder_loses_them() {
             assert!(again.contains(digest), "the folder has it from now on");
             assert_eq!(*again.map(digest).unwrap(), **bytes);
         }
-        assert_eq!(bucket.seen().number("get", "done"), 2 + 3);
-        let nobodys = Digest([5; 32]);
-        assert!(!again.has(nobodys).unwrap());
-        assert!(matches!(again.read(nobodys), Err(BlobError::Missing(_))));
-        assert_eq!(bucket.seen().number("get", "absent"), 1);
+        assert_eq!(bucket.metrics().number("get", "done"), 2 + 3);
+        let unknown = Digest([5; 32]);
+        assert!(!again.has(unknown).unwrap());
+        assert!(matches!(again.read(unknown), Err(BlobError::Missing(_))));
+        assert_eq!(bucket.metrics().number("get", "absent"), 1);
         // Without a bucket the folder is unchanged.
-        let alone = Blobs::open(dir.path()).unwrap();
+        let alone = BlobStore::open(dir.path()).unwrap();
         assert_eq!(alone.read(digests[0]).unwrap(), all[0]);
-        assert!(!alone.has(nobodys).unwrap());
+        assert!(!alone.has(unknown).unwrap());
     }
 }
 
@@ -85,7 +86,7 @@ fn wrong_bytes_in_the_bucket_are_never_returned_and_an_upload_repairs_them() {
         fs::remove_dir_all(dir.path()).unwrap();
         assert_eq!(blobs(dir.path(), &bucket).read(digest).unwrap(), bytes);
     }
-    assert_eq!(bucket.seen().number("get", "wrong"), 2 * 3);
+    assert_eq!(bucket.metrics().number("get", "wrong"), 2 * 3);
 }
 
 #[test]
@@ -96,11 +97,11 @@ fn an_unresponsive_bucket_acknowledges_nothing_and_requests_time_out() {
     store.config_mut(|config| config.wait_put_per_call = NEVER);
     for bytes in three().iter().take(2) {
         let error = blobs.put(bytes).unwrap_err();
-        assert!(error.is_passing(), "{error}");
+        assert!(error.is_transient(), "{error}");
         assert!(error.to_string().contains("no answer in 50 ms [BUCKET_UNREACHABLE]"), "{error}");
     }
     assert!(bucket.list().unwrap().is_empty());
-    assert_eq!(bucket.seen().number("put", "failed"), 2);
+    assert_eq!(bucket.metrics().number("put", "failed"), 2);
     store.config_mut(|config| config.wait_put_per_call = Duration::ZERO);
     let digests = three().map(|bytes| blobs.put(&bytes).unwrap());
     assert_eq!(bucket.list().unwrap(), BTreeSet::from(digests));
@@ -108,7 +109,7 @@ fn an_unresponsive_bucket_acknowledges_nothing_and_requests_time_out() {
     store.config_mut(|config| config.wait_get_per_call = NEVER);
     assert_eq!(blobs.read(digests[1]).unwrap(), three()[1]);
     let error = blobs.read(Digest([5; 32])).unwrap_err();
-    assert!(error.is_passing(), "{error}");
+    assert!(error.is_transient(), "{error}");
 }
 
 #[test]
@@ -128,10 +129,10 @@ fn a_damaged_blob_of_the_folder_is_fetched_again() {
     assert_eq!(blobs.read(digests[0]).unwrap(), small);
     assert_eq!(blobs.read(digests[1]).unwrap(), large);
     assert_eq!(fs::read(&file).unwrap(), large);
-    assert_eq!(bucket.seen().number("get", "done"), 2);
+    assert_eq!(bucket.metrics().number("get", "done"), 2);
     // Repaired in the folder: not fetched again.
     assert_eq!(blobs.read(digests[0]).unwrap(), small);
-    assert_eq!(bucket.seen().number("get", "done"), 2);
+    assert_eq!(bucket.metrics().number("get", "done"), 2);
 }
 
 #[test]
@@ -147,53 +148,54 @@ fn many_readers_of_a_lost_blob_fetch_it_once() {
             scope.spawn(|| assert_eq!(blobs.read(digest).unwrap(), large));
         }
     });
-    assert_eq!(bucket.seen().number("get", "done"), 1);
+    assert_eq!(bucket.metrics().number("get", "done"), 1);
 }
 
 #[test]
 fn a_new_bucket_is_filled_once_with_the_blobs_of_the_state() {
     let (dir, store) = (tempfile::tempdir().unwrap(), memory());
-    let alone = Blobs::open(dir.path()).unwrap();
+    let alone = BlobStore::open(dir.path()).unwrap();
     let all = three();
     let digests = all.clone().map(|bytes| alone.put(&bytes).unwrap());
     let many = (0..200u8).map(|n| alone.put(&[n; 9]).unwrap());
     let spare = alone.put(b"unreferenced").unwrap();
     let lost = Digest([5; 32]);
     let named: BTreeSet<Digest> = digests.into_iter().chain([lost]).chain(many).collect();
-    assert_eq!(alone.mirror(&named).unwrap(), 0, "there is no bucket");
+    assert_eq!(alone.mirror_all(&named).unwrap(), 0, "there is no bucket");
     drop(alone);
     let first = bucket(&store, "first", 10_000);
     first.put(first.key(digests[0]), all[0].clone()).unwrap();
     let behind = blobs(dir.path(), &first);
-    assert_eq!(behind.mirror(&named).unwrap(), 202);
+    assert_eq!(behind.mirror_all(&named).unwrap(), 202);
     let mut expected = named.clone();
     expected.remove(&lost);
     assert_eq!(first.list().unwrap(), expected);
     assert!(!first.has(spare).unwrap());
     // Complete: the bucket is not even listed.
-    assert_eq!(behind.mirror(&named).unwrap(), 0);
-    assert_eq!(first.seen().number("list", "done"), 2);
+    assert_eq!(behind.mirror_all(&named).unwrap(), 0);
+    assert_eq!(first.metrics().number("list", "done"), 2);
     drop(behind);
     // Blobs were stored without the bucket, so it is compared again.
-    let alone = Blobs::open(dir.path()).unwrap();
-    alone.mirror(&named).unwrap();
+    let alone = BlobStore::open(dir.path()).unwrap();
+    alone.mirror_all(&named).unwrap();
     let late = alone.put(b"while there was no bucket").unwrap();
     drop(alone);
     let more: BTreeSet<Digest> = named.iter().copied().chain([late]).collect();
-    assert_eq!(blobs(dir.path(), &first).mirror(&more).unwrap(), 1);
+    assert_eq!(blobs(dir.path(), &first).mirror_all(&more).unwrap(), 1);
     assert!(first.has(late).unwrap());
 }
 
 #[test]
 fn an_interrupted_mirror_run_does_not_count_as_complete() {
     let (dir, store) = (tempfile::tempdir().unwrap(), memory());
-    let named = BTreeSet::from([Blobs::open(dir.path()).unwrap().put(b"stored before").unwrap()]);
+    let named =
+        BTreeSet::from([BlobStore::open(dir.path()).unwrap().put(b"stored before").unwrap()]);
     let bucket = bucket(&store, "", 50);
     let behind = blobs(dir.path(), &bucket);
     store.config_mut(|config| config.wait_put_per_call = NEVER);
-    assert!(behind.mirror(&named).unwrap_err().is_passing());
+    assert!(behind.mirror_all(&named).unwrap_err().is_transient());
     store.config_mut(|config| config.wait_put_per_call = Duration::ZERO);
-    assert_eq!(behind.mirror(&named).unwrap(), 1);
+    assert_eq!(behind.mirror_all(&named).unwrap(), 1);
     assert_eq!(bucket.list().unwrap(), named);
     assert_eq!(bucket.list().unwrap().first(), Some(&blob_digest(b"stored before")));
 }
@@ -203,12 +205,12 @@ fn the_queue_of_small_blobs_is_bounded() {
     let store = memory();
     let bucket = bucket(&store, "", 60_000);
     store.config_mut(|config| config.wait_put_per_call = NEVER);
-    let (send, heard) = std::sync::mpsc::channel();
+    let (send, results) = std::sync::mpsc::channel();
     for number in 0..=WAITING_MAX {
         let send = send.clone();
         // Queued requests do not finish during the test.
         bucket.put_then(Digest([1; 32]), vec![1], move |put| drop(send.send((number, put))));
     }
-    let (number, put) = heard.recv().unwrap();
+    let (number, put) = results.recv().unwrap();
     assert_eq!((number, put), (WAITING_MAX, Err(BucketError::Busy("s3://test".to_owned()))));
 }

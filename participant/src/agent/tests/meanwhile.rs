@@ -103,7 +103,7 @@ fn a_proof_of_an_older_root_is_a_transient_error() {
     let (client, ledger, me) = (market.client(), market.ledger.as_ref(), person.wallet.address());
     market.lie(Lie::OldProof);
     let error = claim(&client, ledger, &wallet(4), market.task, me).unwrap_err();
-    let passes = crate::retry::Passing::is_passing(&error);
+    let passes = crate::retry::Transient::is_transient(&error);
     assert_eq!((error.code(), passes), ("PROOF_NOT_CURRENT", true), "{error}");
     market.be_honest();
     let drawn = claim(&client, ledger, &wallet(4), market.task, me).unwrap();

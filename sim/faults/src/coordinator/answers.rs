@@ -1,8 +1,8 @@
 //! The work of the coordinator's server: maps requests to events, and the outcomes of events to
 //! responses.
 
-use florin_coordinator::host::{Asked, Job, LedgerJob};
-use florin_engine::{Engine, Event, Verdict, Visibility};
+use florin_coordinator::host::{EffectJob, EngineRequest, LedgerJob};
+use florin_engine::{Engine, Event, EventStatus, Visibility};
 use florin_ledger::{Ledger, LedgerError, Settlement, Terms};
 use florin_protocol::{
     Address, Amount, Canonical, EnrolRequest, ErrorCode, NodeKey, Offer, Registration, Rejection,
@@ -67,7 +67,7 @@ impl Coordinator {
         world: &mut World,
         running: &Running,
         waiting: Vec<Waiting>,
-    ) -> (Vec<Asked>, Vec<Plan>) {
+    ) -> (Vec<EngineRequest>, Vec<Plan>) {
         let (mut asked, mut plans) = (Vec::new(), Vec::new());
         for waiting in waiting {
             let at = asked.len();
@@ -80,7 +80,7 @@ impl Coordinator {
                     match self.prepare_one(world, running.core.engine(), from, &ask) {
                         Ok(Needs::Nothing) => plans.push(Plan::Read { from, id, ask }),
                         Ok(Needs::Event(event)) => {
-                            asked.push(Asked::Write(event));
+                            asked.push(EngineRequest::Write(event));
                             plans.push(Plan::Write { from, id, ask, at });
                         }
                         Err(rejection) => plans.push(Plan::Refuse { from, id, rejection }),
@@ -141,8 +141,8 @@ impl Coordinator {
         let event = Event::Revealed(unsigned(header.clone()));
         // Planted bug: the coordinator does not check the deadline by its own clock.
         let late = world.bug == Some(Bug::LateUpdateAccepted);
-        let checked = if late { Ok(Verdict::New) } else { engine.check(&event, now) };
-        if checked? == Verdict::Repeat {
+        let checked = if late { Ok(EventStatus::New) } else { engine.check(&event, now) };
+        if checked? == EventStatus::Duplicate {
             return Ok(Needs::Nothing);
         }
         if blob_digest(bytes) != header.update {
@@ -158,7 +158,7 @@ impl Coordinator {
             return reject(ErrorCode::WorkOrderClosed, "unknown work order");
         }
         check_pledge(world, record.provider)?;
-        told(Event::WorkRecorded { record: unsigned(record.clone()), agrees: None })
+        told(Event::WorkRecordReceived { record: unsigned(record.clone()), agrees: None })
     }
 
     /// The response to a request, from durable state.
@@ -273,7 +273,7 @@ fn publish(world: &World) -> Prepared {
     }
     let model_bytes = florin_work::model_bytes(&spec);
     let update_bytes = florin_work::update_bytes(&spec);
-    told(Event::Published { spec: Box::new(spec), model_bytes, update_bytes })
+    told(Event::TaskPublished { spec: Box::new(spec), model_bytes, update_bytes })
 }
 
 fn registration(world: &World, from: Node, role: Role) -> Registration {
@@ -313,7 +313,7 @@ pub(super) fn all_rounds(
     world: &World,
 ) -> (Vec<(Report, Offer)>, Vec<String>) {
     let id = world.cast.spec.id();
-    let rounds = engine.state().tasks.get(&id).map_or(0, |task| task.past.len());
+    let rounds = engine.state().tasks.get(&id).map_or(0, |task| task.rounds.len());
     let (mut read, mut lost) = (Vec::new(), Vec::new());
     for round in 1..=rounds as u32 {
         match past::past((engine, machine), id, RoundNumber(round)) {
@@ -335,8 +335,8 @@ fn shown(engine: &Engine, report: &Report, bug: Option<Bug>) -> Report {
 }
 
 /// Planted bug: the settlement of the rounded report.
-pub(super) fn round_settlement_up(engine: &Engine, job: &mut Job) {
-    let Job::Ledger(job) = job else { return };
+pub(super) fn round_settlement_up(engine: &Engine, job: &mut EffectJob) {
+    let EffectJob::Ledger(job) = job else { return };
     if let LedgerJob::Post { settlement: posted, .. } = job.as_mut()
         && let Ok(report) = engine.report(posted.task, posted.round)
     {

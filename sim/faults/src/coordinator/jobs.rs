@@ -5,7 +5,8 @@
 use std::io;
 
 use florin_coordinator::host::{
-    Asked, Job, KeepJob, LedgerJob, REFUSED_WAIT, ShowJob, Step, ValueJob, Written, archive, step,
+    ArchiveJob, DisclosureJob, EffectJob, EngineRequest, JobProgress, LedgerJob,
+    REFUSED_RETRY_PAUSE, ValuationJob, WriteAck, advance, archive,
 };
 use florin_engine::Event;
 use florin_learning::Reference;
@@ -32,19 +33,19 @@ const REQUESTS: u64 = 8;
 /// A job and the number of its retries.
 #[derive(Debug)]
 pub(super) struct Slot {
-    job: Job,
+    job: EffectJob,
     puts_off: u32,
 }
 
 impl Slot {
-    pub(super) const fn new(job: Job) -> Self {
+    pub(super) const fn new(job: EffectJob) -> Self {
         Self { job, puts_off: 0 }
     }
 }
 
 /// The result of a step of a job.
 enum Piece {
-    Told(Asked),
+    Told(EngineRequest),
     Later(u64),
     Again(String),
 }
@@ -58,10 +59,10 @@ impl Coordinator {
         let Some(running) = &mut self.running else { return };
         let Some(mut at) = running.jobs.remove(&slot) else { return };
         let piece = match &mut at.job {
-            Job::Show(job) => show(&self.machine, job),
-            Job::Value(job) => value(&self.machine, job),
-            Job::Keep(job) => keep(&self.machine, job, world.bug),
-            Job::Ledger(job) => self.ask_ledger(world, job),
+            EffectJob::Disclose(job) => show(&self.machine, job),
+            EffectJob::Value(job) => value(&self.machine, job),
+            EffectJob::Archive(job) => keep(&self.machine, job, world.bug),
+            EffectJob::Ledger(job) => self.ask_ledger(world, job),
         };
         let died = world.bank().spare();
         if self.machine.is_dead() || died {
@@ -107,19 +108,19 @@ impl Coordinator {
             let requests = world.some(REQUESTS);
             world.bank().kill_in(ME, requests);
         }
-        let went = step(job, &world.way(ME), &Unsigned(COORDINATOR));
+        let went = advance(job, &world.way(ME), &Unsigned(COORDINATOR));
         match went {
-            Ok(Step::Done(event)) => {
+            Ok(JobProgress::Done(event)) => {
                 world.tell(ME, format_args!("{job}: done"));
-                Piece::Told(Asked::Write(event))
+                Piece::Told(EngineRequest::Write(event))
             }
-            Ok(Step::Wait(pause)) => {
+            Ok(JobProgress::Wait(pause)) => {
                 Piece::Later(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
             }
             Err(LedgerError::Unavailable(why)) => Piece::Again(format!("{job}: {why}")),
             Err(error) => {
                 world.tell(ME, format_args!("{job}: {error}"));
-                Piece::Later(u64::try_from(REFUSED_WAIT.as_millis()).unwrap_or(u64::MAX))
+                Piece::Later(u64::try_from(REFUSED_RETRY_PAUSE.as_millis()).unwrap_or(u64::MAX))
             }
         }
     }
@@ -129,8 +130,8 @@ impl Coordinator {
         &mut self,
         world: &mut World,
         slot: u64,
-        asked: &Asked,
-        became: &Result<Written, Rejection>,
+        asked: &EngineRequest,
+        became: &Result<WriteAck, Rejection>,
     ) {
         let Some(running) = &mut self.running else { return };
         match became {
@@ -141,9 +142,9 @@ impl Coordinator {
             }
             Err(rejection) if rejection.code == ErrorCode::WorkResultMismatch => {
                 world.tell(ME, format_args!("abandons a round: {rejection}"));
-                if let Asked::Valued { task, round, .. } = asked {
+                if let EngineRequest::OwnResult { task, round, .. } = asked {
                     let event = Event::ValuationFailed { task: *task, round: *round };
-                    let asked = Asked::Write(Box::new(event));
+                    let asked = EngineRequest::Write(Box::new(event));
                     self.waiting.push(Waiting::Told { slot, asked });
                     self.nudge(world, 0);
                 }
@@ -160,36 +161,45 @@ fn put_off(error: &io::Error) -> Piece {
     Piece::Again(why)
 }
 
-fn show(machine: &Machine, job: &ShowJob) -> Piece {
+fn show(machine: &Machine, job: &DisclosureJob) -> Piece {
     let (task, round) = (job.task, job.round);
     let shown = machine.get(job.holdout).and_then(|all| {
         let all = CommittedHoldout::decode(&job.spec, &all).map_err(io::Error::other)?;
-        let shown = all.disclose(&job.drawn);
+        let shown = all.disclose(&job.drawn_rows);
         let shown = shown.ok_or_else(|| io::Error::other("a drawn row does not exist"))?;
         machine.put(&shown.to_bytes())
     });
     match shown {
-        Ok(shown) => Piece::Told(Asked::Write(Box::new(Event::Disclosed { task, round, shown }))),
+        Ok(shown) => Piece::Told(EngineRequest::Write(Box::new(Event::RowsDisclosed {
+            task,
+            round,
+            rows: shown,
+        }))),
         Err(error) => put_off(&error),
     }
 }
 
 /// A finished round must be durable as a blob before the journal records its digest. Planted bug:
 /// the blob is not written.
-fn keep(machine: &Machine, job: &KeepJob, bug: Option<Bug>) -> Piece {
+fn keep(machine: &Machine, job: &ArchiveJob, bug: Option<Bug>) -> Piece {
     let (task, round) = (job.task, job.round);
-    let bytes = archive::to_bytes(&job.past).map_err(|error| io::Error::other(error.to_string()));
+    let bytes =
+        archive::to_bytes(&job.reported_round).map_err(|error| io::Error::other(error.to_string()));
     let put = |bytes: Vec<u8>| match bug {
         Some(Bug::RoundNotKept) => Ok(blob_digest(&bytes)),
         _ => machine.put(&bytes),
     };
     match bytes.and_then(put) {
-        Ok(digest) => Piece::Told(Asked::Write(Box::new(Event::Kept { task, round, digest }))),
+        Ok(digest) => Piece::Told(EngineRequest::Write(Box::new(Event::RoundArchived {
+            task,
+            round,
+            digest,
+        }))),
         Err(error) => put_off(&error),
     }
 }
 
-fn value(machine: &Machine, job: &ValueJob) -> Piece {
+fn value(machine: &Machine, job: &ValuationJob) -> Piece {
     let (task, round, order) = (job.task, job.round, &job.order);
     let read = |digest| machine.get(digest);
     let blobs = || -> io::Result<_> {
@@ -210,7 +220,7 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
     let inputs = ValuationInputs {
         spec: &job.spec,
         base: &base,
-        row_indices: &job.drawn,
+        row_indices: &job.drawn_rows,
         disclosed_rows: &holdout,
         entries: &order.entries,
         updates: &updates.as_slice(),
@@ -221,11 +231,15 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
     match florin_work::value_and_aggregate(&inputs, &mut Reference::new()) {
         // Durable before the report that references it.
         Ok(outcome) => match machine.put(&outcome.model) {
-            Ok(_) => Piece::Told(Asked::Valued { task, round, result: Box::new(outcome.result) }),
+            Ok(_) => Piece::Told(EngineRequest::OwnResult {
+                task,
+                round,
+                result: Box::new(outcome.result),
+            }),
             Err(error) => put_off(&error),
         },
         Err(WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_)) => {
-            Piece::Told(Asked::Write(Box::new(Event::ValuationFailed { task, round })))
+            Piece::Told(EngineRequest::Write(Box::new(Event::ValuationFailed { task, round })))
         }
         Err(error) => Piece::Again(error.to_string()),
     }
@@ -238,8 +252,8 @@ fn is_unknown(why: &str) -> bool {
 }
 
 /// Planted bug: a settlement whose response was lost gets another round and pays again.
-fn settle_once_more(job: &mut Job) {
-    let Job::Ledger(job) = job else { return };
+fn settle_once_more(job: &mut EffectJob) {
+    let EffectJob::Ledger(job) = job else { return };
     if let LedgerJob::Post { settlement, .. } = job.as_mut() {
         settlement.round = RoundNumber(settlement.round.0 + 1);
         settlement.payout = Report::settlement_id(settlement.task, settlement.round);

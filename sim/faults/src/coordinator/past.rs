@@ -2,8 +2,8 @@
 //! archive blobs.
 
 use florin_coordinator::host::archive;
-use florin_engine::state::{Past, Standings};
-use florin_engine::{Engine, Found, ProofTree};
+use florin_engine::state::{FinalTotals, ReportedRound};
+use florin_engine::{Engine, ProofTree, RoundLocation};
 use florin_protocol::{
     Address, ClaimProof, Digest, ErrorCode, Rejection, RoundNumber, RoundScope, TaskId, UpdateId,
     UpdateReceipt,
@@ -18,14 +18,14 @@ pub(super) fn past(
     (engine, machine): (&Engine, &Machine),
     task: TaskId,
     round: RoundNumber,
-) -> Result<Past, Rejection> {
-    match engine.past(task, round)? {
-        Found::Here(past) => Ok(past.clone()),
-        Found::Kept(digest) => kept(machine, digest),
+) -> Result<ReportedRound, Rejection> {
+    match engine.reported_round(task, round)? {
+        RoundLocation::InMemory(past) => Ok(past.clone()),
+        RoundLocation::Archived(digest) => kept(machine, digest),
     }
 }
 
-fn kept(machine: &Machine, digest: Digest) -> Result<Past, Rejection> {
+fn kept(machine: &Machine, digest: Digest) -> Result<ReportedRound, Rejection> {
     let bytes = machine.get(digest).map_err(|error| error.to_string());
     let past = bytes.and_then(|bytes| archive::from_bytes(&bytes));
     past.map_err(|why| {
@@ -40,7 +40,7 @@ pub(super) fn receipt(
     sender: Address,
     update: UpdateId,
 ) -> Result<Option<UpdateReceipt>, Rejection> {
-    match engine.kept(scope.task, scope.round) {
+    match engine.archive_blob(scope.task, scope.round) {
         Some(digest) => kept(machine, digest).map(|past| past.receipt(scope, sender, update)),
         None => Ok(engine.receipt(scope, sender, update)),
     }
@@ -52,10 +52,11 @@ pub(super) fn verdict(
     order: Digest,
     record: Digest,
 ) -> Result<Option<Result<u64, Rejection>>, Rejection> {
-    let digest = engine.find_order(order).and_then(|(task, round)| engine.kept(task, round));
+    let digest =
+        engine.find_order(order).and_then(|(task, round)| engine.archive_blob(task, round));
     match digest {
-        Some(digest) => kept(machine, digest).map(|past| past.verdict(record)),
-        None => Ok(engine.work_verdict(order, record)),
+        Some(digest) => kept(machine, digest).map(|past| past.record_outcome(record)),
+        None => Ok(engine.record_outcome(order, record)),
     }
 }
 
@@ -66,11 +67,11 @@ pub(super) fn proof(
     account: Address,
     bug: Option<Bug>,
 ) -> Result<ClaimProof, Rejection> {
-    let mut standings: Standings = engine.final_standings(task)?.clone();
+    let mut standings: FinalTotals = engine.final_totals(task)?.clone();
     if bug == Some(Bug::PayoutRounding) {
-        standings.of.values_mut().for_each(|standing| standing.data = up(standing.data));
-        let tree = florin_protocol::claim_tree(&standings.of);
+        standings.accounts.values_mut().for_each(|standing| standing.data = up(standing.data));
+        let tree = florin_protocol::claim_tree(&standings.accounts);
         standings.root = tree.map(|tree| tree.root()).unwrap_or_default();
     }
-    ProofTree::of_final(&standings).map(|tree| tree.proof(account))
+    ProofTree::from_final_totals(&standings).map(|tree| tree.proof(account))
 }

@@ -1,0 +1,207 @@
+//! Builds the round's report from the valuation result. [`close_round`] alone decides the pay.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use florin_protocol::pay::VerifiedWork;
+use florin_protocol::{
+    AbandonReason, Amount, Canonical, Digest, ErrorCode, PayError, Rejection, Report, ReportInputs,
+    RoundNumber, RoundOutcome, TaskId, Timestamp, WorkResult, close_round,
+};
+
+use super::event::EventStatus;
+use super::state::{ReportedRound, RoundSummary, RunningRound, TaskStage, TaskState};
+use super::{Engine, reject};
+
+impl Engine {
+    pub(super) fn check_valued(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+        result: &WorkResult,
+        paid: Option<Digest>,
+    ) -> Result<EventStatus, Rejection> {
+        let task = self.task(id)?;
+        let Some(running) = valuing(task, round).filter(|running| running.work_order.is_some())
+        else {
+            return reject(
+                ErrorCode::WorkOrderClosed,
+                format!("round {round} is not being valued"),
+            );
+        };
+        if running.own_result.is_some() {
+            return Ok(EventStatus::Duplicate);
+        }
+        let scored = result.valuation.scores.iter().map(|score| score.account);
+        if !scored.eq(running.updates.keys().copied()) {
+            let message = "the scores do not match the round's updates and their order";
+            return reject(ErrorCode::WorkResultMismatch, message);
+        }
+        if paid.is_some_and(|paid| !running.records.iter().any(|(record, _)| *record == paid)) {
+            return reject(ErrorCode::WorkOrderClosed, "no such record was accepted");
+        }
+        let work = running.work(paid, result);
+        match task.report(running, Ok(result), &work) {
+            Ok(_) => Ok(EventStatus::New),
+            Err(error) => reject(ErrorCode::Internal, error.to_string()),
+        }
+    }
+
+    pub(super) fn check_valuation_failed(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<EventStatus, Rejection> {
+        match valuing(self.task(id)?, round) {
+            Some(_) => Ok(EventStatus::New),
+            None => {
+                reject(ErrorCode::WorkOrderClosed, format!("round {round} is not being valued"))
+            }
+        }
+    }
+}
+
+fn valuing(task: &TaskState, round: RoundNumber) -> Option<&RunningRound> {
+    match &task.stage {
+        TaskStage::Valuing(running) if running.offer.scope.round == round => Some(running),
+        _ => None,
+    }
+}
+
+impl RunningRound {
+    /// The one verified work record, if a provider submitted one.
+    fn work(&self, paid: Option<Digest>, result: &WorkResult) -> Vec<VerifiedWork> {
+        let found = self.records.iter().find(|(record, _)| Some(*record) == paid);
+        let line = |(record, signed): &(Digest, florin_protocol::Signed<_>)| -> VerifiedWork {
+            let body: &florin_protocol::WorkRecord = &signed.body;
+            (body.provider, *record, result.valuation.units)
+        };
+        found.map(line).into_iter().collect()
+    }
+}
+
+impl TaskState {
+    fn report(
+        &self,
+        running: &RunningRound,
+        result: Result<&WorkResult, AbandonReason>,
+        work: &[VerifiedWork],
+    ) -> Result<Report, PayError> {
+        close_round(&ReportInputs {
+            spec: &self.spec,
+            offer: &running.offer,
+            previous_report: self.last().map(|past| &past.report),
+            commits: &running.commitments(),
+            entries: &self.entries(running),
+            missing: &running.missing(),
+            holdout_rows: &running.drawn_rows,
+            result,
+            verified_work: work,
+        })
+    }
+
+    /// Stores the coordinator's own result. A provider that has the order and has not submitted a
+    /// record may still be paid if its record agrees.
+    pub(super) fn valued(
+        &mut self,
+        result: &WorkResult,
+        paid: Option<Digest>,
+        wrong: &[Digest],
+        now: Timestamp,
+    ) {
+        if let Some(running) = self.running_mut() {
+            running.wrong_records.extend(wrong);
+            running.own_result = Some(Box::new(result.clone()));
+            self.finish_or_wait(paid, now);
+        }
+    }
+
+    /// Ends the round with the coordinator's own result, unless a record that may agree is still
+    /// expected.
+    pub(super) fn finish_or_wait(&mut self, paid: Option<Digest>, now: Timestamp) {
+        if paid.is_none() && self.running().is_some_and(|running| running.awaits_records(now)) {
+            return;
+        }
+        let Some(mut running) = self.take_running() else {
+            return;
+        };
+        let report = running.own_result.take().map(|result| {
+            let work = running.work(paid, &result);
+            self.report(&running, Ok(&result), &work)
+        });
+        match report {
+            Some(Ok(report)) => self.finish(&running, report, now),
+            // The check built the same report without an error.
+            _ => self.abandon(&running, AbandonReason::ValuationFailed, now),
+        }
+    }
+
+    pub(super) fn valuation_failed(&mut self, now: Timestamp) {
+        if let Some(running) = self.take_running() {
+            self.abandon(&running, AbandonReason::ValuationFailed, now);
+        }
+    }
+
+    pub(super) fn abandon_too_few(&mut self, running: &RunningRound, now: Timestamp) {
+        let got = u32::try_from(running.updates.len()).unwrap_or(u32::MAX);
+        let needed = self.spec.rounds.cohort_min;
+        self.abandon(running, AbandonReason::TooFewUpdates { got, needed }, now);
+    }
+
+    fn abandon(&mut self, running: &RunningRound, reason: AbandonReason, now: Timestamp) {
+        match self.report(running, Err(reason), &[]) {
+            Ok(report) => self.finish(running, report, now),
+            // A report without scores involves no arithmetic that could fail. If it does, nothing
+            // more is paid.
+            Err(_) => self.begin_closing(),
+        }
+    }
+
+    /// Ends the round with its report. The updates and the model become public.
+    fn finish(&mut self, running: &RunningRound, report: Report, now: Timestamp) {
+        if running.work_order.is_some() {
+            // Providers that did not respond are removed until they ask again, so that the
+            // coordinator waits at most once for each.
+            self.providers.retain(|provider| running.answered(*provider));
+        }
+        for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {
+            if let Some(bond) = self.enrolled.get_mut(&line.account) {
+                *bond = bond.minus(line.debit).unwrap_or(Amount::ZERO);
+            }
+        }
+        self.public.insert(report.model);
+        self.public.extend(report.entries.iter().map(|entry| entry.update));
+        let settled = report.outcome == RoundOutcome::Settled;
+        let round = report.scope.round;
+        self.paid = [report.data_total, report.infrastructure_total];
+        self.exposed.extend(&report.holdout.rows);
+        self.earlier.add_report(&report);
+        self.record_providers
+            .extend(running.records.iter().map(|(_, record)| record.body.provider));
+        let digest = report.digest();
+        self.rounds.push(RoundSummary {
+            report: digest,
+            model: report.model,
+            settled,
+            archive: None,
+        });
+        let past = ReportedRound {
+            offer: running.offer.clone(),
+            digest,
+            report,
+            disclosed_rows: running.work_order.as_ref().map(|order| order.disclosed_rows),
+            updates: running.updates.values().cloned().collect(),
+            records: running.records.clone(),
+            wrong_records: running.wrong_records.clone(),
+        };
+        self.rounds_in_memory.insert(round, past);
+        if settled {
+            self.pending_settlements.insert(round, false);
+            self.stage = TaskStage::Settling;
+        } else {
+            self.next_round(now);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The file that names the journal's newest segment, so that a journal without its newest segment
+//! is not mistaken for a shorter journal.
+//!
+//! The file contains a copy of that segment's header. It is replaced after the segment is durable,
+//! so it can be one segment behind, but never ahead. A folder of an older version has no such file,
+//! and gets one at its next segment.
+
+use std::io::{self, Read};
+
+use florin_protocol::Digest;
+
+use super::journal::OpenError;
+use super::recovery::unusable;
+use super::segment::{HEADER_BYTES, Position, decode_header, encode_header};
+use super::volume::{Volume, write_atomically};
+
+/// The file's name.
+pub const FILE: &str = "journal.newest";
+const UNFINISHED: &str = "journal.newest.unfinished";
+
+/// Records that the segment at this position exists and is the newest.
+pub fn write(volume: &dyn Volume, owner: Digest, at: Position) -> io::Result<()> {
+    write_atomically(volume, UNFINISHED, FILE, &[&encode_header(owner, at)])
+}
+
+/// The number of records before the newest segment that was ever created. `None` if the file does
+/// not exist.
+pub fn read(volume: &dyn Volume, owner: Digest) -> Result<Option<u64>, OpenError> {
+    let failed = |source| unusable(volume, FILE, source);
+    let file = match volume.open(FILE) {
+        Ok((file, _)) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut found = Vec::new();
+    file.take(HEADER_BYTES + 1).read_to_end(&mut found).map_err(failed)?;
+    let at = decode_header(owner, &found).ok_or_else(|| OpenError::Foreign {
+        path: volume.path_of(FILE),
+        what: "its 128 bytes are damaged, or belong to another market or coordinator".to_owned(),
+    })?;
+    Ok(Some(at.records))
+}
+
+/// Removes the temporary file of an interrupted write.
+pub fn remove_unfinished(volume: &dyn Volume) -> io::Result<()> {
+    volume.remove(UNFINISHED)
+}

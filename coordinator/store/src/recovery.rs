@@ -1,0 +1,486 @@
+//! Recovery: rebuilds the state from the newest snapshot and the journal records after it.
+//!
+//! Recovery uses the newest intact snapshot. If it is unusable, the previous one with more records
+//! is used, and in the end all records from the first one. If the records do not reach the position
+//! of a snapshot or of the newest segment, recovery fails: a shorter history would be a different
+//! history.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use florin_protocol::Digest;
+
+use super::journal::{Journal, JournalEntry, JournalGrowth, OpenError};
+use super::segment::{Layout, Position, Reader, encode_header, has_no_header};
+use super::snapshot::{self, Snapshot};
+use super::volume::{AppendFile, Volume, rewrite_range};
+use super::{IDENTITY_FILE, newest_segment};
+
+const FIRST: &str = "journal";
+const PREFIX: &str = "journal-";
+
+/// Decodes a snapshot into a state; `None` returns the initial state.
+pub type RestoreState<'a, S> = dyn Fn(Option<&[u8]>) -> Result<S, String> + 'a;
+/// Applies an entry to the state, or returns why the rules reject it.
+pub type ApplyEntry<'a, S> = dyn Fn(&mut S, &JournalEntry) -> Result<(), String> + 'a;
+
+/// The state machine that recovery replays the journal into.
+pub struct Fold<'a, S> {
+    /// Decodes a snapshot into a state; `None` returns the initial state.
+    pub restore: &'a RestoreState<'a, S>,
+    /// Applies an entry to the state.
+    pub apply: &'a ApplyEntry<'a, S>,
+}
+
+/// The name of the segment that begins after this number of records.
+#[must_use]
+pub fn segment_name(records: u64) -> String {
+    if records == 0 { FIRST.to_owned() } else { format!("{PREFIX}{records:020}") }
+}
+
+/// The number of records in a segment's name. `None` unless the name has exactly the form of a
+/// segment's name.
+#[must_use]
+pub fn segment_number(name: &str) -> Option<u64> {
+    if name == FIRST {
+        return Some(0);
+    }
+    let records = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (name == segment_name(records)).then_some(records)
+}
+
+/// The segments of a folder, oldest first, identified by the number of records before them.
+pub(super) fn segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
+    let names = volume.names().map_err(|source| unusable(volume, "", source))?;
+    let mut found: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The end of a replay.
+pub(super) struct ReplayEnd {
+    /// The last segment.
+    pub(super) segment: u64,
+    pub(super) layout: Layout,
+    /// Offset of the last segment's last complete record, or the end of its header.
+    last_record_offset: u64,
+    /// Size of the segment's complete records and header, in bytes.
+    pub(super) length: u64,
+    /// Size of the segment's file, in bytes.
+    pub(super) size: u64,
+    pub(super) at: Position,
+    /// The amount of journal replayed.
+    pub(super) read: JournalGrowth,
+}
+
+/// A recovered state, without any change to the folder.
+#[derive(Debug)]
+pub struct Recovered<S> {
+    /// The recovered state.
+    pub state: S,
+    /// The journal position of the state.
+    pub at: Position,
+    /// The snapshot that recovery started from, identified by the number of records before it;
+    /// `None` if it started from the first record.
+    pub from_snapshot: Option<u64>,
+    /// The amount of journal replayed after the snapshot.
+    pub replayed: JournalGrowth,
+    /// Bytes of a torn last record.
+    pub unfinished: u64,
+    /// Unusable snapshots, with the reason.
+    pub unusable_snapshots: Vec<String>,
+}
+
+/// Opens the journal and recovers the state. Creates the journal in a new folder, and truncates a
+/// torn last record.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open<S>(
+    volume: &Arc<dyn Volume>,
+    owner: Digest,
+    fold: &Fold<'_, S>,
+) -> Result<(S, Journal), OpenError> {
+    let volume_ref = volume.as_ref();
+    prepare_segments(volume_ref, owner)?;
+    let (state, end, from) = read(volume_ref, owner, fold, None)?;
+    for why in &from.unused {
+        tracing::error!(why, "a snapshot is unusable; recovery uses an older one and more records");
+    }
+    let name = segment_name(end.segment);
+    let failed = |source| unusable(volume_ref, &name, source);
+    let mut disk = volume.append_to(&name).map_err(failed)?;
+    if end.length < end.size {
+        tracing::warn!(
+            journal = %volume.path_of(&name).display(), record = end.at.records.saturating_add(1),
+            offset = end.length, "truncated a torn last record: {} bytes",
+            end.size.saturating_sub(end.length)
+        );
+        disk.truncate(end.length).map_err(failed)?;
+    }
+    // A killed process may have written the last record without a successful fsync. The record is
+    // part of the history from now on. If its fsync failed, the system considers its pages clean
+    // although they are not on disk, so it is rewritten.
+    rewrite_range(volume_ref, &name, end.last_record_offset, end.length).map_err(failed)?;
+    disk.sync().and_then(|()| volume.sync()).map_err(failed)?;
+    Ok((state, Journal::from_replay(Arc::clone(volume), owner, disk, &end)))
+}
+
+/// Recovers the state without changing anything. `until` is where to stop: a segment, and a length
+/// of it in bytes.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn recover<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    fold: &Fold<'_, S>,
+    until: Option<(u64, u64)>,
+) -> Result<Recovered<S>, OpenError> {
+    let (state, end, base) = read(volume, owner, fold, until)?;
+    let unfinished = if until.is_none() { end.size.saturating_sub(end.length) } else { 0 };
+    let ReplayStart { from, unused, .. } = base;
+    Ok(Recovered {
+        state,
+        at: end.at,
+        from_snapshot: from,
+        replayed: end.read,
+        unfinished,
+        unusable_snapshots: unused,
+    })
+}
+
+/// Recovers the state from as many records as exist: from the first one, or from the oldest usable
+/// snapshot if the first records were removed. Calls `seen` with the state at the beginning of each
+/// segment, where a snapshot may exist.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn recover_all<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    fold: &Fold<'_, S>,
+    seen: &mut dyn FnMut(u64, &S),
+) -> Result<Recovered<S>, OpenError> {
+    let found = complete_segments(volume)?;
+    let (mut state, base) = oldest_usable_snapshot(volume, owner, &found, fold)?;
+    let mut visit = |step: ReplayStep<'_>| match step {
+        ReplayStep::Record(record) => (fold.apply)(&mut state, record),
+        ReplayStep::Segment(records) => {
+            seen(records, &state);
+            Ok(())
+        }
+    };
+    let end = replay(volume, owner, &found, base.at, None, &mut visit)?;
+    check_completeness(volume, owner, &found, &end)?;
+    let unfinished = end.size.saturating_sub(end.length);
+    let ReplayStart { from, unused, .. } = base;
+    Ok(Recovered {
+        state,
+        at: end.at,
+        from_snapshot: from,
+        replayed: end.read,
+        unfinished,
+        unusable_snapshots: unused,
+    })
+}
+
+/// The snapshot after this number of records, if there is one.
+#[must_use]
+pub fn read_snapshot(
+    volume: &dyn Volume,
+    owner: Digest,
+    records: u64,
+) -> Option<Result<Snapshot, String>> {
+    let there = snapshot::list(volume).is_ok_and(|all| all.contains(&records));
+    there.then(|| snapshot::read(volume, owner, records))
+}
+
+/// A step of the replay.
+enum ReplayStep<'a> {
+    /// A segment begins after this number of records.
+    Segment(u64),
+    Record(&'a JournalEntry),
+}
+
+/// The starting point of a replay.
+struct ReplayStart {
+    at: Position,
+    from: Option<u64>,
+    unused: Vec<String>,
+}
+
+fn read<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    fold: &Fold<'_, S>,
+    until: Option<(u64, u64)>,
+) -> Result<(S, ReplayEnd, ReplayStart), OpenError> {
+    let found = complete_segments(volume)?;
+    let (mut state, base) = newest_usable_snapshot(volume, owner, &found, fold)?;
+    let mut visit = |step: ReplayStep<'_>| match step {
+        ReplayStep::Record(record) => (fold.apply)(&mut state, record),
+        ReplayStep::Segment(_) => Ok(()),
+    };
+    let end = replay(volume, owner, &found, base.at, until, &mut visit)?;
+    check_completeness(volume, owner, &found, &end)?;
+    Ok((state, end, base))
+}
+
+/// Checks that the segments reach the newest snapshot and the newest segment.
+fn check_completeness(
+    volume: &dyn Volume,
+    owner: Digest,
+    found: &[u64],
+    end: &ReplayEnd,
+) -> Result<(), OpenError> {
+    let snapshots = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
+    // A segment is created before the snapshot at the same position.
+    let newest_snapshot = snapshots.first().map(|records| (*records, "a snapshot exists"));
+    let newest =
+        newest_segment::read(volume, owner)?.map(|records| (records, "the newest segment begins"));
+    for (records, what) in [newest_snapshot, newest].into_iter().flatten() {
+        if !found.contains(&records) {
+            let what = format!(
+                "{what} after record {records}, but the segment that begins there is missing"
+            );
+            return Err(missing(volume, end.at.records.min(records), &what));
+        }
+    }
+    Ok(())
+}
+
+/// The newest usable snapshot, or the initial state.
+fn newest_usable_snapshot<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    segments: &[u64],
+    fold: &Fold<'_, S>,
+) -> Result<(S, ReplayStart), OpenError> {
+    let newest_first = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
+    match first_usable(volume, owner, newest_first, fold) {
+        Ok(found) => Ok(found),
+        Err(unused) if segments.first() == Some(&0) => initial_state(volume, owner, fold, unused),
+        Err(unused) => Err(no_snapshot(volume, &unused)),
+    }
+}
+
+/// The initial state, or the oldest usable snapshot with records after it.
+fn oldest_usable_snapshot<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    segments: &[u64],
+    fold: &Fold<'_, S>,
+) -> Result<(S, ReplayStart), OpenError> {
+    if segments.first() == Some(&0) {
+        return initial_state(volume, owner, fold, Vec::new());
+    }
+    let mut oldest_first = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
+    oldest_first.retain(|records| segments.contains(records));
+    oldest_first.reverse();
+    first_usable(volume, owner, oldest_first, fold).map_err(|unused| no_snapshot(volume, &unused))
+}
+
+fn initial_state<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    fold: &Fold<'_, S>,
+    unused: Vec<String>,
+) -> Result<(S, ReplayStart), OpenError> {
+    let state = (fold.restore)(None).map_err(|what| missing(volume, 0, &what))?;
+    Ok((state, ReplayStart { at: Position::first(owner), from: None, unused }))
+}
+
+/// The first usable one of these snapshots, or the reason why each is unusable.
+fn first_usable<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    snapshots: Vec<u64>,
+    fold: &Fold<'_, S>,
+) -> Result<(S, ReplayStart), Vec<String>> {
+    let mut unused = Vec::new();
+    for records in snapshots {
+        let taken = snapshot::read(volume, owner, records).and_then(|found| {
+            let state = (fold.restore)(Some(&found.state));
+            let state = state.map_err(|why| format!("{}: {why}", snapshot::name(records)))?;
+            Ok((state, found.at))
+        });
+        match taken {
+            Ok((state, at)) => return Ok((state, ReplayStart { at, from: Some(records), unused })),
+            Err(why) => unused.push(why),
+        }
+    }
+    Err(unused)
+}
+
+fn no_snapshot(volume: &dyn Volume, unused: &[String]) -> OpenError {
+    let why = if unused.is_empty() { "there are none".to_owned() } else { unused.join("; ") };
+    OpenError::NoSnapshot { path: volume.path_of(""), why }
+}
+
+/// Visits every segment that begins at or after a position, and every entry in it.
+fn replay(
+    volume: &dyn Volume,
+    owner: Digest,
+    segments: &[u64],
+    from: Position,
+    until: Option<(u64, u64)>,
+    visit: &mut dyn FnMut(ReplayStep<'_>) -> Result<(), String>,
+) -> Result<ReplayEnd, OpenError> {
+    let behind: Vec<u64> = segments.iter().copied().filter(|s| *s >= from.records).collect();
+    let mut end: Option<ReplayEnd> = None;
+    for (place, segment_number) in behind.iter().enumerate() {
+        let at = end.as_ref().map_or(from, |end| end.at);
+        let name = segment_name(*segment_number);
+        let limit = until.filter(|(last, _)| last == segment_number).map(|(_, length)| length);
+        let mut reader = Reader::new(volume, &name, owner, limit)?;
+        if reader.at != at {
+            let what = format!("{name} continues after record {}", reader.at.records);
+            return Err(missing(volume, at.records, &what));
+        }
+        visit(ReplayStep::Segment(*segment_number)).map_err(|why| reader.corrupt(&why))?;
+        let mut read = end.as_ref().map_or_else(JournalGrowth::default, |end| end.read);
+        let mut begins = 0;
+        while let Some(frame) = reader.next_record()? {
+            for record in &frame.entries {
+                visit(ReplayStep::Record(record))
+                    .map_err(|why| reader.corrupt(&format!("the rules reject it: {why}")))?;
+            }
+            begins = reader.offset;
+            reader.advance_past(&frame);
+            read.add(frame.entries.len(), reader.offset.saturating_sub(begins));
+        }
+        let last = place.saturating_add(1) == behind.len();
+        if !last && reader.offset != reader.size {
+            return Err(reader.corrupt(
+                "the segment is not the newest one, and ends in the middle of the record",
+            ));
+        }
+        let Reader { layout, offset: length, size, at, .. } = reader;
+        let segment = *segment_number;
+        end =
+            Some(ReplayEnd { segment, layout, last_record_offset: begins, length, size, at, read });
+    }
+    end.ok_or_else(|| missing(volume, from.records, "no segment begins after them"))
+}
+
+/// The segments, without a newest one that has no complete header: nothing was ever appended to it.
+fn complete_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
+    let mut found = segments(volume)?;
+    if let Some(newest) = found.last().copied().filter(|_| found.len() > 1) {
+        let name = segment_name(newest);
+        if has_no_header(volume, &name).map_err(|source| unusable(volume, &name, source))? {
+            found.pop();
+        }
+    }
+    Ok(found)
+}
+
+/// Creates the first segment, and removes files of interrupted writes.
+fn prepare_segments(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
+    let failed = |source| unusable(volume, "", source);
+    snapshot::remove_unfinished(volume).map_err(failed)?;
+    newest_segment::remove_unfinished(volume).map_err(failed)?;
+    let found = segments(volume)?;
+    let whole = complete_segments(volume)?;
+    if let Some(headless) = found.last().filter(|last| whole.last() != Some(last)) {
+        if newest_segment::read(volume, owner)?.is_some_and(|newest| newest >= *headless) {
+            let what = format!(
+                "the header of {} was complete once, and is damaged now",
+                segment_name(*headless)
+            );
+            return Err(missing(volume, *headless, &what));
+        }
+        volume.remove(&segment_name(*headless)).and_then(|()| volume.sync()).map_err(failed)?;
+    }
+    let make = match whole.as_slice() {
+        [] => snapshot::list(volume).map_err(failed)?.is_empty(),
+        [0] => has_no_header(volume, FIRST).map_err(failed)?,
+        _ => false,
+    };
+    if make {
+        let names = volume.names().map_err(failed)?;
+        if let Some(used) =
+            names.iter().find(|name| [IDENTITY_FILE, newest_segment::FILE].contains(&name.as_str()))
+        {
+            let what =
+                format!("{used} exists, so the folder was used before, but its journal is missing");
+            return Err(missing(volume, 0, &what));
+        }
+        let mut disk = volume.append_to(FIRST).map_err(failed)?;
+        let head = encode_header(owner, Position::first(owner));
+        let made = disk.truncate(0).and_then(|()| disk.append(&head)).and_then(|()| disk.sync());
+        made.and_then(|()| volume.sync()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Creates the segment at a position, durably.
+pub fn begin_segment(
+    volume: &dyn Volume,
+    owner: Digest,
+    at: Position,
+) -> io::Result<Box<dyn AppendFile>> {
+    let mut disk = volume.append_to(&segment_name(at.records))?;
+    disk.truncate(0)?;
+    disk.append(&encode_header(owner, at))?;
+    disk.sync()?;
+    volume.sync()?;
+    Ok(disk)
+}
+
+/// Writes a snapshot and removes older files: all snapshots except the previous one and, unless
+/// `keeps` is set, the segments before that one.
+///
+/// # Errors
+/// [`OpenError::Unusable`]; the existing files are sufficient for recovery then.
+pub fn store_snapshot(
+    volume: &dyn Volume,
+    owner: Digest,
+    snapshot: &Snapshot,
+    retain_all: bool,
+) -> Result<(), OpenError> {
+    store_snapshot_with_policy(volume, owner, snapshot, (snapshot::SNAPSHOTS_RETAINED, retain_all))
+}
+
+pub(super) fn store_snapshot_with_policy(
+    volume: &dyn Volume,
+    owner: Digest,
+    snapshot: &Snapshot,
+    (retained, retain_all): (usize, bool),
+) -> Result<(), OpenError> {
+    let name = snapshot::name(snapshot.at.records);
+    let failed = |source| unusable(volume, &name, source);
+    snapshot::write(volume, owner, snapshot).map_err(failed)?;
+    match snapshot::prune(volume, retained).map_err(failed)? {
+        Some(oldest) if !retain_all => remove_segments_before(volume, oldest),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the segments that end at or before a record. It starts with the oldest and makes each
+/// removal durable before the next one, so that the remaining segments never have a gap.
+fn remove_segments_before(volume: &dyn Volume, records: u64) -> Result<(), OpenError> {
+    let found = segments(volume)?;
+    let old = found.iter().zip(found.iter().skip(1)).filter(|(_, end)| **end <= records);
+    for (old, _) in old {
+        let name = segment_name(*old);
+        let gone = volume.remove(&name).and_then(|()| volume.sync());
+        gone.map_err(|source| unusable(volume, &name, source))?;
+    }
+    Ok(())
+}
+
+pub(super) fn unusable(volume: &dyn Volume, name: &str, source: io::Error) -> OpenError {
+    OpenError::Unusable { path: volume.path_of(name), source }
+}
+
+fn missing(volume: &dyn Volume, records: u64, what: &str) -> OpenError {
+    let path: PathBuf = volume.path_of("");
+    OpenError::Missing { path, records, what: what.to_owned() }
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;
