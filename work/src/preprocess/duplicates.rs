@@ -1,6 +1,6 @@
 //! Detection of near-duplicates: updates that repeat an earlier commit, an update of an earlier
 //! round or the global model deltas of earlier rounds. The thresholds and their evidence:
-//! docs/decisions/0011-near-duplicates-and-innovation.md.
+//! docs/decisions/0011-near-duplicate-rejection-and-norm-scaling.md.
 
 use std::ops::Range;
 
