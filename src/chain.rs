@@ -31,7 +31,7 @@ pub(crate) fn endpoint(rpc: &str) -> anyhow::Result<Arc<HttpEndpoint>> {
 }
 
 /// The error message if a node does not answer its first request.
-pub(crate) fn no_node(endpoint: &dyn Endpoint) -> String {
+pub(crate) fn unreachable_node_message(endpoint: &dyn Endpoint) -> String {
     format!(
         "{} does not answer as an Ethereum node: check that it runs, and that its URL is right \
          (http or https, host, port, key)",
@@ -45,8 +45,8 @@ pub(crate) fn no_node(endpoint: &dyn Endpoint) -> String {
 /// `WRONG_CHAIN`, `WRONG_CONTRACTS`, `LEDGER_UNAVAILABLE`.
 pub(crate) fn check(endpoint: &Arc<HttpEndpoint>, deployment: &Deployment) -> anyhow::Result<()> {
     let endpoint: Arc<dyn Endpoint> = endpoint.clone();
-    let found =
-        ethereum::check_deployment(&endpoint, deployment).with_context(|| no_node(&*endpoint))?;
+    let found = ethereum::check_deployment(&endpoint, deployment)
+        .with_context(|| unreachable_node_message(&*endpoint))?;
     found.map_err(|foreign| foreign_contracts(&foreign).into())
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn outbox(wallet: &Path) -> PathBuf {
 }
 
 /// The contracts of a deployment, as the coordinator publishes them.
-pub(crate) fn info_of(deployment: &Deployment, rpc: Option<String>) -> EthereumInfo {
+pub(crate) fn public_info(deployment: &Deployment, rpc: Option<String>) -> EthereumInfo {
     let Deployment { token, market, registry, block, .. } = *deployment;
     EthereumInfo { token, market, registry, block, rpc }
 }
@@ -164,22 +164,22 @@ pub(crate) fn info_of(deployment: &Deployment, rpc: Option<String>) -> EthereumI
 ///
 /// # Errors
 /// `WRONG_MARKET`, `BAD_DEPLOYMENT`.
-pub(crate) fn deployment_of(
+pub(crate) fn verified_deployment(
     market: MarketId,
     info: &EthereumInfo,
     file: Option<&Path>,
 ) -> anyhow::Result<Deployment> {
     let EthereumInfo { token, market: contract, registry, block, .. } = *info;
-    let told = Deployment { chain: market.chain, token, market: contract, registry, block };
-    if told.market() != market {
+    let published = Deployment { chain: market.chain, token, market: contract, registry, block };
+    if published.market() != market {
         let message = format!(
             "the coordinator names the contract {contract} on chain {}, but the genesis {} of its \
              market belongs to other contracts: do not send it anything",
             market.chain, market.genesis
         );
-        return Err(Failure::no("WRONG_MARKET", message).into());
+        return Err(Failure::negative("WRONG_MARKET", message).into());
     }
-    let Some(file) = file else { return Ok(told) };
+    let Some(file) = file else { return Ok(published) };
     let known = read_deployment(file)?;
     if known.market() != market {
         let message = format!(
@@ -190,7 +190,7 @@ pub(crate) fn deployment_of(
             known.market,
             known.chain
         );
-        return Err(Failure::no("WRONG_MARKET", message).into());
+        return Err(Failure::negative("WRONG_MARKET", message).into());
     }
     Ok(known)
 }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn code(error: &anyhow::Error) -> String {
-        crate::failure::verdict(error).0
+        crate::failure::classify(error).0
     }
 
     #[test]
@@ -250,12 +250,12 @@ mod tests {
     #[test]
     fn a_coordinator_cannot_name_other_contracts_for_its_market() {
         let known = deployment();
-        let (market, info) = (known.market(), info_of(&known, None));
-        assert_eq!(deployment_of(market, &info, None).unwrap(), known);
+        let (market, info) = (known.market(), public_info(&known, None));
+        assert_eq!(verified_deployment(market, &info, None).unwrap(), known);
         let other = EthereumInfo { market: Address([9; 20]), ..info.clone() };
-        assert_eq!(code(&deployment_of(market, &other, None).unwrap_err()), "WRONG_MARKET");
+        assert_eq!(code(&verified_deployment(market, &other, None).unwrap_err()), "WRONG_MARKET");
         let elsewhere = MarketId { chain: ChainId(1), ..market };
-        assert_eq!(code(&deployment_of(elsewhere, &info, None).unwrap_err()), "WRONG_MARKET");
+        assert_eq!(code(&verified_deployment(elsewhere, &info, None).unwrap_err()), "WRONG_MARKET");
     }
 
     #[test]
@@ -264,10 +264,11 @@ mod tests {
         let path = folder.path().join("deployment.toml");
         write_deployment(&new_deployment_file(&path).unwrap(), &deployment()).unwrap();
         let known = deployment();
-        let told = info_of(&known, None);
-        assert!(deployment_of(known.market(), &told, Some(&path)).is_ok());
+        let info = public_info(&known, None);
+        assert!(verified_deployment(known.market(), &info, Some(&path)).is_ok());
         let other = Deployment { token: Address([8; 20]), ..known };
-        let error = deployment_of(other.market(), &info_of(&other, None), Some(&path)).unwrap_err();
+        let error = verified_deployment(other.market(), &public_info(&other, None), Some(&path))
+            .unwrap_err();
         assert_eq!(code(&error), "WRONG_MARKET");
     }
 

@@ -51,7 +51,7 @@ pub(crate) fn ledger(
 ///
 /// # Errors
 /// As [`ledger`], and the codes of the ledger's refusals of pending transactions.
-pub(crate) fn ledger_of(
+pub(crate) fn signing_ledger(
     client: &Client,
     url: &str,
     node: &NodeArg,
@@ -84,7 +84,7 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
              genesis {}",
             market.genesis
         );
-        return Err(Failure::no("WRONG_MARKET", message).into());
+        return Err(Failure::negative("WRONG_MARKET", message).into());
     }
     Ok(Box::new(ledger))
 }
@@ -101,7 +101,7 @@ fn ethereum(
     outbox: &Path,
 ) -> anyhow::Result<EthereumLedger> {
     let market = client.coordinator().market;
-    let deployment = chain::deployment_of(market, info, node.deployment.as_deref())?;
+    let deployment = chain::verified_deployment(market, info, node.deployment.as_deref())?;
     let Some(rpc) = node.rpc.as_ref().or(info.rpc.as_ref()) else {
         let message = format!(
             "the market is on chain {}, and its coordinator suggests no node: set one with --rpc",
@@ -111,7 +111,7 @@ fn ethereum(
     };
     let endpoint = chain::endpoint(rpc)?;
     chain::check(&endpoint, &deployment)?;
-    let settings = node.spending.over(Settings::default());
+    let settings = node.spending.apply_to(Settings::default());
     Ok(EthereumLedger::open(endpoint, deployment, settings, outbox)?)
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn chain_file(data: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Those of [`EmbeddedChain::open`].
-pub(crate) fn local_chain(
+pub(crate) fn embedded_ledger(
     data: &Path,
     operator: NodeSigner,
     clock: LedgerClock,

@@ -18,7 +18,7 @@ pub(crate) enum Exit {
     Done = 0,
     /// The command ran, and the result is negative: a check failed, or the market or its ledger
     /// refused a request.
-    No = 1,
+    Negative = 1,
     /// Wrong usage or input, which the caller can correct.
     Input = 2,
     /// An internal or system error.
@@ -40,8 +40,8 @@ impl Failure {
     }
 
     /// A failed check or a refused request.
-    pub(crate) fn no(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, exit: Exit::No, message: message.into() }
+    pub(crate) fn negative(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, exit: Exit::Negative, message: message.into() }
     }
 
     /// An internal or system error.
@@ -59,28 +59,28 @@ impl fmt::Display for Failure {
 impl Error for Failure {}
 
 /// The code and the exit code of an error: those of the first link of its chain that has any.
-pub(crate) fn verdict(error: &anyhow::Error) -> (String, Exit) {
+pub(crate) fn classify(error: &anyhow::Error) -> (String, Exit) {
     error
         .chain()
-        .find_map(known)
-        .or_else(|| error.chain().find_map(written))
+        .find_map(classify_by_type)
+        .or_else(|| error.chain().find_map(classify_by_message))
         .unwrap_or_else(|| ("FAULT".to_owned(), Exit::Fault))
 }
 
-fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
+fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     if let Some(failure) = link.downcast_ref::<Failure>() {
         return Some((failure.code.to_owned(), failure.exit));
     }
     if let Some(rejection) = link.downcast_ref::<Rejection>() {
-        return Some((rejection.code.to_string(), Exit::No));
+        return Some((rejection.code.to_string(), Exit::Negative));
     }
     if link.downcast_ref::<SpecError>().is_some() {
         return Some(("BAD_TASK".to_owned(), Exit::Input));
     }
     if let Some(error) = link.downcast_ref::<LedgerError>() {
-        return Some(of_ledger(error));
+        return Some(classify_ledger(error));
     }
-    if let Some(found) = of_participant(link) {
+    if let Some(found) = classify_participant(link) {
         return Some(found);
     }
     if link.downcast_ref::<florin_learning::data::LoadError>().is_some() {
@@ -97,9 +97,9 @@ fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     })
 }
 
-fn of_ledger(error: &LedgerError) -> (String, Exit) {
+fn classify_ledger(error: &LedgerError) -> (String, Exit) {
     let exit = match error {
-        LedgerError::Refused(_) => Exit::No,
+        LedgerError::Refused(_) => Exit::Negative,
         // The payer can correct this: with more ether, or with a higher fee limit.
         LedgerError::Gas(_) => Exit::Input,
         LedgerError::Unavailable(_)
@@ -158,25 +158,25 @@ const INPUT_CODES: [&str; 44] = [
     "GAS_NOT_PAID",
 ];
 
-fn of_library(code: &str) -> (String, Exit) {
+fn classify_code(code: &str) -> (String, Exit) {
     let exit = if INPUT_CODES.contains(&code) { Exit::Input } else { Exit::Fault };
     (code.to_owned(), exit)
 }
 
 /// The code of an error of `florin-participant`.
-fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
+fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     if let Some(error) = link.downcast_ref::<ClientError>() {
-        return Some(of_client(error));
+        return Some(classify_client(error));
     }
     // An agent's rejection has the same code and exit code as any other client's.
-    match link.downcast_ref::<AgentError>().or_else(|| provider_as_agent(link)) {
-        Some(AgentError::Client(error)) => return Some(of_client(error)),
-        Some(AgentError::Ledger(error)) => return Some(of_ledger(error)),
+    match link.downcast_ref::<AgentError>().or_else(|| inner_agent_error(link)) {
+        Some(AgentError::Client(error)) => return Some(classify_client(error)),
+        Some(AgentError::Ledger(error)) => return Some(classify_ledger(error)),
         _ => {}
     }
     match link.downcast_ref::<ProviderError>() {
-        Some(ProviderError::Client(error)) => return Some(of_client(error)),
-        Some(ProviderError::Ledger(error)) => return Some(of_ledger(error)),
+        Some(ProviderError::Client(error)) => return Some(classify_client(error)),
+        Some(ProviderError::Ledger(error)) => return Some(classify_ledger(error)),
         _ => {}
     }
     let code = link.downcast_ref::<WalletError>().map(WalletError::code);
@@ -188,15 +188,15 @@ fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     let code = code.or_else(|| link.downcast_ref::<AuditError>().map(AuditError::code));
     let code = code.or_else(|| link.downcast_ref::<ProviderError>().map(ProviderError::code));
     let code = code.or_else(|| link.downcast_ref::<StatementError>().map(StatementError::code));
-    code.map(of_library)
+    code.map(classify_code)
 }
 
-fn of_client(error: &ClientError) -> (String, Exit) {
-    let rejected = error.rejection().map(|rejection| (rejection.code.to_string(), Exit::No));
-    rejected.unwrap_or_else(|| of_library(error.code()))
+fn classify_client(error: &ClientError) -> (String, Exit) {
+    let rejected = error.rejection().map(|rejection| (rejection.code.to_string(), Exit::Negative));
+    rejected.unwrap_or_else(|| classify_code(error.code()))
 }
 
-fn provider_as_agent<'a>(link: &'a (dyn Error + 'static)) -> Option<&'a AgentError> {
+fn inner_agent_error<'a>(link: &'a (dyn Error + 'static)) -> Option<&'a AgentError> {
     match link.downcast_ref::<ProviderError>() {
         Some(ProviderError::Agent(error)) => Some(error),
         _ => None,
@@ -204,10 +204,10 @@ fn provider_as_agent<'a>(link: &'a (dyn Error + 'static)) -> Option<&'a AgentErr
 }
 
 /// A code written at the end of a message, as in `… [WRONG_PASSPHRASE]`.
-fn written(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
+fn classify_by_message(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     let text = link.to_string();
     let (_, code) = split_code(&text);
-    code.map(of_library)
+    code.map(classify_code)
 }
 
 fn split_code(text: &str) -> (&str, Option<&str>) {
@@ -221,19 +221,19 @@ fn split_code(text: &str) -> (&str, Option<&str>) {
 }
 
 /// Prints an error: the code, the message, and each cause that an earlier message does not contain.
-pub(crate) fn tell(error: &anyhow::Error) {
+pub(crate) fn print_error(error: &anyhow::Error) {
     use anstyle::{AnsiColor, Style};
-    let (code, _) = verdict(error);
+    let (code, _) = classify(error);
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    let mut said: Vec<String> = Vec::new();
+    let mut messages: Vec<String> = Vec::new();
     for link in error.chain() {
         let text = link.to_string();
         let (message, _) = split_code(&text);
-        if !said.iter().any(|before| before.contains(message)) {
-            said.push(message.to_owned());
+        if !messages.iter().any(|before| before.contains(message)) {
+            messages.push(message.to_owned());
         }
     }
-    let mut lines = said.iter();
+    let mut lines = messages.iter();
     let first = lines.next().map_or("", String::as_str);
     anstream::eprintln!("{red}error[{code}]{red:#}: {first}");
     for cause in lines {
@@ -252,25 +252,25 @@ mod tests {
         let refused =
             florin_protocol::Rejection::new(florin_protocol::ErrorCode::WrongRound, "too late");
         let error = Err::<(), _>(refused).context("round 3").unwrap_err();
-        assert_eq!(verdict(&error), ("WRONG_ROUND".to_owned(), Exit::No));
+        assert_eq!(classify(&error), ("WRONG_ROUND".to_owned(), Exit::Negative));
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = Err::<(), _>(full).context("journal").unwrap_err();
-        assert_eq!(verdict(&error), ("STORAGE_FULL".to_owned(), Exit::Fault));
-        assert_eq!(verdict(&anyhow::anyhow!("odd")), ("FAULT".to_owned(), Exit::Fault));
+        assert_eq!(classify(&error), ("STORAGE_FULL".to_owned(), Exit::Fault));
+        assert_eq!(classify(&anyhow::anyhow!("odd")), ("FAULT".to_owned(), Exit::Fault));
         let error = anyhow::anyhow!("w.json: the passphrase is wrong [WRONG_PASSPHRASE]");
-        assert_eq!(verdict(&error), ("WRONG_PASSPHRASE".to_owned(), Exit::Input));
+        assert_eq!(classify(&error), ("WRONG_PASSPHRASE".to_owned(), Exit::Input));
     }
 
     #[test]
     fn an_error_inside_an_agent_error_keeps_its_code_and_exit_code() {
         use florin_ledger::Refusal;
         let refused = || LedgerError::Refused(Refusal::InvalidArgument("nothing".to_owned()));
-        let told = || Rejection::new(florin_protocol::ErrorCode::BondTooSmall, "more");
-        let no = |code: &str| (code.to_owned(), Exit::No);
-        let agent = |error: AgentError| verdict(&error.into());
-        let provider = |error: ProviderError| verdict(&error.into());
+        let rejection = || Rejection::new(florin_protocol::ErrorCode::BondTooSmall, "more");
+        let no = |code: &str| (code.to_owned(), Exit::Negative);
+        let agent = |error: AgentError| classify(&error.into());
+        let provider = |error: ProviderError| classify(&error.into());
         assert_eq!(agent(refused().into()), no("MEANINGLESS"));
-        assert_eq!(agent(ClientError::from(told()).into()), no("BOND_TOO_SMALL"));
+        assert_eq!(agent(ClientError::from(rejection()).into()), no("BOND_TOO_SMALL"));
         assert_eq!(provider(refused().into()), no("MEANINGLESS"));
         assert_eq!(provider(AgentError::from(refused()).into()), no("MEANINGLESS"));
         let away = || LedgerError::Unavailable("away".to_owned());

@@ -12,13 +12,13 @@ use crate::task_file::parse_date;
 
 /// The chain id of an embedded ledger if the file or the flags name none: the usual id of
 /// development chains.
-pub(crate) const CHAIN: ChainId = ChainId(31_337);
+pub(crate) const DEFAULT_CHAIN_ID: ChainId = ChainId(31_337);
 /// Maximum size of a genesis file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The chain id and the initial balances.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Beginning {
+pub(crate) struct GenesisSpec {
     /// The chain's id.
     pub(crate) chain: ChainId,
     /// The time of the genesis; the current time if `None`.
@@ -39,7 +39,7 @@ struct File {
 ///
 /// # Errors
 /// [`Failure`] with code `BAD_GENESIS`.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Beginning> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<GenesisSpec> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
     if length > FILE_BYTES_MAX {
@@ -53,7 +53,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Beginning> {
         .map_err(|what| Failure::input("BAD_GENESIS", format!("{shown}: {what}")).into())
 }
 
-fn from_text(text: &str) -> Result<Beginning, String> {
+fn from_text(text: &str) -> Result<GenesisSpec, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
     let mut allocations = Vec::with_capacity(file.allocate.len());
     for (address, amount) in &file.allocate {
@@ -66,7 +66,7 @@ fn from_text(text: &str) -> Result<Beginning, String> {
             format!("created = {date:?}: write a date in UTC, such as \"2030-01-31\"")
         })?),
     };
-    Ok(Beginning { chain: file.chain.map_or(CHAIN, ChainId), created, allocations })
+    Ok(GenesisSpec { chain: file.chain.map_or(DEFAULT_CHAIN_ID, ChainId), created, allocations })
 }
 
 #[cfg(test)]

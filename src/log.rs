@@ -10,11 +10,11 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 use crate::cli::LogFormat;
 
 /// A layer of the tracing subscriber.
-pub(crate) type Part = Box<dyn Layer<Registry> + Send + Sync>;
+pub(crate) type LogLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// The verbosity and the format of the log.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct LogOptions {
     /// The number of `-v` flags.
     pub(crate) verbose: u8,
     /// Text or JSON.
@@ -23,7 +23,7 @@ pub(crate) struct Manner {
 
 /// Starts the log on standard error: warnings by default, more with -v. `RUST_LOG` takes
 /// precedence.
-pub(crate) fn start(manner: Manner, spans: Option<Part>) {
+pub(crate) fn start(manner: LogOptions, spans: Option<LogLayer>) {
     let default = match manner.verbose {
         0 => "warn",
         1 => "warn,florin=info",
@@ -32,13 +32,13 @@ pub(crate) fn start(manner: Manner, spans: Option<Part>) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let lines = fmt::layer().with_writer(std::io::stderr);
-    let lines: Part = match manner.format {
+    let lines: LogLayer = match manner.format {
         LogFormat::Text => lines.with_ansi(ansi).with_filter(filter).boxed(),
         // One object per line; a request's id and route are in `span`.
         LogFormat::Json => {
             lines.json().flatten_event(true).with_span_list(false).with_filter(filter).boxed()
         }
     };
-    let parts: Vec<Part> = spans.into_iter().chain([lines]).collect();
+    let parts: Vec<LogLayer> = spans.into_iter().chain([lines]).collect();
     tracing_subscriber::registry().with(parts).init();
 }

@@ -9,13 +9,13 @@ mod cli;
 mod commands;
 mod compose;
 mod demo;
+mod exit_with_parent;
 mod failure;
-mod files;
 mod genesis_file;
 mod log;
 mod market;
+mod open_files;
 mod otlp;
-mod parent;
 mod show;
 mod task_file;
 
@@ -29,7 +29,7 @@ use mimalloc::MiMalloc;
 use failure::Failure;
 
 /// The prefix of the panic message of the printing macros.
-const UNPRINTED: &str = "failed printing to stdout";
+const PRINT_PANIC_PREFIX: &str = "failed printing to stdout";
 
 /// The default allocator retains freed memory per thread, so a coordinator's resident memory grew:
 /// decision 33.
@@ -37,7 +37,7 @@ const UNPRINTED: &str = "failed printing to stdout";
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    leave_unprinted_to_main();
+    silence_print_panics();
     let cli = cli::Cli::parse();
     // `florin coordinate` starts its own log, because its settings choose where spans are sent. The
     // warnings of a simulated coordinator belong to the simulation and are not logged.
@@ -47,39 +47,39 @@ fn main() -> ExitCode {
     }
     // `florin anvil` stops its child process first and then exits on its own.
     if cli.exit_with_parent && !matches!(cli.command, cli::Command::Anvil(_)) {
-        parent::exit_with_it();
+        exit_with_parent::exit_with_parent();
     }
     let done = catch_unwind(AssertUnwindSafe(|| commands::run(cli)));
     let done = match done {
         Ok(done) => done,
-        Err(panic) => match unprinted(panic.as_ref()) {
+        Err(panic) => match print_panic_message(panic.as_ref()) {
             Some(why) => Err(Failure::fault("OUTPUT_FAILED", why).into()),
             None => resume_unwind(panic),
         },
     };
     let exit = done.unwrap_or_else(|error| {
-        failure::tell(&error);
-        failure::verdict(&error).1
+        failure::print_error(&error);
+        failure::classify(&error).1
     });
     ExitCode::from(exit as u8)
 }
 
 /// The message of a panic of the printing macros; `None` for any other panic.
-fn unprinted(panic: &(dyn Any + Send)) -> Option<&str> {
-    let said = panic.downcast_ref::<String>().map(String::as_str);
-    said.filter(|said| said.starts_with(UNPRINTED))
+fn print_panic_message(panic: &(dyn Any + Send)) -> Option<&str> {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    message.filter(|text| text.starts_with(PRINT_PANIC_PREFIX))
 }
 
 /// Installs a panic hook that stays silent for panics of the printing macros. These macros panic
 /// when standard output cannot be written. The panic unwinds, so every destructor runs, and `main`
 /// reports the failure. A closed pipe (`florin demo | head`) is no failure: anstream's macros,
 /// which the whole program prints with, ignore it.
-fn leave_unprinted_to_main() {
-    let tell = std::panic::take_hook();
+fn silence_print_panics() {
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let said = panic.payload_as_str().unwrap_or_default();
-        if !said.starts_with(UNPRINTED) {
-            tell(panic);
+        let message = panic.payload_as_str().unwrap_or_default();
+        if !message.starts_with(PRINT_PANIC_PREFIX) {
+            default_hook(panic);
         }
     }));
 }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use anyhow::Context;
 use florin_ledger::{Ledger, LedgerError, TrustAnchors};
 use florin_participant::{
-    Backoff, Client, ClientConfig, ClientError, Event, Shutdown, Transient, Wallet,
+    Backoff, Client, ClientConfig, ClientError, ParticipantEvent, Shutdown, Transient, Wallet,
     retry_with_backoff,
 };
 use florin_protocol::{Report, RoundNumber, TaskId};
@@ -20,12 +20,12 @@ const ID_DIGITS_MIN: usize = 6;
 
 /// A connection to a market.
 #[derive(Debug)]
-pub(crate) struct Market {
+pub(crate) struct MarketConnection {
     client: Client,
     at: MarketArg,
 }
 
-impl Deref for Market {
+impl Deref for MarketConnection {
     type Target = Client;
     fn deref(&self) -> &Client {
         &self.client
@@ -35,15 +35,15 @@ impl Deref for Market {
 /// The error of opening a ledger, for the retry loop.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-struct NotOpened(anyhow::Error);
+struct OpenLedgerError(anyhow::Error);
 
-impl Transient for NotOpened {
+impl Transient for OpenLedgerError {
     fn is_transient(&self) -> bool {
         self.0.downcast_ref::<LedgerError>().is_some_and(Transient::is_transient)
     }
 }
 
-impl Market {
+impl MarketConnection {
     /// Connects to the market that the arguments name.
     pub(crate) fn connect(at: &MarketArg) -> anyhow::Result<Self> {
         let client = Client::connect(&config(at)?)?;
@@ -52,16 +52,16 @@ impl Market {
 
     /// Connects with retries, for a long-running command: waits while the coordinator is starting
     /// or restarting. `tell` receives an event for each retry.
-    pub(crate) fn connect_patiently(
+    pub(crate) fn connect_with_retries(
         at: &MarketArg,
         shutdown: &Shutdown,
-        tell: &mut dyn FnMut(&Event),
+        on_event: &mut dyn FnMut(&ParticipantEvent),
     ) -> anyhow::Result<Self> {
         let config = config(at)?;
         let client = retry_with_backoff(
             Backoff::default(),
             shutdown,
-            |error: &ClientError| tell(&Event::Retrying { why: error.to_string() }),
+            |error: &ClientError| on_event(&ParticipantEvent::Retrying { why: error.to_string() }),
             || Client::connect(&config),
         )?;
         Ok(Self { client, at: at.clone() })
@@ -78,29 +78,29 @@ impl Market {
     }
 
     /// Opens the market's ledger for a wallet that writes.
-    pub(crate) fn ledger_of(
+    pub(crate) fn signing_ledger(
         &self,
         wallet: &Wallet,
         arg: &WalletArg,
     ) -> anyhow::Result<Box<dyn Ledger>> {
         let by = (wallet, arg.wallet.as_path());
-        compose::ledger_of(&self.client, &self.at.market, &self.at.node, by)
+        compose::signing_ledger(&self.client, &self.at.market, &self.at.node, by)
     }
 
-    /// As [`Market::ledger_of`], with retries.
-    pub(crate) fn ledger_patiently(
+    /// As [`MarketConnection::signing_ledger`], with retries.
+    pub(crate) fn signing_ledger_with_retries(
         &self,
         (wallet, arg): (&Wallet, &WalletArg),
         shutdown: &Shutdown,
-        tell: &mut dyn FnMut(&Event),
+        tell: &mut dyn FnMut(&ParticipantEvent),
     ) -> anyhow::Result<Box<dyn Ledger>> {
         let opened = retry_with_backoff(
             Backoff::default(),
             shutdown,
-            |error: &NotOpened| tell(&Event::Retrying { why: error.to_string() }),
-            || self.ledger_of(wallet, arg).map_err(NotOpened),
+            |error: &OpenLedgerError| tell(&ParticipantEvent::Retrying { why: error.to_string() }),
+            || self.signing_ledger(wallet, arg).map_err(OpenLedgerError),
         );
-        opened.map_err(|NotOpened(error)| error)
+        opened.map_err(|OpenLedgerError(error)| error)
     }
 
     /// Finds a task by its whole or shortened id.
@@ -120,7 +120,7 @@ impl Market {
             );
             return Err(Failure::input("BAD_ID", message).into());
         }
-        one_of(self.tasks()?.iter().map(|task| task.id), &digits)
+        unique_match(self.tasks()?.iter().map(|task| task.id), &digits)
     }
 
     /// Fetches all reports of a task, in order.
@@ -151,17 +151,17 @@ fn config(at: &MarketArg) -> anyhow::Result<ClientConfig> {
             TrustAnchors::from_pem(&text).with_context(named)?
         }
     };
-    Ok(ClientConfig { trust, ..ClientConfig::at(&at.market) })
+    Ok(ClientConfig { trust, ..ClientConfig::new(&at.market) })
 }
 
-fn one_of(ids: impl Iterator<Item = TaskId>, digits: &str) -> anyhow::Result<TaskId> {
+fn unique_match(ids: impl Iterator<Item = TaskId>, digits: &str) -> anyhow::Result<TaskId> {
     let found: Vec<TaskId> = ids.filter(|id| id.to_string().starts_with(digits)).collect();
     match found.as_slice() {
         [one] => Ok(*one),
         [] => {
             let message =
                 format!("no task id starts with {digits}: `florin task list` prints all ids");
-            Err(Failure::no("UNKNOWN_TASK", message).into())
+            Err(Failure::negative("UNKNOWN_TASK", message).into())
         }
         many => {
             let many: Vec<String> = many.iter().map(ToString::to_string).collect();
@@ -182,9 +182,10 @@ mod tests {
     #[test]
     fn a_shortened_id_must_match_exactly_one_task() {
         let ids = [TaskId([0xab; 32]), TaskId([0xac; 32])];
-        assert_eq!(one_of(ids.into_iter(), "ababab").unwrap(), ids[0]);
-        let code =
-            |digits: &str| crate::failure::verdict(&one_of(ids.into_iter(), digits).unwrap_err()).0;
+        assert_eq!(unique_match(ids.into_iter(), "ababab").unwrap(), ids[0]);
+        let code = |digits: &str| {
+            crate::failure::classify(&unique_match(ids.into_iter(), digits).unwrap_err()).0
+        };
         assert_eq!(code("a"), "AMBIGUOUS_ID");
         assert_eq!(code("ff"), "UNKNOWN_TASK");
     }

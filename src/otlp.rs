@@ -17,7 +17,7 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 
-use crate::log::Part;
+use crate::log::LogLayer;
 
 /// Maximum number of queued spans.
 const QUEUE_MAX: usize = 4_096;
@@ -35,12 +35,12 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 const SPAN: &str = "request";
 
 /// The exporter of spans.
-pub(crate) struct Export(SdkTracerProvider);
+pub(crate) struct OtlpExport(SdkTracerProvider);
 
-impl Export {
+impl OtlpExport {
     /// Creates an exporter to the collector at this URL, such as `http://HOST:4318`. No request is
     /// sent yet.
-    pub(crate) fn to(url: &str) -> anyhow::Result<Self> {
+    pub(crate) fn new(url: &str) -> anyhow::Result<Self> {
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(Collector::new())
@@ -61,14 +61,14 @@ impl Export {
     }
 
     /// The layer of the log that exports spans.
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn layer(&self) -> LogLayer {
         let tracer = self.0.tracer("florin");
         let wanted = filter_fn(|what| what.is_span() && what.name() == SPAN);
         tracing_opentelemetry::layer().with_tracer(tracer).with_filter(wanted).boxed()
     }
 
     /// Sends the queued spans, with a short timeout.
-    pub(crate) fn end(&self) {
+    pub(crate) fn shutdown(&self) {
         if let Err(error) = self.0.shutdown_with_timeout(LAST_TIME) {
             tracing::debug!(%error, "the last spans were not sent");
         }
@@ -80,7 +80,7 @@ impl Export {
 struct Collector {
     agent: ureq::Agent,
     /// Whether the log already contains a warning that the collector does not respond.
-    told: AtomicBool,
+    is_failure_logged: AtomicBool,
 }
 
 impl Collector {
@@ -89,7 +89,7 @@ impl Collector {
             .http_status_as_error(false)
             .max_redirects(0)
             .timeout_global(Some(SEND_TIME));
-        Self { agent: config.build().into(), told: AtomicBool::new(false) }
+        Self { agent: config.build().into(), is_failure_logged: AtomicBool::new(false) }
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
@@ -106,8 +106,8 @@ impl Collector {
             Err(error) => Some(error.to_string()),
         };
         match trouble {
-            None => self.told.store(false, Ordering::Relaxed),
-            Some(why) if !self.told.swap(true, Ordering::Relaxed) => {
+            None => self.is_failure_logged.store(false, Ordering::Relaxed),
+            Some(why) if !self.is_failure_logged.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(%at, why, "the collector does not accept spans; they are dropped \
                     until it does");
             }
@@ -117,11 +117,15 @@ impl Collector {
     }
 }
 
-type Sent<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'a>>;
+type ExportFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'a>>;
 
 impl HttpClient for Collector {
     /// Blocks: the exporter runs in its own thread.
-    fn send_bytes<'life0, 'async_trait>(&'life0 self, request: Request<Bytes>) -> Sent<'async_trait>
+    fn send_bytes<'life0, 'async_trait>(
+        &'life0 self,
+        request: Request<Bytes>,
+    ) -> ExportFuture<'async_trait>
     where
         'life0: 'async_trait,
         Self: 'async_trait,

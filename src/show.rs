@@ -142,12 +142,12 @@ impl<T: ToString> From<T> for Cell {
 
 /// A table with aligned columns. Colours are removed if the output is not a terminal.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<Cell>>,
 }
 
-impl Table {
+impl TextTable {
     /// Creates an empty table. A title that starts with `>` is a right-aligned column.
     pub(crate) fn new(titles: &[&'static str]) -> Self {
         let columns = titles
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn numbers_are_right_aligned_and_words_left_aligned() {
-        let mut table = Table::new(&["who", ">rows"]);
+        let mut table = TextTable::new(&["who", ">rows"]);
         table.row(["ann".into(), 5.into()]);
         table.row(["b".into(), 1_234.into()]);
         let text = anstream::adapter::strip_str(&table.render()).to_string();

@@ -7,12 +7,12 @@ use florin_protocol::{
 };
 use florin_work::Mismatch;
 
-use crate::agent::Drawn;
+use crate::agent::ClaimSummary;
 
 /// One event. `Display` writes a line for people.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum ParticipantEvent {
     /// The participant runs an experimental behaviour.
     Experiment {
         /// The behaviour's name.
@@ -31,7 +31,7 @@ pub enum Event {
         bond: Amount,
     },
     /// The bond after joining, if nothing was added or if it does not cover all rows.
-    BondStands {
+    BondCoverage {
         /// The bond.
         bond: Amount,
         /// Number of rows that it covers.
@@ -57,7 +57,7 @@ pub enum Event {
         arbiter: Address,
     },
     /// The participant is selected for a round.
-    Asked {
+    Selected {
         /// The round.
         round: RoundNumber,
         /// The round's pool: the most that it can pay for data.
@@ -66,7 +66,7 @@ pub enum Event {
         cohort: usize,
     },
     /// The participant is not selected for a round.
-    NotAsked {
+    NotSelected {
         /// The round.
         round: RoundNumber,
     },
@@ -82,12 +82,12 @@ pub enum Event {
         ms: u64,
     },
     /// An update from before a restart was found on disk.
-    TrainedBefore {
+    UpdateRecovered {
         /// The round.
         round: RoundNumber,
     },
     /// The residual of a round cannot be read, so the next update does not add it.
-    ResidualLost {
+    ResidualUnreadable {
         /// The round.
         round: RoundNumber,
         /// The cause.
@@ -99,14 +99,14 @@ pub enum Event {
         round: RoundNumber,
     },
     /// The coordinator accepted the update, and the receipt is on disk.
-    Receipted {
+    ReceiptStored {
         /// The round.
         round: RoundNumber,
         /// Digest of its header.
         update: Digest,
     },
     /// The participant submits no update in a round; the next round starts afresh.
-    RoundLost {
+    RoundFailed {
         /// The round.
         round: RoundNumber,
         /// The stable error code.
@@ -120,30 +120,30 @@ pub enum Event {
         statement: Box<Statement>,
     },
     /// A round without an update of this participant was reported.
-    ReportedWithout {
+    ReportedWithoutUpdate {
         /// The round.
         round: RoundNumber,
     },
     /// The report of a round omits an update that has a receipt.
-    ReceiptIgnored {
+    ReceiptNotHonoured {
         /// The round.
         round: RoundNumber,
         /// Digest of the update's header.
         update: Digest,
     },
     /// A report contradicts itself, its offer or the previous report.
-    ReportWrong {
+    ReportInconsistent {
         /// The round.
         round: RoundNumber,
         /// The first mismatch.
-        first: Mismatch,
+        first_mismatch: Mismatch,
     },
     /// Tokens were claimed.
     Claimed {
         /// The task.
         task: TaskId,
         /// The amounts of this claim, and the cumulative totals.
-        drawn: Drawn,
+        drawn: ClaimSummary,
     },
     /// The bond is back in the wallet.
     BondReturned {
@@ -151,7 +151,7 @@ pub enum Event {
         amount: Amount,
     },
     /// Withdrawal of the bond was requested; the bond stays locked for some time.
-    BondHeld {
+    BondLocked {
         /// When it can be withdrawn.
         until: Timestamp,
     },
@@ -181,7 +181,7 @@ pub enum Event {
         why: String,
     },
     /// The coordinator issued a work order.
-    Ordered {
+    WorkOrdered {
         /// The task.
         task: TaskId,
         /// The round.
@@ -190,7 +190,7 @@ pub enum Event {
         updates: usize,
     },
     /// A work order was executed.
-    Worked {
+    WorkComputed {
         /// The round.
         round: RoundNumber,
         /// Units of work: passes over the holdout.
@@ -199,19 +199,19 @@ pub enum Event {
         ms: u64,
     },
     /// A result from before a restart was found in the guard's records.
-    WorkedBefore {
+    WorkRecovered {
         /// The round.
         round: RoundNumber,
     },
     /// The coordinator verified a work record and will pay it.
-    WorkTaken {
+    WorkAccepted {
         /// The round.
         round: RoundNumber,
         /// Units that are paid.
         units: u64,
     },
     /// The coordinator rejected a work record.
-    WorkRefused {
+    WorkRejected {
         /// The round.
         round: RoundNumber,
         /// The coordinator's rejection.
@@ -238,18 +238,18 @@ pub enum Event {
     Stopped,
 }
 
-impl Event {
-    /// Start of the line of [`Event::Ready`]; scripts wait for it in a provider's output.
-    pub const READY: &str = "ready: work orders of task";
+impl ParticipantEvent {
+    /// Start of the line of [`ParticipantEvent::Ready`]; scripts wait for it in a provider's output.
+    pub const READY_PREFIX: &str = "ready: work orders of task";
 
     /// Whether an operator should look at it: the coordinator broke the protocol.
     #[must_use]
     pub const fn is_alarm(&self) -> bool {
-        matches!(self, Self::ReceiptIgnored { .. } | Self::ReportWrong { .. })
+        matches!(self, Self::ReceiptNotHonoured { .. } | Self::ReportInconsistent { .. })
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for ParticipantEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Experiment { behaviour } => {
@@ -266,14 +266,14 @@ impl fmt::Display for Event {
                 "WARNING: arbiter {arbiter} is neither the coordinator nor one you accept; it may \
                  cancel settlements before they are final, and take from your bond"
             ),
-            Self::Asked { round, pool, cohort } => {
+            Self::Selected { round, pool, cohort } => {
                 write!(
                     f,
                     "round {round}: selected with {} others; pool of {pool} FLN",
                     cohort.saturating_sub(1)
                 )
             }
-            Self::NotAsked { round } => write!(f, "round {round}: not selected"),
+            Self::NotSelected { round } => write!(f, "round {round}: not selected"),
             Self::Trained { round, rows, loss_micro, ms } => {
                 write!(f, "round {round}: trained on {rows} rows in {ms} ms")?;
                 match loss_micro {
@@ -281,52 +281,52 @@ impl fmt::Display for Event {
                     None => Ok(()),
                 }
             }
-            Self::TrainedBefore { round } => {
+            Self::UpdateRecovered { round } => {
                 write!(f, "round {round}: found the update that was trained before the restart")
             }
-            Self::ResidualLost { round, why } => {
+            Self::ResidualUnreadable { round, why } => {
                 write!(
                     f,
                     "round {round}: its residual cannot be read, so the next update omits it: {why}"
                 )
             }
             Self::Committed { round } => write!(f, "round {round}: committed"),
-            Self::Receipted { round, update } => {
+            Self::ReceiptStored { round, update } => {
                 write!(f, "round {round}: uploaded, receipt for {}", update.short())
             }
-            Self::RoundLost { round, code, why } => {
+            Self::RoundFailed { round, code, why } => {
                 write!(f, "round {round}: no update submitted: {why} [{code}]")
             }
             Self::Reported { statement } => statement_line(f, statement),
-            Self::ReportedWithout { round } => {
+            Self::ReportedWithoutUpdate { round } => {
                 write!(f, "round {round}: reported without an update of this participant")
             }
-            Self::ReceiptIgnored { round, update } => write!(
+            Self::ReceiptNotHonoured { round, update } => write!(
                 f,
                 "ALARM round {round}: the coordinator receipted update {update}, but its report \
                  does not have it; keep the receipt"
             ),
-            Self::ReportWrong { round, first } => write!(
+            Self::ReportInconsistent { round, first_mismatch: first } => write!(
                 f,
                 "ALARM round {round}: the report is wrong at {}: it states {}, but {} is expected",
                 first.line, first.reported, first.recomputed
             ),
-            other => other.money_and_work(f),
+            other => other.fmt_payments_and_work(f),
         }
     }
 }
 
-impl Event {
-    fn money_and_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ParticipantEvent {
+    fn fmt_payments_and_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BondStands { bond, covered, rows } if covered < rows => write!(
+            Self::BondCoverage { bond, covered, rows } if covered < rows => write!(
                 f,
                 "the bond of {bond} FLN covers {covered} of {rows} rows; only covered rows count"
             ),
-            Self::BondStands { bond, .. } => {
+            Self::BondCoverage { bond, .. } => {
                 write!(f, "the existing bond of {bond} FLN covers all rows")
             }
-            Self::Claimed { task, drawn: Drawn { paid, taken, totals } } => {
+            Self::Claimed { task, drawn: ClaimSummary { paid, taken, totals } } => {
                 write!(
                     f,
                     "claimed {paid} FLN; task {} has paid {} FLN in total",
@@ -339,7 +339,7 @@ impl Event {
                 write!(f, ", and {taken} FLN of debits were taken from the bond")
             }
             Self::BondReturned { amount } => write!(f, "withdrew the bond of {amount} FLN"),
-            Self::BondHeld { until } => write!(
+            Self::BondLocked { until } => write!(
                 f,
                 "the bond is locked until {until}, so that late debits of the last settlement can \
                  still be applied"
@@ -347,22 +347,22 @@ impl Event {
             Self::Staked { added, stake } => write!(f, "staked {added} FLN; {stake} FLN at risk"),
             Self::Pledged { task } => write!(f, "pledged the stake to task {}", task.short()),
             Self::Ready { task } => {
-                write!(f, "{} {} are held for this provider", Self::READY, task.short())
+                write!(f, "{} {} are held for this provider", Self::READY_PREFIX, task.short())
             }
             Self::TaskSkipped { task, why } => write!(f, "skipping task {}: {why}", task.short()),
-            Self::Ordered { task, round, updates } => {
+            Self::WorkOrdered { task, round, updates } => {
                 write!(f, "task {} round {round}: {updates} updates to evaluate", task.short())
             }
-            Self::Worked { round, units, ms } => {
+            Self::WorkComputed { round, units, ms } => {
                 write!(f, "round {round}: computed {units} units of work in {ms} ms")
             }
-            Self::WorkedBefore { round } => {
+            Self::WorkRecovered { round } => {
                 write!(f, "round {round}: found the result from before the restart")
             }
-            Self::WorkTaken { round, units } => {
+            Self::WorkAccepted { round, units } => {
                 write!(f, "round {round}: {units} units verified; they will be paid")
             }
-            Self::WorkRefused { round, rejection } => {
+            Self::WorkRejected { round, rejection } => {
                 write!(f, "round {round}: work rejected: {rejection}")
             }
             Self::WorkFailed { round, why } => write!(f, "round {round}: work failed: {why}"),

@@ -27,7 +27,7 @@ const CONTEXT: &str = "florin v1 signing guard";
 
 /// A record of the guard file.
 #[derive(BorshSerialize, BorshDeserialize)]
-enum Record {
+enum GuardRecord {
     /// An update that is about to be signed.
     Update(UpdateHeader),
     /// A work record that is about to be signed.
@@ -87,14 +87,14 @@ impl GuardError {
 }
 
 /// Messages that may be signed any number of times: requests and queries without obligations.
-pub trait Unguarded: Canonical {}
-impl Unguarded for EnrolRequest {}
-impl Unguarded for BlobRequest {}
-impl Unguarded for WorkRequest {}
+pub trait RepeatableMessage: Canonical {}
+impl RepeatableMessage for EnrolRequest {}
+impl RepeatableMessage for BlobRequest {}
+impl RepeatableMessage for WorkRequest {}
 
 /// A node key with a record of its signatures.
 #[derive(Debug)]
-pub struct Guard {
+pub struct SigningGuard {
     file: HashChainLog,
     signer: NodeSigner,
     updates: BTreeMap<UpdateKey, UpdateHeader>,
@@ -110,7 +110,7 @@ pub struct SignedUpdate {
     pub header: Signed<UpdateHeader>,
 }
 
-impl Guard {
+impl SigningGuard {
     /// Opens or creates the guard file at `path`.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Guard {
         for bytes in records {
             let record = borsh::from_slice(&bytes)
                 .map_err(|error| GuardError::UnknownRecord(error.to_string()))?;
-            guard.remember(record);
+            guard.insert_record(record);
         }
         Ok(guard)
     }
@@ -135,7 +135,7 @@ impl Guard {
 
     /// The recorded update of a round, signed again.
     #[must_use]
-    pub fn update_of(
+    pub fn signed_update_for(
         &self,
         market: MarketId,
         task: TaskId,
@@ -156,7 +156,7 @@ impl Guard {
     pub fn sign_update(&mut self, header: UpdateHeader) -> Result<SignedUpdate, GuardError> {
         let key = (header.scope.market, header.scope.task, header.scope.round);
         if let Some(recorded) = self.updates.get(&key) {
-            let same = is_same(recorded, &header);
+            let same = has_same_content(recorded, &header);
             return if same {
                 Ok(self.signed_update(recorded.clone()))
             } else {
@@ -168,13 +168,13 @@ impl Guard {
                 })
             };
         }
-        self.record(Record::Update(header.clone()))?;
+        self.record(GuardRecord::Update(header.clone()))?;
         Ok(self.signed_update(header))
     }
 
     /// The recorded work record of an order, signed again.
     #[must_use]
-    pub fn work_of(&self, market: MarketId, order: Digest) -> Option<Signed<WorkRecord>> {
+    pub fn signed_work_for(&self, market: MarketId, order: Digest) -> Option<Signed<WorkRecord>> {
         self.work.get(&(market, order)).map(|record| self.signer.sign(record.clone()))
     }
 
@@ -188,14 +188,14 @@ impl Guard {
                 return Err(GuardError::DoubleWork { order: record.order });
             }
             Some(_) => {}
-            None => self.record(Record::Work(record.clone()))?,
+            None => self.record(GuardRecord::Work(record.clone()))?,
         }
         Ok(self.signer.sign(record))
     }
 
     /// Signs a message that may be repeated.
     #[must_use]
-    pub fn sign<T: Unguarded>(&self, body: T) -> Signed<T> {
+    pub fn sign<T: RepeatableMessage>(&self, body: T) -> Signed<T> {
         self.signer.sign(body)
     }
 
@@ -214,20 +214,20 @@ impl Guard {
         SignedUpdate { commit: self.signer.sign(commit), header: self.signer.sign(header) }
     }
 
-    fn record(&mut self, record: Record) -> Result<(), GuardError> {
+    fn record(&mut self, record: GuardRecord) -> Result<(), GuardError> {
         let bytes = borsh::to_vec(&record).expect("writing to memory does not fail");
         self.file.append(&bytes)?;
-        self.remember(record);
+        self.insert_record(record);
         Ok(())
     }
 
-    fn remember(&mut self, record: Record) {
+    fn insert_record(&mut self, record: GuardRecord) {
         match record {
-            Record::Update(header) => {
+            GuardRecord::Update(header) => {
                 let key = (header.scope.market, header.scope.task, header.scope.round);
                 self.updates.insert(key, header);
             }
-            Record::Work(record) => {
+            GuardRecord::Work(record) => {
                 self.work.insert((record.market, record.order), record);
             }
         }
@@ -235,7 +235,7 @@ impl Guard {
 }
 
 /// Whether two headers have the same content: all fields but salt and expiry.
-fn is_same(recorded: &UpdateHeader, header: &UpdateHeader) -> bool {
+fn has_same_content(recorded: &UpdateHeader, header: &UpdateHeader) -> bool {
     let (salt, expires) = (recorded.salt, recorded.expires);
     *recorded == UpdateHeader { salt, expires, ..header.clone() }
 }
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    fn guard_path() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("guard");
         (folder, path)
@@ -297,8 +297,8 @@ mod tests {
 
     #[test]
     fn a_second_update_of_a_round_is_refused_also_after_reopening() {
-        let (_folder, path) = place();
-        let mut guard = Guard::open(&path, signer()).unwrap();
+        let (_folder, path) = guard_path();
+        let mut guard = SigningGuard::open(&path, signer()).unwrap();
         let first = guard.sign_update(header(1, 1)).unwrap();
         assert!(
             first.header.verify(guard.key()).is_ok() && first.commit.verify(guard.key()).is_ok()
@@ -317,28 +317,28 @@ mod tests {
                 assert_eq!(guard.sign_update(other).unwrap_err().code(), "DOUBLE_SIGN");
             }
             drop(guard);
-            guard = Guard::open(&path, signer()).unwrap();
+            guard = SigningGuard::open(&path, signer()).unwrap();
         }
         guard.sign_update(header(2, 2)).unwrap();
     }
 
     #[test]
     fn the_same_update_gets_the_same_signature() {
-        let (_folder, path) = place();
-        let first = Guard::open(&path, signer()).unwrap().sign_update(header(1, 1)).unwrap();
-        let mut guard = Guard::open(&path, signer()).unwrap();
+        let (_folder, path) = guard_path();
+        let first = SigningGuard::open(&path, signer()).unwrap().sign_update(header(1, 1)).unwrap();
+        let mut guard = SigningGuard::open(&path, signer()).unwrap();
         let later =
             UpdateHeader { salt: Digest([77; 32]), expires: Timestamp(2_000), ..header(1, 1) };
         assert_eq!(guard.sign_update(later).unwrap(), first);
         let scope = header(1, 1).scope;
-        assert_eq!(guard.update_of(scope.market, scope.task, scope.round).unwrap(), first);
-        assert_eq!(guard.update_of(scope.market, scope.task, RoundNumber(2)), None);
+        assert_eq!(guard.signed_update_for(scope.market, scope.task, scope.round).unwrap(), first);
+        assert_eq!(guard.signed_update_for(scope.market, scope.task, RoundNumber(2)), None);
     }
 
     #[test]
     fn the_record_is_on_disk_before_the_signature_is_returned() {
-        let (_folder, path) = place();
-        let mut guard = Guard::open(&path, signer()).unwrap();
+        let (_folder, path) = guard_path();
+        let mut guard = SigningGuard::open(&path, signer()).unwrap();
         let empty = std::fs::read(&path).unwrap();
         let first = guard.sign_update(header(1, 1)).unwrap();
         let full = std::fs::read(&path).unwrap();
@@ -347,7 +347,7 @@ mod tests {
         // signature, or it is not recorded, and no signature was returned.
         for length in empty.len()..=full.len() {
             std::fs::write(&path, &full[..length]).unwrap();
-            let mut guard = Guard::open(&path, signer()).unwrap();
+            let mut guard = SigningGuard::open(&path, signer()).unwrap();
             let other = guard.sign_update(header(1, 2));
             if length == full.len() {
                 assert_eq!(other.unwrap_err().code(), "DOUBLE_SIGN");
@@ -360,25 +360,25 @@ mod tests {
 
     #[test]
     fn a_second_result_of_an_order_is_refused() {
-        let (_folder, path) = place();
-        let mut guard = Guard::open(&path, signer()).unwrap();
+        let (_folder, path) = guard_path();
+        let mut guard = SigningGuard::open(&path, signer()).unwrap();
         let first = guard.sign_work(work(1, 10)).unwrap();
         assert_eq!(guard.sign_work(work(1, 11)).unwrap_err().code(), "DOUBLE_SIGN");
         guard.sign_work(work(2, 11)).unwrap();
         drop(guard);
-        let mut guard = Guard::open(&path, signer()).unwrap();
+        let mut guard = SigningGuard::open(&path, signer()).unwrap();
         assert_eq!(guard.sign_work(work(1, 11)).unwrap_err().code(), "DOUBLE_SIGN");
         assert_eq!(guard.sign_work(work(1, 10)).unwrap(), first);
         let market = first.body.market;
-        assert_eq!(guard.work_of(market, first.body.order), Some(first));
-        assert_eq!(guard.work_of(market, Digest([3; 32])), None);
+        assert_eq!(guard.signed_work_for(market, first.body.order), Some(first));
+        assert_eq!(guard.signed_work_for(market, Digest([3; 32])), None);
     }
 
     #[test]
     fn a_second_process_cannot_open_the_guard() {
-        let (_folder, path) = place();
-        let _first = Guard::open(&path, signer()).unwrap();
-        let error = Guard::open(&path, signer()).unwrap_err();
+        let (_folder, path) = guard_path();
+        let _first = SigningGuard::open(&path, signer()).unwrap();
+        let error = SigningGuard::open(&path, signer()).unwrap_err();
         assert_eq!(error.code(), "DATA_FOLDER_IN_USE", "{error}");
     }
 }

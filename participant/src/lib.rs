@@ -6,18 +6,18 @@
 //! | hold an account | [`Wallet`] | a keystore v3 file that Ethereum tools can read |
 //! | take part in a task | [`participate`] | local rows, and an engine that trains on them |
 //! | do verifiable work for pay | [`provide`] | a stake, and an engine that evaluates |
-//! | claim pay, withdraw deposits | [`claim`], [`return_bond`], [`return_stake`] | proofs, ledger |
+//! | claim pay, withdraw deposits | [`claim`], [`withdraw_bond`], [`withdraw_stake`] | proofs, ledger |
 //! | list earnings with reasons | [`statements`], [`balance`] | |
 //! | verify a task | [`audit_task`], [`audit_round`], [`report_check`] | public data only |
 //!
 //! All durable state is on the ledger, at the coordinator or in a data folder, so a process may be
 //! killed at any point and restarted. Messages that a key may sign only once go through the
-//! [`Guard`], which writes a record to disk before it signs. The [`Client`] verifies every message
+//! [`SigningGuard`], which writes a record to disk before it signs. The [`Client`] verifies every message
 //! that the coordinator signs against the node key pinned at first contact; no other module does
 //! that.
 //!
 //! This crate holds no funds of other accounts, runs no rounds and prints nothing: it emits
-//! [`Event`]s, and the caller decides where they go.
+//! [`ParticipantEvent`]s, and the caller decides where they go.
 //!
 //! ```no_run,standalone_crate
 //! use florin_participant::{Secret, Strength, Wallet};
@@ -52,29 +52,33 @@ mod testing;
 mod wallet;
 
 pub use agent::{
-    AgentError, Bond, ClaimError, Drawn, Participant, ParticipantConfig, Participation, bond_for,
-    claim, draw_by_proof, kept_receipts, participate, return_bond, step, top_up,
+    AgentError, BondStatus, ClaimError, ClaimSummary, ParticipantConfig, ParticipantContext,
+    ParticipationSummary, claim, claim_with_proof, participate, required_bond, state_machine,
+    stored_receipts, top_up_bond, withdraw_bond,
 };
 pub use atomic_file::FileError;
-pub use audit::{AuditError, AuditReport, RoundAudit, Scrutiny, audit_round, audit_task};
+pub use audit::{AuditError, AuditOptions, AuditReport, RoundAudit, audit_round, audit_task};
 pub use behaviour::{
     Behaviour, BehaviourKind, BehaviourNameError, Flipped, Honest, Idle, Noise, Train,
 };
-pub use client::{Client, ClientConfig, ClientError, Coordinator, JSON_BYTES_MAX, WAIT_MS_MAX};
-pub use event::Event;
-pub use guard::{Guard, GuardError, SignedUpdate, Unguarded};
+pub use client::{
+    Client, ClientConfig, ClientError, CoordinatorIdentity, JSON_BYTES_MAX, WAIT_MS_MAX,
+};
+pub use event::ParticipantEvent;
+pub use guard::{GuardError, RepeatableMessage, SignedUpdate, SigningGuard};
 pub use hash_chain::HashChainError;
 pub use provider::{
-    ORDER_BYTES_MAX, Provided, Provider, ProviderConfig, ProviderError, provide, return_stake,
+    ORDER_BYTES_MAX, ProviderConfig, ProviderContext, ProviderError, ProviderSummary, provide,
+    withdraw_stake,
 };
-pub use report_check::recheck;
+pub use report_check::check_report;
 pub use retry::{Backoff, DepositPending, Transient, retry_with_backoff};
 pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shutdown::Shutdown;
 pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};
 pub use wallet::{
-    DERIVATION_PATH, KEYSTORE_BYTES_MAX, KeystoreCost, NODE_KEY_CONTEXT, PHRASE_WORDS, Strength,
-    Wallet, WalletError, check_keystore,
+    DERIVATION_PATH, KEYSTORE_BYTES_MAX, KeystoreCost, KeystoreStrength, NODE_KEY_CONTEXT,
+    PHRASE_WORDS, Wallet, WalletError, check_keystore,
 };
 
 use florin_ledger::LedgerError;

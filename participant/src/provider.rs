@@ -4,7 +4,7 @@
 //! are in the guard, and the coordinator reissues an unanswered order until it is due. One order
 //! has one work record: after a crash the recorded result is submitted, not a new one.
 
-mod order;
+mod work_order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use florin_protocol::{
     WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
 
-use crate::agent::{AgentError, ClaimError, EXPIRY_MS, draw_pay, register};
+use crate::agent::{AgentError, ClaimError, EXPIRY_MS, claim_pay, register};
 use crate::atomic_file;
 use crate::blob_cache::BlobCache;
 use crate::client::{Client, ClientError};
-use crate::event::Event;
-use crate::guard::{Guard, GuardError};
+use crate::event::ParticipantEvent;
+use crate::guard::{GuardError, SigningGuard};
 use crate::retry::{Backoff, Transient, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
@@ -30,12 +30,12 @@ use crate::wallet::Wallet;
 /// Limit on the bytes of updates and models of one order.
 pub const ORDER_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 /// Limit on decoded updates in memory during a recomputation; the rest is in a temporary file.
-const WORK_MEMORY_MAX: u64 = 2 * 1024 * 1024 * 1024;
+const SCRATCH_MEMORY_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
 /// Scratch space for a round's decoded updates during a recomputation. The system's temporary
 /// folder may itself be in memory, so the file is placed in the data folder.
-pub(crate) fn work_room(folder: &Path) -> ScratchSpace {
-    ScratchSpace { memory_max: WORK_MEMORY_MAX, folder: folder.to_owned() }
+pub(crate) fn scratch_space(folder: &Path) -> ScratchSpace {
+    ScratchSpace { memory_max: SCRATCH_MEMORY_MAX, folder: folder.to_owned() }
 }
 
 /// Settings of a provider.
@@ -53,11 +53,11 @@ pub struct ProviderConfig {
     /// Long-poll time for work orders, in milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,
     /// How long to retry while the coordinator or the ledger does not answer.
-    pub patience: Backoff,
+    pub backoff: Backoff,
 }
 
 /// The resources that a provider uses.
-pub struct Provider<'a> {
+pub struct ProviderContext<'a> {
     /// The provider's wallet.
     pub wallet: &'a Wallet,
     /// The client of the coordinator.
@@ -70,7 +70,7 @@ pub struct Provider<'a> {
 
 /// The result of a provider's run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Provided {
+pub struct ProviderSummary {
     /// The account.
     pub account: Address,
     /// Number of accepted work orders.
@@ -116,7 +116,7 @@ impl ProviderError {
         }
     }
 
-    const fn is_of_ledger(&self) -> bool {
+    const fn is_ledger_error(&self) -> bool {
         matches!(
             self,
             Self::Ledger(_)
@@ -139,123 +139,123 @@ impl Transient for ProviderError {
 
 /// Serves tasks until they are over or shutdown is requested: registers, stakes the missing amount,
 /// pledges, executes work orders, and claims the pay when a task is done. The stake stays on the
-/// ledger for the next task; see [`return_stake`].
+/// ledger for the next task; see [`withdraw_stake`].
 ///
 /// # Errors
 /// [`ProviderError`]. After any of them, the same call continues where this one ended.
 pub fn provide(
     config: &ProviderConfig,
-    parts: Provider<'_>,
+    context: ProviderContext<'_>,
     shutdown: &Shutdown,
-    tell: &mut dyn FnMut(&Event),
-) -> Result<Provided, ProviderError> {
+    on_event: &mut dyn FnMut(&ParticipantEvent),
+) -> Result<ProviderSummary, ProviderError> {
     atomic_file::create_folder(&config.folder).map_err(AgentError::from)?;
-    let guard = Guard::open(&config.folder.join("guard"), parts.wallet.node_signer())?;
-    let account = parts.wallet.address();
-    let mut server = Server {
+    let guard = SigningGuard::open(&config.folder.join("guard"), context.wallet.node_signer())?;
+    let account = context.wallet.address();
+    let mut server = ProviderDaemon {
         config,
-        parts,
+        context,
         shutdown,
-        tell,
+        on_event,
         guard,
         registered: false,
-        interrupted: false,
+        last_turn_failed: false,
         models: BlobCache::for_models(),
         updates: BlobCache::for_updates(),
-        serving: BTreeMap::new(),
-        over: BTreeSet::new(),
-        skipped: BTreeSet::new(),
-        provided: Provided { account, ..Provided::default() },
+        served_tasks: BTreeMap::new(),
+        finished_tasks: BTreeSet::new(),
+        skipped_tasks: BTreeSet::new(),
+        summary: ProviderSummary { account, ..ProviderSummary::default() },
     };
-    let mut wait_ms = config.patience.initial_ms;
+    let mut wait_ms = config.backoff.initial_ms;
     let mut waited_ms = 0;
-    while !shutdown.requested() {
-        match server.turn() {
-            Ok(true) => return Ok(server.provided),
-            Ok(false) => (wait_ms, waited_ms) = (config.patience.initial_ms, 0),
-            Err(error) if error.is_transient() && waited_ms < config.patience.max_total_ms => {
-                (server.tell)(&Event::Retrying { why: error.to_string() });
-                if error.is_of_ledger() {
-                    resume_transactions(server.parts.ledger, server.parts.wallet);
+    while !shutdown.is_requested() {
+        match server.run_once() {
+            Ok(true) => return Ok(server.summary),
+            Ok(false) => (wait_ms, waited_ms) = (config.backoff.initial_ms, 0),
+            Err(error) if error.is_transient() && waited_ms < config.backoff.max_total_ms => {
+                (server.on_event)(&ParticipantEvent::Retrying { why: error.to_string() });
+                if error.is_ledger_error() {
+                    resume_transactions(server.context.ledger, server.context.wallet);
                 }
                 shutdown.wait(std::time::Duration::from_millis(wait_ms));
                 waited_ms += wait_ms;
-                wait_ms = (wait_ms * 2).min(config.patience.max_ms);
+                wait_ms = (wait_ms * 2).min(config.backoff.max_ms);
             }
             Err(error) => return Err(error),
         }
     }
-    (server.tell)(&Event::Stopped);
-    Ok(server.provided)
+    (server.on_event)(&ParticipantEvent::Stopped);
+    Ok(server.summary)
 }
 
-struct Server<'a, 'p> {
+struct ProviderDaemon<'a, 'p> {
     config: &'a ProviderConfig,
-    parts: Provider<'p>,
+    context: ProviderContext<'p>,
     shutdown: &'a Shutdown,
-    tell: &'a mut dyn FnMut(&Event),
-    guard: Guard,
+    on_event: &'a mut dyn FnMut(&ParticipantEvent),
+    guard: SigningGuard,
     registered: bool,
     /// The last turn failed. The next one does not long-poll: a response shows that the coordinator
     /// is back, and resets the back-off. Otherwise a coordinator that is restarted during every
     /// long poll would be queried less and less often.
-    interrupted: bool,
+    last_turn_failed: bool,
     /// Cached models of the last order.
     models: BlobCache,
     /// Its cached updates, as far as the next order may refer to them.
     updates: BlobCache,
     /// Tasks that the stake is pledged to.
-    serving: BTreeMap<TaskId, Served>,
+    served_tasks: BTreeMap<TaskId, ServedTask>,
     /// Finished tasks whose pay is claimed.
-    over: BTreeSet<TaskId>,
+    finished_tasks: BTreeSet<TaskId>,
     /// Tasks that are not served, each announced by an event.
-    skipped: BTreeSet<TaskId>,
-    provided: Provided,
+    skipped_tasks: BTreeSet<TaskId>,
+    summary: ProviderSummary,
 }
 
-struct Served {
+struct ServedTask {
     spec: TaskSpec,
     /// Whether the coordinator has answered a query for this task's work; the first query does not
     /// long-poll.
     ready: bool,
     /// Number of rounds whose report was read, and the holdout rows that they disclosed.
-    read: u32,
-    exposed: Vec<u32>,
+    reports_read: u32,
+    disclosed_rows: Vec<u32>,
 }
 
-impl Server<'_, '_> {
+impl ProviderDaemon<'_, '_> {
     /// Visits every task once. Returns true if all are over and the run may end.
-    fn turn(&mut self) -> Result<bool, ProviderError> {
-        let turned = self.look_and_ask();
-        self.interrupted = turned.is_err();
+    fn run_once(&mut self) -> Result<bool, ProviderError> {
+        let turned = self.visit_tasks();
+        self.last_turn_failed = turned.is_err();
         turned
     }
 
-    fn look_and_ask(&mut self) -> Result<bool, ProviderError> {
+    fn visit_tasks(&mut self) -> Result<bool, ProviderError> {
         if !self.registered {
-            let (wallet, client) = (self.parts.wallet, self.parts.client);
+            let (wallet, client) = (self.context.wallet, self.context.client);
             if register(&self.guard, wallet, client, Role::Provider).map_err(AgentError::from)? {
-                (self.tell)(&Event::Registered { account: wallet.address() });
+                (self.on_event)(&ParticipantEvent::Registered { account: wallet.address() });
             }
             self.registered = true;
         }
         let tasks = self.tasks()?;
         let open: Vec<TaskId> =
-            tasks.iter().copied().filter(|task| !self.over.contains(task)).collect();
+            tasks.iter().copied().filter(|task| !self.finished_tasks.contains(task)).collect();
         for task in &open {
-            self.look_after(*task)?;
+            self.visit_task(*task)?;
         }
         if self.config.until_done && !tasks.is_empty() && open.is_empty() {
-            self.provided.finished = true;
+            self.summary.finished = true;
             return Ok(true);
         }
-        let serving: Vec<TaskId> = self.serving.keys().copied().collect();
+        let serving: Vec<TaskId> = self.served_tasks.keys().copied().collect();
         let share = self.config.poll_ms / (serving.len().max(1) as u64);
         for task in &serving {
-            if self.shutdown.requested() {
+            if self.shutdown.is_requested() {
                 break;
             }
-            self.ask(*task, share)?;
+            self.poll_for_work(*task, share)?;
         }
         if serving.is_empty() {
             self.pause();
@@ -267,44 +267,49 @@ impl Server<'_, '_> {
         if let Some(named) = &self.config.tasks {
             return Ok(named.clone());
         }
-        let all = self.parts.client.tasks()?;
+        let all = self.context.client.tasks()?;
         let paying = all.iter().filter(|task| !task.infrastructure.is_zero());
         Ok(paying.map(|task| task.id).collect())
     }
 
     /// Pledges to an open task, or claims the pay of a finished one.
-    fn look_after(&mut self, task: TaskId) -> Result<(), ProviderError> {
-        let view = self.parts.client.task(task)?;
+    fn visit_task(&mut self, task: TaskId) -> Result<(), ProviderError> {
+        let view = self.context.client.task(task)?;
         if view.phase == TaskPhase::Done {
-            self.draw(task)?;
-            self.serving.remove(&task);
-            self.over.insert(task);
-            (self.tell)(&Event::Finished { task });
+            self.claim(task)?;
+            self.served_tasks.remove(&task);
+            self.finished_tasks.insert(task);
+            (self.on_event)(&ParticipantEvent::Finished { task });
             return Ok(());
         }
-        let known = self.serving.contains_key(&task) || self.skipped.contains(&task);
+        let known = self.served_tasks.contains_key(&task) || self.skipped_tasks.contains(&task);
         if known || view.phase == TaskPhase::Closing {
             return Ok(());
         }
         if let Err(why) = self.pledge(&view.spec)? {
-            self.skipped.insert(task);
-            (self.tell)(&Event::TaskSkipped { task, why });
+            self.skipped_tasks.insert(task);
+            (self.on_event)(&ParticipantEvent::TaskSkipped { task, why });
             return Ok(());
         }
-        let served = Served { spec: view.spec, ready: false, read: 0, exposed: Vec::new() };
-        self.serving.insert(task, served);
+        let served = ServedTask {
+            spec: view.spec,
+            ready: false,
+            reports_read: 0,
+            disclosed_rows: Vec::new(),
+        };
+        self.served_tasks.insert(task, served);
         Ok(())
     }
 
     /// Stakes the missing amount and pledges it. The inner error is the reason not to serve the
     /// task.
     fn pledge(&mut self, spec: &TaskSpec) -> Result<Result<(), String>, ProviderError> {
-        let (ledger, wallet, task) = (self.parts.ledger, self.parts.wallet, spec.id());
+        let (ledger, wallet, task) = (self.context.ledger, self.context.wallet, spec.id());
         let me = wallet.address();
         if let Err(error) = spec.check() {
             return Ok(Err(error.to_string()));
         }
-        let coordinator = self.parts.client.coordinator().account;
+        let coordinator = self.context.client.coordinator().account;
         if spec.coordinator != coordinator {
             return Ok(Err(format!("its coordinator is {}, not {coordinator}", spec.coordinator)));
         }
@@ -330,31 +335,31 @@ impl Server<'_, '_> {
                 other => other?,
             };
             let stake = there.amount.plus(added).unwrap_or(least);
-            (self.tell)(&Event::Staked { added, stake });
+            (self.on_event)(&ParticipantEvent::Staked { added, stake });
         }
         if !ledger.is_pledged(task, me)? {
             match ledger.pledge(wallet, task) {
                 Err(LedgerError::Refused(refusal)) => return Ok(Err(refusal.to_string())),
                 other => other?,
             };
-            (self.tell)(&Event::Pledged { task });
+            (self.on_event)(&ParticipantEvent::Pledged { task });
         }
         Ok(Ok(()))
     }
 
     /// Polls for a work order of a task, and executes it.
-    fn ask(&mut self, task: TaskId, share_ms: u64) -> Result<(), ProviderError> {
-        let client = self.parts.client;
-        let ready = self.serving.get(&task).is_some_and(|served| served.ready);
-        let wait_ms = if ready && !self.interrupted { share_ms } else { 0 };
-        let (market, provider) = (client.coordinator().market, self.parts.wallet.address());
-        let asked = client.in_time(EXPIRY_MS, |expires| {
+    fn poll_for_work(&mut self, task: TaskId, share_ms: u64) -> Result<(), ProviderError> {
+        let client = self.context.client;
+        let ready = self.served_tasks.get(&task).is_some_and(|served| served.ready);
+        let wait_ms = if ready && !self.last_turn_failed { share_ms } else { 0 };
+        let (market, provider) = (client.coordinator().market, self.context.wallet.address());
+        let asked = client.with_expiry(EXPIRY_MS, |expires| {
             let query = self.guard.sign(WorkRequest { market, task, provider, expires });
             client.next_work(&query, wait_ms)
         });
         let order = match asked {
             Ok(order) => {
-                self.be_ready(task);
+                self.mark_ready(task);
                 order
             }
             // The task ended in the meantime; the next visit handles that.
@@ -367,59 +372,66 @@ impl Server<'_, '_> {
             // turn registers, stakes and pledges again.
             Err(ClientError::Rejected(rejection)) => {
                 self.registered = false;
-                self.serving.remove(&task);
-                (self.tell)(&Event::TaskSkipped { task, why: rejection.to_string() });
+                self.served_tasks.remove(&task);
+                (self.on_event)(&ParticipantEvent::TaskSkipped {
+                    task,
+                    why: rejection.to_string(),
+                });
                 self.pause();
                 None
             }
             Err(error) => return Err(error.into()),
         };
         match order {
-            Some(order) => self.serve(task, &order.body),
+            Some(order) => self.handle_order(task, &order.body),
             None => Ok(()),
         }
     }
 
     /// Records the first answered query: the coordinator now holds work orders for this provider.
-    fn be_ready(&mut self, task: TaskId) {
-        if let Some(served) = self.serving.get_mut(&task).filter(|served| !served.ready) {
+    fn mark_ready(&mut self, task: TaskId) {
+        if let Some(served) = self.served_tasks.get_mut(&task).filter(|served| !served.ready) {
             served.ready = true;
-            (self.tell)(&Event::Ready { task });
+            (self.on_event)(&ParticipantEvent::Ready { task });
         }
     }
 
-    fn serve(&mut self, task: TaskId, order: &WorkOrder) -> Result<(), ProviderError> {
+    fn handle_order(&mut self, task: TaskId, order: &WorkOrder) -> Result<(), ProviderError> {
         let (market, round) = (order.scope.market, order.scope.round);
-        let record = match self.guard.work_of(market, order.digest()) {
+        let record = match self.guard.signed_work_for(market, order.digest()) {
             Some(record) => {
-                (self.tell)(&Event::WorkedBefore { round });
+                (self.on_event)(&ParticipantEvent::WorkRecovered { round });
                 record
             }
             None => {
-                (self.tell)(&Event::Ordered { task, round, updates: order.entries.len() });
-                match self.work(task, order)? {
+                (self.on_event)(&ParticipantEvent::WorkOrdered {
+                    task,
+                    round,
+                    updates: order.entries.len(),
+                });
+                match self.compute_record(task, order)? {
                     Ok(record) => record,
                     Err(why) => {
-                        (self.tell)(&Event::WorkFailed { round, why });
+                        (self.on_event)(&ParticipantEvent::WorkFailed { round, why });
                         self.pause();
                         return Ok(());
                     }
                 }
             }
         };
-        if self.shutdown.requested() {
+        if self.shutdown.is_requested() {
             // The result is recorded: the next start submits it.
             return Ok(());
         }
         match self.submit(&record) {
             Ok(verdict) => {
-                self.provided.orders += 1;
-                self.provided.units += verdict.units;
-                (self.tell)(&Event::WorkTaken { round, units: verdict.units });
+                self.summary.orders += 1;
+                self.summary.units += verdict.units;
+                (self.on_event)(&ParticipantEvent::WorkAccepted { round, units: verdict.units });
                 Ok(())
             }
             Err(ClientError::Rejected(rejection)) => {
-                (self.tell)(&Event::WorkRefused { round, rejection });
+                (self.on_event)(&ParticipantEvent::WorkRejected { round, rejection });
                 self.pause();
                 Ok(())
             }
@@ -429,16 +441,17 @@ impl Server<'_, '_> {
 
     /// Submits a work record, and repeats the request while the coordinator verifies it.
     fn submit(&mut self, record: &Signed<WorkRecord>) -> Result<WorkAcceptance, ClientError> {
-        let (client, shutdown) = (self.parts.client, self.shutdown);
+        let (client, shutdown) = (self.context.client, self.shutdown);
         loop {
-            let tell = &mut self.tell;
-            let told = |error: &ClientError| tell(&Event::Retrying { why: error.to_string() });
-            let verdict = retry_with_backoff(self.config.patience, shutdown, told, || {
+            let tell = &mut self.on_event;
+            let on_retry =
+                |error: &ClientError| tell(&ParticipantEvent::Retrying { why: error.to_string() });
+            let verdict = retry_with_backoff(self.config.backoff, shutdown, on_retry, || {
                 client.submit_work(record)
             });
             match verdict {
                 Err(ClientError::Rejected(rejection))
-                    if rejection.code == ErrorCode::TooEarly && !shutdown.requested() =>
+                    if rejection.code == ErrorCode::TooEarly && !shutdown.is_requested() =>
                 {
                     self.pause();
                 }
@@ -454,17 +467,17 @@ impl Server<'_, '_> {
 
     /// Fetches the order's inputs, executes it, and records and signs the result. The inner error
     /// is the reason why it cannot be executed.
-    fn work(
+    fn compute_record(
         &mut self,
         task: TaskId,
         order: &WorkOrder,
     ) -> Result<Result<Signed<WorkRecord>, String>, ProviderError> {
         let begun = Instant::now();
-        let Some(mut served) = self.serving.remove(&task) else {
+        let Some(mut served) = self.served_tasks.remove(&task) else {
             return Ok(Err("the task is not served".to_owned()));
         };
-        let done = self.carry_out(order, &mut served);
-        self.serving.insert(task, served);
+        let done = self.execute_order(order, &mut served);
+        self.served_tasks.insert(task, served);
         let result = match done? {
             Ok(result) => result,
             Err(why) => return Ok(Err(why)),
@@ -473,22 +486,23 @@ impl Server<'_, '_> {
         let record = WorkRecord {
             market: order.scope.market,
             order: order.digest(),
-            provider: self.parts.wallet.address(),
+            provider: self.context.wallet.address(),
             result,
         };
         let record = self.guard.sign_work(record)?;
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        (self.tell)(&Event::Worked { round: order.scope.round, units, ms });
+        (self.on_event)(&ParticipantEvent::WorkComputed { round: order.scope.round, units, ms });
         Ok(Ok(record))
     }
 
-    fn draw(&mut self, task: TaskId) -> Result<(), ProviderError> {
-        let (wallet, client, ledger) = (self.parts.wallet, self.parts.client, self.parts.ledger);
-        let drawn = draw_pay(client, ledger, wallet, task, wallet.address())?;
-        self.provided.claimed =
-            self.provided.claimed.plus(drawn.paid).unwrap_or(self.provided.claimed);
+    fn claim(&mut self, task: TaskId) -> Result<(), ProviderError> {
+        let (wallet, client, ledger) =
+            (self.context.wallet, self.context.client, self.context.ledger);
+        let drawn = claim_pay(client, ledger, wallet, task, wallet.address())?;
+        self.summary.claimed =
+            self.summary.claimed.plus(drawn.paid).unwrap_or(self.summary.claimed);
         if !drawn.paid.is_zero() {
-            (self.tell)(&Event::Claimed { task, drawn });
+            (self.on_event)(&ParticipantEvent::Claimed { task, drawn });
         }
         Ok(())
     }
@@ -499,7 +513,10 @@ impl Server<'_, '_> {
 ///
 /// # Errors
 /// [`LedgerError`].
-pub fn return_stake(ledger: &dyn Ledger, by: &dyn WalletSigner) -> Result<StakeState, LedgerError> {
+pub fn withdraw_stake(
+    ledger: &dyn Ledger,
+    by: &dyn WalletSigner,
+) -> Result<StakeState, LedgerError> {
     let there = ledger.stake_of(by.address())?;
     if there.amount.is_zero() {
         return Ok(there);

@@ -3,18 +3,21 @@
 use florin_learning::{EngineKind, engine};
 
 use super::*;
-use crate::agent::{Participant, ParticipantConfig, Participation, participate};
+use crate::agent::{ParticipantConfig, ParticipantContext, ParticipationSummary, participate};
 use crate::behaviour::Honest;
-use crate::testing::{Lie, Market, fln, rows, wallet};
+use crate::testing::{Fault, TestMarket, fln, rows, wallet};
 
 const QUICK: Backoff = Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 };
 
 /// Runs a participant through the task in another thread.
-fn participant(market: &Market) -> std::thread::JoinHandle<Participation> {
-    participant_by(market, market.client())
+fn participant(market: &TestMarket) -> std::thread::JoinHandle<ParticipationSummary> {
+    participant_with(market, market.client())
 }
 
-fn participant_by(market: &Market, client: Client) -> std::thread::JoinHandle<Participation> {
+fn participant_with(
+    market: &TestMarket,
+    client: Client,
+) -> std::thread::JoinHandle<ParticipationSummary> {
     let ledger = std::sync::Arc::clone(&market.ledger);
     let config = ParticipantConfig {
         folder: market.folder.path().join("participant"),
@@ -23,12 +26,12 @@ fn participant_by(market: &Market, client: Client) -> std::thread::JoinHandle<Pa
         bond_max: None,
         arbiters: Vec::new(),
         poll_ms: 1_000,
-        patience: QUICK,
+        backoff: QUICK,
     };
     std::thread::spawn(move || {
         let mut engine = engine(EngineKind::Reference, 1).unwrap();
         let (wallet, data, mut honest) = (wallet(4), rows(40, 4), Honest);
-        let parts = Participant {
+        let parts = ParticipantContext {
             wallet: &wallet,
             client: &client,
             ledger: ledger.as_ref(),
@@ -40,57 +43,57 @@ fn participant_by(market: &Market, client: Client) -> std::thread::JoinHandle<Pa
     })
 }
 
-fn config(market: &Market) -> ProviderConfig {
+fn config(market: &TestMarket) -> ProviderConfig {
     ProviderConfig {
         folder: market.folder.path().join("provider"),
         tasks: Some(vec![market.task]),
         stake_max: None,
         until_done: true,
         poll_ms: 200,
-        patience: QUICK,
+        backoff: QUICK,
     }
 }
 
 fn run(
-    market: &Market,
+    market: &TestMarket,
     config: &ProviderConfig,
     stop_after: Option<usize>,
-    events: &mut Vec<Event>,
-) -> Result<Provided, ProviderError> {
-    run_by(&market.client(), market, config, stop_after, events)
+    events: &mut Vec<ParticipantEvent>,
+) -> Result<ProviderSummary, ProviderError> {
+    run_with(&market.client(), market, config, stop_after, events)
 }
 
-fn run_by(
+fn run_with(
     client: &Client,
-    market: &Market,
+    market: &TestMarket,
     config: &ProviderConfig,
     stop_after: Option<usize>,
-    events: &mut Vec<Event>,
-) -> Result<Provided, ProviderError> {
+    events: &mut Vec<ParticipantEvent>,
+) -> Result<ProviderSummary, ProviderError> {
     let shutdown = Shutdown::new();
-    let mut told = 0;
-    let mut tell = |event: &Event| {
+    let mut count = 0;
+    let mut on_event = |event: &ParticipantEvent| {
         assert!(!event.to_string().is_empty());
         events.push(event.clone());
-        told += 1;
-        if Some(told) == stop_after {
+        count += 1;
+        if Some(count) == stop_after {
             shutdown.request();
         }
     };
     let mut engine = engine(EngineKind::Reference, 1).unwrap();
     let wallet = wallet(5);
-    let parts = Provider {
+    let parts = ProviderContext {
         wallet: &wallet,
         client,
         ledger: market.ledger.as_ref(),
         engine: engine.as_mut(),
     };
-    provide(config, parts, &shutdown, &mut tell)
+    provide(config, parts, &shutdown, &mut on_event)
 }
 
 #[test]
 fn verified_work_is_paid_per_unit() {
-    let market = Market::begin(1, true);
+    let market = TestMarket::start(1, true);
     let other = participant(&market);
     let mut events = Vec::new();
     let done = run(&market, &config(&market), None, &mut events).unwrap();
@@ -108,7 +111,7 @@ fn verified_work_is_paid_per_unit() {
     let left = fln("995").plus(done.claimed).unwrap();
     assert_eq!(market.ledger.balance(me).unwrap(), left);
     // The owner may withdraw it.
-    let stake = return_stake(market.ledger.as_ref(), &wallet(5)).unwrap();
+    let stake = withdraw_stake(market.ledger.as_ref(), &wallet(5)).unwrap();
     assert!(stake.amount.is_zero());
     let again = run(&market, &config(&market), None, &mut events).unwrap();
     assert_eq!((again.claimed, again.orders), (Amount::ZERO, 0));
@@ -116,18 +119,18 @@ fn verified_work_is_paid_per_unit() {
 
 #[test]
 fn a_provider_fetches_each_blob_once() {
-    let market = Market::begin(1, true);
+    let market = TestMarket::start(1, true);
     let other = participant(&market);
     run(&market, &config(&market), None, &mut Vec::new()).unwrap();
     other.join().unwrap();
     // Three rounds had one base model and one update each.
-    assert_eq!(market.fetched("work/blob ").len(), 6);
+    assert_eq!(market.fetched_digests("work/blob ").len(), 6);
 }
 
 #[test]
 fn a_provider_restarted_after_any_event_stakes_once_and_is_paid_the_same() {
     let count = {
-        let market = Market::begin(1, true);
+        let market = TestMarket::start(1, true);
         let other = participant(&market);
         let mut events = Vec::new();
         run(&market, &config(&market), None, &mut events).unwrap();
@@ -135,16 +138,17 @@ fn a_provider_restarted_after_any_event_stakes_once_and_is_paid_the_same() {
         events.len()
     };
     for stop in 1..count {
-        let market = Market::begin(1, true);
+        let market = TestMarket::start(1, true);
         let other = participant(&market);
         let mut events = Vec::new();
         let first = run(&market, &config(&market), Some(stop), &mut events).unwrap();
         let second = run(&market, &config(&market), None, &mut events).unwrap();
         other.join().unwrap();
         assert_eq!(first.orders + second.orders, 3, "stopped after {stop}");
-        let staked = events.iter().filter(|e| matches!(e, Event::Staked { .. })).count();
+        let staked = events.iter().filter(|e| matches!(e, ParticipantEvent::Staked { .. })).count();
         assert_eq!(staked, 1, "stopped after {stop}");
-        let worked = events.iter().filter(|e| matches!(e, Event::Worked { .. })).count();
+        let worked =
+            events.iter().filter(|e| matches!(e, ParticipantEvent::WorkComputed { .. })).count();
         assert_eq!(worked, 3, "stopped after {stop}: no order is executed twice");
         let claimed = first.claimed.plus(second.claimed).unwrap();
         let units = first.units + second.units;
@@ -156,8 +160,8 @@ fn a_provider_restarted_after_any_event_stakes_once_and_is_paid_the_same() {
 /// answers all other requests. A provider that backs off further and further would miss orders.
 #[test]
 fn a_provider_whose_long_polls_are_cut_is_paid_the_same() {
-    let market = Market::begin(1, true);
-    market.lie(Lie::CutPolls);
+    let market = TestMarket::start(1, true);
+    market.inject(Fault::CutLongPolls);
     let other = participant(&market);
     let mut events = Vec::new();
     let done = run(&market, &config(&market), None, &mut events).unwrap();
@@ -169,19 +173,19 @@ fn a_provider_whose_long_polls_are_cut_is_paid_the_same() {
 /// Signed messages expire ten minutes after the coordinator's time at first contact.
 #[test]
 fn messages_are_re_signed_after_the_coordinators_clock_jumps() {
-    let market = Market::begin(1, true);
+    let market = TestMarket::start(1, true);
     let (client, others) = (market.client(), market.client());
-    market.lie(Lie::ClockAhead);
-    let other = participant_by(&market, others);
+    market.inject(Fault::ClockAhead);
+    let other = participant_with(&market, others);
     let mut events = Vec::new();
-    let done = run_by(&client, &market, &config(&market), None, &mut events).unwrap();
+    let done = run_with(&client, &market, &config(&market), None, &mut events).unwrap();
     assert!(other.join().unwrap().finished && done.finished);
     assert_eq!((done.orders, done.claimed.is_zero()), (3, false), "{events:?}");
 }
 
 #[test]
 fn a_pending_stake_withdrawal_is_cancelled_by_staking_again() {
-    let market = Market::begin(1, true);
+    let market = TestMarket::start(1, true);
     let mut events = Vec::new();
     // Registered, staked, pledged.
     run(&market, &config(&market), Some(3), &mut events).unwrap();
@@ -194,23 +198,23 @@ fn a_pending_stake_withdrawal_is_cancelled_by_staking_again() {
 
 #[test]
 fn a_task_above_the_stake_limit_is_skipped() {
-    let market = Market::begin(1, true);
+    let market = TestMarket::start(1, true);
     let config = ProviderConfig { stake_max: Some(fln("4")), ..config(&market) };
     let mut events = Vec::new();
     // Registered, and skipped; then shutdown is requested.
     let done = run(&market, &config, Some(2), &mut events).unwrap();
     assert!(!done.finished);
-    assert!(matches!(&events[1], Event::TaskSkipped { .. }), "{events:?}");
+    assert!(matches!(&events[1], ParticipantEvent::TaskSkipped { .. }), "{events:?}");
     assert!(market.ledger.stake_of(wallet(5).address()).unwrap().amount.is_zero());
 }
 
 #[test]
 fn an_invalid_task_is_skipped() {
-    let market = Market::with(1, true, |spec| spec.budget.unbond_ms = 239_999);
+    let market = TestMarket::start_with(1, true, |spec| spec.budget.unbond_ms = 239_999);
     let mut events = Vec::new();
     run(&market, &config(&market), Some(2), &mut events).unwrap();
     assert!(
-        matches!(&events[1], Event::TaskSkipped { why, .. } if why.contains("budget.unbond_ms")),
+        matches!(&events[1], ParticipantEvent::TaskSkipped { why, .. } if why.contains("budget.unbond_ms")),
         "{events:?}"
     );
     assert!(market.ledger.stake_of(wallet(5).address()).unwrap().amount.is_zero());
@@ -218,18 +222,22 @@ fn an_invalid_task_is_skipped() {
 
 #[test]
 fn all_paying_tasks_are_served_by_default() {
-    let market = Market::begin(1, true);
+    let market = TestMarket::start(1, true);
     let config = ProviderConfig { tasks: None, ..config(&market) };
     let mut events = Vec::new();
     run(&market, &config, Some(4), &mut events).unwrap();
-    assert_eq!(events[2], Event::Pledged { task: market.task });
-    assert_eq!(events[3], Event::Ready { task: market.task });
-    assert_eq!(market.heard("POST", "work/next"), 1, "ready after the first answered query");
+    assert_eq!(events[2], ParticipantEvent::Pledged { task: market.task });
+    assert_eq!(events[3], ParticipantEvent::Ready { task: market.task });
+    assert_eq!(
+        market.request_count("POST", "work/next"),
+        1,
+        "ready after the first answered query"
+    );
 }
 
 #[test]
 fn the_scratch_file_is_in_the_data_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let room = work_room(folder.path());
-    assert_eq!((room.folder.as_path(), room.memory_max), (folder.path(), WORK_MEMORY_MAX));
+    let room = scratch_space(folder.path());
+    assert_eq!((room.folder.as_path(), room.memory_max), (folder.path(), SCRATCH_MEMORY_MAX));
 }

@@ -17,15 +17,15 @@ use serde_json::Value;
 /// scores, metrics ───────┘
 /// ```
 #[must_use]
-pub fn recheck(
+pub fn check_report(
     spec: &TaskSpec,
     offer: &Offer,
     report: &Report,
     before: Option<&Report>,
-    exposed: &[u32],
+    disclosed: &[u32],
 ) -> Vec<Mismatch> {
-    let mut found = continues(spec, offer, report, before);
-    found.extend(check_draw(spec, report, exposed));
+    let mut found = check_continuity(spec, offer, report, before);
+    found.extend(check_draw(spec, report, disclosed));
     if !found.is_empty() {
         return found;
     }
@@ -35,7 +35,7 @@ pub fn recheck(
             Ok(WorkResult { valuation: valuation.clone(), metrics, model: report.model })
         }
         (RoundOutcome::Settled, ..) => {
-            return vec![difference("valuation", &"absent", &"required in a settled round")];
+            return vec![mismatch("valuation", &"absent", &"required in a settled round")];
         }
     };
     let work: Vec<_> =
@@ -52,14 +52,14 @@ pub fn recheck(
         verified_work: &work,
     });
     match closed {
-        Ok(ours) => compare(String::new(), &json(report), &json(&ours), &mut found),
-        Err(error) => found.push(difference("lines", &"paid", &error)),
+        Ok(ours) => compare_json(String::new(), &to_json(report), &to_json(&ours), &mut found),
+        Err(error) => found.push(mismatch("lines", &"paid", &error)),
     }
     found
 }
 
 /// Checks that offer and report belong together and continue the previous report.
-fn continues(
+fn check_continuity(
     spec: &TaskSpec,
     offer: &Offer,
     report: &Report,
@@ -76,14 +76,14 @@ fn continues(
     ];
     let wrong = table.iter().filter(|(_, reported, ours)| reported != ours);
     let mut found: Vec<Mismatch> =
-        wrong.map(|(line, reported, ours)| difference(*line, reported, ours)).collect();
-    found.extend(cohort(spec, offer, report, before));
+        wrong.map(|(line, reported, ours)| mismatch(*line, reported, ours)).collect();
+    found.extend(check_cohort(spec, offer, report, before));
     found
 }
 
 /// Checks that the offer's pool is what the task has left for the round, and that the report
 /// accounts for every member of its cohort.
-fn cohort(
+fn check_cohort(
     spec: &TaskSpec,
     offer: &Offer,
     report: &Report,
@@ -93,36 +93,36 @@ fn cohort(
     let pool = spec.pool_for_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     if offer.pool.to_string() != pool {
-        found.push(difference("offer.pool", &offer.pool, &pool));
+        found.push(mismatch("offer.pool", &offer.pool, &pool));
     }
     let asked = usize::try_from(spec.rounds.selection_size()).unwrap_or(usize::MAX);
-    let mut told: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
-    told.extend(report.missing.iter().map(|(sender, _)| *sender));
-    told.sort_unstable();
+    let mut members: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
+    members.extend(report.missing.iter().map(|(sender, _)| *sender));
+    members.sort_unstable();
     let enough = spec.has_quorum(report.entries.len()) || report.outcome != RoundOutcome::Settled;
     let ascending = offer.cohort.is_sorted_by(|a, b| a < b);
     let rules = [
         ("offer.cohort ascending and within the size limit", {
             ascending && offer.cohort.len() <= asked
         }),
-        ("entries and missing are the cohort", told == offer.cohort),
+        ("entries and missing are the cohort", members == offer.cohort),
         ("entries are at least cohort_min", enough),
         ("entries ascending by sender", {
             report.entries.is_sorted_by(|a, b| a.sender < b.sender)
         }),
     ];
-    found.extend(rules.iter().filter(|rule| !rule.1).map(|rule| difference(rule.0, &false, &true)));
+    found.extend(rules.iter().filter(|rule| !rule.1).map(|rule| mismatch(rule.0, &false, &true)));
     for (i, entry) in report.entries.iter().enumerate() {
         let counted = spec.rows_counted(entry.rows_declared, entry.bond);
         if entry.rows_counted != counted {
             let line = format!("entries[{i}].rows_counted");
-            found.push(difference(line, &entry.rows_counted, &counted));
+            found.push(mismatch(line, &entry.rows_counted, &counted));
         }
     }
     found
 }
 
-pub(crate) fn difference(
+pub(crate) fn mismatch(
     line: impl Into<String>,
     reported: &dyn ToString,
     recomputed: &dyn ToString,
@@ -134,25 +134,25 @@ pub(crate) fn difference(
     }
 }
 
-fn json(report: &Report) -> Value {
+fn to_json(report: &Report) -> Value {
     serde_json::to_value(report).expect("a report is serialisable as JSON")
 }
 
 /// Compares two JSON values, and appends a mismatch for every leaf that differs.
-fn compare(line: String, reported: &Value, ours: &Value, found: &mut Vec<Mismatch>) {
+fn compare_json(line: String, reported: &Value, ours: &Value, found: &mut Vec<Mismatch>) {
     match (reported, ours) {
         (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
             for (key, value) in a {
                 let line = if line.is_empty() { key.clone() } else { format!("{line}.{key}") };
-                compare(line, value, &b[key], found);
+                compare_json(line, value, &b[key], found);
             }
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             for (i, (a, b)) in a.iter().zip(b).enumerate() {
-                compare(format!("{line}[{i}]"), a, b, found);
+                compare_json(format!("{line}[{i}]"), a, b, found);
             }
         }
-        (a, b) if a != b => found.push(difference(line, a, b)),
+        (a, b) if a != b => found.push(mismatch(line, a, b)),
         _ => {}
     }
 }

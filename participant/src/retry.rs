@@ -36,7 +36,7 @@ pub trait Transient {
 
 impl Transient for ClientError {
     fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::TooOften { .. })
+        matches!(self, Self::Unavailable { .. } | Self::RateLimited { .. })
     }
 }
 
@@ -80,7 +80,7 @@ pub fn retry_with_backoff<T, E: Transient>(
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        if !error.is_transient() || waited_ms >= patience.max_total_ms || shutdown.requested() {
+        if !error.is_transient() || waited_ms >= patience.max_total_ms || shutdown.is_requested() {
             return Err(error);
         }
         on_retry(&error);

@@ -39,7 +39,7 @@ pub enum SecretError {
     #[error(
         "environment variable {0} is not set, or is not text: set it to the secret, or use a file"
     )]
-    NoVariable(String),
+    NotInEnvironment(String),
 }
 
 impl SecretError {
@@ -49,7 +49,7 @@ impl SecretError {
         match self {
             Self::Unreadable { .. } => "SECRET_UNREADABLE",
             Self::TooLong { .. } => "SECRET_TOO_LONG",
-            Self::NoVariable(_) => "SECRET_NOT_SET",
+            Self::NotInEnvironment(_) => "SECRET_NOT_SET",
         }
     }
 }
@@ -79,9 +79,11 @@ impl Secret {
     /// Reads an environment variable.
     ///
     /// # Errors
-    /// [`SecretError::NoVariable`].
-    pub fn from_variable(name: &str) -> Result<Self, SecretError> {
-        std::env::var(name).map(Self::new).map_err(|_| SecretError::NoVariable(name.to_owned()))
+    /// [`SecretError::NotInEnvironment`].
+    pub fn from_env(name: &str) -> Result<Self, SecretError> {
+        std::env::var(name)
+            .map(Self::new)
+            .map_err(|_| SecretError::NotInEnvironment(name.to_owned()))
     }
 
     /// The text, for a key derivation or for the one display of a new wallet's recovery phrase.
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(error.code(), "SECRET_TOO_LONG");
         let error = Secret::from_file(&folder.path().join("none")).unwrap_err();
         assert_eq!(error.code(), "SECRET_UNREADABLE");
-        let error = Secret::from_variable("FLORIN_TEST_NO_SUCH_VARIABLE").unwrap_err();
+        let error = Secret::from_env("FLORIN_TEST_NO_SUCH_VARIABLE").unwrap_err();
         assert_eq!(error.code(), "SECRET_NOT_SET");
     }
 }

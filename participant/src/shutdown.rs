@@ -24,7 +24,7 @@ impl Shutdown {
 
     /// Whether shutdown is requested.
     #[must_use]
-    pub fn requested(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -48,6 +48,6 @@ mod tests {
         let waiting = std::thread::spawn(move || other.wait(Duration::from_secs(3_600)));
         shutdown.request();
         waiting.join().unwrap();
-        assert!(shutdown.requested());
+        assert!(shutdown.is_requested());
     }
 }

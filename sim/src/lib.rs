@@ -22,22 +22,22 @@
 //! `florin-faults` tests the same market by deterministic simulation with lost messages, crashes and
 //! failing disks.
 
-pub mod draw;
-mod games;
+mod batch;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
 mod page;
 pub mod parallel;
-mod play;
 pub mod population;
+pub mod random;
 pub mod results;
 pub mod scenario;
 pub mod search;
+mod simulation;
 pub mod strategy;
 pub mod surrogate;
 pub mod workload;
 
-pub use games::{Halted, Watch};
-pub use play::{Game, Played, SimError, play};
+pub use batch::{ProgressFn, SimulationFailed};
 pub use scenario::{Scenario, ScenarioError};
+pub use simulation::{SimError, Simulation, SimulationOutcome, simulate};

@@ -5,7 +5,7 @@ use std::thread;
 
 /// Applies `work` to every task on up to `threads` threads and returns the results in the order of
 /// the tasks. Each thread has its own state, made by `state`.
-pub fn each<T: Send, R: Send, S>(
+pub fn parallel_map<T: Send, R: Send, S>(
     threads: usize,
     tasks: Vec<T>,
     state: impl Fn() -> S + Sync,
@@ -44,7 +44,8 @@ mod tests {
     #[test]
     fn results_keep_task_order_on_any_number_of_threads() {
         for threads in [0, 1, 2, 9] {
-            let squares = super::each(threads, (0..50).collect(), || (), |(), n: u64| n * n);
+            let squares =
+                super::parallel_map(threads, (0..50).collect(), || (), |(), n: u64| n * n);
             assert_eq!(squares, (0..50).map(|n| n * n).collect::<Vec<_>>());
         }
     }

@@ -5,8 +5,8 @@ use florin_learning::data::{DatasetError, LoadError, load};
 use florin_learning::{DataSource, Dataset};
 use rand_chacha::ChaCha8Rng;
 
-use crate::draw::{below, dirichlet, normal, stream, unit};
-use crate::scenario::{Group, Online, Scenario};
+use crate::random::{dirichlet, normal, stream, uniform, uniform_below};
+use crate::scenario::{Availability, Group, Scenario};
 use crate::strategy::Strategy;
 
 /// Hours per virtual day.
@@ -24,7 +24,7 @@ pub struct Member {
     /// Index of its group among the group names.
     pub group: usize,
     /// Index within its group, from 0.
-    pub place: usize,
+    pub index_in_group: usize,
     /// Its strategy.
     pub strategy: Strategy,
     /// Its training rows.
@@ -34,7 +34,7 @@ pub struct Member {
     /// Bytes per second, in each direction.
     pub bytes_per_second: f64,
     /// Hours by which its daily rhythm is shifted.
-    pub shift: f64,
+    pub day_shift_hours: f64,
 }
 
 /// Everything that a seed draws before the first round.
@@ -68,9 +68,10 @@ impl Population {
     /// [`PopulationError`].
     pub fn draw(scenario: &Scenario, seed: u64) -> Result<Self, PopulationError> {
         let digits = load(&DataSource::Digits)?;
-        let mut deck = Deck::shuffled(&digits, scenario, seed);
-        let test = deck.deal(scenario.learning.test_rows as usize, Side::Judge)?;
-        let holdout = deck.deal(scenario.learning.holdout_rows as usize, Side::Judge)?;
+        let mut deck = RowSampler::shuffled(&digits, scenario, seed);
+        let test = deck.draw_rows(scenario.learning.test_rows as usize, RowUse::Evaluation)?;
+        let holdout =
+            deck.draw_rows(scenario.learning.holdout_rows as usize, RowUse::Evaluation)?;
         let mut members = Vec::new();
         for (at, group) in scenario.population.values().enumerate() {
             for place in 0..group.count as usize {
@@ -85,49 +86,49 @@ impl Population {
 
 /// The use of a row: evaluation (holdout and test) or training by a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Judge,
-    Member,
+enum RowUse {
+    Evaluation,
+    Training,
 }
 
 /// The digits in a shuffled order of the seed. Without jitter each row is drawn once. With jitter
 /// rows are drawn with replacement, but the evaluation rows and the members' rows come from
 /// disjoint halves.
-struct Deck<'a> {
+struct RowSampler<'a> {
     digits: &'a Dataset,
     order: Vec<usize>,
     /// Number of rows drawn so far.
-    dealt: usize,
+    drawn: usize,
     jitter: f64,
     /// First index of the members' half when rows are drawn with replacement.
-    middle: usize,
+    members_from: usize,
     noise: ChaCha8Rng,
 }
 
-impl<'a> Deck<'a> {
+impl<'a> RowSampler<'a> {
     fn shuffled(digits: &'a Dataset, scenario: &Scenario, seed: u64) -> Self {
         let mut order: Vec<usize> = (0..digits.rows()).collect();
         let rng = &mut stream(seed, "deck", [0, 0]);
         for last in (1..order.len()).rev() {
-            order.swap(last, below(rng, last as u64 + 1) as usize);
+            order.swap(last, uniform_below(rng, last as u64 + 1) as usize);
         }
-        let middle = digits.rows() / 2;
+        let members_from = digits.rows() / 2;
         let noise = stream(seed, "jitter", [0, 0]);
-        Self { digits, order, dealt: 0, jitter: scenario.learning.jitter, middle, noise }
+        Self { digits, order, drawn: 0, jitter: scenario.learning.jitter, members_from, noise }
     }
 
     /// The index of the next row for this use.
-    fn next(&mut self, side: Side) -> usize {
+    fn next_index(&mut self, side: RowUse) -> usize {
         let at = if self.jitter > 0.0 {
             let (from, to) = match side {
-                Side::Judge => (0, self.middle),
-                Side::Member => (self.middle, self.order.len()),
+                RowUse::Evaluation => (0, self.members_from),
+                RowUse::Training => (self.members_from, self.order.len()),
             };
-            from + below(&mut self.noise, (to - from) as u64) as usize
+            from + uniform_below(&mut self.noise, (to - from) as u64) as usize
         } else {
-            self.dealt % self.order.len()
+            self.drawn % self.order.len()
         };
-        self.dealt += 1;
+        self.drawn += 1;
         self.order[at]
     }
 
@@ -142,10 +143,10 @@ impl<'a> Deck<'a> {
         }
     }
 
-    fn deal(&mut self, rows: usize, side: Side) -> Result<Dataset, DatasetError> {
+    fn draw_rows(&mut self, rows: usize, side: RowUse) -> Result<Dataset, DatasetError> {
         let (mut features, mut labels) = (Vec::new(), Vec::with_capacity(rows));
         for _ in 0..rows {
-            let row = self.next(side);
+            let row = self.next_index(side);
             self.row(row, &mut features);
             labels.push(self.digits.labels()[row]);
         }
@@ -154,7 +155,7 @@ impl<'a> Deck<'a> {
 
     /// Rows whose labels follow the group's Dirichlet skew: each drawn label is searched for among
     /// the rows that are left.
-    fn deal_skewed(
+    fn draw_skewed_rows(
         &mut self,
         rows: usize,
         skew: f64,
@@ -163,7 +164,7 @@ impl<'a> Deck<'a> {
         let shares = dirichlet(rng, skew, self.digits.classes());
         let (mut features, mut labels) = (Vec::new(), Vec::with_capacity(rows));
         for _ in 0..rows {
-            let wanted = pick(&shares, unit(rng)) as u32;
+            let wanted = sample_category(&shares, uniform(rng)) as u32;
             let row = self.find(wanted);
             self.row(row, &mut features);
             labels.push(self.digits.labels()[row]);
@@ -176,21 +177,21 @@ impl<'a> Deck<'a> {
     fn find(&mut self, wanted: u32) -> usize {
         let label = |row: usize| self.digits.labels()[row];
         if self.jitter > 0.0 {
-            let mut row = self.next(Side::Member);
+            let mut row = self.next_index(RowUse::Training);
             for _ in 0..TRIES_MAX {
                 if self.digits.labels()[row] == wanted {
                     break;
                 }
-                row = self.next(Side::Member);
+                row = self.next_index(RowUse::Training);
             }
             return row;
         }
-        let from = self.dealt % self.order.len();
+        let from = self.drawn % self.order.len();
         let found = self.order[from..].iter().position(|row| label(*row) == wanted);
         if let Some(ahead) = found {
             self.order.swap(from, from + ahead);
         }
-        self.next(Side::Member)
+        self.next_index(RowUse::Training)
     }
 
     fn member(
@@ -202,38 +203,38 @@ impl<'a> Deck<'a> {
     ) -> Result<Member, DatasetError> {
         let rng = &mut stream(seed, "member", [number as u64, 0]);
         let [low, high] = group.rows;
-        let rows = low as usize + below(rng, u64::from(high - low) + 1) as usize;
+        let rows = low as usize + uniform_below(rng, u64::from(high - low) + 1) as usize;
         let data = match group.label_skew {
-            None => self.deal(rows, Side::Member)?,
-            Some(skew) => self.deal_skewed(rows, skew, rng)?,
+            None => self.draw_rows(rows, RowUse::Training)?,
+            Some(skew) => self.draw_skewed_rows(rows, skew, rng)?,
         };
         let machine = &group.machine;
         let mut around = |median: f64| median * (machine.spread * normal(rng)).exp();
         let steps_per_second = around(machine.steps_per_second);
         let bytes_per_second = around(machine.megabits_per_second) * 125_000.0;
         let shift = match group.online {
-            Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
-            Online::Always
-            | Online::Often { .. }
-            | Online::Rounds { .. }
-            | Online::Trace { .. } => 0.0,
+            Availability::Daily { shift, .. } => shift * (uniform(rng) - 0.5),
+            Availability::Always
+            | Availability::Often { .. }
+            | Availability::Rounds { .. }
+            | Availability::Trace { .. } => 0.0,
         };
         let rows = mislabelled(&data, group.label_noise, rng)?;
         Ok(Member {
             number,
             group: at,
-            place,
+            index_in_group: place,
             strategy: group.strategy,
             rows,
             steps_per_second,
             bytes_per_second,
-            shift,
+            day_shift_hours: shift,
         })
     }
 }
 
 /// The category into which a number in [0, 1) falls, given the category probabilities.
-fn pick(shares: &[f64], at: f64) -> usize {
+fn sample_category(shares: &[f64], at: f64) -> usize {
     let mut sum = 0.0;
     let found = shares.iter().position(|share| {
         sum += share;
@@ -246,8 +247,8 @@ fn pick(shares: &[f64], at: f64) -> usize {
 fn mislabelled(data: &Dataset, share: f64, rng: &mut ChaCha8Rng) -> Result<Dataset, DatasetError> {
     let classes = data.classes() as u64;
     let moved = |label: &u32| {
-        if share > 0.0 && classes > 1 && unit(rng) < share {
-            return ((u64::from(*label) + 1 + below(rng, classes - 1)) % classes) as u32;
+        if share > 0.0 && classes > 1 && uniform(rng) < share {
+            return ((u64::from(*label) + 1 + uniform_below(rng, classes - 1)) % classes) as u32;
         }
         *label
     };
@@ -258,21 +259,23 @@ fn mislabelled(data: &Dataset, share: f64, rng: &mut ChaCha8Rng) -> Result<Datas
 impl Member {
     /// Whether the member is online when a round opens at this moment of virtual time.
     #[must_use]
-    pub fn is_online(&self, online: &Online, round: u64, at_ms: u64, seed: u64) -> bool {
+    pub fn is_online(&self, online: &Availability, round: u64, at_ms: u64, seed: u64) -> bool {
         let share = match online {
-            Online::Always => return true,
-            Online::Rounds { first, last } => return (*first..=*last).contains(&round),
-            Online::Often { share } => *share,
-            Online::Trace { trace, .. } => {
+            Availability::Always => return true,
+            Availability::Rounds { first, last } => return (*first..=*last).contains(&round),
+            Availability::Often { share } => *share,
+            Availability::Trace { trace, .. } => {
                 let seconds = at_ms as f64 / 1e3;
-                return trace.as_ref().is_some_and(|trace| trace.is_there(self.place, seconds));
+                return trace
+                    .as_ref()
+                    .is_some_and(|trace| trace.is_online(self.index_in_group, seconds));
             }
-            Online::Daily { low, high, peak, .. } => {
-                let hour = at_ms as f64 / HOUR_MS + self.shift - peak;
+            Availability::Daily { low, high, peak, .. } => {
+                let hour = at_ms as f64 / HOUR_MS + self.day_shift_hours - peak;
                 let swing = (hour / HOURS * std::f64::consts::TAU).cos();
                 low + (high - low) * (1.0 + swing) / 2.0
             }
         };
-        unit(&mut stream(seed, "online", [self.number as u64, round])) < share
+        uniform(&mut stream(seed, "online", [self.number as u64, round])) < share
     }
 }

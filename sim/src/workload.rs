@@ -13,17 +13,17 @@ use florin_learning::{
 };
 use serde_json::json;
 
-use crate::draw::{below, stream};
-use crate::parallel::each;
-use crate::play::{Game, SimError};
+use crate::parallel::parallel_map;
 use crate::population::{Member, Population};
+use crate::random::{stream, uniform_below};
 use crate::scenario::Scenario;
-use crate::strategy::{ActError, Strategy};
+use crate::simulation::{SimError, Simulation};
+use crate::strategy::{MemberTrainingError, Strategy};
 
 /// Fraction of the digits that the clients own; the rest is the test set.
 const TRAINED: f64 = 0.8;
 /// Label skew: the concentration of the Dirichlet distribution.
-const ALPHA: f64 = 0.5;
+const DIRICHLET_ALPHA: f64 = 0.5;
 /// Minimum rows per client.
 const ROWS_MIN: usize = 2;
 /// Rows per client when rows are drawn with replacement.
@@ -78,10 +78,10 @@ pub enum WorkloadError {
 pub enum Clients {
     /// This number of clients with disjoint rows; the label skew follows a Dirichlet distribution
     /// with concentration 0.5.
-    Uneven(usize),
+    Dirichlet(usize),
     /// This number of clients with 20 rows each, drawn with replacement: several clients can own
     /// one row.
-    Many(usize),
+    WithReplacement(usize),
 }
 
 /// Clients with their rows, the test rows, the model and its training settings.
@@ -89,9 +89,9 @@ pub enum Clients {
 pub struct Workload {
     digits: Dataset,
     /// Rows of each client, as indices into the digits.
-    owned: Vec<Vec<usize>>,
+    client_rows: Vec<Vec<usize>>,
     clients: Vec<Dataset>,
-    judged: Vec<usize>,
+    test_rows: Vec<usize>,
     test: Dataset,
     model: ModelSpec,
     how: Training,
@@ -111,15 +111,15 @@ impl Workload {
         let judged = parts.pop().unwrap_or_default();
         let trained = parts.pop().unwrap_or_default();
         let owned: Vec<Vec<usize>> = match clients {
-            Clients::Uneven(count) => {
-                let how = PartitionScheme::Dirichlet { alpha: ALPHA };
+            Clients::Dirichlet(count) => {
+                let how = PartitionScheme::Dirichlet { alpha: DIRICHLET_ALPHA };
                 let cut = partition(&digits.subset(&trained)?, count, &how, ROWS_MIN, seed)?;
                 let places = |rows: Vec<usize>| rows.into_iter().map(|row| trained[row]).collect();
                 cut.into_iter().map(places).collect()
             }
-            Clients::Many(count) => {
+            Clients::WithReplacement(count) => {
                 let rng = &mut stream(seed, "many", [0, 0]);
-                let mut row = || trained[below(rng, trained.len() as u64) as usize];
+                let mut row = || trained[uniform_below(rng, trained.len() as u64) as usize];
                 (0..count).map(|_| (0..ROWS_EACH).map(|_| row()).collect()).collect()
             }
         };
@@ -136,7 +136,17 @@ impl Workload {
             fedprox: None,
         };
         let start = model.init(seed).into_vec();
-        Ok(Self { digits, owned, clients: own, judged, test, model, how, start, seed })
+        Ok(Self {
+            digits,
+            client_rows: owned,
+            clients: own,
+            test_rows: judged,
+            test,
+            model,
+            how,
+            start,
+            seed,
+        })
     }
 
     /// Number of rows of all clients together.
@@ -154,8 +164,8 @@ impl Workload {
         json!({
             "rows": rows,
             "labels": self.digits.labels(),
-            "clients": self.owned,
-            "judged": self.judged,
+            "clients": self.client_rows,
+            "judged": self.test_rows,
             "start": self.start,
             "batch": self.how.batch,
             "learning_rate": self.how.learning_rate,
@@ -164,8 +174,8 @@ impl Workload {
 
     /// Federated averaging, starting from the initial model.
     #[must_use]
-    pub fn averaging(&self) -> Averaging<'_> {
-        Averaging { workload: self, params: self.start.clone(), round: 0 }
+    pub fn fedavg(&self) -> FedAvg<'_> {
+        FedAvg { workload: self, params: self.start.clone(), round: 0 }
     }
 
     /// The same clients in a market: every round is valued on `judged` holdout rows, paid and
@@ -196,39 +206,39 @@ impl Workload {
     ///
     /// # Errors
     /// [`WorkloadError`].
-    pub fn market<'a>(&self, scenario: &'a Scenario) -> Result<Game<'a>, WorkloadError> {
+    pub fn simulation<'a>(&self, scenario: &'a Scenario) -> Result<Simulation<'a>, WorkloadError> {
         let fast = 1e9;
         let member = |(number, rows): (usize, &Dataset)| Member {
             number,
             group: 0,
-            place: number,
+            index_in_group: number,
             strategy: Strategy::Honest,
             rows: rows.clone(),
             steps_per_second: fast,
             bytes_per_second: fast,
-            shift: 0.0,
+            day_shift_hours: 0.0,
         };
         let needed = scenario.learning.holdout_rows as usize;
-        let judging: Vec<usize> = self.judged.iter().copied().cycle().take(needed).collect();
+        let judging: Vec<usize> = self.test_rows.iter().copied().cycle().take(needed).collect();
         let population = Population {
             groups: scenario.population.keys().cloned().collect(),
             members: self.clients.iter().enumerate().map(member).collect(),
             holdout: self.digits.subset(&judging)?,
             test: self.test.clone(),
         };
-        Ok(Game::among(scenario, self.seed, population)?)
+        Ok(Simulation::new(scenario, self.seed, population)?)
     }
 }
 
 /// Federated averaging between two rounds.
 #[derive(Clone, Debug)]
-pub struct Averaging<'a> {
+pub struct FedAvg<'a> {
     workload: &'a Workload,
     params: Vec<f32>,
     round: u64,
 }
 
-impl Averaging<'_> {
+impl FedAvg<'_> {
     /// Runs one round: `cohort` clients train on up to `threads` threads, and the mean of their
     /// updates, weighted by rows, is added to the model. The number of threads changes only the run
     /// time.
@@ -238,12 +248,12 @@ impl Averaging<'_> {
     pub fn round(&mut self, cohort: usize, threads: usize) -> Result<(), WorkloadError> {
         let Workload { clients, model, how, seed, .. } = self.workload;
         self.round += 1;
-        let asked = drawn(clients.len(), cohort, *seed, self.round);
+        let asked = sample_clients(clients.len(), cohort, *seed, self.round);
         let (round, base) = (self.round, &self.params);
-        let learned = each(threads, asked, Reference::new, |engine, client| {
+        let learned = parallel_map(threads, asked, Reference::new, |engine, client| {
             let rows = &clients[client];
             let mut rng = stream(*seed, "batches", [client as u64, round]);
-            let salt = below(&mut rng, u64::MAX);
+            let salt = uniform_below(&mut rng, u64::MAX);
             let go_on = &mut |_| ControlFlow::Continue(());
             let mut delta = engine.train(model, base, rows, how, salt, go_on)?.params;
             delta.iter_mut().zip(base).for_each(|(new, old)| *new -= old);
@@ -277,12 +287,12 @@ impl Averaging<'_> {
 
 /// A uniform sample of `cohort` out of `count` indices, in ascending order (partial Fisher–Yates
 /// shuffle).
-fn drawn(count: usize, cohort: usize, seed: u64, round: u64) -> Vec<usize> {
+fn sample_clients(count: usize, cohort: usize, seed: u64, round: u64) -> Vec<usize> {
     let rng = &mut stream(seed, "cohort", [round, 0]);
     let mut all: Vec<usize> = (0..count).collect();
     let cohort = cohort.min(count);
     for at in 0..cohort {
-        let other = at + below(rng, (count - at) as u64) as usize;
+        let other = at + uniform_below(rng, (count - at) as u64) as usize;
         all.swap(at, other);
     }
     all.truncate(cohort);
@@ -290,8 +300,8 @@ fn drawn(count: usize, cohort: usize, seed: u64, round: u64) -> Vec<usize> {
     all
 }
 
-impl From<ActError> for WorkloadError {
-    fn from(error: ActError) -> Self {
+impl From<MemberTrainingError> for WorkloadError {
+    fn from(error: MemberTrainingError) -> Self {
         Self::Market(error.into())
     }
 }

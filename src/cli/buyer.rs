@@ -9,7 +9,7 @@ use super::{EngineArg, JsonArg, MarketArg, WalletArg};
 
 /// `florin task …`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Task {
+pub(crate) enum TaskCommand {
     /// Write a task file that explains every key
     New(TaskNew),
     /// Check a task file, its holdout and its numbers, without publishing it

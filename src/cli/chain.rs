@@ -39,7 +39,7 @@ pub(crate) struct SpendingArg {
 
 impl SpendingArg {
     /// Returns `settings`, overridden by the flags that are set.
-    pub(crate) fn over(self, settings: Settings) -> Settings {
+    pub(crate) fn apply_to(self, settings: Settings) -> Settings {
         let fee = self.max_fee_gwei.map(|gwei| u128::from(gwei) * GWEI);
         Settings {
             confirmations: self.confirmations.unwrap_or(settings.confirmations),
@@ -136,7 +136,7 @@ pub(crate) struct LedgerVerify {
 
 /// `florin anvil`
 #[derive(Debug, Args)]
-pub(crate) struct Anvil {
+pub(crate) struct AnvilArgs {
     #[command(flatten)]
     pub(crate) program: AnvilArg,
     /// Write the URL of the chain to this file once the node answers
@@ -161,8 +161,8 @@ mod tests {
         let file = Settings { confirmations: 6, fee_max_wei: 1, ..Settings::default() };
         let asked = SpendingArg { confirmations: None, max_fee_gwei: Some(3) };
         let expected = Settings { fee_max_wei: 3_000_000_000, ..file };
-        assert_eq!(asked.over(file), expected);
+        assert_eq!(asked.apply_to(file), expected);
         let asked = SpendingArg { confirmations: Some(2), max_fee_gwei: None };
-        assert_eq!(asked.over(file), Settings { confirmations: 2, ..file });
+        assert_eq!(asked.apply_to(file), Settings { confirmations: 2, ..file });
     }
 }

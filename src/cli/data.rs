@@ -9,7 +9,7 @@ use super::JsonArg;
 
 /// `florin data …`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Data {
+pub(crate) enum DataCommand {
     /// Show the rows, features and labels of a data source
     Show(DataShow),
     /// Split a data source into shards, optionally with a holdout and a test set

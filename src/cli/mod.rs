@@ -1,10 +1,10 @@
 //! The command tree and its help texts; no behaviour.
 
 mod account;
+mod backup;
 mod buyer;
 mod chain;
 mod data;
-mod keeping;
 mod market;
 mod sim;
 mod tools;
@@ -17,23 +17,25 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use florin_learning::EngineKind;
 use florin_protocol::{Address, Amount};
 
-use crate::log::Manner;
+use crate::log::LogOptions;
 
 pub(crate) use account::{Audit, Balance, Claim, Statement, Transfer};
+pub(crate) use backup::{Backup, Restore};
 pub(crate) use buyer::{
-    Task, TaskCheck, TaskClose, TaskList, TaskModel, TaskNew, TaskPublish, TaskShow,
+    TaskCheck, TaskClose, TaskCommand, TaskList, TaskModel, TaskNew, TaskPublish, TaskShow,
 };
 pub(crate) use chain::{
-    Anvil, AnvilArg, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,
+    AnvilArg, AnvilArgs, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,
 };
-pub(crate) use data::{Data, DataShow, DataSplit};
-pub(crate) use keeping::{Backup, Restore};
+pub(crate) use data::{DataCommand, DataShow, DataSplit};
 pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
 pub(crate) use sim::{
-    PlayArg, ScenarioArg, Sim, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
+    PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
-pub(crate) use tools::{Bench, BenchName, BenchSoak, BenchUploads, Demo, Doctor, Fuzz, PeerArg};
-pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
+pub(crate) use tools::{
+    BenchArgs, BenchName, BenchSoak, BenchUploads, Demo, Doctor, Fuzz, PeerArg,
+};
+pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for federated learning: buyers lock tokens behind a learning task, participants
 /// train on their own data, and payouts follow the measured value of each update.
@@ -71,8 +73,8 @@ pub(crate) struct Cli {
 
 impl Cli {
     /// The verbosity and the format of the log.
-    pub(crate) const fn log(&self) -> Manner {
-        Manner { verbose: self.verbose, format: self.log_format }
+    pub(crate) const fn log(&self) -> LogOptions {
+        LogOptions { verbose: self.verbose, format: self.log_format }
     }
 }
 
@@ -93,7 +95,7 @@ pub(crate) enum Command {
     Demo(Demo),
     /// For buyers: write, check, publish, show and close a task, and fetch its model
     #[command(subcommand)]
-    Task(Task),
+    Task(TaskCommand),
     /// Run a market: its rounds, and its ledger unless the ledger is on Ethereum
     Coordinate(Coordinate),
     /// For coordinators: back up a market's data folder; the coordinator may keep running
@@ -106,7 +108,7 @@ pub(crate) enum Command {
     Provide(Provide),
     /// Create, import, show and export a wallet (the key file that owns your tokens)
     #[command(subcommand)]
-    Wallet(Wallet),
+    Wallet(WalletCommand),
     /// Show an account's balance, bonds, stake and unclaimed earnings
     Balance(Balance),
     /// Send tokens to another account
@@ -122,10 +124,10 @@ pub(crate) enum Command {
     Ledger(LedgerCommand),
     /// Inspect a data source and split it into shards
     #[command(subcommand)]
-    Data(Data),
+    Data(DataCommand),
     /// Simulate markets: what honest and dishonest strategies earn under the real payment code
     #[command(subcommand)]
-    Sim(Sim),
+    Sim(SimCommand),
     /// Print the OpenAPI description of the coordinator's HTTP interface (also served at
     /// /openapi.json)
     Openapi,
@@ -133,13 +135,13 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Measure this program against its limits and against peers
     #[command(hide = true)]
-    Bench(Bench),
+    Bench(BenchArgs),
     /// Fuzz this program's parsers with broken inputs
     #[command(hide = true)]
     Fuzz(Fuzz),
     /// Run a development chain (anvil) until standard input closes, and stop it then
     #[command(hide = true)]
-    Anvil(Anvil),
+    Anvil(AnvilArgs),
 }
 
 /// The market to connect to.

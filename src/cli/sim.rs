@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use florin_faults::Bug;
-use florin_sim::scenario::Change;
+use florin_sim::scenario::SettingOverride;
 
 use super::JsonArg;
 
 /// `florin sim`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Sim {
+pub(crate) enum SimCommand {
     /// List the built-in scenarios and the question of each
     List(SimList),
     /// Print a scenario as TOML with every key
@@ -51,14 +51,14 @@ pub(crate) struct ScenarioArg {
     pub(crate) scenario: String,
     /// Set a key of the scenario, such as population.honest.count=8; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<SettingOverride>,
 }
 
 /// `florin sim show`
 #[derive(Debug, Args)]
 pub(crate) struct SimShow {
     #[command(flatten)]
-    pub(crate) what: ScenarioArg,
+    pub(crate) scenario: ScenarioArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

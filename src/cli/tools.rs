@@ -55,7 +55,7 @@ pub(crate) struct Doctor {
 
 /// `florin bench`
 #[derive(Debug, Args)]
-pub(crate) struct Bench {
+pub(crate) struct BenchArgs {
     /// The benchmark
     #[arg(value_enum)]
     pub(crate) name: BenchName,
@@ -72,7 +72,7 @@ pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) contribution: BenchContribution,
     #[command(flatten)]
-    pub(crate) door: BenchDoor,
+    pub(crate) listener: BenchListener,
     #[command(flatten)]
     pub(crate) uploads: BenchUploads,
     #[command(flatten)]
@@ -101,7 +101,7 @@ pub(crate) enum PeerArg {
 
 /// Options of `florin bench door`.
 #[derive(Debug, Args)]
-pub(crate) struct BenchDoor {
+pub(crate) struct BenchListener {
     /// door: number of concurrent bad connections
     #[arg(long, value_name = "N", default_value_t = 2_000,
           value_parser = clap::value_parser!(u32).range(1..=20_000))]

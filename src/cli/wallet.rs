@@ -8,7 +8,7 @@ use super::{JsonArg, PassphraseArg, WalletArg};
 
 /// `florin wallet …`
 #[derive(Debug, Subcommand)]
-pub(crate) enum Wallet {
+pub(crate) enum WalletCommand {
     /// Create a new key file and its recovery phrase
     New(WalletNew),
     /// Create a key file from a recovery phrase, a private key or another key file

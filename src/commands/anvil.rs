@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::cli::{Anvil, AnvilArg};
+use crate::cli::{AnvilArg, AnvilArgs};
 use crate::failure::{Exit, Failure};
 
 /// The line that anvil prints once it listens.
@@ -26,22 +26,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
 /// An event for the main thread.
-enum News {
-    Listens(String),
-    Let,
+enum AnvilEvent {
+    Listening(String),
+    InputClosed,
 }
 
 /// Kills anvil on drop.
-struct Kept(Child);
+struct AnvilGuard(Child);
 
-impl Drop for Kept {
+impl Drop for AnvilGuard {
     fn drop(&mut self) {
         let _ = self.0.kill(); // an error means that anvil has already exited
         let _ = self.0.wait();
     }
 }
 
-pub(super) fn run(arguments: &Anvil) -> anyhow::Result<Exit> {
+pub(super) fn run(arguments: &AnvilArgs) -> anyhow::Result<Exit> {
     let program = program(&arguments.program);
     let mut command = Command::new(&program);
     command
@@ -53,15 +53,15 @@ pub(super) fn run(arguments: &Anvil) -> anyhow::Result<Exit> {
         .arg(arguments.address_file.with_extension("json"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    let mut kept = Kept(command.spawn().map_err(|error| missing(&program, &error))?);
-    let (tell, news) = channel();
-    if let Some(stdout) = kept.0.stdout.take() {
-        listen(stdout, tell.clone());
+    let mut guard = AnvilGuard(command.spawn().map_err(|error| missing(&program, &error))?);
+    let (sender, events) = channel();
+    if let Some(stdout) = guard.0.stdout.take() {
+        listen(stdout, sender.clone());
     }
-    stop_with_input(tell);
-    let address = match news.recv_timeout(PATIENCE) {
-        Ok(News::Listens(address)) => address,
-        Ok(News::Let) => return Ok(Exit::Done),
+    watch_input(sender);
+    let address = match events.recv_timeout(PATIENCE) {
+        Ok(AnvilEvent::Listening(address)) => address,
+        Ok(AnvilEvent::InputClosed) => return Ok(Exit::Done),
         Err(_) => {
             let message = format!(
                 "{} did not print {LISTENING:?}: check that it is anvil",
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &Anvil) -> anyhow::Result<Exit> {
         }
     };
     write_address(&arguments.address_file, &address)?;
-    wait(&mut kept, &news)
+    wait(&mut guard, &events)
 }
 
 /// The given anvil, or the one on PATH.
@@ -87,23 +87,23 @@ pub(crate) fn missing(program: &Path, error: &std::io::Error) -> anyhow::Error {
 
 /// Finds the address in anvil's output, and continues to read, so that anvil never blocks on a full
 /// pipe.
-fn listen(stdout: impl Read + Send + 'static, tell: Sender<News>) {
+fn listen(stdout: impl Read + Send + 'static, sender: Sender<AnvilEvent>) {
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if let Some(address) = line.strip_prefix(LISTENING) {
                 // The receiver is gone if the main thread is exiting.
-                let _ = tell.send(News::Listens(address.trim().to_owned()));
+                let _ = sender.send(AnvilEvent::Listening(address.trim().to_owned()));
             }
         }
     });
 }
 
 /// Sends an event when standard input closes, which happens when the parent process ends.
-fn stop_with_input(tell: Sender<News>) {
+fn watch_input(sender: Sender<AnvilEvent>) {
     std::thread::spawn(move || {
         let mut ignored = [0u8; 64];
         while matches!(std::io::stdin().read(&mut ignored), Ok(read) if read > 0) {}
-        let _ = tell.send(News::Let);
+        let _ = sender.send(AnvilEvent::InputClosed);
     });
 }
 
@@ -115,15 +115,17 @@ fn write_address(file: &Path, address: &str) -> anyhow::Result<()> {
         .with_context(|| file.display().to_string())
 }
 
-fn wait(kept: &mut Kept, news: &Receiver<News>) -> anyhow::Result<Exit> {
+fn wait(guard: &mut AnvilGuard, news: &Receiver<AnvilEvent>) -> anyhow::Result<Exit> {
     loop {
-        if let Some(status) = kept.0.try_wait()? {
+        if let Some(status) = guard.0.try_wait()? {
             let message = format!("anvil exited unexpectedly ({status})");
             return Err(Failure::fault("CHILD_FAILED", message).into());
         }
         match news.recv_timeout(POLL) {
-            Ok(News::Let) | Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Done),
-            Ok(News::Listens(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(AnvilEvent::InputClosed) | Err(RecvTimeoutError::Disconnected) => {
+                return Ok(Exit::Done);
+            }
+            Ok(AnvilEvent::Listening(_)) | Err(RecvTimeoutError::Timeout) => {}
         }
     }
 }

@@ -1,26 +1,26 @@
 //! `florin audit`: recomputes reports from public data, and prints the first mismatch.
 
-use florin_participant::{AuditReport, RoundAudit, Scrutiny, audit_task, kept_receipts};
+use florin_participant::{AuditOptions, AuditReport, RoundAudit, audit_task, stored_receipts};
 use florin_work::{Mismatch, SpotCheckOptions, escape_probability};
 use serde_json::{Value, json};
 
 use crate::cli::Audit;
 use crate::compose;
 use crate::failure::Exit;
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::show::{self, BAD, GOOD, NOTE};
 
 /// Fractions of forged scores for which a spot check prints its escape probability.
 const FORGED_SHARES: [f64; 3] = [0.05, 0.1, 0.5];
 
 pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
-    let market = Market::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
     let ledger = market.ledger()?;
     let mut engine = compose::engine(arguments.engine)?;
     let rounds = arguments.round.map(|round| round..=round);
     let receipts = match &arguments.receipts {
-        Some(folder) => kept_receipts(folder, task)?,
+        Some(folder) => stored_receipts(folder, task)?,
         None => Vec::new(),
     };
     let spot = match arguments.spot_check {
@@ -31,27 +31,27 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
         None => None,
     };
     let scratch = Some(arguments.scratch.as_path());
-    let scrutiny = Scrutiny { rounds, receipts: &receipts, spot, scratch };
+    let scrutiny = AuditOptions { rounds, receipts: &receipts, spot, scratch };
     let quiet = arguments.json.json;
-    let mut heard = |audit: &RoundAudit| {
+    let mut on_round = |audit: &RoundAudit| {
         if !quiet {
-            say(audit);
+            print_round(audit);
         }
     };
-    let found = audit_task(&market, &*ledger, task, &scrutiny, &mut *engine, &mut heard)?;
+    let found = audit_task(&market, &*ledger, task, &scrutiny, &mut *engine, &mut on_round)?;
     if quiet {
         show::json(&as_json(&found, spot))?;
     } else {
-        conclude(&found);
+        print_summary(&found);
         if let Some(spot) = spot {
-            say_what_escapes(&found, spot);
+            print_escape_probabilities(&found, spot);
         }
     }
-    Ok(if found.differences() == 0 { Exit::Done } else { Exit::No })
+    Ok(if found.mismatch_count() == 0 { Exit::Done } else { Exit::Negative })
 }
 
-fn say(audit: &RoundAudit) {
-    let how = match &audit.spotted {
+fn print_round(audit: &RoundAudit) {
+    let how = match &audit.spot_check {
         Some(looked) => {
             let ((scores, of_scores), (worths, of_worths)) =
                 (looked.scores, looked.coalition_values);
@@ -66,44 +66,44 @@ fn say(audit: &RoundAudit) {
         None if audit.recomputed => "recomputed".to_owned(),
         None => "checked without recomputation (its blobs are missing)".to_owned(),
     };
-    match audit.differences.first() {
+    match audit.mismatches.first() {
         None => anstream::println!("round {:>3}   {GOOD}agrees{GOOD:#}   {how}", audit.round.0),
         Some(first) => anstream::println!(
             "round {:>3}   {BAD}{} mismatches{BAD:#}, the first: {}",
             audit.round.0,
-            audit.differences.len(),
-            words(first)
+            audit.mismatches.len(),
+            describe(first)
         ),
     }
 }
 
-fn words(line: &Mismatch) -> String {
+fn describe(line: &Mismatch) -> String {
     format!("{}: reported {}, recomputed {}", line.line, line.reported, line.recomputed)
 }
 
-fn conclude(found: &AuditReport) {
+fn print_summary(found: &AuditReport) {
     for line in &found.ledger {
-        anstream::println!("ledger      {BAD}mismatch{BAD:#}: {}", words(line));
+        anstream::println!("ledger      {BAD}mismatch{BAD:#}: {}", describe(line));
     }
-    for untold in &found.untold {
+    for untold in &found.unverifiable {
         anstream::println!("{NOTE}{untold}{NOTE:#}");
     }
-    let differences = found.differences();
+    let differences = found.mismatch_count();
     let style = if differences == 0 { GOOD } else { BAD };
     anstream::println!(
         "\naudit: {} of {} rounds recomputed, {style}{differences} mismatches{style:#}",
-        found.recomputed(),
+        found.recomputed_count(),
         found.rounds.len()
     );
-    if let Some((round, line)) = found.first() {
+    if let Some((round, line)) = found.first_mismatch() {
         let place = round.map_or("the ledger".to_owned(), |round| format!("round {round}"));
-        anstream::println!("{BAD}First: {place}, {}{BAD:#}", words(line));
+        anstream::println!("{BAD}First: {place}, {}{BAD:#}", describe(line));
     }
 }
 
 /// The smallest number of scores that a spot check drew in a round; `None` if it drew none.
 fn fewest_draws(found: &AuditReport) -> Option<usize> {
-    let looked = found.rounds.iter().filter_map(|round| round.spotted.as_ref());
+    let looked = found.rounds.iter().filter_map(|round| round.spot_check.as_ref());
     looked.map(|looked| looked.scores.0).filter(|draws| *draws > 0).min()
 }
 
@@ -116,7 +116,7 @@ fn escapes(found: &AuditReport) -> Vec<(f64, f64)> {
 }
 
 /// Prints the detection power of a spot check.
-fn say_what_escapes(found: &AuditReport, spot: SpotCheckOptions) {
+fn print_escape_probabilities(found: &AuditReport, spot: SpotCheckOptions) {
     let Some(fewest) = fewest_draws(found) else { return };
     let chances: Vec<String> = escapes(found)
         .iter()
@@ -140,19 +140,19 @@ fn as_json(found: &AuditReport, spot: Option<SpotCheckOptions>) -> Value {
         })
     };
     let of_rounds = found.rounds.iter().flat_map(|round| {
-        round.differences.iter().map(move |found| line(Some(round.round.0), found))
+        round.mismatches.iter().map(move |found| line(Some(round.round.0), found))
     });
     let of_ledger = found.ledger.iter().map(|found| line(None, found));
     let differences: Vec<Value> = of_rounds.chain(of_ledger).collect();
     json!({
         "task": found.task,
         "audited": found.rounds.len(),
-        "rounds": found.recomputed(),
+        "rounds": found.recomputed_count(),
         "differences": differences,
-        "untold": found.untold,
+        "untold": found.unverifiable,
         "spot_check": spot.map(|spot| {
             let looked = |round: &RoundAudit| {
-                let looked = round.spotted.as_ref()?;
+                let looked = round.spot_check.as_ref()?;
                 Some(json!({
                     "round": round.round,
                     "scores": looked.scores,

@@ -6,12 +6,12 @@ use serde_json::json;
 use crate::cli::Balance;
 use crate::commands::wallet;
 use crate::failure::Exit;
-use crate::market::Market;
-use crate::show::{self, Table};
+use crate::market::MarketConnection;
+use crate::show::{self, TextTable};
 
 pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
     let account = wallet::account(arguments.account, arguments.wallet.as_deref())?;
-    let market = Market::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?;
     let ledger = market.ledger()?;
     let owns = balance(Some(&market), &*ledger, account, None)?;
     if arguments.json.json {
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         ("stake", format!("{} FLN", show::fln(owns.stake.amount))),
     ]);
     let mut table =
-        Table::new(&["task", ">bond, FLN", ">earned, FLN", ">claimed, FLN", ">owed, FLN"]);
+        TextTable::new(&["task", ">bond, FLN", ">earned, FLN", ">claimed, FLN", ">owed, FLN"]);
     for task in &owns.tasks {
         table.row([
             task.task.short().into(),

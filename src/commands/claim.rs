@@ -1,24 +1,24 @@
 //! `florin claim`: withdraws the earnings of a task and applies its bond deductions, for any
 //! account.
 
-use florin_participant::{Drawn, claim};
+use florin_participant::{ClaimSummary, claim};
 use florin_protocol::{Address, Amount, WalletSigner};
 use serde_json::json;
 
 use crate::cli::Claim;
 use crate::commands::wallet;
 use crate::failure::Exit;
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::show;
 
 pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
-    let market = Market::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
     let wallet = wallet::open(&arguments.wallet)?;
-    let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
+    let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
     let account = arguments.account.unwrap_or(wallet.address());
     let drawn = claim(&market, &*ledger, &wallet, task, account)?;
-    let holds = ledger.balance(account)?;
+    let balance = ledger.balance(account)?;
     if arguments.json.json {
         show::json(&json!({
             "account": account,
@@ -26,10 +26,10 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
             "taken": show::units(drawn.taken),
             "total": show::units(drawn.totals.paid),
             "debited": show::units(drawn.totals.debited),
-            "wallet": show::units(holds),
+            "wallet": show::units(balance),
         }))?;
     } else {
-        anstream::println!("{}", told(account, drawn, holds));
+        anstream::println!("{}", summary(account, drawn, balance));
         if drawn.paid.is_zero() && drawn.taken.is_zero() {
             show::hint("A settlement can be claimed after its challenge window.");
         }
@@ -38,8 +38,8 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
 }
 
 /// The result of a claim, in one sentence.
-fn told(account: Address, drawn: Drawn, holds: Amount) -> String {
-    let Drawn { paid, taken, .. } = drawn;
+fn summary(account: Address, drawn: ClaimSummary, holds: Amount) -> String {
+    let ClaimSummary { paid, taken, .. } = drawn;
     let holds = show::fln(holds);
     match (paid.is_zero(), taken.is_zero()) {
         (true, true) => format!("{account} has nothing to claim now; its balance is {holds} FLN."),

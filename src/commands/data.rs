@@ -8,18 +8,18 @@ use florin_learning::{DataSource, Dataset, SplitPart, partition, split};
 use florin_protocol::blob_digest;
 use serde_json::json;
 
-use crate::cli::{Data, DataShow, DataSplit};
+use crate::cli::{DataCommand, DataShow, DataSplit};
 use crate::failure::{Exit, Failure};
-use crate::show::{self, Table};
+use crate::show::{self, TextTable};
 
-pub(super) fn run(command: Data) -> anyhow::Result<Exit> {
+pub(super) fn run(command: DataCommand) -> anyhow::Result<Exit> {
     match command {
-        Data::Show(arguments) => look(&arguments),
-        Data::Split(arguments) => deal(&arguments),
+        DataCommand::Show(arguments) => show(&arguments),
+        DataCommand::Split(arguments) => split_command(&arguments),
     }
 }
 
-fn look(arguments: &DataShow) -> anyhow::Result<Exit> {
+fn show(arguments: &DataShow) -> anyhow::Result<Exit> {
     let data = load(&arguments.source)?;
     let counts = data.class_counts();
     if arguments.json.json {
@@ -39,7 +39,7 @@ fn look(arguments: &DataShow) -> anyhow::Result<Exit> {
         ("labels", data.classes().to_string()),
     ]);
     anstream::println!();
-    let mut table = Table::new(&[">label", ">rows"]);
+    let mut table = TextTable::new(&[">label", ">rows"]);
     for (label, rows) in counts.iter().enumerate() {
         table.row([label.into(), rows.into()]);
     }
@@ -48,7 +48,7 @@ fn look(arguments: &DataShow) -> anyhow::Result<Exit> {
 }
 
 /// A part of a data set and its file name.
-struct Piece {
+struct DataPart {
     /// File name without the folder.
     file: String,
     /// The rows.
@@ -56,13 +56,13 @@ struct Piece {
 }
 
 /// The parameters of a split.
-struct Deal<'a> {
+struct SplitPlan<'a> {
     /// Fractions of the rows for the holdout and the test set.
-    aside: (f64, f64),
+    fractions: (f64, f64),
     /// The shards' file names, without the extension.
     shards: &'a [String],
     /// The partition of the rows into shards.
-    how: &'a florin_learning::PartitionScheme,
+    partition: &'a florin_learning::PartitionScheme,
     /// Minimum number of rows per shard.
     rows_min: usize,
     /// Seed of the split.
@@ -70,8 +70,8 @@ struct Deal<'a> {
 }
 
 /// Draws the holdout and the test set, and partitions the other rows into shards.
-fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piece>> {
-    let (holdout, test) = deal.aside;
+fn split_rows(data: &Dataset, deal: &SplitPlan<'_>) -> anyhow::Result<Vec<DataPart>> {
+    let (holdout, test) = deal.fractions;
     if holdout + test > 0.95 {
         let message = "holdout and test together must leave at least 5 % of the rows for shards";
         return Err(Failure::input("BAD_SPLIT", message).into());
@@ -80,22 +80,22 @@ fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piece>> {
     let parts = [SplitPart::Fraction(holdout), SplitPart::Fraction(test), SplitPart::Rest];
     let cut = split(data.rows(), deal.seed, &parts).map_err(|e| bad(e.to_string()))?;
     let train = data.subset(&cut[2])?;
-    let shards = partition(&train, deal.shards.len(), deal.how, deal.rows_min, deal.seed)
+    let shards = partition(&train, deal.shards.len(), deal.partition, deal.rows_min, deal.seed)
         .map_err(|e| bad(e.to_string()))?;
     let mut pieces = Vec::with_capacity(shards.len() + 2);
     for (name, rows) in deal.shards.iter().zip(&shards) {
-        pieces.push(Piece { file: format!("{name}.florin"), data: train.subset(rows)? });
+        pieces.push(DataPart { file: format!("{name}.florin"), data: train.subset(rows)? });
     }
     for (file, rows) in [("holdout.florin", &cut[0]), ("test.florin", &cut[1])] {
         if !rows.is_empty() {
-            pieces.push(Piece { file: file.to_owned(), data: data.subset(rows)? });
+            pieces.push(DataPart { file: file.to_owned(), data: data.subset(rows)? });
         }
     }
     Ok(pieces)
 }
 
 /// Writes each part to a file in a folder.
-fn write(pieces: &[Piece], folder: &Path) -> anyhow::Result<()> {
+fn write(pieces: &[DataPart], folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for piece in pieces {
         save(&piece.data, &folder.join(&piece.file))?;
@@ -103,21 +103,21 @@ fn write(pieces: &[Piece], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn deal(arguments: &DataSplit) -> anyhow::Result<Exit> {
+fn split_command(arguments: &DataSplit) -> anyhow::Result<Exit> {
     let data = load(&arguments.source)?;
     let names: Vec<String> = (0..arguments.shards).map(|at| format!("shard-{at}")).collect();
-    let pieces = pieces(
+    let pieces = split_rows(
         &data,
-        &Deal {
-            aside: (arguments.holdout, arguments.test),
+        &SplitPlan {
+            fractions: (arguments.holdout, arguments.test),
             shards: &names,
-            how: &arguments.how,
+            partition: &arguments.how,
             rows_min: arguments.rows_min,
             seed: arguments.seed,
         },
     )?;
     write(&pieces, &arguments.out)?;
-    let source = |piece: &Piece| DataSource::Florin { file: arguments.out.join(&piece.file) };
+    let source = |piece: &DataPart| DataSource::Florin { file: arguments.out.join(&piece.file) };
     if arguments.json.json {
         let files: Vec<_> = pieces
             .iter()
@@ -132,7 +132,7 @@ fn deal(arguments: &DataSplit) -> anyhow::Result<Exit> {
         show::json(&files)?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&["data source", ">rows", "rows by label"]);
+    let mut table = TextTable::new(&["data source", ">rows", "rows by label"]);
     for piece in &pieces {
         let counts: Vec<String> = piece.data.class_counts().iter().map(usize::to_string).collect();
         let rows = piece.data.rows();

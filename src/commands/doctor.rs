@@ -10,19 +10,19 @@ use crate::cli::{AnvilArg, Doctor};
 use crate::commands::anvil;
 use crate::compose;
 use crate::failure::Exit;
-use crate::show::{self, BAD, Cell, GOOD, NOTE, Table};
+use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};
 
 /// The result of one check.
-struct Finding {
+struct CheckResult {
     what: &'static str,
-    state: State,
+    state: CheckStatus,
     found: String,
     /// A remedy; empty if none is needed.
     advice: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CheckStatus {
     Good,
     /// Works, but could be improved.
     Note,
@@ -43,43 +43,43 @@ pub(super) fn run(arguments: &Doctor) -> anyhow::Result<Exit> {
     } else {
         print(&findings);
     }
-    let bad = findings.iter().any(|finding| finding.state == State::Bad);
-    Ok(if bad { Exit::No } else { Exit::Done })
+    let bad = findings.iter().any(|finding| finding.state == CheckStatus::Bad);
+    Ok(if bad { Exit::Negative } else { Exit::Done })
 }
 
-fn good(what: &'static str, found: impl Into<String>) -> Finding {
-    Finding { what, state: State::Good, found: found.into(), advice: String::new() }
+fn good(what: &'static str, found: impl Into<String>) -> CheckResult {
+    CheckResult { what, state: CheckStatus::Good, found: found.into(), advice: String::new() }
 }
 
-fn version() -> Finding {
+fn version() -> CheckResult {
     let build = if cfg!(debug_assertions) { "development build" } else { "optimised build" };
     let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
     good("florin", format!("{} ({build}, {system})", env!("CARGO_PKG_VERSION")))
 }
 
-fn threads() -> Finding {
+fn threads() -> CheckResult {
     match std::thread::available_parallelism() {
         Ok(count) => good("processor", format!("{count} threads")),
-        Err(error) => Finding {
+        Err(error) => CheckResult {
             what: "processor",
-            state: State::Note,
+            state: CheckStatus::Note,
             found: error.to_string(),
             advice: "set --threads".to_owned(),
         },
     }
 }
 
-fn reference() -> Finding {
+fn reference() -> CheckResult {
     good("reference engine", "always available: softmax regression and multilayer perceptrons")
 }
 
 #[cfg(feature = "torch")]
-fn libtorch() -> Finding {
+fn libtorch() -> CheckResult {
     match florin_learning::engine(EngineKind::Torch, 1) {
         Ok(engine) => good("libtorch", engine.name()),
-        Err(error) => Finding {
+        Err(error) => CheckResult {
             what: "libtorch",
-            state: State::Bad,
+            state: CheckStatus::Bad,
             found: error.to_string(),
             advice: "run `cargo xtask setup`, or use --engine reference".to_owned(),
         },
@@ -87,21 +87,21 @@ fn libtorch() -> Finding {
 }
 
 #[cfg(not(feature = "torch"))]
-fn libtorch() -> Finding {
+fn libtorch() -> CheckResult {
     let missing = match florin_learning::engine(EngineKind::Torch, 1) {
         Ok(engine) => engine.name().to_owned(),
         Err(error) => error.to_string(),
     };
-    Finding {
+    CheckResult {
         what: "libtorch",
-        state: State::Note,
+        state: CheckStatus::Note,
         found: missing,
         advice: "build with the feature `torch` for CNNs, higher speed and GPUs".to_owned(),
     }
 }
 
 #[cfg(feature = "torch")]
-fn gpu() -> Option<Finding> {
+fn gpu() -> Option<CheckResult> {
     let probe = florin_learning::torch::probe();
     if probe.gpus > 0 {
         let library =
@@ -114,9 +114,9 @@ fn gpu() -> Option<Finding> {
         .iter()
         .map(|attempt| format!("{}: {}", attempt.path.display(), attempt.outcome))
         .collect();
-    Some(Finding {
+    Some(CheckResult {
         what: "CUDA",
-        state: State::Note,
+        state: CheckStatus::Note,
         found: format!("no GPU ({})", tried.join("; ")),
         advice: format!(
             "optional; to use a GPU, set FLORIN_TORCH_CUDA to the lib folder of a PyTorch {} with \
@@ -127,46 +127,48 @@ fn gpu() -> Option<Finding> {
 }
 
 #[cfg(not(feature = "torch"))]
-fn gpu() -> Option<Finding> {
+fn gpu() -> Option<CheckResult> {
     None
 }
 
 /// Checks for `anvil`, which only `demo --ledger ethereum` needs.
-fn development_chain(named: &AnvilArg) -> Finding {
+fn development_chain(named: &AnvilArg) -> CheckResult {
     let program = anvil::program(named);
-    let note = |found: String| Finding {
+    let note = |found: String| CheckResult {
         what: "anvil",
-        state: State::Note,
+        state: CheckStatus::Note,
         found,
         advice: format!("needed only by `florin demo --ledger ethereum`: {}", anvil::REMEDY),
     };
     match Command::new(&program).arg("--version").output() {
-        Ok(said) if said.status.success() => {
-            let text = String::from_utf8_lossy(&said.stdout);
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8_lossy(&output.stdout);
             let version = text.lines().next().unwrap_or_default().trim().to_owned();
             good("anvil", format!("{version} ({})", program.display()))
         }
-        Ok(said) => note(format!("{} --version failed with {}", program.display(), said.status)),
+        Ok(output) => {
+            note(format!("{} --version failed with {}", program.display(), output.status))
+        }
         Err(error) => note(format!("{} cannot be started ({error})", program.display())),
     }
 }
 
-fn temporary_folder() -> Finding {
+fn temporary_folder() -> CheckResult {
     let folder = std::env::temp_dir();
     let probe = folder.join(format!("florin-doctor-{}", std::process::id()));
     let written = std::fs::write(&probe, b"florin").and_then(|()| std::fs::remove_file(&probe));
     match written {
         Ok(()) => good("temporary folder", folder.display().to_string()),
-        Err(error) => Finding {
+        Err(error) => CheckResult {
             what: "temporary folder",
-            state: State::Bad,
+            state: CheckStatus::Bad,
             found: format!("{}: {error}", folder.display()),
             advice: "the demonstration needs it: free some space, or set TMPDIR".to_owned(),
         },
     }
 }
 
-fn data_folder(folder: &Path) -> Finding {
+fn data_folder(folder: &Path) -> CheckResult {
     let found = folder.display().to_string();
     if folder.is_dir() {
         let advice = if compose::chain_file(folder).exists() {
@@ -176,32 +178,32 @@ fn data_folder(folder: &Path) -> Finding {
              --market URL`"
                 .to_owned()
         };
-        return Finding { what: "data folder", state: State::Good, found, advice };
+        return CheckResult { what: "data folder", state: CheckStatus::Good, found, advice };
     }
-    Finding {
+    CheckResult {
         what: "data folder",
-        state: State::Bad,
+        state: CheckStatus::Bad,
         found: format!("{found}: does not exist"),
         advice: "`florin coordinate --data` creates it at the first start".to_owned(),
     }
 }
 
-fn as_json(finding: &Finding) -> serde_json::Value {
+fn as_json(finding: &CheckResult) -> serde_json::Value {
     let state = match finding.state {
-        State::Good => "good",
-        State::Note => "note",
-        State::Bad => "bad",
+        CheckStatus::Good => "good",
+        CheckStatus::Note => "note",
+        CheckStatus::Bad => "bad",
     };
     json!({ "what": finding.what, "state": state, "found": finding.found, "advice": finding.advice })
 }
 
-fn print(findings: &[Finding]) {
-    let mut table = Table::new(&["", "check", "result"]);
+fn print(findings: &[CheckResult]) {
+    let mut table = TextTable::new(&["", "check", "result"]);
     for finding in findings {
         let mark = match finding.state {
-            State::Good => Cell::styled("✓", GOOD),
-            State::Note => Cell::styled("·", NOTE),
-            State::Bad => Cell::styled("✗", BAD),
+            CheckStatus::Good => Cell::styled("✓", GOOD),
+            CheckStatus::Note => Cell::styled("·", NOTE),
+            CheckStatus::Bad => Cell::styled("✗", BAD),
         };
         table.row([mark, finding.what.into(), (&finding.found).into()]);
         if !finding.advice.is_empty() {

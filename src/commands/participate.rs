@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use florin_learning::data::load;
 use florin_learning::{DataSource, Dataset};
 use florin_participant::{
-    Backoff, BehaviourKind, Event, Participant, ParticipantConfig, Participation, Shutdown,
-    participate,
+    Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
+    ParticipationSummary, Shutdown, participate,
 };
 use florin_protocol::{Address, Amount, WalletSigner, blob_digest};
 
@@ -15,9 +15,9 @@ use crate::cli::{Experiment, Participate};
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::show::{self, BAD, NOTE};
-use crate::task_file::cut;
+use crate::task_file::select_rows;
 
 /// Long-poll timeout in milliseconds; also the longest delay of a shutdown.
 pub(super) const POLL_MS: u64 = 2_000;
@@ -25,11 +25,12 @@ pub(super) const POLL_MS: u64 = 2_000;
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let data = rows(arguments)?;
     let shutdown = stop_on_request()?;
-    let market = Market::connect_patiently(&arguments.market, &shutdown, &mut say)?;
+    let market =
+        MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print_event)?;
     let task = market.find(&arguments.task)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let by = (&wallet, &arguments.wallet);
-    let ledger = market.ledger_patiently(by, &shutdown, &mut say)?;
+    let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print_event)?;
     let mut engine = compose::engine(arguments.engine)?;
     let mut behaviour = kind(arguments.experiment).behaviour();
     let config = ParticipantConfig {
@@ -39,9 +40,9 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         bond_max: arguments.bond,
         arbiters: arguments.accept_arbiter.clone(),
         poll_ms: POLL_MS,
-        patience: Backoff::default(),
+        backoff: Backoff::default(),
     };
-    let parts = Participant {
+    let parts = ParticipantContext {
         wallet: &wallet,
         client: &market,
         ledger: &*ledger,
@@ -49,19 +50,19 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         data: &data,
         behaviour: &mut *behaviour,
     };
-    let outcome = participate(&config, parts, &shutdown, &mut say)?;
+    let outcome = participate(&config, parts, &shutdown, &mut print_event)?;
     summary(&outcome)
 }
 
 /// Prints an event.
-pub(super) fn say(event: &Event) {
+pub(super) fn print_event(event: &ParticipantEvent) {
     let style = match event {
         event if event.is_alarm() => BAD,
-        Event::Experiment { .. } | Event::Retrying { .. } => NOTE,
+        ParticipantEvent::Experiment { .. } | ParticipantEvent::Retrying { .. } => NOTE,
         _ => anstyle::Style::new(),
     };
     match event {
-        Event::BondHeld { until } => {
+        ParticipantEvent::BondLocked { until } => {
             let until = show::date(*until);
             anstream::println!(
                 "{style}the bond is locked until {until}, so that pending deductions can still be \
@@ -89,7 +90,7 @@ fn rows(arguments: &Participate) -> anyhow::Result<Dataset> {
     let data = load(&source)?;
     match &arguments.rows {
         None => Ok(data),
-        Some(range) => cut(&data, range.clone())
+        Some(range) => select_rows(&data, range.clone())
             .map_err(|right| Failure::input("BAD_DATA", format!("--rows: {right}")).into()),
     }
 }
@@ -115,7 +116,7 @@ fn seed_of(account: Address) -> u64 {
     digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
-fn summary(outcome: &Participation) -> anyhow::Result<Exit> {
+fn summary(outcome: &ParticipationSummary) -> anyhow::Result<Exit> {
     let earned = Amount::total(outcome.statements.iter().map(|statement| statement.payout))?;
     anstream::println!();
     show::facts(&[
@@ -125,5 +126,5 @@ fn summary(outcome: &Participation) -> anyhow::Result<Exit> {
         ("withdrawn", format!("{} FLN", show::fln(outcome.claimed))),
         ("alarms", outcome.alarms.to_string()),
     ]);
-    Ok(if outcome.alarms > 0 { Exit::No } else { Exit::Done })
+    Ok(if outcome.alarms > 0 { Exit::Negative } else { Exit::Done })
 }

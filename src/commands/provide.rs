@@ -1,25 +1,26 @@
 //! `florin provide`: deposits a stake and evaluates updates for pay.
 
-use florin_participant::{Backoff, Provider, ProviderConfig, provide};
+use florin_participant::{Backoff, ProviderConfig, ProviderContext, provide};
 
-use super::participate::{POLL_MS, say, state_folder, stop_on_request};
+use super::participate::{POLL_MS, print_event, state_folder, stop_on_request};
 use crate::cli::Provide;
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::Exit;
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::show;
 
 pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let shutdown = stop_on_request()?;
-    let market = Market::connect_patiently(&arguments.market, &shutdown, &mut say)?;
+    let market =
+        MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print_event)?;
     let tasks = match &arguments.task {
         Some(task) => Some(vec![market.find(task)?]),
         None => None,
     };
     let wallet = wallet::open(&arguments.wallet)?;
     let by = (&wallet, &arguments.wallet);
-    let ledger = market.ledger_patiently(by, &shutdown, &mut say)?;
+    let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print_event)?;
     let mut engine = compose::engine(arguments.engine)?;
     let config = ProviderConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
@@ -27,11 +28,15 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
         tasks,
         stake_max: arguments.stake,
         poll_ms: POLL_MS,
-        patience: Backoff::default(),
+        backoff: Backoff::default(),
     };
-    let parts =
-        Provider { wallet: &wallet, client: &market, ledger: &*ledger, engine: &mut *engine };
-    let outcome = provide(&config, parts, &shutdown, &mut say)?;
+    let parts = ProviderContext {
+        wallet: &wallet,
+        client: &market,
+        ledger: &*ledger,
+        engine: &mut *engine,
+    };
+    let outcome = provide(&config, parts, &shutdown, &mut print_event)?;
     anstream::println!();
     show::facts(&[
         ("account", outcome.account.to_string()),

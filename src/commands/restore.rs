@@ -10,7 +10,7 @@ use florin_coordinator::check::{Finding, Severity};
 
 use crate::cli::Restore;
 use crate::commands::backup::show_manifest;
-use crate::commands::coordinate::check::{self, Everything};
+use crate::commands::coordinate::check::{self, FolderCheck};
 use crate::commands::coordinate::read_settings;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, NOTE};
@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &Restore) -> anyhow::Result<Exit> {
     let bucket = bucket(arguments)?;
     let mut survived = Vec::new();
     let check = |copy: &Path, manifest: &Manifest| {
-        survived = in_order(copy, bucket.as_ref(), manifest)?;
+        survived = check_copy(copy, bucket.as_ref(), manifest)?;
         Ok::<_, anyhow::Error>(())
     };
     let made = backup::restore(&arguments.from, &arguments.data, check)?;
@@ -47,38 +47,38 @@ fn bucket(arguments: &Restore) -> anyhow::Result<Option<Bucket>> {
         "FLORIN_COORDINATOR_LISTEN" => Some("127.0.0.1:0".to_owned()),
         _ => None,
     })?;
-    check::bucket_of(&settings)
+    check::open_bucket(&settings)
 }
 
 /// Checks that a copy matches the manifest and that a coordinator can start on it. Returns the
 /// damages that a coordinator tolerates.
-fn in_order(
+fn check_copy(
     copy: &Path,
     bucket: Option<&Bucket>,
     manifest: &Manifest,
 ) -> anyhow::Result<Vec<Finding>> {
-    let Everything { findings, identity, chain } = check::everything(copy, bucket)?;
+    let FolderCheck { findings, identity, chain } = check::check_folder(copy, bucket)?;
     let bad = findings.parts.iter().find(|part| !part.is_tolerated());
     let block = chain.map(|chain| chain.blocks);
     let what = match bad {
         Some(part) => format!("{}: {} ({})", part.part, part.message, part.code),
         None if identity != manifest.identity => {
-            let (found, said) = (identity.market.genesis, manifest.identity.market.genesis);
+            let (found, expected) = (identity.market.genesis, manifest.identity.market.genesis);
             let (by, of) = (identity.coordinator, manifest.identity.coordinator);
             format!(
                 "folder: it belongs to coordinator {by} in market {found}, but the manifest names \
-                 {of} in market {said}"
+                 {of} in market {expected}"
             )
         }
         None if (findings.records, findings.chain) != (manifest.records, manifest.chain) => {
-            let (found, said) = (findings.records, manifest.records);
-            format!("journal: it has {found} records, but the manifest names {said}")
+            let (found, expected) = (findings.records, manifest.records);
+            format!("journal: it has {found} records, but the manifest names {expected}")
         }
         None if block != manifest.block => {
             format!(
                 "ledger: it ends at {}, but the manifest names {}",
-                in_words(block),
-                in_words(manifest.block)
+                block_label(block),
+                block_label(manifest.block)
             )
         }
         None => {
@@ -89,9 +89,9 @@ fn in_order(
     };
     let message =
         format!("the backup is damaged: {what}. Nothing was restored; use another backup");
-    Err(Failure::no("BACKUP_DAMAGED", message).into())
+    Err(Failure::negative("BACKUP_DAMAGED", message).into())
 }
 
-fn in_words(block: Option<u64>) -> String {
+fn block_label(block: Option<u64>) -> String {
     block.map_or("none".to_owned(), |block| format!("block {block}"))
 }

@@ -7,17 +7,17 @@ use serde_json::json;
 use crate::cli;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
-use crate::market::Market;
-use crate::show::{self, Table};
+use crate::market::MarketConnection;
+use crate::show::{self, TextTable};
 
 pub(super) fn run(arguments: &cli::Statement) -> anyhow::Result<Exit> {
     let account = wallet::account(arguments.account, arguments.wallet.as_deref())?;
-    let market = Market::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
     let all = statements(&market, task, account, None)?;
     if all.lines.is_empty() {
         let message = format!("no report of task {} mentions {account} yet", task.short());
-        return Err(Failure::no("NOT_FOUND", message).into());
+        return Err(Failure::negative("NOT_FOUND", message).into());
     }
     if arguments.json.json {
         let rows: Vec<_> = all.lines.iter().map(as_json).collect();
@@ -44,7 +44,7 @@ fn as_json(statement: &Statement) -> serde_json::Value {
 
 fn print(all: &Statements) -> anyhow::Result<()> {
     let mut table =
-        Table::new(&[">round", ">score", ">± error", ">weight", ">paid, FLN", ">debited, FLN"]);
+        TextTable::new(&[">round", ">score", ">± error", ">weight", ">paid, FLN", ">debited, FLN"]);
     for statement in &all.lines {
         let score = |nano: Option<i128>| nano.map_or("–".to_owned(), nats);
         table.row([

@@ -6,16 +6,16 @@ use serde_json::json;
 use crate::cli::Transfer;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::show;
 
 pub(super) fn run(arguments: &Transfer) -> anyhow::Result<Exit> {
-    let market = Market::connect(&arguments.market)?;
-    keep_out_of_contracts(market.client().ledger(), arguments.to)?;
+    let market = MarketConnection::connect(&arguments.market)?;
+    refuse_contracts(market.client().ledger(), arguments.to)?;
     let wallet = wallet::open(&arguments.wallet)?;
-    let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
+    let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
     let transaction = ledger.transfer(&wallet, arguments.to, arguments.amount)?;
-    let transaction = as_its_ledger_writes(market.client().ledger(), transaction);
+    let transaction = format_transaction(market.client().ledger(), transaction);
     // The transfer is sent already: a failure of this query must not look like a failed transfer,
     // or the user sends it twice.
     let left = ledger.balance(wallet.address()).ok();
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Transfer) -> anyhow::Result<Exit> {
 }
 
 /// Refuses a transfer to one of the market's contracts, because such tokens cannot be recovered.
-fn keep_out_of_contracts(place: &LedgerInfo, to: Address) -> anyhow::Result<()> {
+fn refuse_contracts(place: &LedgerInfo, to: Address) -> anyhow::Result<()> {
     let LedgerInfo::Ethereum(info) = place else { return Ok(()) };
     if ![info.token, info.market, info.registry].contains(&to) {
         return Ok(());
@@ -43,11 +43,11 @@ fn keep_out_of_contracts(place: &LedgerInfo, to: Address) -> anyhow::Result<()> 
         "{to} is one of the market's contracts, and tokens sent to it are lost: budgets, bonds and \
          stakes are deposited by `florin task publish`, `participate` and `provide`"
     );
-    Err(Failure::no("MEANINGLESS", message).into())
+    Err(Failure::negative("MEANINGLESS", message).into())
 }
 
 /// Formats a transaction id as its ledger does: hashes on Ethereum start with 0x.
-fn as_its_ledger_writes(place: &LedgerInfo, transaction: Digest) -> String {
+fn format_transaction(place: &LedgerInfo, transaction: Digest) -> String {
     match place {
         LedgerInfo::Embedded => transaction.to_string(),
         LedgerInfo::Ethereum(_) => format!("0x{transaction}"),

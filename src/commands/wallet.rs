@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use anyhow::Context;
-use florin_participant::{SECRET_BYTES_MAX, Secret, Strength, Wallet};
+use florin_participant::{KeystoreStrength, SECRET_BYTES_MAX, Secret, Wallet};
 use florin_protocol::{Address, WalletSigner};
 use serde_json::json;
 
@@ -19,12 +19,12 @@ const VARIABLE: &str = "FLORIN_PASSPHRASE";
 /// The variable that holds the passphrase of an exported copy.
 const NEW_VARIABLE: &str = "FLORIN_NEW_PASSPHRASE";
 
-pub(super) fn run(command: cli::Wallet) -> anyhow::Result<Exit> {
+pub(super) fn run(command: cli::WalletCommand) -> anyhow::Result<Exit> {
     match command {
-        cli::Wallet::New(arguments) => new(&arguments),
-        cli::Wallet::Import(arguments) => import(&arguments),
-        cli::Wallet::Show(arguments) => look(&arguments),
-        cli::Wallet::Export(arguments) => export(&arguments),
+        cli::WalletCommand::New(arguments) => new(&arguments),
+        cli::WalletCommand::Import(arguments) => import(&arguments),
+        cli::WalletCommand::Show(arguments) => show(&arguments),
+        cli::WalletCommand::Export(arguments) => export(&arguments),
     }
 }
 
@@ -41,12 +41,12 @@ fn passphrase(arg: &PassphraseArg, variable: &str, question: &str) -> anyhow::Re
         return Ok(Secret::from_file(file)?);
     }
     if std::env::var_os(variable).is_some() {
-        return Ok(Secret::from_variable(variable)?);
+        return Ok(Secret::from_env(variable)?);
     }
-    ask(question, &format!("use --passphrase-file, or set {variable}"))
+    prompt(question, &format!("use --passphrase-file, or set {variable}"))
 }
 
-fn ask(question: &str, otherwise: &str) -> anyhow::Result<Secret> {
+fn prompt(question: &str, otherwise: &str) -> anyhow::Result<Secret> {
     if !std::io::stdin().is_terminal() {
         let message = format!("no terminal for a prompt: {otherwise}");
         return Err(Failure::input("NO_SECRET", message).into());
@@ -70,8 +70,8 @@ fn new_passphrase(arg: &PassphraseArg, variable: &str) -> anyhow::Result<Secret>
     Ok(first)
 }
 
-fn strength(light: bool) -> Strength {
-    if light { Strength::Light } else { Strength::Standard }
+fn strength(light: bool) -> KeystoreStrength {
+    if light { KeystoreStrength::Light } else { KeystoreStrength::Standard }
 }
 
 fn new(arguments: &WalletNew) -> anyhow::Result<Exit> {
@@ -86,7 +86,7 @@ fn new(arguments: &WalletNew) -> anyhow::Result<Exit> {
         show::json(&value)?;
         return Ok(Exit::Done);
     }
-    made(&wallet, &arguments.file);
+    print_wallet(&wallet, &arguments.file);
     if shown {
         anstream::println!(
             "\n{NOTE}Recovery phrase. It is shown only now and is not stored: write it down on \
@@ -104,7 +104,7 @@ fn new(arguments: &WalletNew) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn made(wallet: &Wallet, file: &Path) {
+fn print_wallet(wallet: &Wallet, file: &Path) {
     show::facts(&[
         ("address", wallet.address().to_string()),
         ("key file", file.display().to_string()),
@@ -120,7 +120,7 @@ fn import(arguments: &WalletImport) -> anyhow::Result<Exit> {
         Wallet::import_keystore(file, from, &passphrase, strength)?
     } else {
         let what = if arguments.key { "Private key: " } else { "Recovery phrase: " };
-        let secret = typed(what)?;
+        let secret = read_secret(what)?;
         let passphrase = new_passphrase(&arguments.passphrase, VARIABLE)?;
         if arguments.key {
             Wallet::import_key(file, &secret, &passphrase, strength)?
@@ -131,15 +131,15 @@ fn import(arguments: &WalletImport) -> anyhow::Result<Exit> {
     if arguments.json.json {
         show::json(&json!({ "address": wallet.address(), "file": file }))?;
     } else {
-        made(&wallet, file);
+        print_wallet(&wallet, file);
     }
     Ok(Exit::Done)
 }
 
 /// Reads a secret from a hidden prompt, or from standard input if it is not a terminal.
-fn typed(question: &str) -> anyhow::Result<Secret> {
+fn read_secret(question: &str) -> anyhow::Result<Secret> {
     if std::io::stdin().is_terminal() {
-        return ask(question, "");
+        return prompt(question, "");
     }
     let mut text = String::new();
     std::io::stdin()
@@ -156,7 +156,7 @@ fn typed(question: &str) -> anyhow::Result<Secret> {
 }
 
 /// The address in a key file, without unlocking it.
-pub(crate) fn address_of(file: &Path) -> anyhow::Result<Address> {
+pub(crate) fn keystore_address(file: &Path) -> anyhow::Result<Address> {
     let corrupt = |what: &str| {
         let message =
             format!("{} is not a keystore v3 file with an address: {what}", file.display());
@@ -174,7 +174,7 @@ pub(crate) fn address_of(file: &Path) -> anyhow::Result<Address> {
 pub(crate) fn account(named: Option<Address>, file: Option<&Path>) -> anyhow::Result<Address> {
     match (named, file) {
         (Some(account), _) => Ok(account),
-        (None, Some(file)) => address_of(file),
+        (None, Some(file)) => keystore_address(file),
         (None, None) => {
             let message = "no account: give an address, or a key file with --wallet";
             Err(Failure::input("NO_ACCOUNT", message).into())
@@ -182,8 +182,8 @@ pub(crate) fn account(named: Option<Address>, file: Option<&Path>) -> anyhow::Re
     }
 }
 
-fn look(arguments: &WalletShow) -> anyhow::Result<Exit> {
-    let address = address_of(&arguments.wallet)?;
+fn show(arguments: &WalletShow) -> anyhow::Result<Exit> {
+    let address = keystore_address(&arguments.wallet)?;
     if arguments.json.json {
         show::json(&json!({ "address": address, "file": arguments.wallet }))?;
     } else {
@@ -199,7 +199,7 @@ fn export(arguments: &WalletExport) -> anyhow::Result<Exit> {
     let wallet = open(&arguments.wallet)?;
     let source = PassphraseArg { passphrase_file: arguments.new_passphrase_file.clone() };
     let passphrase = new_passphrase(&source, NEW_VARIABLE)?;
-    wallet.export(&arguments.to, &passphrase, Strength::Standard)?;
-    made(&wallet, &arguments.to);
+    wallet.export(&arguments.to, &passphrase, KeystoreStrength::Standard)?;
+    print_wallet(&wallet, &arguments.to);
     Ok(Exit::Done)
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use florin_ledger::Ledger;
 use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings};
-use florin_participant::{Secret, Strength, Wallet};
+use florin_participant::{KeystoreStrength, Secret, Wallet};
 use florin_protocol::{Address, Amount, WalletSigner};
 
 use super::children::Children;
-use super::stage::Stage;
+use super::setup::DemoSetup;
 use super::{PATIENCE, words};
 use crate::chain;
 use crate::cli::AnvilArg;
@@ -26,17 +26,17 @@ const WEI_EACH: u128 = 5_000_000_000_000_000_000;
 pub(super) const DEPLOYER: &str = "deployer";
 
 /// A chain with the contracts of a market.
-pub(super) struct Chain {
+pub(super) struct DemoChain {
     pub(super) rpc: String,
     pub(super) deployment: Deployment,
     pub(super) deployer: Address,
 }
 
-impl Chain {
+impl DemoChain {
     /// Starts anvil, deploys the contracts, and sends tokens and ether to all accounts.
     pub(super) fn open(
         children: &mut Children,
-        stage: &Stage,
+        stage: &DemoSetup,
         named: &AnvilArg,
     ) -> anyhow::Result<Self> {
         let address = stage.path("chain-address");
@@ -53,24 +53,24 @@ impl Chain {
             Path::new(&stage.path(&format!("{DEPLOYER}.json"))),
             &Secret::new(ANVILS_PHRASE.to_owned()),
             &stage.passphrase()?,
-            Strength::Light,
+            KeystoreStrength::Light,
         )?;
         let file = stage.path("deployment.toml");
-        let supply = Amount::total(stage.purses.iter().map(|(_, purse)| *purse))?;
+        let supply = Amount::total(stage.balances.iter().map(|(_, purse)| *purse))?;
         let mut call = words(&["ledger", "deploy", "--json", "--rpc", &rpc, "--out", &file]);
         call.extend(["--supply".to_owned(), supply.to_string()]);
         call.extend(stage.signing(DEPLOYER));
-        super::answer(children, "deployment", &call)?;
+        super::run_json(children, "deployment", &call)?;
         let deployment = chain::read_deployment(Path::new(&file))?;
         let opened = Self { rpc, deployment, deployer: wallet.address() };
         opened.fund(stage, &wallet)?;
         Ok(opened)
     }
 
-    fn fund(&self, stage: &Stage, deployer: &Wallet) -> anyhow::Result<()> {
+    fn fund(&self, stage: &DemoSetup, deployer: &Wallet) -> anyhow::Result<()> {
         let outbox = chain::outbox(Path::new(&stage.path(&format!("{DEPLOYER}.json"))));
         let ledger = self.ledger(&outbox)?;
-        for (account, purse) in &stage.purses {
+        for (account, purse) in &stage.balances {
             ledger
                 .send_ether(deployer, *account, WEI_EACH)
                 .context("funding accounts with ether")?;

@@ -35,7 +35,7 @@ pub(super) fn check_interrupted() -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Running {
+struct ChildProcess {
     name: String,
     log: PathBuf,
     child: Child,
@@ -45,7 +45,7 @@ struct Running {
 pub(super) struct Children {
     program: PathBuf,
     logs: PathBuf,
-    running: Vec<Running>,
+    running: Vec<ChildProcess>,
 }
 
 impl Children {
@@ -78,7 +78,7 @@ impl Children {
             .stderr(err)
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
-        self.running.push(Running { name: name.to_owned(), log, child });
+        self.running.push(ChildProcess { name: name.to_owned(), log, child });
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl Children {
             .stderr(open_log(&log)?)
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
-        self.running.push(Running { name: name.to_owned(), log, child });
+        self.running.push(ChildProcess { name: name.to_owned(), log, child });
         let status = self.wait_for(name, patience)?;
         Ok((status, std::fs::read_to_string(&out).with_context(|| out.display().to_string())?))
     }
@@ -140,7 +140,7 @@ impl Children {
             if let Some(status) = running.child.try_wait()?
                 && !status.success()
             {
-                return Err(broken(&running.name, status, &running.log).into());
+                return Err(child_failed(&running.name, status, &running.log).into());
             }
         }
         Ok(())
@@ -168,8 +168,8 @@ impl Children {
     ) -> anyhow::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         self.wait_until(name, patience, || {
-            let told = std::fs::read_to_string(&log).ok()?;
-            told.lines().any(|line| line.starts_with(begins)).then_some(())
+            let log_text = std::fs::read_to_string(&log).ok()?;
+            log_text.lines().any(|line| line.starts_with(begins)).then_some(())
         })
     }
 
@@ -188,7 +188,7 @@ impl Children {
             self.check()?;
             if begun.elapsed() > patience {
                 let message =
-                    format!("{name} did not start; its log ends with:\n{}", self.told(name));
+                    format!("{name} did not start; its log ends with:\n{}", self.log_tail(name));
                 return Err(Failure::fault("TIMEOUT", message).into());
             }
             std::thread::sleep(POLL);
@@ -196,7 +196,7 @@ impl Children {
     }
 
     /// The end of a child's log, for an error message.
-    pub(super) fn told(&self, name: &str) -> String {
+    pub(super) fn log_tail(&self, name: &str) -> String {
         tail(&self.logs.join(format!("{name}.log")))
     }
 
@@ -234,7 +234,7 @@ fn open_log(path: &Path) -> anyhow::Result<File> {
         .with_context(|| path.display().to_string())
 }
 
-fn broken(name: &str, status: ExitStatus, log: &Path) -> Failure {
+fn child_failed(name: &str, status: ExitStatus, log: &Path) -> Failure {
     Failure::fault(
         "CHILD_FAILED",
         format!("{name} exited ({status}); its log ends with:\n{}", tail(log)),

@@ -9,9 +9,9 @@ mod on_chain;
 mod outcome;
 pub(crate) mod plan;
 mod progress;
-pub(crate) mod stage;
+mod replay;
+pub(crate) mod setup;
 mod table;
-mod twin;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,22 +20,22 @@ use anyhow::Context;
 use florin_learning::DataSource;
 use florin_learning::data::load;
 use florin_ledger::Ledger;
-use florin_participant::Event;
+use florin_participant::ParticipantEvent;
 use florin_protocol::{Amount, Report, RoundNumber, TaskId, TaskPhase};
 use serde_json::Value;
 
 use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
-use crate::commands::task::measure;
+use crate::commands::task::evaluate;
 use crate::compose;
 use crate::failure::{Exit, Failure};
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::show;
-use chain::Chain;
+use chain::DemoChain;
 use children::Children;
 use on_chain::OnChain;
-use outcome::{Earner, Outcome};
-use progress::Progress;
-use stage::{Folder, Stage};
+use outcome::{DemoOutcome, ParticipantResult};
+use progress::DemoProgress;
+use setup::{DemoFolder, DemoSetup};
 
 /// Timeout of a process that should be fast.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,12 +51,13 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     }
     children::catch_interrupts()?;
     let begun = Instant::now();
-    let folder = Folder::make(arguments.keep.as_deref())?;
-    let progress = Progress::new(arguments.rounds)?;
+    let folder = DemoFolder::create(arguments.keep.as_deref())?;
+    let progress = DemoProgress::new(arguments.rounds)?;
     progress.step("Preparing shards, wallets and the task");
-    let stage = Stage::set(folder.path(), arguments.seed, arguments.rounds, arguments.format)?;
+    let stage =
+        DemoSetup::create(folder.path(), arguments.seed, arguments.rounds, arguments.format)?;
     let children = Children::new(stage.logs())?;
-    let mut play = Play {
+    let mut play = DemoContext {
         stage,
         children,
         progress,
@@ -64,7 +65,7 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
         url: String::new(),
         chain: None,
     };
-    let result = play.perform(arguments);
+    let result = play.run_market(arguments);
     play.progress.finish();
     play.children.stop(Duration::from_secs(2));
     let mut outcome = result?;
@@ -79,7 +80,7 @@ fn writable(file: &Path) -> anyhow::Result<()> {
 }
 
 /// Prints the result and writes the report files.
-fn finish(arguments: &Demo, outcome: &Outcome) -> anyhow::Result<Exit> {
+fn finish(arguments: &Demo, outcome: &DemoOutcome) -> anyhow::Result<Exit> {
     let write = |path: &Path, text: String| {
         std::fs::write(path, text).with_context(|| path.display().to_string())
     };
@@ -95,37 +96,37 @@ fn finish(arguments: &Demo, outcome: &Outcome) -> anyhow::Result<Exit> {
     anstream::println!("{}Time{:#}     {:.1} s", show::HEAD, show::HEAD, outcome.seconds);
     let chain = outcome.on_chain.as_ref().is_none_or(|on_chain| on_chain.is_clean());
     let clean = outcome.audit.1.is_empty() && outcome.balances()? && chain;
-    Ok(if clean { Exit::Done } else { Exit::No })
+    Ok(if clean { Exit::Done } else { Exit::Negative })
 }
 
 /// The context of a running demonstration.
-struct Play {
-    stage: Stage,
+struct DemoContext {
+    stage: DemoSetup,
     children: Children,
-    progress: Progress,
+    progress: DemoProgress,
     engine: EngineArg,
     url: String,
     /// The Ethereum chain; `None` with an embedded ledger.
-    chain: Option<Chain>,
+    chain: Option<DemoChain>,
 }
 
-impl Play {
-    fn perform(&mut self, arguments: &Demo) -> anyhow::Result<Outcome> {
+impl DemoContext {
+    fn run_market(&mut self, arguments: &Demo) -> anyhow::Result<DemoOutcome> {
         if arguments.ledger == LedgerKind::Ethereum {
             self.progress.step("Starting anvil, deploying the contracts, funding the accounts");
-            self.chain = Some(Chain::open(&mut self.children, &self.stage, &arguments.anvil)?);
+            self.chain = Some(DemoChain::open(&mut self.children, &self.stage, &arguments.anvil)?);
         }
         self.open_market()?;
         let task = self.publish()?;
-        self.start_everybody(task, arguments.seed)?;
-        let market = Market::connect(&self.arg())?;
-        let reports = self.watch(&market, task, arguments.rounds)?;
+        self.start_processes(task, arguments.seed)?;
+        let market = MarketConnection::connect(&self.arg())?;
+        let reports = self.follow_rounds(&market, task, arguments.rounds)?;
         self.progress.step("Claiming");
-        for at in 0..self.stage.actors.len() {
-            let name = self.stage.actors[at].name;
-            self.end_of(name)?;
+        for at in 0..self.stage.participants.len() {
+            let name = self.stage.participants[at].name;
+            self.wait_for_exit(name)?;
         }
-        self.end_of("provider")?;
+        self.wait_for_exit("provider")?;
         self.progress.step("Auditing");
         let audit = self.audit(task)?;
         let on_chain = match &self.chain {
@@ -135,11 +136,11 @@ impl Play {
                     "Verifying the contracts, and replaying all payments on an embedded ledger",
                 );
                 let look = (&self.stage, &mut self.children);
-                Some(OnChain::look(chain, look, task, &reports)?)
+                Some(OnChain::collect(chain, look, task, &reports)?)
             }
         };
         let outcome = self.outcome(&market, task, arguments, reports, audit)?;
-        Ok(Outcome { on_chain, ..outcome })
+        Ok(DemoOutcome { on_chain, ..outcome })
     }
 
     fn engine(&self) -> [String; 2] {
@@ -182,12 +183,12 @@ impl Play {
         call.push(self.stage.path("task.toml"));
         call.extend(self.market());
         call.extend(self.stage.signing("buyer"));
-        let answer = answer(&mut self.children, "buyer", &call)?;
+        let answer = run_json(&mut self.children, "buyer", &call)?;
         let id = answer["task"].as_str().context("`task publish` returned no task")?;
         Ok(id.parse()?)
     }
 
-    fn start_everybody(&mut self, task: TaskId, seed: u64) -> anyhow::Result<()> {
+    fn start_processes(&mut self, task: TaskId, seed: u64) -> anyhow::Result<()> {
         self.progress.step("Starting the provider and eight participants");
         let mut call = words(&["provide", "--task", &task.to_string()]);
         call.extend(self.market());
@@ -196,8 +197,8 @@ impl Play {
         self.children.start("provider", &call)?;
         // Wait for the provider before any participant can train: a round without a provider pays
         // no infrastructure, and the payouts would not be reproducible.
-        self.children.wait_for_line("provider", Event::READY, PATIENCE)?;
-        for actor in &self.stage.actors {
+        self.children.wait_for_line("provider", ParticipantEvent::READY_PREFIX, PATIENCE)?;
+        for actor in &self.stage.participants {
             let mut call = words(&["participate", "--task", &task.to_string()]);
             call.extend(self.market());
             call.extend(self.stage.signing(actor.name));
@@ -213,7 +214,12 @@ impl Play {
     }
 
     /// Follows the task to its end through the public interface.
-    fn watch(&mut self, market: &Market, task: TaskId, rounds: u32) -> anyhow::Result<Vec<Report>> {
+    fn follow_rounds(
+        &mut self,
+        market: &MarketConnection,
+        task: TaskId,
+        rounds: u32,
+    ) -> anyhow::Result<Vec<Report>> {
         let mut reports: Vec<Report> = Vec::new();
         let mut view = market.task(task)?;
         let mut changed = Instant::now();
@@ -240,7 +246,7 @@ impl Play {
                      ends with:\n{}",
                     STANDSTILL.as_secs(),
                     view.round,
-                    self.children.told("coordinator")
+                    self.children.log_tail("coordinator")
                 );
                 return Err(Failure::fault("STANDSTILL", message).into());
             }
@@ -249,12 +255,12 @@ impl Play {
     }
 
     /// Waits for a child that exits by itself after its last claim.
-    fn end_of(&mut self, name: &str) -> anyhow::Result<()> {
+    fn wait_for_exit(&mut self, name: &str) -> anyhow::Result<()> {
         let status = self.children.wait_for(name, PATIENCE)?;
         if status.success() {
             return Ok(());
         }
-        let message = format!("{name} failed ({status}):\n{}", self.children.told(name));
+        let message = format!("{name} failed ({status}):\n{}", self.children.log_tail(name));
         Err(Failure::fault("CHILD_FAILED", message).into())
     }
 
@@ -263,7 +269,7 @@ impl Play {
         let mut call = words(&["audit", "--json", &task.to_string()]);
         call.extend(self.market());
         call.extend(self.engine());
-        let answer = answer(&mut self.children, "auditor", &call)?;
+        let answer = run_json(&mut self.children, "auditor", &call)?;
         let rounds = answer["rounds"].as_u64().context("`audit` returned no number of rounds")?;
         let differences =
             answer["differences"].as_array().context("`audit` returned no list of mismatches")?;
@@ -281,21 +287,27 @@ impl Play {
 
     fn outcome(
         &self,
-        market: &Market,
+        market: &MarketConnection,
         task: TaskId,
         arguments: &Demo,
         reports: Vec<Report>,
         audit: (u32, Vec<String>),
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<DemoOutcome> {
         let ledger = market.ledger()?;
         let books = ledger.task(task)?.context("the ledger has no such task")?;
-        let mut earners = Vec::with_capacity(self.stage.actors.len());
-        for actor in &self.stage.actors {
+        let mut earners = Vec::with_capacity(self.stage.participants.len());
+        for actor in &self.stage.participants {
             let earned = ledger.claimed_totals(task, actor.account)?.paid;
             let who = (actor.name, actor.behaviour);
-            earners.push(Earner::of(who, actor.account, actor.rows, earned, &reports)?);
+            earners.push(ParticipantResult::from_reports(
+                who,
+                actor.account,
+                actor.rows,
+                earned,
+                &reports,
+            )?);
         }
-        Ok(Outcome {
+        Ok(DemoOutcome {
             seed: arguments.seed,
             task,
             rounds: arguments.rounds,
@@ -325,7 +337,7 @@ impl Play {
     /// test rows.
     fn test(
         &self,
-        market: &Market,
+        market: &MarketConnection,
         task: TaskId,
         engine: EngineArg,
     ) -> anyhow::Result<(u32, u32, u32)> {
@@ -334,7 +346,7 @@ impl Play {
         let mut engine = compose::engine(engine)?;
         let mut correct = |digest| {
             let bytes = market.blob(digest, florin_work::model_bytes(&view.spec))?;
-            measure(&view.spec, &bytes, &data, &mut *engine)
+            evaluate(&view.spec, &bytes, &data, &mut *engine)
         };
         let (before, after) = (correct(view.spec.base_model)?, correct(view.model)?);
         Ok((before.correct, after.correct, after.rows))
@@ -343,12 +355,12 @@ impl Play {
 
 /// Runs a process until it exits and parses the JSON it prints. Exit code 1 (a negative result)
 /// also has JSON.
-fn answer(children: &mut Children, name: &str, call: &[String]) -> anyhow::Result<Value> {
+fn run_json(children: &mut Children, name: &str, call: &[String]) -> anyhow::Result<Value> {
     let (status, text) = children.call(name, call, PATIENCE)?;
     match status.code() {
         Some(0 | 1) if !text.trim().is_empty() => Ok(serde_json::from_str(&text)?),
         _ => {
-            let message = format!("{name} failed ({status}):\n{}", children.told(name));
+            let message = format!("{name} failed ({status}):\n{}", children.log_tail(name));
             Err(Failure::fault("CHILD_FAILED", message).into())
         }
     }

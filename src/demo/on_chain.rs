@@ -10,12 +10,12 @@ use florin_ledger_ethereum::{Deployment, Settings, transaction_costs};
 use florin_protocol::{Address, Digest, Report, RoundNumber, SettlementId, TaskId};
 use serde_json::{Value, json};
 
-use super::chain::Chain;
+use super::chain::DemoChain;
 use super::children::Children;
-use super::stage::Stage;
-use super::twin::{self, Twin};
+use super::replay::{self, LedgerReplay};
+use super::setup::DemoSetup;
 use super::words;
-use crate::show::{self, BAD, GOOD, HEAD, Table};
+use crate::show::{self, BAD, GOOD, HEAD, TextTable};
 
 /// The transactions and the gas of one role.
 #[derive(Debug, Default, Clone, Copy)]
@@ -27,7 +27,7 @@ pub(super) struct Gas {
 
 /// The settlement of a round, from the market's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Settled {
+pub(super) struct RoundSettlement {
     pub(super) round: RoundNumber,
     pub(super) payout: SettlementId,
     /// The block that posted it, and the block that finalised it.
@@ -43,12 +43,12 @@ pub(super) struct OnChain {
     /// The chain and its contracts.
     pub(super) deployment: Deployment,
     /// The task's settlements, by round.
-    pub(super) settled: Vec<Settled>,
+    pub(super) settled: Vec<RoundSettlement>,
     /// By role, in the order of the table.
     pub(super) gas: Vec<(&'static str, Gas)>,
     /// The numbers of compared and of mismatching values from `florin ledger verify`.
     pub(super) verified: (u64, u64),
-    pub(super) twin: Twin,
+    pub(super) replay: LedgerReplay,
 }
 
 const ROLES: [&str; 5] =
@@ -56,33 +56,33 @@ const ROLES: [&str; 5] =
 
 impl OnChain {
     /// Examines the chain after the last claim.
-    pub(super) fn look(
-        chain: &Chain,
-        (stage, children): (&Stage, &mut Children),
+    pub(super) fn collect(
+        chain: &DemoChain,
+        (stage, children): (&DemoSetup, &mut Children),
         task: TaskId,
         reports: &[Report],
     ) -> anyhow::Result<Self> {
         let file = stage.path("deployment.toml");
         let call =
             words(&["ledger", "verify", "--json", "--rpc", &chain.rpc, "--deployment", &file]);
-        let said = super::answer(children, "verification", &call)?;
+        let json = super::run_json(children, "verification", &call)?;
         let number =
-            |key: &str| said[key].as_u64().context("`ledger verify` returned no such number");
+            |key: &str| json[key].as_u64().context("`ledger verify` returned no such number");
         let verified = (number("compared")?, number("differing")?);
         let happened = history(&chain.endpoint()?, &chain.deployment, &Settings::default())?;
-        let twin = twin::compare((chain, &happened), stage, task, reports)?;
+        let twin = replay::compare((chain, &happened), stage, task, reports)?;
         Ok(Self {
             deployment: chain.deployment,
             settled: settled(&happened, task, reports),
             gas: gas(chain, stage)?,
             verified,
-            twin,
+            replay: twin,
         })
     }
 
     /// Whether there is no mismatch.
     pub(super) fn is_clean(&self) -> bool {
-        self.verified.1 == 0 && self.twin.differences.is_empty()
+        self.verified.1 == 0 && self.replay.differences.is_empty()
     }
 
     /// Prints the results below the table of participants.
@@ -94,7 +94,7 @@ impl OnChain {
             "{HEAD}Events{HEAD:#}   state rebuilt from events: {compared} values of the contracts \
              compared, {mark}{differing} mismatches{mark:#}"
         );
-        let Twin { events, compared, differences } = &self.twin;
+        let LedgerReplay { events, compared, differences } = &self.replay;
         let mark = style(differences.is_empty());
         anstream::println!(
             "{HEAD}Replay{HEAD:#}   {events} events replayed on an embedded ledger: {compared} \
@@ -104,7 +104,7 @@ impl OnChain {
         for line in differences {
             anstream::println!("         {BAD}{line}{BAD:#}");
         }
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             "gas by role",
             ">transactions",
             ">gas",
@@ -153,9 +153,9 @@ impl OnChain {
             "gas": gas,
             "verified": { "compared": self.verified.0, "differing": self.verified.1 },
             "twin": {
-                "events": self.twin.events,
-                "compared": self.twin.compared,
-                "differences": self.twin.differences,
+                "events": self.replay.events,
+                "compared": self.replay.compared,
+                "differences": self.replay.differences,
             },
         })
     }
@@ -163,8 +163,8 @@ impl OnChain {
 
 /// The settlements of a task: the last settlement posted for each round, and the block that
 /// finalised it.
-fn settled(happened: &[TimedEvent], task: TaskId, reports: &[Report]) -> Vec<Settled> {
-    let mut rounds: BTreeMap<RoundNumber, Settled> = BTreeMap::new();
+fn settled(happened: &[TimedEvent], task: TaskId, reports: &[Report]) -> Vec<RoundSettlement> {
+    let mut rounds: BTreeMap<RoundNumber, RoundSettlement> = BTreeMap::new();
     let payouts: BTreeMap<RoundNumber, SettlementId> =
         reports.iter().map(|report| (report.scope.round, report.settlement_id)).collect();
     for one in happened {
@@ -174,7 +174,7 @@ fn settled(happened: &[TimedEvent], task: TaskId, reports: &[Report]) -> Vec<Set
                 let payout = payouts.get(&round).copied().unwrap_or_default();
                 let root = Digest(e.root.into());
                 let (posted, finalised) = (one.block, None);
-                rounds.insert(round, Settled { round, payout, posted, finalised, root });
+                rounds.insert(round, RoundSettlement { round, payout, posted, finalised, root });
             }
             // The event names only the last of the settlements that were finalised together.
             MarketEvents::SettlementFinalised(e) if TaskId(e.task.into()) == task => {
@@ -188,7 +188,7 @@ fn settled(happened: &[TimedEvent], task: TaskId, reports: &[Report]) -> Vec<Set
     rounds.into_values().collect()
 }
 
-fn gas(chain: &Chain, stage: &Stage) -> anyhow::Result<Vec<(&'static str, Gas)>> {
+fn gas(chain: &DemoChain, stage: &DemoSetup) -> anyhow::Result<Vec<(&'static str, Gas)>> {
     let endpoint = chain.endpoint()?;
     let last = florin_ledger_ethereum::verify::read_market(
         &endpoint,
@@ -196,7 +196,7 @@ fn gas(chain: &Chain, stage: &Stage) -> anyhow::Result<Vec<(&'static str, Gas)>>
         &Settings::default(),
     )?;
     let mut roles: BTreeMap<Address, &'static str> = BTreeMap::new();
-    roles.extend(stage.actors.iter().map(|actor| (actor.account, ROLES[3])));
+    roles.extend(stage.participants.iter().map(|actor| (actor.account, ROLES[3])));
     roles.insert(chain.deployer, ROLES[0]);
     roles.insert(stage.coordinator, ROLES[1]);
     roles.insert(stage.buyer, ROLES[2]);

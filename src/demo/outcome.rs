@@ -15,7 +15,7 @@ pub(super) const NANO: f64 = 1e9;
 
 /// The results of one participant.
 #[derive(Debug)]
-pub(super) struct Earner {
+pub(super) struct ParticipantResult {
     pub(super) name: &'static str,
     pub(super) behaviour: Behaviour,
     /// Number of rows of its shard.
@@ -31,15 +31,15 @@ pub(super) struct Earner {
     /// Its bond after all deductions.
     pub(super) bond: Amount,
     /// Its results per round.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ParticipantRound>,
     /// The counts of the reasons, and the statement with the most frequent reason.
     pub(super) summary: String,
-    pub(super) why: String,
+    pub(super) explanation: String,
 }
 
 /// The results of one participant in one round.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Part {
+pub(super) struct ParticipantRound {
     pub(super) score_nano: i64,
     pub(super) error_nano: u64,
     pub(super) payout: Amount,
@@ -49,12 +49,12 @@ pub(super) struct Part {
 
 /// All results of a demonstration.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct DemoOutcome {
     pub(super) seed: u64,
     pub(super) task: TaskId,
     pub(super) rounds: u32,
     pub(super) reports: Vec<Report>,
-    pub(super) earners: Vec<Earner>,
+    pub(super) earners: Vec<ParticipantResult>,
     /// The provider's paid units, and the amount it claimed.
     pub(super) provider: (u64, Amount),
     pub(super) books: TaskState,
@@ -78,22 +78,23 @@ pub(super) struct Money {
     pub(super) locked: Amount,
 }
 
-impl Earner {
+impl ParticipantResult {
     /// Collects the results of one participant from the reports.
-    pub(super) fn of(
+    pub(super) fn from_reports(
         (name, behaviour): (&'static str, Behaviour),
         account: Address,
         rows: u64,
         earned: Amount,
         reports: &[Report],
     ) -> anyhow::Result<Self> {
-        let parts: Vec<Part> = reports.iter().map(|report| part(report, account)).collect();
+        let parts: Vec<ParticipantRound> =
+            reports.iter().map(|report| participant_round(report, account)).collect();
         let mut debited = Amount::ZERO;
         for part in &parts {
             debited = debited.plus(part.debit)?;
         }
         let weights = reports.iter().filter_map(|report| report.line(account)).map(|l| l.weight);
-        let (summary, why) = why(account, reports);
+        let (summary, why) = summarise_reasons(account, reports);
         Ok(Self {
             name,
             behaviour,
@@ -105,7 +106,7 @@ impl Earner {
             bond: first_bond(account, reports).minus(debited)?,
             parts,
             summary,
-            why,
+            explanation: why,
         })
     }
 }
@@ -116,11 +117,11 @@ fn first_bond(account: Address, reports: &[Report]) -> Amount {
     entries.into_iter().find(|entry| entry.sender == account).map_or(Amount::ZERO, |e| e.bond)
 }
 
-fn part(report: &Report, account: Address) -> Part {
+fn participant_round(report: &Report, account: Address) -> ParticipantRound {
     let (score_nano, error_nano) =
         report.score(account).map_or((0, 0), |score| (score.score_nano, score.error_nano));
     let line = report.line(account);
-    Part {
+    ParticipantRound {
         score_nano,
         error_nano,
         payout: line.map_or(Amount::ZERO, |line| line.payout),
@@ -130,7 +131,7 @@ fn part(report: &Report, account: Address) -> Part {
 }
 
 /// The count of each reason, and the last statement with the most frequent reason.
-fn why(account: Address, reports: &[Report]) -> (String, String) {
+fn summarise_reasons(account: Address, reports: &[Report]) -> (String, String) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let reasons: Vec<Option<PayReason>> =
         reports.iter().map(|report| report.line(account).map(|line| line.reason)).collect();
@@ -154,7 +155,7 @@ fn why(account: Address, reports: &[Report]) -> (String, String) {
     (summary.join(", "), why)
 }
 
-impl Outcome {
+impl DemoOutcome {
     /// The terms of the balance equation.
     pub(super) fn money(&self) -> anyhow::Result<Money> {
         let books = &self.books;
@@ -182,9 +183,10 @@ impl Outcome {
     }
 
     /// The title of the last section; it must be correct for every seed.
-    pub(super) fn title_of_cheats(&self) -> &'static str {
-        let earned =
-            |earner: &Earner| earner.behaviour != Behaviour::Honest && !earner.earned.is_zero();
+    pub(super) fn dishonest_title(&self) -> &'static str {
+        let earned = |earner: &ParticipantResult| {
+            earner.behaviour != Behaviour::Honest && !earner.earned.is_zero()
+        };
         if self.earners.iter().any(earned) {
             "Results of the dishonest participants"
         } else {

@@ -91,13 +91,13 @@ pub(crate) fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: A
     include_str!("task.toml")
         .replace("@SALT@", &salt.to_string())
         .replace("@ROUNDS@", &rounds.to_string())
-        .replace("@FORMAT@", &written(format))
+        .replace("@FORMAT@", &format_toml(format))
         .replace("@COHORT@", &PARTICIPANTS.len().to_string())
         .replace("@ARBITER@", &arbiter.to_string())
 }
 
 /// Formats an update format as in a task file.
-fn written(format: UpdateFormat) -> String {
+fn format_toml(format: UpdateFormat) -> String {
     match format {
         UpdateFormat::F32 => r#"{ kind = "f32" }"#.to_owned(),
         UpdateFormat::Bf16 => r#"{ kind = "bf16" }"#.to_owned(),

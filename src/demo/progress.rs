@@ -12,11 +12,11 @@ use crate::show;
 const TURN: Duration = Duration::from_millis(120);
 
 /// The progress of the rounds.
-pub(super) struct Progress {
+pub(super) struct DemoProgress {
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl DemoProgress {
     /// Creates the progress of a task with `rounds` rounds.
     pub(super) fn new(rounds: u32) -> anyhow::Result<Self> {
         if !std::io::stderr().is_terminal() || !std::io::stdout().is_terminal() {
@@ -63,7 +63,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_position(report.scope.round.0.into());
         }
-        self.line(&in_words(report)?);
+        self.line(&round_line(report)?);
         Ok(())
     }
 
@@ -75,7 +75,7 @@ impl Progress {
     }
 }
 
-fn in_words(report: &Report) -> anyhow::Result<String> {
+fn round_line(report: &Report) -> anyhow::Result<String> {
     let round = report.scope.round;
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
         let why = match report.outcome {

@@ -1,13 +1,13 @@
 //! The final output of a demonstration.
 
-use super::outcome::{Outcome, nats};
+use super::outcome::{DemoOutcome, nats};
 use super::plan::Behaviour;
-use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, Table};
+use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, TextTable};
 
 /// Prints all results.
-pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
+pub(super) fn print(outcome: &DemoOutcome) -> anyhow::Result<()> {
     anstream::println!();
-    people(outcome).print();
+    participant_table(outcome).print();
     let (before, after) = outcome.accuracy();
     anstream::println!(
         "\n{HEAD}Model{HEAD:#}    accuracy {:.1} % → {GOOD}{:.1} %{GOOD:#} on {} test rows that \
@@ -21,21 +21,21 @@ pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
     if let Some(on_chain) = &outcome.on_chain {
         on_chain.print();
     }
-    anstream::println!("\n{HEAD}{}{HEAD:#}", outcome.title_of_cheats());
+    anstream::println!("\n{HEAD}{}{HEAD:#}", outcome.dishonest_title());
     for earner in outcome.earners.iter().filter(|e| e.behaviour != Behaviour::Honest) {
         anstream::println!(
             "  {} ({}; {})\n    {DIM}{}{DIM:#}",
             earner.name,
             earner.behaviour,
             earner.summary,
-            earner.why
+            earner.explanation
         );
     }
     Ok(())
 }
 
-fn people(outcome: &Outcome) -> Table {
-    let mut table = Table::new(&[
+fn participant_table(outcome: &DemoOutcome) -> TextTable {
+    let mut table = TextTable::new(&[
         "participant",
         "behaviour",
         ">rows",
@@ -77,7 +77,7 @@ fn people(outcome: &Outcome) -> Table {
 }
 
 /// Prints exact amounts, because rounded ones would not add up.
-fn money(outcome: &Outcome) -> anyhow::Result<()> {
+fn money(outcome: &DemoOutcome) -> anyhow::Result<()> {
     let money = outcome.money()?;
     let balances = outcome.balances()?;
     let (mark, style) = if balances { ("exactly", GOOD) } else { ("NOT EQUAL", BAD) };
@@ -97,7 +97,7 @@ fn money(outcome: &Outcome) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn audit(outcome: &Outcome) {
+fn audit(outcome: &DemoOutcome) {
     let (rounds, differences) = (outcome.audit.0, &outcome.audit.1);
     let style = if differences.is_empty() { GOOD } else { BAD };
     anstream::println!(

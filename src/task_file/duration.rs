@@ -46,7 +46,7 @@ fn unit_ms(unit: &str) -> Option<u64> {
 }
 
 /// Formats milliseconds as an exact duration in the largest units; [`parse_ms`] reads it back.
-pub(crate) fn words(ms: u64) -> String {
+pub(crate) fn format_ms(ms: u64) -> String {
     let units = [(MS_PER_DAY, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")];
     let mut rest = ms;
     let mut parts = Vec::new();
@@ -139,9 +139,9 @@ mod tests {
             ("0 s", 0),
         ] {
             assert_eq!(parse_ms(text), Ok(ms), "{text}");
-            assert_eq!(parse_ms(&words(ms)), Ok(ms), "{text}");
+            assert_eq!(parse_ms(&format_ms(ms)), Ok(ms), "{text}");
         }
-        assert_eq!(words(90_000), "1 min 30 s");
+        assert_eq!(format_ms(90_000), "1 min 30 s");
         for text in ["", "90", "s", "-1 s", "1.5 h", "1 fortnight", "99999999999999999999 s"] {
             assert!(parse_ms(text).is_err(), "{text:?}");
         }

@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Arbiter {
 pub(super) struct ModelSection {
     pub(super) kind: ModelKind,
     pub(super) inputs: Option<u32>,
-    pub(super) hidden: Option<Units>,
+    pub(super) hidden: Option<HiddenUnits>,
     pub(super) channels: Option<u32>,
     pub(super) height: Option<u32>,
     pub(super) width: Option<u32>,
@@ -70,7 +70,7 @@ pub(super) enum ModelKind {
 /// The units of one hidden layer, or of several.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a number of units, or a list of them such as [64, 32]")]
-pub(super) enum Units {
+pub(super) enum HiddenUnits {
     One(u32),
     Many(Vec<u32>),
 }
@@ -146,14 +146,14 @@ pub(super) enum FormatKind {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AggregationSection {
-    pub(super) rule: Rule,
+    pub(super) rule: AggregationKind,
     pub(super) trim: Option<Decimal>,
     pub(super) byzantine: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Rule {
+pub(super) enum AggregationKind {
     Mean,
     Median,
     TrimmedMean,
@@ -201,8 +201,8 @@ pub(super) struct Decimal(pub(super) Micro);
 
 impl<'de> Deserialize<'de> for Decimal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl Visitor<'_> for Read {
+        struct DecimalVisitor;
+        impl Visitor<'_> for DecimalVisitor {
             type Value = Decimal;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number with at most six decimals, such as 0.05")
@@ -221,7 +221,7 @@ impl<'de> Deserialize<'de> for Decimal {
                 self.visit_str(&value.to_string())
             }
         }
-        deserializer.deserialize_any(Read)
+        deserializer.deserialize_any(DecimalVisitor)
     }
 }
 

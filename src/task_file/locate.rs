@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-type Entry<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
+type SpannedEntry<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
 
 /// The line of a byte offset, starting at 1.
 pub(super) fn line_at(text: &str, offset: usize) -> usize {
@@ -29,7 +29,7 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     line
 }
 
-fn find<'a>(table: &'a DeTable<'a>, part: &str) -> Option<Entry<'a>> {
+fn find<'a>(table: &'a DeTable<'a>, part: &str) -> Option<SpannedEntry<'a>> {
     table.iter().find(|(name, _)| name.get_ref() == part)
 }
 

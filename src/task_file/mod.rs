@@ -19,12 +19,12 @@ use florin_protocol::{
     UpdateFormat, blob_digest,
 };
 
-pub(crate) use duration::{civil, parse_date, words};
+pub(crate) use duration::{civil, format_ms, parse_date};
 
 use crate::failure::Failure;
 use file::{
-    AggregationSection, Arbiter, FormatKind, FormatSection, ModelKind, ModelSection, Rule,
-    TaskFile, Units,
+    AggregationKind, AggregationSection, Arbiter, FormatKind, FormatSection, HiddenUnits,
+    ModelKind, ModelSection, TaskFile,
 };
 
 /// The annotated template that `florin task new` writes.
@@ -51,7 +51,7 @@ pub(crate) struct Parties {
 
 /// A valid task file, with the blobs that it refers to.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct PreparedTask {
     /// The task specification.
     pub(crate) spec: TaskSpec,
     /// The initial parameters, as safetensors.
@@ -59,7 +59,7 @@ pub(crate) struct Ready {
     /// The canonical bytes of the holdout rows.
     pub(crate) holdout: Vec<u8>,
     /// Whether the file omits `holdout.per_round`; the rounds then share all rows equally.
-    pub(crate) shared: bool,
+    pub(crate) is_per_round_derived: bool,
 }
 
 /// Reads a task file and the data it refers to.
@@ -67,7 +67,7 @@ pub(crate) struct Ready {
 /// # Errors
 /// [`Failure`] with code `BAD_TASK`: the first mistake, with its line, key, value and the expected
 /// value.
-pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<Ready> {
+pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTask> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
     if length > FILE_BYTES_MAX {
@@ -83,16 +83,16 @@ pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<Ready> {
 
 /// A mistake in a task file.
 #[derive(Debug)]
-enum Problem {
+enum TaskFileError {
     /// Invalid TOML, an unknown or missing key, or a value of the wrong type.
     Toml(Box<toml::de::Error>),
     /// A value that is not allowed.
-    Key { key: String, value: String, right: String },
+    Key { key: String, value: String, expected: String },
 }
 
-impl Problem {
+impl TaskFileError {
     fn key(key: &str, value: impl Into<String>, right: impl Into<String>) -> Self {
-        Self::Key { key: key.to_owned(), value: value.into(), right: right.into() }
+        Self::Key { key: key.to_owned(), value: value.into(), expected: right.into() }
     }
 
     fn at(self, path: &Path, text: &str) -> Failure {
@@ -105,7 +105,7 @@ impl Problem {
                 let key = key.map_or(String::new(), |key| format!(" {key}:"));
                 format!("{file}{place}:{key} {}", error.message())
             }
-            Self::Key { key, value, right } => {
+            Self::Key { key, value, expected: right } => {
                 let place = locate::line_of(text, &key);
                 let place = place.map_or(String::new(), |line| format!(", line {line}"));
                 format!("{file}{place}: {key} = {value}: {right}")
@@ -115,20 +115,20 @@ impl Problem {
     }
 }
 
-impl From<toml::de::Error> for Problem {
+impl From<toml::de::Error> for TaskFileError {
     fn from(error: toml::de::Error) -> Self {
         Self::Toml(Box::new(error))
     }
 }
 
-impl From<SpecError> for Problem {
+impl From<SpecError> for TaskFileError {
     /// The protocol reports milliseconds; the file has durations, under keys without `_ms`.
     fn from(error: SpecError) -> Self {
         let as_written = |text: &str| text.replace("_ms", "");
         match error.key.strip_suffix("_ms") {
             Some(key) => {
                 let value =
-                    error.value.parse().map_or(error.value, |ms| format!("{:?}", words(ms)));
+                    error.value.parse().map_or(error.value, |ms| format!("{:?}", format_ms(ms)));
                 Self::key(key, value, as_written(&error.expected))
             }
             None => Self::key(error.key, error.value, as_written(&error.expected)),
@@ -141,34 +141,36 @@ impl From<SpecError> for Problem {
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn check_text(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
-    let spec = toml::from_str(text).map_err(Problem::from).and_then(|file| spec_of(&file, parties));
+pub(crate) fn parse_spec(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
+    let spec = toml::from_str(text)
+        .map_err(TaskFileError::from)
+        .and_then(|file| build_spec(&file, parties));
     spec.map_err(|problem| problem.at(Path::new("task.toml"), text))
 }
 
-fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<Ready, Problem> {
+fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<PreparedTask, TaskFileError> {
     let file: TaskFile = toml::from_str(text)?;
-    let mut spec = spec_of(&file, parties)?;
+    let mut spec = build_spec(&file, parties)?;
     let rows = read_holdout(&file, folder, &spec)?;
     let holdout = canonical_bytes(&rows);
-    spec.holdout = commit_to(rows, file.holdout.per_round, spec.rounds.count)?;
+    spec.holdout = commit_holdout(rows, file.holdout.per_round, spec.rounds.count)?;
     // Everything but the digest of the base model is known here: check before building a model that
     // may be impossibly large.
     spec.check()?;
     let base_model = florin_work::initial_model(&spec.model, file.model.seed).map_err(|error| {
-        Problem::key("model.seed", file.model.seed.to_string(), error.to_string())
+        TaskFileError::key("model.seed", file.model.seed.to_string(), error.to_string())
     })?;
     spec.base_model = blob_digest(&base_model);
     let shared = file.holdout.per_round.is_none();
-    Ok(Ready { spec, base_model, holdout, shared })
+    Ok(PreparedTask { spec, base_model, holdout, is_per_round_derived: shared })
 }
 
-fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
+fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileError> {
     let expires = duration::parse_moment(&file.expires, parties.now)
-        .map_err(|right| Problem::key("expires", format!("{:?}", file.expires), right))?;
+        .map_err(|right| TaskFileError::key("expires", format!("{:?}", file.expires), right))?;
     if expires <= parties.now {
         let right = "must be in the future";
-        return Err(Problem::key("expires", format!("{:?}", file.expires), right));
+        return Err(TaskFileError::key("expires", format!("{:?}", file.expires), right));
     }
     let (training, rounds, budget) = (&file.training, &file.rounds, &file.budget);
     Ok(TaskSpec {
@@ -233,7 +235,7 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
     })
 }
 
-fn model(section: &ModelSection) -> Result<ModelArchitecture, Problem> {
+fn model(section: &ModelSection) -> Result<ModelArchitecture, TaskFileError> {
     let kind = section.kind;
     let given = [
         ("model.inputs", section.inputs.is_some(), kind != ModelKind::Cnn),
@@ -246,14 +248,14 @@ fn model(section: &ModelSection) -> Result<ModelArchitecture, Problem> {
     let name = format!("{kind:?}").to_lowercase();
     for (key, is_there, belongs) in given {
         if is_there && !belongs {
-            return Err(Problem::key(
+            return Err(TaskFileError::key(
                 key,
                 "…",
                 format!("a model of kind {name:?} has no such key: remove it"),
             ));
         }
         if belongs && !is_there {
-            return Err(Problem::key(
+            return Err(TaskFileError::key(
                 key,
                 "nothing",
                 format!("a model of kind {name:?} requires this key"),
@@ -264,13 +266,13 @@ fn model(section: &ModelSection) -> Result<ModelArchitecture, Problem> {
     let inputs = section.inputs.unwrap_or_default();
     match (kind, &section.hidden) {
         (ModelKind::Softmax, _) => Ok(ModelArchitecture::Softmax { inputs, classes }),
-        (ModelKind::Mlp, Some(Units::One(units))) => {
+        (ModelKind::Mlp, Some(HiddenUnits::One(units))) => {
             Ok(ModelArchitecture::Mlp { inputs, hidden: vec![*units], classes })
         }
-        (ModelKind::Mlp, Some(Units::Many(hidden))) => {
+        (ModelKind::Mlp, Some(HiddenUnits::Many(hidden))) => {
             Ok(ModelArchitecture::Mlp { inputs, hidden: hidden.clone(), classes })
         }
-        (ModelKind::Cnn, Some(Units::One(hidden))) => Ok(ModelArchitecture::Cnn {
+        (ModelKind::Cnn, Some(HiddenUnits::One(hidden))) => Ok(ModelArchitecture::Cnn {
             channels: section.channels.unwrap_or_default(),
             height: section.height.unwrap_or_default(),
             width: section.width.unwrap_or_default(),
@@ -280,34 +282,34 @@ fn model(section: &ModelSection) -> Result<ModelArchitecture, Problem> {
         }),
         (_, other) => {
             let right = format!("a model of kind {name:?} has one hidden layer: write one number");
-            Err(Problem::key("model.hidden", format!("{other:?}"), right))
+            Err(TaskFileError::key("model.hidden", format!("{other:?}"), right))
         }
     }
 }
 
-fn aggregation(section: &AggregationSection) -> Result<Aggregation, Problem> {
+fn aggregation(section: &AggregationSection) -> Result<Aggregation, TaskFileError> {
     let needs = |key: &str, rule: &str| {
-        Problem::key(key, "nothing", format!("the rule {rule:?} requires this key"))
+        TaskFileError::key(key, "nothing", format!("the rule {rule:?} requires this key"))
     };
     let rule = section.rule;
-    if section.trim.is_some() && rule != Rule::TrimmedMean {
+    if section.trim.is_some() && rule != AggregationKind::TrimmedMean {
         let right = "only the rule \"trimmed_mean\" has this key: remove it";
-        return Err(Problem::key("rounds.aggregation.trim", "…", right));
+        return Err(TaskFileError::key("rounds.aggregation.trim", "…", right));
     }
-    if section.byzantine.is_some() && rule != Rule::Krum {
+    if section.byzantine.is_some() && rule != AggregationKind::Krum {
         let right = "only the rule \"krum\" has this key: remove it";
-        return Err(Problem::key("rounds.aggregation.byzantine", "…", right));
+        return Err(TaskFileError::key("rounds.aggregation.byzantine", "…", right));
     }
     Ok(match rule {
-        Rule::Mean => Aggregation::Mean,
-        Rule::Median => Aggregation::Median,
-        Rule::ClippedMean => Aggregation::ClippedMean,
-        Rule::TrimmedMean => {
+        AggregationKind::Mean => Aggregation::Mean,
+        AggregationKind::Median => Aggregation::Median,
+        AggregationKind::ClippedMean => Aggregation::ClippedMean,
+        AggregationKind::TrimmedMean => {
             let trim =
                 section.trim.ok_or_else(|| needs("rounds.aggregation.trim", "trimmed_mean"))?;
             Aggregation::TrimmedMean { trim: trim.0 }
         }
-        Rule::Krum => {
+        AggregationKind::Krum => {
             let byzantine =
                 section.byzantine.ok_or_else(|| needs("rounds.aggregation.byzantine", "krum"))?;
             Aggregation::Krum { byzantine }
@@ -316,7 +318,7 @@ fn aggregation(section: &AggregationSection) -> Result<Aggregation, Problem> {
 }
 
 /// The update format; the default format (f32) if the section is missing.
-fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, Problem> {
+fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, TaskFileError> {
     const KEY: &str = "rounds.format.permille";
     let Some(FormatSection { kind, permille }) = section else {
         return Ok(UpdateFormat::default());
@@ -326,11 +328,11 @@ fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, Problem> {
         (FormatKind::TopK, None) => {
             let right = "the kind \"top_k\" requires this key: write 1 to 500 thousandths of the \
                 parameters";
-            Err(Problem::key(KEY, "nothing", right))
+            Err(TaskFileError::key(KEY, "nothing", right))
         }
         (_, Some(permille)) => {
             let right = "only the kind \"top_k\" has this key: remove it";
-            Err(Problem::key(KEY, permille.to_string(), right))
+            Err(TaskFileError::key(KEY, permille.to_string(), right))
         }
         (FormatKind::F32, None) => Ok(UpdateFormat::F32),
         (FormatKind::Bf16, None) => Ok(UpdateFormat::Bf16),
@@ -340,10 +342,18 @@ fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, Problem> {
 
 /// The holdout commitment. If the file does not set the rows per round, the rounds share all rows
 /// equally.
-fn commit_to(rows: Dataset, per_round: Option<u32>, rounds: u32) -> Result<Holdout, Problem> {
+fn commit_holdout(
+    rows: Dataset,
+    per_round: Option<u32>,
+    rounds: u32,
+) -> Result<Holdout, TaskFileError> {
     let there = rows.rows();
     let count = u32::try_from(there).map_err(|_| {
-        Problem::key("holdout.rows", there.to_string(), "a holdout may have at most 16777216 rows")
+        TaskFileError::key(
+            "holdout.rows",
+            there.to_string(),
+            "a holdout may have at most 16777216 rows",
+        )
     })?;
     let shared = count.checked_div(rounds).unwrap_or_default();
     if per_round.is_none() && rounds > 0 && shared < 2 && count >= 2 {
@@ -353,29 +363,30 @@ fn commit_to(rows: Dataset, per_round: Option<u32>, rounds: u32) -> Result<Holdo
             u64::from(rounds) * 2,
             count / 2
         );
-        return Err(Problem::key("holdout.rows", count.to_string(), right));
+        return Err(TaskFileError::key("holdout.rows", count.to_string(), right));
     }
     let root = florin_work::CommittedHoldout::new(rows).root();
     Ok(Holdout { root, rows: count, per_round: per_round.unwrap_or(shared) })
 }
 
 /// Reads the holdout rows, selects the range, and checks them against the task's data schema.
-fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Dataset, Problem> {
+fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Dataset, TaskFileError> {
     let written = format!("{:?}", file.holdout.source);
-    let wrong = |right: String| Problem::key("holdout.source", written.as_str(), right);
+    let wrong = |right: String| TaskFileError::key("holdout.source", written.as_str(), right);
     let source: DataSource =
         file.holdout.source.parse().map_err(|e: SourceError| wrong(e.to_string()))?;
     let data = load(&relative_to(folder, source)).map_err(|e| wrong(e.to_string()))?;
     let data = match &file.holdout.rows {
         None => data,
         Some(text) => {
-            let wrong = |right: String| Problem::key("holdout.rows", format!("{text:?}"), right);
+            let wrong =
+                |right: String| TaskFileError::key("holdout.rows", format!("{text:?}"), right);
             let range = crate::cli::rows(text).map_err(wrong)?;
-            cut(&data, range).map_err(wrong)?
+            select_rows(&data, range).map_err(wrong)?
         }
     };
-    if let Some(right) = misfit(&data, spec) {
-        return Err(Problem::key("holdout.source", written.as_str(), right));
+    if let Some(right) = schema_mismatch(&data, spec) {
+        return Err(TaskFileError::key("holdout.source", written.as_str(), right));
     }
     Ok(data)
 }
@@ -384,7 +395,7 @@ fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Datas
 ///
 /// # Errors
 /// A sentence with the allowed range.
-pub(crate) fn cut(data: &Dataset, range: Range<usize>) -> Result<Dataset, String> {
+pub(crate) fn select_rows(data: &Dataset, range: Range<usize>) -> Result<Dataset, String> {
     if range.end > data.rows() {
         return Err(format!(
             "the data has {0} rows: write 0..{0} or a range within it",
@@ -396,7 +407,7 @@ pub(crate) fn cut(data: &Dataset, range: Range<usize>) -> Result<Dataset, String
 
 /// The reason why data does not fit a task's schema, as a sentence; `None` if it fits. Data in
 /// which the highest labels do not occur still fits.
-pub(crate) fn misfit(data: &Dataset, spec: &TaskSpec) -> Option<String> {
+pub(crate) fn schema_mismatch(data: &Dataset, spec: &TaskSpec) -> Option<String> {
     let (width, classes) = (spec.data.width as usize, spec.data.classes as usize);
     if data.width() != width {
         return Some(format!(

@@ -29,7 +29,7 @@ fn the_template_is_a_valid_task() {
     let ready = from_text(&template(), Path::new(""), &parties()).unwrap();
     assert_eq!(ready.spec.check(), Ok(()));
     let Holdout { rows, per_round, .. } = ready.spec.holdout;
-    assert_eq!((rows, per_round, ready.shared), (750, 75, false));
+    assert_eq!((rows, per_round, ready.is_per_round_derived), (750, 75, false));
     assert_eq!(ready.spec.arbiter, ready.spec.coordinator);
     assert_eq!(ready.spec.expires, Timestamp(1_000_000 + 7 * 86_400_000));
     assert_eq!(ready.spec.base_model, blob_digest(&ready.base_model));
@@ -40,7 +40,7 @@ fn the_template_is_a_valid_task() {
 fn without_per_round_the_rounds_share_the_holdout_rows_equally() {
     let text = template().replace("per_round = 75", "").replace("count = 10", "count = 7");
     let ready = from_text(&text, Path::new(""), &parties()).unwrap();
-    assert_eq!((ready.spec.holdout.per_round, ready.shared), (107, true));
+    assert_eq!((ready.spec.holdout.per_round, ready.is_per_round_derived), (107, true));
     let few = refused(&text.replace("1047..1797", "1784..1797"));
     for part in ["holdout.rows = 13", "at least 14 rows", "at most 6 rounds"] {
         assert!(few.contains(part), "{few}");

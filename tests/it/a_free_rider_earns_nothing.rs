@@ -3,12 +3,12 @@
 
 use florin_protocol::{Amount, Statement};
 
-use crate::support::{On, Plan, TestMarket, on_both};
+use crate::support::{On, TestMarket, TestPlan, on_both};
 
 on_both!(a_free_rider_earns_nothing);
 
 fn a_free_rider_earns_nothing(on: On) {
-    let mut plan = Plan::honest(on, 3);
+    let mut plan = TestPlan::honest(on, 3);
     plan.participants.extend([
         ("noah", Some("noise")),
         ("flo", Some("flip")),

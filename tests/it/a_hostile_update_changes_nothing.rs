@@ -9,7 +9,7 @@ use florin_protocol::{
 
 use crate::support::process::Process;
 use crate::support::sender::{Sender, framed};
-use crate::support::{On, Plan, TestMarket, on_both};
+use crate::support::{On, TestMarket, TestPlan, on_both};
 
 on_both!(a_hostile_update_changes_nothing);
 
@@ -46,7 +46,7 @@ fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
     bytes[at..at + to.len()].copy_from_slice(to);
 }
 
-struct World {
+struct HostileRound {
     market: TestMarket,
     task: TaskId,
     all: Vec<Process>,
@@ -58,8 +58,8 @@ struct World {
 
 /// Opens a market in which two honest participants and all hostile accounts have committed.
 /// `update` derives the committed bytes of a hostile account from valid bytes.
-fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> World {
-    let mut plan = Plan::honest(on, 1);
+fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> HostileRound {
+    let mut plan = TestPlan::honest(on, 1);
     plan.participants.truncate(2);
     plan.others.extend(HOSTILE);
     plan.target = 2 + HOSTILE.len();
@@ -71,7 +71,7 @@ fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> World {
     let task = market.publish();
     let senders: Vec<Sender> =
         HOSTILE.iter().map(|name| Sender::join(&market, task, name, "10")).collect();
-    let all = market.everybody(task);
+    let all = market.start_all(task);
     let view = market.wait_for(task, 1, TaskPhase::Committing);
     let offer = view.offer.expect("a round is open").body;
     let base = market.client().blob(offer.base_model, 1 << 20).unwrap();
@@ -81,7 +81,7 @@ fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> World {
         let header = sender.header(&offer, &update(at, &good));
         assert_eq!(sender.send_commit(&sender.commit(&header)), "OK");
     }
-    World { market, task, all, senders, offer, good }
+    HostileRound { market, task, all, senders, offer, good }
 }
 
 fn spoiled(at: usize, good: &[u8]) -> Vec<u8> {
@@ -92,7 +92,7 @@ fn spoiled(at: usize, good: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn finish(mut world: World) -> (TestMarket, Report) {
+fn finish(mut world: HostileRound) -> (TestMarket, Report) {
     world.all.iter_mut().for_each(Process::finish);
     let report = world.market.report(world.task, 1);
     (world.market, report)
@@ -102,7 +102,7 @@ fn a_hostile_update_changes_nothing(on: On) {
     // The reference: the same round, in which the same accounts commit but never upload.
     let silent = std::thread::spawn(move || finish(open(on, spoiled)).1);
     let world = open(on, spoiled);
-    second_thoughts(&world);
+    conflicting_commit(&world);
     world.market.wait_for(world.task, 1, TaskPhase::Revealing);
     for (at, (name, code, _)) in SPOILED.iter().enumerate() {
         let sender = &world.senders[at];
@@ -110,10 +110,10 @@ fn a_hostile_update_changes_nothing(on: On) {
         let header = sender.node.sign(sender.header(&world.offer, &bytes));
         assert_eq!(sender.upload(&header, &bytes), *code, "{name}");
     }
-    lies_in_the_header(&world);
+    false_headers(&world);
     broken_bodies(&world);
     weak_key(&world);
-    let (task, late) = (world.task, Sender::again(&world.market, world.task, HOSTILE[7]));
+    let (task, late) = (world.task, Sender::existing(&world.market, world.task, HOSTILE[7]));
     let (mut market, report) = finish(world);
     for name in HOSTILE {
         let missing = report.missing.iter().find(|(who, _)| *who == market.account(name));
@@ -134,7 +134,7 @@ fn a_hostile_update_changes_nothing(on: On) {
 }
 
 /// A second, different commit by the same sender.
-fn second_thoughts(world: &World) {
+fn conflicting_commit(world: &HostileRound) {
     let sender = &world.senders[7];
     let other = sender.header(&world.offer, b"something else");
     assert_eq!(sender.send_commit(&sender.commit(&other)), "CONFLICTING");
@@ -143,7 +143,7 @@ fn second_thoughts(world: &World) {
 type Lie = fn(&mut UpdateHeader);
 
 /// Signed headers with false fields.
-fn lies_in_the_header(world: &World) {
+fn false_headers(world: &HostileRound) {
     let table: [(&str, &str, Lie); 9] = [
         ("10^12 rows", "BAD_ROWS", |h| h.rows = 1_000_000_000_000),
         ("a negative number of rows", "BAD_ROWS", |h| h.rows = (-5i64).cast_unsigned()),
@@ -172,7 +172,7 @@ fn lies_in_the_header(world: &World) {
 }
 
 /// Bodies that are truncated, too long, or never complete.
-fn broken_bodies(world: &World) {
+fn broken_bodies(world: &HostileRound) {
     let sender = &world.senders[7];
     let header = sender.node.sign(sender.header(&world.offer, &world.good));
     let whole = framed(&header, &world.good);
@@ -191,7 +191,7 @@ fn broken_bodies(world: &World) {
 }
 
 /// A node key of small order, for which anyone can forge signatures.
-fn weak_key(world: &World) {
+fn weak_key(world: &HostileRound) {
     let (sender, client) = (&world.senders[6], world.market.client());
     let mut identity = [0u8; 32];
     identity[0] = 1;

@@ -8,7 +8,7 @@ use florin_participant::{Client, ClientConfig};
 use florin_protocol::{Amount, TaskId, TaskPhase};
 
 use crate::support::process::{PATIENCE, Process, until_within};
-use crate::support::{On, Plan, TestMarket, on_both};
+use crate::support::{On, TestMarket, TestPlan, on_both};
 
 on_both!(
     a_participant_or_provider_killed_after_any_step_loses_nothing,
@@ -18,8 +18,8 @@ on_both!(
 
 type Balances = BTreeMap<&'static str, (Amount, Amount)>;
 
-fn plan(on: On) -> Plan {
-    Plan::honest(on, 2)
+fn plan(on: On) -> TestPlan {
+    TestPlan::honest(on, 2)
 }
 
 /// All final balances without a kill.
@@ -38,7 +38,7 @@ fn steps(process: &Process) -> BTreeSet<String> {
         let words = line.split_whitespace().filter(|word| !word.contains(|c: char| c.is_numeric()));
         words.take(4).collect::<Vec<_>>().join(" ")
     };
-    process.said().lines().map(plain).filter(|step| !step.is_empty()).collect()
+    process.log().lines().map(plain).filter(|step| !step.is_empty()).collect()
 }
 
 /// The first log line of a process at which it was not killed yet.
@@ -55,7 +55,7 @@ fn finish(market: &TestMarket, task: TaskId, all: &mut [Process]) {
 fn a_participant_or_provider_killed_after_any_step_loses_nothing(on: On) {
     let market = TestMarket::open(plan(on));
     let task = market.publish();
-    let mut all = market.everybody(task);
+    let mut all = market.start_all(task);
     let mut killed_for = vec![BTreeSet::new(); all.len()];
     let mut kills = 0;
     until_within(4 * PATIENCE, "all processes exit", || {
@@ -80,7 +80,7 @@ fn a_participant_or_provider_killed_after_any_step_loses_nothing(on: On) {
 fn a_coordinator_killed_in_any_phase_pays_the_same(on: On) {
     let mut market = TestMarket::open(plan(on));
     let task = market.publish();
-    let mut all = market.everybody(task);
+    let mut all = market.start_all(task);
     let (mut phases, mut killed_for) = (BTreeSet::new(), BTreeSet::new());
     let mut kills = 0;
     until_within(4 * PATIENCE, "the task is done", || {
@@ -101,7 +101,7 @@ fn a_coordinator_killed_in_any_phase_pays_the_same(on: On) {
 
 /// The current round and its phase; at the end the round does not matter.
 fn phase_of(market: &TestMarket, task: TaskId) -> Option<(u32, TaskPhase)> {
-    let config = ClientConfig::at(&market.url);
+    let config = ClientConfig::new(&market.url);
     let view = Client::connect(&config).ok()?.task(task).ok()?;
     Some((if view.phase == TaskPhase::Done { u32::MAX } else { view.round.0 }, view.phase))
 }
@@ -109,7 +109,7 @@ fn phase_of(market: &TestMarket, task: TaskId) -> Option<(u32, TaskPhase)> {
 fn killing_all_processes_in_every_round_pays_the_same(on: On) {
     let mut market = TestMarket::open(plan(on));
     let task = market.publish();
-    let mut all = market.everybody(task);
+    let mut all = market.start_all(task);
     for round in 1..=2 {
         market.wait_for(task, round, TaskPhase::Committing);
         market.coordinator.kill();

@@ -5,7 +5,7 @@ use florin_protocol::{Amount, Digest, DisclosedRows, Report, RoundNumber, Signed
 
 use crate::support::market::words;
 use crate::support::proxy::Proxy;
-use crate::support::{On, Plan, Said, TestMarket, florin, on_both};
+use crate::support::{CommandOutput, On, TestMarket, TestPlan, florin, on_both};
 
 on_both!(
     anyone_can_recompute_a_payout,
@@ -14,18 +14,18 @@ on_both!(
     a_report_without_the_coordinators_signature_is_refused,
 );
 
-fn audit(market: &TestMarket, url: &str, task: &str) -> Said {
+fn audit(market: &TestMarket, url: &str, task: &str) -> CommandOutput {
     let mut call = words(&["audit", task, "--engine", "reference", "--json", "--market"]);
     call.push(url.to_owned());
-    let said = florin(&call);
-    assert!(said.code == 0 || said.code == 1, "{said:?}; {}", market.coordinator.said());
-    said
+    let output = florin(&call);
+    assert!(output.code == 0 || output.code == 1, "{output:?}; {}", market.coordinator.log());
+    output
 }
 
 /// A forgery of the last report, and the line that reveals it.
-type Forgery = (&'static str, fn(&mut Report));
+type LineForgery = (&'static str, fn(&mut Report));
 
-const FORGERIES: [Forgery; 7] = [
+const FORGERIES: [LineForgery; 7] = [
     ("lines[0].payout", |report| {
         let more = report.lines[0].payout.plus(Amount::from_units(1)).unwrap();
         report.lines[0].payout = more;
@@ -45,7 +45,7 @@ const FORGERIES: [Forgery; 7] = [
 ];
 
 fn anyone_can_recompute_a_payout(on: On) {
-    let market = TestMarket::open(Plan::honest(on, 2));
+    let market = TestMarket::open(TestPlan::honest(on, 2));
     let task = market.run().to_string();
     let honest = audit(&market, &market.url, &task).expect(0).json();
     assert_eq!((&honest["rounds"], &honest["differences"]), (&2.into(), &serde_json::json!([])));
@@ -68,7 +68,7 @@ fn anyone_can_recompute_a_payout(on: On) {
 }
 
 fn a_spot_check_recomputes_a_random_part_of_a_task(on: On) {
-    let market = TestMarket::open(Plan::honest(on, 2));
+    let market = TestMarket::open(TestPlan::honest(on, 2));
     let task = market.run().to_string();
     let look = |url: &str, more: &[&str]| {
         let mut call = words(&["audit", &task, "--engine", "reference", "--market", url]);
@@ -83,8 +83,8 @@ fn a_spot_check_recomputes_a_random_part_of_a_task(on: On) {
     assert_eq!(spot["rounds"].as_array().unwrap().len(), 2, "{honest:#}");
     assert_eq!(spot["rounds"][0]["scores"][0], 1, "{honest:#}");
     assert_eq!(spot["escapes"][2], serde_json::json!({ "forged": 0.5, "probability": 0.5 }));
-    let told = look(&market.url, &["--spot-check", "1", "--seed", "7"]).expect(0);
-    assert!(told.out.contains("50 % forged: 50.0 %. Seed 7."), "{told:?}");
+    let output = look(&market.url, &["--spot-check", "1", "--seed", "7"]).expect(0);
+    assert!(output.out.contains("50 % forged: 50.0 %. Seed 7."), "{output:?}");
 
     let node = market.wallet("coordinator").node_signer();
     let liar = Proxy::before(&market.url, "/rounds/2/report", move |body| {
@@ -97,14 +97,14 @@ fn a_spot_check_recomputes_a_random_part_of_a_task(on: On) {
     let found = look(&liar.url, &one).expect(1).json();
     let named = found["differences"][0]["line"].as_str().unwrap();
     assert!(named.ends_with(".score_nano"), "{found:#}");
-    let said = look(&market.url, &["--seed", "7"]);
-    assert!(said.code == 2 && said.err.contains("--spot-check"), "{said:?}");
+    let output = look(&market.url, &["--seed", "7"]);
+    assert!(output.code == 2 && output.err.contains("--spot-check"), "{output:?}");
 }
 
 fn a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret(on: On) {
-    let market = TestMarket::open(Plan::honest(on, 30));
+    let market = TestMarket::open(TestPlan::honest(on, 30));
     let task = market.publish();
-    let mut all = market.everybody(task);
+    let mut all = market.start_all(task);
     market.wait_for(task, 2, TaskPhase::Committing);
     // Without the last participant, this round or the next waits for its commit or upload.
     all.last_mut().unwrap().kill();
@@ -114,7 +114,7 @@ fn a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret
     assert_eq!(found["audited"], found["rounds"], "every audited round is recomputed");
     let view = market.view(task);
     assert!(view.reported < 29, "the task is almost over: {view:?}");
-    let early = market.client().shown(task, RoundNumber(30), 1_000_000).unwrap_err();
+    let early = market.client().disclosed_rows(task, RoundNumber(30), 1_000_000).unwrap_err();
     assert_eq!(early.code(), "NOT_YET_PUBLIC");
     // Disclosed rows that do not match the commitment are reported, whoever changed them.
     let bent = Proxy::before(&market.url, "/rounds/1/holdout", |body| {
@@ -127,7 +127,7 @@ fn a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret
 }
 
 fn a_report_without_the_coordinators_signature_is_refused(on: On) {
-    let market = TestMarket::open(Plan::honest(on, 1));
+    let market = TestMarket::open(TestPlan::honest(on, 1));
     let task = market.run().to_string();
     let liar = Proxy::before(&market.url, "/rounds/1/report", |body| {
         let mut report: Signed<Report> = serde_json::from_slice(body).unwrap();

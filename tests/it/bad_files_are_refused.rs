@@ -5,7 +5,7 @@ use std::path::Path;
 
 use florin_protocol::{TaskId, TaskPhase};
 
-use crate::support::{On, Plan, Said, TestMarket, florin};
+use crate::support::{CommandOutput, On, TestMarket, TestPlan, florin};
 
 fn file(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> String {
     let path = folder.join(name);
@@ -13,9 +13,9 @@ fn file(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> String {
     path.display().to_string()
 }
 
-fn says(said: &Said, parts: &[&str]) {
+fn assert_contains(output: &CommandOutput, parts: &[&str]) {
     for part in parts {
-        assert!(said.err.contains(part), "{:?} lacks {part:?}", said.err);
+        assert!(output.err.contains(part), "{:?} lacks {part:?}", output.err);
     }
 }
 
@@ -43,9 +43,9 @@ fn invalid_data_is_refused_with_file_and_position() {
         (format!("csv:{}#y", path.join("gone.csv").display()), "gone.csv"),
     ];
     for (source, part) in &cases {
-        let said = florin(&["data", "show", source]);
-        says(&said, &[part]);
-        said.refused(2, "BAD_DATA");
+        let output = florin(&["data", "show", source]);
+        assert_contains(&output, &[part]);
+        output.refused(2, "BAD_DATA");
     }
     assert_eq!(florin(&["data", "show", &format!("idx:{good_images},{good_labels}")]).code, 0);
     florin(&["data", "show", "sprouts"]).expect(2);
@@ -100,16 +100,16 @@ fn invalid_task_files_are_refused_with_line_key_and_value() {
         ("inputs = 64", "inputs = 32", ["data.width = 64", "32 features"]),
     ] {
         let bad = file(path, "bad.toml", text.replacen(from, to, 1));
-        let said = florin(&["task", "check", &bad]);
-        says(&said, &parts);
-        says(&said, &["line "]);
-        said.refused(2, "BAD_TASK");
+        let output = florin(&["task", "check", &bad]);
+        assert_contains(&output, &parts);
+        assert_contains(&output, &["line "]);
+        output.refused(2, "BAD_TASK");
     }
 }
 
 /// A market whose only task is done.
-fn market_with_a_past() -> (TestMarket, TaskId) {
-    let mut plan = Plan::honest(On::Embedded, 1);
+fn market_with_a_completed_task() -> (TestMarket, TaskId) {
+    let mut plan = TestPlan::honest(On::Embedded, 1);
     plan.participants.truncate(1);
     plan.target = 1;
     plan.provider = false;
@@ -119,7 +119,7 @@ fn market_with_a_past() -> (TestMarket, TaskId) {
 }
 
 /// Tries to start a coordinator with the market's wallet.
-fn coordinate(market: &TestMarket, data: &str, listen: &str) -> Said {
+fn coordinate(market: &TestMarket, data: &str, listen: &str) -> CommandOutput {
     let (wallet, passphrase) = (market.file("coordinator.json"), market.file("passphrase"));
     let at = ["coordinate", "--engine", "reference", "--data", data, "--listen", listen];
     let signing = ["--wallet", &wallet, "--passphrase-file", &passphrase];
@@ -128,7 +128,7 @@ fn coordinate(market: &TestMarket, data: &str, listen: &str) -> Said {
 
 #[test]
 fn a_second_coordinator_does_not_start() {
-    let (market, task) = market_with_a_past();
+    let (market, task) = market_with_a_completed_task();
     let (data, elsewhere) = (market.file("coordinator"), market.file("elsewhere"));
     let address = market.url.strip_prefix("http://").unwrap();
     coordinate(&market, &elsewhere, address).refused(2, "PORT_IN_USE");
@@ -137,12 +137,12 @@ fn a_second_coordinator_does_not_start() {
     florin(&["ledger", "verify", "--data", &data]).refused(2, "LEDGER_LOCKED");
     coordinate(&market, &elsewhere, "127.0.0.1:0").refused(2, "NO_GENESIS");
     assert_eq!(market.view(task).phase, TaskPhase::Done);
-    no_room(&market, &task.to_string());
+    requests_with_bad_arguments(&market, &task.to_string());
 }
 
 #[test]
 fn a_coordinator_refuses_damaged_files_and_loses_nothing() {
-    let (mut market, task) = market_with_a_past();
+    let (mut market, task) = market_with_a_completed_task();
     let (balances, data) = (market.balances(task), market.file("coordinator"));
     market.coordinator.kill();
 
@@ -177,9 +177,9 @@ fn flip_bytes(ledger: &Path, data: &str) {
         let mut flipped = good.clone();
         flipped[at] ^= 0x40;
         std::fs::write(ledger, &flipped).unwrap();
-        let said = florin(&["ledger", "verify", "--data", data]);
-        if said.code != 0 {
-            said.refused(1, "LEDGER_CORRUPT"); // other bytes belong to no used page
+        let output = florin(&["ledger", "verify", "--data", data]);
+        if output.code != 0 {
+            output.refused(1, "LEDGER_CORRUPT"); // other bytes belong to no used page
             refused += 1;
         }
     }
@@ -188,12 +188,14 @@ fn flip_bytes(ledger: &Path, data: &str) {
 }
 
 /// A full disk, if the system provides /dev/full.
-fn no_room(market: &TestMarket, task: &str) {
+fn requests_with_bad_arguments(market: &TestMarket, task: &str) {
     if Path::new("/dev/full").exists() {
-        market.ask(&["task", "model", task, "--out", "/dev/full"]).refused(3, "STORAGE_FULL");
+        market
+            .run_command(&["task", "model", task, "--out", "/dev/full"])
+            .refused(3, "STORAGE_FULL");
     }
-    market.ask(&["task", "show", "zzzzzz"]).refused(2, "BAD_ID");
-    market.ask(&["task", "show", "abcdefabcdef"]).refused(1, "UNKNOWN_TASK");
+    market.run_command(&["task", "show", "zzzzzz"]).refused(2, "BAD_ID");
+    market.run_command(&["task", "show", "abcdefabcdef"]).refused(1, "UNKNOWN_TASK");
     florin(&["task", "list", "--market", "http://127.0.0.1:1"])
         .refused(3, "COORDINATOR_UNAVAILABLE");
     florin(&["task", "list", "--market", "somewhere"]).refused(2, "BAD_URL");
@@ -203,13 +205,13 @@ fn no_room(market: &TestMarket, task: &str) {
 fn a_missing_engine_or_tool_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("r.html").display().to_string();
-    let said = florin(&["demo", "--engine", "cuda", "--out", &out]);
-    if said.code == 0 {
+    let output = florin(&["demo", "--engine", "cuda", "--out", &out]);
+    if output.code == 0 {
         return; // a machine with a GPU
     }
-    says(&said, &["GPU"]);
+    assert_contains(&output, &["GPU"]);
     let missing = folder.path().join("anvil").display().to_string();
     let demo = ["demo", "--ledger", "ethereum", "--anvil", &missing, "--out", &out];
-    let said = florin(&demo).refused(2, "TOOL_MISSING");
-    says(&said, &[&missing, "cargo xtask demo --ledger ethereum", "FLORIN_ANVIL"]);
+    let output = florin(&demo).refused(2, "TOOL_MISSING");
+    assert_contains(&output, &[&missing, "cargo xtask demo --ledger ethereum", "FLORIN_ANVIL"]);
 }

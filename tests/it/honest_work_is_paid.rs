@@ -2,12 +2,12 @@
 
 use florin_protocol::{Amount, PayReason};
 
-use crate::support::{On, Plan, TestMarket, on_both};
+use crate::support::{On, TestMarket, TestPlan, on_both};
 
 on_both!(honest_work_is_paid);
 
 fn honest_work_is_paid(on: On) {
-    let market = TestMarket::open(Plan::honest(on, 3));
+    let market = TestMarket::open(TestPlan::honest(on, 3));
     let task = market.run();
     let last = market.report(task, 3);
     let metrics = last.metrics.expect("the round was valued");
@@ -34,6 +34,7 @@ fn honest_work_is_paid(on: On) {
     let earned = last.account_totals[&provider].infrastructure;
     assert!(!earned.is_zero(), "the provider is paid from the infrastructure pool");
     assert_eq!(ledger.claimed_totals(task, provider).unwrap().paid, earned);
-    let said = market.ask(&["statement", &task.to_string(), &market.account("ann").to_string()]);
-    assert!(said.expect(0).out.contains("statistically significant part"));
+    let output =
+        market.run_command(&["statement", &task.to_string(), &market.account("ann").to_string()]);
+    assert!(output.expect(0).out.contains("statistically significant part"));
 }

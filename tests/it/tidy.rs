@@ -9,7 +9,7 @@ mod source;
 
 use manifest::Manifest;
 use repository::{Repository, TextFile};
-use source::Source;
+use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
 const ARROWS: [(&str, &[&str]); 15] = [
@@ -154,7 +154,7 @@ fn foreign_arrows(manifests: &[Manifest]) -> Vec<String> {
 }
 
 #[test]
-fn crates_only_visit_whom_they_may() {
+fn crates_use_only_allowed_crates() {
     let repository = Repository::read();
     let manifests = repository.manifests();
     assert_eq!(manifests.len(), ARROWS.len(), "a crate has come or gone: say so in ARROWS");
@@ -162,7 +162,7 @@ fn crates_only_visit_whom_they_may() {
 }
 
 #[test]
-fn a_foreign_arrow_would_be_seen() {
+fn a_forbidden_crate_dependency_is_detected() {
     let plant = |name: &str, text: &str| {
         foreign_arrows(&[Manifest::parse(&format!("[package]\nname = \"{name}\"\n{text}"))])
     };
@@ -242,7 +242,7 @@ fn axum_tch_redb_and_alloys_network_each_live_in_one_crate() {
 }
 
 #[test]
-fn a_stranger_in_the_wrong_crate_would_be_seen() {
+fn a_misplaced_dependency_is_detected() {
     let plant = |name: &str, dependency: &str| {
         let text = format!("[package]\nname = \"{name}\"\n[dependencies]\n{dependency}\n");
         strangers(&[Manifest::parse(&text)]).len()
@@ -268,7 +268,7 @@ fn every_crate_obeys_the_workspace_lints() {
     refuse("lints", &lax);
 }
 
-fn without_wall(sources: &[Source]) -> Vec<String> {
+fn without_wall(sources: &[RustSource]) -> Vec<String> {
     const WALL: [&str; 7] = [
         "clippy::arithmetic_side_effects",
         "clippy::float_arithmetic",
@@ -291,22 +291,22 @@ fn without_wall(sources: &[Source]) -> Vec<String> {
 }
 
 #[test]
-fn money_stands_behind_its_wall() {
+fn protocol_and_ledger_deny_the_strict_lints() {
     refuse("the wall around money", &without_wall(&Repository::read().sources()));
 }
 
 #[test]
-fn a_gap_in_the_wall_would_be_seen() {
+fn a_missing_lint_is_detected() {
     let gap = "//! Doc.\n#![cfg_attr(not(test), deny(clippy::panic, clippy::as_conversions))]\n";
     let found = without_wall(&[
-        Source::new("protocol/src/lib.rs", gap),
-        Source::new("ledger/src/lib.rs", gap),
-        Source::new("ledger/ethereum/src/lib.rs", gap),
+        RustSource::new("protocol/src/lib.rs", gap),
+        RustSource::new("ledger/src/lib.rs", gap),
+        RustSource::new("ledger/ethereum/src/lib.rs", gap),
     ]);
     assert_eq!(found.len(), 3 * 5);
 }
 
-fn broken_promises(sources: &[Source]) -> Vec<String> {
+fn broken_promises(sources: &[RustSource]) -> Vec<String> {
     let mut violations = Vec::new();
     for source in sources.iter().filter(|source| !source.is_test) {
         for (folder, words) in FORBIDDEN_WORDS {
@@ -331,7 +331,7 @@ fn protocol_and_ledger_have_no_floats_no_clock_and_no_random_order() {
 
 #[test]
 fn a_float_a_clock_or_a_hash_map_would_be_seen() {
-    let plant = |path: &str, text: &str| broken_promises(&[Source::new(path, text)]);
+    let plant = |path: &str, text: &str| broken_promises(&[RustSource::new(path, text)]);
     let refused = [
         ("protocol/src/money.rs", "fn half(a: f64) {}"),
         ("ledger/src/local/chain.rs", "let now = std::time::Instant::now();"),
@@ -356,7 +356,7 @@ fn a_float_a_clock_or_a_hash_map_would_be_seen() {
     }
 }
 
-fn long_functions(sources: &[Source], known: &[(&str, &str, usize)]) -> Vec<String> {
+fn long_functions(sources: &[RustSource], known: &[(&str, &str, usize)]) -> Vec<String> {
     let mut violations = Vec::new();
     let mut used = vec![false; known.len()];
     for source in sources {
@@ -390,11 +390,11 @@ fn functions_fit_on_a_screen() {
 #[test]
 fn a_long_function_would_be_seen_and_its_exception_only_shrinks() {
     let body = "    let _x = \"{\";\n".repeat(FUNCTION_LINES_MAX - 2);
-    let fits = Source::new("a.rs", &format!("fn fits() {{\n{body}}}\n"));
+    let fits = RustSource::new("a.rs", &format!("fn fits() {{\n{body}}}\n"));
     assert!(long_functions(&[fits], &[]).is_empty());
 
     let long = format!("trait T {{ fn no_body(&self); }}\nfn long() {{\n{body}    1;\n}}\n");
-    let long = [Source::new("a.rs", &long)];
+    let long = [RustSource::new("a.rs", &long)];
     let found = long_functions(&long, &[]);
     assert_eq!(found.len(), 1);
     assert!(found[0].starts_with("a.rs:2: `long` has 71 lines"), "{found:?}");
@@ -404,7 +404,7 @@ fn a_long_function_would_be_seen_and_its_exception_only_shrinks() {
     assert_eq!(long_functions(&[], &[("a.rs", "long", 71)]).len(), 1, "a row of nothing");
 }
 
-fn long_files(sources: &[Source], known: &[(&str, usize)]) -> Vec<String> {
+fn long_files(sources: &[RustSource], known: &[(&str, usize)]) -> Vec<String> {
     let mut violations = Vec::new();
     for source in sources {
         let lines = source.text.lines().count();
@@ -421,13 +421,13 @@ fn long_files(sources: &[Source], known: &[(&str, usize)]) -> Vec<String> {
 }
 
 #[test]
-fn files_hold_one_idea() {
+fn files_are_short() {
     refuse("long files", &long_files(&Repository::read().sources(), &LONG_FILES));
 }
 
 #[test]
 fn a_long_file_would_be_seen() {
-    let long = [Source::new("a.rs", &"//\n".repeat(FILE_LINES_MAX + 1))];
+    let long = [RustSource::new("a.rs", &"//\n".repeat(FILE_LINES_MAX + 1))];
     assert_eq!(long_files(&long, &[]).len(), 1);
     assert!(long_files(&long, &[("a.rs", FILE_LINES_MAX + 1)]).is_empty());
     assert_eq!(long_files(&long, &[("a.rs", FILE_LINES_MAX + 9)]).len(), 1);
@@ -448,12 +448,12 @@ fn unfinished(files: &[TextFile]) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_left_for_later() {
+fn no_file_has_marks_of_unfinished_work() {
     refuse("unfinished work is an issue, not a comment", &unfinished(&Repository::read().files));
 }
 
 #[test]
-fn a_promise_for_later_would_be_seen() {
+fn a_mark_of_unfinished_work_is_detected() {
     for (head, tail) in UNFINISHED {
         let text = format!("fn a() {{}}\n    // {head}{tail}\n");
         let planted = [TextFile { path: "a.rs".to_owned(), text }];
@@ -461,7 +461,7 @@ fn a_promise_for_later_would_be_seen() {
     }
 }
 
-fn without_front(sources: &[Source]) -> Vec<String> {
+fn without_front(sources: &[RustSource]) -> Vec<String> {
     let silent = sources.iter().filter(|source| !source.text.starts_with("//! "));
     silent.map(|source| format!("{}: open with `//!` and what it is for", source.path)).collect()
 }
@@ -472,10 +472,10 @@ fn every_file_opens_with_what_it_is_for() {
 }
 
 #[test]
-fn a_file_that_does_not_say_what_it_is_for_would_be_seen() {
-    assert_eq!(without_front(&[Source::new("a.rs", "use std::fs;\n")]).len(), 1);
-    assert_eq!(without_front(&[Source::new("a.rs", "//!\n//! Late.\n")]).len(), 1);
-    assert!(without_front(&[Source::new("a.rs", "//! Ready.\n")]).is_empty());
+fn a_file_without_a_header_is_detected() {
+    assert_eq!(without_front(&[RustSource::new("a.rs", "use std::fs;\n")]).len(), 1);
+    assert_eq!(without_front(&[RustSource::new("a.rs", "//!\n//! Late.\n")]).len(), 1);
+    assert!(without_front(&[RustSource::new("a.rs", "//! Ready.\n")]).is_empty());
 }
 
 /// Commands `cargo xtask …` in a text that xtask does not have.
@@ -491,7 +491,7 @@ fn unknown_commands(text: &TextFile, xtask: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_readme_promises_only_commands_that_exist() {
+fn documents_mention_only_existing_xtask_commands() {
     let repository = Repository::read();
     let xtask = &repository.file("xtask/src/main.rs").text;
     let mut violations = Vec::new();

@@ -3,12 +3,12 @@
 
 use florin_protocol::Report;
 
-use crate::support::{On, Plan, TestMarket, on_both};
+use crate::support::{On, TestMarket, TestPlan, on_both};
 
 on_both!(two_runs_with_one_seed_agree);
 
 fn run(on: On, seed: u64) -> (Vec<Report>, String) {
-    let mut plan = Plan::honest(on, 2);
+    let mut plan = TestPlan::honest(on, 2);
     plan.seed = seed;
     plan.participants.push(("noah", Some("noise")));
     plan.target = 4;

@@ -4,12 +4,12 @@
 use std::process::{Command, ExitCode};
 
 use crate::failure::Failure;
-use crate::{market, process, setup, tools, torch};
+use crate::{process, program, setup, tools, torch};
 
 /// The Python packages of the peer implementations that a benchmark compares with.
 #[derive(Clone, Copy)]
-enum Neighbours {
-    Nobody,
+enum PeerPackages {
+    NotNeeded,
     /// PyTorch and NumPy.
     Learning,
     /// Flower, only with `--peer flower`: one of its rounds takes about a minute.
@@ -20,20 +20,20 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 13] = [
-    ("aggregate", Neighbours::Learning),
-    ("train", Neighbours::Learning),
-    ("ledger", Neighbours::Nobody),
-    ("server", Neighbours::Flower),
-    ("round", Neighbours::Flower),
-    ("door", Neighbours::Nobody),
-    ("uploads", Neighbours::Nobody),
-    ("recovery", Neighbours::Nobody),
-    ("soak", Neighbours::Nobody),
-    ("contribution", Neighbours::Contribution),
-    ("attacks", Neighbours::Nobody),
-    ("wire", Neighbours::Nobody),
-    ("sim", Neighbours::Simulators),
+const BENCHMARKS: [(&str, PeerPackages); 13] = [
+    ("aggregate", PeerPackages::Learning),
+    ("train", PeerPackages::Learning),
+    ("ledger", PeerPackages::NotNeeded),
+    ("server", PeerPackages::Flower),
+    ("round", PeerPackages::Flower),
+    ("door", PeerPackages::NotNeeded),
+    ("uploads", PeerPackages::NotNeeded),
+    ("recovery", PeerPackages::NotNeeded),
+    ("soak", PeerPackages::NotNeeded),
+    ("contribution", PeerPackages::Contribution),
+    ("attacks", PeerPackages::NotNeeded),
+    ("wire", PeerPackages::NotNeeded),
+    ("sim", PeerPackages::Simulators),
 ];
 
 /// Runs one benchmark. `arguments` are its name, `--json FILE` and its own flags, which are passed
@@ -48,24 +48,24 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
             format!("choose one of {names}: cargo xtask bench NAME [--json FILE]"),
         ));
     };
-    setup::for_building()?;
+    setup::fetch_build_tools()?;
     eprintln!("bench: making a release build (a few minutes the first time)");
-    market::build(&["build", "--release", "--package", "florin", "--bin", "florin"])?;
+    program::build(&["build", "--release", "--package", "florin", "--bin", "florin"])?;
     let mut florin = Command::new(process::root().join("target/release/florin"));
     florin.arg("bench").args(arguments);
     let asked_for = arguments.iter().any(|word| word.starts_with("--peer"));
     let packages = match neighbours {
-        Neighbours::Nobody => None,
-        Neighbours::Flower | Neighbours::Simulators if !asked_for => None,
-        Neighbours::Contribution if arguments.iter().any(|word| word == "--speed") => None,
-        Neighbours::Flower => Some(tools::flower_bench_if_missing()?),
-        Neighbours::Simulators => Some(tools::simulators_if_missing()?),
-        Neighbours::Learning => Some(tools::bench_if_missing()?),
-        Neighbours::Contribution => Some(tools::contribution_bench_if_missing()?),
+        PeerPackages::NotNeeded => None,
+        PeerPackages::Flower | PeerPackages::Simulators if !asked_for => None,
+        PeerPackages::Contribution if arguments.iter().any(|word| word == "--speed") => None,
+        PeerPackages::Flower => Some(tools::flower_bench_if_missing()?),
+        PeerPackages::Simulators => Some(tools::simulators_if_missing()?),
+        PeerPackages::Learning => Some(tools::bench_if_missing()?),
+        PeerPackages::Contribution => Some(tools::contribution_bench_if_missing()?),
     };
     if let Some(packages) = packages {
         florin.arg("--python").arg(packages);
     }
-    torch::point_to(&mut florin);
-    Err(process::become_program(&mut florin))
+    torch::set_libtorch_env(&mut florin);
+    Err(process::exec(&mut florin))
 }

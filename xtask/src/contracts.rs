@@ -109,7 +109,7 @@ fn checker(profile: &str, module: &str) -> Result<Command, Failure> {
 }
 
 /// All contract checks that a change must pass.
-pub(crate) fn everything() -> Result<(), Failure> {
+pub(crate) fn test_and_check() -> Result<(), Failure> {
     test(&[])?;
     check().map(|_| ())
 }

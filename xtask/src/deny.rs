@@ -11,11 +11,11 @@ use crate::failure::Failure;
 use crate::process;
 
 /// The oldest cargo-deny that reads the lock file and deny.toml.
-const OLDEST: (u32, u32) = (0, 18);
+const VERSION_MIN: (u32, u32) = (0, 18);
 
 /// `cargo xtask deny`.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
-    if let Err(reason) = usable()? {
+    if let Err(reason) = check_cargo_deny()? {
         println!("deny: skipped: {reason}");
         return Ok(ExitCode::SUCCESS);
     }
@@ -33,21 +33,21 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
 
 /// Whether a sufficiently new cargo-deny is installed. The inner error is the reason to skip the
 /// check.
-fn usable() -> Result<Result<(), String>, Failure> {
+fn check_cargo_deny() -> Result<Result<(), String>, Failure> {
     let in_home = cargo_home().is_some_and(|home| home.join("bin/cargo-deny").is_file());
     if !in_home && !process::is_on_path("cargo-deny") {
         let reason = "cargo-deny is not installed (run `cargo install --locked cargo-deny`)";
         return Ok(Err(reason.to_owned()));
     }
     let answer = process::capture(process::cargo().args(["deny", "--version"]))?;
-    let answer = answer.unwrap_or_else(|said| said);
-    match version_of(&answer) {
-        Some(version) if version >= OLDEST => Ok(Ok(())),
+    let answer = answer.unwrap_or_else(|output| output);
+    match parse_version(&answer) {
+        Some(version) if version >= VERSION_MIN => Ok(Ok(())),
         _ => Ok(Err(format!(
             "`{}` is too old to read this lock file; {}.{} or later is needed",
             answer.trim(),
-            OLDEST.0,
-            OLDEST.1
+            VERSION_MIN.0,
+            VERSION_MIN.1
         ))),
     }
 }
@@ -59,12 +59,12 @@ fn advisories() -> Result<ExitCode, Failure> {
     let fetched = process::capture(deny.args(["deny", "fetch", "db"]))?;
     let mut check = process::cargo();
     check.arg("deny");
-    if let Err(said) = fetched {
+    if let Err(output) = fetched {
         if !has_local_database() {
             println!(
                 "deny: advisories skipped: the database cannot be fetched, no local copy exists"
             );
-            println!("{said}");
+            println!("{output}");
             return Ok(ExitCode::SUCCESS);
         }
         println!("deny: the advisory database cannot be fetched; the local copy is used");
@@ -96,7 +96,7 @@ fn cargo_home() -> Option<PathBuf> {
 }
 
 /// Parses `(0, 18)` from `cargo-deny 0.18.2`.
-fn version_of(answer: &str) -> Option<(u32, u32)> {
+fn parse_version(answer: &str) -> Option<(u32, u32)> {
     let number = answer.split_whitespace().last()?;
     let mut parts = number.split('.').map(str::parse);
     Some((parts.next()?.ok()?, parts.next()?.ok()?))
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn versions_of_cargo_deny_are_compared() {
-        assert!(version_of("cargo-deny 0.14.2\n").unwrap() < OLDEST);
-        assert!(version_of("cargo-deny 0.18.5\n").unwrap() >= OLDEST);
-        assert!(version_of("cargo-deny 1.0.0\n").unwrap() >= OLDEST);
-        assert_eq!(version_of("error: no such command: `deny`"), None);
+        assert!(parse_version("cargo-deny 0.14.2\n").unwrap() < VERSION_MIN);
+        assert!(parse_version("cargo-deny 0.18.5\n").unwrap() >= VERSION_MIN);
+        assert!(parse_version("cargo-deny 1.0.0\n").unwrap() >= VERSION_MIN);
+        assert_eq!(parse_version("error: no such command: `deny`"), None);
     }
 }

@@ -46,7 +46,7 @@ const DISK_REMEDY: &str = "free about 3 GB on this disk (8 GB for benchmarks), t
                            command again: it fetches what is still missing";
 
 /// Derives a failure code from the error output of pip or npm.
-pub(crate) fn of_fetching(what: &str, said: &str) -> Failure {
+pub(crate) fn from_fetch_output(what: &str, output: &str) -> Failure {
     const SIGNS: [(&str, &[&str], &str); 5] = [
         (
             "HASH_MISMATCH",
@@ -92,12 +92,12 @@ pub(crate) fn of_fetching(what: &str, said: &str) -> Failure {
              ask it for the package; the pins are in xtask/, protocol/vectors/ and contracts/",
         ),
     ];
-    let found = SIGNS.iter().find(|(_, signs, _)| signs.iter().any(|sign| said.contains(sign)));
+    let found = SIGNS.iter().find(|(_, signs, _)| signs.iter().any(|sign| output.contains(sign)));
     match found {
-        Some((code, _, remedy)) => Failure::new(code, format!("{what} failed:\n{said}"), *remedy),
+        Some((code, _, remedy)) => Failure::new(code, format!("{what} failed:\n{output}"), *remedy),
         None => Failure::new(
             "FETCH",
-            format!("{what} failed:\n{said}"),
+            format!("{what} failed:\n{output}"),
             "read the lines above, then run it again: it fetches what is still missing",
         ),
     }
@@ -126,14 +126,14 @@ mod tests {
             ("ERROR: No matching distribution found for torch==2.11.0", "PACKAGE_NOT_FOUND"),
             ("Segmentation fault", "FETCH"),
         ];
-        for (said, code) in table {
-            assert_eq!(of_fetching("fetching", said).code(), code, "{said}");
+        for (output, code) in table {
+            assert_eq!(from_fetch_output("fetching", output).code(), code, "{output}");
         }
     }
 
     #[test]
     fn a_failure_message_has_code_cause_and_remedy() {
-        let failure = of_fetching("fetching libtorch", "No space left on device");
+        let failure = from_fetch_output("fetching libtorch", "No space left on device");
         let text = failure.to_string();
         assert!(text.starts_with("error [DISK_FULL]: fetching libtorch failed"), "{text}");
         assert!(text.contains("what to do: free about 3 GB"), "{text}");

@@ -9,8 +9,8 @@ mod bench;
 mod contracts;
 mod deny;
 mod failure;
-mod market;
 mod process;
+mod program;
 mod python;
 mod setup;
 mod tally;
@@ -57,13 +57,13 @@ fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         None => ("help", arguments),
     };
     match command {
-        "setup" => expect_nothing("setup", rest).and_then(|()| setup::run()),
-        "demo" => market::demo(rest),
-        "test" => market::test(rest),
+        "setup" => expect_no_arguments("setup", rest).and_then(|()| setup::run()),
+        "demo" => program::demo(rest),
+        "test" => program::test(rest),
         "bench" => bench::run(rest),
-        "fuzz" => market::fuzz(rest),
+        "fuzz" => program::fuzz(rest),
         "contracts" => contracts::run(rest),
-        "deny" => expect_nothing("deny", rest).and_then(|()| deny::run()),
+        "deny" => expect_no_arguments("deny", rest).and_then(|()| deny::run()),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)
@@ -76,7 +76,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     }
 }
 
-fn expect_nothing(command: &str, rest: &[String]) -> Result<(), Failure> {
+fn expect_no_arguments(command: &str, rest: &[String]) -> Result<(), Failure> {
     match rest.first() {
         None => Ok(()),
         Some(argument) => Err(Failure::new(

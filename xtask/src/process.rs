@@ -10,7 +10,7 @@ use std::thread;
 use crate::failure::Failure;
 
 /// Number of lines of a failed program's error output that are repeated.
-const COMPLAINT_LINES_MAX: usize = 30;
+const ERROR_LINES_MAX: usize = 30;
 
 /// The root of the checkout.
 pub(crate) fn root() -> PathBuf {
@@ -36,7 +36,7 @@ pub(crate) fn cargo() -> Command {
             cargo.env_remove(&name);
         }
     }
-    crate::torch::point_to(&mut cargo);
+    crate::torch::set_libtorch_env(&mut cargo);
     cargo
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn capture(command: &mut Command) -> Result<Result<String, String>, F
 }
 
 /// Runs a program with visible progress; on failure returns the end of its error output.
-pub(crate) fn watch(command: &mut Command) -> Result<Result<(), String>, Failure> {
+pub(crate) fn run_with_progress(command: &mut Command) -> Result<Result<(), String>, Failure> {
     let progress = if io::stderr().is_terminal() { Stdio::inherit() } else { Stdio::null() };
     let mut child = command
         .stdin(Stdio::null())
@@ -66,12 +66,15 @@ pub(crate) fn watch(command: &mut Command) -> Result<Result<(), String>, Failure
         .map_err(|cause| cannot_start(command, &cause))?;
     let complaints = child.stderr.take().map(|stderr| thread::spawn(move || read_all(stderr)));
     let status = child.wait().map_err(|cause| cannot_start(command, &cause))?;
-    let said = complaints.and_then(|reader| reader.join().ok()).unwrap_or_default();
-    Ok(if status.success() { Ok(()) } else { Err(last_lines(&said)) })
+    let error_output = complaints.and_then(|reader| reader.join().ok()).unwrap_or_default();
+    Ok(if status.success() { Ok(()) } else { Err(last_lines(&error_output)) })
 }
 
 /// Runs a program and forwards its standard output, after passing each line to the callback.
-pub(crate) fn tee(command: &mut Command, mut see: impl FnMut(&str)) -> Result<ExitStatus, Failure> {
+pub(crate) fn tee(
+    command: &mut Command,
+    mut on_line: impl FnMut(&str),
+) -> Result<ExitStatus, Failure> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -81,7 +84,7 @@ pub(crate) fn tee(command: &mut Command, mut see: impl FnMut(&str)) -> Result<Ex
         let mut out = io::stdout().lock();
         for line in BufReader::new(stdout).split(b'\n') {
             let Ok(line) = line else { break };
-            see(&String::from_utf8_lossy(&line));
+            on_line(&String::from_utf8_lossy(&line));
             // A closed pipe on standard output must not stop the tests.
             let _ = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
         }
@@ -91,7 +94,7 @@ pub(crate) fn tee(command: &mut Command, mut see: impl FnMut(&str)) -> Result<Ex
 
 /// Replaces this process by another program (exec), so that its exit code and signals are handled
 /// directly. Returns only on failure.
-pub(crate) fn become_program(command: &mut Command) -> Failure {
+pub(crate) fn exec(command: &mut Command) -> Failure {
     use std::os::unix::process::CommandExt;
     let cause = command.exec();
     cannot_start(command, &cause)
@@ -117,17 +120,17 @@ pub(crate) fn prepend(before: &OsStr, folder: &Path) -> OsString {
 
 fn read_all(stream: impl io::Read) -> String {
     let lines = BufReader::new(stream).split(b'\n').map_while(Result::ok);
-    let mut said = String::new();
+    let mut output = String::new();
     for line in lines {
-        said.push_str(&String::from_utf8_lossy(&line));
-        said.push('\n');
+        output.push_str(&String::from_utf8_lossy(&line));
+        output.push('\n');
     }
-    said
+    output
 }
 
-fn last_lines(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-    let first = lines.len().saturating_sub(COMPLAINT_LINES_MAX);
+fn last_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+    let first = lines.len().saturating_sub(ERROR_LINES_MAX);
     lines[first..].iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
 }
 

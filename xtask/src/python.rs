@@ -7,7 +7,7 @@ use crate::failure::{self, Failure};
 use crate::process;
 
 /// The oldest Python for which every pinned package has wheels.
-const OLDEST: (u32, u32) = (3, 11);
+const VERSION_MIN: (u32, u32) = (3, 11);
 
 /// A Python with pip.
 pub(crate) struct Python {
@@ -28,8 +28,8 @@ impl Python {
         };
         let ask = "import sys; print(sys.version_info[0], sys.version_info[1])";
         let answer = process::capture(Command::new(program).args(["-c", ask]))?;
-        let version = answer.as_deref().ok().and_then(version_of);
-        let Some(version) = version.filter(|version| *version >= OLDEST) else {
+        let version = answer.as_deref().ok().and_then(parse_version);
+        let Some(version) = version.filter(|version| *version >= VERSION_MIN) else {
             let got = match version {
                 Some((major, minor)) => format!("{program} is {major}.{minor}"),
                 None => format!("{program} does not print its version: {answer:?}"),
@@ -37,14 +37,14 @@ impl Python {
             return Err(Failure::new(
                 "PYTHON_TOO_OLD",
                 got,
-                format!("put a Python {}.{} or later first on PATH", OLDEST.0, OLDEST.1),
+                format!("put a Python {}.{} or later first on PATH", VERSION_MIN.0, VERSION_MIN.1),
             ));
         };
         let python = Self { program, version };
-        if let Err(said) = process::capture(python.command().args(["-m", "pip", "--version"]))? {
+        if let Err(output) = process::capture(python.command().args(["-m", "pip", "--version"]))? {
             return Err(Failure::new(
                 "PIP_MISSING",
-                format!("{program} has no pip:\n{said}"),
+                format!("{program} has no pip:\n{output}"),
                 "install it (on Debian: apt-get install python3-pip; elsewhere: python3 -m ensurepip)",
             ));
         }
@@ -90,7 +90,8 @@ impl Python {
         }
         pip.args(["--platform", "manylinux2014_x86_64"]);
         pip.arg("--dest").arg(into).arg("--requirement").arg(requirements);
-        process::watch(&mut pip)?.map_err(|said| failure::of_fetching("fetching libtorch", &said))
+        process::run_with_progress(&mut pip)?
+            .map_err(|output| failure::from_fetch_output("fetching libtorch", &output))
     }
 
     /// Installs the packages of `requirements` into their own folder.
@@ -99,11 +100,12 @@ impl Python {
         pip.args(["install", "--only-binary=:all:", "--no-warn-script-location"]);
         pip.arg("--target").arg(into).arg("--requirement").arg(requirements);
         let what = format!("installing {}", requirements.display());
-        process::watch(&mut pip)?.map_err(|said| failure::of_fetching(&what, &said))
+        process::run_with_progress(&mut pip)?
+            .map_err(|output| failure::from_fetch_output(&what, &output))
     }
 }
 
-fn version_of(answer: &str) -> Option<(u32, u32)> {
+fn parse_version(answer: &str) -> Option<(u32, u32)> {
     let mut parts = answer.split_whitespace().map(str::parse);
     Some((parts.next()?.ok()?, parts.next()?.ok()?))
 }
@@ -114,8 +116,8 @@ mod tests {
 
     #[test]
     fn a_version_is_parsed_from_two_numbers() {
-        assert_eq!(version_of("3 11\n"), Some((3, 11)));
-        assert_eq!(version_of("3"), None);
-        assert_eq!(version_of("three eleven"), None);
+        assert_eq!(parse_version("3 11\n"), Some((3, 11)));
+        assert_eq!(parse_version("3"), None);
+        assert_eq!(parse_version("three eleven"), None);
     }
 }

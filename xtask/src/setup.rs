@@ -17,13 +17,13 @@ const STAMP: &str = "florin-stamp.txt";
 
 /// `cargo xtask setup`.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
-    everything()?;
+    fetch_all()?;
     eprintln!("setup: ready");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Fetches everything that is missing for building and testing.
-pub(crate) fn everything() -> Result<(), Failure> {
+pub(crate) fn fetch_all() -> Result<(), Failure> {
     let _lock = lock()?;
     torch::fetch_if_missing()?;
     tools::python_if_missing()?;
@@ -34,13 +34,13 @@ pub(crate) fn everything() -> Result<(), Failure> {
 }
 
 /// Fetches everything that is missing for building.
-pub(crate) fn for_building() -> Result<(), Failure> {
+pub(crate) fn fetch_build_tools() -> Result<(), Failure> {
     let _lock = lock()?;
     torch::fetch_if_missing()
 }
 
 /// Fetches everything that is missing for a development chain.
-pub(crate) fn for_a_chain() -> Result<(), Failure> {
+pub(crate) fn fetch_chain_tools() -> Result<(), Failure> {
     let _lock = lock()?;
     contracts::install()
 }
@@ -59,7 +59,7 @@ fn lock() -> Result<File, Failure> {
 }
 
 /// Whether the stamp of `folder` equals `stamp`.
-pub(crate) fn is_in_place(folder: &Path, stamp: &str) -> bool {
+pub(crate) fn is_installed(folder: &Path, stamp: &str) -> bool {
     fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == stamp)
 }
 
@@ -70,12 +70,12 @@ pub(crate) fn write_stamp(folder: &Path, stamp: &str) -> Result<(), Failure> {
 }
 
 /// Fills and stamps a temporary folder, and replaces `folder` by it.
-pub(crate) fn put_in_place(
+pub(crate) fn install_atomically(
     folder: &Path,
     stamp: &str,
     fill: impl FnOnce(&Path) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let partial = fresh_folder("partial")?;
+    let partial = create_empty_folder("partial")?;
     fill(&partial)?;
     write_stamp(&partial, stamp)?;
     remove(folder)?;
@@ -83,7 +83,7 @@ pub(crate) fn put_in_place(
 }
 
 /// An empty folder of this name beside the tools, on the same file system as the final folders.
-pub(crate) fn fresh_folder(name: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn create_empty_folder(name: &str) -> Result<PathBuf, Failure> {
     let path = process::tools_folder().join(name);
     remove(&path)?;
     fs::create_dir_all(&path).map_err(|cause| Failure::file("create", &path, &cause))?;

@@ -13,7 +13,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Parses one line of `cargo test`'s output.
-    pub(crate) fn see(&mut self, line: &str) {
+    pub(crate) fn add_line(&mut self, line: &str) {
         let line = without_colours(line);
         if let Some(name) =
             line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
@@ -69,7 +69,7 @@ mod tests {
             "test result: \u{1b}[31mFAILED\u{1b}[0m. 2 passed; 1 failed; 0 ignored; 0 measured",
             "test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; finished in 0.07s",
         ] {
-            tally.see(line);
+            tally.add_line(line);
         }
         assert_eq!(tally.to_string(), "42 passed, 1 failed, in 2 test programs");
         assert_eq!(tally.failures(), ["b::breaks"]);

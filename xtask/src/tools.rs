@@ -19,14 +19,19 @@ const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
 const CONTRACT_PINS: &str = "contracts/requirements.txt";
 
 /// Folder of the vector tests' Python packages; the tests add it to PYTHONPATH.
-pub(crate) fn python_folder() -> PathBuf {
+pub(crate) fn vector_packages_folder() -> PathBuf {
     process::tools_folder().join("python")
 }
 
 /// Installs the Python packages of the vector tests.
 pub(crate) fn python_if_missing() -> Result<(), Failure> {
     let python = Python::find()?;
-    packages_if_missing(&python, PYTHON_PINS, &python_folder(), "the vector tests' Python packages")
+    packages_if_missing(
+        &python,
+        PYTHON_PINS,
+        &vector_packages_folder(),
+        "the vector tests' Python packages",
+    )
 }
 
 /// Installs the fuzzing client for the coordinator's HTTP interface, in the folder where the tests
@@ -108,11 +113,11 @@ fn packages_if_missing(
         .map_err(|cause| Failure::file("read", &requirements, &cause))?;
     // Binary packages match one minor version of Python only.
     let stamp = format!("python {}\n{text}", python.version());
-    if setup::is_in_place(folder, &stamp) {
+    if setup::is_installed(folder, &stamp) {
         return Ok(());
     }
     setup::step(&format!("fetching {name}"), "installed", || {
-        setup::put_in_place(folder, &stamp, |partial| python.install(&requirements, partial))
+        setup::install_atomically(folder, &stamp, |partial| python.install(&requirements, partial))
     })
 }
 
@@ -129,7 +134,7 @@ pub(crate) fn npm_if_missing(folder: &str, name: &str) -> Result<(), Failure> {
     let stamp =
         std::fs::read_to_string(&lock).map_err(|cause| Failure::file("read", &lock, &cause))?;
     let modules = folder.join("node_modules");
-    if setup::is_in_place(&modules, &stamp) {
+    if setup::is_installed(&modules, &stamp) {
         return Ok(());
     }
     for program in ["node", "npm"] {
@@ -144,7 +149,8 @@ pub(crate) fn npm_if_missing(folder: &str, name: &str) -> Result<(), Failure> {
     setup::step(&format!("fetching {name}"), "installed", || {
         let mut npm = Command::new("npm");
         npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
-        process::watch(&mut npm)?.map_err(|said| failure::of_fetching("npm ci", &said))?;
+        process::run_with_progress(&mut npm)?
+            .map_err(|output| failure::from_fetch_output("npm ci", &output))?;
         setup::write_stamp(&modules, &stamp)
     })
 }

@@ -21,7 +21,7 @@ fn own_folder() -> PathBuf {
 
 /// The libtorch that the user set in LIBTORCH, if any. Otherwise cargo sets the variable to the
 /// checkout's own folder.
-fn named_by_person() -> Option<PathBuf> {
+fn libtorch_from_env() -> Option<PathBuf> {
     let named = PathBuf::from(env::var_os("LIBTORCH").filter(|value| !value.is_empty())?);
     (named != own_folder()).then_some(named)
 }
@@ -29,11 +29,11 @@ fn named_by_person() -> Option<PathBuf> {
 /// Fetches libtorch, or checks the one in LIBTORCH.
 pub(crate) fn fetch_if_missing() -> Result<(), Failure> {
     check_compiler()?;
-    if let Some(folder) = named_by_person() {
-        return check_named(&folder);
+    if let Some(folder) = libtorch_from_env() {
+        return check_user_libtorch(&folder);
     }
     let folder = own_folder();
-    if setup::is_in_place(&folder, PINS) && folder.join("lib/libtorch_cpu.so").is_file() {
+    if setup::is_installed(&folder, PINS) && folder.join("lib/libtorch_cpu.so").is_file() {
         return Ok(());
     }
     if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
@@ -47,9 +47,9 @@ pub(crate) fn fetch_if_missing() -> Result<(), Failure> {
     }
     let python = Python::find()?;
     let fetch = || {
-        let wheels = setup::fresh_folder("wheels")?;
+        let wheels = setup::create_empty_folder("wheels")?;
         python.download(&process::root().join("xtask/libtorch.txt"), &wheels)?;
-        setup::put_in_place(&folder, PINS, |partial| unpack(&python, &wheels, partial))?;
+        setup::install_atomically(&folder, PINS, |partial| unpack(&python, &wheels, partial))?;
         setup::remove(&wheels)
     };
     setup::step(
@@ -62,10 +62,10 @@ pub(crate) fn fetch_if_missing() -> Result<(), Failure> {
 fn unpack(python: &Python, wheels: &Path, into: &Path) -> Result<(), Failure> {
     let script = process::root().join("xtask/unpack.py");
     let unpacked = process::capture(python.command().arg(script).arg(wheels).arg(into))?;
-    unpacked.map(|_| ()).map_err(|said| failure::of_fetching("unpacking libtorch", &said))
+    unpacked.map(|_| ()).map_err(|output| failure::from_fetch_output("unpacking libtorch", &output))
 }
 
-fn check_named(folder: &Path) -> Result<(), Failure> {
+fn check_user_libtorch(folder: &Path) -> Result<(), Failure> {
     let names = ["libtorch_cpu.so", "libtorch_cpu.dylib"];
     if !names.iter().any(|name| folder.join("lib").join(name).is_file()) {
         return Err(Failure::new(
@@ -105,8 +105,8 @@ fn check_compiler() -> Result<(), Failure> {
 ///
 /// The checkout's own copy needs no variable: `.cargo/config.toml` refers to it. The LIBTORCH that
 /// cargo derived from it is removed, because the next cargo would treat it as a change and rebuild.
-pub(crate) fn point_to(command: &mut Command) {
-    match named_by_person() {
+pub(crate) fn set_libtorch_env(command: &mut Command) {
+    match libtorch_from_env() {
         None => {
             command.env_remove("LIBTORCH");
         }
@@ -126,13 +126,13 @@ mod tests {
     fn a_user_provided_libtorch_must_exist_and_match_the_version() {
         let folder = env::temp_dir().join(format!("florin-xtask-torch-{}", std::process::id()));
         fs::create_dir_all(folder.join("lib")).unwrap();
-        assert_eq!(check_named(&folder).unwrap_err().code(), "TORCH_MISSING");
+        assert_eq!(check_user_libtorch(&folder).unwrap_err().code(), "TORCH_MISSING");
         fs::write(folder.join("lib/libtorch_cpu.so"), "").unwrap();
-        assert!(check_named(&folder).is_ok());
+        assert!(check_user_libtorch(&folder).is_ok());
         fs::write(folder.join("build-version"), "2.4.0+cpu\n").unwrap();
-        assert_eq!(check_named(&folder).unwrap_err().code(), "TORCH_VERSION");
+        assert_eq!(check_user_libtorch(&folder).unwrap_err().code(), "TORCH_VERSION");
         fs::write(folder.join("build-version"), "2.11.0+cpu\n").unwrap();
-        assert!(check_named(&folder).is_ok());
+        assert!(check_user_libtorch(&folder).is_ok());
         fs::remove_dir_all(&folder).unwrap();
     }
 

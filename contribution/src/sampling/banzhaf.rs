@@ -171,7 +171,7 @@ impl Sampler for Normalised {
         Some(Summary { values, errors })
     }
 
-    fn from_exact(&self, exact: Vec<f64>, ends: &EndpointValues) -> Option<Vec<f64>> {
+    fn exact_values(&self, exact: Vec<f64>, ends: &EndpointValues) -> Option<Vec<f64>> {
         let factor = factor(exact.iter().sum(), ends.total())?;
         Some(exact.iter().map(|value| factor * value).collect())
     }

@@ -89,7 +89,7 @@ pub(super) trait Sampler {
     }
 
     /// The values once every coalition is known, from the exact semivalue; `None` as in `summary`.
-    fn from_exact(&self, exact: Vec<f64>, _ends: &EndpointValues) -> Option<Vec<f64>> {
+    fn exact_values(&self, exact: Vec<f64>, _ends: &EndpointValues) -> Option<Vec<f64>> {
         Some(exact)
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn run<G: Game + ?Sized, S: Sampler>(
     let summary = if stop == StopReason::Exhausted {
         let exact = ends.exact(game, meter, &sampler.size_weights(ends.players))?;
         let errors = Some(vec![0.0; ends.players]);
-        sampler.from_exact(exact, &ends).map(|values| Summary { values, errors })
+        sampler.exact_values(exact, &ends).map(|values| Summary { values, errors })
     } else {
         summary
     };

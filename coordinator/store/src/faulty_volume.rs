@@ -46,12 +46,12 @@ pub type FaultInjector = dyn Fn(VolumeOp<'_>) -> Result<(), InjectedFault> + Sen
 pub struct FaultyVolume(LocalVolume, Arc<FaultInjector>);
 
 impl FaultyVolume {
-    /// A folder on which `meddle` is called before each step.
-    pub fn new(
+    /// A folder on which `check` is called before each step.
+    pub fn intercept(
         folder: impl Into<PathBuf>,
-        meddle: impl Fn(VolumeOp<'_>) -> Result<(), InjectedFault> + Send + Sync + 'static,
+        check: impl Fn(VolumeOp<'_>) -> Result<(), InjectedFault> + Send + Sync + 'static,
     ) -> Arc<dyn Volume> {
-        Arc::new(Self(LocalVolume(folder.into()), Arc::new(meddle)))
+        Arc::new(Self(LocalVolume(folder.into()), Arc::new(check)))
     }
 
     /// A volume on a disk with `room` bytes of free space.
@@ -59,7 +59,7 @@ impl FaultyVolume {
         folder: impl Into<PathBuf>,
         room: Arc<std::sync::Mutex<usize>>,
     ) -> Arc<dyn Volume> {
-        Self::new(folder, move |doing| {
+        Self::intercept(folder, move |doing| {
             let VolumeOp::Append(_, bytes) = doing else { return Ok(()) };
             let mut room = room.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let fits = bytes.min(*room);

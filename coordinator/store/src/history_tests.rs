@@ -113,7 +113,7 @@ fn old_segments_are_removed_oldest_first_and_durably_one_by_one() {
     let all = cut_behind(dir.path(), 7, &[2, 4, 6]);
     let noted = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&noted);
-    let volume = FaultyVolume::new(dir.path(), move |doing| {
+    let volume = FaultyVolume::intercept(dir.path(), move |doing| {
         if matches!(doing, VolumeOp::Remove(_) | VolumeOp::SyncNames) {
             notes.lock().unwrap().push(doing.to_string());
         }
@@ -214,7 +214,7 @@ fn a_failed_write_is_truncated_durably_before_the_next_write() {
     let dir = tempfile::tempdir().unwrap();
     let (noted, fails) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
     let (notes, failing) = (Arc::clone(&noted), Arc::clone(&fails));
-    let volume = FaultyVolume::new(dir.path(), move |doing| {
+    let volume = FaultyVolume::intercept(dir.path(), move |doing| {
         notes.lock().unwrap().push(doing.to_string());
         let half = match doing {
             VolumeOp::Append(_, bytes) if failing.swap(false, Ordering::SeqCst) => bytes / 2,

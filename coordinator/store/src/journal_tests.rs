@@ -172,7 +172,7 @@ type Knobs = (Arc<Mutex<usize>>, Arc<Mutex<bool>>);
 fn open_small(path: &Path, room: usize) -> (Journal, Knobs) {
     let knobs = (Arc::new(Mutex::new(room)), Arc::new(Mutex::new(false)));
     let (room, sync_fails) = (Arc::clone(&knobs.0), Arc::clone(&knobs.1));
-    let volume = FaultyVolume::new(path.parent().unwrap(), move |doing| match doing {
+    let volume = FaultyVolume::intercept(path.parent().unwrap(), move |doing| match doing {
         VolumeOp::Append(_, bytes) => {
             let mut room = room.lock().unwrap();
             let fits = bytes.min(*room);

@@ -86,7 +86,7 @@ fn a_failed_write_is_not_acknowledged_and_loses_no_other_blob() {
         let dir = tempfile::tempdir().unwrap();
         // The third append or sync fails.
         let count = AtomicUsize::new(0);
-        let packs = open_on(FaultyVolume::new(dir.path(), move |doing| match doing {
+        let packs = open_on(FaultyVolume::intercept(dir.path(), move |doing| match doing {
             VolumeOp::Append(_, bytes) if !sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
                 Err(InjectedFault(bytes / 2, io::ErrorKind::StorageFull.into()))
             }
@@ -113,7 +113,7 @@ fn a_pack_accepts_blobs_only_after_its_name_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let synced = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&synced);
-    let packs = open_on(FaultyVolume::new(dir.path(), move |doing| {
+    let packs = open_on(FaultyVolume::intercept(dir.path(), move |doing| {
         let first =
             matches!(doing, VolumeOp::SyncNames) && counter.fetch_add(1, Ordering::SeqCst) == 0;
         if first { Err(InjectedFault(0, io::Error::other("EIO"))) } else { Ok(()) }
@@ -129,7 +129,7 @@ fn concurrent_writers_share_fsyncs() {
     let dir = tempfile::tempdir().unwrap();
     let syncs = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&syncs);
-    let packs = open_on(FaultyVolume::new(dir.path(), move |doing| {
+    let packs = open_on(FaultyVolume::intercept(dir.path(), move |doing| {
         if matches!(doing, VolumeOp::Sync(_)) {
             counter.fetch_add(1, Ordering::SeqCst);
             std::thread::sleep(std::time::Duration::from_millis(2));

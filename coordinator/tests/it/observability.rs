@@ -145,7 +145,7 @@ async fn a_failed_journal_ends_readiness_until_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let fails = Arc::new(AtomicBool::new(false));
     let armed = fails.clone();
-    let volume = FaultyVolume::new(dir.path(), move |doing| match doing {
+    let volume = FaultyVolume::intercept(dir.path(), move |doing| match doing {
         VolumeOp::Sync("journal") if armed.load(Ordering::Relaxed) => {
             Err(InjectedFault(0, std::io::Error::other("EIO")))
         }

@@ -8,7 +8,7 @@ use florin_testkit::ledger_model::accounts::TestAccounts;
 use florin_testkit::ledger_model::comparison::Comparison;
 use florin_testkit::ledger_model::coverage::Coverage;
 use florin_testkit::ledger_model::generator::OperationGenerator;
-use florin_testkit::ledger_model::ledger_model::LedgerModel;
+use florin_testkit::ledger_model::model::LedgerModel;
 use florin_testkit::ledger_model::operation::code_result;
 use florin_testkit::ledger_model::rng::{TestRng, seed};
 use florin_testkit::ledger_model::{TestClock, fresh_model, genesis, operator};

@@ -10,11 +10,11 @@ use florin_protocol::{
 
 use super::{Agent, AgentError};
 use crate::client::{Client, ClientError};
-use crate::event::Event;
+use crate::event::ParticipantEvent;
 
 /// The result of a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drawn {
+pub struct ClaimSummary {
     /// Amount that this claim paid out; zero if everything was paid before.
     pub paid: Amount,
     /// Amount that this claim took from the account's bond, for debits that the same proof covers.
@@ -42,16 +42,16 @@ pub enum ClaimError {
     /// The proof belongs to another final root than the ledger's: a settlement has just become
     /// final.
     #[error(
-        "task {task}: the coordinator's proof has root {proven}, but the ledger's final root is \
-         {held}: a settlement has just become final; try again"
+        "task {task}: the coordinator's proof has root {proof_root}, but the ledger's final root is \
+         {ledger_root}: a settlement has just become final; try again"
     )]
     NotCurrent {
         /// The task.
         task: TaskId,
         /// The root of the coordinator's proof.
-        proven: Digest,
+        proof_root: Digest,
         /// The ledger's final root.
-        held: Digest,
+        ledger_root: Digest,
     },
     /// The coordinator.
     #[error(transparent)]
@@ -99,11 +99,11 @@ pub fn claim(
     by: &dyn WalletSigner,
     task: TaskId,
     account: Address,
-) -> Result<Drawn, ClaimError> {
+) -> Result<ClaimSummary, ClaimError> {
     let is_new = |now: ClaimTotals, before: ClaimTotals| {
         now.paid > before.paid || now.debited > before.debited
     };
-    claim_if(client, ledger, by, (task, account), is_new)
+    fetch_and_claim(client, ledger, by, (task, account), is_new)
 }
 
 /// Claims only if pay is owed. A claim that would only take debits from the bond is left to the
@@ -111,31 +111,31 @@ pub fn claim(
 ///
 /// # Errors
 /// As [`claim`].
-pub(crate) fn draw_pay(
+pub(crate) fn claim_pay(
     client: &Client,
     ledger: &dyn Ledger,
     by: &dyn WalletSigner,
     task: TaskId,
     account: Address,
-) -> Result<Drawn, ClaimError> {
-    claim_if(client, ledger, by, (task, account), |now, before| now.paid > before.paid)
+) -> Result<ClaimSummary, ClaimError> {
+    fetch_and_claim(client, ledger, by, (task, account), |now, before| now.paid > before.paid)
 }
 
-fn claim_if(
+fn fetch_and_claim(
     client: &Client,
     ledger: &dyn Ledger,
     by: &dyn WalletSigner,
     (task, account): (TaskId, Address),
-    worth: impl Fn(ClaimTotals, ClaimTotals) -> bool,
-) -> Result<Drawn, ClaimError> {
+    should_claim: impl Fn(ClaimTotals, ClaimTotals) -> bool,
+) -> Result<ClaimSummary, ClaimError> {
     let proof = match client.proof(task, account) {
         // No settlement is final yet, so nothing is owed.
         Err(ClientError::Rejected(rejection)) if rejection.code == ErrorCode::NotYetPublic => {
-            return Ok(Drawn::default());
+            return Ok(ClaimSummary::default());
         }
         other => other?,
     };
-    claim_proven(ledger, by, (task, account), proof, worth)
+    submit_claim(ledger, by, (task, account), proof, should_claim)
 }
 
 /// Claims the unclaimed pay that a proof covers. The agent does the same while a task runs and at
@@ -143,37 +143,37 @@ fn claim_if(
 ///
 /// # Errors
 /// As [`claim`].
-pub fn draw_by_proof(
+pub fn claim_with_proof(
     ledger: &dyn Ledger,
     by: &dyn WalletSigner,
     task: TaskId,
     proof: ClaimProof,
-) -> Result<Drawn, ClaimError> {
-    claim_proven(ledger, by, (task, by.address()), proof, |now, before| now.paid > before.paid)
+) -> Result<ClaimSummary, ClaimError> {
+    submit_claim(ledger, by, (task, by.address()), proof, |now, before| now.paid > before.paid)
 }
 
-fn claim_proven(
+fn submit_claim(
     ledger: &dyn Ledger,
     by: &dyn WalletSigner,
     (task, account): (TaskId, Address),
     proof: ClaimProof,
-    worth: impl Fn(ClaimTotals, ClaimTotals) -> bool,
-) -> Result<Drawn, ClaimError> {
+    should_claim: impl Fn(ClaimTotals, ClaimTotals) -> bool,
+) -> Result<ClaimSummary, ClaimError> {
     let totals = proof.totals;
-    let nothing = Drawn { totals, ..Drawn::default() };
-    if !worth(totals, ledger.claimed_totals(task, account)?) {
+    let nothing = ClaimSummary { totals, ..ClaimSummary::default() };
+    if !should_claim(totals, ledger.claimed_totals(task, account)?) {
         return Ok(nothing);
     }
     let root = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
     if root != proof.root {
-        return Err(ClaimError::NotCurrent { task, proven: proof.root, held: root });
+        return Err(ClaimError::NotCurrent { task, proof_root: proof.root, ledger_root: root });
     }
     if !merkle::verify(root, account, totals, &proof.proof) {
         return Err(ClaimError::BadProof { task, totals });
     }
     let claim = Claim { task, account, totals, proof: proof.proof };
     match ledger.claim(by, &claim) {
-        Ok(ClaimOutcome { paid, taken }) => Ok(Drawn { paid, taken, totals }),
+        Ok(ClaimOutcome { paid, taken }) => Ok(ClaimSummary { paid, taken, totals }),
         // Another account sent the claim, or an earlier attempt was included after all.
         Err(LedgerError::Refused(Refusal::NothingToClaim)) => Ok(nothing),
         // Another settlement became final after the root was read.
@@ -181,7 +181,7 @@ fn claim_proven(
             let held = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
             match held == root {
                 true => Err(ClaimError::BadProof { task, totals }),
-                false => Err(ClaimError::NotCurrent { task, proven: root, held }),
+                false => Err(ClaimError::NotCurrent { task, proof_root: root, ledger_root: held }),
             }
         }
         Err(error) => Err(error.into()),
@@ -190,15 +190,15 @@ fn claim_proven(
 
 /// The state of a bond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bond {
+pub enum BondStatus {
     /// No withdrawal was requested.
-    Untouched,
+    NotRequested,
     /// There is no bond.
     None,
     /// The bond is back in the wallet.
     Returned(Amount),
     /// Withdrawal is requested; the bond stays locked and at risk until then.
-    Held(Timestamp),
+    Locked(Timestamp),
 }
 
 /// Requests the withdrawal of the bond, and withdraws it if the ledger allows that already. A
@@ -208,28 +208,28 @@ pub enum Bond {
 ///
 /// # Errors
 /// [`LedgerError`].
-pub fn return_bond(
+pub fn withdraw_bond(
     ledger: &dyn Ledger,
     by: &dyn WalletSigner,
     task: TaskId,
-) -> Result<Bond, LedgerError> {
+) -> Result<BondStatus, LedgerError> {
     let account = by.address();
     let there = ledger.bond_of(task, account)?;
     if there.amount.is_zero() {
-        return Ok(Bond::None);
+        return Ok(BondStatus::None);
     }
     let closed = ledger.task(task)?.is_some_and(|state| state.closed);
     if there.release.is_none() && !closed {
         ledger.unbond(by, task)?;
     }
     match ledger.withdraw_bond(by, task) {
-        Ok(amount) => Ok(Bond::Returned(amount)),
-        Err(LedgerError::Refused(Refusal::TooEarly { at, .. })) => Ok(Bond::Held(at)),
+        Ok(amount) => Ok(BondStatus::Returned(amount)),
+        Err(LedgerError::Refused(Refusal::TooEarly { at, .. })) => Ok(BondStatus::Locked(at)),
         // An earlier attempt was included after all.
         Err(LedgerError::Refused(Refusal::NotFound(_)))
             if ledger.bond_of(task, account)?.amount.is_zero() =>
         {
-            Ok(Bond::Returned(there.amount))
+            Ok(BondStatus::Returned(there.amount))
         }
         Err(error) => Err(error),
     }
@@ -238,36 +238,36 @@ pub fn return_bond(
 impl Agent<'_, '_> {
     /// Claims what is final, while the task goes on. A failure is emitted as an event and does not
     /// end the participation: there are later occasions, the last one at the end of the task.
-    pub(super) fn draw_meanwhile(&mut self, finalised: u32) {
-        self.drawn_at = finalised;
-        let (client, ledger) = (self.parts.client, self.parts.ledger);
-        match draw_pay(client, ledger, self.parts.wallet, self.config.task, self.me) {
+    pub(super) fn claim_during_task(&mut self, finalised: u32) {
+        self.finalised_at_claim = finalised;
+        let (client, ledger) = (self.context.client, self.context.ledger);
+        match claim_pay(client, ledger, self.context.wallet, self.config.task, self.me) {
             Ok(drawn) if drawn.paid.is_zero() => {}
-            Ok(drawn) => self.drew(drawn),
-            Err(error) => self.tell(&super::retrying(&error)),
+            Ok(drawn) => self.record_claim(drawn),
+            Err(error) => self.emit(&super::retrying_event(&error)),
         }
     }
 
-    fn drew(&mut self, drawn: Drawn) {
+    fn record_claim(&mut self, drawn: ClaimSummary) {
         self.claimed = self.claimed.plus(drawn.paid).unwrap_or(self.claimed);
-        self.tell(&Event::Claimed { task: self.config.task, drawn });
+        self.emit(&ParticipantEvent::Claimed { task: self.config.task, drawn });
     }
 
     /// Claims all pay that the task still owes.
-    pub(super) fn draw(&mut self) -> Result<(), AgentError> {
-        let (client, ledger) = (self.parts.client, self.parts.ledger);
-        let (wallet, task, me) = (self.parts.wallet, self.config.task, self.me);
-        let tell = &mut self.tell;
+    pub(super) fn claim_remaining(&mut self) -> Result<(), AgentError> {
+        let (client, ledger) = (self.context.client, self.context.ledger);
+        let (wallet, task, me) = (self.context.wallet, self.config.task, self.me);
+        let on_event = &mut self.on_event;
         let drawn = super::retry_with_backoff(
-            self.config.patience,
+            self.config.backoff,
             self.shutdown,
             |error: &ClaimError| {
-                tell(&super::retrying(error));
+                on_event(&super::retrying_event(error));
                 if matches!(error, ClaimError::Ledger(_)) {
                     crate::retry::resume_transactions(ledger, wallet);
                 }
             },
-            || draw_pay(client, ledger, wallet, task, me),
+            || claim_pay(client, ledger, wallet, task, me),
         );
         let drawn = drawn.map_err(|error| match error {
             ClaimError::Client(error) => error.into(),
@@ -277,31 +277,31 @@ impl Agent<'_, '_> {
             }
         })?;
         if !drawn.totals.paid.is_zero() {
-            self.drew(drawn);
+            self.record_claim(drawn);
         }
         Ok(())
     }
 
     /// Withdraws the bond from the task. While it is locked, waits for it, or until shutdown is
     /// requested.
-    pub(super) fn have_bond_back(&mut self) -> Result<Bond, AgentError> {
-        let (ledger, wallet, task) = (self.parts.ledger, self.parts.wallet, self.config.task);
-        let mut told = None;
+    pub(super) fn withdraw_bond_when_released(&mut self) -> Result<BondStatus, AgentError> {
+        let (ledger, wallet, task) = (self.context.ledger, self.context.wallet, self.config.task);
+        let mut announced = None;
         loop {
-            let bond = self.with_ledger(|| return_bond(ledger, wallet, task))?;
-            let Bond::Held(until) = bond else {
-                if let Bond::Returned(amount) = bond {
-                    self.tell(&Event::BondReturned { amount });
+            let bond = self.with_ledger(|| withdraw_bond(ledger, wallet, task))?;
+            let BondStatus::Locked(until) = bond else {
+                if let BondStatus::Returned(amount) = bond {
+                    self.emit(&ParticipantEvent::BondReturned { amount });
                 }
                 return Ok(bond);
             };
-            if told != Some(until) {
-                self.tell(&Event::BondHeld { until });
-                told = Some(until);
+            if announced != Some(until) {
+                self.emit(&ParticipantEvent::BondLocked { until });
+                announced = Some(until);
             }
             let left = until.ms_since(self.with_ledger(|| ledger.now())?);
             self.shutdown.wait(Duration::from_millis(left.clamp(1, self.config.poll_ms.max(1))));
-            if self.shutdown.requested() {
+            if self.shutdown.is_requested() {
                 return Ok(bond);
             }
         }

@@ -5,10 +5,10 @@ use florin_protocol::{
     Canonical, Digest, ErrorCode, Offer, RoundNumber, RoundScope, UpdateHeader, blob_digest,
 };
 
-use super::step::Stage;
+use super::state_machine::RoundStage;
 use super::{Agent, AgentError};
 use crate::client::ClientError;
-use crate::event::Event;
+use crate::event::ParticipantEvent;
 use crate::guard::{GuardError, SignedUpdate};
 
 /// Key-derivation context of the key for salts.
@@ -21,27 +21,27 @@ impl Agent<'_, '_> {
         let limit = florin_work::update_bytes(&self.spec);
         let Some(bytes) = self.store.update(round, limit)? else {
             // Recorded, but the bytes are gone: only the same training can reproduce them.
-            self.running.stage = Stage::Fresh;
+            self.current.stage = RoundStage::NotStarted;
             return Ok(());
         };
         let header = self.header(offer, &bytes);
         let signed = match self.guard.sign_update(header) {
             Err(error @ GuardError::DoubleUpdate { .. }) => {
-                self.lose(error.code(), &error);
+                self.fail_round(error.code(), &error);
                 return Ok(());
             }
             other => other?,
         };
-        self.running.stage = Stage::Signed;
-        let client = self.parts.client;
+        self.current.stage = RoundStage::Signed;
+        let client = self.context.client;
         match self.with_client(|| client.commit(&signed.commit)) {
             Ok(()) => {
-                self.running.stage = Stage::Committed;
-                self.tell(&Event::Committed { round });
+                self.current.stage = RoundStage::Committed;
+                self.emit(&ParticipantEvent::Committed { round });
                 Ok(())
             }
             Err(ClientError::Rejected(rejection)) => {
-                self.lose(rejection.code.as_str(), &rejection.message);
+                self.fail_round(rejection.code.as_str(), &rejection.message);
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -55,7 +55,7 @@ impl Agent<'_, '_> {
             sender: self.me,
             offer: offer.digest(),
             base_model: offer.base_model,
-            rows: self.parts.data.rows() as u64,
+            rows: self.context.data.rows() as u64,
             update,
             bytes: bytes.len() as u64,
             salt: self.salt(offer, update),
@@ -66,7 +66,7 @@ impl Agent<'_, '_> {
     /// The salt of an update's commitment. It cannot be computed without the wallet before the
     /// reveal, and need not be stored: the same update of the same round always has the same salt.
     fn salt(&self, offer: &Offer, update: Digest) -> Digest {
-        let key = self.parts.wallet.derive(SALT_CONTEXT);
+        let key = self.context.wallet.derive_secret(SALT_CONTEXT);
         let mut hasher = blake3::Hasher::new_keyed(&key);
         let RoundScope { market, task, round } = offer.scope;
         hasher.update(&market.chain.0.to_le_bytes()).update(&market.genesis.0);
@@ -76,15 +76,16 @@ impl Agent<'_, '_> {
 
     /// Uploads the committed update, and stores the receipt.
     pub(super) fn reveal(&mut self, round: RoundNumber) -> Result<(), AgentError> {
-        let Some(signed) = self.guard.update_of(self.spec.market, self.config.task, round) else {
-            self.lose("NOT_COMMITTED", &"no update was signed for this round");
+        let Some(signed) = self.guard.signed_update_for(self.spec.market, self.config.task, round)
+        else {
+            self.fail_round("NOT_COMMITTED", &"no update was signed for this round");
             return Ok(());
         };
         let limit = florin_work::update_bytes(&self.spec);
         let bytes = self.store.update(round, limit)?.unwrap_or_default();
         if blob_digest(&bytes) != signed.header.body.update {
             let why = "the committed update is no longer on disk, so it cannot be uploaded";
-            self.lose("NOT_FOUND", &why);
+            self.fail_round("NOT_FOUND", &why);
             return Ok(());
         }
         self.upload(round, &signed, &bytes)
@@ -96,12 +97,12 @@ impl Agent<'_, '_> {
         signed: &SignedUpdate,
         bytes: &[u8],
     ) -> Result<(), AgentError> {
-        let client = self.parts.client;
+        let client = self.context.client;
         match self.with_client(|| client.upload(&signed.header, bytes)) {
             Ok(receipt) => {
-                self.store.keep_receipt(round, &receipt)?;
-                self.running.stage = Stage::Receipted;
-                self.tell(&Event::Receipted { round, update: receipt.body.update });
+                self.store.write_receipt(round, &receipt)?;
+                self.current.stage = RoundStage::ReceiptStored;
+                self.emit(&ParticipantEvent::ReceiptStored { round, update: receipt.body.update });
                 Ok(())
             }
             // The view was older than the phase; the next view is newer.
@@ -109,7 +110,7 @@ impl Agent<'_, '_> {
                 Ok(())
             }
             Err(ClientError::Rejected(rejection)) => {
-                self.lose(rejection.code.as_str(), &rejection.message);
+                self.fail_round(rejection.code.as_str(), &rejection.message);
                 Ok(())
             }
             Err(error) => Err(error.into()),

@@ -5,7 +5,7 @@ use florin_learning::engine::TrainError;
 use florin_ledger::LedgerError;
 use florin_protocol::{Address, Amount, ErrorCode, NodeKey, Role, RoundNumber, SignError, TaskId};
 
-use super::waiting::RegisterError;
+use super::joining::RegisterError;
 use crate::atomic_file::FileError;
 use crate::client::ClientError;
 use crate::guard::GuardError;

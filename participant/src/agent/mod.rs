@@ -1,6 +1,6 @@
 //! The training agent: one participant in one task, from registration to the last claim.
 //!
-//! A loop around a pure decision function ([`step`]): fetch the task's view, decide on a step,
+//! A loop around a pure decision function ([`state_machine`]): fetch the task's view, decide on a step,
 //! execute it, repeat. Every decision depends only on the coordinator's view, the ledger and files,
 //! so a process that was killed at any point recovers when it is restarted:
 //!
@@ -17,14 +17,14 @@
 mod claiming;
 mod committing;
 mod error;
-mod reading;
+mod joining;
+mod reports;
 mod residual;
-pub mod step;
-mod store;
+pub mod state_machine;
+mod task_folder;
 #[cfg(test)]
 mod tests;
 mod training;
-mod waiting;
 
 use std::path::PathBuf;
 
@@ -35,23 +35,23 @@ use florin_protocol::{
     UpdateReceipt, WalletSigner,
 };
 
-pub(crate) use claiming::draw_pay;
-pub use claiming::{Bond, ClaimError, Drawn, claim, draw_by_proof, return_bond};
+pub(crate) use claiming::claim_pay;
+pub use claiming::{BondStatus, ClaimError, ClaimSummary, claim, claim_with_proof, withdraw_bond};
 pub use error::AgentError;
-pub use store::kept_receipts;
-pub(crate) use waiting::{EXPIRY_MS, register};
-pub use waiting::{bond_for, top_up};
+pub(crate) use joining::{EXPIRY_MS, register};
+pub use joining::{required_bond, top_up_bond};
+pub use task_folder::stored_receipts;
 
 use crate::atomic_file;
 use crate::behaviour::Behaviour;
 use crate::client::{Client, ClientError};
-use crate::event::Event;
-use crate::guard::Guard;
+use crate::event::ParticipantEvent;
+use crate::guard::SigningGuard;
 use crate::retry::{Backoff, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
-use step::{Own, Stage, Step};
-use store::Store;
+use state_machine::{AgentStep, ParticipantState, RoundStage};
+use task_folder::TaskFolder;
 
 /// Settings of one participation.
 #[derive(Clone, Debug)]
@@ -70,11 +70,11 @@ pub struct ParticipantConfig {
     /// milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,
     /// How long to retry while the coordinator or the ledger does not answer.
-    pub patience: Backoff,
+    pub backoff: Backoff,
 }
 
 /// The resources that a participation uses.
-pub struct Participant<'a> {
+pub struct ParticipantContext<'a> {
     /// The participant's wallet.
     pub wallet: &'a Wallet,
     /// The client of the coordinator.
@@ -91,7 +91,7 @@ pub struct Participant<'a> {
 
 /// The result of a participation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Participation {
+pub struct ParticipationSummary {
     /// The task.
     pub task: TaskId,
     /// The account.
@@ -103,7 +103,7 @@ pub struct Participation {
     /// Amount that this run claimed.
     pub claimed: Amount,
     /// State of the bond at the end of this run.
-    pub bond: Bond,
+    pub bond: BondStatus,
     /// Number of reports that contradict themselves or a receipt.
     pub alarms: u32,
 }
@@ -115,41 +115,42 @@ pub struct Participation {
 /// [`AgentError`]. After any of them, the same call continues where this one ended.
 pub fn participate(
     config: &ParticipantConfig,
-    parts: Participant<'_>,
+    context: ParticipantContext<'_>,
     shutdown: &Shutdown,
-    tell: &mut dyn FnMut(&Event),
-) -> Result<Participation, AgentError> {
+    on_event: &mut dyn FnMut(&ParticipantEvent),
+) -> Result<ParticipationSummary, AgentError> {
     atomic_file::create_folder(&config.folder)?;
-    let guard = Guard::open(&Store::guard(&config.folder), parts.wallet.node_signer())?;
-    let client = parts.client;
+    let guard =
+        SigningGuard::open(&TaskFolder::guard_path(&config.folder), context.wallet.node_signer())?;
+    let client = context.client;
     let view = retry_with_backoff(
-        config.patience,
+        config.backoff,
         shutdown,
-        |error: &ClientError| tell(&retrying(error)),
+        |error: &ClientError| on_event(&retrying_event(error)),
         || client.task(config.task),
     )?;
     let mut agent = Agent {
-        me: parts.wallet.address(),
-        store: Store::new(&config.folder, config.task),
+        me: context.wallet.address(),
+        store: TaskFolder::new(&config.folder, config.task),
         spec: view.spec,
         config,
-        parts,
+        context,
         shutdown,
-        tell,
+        on_event,
         guard,
-        enrolled_at: None,
-        drawn_at: 0,
+        reported_at_enrolment: None,
+        finalised_at_claim: 0,
         claimed: Amount::ZERO,
-        running: Running {
+        current: CurrentRound {
             round: RoundNumber(0),
-            stage: Stage::Fresh,
-            told: false,
-            loss_micro: None,
+            stage: RoundStage::NotStarted,
+            announced: false,
+            loss_micronats: None,
         },
-        last: None,
-        unmoved: 0,
-        read: 0,
-        exposed: Vec::new(),
+        last_report: None,
+        unchanged_rounds: 0,
+        reports_read: 0,
+        disclosed_rows: Vec::new(),
         statements: Vec::new(),
         alarms: 0,
     };
@@ -159,114 +160,114 @@ pub fn participate(
 
 /// The round that the agent works on.
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct CurrentRound {
     round: RoundNumber,
-    stage: Stage,
+    stage: RoundStage,
     /// Whether the start of the round was reported as an event.
-    told: bool,
-    loss_micro: Option<u64>,
+    announced: bool,
+    loss_micronats: Option<u64>,
 }
 
 struct Agent<'a, 'p> {
     me: Address,
     config: &'a ParticipantConfig,
-    parts: Participant<'p>,
+    context: ParticipantContext<'p>,
     shutdown: &'a Shutdown,
-    tell: &'a mut dyn FnMut(&Event),
-    store: Store,
+    on_event: &'a mut dyn FnMut(&ParticipantEvent),
+    store: TaskFolder,
     spec: TaskSpec,
-    guard: Guard,
-    enrolled_at: Option<u32>,
-    drawn_at: u32,
+    guard: SigningGuard,
+    reported_at_enrolment: Option<u32>,
+    finalised_at_claim: u32,
     claimed: Amount,
-    running: Running,
+    current: CurrentRound,
     /// The last report that was read, if any.
-    last: Option<Report>,
+    last_report: Option<Report>,
     /// Number of consecutive rounds, up to the last one read, that left the model unchanged.
-    unmoved: u32,
-    read: u32,
+    unchanged_rounds: u32,
+    reports_read: u32,
     /// Holdout rows that the rounds read so far disclosed.
-    exposed: Vec<u32>,
+    disclosed_rows: Vec<u32>,
     statements: Vec<Statement>,
     alarms: u32,
 }
 
 impl Agent<'_, '_> {
-    fn run(mut self) -> Result<Participation, AgentError> {
-        if self.parts.behaviour.is_experiment() {
-            let behaviour = self.parts.behaviour.name();
-            self.tell(&Event::Experiment { behaviour });
+    fn run(mut self) -> Result<ParticipationSummary, AgentError> {
+        if self.context.behaviour.is_experiment() {
+            let behaviour = self.context.behaviour.name();
+            self.emit(&ParticipantEvent::Experiment { behaviour });
         }
         let mut seen = None;
-        while !self.shutdown.requested() {
-            let view = match self.look(seen) {
+        while !self.shutdown.is_requested() {
+            let view = match self.fetch_view(seen) {
                 // Shutdown was requested while the coordinator was unreachable.
-                Err(_) if self.shutdown.requested() => break,
+                Err(_) if self.shutdown.is_requested() => break,
                 other => other?,
             };
-            self.enter(&view)?;
-            let own = Own {
-                enrolled_at: self.enrolled_at,
-                drawn_at: self.drawn_at,
-                read: self.read,
-                stage: self.running.stage,
+            self.enter_round(&view)?;
+            let own = ParticipantState {
+                reported_at_enrolment: self.reported_at_enrolment,
+                finalised_at_claim: self.finalised_at_claim,
+                reports_read: self.reports_read,
+                stage: self.current.stage,
             };
-            let step = step::next(&view, self.me, own);
+            let step = state_machine::next_step(&view, self.me, own);
             // Only a wait may long-poll; after any other step the view is fetched again at once.
-            seen = (step == Step::Wait).then_some(view.sequence);
+            seen = (step == AgentStep::Wait).then_some(view.sequence);
             match step {
-                Step::Wait => {}
-                Step::Finish => match self.finish() {
-                    Err(_) if self.shutdown.requested() => break,
+                AgentStep::Wait => {}
+                AgentStep::Finish => match self.finish() {
+                    Err(_) if self.shutdown.is_requested() => break,
                     other => {
                         let bond = other?;
                         return Ok(self.summary(true, bond));
                     }
                 },
-                step => match self.take(step, &view) {
-                    Err(_) if self.shutdown.requested() => break,
+                step => match self.execute(step, &view) {
+                    Err(_) if self.shutdown.is_requested() => break,
                     other => other?,
                 },
             }
         }
-        self.tell(&Event::Stopped);
-        Ok(self.summary(false, Bond::Untouched))
+        self.emit(&ParticipantEvent::Stopped);
+        Ok(self.summary(false, BondStatus::NotRequested))
     }
 
-    fn take(&mut self, step: Step, view: &TaskView) -> Result<(), AgentError> {
+    fn execute(&mut self, step: AgentStep, view: &TaskView) -> Result<(), AgentError> {
         match step {
-            Step::Read(round) => self.read_report(round),
-            Step::Join => self.join(view),
-            Step::Enrol => self.enrol_again(view),
-            Step::Draw => {
-                self.draw_meanwhile(view.finalised);
+            AgentStep::ReadReport(round) => self.read_report(round),
+            AgentStep::Join => self.join(view),
+            AgentStep::EnrolAgain => self.enrol_again(view),
+            AgentStep::Claim => {
+                self.claim_during_task(view.finalised);
                 Ok(())
             }
-            Step::Train => self.train(offer(view)?),
-            Step::Commit => self.commit(offer(view)?),
-            Step::Reveal => self.reveal(view.round),
-            Step::Wait | Step::Finish => Ok(()),
+            AgentStep::Train => self.train(required_offer(view)?),
+            AgentStep::Commit => self.commit(required_offer(view)?),
+            AgentStep::Reveal => self.reveal(view.round),
+            AgentStep::Wait | AgentStep::Finish => Ok(()),
         }
     }
 
-    fn look(&mut self, seen: Option<u64>) -> Result<TaskView, AgentError> {
-        let (client, task, poll_ms) = (self.parts.client, self.config.task, self.config.poll_ms);
+    fn fetch_view(&mut self, seen: Option<u64>) -> Result<TaskView, AgentError> {
+        let (client, task, poll_ms) = (self.context.client, self.config.task, self.config.poll_ms);
         Ok(self.with_client(|| match seen {
             Some(sequence) => client.task_after(task, sequence, poll_ms),
             None => client.task(task),
         })?)
     }
 
-    fn finish(&mut self) -> Result<Bond, AgentError> {
-        self.draw()?;
-        let bond = self.have_bond_back()?;
-        self.forget_residuals(RoundNumber(self.read))?;
-        self.tell(&Event::Finished { task: self.config.task });
+    fn finish(&mut self) -> Result<BondStatus, AgentError> {
+        self.claim_remaining()?;
+        let bond = self.withdraw_bond_when_released()?;
+        self.remove_residuals(RoundNumber(self.reports_read))?;
+        self.emit(&ParticipantEvent::Finished { task: self.config.task });
         Ok(bond)
     }
 
-    fn summary(self, finished: bool, bond: Bond) -> Participation {
-        Participation {
+    fn summary(self, finished: bool, bond: BondStatus) -> ParticipationSummary {
+        ParticipationSummary {
             task: self.config.task,
             account: self.me,
             finished,
@@ -277,29 +278,29 @@ impl Agent<'_, '_> {
         }
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn emit(&mut self, event: &ParticipantEvent) {
         if event.is_alarm() {
             self.alarms += 1;
         }
-        (self.tell)(event);
+        (self.on_event)(event);
     }
 
     /// Marks this round as failed for this participant; the next round starts afresh.
-    fn lose(&mut self, code: &'static str, why: &dyn std::fmt::Display) {
-        self.running.stage = Stage::Lost;
-        let round = self.running.round;
-        self.tell(&Event::RoundLost { round, code, why: why.to_string() });
+    fn fail_round(&mut self, code: &'static str, why: &dyn std::fmt::Display) {
+        self.current.stage = RoundStage::Failed;
+        let round = self.current.round;
+        self.emit(&ParticipantEvent::RoundFailed { round, code, why: why.to_string() });
     }
 
     fn with_client<T>(
         &mut self,
         attempt: impl FnMut() -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let tell = &mut self.tell;
+        let on_event = &mut self.on_event;
         retry_with_backoff(
-            self.config.patience,
+            self.config.backoff,
             self.shutdown,
-            |error| tell(&retrying(error)),
+            |error| on_event(&retrying_event(error)),
             attempt,
         )
     }
@@ -308,21 +309,22 @@ impl Agent<'_, '_> {
         &mut self,
         attempt: impl FnMut() -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        let (tell, ledger, wallet) = (&mut self.tell, self.parts.ledger, self.parts.wallet);
-        let failed = |error: &LedgerError| {
-            tell(&retrying(error));
+        let (on_event, ledger, wallet) =
+            (&mut self.on_event, self.context.ledger, self.context.wallet);
+        let on_retry = |error: &LedgerError| {
+            on_event(&retrying_event(error));
             resume_transactions(ledger, wallet);
         };
-        retry_with_backoff(self.config.patience, self.shutdown, failed, attempt)
+        retry_with_backoff(self.config.backoff, self.shutdown, on_retry, attempt)
     }
 }
 
-fn retrying(error: &dyn std::fmt::Display) -> Event {
-    Event::Retrying { why: error.to_string() }
+fn retrying_event(error: &dyn std::fmt::Display) -> ParticipantEvent {
+    ParticipantEvent::Retrying { why: error.to_string() }
 }
 
-/// The offer that a step requires; [`step::next`] returns such steps only if there is one.
-fn offer(view: &TaskView) -> Result<&Offer, AgentError> {
+/// The offer that a step requires; [`step::next_step`] returns such steps only if there is one.
+fn required_offer(view: &TaskView) -> Result<&Offer, AgentError> {
     view.offer.as_ref().map(|offer| &offer.body).ok_or_else(|| AgentError::BadTask {
         task: view.id,
         why: format!("round {} has no offer", view.round),
@@ -330,19 +332,19 @@ fn offer(view: &TaskView) -> Result<&Offer, AgentError> {
 }
 
 /// Files of a round that an earlier process left on disk.
-struct Found {
+struct PersistedRound {
     receipt: Option<Signed<UpdateReceipt>>,
     signed: bool,
     trained: bool,
 }
 
-impl Found {
-    fn stage(&self) -> Stage {
+impl PersistedRound {
+    fn stage(&self) -> RoundStage {
         match self {
-            Self { receipt: Some(_), .. } => Stage::Receipted,
-            Self { signed: true, .. } => Stage::Signed,
-            Self { trained: true, .. } => Stage::Trained,
-            _ => Stage::Fresh,
+            Self { receipt: Some(_), .. } => RoundStage::ReceiptStored,
+            Self { signed: true, .. } => RoundStage::Signed,
+            Self { trained: true, .. } => RoundStage::Trained,
+            _ => RoundStage::NotStarted,
         }
     }
 }

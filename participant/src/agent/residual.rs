@@ -20,12 +20,15 @@
 use florin_protocol::{Offer, Report, RoundNumber};
 
 use super::{Agent, AgentError};
-use crate::event::Event;
+use crate::event::ParticipantEvent;
 
 impl Agent<'_, '_> {
     /// The residual that this round's update adds.
-    pub(super) fn carried(&mut self, offer: &Offer) -> Result<Option<Vec<f32>>, AgentError> {
-        let Some(before) = self.moved_last(offer.scope.round)? else {
+    pub(super) fn residual_to_add(
+        &mut self,
+        offer: &Offer,
+    ) -> Result<Option<Vec<f32>>, AgentError> {
+        let Some(before) = self.last_round_with_model_change(offer.scope.round)? else {
             return Ok(None);
         };
         if self.store.receipt(before)?.is_none() {
@@ -42,7 +45,7 @@ impl Agent<'_, '_> {
         match read {
             Ok(residual) => Ok(Some(residual)),
             Err(why) => {
-                self.tell(&Event::ResidualLost { round: before, why });
+                self.emit(&ParticipantEvent::ResidualUnreadable { round: before, why });
                 Ok(None)
             }
         }
@@ -50,7 +53,10 @@ impl Agent<'_, '_> {
 
     /// The last round before this one that changed the model. The search is bounded by the task's
     /// number of rounds.
-    fn moved_last(&self, round: RoundNumber) -> Result<Option<RoundNumber>, AgentError> {
+    fn last_round_with_model_change(
+        &self,
+        round: RoundNumber,
+    ) -> Result<Option<RoundNumber>, AgentError> {
         let mut before = round.previous();
         while let Some(round) = before {
             let Some(report) = self.store.report(round)? else {
@@ -66,21 +72,21 @@ impl Agent<'_, '_> {
 
     /// Removes residuals that no update adds any more, once `report` is read: if it changed the
     /// model, those of the rounds before it.
-    pub(super) fn forget_carried(&mut self, report: &Report) -> Result<(), AgentError> {
+    pub(super) fn remove_spent_residuals(&mut self, report: &Report) -> Result<(), AgentError> {
         if report.model == report.base_model {
-            self.unmoved = self.unmoved.saturating_add(1);
+            self.unchanged_rounds = self.unchanged_rounds.saturating_add(1);
             return Ok(());
         }
         let Some(before) = report.scope.round.previous() else { return Ok(()) };
-        self.forget_residuals(before)
+        self.remove_residuals(before)
     }
 
     /// Removes this round's residual, and those before it back to the last round that changed the
     /// model.
-    pub(super) fn forget_residuals(&mut self, last: RoundNumber) -> Result<(), AgentError> {
-        let unmoved = std::mem::take(&mut self.unmoved);
+    pub(super) fn remove_residuals(&mut self, last: RoundNumber) -> Result<(), AgentError> {
+        let unmoved = std::mem::take(&mut self.unchanged_rounds);
         for round in last.0.saturating_sub(unmoved)..=last.0 {
-            self.store.forget_residual(RoundNumber(round))?;
+            self.store.remove_residual(RoundNumber(round))?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The agent in a test market: what it earns, how it recovers, and what it rejects.
 
-mod meanwhile;
+mod concurrent;
 mod residual;
 
 use std::ops::ControlFlow;
@@ -21,10 +21,10 @@ use florin_protocol::{
 use super::*;
 use crate::behaviour::{BehaviourKind, Honest};
 use crate::client::ClientConfig;
-use crate::testing::{Lie, Market, fln, rows, wallet};
+use crate::testing::{Fault, TestMarket, fln, rows, wallet};
 
 /// The reference engine with a counter of finished trainings.
-struct Counting {
+struct CountingEngine {
     inner: Box<dyn Engine>,
     trained: u32,
     fails: bool,
@@ -32,7 +32,7 @@ struct Counting {
     fails_next: Arc<AtomicBool>,
 }
 
-impl Counting {
+impl CountingEngine {
     fn new() -> Self {
         Self {
             inner: engine(EngineKind::Reference, 1).unwrap(),
@@ -43,7 +43,7 @@ impl Counting {
     }
 }
 
-impl Trainer for Counting {
+impl Trainer for CountingEngine {
     fn train(
         &mut self,
         model: &ModelSpec,
@@ -62,9 +62,9 @@ impl Trainer for Counting {
     }
 }
 
-impl Evaluator for Counting {
+impl Evaluator for CountingEngine {
     fn row_losses(&mut self, _: &ModelSpec, _: &[f64], _: &Dataset) -> Result<Vec<f64>, EvalError> {
-        Err(never())
+        Err(unsupported())
     }
     fn row_directional_derivatives(
         &mut self,
@@ -73,7 +73,7 @@ impl Evaluator for Counting {
         _: &[&[f32]],
         _: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError> {
-        Err(never())
+        Err(unsupported())
     }
     fn correct_predictions(
         &mut self,
@@ -81,7 +81,7 @@ impl Evaluator for Counting {
         _: &[f64],
         _: &Dataset,
     ) -> Result<usize, EvalError> {
-        Err(never())
+        Err(unsupported())
     }
     fn gradient(
         &mut self,
@@ -89,36 +89,36 @@ impl Evaluator for Counting {
         _: &[f64],
         _: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError> {
-        Err(never())
+        Err(unsupported())
     }
 }
 
-fn never() -> EvalError {
+fn unsupported() -> EvalError {
     BackendError { engine: "counting", why: "an agent does not evaluate".to_owned() }.into()
 }
 
-impl Engine for Counting {
+impl Engine for CountingEngine {
     fn name(&self) -> &'static str {
         "counting"
     }
 }
 
 /// One participant of a test market: wallet `number` with 40 rows.
-struct Person {
+struct TestParticipant {
     wallet: Wallet,
     data: Dataset,
-    engine: Counting,
+    engine: CountingEngine,
     behaviour: Box<dyn Behaviour>,
     config: ParticipantConfig,
-    events: Vec<Event>,
+    events: Vec<ParticipantEvent>,
 }
 
-impl Person {
-    fn new(market: &Market, number: u8, kind: BehaviourKind) -> Self {
+impl TestParticipant {
+    fn new(market: &TestMarket, number: u8, kind: BehaviourKind) -> Self {
         Self {
             wallet: wallet(number),
             data: rows(40, number.into()),
-            engine: Counting::new(),
+            engine: CountingEngine::new(),
             behaviour: kind.behaviour(),
             config: ParticipantConfig {
                 folder: market.folder.path().join(number.to_string()),
@@ -127,7 +127,7 @@ impl Person {
                 bond_max: None,
                 arbiters: vec![crate::testing::wallet(3).address()],
                 poll_ms: 2_000,
-                patience: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
+                backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },
             events: Vec::new(),
         }
@@ -136,33 +136,33 @@ impl Person {
     /// Runs until the end, or until the event number `stop_after`.
     fn run(
         &mut self,
-        market: &Market,
+        market: &TestMarket,
         stop_after: Option<usize>,
-    ) -> Result<Participation, AgentError> {
-        let mut told = 0;
+    ) -> Result<ParticipationSummary, AgentError> {
+        let mut count = 0;
         self.run_until(market, |_| {
-            told += 1;
-            Some(told) == stop_after
+            count += 1;
+            Some(count) == stop_after
         })
     }
 
     /// Runs until the end, or until the first event for which `is_last` is true.
     fn run_until(
         &mut self,
-        market: &Market,
-        mut is_last: impl FnMut(&Event) -> bool,
-    ) -> Result<Participation, AgentError> {
-        let client = Client::connect(&ClientConfig::at(&market.url))?;
+        market: &TestMarket,
+        mut is_last: impl FnMut(&ParticipantEvent) -> bool,
+    ) -> Result<ParticipationSummary, AgentError> {
+        let client = Client::connect(&ClientConfig::new(&market.url))?;
         let shutdown = Shutdown::new();
         let events = &mut self.events;
-        let mut tell = |event: &Event| {
+        let mut on_event = |event: &ParticipantEvent| {
             assert!(!event.to_string().is_empty());
             events.push(event.clone());
             if is_last(event) {
                 shutdown.request();
             }
         };
-        let parts = Participant {
+        let parts = ParticipantContext {
             wallet: &self.wallet,
             client: &client,
             ledger: market.ledger.as_ref(),
@@ -176,15 +176,15 @@ impl Person {
             watch.wait(Duration::from_secs(20));
             watch.request();
         });
-        let done = participate(&self.config, parts, &shutdown, &mut tell);
+        let done = participate(&self.config, parts, &shutdown, &mut on_event);
         shutdown.request();
         watchdog.join().unwrap();
         done
     }
 
-    fn lost(&self) -> Vec<&'static str> {
-        let code = |event: &Event| match event {
-            Event::RoundLost { code, .. } => Some(*code),
+    fn failed_round_codes(&self) -> Vec<&'static str> {
+        let code = |event: &ParticipantEvent| match event {
+            ParticipantEvent::RoundFailed { code, .. } => Some(*code),
             _ => None,
         };
         self.events.iter().filter_map(code).collect()
@@ -193,13 +193,13 @@ impl Person {
 
 #[test]
 fn an_honest_participant_is_paid_and_withdraws_its_bond() {
-    let market = Market::begin(1, false);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let done = person.run(&market, None).unwrap();
     assert!(done.finished);
     assert_eq!((done.statements.len(), done.alarms), (3, 0));
     assert!(done.claimed > Amount::ZERO, "{:#?}", done.statements);
-    assert_eq!(done.bond, Bond::Returned(fln("2")), "40 rows at 0.05");
+    assert_eq!(done.bond, BondStatus::Returned(fln("2")), "40 rows at 0.05");
     let balance = market.ledger.balance(person.wallet.address()).unwrap();
     assert_eq!(balance, fln("1000").plus(done.claimed).unwrap());
     let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
@@ -207,21 +207,21 @@ fn an_honest_participant_is_paid_and_withdraws_its_bond() {
     assert_eq!(person.engine.trained, 3);
     // Idempotent: a second run changes nothing.
     let again = person.run(&market, None).unwrap();
-    assert_eq!((again.claimed, again.bond), (Amount::ZERO, Bond::None));
+    assert_eq!((again.claimed, again.bond), (Amount::ZERO, BondStatus::None));
     assert_eq!(again.statements, done.statements);
     assert_eq!(market.ledger.balance(person.wallet.address()).unwrap(), balance);
 }
 
 #[test]
 fn a_restart_after_any_event_gives_the_same_result() {
-    let market = Market::begin(1, false);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let whole = person.run(&market, None).unwrap();
     let steps = person.events.len();
     assert!(steps > 15, "{steps}");
     for stop in 1..steps {
-        let market = Market::begin(1, false);
-        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        let market = TestMarket::start(1, false);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
         let first = person.run(&market, Some(stop)).unwrap();
         let done = if first.finished { first.clone() } else { person.run(&market, None).unwrap() };
         assert!(done.finished, "stopped after {stop}");
@@ -234,17 +234,22 @@ fn a_restart_after_any_event_gives_the_same_result() {
         let balance = market.ledger.balance(person.wallet.address()).unwrap();
         assert_eq!(balance, fln("1000").plus(whole.claimed).unwrap(), "stopped after {stop}");
         assert_eq!(person.engine.trained, 3, "stopped after {stop}: nothing is trained twice");
-        let bonds = person.events.iter().filter(|e| matches!(e, Event::Bonded { .. })).count();
+        let bonds =
+            person.events.iter().filter(|e| matches!(e, ParticipantEvent::Bonded { .. })).count();
         assert_eq!(bonds, 1, "stopped after {stop}: bonded once");
-        assert!(person.lost().is_empty(), "stopped after {stop}: {:?}", person.lost());
+        assert!(
+            person.failed_round_codes().is_empty(),
+            "stopped after {stop}: {:?}",
+            person.failed_round_codes()
+        );
     }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_update_bytes() {
     let digest = |seed| {
-        let market = Market::begin(1, false);
-        let mut person = Person::new(&market, 4, BehaviourKind::Noise);
+        let market = TestMarket::start(1, false);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Noise);
         person.config.seed = seed;
         person.run(&market, None).unwrap();
         let client = market.client();
@@ -258,10 +263,10 @@ fn the_same_seed_gives_the_same_update_bytes() {
 #[test]
 fn experiments_emit_an_event_and_earn_nothing() {
     for kind in [BehaviourKind::Idle, BehaviourKind::Noise, BehaviourKind::Flipped] {
-        let market = Market::begin(1, false);
-        let mut person = Person::new(&market, 4, kind);
+        let market = TestMarket::start(1, false);
+        let mut person = TestParticipant::new(&market, 4, kind);
         let done = person.run(&market, None).unwrap();
-        let experiment = Event::Experiment { behaviour: kind.as_str() };
+        let experiment = ParticipantEvent::Experiment { behaviour: kind.as_str() };
         assert_eq!(person.events[0], experiment);
         assert!(experiment.to_string().starts_with("EXPERIMENT"));
         let reports: Vec<Report> = (1..=3)
@@ -284,21 +289,22 @@ fn experiments_emit_an_event_and_earn_nothing() {
         }
         let debited = Amount::total(done.statements.iter().map(|s| s.debit)).unwrap();
         let left = fln("2").minus(debited).unwrap();
-        let expected = if left.is_zero() { Bond::None } else { Bond::Returned(left) };
+        let expected = if left.is_zero() { BondStatus::None } else { BondStatus::Returned(left) };
         assert_eq!(done.bond, expected, "{kind}");
     }
 }
 
 #[test]
 fn a_forged_receipt_is_rejected() {
-    for (lie, code) in [(Lie::ForgedReceipt, "BAD_SIGNATURE"), (Lie::OtherReceipt, "WRONG_CONTENT")]
+    for (lie, code) in
+        [(Fault::ForgedReceipt, "BAD_SIGNATURE"), (Fault::OtherReceipt, "WRONG_CONTENT")]
     {
-        let market = Market::begin(1, false);
-        market.lie(lie);
-        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        let market = TestMarket::start(1, false);
+        market.inject(lie);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
         let error = person.run(&market, None).unwrap_err();
         assert_eq!(error.code(), code, "{error}");
-        market.be_honest();
+        market.clear_faults();
         let done = person.run(&market, None).unwrap();
         assert!(done.finished);
     }
@@ -306,11 +312,12 @@ fn a_forged_receipt_is_rejected() {
 
 #[test]
 fn a_report_that_omits_a_receipted_update_raises_an_alarm() {
-    let market = Market::begin(1, false);
-    market.lie(Lie::LostUpdate);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::LostUpdate);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let done = person.run(&market, None).unwrap();
-    let ignored = person.events.iter().filter(|e| matches!(e, Event::ReceiptIgnored { .. }));
+    let ignored =
+        person.events.iter().filter(|e| matches!(e, ParticipantEvent::ReceiptNotHonoured { .. }));
     assert_eq!(ignored.count(), 3);
     assert!(done.alarms >= 3);
     let receipt = person.config.folder.join(market.task.to_string()).join("1/receipt.json");
@@ -319,13 +326,15 @@ fn a_report_that_omits_a_receipted_update_raises_an_alarm() {
 
 #[test]
 fn a_report_with_a_wrong_payout_raises_an_alarm() {
-    let market = Market::begin(1, false);
-    market.lie(Lie::WrongPayout);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::WrongPayout);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let done = person.run(&market, None).unwrap();
     assert_eq!(done.alarms, 3);
     let first = person.events.iter().find_map(|event| match event {
-        Event::ReportWrong { first, .. } => Some(first.line.clone()),
+        ParticipantEvent::ReportInconsistent { first_mismatch: first, .. } => {
+            Some(first.line.clone())
+        }
         _ => None,
     });
     assert_eq!(first.as_deref(), Some("lines[0].payout"));
@@ -333,32 +342,32 @@ fn a_report_with_a_wrong_payout_raises_an_alarm() {
 
 #[test]
 fn an_offer_with_a_wrong_base_model_gets_no_commit() {
-    let market = Market::begin(1, false);
-    market.lie(Lie::WrongBase);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::WrongBase);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let error = person.run(&market, None).unwrap_err();
     assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
     assert_eq!(person.engine.trained, 1, "the agent trained only in round 1");
-    assert_eq!(market.heard("POST", "/commits"), 1);
+    assert_eq!(market.request_count("POST", "/commits"), 1);
 }
 
 #[test]
 fn an_offer_with_too_small_a_pool_gets_no_commit() {
-    let market = Market::begin(1, false);
-    market.lie(Lie::SmallPool);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::SmallPool);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let error = person.run(&market, None).unwrap_err();
     assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
-    assert_eq!((person.engine.trained, market.heard("POST", "/commits")), (0, 0));
+    assert_eq!((person.engine.trained, market.request_count("POST", "/commits")), (0, 0));
 }
 
 #[test]
 fn an_unavailable_coordinator_is_retried_until_the_back_off_ends() {
-    let market = Market::begin(1, false);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let client = market.client();
-    market.lie(Lie::Away);
-    let parts = Participant {
+    market.inject(Fault::Unavailable);
+    let parts = ParticipantContext {
         wallet: &person.wallet,
         client: &client,
         ledger: market.ledger.as_ref(),
@@ -367,37 +376,40 @@ fn an_unavailable_coordinator_is_retried_until_the_back_off_ends() {
         behaviour: &mut Honest,
     };
     let mut retries = 0;
-    let mut tell = |event: &Event| retries += u32::from(matches!(event, Event::Retrying { .. }));
-    let error = participate(&person.config, parts, &Shutdown::new(), &mut tell).unwrap_err();
+    let mut on_event = |event: &ParticipantEvent| {
+        retries += u32::from(matches!(event, ParticipantEvent::Retrying { .. }))
+    };
+    let error = participate(&person.config, parts, &Shutdown::new(), &mut on_event).unwrap_err();
     assert_eq!((error.code(), retries), ("COORDINATOR_UNAVAILABLE", 3));
 }
 
 #[test]
 fn a_different_update_is_not_signed_for_the_same_round() {
-    let market = Market::begin(1, false);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     // Registered, bonded, enrolled, selected, trained; the next step records the commit.
     person.run(&market, Some(5)).unwrap();
-    assert!(matches!(person.events.last(), Some(Event::Stopped)));
+    assert!(matches!(person.events.last(), Some(ParticipantEvent::Stopped)));
     let path = person.config.folder.join(market.task.to_string()).join("1/update.safetensors");
     let trained = std::fs::read(&path).unwrap();
     let view = market.client().task(market.task).unwrap();
     let offer = view.offer.unwrap().body;
     let mut guard =
-        Guard::open(&person.config.folder.join("guard"), person.wallet.node_signer()).unwrap();
+        SigningGuard::open(&person.config.folder.join("guard"), person.wallet.node_signer())
+            .unwrap();
     guard.sign_update(header(&person, &offer, &trained)).unwrap();
     drop(guard);
     std::fs::write(&path, florin_work::encode_parameters(&market.spec, &[0.0; 15])).unwrap();
     // Read, and failed: the guard has recorded the first update.
     person.run(&market, Some(5)).unwrap();
-    assert_eq!(person.lost(), ["DOUBLE_SIGN"], "{:?}", person.events);
-    assert_eq!(market.heard("POST", "/commits"), 0);
+    assert_eq!(person.failed_round_codes(), ["DOUBLE_SIGN"], "{:?}", person.events);
+    assert_eq!(market.request_count("POST", "/commits"), 0);
     // The signed bytes are still accepted.
     std::fs::write(&path, trained).unwrap();
     assert!(person.run(&market, None).unwrap().finished);
 }
 
-fn header(person: &Person, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
+fn header(person: &TestParticipant, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
     UpdateHeader {
         scope: offer.scope,
         sender: person.wallet.address(),
@@ -413,21 +425,21 @@ fn header(person: &Person, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
 
 #[test]
 fn diverged_training_fails_one_round_and_costs_no_bond() {
-    let market = Market::begin(1, false);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     person.engine.fails = true;
     // Registered, bonded, enrolled, selected, and the round failed.
     person.run(&market, Some(5)).unwrap();
-    assert_eq!(person.lost(), ["TRAINING_FAILED"]);
-    assert_eq!(market.heard("POST", "/commits"), 0);
+    assert_eq!(person.failed_round_codes(), ["TRAINING_FAILED"]);
+    assert_eq!(market.request_count("POST", "/commits"), 0);
     person.engine.fails = false;
     assert!(person.run(&market, None).unwrap().finished);
 }
 
 #[test]
 fn unsuitable_data_and_limits_fail_before_bonding() {
-    let market = Market::begin(1, false);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     person.data = Dataset::new(vec![0.0; 10], vec![0, 1], 5, 3).unwrap();
     assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_DOES_NOT_FIT");
     person.data = Dataset::new(Vec::new(), Vec::new(), 4, 3).unwrap();
@@ -437,20 +449,24 @@ fn unsuitable_data_and_limits_fail_before_bonding() {
     assert_eq!(person.run(&market, None).unwrap_err().code(), "BOND_LIMIT_TOO_LOW");
     let bond = market.ledger.bond_of(market.task, person.wallet.address()).unwrap();
     assert!(bond.amount.is_zero());
-    let second = Guard::open(&person.config.folder.join("guard"), wallet(4).node_signer()).unwrap();
+    let second =
+        SigningGuard::open(&person.config.folder.join("guard"), wallet(4).node_signer()).unwrap();
     assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_FOLDER_IN_USE");
     drop(second);
 }
 
 #[test]
 fn a_bond_limit_reduces_the_counted_rows() {
-    let market = Market::begin(1, false);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     person.config.bond_max = Some(fln("1"));
     person.run(&market, None).unwrap();
     let report = market.client().report(market.task, RoundNumber(1)).unwrap().body;
     assert_eq!((report.entries[0].rows_declared, report.entries[0].rows_counted), (40, 20));
-    let covered = person.events.iter().any(|e| matches!(e, Event::BondStands { covered: 20, .. }));
+    let covered = person
+        .events
+        .iter()
+        .any(|e| matches!(e, ParticipantEvent::BondCoverage { covered: 20, .. }));
     assert!(covered);
     assert_ne!(report.digest(), report.previous_report);
 }
@@ -460,26 +476,27 @@ fn an_invalid_task_is_rejected_before_bonding() {
     let rules: [fn(&mut TaskSpec); 2] =
         [|spec| spec.arbiter = spec.buyer, |spec| spec.budget.unbond_ms = 239_999];
     for rule in rules {
-        let market = Market::with(1, false, rule);
-        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        let market = TestMarket::start_with(1, false, rule);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
         let error = person.run(&market, None).unwrap_err();
         assert_eq!(error.code(), "BAD_TASK", "{error}");
         let me = person.wallet.address();
         assert!(market.ledger.bond_of(market.task, me).unwrap().amount.is_zero());
-        assert_eq!(market.heard("POST", ""), 0, "no request was posted to the coordinator");
+        assert_eq!(market.request_count("POST", ""), 0, "no request was posted to the coordinator");
     }
 }
 
 #[test]
 fn an_unknown_arbiter_causes_a_warning() {
     let warned = |arbiter: u8, accepted: Vec<Address>| {
-        let market =
-            Market::with(1, false, |spec| spec.arbiter = crate::testing::wallet(arbiter).address());
-        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        let market = TestMarket::start_with(1, false, |spec| {
+            spec.arbiter = crate::testing::wallet(arbiter).address()
+        });
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
         person.config.arbiters = accepted;
         let done = person.run(&market, None).unwrap();
         assert!(done.finished && done.alarms == 0);
-        person.events.iter().any(|event| matches!(event, Event::UnknownArbiter { .. }))
+        person.events.iter().any(|event| matches!(event, ParticipantEvent::UnknownArbiter { .. }))
     };
     assert!(warned(3, Vec::new()));
     assert!(!warned(3, vec![wallet(3).address()]));
@@ -488,8 +505,8 @@ fn an_unknown_arbiter_causes_a_warning() {
 
 #[test]
 fn a_node_key_conflict_names_both_keys() {
-    let market = Market::begin(1, false);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let first = NodeSigner::from_seed(&[8; 32]);
     let registration = Registration::sign(
         market.spec.market,
@@ -521,6 +538,6 @@ fn the_required_bond_covers_all_rows_and_the_minimum() {
         (1, Some("2"), "1"),
     ] {
         let limit = limit.map(fln);
-        assert_eq!(waiting::bond_for(&spec, rows, limit), fln(bond), "{rows} rows");
+        assert_eq!(joining::required_bond(&spec, rows, limit), fln(bond), "{rows} rows");
     }
 }

@@ -6,9 +6,9 @@ use std::time::Instant;
 use florin_learning::engine::TrainError;
 use florin_protocol::{Digest, Offer, RoundNumber, TaskId};
 
-use super::step::Stage;
+use super::state_machine::RoundStage;
 use super::{Agent, AgentError};
-use crate::event::Event;
+use crate::event::ParticipantEvent;
 
 impl Agent<'_, '_> {
     /// Fetches the base model, trains, encodes the update in the task's format and within its norm
@@ -16,19 +16,19 @@ impl Agent<'_, '_> {
     pub(super) fn train(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
         let base = self.base_model(offer)?;
-        let begun = Instant::now();
-        let seed = round_seed(self.config.seed, offer.scope.task, round);
+        let start = Instant::now();
+        let seed = training_seed(self.config.seed, offer.scope.task, round);
         let delta = match self.delta(&base, seed) {
             Ok(delta) => delta,
             Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
             // No update is better than a broken one, and the next round starts from another model.
             Err(AgentError::Training { source: source @ TrainError::Diverged { .. }, .. }) => {
-                self.lose("TRAINING_FAILED", &source);
+                self.fail_round("TRAINING_FAILED", &source);
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        let carried = self.carried(offer)?;
+        let carried = self.residual_to_add(offer)?;
         let written = florin_work::encode_update(&self.spec, delta, carried.as_deref(), seed)
             .and_then(|written| {
                 // Do not commit to an update that the coordinator would reject.
@@ -37,26 +37,26 @@ impl Agent<'_, '_> {
         let written = match written {
             Ok(written) => written,
             Err(rejection) => {
-                self.lose(rejection.code.as_str(), &rejection.message);
+                self.fail_round(rejection.code.as_str(), &rejection.message);
                 return Ok(());
             }
         };
         // Written before the update: if the update exists, so does its residual.
         if let Some(residual) = &written.residual {
             self.store
-                .keep_residual(round, &florin_work::encode_parameters(&self.spec, residual))?;
+                .write_residual(round, &florin_work::encode_parameters(&self.spec, residual))?;
         }
-        self.store.keep_update(round, &written.bytes)?;
-        self.running.stage = Stage::Trained;
-        let rows = self.parts.data.rows();
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let loss_micro = self.running.loss_micro;
-        self.tell(&Event::Trained { round, rows, loss_micro, ms });
+        self.store.write_update(round, &written.bytes)?;
+        self.current.stage = RoundStage::Trained;
+        let rows = self.context.data.rows();
+        let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let loss_micro = self.current.loss_micronats;
+        self.emit(&ParticipantEvent::Trained { round, rows, loss_micro, ms });
         Ok(())
     }
 
     fn base_model(&mut self, offer: &Offer) -> Result<Vec<f32>, AgentError> {
-        let (client, limit) = (self.parts.client, florin_work::model_bytes(&self.spec));
+        let (client, limit) = (self.context.client, florin_work::model_bytes(&self.spec));
         let bytes = self.with_client(|| client.blob(offer.base_model, limit))?;
         let round = offer.scope.round;
         florin_work::decode_model(&self.spec, &bytes)
@@ -65,15 +65,15 @@ impl Agent<'_, '_> {
 
     /// The behaviour's update: honest training, or an experiment.
     fn delta(&mut self, base: &[f32], seed: u64) -> Result<Vec<f32>, AgentError> {
-        let round = self.running.round;
+        let round = self.current.round;
         let model = florin_work::model_spec(&self.spec.model);
         let how = florin_work::training(&self.spec.training);
-        let (parts, shutdown) = (&mut self.parts, self.shutdown);
+        let (parts, shutdown) = (&mut self.context, self.shutdown);
         let data = parts.behaviour.data(parts.data)?;
         let engine = &mut *parts.engine;
         let mut loss = None;
         let mut train = || {
-            let mut progress = |_| match shutdown.requested() {
+            let mut progress = |_| match shutdown.is_requested() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             };
@@ -86,7 +86,7 @@ impl Agent<'_, '_> {
             .delta(base.len(), seed, &mut train)
             .map_err(|source| AgentError::Training { round, source })?;
         // For display only; it is not sent.
-        self.running.loss_micro = loss.map(|nats| (nats.max(0.0) * 1e6) as u64);
+        self.current.loss_micronats = loss.map(|nats| (nats.max(0.0) * 1e6) as u64);
         Ok(delta)
     }
 }
@@ -94,7 +94,7 @@ impl Agent<'_, '_> {
 /// The seed of one round's training: always the same for a round, and different for every round and
 /// task.
 #[must_use]
-pub(super) fn round_seed(seed: u64, task: TaskId, round: RoundNumber) -> u64 {
+pub(super) fn training_seed(seed: u64, task: TaskId, round: RoundNumber) -> u64 {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 training seed");
     hasher.update(&seed.to_le_bytes()).update(&task.0).update(&round.0.to_le_bytes());
     let digest = Digest(*hasher.finalize().as_bytes());
@@ -109,12 +109,12 @@ mod tests {
     #[test]
     fn the_training_seed_differs_by_seed_task_and_round() {
         let task = TaskId([1; 32]);
-        let seed = round_seed(7, task, RoundNumber(1));
-        assert_eq!(seed, round_seed(7, task, RoundNumber(1)));
+        let seed = training_seed(7, task, RoundNumber(1));
+        assert_eq!(seed, training_seed(7, task, RoundNumber(1)));
         for other in [
-            round_seed(8, task, RoundNumber(1)),
-            round_seed(7, TaskId([2; 32]), RoundNumber(1)),
-            round_seed(7, task, RoundNumber(2)),
+            training_seed(8, task, RoundNumber(1)),
+            training_seed(7, TaskId([2; 32]), RoundNumber(1)),
+            training_seed(7, task, RoundNumber(2)),
         ] {
             assert_ne!(seed, other);
         }

@@ -15,8 +15,8 @@
 //! Mismatches are listed with the first one first. Checks that are no longer possible are listed as
 //! well, because silence about them would look like agreement.
 
-mod books;
 mod receipts;
+mod settlements;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -39,12 +39,12 @@ use florin_work::{
 
 use crate::blob_cache::{BlobCache, CachedBlob, EMPTY_MODEL, byte_slices};
 use crate::client::{Client, ClientError};
-use crate::provider::{ORDER_BYTES_MAX, work_room};
-use crate::report_check::{difference, recheck};
+use crate::provider::{ORDER_BYTES_MAX, scratch_space};
+use crate::report_check::{check_report, mismatch};
 
 /// Scope and depth of an audit.
 #[derive(Clone, Debug, Default)]
-pub struct Scrutiny<'a> {
+pub struct AuditOptions<'a> {
     /// Only these rounds; by default all reported rounds.
     pub rounds: Option<RangeInclusive<u32>>,
     /// The caller's own receipts, as [`crate::kept_receipts`] reads them: each must have its update
@@ -68,7 +68,7 @@ pub struct AuditReport {
     /// Mismatches between the ledger and the reports.
     pub ledger: Vec<Mismatch>,
     /// Checks that are no longer possible, with reasons.
-    pub untold: Vec<String>,
+    pub unverifiable: Vec<String>,
 }
 
 /// The result of a round's audit.
@@ -81,31 +81,31 @@ pub struct RoundAudit {
     /// Whether its scores and its model were recomputed, as far as requested.
     pub recomputed: bool,
     /// The sample that was recomputed, in a spot check.
-    pub spotted: Option<SpotCheckResult>,
+    pub spot_check: Option<SpotCheckResult>,
     /// The mismatches, in the order of the report.
-    pub differences: Vec<Mismatch>,
+    pub mismatches: Vec<Mismatch>,
 }
 
 impl AuditReport {
     /// Number of mismatches.
     #[must_use]
-    pub fn differences(&self) -> usize {
-        self.rounds.iter().map(|round| round.differences.len()).sum::<usize>() + self.ledger.len()
+    pub fn mismatch_count(&self) -> usize {
+        self.rounds.iter().map(|round| round.mismatches.len()).sum::<usize>() + self.ledger.len()
     }
 
     /// Number of rounds whose scores and model were recomputed.
     #[must_use]
-    pub fn recomputed(&self) -> usize {
+    pub fn recomputed_count(&self) -> usize {
         self.rounds.iter().filter(|round| round.recomputed).count()
     }
 
     /// The first mismatch, with its round; without a round if it is on the ledger.
     #[must_use]
-    pub fn first(&self) -> Option<(Option<RoundNumber>, &Mismatch)> {
+    pub fn first_mismatch(&self) -> Option<(Option<RoundNumber>, &Mismatch)> {
         let of_rounds = self
             .rounds
             .iter()
-            .find_map(|round| round.differences.first().map(|line| (Some(round.round), line)));
+            .find_map(|round| round.mismatches.first().map(|line| (Some(round.round), line)));
         of_rounds.or_else(|| self.ledger.first().map(|line| (None, line)))
     }
 }
@@ -161,17 +161,17 @@ pub fn audit_task(
     client: &Client,
     ledger: &dyn Ledger,
     task: TaskId,
-    scrutiny: &Scrutiny<'_>,
+    options: &AuditOptions<'_>,
     engine: &mut dyn Engine,
-    heard: &mut dyn FnMut(&RoundAudit),
+    on_round: &mut dyn FnMut(&RoundAudit),
 ) -> Result<AuditReport, AuditError> {
     let view = client.task(task)?;
-    let range = scrutiny.rounds.clone().unwrap_or(1..=view.reported);
+    let range = options.rounds.clone().unwrap_or(1..=view.reported);
     let (first, last) = (*range.start(), *range.end());
     if first == 0 || last > view.reported || (first > last && view.reported > 0) {
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, Some(ledger), &view, scrutiny);
+    let mut auditor = Auditor::new(client, Some(ledger), &view, options);
     let mut audited = Vec::new();
     let mut reports: Vec<Report> = Vec::new();
     for round in (1..=view.reported).map(RoundNumber) {
@@ -179,21 +179,21 @@ pub fn audit_task(
         if (first..=last).contains(&round.0) {
             let mut audit = auditor.audit(&report, reports.last(), engine)?;
             let key = client.coordinator().node_key;
-            audit.differences.extend(receipts::ignored(&report, scrutiny.receipts, key));
-            heard(&audit);
+            audit.mismatches.extend(receipts::unhonoured_receipts(&report, options.receipts, key));
+            on_round(&audit);
             audited.push(audit);
         } else {
-            auditor.remember_paid(&report);
+            auditor.record_payments(&report);
             let before = reports.last().map_or(Digest(task.0), Report::digest);
             if report.previous_report != before {
                 audited.push(chain_broken(&report, before));
             }
         }
-        auditor.pass(&report);
+        auditor.advance(&report);
         reports.push(report);
     }
-    let ledger = books::audit(client, ledger, &view.spec, &mut reports)?;
-    Ok(AuditReport { task, rounds: audited, ledger, untold: auditor.untold })
+    let ledger = settlements::audit(client, ledger, &view.spec, &mut reports)?;
+    Ok(AuditReport { task, rounds: audited, ledger, unverifiable: auditor.unverifiable })
 }
 
 /// Audits one round without the ledger; of earlier rounds it uses only the disclosed holdout rows,
@@ -213,11 +213,11 @@ pub fn audit_round(
         let (first, last) = (round.0, round.0);
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, None, &view, &Scrutiny::default());
+    let mut auditor = Auditor::new(client, None, &view, &AuditOptions::default());
     let mut before = None;
     for earlier in (1..round.0).map(RoundNumber) {
         let report = client.report(task, earlier)?.body;
-        auditor.pass(&report);
+        auditor.advance(&report);
         before = Some(report);
     }
     let report = client.report(task, round)?.body;
@@ -229,26 +229,26 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
         round: report.scope.round,
         outcome: report.outcome,
         recomputed: false,
-        spotted: None,
-        differences: vec![difference("previous", &report.previous_report, &before)],
+        spot_check: None,
+        mismatches: vec![mismatch("previous", &report.previous_report, &before)],
     }
 }
 
 /// The blobs that a round was computed from.
-struct Bytes {
+struct RoundBlobs {
     /// The round's base model, and the base models of earlier rounds, the latest first, up to the
     /// protocol's limit.
     models: Vec<CachedBlob>,
     /// The disclosed holdout rows of the round; empty if there were too few updates.
-    shown: Vec<u8>,
+    disclosed_rows: Vec<u8>,
     /// The round's updates, then the updates of earlier rounds that they are compared with.
     updates: Vec<CachedBlob>,
     /// Senders and digests of the updates of earlier rounds.
-    named: Vec<(Address, Digest)>,
+    earlier_updates: Vec<(Address, Digest)>,
 }
 
 /// A round's report with the documents that it depends on.
-struct Papers<'a> {
+struct RoundDocuments<'a> {
     report: &'a Report,
     before: Option<&'a Report>,
     offer: &'a Offer,
@@ -260,11 +260,11 @@ struct Auditor<'a> {
     ledger: Option<&'a dyn Ledger>,
     spec: &'a TaskSpec,
     /// Digests of the base models of earlier rounds, the latest first.
-    earlier: Vec<Digest>,
+    earlier_models: Vec<Digest>,
     /// The updates that earlier rounds published.
-    shown: EarlierUpdates,
+    earlier_updates: EarlierUpdates,
     /// The holdout rows that earlier rounds disclosed.
-    exposed: Vec<u32>,
+    disclosed_rows: Vec<u32>,
     /// Cached models of the last recomputed round.
     models: BlobCache,
     /// Its cached updates, as far as the next round may be compared with them.
@@ -274,7 +274,7 @@ struct Auditor<'a> {
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
     /// Paid work records, with the first round that paid each.
     paid: BTreeMap<Digest, RoundNumber>,
-    untold: Vec<String>,
+    unverifiable: Vec<String>,
 }
 
 impl<'a> Auditor<'a> {
@@ -282,35 +282,35 @@ impl<'a> Auditor<'a> {
         client: &'a Client,
         ledger: Option<&'a dyn Ledger>,
         view: &'a TaskView,
-        scrutiny: &Scrutiny<'a>,
+        options: &AuditOptions<'a>,
     ) -> Self {
         let (keys, paid) = (BTreeMap::new(), BTreeMap::new());
-        let (earlier, exposed, untold) = (Vec::new(), Vec::new(), Vec::new());
-        let (spot, scratch) = (scrutiny.spot, scrutiny.scratch.unwrap_or(Path::new(".")));
-        let (spec, shown) = (&view.spec, EarlierUpdates::default());
+        let (earlier_models, disclosed_rows, unverifiable) = (Vec::new(), Vec::new(), Vec::new());
+        let (spot, scratch) = (options.spot, options.scratch.unwrap_or(Path::new(".")));
+        let (spec, earlier_updates) = (&view.spec, EarlierUpdates::default());
         let (models, updates) = (BlobCache::for_models(), BlobCache::for_updates());
         Self {
             client,
             ledger,
             spec,
-            earlier,
-            shown,
-            exposed,
+            earlier_models,
+            earlier_updates,
+            disclosed_rows,
             models,
             updates,
             spot,
             scratch,
             keys,
             paid,
-            untold,
+            unverifiable,
         }
     }
 
     /// Advances to the next round.
-    fn pass(&mut self, report: &Report) {
-        self.earlier.insert(0, report.base_model);
-        self.exposed.extend(&report.holdout.rows);
-        self.shown.add_report(report);
+    fn advance(&mut self, report: &Report) {
+        self.earlier_models.insert(0, report.base_model);
+        self.disclosed_rows.extend(&report.holdout.rows);
+        self.earlier_updates.add_report(report);
     }
 
     fn audit(
@@ -324,39 +324,45 @@ impl<'a> Auditor<'a> {
         let headers = self.client.headers(task, round)?;
         let records = self.client.records(task, round)?;
         let mut found = Vec::new();
-        self.signatures(report, &headers, &mut found)?;
-        self.work(report, &records, &mut found)?;
+        self.check_headers(report, &headers, &mut found)?;
+        self.check_paid_work(report, &records, &mut found)?;
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
-        let papers = Papers { report, before, offer: &offer, headers: &headers };
+        let papers = RoundDocuments { report, before, offer: &offer, headers: &headers };
         let mut spotted = None;
-        let recomputed = match self.bytes(report, &mut found)? {
+        let recomputed = match self.fetch_blobs(report, &mut found)? {
             Some(bytes) if found.is_empty() => {
-                spotted = self.recompute(&papers, &bytes, engine, &mut found)?;
-                self.keep(report, &bytes);
+                spotted = self.recompute_round(&papers, &bytes, engine, &mut found)?;
+                self.cache_blobs(report, &bytes);
                 true
             }
             _ => false,
         };
         if !recomputed {
-            found.extend(recheck(self.spec, &offer, report, before, &self.exposed));
+            found.extend(check_report(self.spec, &offer, report, before, &self.disclosed_rows));
         }
-        Ok(RoundAudit { round, outcome: report.outcome, recomputed, spotted, differences: found })
+        Ok(RoundAudit {
+            round,
+            outcome: report.outcome,
+            recomputed,
+            spot_check: spotted,
+            mismatches: found,
+        })
     }
 
     /// Checks that every header is signed by the node key that its sender registered, and matches
     /// its entry and its commit.
-    fn signatures(
+    fn check_headers(
         &mut self,
         report: &Report,
         headers: &[Signed<UpdateHeader>],
         found: &mut Vec<Mismatch>,
     ) -> Result<(), AuditError> {
         if headers.len() != report.entries.len() {
-            found.push(difference("entries", &report.entries.len(), &headers.len()));
+            found.push(mismatch("entries", &report.entries.len(), &headers.len()));
         }
         for (i, header) in headers.iter().enumerate() {
             let line = format!("headers[{i}].signature");
-            self.signed_by(header, header.body.sender, Role::Participant, line, found)?;
+            self.check_signature(header, header.body.sender, Role::Participant, line, found)?;
         }
         for (i, (entry, header)) in report.entries.iter().zip(headers).enumerate() {
             let header = &header.body;
@@ -370,13 +376,13 @@ impl<'a> Auditor<'a> {
                 ("commitment", committed, header.commitment().to_string()),
             ];
             for (field, reported, signed) in table.iter().filter(|(_, a, b)| a != b) {
-                found.push(difference(format!("entries[{i}].{field}"), reported, signed));
+                found.push(mismatch(format!("entries[{i}].{field}"), reported, signed));
             }
         }
         Ok(())
     }
 
-    fn signed_by<T: Canonical>(
+    fn check_signature<T: Canonical>(
         &mut self,
         message: &Signed<T>,
         account: Address,
@@ -393,15 +399,11 @@ impl<'a> Auditor<'a> {
             }
         };
         let Some(key) = key else {
-            found.push(difference(
-                line,
-                &"signed",
-                &format!("{account} is not a registered {role}"),
-            ));
+            found.push(mismatch(line, &"signed", &format!("{account} is not a registered {role}")));
             return Ok(());
         };
         if let Err(error) = message.verify(key) {
-            found.push(difference(line, &"signed", &format!("{error} (node key {key})")));
+            found.push(mismatch(line, &"signed", &format!("{error} (node key {key})")));
         }
         Ok(())
     }
@@ -409,30 +411,30 @@ impl<'a> Auditor<'a> {
     /// Fetches the base model, the updates and the rows, if they are available and have the digests
     /// in the report. The rows have Merkle proofs instead of a digest; the recomputation verifies
     /// them.
-    fn bytes(
+    fn fetch_blobs(
         &self,
         report: &Report,
         found: &mut Vec<Mismatch>,
-    ) -> Result<Option<Bytes>, AuditError> {
+    ) -> Result<Option<RoundBlobs>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
         let of_update = florin_work::update_bytes(self.spec);
-        let models = limit.saturating_mul(self.earlier.len().min(GLOBAL_DELTAS_MAX) as u64);
+        let models = limit.saturating_mul(self.earlier_models.len().min(GLOBAL_DELTAS_MAX) as u64);
         // A decoded update has the length of a model.
         let decoded = limit.max(of_update);
         let total = decoded.saturating_mul(report.entries.len() as u64).saturating_add(models);
         if total > ORDER_BYTES_MAX {
             let line =
-                difference("entries", &format!("{total} bytes"), &"more than the audit's limit");
+                mismatch("entries", &format!("{total} bytes"), &"more than the audit's limit");
             found.push(line);
             return Ok(None);
         }
-        let began = self.earlier.iter().take(GLOBAL_DELTAS_MAX).copied();
+        let began = self.earlier_models.iter().take(GLOBAL_DELTAS_MAX).copied();
         let began: Vec<Digest> = [report.base_model].into_iter().chain(began).collect();
         let models = self.models.get_or_fetch(began.iter().copied(), |at, digest| {
             let line = if at == 0 { "base_model" } else { "an earlier base_model" };
-            self.blob(line, digest, limit, found)
+            self.fetch_blob(line, digest, limit, found)
         })?;
-        let named = self.shown.reference_updates(self.spec.rounds.preprocessing, limit);
+        let named = self.earlier_updates.reference_updates(self.spec.rounds.preprocessing, limit);
         let sent = report.entries.iter().map(|entry| entry.update);
         let sent = sent.chain(named.iter().map(|(_, update)| *update));
         let updates = self.updates.get_or_fetch(sent, |at, digest| {
@@ -440,18 +442,23 @@ impl<'a> Auditor<'a> {
                 None => format!("entries[{at}].update"),
                 Some((sender, _)) => format!("the update of {sender} in an earlier round"),
             };
-            self.blob(&line, digest, of_update, found)
+            self.fetch_blob(&line, digest, of_update, found)
         })?;
         let complete = models.len() == began.len()
             && updates.len() == report.entries.len().saturating_add(named.len());
-        let shown = self.shown_rows(report, found)?.filter(|_| complete);
-        Ok(shown.map(|shown| Bytes { models, shown, updates, named }))
+        let shown = self.fetch_disclosed_rows(report, found)?.filter(|_| complete);
+        Ok(shown.map(|shown| RoundBlobs {
+            models,
+            disclosed_rows: shown,
+            updates,
+            earlier_updates: named,
+        }))
     }
 
     /// Caches the blobs that the next round may need. After a round that did not improve the model,
     /// the next round is compared with the same earlier updates and with those of this round.
-    fn keep(&mut self, report: &Report, bytes: &Bytes) {
-        let Bytes { models, updates, .. } = bytes;
+    fn cache_blobs(&mut self, report: &Report, bytes: &RoundBlobs) {
+        let RoundBlobs { models, updates, .. } = bytes;
         let better = report.is_productive();
         let wanted = if better { report.entries.len() } else { updates.len() };
         self.models.replace(models);
@@ -459,7 +466,7 @@ impl<'a> Auditor<'a> {
     }
 
     /// Fetches the disclosed holdout rows of the round; empty if none were drawn.
-    fn shown_rows(
+    fn fetch_disclosed_rows(
         &self,
         report: &Report,
         found: &mut Vec<Mismatch>,
@@ -469,17 +476,17 @@ impl<'a> Auditor<'a> {
         }
         let limit = self.spec.holdout.disclosed_bytes_max(self.spec.data.width);
         let RoundScope { task, round, .. } = report.scope;
-        match self.client.shown(task, round, limit) {
+        match self.client.disclosed_rows(task, round, limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ClientError::Rejected(rejection)) => {
-                found.push(difference("holdout.rows", &"disclosed", &rejection));
+                found.push(mismatch("holdout.rows", &"disclosed", &rejection));
                 Ok(None)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn blob(
+    fn fetch_blob(
         &self,
         line: &str,
         digest: Digest,
@@ -489,11 +496,11 @@ impl<'a> Auditor<'a> {
         match self.client.blob(digest, limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ClientError::WrongDigest { expected, got }) => {
-                found.push(difference(line, &expected, &got));
+                found.push(mismatch(line, &expected, &got));
                 Ok(None)
             }
             Err(ClientError::Rejected(rejection)) => {
-                found.push(difference(line, &digest, &rejection));
+                found.push(mismatch(line, &digest, &rejection));
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -501,19 +508,19 @@ impl<'a> Auditor<'a> {
     }
 
     /// Recomputes rows, scores, model and everything that follows from them.
-    fn recompute(
+    fn recompute_round(
         &self,
-        papers: &Papers<'_>,
-        bytes: &Bytes,
+        documents: &RoundDocuments<'_>,
+        bytes: &RoundBlobs,
         engine: &mut dyn Engine,
         found: &mut Vec<Mismatch>,
     ) -> Result<Option<SpotCheckResult>, AuditError> {
-        let Papers { report, before, offer, headers } = *papers;
-        let Bytes { models, shown, updates, named } = bytes;
+        let RoundDocuments { report, before, offer, headers } = *documents;
+        let RoundBlobs { models, disclosed_rows: shown, updates, earlier_updates: named } = bytes;
         let (began, sent) = (byte_slices(models), byte_slices(updates));
         let (base, previous) = began.split_first().unwrap_or((&EMPTY_MODEL, &[]));
         let (own, last) = sent.split_at(report.entries.len().min(sent.len()));
-        let room = work_room(self.scratch);
+        let room = scratch_space(self.scratch);
         let inputs = AuditInputs {
             round: ValuationInputs {
                 spec: self.spec,
@@ -529,9 +536,9 @@ impl<'a> Auditor<'a> {
             offer,
             report,
             previous_report: before,
-            earlier_models: &self.earlier,
-            earlier_updates: &self.shown,
-            used_rows: &self.exposed,
+            earlier_models: &self.earlier_models,
+            earlier_updates: &self.earlier_updates,
+            used_rows: &self.disclosed_rows,
             headers,
         };
         let round = report.scope.round;

@@ -4,11 +4,11 @@
 use florin_protocol::{NodeKey, Report, Signed, UpdateReceipt};
 use florin_work::Mismatch;
 
-use crate::report_check::difference;
+use crate::report_check::mismatch;
 
 /// Returns the receipts of the report's round whose update is not among its entries, and those that
 /// the coordinator did not sign. Receipts of other tasks and rounds are ignored.
-pub(super) fn ignored(
+pub(super) fn unhonoured_receipts(
     report: &Report,
     receipts: &[Signed<UpdateReceipt>],
     coordinator: NodeKey,
@@ -19,16 +19,16 @@ pub(super) fn ignored(
         let line = |what: &str| format!("receipts[{sender}].{what}");
         if let Err(error) = receipt.verify(coordinator) {
             // Such a receipt proves nothing; report that to its holder.
-            found.push(difference(line("signature"), &"the coordinator's", &error));
+            found.push(mismatch(line("signature"), &"the coordinator's", &error));
             continue;
         }
         let entry = report.entries.iter().find(|entry| entry.sender == sender);
         if entry.is_none_or(|entry| entry.header != update) {
             let reported = entry.map_or("no entry".to_owned(), |entry| entry.header.to_string());
-            found.push(difference(line("update"), &reported, &update));
+            found.push(mismatch(line("update"), &reported, &update));
         }
         if let Some(entry) = entry.filter(|entry| entry.commit_position != order) {
-            found.push(difference(line("order"), &entry.commit_position, &order));
+            found.push(mismatch(line("order"), &entry.commit_position, &order));
         }
     }
     found

@@ -7,12 +7,12 @@ use florin_protocol::{
 use florin_work::{Mismatch, compare_results};
 
 use super::{AuditError, Auditor};
-use crate::report_check::difference;
+use crate::report_check::mismatch;
 
 impl Auditor<'_> {
     /// Checks that every paid record exists, belongs to the paid provider, has the report's result
     /// and was never paid before, and that its provider had pledged a stake.
-    pub(super) fn work(
+    pub(super) fn check_paid_work(
         &mut self,
         report: &Report,
         records: &[Signed<WorkRecord>],
@@ -20,24 +20,30 @@ impl Auditor<'_> {
     ) -> Result<(), AuditError> {
         if report.infrastructure.len() > 1 {
             let paid = format!("{} records", report.infrastructure.len());
-            found.push(difference("infrastructure", &paid, &"at most 1 may be paid"));
+            found.push(mismatch("infrastructure", &paid, &"at most 1 may be paid"));
         }
         for (i, paid) in report.infrastructure.iter().enumerate() {
             let line = |field: &str| format!("infrastructure[{i}].{field}");
             let round = report.scope.round;
             if let Some(first) = self.paid.insert(paid.record, round) {
                 let before = format!("already paid in round {first}");
-                found.push(difference(line("record"), &paid.record, &before));
+                found.push(mismatch(line("record"), &paid.record, &before));
             }
-            self.pledged(report, paid.provider, line("provider"), found)?;
+            self.check_pledge(report, paid.provider, line("provider"), found)?;
             match records.iter().find(|record| record.body.digest() == paid.record) {
                 Some(record) => {
-                    self.signed_by(record, paid.provider, Role::Provider, line("record"), found)?;
-                    stated(report, paid, &record.body, &line, found);
+                    self.check_signature(
+                        record,
+                        paid.provider,
+                        Role::Provider,
+                        line("record"),
+                        found,
+                    )?;
+                    compare_record(report, paid, &record.body, &line, found);
                 }
                 None => {
                     let none = "no such record is published";
-                    found.push(difference(line("record"), &paid.record, &none));
+                    found.push(mismatch(line("record"), &paid.record, &none));
                 }
             }
         }
@@ -45,7 +51,7 @@ impl Auditor<'_> {
     }
 
     /// Records the payments of a round that is not audited: a later round must not pay them again.
-    pub(super) fn remember_paid(&mut self, report: &Report) {
+    pub(super) fn record_payments(&mut self, report: &Report) {
         for paid in &report.infrastructure {
             self.paid.entry(paid.record).or_insert(report.scope.round);
         }
@@ -54,7 +60,7 @@ impl Auditor<'_> {
     /// Checks that the provider pledged its stake. A pledge lasts at least until the settlement
     /// that pays for it; after that it may be withdrawn, and the ledger has no record of past
     /// pledges.
-    fn pledged(
+    fn check_pledge(
         &mut self,
         report: &Report,
         provider: Address,
@@ -70,19 +76,19 @@ impl Auditor<'_> {
         }
         let payout = Report::settlement_id(task, round);
         if ledger.settlement_status(task, payout)? == SettlementStatus::Final {
-            self.untold.push(format!(
+            self.unverifiable.push(format!(
                 "round {round}: provider {provider} has no stake pledged now; whether it had one \
                  cannot be verified after the settlement is final"
             ));
         } else {
-            found.push(difference(line, &provider, &"has no stake pledged to this task"));
+            found.push(mismatch(line, &provider, &"has no stake pledged to this task"));
         }
         Ok(())
     }
 }
 
 /// Compares a work record with the result that the report states and pays for.
-fn stated(
+fn compare_record(
     report: &Report,
     paid: &InfrastructurePayment,
     record: &WorkRecord,
@@ -90,23 +96,23 @@ fn stated(
     found: &mut Vec<Mismatch>,
 ) {
     if record.provider != paid.provider {
-        found.push(difference(line("provider"), &paid.provider, &record.provider));
+        found.push(mismatch(line("provider"), &paid.provider, &record.provider));
     }
     if record.market != report.scope.market {
         let of = |market: florin_protocol::MarketId| format!("{}/{}", market.chain, market.genesis);
         let (ours, theirs) = (of(report.scope.market), of(record.market));
-        found.push(difference(line("record.market"), &ours, &theirs));
+        found.push(mismatch(line("record.market"), &ours, &theirs));
     }
     let (Some(valuation), Some(metrics)) = (report.valuation.clone(), report.metrics) else {
-        found.push(difference(line("record"), &"paid", &"the round has no result"));
+        found.push(mismatch(line("record"), &"paid", &"the round has no result"));
         return;
     };
     if paid.units != valuation.units {
-        found.push(difference(line("units"), &paid.units, &valuation.units));
+        found.push(mismatch(line("units"), &paid.units, &valuation.units));
     }
     let reported = WorkResult { valuation, metrics, model: report.model };
     if let Err(differs) = compare_results(&reported, &record.result) {
         let line = line(&format!("record.{}", differs.line));
-        found.push(difference(line, &differs.recomputed, &differs.stated));
+        found.push(mismatch(line, &differs.recomputed, &differs.stated));
     }
 }

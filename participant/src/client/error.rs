@@ -23,20 +23,20 @@ pub enum ClientError {
     },
     /// The coordinator's rate limit is exceeded. Transient.
     #[error("the coordinator's rate limit is exceeded for {what}: {why}")]
-    TooOften {
+    RateLimited {
         /// Which request.
         what: String,
         /// The coordinator's message.
         why: String,
         /// Seconds to wait before the next request, from the header `Retry-After`.
-        after_s: u64,
+        retry_after_s: u64,
     },
     /// The TLS handshake failed, and would fail again.
     #[error(
         "no TLS connection for {what}: {why}. For a coordinator with a self-signed certificate use \
          --certificate FILE; for one without TLS use an http:// address"
     )]
-    NotTrusted {
+    TlsNotTrusted {
         /// Which request.
         what: String,
         /// The cause.
@@ -47,7 +47,7 @@ pub enum ClientError {
     Rejected(#[from] Rejection),
     /// An invalid response: another format, or too long.
     #[error("the response to {what} is invalid: {why}")]
-    NotUnderstood {
+    InvalidResponse {
         /// Which request.
         what: String,
         /// The defect of the response.
@@ -65,7 +65,7 @@ pub enum ClientError {
     },
     /// Signed, but about another object than the requested one.
     #[error("{what}: {why}")]
-    WrongContent {
+    UnexpectedContent {
         /// Which message.
         what: String,
         /// The content, and the expected content.
@@ -81,14 +81,14 @@ pub enum ClientError {
     },
     /// Not the coordinator that was pinned at first contact.
     #[error(
-        "this is not the coordinator pinned at first contact: {was}, now {now}. If that is \
+        "this is not the coordinator pinned at first contact: {pinned}, now {current}. If that is \
          intended, use another data folder"
     )]
     CoordinatorChanged {
         /// The pinned coordinator.
-        was: Box<Coordinator>,
+        pinned: Box<CoordinatorIdentity>,
         /// The coordinator that responds now.
-        now: Box<Coordinator>,
+        current: Box<CoordinatorIdentity>,
     },
     /// A file operation failed.
     #[error(transparent)]
@@ -98,7 +98,7 @@ pub enum ClientError {
 /// The identity of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Coordinator {
+pub struct CoordinatorIdentity {
     /// Chain and genesis.
     pub market: MarketId,
     /// The account.
@@ -107,7 +107,7 @@ pub struct Coordinator {
     pub node_key: NodeKey,
 }
 
-impl std::fmt::Display for Coordinator {
+impl std::fmt::Display for CoordinatorIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -127,12 +127,12 @@ impl ClientError {
         match self {
             Self::BadUrl { .. } => "BAD_URL",
             Self::Unavailable { .. } => "COORDINATOR_UNAVAILABLE",
-            Self::TooOften { .. } => "RATE_LIMITED",
-            Self::NotTrusted { .. } => "TLS_NOT_TRUSTED",
+            Self::RateLimited { .. } => "RATE_LIMITED",
+            Self::TlsNotTrusted { .. } => "TLS_NOT_TRUSTED",
             Self::Rejected(rejection) => rejection.code.as_str(),
-            Self::NotUnderstood { .. } => "ANSWER_NOT_UNDERSTOOD",
+            Self::InvalidResponse { .. } => "ANSWER_NOT_UNDERSTOOD",
             Self::NotSigned { .. } => "BAD_SIGNATURE",
-            Self::WrongContent { .. } => "WRONG_CONTENT",
+            Self::UnexpectedContent { .. } => "WRONG_CONTENT",
             Self::WrongDigest { .. } => "WRONG_DIGEST",
             Self::CoordinatorChanged { .. } => "COORDINATOR_CHANGED",
             Self::File(error) => error.code(),

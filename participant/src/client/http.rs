@@ -20,19 +20,19 @@ const REJECTION_BYTES_MAX: u64 = 64 * 1024;
 /// Longest request id, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 64;
 /// Longest response header section, in bytes.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
+const RESPONSE_HEADER_BYTES_MAX: usize = 16 * 1024;
 /// Timeout of a connection attempt.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Response timeout, in addition to the long-poll time.
-const ANSWER: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Lower bound of the speed at which a coordinator verifies and stores received bytes.
-const CHECKED_BYTES_PER_SECOND: u64 = 16 * 1024 * 1024;
+const VERIFIED_BYTES_PER_SECOND_MIN: u64 = 16 * 1024 * 1024;
 /// Maximum number of attempts of a rate-limited request.
-const TOO_OFTEN_TRIES: u32 = 10;
+const RATE_LIMIT_TRIES_MAX: u32 = 10;
 /// Upper bound of the wait that `Retry-After` may request, in seconds.
-const TOO_OFTEN_S_MAX: u64 = 10;
+const RETRY_AFTER_S_MAX: u64 = 10;
 /// Timeout of a stalled stream.
-const STALL: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(super) struct Http {
@@ -41,19 +41,19 @@ pub(super) struct Http {
 }
 
 /// A request with a streamed body.
-pub(super) struct Sent<'a> {
+pub(super) struct StreamedRequest<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
     pub(super) headers: &'a [(&'a str, String)],
     /// Body length in bytes.
     pub(super) length: u64,
     /// Bytes that the coordinator verifies after this request, including those of earlier requests.
-    pub(super) checked: u64,
+    pub(super) verified_bytes: u64,
 }
 
 /// A request's name for error messages, such as `GET tasks`, and its URL.
-struct Request {
-    what: String,
+struct RequestTarget {
+    name: String,
     url: String,
 }
 
@@ -70,8 +70,8 @@ impl Http {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            .max_response_header_size(HEAD_BYTES_MAX)
-            .timeout_connect(Some(CONNECT))
+            .max_response_header_size(RESPONSE_HEADER_BYTES_MAX)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             .tls_config(trust.tls_config(base))
             .user_agent(concat!("florin/", env!("CARGO_PKG_VERSION")));
         if local {
@@ -81,8 +81,8 @@ impl Http {
         Ok(Self { agent: config.build().into(), base: format!("{base}/v1") })
     }
 
-    fn request(&self, method: &str, path: &str) -> Request {
-        Request { what: format!("{method} {path}"), url: format!("{}/{path}", self.base) }
+    fn request(&self, method: &str, path: &str) -> RequestTarget {
+        RequestTarget { name: format!("{method} {path}"), url: format!("{}/{path}", self.base) }
     }
 
     /// `GET` with a JSON response; `wait_ms` is the long-poll time in the URL.
@@ -92,29 +92,32 @@ impl Http {
         wait_ms: u64,
     ) -> Result<T, ClientError> {
         let request = self.request("GET", path);
-        let answer = request.answer_in_time(|| soon(self.agent.get(&request.url), wait_ms).call());
+        let answer = request.send_with_rate_limit(|| {
+            with_total_timeout(self.agent.get(&request.url), wait_ms).call()
+        });
         request.json(answer?)
     }
 
-    /// `POST` of JSON; a method of [`Answer`] reads the response.
+    /// `POST` of JSON; a method of [`HttpResponse`] reads the response.
     pub(super) fn post<B: Serialize>(
         &self,
         path: &str,
         body: &B,
         wait_ms: u64,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<HttpResponse, ClientError> {
         let request = self.request("POST", path);
-        let answer =
-            request.answer_in_time(|| soon(self.agent.post(&request.url), wait_ms).send_json(body));
-        Ok(Answer { response: answer?, request })
+        let answer = request.send_with_rate_limit(|| {
+            with_total_timeout(self.agent.post(&request.url), wait_ms).send_json(body)
+        });
+        Ok(HttpResponse { response: answer?, request })
     }
 
     /// Sends the bytes of a reader.
     pub(super) fn send(
         &self,
-        sent: &Sent<'_>,
+        sent: &StreamedRequest<'_>,
         bytes: &mut dyn Read,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<HttpResponse, ClientError> {
         let request = self.request(sent.method, sent.path);
         let mut builder = match sent.method {
             "PUT" => self.agent.put(&request.url),
@@ -123,21 +126,21 @@ impl Http {
         for (name, value) in sent.headers {
             builder = builder.header(*name, value);
         }
-        let checked = Duration::from_secs(sent.checked / CHECKED_BYTES_PER_SECOND);
+        let checked = Duration::from_secs(sent.verified_bytes / VERIFIED_BYTES_PER_SECOND_MIN);
         let answer = builder
             .config()
-            .timeout_per_write(Some(STALL))
-            .timeout_recv_response(Some(ANSWER + checked))
-            .timeout_per_read(Some(STALL))
+            .timeout_per_write(Some(STALL_TIMEOUT))
+            .timeout_recv_response(Some(RESPONSE_TIMEOUT + checked))
+            .timeout_per_read(Some(STALL_TIMEOUT))
             .build()
             .content_type("application/octet-stream")
             .header("content-length", sent.length)
             .send(SendBody::from_reader(bytes));
-        Ok(Answer { response: request.answer(answer)?, request })
+        Ok(HttpResponse { response: request.check_response(answer)?, request })
     }
 
     /// `HEAD`; returns the number in one header of the response.
-    pub(super) fn number(
+    pub(super) fn head_number(
         &self,
         path: &str,
         headers: &[(&str, String)],
@@ -148,19 +151,20 @@ impl Http {
         for (name, value) in headers {
             builder = builder.header(*name, value);
         }
-        let answer = soon(builder, 0).call();
-        let response = request.answer(answer)?;
+        let answer = with_total_timeout(builder, 0).call();
+        let response = request.check_response(answer)?;
         let value = response.headers().get(wanted).and_then(|value| value.to_str().ok());
         value.and_then(|value| value.parse().ok()).ok_or_else(|| {
-            request.not_understood(format!("the header {wanted} is missing or not a number"))
+            request.invalid_response(format!("the header {wanted} is missing or not a number"))
         })
     }
 
     /// `GET` of raw bytes, at most `limit` of them.
-    pub(super) fn bytes(&self, path: &str, limit: u64) -> Result<Vec<u8>, ClientError> {
+    pub(super) fn get_bytes(&self, path: &str, limit: u64) -> Result<Vec<u8>, ClientError> {
         let request = self.request("GET", path);
-        let answer = request.answer_in_time(|| steadily(self.agent.get(&request.url)).call());
-        Answer { response: answer?, request }.bytes(limit)
+        let answer = request
+            .send_with_rate_limit(|| with_stall_timeout(self.agent.get(&request.url)).call());
+        HttpResponse { response: answer?, request }.bytes(limit)
     }
 
     /// `POST` of JSON; returns raw bytes, at most `limit` of them.
@@ -171,21 +175,26 @@ impl Http {
         limit: u64,
     ) -> Result<Vec<u8>, ClientError> {
         let request = self.request("POST", path);
-        let answer =
-            request.answer_in_time(|| steadily(self.agent.post(&request.url)).send_json(body));
-        Answer { response: answer?, request }.bytes(limit)
+        let answer = request.send_with_rate_limit(|| {
+            with_stall_timeout(self.agent.post(&request.url)).send_json(body)
+        });
+        HttpResponse { response: answer?, request }.bytes(limit)
     }
 }
 
 /// Total timeout of the response, plus the long-poll time.
-fn soon<Kind>(builder: RequestBuilder<Kind>, wait_ms: u64) -> RequestBuilder<Kind> {
-    let time = ANSWER + Duration::from_millis(wait_ms);
+fn with_total_timeout<Kind>(builder: RequestBuilder<Kind>, wait_ms: u64) -> RequestBuilder<Kind> {
+    let time = RESPONSE_TIMEOUT + Duration::from_millis(wait_ms);
     builder.config().timeout_global(Some(time)).build()
 }
 
 /// Timeouts for a long response: one until it starts, and one for each stalled read.
-fn steadily<Kind>(builder: RequestBuilder<Kind>) -> RequestBuilder<Kind> {
-    builder.config().timeout_recv_response(Some(ANSWER)).timeout_per_read(Some(STALL)).build()
+fn with_stall_timeout<Kind>(builder: RequestBuilder<Kind>) -> RequestBuilder<Kind> {
+    builder
+        .config()
+        .timeout_recv_response(Some(RESPONSE_TIMEOUT))
+        .timeout_per_read(Some(STALL_TIMEOUT))
+        .build()
 }
 
 /// The coordinator's id of the request, from the header `x-request-id`; ignored if it is too long.
@@ -195,14 +204,14 @@ fn request_id(response: &Response<Body>) -> Option<String> {
 }
 
 /// A response that is not a rejection.
-pub(super) struct Answer {
-    request: Request,
+pub(super) struct HttpResponse {
+    request: RequestTarget,
     response: Response<Body>,
 }
 
-impl Answer {
+impl HttpResponse {
     /// Expects no body.
-    pub(super) fn done(self) -> Result<(), ClientError> {
+    pub(super) fn discard(self) -> Result<(), ClientError> {
         Ok(())
     }
 
@@ -221,26 +230,26 @@ impl Answer {
     }
 }
 
-impl Request {
+impl RequestTarget {
     /// Sends the request, and repeats it while it is rate-limited. A rate-limited request was not
     /// executed.
-    fn answer_in_time(
+    fn send_with_rate_limit(
         &self,
-        ask: impl Fn() -> Result<Response<Body>, ureq::Error>,
+        send: impl Fn() -> Result<Response<Body>, ureq::Error>,
     ) -> Result<Response<Body>, ClientError> {
-        for _ in 1..TOO_OFTEN_TRIES {
-            match self.answer(ask()) {
-                Err(ClientError::TooOften { after_s, .. }) => {
+        for _ in 1..RATE_LIMIT_TRIES_MAX {
+            match self.check_response(send()) {
+                Err(ClientError::RateLimited { retry_after_s: after_s, .. }) => {
                     std::thread::sleep(Duration::from_secs(after_s));
                 }
                 other => return other,
             }
         }
-        self.answer(ask())
+        self.check_response(send())
     }
 
     /// Classifies the result: a response, a rejection, or a transient error.
-    fn answer(
+    fn check_response(
         &self,
         result: Result<Response<Body>, ureq::Error>,
     ) -> Result<Response<Body>, ClientError> {
@@ -255,27 +264,29 @@ impl Request {
             // The id lets an operator find the request.
             rejection.message = format!("{} (request {id})", rejection.message);
         }
-        if let Some(said) = rejection.as_ref().filter(|said| said.code == ErrorCode::RateLimited) {
+        if let Some(limited) =
+            rejection.as_ref().filter(|rejection| rejection.code == ErrorCode::RateLimited)
+        {
             let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
             let after_s = after.and_then(|text| text.parse().ok()).unwrap_or(1);
-            let (what, why) = (self.what.clone(), said.message.clone());
-            let after_s = u64::min(after_s, TOO_OFTEN_S_MAX);
-            return Err(ClientError::TooOften { what, why, after_s });
+            let (what, why) = (self.name.clone(), limited.message.clone());
+            let after_s = u64::min(after_s, RETRY_AFTER_S_MAX);
+            return Err(ClientError::RateLimited { what, why, retry_after_s: after_s });
         }
         // 429 and 5xx depend on the coordinator's state, not on the request.
         if status.is_server_error() || status.as_u16() == 429 {
             let why = rejection.map_or_else(|| format!("status {status}"), |r| r.to_string());
-            return Err(ClientError::Unavailable { what: self.what.clone(), why });
+            return Err(ClientError::Unavailable { what: self.name.clone(), why });
         }
         Err(match rejection {
             Some(rejection) => ClientError::Rejected(rejection),
-            None => self.not_understood(format!("status {status} without a code")),
+            None => self.invalid_response(format!("status {status} without a code")),
         })
     }
 
     fn json<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T, ClientError> {
         let bytes = self.read(&mut response, JSON_BYTES_MAX)?;
-        serde_json::from_slice(&bytes).map_err(|error| self.not_understood(error.to_string()))
+        serde_json::from_slice(&bytes).map_err(|error| self.invalid_response(error.to_string()))
     }
 
     fn read(&self, response: &mut Response<Body>, limit: u64) -> Result<Vec<u8>, ClientError> {
@@ -283,7 +294,7 @@ impl Request {
         let body = response.body_mut().with_config().limit(limit.saturating_add(1));
         body.read_to_vec().map_err(|error| match error {
             ureq::Error::BodyExceedsLimit(_) => {
-                self.not_understood(format!("it is longer than the limit of {limit} bytes"))
+                self.invalid_response(format!("it is longer than the limit of {limit} bytes"))
             }
             error => self.transport(error),
         })
@@ -293,20 +304,20 @@ impl Request {
         match error {
             // The error kind of rustls for an untrusted certificate or an incompatible peer.
             ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                ClientError::NotTrusted { what: self.what.clone(), why: error.to_string() }
+                ClientError::TlsNotTrusted { what: self.name.clone(), why: error.to_string() }
             }
             ureq::Error::Io(_)
             | ureq::Error::Timeout(_)
             | ureq::Error::HostNotFound
             | ureq::Error::ConnectionFailed
             | ureq::Error::Protocol(_) => {
-                ClientError::Unavailable { what: self.what.clone(), why: error.to_string() }
+                ClientError::Unavailable { what: self.name.clone(), why: error.to_string() }
             }
-            error => self.not_understood(error.to_string()),
+            error => self.invalid_response(error.to_string()),
         }
     }
 
-    fn not_understood(&self, why: String) -> ClientError {
-        ClientError::NotUnderstood { what: self.what.clone(), why }
+    fn invalid_response(&self, why: String) -> ClientError {
+        ClientError::InvalidResponse { what: self.name.clone(), why }
     }
 }

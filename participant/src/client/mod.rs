@@ -20,7 +20,7 @@ use florin_protocol::{
     WorkOrder, WorkRecord, WorkRequest, blob_digest,
 };
 
-pub use error::{ClientError, Coordinator};
+pub use error::{ClientError, CoordinatorIdentity};
 pub use http::JSON_BYTES_MAX;
 
 use crate::atomic_file;
@@ -38,7 +38,7 @@ pub struct ClientConfig {
     pub url: String,
     /// The pin file: stores the coordinator's identity at first contact (trust on first use).
     /// Without it the identity is pinned for the lifetime of the client only.
-    pub pin: Option<PathBuf>,
+    pub pin_file: Option<PathBuf>,
     /// Certificates that are trusted for an `https://` URL.
     pub trust: TrustAnchors,
 }
@@ -46,8 +46,8 @@ pub struct ClientConfig {
 impl ClientConfig {
     /// A client without a pin file that trusts the system's certificates.
     #[must_use]
-    pub fn at(url: impl Into<String>) -> Self {
-        Self { url: url.into(), pin: None, trust: TrustAnchors::from_system() }
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), pin_file: None, trust: TrustAnchors::from_system() }
     }
 }
 
@@ -58,7 +58,7 @@ const VERDICT_MS_MAX: u64 = 600_000;
 #[derive(Clone, Debug)]
 pub struct Client {
     http: Http,
-    coordinator: Coordinator,
+    coordinator: CoordinatorIdentity,
     ledger: LedgerInfo,
     version: String,
     /// The coordinator's clock at the last reading, with the local instant of that reading.
@@ -76,18 +76,23 @@ impl Client {
         let http = Http::new(&config.url, &config.trust)?;
         let info: MarketInfo = http.get("market", 0)?;
         let clock = Arc::new(Mutex::new((info.now, Instant::now())));
-        let coordinator =
-            Coordinator { market: info.market, account: info.coordinator, node_key: info.node_key };
-        if let Some(path) = &config.pin {
-            let unread =
-                |why: String| ClientError::NotUnderstood { what: path.display().to_string(), why };
+        let coordinator = CoordinatorIdentity {
+            market: info.market,
+            account: info.coordinator,
+            node_key: info.node_key,
+        };
+        if let Some(path) = &config.pin_file {
+            let unread = |why: String| ClientError::InvalidResponse {
+                what: path.display().to_string(),
+                why,
+            };
             match atomic_file::read_limited(path, PIN_BYTES_MAX)? {
                 Some(bytes) => {
-                    let was: Coordinator = serde_json::from_slice(&bytes)
+                    let was: CoordinatorIdentity = serde_json::from_slice(&bytes)
                         .map_err(|error| unread(error.to_string()))?;
                     if was != coordinator {
                         let (was, now) = (Box::new(was), Box::new(coordinator));
-                        return Err(ClientError::CoordinatorChanged { was, now });
+                        return Err(ClientError::CoordinatorChanged { pinned: was, current: now });
                     }
                 }
                 None => {
@@ -109,7 +114,7 @@ impl Client {
 
     /// The coordinator's identity.
     #[must_use]
-    pub fn coordinator(&self) -> &Coordinator {
+    pub fn coordinator(&self) -> &CoordinatorIdentity {
         &self.coordinator
     }
 
@@ -138,20 +143,20 @@ impl Client {
     ///
     /// # Errors
     /// Those of the request, or of reading the clock.
-    pub fn in_time<T>(
+    pub fn with_expiry<T>(
         &self,
         for_ms: u64,
-        say: impl Fn(Timestamp) -> Result<T, ClientError>,
+        send: impl Fn(Timestamp) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        match say(self.now().saturating_add_ms(for_ms)) {
+        match send(self.now().saturating_add_ms(for_ms)) {
             Err(ClientError::Rejected(late)) if late.code == ErrorCode::DeadlinePassed => {
                 let now = self.market()?.now;
                 tracing::debug!(%late, %now, "reading the coordinator's clock again");
                 let read = (now, Instant::now());
                 *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = read;
-                say(now.saturating_add_ms(for_ms))
+                send(now.saturating_add_ms(for_ms))
             }
-            said => said,
+            result => result,
         }
     }
 
@@ -168,14 +173,14 @@ impl Client {
     /// # Errors
     /// A rejection, or those of any request.
     pub fn register(&self, registration: &Registration) -> Result<(), ClientError> {
-        self.http.post("registrations", registration, 0)?.done()
+        self.http.post("registrations", registration, 0)?.discard()
     }
 
     /// An account's registration in a role; `None` if it has none. Verifies its signatures, the
     /// market, the account and the role.
     ///
     /// # Errors
-    /// [`ClientError::WrongContent`], or those of any request.
+    /// [`ClientError::UnexpectedContent`], or those of any request.
     pub fn registration(
         &self,
         account: Address,
@@ -192,7 +197,7 @@ impl Client {
         };
         // It was valid when the coordinator accepted it; a later expiry does not matter.
         let verified = found.verify(self.coordinator.market, Timestamp::default());
-        let wrong = |why| ClientError::WrongContent { what: format!("GET {path}"), why };
+        let wrong = |why| ClientError::UnexpectedContent { what: format!("GET {path}"), why };
         verified.map_err(|error| wrong(error.to_string()))?;
         if found.wallet != account {
             return Err(wrong(format!("it belongs to {}", found.wallet)));
@@ -221,7 +226,7 @@ impl Client {
     /// The current view of a task.
     ///
     /// # Errors
-    /// [`ClientError::WrongContent`] if the specification does not have this id; those of any
+    /// [`ClientError::UnexpectedContent`] if the specification does not have this id; those of any
     /// request.
     pub fn task(&self, task: TaskId) -> Result<TaskView, ClientError> {
         self.check_view(self.http.get(&format!("tasks/{task}"), 0)?, task)
@@ -244,7 +249,7 @@ impl Client {
     }
 
     fn check_view(&self, view: TaskView, task: TaskId) -> Result<TaskView, ClientError> {
-        let wrong = |why| ClientError::WrongContent { what: format!("task {task}"), why };
+        let wrong = |why| ClientError::UnexpectedContent { what: format!("task {task}"), why };
         if view.id != task || view.spec.id() != task {
             return Err(wrong(format!("the specification's id is {}", view.spec.id())));
         }
@@ -253,8 +258,8 @@ impl Client {
         }
         if let Some(offer) = &view.offer {
             let scope = self.scope(task, view.round);
-            self.signed(offer, "the offer")?;
-            self.in_scope(offer.body.scope, scope, "the offer")?;
+            self.verify_signature(offer, "the offer")?;
+            self.check_scope(offer.body.scope, scope, "the offer")?;
         }
         Ok(view)
     }
@@ -265,7 +270,7 @@ impl Client {
     /// [`ClientError::WrongDigest`], a rejection (`NOT_FOUND`, `NOT_YET_PUBLIC`), or those of any
     /// request.
     pub fn blob(&self, digest: Digest, limit: u64) -> Result<Vec<u8>, ClientError> {
-        let bytes = self.http.bytes(&format!("blobs/{digest}"), limit.min(BLOB_BYTES_MAX))?;
+        let bytes = self.http.get_bytes(&format!("blobs/{digest}"), limit.min(BLOB_BYTES_MAX))?;
         check_digest(digest, bytes)
     }
 
@@ -274,13 +279,13 @@ impl Client {
     ///
     /// # Errors
     /// A rejection (`NOT_YET_PUBLIC` before they are drawn), or those of any request.
-    pub fn shown(
+    pub fn disclosed_rows(
         &self,
         task: TaskId,
         round: RoundNumber,
         limit: u64,
     ) -> Result<Vec<u8>, ClientError> {
-        self.http.bytes(&of_round(task, round, "holdout"), limit)
+        self.http.get_bytes(&round_path(task, round, "holdout"), limit)
     }
 
     /// Enrols a participant in a task.
@@ -288,7 +293,7 @@ impl Client {
     /// # Errors
     /// A rejection, or those of any request.
     pub fn enrol(&self, enrol: &Signed<EnrolRequest>) -> Result<(), ClientError> {
-        self.http.post(&format!("tasks/{}/enrol", enrol.body.task), enrol, 0)?.done()
+        self.http.post(&format!("tasks/{}/enrol", enrol.body.task), enrol, 0)?.discard()
     }
 
     /// Sends the commitment to an update. Idempotent for an identical message.
@@ -296,19 +301,19 @@ impl Client {
     /// # Errors
     /// A rejection, or those of any request.
     pub fn commit(&self, commit: &Signed<Commit>) -> Result<(), ClientError> {
-        self.http.post(&format!("tasks/{}/commits", commit.body.scope.task), commit, 0)?.done()
+        self.http.post(&format!("tasks/{}/commits", commit.body.scope.task), commit, 0)?.discard()
     }
 
     /// A round's report, signed by the coordinator.
     ///
     /// # Errors
-    /// [`ClientError::NotSigned`], [`ClientError::WrongContent`] for another round's; a rejection;
+    /// [`ClientError::NotSigned`], [`ClientError::UnexpectedContent`] for another round's; a rejection;
     /// those of any request.
     pub fn report(&self, task: TaskId, round: RoundNumber) -> Result<Signed<Report>, ClientError> {
-        let report: Signed<Report> = self.http.get(&of_round(task, round, "report"), 0)?;
+        let report: Signed<Report> = self.http.get(&round_path(task, round, "report"), 0)?;
         let what = format!("the report of round {round}");
-        self.signed(&report, &what)?;
-        self.in_scope(report.body.scope, self.scope(task, round), &what)?;
+        self.verify_signature(&report, &what)?;
+        self.check_scope(report.body.scope, self.scope(task, round), &what)?;
         Ok(report)
     }
 
@@ -317,10 +322,10 @@ impl Client {
     /// # Errors
     /// As [`Client::report`].
     pub fn offer(&self, task: TaskId, round: RoundNumber) -> Result<Signed<Offer>, ClientError> {
-        let offer: Signed<Offer> = self.http.get(&of_round(task, round, "offer"), 0)?;
+        let offer: Signed<Offer> = self.http.get(&round_path(task, round, "offer"), 0)?;
         let what = format!("the offer of round {round}");
-        self.signed(&offer, &what)?;
-        self.in_scope(offer.body.scope, self.scope(task, round), &what)?;
+        self.verify_signature(&offer, &what)?;
+        self.check_scope(offer.body.scope, self.scope(task, round), &what)?;
         Ok(offer)
     }
 
@@ -334,7 +339,7 @@ impl Client {
         task: TaskId,
         round: RoundNumber,
     ) -> Result<Vec<Signed<UpdateHeader>>, ClientError> {
-        self.http.get(&of_round(task, round, "headers"), 0)
+        self.http.get(&round_path(task, round, "headers"), 0)
     }
 
     /// The work records that a reported round paid. The caller must verify their providers'
@@ -347,7 +352,7 @@ impl Client {
         task: TaskId,
         round: RoundNumber,
     ) -> Result<Vec<Signed<WorkRecord>>, ClientError> {
-        self.http.get(&of_round(task, round, "records"), 0)
+        self.http.get(&round_path(task, round, "records"), 0)
     }
 
     /// An account's cumulative totals in the final settlements, with their Merkle proof.
@@ -363,14 +368,14 @@ impl Client {
     /// # Errors
     /// A rejection, or those of any request.
     pub fn close(&self, request: &CloseRequest) -> Result<(), ClientError> {
-        self.http.post(&format!("tasks/{}/close", request.task), request, 0)?.done()
+        self.http.post(&format!("tasks/{}/close", request.task), request, 0)?.discard()
     }
 
     /// Long poll for the next work order of a pledged provider; `None` after `wait_ms` (at most
     /// [`WAIT_MS_MAX`]).
     ///
     /// # Errors
-    /// [`ClientError::NotSigned`], [`ClientError::WrongContent`]; a rejection; those of any
+    /// [`ClientError::NotSigned`], [`ClientError::UnexpectedContent`]; a rejection; those of any
     /// request.
     pub fn next_work(
         &self,
@@ -382,9 +387,9 @@ impl Client {
         let order: Option<Signed<WorkOrder>> =
             self.http.post(&path, query, wait_ms)?.json_if_any()?;
         if let Some(order) = &order {
-            self.signed(order, "the work order")?;
+            self.verify_signature(order, "the work order")?;
             let scope = self.scope(query.body.task, order.body.scope.round);
-            self.in_scope(order.body.scope, scope, "the work order")?;
+            self.check_scope(order.body.scope, scope, "the work order")?;
         }
         Ok(order)
     }
@@ -416,7 +421,11 @@ impl Client {
         RoundScope { market: self.coordinator.market, task, round }
     }
 
-    fn signed<T: Canonical>(&self, message: &Signed<T>, what: &str) -> Result<(), ClientError> {
+    fn verify_signature<T: Canonical>(
+        &self,
+        message: &Signed<T>,
+        what: &str,
+    ) -> Result<(), ClientError> {
         let key = self.coordinator.node_key;
         message.verify(key).map(|_| ()).map_err(|source| ClientError::NotSigned {
             what: what.to_owned(),
@@ -425,7 +434,7 @@ impl Client {
         })
     }
 
-    fn in_scope(
+    fn check_scope(
         &self,
         got: RoundScope,
         expected: RoundScope,
@@ -443,11 +452,11 @@ impl Client {
             expected.round,
             expected.task.short()
         );
-        Err(ClientError::WrongContent { what: what.to_owned(), why })
+        Err(ClientError::UnexpectedContent { what: what.to_owned(), why })
     }
 }
 
-fn of_round(task: TaskId, round: RoundNumber, what: &str) -> String {
+fn round_path(task: TaskId, round: RoundNumber, what: &str) -> String {
     format!("tasks/{task}/rounds/{round}/{what}")
 }
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use florin_protocol::{Digest, EnrolRequest, NodeSigner, TaskId, Timestamp, WalletSigner};
 
 use super::*;
-use crate::testing::{Lie, Market, wallet};
+use crate::testing::{Fault, TestMarket, wallet};
 
 /// Serves the same response to every request.
-fn parrot(answer: &'static str) -> String {
+fn serve_always(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -27,7 +27,7 @@ fn parrot(answer: &'static str) -> String {
 }
 
 fn connect(url: &str) -> Result<Client, ClientError> {
-    Client::connect(&ClientConfig::at(url))
+    Client::connect(&ClientConfig::new(url))
 }
 
 #[test]
@@ -53,13 +53,13 @@ fn a_wrong_url_and_an_unavailable_coordinator_have_different_codes() {
     let error = connect(&format!("http://{port}")).unwrap_err();
     assert_eq!(error.code(), "COORDINATOR_UNAVAILABLE", "{error}");
     for (name, answer, code) in table {
-        let error = connect(&parrot(answer)).unwrap_err();
+        let error = connect(&serve_always(answer)).unwrap_err();
         assert_eq!(error.code(), code, "{name}: {error}");
     }
 }
 
 /// Serves these responses in order, the last one repeatedly, and counts the requests.
-fn sequence(answers: &'static [&'static str]) -> (String, Arc<AtomicUsize>) {
+fn serve_in_order(answers: &'static [&'static str]) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let asked = Arc::new(AtomicUsize::new(0));
@@ -81,10 +81,10 @@ fn a_rate_limited_request_is_retried_ten_times_at_most() {
         {\"code\":\"RATE_LIMITED\",\"message\":\"slow\"}";
     const GONE: &str = "404 X\r\nconnection: close\r\ncontent-length: 35\r\n\r\n\
         {\"code\":\"NOT_FOUND\",\"message\":\"no\"}";
-    let (url, asked) = sequence(&[TOO_MANY, TOO_MANY, GONE]);
+    let (url, asked) = serve_in_order(&[TOO_MANY, TOO_MANY, GONE]);
     assert_eq!(connect(&url).unwrap_err().code(), "NOT_FOUND");
     assert_eq!(asked.load(Ordering::SeqCst), 3);
-    let (url, asked) = sequence(&[TOO_MANY]);
+    let (url, asked) = serve_in_order(&[TOO_MANY]);
     let error = connect(&url).unwrap_err();
     assert!(
         error.code() == "RATE_LIMITED" && crate::retry::Transient::is_transient(&error),
@@ -95,7 +95,7 @@ fn a_rate_limited_request_is_retried_ten_times_at_most() {
 
 #[test]
 fn a_response_above_the_limit_is_rejected() {
-    let market = Market::begin(1, false);
+    let market = TestMarket::start(1, false);
     let client = market.client();
     let error = client.blob(market.spec.base_model, 10).unwrap_err();
     assert_eq!(error.code(), "ANSWER_NOT_UNDERSTOOD", "{error}");
@@ -105,9 +105,9 @@ fn a_response_above_the_limit_is_rejected() {
 
 #[test]
 fn a_coordinator_that_differs_from_the_pinned_one_is_refused() {
-    let market = Market::begin(1, false);
+    let market = TestMarket::start(1, false);
     let pin = market.folder.path().join("coordinator.json");
-    let config = ClientConfig { pin: Some(pin.clone()), ..ClientConfig::at(market.url) };
+    let config = ClientConfig { pin_file: Some(pin.clone()), ..ClientConfig::new(market.url) };
     Client::connect(&config).unwrap();
     Client::connect(&config).unwrap();
     let text = std::fs::read_to_string(&pin).unwrap();
@@ -123,22 +123,22 @@ fn a_coordinator_that_differs_from_the_pinned_one_is_refused() {
 
 #[test]
 fn a_corrupted_blob_is_rejected() {
-    let market = Market::begin(1, false);
-    market.lie(Lie::WrongBytes);
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::WrongBytes);
     let error = market.client().blob(market.spec.base_model, 10_000).unwrap_err();
     assert_eq!(error.code(), "WRONG_DIGEST", "{error}");
 }
 
 #[test]
 fn rejections_keep_their_code() {
-    let market = Market::begin(1, false);
+    let market = TestMarket::start(1, false);
     let client = market.client();
-    let error = client.shown(market.task, RoundNumber(1), 10_000).unwrap_err();
+    let error = client.disclosed_rows(market.task, RoundNumber(1), 10_000).unwrap_err();
     assert_eq!((error.code(), error.rejection().is_some()), ("NOT_YET_PUBLIC", true));
     assert_eq!(client.task(TaskId([1; 32])).unwrap_err().code(), "UNKNOWN_TASK");
     assert_eq!(client.blob(Digest([1; 32]), 10).unwrap_err().code(), "NOT_FOUND");
     assert_eq!(client.registration(wallet(5).address(), Role::Participant).unwrap(), None);
-    market.lie(Lie::Away);
+    market.inject(Fault::Unavailable);
     let error = client.tasks().unwrap_err();
     assert_eq!(error.code(), "COORDINATOR_UNAVAILABLE");
     assert!(error.to_string().contains("STORAGE_FULL"), "{error}");
@@ -146,7 +146,7 @@ fn rejections_keep_their_code() {
 
 #[test]
 fn registrations_are_looked_up_by_role() {
-    let market = Market::begin(1, false);
+    let market = TestMarket::start(1, false);
     let client = market.client();
     let (wallet, node) = (wallet(4), wallet(4).node_signer());
     let sign = |role| Registration::sign(market.spec.market, &wallet, &node, role, Timestamp(99));

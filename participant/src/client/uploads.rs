@@ -13,20 +13,20 @@ use florin_protocol::{
 use rand::TryRng;
 use rand::rngs::SysRng;
 
-use super::http::Sent;
+use super::http::StreamedRequest;
 use super::{Client, ClientError};
 use crate::retry::Transient;
 
 /// Largest body sent in one request: the coordinator does not store a partial one.
-const WHOLE_BYTES_MAX: u64 = 128 * 1024;
+const SINGLE_REQUEST_BYTES_MAX: u64 = 128 * 1024;
 /// Maximum number of consecutive interruptions without progress.
-const TRIES_MAX: u32 = 8;
+const STALLED_TRIES_MAX: u32 = 8;
 /// Progress that resets the count of interruptions.
 const PROGRESS_BYTES_MIN: u64 = 1024 * 1024;
 /// Base of the exponential back-off between attempts.
-const WAIT_MS: u64 = 50;
+const BACKOFF_BASE_MS: u64 = 50;
 /// Longest wait between attempts.
-const WAIT_MS_MAX: u64 = 5_000;
+const BACKOFF_MAX_MS: u64 = 5_000;
 /// Header with the offset at which an upload resumes.
 const UPLOAD_OFFSET: &str = "upload-offset";
 /// Header with a random secret that identifies the uploader of a model or a holdout.
@@ -54,10 +54,11 @@ impl Client {
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), ClientError> {
         let send = |headers: &[(&str, String)], mut rest: &[u8]| {
             let (length, checked) = (length(rest), length(bytes));
-            let sent = Sent { method: "PUT", path, headers, length, checked };
-            self.http.send(&sent, &mut rest)?.done()
+            let sent =
+                StreamedRequest { method: "PUT", path, headers, length, verified_bytes: checked };
+            self.http.send(&sent, &mut rest)?.discard()
         };
-        if length(bytes) <= WHOLE_BYTES_MAX {
+        if length(bytes) <= SINGLE_REQUEST_BYTES_MAX {
             return send(&[], bytes);
         }
         let mut token = [0; 32];
@@ -66,15 +67,16 @@ impl Client {
             why: format!("the operating system provides no random bytes: {error}"),
         })?;
         let token = (UPLOAD_TOKEN, Digest(token).to_string());
-        let ask = || match self.http.number(path, std::slice::from_ref(&token), UPLOAD_OFFSET) {
+        let ask = || match self.http.head_number(path, std::slice::from_ref(&token), UPLOAD_OFFSET)
+        {
             // The blob is no longer required, or no partial upload is stored: the PUT request
             // returns the reason.
-            Err(ClientError::Rejected(_) | ClientError::NotUnderstood { .. }) => Ok(0),
+            Err(ClientError::Rejected(_) | ClientError::InvalidResponse { .. }) => Ok(0),
             other => other,
         };
-        in_turns(length(bytes), sleep, ask, |offset| {
+        resume_until_complete(length(bytes), sleep, ask, |offset| {
             let headers = [token.clone(), (UPLOAD_OFFSET, offset.to_string())];
-            send(&headers, from(bytes, offset))
+            send(&headers, bytes_from(bytes, offset))
         })
     }
 
@@ -82,25 +84,27 @@ impl Client {
     /// large one resumes where an earlier call or connection was interrupted.
     ///
     /// # Errors
-    /// [`ClientError::NotSigned`] or [`ClientError::WrongContent`] for a receipt of another update;
+    /// [`ClientError::NotSigned`] or [`ClientError::UnexpectedContent`] for a receipt of another update;
     /// a rejection; those of any request.
     pub fn upload(
         &self,
         header: &Signed<UpdateHeader>,
         bytes: &[u8],
     ) -> Result<Signed<UpdateReceipt>, ClientError> {
-        let receipt = if length(bytes) <= WHOLE_BYTES_MAX {
+        let receipt = if length(bytes) <= SINGLE_REQUEST_BYTES_MAX {
             self.send_update(header, bytes, 0)?
         } else {
             let ask = || self.upload_state(header).map(|state| state.offset);
-            in_turns(length(bytes), sleep, ask, |offset| self.send_update(header, bytes, offset))?
+            resume_until_complete(length(bytes), sleep, ask, |offset| {
+                self.send_update(header, bytes, offset)
+            })?
         };
         let scope = header.body.scope;
-        self.signed(&receipt, "the receipt")?;
-        self.in_scope(receipt.body.scope, scope, "the receipt")?;
+        self.verify_signature(&receipt, "the receipt")?;
+        self.check_scope(receipt.body.scope, scope, "the receipt")?;
         let (sender, update) = (receipt.body.sender, receipt.body.update);
         if sender != header.body.sender || update != header.body.digest() {
-            return Err(ClientError::WrongContent {
+            return Err(ClientError::UnexpectedContent {
                 what: "the receipt".to_owned(),
                 why: format!("it is for update {update} of {sender}, not for the one sent"),
             });
@@ -129,16 +133,16 @@ impl Client {
         let head = header.to_bytes();
         debug_assert!(head.len() <= HEADER_BYTES_MAX, "all fields of a header have fixed length");
         let head_length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let rest = from(bytes, offset);
+        let rest = bytes_from(bytes, offset);
         let mut reader = head_length.chain(head.as_slice()).chain(rest);
         let path = format!("tasks/{}/updates", header.body.scope.task);
         let headers = [(UPLOAD_OFFSET, offset.to_string())];
-        let sent = Sent {
+        let sent = StreamedRequest {
             method: "POST",
             path: &path,
             headers: if offset == 0 { &[] } else { &headers },
             length: length(&head_length) + length(&head) + length(rest),
-            checked: length(bytes),
+            verified_bytes: length(bytes),
         };
         self.http.send(&sent, &mut reader)?.json()
     }
@@ -146,15 +150,15 @@ impl Client {
 
 /// Sends from the coordinator's offset, and retries after transient errors while the upload makes
 /// progress.
-fn in_turns<T>(
+fn resume_until_complete<T>(
     bytes: u64,
     wait: impl Fn(Duration),
-    ask: impl Fn() -> Result<u64, ClientError>,
+    fetch_offset: impl Fn() -> Result<u64, ClientError>,
     send: impl Fn(u64) -> Result<T, ClientError>,
 ) -> Result<T, ClientError> {
     let (mut tries, mut reached) = (0, 0);
     loop {
-        let tried = ask().and_then(|offset| {
+        let tried = fetch_offset().and_then(|offset| {
             if offset >= PROGRESS_BYTES_MIN.saturating_add(reached) {
                 (tries, reached) = (0, offset);
             }
@@ -164,18 +168,19 @@ fn in_turns<T>(
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        let elsewhere = error.rejection().is_some_and(|said| said.code == ErrorCode::WrongOffset);
+        let elsewhere =
+            error.rejection().is_some_and(|rejection| rejection.code == ErrorCode::WrongOffset);
         tries += 1;
-        if tries >= TRIES_MAX || !(elsewhere || error.is_transient()) {
+        if tries >= STALLED_TRIES_MAX || !(elsewhere || error.is_transient()) {
             return Err(error);
         }
         tracing::debug!(%error, tries, "an upload was interrupted; resuming");
-        let wait_ms = WAIT_MS.saturating_mul(1 << tries).min(WAIT_MS_MAX);
+        let wait_ms = BACKOFF_BASE_MS.saturating_mul(1 << tries).min(BACKOFF_MAX_MS);
         wait(Duration::from_millis(wait_ms));
     }
 }
 
-fn from(bytes: &[u8], offset: u64) -> &[u8] {
+fn bytes_from(bytes: &[u8], offset: u64) -> &[u8] {
     usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default()
 }
 
@@ -194,10 +199,10 @@ mod tests {
     }
 
     /// Number of requests of an upload of `bytes` that advances by `step` each time.
-    fn sent(bytes: u64, step: u64) -> (u32, Result<(), ClientError>) {
+    fn count_requests(bytes: u64, step: u64) -> (u32, Result<(), ClientError>) {
         let state = RefCell::new((0, 0));
         let ask = || Ok(state.borrow().1);
-        let result = in_turns(
+        let result = resume_until_complete(
             bytes,
             |_| (),
             ask,
@@ -213,19 +218,22 @@ mod tests {
 
     #[test]
     fn an_upload_resumes_as_long_as_it_makes_progress() {
-        let (times, result) = sent(12 * PROGRESS_BYTES_MIN, PROGRESS_BYTES_MIN);
+        let (times, result) = count_requests(12 * PROGRESS_BYTES_MIN, PROGRESS_BYTES_MIN);
         assert!(result.is_ok() && times == 12, "{times}");
-        let (times, result) = sent(12 * PROGRESS_BYTES_MIN, 10);
-        assert_eq!((times, result.unwrap_err().code()), (TRIES_MAX, "COORDINATOR_UNAVAILABLE"));
+        let (times, result) = count_requests(12 * PROGRESS_BYTES_MIN, 10);
+        assert_eq!(
+            (times, result.unwrap_err().code()),
+            (STALLED_TRIES_MAX, "COORDINATOR_UNAVAILABLE")
+        );
     }
 
     #[test]
     fn a_rejected_upload_is_not_retried_except_for_a_wrong_offset() {
         for (code, expected) in
-            [(ErrorCode::UpdateWrongSchema, 1), (ErrorCode::WrongOffset, TRIES_MAX)]
+            [(ErrorCode::UpdateWrongSchema, 1), (ErrorCode::WrongOffset, STALLED_TRIES_MAX)]
         {
             let times = RefCell::new(0);
-            let refused = in_turns(
+            let refused = resume_until_complete(
                 10,
                 |_| (),
                 || Ok(0),

@@ -20,17 +20,17 @@ use florin_work::{
 };
 use serde::Serialize;
 
-pub(crate) use super::lie::Lie;
+pub(crate) use super::fault::Fault;
 use super::{rows, wallet};
 
-pub(super) struct Past {
+pub(super) struct ClosedRound {
     offer: Offer,
     pub(super) report: Report,
     headers: Vec<Signed<UpdateHeader>>,
     records: Vec<Signed<WorkRecord>>,
 }
 
-pub(super) struct State {
+pub(super) struct FakeCoordinator {
     pub(super) spec: TaskSpec,
     pub(super) node: NodeSigner,
     pub(super) ledger: Arc<EmbeddedChain>,
@@ -41,26 +41,26 @@ pub(super) struct State {
     pub(super) offer: Option<Offer>,
     pub(super) commits: BTreeMap<Address, Commit>,
     pub(super) updates: BTreeMap<Address, (Signed<UpdateHeader>, UpdateReceipt)>,
-    pub(super) past: Vec<Past>,
+    pub(super) closed_rounds: Vec<ClosedRound>,
     pub(super) blobs: BTreeMap<Digest, Vec<u8>>,
     pub(super) holdout: CommittedHoldout,
     pub(super) order: Option<WorkOrder>,
     pub(super) wants_provider: bool,
-    pub(super) lies: Vec<Lie>,
-    pub(super) heard: Vec<String>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) requests: Vec<String>,
 }
 
-pub(super) type Answer = Result<Vec<u8>, Rejection>;
+pub(super) type FakeResponse = Result<Vec<u8>, Rejection>;
 
-pub(super) fn json(value: &impl Serialize) -> Answer {
+pub(super) fn json(value: &impl Serialize) -> FakeResponse {
     Ok(serde_json::to_vec(value).unwrap())
 }
 
-pub(super) fn refuse<T>(code: ErrorCode) -> Result<T, Rejection> {
+pub(super) fn reject<T>(code: ErrorCode) -> Result<T, Rejection> {
     Err(Rejection::new(code, "rejected by the fake coordinator"))
 }
 
-impl State {
+impl FakeCoordinator {
     pub(super) fn new(
         spec: TaskSpec,
         node: NodeSigner,
@@ -79,21 +79,21 @@ impl State {
             offer: None,
             commits: BTreeMap::new(),
             updates: BTreeMap::new(),
-            past: Vec::new(),
+            closed_rounds: Vec::new(),
             blobs: BTreeMap::from([(blob_digest(&model), model)]),
             holdout: CommittedHoldout::new(rows(180, 99)),
             order: None,
             wants_provider,
-            lies: Vec::new(),
-            heard: Vec::new(),
+            faults: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
-    pub(super) fn get(&self, parts: &[&str]) -> Answer {
+    pub(super) fn get(&self, parts: &[&str]) -> FakeResponse {
         let round = |text: &str| text.parse::<usize>().ok()?.checked_sub(1);
-        let past = |text: &str| match round(text).and_then(|round| self.past.get(round)) {
+        let past = |text: &str| match round(text).and_then(|round| self.closed_rounds.get(round)) {
             Some(past) => Ok(past),
-            None => refuse(ErrorCode::NotYetPublic),
+            None => reject(ErrorCode::NotYetPublic),
         };
         match parts {
             ["market"] => json(&MarketInfo {
@@ -107,88 +107,88 @@ impl State {
             ["registrations", who] => {
                 let who: Address = who.parse().unwrap();
                 let known = self.registrations.values().find(|known| known.wallet == who);
-                known.map_or_else(|| refuse(ErrorCode::NotRegistered), json)
+                known.map_or_else(|| reject(ErrorCode::NotRegistered), json)
             }
             ["tasks"] => json(&vec![self.summary()]),
             ["tasks", id] if *id == self.spec.id().to_string() => json(&self.view()),
-            ["tasks", _] => refuse(ErrorCode::UnknownTask),
+            ["tasks", _] => reject(ErrorCode::UnknownTask),
             ["tasks", _, "rounds", r, "report"] => json(&self.node.sign(past(r)?.report.clone())),
             ["tasks", _, "rounds", r, "offer"] => json(&self.node.sign(past(r)?.offer.clone())),
-            ["tasks", _, "rounds", r, "holdout"] => self.shown_again(&past(r)?.report),
+            ["tasks", _, "rounds", r, "holdout"] => self.disclosed_rows_response(&past(r)?.report),
             ["tasks", _, "rounds", r, "headers"] => json(&past(r)?.headers),
             ["tasks", _, "rounds", r, "records"] => json(&past(r)?.records),
             ["tasks", _, "proof", who] => self.proof(who.parse().unwrap()),
             ["blobs", digest] => self.blob(digest.parse().unwrap()),
-            _ => refuse(ErrorCode::NotFound),
+            _ => reject(ErrorCode::NotFound),
         }
     }
 
-    pub(super) fn post(&mut self, parts: &[&str], body: &[u8]) -> Answer {
+    pub(super) fn post(&mut self, parts: &[&str], body: &[u8]) -> FakeResponse {
         let read = |_: serde_json::Error| Rejection::new(ErrorCode::Malformed, "not JSON");
         match parts {
             ["registrations"] => {
-                let said: Registration = serde_json::from_slice(body).map_err(read)?;
-                self.expire(said.expires)?;
-                said.verify(self.spec.market, Timestamp(5)).unwrap();
-                self.registrations.insert((said.wallet, said.role), said);
+                let registration: Registration = serde_json::from_slice(body).map_err(read)?;
+                self.check_expiry(registration.expires)?;
+                registration.verify(self.spec.market, Timestamp(5)).unwrap();
+                self.registrations.insert((registration.wallet, registration.role), registration);
             }
             ["tasks", _, "enrol"] => {
-                let said: Signed<EnrolRequest> = serde_json::from_slice(body).map_err(read)?;
-                self.expire(said.body.expires)?;
-                let tries = self.heard.iter().filter(|line| line.ends_with("/enrol")).count();
-                if self.lies.contains(&Lie::NodeBehind) && tries <= 2 {
-                    return refuse(ErrorCode::BondTooSmall);
+                let enrol: Signed<EnrolRequest> = serde_json::from_slice(body).map_err(read)?;
+                self.check_expiry(enrol.body.expires)?;
+                let tries = self.requests.iter().filter(|line| line.ends_with("/enrol")).count();
+                if self.faults.contains(&Fault::LaggingNode) && tries <= 2 {
+                    return reject(ErrorCode::BondTooSmall);
                 }
-                self.enrol(said.body.sender);
+                self.enrol(enrol.body.sender);
             }
             ["tasks", _, "commits"] => {
-                let said: Signed<Commit> = serde_json::from_slice(body).map_err(read)?;
-                self.commit(&said.body)?;
+                let commit: Signed<Commit> = serde_json::from_slice(body).map_err(read)?;
+                self.commit(&commit.body)?;
             }
             ["tasks", _, "updates"] => return self.update(body),
             ["work", "next"] => {
-                let said: Signed<WorkRequest> = serde_json::from_slice(body).map_err(read)?;
-                self.expire(said.body.expires)?;
-                assert!(self.ledger.is_pledged(said.body.task, said.body.provider).unwrap());
+                let query: Signed<WorkRequest> = serde_json::from_slice(body).map_err(read)?;
+                self.check_expiry(query.body.expires)?;
+                assert!(self.ledger.is_pledged(query.body.task, query.body.provider).unwrap());
                 return match &self.order {
                     Some(order) => json(&self.node.sign(order.clone())),
                     None => Ok(Vec::new()),
                 };
             }
             ["work", "blob"] => {
-                let said: Signed<BlobRequest> = serde_json::from_slice(body).map_err(read)?;
-                self.expire(said.body.expires)?;
-                self.heard.push(format!("work/blob {}", said.body.digest));
-                return self.blob(said.body.digest);
+                let request: Signed<BlobRequest> = serde_json::from_slice(body).map_err(read)?;
+                self.check_expiry(request.body.expires)?;
+                self.requests.push(format!("work/blob {}", request.body.digest));
+                return self.blob(request.body.digest);
             }
             ["work"] => {
-                let said: Signed<WorkRecord> = serde_json::from_slice(body).map_err(read)?;
-                return self.record(&said);
+                let record: Signed<WorkRecord> = serde_json::from_slice(body).map_err(read)?;
+                return self.accept_work(&record);
             }
-            _ => return refuse(ErrorCode::NotFound),
+            _ => return reject(ErrorCode::NotFound),
         }
         Ok(Vec::new())
     }
 
     fn now(&self) -> Timestamp {
-        if self.lies(Lie::ClockAhead) { Timestamp(3_600_005) } else { Timestamp(5) }
+        if self.has_fault(Fault::ClockAhead) { Timestamp(3_600_005) } else { Timestamp(5) }
     }
 
-    fn expire(&self, at: Timestamp) -> Result<(), Rejection> {
-        if self.now() <= at { Ok(()) } else { refuse(ErrorCode::DeadlinePassed) }
+    fn check_expiry(&self, at: Timestamp) -> Result<(), Rejection> {
+        if self.now() <= at { Ok(()) } else { reject(ErrorCode::DeadlinePassed) }
     }
 
-    pub(super) fn lies(&self, lie: Lie) -> bool {
-        self.lies.contains(&lie)
+    pub(super) fn has_fault(&self, lie: Fault) -> bool {
+        self.faults.contains(&lie)
     }
 
-    fn change(&mut self, phase: TaskPhase) {
+    fn set_phase(&mut self, phase: TaskPhase) {
         self.phase = phase;
         self.sequence += 1;
     }
 
     fn scope(&self) -> RoundScope {
-        let round = RoundNumber(self.past.len() as u32 + 1);
+        let round = RoundNumber(self.closed_rounds.len() as u32 + 1);
         RoundScope { market: self.spec.market, task: self.spec.id(), round }
     }
 
@@ -206,7 +206,7 @@ impl State {
     }
 
     fn view(&self) -> TaskView {
-        let reported = self.past.len() as u32;
+        let reported = self.closed_rounds.len() as u32;
         let round =
             self.offer.as_ref().map_or(RoundNumber(reported.max(1)), |offer| offer.scope.round);
         TaskView {
@@ -217,7 +217,7 @@ impl State {
             phase: self.phase,
             round,
             reported,
-            finalised: if self.is_final_at_once() { reported } else { 0 },
+            finalised: if self.settles_immediately() { reported } else { 0 },
             enrolled: self.enrolled.len() as u32,
             committed: self.commits.len() as u32,
             revealed: self.updates.len() as u32,
@@ -229,19 +229,19 @@ impl State {
     }
 
     fn model(&self) -> Digest {
-        self.past.last().map_or(self.spec.base_model, |past| past.report.model)
+        self.closed_rounds.last().map_or(self.spec.base_model, |past| past.report.model)
     }
 
-    pub(super) fn said(&self) -> Vec<(Address, Digest)> {
-        self.commits.values().map(|said| (said.sender, said.commitment)).collect()
+    pub(super) fn commitments(&self) -> Vec<(Address, Digest)> {
+        self.commits.values().map(|commit| (commit.sender, commit.commitment)).collect()
     }
 
-    fn blob(&self, digest: Digest) -> Answer {
+    fn blob(&self, digest: Digest) -> FakeResponse {
         let Some(bytes) = self.blobs.get(&digest) else {
-            return refuse(ErrorCode::NotFound);
+            return reject(ErrorCode::NotFound);
         };
         let mut bytes = bytes.clone();
-        if self.lies(Lie::WrongBytes) {
+        if self.has_fault(Fault::WrongBytes) {
             bytes[10] ^= 1;
         }
         Ok(bytes)
@@ -254,27 +254,27 @@ impl State {
             self.sequence += 1;
         }
         if self.phase == TaskPhase::Enrolling {
-            self.open();
+            self.open_round();
         }
     }
 
     pub(super) fn pass_commit_deadline(&mut self) {
         assert_eq!(self.phase, TaskPhase::Committing);
         self.enrolled.retain(|sender| self.commits.contains_key(sender));
-        self.settle(&[]);
+        self.close_round_and_settle(&[]);
     }
 
     /// Opens a round as soon as enough participants are enrolled.
-    fn open(&mut self) {
+    fn open_round(&mut self) {
         if (self.enrolled.len() as u32) < self.spec.rounds.cohort_target {
-            return self.change(TaskPhase::Enrolling);
+            return self.set_phase(TaskPhase::Enrolling);
         }
-        let before = self.past.last().map(|past| &past.report);
+        let before = self.closed_rounds.last().map(|past| &past.report);
         let mut pool = self.spec.pool_for_round(self.scope().round, before).unwrap();
-        if self.lies(Lie::SmallPool) {
+        if self.has_fault(Fault::SmallPool) {
             pool = pool.minus(Amount::from_units(1)).unwrap();
         }
-        let lie = self.lies(Lie::WrongBase) && before.is_some();
+        let lie = self.has_fault(Fault::WrongBase) && before.is_some();
         self.offer = Some(Offer {
             scope: self.scope(),
             base_model: if lie { self.spec.base_model } else { self.model() },
@@ -287,27 +287,27 @@ impl State {
         });
         self.commits.clear();
         self.updates.clear();
-        self.change(TaskPhase::Committing);
+        self.set_phase(TaskPhase::Committing);
     }
 
-    fn commit(&mut self, said: &Commit) -> Result<(), Rejection> {
-        match self.commits.get(&said.sender) {
-            Some(known) if known == said => return Ok(()),
-            Some(_) => return refuse(ErrorCode::ConflictingMessage),
+    fn commit(&mut self, commit: &Commit) -> Result<(), Rejection> {
+        match self.commits.get(&commit.sender) {
+            Some(known) if known == commit => return Ok(()),
+            Some(_) => return reject(ErrorCode::ConflictingMessage),
             None if self.phase != TaskPhase::Committing => {
-                return refuse(ErrorCode::DeadlinePassed);
+                return reject(ErrorCode::DeadlinePassed);
             }
             None => {}
         }
-        assert_eq!(said.offer, self.offer.as_ref().unwrap().digest());
-        self.commits.insert(said.sender, said.clone());
+        assert_eq!(commit.offer, self.offer.as_ref().unwrap().digest());
+        self.commits.insert(commit.sender, commit.clone());
         if self.commits.len() == self.enrolled.len() {
-            self.change(TaskPhase::Revealing);
+            self.set_phase(TaskPhase::Revealing);
         }
         Ok(())
     }
 
-    fn update(&mut self, body: &[u8]) -> Answer {
+    fn update(&mut self, body: &[u8]) -> FakeResponse {
         let (length, rest) = body.split_at(4);
         let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
         let (header, bytes) = rest.split_at(length);
@@ -318,8 +318,8 @@ impl State {
         assert_eq!(header.body.update, blob_digest(bytes));
         let receipt = match self.updates.get(&sender) {
             Some((known, receipt)) if *known == header => receipt.clone(),
-            Some(_) => return refuse(ErrorCode::ConflictingMessage),
-            None if self.phase != TaskPhase::Revealing => return refuse(ErrorCode::TooEarly),
+            Some(_) => return reject(ErrorCode::ConflictingMessage),
+            None if self.phase != TaskPhase::Revealing => return reject(ErrorCode::TooEarly),
             None => {
                 assert_eq!(self.commits[&sender].commitment, header.body.commitment());
                 let update = header.body.digest();
@@ -336,13 +336,14 @@ impl State {
         self.blobs.insert(header.body.update, bytes.to_vec());
         self.updates.insert(sender, (header, receipt.clone()));
         if self.updates.len() == self.enrolled.len() && self.phase == TaskPhase::Revealing {
-            self.value();
+            self.start_valuation();
         }
-        let signer = match self.lies(Lie::ForgedReceipt) {
+        let signer = match self.has_fault(Fault::ForgedReceipt) {
             true => NodeSigner::from_seed(&[9; 32]),
             false => self.node.clone(),
         };
-        let update = if self.lies(Lie::OtherReceipt) { Digest([1; 32]) } else { receipt.update };
+        let update =
+            if self.has_fault(Fault::OtherReceipt) { Digest([1; 32]) } else { receipt.update };
         json(&signer.sign(UpdateReceipt { update, ..receipt }))
     }
 
@@ -369,75 +370,76 @@ impl State {
         self.commits.keys().position(|who| *who == sender).unwrap() as u32 + 1
     }
 
-    fn value(&mut self) {
-        self.change(TaskPhase::Valuing);
+    fn start_valuation(&mut self) {
+        self.set_phase(TaskPhase::Valuing);
         if self.wants_provider {
             let (offer, entries) = (self.offer.clone().unwrap(), self.entries());
-            let shown = self.shown(&self.draw(&offer, &entries).1);
+            let shown = self.disclosed_rows(&self.draw(&offer, &entries).1);
             let holdout = blob_digest(&shown);
             self.blobs.insert(holdout, shown);
             self.order = Some(WorkOrder {
                 scope: self.scope(),
                 base_model: self.model(),
                 disclosed_rows: holdout,
-                commits: self.said(),
+                commits: self.commitments(),
                 entries,
                 due: Timestamp::MAX,
                 previous_models: self.earlier_models(),
                 earlier_updates: self.last_updates(),
             });
         } else {
-            self.settle(&[]);
+            self.close_round_and_settle(&[]);
         }
     }
 
-    fn record(&mut self, said: &Signed<WorkRecord>) -> Answer {
-        let key = self.registrations[&(said.body.provider, Role::Provider)].node_key;
-        said.verify(key).unwrap();
-        if self.order.as_ref().map(Canonical::digest) != Some(said.body.order) {
-            return refuse(ErrorCode::WorkOrderClosed);
+    fn accept_work(&mut self, record: &Signed<WorkRecord>) -> FakeResponse {
+        let key = self.registrations[&(record.body.provider, Role::Provider)].node_key;
+        record.verify(key).unwrap();
+        if self.order.as_ref().map(Canonical::digest) != Some(record.body.order) {
+            return reject(ErrorCode::WorkOrderClosed);
         }
         self.order = None;
-        let units = said.body.result.valuation.units;
-        self.settle(std::slice::from_ref(said));
+        let units = record.body.result.valuation.units;
+        self.close_round_and_settle(std::slice::from_ref(record));
         json(&WorkAcceptance { units })
     }
 
     /// Closes the round: writes its report, posts its settlement, and opens the next round or ends
     /// the task.
-    fn settle(&mut self, records: &[Signed<WorkRecord>]) {
+    fn close_round_and_settle(&mut self, records: &[Signed<WorkRecord>]) {
         let offer = self.offer.take().unwrap();
         let mut entries = self.entries();
-        if self.lies(Lie::LostUpdate) {
+        if self.has_fault(Fault::LostUpdate) {
             entries.remove(0);
         }
-        if self.lies(Lie::MoreRows) {
+        if self.has_fault(Fault::MoreRows) {
             entries[0].rows_declared += 1;
         }
-        let outcome = self.work(&offer, &entries);
+        let outcome = self.value_round(&offer, &entries);
         let mut result = outcome.as_ref().map(|outcome| outcome.result.clone());
-        if let (true, Ok(result)) = (self.lies(Lie::WrongScore), &mut result) {
+        if let (true, Ok(result)) = (self.has_fault(Fault::WrongScore), &mut result) {
             result.valuation.scores[0].score_nano += 50_000_000;
         }
-        let records = self.paid(records);
+        let records = self.paid_records(records);
         let report = self.report(&offer, &entries, result.as_ref().map_err(|why| **why), &records);
         if let Ok(outcome) = outcome {
             self.blobs.insert(outcome.result.model, outcome.model);
         }
         let headers = self.updates.values().map(|(header, _)| header.clone());
-        let kept = |h: &Signed<UpdateHeader>| entries.iter().any(|e| e.sender == h.body.sender);
-        let headers = headers.filter(kept).collect();
-        self.past.push(Past { offer, report, headers, records });
+        let has_entry =
+            |h: &Signed<UpdateHeader>| entries.iter().any(|e| e.sender == h.body.sender);
+        let headers = headers.filter(has_entry).collect();
+        self.closed_rounds.push(ClosedRound { offer, report, headers, records });
         self.post_to_ledger();
-        if self.past.len() as u32 == self.spec.rounds.count {
+        if self.closed_rounds.len() as u32 == self.spec.rounds.count {
             self.ledger.close(&wallet(2), self.spec.id()).unwrap();
-            self.change(TaskPhase::Done);
+            self.set_phase(TaskPhase::Done);
         } else {
-            self.open();
+            self.open_round();
         }
     }
 
-    fn work(
+    fn value_round(
         &self,
         offer: &Offer,
         entries: &[UpdateEntry],
@@ -445,7 +447,7 @@ impl State {
         if entries.is_empty() {
             return Err(AbandonReason::TooFewUpdates { got: 0, needed: 1 });
         }
-        if self.lies(Lie::Abandons) && offer.scope.round == RoundNumber(2) {
+        if self.has_fault(Fault::AbandonedRound) && offer.scope.round == RoundNumber(2) {
             return Err(AbandonReason::ValuationFailed);
         }
         let updates: Vec<Vec<u8>> =
@@ -471,21 +473,21 @@ impl State {
     }
 
     /// The records that the report pays: the received ones, unless a fault is injected.
-    fn paid(&self, records: &[Signed<WorkRecord>]) -> Vec<Signed<WorkRecord>> {
+    fn paid_records(&self, records: &[Signed<WorkRecord>]) -> Vec<Signed<WorkRecord>> {
         let Some(came) = records.first() else {
             return Vec::new();
         };
         let mut body = came.body.clone();
-        if self.lies(Lie::OtherResult) {
+        if self.has_fault(Fault::OtherResult) {
             body.result.valuation.loss_before_nano += 1_000;
             return vec![wallet(5).node_signer().sign(body)];
         }
-        if self.lies(Lie::Accomplice) {
+        if self.has_fault(Fault::UnpledgedProvider) {
             body.provider = wallet(6).address();
             return vec![wallet(6).node_signer().sign(body)];
         }
-        match self.past.first() {
-            Some(first) if self.lies(Lie::SameRecord) => first.records.clone(),
+        match self.closed_rounds.first() {
+            Some(first) if self.has_fault(Fault::SameRecord) => first.records.clone(),
             _ => records.to_vec(),
         }
     }
@@ -511,8 +513,8 @@ impl State {
         let mut report = close_round(&ReportInputs {
             spec: &self.spec,
             offer,
-            previous_report: self.past.last().map(|past| &past.report),
-            commits: &self.said(),
+            previous_report: self.closed_rounds.last().map(|past| &past.report),
+            commits: &self.commitments(),
             entries,
             missing: &missing,
             holdout_rows: &drawn,
@@ -521,7 +523,7 @@ impl State {
         })
         .unwrap();
         report.holdout.seed = seed;
-        if self.lies(Lie::WrongPayout) {
+        if self.has_fault(Fault::WrongPayout) {
             let line = &mut report.lines[0];
             line.payout = line.payout.plus(Amount::from_units(1)).unwrap();
         }
@@ -529,11 +531,11 @@ impl State {
     }
 
     fn post_to_ledger(&self) {
-        let report = &self.past.last().unwrap().report;
-        if report.outcome != RoundOutcome::Settled || self.lies(Lie::NeverPosted) {
+        let report = &self.closed_rounds.last().unwrap().report;
+        if report.outcome != RoundOutcome::Settled || self.has_fault(Fault::NeverPosted) {
             return;
         }
-        let mut before = self.past.iter().rev().skip(1).map(|past| &past.report);
+        let mut before = self.closed_rounds.iter().rev().skip(1).map(|past| &past.report);
         let before = before.find(|report| report.outcome == RoundOutcome::Settled);
         let mut settlement = Settlement {
             task: self.spec.id(),
@@ -545,18 +547,18 @@ impl State {
             data_total: report.data_total,
             infrastructure_total: report.infrastructure_total,
         };
-        if self.lies(Lie::OtherReport) {
+        if self.has_fault(Fault::OtherReport) {
             settlement.report = Digest([1; 32]);
         }
         self.ledger.post(&wallet(2), &settlement).unwrap();
-        if self.lies(Lie::NoReport) {
+        if self.has_fault(Fault::NoReport) {
             let round = RoundNumber(99);
             let payout = Report::settlement_id(self.spec.id(), round);
             let previous_root = settlement.root;
             let more = Settlement { round, payout, previous_root, ..settlement };
             self.ledger.post(&wallet(2), &more).unwrap();
         }
-        if self.is_final_at_once() {
+        if self.settles_immediately() {
             while self.ledger.finalize(&wallet(2), self.spec.id()).unwrap() == 0 {}
             self.prove_debits(report);
         }
@@ -575,16 +577,16 @@ impl State {
 
     /// Without a challenge window every settlement is final when it is posted; with one, none
     /// becomes final during a test.
-    fn is_final_at_once(&self) -> bool {
+    fn settles_immediately(&self) -> bool {
         self.spec.budget.challenge_ms == 0
     }
 
-    fn proof(&self, account: Address) -> Answer {
+    fn proof(&self, account: Address) -> FakeResponse {
         let root = self.ledger.task(self.spec.id()).unwrap().unwrap().root;
-        let last = self.past.iter().rposition(|past| past.report.root == root);
-        let shown = last.map(|last| last - usize::from(self.lies(Lie::OldProof)));
-        let Some(past) = shown.and_then(|shown| self.past.get(shown)) else {
-            return refuse(ErrorCode::NotYetPublic);
+        let last = self.closed_rounds.iter().rposition(|past| past.report.root == root);
+        let shown = last.map(|last| last - usize::from(self.has_fault(Fault::OldProof)));
+        let Some(past) = shown.and_then(|shown| self.closed_rounds.get(shown)) else {
+            return reject(ErrorCode::NotYetPublic);
         };
         let standing = past.report.account_totals.get(&account).copied().unwrap_or_default();
         let totals = standing.claim_totals().unwrap();

@@ -3,8 +3,8 @@
 //! injects a fault.
 
 mod coordinator;
-mod earlier;
-mod lie;
+mod fault;
+mod history;
 mod rows;
 mod server;
 
@@ -23,8 +23,8 @@ use florin_work::{CommittedHoldout, initial_model};
 use crate::client::{Client, ClientConfig};
 use crate::secret::Secret;
 use crate::wallet::Wallet;
-pub(crate) use coordinator::Lie;
-use coordinator::State;
+use coordinator::FakeCoordinator;
+pub(crate) use coordinator::Fault;
 
 pub(crate) fn wallet(number: u8) -> Wallet {
     Wallet::from_key(&Secret::new(format!("{number:064x}"))).unwrap()
@@ -118,24 +118,24 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
 }
 
 /// The market; it ends when it is dropped.
-pub(crate) struct Market {
+pub(crate) struct TestMarket {
     pub(crate) ledger: Arc<EmbeddedChain>,
     pub(crate) task: TaskId,
     pub(crate) spec: TaskSpec,
     pub(crate) url: String,
-    state: Arc<(Mutex<State>, Condvar)>,
+    state: Arc<(Mutex<FakeCoordinator>, Condvar)>,
     pub(crate) folder: tempfile::TempDir,
 }
 
-impl Market {
+impl TestMarket {
     /// Starts a market with one funded task for `cohort` participants. Wallets 1 to 9 have 1,000
     /// FLN each; wallet 1 is the buyer, 2 the coordinator, 3 the arbiter.
-    pub(crate) fn begin(cohort: u32, wants_provider: bool) -> Self {
-        Self::with(cohort, wants_provider, |_| ())
+    pub(crate) fn start(cohort: u32, wants_provider: bool) -> Self {
+        Self::start_with(cohort, wants_provider, |_| ())
     }
 
     /// The same with a modified task.
-    pub(crate) fn with(
+    pub(crate) fn start_with(
         cohort: u32,
         wants_provider: bool,
         differs: impl FnOnce(&mut TaskSpec),
@@ -160,22 +160,22 @@ impl Market {
         if spec.check().is_ok() {
             ledger.open_task(&wallet(1), &Terms::from_spec(&spec)).unwrap();
         }
-        let state = State::new(spec.clone(), node, Arc::clone(&ledger), wants_provider);
+        let state = FakeCoordinator::new(spec.clone(), node, Arc::clone(&ledger), wants_provider);
         let state = Arc::new((Mutex::new(state), Condvar::new()));
         let url = server::serve(Arc::clone(&state));
         Self { ledger, task: spec.id(), spec, url, state, folder }
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::connect(&ClientConfig::at(&self.url)).unwrap()
+        Client::connect(&ClientConfig::new(&self.url)).unwrap()
     }
 
-    pub(crate) fn lie(&self, lie: Lie) {
-        self.state.0.lock().unwrap().lies.push(lie);
+    pub(crate) fn inject(&self, lie: Fault) {
+        self.state.0.lock().unwrap().faults.push(lie);
     }
 
-    pub(crate) fn be_honest(&self) {
-        self.state.0.lock().unwrap().lies.clear();
+    pub(crate) fn clear_faults(&self) {
+        self.state.0.lock().unwrap().faults.clear();
     }
 
     /// Expires the commit deadline: the round is closed with the received commits, and a
@@ -186,9 +186,9 @@ impl Market {
     }
 
     /// Digests of all blobs that were requested on a route, with repetitions.
-    pub(crate) fn fetched(&self, route: &str) -> Vec<String> {
+    pub(crate) fn fetched_digests(&self, route: &str) -> Vec<String> {
         let state = self.state.0.lock().unwrap();
-        let asked = state.heard.iter().filter_map(|line| line.split_once(route));
+        let asked = state.requests.iter().filter_map(|line| line.split_once(route));
         let mut asked: Vec<String> = asked.map(|(_, digest)| digest.to_owned()).collect();
         asked.sort_unstable();
         asked
@@ -196,8 +196,8 @@ impl Market {
 
     /// Number of requests with this method and this end of the path, such as `POST
     /// tasks/…/commits`.
-    pub(crate) fn heard(&self, method: &str, end: &str) -> usize {
+    pub(crate) fn request_count(&self, method: &str, end: &str) -> usize {
         let state = self.state.0.lock().unwrap();
-        state.heard.iter().filter(|line| line.starts_with(method) && line.ends_with(end)).count()
+        state.requests.iter().filter(|line| line.starts_with(method) && line.ends_with(end)).count()
     }
 }

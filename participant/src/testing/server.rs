@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use florin_protocol::{ErrorCode, TaskPhase};
 
-use super::coordinator::{Answer, Lie, State, json, refuse};
+use super::coordinator::{FakeCoordinator, FakeResponse, Fault, json, reject};
 
 /// Serves on a free port until the process ends. Returns the URL.
-pub(super) fn serve(state: Arc<(Mutex<State>, Condvar)>) -> String {
+pub(super) fn serve(state: Arc<(Mutex<FakeCoordinator>, Condvar)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let state = Arc::clone(&state);
-            std::thread::spawn(move || stream.map(|stream| converse(&stream, &state)));
+            std::thread::spawn(move || stream.map(|stream| handle_connection(&stream, &state)));
         }
     });
     url
 }
 
-fn converse(stream: &TcpStream, state: &(Mutex<State>, Condvar)) {
+fn handle_connection(stream: &TcpStream, state: &(Mutex<FakeCoordinator>, Condvar)) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     if reader.read_line(&mut line).unwrap_or(0) == 0 {
@@ -46,10 +46,10 @@ fn converse(stream: &TcpStream, state: &(Mutex<State>, Condvar)) {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
     let polls = path.starts_with("work/next") && !path.ends_with("wait_ms=0");
-    if polls && state.0.lock().unwrap().lies(Lie::CutPolls) {
+    if polls && state.0.lock().unwrap().has_fault(Fault::CutLongPolls) {
         return;
     }
-    let (status, answer) = match answer(&method, &path, &body, state) {
+    let (status, answer) = match handle_request(&method, &path, &body, state) {
         Ok(bytes) if bytes.is_empty() => (204, bytes),
         Ok(bytes) => (200, bytes),
         Err(rejection) if rejection.code == ErrorCode::StorageFull => {
@@ -65,24 +65,30 @@ fn converse(stream: &TcpStream, state: &(Mutex<State>, Condvar)) {
     let _ = stream.write_all(&[head.as_bytes(), &answer].concat());
 }
 
-fn answer(method: &str, path: &str, body: &[u8], state: &(Mutex<State>, Condvar)) -> Answer {
+fn handle_request(
+    method: &str,
+    path: &str,
+    body: &[u8],
+    state: &(Mutex<FakeCoordinator>, Condvar),
+) -> FakeResponse {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let number = |key: &str| {
         query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
     };
     let (lock, changed) = state;
     let mut state = lock.lock().unwrap();
-    state.heard.push(format!("{method} {path}"));
-    if state.lies.contains(&Lie::Away) {
-        return refuse(ErrorCode::StorageFull);
+    state.requests.push(format!("{method} {path}"));
+    if state.faults.contains(&Fault::Unavailable) {
+        return reject(ErrorCode::StorageFull);
     }
     if let (Some(after), Some(wait_ms)) = (number("after"), number("wait_ms")) {
-        let waiting = |state: &mut State| state.sequence <= after;
+        let waiting = |state: &mut FakeCoordinator| state.sequence <= after;
         let wait = Duration::from_millis(wait_ms);
         state = changed.wait_timeout_while(state, wait, waiting).unwrap().0;
     }
     if let (None, Some(wait_ms)) = (number("after"), number("wait_ms")) {
-        let waiting = |state: &mut State| state.order.is_none() && state.phase != TaskPhase::Done;
+        let waiting =
+            |state: &mut FakeCoordinator| state.order.is_none() && state.phase != TaskPhase::Done;
         let wait = Duration::from_millis(wait_ms);
         state = changed.wait_timeout_while(state, wait, waiting).unwrap().0;
     }

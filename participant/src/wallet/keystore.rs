@@ -22,13 +22,13 @@ pub const KEYSTORE_BYTES_MAX: u64 = 64 * 1024;
 /// Limit on the memory that a file's scrypt parameters may require, in bytes.
 const SCRYPT_MEMORY_MAX: u64 = 1024 * 1024 * 1024;
 /// Limit on scrypt's parallelisation parameter p.
-const SCRYPT_LANES_MAX: u32 = 64;
+const SCRYPT_PARALLELISM_MAX: u32 = 64;
 /// Limit on PBKDF2 iterations.
 const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
 /// Longest salt, in bytes.
 const SALT_BYTES_MAX: usize = 256;
 const SCRYPT_BLOCK: u32 = 8;
-const SCRYPT_LANES: u32 = 1;
+const SCRYPT_PARALLELISM: u32 = 1;
 const DERIVED_BYTES: usize = 32;
 const IV_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
@@ -36,7 +36,7 @@ const KEY_BYTES_MIN: usize = 28;
 
 /// Strength of a keystore's key derivation: the scrypt cost, in geth's two settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strength {
+pub enum KeystoreStrength {
     /// N = 2¹⁸: 256 MiB and about a second per guess. For wallets that hold tokens.
     #[default]
     Standard,
@@ -44,7 +44,7 @@ pub enum Strength {
     Light,
 }
 
-impl Strength {
+impl KeystoreStrength {
     const fn log_n(self) -> u8 {
         match self {
             Self::Standard => 18,
@@ -54,7 +54,7 @@ impl Strength {
 }
 
 #[derive(Serialize, Deserialize)]
-struct File {
+struct KeystoreFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     crypto: Crypto,
@@ -89,8 +89,9 @@ pub(super) fn open(path: &Path, passphrase: &Secret) -> Result<SigningKey, Walle
     let corrupt = |what: String| WalletError::KeystoreCorrupt { path: path.to_owned(), what };
     let bytes = atomic_file::read_limited(path, KEYSTORE_BYTES_MAX)?
         .ok_or_else(|| WalletError::NoKeystore { path: path.to_owned() })?;
-    let file: File = serde_json::from_slice(&bytes).map_err(|error| corrupt(error.to_string()))?;
-    check(&file).map_err(corrupt)?;
+    let file: KeystoreFile =
+        serde_json::from_slice(&bytes).map_err(|error| corrupt(error.to_string()))?;
+    check_fields(&file).map_err(corrupt)?;
     // The remaining error is a wrong MAC over key and ciphertext: a wrong passphrase and a
     // corrupted file cannot be distinguished.
     let key = decrypt(&file.crypto, passphrase)
@@ -142,7 +143,7 @@ pub struct KeystoreCost {
     /// Memory in bytes.
     pub memory: u64,
     /// Number of hash iterations, in the unit of the key-derivation function.
-    pub rounds: u64,
+    pub iterations: u64,
 }
 
 /// Checks a keystore without deriving its key, and returns the cost of the derivation.
@@ -150,20 +151,20 @@ pub struct KeystoreCost {
 /// # Errors
 /// A message about the first invalid field.
 pub fn check_keystore(bytes: &[u8]) -> Result<KeystoreCost, String> {
-    let file: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    check(&file)?;
+    let file: KeystoreFile = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    check_fields(&file)?;
     Ok(match &file.crypto.kdfparams {
-        KdfParams::Pbkdf2 { c, .. } => KeystoreCost { memory: 0, rounds: (*c).into() },
+        KdfParams::Pbkdf2 { c, .. } => KeystoreCost { memory: 0, iterations: (*c).into() },
         KdfParams::Scrypt { n, p, r, .. } => {
             let rounds = u64::from(*n).saturating_mul((*p).into()).saturating_mul((*r).into());
             let memory = u64::from(*n).saturating_mul((*r).into()).saturating_mul(128);
-            KeystoreCost { memory, rounds }
+            KeystoreCost { memory, iterations: rounds }
         }
     })
 }
 
 /// Checks every field that the decryption relies on.
-fn check(file: &File) -> Result<(), String> {
+fn check_fields(file: &KeystoreFile) -> Result<(), String> {
     let must = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
     let hex = |text: &str, what: &str| {
         let even = text.len().is_multiple_of(2) && text.bytes().all(|c| c.is_ascii_hexdigit());
@@ -194,7 +195,7 @@ fn check(file: &File) -> Result<(), String> {
             must(*dklen == length, "dklen must be 32")?;
             must(salt_fits(salt)?, "salt must have at most 256 bytes")?;
             must(n.is_power_of_two() && *n >= 2, &format!("n is {n}: must be a power of two"))?;
-            must((1..=SCRYPT_LANES_MAX).contains(p), &format!("p is {p}: must be 1 to 64"))?;
+            must((1..=SCRYPT_PARALLELISM_MAX).contains(p), &format!("p is {p}: must be 1 to 64"))?;
             let log_n = n.trailing_zeros();
             let right = format!("n = {n} with r = {r}: n must be below 2^(16 r) (RFC 7914)");
             must(u64::from(log_n) < u64::from(*r).saturating_mul(16), &right)?;
@@ -212,13 +213,13 @@ fn check(file: &File) -> Result<(), String> {
 pub(super) fn encrypt(
     key: &SigningKey,
     passphrase: &Secret,
-    strength: Strength,
+    strength: KeystoreStrength,
 ) -> Result<Vec<u8>, WalletError> {
     let salt: [u8; 32] = super::random()?;
     let iv: [u8; IV_BYTES] = super::random()?;
     let id: [u8; 16] = super::random()?;
     let mut derived = Zeroizing::new([0u8; DERIVED_BYTES]);
-    let params = scrypt::Params::new(strength.log_n(), SCRYPT_BLOCK, SCRYPT_LANES)
+    let params = scrypt::Params::new(strength.log_n(), SCRYPT_BLOCK, SCRYPT_PARALLELISM)
         .expect("both strengths are within scrypt's bounds");
     scrypt::scrypt(passphrase.reveal().as_bytes(), &salt, &params, derived.as_mut())
         .expect("32 bytes is a valid output length of scrypt");
@@ -227,7 +228,7 @@ pub(super) fn encrypt(
         .expect("16 bytes are AES-128's key and block length")
         .apply_keystream(text.as_mut());
     let mac = keccak256(&[&derived[16..], text.as_slice()].concat());
-    let file = File {
+    let file = KeystoreFile {
         address: Some(hex(address_of_key(key.verifying_key()).as_bytes())),
         crypto: Crypto {
             cipher: "aes-128-ctr".to_owned(),
@@ -237,7 +238,7 @@ pub(super) fn encrypt(
             kdfparams: KdfParams::Scrypt {
                 dklen: DERIVED_BYTES as u32,
                 n: 1 << strength.log_n(),
-                p: SCRYPT_LANES,
+                p: SCRYPT_PARALLELISM,
                 r: SCRYPT_BLOCK,
                 salt: hex(&salt),
             },
@@ -250,7 +251,7 @@ pub(super) fn encrypt(
         .expect("a structure of strings and numbers is serialisable as JSON"))
 }
 
-/// The bytes of hexadecimal digits, which [`check`] has accepted.
+/// The bytes of hexadecimal digits, which [`check_fields`] has accepted.
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     text.as_bytes().as_chunks::<2>().0.iter().map(byte).collect()

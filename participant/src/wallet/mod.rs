@@ -25,7 +25,7 @@ use k256::ecdsa::SigningKey;
 use rand::TryRng;
 use zeroize::{Zeroize, Zeroizing};
 
-pub use keystore::{KEYSTORE_BYTES_MAX, KeystoreCost, Strength, check_keystore};
+pub use keystore::{KEYSTORE_BYTES_MAX, KeystoreCost, KeystoreStrength, check_keystore};
 
 use crate::atomic_file::{self, FileError};
 use crate::secret::Secret;
@@ -125,7 +125,7 @@ impl Wallet {
     pub fn create(
         path: &Path,
         passphrase: &Secret,
-        strength: Strength,
+        strength: KeystoreStrength,
     ) -> Result<(Self, Secret), WalletError> {
         let entropy = Zeroizing::new(random::<16>()?);
         let phrase = Mnemonic::<English>::new_from_entropy(Entropy::Sixteen(*entropy)).to_phrase();
@@ -141,9 +141,9 @@ impl Wallet {
         path: &Path,
         phrase: &Secret,
         passphrase: &Secret,
-        strength: Strength,
+        strength: KeystoreStrength,
     ) -> Result<Self, WalletError> {
-        Self { key: key_from_phrase(phrase)? }.keep(path, passphrase, strength)
+        Self { key: key_from_phrase(phrase)? }.store(path, passphrase, strength)
     }
 
     /// Writes the wallet of a private key, 64 hexadecimal digits, to `path`.
@@ -154,9 +154,9 @@ impl Wallet {
         path: &Path,
         key: &Secret,
         passphrase: &Secret,
-        strength: Strength,
+        strength: KeystoreStrength,
     ) -> Result<Self, WalletError> {
-        Self::from_key(key)?.keep(path, passphrase, strength)
+        Self::from_key(key)?.store(path, passphrase, strength)
     }
 
     /// Writes the wallet of another keystore file to `path`, with the same passphrase.
@@ -167,9 +167,9 @@ impl Wallet {
         path: &Path,
         from: &Path,
         passphrase: &Secret,
-        strength: Strength,
+        strength: KeystoreStrength,
     ) -> Result<Self, WalletError> {
-        Self::open(from, passphrase)?.keep(path, passphrase, strength)
+        Self::open(from, passphrase)?.store(path, passphrase, strength)
     }
 
     /// Opens the keystore at `path`.
@@ -206,7 +206,7 @@ impl Wallet {
         &self,
         to: &Path,
         passphrase: &Secret,
-        strength: Strength,
+        strength: KeystoreStrength,
     ) -> Result<(), WalletError> {
         if passphrase.reveal().is_empty() {
             return Err(WalletError::EmptyPassphrase);
@@ -232,16 +232,16 @@ impl Wallet {
     }
 
     /// Derives a 32-byte secret for another purpose, named by `context`. Deterministic.
-    pub(crate) fn derive(&self, context: &'static str) -> Zeroizing<[u8; 32]> {
+    pub(crate) fn derive_secret(&self, context: &'static str) -> Zeroizing<[u8; 32]> {
         let secret = Zeroizing::new(self.key.to_bytes());
         Zeroizing::new(blake3::derive_key(context, secret.as_slice()))
     }
 
-    fn keep(
+    fn store(
         self,
         path: &Path,
         passphrase: &Secret,
-        strength: Strength,
+        strength: KeystoreStrength,
     ) -> Result<Self, WalletError> {
         self.export(path, passphrase, strength)?;
         Ok(self)

@@ -39,7 +39,7 @@ fn secret(text: &str) -> Secret {
 }
 
 /// A fresh folder, and a path in it.
-fn place() -> (tempfile::TempDir, PathBuf) {
+fn wallet_path() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wallet.json");
     (folder, path)
@@ -53,7 +53,7 @@ fn published_keystores_decrypt_to_the_published_keys() {
         (SHORT, SHORT_PASSPHRASE, SHORT_SECRET, "0xd1E64E5480bFaf733Ba7D48712DEcb8227797a4e"),
     ];
     for (text, passphrase, key, address) in table {
-        let (_folder, path) = place();
+        let (_folder, path) = wallet_path();
         std::fs::write(&path, text).unwrap();
         let wallet = Wallet::open(&path, &secret(passphrase)).unwrap();
         assert_eq!(wallet.address().to_string(), address);
@@ -85,10 +85,11 @@ fn known_phrases_give_known_accounts() {
         ),
     ];
     for (phrase, address) in table {
-        let (_folder, path) = place();
+        let (_folder, path) = wallet_path();
         let passphrase = secret("p");
         let wallet =
-            Wallet::import_phrase(&path, &secret(phrase), &passphrase, Strength::Light).unwrap();
+            Wallet::import_phrase(&path, &secret(phrase), &passphrase, KeystoreStrength::Light)
+                .unwrap();
         assert_eq!(wallet.address().to_string(), address);
         assert_eq!(Wallet::open(&path, &passphrase).unwrap().address(), wallet.address());
     }
@@ -96,14 +97,15 @@ fn known_phrases_give_known_accounts() {
 
 #[test]
 fn a_new_wallet_is_restored_from_its_file_and_its_phrase() {
-    let (folder, path) = place();
+    let (folder, path) = wallet_path();
     let passphrase = secret("a passphrase — with ünïcode");
-    let (wallet, phrase) = Wallet::create(&path, &passphrase, Strength::Light).unwrap();
+    let (wallet, phrase) = Wallet::create(&path, &passphrase, KeystoreStrength::Light).unwrap();
     assert_eq!(phrase.reveal().split(' ').count(), PHRASE_WORDS);
     let opened = Wallet::open(&path, &passphrase).unwrap();
     let again = folder.path().join("again.json");
     let restored =
-        Wallet::import_phrase(&again, &phrase, &secret("another"), Strength::Light).unwrap();
+        Wallet::import_phrase(&again, &phrase, &secret("another"), KeystoreStrength::Light)
+            .unwrap();
     for other in [opened, restored] {
         assert_eq!(other.address(), wallet.address());
         assert_eq!(other.node_signer().key(), wallet.node_signer().key());
@@ -111,7 +113,8 @@ fn a_new_wallet_is_restored_from_its_file_and_its_phrase() {
     let text = std::fs::read_to_string(&path).unwrap();
     let word = phrase.reveal().split(' ').next().unwrap();
     assert!(!text.contains(&format!("\"{word}")), "the phrase is not stored");
-    let other = Wallet::create(&folder.path().join("other"), &passphrase, Strength::Light).unwrap();
+    let other =
+        Wallet::create(&folder.path().join("other"), &passphrase, KeystoreStrength::Light).unwrap();
     assert_ne!(other.0.address(), wallet.address());
     #[cfg(unix)]
     {
@@ -122,8 +125,8 @@ fn a_new_wallet_is_restored_from_its_file_and_its_phrase() {
 
 #[test]
 fn the_file_has_the_fields_of_keystore_v3() {
-    let (_folder, path) = place();
-    Wallet::import_key(&path, &secret(SECRET), &secret("p"), Strength::Light).unwrap();
+    let (_folder, path) = wallet_path();
+    Wallet::import_key(&path, &secret(SECRET), &secret("p"), KeystoreStrength::Light).unwrap();
     let file: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(file["version"], 3);
     assert_eq!(file["address"], "008aeeda4d805471df9b2a5b0f38a0c3bcba786b");
@@ -135,25 +138,28 @@ fn the_file_has_the_fields_of_keystore_v3() {
 
 #[test]
 fn an_existing_wallet_is_never_overwritten() {
-    let (folder, path) = place();
+    let (folder, path) = wallet_path();
     let p = secret("p");
-    let (wallet, _) = Wallet::create(&path, &p, Strength::Light).unwrap();
+    let (wallet, _) = Wallet::create(&path, &p, KeystoreStrength::Light).unwrap();
     let before = std::fs::read(&path).unwrap();
     let refusals = [
-        Wallet::create(&path, &p, Strength::Light).map(|_| ()).unwrap_err(),
-        Wallet::import_key(&path, &secret(SECRET), &p, Strength::Light).map(|_| ()).unwrap_err(),
-        Wallet::import_keystore(&path, &path, &p, Strength::Light).map(|_| ()).unwrap_err(),
-        wallet.export(&path, &p, Strength::Light).unwrap_err(),
+        Wallet::create(&path, &p, KeystoreStrength::Light).map(|_| ()).unwrap_err(),
+        Wallet::import_key(&path, &secret(SECRET), &p, KeystoreStrength::Light)
+            .map(|_| ())
+            .unwrap_err(),
+        Wallet::import_keystore(&path, &path, &p, KeystoreStrength::Light).map(|_| ()).unwrap_err(),
+        wallet.export(&path, &p, KeystoreStrength::Light).unwrap_err(),
     ];
     for error in refusals {
         assert_eq!(error.code(), "KEYSTORE_EXISTS", "{error}");
     }
     assert_eq!(std::fs::read(&path).unwrap(), before);
     let copy = folder.path().join("copy.json");
-    wallet.export(&copy, &secret("q"), Strength::Light).unwrap();
+    wallet.export(&copy, &secret("q"), KeystoreStrength::Light).unwrap();
     assert_eq!(Wallet::open(&copy, &secret("q")).unwrap().address(), wallet.address());
     let third = folder.path().join("third.json");
-    let third = Wallet::import_keystore(&third, &copy, &secret("q"), Strength::Light).unwrap();
+    let third =
+        Wallet::import_keystore(&third, &copy, &secret("q"), KeystoreStrength::Light).unwrap();
     assert_eq!(third.address(), wallet.address());
 }
 
@@ -176,12 +182,12 @@ fn invalid_keystores_are_rejected_without_a_panic() {
         [huge, odd, short_key, short_iv, no_blocks, too_few_blocks, cipher, kdf, endless, version];
     for text in texts.into_iter().chain(changed.iter().map(String::as_str)) {
         assert!(text != SCRYPT && text != PBKDF2, "every case changes something");
-        let (_folder, path) = place();
+        let (_folder, path) = wallet_path();
         std::fs::write(&path, text).unwrap();
         let error = Wallet::open(&path, &secret(SCRYPT_PASSPHRASE)).unwrap_err();
         assert_eq!(error.code(), "KEYSTORE_CORRUPT", "{text}: {error}");
     }
-    let (_folder, path) = place();
+    let (_folder, path) = wallet_path();
     assert_eq!(Wallet::open(&path, &secret("p")).unwrap_err().code(), "NO_KEYSTORE");
     std::fs::write(&path, vec![b' '; 100_000]).unwrap();
     assert_eq!(Wallet::open(&path, &secret("p")).unwrap_err().code(), "FILE_FAILED");
@@ -189,8 +195,9 @@ fn invalid_keystores_are_rejected_without_a_panic() {
 
 #[test]
 fn a_keystore_with_another_address_is_corrupt() {
-    let (_folder, path) = place();
-    let wallet = Wallet::import_key(&path, &secret(SECRET), &secret("p"), Strength::Light).unwrap();
+    let (_folder, path) = wallet_path();
+    let wallet =
+        Wallet::import_key(&path, &secret(SECRET), &secret("p"), KeystoreStrength::Light).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let own = wallet.address().to_string()[2..].to_lowercase();
     std::fs::write(&path, text.replace(&own, &"11".repeat(20))).unwrap();
@@ -208,12 +215,13 @@ fn invalid_phrases_and_keys_are_rejected_and_not_echoed() {
         "test test test test test test test test test test test test test",
     ];
     for phrase in phrases {
-        let (_folder, path) = place();
-        let error = Wallet::import_phrase(&path, &secret(phrase), &secret("p"), Strength::Light)
-            .unwrap_err();
+        let (_folder, path) = wallet_path();
+        let error =
+            Wallet::import_phrase(&path, &secret(phrase), &secret("p"), KeystoreStrength::Light)
+                .unwrap_err();
         assert_eq!(error.code(), "BAD_PHRASE");
-        let told = format!("{error} {error:?}");
-        assert!(!told.contains("zebrafish") && !told.contains("test test"), "{told}");
+        let output = format!("{error} {error:?}");
+        assert!(!output.contains("zebrafish") && !output.contains("test test"), "{output}");
     }
     let order = "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141";
     for key in ["", "0x12", &"0".repeat(64), order, &"x".repeat(64)] {
@@ -221,8 +229,8 @@ fn invalid_phrases_and_keys_are_rejected_and_not_echoed() {
         assert_eq!(error.code(), "BAD_KEY");
         assert!(key.is_empty() || !format!("{error} {error:?}").contains(key));
     }
-    let (_folder, path) = place();
-    let error = Wallet::create(&path, &secret(""), Strength::Light).unwrap_err();
+    let (_folder, path) = wallet_path();
+    let error = Wallet::create(&path, &secret(""), KeystoreStrength::Light).unwrap_err();
     assert_eq!(error.code(), "EMPTY_PASSPHRASE");
 }
 
@@ -245,7 +253,7 @@ fn a_wallet_signs_for_its_account_and_never_prints_its_key() {
 fn the_node_key_of_a_wallet_never_changes() {
     // A change of this value would disconnect every wallet from its registered node key.
     let wallet = Wallet::from_key(&secret(SECRET)).unwrap();
-    let bytes = Wallet::from_key(&secret(SECRET)).unwrap().derive(NODE_KEY_CONTEXT);
+    let bytes = Wallet::from_key(&secret(SECRET)).unwrap().derive_secret(NODE_KEY_CONTEXT);
     assert_eq!(NodeSigner::from_seed(&bytes).key(), wallet.node_signer().key());
     assert_eq!(
         wallet.node_signer().key().to_string(),

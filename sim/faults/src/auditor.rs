@@ -1,8 +1,8 @@
 //! The auditor (test oracle): observes the network and the ledger, keeps its own books, and checks
 //! all invariants after every event.
 
-mod books;
-mod pay;
+mod money_oracle;
+mod pay_oracle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use florin_protocol::{
     Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
 };
 
-use super::ledger::Bank;
-use super::message::Reply;
-use super::network::Node;
-use super::task::{Cast, account_of};
-use books::Books;
-use pay::Ledgerless;
+use super::ledger::SimLedger;
+use super::message::CoordinatorReply;
+use super::network::ProcessId;
+use super::setup::{MarketSetup, account_of};
+use money_oracle::MoneyBooks;
+use pay_oracle::ExpectedPay;
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The name of the invariant.
-    pub rule: &'static str,
+    pub invariant: &'static str,
     /// The observation.
-    pub what: String,
+    pub detail: String,
 }
 
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.rule, self.what)
+        write!(f, "{}: {}", self.invariant, self.detail)
     }
 }
 
-type Seat = (u32, Address);
+type RoundAccount = (u32, Address);
 
 /// Whether the coordinator has a receipt for this round, sender and update.
 pub(super) type HasReceipt<'a> = dyn Fn(RoundNumber, Address, UpdateId) -> bool + 'a;
@@ -43,20 +43,20 @@ pub(super) type HasReceipt<'a> = dyn Fn(RoundNumber, Address, UpdateId) -> bool 
 /// The auditor.
 #[derive(Debug)]
 pub(super) struct Auditor {
-    cast: Arc<Cast>,
+    setup: Arc<MarketSetup>,
     task: TaskId,
     violations: Vec<Violation>,
     offers: BTreeMap<u32, (Digest, Offer)>,
     /// Time of the first arrival of each update at the coordinator, by the coordinator's clock.
-    arrived: BTreeMap<(Seat, UpdateId), Timestamp>,
+    arrived: BTreeMap<(RoundAccount, UpdateId), Timestamp>,
     /// Commits that the coordinator acknowledged: round and sender.
-    promised: BTreeSet<Seat>,
+    acknowledged_commits: BTreeSet<RoundAccount>,
     enrolled: BTreeSet<Address>,
-    receipts: BTreeMap<Seat, UpdateReceipt>,
+    receipts: BTreeMap<RoundAccount, UpdateReceipt>,
     reports: BTreeMap<u32, (Digest, Report)>,
-    pay: Ledgerless,
-    totals: BTreeMap<u32, pay::Totals>,
-    books: Books,
+    pay: ExpectedPay,
+    totals: BTreeMap<u32, pay_oracle::ExpectedTotals>,
+    books: MoneyBooks,
     /// Number of booked ledger transactions, and rounds whose settlement was compared with its
     /// report.
     booked: usize,
@@ -68,20 +68,20 @@ pub(super) struct Auditor {
 impl Auditor {
     /// An auditor that knows the initial balances only.
     #[must_use]
-    pub(super) fn new(cast: Arc<Cast>, money: &[(Address, Amount)]) -> Self {
-        let task = cast.spec.id();
+    pub(super) fn new(setup: Arc<MarketSetup>, money: &[(Address, Amount)]) -> Self {
+        let task = setup.spec.id();
         Self {
             task,
-            books: Books::new(task, money),
-            cast,
+            books: MoneyBooks::new(task, money),
+            setup,
             violations: Vec::new(),
             offers: BTreeMap::new(),
             arrived: BTreeMap::new(),
-            promised: BTreeSet::new(),
+            acknowledged_commits: BTreeSet::new(),
             enrolled: BTreeSet::new(),
             receipts: BTreeMap::new(),
             reports: BTreeMap::new(),
-            pay: Ledgerless::default(),
+            pay: ExpectedPay::default(),
             totals: BTreeMap::new(),
             booked: 0,
             settled: BTreeSet::new(),
@@ -114,13 +114,13 @@ impl Auditor {
     }
 
     /// Records a violation.
-    pub(super) fn found(&mut self, rule: &'static str, what: impl Into<String>) {
-        self.violations.push(Violation { rule, what: what.into() });
+    pub(super) fn report_violation(&mut self, rule: &'static str, what: impl Into<String>) {
+        self.violations.push(Violation { invariant: rule, detail: what.into() });
     }
 
     fn check(&mut self, rule: &'static str, checked: Result<(), String>) {
         if let Err(what) = checked {
-            self.found(rule, what);
+            self.report_violation(rule, what);
         }
     }
 
@@ -132,34 +132,39 @@ impl Auditor {
     }
 
     /// The coordinator sent a response: it must remain true from now on.
-    pub(super) fn replied(&mut self, to: Node, ask: &super::message::Ask, reply: &Reply) {
-        use super::message::Ask;
+    pub(super) fn observe_reply(
+        &mut self,
+        to: ProcessId,
+        ask: &super::message::CoordinatorRequest,
+        reply: &CoordinatorReply,
+    ) {
+        use super::message::CoordinatorRequest;
         match (ask, reply) {
-            (Ask::Enrol, Reply::Done) => {
+            (CoordinatorRequest::Enrol, CoordinatorReply::Done) => {
                 self.enrolled.insert(account_of(to));
             }
-            (Ask::Commit(commit), Reply::Done) => {
-                self.promised.insert((commit.scope.round.0, commit.sender));
+            (CoordinatorRequest::Commit(commit), CoordinatorReply::Done) => {
+                self.acknowledged_commits.insert((commit.scope.round.0, commit.sender));
             }
-            (_, Reply::View(view)) => {
+            (_, CoordinatorReply::View(view)) => {
                 if let Some(offer) = &view.offer {
-                    self.offer(&offer.body);
+                    self.observe_offer(&offer.body);
                 }
             }
-            (_, Reply::Receipt(receipt)) => self.receipt(receipt),
-            (_, Reply::Report(report, offer)) => {
-                self.offer(offer);
-                self.report(report);
+            (_, CoordinatorReply::Receipt(receipt)) => self.observe_receipt(receipt),
+            (_, CoordinatorReply::Report(report, offer)) => {
+                self.observe_offer(offer);
+                self.observe_report(report);
             }
             _ => {}
         }
     }
 
-    fn offer(&mut self, offer: &Offer) {
+    fn observe_offer(&mut self, offer: &Offer) {
         let (round, digest) = (offer.scope.round.0, offer.digest());
         match self.offers.get(&round) {
             Some((known, _)) if *known != digest => {
-                self.found("a round has one offer", format!("round {round} has two"));
+                self.report_violation("a round has one offer", format!("round {round} has two"));
             }
             Some(_) => {}
             None => {
@@ -168,12 +173,12 @@ impl Auditor {
         }
     }
 
-    fn receipt(&mut self, receipt: &UpdateReceipt) {
+    fn observe_receipt(&mut self, receipt: &UpdateReceipt) {
         let seat = (receipt.scope.round.0, receipt.sender);
         match self.receipts.get(&seat) {
             Some(known) if known != receipt => {
                 let what = format!("round {} of {}: another receipt", seat.0, seat.1);
-                self.found("every receipt is honoured", what);
+                self.report_violation("every receipt is honoured", what);
             }
             Some(_) => {}
             None => {
@@ -182,43 +187,46 @@ impl Auditor {
         }
     }
 
-    fn report(&mut self, report: &Report) {
+    fn observe_report(&mut self, report: &Report) {
         let (round, digest) = (report.scope.round.0, report.digest());
         match self.reports.get(&round) {
             Some((known, _)) if *known != digest => {
-                self.found("a round has one report", format!("round {round} has two"));
+                self.report_violation("a round has one report", format!("round {round} has two"));
             }
             Some(_) => {}
             None => {
                 self.reports.insert(round, (digest, report.clone()));
-                self.take_reports();
+                self.process_reports();
             }
         }
     }
 
     /// Processes the reports in the order of the rounds.
-    fn take_reports(&mut self) {
+    fn process_reports(&mut self) {
         while let Some((_, report)) = self.reports.get(&(self.pay.rounds + 1)) {
             let report = report.clone();
             let round = report.scope.round.0;
-            match self.pay.take(&self.cast.spec, &report) {
+            match self.pay.process_report(&self.setup.spec, &report) {
                 Ok(totals) => {
                     self.totals.insert(round, totals);
                 }
                 Err(what) => {
-                    self.found("pay follows from the scores", format!("round {round}: {what}"));
+                    self.report_violation(
+                        "pay follows from the scores",
+                        format!("round {round}: {what}"),
+                    );
                     return;
                 }
             }
-            let checked = self.entries(&report);
+            let checked = self.check_entries(&report);
             self.check("no payout without an accepted update", checked);
-            let checked = self.honoured(&report);
+            let checked = self.check_acknowledged(&report);
             self.check("every receipt is honoured", checked);
         }
     }
 
     /// Every paid or debited account sent an update in time, and the report contains it.
-    fn entries(&self, report: &Report) -> Result<(), String> {
+    fn check_entries(&self, report: &Report) -> Result<(), String> {
         let round = report.scope.round.0;
         let offer = self.offers.get(&round).map(|(_, offer)| offer);
         let offer = offer.ok_or_else(|| format!("round {round} has no offer"))?;
@@ -249,7 +257,7 @@ impl Auditor {
     }
 
     /// Every acknowledged commit and update is in the report.
-    fn honoured(&self, report: &Report) -> Result<(), String> {
+    fn check_acknowledged(&self, report: &Report) -> Result<(), String> {
         let round = report.scope.round.0;
         for ((_, who), receipt) in self.receipts.iter().filter(|((of, _), _)| *of == round) {
             let entry = report.entries.iter().find(|entry| entry.sender == *who);
@@ -260,7 +268,7 @@ impl Auditor {
                 return Err(format!("round {round} lacks the update of {who} despite a receipt"));
             }
         }
-        for (_, who) in self.promised.iter().filter(|(of, _)| *of == round) {
+        for (_, who) in self.acknowledged_commits.iter().filter(|(of, _)| *of == round) {
             if !report.commits.iter().any(|(sender, _)| sender == who) {
                 return Err(format!("round {round} lacks the commit of {who}"));
             }
@@ -270,22 +278,25 @@ impl Auditor {
 
     /// A participant read a report.
     pub(super) fn member_read(&mut self, report: &Report) {
-        self.report(report);
+        self.observe_report(report);
     }
 
     /// The coordinator restarted: everything that it acknowledged must still exist. `has` returns
     /// whether it still has a receipt for a round, sender and update; such a round can be archived
     /// as a blob.
-    pub(super) fn restarted(&mut self, state: &EngineState, has: &HasReceipt<'_>) {
+    pub(super) fn check_restart(&mut self, state: &EngineState, has: &HasReceipt<'_>) {
         let Some(task) = state.tasks.get(&self.task) else {
             if !self.enrolled.is_empty() {
-                self.found("acknowledged messages survive a crash", "the task is lost");
+                self.report_violation("acknowledged messages survive a crash", "the task is lost");
             }
             return;
         };
         let lost = self.enrolled.iter().find(|who| !task.enrolled.contains_key(*who));
         if let Some(who) = lost.copied() {
-            self.found("acknowledged messages survive a crash", format!("{who} is not enrolled"));
+            self.report_violation(
+                "acknowledged messages survive a crash",
+                format!("{who} is not enrolled"),
+            );
         }
         let lost = self.receipts.iter().find(|((round, who), receipt)| {
             let running = task.running().filter(|run| run.offer.scope.round.0 == *round);
@@ -299,72 +310,78 @@ impl Auditor {
         });
         if let Some(((round, who), _)) = lost {
             let what = format!("the update of {who} in round {round} is lost");
-            self.found("acknowledged messages survive a crash", what);
+            self.report_violation("acknowledged messages survive a crash", what);
         }
     }
 
     /// Books new ledger transactions and compares the books with the ledger.
-    pub(super) fn ledger(&mut self, bank: &Bank) {
+    pub(super) fn check_ledger(&mut self, bank: &SimLedger) {
         for done in bank.log.iter().skip(self.booked) {
             if let Err(what) = self.books.book(done) {
-                self.violations.push(Violation { rule: "every transfer follows the rules", what });
+                self.violations.push(Violation {
+                    invariant: "every transfer follows the rules",
+                    detail: what,
+                });
             }
         }
         self.booked = bank.log.len();
         if self.version != bank.version {
             self.version = bank.version;
-            let agreed = self.books.agree(bank);
+            let agreed = self.books.check_against(bank);
             self.check("money is conserved", agreed);
         }
-        self.settlements_state_reports();
+        self.check_settlements();
     }
 
     /// Compares each new settlement with its round's report.
-    fn settlements_state_reports(&mut self) {
+    fn check_settlements(&mut self) {
         let new = self.books.posted.iter().filter(|s| !self.settled.contains(&s.round.0));
         let new: Vec<_> = new.copied().collect();
         for settlement in new {
             let round = settlement.round.0;
             let Some((digest, _)) = self.reports.get(&round) else { continue };
             let Some(totals) = self.totals.get(&round) else { continue };
-            let says = pay::Totals {
+            let stated = pay_oracle::ExpectedTotals {
                 data: settlement.data_total.units(),
                 infrastructure: settlement.infrastructure_total.units(),
                 before: settlement.previous_root,
                 root: settlement.root,
             };
-            let is_stated = says == *totals && settlement.report == *digest;
+            let is_stated = stated == *totals && settlement.report == *digest;
             self.settled.insert(round);
             if !is_stated {
                 let what =
-                    format!("round {round} has the totals {totals:?}, its settlement {says:?}");
-                self.found("a settlement matches its report", what);
+                    format!("round {round} has the totals {totals:?}, its settlement {stated:?}");
+                self.report_violation("a settlement matches its report", what);
             }
         }
     }
 
     /// Final checks after healing: unfinished work never completes. `all` are the rounds that the
     /// coordinator discloses, with their offers.
-    pub(super) fn finish(&mut self, all: &[(Report, Offer)], unfinished: &[Node]) {
+    pub(super) fn final_checks(&mut self, all: &[(Report, Offer)], unfinished: &[ProcessId]) {
         for (report, offer) in all {
-            self.offer(offer);
-            self.report(report);
+            self.observe_offer(offer);
+            self.observe_report(report);
         }
-        self.settlements_state_reports();
-        let complete = self.complete();
+        self.check_settlements();
+        let complete = self.check_complete();
         self.check("every round completes or is refunded", complete);
-        let settled = self.books.are_settled();
+        let settled = self.books.check_settled();
         self.check("every escrow and bond is returned", settled);
-        let claims = self.claims();
+        let claims = self.check_claims();
         self.check("every claim is paid once", claims);
         if let Some(node) = unfinished.first() {
-            self.found("every process finishes after healing", format!("{node} is not finished"));
+            self.report_violation(
+                "every process finishes after healing",
+                format!("{node} is not finished"),
+            );
         }
     }
 
     /// Every offered round has a report, and every report with pay has a settlement; if the task
     /// ended early, the missing rounds are refunded.
-    fn complete(&self) -> Result<(), String> {
+    fn check_complete(&self) -> Result<(), String> {
         let expired = self.books.posted.len() < self.paying().count();
         for round in self.offers.keys() {
             if !self.reports.contains_key(round) && !self.is_closed_early() {
@@ -388,11 +405,11 @@ impl Auditor {
 
     /// Whether the task was closed at its expiry, with rounds in progress.
     fn is_closed_early(&self) -> bool {
-        self.books.closed_at.is_some_and(|at| at > self.cast.spec.expires.0)
+        self.books.closed_at.is_some_and(|at| at > self.setup.spec.expires.0)
     }
 
     /// The claimed pay and debits of every account equal the totals of the final rounds.
-    fn claims(&self) -> Result<(), String> {
+    fn check_claims(&self) -> Result<(), String> {
         let root = self.totals.values().next_back().map(|totals| totals.root).unwrap_or_default();
         if root != self.books.root {
             // The task was closed before its last rounds were final: the final ones are claimed,

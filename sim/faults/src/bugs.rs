@@ -15,15 +15,15 @@ pub enum Bug {
     /// The coordinator's clock stops at the deadline while updates arrive.
     LateUpdateAccepted,
     /// Enrolments are applied and acknowledged, but not written to the journal.
-    EnrolmentForgotten,
+    EnrolmentNotJournaled,
     /// A receipt is issued even if the journal write of the update failed.
     ReceiptWithoutRecord,
     /// The ledger responds before a transaction is durable, and loses the last ones on a restart.
-    LedgerForgets,
+    LedgerLosesTransactions,
     /// The coordinator never closes a finished task, so the buyer gets no refund.
-    NeverCloses,
+    TaskNeverClosed,
     /// A round is removed from memory, but its archive blob is never written.
-    RoundNotKept,
+    RoundNotArchived,
 }
 
 impl Bug {
@@ -34,11 +34,11 @@ impl Bug {
         Self::UnsyncedReceipt,
         Self::PayoutRounding,
         Self::LateUpdateAccepted,
-        Self::EnrolmentForgotten,
+        Self::EnrolmentNotJournaled,
         Self::ReceiptWithoutRecord,
-        Self::LedgerForgets,
-        Self::NeverCloses,
-        Self::RoundNotKept,
+        Self::LedgerLosesTransactions,
+        Self::TaskNeverClosed,
+        Self::RoundNotArchived,
     ];
 
     /// Its name on the command line.
@@ -50,20 +50,20 @@ impl Bug {
             Self::UnsyncedReceipt => "unsynced_receipt",
             Self::PayoutRounding => "payout_rounding",
             Self::LateUpdateAccepted => "late_update_accepted",
-            Self::EnrolmentForgotten => "enrolment_forgotten",
+            Self::EnrolmentNotJournaled => "enrolment_forgotten",
             Self::ReceiptWithoutRecord => "receipt_without_record",
-            Self::LedgerForgets => "ledger_forgets",
-            Self::NeverCloses => "never_closes",
-            Self::RoundNotKept => "round_not_kept",
+            Self::LedgerLosesTransactions => "ledger_forgets",
+            Self::TaskNeverClosed => "never_closes",
+            Self::RoundNotArchived => "round_not_kept",
         }
     }
 
     /// The auditor's rules that are meant to detect the bug. Detection by any other rule would be a
     /// coincidence.
     #[must_use]
-    pub const fn found_by(self) -> &'static [&'static str] {
+    pub const fn detecting_rules(self) -> &'static [&'static str] {
         match self {
-            Self::LostJournalWrite | Self::EnrolmentForgotten => {
+            Self::LostJournalWrite | Self::EnrolmentNotJournaled => {
                 &["replay of the journal equals the live state"]
             }
             Self::DoubleSettlement => &["every round completes or is refunded"],
@@ -71,9 +71,9 @@ impl Bug {
             Self::PayoutRounding => &["pay follows from the scores"],
             Self::LateUpdateAccepted => &["no payout without an accepted update"],
             Self::ReceiptWithoutRecord => &["acknowledged messages survive a crash"],
-            Self::LedgerForgets => &["money is conserved"],
-            Self::NeverCloses => &["every escrow and bond is returned"],
-            Self::RoundNotKept => &["every round can be read"],
+            Self::LedgerLosesTransactions => &["money is conserved"],
+            Self::TaskNeverClosed => &["every escrow and bond is returned"],
+            Self::RoundNotArchived => &["every round can be read"],
         }
     }
 }

@@ -4,113 +4,116 @@
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
 use florin_protocol::ErrorCode;
 
-use super::client::Line;
-use super::ledger::Unsigned;
-use super::message::{Ask, Reply};
-use super::network::Node;
-use super::task::BUYER;
-use super::world::World;
+use super::client::RequestChannel;
+use super::context::SimContext;
+use super::ledger::DummySigner;
+use super::message::{CoordinatorReply, CoordinatorRequest};
+use super::network::ProcessId;
+use super::setup::BUYER;
 
-const ME: Node = Node::Buyer;
+const ME: ProcessId = ProcessId::Buyer;
 /// Delay before a ledger request is retried, in milliseconds.
 const LEDGER_MS: u64 = 200;
 /// Interval between two checks of a running task.
 const LOOK_MS: u64 = 2_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    Opens,
-    Publishes,
-    Watches,
-    IsDone,
+enum BuyerActivity {
+    Opening,
+    Publishing,
+    Watching,
+    Done,
 }
 
 /// The buyer.
 #[derive(Clone, Debug)]
 pub(super) struct Buyer {
-    doing: Doing,
-    line: Line,
+    activity: BuyerActivity,
+    channel: RequestChannel,
 }
 
 impl Buyer {
     /// A buyer before its first step.
     #[must_use]
     pub(super) const fn new() -> Self {
-        Self { doing: Doing::Opens, line: Line::new(ME) }
+        Self { activity: BuyerActivity::Opening, channel: RequestChannel::new(ME) }
     }
 
     /// Schedules the first step.
-    pub(super) fn begin(&mut self, world: &mut World) {
-        self.line.wake(world, 1);
+    pub(super) fn schedule_first_step(&mut self, world: &mut SimContext) {
+        self.channel.set_timer(world, 1);
     }
 
     /// Handles a timer.
-    pub(super) fn wakes(&mut self, world: &mut World, ticket: u64) {
-        if !self.line.is_newest(ticket) || self.line.waits(world) {
+    pub(super) fn on_timer(&mut self, world: &mut SimContext, ticket: u64) {
+        if !self.channel.is_current_timer(ticket) || self.channel.retry_if_due(world) {
             return;
         }
-        match self.doing {
-            Doing::Opens => self.open(world),
-            Doing::Publishes => self.line.ask(world, Ask::Publish),
-            Doing::Watches => self.watch(world),
-            Doing::IsDone => {}
+        match self.activity {
+            BuyerActivity::Opening => self.lock_budget(world),
+            BuyerActivity::Publishing => self.channel.send(world, CoordinatorRequest::Publish),
+            BuyerActivity::Watching => self.close_when_expired(world),
+            BuyerActivity::Done => {}
         }
     }
 
-    fn open(&mut self, world: &mut World) {
-        let terms = Terms::from_spec(&world.cast.spec);
-        let opened = world.way(ME).open_task(&Unsigned(BUYER), &terms);
-        world.send_late();
+    fn lock_budget(&mut self, world: &mut SimContext) {
+        let terms = Terms::from_spec(&world.setup.spec);
+        let opened = world.ledger_link(ME).open_task(&DummySigner(BUYER), &terms);
+        world.schedule_late_transactions();
         match opened {
             Ok(_) | Err(LedgerError::Refused(Refusal::TaskExists(_))) => {
-                world.tell(ME, format_args!("locked its budget"));
-                self.doing = Doing::Publishes;
-                self.line.ask(world, Ask::Publish);
+                world.log(ME, format_args!("locked its budget"));
+                self.activity = BuyerActivity::Publishing;
+                self.channel.send(world, CoordinatorRequest::Publish);
             }
-            Err(_) => self.line.wake(world, LEDGER_MS),
+            Err(_) => self.channel.set_timer(world, LEDGER_MS),
         }
     }
 
     /// Handles a response.
-    pub(super) fn hear(&mut self, world: &mut World, id: u64, reply: Reply) {
-        let Some((ask, reply)) = self.line.answered(id, reply) else { return };
+    pub(super) fn on_reply(&mut self, world: &mut SimContext, id: u64, reply: CoordinatorReply) {
+        let Some((ask, reply)) = self.channel.take_request(id, reply) else { return };
         match (ask, reply) {
-            (Ask::Publish, Reply::Done) => self.line.ask(world, Ask::Model),
-            (Ask::Model, Reply::Done) => self.line.ask(world, Ask::Holdout),
-            (Ask::Holdout, Reply::Done) => {
-                world.tell(ME, format_args!("published its task"));
-                self.doing = Doing::Watches;
-                self.line.wake(world, LOOK_MS);
+            (CoordinatorRequest::Publish, CoordinatorReply::Done) => {
+                self.channel.send(world, CoordinatorRequest::Model)
             }
-            (ask, Reply::Refused(rejection)) => {
-                world.tell(ME, format_args!("{} is refused: {rejection}", ask.name()));
+            (CoordinatorRequest::Model, CoordinatorReply::Done) => {
+                self.channel.send(world, CoordinatorRequest::Holdout)
+            }
+            (CoordinatorRequest::Holdout, CoordinatorReply::Done) => {
+                world.log(ME, format_args!("published its task"));
+                self.activity = BuyerActivity::Watching;
+                self.channel.set_timer(world, LOOK_MS);
+            }
+            (ask, CoordinatorReply::Refused(rejection)) => {
+                world.log(ME, format_args!("{} is refused: {rejection}", ask.name()));
                 // If there is no time left for a round, the buyer only waits for the expiry.
                 let is_late = rejection.code == ErrorCode::InvalidTask;
-                self.doing = if is_late { Doing::Watches } else { Doing::Publishes };
-                self.line.wake(world, LOOK_MS);
+                self.activity =
+                    if is_late { BuyerActivity::Watching } else { BuyerActivity::Publishing };
+                self.channel.set_timer(world, LOOK_MS);
             }
-            _ => self.line.wake(world, LOOK_MS),
+            _ => self.channel.set_timer(world, LOOK_MS),
         }
     }
 
-    fn watch(&mut self, world: &mut World) {
-        let (way, task) = (world.way(ME), world.cast.spec.id());
+    fn close_when_expired(&mut self, world: &mut SimContext) {
+        let (way, task) = (world.ledger_link(ME), world.setup.spec.id());
         let closed = way.task(task).ok().flatten().is_some_and(|state| state.closed);
         if closed {
-            self.doing = Doing::IsDone;
+            self.activity = BuyerActivity::Done;
             return;
         }
-        if way.now().is_ok_and(|now| now > world.cast.spec.expires) {
-            let closed = way.close(&Unsigned(BUYER), task);
-            world.send_late();
+        if way.now().is_ok_and(|now| now > world.setup.spec.expires) {
+            let closed = way.close(&DummySigner(BUYER), task);
+            world.schedule_late_transactions();
             match closed {
-                Ok(refund) => {
-                    world.tell(ME, format_args!("closed the task: {refund} FLN refunded"))
-                }
-                Err(error) => world.tell(ME, format_args!("cannot close the task: {error}")),
+                Ok(refund) => world.log(ME, format_args!("closed the task: {refund} FLN refunded")),
+                Err(error) => world.log(ME, format_args!("cannot close the task: {error}")),
             }
         }
-        self.line.wake(world, LOOK_MS);
+        self.channel.set_timer(world, LOOK_MS);
     }
 }
 

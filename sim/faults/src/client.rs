@@ -1,82 +1,91 @@
 //! The client side of participants, providers and buyers: one request at a time, retried until
 //! there is a response, and one timer.
 
-use super::message::{Ask, Body, Reply};
-use super::network::Node;
-use super::world::{What, World};
+use super::context::{SimContext, SimEvent};
+use super::message::{Body, CoordinatorReply, CoordinatorRequest};
+use super::network::ProcessId;
 
 /// Timeout of a request in milliseconds; doubled with each retry up to the maximum.
-const PATIENCE_MS: u64 = 400;
-const PATIENCE_MS_MAX: u64 = 3_000;
+const TIMEOUT_MS: u64 = 400;
+const TIMEOUT_MS_MAX: u64 = 3_000;
 
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenRequest {
     id: u64,
-    ask: Ask,
+    ask: CoordinatorRequest,
     until: u64,
-    patience: u64,
+    timeout: u64,
 }
 
 /// A process's connection to the coordinator.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
-    me: Node,
-    open: Option<Open>,
-    asked: u64,
+pub(super) struct RequestChannel {
+    process: ProcessId,
+    open: Option<OpenRequest>,
+    request_count: u64,
     /// Identifies the newest timer; older timers are ignored.
-    ticket: u64,
+    timer: u64,
 }
 
-impl Line {
+impl RequestChannel {
     /// The connection of a process.
     #[must_use]
-    pub(super) const fn new(me: Node) -> Self {
-        Self { me, open: None, asked: 0, ticket: 0 }
+    pub(super) const fn new(process: ProcessId) -> Self {
+        Self { process, open: None, request_count: 0, timer: 0 }
     }
 
     /// Sends a request, which is retried until there is a response.
-    pub(super) fn ask(&mut self, world: &mut World, ask: Ask) {
-        self.asked += 1;
-        let (id, patience) = (self.asked, PATIENCE_MS);
-        world.send(self.me, Node::Coordinator, id, &Body::Ask(ask.clone()));
-        self.open = Some(Open { id, ask, until: world.now + patience, patience });
-        self.wake(world, patience);
+    pub(super) fn send(&mut self, world: &mut SimContext, ask: CoordinatorRequest) {
+        self.request_count += 1;
+        let (id, patience) = (self.request_count, TIMEOUT_MS);
+        world.send(self.process, ProcessId::Coordinator, id, &Body::Request(ask.clone()));
+        self.open = Some(OpenRequest { id, ask, until: world.now + patience, timeout: patience });
+        self.set_timer(world, patience);
     }
 
     /// Whether a request is open; retries it after its timeout.
-    pub(super) fn waits(&mut self, world: &mut World) -> bool {
+    pub(super) fn retry_if_due(&mut self, world: &mut SimContext) -> bool {
         let Some(open) = &mut self.open else { return false };
         if world.now >= open.until {
-            world.send(self.me, Node::Coordinator, open.id, &Body::Ask(open.ask.clone()));
-            open.patience = open.patience.saturating_mul(2).min(PATIENCE_MS_MAX);
-            open.until = world.now + open.patience;
+            world.send(
+                self.process,
+                ProcessId::Coordinator,
+                open.id,
+                &Body::Request(open.ask.clone()),
+            );
+            open.timeout = open.timeout.saturating_mul(2).min(TIMEOUT_MS_MAX);
+            open.until = world.now + open.timeout;
         }
         let left = open.until.saturating_sub(world.now);
-        self.wake(world, left);
+        self.set_timer(world, left);
         true
     }
 
     /// The request that `reply` answers; `None` for a late, duplicate or transient response.
-    pub(super) fn answered(&mut self, id: u64, reply: Reply) -> Option<(Ask, Reply)> {
-        let open = self.open.take_if(|open| open.id == id && !reply.is_passing())?;
+    pub(super) fn take_request(
+        &mut self,
+        id: u64,
+        reply: CoordinatorReply,
+    ) -> Option<(CoordinatorRequest, CoordinatorReply)> {
+        let open = self.open.take_if(|open| open.id == id && !reply.is_transient())?;
         Some((open.ask, reply))
     }
 
     /// Drops the open request of a crashed process.
-    pub(super) fn drop_all(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.open = None;
-        self.ticket += 1;
+        self.timer += 1;
     }
 
     /// Sets the timer and cancels an earlier one.
-    pub(super) fn wake(&mut self, world: &mut World, pause: u64) {
-        self.ticket += 1;
-        world.after(pause.max(1), What::Wakes { node: self.me, ticket: self.ticket });
+    pub(super) fn set_timer(&mut self, world: &mut SimContext, pause: u64) {
+        self.timer += 1;
+        world.schedule(pause.max(1), SimEvent::Timer { node: self.process, ticket: self.timer });
     }
 
     /// Whether this is the newest timer.
     #[must_use]
-    pub(super) const fn is_newest(&self, ticket: u64) -> bool {
-        ticket == self.ticket
+    pub(super) const fn is_current_timer(&self, ticket: u64) -> bool {
+        ticket == self.timer
     }
 }

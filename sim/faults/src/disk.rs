@@ -10,7 +10,7 @@ use florin_protocol::{Digest, blob_digest};
 use florin_store::{AppendFile, ReadSeek, Volume};
 use rand_chacha::ChaCha8Rng;
 
-use florin_sim::draw::below;
+use florin_sim::random::uniform_below;
 
 /// Bytes per atomic write.
 const SECTOR: usize = 512;
@@ -21,13 +21,13 @@ const SLACK: u64 = 2_000;
 type Inode = usize;
 
 #[derive(Clone, Debug)]
-enum Op {
+enum DiskOp {
     Append(Inode, usize, Vec<u8>),
     Truncate(Inode, usize),
-    Name(Name),
+    Name(NameChange),
 }
 
-impl Op {
+impl DiskOp {
     /// The file whose content it changes.
     const fn file(&self) -> Option<Inode> {
         match self {
@@ -47,19 +47,19 @@ impl Op {
 }
 
 #[derive(Clone, Debug)]
-enum Name {
+enum NameChange {
     Made(String, Inode),
     Renamed(String, String),
     Removed(String),
 }
 
 #[derive(Clone, Debug, Default)]
-struct Content {
+struct DiskContent {
     names: BTreeMap<String, Inode>,
     files: Vec<Vec<u8>>,
 }
 
-impl Content {
+impl DiskContent {
     fn file(&mut self, inode: Inode) -> &mut Vec<u8> {
         let count = self.files.len().max(inode + 1);
         self.files.resize_with(count, Vec::new);
@@ -72,23 +72,23 @@ impl Content {
         file[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn name(&mut self, name: &Name) {
+    fn name(&mut self, name: &NameChange) {
         match name {
-            Name::Made(name, inode) => drop(self.names.insert(name.clone(), *inode)),
-            Name::Renamed(from, to) => {
+            NameChange::Made(name, inode) => drop(self.names.insert(name.clone(), *inode)),
+            NameChange::Renamed(from, to) => {
                 if let Some(inode) = self.names.remove(from) {
                     self.names.insert(to.clone(), inode);
                 }
             }
-            Name::Removed(name) => drop(self.names.remove(name)),
+            NameChange::Removed(name) => drop(self.names.remove(name)),
         }
     }
 
-    fn apply(&mut self, op: &Op) {
+    fn apply(&mut self, op: &DiskOp) {
         match op {
-            Op::Append(inode, at, bytes) => self.write(*inode, *at, bytes),
-            Op::Truncate(inode, length) => self.file(*inode).resize(*length, 0),
-            Op::Name(name) => self.name(name),
+            DiskOp::Append(inode, at, bytes) => self.write(*inode, *at, bytes),
+            DiskOp::Truncate(inode, length) => self.file(*inode).resize(*length, 0),
+            DiskOp::Name(name) => self.name(name),
         }
     }
 }
@@ -97,56 +97,56 @@ impl Content {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFaults {
     /// Writing operations at which the process crashes.
-    pub dies: u64,
+    pub crashes: u64,
     /// Failed syncs.
     pub sync_fails: u64,
     /// Failed syncs after which the system treats unwritten data as written: a later sync does not
     /// write it either, and reads return it until a power failure. Linux behaves like this.
-    pub drops: u64,
+    pub lost_writes: u64,
 }
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     /// The content that processes read.
-    seen: Content,
+    visible: DiskContent,
     /// The content that survives a power failure.
-    sure: Content,
+    durable: DiskContent,
     /// Operations since the last sync, in order.
-    unsynced: Vec<Op>,
+    unsynced: Vec<DiskOp>,
     faults: DiskFaults,
     rng: ChaCha8Rng,
     /// Remaining bytes while the disk is full.
-    room: Option<u64>,
+    free_bytes: Option<u64>,
     /// Whether the process crashed at an operation; all operations fail until a restart.
-    dead: bool,
+    is_crashed: bool,
     /// Planted bug: syncs of the journal without effect, in thousandths.
-    lies: u64,
+    ignored_syncs: u64,
     /// Number of started blob writes.
     puts: u64,
 }
 
 /// The disk of one machine.
 #[derive(Clone, Debug)]
-pub(super) struct Machine(Arc<Mutex<State>>);
+pub(super) struct SimDisk(Arc<Mutex<DiskState>>);
 
-impl Machine {
+impl SimDisk {
     /// An empty disk.
     #[must_use]
     pub(super) fn new(rng: ChaCha8Rng) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            seen: Content::default(),
-            sure: Content::default(),
+        Self(Arc::new(Mutex::new(DiskState {
+            visible: DiskContent::default(),
+            durable: DiskContent::default(),
             unsynced: Vec::new(),
             faults: DiskFaults::default(),
             rng,
-            room: None,
-            dead: false,
-            lies: 0,
+            free_bytes: None,
+            is_crashed: false,
+            ignored_syncs: 0,
             puts: 0,
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         // One thread simulates one seed, so a poisoned lock leaves no inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,43 +159,45 @@ impl Machine {
     /// Makes the disk full, or gives it space again.
     pub(super) fn set_full(&self, full: bool) {
         let mut state = self.lock();
-        let slack = below(&mut state.rng, SLACK);
-        state.room = full.then_some(slack);
+        let slack = uniform_below(&mut state.rng, SLACK);
+        state.free_bytes = full.then_some(slack);
     }
 
     /// Planted bug: syncs of the journal succeed without effect, at this rate in thousandths.
-    pub(super) fn set_lies(&self, lies: u64) {
-        self.lock().lies = lies;
+    pub(super) fn set_ignored_syncs(&self, lies: u64) {
+        self.lock().ignored_syncs = lies;
     }
 
     /// Whether the process crashed at an operation.
     #[must_use]
-    pub(super) fn is_dead(&self) -> bool {
-        self.lock().dead
+    pub(super) fn is_crashed(&self) -> bool {
+        self.lock().is_crashed
     }
 
     /// The process ends. Its writes remain, synced or not.
-    pub(super) fn process_ends(&self) {
-        self.lock().dead = false;
+    pub(super) fn end_process(&self) {
+        self.lock().is_crashed = false;
     }
 
     /// A power failure: each sector of a file has its content from any time since the last sync,
     /// the file has any length that it had, and each unsynced name exists or not.
     pub(super) fn power_fails(&self) {
         let mut state = self.lock();
-        let mut content = std::mem::take(&mut state.sure);
+        let mut content = std::mem::take(&mut state.durable);
         let unsynced = std::mem::take(&mut state.unsynced);
         let mut versions: BTreeMap<Inode, Vec<Vec<u8>>> = BTreeMap::new();
         for op in &unsynced {
             let Some(inode) = op.file() else {
-                if below(&mut state.rng, 2) == 0 {
+                if uniform_below(&mut state.rng, 2) == 0 {
                     content.apply(op);
                 }
                 continue;
             };
             let all = versions.entry(inode).or_insert_with(|| vec![content.file(inode).clone()]);
-            let mut next =
-                Content { files: all.last().cloned().into_iter().collect(), ..Content::default() };
+            let mut next = DiskContent {
+                files: all.last().cloned().into_iter().collect(),
+                ..DiskContent::default()
+            };
             next.apply(&op.on_first());
             all.extend(next.files);
         }
@@ -205,16 +207,16 @@ impl Machine {
         // A name can reach the disk before the first byte of its file.
         let last = content.names.values().copied().max().unwrap_or_default();
         content.file(last);
-        state.seen = content.clone();
-        state.sure = content;
-        state.dead = false;
+        state.visible = content.clone();
+        state.durable = content;
+        state.is_crashed = false;
     }
 
     /// Stores a blob durably under its digest.
     ///
     /// # Errors
     /// The error of the disk.
-    pub(super) fn put(&self, bytes: &[u8]) -> io::Result<Digest> {
+    pub(super) fn put_blob(&self, bytes: &[u8]) -> io::Result<Digest> {
         let digest = blob_digest(bytes);
         let name = blob_name(digest);
         if self.open(&name).is_ok() {
@@ -244,7 +246,7 @@ impl Machine {
     ///
     /// # Errors
     /// `NotFound` if the blob is missing or its content does not match the digest.
-    pub(super) fn get(&self, digest: Digest) -> io::Result<Vec<u8>> {
+    pub(super) fn get_blob(&self, digest: Digest) -> io::Result<Vec<u8>> {
         let (mut file, _) = self.open(&blob_name(digest))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
@@ -259,8 +261,8 @@ fn blob_name(digest: Digest) -> String {
 /// The content after a power failure of a file with these versions since its last sync: the first,
 /// the last, or any version per sector.
 fn torn(versions: &[Vec<u8>], rng: &mut ChaCha8Rng) -> Vec<u8> {
-    let any = |rng: &mut ChaCha8Rng| below(rng, versions.len() as u64) as usize;
-    match below(rng, 4) {
+    let any = |rng: &mut ChaCha8Rng| uniform_below(rng, versions.len() as u64) as usize;
+    match uniform_below(rng, 4) {
         0 => return versions[0].clone(),
         1 => return versions[versions.len() - 1].clone(),
         _ => {}
@@ -276,71 +278,71 @@ fn torn(versions: &[Vec<u8>], rng: &mut ChaCha8Rng) -> Vec<u8> {
     file
 }
 
-fn gone() -> io::Error {
+fn crashed() -> io::Error {
     io::Error::other("the process is dead")
 }
 
-impl State {
+impl DiskState {
     /// Executes an operation, or crashes before or after it.
-    fn op(&mut self, op: Op) -> io::Result<()> {
-        if self.dead {
-            return Err(gone());
+    fn op(&mut self, op: DiskOp) -> io::Result<()> {
+        if self.is_crashed {
+            return Err(crashed());
         }
-        let dies = below(&mut self.rng, 1_000) < self.faults.dies;
-        if dies && below(&mut self.rng, 2) == 0 {
-            self.dead = true;
-            return Err(gone());
+        let dies = uniform_below(&mut self.rng, 1_000) < self.faults.crashes;
+        if dies && uniform_below(&mut self.rng, 2) == 0 {
+            self.is_crashed = true;
+            return Err(crashed());
         }
-        self.seen.apply(&op);
+        self.visible.apply(&op);
         self.unsynced.push(op);
         if dies {
-            self.dead = true;
-            return Err(gone());
+            self.is_crashed = true;
+            return Err(crashed());
         }
         Ok(())
     }
 
     fn append(&mut self, inode: Inode, bytes: &[u8]) -> io::Result<()> {
-        let at = self.seen.file(inode).len();
-        let fits = self.room.map_or(u64::MAX, |room| room);
+        let at = self.visible.file(inode).len();
+        let fits = self.free_bytes.map_or(u64::MAX, |room| room);
         if bytes.len() as u64 > fits {
             // Part of the data is written before the error.
-            let part = bytes[..below(&mut self.rng, fits + 1) as usize].to_vec();
-            self.op(Op::Append(inode, at, part))?;
+            let part = bytes[..uniform_below(&mut self.rng, fits + 1) as usize].to_vec();
+            self.op(DiskOp::Append(inode, at, part))?;
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if let Some(room) = &mut self.room {
+        if let Some(room) = &mut self.free_bytes {
             *room -= bytes.len() as u64;
         }
-        self.op(Op::Append(inode, at, bytes.to_vec()))
+        self.op(DiskOp::Append(inode, at, bytes.to_vec()))
     }
 
     /// Makes the operations durable for which `concerns` returns true.
-    fn sync(&mut self, concerns: impl Fn(&Op) -> bool) -> io::Result<()> {
-        if self.dead {
-            return Err(gone());
+    fn sync(&mut self, concerns: impl Fn(&DiskOp) -> bool) -> io::Result<()> {
+        if self.is_crashed {
+            return Err(crashed());
         }
-        if below(&mut self.rng, 1_000) < self.faults.dies {
-            self.dead = true;
-            return Err(gone());
+        if uniform_below(&mut self.rng, 1_000) < self.faults.crashes {
+            self.is_crashed = true;
+            return Err(crashed());
         }
-        let failed = below(&mut self.rng, 1_000) < self.faults.sync_fails;
+        let failed = uniform_below(&mut self.rng, 1_000) < self.faults.sync_fails;
         let (synced, left) = std::mem::take(&mut self.unsynced).into_iter().partition(concerns);
         self.unsynced = left;
-        let synced: Vec<Op> = synced;
+        let synced: Vec<DiskOp> = synced;
         if failed {
             // After a failed sync the durable part is unknown: here it is a prefix of the
             // operations.
-            let part = below(&mut self.rng, synced.len() as u64 + 1) as usize;
-            let drops = below(&mut self.rng, 1_000) < self.faults.drops;
+            let part = uniform_below(&mut self.rng, synced.len() as u64 + 1) as usize;
+            let drops = uniform_below(&mut self.rng, 1_000) < self.faults.lost_writes;
             for (n, op) in synced.into_iter().enumerate() {
                 match &op {
-                    _ if n < part => self.sure.apply(&op),
+                    _ if n < part => self.durable.apply(&op),
                     // Only bytes are lost; the length and the name of a file are metadata, which is
                     // written separately.
-                    Op::Append(inode, at, bytes) if drops => {
+                    DiskOp::Append(inode, at, bytes) if drops => {
                         let end = at + bytes.len();
-                        let file = self.sure.file(*inode);
+                        let file = self.durable.file(*inode);
                         file.resize(file.len().max(end), 0);
                     }
                     _ => self.unsynced.push(op),
@@ -348,99 +350,99 @@ impl State {
             }
             return Err(io::Error::other("the disk does not answer"));
         }
-        synced.iter().for_each(|op| self.sure.apply(op));
+        synced.iter().for_each(|op| self.durable.apply(op));
         Ok(())
     }
 }
 
-struct Handle {
-    machine: Machine,
+struct FileHandle {
+    machine: SimDisk,
     inode: Inode,
     is_journal: bool,
 }
 
-impl AppendFile for Handle {
+impl AppendFile for FileHandle {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.machine.lock().append(self.inode, bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.machine.lock();
-        let lies = state.lies;
-        if self.is_journal && lies > 0 && below(&mut state.rng, 1_000) < lies {
+        let lies = state.ignored_syncs;
+        if self.is_journal && lies > 0 && uniform_below(&mut state.rng, 1_000) < lies {
             return Ok(());
         }
         let inode = self.inode;
         state.sync(|op| match op {
-            Op::Append(other, ..) | Op::Truncate(other, _) => *other == inode,
-            Op::Name(_) => false,
+            DiskOp::Append(other, ..) | DiskOp::Truncate(other, _) => *other == inode,
+            DiskOp::Name(_) => false,
         })
     }
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         let mut state = self.machine.lock();
         let length = usize::try_from(length).map_err(io::Error::other)?;
-        if state.room.is_some() {
+        if state.free_bytes.is_some() {
             // Truncation frees space.
-            state.room = Some(below(&mut state.rng, SLACK));
+            state.free_bytes = Some(uniform_below(&mut state.rng, SLACK));
         }
-        state.op(Op::Truncate(self.inode, length))
+        state.op(DiskOp::Truncate(self.inode, length))
     }
 }
 
-impl Volume for Machine {
+impl Volume for SimDisk {
     fn path_of(&self, name: &str) -> PathBuf {
         PathBuf::from(name)
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
-        Ok(self.lock().seen.names.keys().cloned().collect())
+        Ok(self.lock().visible.names.keys().cloned().collect())
     }
 
     fn open(&self, name: &str) -> io::Result<(Box<dyn ReadSeek>, u64)> {
         let state = self.lock();
-        let inode = state.seen.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        let bytes = state.seen.files.get(*inode).cloned().unwrap_or_default();
+        let inode = state.visible.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let bytes = state.visible.files.get(*inode).cloned().unwrap_or_default();
         let length = bytes.len() as u64;
         Ok((Box::new(Cursor::new(bytes)), length))
     }
 
     fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
         let mut state = self.lock();
-        let known = state.seen.names.get(name).copied();
+        let known = state.visible.names.get(name).copied();
         let inode = match known {
             Some(inode) => inode,
             None => {
-                let inode = state.seen.files.len().max(state.sure.files.len());
-                state.seen.file(inode);
-                state.op(Op::Name(Name::Made(name.to_owned(), inode)))?;
+                let inode = state.visible.files.len().max(state.durable.files.len());
+                state.visible.file(inode);
+                state.op(DiskOp::Name(NameChange::Made(name.to_owned(), inode)))?;
                 inode
             }
         };
         let is_journal = name.starts_with("journal");
-        Ok(Box::new(Handle { machine: self.clone(), inode, is_journal }))
+        Ok(Box::new(FileHandle { machine: self.clone(), inode, is_journal }))
     }
 
     fn rewrite(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.lock();
-        let inode = *state.seen.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let inode = *state.visible.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
-        state.op(Op::Append(inode, offset, bytes.to_vec()))
+        state.op(DiskOp::Append(inode, offset, bytes.to_vec()))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.lock().op(Op::Name(Name::Renamed(from.to_owned(), to.to_owned())))
+        self.lock().op(DiskOp::Name(NameChange::Renamed(from.to_owned(), to.to_owned())))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.lock();
-        if !state.seen.names.contains_key(name) {
+        if !state.visible.names.contains_key(name) {
             return Ok(());
         }
-        state.op(Op::Name(Name::Removed(name.to_owned())))
+        state.op(DiskOp::Name(NameChange::Removed(name.to_owned())))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.lock().sync(|op| matches!(op, Op::Name(_)))
+        self.lock().sync(|op| matches!(op, DiskOp::Name(_)))
     }
 }

@@ -14,17 +14,17 @@ use florin_ledger::{
 use florin_protocol::{Address, MarketId, SignError, Timestamp, WalletSignature, WalletSigner};
 use rand_chacha::ChaCha8Rng;
 
-use super::network::Node;
-use florin_sim::draw::below;
+use super::network::ProcessId;
+use florin_sim::random::uniform_below;
 
 /// The error of a caller whose request was executed and whose response was lost.
-pub(super) const ANSWER_LOST: &str = "the answer was lost";
+pub(super) const RESPONSE_LOST: &str = "the answer was lost";
 
 /// An account whose signatures are not checked; every message counts as genuine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Unsigned(pub Address);
+pub(super) struct DummySigner(pub Address);
 
-impl WalletSigner for Unsigned {
+impl WalletSigner for DummySigner {
     fn address(&self) -> Address {
         self.0
     }
@@ -36,7 +36,7 @@ impl WalletSigner for Unsigned {
 
 /// An executed transaction that changed the state.
 #[derive(Clone, Debug)]
-pub(super) struct Done {
+pub(super) struct ExecutedTransaction {
     /// The transaction.
     pub transaction: Transaction,
     /// Its outcome.
@@ -47,43 +47,43 @@ pub(super) struct Done {
 
 /// Faults of the connection to the ledger, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LineFaults {
+pub(super) struct LinkFaults {
     /// Lost requests.
-    pub unheard: u64,
+    pub request_loss: u64,
     /// Lost responses.
-    pub unanswered: u64,
+    pub response_loss: u64,
     /// Transactions that arrive after their sender's timeout.
     pub late: u64,
     /// Duplicated transactions.
-    pub twice: u64,
+    pub duplicates: u64,
 }
 
 /// The simulated ledger.
 #[derive(Debug)]
-pub(super) struct Bank {
+pub(super) struct SimLedger {
     state: LedgerState,
     market: MarketId,
     now: Timestamp,
-    recent: BTreeMap<TxId, TransactionOutcome>,
+    outcomes: BTreeMap<TxId, TransactionOutcome>,
     /// The executed transactions in order; public.
-    pub log: Vec<Done>,
+    pub log: Vec<ExecutedTransaction>,
     /// Delayed transactions, whose senders have timed out.
     pub late: Vec<Transaction>,
-    faults: LineFaults,
+    faults: LinkFaults,
     /// Processes that cannot reach the ledger.
-    cut: BTreeSet<Node>,
-    away: bool,
+    unreachable_from: BTreeSet<ProcessId>,
+    is_down: bool,
     /// The process that crashes while it uses the ledger, and after how many further requests.
-    dies_in: Option<(Node, u64)>,
-    died: bool,
+    crash_caller_after: Option<(ProcessId, u64)>,
+    caller_crashed: bool,
     rng: ChaCha8Rng,
     /// Incremented by every operation that can change the state.
     pub version: u64,
     /// Planted bug: the state before the last transactions, to which a restart reverts.
-    forgets: Option<LedgerState>,
+    restart_state: Option<LedgerState>,
 }
 
-impl Bank {
+impl SimLedger {
     /// A ledger with this state.
     #[must_use]
     pub(super) fn new(market: MarketId, state: LedgerState, rng: ChaCha8Rng) -> Self {
@@ -91,17 +91,17 @@ impl Bank {
             state,
             market,
             now: Timestamp(0),
-            recent: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             log: Vec::new(),
             late: Vec::new(),
-            faults: LineFaults::default(),
-            cut: BTreeSet::new(),
-            away: false,
-            dies_in: None,
-            died: false,
+            faults: LinkFaults::default(),
+            unreachable_from: BTreeSet::new(),
+            is_down: false,
+            crash_caller_after: None,
+            caller_crashed: false,
             rng,
             version: 0,
-            forgets: None,
+            restart_state: None,
         }
     }
 
@@ -123,60 +123,60 @@ impl Bank {
     }
 
     /// Sets the faults of its connections.
-    pub(super) const fn set_faults(&mut self, faults: LineFaults) {
+    pub(super) const fn set_faults(&mut self, faults: LinkFaults) {
         self.faults = faults;
     }
 
     /// Sets the processes that cannot reach it.
-    pub(super) fn set_cut(&mut self, cut: BTreeSet<Node>) {
-        self.cut = cut;
+    pub(super) fn set_unreachable_from(&mut self, cut: BTreeSet<ProcessId>) {
+        self.unreachable_from = cut;
     }
 
     /// Begins or ends an outage.
-    pub(super) const fn set_away(&mut self, away: bool) {
-        self.away = away;
+    pub(super) const fn set_down(&mut self, away: bool) {
+        self.is_down = away;
     }
 
     /// The process crashes after this many further requests.
-    pub(super) const fn kill_in(&mut self, node: Node, requests: u64) {
-        self.dies_in = Some((node, requests));
+    pub(super) const fn crash_caller_after(&mut self, node: ProcessId, requests: u64) {
+        self.crash_caller_after = Some((node, requests));
     }
 
     /// Cancels the scheduled crash; returns whether the process crashed.
-    pub(super) const fn spare(&mut self) -> bool {
-        let died = self.died;
-        (self.dies_in, self.died) = (None, false);
+    pub(super) const fn take_caller_crash(&mut self) -> bool {
+        let died = self.caller_crashed;
+        (self.crash_caller_after, self.caller_crashed) = (None, false);
         died
     }
 
     /// Planted bug: the next restart reverts to the current state.
-    pub(super) fn plant_forgetting(&mut self) {
-        self.forgets = Some(self.state.clone());
+    pub(super) fn plant_transaction_loss(&mut self) {
+        self.restart_state = Some(self.state.clone());
     }
 
     /// Planted bug: the restart.
-    pub(super) fn forget(&mut self) {
-        if let Some(before) = self.forgets.take() {
+    pub(super) fn revert_planted(&mut self) {
+        if let Some(before) = self.restart_state.take() {
             self.state = before;
             self.version += 1;
         }
     }
 
     /// A delayed transaction arrives.
-    pub(super) fn arrives_late(&mut self, transaction: &Transaction) {
+    pub(super) fn deliver_late(&mut self, transaction: &Transaction) {
         // The sender has timed out, so the result is dropped.
-        let _ = self.carry_out(transaction);
+        let _ = self.execute(transaction);
     }
 
-    fn carry_out(&mut self, transaction: &Transaction) -> Result<TransactionOutcome, LedgerError> {
+    fn execute(&mut self, transaction: &Transaction) -> Result<TransactionOutcome, LedgerError> {
         self.version += 1;
         let before = self.state.nonce(transaction.from);
         match apply(&mut self.state, transaction, self.now) {
             Ok((_, outcome)) => {
-                self.recent.insert(transaction.id(), outcome);
+                self.outcomes.insert(transaction.id(), outcome);
                 if self.state.nonce(transaction.from) != before {
                     let transaction = transaction.clone();
-                    self.log.push(Done { transaction, outcome, at: self.now });
+                    self.log.push(ExecutedTransaction { transaction, outcome, at: self.now });
                 }
                 Ok(outcome)
             }
@@ -185,26 +185,26 @@ impl Bank {
         }
     }
 
-    fn chance(&mut self, thousandths: u64) -> bool {
-        thousandths > 0 && below(&mut self.rng, 1_000) < thousandths
+    fn random_bool(&mut self, thousandths: u64) -> bool {
+        thousandths > 0 && uniform_below(&mut self.rng, 1_000) < thousandths
     }
 
     /// Whether a request reaches the ledger.
-    fn hears(&mut self, from: Node) -> Result<(), LedgerError> {
+    fn receive(&mut self, from: ProcessId) -> Result<(), LedgerError> {
         let lost = |what: &str| Err(LedgerError::Unavailable(what.to_owned()));
-        if let Some((node, left)) = self.dies_in
+        if let Some((node, left)) = self.crash_caller_after
             && node == from
         {
             if left == 0 {
-                self.died = true;
+                self.caller_crashed = true;
                 return lost("the caller has crashed");
             }
-            self.dies_in = Some((node, left - 1));
+            self.crash_caller_after = Some((node, left - 1));
         }
-        if self.away || self.cut.contains(&from) {
+        if self.is_down || self.unreachable_from.contains(&from) {
             return lost("no response");
         }
-        if self.chance(self.faults.unheard) {
+        if self.random_bool(self.faults.request_loss) {
             return lost("the request was lost");
         }
         Ok(())
@@ -212,16 +212,16 @@ impl Bank {
 
     fn answer(
         &mut self,
-        from: Node,
+        from: ProcessId,
         request: LedgerRequest,
     ) -> Result<LedgerResponse, LedgerError> {
-        self.hears(from)?;
+        self.receive(from)?;
         let answer = match request {
             LedgerRequest::Submit(signed) => {
                 LedgerResponse::Outcome(self.submit(&signed.transaction)?)
             }
             LedgerRequest::TransactionStatus { from, nonce, id } => {
-                LedgerResponse::TransactionStatus(match self.recent.get(&id) {
+                LedgerResponse::TransactionStatus(match self.outcomes.get(&id) {
                     Some(outcome) => TransactionStatus::Executed(*outcome),
                     None if self.state.nonce(from) <= nonce => TransactionStatus::NotExecuted,
                     None => TransactionStatus::Unknown,
@@ -232,20 +232,20 @@ impl Bank {
                 LedgerError::Unavailable("the simulated ledger has no blocks".to_owned())
             })?,
         };
-        if self.chance(self.faults.unanswered) {
-            return Err(LedgerError::Unavailable(ANSWER_LOST.to_owned()));
+        if self.random_bool(self.faults.response_loss) {
+            return Err(LedgerError::Unavailable(RESPONSE_LOST.to_owned()));
         }
         Ok(answer)
     }
 
     fn submit(&mut self, transaction: &Transaction) -> Result<TransactionOutcome, LedgerError> {
-        if self.chance(self.faults.late) {
+        if self.random_bool(self.faults.late) {
             self.late.push(transaction.clone());
             return Err(LedgerError::Unavailable("the transaction is delayed".to_owned()));
         }
-        let outcome = self.carry_out(transaction)?;
-        if self.chance(self.faults.twice) {
-            self.arrives_late(transaction);
+        let outcome = self.execute(transaction)?;
+        if self.random_bool(self.faults.duplicates) {
+            self.deliver_late(transaction);
         }
         Ok(outcome)
     }
@@ -253,25 +253,25 @@ impl Bank {
 
 /// A process's connection to the ledger.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
-    bank: Arc<Mutex<Bank>>,
-    from: Node,
+pub(super) struct LedgerLink {
+    bank: Arc<Mutex<SimLedger>>,
+    from: ProcessId,
 }
 
-impl Way {
+impl LedgerLink {
     /// The connection of this process.
     #[must_use]
-    pub(super) const fn new(bank: Arc<Mutex<Bank>>, from: Node) -> Self {
+    pub(super) const fn new(bank: Arc<Mutex<SimLedger>>, from: ProcessId) -> Self {
         Self { bank, from }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Bank> {
+    fn lock(&self) -> MutexGuard<'_, SimLedger> {
         // One thread simulates one seed, so a poisoned lock leaves no inconsistent state.
         self.bank.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl LedgerTransport for Way {
+impl LedgerTransport for LedgerLink {
     fn market(&self) -> MarketId {
         self.lock().market
     }

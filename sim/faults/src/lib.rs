@@ -8,26 +8,26 @@
 //! participant's decisions and its financial transactions, training, valuation and pay. The
 //! network, the disk, the clocks, and the small processes around the real parts are simulated.
 //!
-//! Until a time drawn from the seed, the faults of its [`Weather`] occur. Then everything heals,
+//! Until a time drawn from the seed, the faults of its [`FaultConfig`] occur. Then everything heals,
 //! and all work in progress must complete. [`Violation`]s are the auditor's findings. One seed
-//! gives the same [`Trace`] on any machine and any number of threads.
+//! gives the same [`EventLog`] on any machine and any number of threads.
 
 mod auditor;
 mod bugs;
 mod buyer;
 mod client;
+mod context;
 mod coordinator;
 mod disk;
+mod fault_config;
+mod fault_schedule;
 mod ledger;
 mod member;
 mod message;
 mod network;
 mod provider;
-mod storm;
-mod task;
+mod setup;
 mod trace;
-mod weather;
-mod world;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,36 +35,36 @@ use florin_protocol::{Digest, blob_digest};
 
 pub use auditor::Violation;
 pub use bugs::Bug;
-pub use task::CastError;
-pub use trace::Trace;
-pub use weather::Weather;
+pub use fault_config::FaultConfig;
+pub use setup::SetupError;
+pub use trace::EventLog;
 
 use buyer::Buyer;
-use coordinator::Coordinator;
+use context::{SimContext, SimEvent};
+use coordinator::SimCoordinator;
 use member::Member;
 use message::Body;
-use network::Node;
+use network::ProcessId;
 use provider::Provider;
-use task::Cast;
-use world::{What, World};
+use setup::MarketSetup;
 
 /// Default number of rounds of a task.
 pub const ROUNDS: u32 = 3;
 /// Time limit after healing, in virtual milliseconds: the longest task and some retries.
-const PATIENCE_MS: u64 = 1_300_000;
+const HEALING_TIMEOUT_MS: u64 = 1_300_000;
 /// Maximum number of events of a seed: ten times the longest observed.
 const EVENTS_MAX: u64 = 400_000;
 
 /// Parameters of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct FaultOptions {
     /// Number of rounds of each seed's task.
     pub rounds: u32,
     /// The planted bug, if any.
     pub bug: Option<Bug>,
 }
 
-impl Default for Rules {
+impl Default for FaultOptions {
     fn default() -> Self {
         Self { rounds: ROUNDS, bug: None }
     }
@@ -72,11 +72,11 @@ impl Default for Rules {
 
 /// The outcome of one seed.
 #[derive(Clone, Debug)]
-pub struct Played {
+pub struct FaultOutcome {
     /// The seed.
     pub seed: u64,
     /// The injected faults.
-    pub weather: Weather,
+    pub faults: FaultConfig,
     /// Violations of the auditor's rules; the simulation stops after the first.
     pub violations: Vec<Violation>,
     /// Number of rounds with a report.
@@ -92,10 +92,10 @@ pub struct Played {
     /// Duration in virtual milliseconds.
     pub took_ms: u64,
     /// The event log.
-    pub trace: Trace,
+    pub trace: EventLog,
 }
 
-impl Played {
+impl FaultOutcome {
     /// The digest of the event log and the violations.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -107,86 +107,86 @@ impl Played {
 /// Simulates one seed.
 ///
 /// # Errors
-/// [`CastError`] if the task cannot be created.
-pub fn play(seed: u64, rules: Rules) -> Result<Played, CastError> {
-    let cast = Cast::of(seed, rules.rounds)?;
-    let mut stage = Stage::set(seed, cast, rules.bug);
+/// [`SetupError`] if the task cannot be created.
+pub fn simulate(seed: u64, rules: FaultOptions) -> Result<FaultOutcome, SetupError> {
+    let cast = MarketSetup::draw(seed, rules.rounds)?;
+    let mut stage = FaultSimulation::new(seed, cast, rules.bug);
     stage.run();
-    stage.finish();
-    Ok(stage.played(seed))
+    stage.final_checks();
+    Ok(stage.into_outcome(seed))
 }
 
 /// Simulates many seeds on up to `threads` threads and calls `watch` with the number of finished
 /// seeds. The results are in the order of the seeds; those without a violation have no trace.
 ///
 /// # Errors
-/// [`CastError`].
-pub fn play_all(
+/// [`SetupError`].
+pub fn simulate_all(
     seeds: std::ops::Range<u64>,
-    rules: Rules,
+    rules: FaultOptions,
     threads: usize,
     watch: &(dyn Fn(usize) + Sync),
-) -> Result<Vec<(Played, Digest)>, CastError> {
+) -> Result<Vec<(FaultOutcome, Digest)>, SetupError> {
     let done = AtomicUsize::new(0);
     let one = |(): &mut (), seed: u64| {
-        let played = play(seed, rules).map(|mut played| {
+        let played = simulate(seed, rules).map(|mut played| {
             let digest = played.digest();
             if played.violations.is_empty() {
-                played.trace = Trace::default();
+                played.trace = EventLog::default();
             }
             (played, digest)
         });
         watch(done.fetch_add(1, Ordering::Relaxed) + 1);
         played
     };
-    florin_sim::parallel::each(threads, seeds.collect(), || (), one).into_iter().collect()
+    florin_sim::parallel::parallel_map(threads, seeds.collect(), || (), one).into_iter().collect()
 }
 
 /// All processes of a simulation.
-struct Stage {
-    world: World,
-    coordinator: Coordinator,
+struct FaultSimulation {
+    world: SimContext,
+    coordinator: SimCoordinator,
     buyer: Buyer,
     provider: Option<Provider>,
     members: Vec<Member>,
     heals_at: u64,
-    weather: Weather,
+    faults: FaultConfig,
     events: u64,
 }
 
-impl Stage {
-    fn set(seed: u64, cast: Cast, bug: Option<Bug>) -> Self {
-        let weather = storm::of(seed, bug);
+impl FaultSimulation {
+    fn new(seed: u64, cast: MarketSetup, bug: Option<Bug>) -> Self {
+        let faults = fault_schedule::fault_config(seed, bug);
         let rows = cast.rows.clone();
         let provider = cast.provider.then(Provider::new);
-        let mut world = World::new(seed, cast, weather.clone(), bug);
-        let mut coordinator = Coordinator::new(seed, &world);
-        coordinator.machine().set_faults(weather.disk);
+        let mut world = SimContext::new(seed, cast, faults.clone(), bug);
+        let mut coordinator = SimCoordinator::new(seed, &world);
+        coordinator.disk().set_faults(faults.disk);
         let mut members: Vec<Member> =
             rows.into_iter().enumerate().map(|(n, rows)| Member::new(n, rows)).collect();
         let mut buyer = Buyer::new();
         let mut provider = provider;
-        storm::plan(&mut world, members.len());
+        fault_schedule::schedule_faults(&mut world, members.len());
         coordinator.start(&mut world, 0);
-        buyer.begin(&mut world);
-        members.iter_mut().for_each(|member| member.begin(&mut world));
+        buyer.schedule_first_step(&mut world);
+        members.iter_mut().for_each(|member| member.schedule_first_step(&mut world));
         if let Some(provider) = &mut provider {
-            provider.begin(&mut world);
+            provider.schedule_first_step(&mut world);
         }
-        let heals_at = weather.heals_at;
-        Self { world, coordinator, buyer, provider, members, heals_at, weather, events: 0 }
+        let heals_at = faults.heals_at;
+        Self { world, coordinator, buyer, provider, members, heals_at, faults, events: 0 }
     }
 
     /// Processes events until all processes are finished, a violation is found, or a limit is
     /// reached.
     fn run(&mut self) {
         while self.world.auditor.violations().is_empty() && !self.is_finished() {
-            if self.world.now > self.heals_at + PATIENCE_MS || self.events > EVENTS_MAX {
+            if self.world.now > self.heals_at + HEALING_TIMEOUT_MS || self.events > EVENTS_MAX {
                 break;
             }
-            let Some(what) = self.world.next() else { break };
+            let Some(what) = self.world.next_event() else { break };
             self.events += 1;
-            self.happens(what);
+            self.handle(what);
             self.world.audit_ledger();
         }
     }
@@ -199,80 +199,85 @@ impl Stage {
             && self.provider.as_ref().is_none_or(Provider::is_finished)
     }
 
-    fn happens(&mut self, what: What) {
+    fn handle(&mut self, what: SimEvent) {
         let world = &mut self.world;
         match what {
-            What::Arrives { from, to, id, body } => self.arrives(from, to, id, body),
-            What::Turn { life } => self.coordinator.turn(world, life),
-            What::Job { life, slot } => self.coordinator.job(world, life, slot),
-            What::Wakes { node, ticket } => match node {
-                Node::Coordinator => {}
-                Node::Buyer => self.buyer.wakes(world, ticket),
-                Node::Provider => {
+            SimEvent::Message { from, to, id, body } => self.deliver(from, to, id, body),
+            SimEvent::CommitBatch { life } => self.coordinator.commit_batch(world, life),
+            SimEvent::Job { life, slot } => self.coordinator.job(world, life, slot),
+            SimEvent::Timer { node, ticket } => match node {
+                ProcessId::Coordinator => {}
+                ProcessId::Buyer => self.buyer.on_timer(world, ticket),
+                ProcessId::Provider => {
                     if let Some(provider) = &mut self.provider {
-                        provider.wakes(world, ticket);
+                        provider.on_timer(world, ticket);
                     }
                 }
-                Node::Member(n) => self.members[n].wakes(world, ticket),
+                ProcessId::Member(n) => self.members[n].on_timer(world, ticket),
             },
-            What::Starts { node, life } => match node {
-                Node::Coordinator => self.coordinator.start(world, life),
-                Node::Buyer => {}
-                Node::Provider => {
+            SimEvent::Restart { node, life } => match node {
+                ProcessId::Coordinator => self.coordinator.start(world, life),
+                ProcessId::Buyer => {}
+                ProcessId::Provider => {
                     if let Some(provider) = &mut self.provider {
                         provider.start(world, life);
                     }
                 }
-                Node::Member(n) => self.members[n].start(world, life),
+                ProcessId::Member(n) => self.members[n].start(world, life),
             },
-            What::Late(transaction) => world.bank().arrives_late(&transaction),
-            What::Weather(change) => {
-                storm::change(world, self.coordinator.machine(), change);
+            SimEvent::LateTransaction(transaction) => world.ledger().deliver_late(&transaction),
+            SimEvent::Fault(change) => {
+                fault_schedule::apply_change(world, self.coordinator.disk(), change);
             }
         }
     }
 
-    fn arrives(&mut self, from: Node, to: Node, id: u64, body: Body) {
+    fn deliver(&mut self, from: ProcessId, to: ProcessId, id: u64, body: Body) {
         let world = &mut self.world;
         match (to, body) {
-            (Node::Coordinator, Body::Ask(ask)) => {
-                if !matches!(ask, message::Ask::Look | message::Ask::Work) {
-                    world.tell(from, format_args!("{} {id} arrives", ask.name()));
+            (ProcessId::Coordinator, Body::Request(ask)) => {
+                if !matches!(
+                    ask,
+                    message::CoordinatorRequest::View | message::CoordinatorRequest::OpenOrder
+                ) {
+                    world.log(from, format_args!("{} {id} arrives", ask.name()));
                 }
-                self.coordinator.hear(world, from, id, ask);
+                self.coordinator.on_request(world, from, id, ask);
             }
-            (Node::Buyer, Body::Reply(reply)) => self.buyer.hear(world, id, reply),
-            (Node::Provider, Body::Reply(reply)) => {
+            (ProcessId::Buyer, Body::Reply(reply)) => self.buyer.on_reply(world, id, reply),
+            (ProcessId::Provider, Body::Reply(reply)) => {
                 if let Some(provider) = &mut self.provider {
-                    provider.hear(world, id, reply);
+                    provider.on_reply(world, id, reply);
                 }
             }
-            (Node::Member(n), Body::Reply(reply)) => self.members[n].hear(world, id, reply),
+            (ProcessId::Member(n), Body::Reply(reply)) => {
+                self.members[n].on_reply(world, id, reply)
+            }
             // No other process sends requests or receives responses.
             _ => {}
         }
     }
 
     /// Runs the auditor's final checks.
-    fn finish(&mut self) {
+    fn final_checks(&mut self) {
         if !self.world.auditor.violations().is_empty() {
             return;
         }
         let all = self.coordinator.all_rounds(&mut self.world);
         let members = self.members.iter().enumerate().filter(|(_, member)| !member.is_finished());
-        let mut unfinished: Vec<Node> = members.map(|(n, _)| Node::Member(n)).collect();
+        let mut unfinished: Vec<ProcessId> = members.map(|(n, _)| ProcessId::Member(n)).collect();
         if self.provider.as_ref().is_some_and(|provider| !provider.is_finished()) {
-            unfinished.push(Node::Provider);
+            unfinished.push(ProcessId::Provider);
         }
-        self.world.auditor.finish(&all, &unfinished);
-        self.coordinator.replay_whole(&mut self.world);
+        self.world.auditor.final_checks(&all, &unfinished);
+        self.coordinator.check_full_replay(&mut self.world);
     }
 
-    fn played(self, seed: u64) -> Played {
+    fn into_outcome(self, seed: u64) -> FaultOutcome {
         let auditor = &self.world.auditor;
-        Played {
+        FaultOutcome {
             seed,
-            weather: self.weather,
+            faults: self.faults,
             violations: auditor.violations().to_vec(),
             rounds: auditor.rounds(),
             settled: auditor.settlements(),

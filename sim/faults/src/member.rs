@@ -1,24 +1,24 @@
 //! A participant: the production decision function in a small process, which has the same
 //! persistent state as the production program and crashes at random.
 
-mod money;
+mod payments;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use florin_learning::{Dataset, Reference, Trainer};
-use florin_participant::step::{self, Own, Stage, Step};
+use florin_participant::state_machine::{self, AgentStep, ParticipantState, RoundStage};
 use florin_protocol::{
     Address, Commit, ErrorCode, Offer, Report, Role, RoundNumber, TaskView, UpdateHeader,
     UpdateReceipt, blob_digest,
 };
 use florin_work::{decode_model, encode_update, model_spec, training};
 
-use super::client::Line;
-use super::message::{Ask, Reply};
-use super::network::Node;
-use super::task::account;
-use super::world::{What, World};
+use super::client::RequestChannel;
+use super::context::{SimContext, SimEvent};
+use super::message::{CoordinatorReply, CoordinatorRequest};
+use super::network::ProcessId;
+use super::setup::account;
 
 /// Interval between two checks of the task, in milliseconds.
 const POLL_MS: u64 = 250;
@@ -29,34 +29,34 @@ const TRAINING_MS: u64 = 1_500;
 
 /// The current activity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Doing {
+enum MemberActivity {
     /// Requests the state of the task.
-    Looks,
+    CheckingTask,
     /// Registers, bonds and enrols for the first time since its start.
-    Registers,
-    Bonds,
-    Enrols(u32),
+    Registering,
+    Bonding,
+    Enrolling(u32),
     /// Enrols again.
-    EnrolsAgain(u32),
-    Reads(RoundNumber),
-    Fetches,
-    Trains {
+    ReEnrolling(u32),
+    ReadingReport(RoundNumber),
+    FetchingModel,
+    Training {
         until: u64,
     },
-    Commits,
-    Reveals,
-    Draws {
+    Committing,
+    Uploading,
+    Claiming {
         finalised: u32,
     },
-    Finishes,
-    HasBondBack,
-    IsDone,
+    Finishing,
+    WithdrawingBond,
+    Done,
 }
 
 /// Persistent state. Every file is replaced as a whole and synced, as in the production program: a
 /// write is atomic.
 #[derive(Clone, Debug, Default)]
-struct Kept {
+struct PersistedState {
     updates: BTreeMap<u32, Vec<u8>>,
     signed: BTreeMap<u32, UpdateHeader>,
     receipts: BTreeMap<u32, UpdateReceipt>,
@@ -65,26 +65,26 @@ struct Kept {
 
 /// The state that a crash destroys.
 #[derive(Clone, Debug)]
-struct Memory {
-    doing: Doing,
+struct MemberMemory {
+    activity: MemberActivity,
     enrolled_at: Option<u32>,
     drawn_at: u32,
     read: u32,
     round: u32,
-    stage: Stage,
+    stage: RoundStage,
     view: Option<Box<TaskView>>,
     base: Option<Vec<u8>>,
 }
 
-impl Default for Memory {
+impl Default for MemberMemory {
     fn default() -> Self {
         Self {
-            doing: Doing::Looks,
+            activity: MemberActivity::CheckingTask,
             enrolled_at: None,
             drawn_at: 0,
             read: 0,
             round: 0,
-            stage: Stage::Fresh,
+            stage: RoundStage::NotStarted,
             view: None,
             base: None,
         }
@@ -94,36 +94,36 @@ impl Default for Memory {
 /// One participant.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    number: usize,
+    index: usize,
     account: Address,
     rows: Dataset,
-    kept: Kept,
-    memory: Memory,
-    line: Line,
-    life: u64,
-    up: bool,
+    persisted: PersistedState,
+    memory: MemberMemory,
+    channel: RequestChannel,
+    restarts: u64,
+    is_up: bool,
     finished: bool,
 }
 
 impl Member {
     /// A participant before its first step.
     #[must_use]
-    pub(super) fn new(number: usize, rows: Dataset) -> Self {
+    pub(super) fn new(index: usize, rows: Dataset) -> Self {
         Self {
-            number,
-            account: account(number),
+            index,
+            account: account(index),
             rows,
-            kept: Kept::default(),
-            memory: Memory::default(),
-            line: Line::new(Node::Member(number)),
-            life: 0,
-            up: true,
+            persisted: PersistedState::default(),
+            memory: MemberMemory::default(),
+            channel: RequestChannel::new(ProcessId::Member(index)),
+            restarts: 0,
+            is_up: true,
             finished: false,
         }
     }
 
-    const fn me(&self) -> Node {
-        Node::Member(self.number)
+    const fn process(&self) -> ProcessId {
+        ProcessId::Member(self.index)
     }
 
     /// Whether its task is over and its pay and bond are withdrawn.
@@ -133,165 +133,202 @@ impl Member {
     }
 
     /// Schedules the first step.
-    pub(super) fn begin(&mut self, world: &mut World) {
-        let pause = world.some(800);
-        self.line.wake(world, pause);
+    pub(super) fn schedule_first_step(&mut self, world: &mut SimContext) {
+        let pause = world.random_ms(800);
+        self.channel.set_timer(world, pause);
     }
 
     /// Crashes with the configured probability; schedules a restart.
-    fn dies(&mut self, world: &mut World) -> bool {
-        let crashes = world.weather.crashes;
-        if !world.chance(crashes) {
+    fn maybe_crash(&mut self, world: &mut SimContext) -> bool {
+        let crashes = world.faults.crashes;
+        if !world.random_bool(crashes) {
             return false;
         }
-        world.tell(self.me(), format_args!("crashes while {:?}", self.memory.doing));
-        self.memory = Memory::default();
-        self.line.drop_all();
-        self.up = false;
-        self.life += 1;
-        let pause = 100 + world.some(5_000);
-        world.after(pause, What::Starts { node: self.me(), life: self.life });
+        world.log(self.process(), format_args!("crashes while {:?}", self.memory.activity));
+        self.memory = MemberMemory::default();
+        self.channel.reset();
+        self.is_up = false;
+        self.restarts += 1;
+        let pause = 100 + world.random_ms(5_000);
+        world.schedule(pause, SimEvent::Restart { node: self.process(), life: self.restarts });
         true
     }
 
     /// Restarts the process with its persistent state only.
-    pub(super) fn start(&mut self, world: &mut World, life: u64) {
-        if life == self.life && !self.up {
-            self.up = true;
-            self.line.wake(world, 1);
+    pub(super) fn start(&mut self, world: &mut SimContext, life: u64) {
+        if life == self.restarts && !self.is_up {
+            self.is_up = true;
+            self.channel.set_timer(world, 1);
         }
     }
 
     /// Handles a timer.
-    pub(super) fn wakes(&mut self, world: &mut World, ticket: u64) {
-        if !self.up || !self.line.is_newest(ticket) || self.line.waits(world) {
+    pub(super) fn on_timer(&mut self, world: &mut SimContext, ticket: u64) {
+        if !self.is_up || !self.channel.is_current_timer(ticket) || self.channel.retry_if_due(world)
+        {
             return;
         }
-        match self.memory.doing.clone() {
-            Doing::Looks => self.line.ask(world, Ask::Look),
-            Doing::Bonds => self.bond(world),
-            Doing::Trains { until } if world.now >= until => self.trained(world),
-            Doing::Trains { until } => self.line.wake(world, until.saturating_sub(world.now)),
-            Doing::HasBondBack => self.have_bond_back(world),
-            Doing::Finishes => self.line.ask(world, Ask::Proof(self.account)),
-            Doing::IsDone => {}
+        match self.memory.activity.clone() {
+            MemberActivity::CheckingTask => self.channel.send(world, CoordinatorRequest::View),
+            MemberActivity::Bonding => self.bond(world),
+            MemberActivity::Training { until } if world.now >= until => self.finish_training(world),
+            MemberActivity::Training { until } => {
+                self.channel.set_timer(world, until.saturating_sub(world.now))
+            }
+            MemberActivity::WithdrawingBond => self.withdraw_bond(world),
+            MemberActivity::Finishing => {
+                self.channel.send(world, CoordinatorRequest::Proof(self.account))
+            }
+            MemberActivity::Done => {}
             // The response to its request only requires another check of the task.
-            _ => self.look_again(world, 1),
+            _ => self.check_again(world, 1),
         }
     }
 
-    fn look_again(&mut self, world: &mut World, pause: u64) {
-        self.memory.doing = Doing::Looks;
-        self.line.wake(world, pause);
+    fn check_again(&mut self, world: &mut SimContext, pause: u64) {
+        self.memory.activity = MemberActivity::CheckingTask;
+        self.channel.set_timer(world, pause);
     }
 
     /// Handles a response.
-    pub(super) fn hear(&mut self, world: &mut World, id: u64, reply: Reply) {
-        if !self.up {
+    pub(super) fn on_reply(&mut self, world: &mut SimContext, id: u64, reply: CoordinatorReply) {
+        if !self.is_up {
             return;
         }
-        let Some((ask, reply)) = self.line.answered(id, reply) else { return };
-        if self.dies(world) {
+        let Some((ask, reply)) = self.channel.take_request(id, reply) else { return };
+        if self.maybe_crash(world) {
             return;
         }
         match (ask, reply) {
-            (Ask::Look, Reply::View(view)) => self.decide(world, view),
-            (Ask::Register(_), Reply::Done) => self.bond(world),
-            (Ask::Enrol, reply) => self.enrolled(world, &reply),
-            (Ask::Report(round), Reply::Report(report, _)) => self.read(world, round, *report),
-            (Ask::Blob(_), Reply::Bytes(base)) => {
+            (CoordinatorRequest::View, CoordinatorReply::View(view)) => self.decide(world, view),
+            (CoordinatorRequest::Register(_), CoordinatorReply::Done) => self.bond(world),
+            (CoordinatorRequest::Enrol, reply) => self.on_enrolled(world, &reply),
+            (CoordinatorRequest::Report(round), CoordinatorReply::Report(report, _)) => {
+                self.store_report(world, round, *report)
+            }
+            (CoordinatorRequest::Blob(_), CoordinatorReply::Bytes(base)) => {
                 self.memory.base = Some(base);
-                let takes = world.some(TRAINING_MS);
-                self.memory.doing = Doing::Trains { until: world.now + takes };
-                self.line.wake(world, takes);
+                let takes = world.random_ms(TRAINING_MS);
+                self.memory.activity = MemberActivity::Training { until: world.now + takes };
+                self.channel.set_timer(world, takes);
             }
-            (Ask::Commit(_), Reply::Done) => {
-                self.memory.stage = Stage::Committed;
-                self.look_again(world, 1);
+            (CoordinatorRequest::Commit(_), CoordinatorReply::Done) => {
+                self.memory.stage = RoundStage::Committed;
+                self.check_again(world, 1);
             }
-            (Ask::Upload(header, _), Reply::Receipt(receipt)) => {
-                self.kept.receipts.insert(header.scope.round.0, receipt);
-                self.memory.stage = Stage::Receipted;
-                self.look_again(world, 1);
+            (CoordinatorRequest::Upload(header, _), CoordinatorReply::Receipt(receipt)) => {
+                self.persisted.receipts.insert(header.scope.round.0, receipt);
+                self.memory.stage = RoundStage::ReceiptStored;
+                self.check_again(world, 1);
             }
-            (Ask::Proof(_), reply) => self.proven(world, reply),
-            (ask, Reply::Refused(rejection)) => self.refused(world, &ask, rejection.code),
-            _ => self.look_again(world, POLL_MS),
+            (CoordinatorRequest::Proof(_), reply) => self.on_proof(world, reply),
+            (ask, CoordinatorReply::Refused(rejection)) => {
+                self.handle_refusal(world, &ask, rejection.code)
+            }
+            _ => self.check_again(world, POLL_MS),
         }
     }
 
     /// Handles a refusal as the production program does: the participant gives up the round or
     /// retries later.
-    fn refused(&mut self, world: &mut World, ask: &Ask, code: ErrorCode) {
-        world.tell(self.me(), format_args!("{} is refused: {code}", ask.name()));
+    fn handle_refusal(
+        &mut self,
+        world: &mut SimContext,
+        ask: &CoordinatorRequest,
+        code: ErrorCode,
+    ) {
+        world.log(self.process(), format_args!("{} is refused: {code}", ask.name()));
         if code == ErrorCode::UnknownTask && world.is_closed() {
             // The task was never published and never will be.
-            return self.have_bond_back(world);
+            return self.withdraw_bond(world);
         }
-        let early = matches!(ask, Ask::Upload(..)) && code == ErrorCode::TooEarly;
-        if matches!(ask, Ask::Commit(_) | Ask::Upload(..)) && !early {
-            self.memory.stage = Stage::Lost;
+        let early = matches!(ask, CoordinatorRequest::Upload(..)) && code == ErrorCode::TooEarly;
+        if matches!(ask, CoordinatorRequest::Commit(_) | CoordinatorRequest::Upload(..)) && !early {
+            self.memory.stage = RoundStage::Failed;
         }
-        self.look_again(world, POLL_MS);
+        self.check_again(world, POLL_MS);
     }
 
-    fn enrolled(&mut self, world: &mut World, reply: &Reply) {
-        match (&self.memory.doing, reply) {
-            (Doing::Enrols(reported), Reply::Done) | (Doing::EnrolsAgain(reported), _) => {
+    fn on_enrolled(&mut self, world: &mut SimContext, reply: &CoordinatorReply) {
+        match (&self.memory.activity, reply) {
+            (MemberActivity::Enrolling(reported), CoordinatorReply::Done)
+            | (MemberActivity::ReEnrolling(reported), _) => {
                 self.memory.enrolled_at = Some(*reported);
-                self.look_again(world, 1);
+                self.check_again(world, 1);
             }
             // The coordinator sees a bond a little later than the ledger.
-            _ => self.look_again(world, POLL_MS),
+            _ => self.check_again(world, POLL_MS),
         }
     }
 
     /// Decides on the round in the view with the production function, and executes the decision.
-    fn decide(&mut self, world: &mut World, view: Box<TaskView>) {
-        self.enter(&view);
+    fn decide(&mut self, world: &mut SimContext, view: Box<TaskView>) {
+        self.restore_round(&view);
         let memory = &self.memory;
-        let own = Own {
-            enrolled_at: memory.enrolled_at,
-            drawn_at: memory.drawn_at,
-            read: memory.read,
+        let own = ParticipantState {
+            reported_at_enrolment: memory.enrolled_at,
+            finalised_at_claim: memory.drawn_at,
+            reports_read: memory.read,
             stage: memory.stage,
         };
-        let step = step::next(&view, self.account, own);
+        let step = state_machine::next_step(&view, self.account, own);
         let reported = view.reported;
         let offer = view.offer.as_ref().map(|offer| offer.body.clone());
         let phase = view.phase;
         self.memory.view = Some(view);
-        if !matches!(step, Step::Wait | Step::Read(_)) {
-            world.tell(self.me(), format_args!("{step:?} while {phase:?}"));
+        if !matches!(step, AgentStep::Wait | AgentStep::ReadReport(_)) {
+            world.log(self.process(), format_args!("{step:?} while {phase:?}"));
         }
         match (step, offer) {
-            (Step::Read(round), _) => match self.kept.reports.get(&round.0).cloned() {
-                Some(report) => self.read(world, round, report),
-                None => self.says(world, Doing::Reads(round), Ask::Report(round)),
-            },
-            (Step::Join, _) => {
-                self.says(world, Doing::Registers, Ask::Register(Role::Participant));
+            (AgentStep::ReadReport(round), _) => {
+                match self.persisted.reports.get(&round.0).cloned() {
+                    Some(report) => self.store_report(world, round, report),
+                    None => self.request(
+                        world,
+                        MemberActivity::ReadingReport(round),
+                        CoordinatorRequest::Report(round),
+                    ),
+                }
             }
-            (Step::Enrol, _) => self.says(world, Doing::EnrolsAgain(reported), Ask::Enrol),
-            (Step::Draw, _) => {
-                let doing = Doing::Draws { finalised: self.finalised() };
-                self.says(world, doing, Ask::Proof(self.account));
+            (AgentStep::Join, _) => {
+                self.request(
+                    world,
+                    MemberActivity::Registering,
+                    CoordinatorRequest::Register(Role::Participant),
+                );
             }
-            (Step::Train, Some(offer)) => {
-                self.says(world, Doing::Fetches, Ask::Blob(offer.base_model));
+            (AgentStep::EnrolAgain, _) => self.request(
+                world,
+                MemberActivity::ReEnrolling(reported),
+                CoordinatorRequest::Enrol,
+            ),
+            (AgentStep::Claim, _) => {
+                let doing = MemberActivity::Claiming { finalised: self.finalised() };
+                self.request(world, doing, CoordinatorRequest::Proof(self.account));
             }
-            (Step::Commit, Some(offer)) => self.commit(world, &offer),
-            (Step::Reveal, _) => self.reveal(world),
-            (Step::Finish, _) => {
-                self.says(world, Doing::Finishes, Ask::Proof(self.account));
+            (AgentStep::Train, Some(offer)) => {
+                self.request(
+                    world,
+                    MemberActivity::FetchingModel,
+                    CoordinatorRequest::Blob(offer.base_model),
+                );
             }
-            _ => self.look_again(world, POLL_MS),
+            (AgentStep::Commit, Some(offer)) => self.commit(world, &offer),
+            (AgentStep::Reveal, _) => self.upload(world),
+            (AgentStep::Finish, _) => {
+                self.request(
+                    world,
+                    MemberActivity::Finishing,
+                    CoordinatorRequest::Proof(self.account),
+                );
+            }
+            _ => self.check_again(world, POLL_MS),
         }
     }
 
-    fn says(&mut self, world: &mut World, doing: Doing, ask: Ask) {
-        self.memory.doing = doing;
-        self.line.ask(world, ask);
+    fn request(&mut self, world: &mut SimContext, doing: MemberActivity, ask: CoordinatorRequest) {
+        self.memory.activity = doing;
+        self.channel.send(world, ask);
     }
 
     fn finalised(&self) -> u32 {
@@ -299,30 +336,30 @@ impl Member {
     }
 
     /// Restores the progress of a round from the persistent state after a restart.
-    fn enter(&mut self, view: &TaskView) {
+    fn restore_round(&mut self, view: &TaskView) {
         let memory = &mut self.memory;
         if view.offer.is_none() || memory.read + 1 != view.round.0 || memory.round == view.round.0 {
             return;
         }
         let round = view.round.0;
         memory.round = round;
-        memory.stage = if self.kept.receipts.contains_key(&round) {
-            Stage::Receipted
-        } else if self.kept.signed.contains_key(&round) {
-            Stage::Signed
-        } else if self.kept.updates.contains_key(&round) {
-            Stage::Trained
+        memory.stage = if self.persisted.receipts.contains_key(&round) {
+            RoundStage::ReceiptStored
+        } else if self.persisted.signed.contains_key(&round) {
+            RoundStage::Signed
+        } else if self.persisted.updates.contains_key(&round) {
+            RoundStage::Trained
         } else {
-            Stage::Fresh
+            RoundStage::NotStarted
         };
     }
 
-    fn read(&mut self, world: &mut World, round: RoundNumber, report: Report) {
+    fn store_report(&mut self, world: &mut SimContext, round: RoundNumber, report: Report) {
         world.auditor.member_read(&report);
-        self.kept.updates.remove(&round.0);
-        self.kept.reports.insert(round.0, report);
+        self.persisted.updates.remove(&round.0);
+        self.persisted.reports.insert(round.0, report);
         self.memory.read = round.0;
-        self.look_again(world, 1);
+        self.check_again(world, 1);
     }
 
     fn offer(&self) -> Option<Offer> {
@@ -331,24 +368,24 @@ impl Member {
     }
 
     /// Really trains on its own rows and stores the update.
-    fn trained(&mut self, world: &mut World) {
+    fn finish_training(&mut self, world: &mut SimContext) {
         let (Some(offer), Some(base)) = (self.offer(), self.memory.base.take()) else {
-            return self.look_again(world, 1);
+            return self.check_again(world, 1);
         };
-        let Some(bytes) = self.update(world, &offer, &base) else {
-            self.memory.stage = Stage::Lost;
-            return self.look_again(world, POLL_MS);
+        let Some(bytes) = self.train_update(world, &offer, &base) else {
+            self.memory.stage = RoundStage::Failed;
+            return self.check_again(world, POLL_MS);
         };
-        self.kept.updates.insert(offer.scope.round.0, bytes);
-        self.memory.stage = Stage::Trained;
-        self.look_again(world, 1);
+        self.persisted.updates.insert(offer.scope.round.0, bytes);
+        self.memory.stage = RoundStage::Trained;
+        self.check_again(world, 1);
     }
 
-    fn update(&self, world: &World, offer: &Offer, base: &[u8]) -> Option<Vec<u8>> {
-        let spec = &world.cast.spec;
+    fn train_update(&self, world: &SimContext, offer: &Offer, base: &[u8]) -> Option<Vec<u8>> {
+        let spec = &world.setup.spec;
         let start = decode_model(spec, base).ok()?;
         let (model, how) = (model_spec(&spec.model), training(&spec.training));
-        let seed = spec.salt ^ (u64::from(offer.scope.round.0) << 32) ^ self.number as u64;
+        let seed = spec.salt ^ (u64::from(offer.scope.round.0) << 32) ^ self.index as u64;
         let go_on = &mut |_| ControlFlow::Continue(());
         let trained = Reference::new().train(&model, &start, &self.rows, &how, seed, go_on).ok()?;
         let delta = trained.params.iter().zip(&start).map(|(new, old)| new - old).collect();
@@ -356,11 +393,11 @@ impl Member {
     }
 
     /// Stores the signed header before sending the commit.
-    fn commit(&mut self, world: &mut World, offer: &Offer) {
+    fn commit(&mut self, world: &mut SimContext, offer: &Offer) {
         let round = offer.scope.round.0;
-        let Some(bytes) = self.kept.updates.get(&round) else {
-            self.memory.stage = Stage::Fresh;
-            return self.look_again(world, 1);
+        let Some(bytes) = self.persisted.updates.get(&round) else {
+            self.memory.stage = RoundStage::NotStarted;
+            return self.check_again(world, 1);
         };
         let update = blob_digest(bytes);
         let header = UpdateHeader {
@@ -374,9 +411,9 @@ impl Member {
             salt: blob_digest(&[self.account.0.as_slice(), &update.0].concat()),
             expires: offer.reveal_by,
         };
-        let header = self.kept.signed.entry(round).or_insert(header).clone();
-        self.memory.stage = Stage::Signed;
-        if self.dies(world) {
+        let header = self.persisted.signed.entry(round).or_insert(header).clone();
+        self.memory.stage = RoundStage::Signed;
+        if self.maybe_crash(world) {
             return;
         }
         let commit = Commit {
@@ -385,16 +422,21 @@ impl Member {
             offer: header.offer,
             commitment: header.commitment(),
         };
-        self.says(world, Doing::Commits, Ask::Commit(commit));
+        self.request(world, MemberActivity::Committing, CoordinatorRequest::Commit(commit));
     }
 
-    fn reveal(&mut self, world: &mut World) {
+    fn upload(&mut self, world: &mut SimContext) {
         let round = self.memory.round;
-        let (header, bytes) = (self.kept.signed.get(&round), self.kept.updates.get(&round));
+        let (header, bytes) =
+            (self.persisted.signed.get(&round), self.persisted.updates.get(&round));
         let (Some(header), Some(bytes)) = (header.cloned(), bytes.cloned()) else {
-            self.memory.stage = Stage::Lost;
-            return self.look_again(world, POLL_MS);
+            self.memory.stage = RoundStage::Failed;
+            return self.check_again(world, POLL_MS);
         };
-        self.says(world, Doing::Reveals, Ask::Upload(Box::new(header), bytes));
+        self.request(
+            world,
+            MemberActivity::Uploading,
+            CoordinatorRequest::Upload(Box::new(header), bytes),
+        );
     }
 }

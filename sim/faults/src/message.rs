@@ -6,18 +6,18 @@ use florin_protocol::{
 };
 
 /// Placeholder for a signature.
-pub(super) const UNSIGNED: NodeSignature = NodeSignature([0; 64]);
+pub(super) const DUMMY_SIGNATURE: NodeSignature = NodeSignature([0; 64]);
 
 /// Wraps a message without a real signature.
 pub(super) fn unsigned<T>(body: T) -> Signed<T> {
-    Signed { body, signature: UNSIGNED }
+    Signed { body, signature: DUMMY_SIGNATURE }
 }
 
 /// A request to the coordinator.
 #[derive(Clone, Debug)]
-pub(super) enum Ask {
+pub(super) enum CoordinatorRequest {
     /// The view of the task.
-    Look,
+    View,
     /// Publish the task.
     Publish,
     /// Upload the initial model.
@@ -39,17 +39,17 @@ pub(super) enum Ask {
     /// The bytes of a blob.
     Blob(Digest),
     /// An open work order.
-    Work,
+    OpenOrder,
     /// Submit the record of a work order.
     Record(Box<WorkRecord>),
 }
 
-impl Ask {
+impl CoordinatorRequest {
     /// Its name in the trace.
     #[must_use]
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::Look => "look",
+            Self::View => "look",
             Self::Publish => "publish",
             Self::Model => "model",
             Self::Holdout => "holdout",
@@ -60,7 +60,7 @@ impl Ask {
             Self::Report(_) => "report",
             Self::Proof(_) => "proof",
             Self::Blob(_) => "blob",
-            Self::Work => "work",
+            Self::OpenOrder => "work",
             Self::Record(_) => "record",
         }
     }
@@ -68,31 +68,31 @@ impl Ask {
 
 /// A response of the coordinator.
 #[derive(Clone, Debug)]
-pub(super) enum Reply {
+pub(super) enum CoordinatorReply {
     /// Success without a result.
     Done,
-    /// Response to [`Ask::Look`].
+    /// Response to [`CoordinatorRequest::View`].
     View(Box<TaskView>),
-    /// Response to [`Ask::Upload`].
+    /// Response to [`CoordinatorRequest::Upload`].
     Receipt(UpdateReceipt),
-    /// Response to [`Ask::Report`], with the offer of the round.
+    /// Response to [`CoordinatorRequest::Report`], with the offer of the round.
     Report(Box<Report>, Box<Offer>),
-    /// Response to [`Ask::Proof`].
+    /// Response to [`CoordinatorRequest::Proof`].
     Proof(ClaimProof),
-    /// Response to [`Ask::Blob`].
+    /// Response to [`CoordinatorRequest::Blob`].
     Bytes(Vec<u8>),
-    /// Response to [`Ask::Work`].
+    /// Response to [`CoordinatorRequest::OpenOrder`].
     Order(Option<Box<WorkOrder>>),
-    /// Response to [`Ask::Record`]: the number of paid units.
+    /// Response to [`CoordinatorRequest::Record`]: the number of paid units.
     Verdict(u64),
     /// The request is refused.
     Refused(Rejection),
 }
 
-impl Reply {
+impl CoordinatorReply {
     /// Whether it is a transient refusal: the client retries the same request.
     #[must_use]
-    pub(super) const fn is_passing(&self) -> bool {
+    pub(super) const fn is_transient(&self) -> bool {
         match self {
             Self::Refused(rejection) => matches!(
                 rejection.code,
@@ -107,7 +107,7 @@ impl Reply {
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     /// A request.
-    Ask(Ask),
+    Request(CoordinatorRequest),
     /// A response.
-    Reply(Reply),
+    Reply(CoordinatorReply),
 }

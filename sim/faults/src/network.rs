@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand_chacha::ChaCha8Rng;
 
-use super::weather::Weather;
-use florin_sim::draw::below;
+use super::fault_config::FaultConfig;
+use florin_sim::random::uniform_below;
 
 /// A process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Node {
+pub(super) enum ProcessId {
     /// Runs the rounds.
     Coordinator,
     /// Publishes the task and pays.
@@ -21,7 +21,7 @@ pub(super) enum Node {
     Member(usize),
 }
 
-impl std::fmt::Display for Node {
+impl std::fmt::Display for ProcessId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Coordinator => f.pad("coordinator"),
@@ -33,62 +33,62 @@ impl std::fmt::Display for Node {
 }
 
 /// The arrival times of a message: none if it is lost, two if it is duplicated.
-pub(super) type Arrivals = Vec<u64>;
+pub(super) type ArrivalTimes = Vec<u64>;
 
 /// The connections between the processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Network {
     /// The processes on one side of a partition.
-    apart: BTreeSet<Node>,
+    partition: BTreeSet<ProcessId>,
     /// Stalled processes, and the time until which their messages wait.
-    clogged: BTreeMap<Node, u64>,
+    stalled_until: BTreeMap<ProcessId, u64>,
 }
 
 impl Network {
     /// Sets one side of a partition; an empty set ends it.
-    pub(super) fn part(&mut self, apart: BTreeSet<Node>) {
-        self.apart = apart;
+    pub(super) fn set_partition(&mut self, apart: BTreeSet<ProcessId>) {
+        self.partition = apart;
     }
 
     /// The processes on one side of the partition.
     #[must_use]
-    pub(super) const fn apart(&self) -> &BTreeSet<Node> {
-        &self.apart
+    pub(super) const fn partition(&self) -> &BTreeSet<ProcessId> {
+        &self.partition
     }
 
     /// Stalls all messages of a process until the given time.
-    pub(super) fn clog(&mut self, node: Node, until: u64) {
-        self.clogged.insert(node, until);
+    pub(super) fn stall(&mut self, node: ProcessId, until: u64) {
+        self.stalled_until.insert(node, until);
     }
 
     /// Ends all partitions and stalls.
     pub(super) fn heal(&mut self) {
-        self.apart.clear();
-        self.clogged.clear();
+        self.partition.clear();
+        self.stalled_until.clear();
     }
 
     /// The arrival times of a message that is sent now.
     pub(super) fn send(
         &self,
         now: u64,
-        (from, to): (Node, Node),
-        weather: &Weather,
+        (from, to): (ProcessId, ProcessId),
+        weather: &FaultConfig,
         rng: &mut ChaCha8Rng,
-    ) -> Arrivals {
-        if self.apart.contains(&from) != self.apart.contains(&to) {
-            return Arrivals::new();
+    ) -> ArrivalTimes {
+        if self.partition.contains(&from) != self.partition.contains(&to) {
+            return ArrivalTimes::new();
         }
-        let copies = 1 + u64::from(below(rng, 1_000) < weather.duplicates);
-        let mut arrivals = Arrivals::new();
+        let copies = 1 + u64::from(uniform_below(rng, 1_000) < weather.duplicates);
+        let mut arrivals = ArrivalTimes::new();
         for _ in 0..copies {
-            if below(rng, 1_000) < weather.loss {
+            if uniform_below(rng, 1_000) < weather.loss {
                 continue;
             }
-            let mut delay = 1 + below(rng, weather.delay.max(1));
-            if below(rng, 1_000) < weather.slow {
-                delay = delay.saturating_mul(1 + below(rng, 20));
+            let mut delay = 1 + uniform_below(rng, weather.delay.max(1));
+            if uniform_below(rng, 1_000) < weather.slow {
+                delay = delay.saturating_mul(1 + uniform_below(rng, 20));
             }
-            let held = [from, to].into_iter().filter_map(|node| self.clogged.get(&node));
+            let held = [from, to].into_iter().filter_map(|node| self.stalled_until.get(&node));
             let opens = held.copied().max().unwrap_or_default();
             arrivals.push(now.max(opens).saturating_add(delay));
         }

@@ -6,63 +6,68 @@ use std::collections::BTreeMap;
 use florin_learning::Reference;
 use florin_learning::mapped::UNLIMITED_MEMORY;
 use florin_ledger::{Ledger, LedgerError, Refusal};
-use florin_participant::draw_by_proof;
+use florin_participant::claim_with_proof;
 use florin_protocol::{
     Canonical, Digest, DisclosedRows, ErrorCode, Role, TaskPhase, WorkOrder, WorkRecord, WorkResult,
 };
 use florin_work::{EarlierUpdateBlobs, ValuationInputs};
 
-use super::client::Line;
-use super::ledger::Unsigned;
-use super::message::{Ask, Reply};
-use super::network::Node;
-use super::task::PROVIDER;
-use super::world::{What, World};
+use super::client::RequestChannel;
+use super::context::{SimContext, SimEvent};
+use super::ledger::DummySigner;
+use super::message::{CoordinatorReply, CoordinatorRequest};
+use super::network::ProcessId;
+use super::setup::PROVIDER;
 
-const ME: Node = Node::Provider;
+const ME: ProcessId = ProcessId::Provider;
 /// Interval between two requests for work, in milliseconds.
 const POLL_MS: u64 = 250;
 /// Delay before a ledger request is retried.
 const LEDGER_MS: u64 = 150;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    Looks,
-    Registers,
-    Stakes,
-    Asks,
-    Fetches,
-    Sends,
-    Draws,
-    HasStakeBack,
-    IsDone,
+enum ProviderActivity {
+    CheckingTask,
+    Registering,
+    Staking,
+    RequestingWork,
+    Fetching,
+    SendingRecord,
+    Claiming,
+    WithdrawingStake,
+    Done,
 }
 
 /// The state that a crash destroys.
 #[derive(Clone, Debug)]
-struct Memory {
-    doing: Doing,
+struct ProviderMemory {
+    activity: ProviderActivity,
     /// Whether it is registered and has pledged its stake, as far as it knows since its last start.
     is_pledged: bool,
     order: Option<Box<WorkOrder>>,
     blobs: BTreeMap<Digest, Vec<u8>>,
 }
 
-impl Memory {
+impl ProviderMemory {
     const fn new() -> Self {
-        Self { doing: Doing::Looks, is_pledged: false, order: None, blobs: BTreeMap::new() }
+        Self {
+            activity: ProviderActivity::CheckingTask,
+            is_pledged: false,
+            order: None,
+            blobs: BTreeMap::new(),
+        }
     }
 }
 
 /// The provider.
 #[derive(Clone, Debug)]
 pub(super) struct Provider {
-    memory: Memory,
+    memory: ProviderMemory,
     /// Persistent state: the signed record of each order.
     records: BTreeMap<Digest, WorkRecord>,
-    line: Line,
-    life: u64,
-    up: bool,
+    channel: RequestChannel,
+    restarts: u64,
+    is_up: bool,
     finished: bool,
 }
 
@@ -71,11 +76,11 @@ impl Provider {
     #[must_use]
     pub(super) const fn new() -> Self {
         Self {
-            memory: Memory::new(),
+            memory: ProviderMemory::new(),
             records: BTreeMap::new(),
-            line: Line::new(ME),
-            life: 0,
-            up: true,
+            channel: RequestChannel::new(ME),
+            restarts: 0,
+            is_up: true,
             finished: false,
         }
     }
@@ -87,114 +92,140 @@ impl Provider {
     }
 
     /// Schedules the first step.
-    pub(super) fn begin(&mut self, world: &mut World) {
-        let pause = world.some(1_000);
-        self.line.wake(world, pause);
+    pub(super) fn schedule_first_step(&mut self, world: &mut SimContext) {
+        let pause = world.random_ms(1_000);
+        self.channel.set_timer(world, pause);
     }
 
-    fn dies(&mut self, world: &mut World) -> bool {
-        let crashes = world.weather.crashes;
-        if !world.chance(crashes) {
+    fn maybe_crash(&mut self, world: &mut SimContext) -> bool {
+        let crashes = world.faults.crashes;
+        if !world.random_bool(crashes) {
             return false;
         }
-        world.tell(ME, format_args!("crashes while {:?}", self.memory.doing));
-        self.memory = Memory::new();
-        self.line.drop_all();
-        self.up = false;
-        self.life += 1;
-        let pause = 100 + world.some(5_000);
-        world.after(pause, What::Starts { node: ME, life: self.life });
+        world.log(ME, format_args!("crashes while {:?}", self.memory.activity));
+        self.memory = ProviderMemory::new();
+        self.channel.reset();
+        self.is_up = false;
+        self.restarts += 1;
+        let pause = 100 + world.random_ms(5_000);
+        world.schedule(pause, SimEvent::Restart { node: ME, life: self.restarts });
         true
     }
 
     /// Restarts the process.
-    pub(super) fn start(&mut self, world: &mut World, life: u64) {
-        if life == self.life && !self.up {
-            self.up = true;
-            self.line.wake(world, 1);
+    pub(super) fn start(&mut self, world: &mut SimContext, life: u64) {
+        if life == self.restarts && !self.is_up {
+            self.is_up = true;
+            self.channel.set_timer(world, 1);
         }
     }
 
     /// Handles a timer.
-    pub(super) fn wakes(&mut self, world: &mut World, ticket: u64) {
-        if !self.up || !self.line.is_newest(ticket) || self.line.waits(world) {
+    pub(super) fn on_timer(&mut self, world: &mut SimContext, ticket: u64) {
+        if !self.is_up || !self.channel.is_current_timer(ticket) || self.channel.retry_if_due(world)
+        {
             return;
         }
-        match self.memory.doing {
-            Doing::Stakes => self.stake(world),
-            Doing::Draws => self.says(world, Doing::Draws, Ask::Proof(PROVIDER)),
-            Doing::HasStakeBack => self.have_stake_back(world),
-            Doing::Sends => self.fetch(world),
-            Doing::IsDone => {}
-            Doing::Asks if self.memory.is_pledged => self.says(world, Doing::Asks, Ask::Work),
-            _ => self.says(world, Doing::Looks, Ask::Look),
+        match self.memory.activity {
+            ProviderActivity::Staking => self.stake(world),
+            ProviderActivity::Claiming => {
+                self.request(world, ProviderActivity::Claiming, CoordinatorRequest::Proof(PROVIDER))
+            }
+            ProviderActivity::WithdrawingStake => self.withdraw_stake(world),
+            ProviderActivity::SendingRecord => self.fetch(world),
+            ProviderActivity::Done => {}
+            ProviderActivity::RequestingWork if self.memory.is_pledged => {
+                self.request(world, ProviderActivity::RequestingWork, CoordinatorRequest::OpenOrder)
+            }
+            _ => self.request(world, ProviderActivity::CheckingTask, CoordinatorRequest::View),
         }
     }
 
-    fn says(&mut self, world: &mut World, doing: Doing, ask: Ask) {
-        self.memory.doing = doing;
-        self.line.ask(world, ask);
+    fn request(
+        &mut self,
+        world: &mut SimContext,
+        doing: ProviderActivity,
+        ask: CoordinatorRequest,
+    ) {
+        self.memory.activity = doing;
+        self.channel.send(world, ask);
     }
 
-    fn later(&mut self, world: &mut World, doing: Doing, pause: u64) {
-        self.memory.doing = doing;
-        self.line.wake(world, pause);
+    fn schedule(&mut self, world: &mut SimContext, doing: ProviderActivity, pause: u64) {
+        self.memory.activity = doing;
+        self.channel.set_timer(world, pause);
     }
 
     /// Handles a response.
-    pub(super) fn hear(&mut self, world: &mut World, id: u64, reply: Reply) {
-        if !self.up {
+    pub(super) fn on_reply(&mut self, world: &mut SimContext, id: u64, reply: CoordinatorReply) {
+        if !self.is_up {
             return;
         }
-        let Some((ask, reply)) = self.line.answered(id, reply) else { return };
-        if self.dies(world) {
+        let Some((ask, reply)) = self.channel.take_request(id, reply) else { return };
+        if self.maybe_crash(world) {
             return;
         }
         match (ask, reply) {
-            (Ask::Look, Reply::View(view)) => match view.phase {
-                TaskPhase::Done => self.says(world, Doing::Draws, Ask::Proof(PROVIDER)),
+            (CoordinatorRequest::View, CoordinatorReply::View(view)) => match view.phase {
+                TaskPhase::Done => self.request(
+                    world,
+                    ProviderActivity::Claiming,
+                    CoordinatorRequest::Proof(PROVIDER),
+                ),
                 _ if !self.memory.is_pledged => {
-                    self.says(world, Doing::Registers, Ask::Register(Role::Provider));
+                    self.request(
+                        world,
+                        ProviderActivity::Registering,
+                        CoordinatorRequest::Register(Role::Provider),
+                    );
                 }
-                _ => self.says(world, Doing::Asks, Ask::Work),
+                _ => self.request(
+                    world,
+                    ProviderActivity::RequestingWork,
+                    CoordinatorRequest::OpenOrder,
+                ),
             },
-            (Ask::Register(_), Reply::Done) => self.stake(world),
-            (Ask::Work, Reply::Order(Some(order))) => {
+            (CoordinatorRequest::Register(_), CoordinatorReply::Done) => self.stake(world),
+            (CoordinatorRequest::OpenOrder, CoordinatorReply::Order(Some(order))) => {
                 self.memory.order = Some(order);
                 self.memory.blobs.clear();
                 self.fetch(world);
             }
-            (Ask::Blob(digest), Reply::Bytes(bytes)) => {
+            (CoordinatorRequest::Blob(digest), CoordinatorReply::Bytes(bytes)) => {
                 self.memory.blobs.insert(digest, bytes);
                 self.fetch(world);
             }
-            (Ask::Record(_), Reply::Verdict(units)) => {
-                world.tell(ME, format_args!("is paid for {units} units"));
-                self.later(world, Doing::Looks, 1);
+            (CoordinatorRequest::Record(_), CoordinatorReply::Verdict(units)) => {
+                world.log(ME, format_args!("is paid for {units} units"));
+                self.schedule(world, ProviderActivity::CheckingTask, 1);
             }
-            (Ask::Record(_), Reply::Refused(rejection)) => {
+            (CoordinatorRequest::Record(_), CoordinatorReply::Refused(rejection)) => {
                 let waits = rejection.code == ErrorCode::TooEarly;
-                world.tell(ME, format_args!("record refused: {rejection}"));
+                world.log(ME, format_args!("record refused: {rejection}"));
                 if rejection.code == ErrorCode::WorkResultMismatch {
-                    world.auditor.found("honest work is verified", rejection.to_string());
+                    world
+                        .auditor
+                        .report_violation("honest work is verified", rejection.to_string());
                 }
                 if waits {
-                    self.later(world, Doing::Sends, POLL_MS);
+                    self.schedule(world, ProviderActivity::SendingRecord, POLL_MS);
                 } else {
-                    self.later(world, Doing::Looks, POLL_MS);
+                    self.schedule(world, ProviderActivity::CheckingTask, POLL_MS);
                 }
             }
-            (Ask::Proof(_), reply) => self.proven(world, reply),
+            (CoordinatorRequest::Proof(_), reply) => self.on_proof(world, reply),
             // The task was never published and never will be.
-            (Ask::Look, Reply::Refused(_)) if world.is_closed() => self.have_stake_back(world),
-            _ => self.later(world, Doing::Looks, POLL_MS),
+            (CoordinatorRequest::View, CoordinatorReply::Refused(_)) if world.is_closed() => {
+                self.withdraw_stake(world)
+            }
+            _ => self.schedule(world, ProviderActivity::CheckingTask, POLL_MS),
         }
     }
 
-    fn stake(&mut self, world: &mut World) {
-        self.memory.doing = Doing::Stakes;
-        let spec = &world.cast.spec;
-        let (way, by, task) = (world.way(ME), Unsigned(PROVIDER), spec.id());
+    fn stake(&mut self, world: &mut SimContext) {
+        self.memory.activity = ProviderActivity::Staking;
+        let spec = &world.setup.spec;
+        let (way, by, task) = (world.ledger_link(ME), DummySigner(PROVIDER), spec.id());
         let pledge = || -> Result<(), LedgerError> {
             let there = way.stake_of(PROVIDER)?;
             if there.amount < spec.budget.stake_min || there.release.is_some() {
@@ -204,28 +235,36 @@ impl Provider {
             way.pledge(&by, task).map(drop)
         };
         let pledged = pledge();
-        world.send_late();
+        world.schedule_late_transactions();
         match pledged {
             Ok(()) => {
                 self.memory.is_pledged = true;
-                self.says(world, Doing::Asks, Ask::Work);
+                self.request(
+                    world,
+                    ProviderActivity::RequestingWork,
+                    CoordinatorRequest::OpenOrder,
+                );
             }
-            Err(LedgerError::Unavailable(_)) => self.line.wake(world, LEDGER_MS),
+            Err(LedgerError::Unavailable(_)) => self.channel.set_timer(world, LEDGER_MS),
             Err(error) => {
-                world.tell(ME, format_args!("cannot pledge: {error}"));
-                self.later(world, Doing::Looks, 4 * POLL_MS);
+                world.log(ME, format_args!("cannot pledge: {error}"));
+                self.schedule(world, ProviderActivity::CheckingTask, 4 * POLL_MS);
             }
         }
     }
 
     /// Fetches the next missing blob of the order; with all blobs, computes and sends the record.
-    fn fetch(&mut self, world: &mut World) {
+    fn fetch(&mut self, world: &mut SimContext) {
         let Some(order) = self.memory.order.clone() else {
-            return self.later(world, Doing::Looks, 1);
+            return self.schedule(world, ProviderActivity::CheckingTask, 1);
         };
         let digest = order.digest();
         if let Some(record) = self.records.get(&digest).cloned() {
-            return self.says(world, Doing::Sends, Ask::Record(Box::new(record)));
+            return self.request(
+                world,
+                ProviderActivity::SendingRecord,
+                CoordinatorRequest::Record(Box::new(record)),
+            );
         }
         let updates = order.entries.iter().map(|entry| entry.update);
         let mut all = [order.base_model, order.disclosed_rows].into_iter().chain(updates);
@@ -234,18 +273,26 @@ impl Provider {
         let mut earlier = order.previous_models.iter().copied().chain(last);
         let missing = missing.or_else(|| earlier.find(|d| !self.memory.blobs.contains_key(d)));
         if let Some(missing) = missing {
-            return self.says(world, Doing::Fetches, Ask::Blob(missing));
+            return self.request(
+                world,
+                ProviderActivity::Fetching,
+                CoordinatorRequest::Blob(missing),
+            );
         }
         let Some(result) = self.compute(world, &order) else {
-            return self.later(world, Doing::Looks, POLL_MS);
+            return self.schedule(world, ProviderActivity::CheckingTask, POLL_MS);
         };
-        let market = world.cast.spec.market;
+        let market = world.setup.spec.market;
         let record = WorkRecord { market, order: digest, provider: PROVIDER, result };
         self.records.insert(digest, record.clone());
-        self.says(world, Doing::Sends, Ask::Record(Box::new(record)));
+        self.request(
+            world,
+            ProviderActivity::SendingRecord,
+            CoordinatorRequest::Record(Box::new(record)),
+        );
     }
 
-    fn compute(&self, world: &World, order: &WorkOrder) -> Option<WorkResult> {
+    fn compute(&self, world: &SimContext, order: &WorkOrder) -> Option<WorkResult> {
         let blob = |digest: Digest| self.memory.blobs.get(&digest).map(Vec::as_slice);
         let shown = DisclosedRows::from_bytes(blob(order.disclosed_rows)?).ok()?;
         let drawn: Vec<u32> = shown.rows.iter().map(|row| row.index).collect();
@@ -256,7 +303,7 @@ impl Provider {
         let last: Vec<&[u8]> =
             order.earlier_updates.iter().map(|(_, digest)| blob(*digest)).collect::<Option<_>>()?;
         let inputs = ValuationInputs {
-            spec: &world.cast.spec,
+            spec: &world.setup.spec,
             base: blob(order.base_model)?,
             row_indices: &drawn,
             disclosed_rows: blob(order.disclosed_rows)?,
@@ -274,27 +321,27 @@ impl Provider {
             .map(|outcome| outcome.result)
     }
 
-    fn proven(&mut self, world: &mut World, reply: Reply) {
+    fn on_proof(&mut self, world: &mut SimContext, reply: CoordinatorReply) {
         let drawn = match reply {
-            Reply::Proof(proof) => {
-                let (way, by) = (world.way(ME), Unsigned(PROVIDER));
-                let drawn = draw_by_proof(&way, &by, world.cast.spec.id(), proof);
-                world.send_late();
+            CoordinatorReply::Proof(proof) => {
+                let (way, by) = (world.ledger_link(ME), DummySigner(PROVIDER));
+                let drawn = claim_with_proof(&way, &by, world.setup.spec.id(), proof);
+                world.schedule_late_transactions();
                 drawn.is_ok()
             }
-            Reply::Refused(rejection) => rejection.code == ErrorCode::NotYetPublic,
+            CoordinatorReply::Refused(rejection) => rejection.code == ErrorCode::NotYetPublic,
             _ => false,
         };
         if drawn {
-            self.have_stake_back(world);
+            self.withdraw_stake(world);
         } else {
-            self.later(world, Doing::Draws, LEDGER_MS);
+            self.schedule(world, ProviderActivity::Claiming, LEDGER_MS);
         }
     }
 
-    fn have_stake_back(&mut self, world: &mut World) {
-        self.memory.doing = Doing::HasStakeBack;
-        let (way, by) = (world.way(ME), Unsigned(PROVIDER));
+    fn withdraw_stake(&mut self, world: &mut SimContext) {
+        self.memory.activity = ProviderActivity::WithdrawingStake;
+        let (way, by) = (world.ledger_link(ME), DummySigner(PROVIDER));
         let back = || -> Result<bool, LedgerError> {
             let there = way.stake_of(PROVIDER)?;
             if there.amount.is_zero() {
@@ -310,13 +357,13 @@ impl Provider {
             }
         };
         let is_back = back();
-        world.send_late();
+        world.schedule_late_transactions();
         if matches!(is_back, Ok(true)) {
-            world.tell(ME, format_args!("is done"));
+            world.log(ME, format_args!("is done"));
             self.finished = true;
-            self.memory.doing = Doing::IsDone;
+            self.memory.activity = ProviderActivity::Done;
         } else {
-            self.line.wake(world, LEDGER_MS);
+            self.channel.set_timer(world, LEDGER_MS);
         }
     }
 }

@@ -7,14 +7,14 @@ use florin_protocol::{Digest, blob_digest};
 
 /// The lines so far.
 #[derive(Clone, Debug, Default)]
-pub struct Trace {
+pub struct EventLog {
     text: String,
     lines: u64,
 }
 
-impl Trace {
+impl EventLog {
     /// Appends a line: virtual time in milliseconds, process, and event.
-    pub fn tell(&mut self, at: u64, who: &str, what: Arguments<'_>) {
+    pub fn log(&mut self, at: u64, who: &str, what: Arguments<'_>) {
         // Writing into a string cannot fail.
         let _ = writeln!(self.text, "{at:>7} {who:<12} {what}");
         self.lines += 1;

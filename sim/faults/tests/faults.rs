@@ -3,7 +3,7 @@
 //!
 //! `FLORIN_FAULT_SEEDS` sets the number of seeds, and `FLORIN_FAULT_SEED` the first one.
 
-use florin_faults::{Bug, Played, ROUNDS, Rules, play, play_all};
+use florin_faults::{Bug, FaultOptions, FaultOutcome, ROUNDS, simulate, simulate_all};
 
 /// Number of seeds in CI.
 const SEEDS: u64 = 500;
@@ -25,7 +25,7 @@ fn threads() -> usize {
 }
 
 /// The command that repeats a failed seed, its violations, and the end of its trace.
-fn again(played: &Played) -> String {
+fn again(played: &FaultOutcome) -> String {
     let found: Vec<String> = played.violations.iter().map(ToString::to_string).collect();
     let seed = played.seed;
     let trace = played.trace.clone().into_text();
@@ -39,7 +39,8 @@ fn no_seed_violates_an_invariant_under_network_process_and_disk_faults() {
     let first = number("FLORIN_FAULT_SEED").unwrap_or(1);
     let seeds = number("FLORIN_FAULT_SEEDS").unwrap_or(SEEDS);
     println!("FLORIN_FAULT_SEED={first} FLORIN_FAULT_SEEDS={seeds}");
-    let played = play_all(first..first + seeds, Rules::default(), threads(), &|_| {}).unwrap();
+    let played =
+        simulate_all(first..first + seeds, FaultOptions::default(), threads(), &|_| {}).unwrap();
     let failed: Vec<String> = played
         .iter()
         .filter(|(played, _)| !played.violations.is_empty())
@@ -48,7 +49,7 @@ fn no_seed_violates_an_invariant_under_network_process_and_disk_faults() {
     let some = &failed[..failed.len().min(SHOWN)];
     assert!(failed.is_empty(), "{} of {seeds} seeds:\n{}", failed.len(), some.concat());
     // The seeds are effective: rounds are settled, and processes crash.
-    let sum = |of: fn(&Played) -> u64| played.iter().map(|(p, _)| of(p)).sum::<u64>();
+    let sum = |of: fn(&FaultOutcome) -> u64| played.iter().map(|(p, _)| of(p)).sum::<u64>();
     let (settled, crashes) = (sum(|p| u64::from(p.settled)), sum(|p| p.crashes));
     println!("{settled} rounds settled, {crashes} crashes");
     let enough = settled >= seeds && crashes >= seeds;
@@ -58,13 +59,16 @@ fn no_seed_violates_an_invariant_under_network_process_and_disk_faults() {
 #[test]
 fn a_seed_has_the_same_trace_on_any_number_of_threads() {
     let digests = |threads| {
-        let played = play_all(1..13, Rules::default(), threads, &|_| {}).unwrap();
+        let played = simulate_all(1..13, FaultOptions::default(), threads, &|_| {}).unwrap();
         played.into_iter().map(|(_, digest)| digest).collect::<Vec<_>>()
     };
     let one = digests(1);
     assert_eq!(one, digests(2));
     assert_eq!(one, digests(5));
-    let (a, b) = (play(3, Rules::default()).unwrap(), play(3, Rules::default()).unwrap());
+    let (a, b) = (
+        simulate(3, FaultOptions::default()).unwrap(),
+        simulate(3, FaultOptions::default()).unwrap(),
+    );
     assert_eq!(a.trace.into_text(), b.trace.into_text());
     assert_ne!(one[0], one[1], "another seed has another trace");
 }
@@ -72,12 +76,12 @@ fn a_seed_has_the_same_trace_on_any_number_of_threads() {
 /// The first seed that violates a rule, with the violation; otherwise the violations of other
 /// rules.
 fn first_broken(bug: Bug, rule: &str) -> Result<(u64, String), Vec<String>> {
-    let rules = Rules { bug: Some(bug), ..Rules::default() };
+    let rules = FaultOptions { bug: Some(bug), ..FaultOptions::default() };
     let mut others = Vec::new();
     for from in (1..=FOUND_WITHIN).step_by(STEP as usize) {
-        let played = play_all(from..from + STEP, rules, threads(), &|_| {}).unwrap();
+        let played = simulate_all(from..from + STEP, rules, threads(), &|_| {}).unwrap();
         for (played, _) in played {
-            if let Some(found) = played.violations.iter().find(|found| found.rule == rule) {
+            if let Some(found) = played.violations.iter().find(|found| found.invariant == rule) {
                 return Ok((played.seed, found.to_string()));
             }
             let seed = played.seed;
@@ -90,8 +94,8 @@ fn first_broken(bug: Bug, rule: &str) -> Result<(u64, String), Vec<String>> {
 #[test]
 fn every_planted_bug_is_detected_by_its_rules() {
     for bug in Bug::ALL {
-        assert!(!bug.found_by().is_empty(), "{} has no rule", bug.name());
-        for rule in bug.found_by() {
+        assert!(!bug.detecting_rules().is_empty(), "{} has no rule", bug.name());
+        for rule in bug.detecting_rules() {
             let found = first_broken(bug, rule).unwrap_or_else(|others| {
                 let others = &others[..others.len().min(SHOWN)];
                 let name = bug.name();

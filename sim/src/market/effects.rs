@@ -11,44 +11,44 @@ use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Digest, Rejection, RoundNumber, TaskId, Timestamp, blob_digest};
 use florin_work::{EarlierUpdateBlobs, ValuationInputs, WorkError};
 
-use super::{BUYER, COORDINATOR, Market, MarketError, SHOWN, Seat};
+use super::{BUYER, COORDINATOR, MarketError, ParticipantAccount, SHOWN, SimulatedMarket};
 
-enum Unheard {
+enum ApplyFailure {
     Refused(Rejection),
-    Halted(MarketError),
+    Failed(MarketError),
 }
 
-impl From<MarketError> for Unheard {
+impl From<MarketError> for ApplyFailure {
     fn from(error: MarketError) -> Self {
-        Self::Halted(error)
+        Self::Failed(error)
     }
 }
 
-impl Market {
+impl SimulatedMarket {
     /// Applies an event that the engine must accept.
-    pub(super) fn say(&mut self, event: &Event) -> Result<(), MarketError> {
+    pub(super) fn apply(&mut self, event: &Event) -> Result<(), MarketError> {
         let what: String = format!("{event:?}").chars().take(SHOWN).collect();
-        self.hear(event).map_err(|unheard| match unheard {
-            Unheard::Refused(why) => MarketError::Engine { what, why },
-            Unheard::Halted(error) => error,
+        self.apply_event(event).map_err(|unheard| match unheard {
+            ApplyFailure::Refused(why) => MarketError::Engine { what, why },
+            ApplyFailure::Failed(error) => error,
         })
     }
 
     /// Applies an event that the engine may refuse; returns whether the engine accepted it.
-    pub(super) fn try_to_say(&mut self, event: &Event) -> Result<bool, MarketError> {
-        match self.hear(event) {
+    pub(super) fn try_apply(&mut self, event: &Event) -> Result<bool, MarketError> {
+        match self.apply_event(event) {
             Ok(()) => Ok(true),
-            Err(Unheard::Refused(_)) => Ok(false),
-            Err(Unheard::Halted(error)) => Err(error),
+            Err(ApplyFailure::Refused(_)) => Ok(false),
+            Err(ApplyFailure::Failed(error)) => Err(error),
         }
     }
 
     /// Applies an event and executes the effects that follow from it.
-    fn hear(&mut self, event: &Event) -> Result<(), Unheard> {
-        let applied = self.engine.apply(event, self.now).map_err(Unheard::Refused)?;
+    fn apply_event(&mut self, event: &Event) -> Result<(), ApplyFailure> {
+        let applied = self.engine.apply(event, self.now).map_err(ApplyFailure::Refused)?;
         let mut wanted: VecDeque<Effect> = applied.effects.into();
         while let Some(effect) = wanted.pop_front() {
-            let Some(answer) = self.see_to(effect)? else { continue };
+            let Some(answer) = self.execute_effect(effect)? else { continue };
             let applied = self.engine.apply(&answer, self.now).map_err(|why| {
                 MarketError::Engine { what: format!("the event that answers {effect:?}"), why }
             })?;
@@ -57,15 +57,15 @@ impl Market {
         Ok(())
     }
 
-    fn see_to(&mut self, effect: Effect) -> Result<Option<Event>, MarketError> {
+    fn execute_effect(&mut self, effect: Effect) -> Result<Option<Event>, MarketError> {
         Ok(match effect {
             Effect::DiscloseRows { task, round } => {
-                let rows = self.shown()?;
+                let rows = self.disclosed_rows()?;
                 let shown = blob_digest(&rows);
                 self.blobs.insert(shown, rows);
                 Some(Event::RowsDisclosed { task, round, rows: shown })
             }
-            Effect::ValueRound { task, round } => Some(self.value(task, round)?),
+            Effect::ValueRound { task, round } => Some(self.value_round(task, round)?),
             Effect::PostSettlement { task, round } => {
                 let state = self.engine.state().tasks.get(&task);
                 let past = state.and_then(|state| state.reported_round(round));
@@ -74,7 +74,7 @@ impl Market {
                 self.post(settlement)?;
                 Some(Event::SettlementPosted { task, round })
             }
-            Effect::FinalizeSettlement { task, round } => self.finalise_or_wait(task, round)?,
+            Effect::FinalizeSettlement { task, round } => self.queue_settlement(task, round)?,
             // Executed at the end of the task.
             Effect::CloseTask { .. } | Effect::ProveDebits { .. } => None,
             // The engine holds the reports until then.
@@ -86,50 +86,50 @@ impl Market {
     /// with short rounds, this waits until the first of them is final, as a coordinator does.
     fn post(&mut self, settlement: Settlement) -> Result<(), MarketError> {
         let task = settlement.task;
-        while let Some(first) = self.first_of_too_many(task) {
+        while let Some(first) = self.blocking_deadline(task) {
             self.now = self.now.max(first.saturating_add_ms(1));
             if let Some(last) = self.finalise(task)? {
-                self.say(&last)?;
+                self.apply(&last)?;
             }
         }
-        self.pay("a settlement", COORDINATOR, Action::Post(settlement)).map(drop)
+        self.execute("a settlement", COORDINATOR, Action::Post(settlement)).map(drop)
     }
 
     /// When the first pending settlement becomes final, if the ledger accepts no further settlement
     /// before that.
-    fn first_of_too_many(&self, task: TaskId) -> Option<Timestamp> {
-        if self.windows.len() < PENDING_MAX {
+    fn blocking_deadline(&self, task: TaskId) -> Option<Timestamp> {
+        if self.pending_rounds.len() < PENDING_MAX {
             return None;
         }
-        self.books.task(task)?.pending.first().map(|first| first.final_at)
+        self.ledger.task(task)?.pending.first().map(|first| first.final_at)
     }
 
     /// Queues a settlement until its challenge window ends, and finalises earlier settlements that
     /// are due, so that the number of pending settlements stays small.
-    fn finalise_or_wait(
+    fn queue_settlement(
         &mut self,
         task: TaskId,
         round: RoundNumber,
     ) -> Result<Option<Event>, MarketError> {
-        self.windows.push_back(round);
+        self.pending_rounds.push_back(round);
         self.finalise(task)
     }
 
     /// Finalises the settlements that are due. Returns the event for the last finalised round.
     fn finalise(&mut self, task: TaskId) -> Result<Option<Event>, MarketError> {
-        let due = self.books.finalizable_count(task, self.now).unwrap_or(0);
+        let due = self.ledger.finalizable_count(task, self.now).unwrap_or(0);
         if due == 0 {
             return Ok(None);
         }
-        self.pay("the finalisation of settlements", COORDINATOR, Action::Finalize { task })?;
+        self.execute("the finalisation of settlements", COORDINATOR, Action::Finalize { task })?;
         let mut last = None;
         for _ in 0..due {
-            last = self.windows.pop_front();
+            last = self.pending_rounds.pop_front();
         }
         Ok(last.map(|round| Event::SettlementFinal { task, round }))
     }
 
-    fn shown(&self) -> Result<Vec<u8>, MarketError> {
+    fn disclosed_rows(&self) -> Result<Vec<u8>, MarketError> {
         let task = self.engine.state().tasks.get(&self.id);
         let running = task.and_then(|task| task.running());
         let running = running.ok_or(MarketError::Missing("a round with drawn rows"))?;
@@ -137,7 +137,7 @@ impl Market {
         Ok(shown.ok_or(MarketError::Missing("a drawn row"))?.to_bytes())
     }
 
-    fn value(&mut self, task: TaskId, round: RoundNumber) -> Result<Event, MarketError> {
+    fn value_round(&mut self, task: TaskId, round: RoundNumber) -> Result<Event, MarketError> {
         let state = self.engine.state().tasks.get(&task).ok_or(MarketError::Missing("the task"))?;
         let running = state.running().ok_or(MarketError::Missing("the round"))?;
         let order = running.work_order.as_ref().ok_or(MarketError::Missing("the order"))?;
@@ -163,7 +163,7 @@ impl Market {
             },
             scratch_space: &UNLIMITED_MEMORY,
         };
-        let valued = self.judge.value(&inputs, &mut self.worker, self.seed);
+        let valued = self.scorer.value(&inputs, &mut self.worker, self.seed);
         let shown = order.disclosed_rows;
         match valued {
             Ok(outcome) => {
@@ -190,23 +190,27 @@ impl Market {
     ///
     /// # Errors
     /// [`MarketError`].
-    pub fn settle(&mut self, seats: &[Seat]) -> Result<(), MarketError> {
+    pub fn finish_task(&mut self, seats: &[ParticipantAccount]) -> Result<(), MarketError> {
         let task = self.id;
         self.now = self.now.saturating_add_ms(self.spec.budget.challenge_ms.saturating_add(1));
-        if let Some(round) = self.windows.back().copied() {
-            self.pay("the finalisation of settlements", COORDINATOR, Action::Finalize { task })?;
-            self.windows.clear();
-            self.say(&Event::SettlementFinal { task, round })?;
+        if let Some(round) = self.pending_rounds.back().copied() {
+            self.execute(
+                "the finalisation of settlements",
+                COORDINATOR,
+                Action::Finalize { task },
+            )?;
+            self.pending_rounds.clear();
+            self.apply(&Event::SettlementFinal { task, round })?;
         }
         self.claim_all()?;
         self.now = self.now.max(self.spec.expires).saturating_add_ms(1);
-        self.pay("the closing of the task", BUYER, Action::Close { task })?;
+        self.execute("the closing of the task", BUYER, Action::Close { task })?;
         for seat in seats {
-            self.pay_back(seat.account, Action::Unbond { task })?;
+            self.execute_if_bonded(seat.account, Action::Unbond { task })?;
         }
         self.now = self.now.saturating_add_ms(self.spec.budget.unbond_ms.saturating_add(1));
         for seat in seats {
-            self.pay_back(seat.account, Action::WithdrawBond { task })?;
+            self.execute_if_bonded(seat.account, Action::WithdrawBond { task })?;
         }
         Ok(())
     }
@@ -229,7 +233,7 @@ impl Market {
                 continue;
             }
             let claim = Claim { task, account, totals: found.totals, proof: found.proof };
-            match self.ask(account, Action::Claim(claim)) {
+            match self.try_execute(account, Action::Claim(claim)) {
                 Ok(_) | Err(ApplyError::Refused(Refusal::NothingToClaim)) => {}
                 Err(why) => return Err(MarketError::Ledger { what: "a claim", why }),
             }
@@ -238,10 +242,10 @@ impl Market {
     }
 
     /// Withdraws a bond, unless debits used it up.
-    fn pay_back(&mut self, account: Address, action: Action) -> Result<(), MarketError> {
-        if self.books.bond(self.id, account).amount.is_zero() {
+    fn execute_if_bonded(&mut self, account: Address, action: Action) -> Result<(), MarketError> {
+        if self.ledger.bond(self.id, account).amount.is_zero() {
             return Ok(());
         }
-        self.pay("the return of a bond", account, action).map(drop)
+        self.execute("the return of a bond", account, action).map(drop)
     }
 }

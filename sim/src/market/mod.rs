@@ -18,10 +18,10 @@ use florin_protocol::{
 };
 use florin_work::{CommittedHoldout, WorkError, decode_model, encode_update};
 
-use crate::mechanism::Judge;
-use crate::parallel::each;
+use crate::mechanism::RoundScorer;
+use crate::parallel::parallel_map;
 
-pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, fln, florins};
+pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, amount_to_florins, florins_to_amount};
 
 /// Virtual time at which the market opens.
 const OPENED: Timestamp = Timestamp(1_000);
@@ -30,7 +30,7 @@ const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
 /// An expiry that never passes.
 const NEVER: Timestamp = Timestamp(u64::MAX >> 1);
 /// Placeholder for a signature.
-const UNSIGNED: NodeSignature = NodeSignature([0; 64]);
+const DUMMY_SIGNATURE: NodeSignature = NodeSignature([0; 64]);
 /// Maximum number of characters of an event in an error message.
 const SHOWN: usize = 120;
 
@@ -79,7 +79,7 @@ pub struct Arrival {
 
 /// An account of a participant.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct ParticipantAccount {
     /// Its address.
     pub account: Address,
     /// Its bond.
@@ -88,10 +88,10 @@ pub struct Seat {
     pub extra: Amount,
 }
 
-impl Seat {
+impl ParticipantAccount {
     /// Its initial balance, including the bond.
     #[must_use]
-    pub fn begins_with(&self) -> Amount {
+    pub fn initial_balance(&self) -> Amount {
         // The bounds of a scenario keep all sums far below 2^128.
         self.bond.plus(self.extra).unwrap_or_default()
     }
@@ -99,7 +99,7 @@ impl Seat {
 
 /// The result of one round.
 #[derive(Clone, Debug)]
-pub struct RoundDone {
+pub struct RoundResult {
     /// The round's report.
     pub report: Report,
     /// The change of the model; `None` if the model did not change.
@@ -108,34 +108,34 @@ pub struct RoundDone {
 
 /// The next step of a market.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextRound {
     /// A round is open.
-    Offer,
+    Open,
     /// Too few participants are available: those that were silent must enrol again.
-    Short,
+    TooFewParticipants,
     /// No further round will open.
-    Over,
+    Ended,
 }
 
 /// A simulated market with one task.
-pub struct Market {
+pub struct SimulatedMarket {
     engine: Engine,
-    books: Books,
+    ledger: Books,
     spec: TaskSpec,
     id: TaskId,
     holdout: CommittedHoldout,
-    judge: Judge,
+    scorer: RoundScorer,
     /// Models and updates by digest, for as long as they are needed.
     blobs: BTreeMap<Digest, Vec<u8>>,
     worker: Reference,
     seed: u64,
     now: Timestamp,
     /// Rounds whose settlements are in their challenge windows.
-    windows: VecDeque<RoundNumber>,
+    pending_rounds: VecDeque<RoundNumber>,
     supply: Amount,
 }
 
-impl std::fmt::Debug for Market {
+impl std::fmt::Debug for SimulatedMarket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Market")
             .field("task", &self.id)
@@ -144,7 +144,7 @@ impl std::fmt::Debug for Market {
     }
 }
 
-impl Market {
+impl SimulatedMarket {
     /// Opens a market with one task whose initial model is `base`, and enrols all `seats`.
     ///
     /// # Errors
@@ -153,63 +153,63 @@ impl Market {
         mut spec: TaskSpec,
         base: Vec<u8>,
         holdout: CommittedHoldout,
-        judge: Judge,
-        seats: &[Seat],
+        judge: RoundScorer,
+        seats: &[ParticipantAccount],
     ) -> Result<Self, MarketError> {
         spec.base_model = blob_digest(&base);
         spec.holdout.root = holdout.root();
         let deposit = spec.budget.data.plus(spec.budget.infrastructure).unwrap_or_default();
         let mut money = vec![(BUYER, deposit)];
-        money.extend(seats.iter().map(|seat| (seat.account, seat.begins_with())));
+        money.extend(seats.iter().map(|seat| (seat.account, seat.initial_balance())));
         let books = Books::from_genesis(&money);
         let supply = books.supply().unwrap_or_default();
         let mut market = Self {
             engine: Engine::new(spec.market, COORDINATOR),
-            books,
+            ledger: books,
             id: spec.id(),
             seed: spec.salt,
             spec,
             holdout,
-            judge,
+            scorer: judge,
             blobs: BTreeMap::new(),
             worker: Reference::new(),
             now: OPENED,
-            windows: VecDeque::new(),
+            pending_rounds: VecDeque::new(),
             supply,
         };
         market.publish(base)?;
         for seat in seats {
-            market.take_seat(seat)?;
+            market.enrol_account(seat)?;
         }
         Ok(market)
     }
 
     fn publish(&mut self, base: Vec<u8>) -> Result<(), MarketError> {
         let (task, spec) = (self.id, Box::new(self.spec.clone()));
-        self.pay("the task's escrow", BUYER, Action::OpenTask(Terms::from_spec(&spec)))?;
+        self.execute("the task's escrow", BUYER, Action::OpenTask(Terms::from_spec(&spec)))?;
         let model_bytes = florin_work::model_bytes(&spec);
         let update_bytes = florin_work::update_bytes(&spec);
-        self.say(&Event::TaskPublished { spec, model_bytes, update_bytes })?;
+        self.apply(&Event::TaskPublished { spec, model_bytes, update_bytes })?;
         let digest = blob_digest(&base);
         self.blobs.insert(digest, base);
-        self.say(&Event::BlobArrived { task, digest })?;
-        self.say(&Event::HoldoutArrived { task, digest: self.spec.holdout.root })
+        self.apply(&Event::BlobArrived { task, digest })?;
+        self.apply(&Event::HoldoutArrived { task, digest: self.spec.holdout.root })
     }
 
-    fn take_seat(&mut self, seat: &Seat) -> Result<(), MarketError> {
+    fn enrol_account(&mut self, seat: &ParticipantAccount) -> Result<(), MarketError> {
         let (task, sender, market) = (self.id, seat.account, self.spec.market);
-        self.pay("a bond", sender, Action::Bond { task, amount: seat.bond })?;
-        self.say(&Event::Registered(Registration {
+        self.execute("a bond", sender, Action::Bond { task, amount: seat.bond })?;
+        self.apply(&Event::Registered(Registration {
             market,
             wallet: sender,
             node_key: NodeKey(blob_digest(&sender.0).0),
             role: Role::Participant,
             expires: self.now.saturating_add_ms(YEAR_MS),
             wallet_signature: WalletSignature([0; 65]),
-            node_signature: UNSIGNED,
+            node_signature: DUMMY_SIGNATURE,
         }))?;
-        let enrolled = self.enrolment(sender);
-        self.say(&enrolled)
+        let enrolled = self.enrol_event(sender);
+        self.apply(&enrolled)
     }
 
     /// Enrols an account again after it was silent. Returns `false` if the engine refuses the
@@ -217,14 +217,14 @@ impl Market {
     ///
     /// # Errors
     /// [`MarketError`].
-    pub fn enrol_again(&mut self, sender: Address) -> Result<bool, MarketError> {
-        let enrolled = self.enrolment(sender);
-        self.try_to_say(&enrolled)
+    pub fn re_enrol(&mut self, sender: Address) -> Result<bool, MarketError> {
+        let enrolled = self.enrol_event(sender);
+        self.try_apply(&enrolled)
     }
 
-    fn enrolment(&self, sender: Address) -> Event {
+    fn enrol_event(&self, sender: Address) -> Event {
         let (task, market) = (self.id, self.spec.market);
-        let bond = self.books.bond(task, sender).amount;
+        let bond = self.ledger.bond(task, sender).amount;
         Event::Enrolled {
             enrol: unsigned(EnrolRequest { market, task, sender, expires: NEVER }),
             bond,
@@ -244,38 +244,38 @@ impl Market {
     ///
     /// # Errors
     /// [`MarketError`].
-    pub fn next_offer(&mut self) -> Result<Next, MarketError> {
+    pub fn next_offer(&mut self) -> Result<NextRound, MarketError> {
         while self.offer().is_none() {
             let phase = self.phase();
             let over = phase.is_none_or(|p| matches!(p, TaskPhase::Closing | TaskPhase::Done));
             match self.engine.next_deadline().filter(|_| !over) {
-                None => return Ok(Next::Over),
+                None => return Ok(NextRound::Ended),
                 // Only the expiry of the task is due.
                 Some(at)
                     if phase == Some(TaskPhase::Enrolling)
                         && at > self.now.saturating_add_ms(ENROL_MS) =>
                 {
-                    return Ok(Next::Short);
+                    return Ok(NextRound::TooFewParticipants);
                 }
                 Some(at) => {
                     self.now = self.now.max(at);
-                    self.say(&Event::Tick)?;
+                    self.apply(&Event::Tick)?;
                 }
             }
         }
-        Ok(Next::Offer)
+        Ok(NextRound::Open)
     }
 
     /// Advances virtual time while nothing is due.
-    pub fn wait(&mut self, ms: u64) {
+    pub fn advance(&mut self, ms: u64) {
         self.now = self.now.saturating_add_ms(ms);
     }
 
     /// Unspent florins of the budget for data that the buyer received back. The simulation pays
     /// nothing for infrastructure.
     #[must_use]
-    pub fn returned(&self) -> f64 {
-        florins(self.balance(BUYER)) - florins(self.spec.budget.infrastructure)
+    pub fn refunded_budget(&self) -> f64 {
+        amount_to_florins(self.balance(BUYER)) - amount_to_florins(self.spec.budget.infrastructure)
     }
 
     fn phase(&self) -> Option<TaskPhase> {
@@ -286,7 +286,7 @@ impl Market {
     ///
     /// # Errors
     /// [`MarketError::Missing`].
-    pub fn base(&self) -> Result<Vec<f32>, MarketError> {
+    pub fn base_model(&self) -> Result<Vec<f32>, MarketError> {
         let offer = self.offer().ok_or(MarketError::Missing("an open round"))?;
         self.model(offer.base_model)
     }
@@ -295,7 +295,7 @@ impl Market {
     ///
     /// # Errors
     /// [`MarketError::Missing`].
-    pub fn last_model(&self) -> Result<Vec<f32>, MarketError> {
+    pub fn newest_model(&self) -> Result<Vec<f32>, MarketError> {
         let task = self.engine.state().tasks.get(&self.id);
         let last = task.and_then(|task| task.rounds.last()).map(|ended| ended.model);
         self.model(last.unwrap_or(self.spec.base_model))
@@ -312,26 +312,26 @@ impl Market {
     ///
     /// # Errors
     /// [`MarketError`].
-    pub fn round(
+    pub fn run_round(
         &mut self,
         mut arrivals: Vec<Arrival>,
         threads: usize,
-    ) -> Result<RoundDone, MarketError> {
+    ) -> Result<RoundResult, MarketError> {
         self.worker = Reference::with_threads(threads);
-        let before = self.base()?;
+        let before = self.base_model()?;
         let offer = self.offer().cloned().ok_or(MarketError::Missing("an open round"))?;
         let digest = offer.digest();
         arrivals.sort_by_key(|arrival| (arrival.commit_ms, arrival.account));
         // The round does not wait for a commit after the deadline.
         arrivals
             .retain(|arrival| offer.opened.saturating_add_ms(arrival.commit_ms) <= offer.commit_by);
-        let written = each(
+        let written = parallel_map(
             threads,
             arrivals,
             || (),
             |(), arrival| {
                 let (commit_ms, upload_ms) = (arrival.commit_ms, arrival.upload_ms);
-                let (header, bytes) = self.write(&offer, digest, arrival)?;
+                let (header, bytes) = self.encode_arrival(&offer, digest, arrival)?;
                 Ok::<_, MarketError>((commit_ms, header, bytes, upload_ms))
             },
         );
@@ -343,7 +343,7 @@ impl Market {
                 promised.push((header, bytes, upload_ms));
             }
         }
-        self.pass(TaskPhase::Committing, offer.commit_by)?;
+        self.end_phase(TaskPhase::Committing, offer.commit_by)?;
         let opened = self.now;
         promised.sort_by_key(|(header, _, upload_ms)| (*upload_ms, header.sender));
         for (header, bytes, upload_ms) in promised {
@@ -353,22 +353,26 @@ impl Market {
             }
             self.now = self.now.max(at);
             self.blobs.insert(header.update, bytes);
-            self.try_to_say(&Event::Revealed(unsigned(header)))?;
+            self.try_apply(&Event::Revealed(unsigned(header)))?;
         }
-        self.pass(TaskPhase::Revealing, offer.reveal_by)?;
-        self.done(offer.scope.round, &before)
+        self.end_phase(TaskPhase::Revealing, offer.reveal_by)?;
+        self.round_result(offer.scope.round, &before)
     }
 
     /// Advances time until the phase is over.
-    fn pass(&mut self, phase: TaskPhase, by: Timestamp) -> Result<(), MarketError> {
+    fn end_phase(&mut self, phase: TaskPhase, by: Timestamp) -> Result<(), MarketError> {
         if self.phase() == Some(phase) {
             self.now = self.now.max(by.saturating_add_ms(1));
-            self.say(&Event::Tick)?;
+            self.apply(&Event::Tick)?;
         }
         Ok(())
     }
 
-    fn done(&mut self, round: RoundNumber, before: &[f32]) -> Result<RoundDone, MarketError> {
+    fn round_result(
+        &mut self,
+        round: RoundNumber,
+        before: &[f32],
+    ) -> Result<RoundResult, MarketError> {
         let task = self.engine.state().tasks.get(&self.id);
         let past = task.and_then(|task| task.reported_round(round));
         let report = past.ok_or(MarketError::Missing("the round's report"))?.report.clone();
@@ -376,13 +380,13 @@ impl Market {
         let step: Vec<f32> =
             after.iter().zip(before).map(|(after, before)| after - before).collect();
         let moved = step.iter().any(|value| *value != 0.0);
-        self.forget();
-        Ok(RoundDone { report, step: moved.then_some(step) })
+        self.drop_unneeded_blobs();
+        Ok(RoundResult { report, step: moved.then_some(step) })
     }
 
     /// Drops models and updates that no further order will reference. The set of needed blobs is
     /// built by digest because an update of zeros has the same bytes as a model of zeros.
-    fn forget(&mut self) {
+    fn drop_unneeded_blobs(&mut self) {
         let Some(task) = self.engine.state().tasks.get(&self.id) else { return };
         // The models at the end of the latest rounds, and the base model of the first of them.
         let latest = task.rounds.iter().rev().take(GLOBAL_DELTAS_MAX.saturating_add(2));
@@ -394,7 +398,7 @@ impl Market {
         self.blobs.retain(|digest, _| needed.contains(digest));
     }
 
-    fn write(
+    fn encode_arrival(
         &self,
         offer: &Offer,
         digest: Digest,
@@ -418,30 +422,34 @@ impl Market {
     }
 
     fn commit(&mut self, header: &UpdateHeader) -> Result<bool, MarketError> {
-        let bond = self.books.bond(self.id, header.sender).amount;
+        let bond = self.ledger.bond(self.id, header.sender).amount;
         let commit = Commit {
             scope: header.scope,
             sender: header.sender,
             offer: header.offer,
             commitment: header.commitment(),
         };
-        self.try_to_say(&Event::Committed { commit: unsigned(commit), bond })
+        self.try_apply(&Event::Committed { commit: unsigned(commit), bond })
     }
 
     /// Executes a transaction that must succeed.
-    fn pay(
+    fn execute(
         &mut self,
         what: &'static str,
         from: Address,
         action: Action,
     ) -> Result<TransactionOutcome, MarketError> {
-        self.ask(from, action).map_err(|why| MarketError::Ledger { what, why })
+        self.try_execute(from, action).map_err(|why| MarketError::Ledger { what, why })
     }
 
-    fn ask(&mut self, from: Address, action: Action) -> Result<TransactionOutcome, ApplyError> {
-        let nonce = self.books.nonce(from);
+    fn try_execute(
+        &mut self,
+        from: Address,
+        action: Action,
+    ) -> Result<TransactionOutcome, ApplyError> {
+        let nonce = self.ledger.nonce(from);
         let transaction = Transaction { market: self.spec.market, from, nonce, action };
-        apply(&mut self.books, &transaction, self.now).map(|(_, outcome)| outcome)
+        apply(&mut self.ledger, &transaction, self.now).map(|(_, outcome)| outcome)
     }
 
     /// Transfers money between wallets, for mechanisms that pay outside the task.
@@ -454,26 +462,26 @@ impl Market {
         to: Address,
         amount: Amount,
     ) -> Result<(), MarketError> {
-        self.pay("a transfer", from, Action::Transfer { to, amount }).map(drop)
+        self.execute("a transfer", from, Action::Transfer { to, amount }).map(drop)
     }
 
     /// Total of an account's wallet and bond.
     #[must_use]
-    pub fn worth(&self, account: Address) -> Amount {
-        let bond = self.books.bond(self.id, account).amount;
+    pub fn total_balance(&self, account: Address) -> Amount {
+        let bond = self.ledger.bond(self.id, account).amount;
         self.balance(account).plus(bond).unwrap_or_default()
     }
 
     /// Balance of a wallet.
     #[must_use]
     pub fn balance(&self, account: Address) -> Amount {
-        self.books.balance(account)
+        self.ledger.balance(account)
     }
 
     /// Whether the total of all accounts still equals the initial supply.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
-        self.books.supply().is_ok_and(|supply| supply == self.supply)
+        self.ledger.supply().is_ok_and(|supply| supply == self.supply)
     }
 
     /// The virtual time.
@@ -490,5 +498,5 @@ impl Market {
 }
 
 fn unsigned<T>(body: T) -> Signed<T> {
-    Signed { body, signature: UNSIGNED }
+    Signed { body, signature: DUMMY_SIGNATURE }
 }

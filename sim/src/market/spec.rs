@@ -44,13 +44,13 @@ pub fn account(member: usize, identity: u32) -> Address {
 
 /// Florins as an amount, rounded to the millionth.
 #[must_use]
-pub fn fln(florins: f64) -> Amount {
+pub fn florins_to_amount(florins: f64) -> Amount {
     Amount::from_units((florins * MILLION).round() as u128 * MICRO_UNITS)
 }
 
 /// An amount in florins, for display and statistics.
 #[must_use]
-pub fn florins(amount: Amount) -> f64 {
+pub fn amount_to_florins(amount: Amount) -> f64 {
     amount.units() as f64 / (MICRO_UNITS as f64 * MILLION)
 }
 
@@ -130,14 +130,14 @@ impl Scenario {
     fn budget(&self) -> Budget {
         let t = &self.task;
         Budget {
-            data: fln(t.budget),
-            infrastructure: fln(1.0),
-            per_nat_max: fln(t.per_nat_max),
+            data: florins_to_amount(t.budget),
+            infrastructure: florins_to_amount(1.0),
+            per_nat_max: florins_to_amount(t.per_nat_max),
             confidence_z: micro(t.withheld),
-            bond_min: fln(t.bond_min),
-            bond_per_row: fln(t.bond_per_row),
-            debit_max: fln(t.debit_max),
-            stake_min: fln(1.0),
+            bond_min: florins_to_amount(t.bond_min),
+            bond_per_row: florins_to_amount(t.bond_per_row),
+            debit_max: florins_to_amount(t.debit_max),
+            stake_min: florins_to_amount(1.0),
             per_unit: Amount::ZERO,
             challenge_ms: CHALLENGE_MS,
             unbond_ms: UNBOND_MS,

@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::play::{MemberOutcome, Played};
+use crate::simulation::{MemberOutcome, SimulationOutcome};
 
-pub use statistics::{Ends, Interval, auroc, gini, interval, ratio, spearman};
+pub use statistics::{
+    ConfidenceBounds, ConfidenceInterval, auroc, confidence_interval, gini, ratio, spearman,
+};
 
 /// Identifies a measured value: the measure and the group; no group for the whole market.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Key {
+pub struct MeasureKey {
     /// The group.
     pub group: Option<String>,
     /// The measure.
@@ -21,7 +23,7 @@ pub struct Key {
 }
 
 /// The values of all measures for one seed.
-pub type Figures = BTreeMap<Key, f64>;
+pub type MeasureValues = BTreeMap<MeasureKey, f64>;
 
 /// Every measure with its description.
 pub const MEASURES: &[(&str, &str)] = &[
@@ -78,17 +80,20 @@ pub const RATIOS: &[(&str, &str, &str)] =
 /// The measures of one seed. `honest` maps a group to the counterfactual outcome of the same market
 /// with that group made honest.
 #[must_use]
-pub fn figures(played: &Played, honest: &BTreeMap<usize, Played>) -> Figures {
-    let mut all = Figures::new();
+pub fn measure_seed(
+    played: &SimulationOutcome,
+    honest: &BTreeMap<usize, SimulationOutcome>,
+) -> MeasureValues {
+    let mut all = MeasureValues::new();
     let mut put = |group: Option<&String>, measure: &'static str, value: f64| {
         if value.is_finite() {
-            all.insert(Key { group: group.cloned(), measure }, value);
+            all.insert(MeasureKey { group: group.cloned(), measure }, value);
         }
     };
     for (at, name) in played.groups.iter().enumerate() {
         let members: Vec<&MemberOutcome> =
             played.members.iter().filter(|member| member.group == at).collect();
-        for (measure, value) in group_figures(&members) {
+        for (measure, value) in group_measures(&members) {
             put(Some(name), measure, value);
         }
         if let Some(otherwise) = honest.get(&at) {
@@ -97,18 +102,18 @@ pub fn figures(played: &Played, honest: &BTreeMap<usize, Played>) -> Figures {
             put(Some(name), "gain", mean(members.iter().map(|m| m.profit())) - before);
         }
     }
-    for (measure, value) in market_figures(played) {
+    for (measure, value) in market_measures(played) {
         put(None, measure, value);
     }
     all
 }
 
-fn group_figures(members: &[&MemberOutcome]) -> Vec<(&'static str, f64)> {
+fn group_measures(members: &[&MemberOutcome]) -> Vec<(&'static str, f64)> {
     let of = |figure: fn(&MemberOutcome) -> f64| mean(members.iter().map(|member| figure(member)));
     let share = |part: f64, all: f64| if all > 0.0 { part / all } else { 0.0 };
     let taken: f64 = members.iter().map(|member| f64::from(member.rounds)).sum();
-    let asked: f64 = members.iter().map(|member| f64::from(member.asked)).sum();
-    let refused: f64 = members.iter().map(|member| f64::from(member.refused)).sum();
+    let asked: f64 = members.iter().map(|member| f64::from(member.selected)).sum();
+    let refused: f64 = members.iter().map(|member| f64::from(member.rejected)).sum();
     vec![
         ("profit", of(MemberOutcome::profit)),
         ("earned", of(|member| member.earned)),
@@ -119,7 +124,7 @@ fn group_figures(members: &[&MemberOutcome]) -> Vec<(&'static str, f64)> {
     ]
 }
 
-fn market_figures(played: &Played) -> Vec<(&'static str, f64)> {
+fn market_measures(played: &SimulationOutcome) -> Vec<(&'static str, f64)> {
     let accuracy = played.rounds.last().map_or(played.accuracy_before, |round| round.accuracy);
     let improvement: f64 = played.rounds.iter().map(|round| round.improvement).sum();
     let spent: f64 = played.rounds.iter().map(|round| round.spent).sum();
@@ -131,7 +136,7 @@ fn market_figures(played: &Played) -> Vec<(&'static str, f64)> {
     let (to_honest, to_others) = (sum(&honest), sum(&others));
     let total = |of: fn(&MemberOutcome) -> f64| honest.iter().map(|member| of(member)).sum::<f64>();
     let updates = total(|member| f64::from(member.rounds));
-    let refused = total(|member| f64::from(member.refused));
+    let refused = total(|member| f64::from(member.rejected));
     let debited = total(|member| f64::from(member.debited));
     let score = |members: &[&MemberOutcome]| members.iter().map(|m| m.score).collect::<Vec<_>>();
     let mut all = vec![
@@ -142,7 +147,7 @@ fn market_figures(played: &Played) -> Vec<(&'static str, f64)> {
         ("rounds", played.rounds.iter().filter(|round| round.settled).count() as f64),
         ("returned", played.returned),
         ("gini", gini(&played.members.iter().map(earned).collect::<Vec<_>>())),
-        ("stability", stability(&played.members)),
+        ("stability", pay_stability(&played.members)),
         ("error", total(|member| member.error) / total(|member| member.score).max(0.0)),
         ("false_refusals", refused / updates),
         ("false_debits", debited / updates),
@@ -159,7 +164,7 @@ fn market_figures(played: &Played) -> Vec<(&'static str, f64)> {
 }
 
 /// Rank correlation of the members' pay between the first and the second half of the rounds.
-fn stability(members: &[MemberOutcome]) -> f64 {
+fn pay_stability(members: &[MemberOutcome]) -> f64 {
     let half = |second: bool| -> Vec<f64> {
         let part = |member: &MemberOutcome| {
             let (first, last) = member.by_round.split_at(member.by_round.len() / 2);
@@ -177,35 +182,35 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 
 /// A measure summarised over all seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub struct MeasureSummary {
     /// The measure and its group.
     #[serde(flatten)]
-    pub key: Key,
+    pub key: MeasureKey,
     /// Its mean and 95 % confidence interval.
     #[serde(flatten)]
-    pub interval: Interval,
+    pub interval: ConfidenceInterval,
 }
 
 /// Summarises every measure over the seeds that have it. A ratio is present only if its denominator
 /// is significantly positive.
 #[must_use]
-pub fn over_seeds(all: &[Figures]) -> Vec<Measured> {
-    let mut values: BTreeMap<&Key, Vec<f64>> = BTreeMap::new();
+pub fn summarise_seeds(all: &[MeasureValues]) -> Vec<MeasureSummary> {
+    let mut values: BTreeMap<&MeasureKey, Vec<f64>> = BTreeMap::new();
     for (key, value) in all.iter().flatten() {
         values.entry(key).or_default().push(*value);
     }
     let of_market = |measure: &'static str| {
-        values.get(&Key { group: None, measure }).map(Vec::as_slice).unwrap_or_default()
+        values.get(&MeasureKey { group: None, measure }).map(Vec::as_slice).unwrap_or_default()
     };
     let ratios = RATIOS.iter().filter_map(|(measure, above, below)| {
         let interval = ratio(of_market(above), of_market(below))?;
-        Some(Measured { key: Key { group: None, measure }, interval })
+        Some(MeasureSummary { key: MeasureKey { group: None, measure }, interval })
     });
-    let measured = |(key, values): (&&Key, &Vec<f64>)| Measured {
+    let measured = |(key, values): (&&MeasureKey, &Vec<f64>)| MeasureSummary {
         key: (*key).clone(),
-        interval: interval(values),
+        interval: confidence_interval(values),
     };
-    let mut measures: Vec<Measured> = values.iter().map(measured).chain(ratios).collect();
+    let mut measures: Vec<MeasureSummary> = values.iter().map(measured).chain(ratios).collect();
     measures.sort_by(|a, b| a.key.cmp(&b.key));
     measures
 }

@@ -14,82 +14,87 @@ const EXPANSION: f64 = 2.372;
 
 /// A mean with its 95 % confidence interval over independent seeds, from Student's t distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Told", from = "Told")]
-pub struct Interval {
+#[serde(into = "IntervalJson", from = "IntervalJson")]
+pub struct ConfidenceInterval {
     /// The mean.
     pub mean: f64,
     /// Bounds of the interval; `None` for a single seed, which gives no estimate of the variance.
-    pub ends: Option<Ends>,
+    pub bounds: Option<ConfidenceBounds>,
     /// Number of seeds.
     pub count: usize,
 }
 
 /// Bounds of a confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ends {
+pub struct ConfidenceBounds {
     /// Lower bound.
     pub low: f64,
     /// Upper bound.
     pub high: f64,
 }
 
-/// JSON form of an [`Interval`]: without an interval both bounds are null.
+/// JSON form of an [`ConfidenceInterval`]: without an interval both bounds are null.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct IntervalJson {
     mean: f64,
     low: Option<f64>,
     high: Option<f64>,
     count: usize,
 }
 
-impl From<Interval> for Told {
-    fn from(interval: Interval) -> Self {
-        let Interval { mean, count, .. } = interval;
+impl From<ConfidenceInterval> for IntervalJson {
+    fn from(interval: ConfidenceInterval) -> Self {
+        let ConfidenceInterval { mean, count, .. } = interval;
         Self { mean, low: interval.low(), high: interval.high(), count }
     }
 }
 
-impl From<Told> for Interval {
-    fn from(told: Told) -> Self {
-        let Told { mean, low, high, count } = told;
-        let ends = low.zip(high).filter(|_| count > 1).map(|(low, high)| Ends { low, high });
-        Self { mean, ends, count }
+impl From<IntervalJson> for ConfidenceInterval {
+    fn from(json: IntervalJson) -> Self {
+        let IntervalJson { mean, low, high, count } = json;
+        let ends =
+            low.zip(high).filter(|_| count > 1).map(|(low, high)| ConfidenceBounds { low, high });
+        Self { mean, bounds: ends, count }
     }
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// The lower bound, if there is an interval.
     #[must_use]
     pub fn low(&self) -> Option<f64> {
-        self.ends.map(|ends| ends.low)
+        self.bounds.map(|ends| ends.low)
     }
 
     /// The upper bound, if there is an interval.
     #[must_use]
     pub fn high(&self) -> Option<f64> {
-        self.ends.map(|ends| ends.high)
+        self.bounds.map(|ends| ends.high)
     }
 
     /// Whether both have an interval and the two intervals are disjoint.
     #[must_use]
-    pub fn is_apart_from(&self, other: &Self) -> bool {
-        let both = self.ends.zip(other.ends);
+    pub fn is_disjoint_from(&self, other: &Self) -> bool {
+        let both = self.bounds.zip(other.bounds);
         both.is_some_and(|(own, other)| own.high < other.low || other.high < own.low)
     }
 }
 
 /// Mean and 95 % confidence interval of `values`.
 #[must_use]
-pub fn interval(values: &[f64]) -> Interval {
+pub fn confidence_interval(values: &[f64]) -> ConfidenceInterval {
     let count = values.len();
     let n = count as f64;
     let mean = values.iter().sum::<f64>() / n.max(1.0);
     if count < 2 {
-        return Interval { mean, ends: None, count };
+        return ConfidenceInterval { mean, bounds: None, count };
     }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let half = student(count - 1) * (variance / n).sqrt();
-    Interval { mean, ends: Some(Ends { low: mean - half, high: mean + half }), count }
+    ConfidenceInterval {
+        mean,
+        bounds: Some(ConfidenceBounds { low: mean - half, high: mean + half }),
+        count,
+    }
 }
 
 /// The 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom, which must be
@@ -103,7 +108,7 @@ fn student(freedom: usize) -> f64 {
 /// `None` if the mean of the denominators is not significantly positive, because the interval is
 /// then unbounded.
 #[must_use]
-pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
+pub fn ratio(above: &[f64], below: &[f64]) -> Option<ConfidenceInterval> {
     let count = above.len().min(below.len());
     let n = count as f64;
     let mean = |values: &[f64]| values.iter().take(count).sum::<f64>() / n;
@@ -113,7 +118,7 @@ pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
     let (y, x) = (mean(above), mean(below));
     let r = y / x;
     if count == 1 {
-        return Some(Interval { mean: r, ends: None, count });
+        return Some(ConfidenceInterval { mean: r, bounds: None, count });
     }
     let products = |a: &[f64], b: &[f64], ma: f64, mb: f64| -> f64 {
         a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum::<f64>() / (n - 1.0) / n
@@ -130,8 +135,8 @@ pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
         return None;
     }
     let root = (b * b - a * c).max(0.0).sqrt();
-    let ends = Ends { low: (b - root) / a, high: (b + root) / a };
-    Some(Interval { mean: r, ends: Some(ends), count })
+    let ends = ConfidenceBounds { low: (b - root) / a, high: (b + root) / a };
+    Some(ConfidenceInterval { mean: r, bounds: Some(ends), count })
 }
 
 /// The Gini coefficient of non-negative amounts (C. Gini, 1912); 0 if all amounts are zero.
@@ -202,30 +207,36 @@ mod tests {
         assert!((a - b).abs() < 1e-9, "{a} is not {b}");
     }
 
-    fn covers(interval: &Interval, truth: f64) -> bool {
-        interval.ends.is_some_and(|ends| ends.low <= truth && truth <= ends.high)
+    fn covers(interval: &ConfidenceInterval, truth: f64) -> bool {
+        interval.bounds.is_some_and(|ends| ends.low <= truth && truth <= ends.high)
     }
 
     #[test]
     fn one_seed_has_a_mean_without_interval_and_differs_significantly_from_nothing() {
-        let (one, two) = (interval(&[7.0]), interval(&[1.0, 1.0]));
+        let (one, two) = (confidence_interval(&[7.0]), confidence_interval(&[1.0, 1.0]));
         near(one.mean, 7.0);
-        assert_eq!((one.ends, one.low(), one.high()), (None, None, None));
-        assert_eq!(ratio(&[3.0], &[2.0]).unwrap(), Interval { mean: 1.5, ends: None, count: 1 });
-        assert!(!one.is_apart_from(&two) && !two.is_apart_from(&one));
-        assert!(two.is_apart_from(&interval(&[7.0, 7.0])));
+        assert_eq!((one.bounds, one.low(), one.high()), (None, None, None));
+        assert_eq!(
+            ratio(&[3.0], &[2.0]).unwrap(),
+            ConfidenceInterval { mean: 1.5, bounds: None, count: 1 }
+        );
+        assert!(!one.is_disjoint_from(&two) && !two.is_disjoint_from(&one));
+        assert!(two.is_disjoint_from(&confidence_interval(&[7.0, 7.0])));
         let json = serde_json::to_value(one).unwrap();
         assert_eq!(json, serde_json::json!({"mean": 7.0, "low": null, "high": null, "count": 1}));
-        assert_eq!(serde_json::from_value::<Interval>(json).unwrap(), one);
+        assert_eq!(serde_json::from_value::<ConfidenceInterval>(json).unwrap(), one);
         // As earlier versions wrote it: a degenerate interval, which counts as no interval.
         let point = serde_json::json!({"mean": 7.0, "low": 7.0, "high": 7.0, "count": 1});
-        assert_eq!(serde_json::from_value::<Interval>(point).unwrap(), one);
-        assert_eq!(serde_json::from_value::<Interval>(serde_json::json!(two)).unwrap(), two);
+        assert_eq!(serde_json::from_value::<ConfidenceInterval>(point).unwrap(), one);
+        assert_eq!(
+            serde_json::from_value::<ConfidenceInterval>(serde_json::json!(two)).unwrap(),
+            two
+        );
     }
 
     #[test]
     fn statistics_match_values_computed_by_hand() {
-        let five = interval(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        let five = confidence_interval(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         near(five.mean, 3.0);
         near(five.high().unwrap() - five.mean, 2.776 * (2.5f64 / 5.0).sqrt());
         near(gini(&[1.0, 1.0, 1.0]), 0.0);
@@ -250,17 +261,17 @@ mod tests {
         // The denominators determine the numerators almost exactly (ratio 2), so the interval is
         // narrow.
         let exact = ratio(&[10.0, 11.0, 12.0], &[5.0, 5.5, 6.0]).unwrap();
-        let ends = exact.ends.unwrap();
+        let ends = exact.bounds.unwrap();
         assert!((ends.high - ends.low).abs() < 1e-5, "{exact:?}");
     }
 
     #[test]
     fn ratio_intervals_have_nominal_coverage() {
-        let rng = &mut crate::draw::stream(12, "coverage of ratios", [0, 0]);
+        let rng = &mut crate::random::stream(12, "coverage of ratios", [0, 0]);
         let covered = (0..2_000).filter(|_| {
-            let below: Vec<f64> = (0..8).map(|_| 5.0 + crate::draw::normal(rng)).collect();
+            let below: Vec<f64> = (0..8).map(|_| 5.0 + crate::random::normal(rng)).collect();
             let above: Vec<f64> =
-                below.iter().map(|x| 2.0 * x + crate::draw::normal(rng)).collect();
+                below.iter().map(|x| 2.0 * x + crate::random::normal(rng)).collect();
             ratio(&above, &below).is_some_and(|i| covers(&i, 2.0))
         });
         let covered = covered.count();
@@ -269,10 +280,10 @@ mod tests {
 
     #[test]
     fn confidence_intervals_have_nominal_coverage() {
-        let rng = &mut crate::draw::stream(11, "coverage", [0, 0]);
+        let rng = &mut crate::random::stream(11, "coverage", [0, 0]);
         let covered = (0..2_000).filter(|_| {
-            let values: Vec<f64> = (0..8).map(|_| crate::draw::normal(rng)).collect();
-            covers(&interval(&values), 0.0)
+            let values: Vec<f64> = (0..8).map(|_| crate::random::normal(rng)).collect();
+            covers(&confidence_interval(&values), 0.0)
         });
         let covered = covered.count();
         assert!((1_860..1_940).contains(&covered), "{covered} of 2,000");

@@ -2,7 +2,7 @@
 //! harmful ones; the others are baselines. Under every mechanism the scores become money by the
 //! same pay rule and within the same budget.
 
-mod shares;
+mod baselines;
 mod tokenised;
 
 use florin_learning::Reference;
@@ -12,7 +12,7 @@ use florin_protocol::{
 use florin_work::{ValuationInputs, ValuationOutput, WorkError, value_and_aggregate};
 use serde::{Deserialize, Serialize};
 
-pub use tokenised::{Defects, Moves, RoundSeen, Tokenised, Tokens};
+pub use tokenised::{Defects, TokenMechanism, TokenRoundInput, TokenTransfers, Tokenised};
 
 /// The mechanism that scores a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,14 +59,14 @@ impl Mechanism {
 
 /// How a round is scored: a mechanism, and whether Florin's own mechanism excludes harmful updates.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judge {
+pub struct RoundScorer {
     /// The mechanism.
     pub mechanism: Mechanism,
     /// Whether Florin's own mechanism excludes updates whose harm exceeds their error.
-    pub keeps_out: bool,
+    pub excludes_harmful: bool,
 }
 
-impl Judge {
+impl RoundScorer {
     /// Values and aggregates a round.
     ///
     /// # Errors
@@ -78,20 +78,20 @@ impl Judge {
         seed: u64,
     ) -> Result<ValuationOutput, WorkError> {
         match &self.mechanism {
-            Mechanism::Own if self.keeps_out => value_and_aggregate(inputs, engine),
+            Mechanism::Own if self.excludes_harmful => value_and_aggregate(inputs, engine),
             Mechanism::Own => {
                 // With the maximum threshold no score is significantly negative.
                 let mut lax = inputs.spec.clone();
                 lax.budget.confidence_z = Micro(u64::MAX);
                 value_and_aggregate(&ValuationInputs { spec: &lax, ..*inputs }, engine)
             }
-            other => shares::value(inputs, engine, other, seed),
+            other => baselines::value_round(inputs, engine, other, seed),
         }
     }
 }
 
 /// A result with scores but without evidence.
-fn result_of(
+fn scores_only_result(
     scores: Vec<UpdateScore>,
     [before, after]: [i64; 2],
     metrics: florin_protocol::ModelMetrics,
@@ -110,4 +110,4 @@ fn result_of(
 }
 
 /// The preprocessing record of an update that was not changed.
-const UNTREATED: Preprocessing = Preprocessing { norm_factor: Micro::ONE, duplicate_of: None };
+const UNCHANGED: Preprocessing = Preprocessing { norm_factor: Micro::ONE, duplicate_of: None };

@@ -63,35 +63,35 @@ pub struct Defects {
 }
 
 /// Payments from one wallet to another.
-pub type Moves = Vec<(Address, Address, Amount)>;
+pub type TokenTransfers = Vec<(Address, Address, Amount)>;
 
 /// State of the mechanism between rounds.
 #[derive(Clone, Debug)]
-pub struct Tokens {
+pub struct TokenMechanism {
     rules: Tokenised,
     /// The address of the pool's wallet.
-    pool_of: Address,
+    pool_account: Address,
     pool: u128,
     best: f64,
     rising: bool,
-    attended: BTreeMap<Address, u64>,
+    attendance: BTreeMap<Address, u64>,
 }
 
 /// The mechanism's input from a round.
 #[derive(Clone, Debug)]
-pub struct RoundSeen {
+pub struct TokenRoundInput {
     /// The participants of the round with their contributions.
     pub scores: Vec<(Address, f64)>,
     /// Accuracy of the new model on the round's holdout rows.
     pub accuracy: f64,
 }
 
-impl Tokens {
+impl TokenMechanism {
     /// The state before the first round. `everybody` lists the accounts that may take part.
     #[must_use]
-    pub fn new(rules: Tokenised, pool_of: Address, everybody: &[Address]) -> Self {
-        let attended = everybody.iter().map(|who| (*who, 0)).collect();
-        Self { rules, pool_of, pool: 0, best: 0.0, rising: true, attended }
+    pub fn new(rules: Tokenised, pool_account: Address, accounts: &[Address]) -> Self {
+        let attendance = accounts.iter().map(|who| (*who, 0)).collect();
+        Self { rules, pool_account, pool: 0, best: 0.0, rising: true, attendance }
     }
 
     /// The initial tokens of each account.
@@ -102,56 +102,60 @@ impl Tokens {
 
     /// Whether contributions are measured at the new model.
     #[must_use]
-    pub const fn from_the_new_model(&self) -> bool {
+    pub const fn scores_at_new_model(&self) -> bool {
         self.rules.defects.zero_sum_scores
     }
 
     /// Settles a round; `balance` returns the balance of a wallet before the round. A participant
     /// that cannot pay the price takes part without paying and receives nothing.
-    pub fn settle(&mut self, seen: &RoundSeen, balance: impl Fn(Address) -> Amount) -> Moves {
-        let mut moves = Moves::new();
+    pub fn settle(
+        &mut self,
+        seen: &TokenRoundInput,
+        balance: impl Fn(Address) -> Amount,
+    ) -> TokenTransfers {
+        let mut moves = TokenTransfers::new();
         let price = u128::from(self.rules.price) * TOKEN;
         let payers = self.collect(seen, price, &balance, &mut moves);
         let improvement = self.improvement(seen.accuracy);
         for who in &payers {
-            *self.attended.entry(*who).or_default() += 1;
+            *self.attendance.entry(*who).or_default() += 1;
         }
-        self.give_back(&payers, improvement, &mut moves);
+        self.refund_price(&payers, improvement, &mut moves);
         let quality = self.pool * QUALITY_MILLIONTHS / MILLION;
-        let places = self.by_contribution(seen, &payers);
-        self.pay(quality, &places, &mut moves);
-        let attendance = self.by_attendance(&payers);
-        self.pay(self.pool, &attendance, &mut moves);
+        let places = self.contribution_weights(seen, &payers);
+        self.distribute(quality, &places, &mut moves);
+        let attendance = self.attendance_weights(&payers);
+        self.distribute(self.pool, &attendance, &mut moves);
         moves
     }
 
     /// Collects the price from every participant that can pay it. Returns the payers.
     fn collect(
         &mut self,
-        seen: &RoundSeen,
+        seen: &TokenRoundInput,
         price: u128,
         balance: &impl Fn(Address) -> Amount,
-        moves: &mut Moves,
+        moves: &mut TokenTransfers,
     ) -> Vec<Address> {
         let there: Vec<Address> = seen.scores.iter().map(|(who, _)| *who).collect();
         if self.rules.defects.one_pays_for_all {
             let all = price.saturating_mul(there.len() as u128);
             let Some(last) = there.last() else { return there };
             let paid = all.min(balance(*last).units());
-            self.take(*last, paid, moves);
+            self.charge(*last, paid, moves);
             return there;
         }
         let payers: Vec<Address> =
             there.into_iter().filter(|who| balance(*who).units() >= price).collect();
         for who in &payers {
-            self.take(*who, price, moves);
+            self.charge(*who, price, moves);
         }
         payers
     }
 
-    fn take(&mut self, from: Address, units: u128, moves: &mut Moves) {
+    fn charge(&mut self, from: Address, units: u128, moves: &mut TokenTransfers) {
         if units > 0 {
-            moves.push((from, self.pool_of, Amount::from_units(units)));
+            moves.push((from, self.pool_account, Amount::from_units(units)));
             self.pool += units;
         }
     }
@@ -172,15 +176,19 @@ impl Tokens {
     }
 
     /// Returns part of the price to the payers: the smaller the improvement, the larger the part.
-    fn give_back(&mut self, payers: &[Address], improvement: f64, moves: &mut Moves) {
+    fn refund_price(&mut self, payers: &[Address], improvement: f64, moves: &mut TokenTransfers) {
         let ratio = ((1.0 - improvement) * 1e6).floor().clamp(0.0, 1e6) as u128;
         let back = self.pool * ratio / MILLION;
         let equal: Vec<(Address, u128)> = payers.iter().map(|who| (*who, 1)).collect();
-        self.pay(back, &equal, moves);
+        self.distribute(back, &equal, moves);
     }
 
     /// Weights for the reward for contribution.
-    fn by_contribution(&self, seen: &RoundSeen, payers: &[Address]) -> Vec<(Address, u128)> {
+    fn contribution_weights(
+        &self,
+        seen: &TokenRoundInput,
+        payers: &[Address],
+    ) -> Vec<(Address, u128)> {
         let mut ranked: Vec<(Address, f64)> =
             seen.scores.iter().filter(|(who, _)| payers.contains(who)).copied().collect();
         if !self.rules.defects.places_ignore_size {
@@ -193,8 +201,9 @@ impl Tokens {
     }
 
     /// Weights for the reward for attendance.
-    fn by_attendance(&self, payers: &[Address]) -> Vec<(Address, u128)> {
-        let mut ranked: Vec<(Address, u64)> = self.attended.iter().map(|(w, n)| (*w, *n)).collect();
+    fn attendance_weights(&self, payers: &[Address]) -> Vec<(Address, u128)> {
+        let mut ranked: Vec<(Address, u64)> =
+            self.attendance.iter().map(|(w, n)| (*w, *n)).collect();
         if !self.rules.defects.idlers_attend {
             ranked.retain(|(who, _)| payers.contains(who));
             return ranked.into_iter().map(|(who, times)| (who, u128::from(times))).collect();
@@ -209,7 +218,7 @@ impl Tokens {
 
     /// Divides `units` of the pool in proportion to `weights`, exactly or rounded down to whole
     /// tokens.
-    fn pay(&mut self, units: u128, weights: &[(Address, u128)], moves: &mut Moves) {
+    fn distribute(&mut self, units: u128, weights: &[(Address, u128)], moves: &mut TokenTransfers) {
         let only: Vec<u128> = weights.iter().map(|(_, weight)| *weight).collect();
         let Ok(parts) = split_by_weight(Amount::from_units(units), &only) else {
             // All weights are zero: the tokens stay in the pool.
@@ -221,7 +230,7 @@ impl Tokens {
                 false => part.units(),
             };
             if part > 0 {
-                moves.push((self.pool_of, *who, Amount::from_units(part)));
+                moves.push((self.pool_account, *who, Amount::from_units(part)));
                 self.pool -= part;
             }
         }
@@ -241,12 +250,12 @@ mod tests {
     fn play(defects: Defects, rounds: &[(f64, &[f64])]) -> Vec<f64> {
         let accounts: Vec<Address> = (1..=6).map(who).collect();
         let rules = Tokenised { defects, ..Tokenised::default() };
-        let mut tokens = Tokens::new(rules, who(9), &accounts);
+        let mut tokens = TokenMechanism::new(rules, who(9), &accounts);
         let mut held: BTreeMap<Address, u128> =
             accounts.iter().map(|who| (*who, tokens.endowment().units())).collect();
         for (accuracy, scores) in rounds {
             let scores: Vec<(Address, f64)> = (1..).map(who).zip(scores.iter().copied()).collect();
-            let seen = RoundSeen { scores, accuracy: *accuracy };
+            let seen = TokenRoundInput { scores, accuracy: *accuracy };
             let before = held.clone();
             let balance = |who| Amount::from_units(before.get(&who).copied().unwrap_or(0));
             for (from, to, amount) in tokens.settle(&seen, balance) {

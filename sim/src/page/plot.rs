@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::mark::Mark;
-use crate::measure::Ends;
+use super::marker::SeriesMarker;
+use crate::measure::ConfidenceBounds;
 
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 240.0;
@@ -22,24 +22,24 @@ const LETTER: f64 = 6.4;
 const LETTERS: usize = 30;
 
 /// A mean with its confidence interval, drawn in a row of its own.
-pub(crate) struct Whisker {
+pub(crate) struct ErrorBar {
     pub(crate) name: String,
     /// Index of the marker.
     pub(crate) series: usize,
     pub(crate) mean: f64,
     /// `None` for a single seed: the plot has a marker without a line.
-    pub(crate) ends: Option<Ends>,
+    pub(crate) bounds: Option<ConfidenceBounds>,
 }
 
 /// A point of a series.
-pub(crate) struct Dot {
+pub(crate) struct ScatterPoint {
     pub(crate) x: f64,
     pub(crate) y: f64,
     pub(crate) series: usize,
 }
 
 /// Escapes text for HTML.
-pub(crate) fn escape(text: &str) -> String {
+pub(crate) fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -81,12 +81,12 @@ fn label(value: f64, range: (f64, f64)) -> String {
     format!("{:.decimals$}", value + 0.0)
 }
 
-struct Frame {
+struct PlotArea {
     x: (f64, f64),
     y: (f64, f64),
 }
 
-impl Frame {
+impl PlotArea {
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
         let share = |value: f64, (low, high): (f64, f64)| (value - low) / (high - low);
         (
@@ -120,16 +120,16 @@ impl Frame {
     }
 }
 
-fn open(title: &str, height: f64) -> String {
-    let title = escape(title);
+fn svg_start(title: &str, height: f64) -> String {
+    let title = escape_html(title);
     format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">")
 }
 
 /// The legend: the names of the series, each with its marker.
-fn legend(names: &[&str], sample: impl Fn(Mark) -> String) -> String {
+fn legend(names: &[&str], sample: impl Fn(SeriesMarker) -> String) -> String {
     let entry = |(at, name): (usize, &&str)| {
-        let sample = sample(Mark::of(at));
-        format!("<span><svg viewBox=\"0 0 26 12\">{sample}</svg>{}</span>", escape(name))
+        let sample = sample(SeriesMarker::new(at));
+        format!("<span><svg viewBox=\"0 0 26 12\">{sample}</svg>{}</span>", escape_html(name))
     };
     format!(
         "<div class=\"legend\">{}</div>",
@@ -138,15 +138,15 @@ fn legend(names: &[&str], sample: impl Fn(Mark) -> String) -> String {
 }
 
 /// Means with error bars, one below the other, and a line at zero.
-pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
-    let ends = |row: &Whisker| row.ends.map_or([row.mean; 2], |ends| [ends.low, ends.high]);
+pub(crate) fn error_bars(title: &str, rows: &[ErrorBar]) -> String {
+    let ends = |row: &ErrorBar| row.bounds.map_or([row.mean; 2], |ends| [ends.low, ends.high]);
     let across = range(rows.iter().flat_map(ends).chain([0.0]));
     let height = TOP + ROW * rows.len().max(1) as f64 + BOTTOM;
     let longest = rows.iter().map(|row| row.name.chars().count().min(LETTERS)).max();
     let names = (longest.unwrap_or_default() as f64 * LETTER + 14.0).max(NAMES);
     let x =
         |value: f64| names + (value - across.0) / (across.1 - across.0) * (WIDTH - names - RIGHT);
-    let mut svg = open(title, height);
+    let mut svg = svg_start(title, height);
     for tick in ticks(across) {
         let at = x(tick);
         let _ = write!(
@@ -167,15 +167,15 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
     for (at, row) in rows.iter().enumerate() {
         let y = TOP + ROW * (at as f64 + 0.5);
         let name: String = row.name.chars().take(LETTERS).collect();
-        let mark = Mark::of(row.series);
+        let mark = SeriesMarker::new(row.series);
         let _ = write!(
             svg,
             "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             names - 10.0,
             y + 4.0,
-            escape(&name)
+            escape_html(&name)
         );
-        if let Some(Ends { low, high }) = row.ends {
+        if let Some(ConfidenceBounds { low, high }) = row.bounds {
             let _ = write!(
                 svg,
                 "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{}\" \
@@ -191,24 +191,24 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
 }
 
 /// A scatter plot of several series.
-pub(crate) fn scatter(title: &str, dots: &[Dot], names: &[&str]) -> String {
+pub(crate) fn scatter_plot(title: &str, dots: &[ScatterPoint], names: &[&str]) -> String {
     let frame =
-        Frame { x: range(dots.iter().map(|dot| dot.x)), y: range(dots.iter().map(|dot| dot.y)) };
-    let mut svg = open(title, HEIGHT);
+        PlotArea { x: range(dots.iter().map(|dot| dot.x)), y: range(dots.iter().map(|dot| dot.y)) };
+    let mut svg = svg_start(title, HEIGHT);
     frame.grid(&mut svg);
     for dot in dots.iter().filter(|dot| dot.x.is_finite() && dot.y.is_finite()) {
         let (x, y) = frame.at(dot.x, dot.y);
-        svg.push_str(&Mark::of(dot.series).shape(x, y, 3.2, " opacity=\"0.65\""));
+        svg.push_str(&SeriesMarker::new(dot.series).shape(x, y, 3.2, " opacity=\"0.65\""));
     }
     svg + "</svg>" + &legend(names, |mark| mark.shape(13.0, 6.0, 4.2, ""))
 }
 
 /// Line plot over rounds, from 1.
-pub(crate) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
+pub(crate) fn line_plot(title: &str, series: &[(&str, Vec<f64>)]) -> String {
     let rounds = series.iter().map(|(_, values)| values.len()).max().unwrap_or(0).max(2);
     let all = series.iter().flat_map(|(_, values)| values.iter().copied());
-    let frame = Frame { x: (1.0, rounds as f64), y: range(all) };
-    let mut svg = open(title, HEIGHT);
+    let frame = PlotArea { x: (1.0, rounds as f64), y: range(all) };
+    let mut svg = svg_start(title, HEIGHT);
     frame.grid(&mut svg);
     for (at, (_, values)) in series.iter().enumerate() {
         let points = values.iter().enumerate().map(|(round, value)| {
@@ -221,11 +221,11 @@ pub(crate) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
             "<polyline points=\"{}\" fill=\"none\" {} stroke-width=\"2.5\" \
              stroke-linejoin=\"round\"/>",
             points.join(" "),
-            Mark::of(at).stroke()
+            SeriesMarker::new(at).stroke()
         );
     }
     let names: Vec<&str> = series.iter().map(|(name, _)| *name).collect();
-    let sample = |mark: Mark| {
+    let sample = |mark: SeriesMarker| {
         format!(
             "<line x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\" {} stroke-width=\"2.5\"/>",
             mark.stroke()
@@ -240,7 +240,11 @@ mod tests {
 
     #[test]
     fn empty_plots_are_valid_svg() {
-        for svg in [whiskers("a", &[]), scatter("b", &[], &[]), lines("c", &[("d", Vec::new())])] {
+        for svg in [
+            error_bars("a", &[]),
+            scatter_plot("b", &[], &[]),
+            line_plot("c", &[("d", Vec::new())]),
+        ] {
             assert!(
                 svg.starts_with("<svg") && svg.contains("</svg>") && !svg.contains("NaN"),
                 "{svg}"
@@ -250,10 +254,10 @@ mod tests {
 
     #[test]
     fn names_are_escaped_and_ticks_are_round_numbers() {
-        let row = |ends| Whisker { name: "<b>".to_owned(), series: 0, mean: 0.5, ends };
-        let whole = whiskers("t", &[row(Some(Ends { low: -1.0, high: 2.0 }))]);
+        let row = |ends| ErrorBar { name: "<b>".to_owned(), series: 0, mean: 0.5, bounds: ends };
+        let whole = error_bars("t", &[row(Some(ConfidenceBounds { low: -1.0, high: 2.0 }))]);
         assert!(whole.contains("&lt;b&gt;") && whole.contains("stroke-width=\"3\""), "{whole}");
-        let one = whiskers("t", &[row(None)]);
+        let one = error_bars("t", &[row(None)]);
         assert!(one.contains("<circle") && !one.contains("stroke-width=\"3\""), "{one}");
         assert_eq!(ticks((-0.5, 9.7)), [0.0, 5.0]);
         assert_eq!(ticks((0.0, 1.0)), [0.0, 0.5, 1.0]);

@@ -2,31 +2,31 @@
 
 use std::fmt::Write as _;
 
-use super::{Program, Results, counted, ends, figure};
+use super::{Program, Results, format_bounds, format_count, format_number};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
-use crate::page::{self, Dot, Whisker, escape, lines, scatter, whiskers};
-use crate::play::{MemberOutcome, RoundOutcomeRow};
-use crate::surrogate::Fitted;
+use crate::page::{self, ErrorBar, ScatterPoint, error_bars, escape_html, line_plot, scatter_plot};
+use crate::simulation::{MemberOutcome, RoundOutcomeRow};
+use crate::surrogate::MarketFit;
 
 /// Maximum number of members in a scatter plot; a larger sample would look the same.
-const DOTS_MAX: usize = 2_000;
+const POINTS_MAX: usize = 2_000;
 
 /// The largest error of a fit, as text.
-fn told(fitted: &Fitted) -> String {
-    let honest = |group: &String| format!(" with {} honest", escape(group));
+fn describe_fit(fitted: &MarketFit) -> String {
+    let honest = |group: &String| format!(" with {} honest", escape_html(group));
     format!(
         "the fit{} is off by up to {:.1} %, {}{}",
         fitted.made_honest.as_ref().map(honest).unwrap_or_default(),
         fitted.fit.errors.largest() * 100.0,
-        if !fitted.fit.is_of_something() {
+        if !fitted.fit.has_data() {
             "WHICH MEANS NOTHING: the small simulations had no data to fit"
         } else if fitted.fit.holds() {
             "which is within the limit"
         } else {
             "WHICH IS TOO MUCH"
         },
-        if fitted.is_drawn_on() {
+        if fitted.extrapolates() {
             " (and some draws extrapolate below the losses of the fitted simulations)"
         } else {
             ""
@@ -60,43 +60,44 @@ impl Results {
                 "Scores were drawn from curves fitted to small real simulations, and paid by the \
                  real pay rule; no member trained. Validation against held-out real simulations: \
                  {}. The intervals are over the seeds and do not include this error.",
-                fits.iter().map(told).collect::<Vec<String>>().join(", ")
+                fits.iter().map(describe_fit).collect::<Vec<String>>().join(", ")
             ),
         };
         let lead = format!(
             "Scenario <code>{}</code>, paid by <code>{}</code>, {}, {} from {} on. {how}",
-            escape(&scenario.name),
+            escape_html(&scenario.name),
             scenario.mechanism.name(),
-            counted(scenario.rounds.into(), "round"),
-            counted(scenario.seeds.count.into(), "seed"),
+            format_count(scenario.rounds.into(), "round"),
+            format_count(scenario.seeds.count.into(), "seed"),
             scenario.seeds.first
         );
-        let mut html = page::open(&scenario.question, &lead);
-        self.rules_part(&mut html, program);
-        self.profit_part(&mut html);
-        self.pay_part(&mut html);
-        self.rounds_part(&mut html);
-        self.tables_part(&mut html);
+        let mut html = page::page_start(&scenario.question, &lead);
+        self.criteria_section(&mut html, program);
+        self.profit_section(&mut html);
+        self.pay_section(&mut html);
+        self.rounds_section(&mut html);
+        self.measures_section(&mut html);
         let again = format!(
             "The same scenario and seeds give the same bytes: <code>florin sim replay {} \
              FOLDER</code> simulates one seed again and compares it with the files beside this \
              page.",
-            escape(&program.game(scenario.seeds.first))
+            escape_html(&program.run_id(scenario.seeds.first))
         );
-        html + &page::close(Some(&scenario.to_toml()), program, &again)
+        html + &page::page_end(Some(&scenario.to_toml()), program, &again)
     }
 
-    fn rules_part(&self, html: &mut String, program: &Program<'_>) {
-        if self.rules.is_empty() {
+    fn criteria_section(&self, html: &mut String, program: &Program<'_>) {
+        if self.criteria.is_empty() {
             return;
         }
         html.push_str("<div class=\"cards\">");
-        for judged in &self.rules {
+        for judged in &self.criteria {
             let (tone, word) = if judged.holds { ("good", "holds") } else { ("bad", "fails") };
-            let value = judged.value.map_or_else(|| "none".to_owned(), figure);
-            let rule = escape(&judged.rule);
-            let worst =
-                judged.worst.map(|seed| format!(", worst in {}", escape(&program.game(seed))));
+            let value = judged.value.map_or_else(|| "none".to_owned(), format_number);
+            let rule = escape_html(&judged.criterion);
+            let worst = judged
+                .worst_seed
+                .map(|seed| format!(", worst in {}", escape_html(&program.run_id(seed))));
             let worst = worst.unwrap_or_default();
             let _ = write!(
                 html,
@@ -108,89 +109,95 @@ impl Results {
     }
 
     /// The summaries of a measure for every group that has it.
-    fn rows(&self, measure: &str) -> Vec<Whisker> {
+    fn error_bars_of(&self, measure: &str) -> Vec<ErrorBar> {
         let groups = self.scenario.population.keys().enumerate();
         let row = |(series, group): (usize, &String)| {
             let measured = self.measure(measure, Some(group))?;
-            Some(Whisker::of(group, series, &measured.interval))
+            Some(ErrorBar::from_interval(group, series, &measured.interval))
         };
         groups.filter_map(row).collect()
     }
 
     /// Profit by group, as a standalone SVG file.
     pub(super) fn profit_svg(&self) -> String {
-        page::picture(&whiskers("Profit by group", &self.rows("profit")))
+        page::standalone_svg(&error_bars("Profit by group", &self.error_bars_of("profit")))
     }
 
-    fn profit_part(&self, html: &mut String) {
+    fn profit_section(&self, html: &mut String) {
         let profit = "Increase of a member's balance over the task minus its costs, in florins.";
-        let plot = whiskers("Profit by group", &self.rows("profit"));
-        let mut figures = vec![page::figure(&plot, profit)];
-        let gain = self.rows("gain");
+        let plot = error_bars("Profit by group", &self.error_bars_of("profit"));
+        let mut figures = vec![page::figure_html(&plot, profit)];
+        let gain = self.error_bars_of("gain");
         if !gain.is_empty() {
             let caption = "Profit minus the honest counterfactual (the same members, honest, in \
                            the same market): a profitable attack lies right of zero.";
-            figures.push(page::figure(&whiskers("Gain by group", &gain), caption));
+            figures.push(page::figure_html(&error_bars("Gain by group", &gain), caption));
         }
         html.push_str(&page::section("Earnings", &figures));
     }
 
     /// Pay against its possible bases: a member's score and its number of rows.
-    fn pay_part(&self, html: &mut String) {
+    fn pay_section(&self, html: &mut String) {
         let groups: Vec<&str> = self.scenario.population.keys().map(String::as_str).collect();
         let plot = |title: &str, of: fn(&MemberOutcome) -> f64| {
-            let members = self.played.iter().flat_map(|played| &played.members).take(DOTS_MAX);
-            let dot = |m: &MemberOutcome| Dot { x: of(m), y: m.earned, series: m.group };
-            scatter(title, &members.map(dot).collect::<Vec<Dot>>(), &groups)
+            let members = self.outcomes.iter().flat_map(|played| &played.members).take(POINTS_MAX);
+            let dot = |m: &MemberOutcome| ScatterPoint { x: of(m), y: m.earned, series: m.group };
+            scatter_plot(title, &members.map(dot).collect::<Vec<ScatterPoint>>(), &groups)
         };
         let worth = "Each point is a member in one seed: florins earned over the sum of its scores \
                      in nats.";
         let rows =
             "The same florins over the member's rows: pay by declared rows or pay by contribution.";
         let figures = [
-            page::figure(&plot("Pay against score", |member| member.score), worth),
-            page::figure(&plot("Pay against rows", |member| member.rows as f64), rows),
+            page::figure_html(&plot("Pay against score", |member| member.score), worth),
+            page::figure_html(&plot("Pay against rows", |member| member.rows as f64), rows),
         ];
         html.push_str(&page::section("Pay and quality", &figures));
     }
 
     /// A value of each round, averaged over the seeds that have the round.
-    pub(super) fn over_rounds(&self, of: &dyn Fn(&RoundOutcomeRow) -> f64) -> Vec<f64> {
-        let rounds = self.played.iter().map(|played| played.rounds.len()).max().unwrap_or(0);
+    pub(super) fn mean_per_round(&self, of: &dyn Fn(&RoundOutcomeRow) -> f64) -> Vec<f64> {
+        let rounds = self.outcomes.iter().map(|played| played.rounds.len()).max().unwrap_or(0);
         let mean = |at: usize| {
             let values: Vec<f64> =
-                self.played.iter().filter_map(|p| p.rounds.get(at)).map(of).collect();
+                self.outcomes.iter().filter_map(|p| p.rounds.get(at)).map(of).collect();
             values.iter().sum::<f64>() / values.len().max(1) as f64
         };
         (0..rounds).map(mean).collect()
     }
 
-    fn rounds_part(&self, html: &mut String) {
-        let over = |of: &dyn Fn(&RoundOutcomeRow) -> f64| self.over_rounds(of);
-        let accuracy = lines("Accuracy", &[("accuracy, %", over(&|row| row.accuracy * 100.0))]);
-        let people = lines(
+    fn rounds_section(&self, html: &mut String) {
+        let over = |of: &dyn Fn(&RoundOutcomeRow) -> f64| self.mean_per_round(of);
+        let accuracy = line_plot("Accuracy", &[("accuracy, %", over(&|row| row.accuracy * 100.0))]);
+        let people = line_plot(
             "Participation",
             &[
-                ("members online", over(&|row| row.there as f64)),
-                ("accounts selected", over(&|row| row.asked as f64)),
+                ("members online", over(&|row| row.online as f64)),
+                ("accounts selected", over(&|row| row.selected as f64)),
                 ("updates accepted", over(&|row| row.updates as f64)),
-                ("excluded or near-duplicate", over(&|row| (row.excluded + row.set_aside) as f64)),
+                (
+                    "excluded or near-duplicate",
+                    over(&|row| (row.excluded + row.near_duplicates) as f64),
+                ),
             ],
         );
-        let spent = lines("Spent", &[("florins paid", over(&|row| row.spent))]);
+        let spent = line_plot("Spent", &[("florins paid", over(&|row| row.spent))]);
         let figures = [
-            page::figure(&accuracy, "Accuracy of the model on the test rows, mean of the seeds."),
-            page::figure(
+            page::figure_html(
+                &accuracy,
+                "Accuracy of the model on the test rows, mean of the seeds.",
+            ),
+            page::figure_html(
                 &people,
                 "Members online at the start of a round, accounts selected, and the outcome of \
                  their updates.",
             ),
-            page::figure(&spent, "Paid for data."),
+            page::figure_html(&spent, "Paid for data."),
         ];
         html.push_str(&page::section("Round by round", &figures));
     }
 
-    fn tables_part(&self, html: &mut String) {
+    fn measures_section(&self, html: &mut String) {
         html.push_str(
             "<section><h2>All measures</h2><table><thead><tr><th>group</th>\
                        <th>measure</th><th>mean</th><th>95 %</th><th>description</th></tr></thead>\
@@ -203,10 +210,10 @@ impl Results {
                 html,
                 "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
                  <td>{}</td></tr>",
-                escape(measured.key.group.as_deref().unwrap_or("–")),
+                escape_html(measured.key.group.as_deref().unwrap_or("–")),
                 measured.key.measure.replace('_', " "),
-                figure(i.mean),
-                ends(i),
+                format_number(i.mean),
+                format_bounds(i),
                 meaning.map_or("", |(_, text)| text)
             );
         }

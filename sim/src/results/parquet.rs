@@ -9,12 +9,12 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use super::table::{Table, Values};
+use super::table::{ColumnValues, ResultTable};
 
 /// The `created_by` field of the file; constant, so that the same table gives the same bytes.
 const WRITER: &str = "florin";
 
-impl<T> Table<T> {
+impl<T> ResultTable<T> {
     /// The table as an uncompressed Parquet file with one row group. The same table gives the same
     /// bytes.
     pub(crate) fn parquet(&self) -> Result<Vec<u8>, ParquetError> {
@@ -33,25 +33,25 @@ impl<T> Table<T> {
         for (_, values) in &self.columns {
             let Some(mut column) = rows.next_column()? else { break };
             match values {
-                Values::Text(all) => {
+                ColumnValues::Text(all) => {
                     let all: Vec<ByteArray> =
                         all.iter().map(|text| ByteArray::from(text.as_str())).collect();
                     column.typed::<ByteArrayType>().write_batch(&all, None, None)?;
                 }
-                Values::Whole(all) => {
+                ColumnValues::Integer(all) => {
                     column.typed::<Int64Type>().write_batch(all, None, None)?;
                 }
-                Values::Real(all) => {
+                ColumnValues::Float(all) => {
                     column.typed::<DoubleType>().write_batch(all, None, None)?;
                 }
-                Values::Maybe(all) => {
+                ColumnValues::OptionalFloat(all) => {
                     // The definition level marks the presence of each row's value; absent values
                     // are not stored.
                     let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
                     let there: Vec<f64> = all.iter().flatten().copied().collect();
                     column.typed::<DoubleType>().write_batch(&there, Some(&levels), None)?;
                 }
-                Values::Flag(all) => {
+                ColumnValues::Bool(all) => {
                     column.typed::<BoolType>().write_batch(all, None, None)?;
                 }
             }
@@ -62,20 +62,22 @@ impl<T> Table<T> {
     }
 }
 
-impl Values {
+impl ColumnValues {
     const fn kinds(&self) -> (Physical, Option<LogicalType>) {
         match self {
             Self::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-            Self::Whole(_) => (Physical::INT64, None),
-            Self::Real(_) | Self::Maybe(_) => (Physical::DOUBLE, None),
-            Self::Flag(_) => (Physical::BOOLEAN, None),
+            Self::Integer(_) => (Physical::INT64, None),
+            Self::Float(_) | Self::OptionalFloat(_) => (Physical::DOUBLE, None),
+            Self::Bool(_) => (Physical::BOOLEAN, None),
         }
     }
 
     const fn repetition(&self) -> Repetition {
         match self {
-            Self::Maybe(_) => Repetition::OPTIONAL,
-            Self::Text(_) | Self::Whole(_) | Self::Real(_) | Self::Flag(_) => Repetition::REQUIRED,
+            Self::OptionalFloat(_) => Repetition::OPTIONAL,
+            Self::Text(_) | Self::Integer(_) | Self::Float(_) | Self::Bool(_) => {
+                Repetition::REQUIRED
+            }
         }
     }
 }
@@ -90,12 +92,12 @@ mod tests {
     #[test]
     fn a_parquet_file_reads_back_equal_to_its_csv() {
         let items = [("a", 3_u64, 0.1_f64, true), ("ü,\"b", u64::MAX, -2.5e-7, false)];
-        let table = Table::of(items.to_vec())
+        let table = ResultTable::new(items.to_vec())
             .text("text", |(text, ..): &(&str, u64, f64, bool)| (*text).to_owned())
-            .whole("whole", |(_, whole, ..)| *whole)
-            .real("real", |(_, _, real, _)| *real)
-            .maybe("maybe", |(_, _, real, _)| Some(*real).filter(|real| *real > 0.0))
-            .flag("flag", |(.., flag)| *flag);
+            .integer("whole", |(_, whole, ..)| *whole)
+            .float("real", |(_, _, real, _)| *real)
+            .optional_float("maybe", |(_, _, real, _)| Some(*real).filter(|real| *real > 0.0))
+            .boolean("flag", |(.., flag)| *flag);
         let bytes = table.parquet().unwrap();
         assert_eq!(bytes, table.parquet().unwrap(), "the same table gives the same bytes");
         assert_eq!(bytes.get(..4), Some(b"PAR1".as_slice()));
@@ -117,7 +119,7 @@ mod tests {
         let read = String::from_utf8(read.into_inner().unwrap()).unwrap();
         assert_eq!(read, table.csv());
         assert!(read.contains(&i64::MAX.to_string()), "values above i64::MAX saturate: {read}");
-        let empty = Table::of(Vec::<u64>::new()).whole("n", |n| *n).parquet().unwrap();
+        let empty = ResultTable::new(Vec::<u64>::new()).integer("n", |n| *n).parquet().unwrap();
         let reader = SerializedFileReader::new(bytes::Bytes::from(empty)).unwrap();
         assert_eq!(reader.get_row_iter(None).unwrap().count(), 0);
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Program, Results};
 
 /// Maximum number of mismatches to return.
-const DIFFERENCES_MAX: usize = 20;
+const MISMATCHES_MAX: usize = 20;
 
 /// A recorded file cannot be compared.
 #[derive(Debug, thiserror::Error)]
@@ -22,26 +22,26 @@ pub struct ReplayError {
 
 /// A row that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct ReplayMismatch {
     /// The file of the row.
     pub file: &'static str,
     /// The recorded row; `None` if the repeated simulation has more rows than the file.
     pub recorded: Option<String>,
     /// The row of the repeated simulation; `None` if the file has more rows.
-    pub played: Option<String>,
+    pub repeated: Option<String>,
 }
 
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Replayed {
+pub struct ReplayReport {
     /// The identifier of the simulation.
-    pub game: String,
+    pub run: String,
     /// Number of compared rows.
     pub rows: usize,
     /// Number of rows that differ.
-    pub different: usize,
+    pub mismatch_count: usize,
     /// The first of the rows that differ.
-    pub differences: Vec<Difference>,
+    pub mismatches: Vec<ReplayMismatch>,
 }
 
 impl Results {
@@ -49,14 +49,15 @@ impl Results {
     ///
     /// # Errors
     /// [`ReplayError`] if the folder has no rows of the simulation.
-    pub fn replayed(
+    pub fn compare_with(
         &self,
         seed: u64,
         folder: &Path,
         program: &Program<'_>,
-    ) -> Result<Replayed, ReplayError> {
-        let game = program.game(seed);
-        let mut found = Replayed { game, rows: 0, different: 0, differences: Vec::new() };
+    ) -> Result<ReplayReport, ReplayError> {
+        let game = program.run_id(seed);
+        let mut found =
+            ReplayReport { run: game, rows: 0, mismatch_count: 0, mismatches: Vec::new() };
         for (file, played) in [
             ("seeds.csv", self.seeds_table(program).csv()),
             ("members.csv", self.members_table(program).csv()),
@@ -67,9 +68,10 @@ impl Results {
             let right = "name a folder that `florin sim run --out` wrote";
             let recorded =
                 fs::read_to_string(&path).map_err(|error| wrong(format!("{error}; {right}")))?;
-            let (recorded, played) = (rows(&recorded, &found.game), rows(&played, &found.game));
+            let (recorded, played) =
+                (rows_of_run(&recorded, &found.run), rows_of_run(&played, &found.run));
             if recorded.len() < 2 {
-                return Err(wrong(format!("it has no row of {}; {right}", found.game)));
+                return Err(wrong(format!("it has no row of {}; {right}", found.run)));
             }
             for at in 0..recorded.len().max(played.len()) {
                 let (recorded, played) = (recorded.get(at).copied(), played.get(at).copied());
@@ -77,11 +79,11 @@ impl Results {
                 if recorded == played {
                     continue;
                 }
-                found.different += 1;
-                if found.differences.len() < DIFFERENCES_MAX {
+                found.mismatch_count += 1;
+                if found.mismatches.len() < MISMATCHES_MAX {
                     let (recorded, played) =
                         (recorded.map(str::to_owned), played.map(str::to_owned));
-                    found.differences.push(Difference { file, recorded, played });
+                    found.mismatches.push(ReplayMismatch { file, recorded, repeated: played });
                 }
             }
         }
@@ -90,7 +92,7 @@ impl Results {
 }
 
 /// The header of a table, and its rows of one simulation.
-fn rows<'a>(text: &'a str, game: &str) -> Vec<&'a str> {
+fn rows_of_run<'a>(text: &'a str, game: &str) -> Vec<&'a str> {
     let of = |line: &&str| line.strip_prefix(game).is_some_and(|rest| rest.starts_with(','));
     text.lines().take(1).chain(text.lines().skip(1).filter(of)).collect()
 }

@@ -2,7 +2,7 @@
 
 /// A built-in scenario.
 #[derive(Clone, Copy, Debug)]
-pub struct BuiltIn {
+pub struct BuiltInScenario {
     /// Its name.
     pub name: &'static str,
     /// Its text, as in a scenario file.
@@ -11,11 +11,11 @@ pub struct BuiltIn {
 
 macro_rules! built_ins {
     ($($name:literal),* $(,)?) => {
-        &[$(BuiltIn { name: $name, text: include_str!(concat!("built_in/", $name, ".toml")) }),*]
+        &[$(BuiltInScenario { name: $name, text: include_str!(concat!("built_in/", $name, ".toml")) }),*]
     };
 }
 
-const ALL: &[BuiltIn] = built_ins![
+const BUILT_INS: &[BuiltInScenario] = built_ins![
     "honest",
     "sybil",
     "copying",
@@ -33,14 +33,14 @@ const ALL: &[BuiltIn] = built_ins![
 
 /// All built-in scenarios.
 #[must_use]
-pub const fn built_ins() -> &'static [BuiltIn] {
-    ALL
+pub const fn built_ins() -> &'static [BuiltInScenario] {
+    BUILT_INS
 }
 
 /// The built-in scenario with this name.
 #[must_use]
-pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
-    ALL.iter().find(|scenario| scenario.name == name)
+pub fn built_in(name: &str) -> Option<&'static BuiltInScenario> {
+    BUILT_INS.iter().find(|scenario| scenario.name == name)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Validates scenarios.
 
-use super::{Group, Online, Scenario, TraceError};
+use super::{Availability, Group, Scenario, TraceError};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
@@ -84,7 +84,7 @@ impl ScenarioError {
 pub(super) struct Check;
 
 impl Check {
-    pub(super) fn that(
+    pub(super) fn require(
         holds: bool,
         key: impl Into<String>,
         value: &impl ToString,
@@ -97,14 +97,14 @@ impl Check {
         Err(ScenarioError::Value { key, value, right })
     }
 
-    fn within(
+    fn require_range(
         key: impl Into<String>,
         value: f64,
         low: f64,
         high: f64,
     ) -> Result<(), ScenarioError> {
         let right = format!("must be {low} to {high}");
-        Self::that((low..=high).contains(&value), key, &value, &right)
+        Self::require((low..=high).contains(&value), key, &value, &right)
     }
 }
 
@@ -117,20 +117,20 @@ impl Scenario {
         let name = !self.name.is_empty()
             && self.name.len() <= 60
             && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        Check::that(name, "name", &self.name, "must be 1 to 60 letters, digits and hyphens")?;
+        Check::require(name, "name", &self.name, "must be 1 to 60 letters, digits and hyphens")?;
         let right = "must be 1 to 10000";
-        Check::that((1..=ROUNDS_MAX).contains(&self.rounds), "rounds", &self.rounds, right)?;
+        Check::require((1..=ROUNDS_MAX).contains(&self.rounds), "rounds", &self.rounds, right)?;
         let count = self.seeds.count;
-        Check::that((1..=SEEDS_MAX).contains(&count), "seeds.count", &count, right)?;
+        Check::require((1..=SEEDS_MAX).contains(&count), "seeds.count", &count, right)?;
         // TOML has no larger integers.
         let room = i64::MAX as u64 - u64::from(count);
         let right = "must leave room for seeds.count below 2^63";
-        Check::that(self.seeds.first <= room, "seeds.first", &self.seeds.first, right)?;
+        Check::require(self.seeds.first <= room, "seeds.first", &self.seeds.first, right)?;
         self.check_learning()?;
         self.check_terms()?;
         let groups = self.population.len();
         let right = "must have 1 to 64 groups";
-        Check::that((1..=GROUPS_MAX).contains(&groups), "population", &groups, right)?;
+        Check::require((1..=GROUPS_MAX).contains(&groups), "population", &groups, right)?;
         for (name, group) in &self.population {
             check_group(name, group, self.members_max())?;
         }
@@ -138,12 +138,12 @@ impl Scenario {
         let most = self.members_max();
         let right = format!("must have 2 to {most} members in all");
         let many = (2..=u64::from(most)).contains(&members);
-        Check::that(many, "population", &members, &right)?;
+        Check::require(many, "population", &members, &right)?;
         if !self.speed.is_real() {
             return self.check_surrogate();
         }
         self.check_rows()?;
-        self.check_rules()?;
+        self.check_criteria()?;
         self.check_sizes()?;
         self.check_search()?;
         // The constraints of the task specification.
@@ -170,23 +170,23 @@ impl Scenario {
         ] {
             let right = format!("must be {low} to {SMALL_MAX}");
             let fine = (low..=SMALL_MAX).contains(&value);
-            Check::that(fine, format!("surrogate.{key}"), &value, &right)?;
+            Check::require(fine, format!("surrogate.{key}"), &value, &right)?;
         }
-        Check::within("surrogate.error_max", small.error_max, 0.0, 10.0)?;
+        Check::require_range("surrogate.error_max", small.error_max, 0.0, 10.0)?;
         let right =
             "speed = surrogate supports only mechanism.rule = own: use speed = real for the others";
         let own = matches!(self.mechanism, Mechanism::Own);
-        Check::that(own, "mechanism.rule", &self.mechanism.name(), right)?;
+        Check::require(own, "mechanism.rule", &self.mechanism.name(), right)?;
         for (name, group) in &self.population {
             let adapts = matches!(group.strategy, Strategy::Effort) || group.elsewhere.is_some();
             let right = "speed = surrogate supports no adaptive members and no members with \
                          several identities: use speed = real";
             let one = group.strategy.identities() == 1 && !adapts;
-            Check::that(one, format!("population.{name}.strategy"), &name, right)?;
+            Check::require(one, format!("population.{name}.strategy"), &name, right)?;
             let right =
                 "speed = surrogate supports no traces: use another pattern, or speed = real";
-            let drawn = !matches!(group.online, Online::Trace { .. });
-            Check::that(drawn, format!("population.{name}.online.pattern"), &"trace", right)?;
+            let drawn = !matches!(group.online, Availability::Trace { .. });
+            Check::require(drawn, format!("population.{name}.online.pattern"), &"trace", right)?;
         }
         let members: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
         let others = self.population.values().filter(|group| !group.strategy.is_honest()).count();
@@ -196,10 +196,10 @@ impl Scenario {
              all simulations: at most {SURROGATE_GAMES_MAX}; set fewer seeds or members"
         );
         let fine = all <= SURROGATE_GAMES_MAX;
-        Check::that(fine, "seeds.count", &self.seeds.count, &right)?;
+        Check::require(fine, "seeds.count", &self.seeds.count, &right)?;
         let right = "a search needs speed = real: remove [search]";
-        Check::that(self.search.is_none(), "search", &"[search]", right)?;
-        self.check_rules()?;
+        Check::require(self.search.is_none(), "search", &"[search]", right)?;
+        self.check_criteria()?;
         crate::surrogate::small(self, 1.0).check()
     }
 
@@ -207,22 +207,22 @@ impl Scenario {
         let l = &self.learning;
         let right = "must be at most 4 layers of 1 to 4096 units";
         let fine = l.hidden.len() <= 4 && l.hidden.iter().all(|units| (1..=4_096).contains(units));
-        Check::that(fine, "learning.hidden", &format!("{:?}", l.hidden), right)?;
+        Check::require(fine, "learning.hidden", &format!("{:?}", l.hidden), right)?;
         let right = "must be 1 to 1000";
-        Check::that((1..=1_000).contains(&l.epochs), "learning.epochs", &l.epochs, right)?;
+        Check::require((1..=1_000).contains(&l.epochs), "learning.epochs", &l.epochs, right)?;
         let right = "must be 1 to 4096";
-        Check::that((1..=4_096).contains(&l.batch), "learning.batch", &l.batch, right)?;
-        Check::within("learning.learning_rate", l.learning_rate, 1e-6, 100.0)?;
-        Check::within("learning.jitter", l.jitter, 0.0, 10.0)?;
+        Check::require((1..=4_096).contains(&l.batch), "learning.batch", &l.batch, right)?;
+        Check::require_range("learning.learning_rate", l.learning_rate, 1e-6, 100.0)?;
+        Check::require_range("learning.jitter", l.jitter, 0.0, 10.0)?;
         let right = "must be 2 to 1000";
-        Check::that(
+        Check::require(
             (2..=1_000).contains(&l.judged_rows),
             "learning.judged_rows",
             &l.judged_rows,
             right,
         )?;
         let right = "must be 10 to 1000";
-        Check::that(
+        Check::require(
             (10..=1_000).contains(&l.test_rows),
             "learning.test_rows",
             &l.test_rows,
@@ -234,14 +234,14 @@ impl Scenario {
              one of them",
             self.rounds, l.judged_rows
         );
-        Check::that(
+        Check::require(
             u64::from(l.holdout_rows) >= needed,
             "learning.holdout_rows",
             &l.holdout_rows,
             &right,
         )?;
         let right = "must be at most 1000000";
-        Check::that(l.holdout_rows <= 1_000_000, "learning.holdout_rows", &l.holdout_rows, right)
+        Check::require(l.holdout_rows <= 1_000_000, "learning.holdout_rows", &l.holdout_rows, right)
     }
 
     fn check_terms(&self) -> Result<(), ScenarioError> {
@@ -253,30 +253,35 @@ impl Scenario {
             ("task.bond_per_row", t.bond_per_row),
             ("task.debit_max", t.debit_max),
         ] {
-            Check::within(key, value, 0.001, 1e9)?;
+            Check::require_range(key, value, 0.001, 1e9)?;
         }
-        Check::within("task.withheld", t.withheld, 0.0, 100.0)?;
-        Check::within("task.train_s", t.train_s, 0.001, 2_000_000.0)?;
-        Check::within("task.reveal_s", t.reveal_s, 0.001, 2_000_000.0)?;
+        Check::require_range("task.withheld", t.withheld, 0.0, 100.0)?;
+        Check::require_range("task.train_s", t.train_s, 0.001, 2_000_000.0)?;
+        Check::require_range("task.reveal_s", t.reveal_s, 0.001, 2_000_000.0)?;
         let most = if self.speed.is_real() { COHORT_MAX } else { SURROGATES_MAX };
         let right = format!("must be 2 to {most}");
-        Check::that((2..=most).contains(&t.cohort), "task.cohort", &t.cohort, &right)?;
+        Check::require((2..=most).contains(&t.cohort), "task.cohort", &t.cohort, &right)?;
         let right = "must be 2 to task.cohort";
-        Check::that((2..=t.cohort).contains(&t.cohort_min), "task.cohort_min", &t.cohort_min, right)
+        Check::require(
+            (2..=t.cohort).contains(&t.cohort_min),
+            "task.cohort_min",
+            &t.cohort_min,
+            right,
+        )
     }
 
     /// Criteria that cannot fail or cannot hold are mistakes.
-    fn check_rules(&self) -> Result<(), ScenarioError> {
+    fn check_criteria(&self) -> Result<(), ScenarioError> {
         for (at, rule) in self.pass.iter().enumerate() {
             let key = |what: &str| format!("pass[{at}].{what}");
             let known = MEASURES.iter().any(|(name, _)| *name == rule.measure);
-            Check::that(known, key("measure"), &rule.measure, "unknown measure")?;
+            Check::require(known, key("measure"), &rule.measure, "unknown measure")?;
             let group = rule.group.as_ref();
             let there = group.is_none_or(|group| self.population.contains_key(group));
             let name = group.map_or("", String::as_str);
-            Check::that(there, key("group"), &name, "unknown group")?;
+            Check::require(there, key("group"), &name, "unknown group")?;
             let bounded = [rule.at_least, rule.at_most].into_iter().flatten().any(f64::is_finite);
-            Check::that(
+            Check::require(
                 bounded,
                 key("at_least"),
                 &"none",
@@ -288,7 +293,7 @@ impl Scenario {
                 [("mechanism.endowment", rules.endowment), ("mechanism.price", rules.price)]
             {
                 let right = "must be at most 1000000000 tokens";
-                Check::that(value <= TOKENS_MAX, key, &value, right)?;
+                Check::require(value <= TOKENS_MAX, key, &value, right)?;
             }
         }
         let identities = self
@@ -298,25 +303,25 @@ impl Scenario {
         let most = self.members_max();
         let right = format!("must have at most {most} identities in all");
         let all: u64 = identities.sum();
-        Check::that(all <= u64::from(most), "population", &all, &right)
+        Check::require(all <= u64::from(most), "population", &all, &right)
     }
 
     /// Without jitter every row has at most one owner.
     fn check_rows(&self) -> Result<(), ScenarioError> {
         let l = &self.learning;
-        let kept = u64::from(l.test_rows) + u64::from(l.holdout_rows);
+        let reserved = u64::from(l.test_rows) + u64::from(l.holdout_rows);
         let held: u64 =
             self.population.values().map(|g| u64::from(g.count) * u64::from(g.rows[1])).sum();
-        let (digits, all) = (u64::from(DIGITS), kept + held);
+        let (digits, all) = (u64::from(DIGITS), reserved + held);
         let right = format!(
-            "members have up to {held} rows, test and holdout {kept}, and there are {digits} \
+            "members have up to {held} rows, test and holdout {reserved}, and there are {digits} \
              digits: lower them, or set learning.jitter above 0 to draw rows with replacement, \
              each time with noise"
         );
-        Check::that(l.jitter > 0.0 || all <= digits, "learning.jitter", &l.jitter, &right)?;
+        Check::require(l.jitter > 0.0 || all <= digits, "learning.jitter", &l.jitter, &right)?;
         let right = "test and holdout rows leave no digits for members: with jitter, half of the \
                      digits are for evaluation";
-        Check::that(l.test_rows < DIGITS / 2, "learning.test_rows", &l.test_rows, right)
+        Check::require(l.test_rows < DIGITS / 2, "learning.test_rows", &l.test_rows, right)
     }
 }
 
@@ -324,10 +329,11 @@ impl Scenario {
     /// Checks memory requirements, and that amounts fit into 128 bits.
     fn check_sizes(&self) -> Result<(), ScenarioError> {
         let groups = self.population.values();
-        let rows: f64 =
-            groups.map(|g| f64::from(g.count) * f64::from(g.rows[1]) * g.strategy.copies()).sum();
+        let rows: f64 = groups
+            .map(|g| f64::from(g.count) * f64::from(g.rows[1]) * g.strategy.row_copies())
+            .sum();
         let right = format!("members may have at most {ROWS_MAX} rows in total, including copies");
-        Check::that(rows <= ROWS_MAX, "population", &rows, &right)?;
+        Check::require(rows <= ROWS_MAX, "population", &rows, &right)?;
         let mut widths = vec![DIGIT[0]];
         widths.extend(self.learning.hidden.iter().map(|units| u64::from(*units)));
         widths.push(DIGIT[1]);
@@ -341,14 +347,14 @@ impl Scenario {
             "{parameters} parameters from each member of a cohort are too many numbers: at most \
              {NUMBERS_MAX}; lower task.cohort or train a smaller model"
         );
-        Check::that(numbers <= NUMBERS_MAX, "learning.hidden", &numbers, &right)?;
+        Check::require(numbers <= NUMBERS_MAX, "learning.hidden", &numbers, &right)?;
         let t = &self.task;
         let endowment = match &self.mechanism {
             Mechanism::Tokenised(rules) => rules.endowment as f64,
             _ => 0.0,
         };
         let bonds = |group: &Group| {
-            let rows = f64::from(group.rows[1]) * group.strategy.copies();
+            let rows = f64::from(group.rows[1]) * group.strategy.row_copies();
             let bond = (rows * t.bond_per_row).max(t.bond_min) + endowment;
             f64::from(group.count) * f64::from(group.strategy.identities()) * bond
         };
@@ -357,50 +363,57 @@ impl Scenario {
             "budget, bonds and endowments total {supply:e} florins: at most {SUPPLY_MAX:e}; lower \
              task.bond_per_row"
         );
-        Check::that(supply <= SUPPLY_MAX, "task.bond_per_row", &t.bond_per_row, &right)
+        Check::require(supply <= SUPPLY_MAX, "task.bond_per_row", &t.bond_per_row, &right)
     }
 }
 
 fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError> {
     let key = |what: &str| format!("population.{name}.{what}");
     let fine = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    Check::that(fine, "population", &name, "a group's name has letters, digits and _ only")?;
+    Check::require(fine, "population", &name, "a group's name has letters, digits and _ only")?;
     let right = format!("must be 1 to {most}");
-    Check::that((1..=most).contains(&group.count), key("count"), &group.count, &right)?;
+    Check::require((1..=most).contains(&group.count), key("count"), &group.count, &right)?;
     let [low, high] = group.rows;
     let right = "must be two numbers from 2 to 1000000, the smaller one first";
     let fine = (2..=high).contains(&low) && high <= 1_000_000;
-    Check::that(fine, key("rows"), &format!("{:?}", group.rows), right)?;
+    Check::require(fine, key("rows"), &format!("{:?}", group.rows), right)?;
     if let Some(skew) = group.label_skew {
-        Check::within(key("label_skew"), skew, 0.001, 1e6)?;
+        Check::require_range(key("label_skew"), skew, 0.001, 1e6)?;
     }
-    Check::within(key("label_noise"), group.label_noise, 0.0, 1.0)?;
+    Check::require_range(key("label_noise"), group.label_noise, 0.0, 1.0)?;
     let machine = &group.machine;
-    Check::within(key("machine.steps_per_second"), machine.steps_per_second, 1e-6, 1e9)?;
-    Check::within(key("machine.megabits_per_second"), machine.megabits_per_second, 1e-6, 1e9)?;
-    Check::within(key("machine.spread"), machine.spread, 0.0, 5.0)?;
+    Check::require_range(key("machine.steps_per_second"), machine.steps_per_second, 1e-6, 1e9)?;
+    Check::require_range(
+        key("machine.megabits_per_second"),
+        machine.megabits_per_second,
+        1e-6,
+        1e9,
+    )?;
+    Check::require_range(key("machine.spread"), machine.spread, 0.0, 5.0)?;
     match group.online {
         // A trace is validated when it is read.
-        Online::Always | Online::Trace { .. } => {}
-        Online::Often { share } => Check::within(key("online.share"), share, 0.0, 1.0)?,
-        Online::Rounds { first, last } => {
-            Check::within(key("online.first"), first as f64, 1.0, last as f64)?;
-            Check::within(key("online.last"), last as f64, first as f64, ROUNDS_MAX.into())?;
+        Availability::Always | Availability::Trace { .. } => {}
+        Availability::Often { share } => {
+            Check::require_range(key("online.share"), share, 0.0, 1.0)?
         }
-        Online::Daily { low, high, peak, shift } => {
-            Check::within(key("online.low"), low, 0.0, 1.0)?;
-            Check::within(key("online.high"), high, low, 1.0)?;
-            Check::within(key("online.peak"), peak, 0.0, 24.0)?;
-            Check::within(key("online.shift"), shift, 0.0, 24.0)?;
+        Availability::Rounds { first, last } => {
+            Check::require_range(key("online.first"), first as f64, 1.0, last as f64)?;
+            Check::require_range(key("online.last"), last as f64, first as f64, ROUNDS_MAX.into())?;
+        }
+        Availability::Daily { low, high, peak, shift } => {
+            Check::require_range(key("online.low"), low, 0.0, 1.0)?;
+            Check::require_range(key("online.high"), high, low, 1.0)?;
+            Check::require_range(key("online.peak"), peak, 0.0, 24.0)?;
+            Check::require_range(key("online.shift"), shift, 0.0, 24.0)?;
         }
     }
     if let Some(elsewhere) = group.elsewhere {
-        Check::within(key("elsewhere"), elsewhere, -1e9, 1e9)?;
+        Check::require_range(key("elsewhere"), elsewhere, -1e9, 1e9)?;
     }
-    Check::within(key("cost.per_step"), group.cost.per_step, 0.0, 1e9)?;
-    Check::within(key("cost.per_megabyte"), group.cost.per_megabyte, 0.0, 1e9)?;
+    Check::require_range(key("cost.per_step"), group.cost.per_step, 0.0, 1e9)?;
+    Check::require_range(key("cost.per_megabyte"), group.cost.per_megabyte, 0.0, 1e9)?;
     for (what, value, low, high) in group.strategy.bounds() {
-        Check::within(key(&format!("strategy.{what}")), value, low, high)?;
+        Check::require_range(key(&format!("strategy.{what}")), value, low, high)?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use toml::Table;
 
-use super::stray::stray;
-use super::{Change, Scenario, ScenarioError};
+use super::unknown_keys::unknown_key;
+use super::{Scenario, ScenarioError, SettingOverride};
 
 impl Scenario {
     /// Reads TOML, applies changes and validates the result. Relative file names in it refer to the
@@ -14,7 +14,7 @@ impl Scenario {
     ///
     /// # Errors
     /// [`ScenarioError`].
-    pub fn read(text: &str, changes: &[Change]) -> Result<Self, ScenarioError> {
+    pub fn read(text: &str, changes: &[SettingOverride]) -> Result<Self, ScenarioError> {
         Self::read_in(Path::new("."), text, changes)
     }
 
@@ -22,29 +22,33 @@ impl Scenario {
     ///
     /// # Errors
     /// [`ScenarioError`].
-    pub fn read_in(folder: &Path, text: &str, changes: &[Change]) -> Result<Self, ScenarioError> {
+    pub fn read_in(
+        folder: &Path,
+        text: &str,
+        changes: &[SettingOverride],
+    ) -> Result<Self, ScenarioError> {
         let mut table: Table = text.parse().map_err(|error| malformed(&error))?;
         for change in changes {
             change.apply(&mut table)?;
         }
-        let read = Self::of_table(&table).map_err(|error| whose(text, changes, error));
+        let read = Self::from_table(&table).map_err(|error| locate_error(text, changes, error));
         let mut scenario = read?;
         scenario.read_traces(folder)?;
-        if let Some(change) = changes.iter().find(|change| change.is_within("surrogate"))
+        if let Some(change) = changes.iter().find(|change| change.is_under("surrogate"))
             && scenario.speed.is_real()
         {
             let why = "sets how a surrogate is fitted, but this scenario has speed = real: leave \
                        it out, or add --set speed=surrogate";
-            return Err(ScenarioError::Change(format!("--set {} {why}", change.words())));
+            return Err(ScenarioError::Change(format!("--set {} {why}", change.to_argument())));
         }
         scenario.check()?;
         Ok(scenario)
     }
 
-    fn of_table(table: &Table) -> Result<Self, ScenarioError> {
+    fn from_table(table: &Table) -> Result<Self, ScenarioError> {
         let scenario: Self = table.clone().try_into().map_err(|error| malformed(&error))?;
         let understood = Table::try_from(&scenario).map_err(|error| malformed(&error))?;
-        match stray(table, &understood) {
+        match unknown_key(table, &understood) {
             None => Ok(scenario),
             Some(key) => Err(malformed(&format!("unknown key {key}: leave it out"))),
         }
@@ -63,7 +67,7 @@ fn malformed(error: &dyn Display) -> ScenarioError {
 }
 
 /// Locates a mistake: in the text, whose errors have line numbers, or in one of the changes.
-fn whose(text: &str, changes: &[Change], error: ScenarioError) -> ScenarioError {
+fn locate_error(text: &str, changes: &[SettingOverride], error: ScenarioError) -> ScenarioError {
     let in_text = toml::from_str::<Scenario>(text);
     if let (Err(error), true) = (&in_text, changes.is_empty()) {
         return malformed(error);
@@ -73,13 +77,13 @@ fn whose(text: &str, changes: &[Change], error: ScenarioError) -> ScenarioError 
     let broken = in_text.is_ok().then(|| {
         changes.iter().find(|change| {
             let applied = change.apply(&mut table);
-            applied.is_err() || Scenario::of_table(&table).is_err()
+            applied.is_err() || Scenario::from_table(&table).is_err()
         })
     });
     match (broken.flatten(), in_text) {
         (Some(change), _) => {
             let ScenarioError::Malformed(why) = error else { return error };
-            malformed(&format!("--set {}: {why}", change.words()))
+            malformed(&format!("--set {}: {why}", change.to_argument()))
         }
         // The text lacks a key that the changes do not supply either.
         (None, Err(error)) => malformed(&error),

@@ -5,10 +5,10 @@ mod built_in;
 mod check;
 mod file;
 mod search;
-mod set;
-mod speed;
-mod stray;
+mod setting_override;
+mod simulation_mode;
 mod trace;
+mod unknown_keys;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
 
-pub use built_in::{BuiltIn, built_in, built_ins};
+pub use built_in::{BuiltInScenario, built_in, built_ins};
 pub use check::ScenarioError;
-pub use search::{Family, Method, Search, Span};
-pub use set::Change;
-pub use speed::{Small, Speed};
-pub use trace::{Trace, TraceError};
+pub use search::{ParameterRange, Search, SearchMethod, StrategyFamily};
+pub use setting_override::SettingOverride;
+pub use simulation_mode::{SimulationMode, SurrogateSettings};
+pub use trace::{AvailabilityTrace, TraceError};
 
 /// The definition of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,19 +37,19 @@ pub struct Scenario {
     pub rounds: u32,
     /// Real or surrogate simulation.
     #[serde(default)]
-    pub speed: Speed,
+    pub speed: SimulationMode,
     /// How a surrogate is fitted and validated.
     #[serde(default)]
-    pub surrogate: Small,
+    pub surrogate: SurrogateSettings,
     /// The seeds of the experiment.
     #[serde(default)]
-    pub seeds: Seeds,
+    pub seeds: SeedRange,
     /// The model, its training and the evaluation rows.
     #[serde(default)]
     pub learning: Learning,
     /// The buyer's terms.
     #[serde(default)]
-    pub task: Terms,
+    pub task: BuyerTerms,
     /// The mechanism that scores a round.
     #[serde(default)]
     pub mechanism: Mechanism,
@@ -58,7 +58,7 @@ pub struct Scenario {
     /// Criteria that the results must satisfy; otherwise the command reports failure with exit code
     /// 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pass: Vec<Rule>,
+    pub pass: Vec<PassCriterion>,
     /// Search for the best deviation from the mechanism.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
@@ -67,14 +67,14 @@ pub struct Scenario {
 /// The seeds over which an experiment is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Seeds {
+pub struct SeedRange {
     /// The first seed.
     pub first: u64,
     /// Number of consecutive seeds.
     pub count: u32,
 }
 
-impl Seeds {
+impl SeedRange {
     /// All seeds, in order.
     pub fn all(self) -> impl Iterator<Item = u64> {
         // Validation keeps the last seed far below 2^64.
@@ -82,7 +82,7 @@ impl Seeds {
     }
 }
 
-impl Default for Seeds {
+impl Default for SeedRange {
     fn default() -> Self {
         Self { first: 1, count: 10 }
     }
@@ -129,7 +129,7 @@ impl Default for Learning {
 /// The buyer's terms. Amounts are in florins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Terms {
+pub struct BuyerTerms {
     /// Budget for data.
     pub budget: f64,
     /// Maximum price of one nat of improvement.
@@ -164,7 +164,7 @@ pub struct Terms {
     pub reveal_s: f64,
 }
 
-impl Default for Terms {
+impl Default for BuyerTerms {
     fn default() -> Self {
         Self {
             budget: 1_000.0,
@@ -220,13 +220,13 @@ pub struct Group {
     pub label_noise: f64,
     /// Speed of the members' machines and connections.
     #[serde(default)]
-    pub machine: Machine,
+    pub machine: MachineSettings,
     /// When the members are online: a pattern, or a trace from a file.
     #[serde(default)]
-    pub online: Online,
+    pub online: Availability,
     /// Cost of the members' work.
     #[serde(default)]
-    pub cost: Cost,
+    pub cost: WorkCosts,
     /// Outside option: the profit per round in another market, in florins. A member whose average
     /// profit over five rounds is lower stays away for five rounds. `None` for members that always
     /// take part.
@@ -241,7 +241,7 @@ const fn default_rows() -> [u32; 2] {
 /// Speed of a group's machines and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Machine {
+pub struct MachineSettings {
     /// Training steps per second, median of the group.
     pub steps_per_second: f64,
     /// Megabits per second, median of the group.
@@ -250,7 +250,7 @@ pub struct Machine {
     pub spread: f64,
 }
 
-impl Default for Machine {
+impl Default for MachineSettings {
     fn default() -> Self {
         Self { steps_per_second: 10.0, megabits_per_second: 10.0, spread: 0.0 }
     }
@@ -259,7 +259,7 @@ impl Default for Machine {
 /// When the members of a group are online.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "pattern", deny_unknown_fields)]
-pub enum Online {
+pub enum Availability {
     /// Always.
     #[default]
     Always,
@@ -289,20 +289,20 @@ pub enum Online {
         /// The last round.
         last: u64,
     },
-    /// According to a recorded [`Trace`].
+    /// According to a recorded [`AvailabilityTrace`].
     Trace {
         /// Path of a CSV file, relative to the scenario's folder.
         file: String,
         /// The trace, after it was read.
         #[serde(skip)]
-        trace: Option<Arc<Trace>>,
+        trace: Option<Arc<AvailabilityTrace>>,
     },
 }
 
 /// Costs of work, in florins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Cost {
+pub struct WorkCosts {
     /// Cost of a training step.
     pub per_step: f64,
     /// Cost of a megabyte sent or received.
@@ -312,7 +312,7 @@ pub struct Cost {
 /// A criterion that the results must satisfy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct PassCriterion {
     /// The measure, as named in the results.
     pub measure: String,
     /// The group; `None` for measures of the whole market.
@@ -320,7 +320,7 @@ pub struct Rule {
     pub group: Option<String>,
     /// The statistic that is compared with the bounds.
     #[serde(default)]
-    pub of: Bound,
+    pub of: Statistic,
     /// Minimum of the statistic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
@@ -332,7 +332,7 @@ pub struct Rule {
 /// Statistic of a measure over the seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
+pub enum Statistic {
     /// The mean.
     #[default]
     Mean,

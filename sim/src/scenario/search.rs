@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::check::Check;
-use super::{Scenario, ScenarioError, Seeds};
+use super::{Scenario, ScenarioError, SeedRange};
 use crate::strategy::Strategy;
 
 /// Maximum number of candidates of one strategy.
@@ -16,7 +16,7 @@ const FAMILIES_MAX: usize = 64;
 /// Prefix of every parameter's key: a search varies only the strategy of a group, not its members.
 const STRATEGY: &str = "strategy.";
 /// Error text for a key that is not a parameter of the strategy.
-const NAMELESS: &str = "must name a parameter of the strategy, such as strategy.noise";
+const NOT_A_PARAMETER: &str = "must name a parameter of the strategy, such as strategy.noise";
 
 /// A search for the best deviation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,28 +30,28 @@ pub struct Search {
     pub tries: u32,
     /// How candidates are chosen.
     #[serde(default)]
-    pub method: Method,
+    pub method: SearchMethod,
     /// Selection seeds, on which candidates are compared. They are disjoint from the scenario's own
     /// seeds, on which the chosen candidates are measured afterwards: this removes the selection
     /// bias (winner's curse).
     #[serde(default = "default_seeds")]
-    pub seeds: Seeds,
+    pub seeds: SeedRange,
     /// The strategies to try.
-    pub strategies: Vec<Family>,
+    pub strategies: Vec<StrategyFamily>,
 }
 
 const fn default_tries() -> u32 {
     16
 }
 
-const fn default_seeds() -> Seeds {
-    Seeds { first: 1_000_001, count: 3 }
+const fn default_seeds() -> SeedRange {
+    SeedRange { first: 1_000_001, count: 3 }
 }
 
 /// How candidates are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Method {
+pub enum SearchMethod {
     /// All candidates uniformly at random.
     Random,
     /// The first half uniformly at random, the second half around the best so far with shrinking
@@ -63,7 +63,7 @@ pub enum Method {
 /// A strategy, and which of its parameters are searched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Family {
+pub struct StrategyFamily {
     /// Its name in results.
     pub name: String,
     /// Number of members that deviate; by default all of the group.
@@ -73,20 +73,20 @@ pub struct Family {
     pub strategy: Strategy,
     /// The searched parameters, such as `strategy.noise`, with their minimum and maximum.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub parameters: BTreeMap<String, Span>,
+    pub parameters: BTreeMap<String, ParameterRange>,
 }
 
 /// The range of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Span {
+pub enum ParameterRange {
     /// Integers.
     Whole([i64; 2]),
     /// Real numbers.
     Real([f64; 2]),
 }
 
-impl Span {
+impl ParameterRange {
     /// The value at a relative position from 0 to 1.
     #[must_use]
     pub fn at(self, place: f64) -> Value {
@@ -100,10 +100,10 @@ impl Span {
         }
     }
 
-    /// The relative position of a value, from 0 to 1; `None` outside the range. [`Span::at`] is its
+    /// The relative position of a value, from 0 to 1; `None` outside the range. [`ParameterRange::at`] is its
     /// inverse.
     #[must_use]
-    pub fn place_of(self, value: &Value) -> Option<f64> {
+    pub fn position_of(self, value: &Value) -> Option<f64> {
         let number = value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))?;
         match self {
             Self::Real([low, high]) => {
@@ -120,7 +120,7 @@ impl Span {
     }
 
     /// The range in scenario syntax.
-    fn words(self) -> String {
+    fn to_toml(self) -> String {
         match self {
             Self::Whole([low, high]) => format!("[{low}, {high}]"),
             Self::Real([low, high]) => format!("[{low:?}, {high:?}]"),
@@ -135,17 +135,19 @@ impl Span {
     }
 }
 
-impl Family {
+impl StrategyFamily {
     /// The strategy with its parameters at these relative positions, in the order of their keys.
     ///
     /// # Errors
     /// [`ScenarioError::Value`] for a key that is not a parameter of the strategy.
     pub fn at(&self, places: &[f64]) -> Result<Strategy, ScenarioError> {
-        let mut table = self.numbers()?;
+        let mut table = self.parameter_table()?;
         for ((key, span), place) in self.parameters.iter().zip(places) {
-            table.insert(self.named(&table, key)?.to_owned(), span.at(*place));
+            table.insert(self.parameter_name(&table, key)?.to_owned(), span.at(*place));
         }
-        table.try_into().map_err(|error: toml::de::Error| self.wrong("", &error.to_string()))
+        table
+            .try_into()
+            .map_err(|error: toml::de::Error| self.parameter_error("", &error.to_string()))
     }
 
     /// The relative positions of the strategy's own parameters in their ranges, in the order of the
@@ -154,18 +156,19 @@ impl Family {
     /// # Errors
     /// [`ScenarioError::Value`] for a key that is not a parameter of the strategy, and for a value
     /// outside its range.
-    pub fn places(&self) -> Result<Vec<f64>, ScenarioError> {
-        let table = self.numbers()?;
-        let place = |(key, span): (&String, &Span)| {
-            let name = self.named(&table, key)?;
-            let value = table.get(name).ok_or_else(|| self.wrong(key, NAMELESS))?;
-            span.place_of(value).ok_or_else(|| ScenarioError::Value {
+    pub fn initial_positions(&self) -> Result<Vec<f64>, ScenarioError> {
+        let table = self.parameter_table()?;
+        let place = |(key, span): (&String, &ParameterRange)| {
+            let name = self.parameter_name(&table, key)?;
+            let value =
+                table.get(name).ok_or_else(|| self.parameter_error(key, NOT_A_PARAMETER))?;
+            span.position_of(value).ok_or_else(|| ScenarioError::Value {
                 key: format!("search.strategies.{}.{key}", self.name),
                 value: value.to_string(),
                 right: format!(
                     "the first candidate has this value, so it must lie within parameters.{key} = \
                      {}",
-                    span.words()
+                    span.to_toml()
                 ),
             })
         };
@@ -173,18 +176,18 @@ impl Family {
     }
 
     /// The strategy as a table.
-    fn numbers(&self) -> Result<Table, ScenarioError> {
-        Table::try_from(self.strategy).map_err(|error| self.wrong("", &error.to_string()))
+    fn parameter_table(&self) -> Result<Table, ScenarioError> {
+        Table::try_from(self.strategy).map_err(|error| self.parameter_error("", &error.to_string()))
     }
 
     /// The name of a parameter in the strategy's table.
-    fn named<'a>(&self, table: &Table, key: &'a str) -> Result<&'a str, ScenarioError> {
+    fn parameter_name<'a>(&self, table: &Table, key: &'a str) -> Result<&'a str, ScenarioError> {
         let name = key.strip_prefix(STRATEGY).filter(|name| *name != "act");
         let name = name.filter(|name| table.contains_key(*name));
-        name.ok_or_else(|| self.wrong(key, NAMELESS))
+        name.ok_or_else(|| self.parameter_error(key, NOT_A_PARAMETER))
     }
 
-    fn wrong(&self, key: &str, why: &str) -> ScenarioError {
+    fn parameter_error(&self, key: &str, why: &str) -> ScenarioError {
         ScenarioError::Value {
             key: format!("search.strategies.{}.parameters", self.name),
             value: key.to_owned(),
@@ -195,7 +198,7 @@ impl Family {
 
 impl Scenario {
     /// The scenario in which the searched group deviates with this strategy.
-    pub(crate) fn deviating(&self, family: &Family, strategy: Strategy) -> Self {
+    pub(crate) fn with_deviation(&self, family: &StrategyFamily, strategy: Strategy) -> Self {
         let mut changed = self.clone();
         if let Some(group) =
             self.search.as_ref().and_then(|search| changed.population.get_mut(&search.population))
@@ -210,44 +213,49 @@ impl Scenario {
     pub(super) fn check_search(&self) -> Result<(), ScenarioError> {
         let Some(search) = &self.search else { return Ok(()) };
         let there = self.population.contains_key(&search.population);
-        Check::that(there, "search.population", &search.population, "unknown group")?;
+        Check::require(there, "search.population", &search.population, "unknown group")?;
         let right = "must be 1 to 10000";
-        Check::that((1..=TRIES_MAX).contains(&search.tries), "search.tries", &search.tries, right)?;
+        Check::require(
+            (1..=TRIES_MAX).contains(&search.tries),
+            "search.tries",
+            &search.tries,
+            right,
+        )?;
         let seeds = search.seeds;
         let right = "must be 1 to 1000 seeds from 0 to 2^62";
         let fine = (1..=1_000).contains(&seeds.count) && seeds.first < 1 << 62;
-        Check::that(fine, "search.seeds", &seeds.count, right)?;
-        let end = |seeds: Seeds| seeds.first.saturating_add(seeds.count.into());
+        Check::require(fine, "search.seeds", &seeds.count, right)?;
+        let end = |seeds: SeedRange| seeds.first.saturating_add(seeds.count.into());
         let apart = end(seeds) <= self.seeds.first || end(self.seeds) <= seeds.first;
         let right = "must be disjoint from the scenario's own seeds: a candidate cannot be \
                      measured on the seeds that selected it";
-        Check::that(apart, "search.seeds.first", &seeds.first, right)?;
+        Check::require(apart, "search.seeds.first", &seeds.first, right)?;
         let families = search.strategies.len();
         let right = "must be 1 to 64 strategies";
         let fine = (1..=FAMILIES_MAX).contains(&families);
-        Check::that(fine, "search.strategies", &families, right)?;
+        Check::require(fine, "search.strategies", &families, right)?;
         let mut names = std::collections::BTreeSet::new();
         for family in &search.strategies {
             let key = "search.strategies.name";
             let fine = |b: u8| b.is_ascii_alphanumeric() || b"_-, ".contains(&b);
             let named = (1..=60).contains(&family.name.len()) && family.name.bytes().all(fine);
-            Check::that(
+            Check::require(
                 named,
                 key,
                 &family.name,
                 "must be 1 to 60 letters, digits, spaces, commas, - and _",
             )?;
-            Check::that(names.insert(&family.name), key, &family.name, "must be unique")?;
+            Check::require(names.insert(&family.name), key, &family.name, "must be unique")?;
             for (key, span) in &family.parameters {
                 let key = format!("search.strategies.{}.parameters.{key}", family.name);
                 let right = "must be two numbers, the smaller one first";
-                Check::that(span.is_ordered(), key, &span.words(), right)?;
+                Check::require(span.is_ordered(), key, &span.to_toml(), right)?;
             }
-            family.places()?;
+            family.initial_positions()?;
             // Bounds are intervals: if both ends are valid, all values between them are.
             for corner in [0.0, 1.0] {
                 let strategy = family.at(&vec![corner; family.parameters.len()])?;
-                self.deviating(family, strategy).check()?;
+                self.with_deviation(family, strategy).check()?;
             }
         }
         Ok(())
@@ -262,22 +270,22 @@ mod tests {
     fn relative_positions_map_to_parameter_values() {
         let text = "name = 'a'\nstrategy = { act = 'backdoor', share = 0.5, boost = 1.0 }\n\
             parameters = { 'strategy.boost' = [1.0, 3.0], 'strategy.share' = [0.0, 1.0] }";
-        let family: Family = toml::from_str(text).unwrap();
+        let family: StrategyFamily = toml::from_str(text).unwrap();
         let strategy = family.at(&[0.5, 0.25]).unwrap();
         assert_eq!(strategy, Strategy::Backdoor { share: 0.25, boost: 2.0 });
-        let ids = Span::Whole([2, 4]);
+        let ids = ParameterRange::Whole([2, 4]);
         let at = [0.0, 0.34, 0.99, 1.0].map(|place| ids.at(place).as_integer().unwrap());
         assert_eq!(at, [2, 3, 4, 4]);
-        let (whole, real) = (Span::Whole([2, 4]), Span::Real([-1.0, 3.0]));
+        let (whole, real) = (ParameterRange::Whole([2, 4]), ParameterRange::Real([-1.0, 3.0]));
         for number in 2..=4 {
-            let place = whole.place_of(&Value::Integer(number)).unwrap();
+            let place = whole.position_of(&Value::Integer(number)).unwrap();
             assert_eq!(whole.at(place), Value::Integer(number));
         }
-        assert_eq!(real.place_of(&Value::Float(0.0)), Some(0.25));
-        assert_eq!(Span::Real([2.0, 2.0]).place_of(&Value::Float(2.0)), Some(0.0));
-        assert_eq!(whole.place_of(&Value::Integer(5)), None);
-        assert_eq!(real.place_of(&Value::Float(-1.1)), None);
+        assert_eq!(real.position_of(&Value::Float(0.0)), Some(0.25));
+        assert_eq!(ParameterRange::Real([2.0, 2.0]).position_of(&Value::Float(2.0)), Some(0.0));
+        assert_eq!(whole.position_of(&Value::Integer(5)), None);
+        assert_eq!(real.position_of(&Value::Float(-1.1)), None);
         let wrong = text.replace("strategy.boost", "rows");
-        assert!(toml::from_str::<Family>(&wrong).unwrap().at(&[0.0, 0.0]).is_err());
+        assert!(toml::from_str::<StrategyFamily>(&wrong).unwrap().at(&[0.0, 0.0]).is_err());
     }
 }

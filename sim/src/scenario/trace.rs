@@ -9,10 +9,10 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Online, Scenario, ScenarioError};
+use super::{Availability, Scenario, ScenarioError};
 
 /// Stems of the names of results files, which are in the folder to which traces are copied.
-const TAKEN: [&str; 9] = [
+const RESERVED_STEMS: [&str; 9] = [
     "scenario", "measures", "seeds", "members", "rounds", "report", "profit", "results", "made-of",
 ];
 /// Maximum size of a trace file in bytes.
@@ -25,11 +25,11 @@ const SECONDS_MAX: f64 = 3.2e9;
 const HEADER: [&str; 3] = ["member", "from_s", "until_s"];
 /// Shift between members that reuse the same lines, as a fraction of the trace's length: the
 /// fractional part of the golden ratio.
-const APART: f64 = 0.618_033_988_749_894_9;
+const SHIFT_FRACTION: f64 = 0.618_033_988_749_894_9;
 
 /// A trace: for each member the intervals in which it was online, ascending, in seconds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trace {
+pub struct AvailabilityTrace {
     members: Vec<Vec<[f64; 2]>>,
     /// Length after which the trace repeats.
     length: f64,
@@ -46,7 +46,7 @@ pub struct TraceError {
     why: String,
 }
 
-impl Trace {
+impl AvailabilityTrace {
     /// Parses a trace.
     ///
     /// # Errors
@@ -69,8 +69,8 @@ impl Trace {
             if at >= TRACE_LINES_MAX {
                 return Err(wrong(line, format!("a trace has at most {TRACE_LINES_MAX} lines")));
             }
-            let (member, times) = times(&record).map_err(|why| wrong(line, why))?;
-            take(&mut members, member, times).map_err(|why| wrong(line, why))?;
+            let (member, times) = parse_interval(&record).map_err(|why| wrong(line, why))?;
+            push_interval(&mut members, member, times).map_err(|why| wrong(line, why))?;
         }
         let last = members.iter().filter_map(|times| times.last());
         let length = last.fold(0.0, |length: f64, times| length.max(times[1]));
@@ -85,9 +85,9 @@ impl Trace {
 
     /// Whether the member at index `place` of its group is online `seconds` after the beginning.
     #[must_use]
-    pub fn is_there(&self, place: usize, seconds: f64) -> bool {
+    pub fn is_online(&self, place: usize, seconds: f64) -> bool {
         let (lap, member) = (place / self.members.len(), place % self.members.len());
-        let at = (seconds + lap as f64 * APART * self.length) % self.length;
+        let at = (seconds + lap as f64 * SHIFT_FRACTION * self.length) % self.length;
         let times = &self.members[member];
         let after = times.partition_point(|[from, _]| *from <= at);
         after > 0 && at < times[after - 1][1]
@@ -95,7 +95,7 @@ impl Trace {
 }
 
 /// Parses the member and the interval of a line.
-fn times(record: &csv::StringRecord) -> Result<(usize, [f64; 2]), String> {
+fn parse_interval(record: &csv::StringRecord) -> Result<(usize, [f64; 2]), String> {
     let field = |at: usize| record.get(at).unwrap_or_default();
     let member = field(0);
     let wrong = |what: &str, is: &str, right: &str| format!("{what} is {is:?}: {right}");
@@ -115,7 +115,11 @@ fn times(record: &csv::StringRecord) -> Result<(usize, [f64; 2]), String> {
 }
 
 /// Appends an interval to those of a member.
-fn take(members: &mut Vec<Vec<[f64; 2]>>, member: usize, times: [f64; 2]) -> Result<(), String> {
+fn push_interval(
+    members: &mut Vec<Vec<[f64; 2]>>,
+    member: usize,
+    times: [f64; 2],
+) -> Result<(), String> {
     if member > members.len() {
         return Err(format!("member is {member}: the next new member is {}", members.len()));
     }
@@ -136,8 +140,8 @@ impl Scenario {
     /// Reads the traces of its groups, from paths relative to `folder`.
     pub(super) fn read_traces(&mut self, folder: &Path) -> Result<(), ScenarioError> {
         for (name, group) in &mut self.population {
-            if let Online::Trace { file, trace } = &mut group.online {
-                let path = inside(folder, file).ok_or_else(|| ScenarioError::Value {
+            if let Availability::Trace { file, trace } = &mut group.online {
+                let path = path_inside(folder, file).ok_or_else(|| ScenarioError::Value {
                     key: format!("population.{name}.online.file"),
                     value: file.clone(),
                     right: "must be a path from the scenario's folder, without . and .., of \
@@ -151,9 +155,9 @@ impl Scenario {
     }
 
     /// The files to store beside the scenario: path relative to its folder, and content.
-    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn attached_files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.population.values().filter_map(|group| match &group.online {
-            Online::Trace { file, trace: Some(trace) } => {
+            Availability::Trace { file, trace: Some(trace) } => {
                 Some((file.as_str(), trace.text.as_str()))
             }
             _ => None,
@@ -162,17 +166,17 @@ impl Scenario {
 }
 
 /// The path of a file within a folder; `None` if it leads out of the folder or is reserved.
-fn inside(folder: &Path, file: &str) -> Option<PathBuf> {
+fn path_inside(folder: &Path, file: &str) -> Option<PathBuf> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
     let path = Path::new(file);
     let stays = path.components().all(|part| matches!(part, Component::Normal(_)));
     // Results are written to the same folder.
     let stem = file.split('.').next().unwrap_or_default();
-    let taken = TAKEN.contains(&stem);
+    let taken = RESERVED_STEMS.contains(&stem);
     (!file.is_empty() && file.chars().all(fine) && stays && !taken).then(|| folder.join(path))
 }
 
-fn read(path: &Path) -> Result<Trace, TraceError> {
+fn read(path: &Path) -> Result<AvailabilityTrace, TraceError> {
     let file = path.display().to_string();
     let wrong = |why: String| TraceError { file: file.clone(), place: String::new(), why };
     let found = std::fs::metadata(path);
@@ -181,21 +185,21 @@ fn read(path: &Path) -> Result<Trace, TraceError> {
         return Err(wrong(format!("{} bytes: at most {TRACE_BYTES_MAX}", bytes.len())));
     }
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    Trace::parse(&file, text)
+    AvailabilityTrace::parse(&file, text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn trace(lines: &str) -> Result<Trace, TraceError> {
-        Trace::parse("t.csv", format!("member,from_s,until_s\n{lines}"))
+    fn trace(lines: &str) -> Result<AvailabilityTrace, TraceError> {
+        AvailabilityTrace::parse("t.csv", format!("member,from_s,until_s\n{lines}"))
     }
 
     #[test]
     fn a_trace_defines_online_intervals_and_repeats() {
         let trace = trace("0,0,10\n1,5,20\n0,30,40\n").unwrap();
-        let there = |place, at| trace.is_there(place, at);
+        let there = |place, at| trace.is_online(place, at);
         assert_eq!(
             [0.0, 9.9, 10.0, 29.9, 30.0, 39.9].map(|at| there(0, at)),
             [true, true, false, false, true, true]
@@ -225,10 +229,10 @@ mod tests {
                 "{lines}: {message}"
             );
         }
-        assert!(Trace::parse("t.csv", "member,from\n".to_owned()).is_err());
+        assert!(AvailabilityTrace::parse("t.csv", "member,from\n".to_owned()).is_err());
         for path in ["/etc/passwd", "../a.csv", "a/../b.csv", "", "a b.csv"] {
-            assert_eq!(inside(Path::new("x"), path), None, "{path}");
+            assert_eq!(path_inside(Path::new("x"), path), None, "{path}");
         }
-        assert!(inside(Path::new("x"), "days/a.csv").is_some());
+        assert!(path_inside(Path::new("x"), "days/a.csv").is_some());
     }
 }

@@ -8,31 +8,31 @@ mod page;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::games::{Halted, Wanted, Watch, play_all};
-use crate::measure::{Ends, Interval, interval};
-use crate::play::Played;
-use crate::scenario::{Family, Scenario, Search, Seeds};
+use crate::batch::{ProgressFn, SimulationFailed, SimulationJob, run_batch};
+use crate::measure::{ConfidenceBounds, ConfidenceInterval, confidence_interval};
+use crate::scenario::{Scenario, Search, SeedRange, StrategyFamily};
+use crate::simulation::SimulationOutcome;
 use crate::strategy::Strategy;
-use candidates::Plan;
+use candidates::CandidatePlan;
 
 pub use candidates::Candidate;
 
 /// The results of a search.
 #[derive(Clone, Debug)]
-pub struct Attack {
+pub struct SearchResults {
     /// The scenario.
     pub scenario: Scenario,
     /// All candidates, in the order of the search.
-    pub tried: Vec<Candidate>,
+    pub candidates: Vec<Candidate>,
     /// The best candidate of each strategy, measured on fresh seeds, in the scenario's order.
-    pub found: Vec<Found>,
+    pub strategies: Vec<StrategyResult>,
     /// Index of the strategy with the highest gain on the selection seeds.
     pub best: usize,
 }
 
 /// The best candidate of a strategy.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct StrategyResult {
     /// The name of the strategy.
     pub name: String,
     /// Number of deviating members.
@@ -40,24 +40,24 @@ pub struct Found {
     /// The strategy with its parameters.
     pub strategy: Strategy,
     /// Number of candidates that were tried.
-    pub tries: usize,
+    pub candidate_count: usize,
     /// Its gain on the selection seeds; biased upwards, because it was selected by this gain.
-    pub training: f64,
+    pub selection_gain: f64,
     /// The result of each fresh seed.
-    pub fresh: Vec<Fresh>,
+    pub evaluations: Vec<SeedEvaluation>,
     /// Its gain on fresh seeds.
-    pub gain: Interval,
+    pub gain: ConfidenceInterval,
     /// Its profit on fresh seeds.
-    pub profit: Interval,
+    pub profit: ConfidenceInterval,
     /// Accuracy of the final model on fresh seeds.
-    pub accuracy: Interval,
+    pub accuracy: ConfidenceInterval,
     /// Fraction of its updates that were excluded or rejected as near-duplicates.
-    pub refused: Interval,
+    pub rejected: ConfidenceInterval,
 }
 
 /// The result of one fresh seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fresh {
+pub struct SeedEvaluation {
     /// The seed.
     pub seed: u64,
     /// Mean profit of a deviating member, in florins.
@@ -68,19 +68,21 @@ pub struct Fresh {
     pub accuracy: f64,
     /// Fraction of the deviating members' updates that were excluded or rejected as
     /// near-duplicates.
-    pub refused: f64,
+    pub rejected: f64,
 }
 
-impl Attack {
+impl SearchResults {
     /// The gain of the best deviation on fresh seeds, or zero if it is negative: a lower bound of
     /// the smallest ε for which honesty is an ε-equilibrium, over the strategies that were tried.
     /// The deviation is chosen without these seeds, so the estimate has no selection bias.
     #[must_use]
-    pub fn epsilon(&self) -> Option<Interval> {
-        let gain = self.found.get(self.best)?.gain;
+    pub fn epsilon(&self) -> Option<ConfidenceInterval> {
+        let gain = self.strategies.get(self.best)?.gain;
         let least = |value: f64| value.max(0.0);
-        let ends = gain.ends.map(|ends| Ends { low: least(ends.low), high: least(ends.high) });
-        Some(Interval { mean: least(gain.mean), ends, count: gain.count })
+        let ends = gain
+            .bounds
+            .map(|ends| ConfidenceBounds { low: least(ends.low), high: least(ends.high) });
+        Some(ConfidenceInterval { mean: least(gain.mean), bounds: ends, count: gain.count })
     }
 }
 
@@ -89,41 +91,47 @@ impl Attack {
 ///
 /// # Errors
 /// The first simulation that failed.
-pub fn attack(
+pub fn search_deviations(
     scenario: &Scenario,
     threads: usize,
-    watch: Watch<'_>,
-) -> Result<Option<Attack>, Halted> {
+    watch: ProgressFn<'_>,
+) -> Result<Option<SearchResults>, SimulationFailed> {
     let Some(search) = &scenario.search else { return Ok(None) };
-    let mut stage = Stage::new(scenario, search, threads, watch);
-    let mut plan = Plan::new(search, scenario.seeds.first);
+    let mut stage = CandidateEvaluator::new(scenario, search, threads, watch);
+    let mut plan = CandidatePlan::new(search, scenario.seeds.first);
     loop {
-        let candidates = plan.next();
+        let candidates = plan.next_generation();
         if candidates.is_empty() {
             break;
         }
-        let gains = stage.gains(&candidates)?;
-        plan.learn(candidates, gains);
+        let gains = stage.selection_gains(&candidates)?;
+        plan.record_gains(candidates, gains);
     }
-    let (tried, chosen) = plan.chosen();
+    let (tried, chosen) = plan.into_results();
     let mut found = Vec::new();
     for (family, (best, tries)) in search.strategies.iter().zip(chosen) {
         found.push(stage.measure(family, &best, tries)?);
     }
     let best = (0..found.len()).max_by(|a, b| {
-        let training = |at: usize| found.get(at).map_or(f64::NEG_INFINITY, |found| found.training);
+        let training =
+            |at: usize| found.get(at).map_or(f64::NEG_INFINITY, |found| found.selection_gain);
         training(*a).total_cmp(&training(*b)).then(b.cmp(a))
     });
-    Ok(Some(Attack { scenario: scenario.clone(), tried, found, best: best.unwrap_or(0) }))
+    Ok(Some(SearchResults {
+        scenario: scenario.clone(),
+        candidates: tried,
+        strategies: found,
+        best: best.unwrap_or(0),
+    }))
 }
 
 /// Simulates candidates, and their honest counterfactuals once per seed.
-struct Stage<'a> {
+struct CandidateEvaluator<'a> {
     scenario: &'a Scenario,
     search: &'a Search,
     group: usize,
     threads: usize,
-    watch: Watch<'a>,
+    watch: ProgressFn<'a>,
     /// Profits of honest members, by group size and seed.
     honest: BTreeMap<(u32, u64), f64>,
     /// Number of finished simulations, and their total number.
@@ -131,8 +139,13 @@ struct Stage<'a> {
     all: usize,
 }
 
-impl<'a> Stage<'a> {
-    fn new(scenario: &'a Scenario, search: &'a Search, threads: usize, watch: Watch<'a>) -> Self {
+impl<'a> CandidateEvaluator<'a> {
+    fn new(
+        scenario: &'a Scenario,
+        search: &'a Search,
+        threads: usize,
+        watch: ProgressFn<'a>,
+    ) -> Self {
         let group = scenario.population.keys().position(|name| *name == search.population);
         let mut stage = Self {
             scenario,
@@ -146,30 +159,33 @@ impl<'a> Stage<'a> {
         };
         let counts: std::collections::BTreeSet<u32> =
             search.strategies.iter().map(|family| stage.count(family)).collect();
-        let seeds = |seeds: Seeds| seeds.count as usize;
-        let tries: usize =
-            search.strategies.iter().map(|family| candidates::tries(search, family)).sum();
+        let seeds = |seeds: SeedRange| seeds.count as usize;
+        let tries: usize = search
+            .strategies
+            .iter()
+            .map(|family| candidates::candidate_count(search, family))
+            .sum();
         stage.all = (tries + counts.len()) * seeds(search.seeds)
             + (search.strategies.len() + counts.len()) * seeds(scenario.seeds);
         stage
     }
 
-    fn count(&self, family: &Family) -> u32 {
+    fn count(&self, family: &StrategyFamily) -> u32 {
         let group = self.scenario.population.get(&self.search.population);
         family.count.unwrap_or_else(|| group.map_or(0, |group| group.count))
     }
 
     /// Simulates strategies on seeds, and the honest counterfactuals that are not yet known.
-    fn play(
+    fn simulate(
         &mut self,
-        strategies: &[(&Family, Strategy)],
-        seeds: Seeds,
-    ) -> Result<Vec<Vec<Played>>, Halted> {
-        let mut games: Vec<Wanted> = Vec::new();
+        strategies: &[(&StrategyFamily, Strategy)],
+        seeds: SeedRange,
+    ) -> Result<Vec<Vec<SimulationOutcome>>, SimulationFailed> {
+        let mut games: Vec<SimulationJob> = Vec::new();
         let mut missing: Vec<(u32, u64)> = Vec::new();
         for (family, _) in strategies {
             let count = self.count(family);
-            let honest = Arc::new(self.scenario.deviating(family, Strategy::Honest));
+            let honest = Arc::new(self.scenario.with_deviation(family, Strategy::Honest));
             for seed in seeds.all() {
                 if !self.honest.contains_key(&(count, seed)) && !missing.contains(&(count, seed)) {
                     missing.push((count, seed));
@@ -178,13 +194,13 @@ impl<'a> Stage<'a> {
             }
         }
         for (family, strategy) in strategies {
-            let scenario = Arc::new(self.scenario.deviating(family, *strategy));
+            let scenario = Arc::new(self.scenario.with_deviation(family, *strategy));
             games.extend(seeds.all().map(|seed| (seed, Arc::clone(&scenario))));
         }
         let (before, all, watch) = (self.done, self.all, self.watch);
         self.done += games.len();
         let watch = move |done: usize, _: usize| watch(before + done, all);
-        let mut played = play_all(games, self.threads, &watch)?.into_iter();
+        let mut played = run_batch(games, self.threads, &watch)?.into_iter();
         for (key, game) in missing.into_iter().zip(played.by_ref()) {
             self.honest.insert(key, self.profit(&game));
         }
@@ -193,68 +209,74 @@ impl<'a> Stage<'a> {
     }
 
     /// The mean gain of each candidate on the selection seeds.
-    fn gains(&mut self, candidates: &[Candidate]) -> Result<Vec<f64>, Halted> {
+    fn selection_gains(&mut self, candidates: &[Candidate]) -> Result<Vec<f64>, SimulationFailed> {
         let search = self.search;
-        let strategies: Vec<(&Family, Strategy)> = candidates
+        let strategies: Vec<(&StrategyFamily, Strategy)> = candidates
             .iter()
-            .filter_map(|one| Some((search.strategies.get(one.family)?, one.strategy)))
+            .filter_map(|one| Some((search.strategies.get(one.strategy_index)?, one.strategy)))
             .collect();
-        let played = self.play(&strategies, search.seeds)?;
-        let gain = |((family, _), games): (&(&Family, Strategy), Vec<Played>)| {
-            let fresh = self.fresh(family, &games);
-            mean(fresh.iter().map(|seed| seed.profit - seed.honest))
-        };
+        let played = self.simulate(&strategies, search.seeds)?;
+        let gain =
+            |((family, _), games): (&(&StrategyFamily, Strategy), Vec<SimulationOutcome>)| {
+                let fresh = self.evaluate_seeds(family, &games);
+                mean(fresh.iter().map(|seed| seed.profit - seed.honest))
+            };
         Ok(strategies.iter().zip(played).map(gain).collect())
     }
 
-    fn fresh(&self, family: &Family, games: &[Played]) -> Vec<Fresh> {
+    fn evaluate_seeds(
+        &self,
+        family: &StrategyFamily,
+        games: &[SimulationOutcome],
+    ) -> Vec<SeedEvaluation> {
         let count = self.count(family);
-        let one = |game: &Played| {
+        let one = |game: &SimulationOutcome| {
             let members = || game.members.iter().filter(|member| member.group == self.group);
-            let sum = |of: fn(&crate::play::MemberOutcome) -> u32| {
+            let sum = |of: fn(&crate::simulation::MemberOutcome) -> u32| {
                 members().map(|member| f64::from(of(member))).sum::<f64>()
             };
             let last = game.rounds.last();
-            Fresh {
+            SeedEvaluation {
                 seed: game.seed,
                 profit: self.profit(game),
                 honest: self.honest.get(&(count, game.seed)).copied().unwrap_or(f64::NAN),
                 accuracy: last.map_or(game.accuracy_before, |round| round.accuracy),
-                refused: sum(|member| member.refused) / sum(|member| member.rounds).max(1.0),
+                rejected: sum(|member| member.rejected) / sum(|member| member.rounds).max(1.0),
             }
         };
         games.iter().map(one).collect()
     }
 
     /// Mean profit of a member of the group.
-    fn profit(&self, game: &Played) -> f64 {
+    fn profit(&self, game: &SimulationOutcome) -> f64 {
         let members = game.members.iter().filter(|member| member.group == self.group);
-        mean(members.map(crate::play::MemberOutcome::profit))
+        mean(members.map(crate::simulation::MemberOutcome::profit))
     }
 
     /// Measures the chosen candidate of a strategy on fresh seeds.
     fn measure(
         &mut self,
-        family: &Family,
+        family: &StrategyFamily,
         best: &Candidate,
         tries: usize,
-    ) -> Result<Found, Halted> {
-        let played = self.play(&[(family, best.strategy)], self.scenario.seeds)?;
+    ) -> Result<StrategyResult, SimulationFailed> {
+        let played = self.simulate(&[(family, best.strategy)], self.scenario.seeds)?;
         let games = played.into_iter().next().unwrap_or_default();
-        let fresh = self.fresh(family, &games);
-        let of =
-            |figure: fn(&Fresh) -> f64| interval(&fresh.iter().map(figure).collect::<Vec<f64>>());
-        Ok(Found {
+        let fresh = self.evaluate_seeds(family, &games);
+        let of = |figure: fn(&SeedEvaluation) -> f64| {
+            confidence_interval(&fresh.iter().map(figure).collect::<Vec<f64>>())
+        };
+        Ok(StrategyResult {
             name: family.name.clone(),
             count: self.count(family),
             strategy: best.strategy,
-            tries,
-            training: best.gain,
+            candidate_count: tries,
+            selection_gain: best.gain,
             gain: of(|seed| seed.profit - seed.honest),
             profit: of(|seed| seed.profit),
             accuracy: of(|seed| seed.accuracy),
-            refused: of(|seed| seed.refused),
-            fresh,
+            rejected: of(|seed| seed.rejected),
+            evaluations: fresh,
         })
     }
 }

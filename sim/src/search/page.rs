@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{Attack, Found};
-use crate::page::{self, Dot, Whisker, escape, scatter, whiskers};
-use crate::results::{Program, ends, figure};
+use super::{SearchResults, StrategyResult};
+use crate::page::{self, ErrorBar, ScatterPoint, error_bars, escape_html, scatter_plot};
+use crate::results::{Program, format_bounds, format_number};
 
-impl Attack {
+impl SearchResults {
     /// The report as HTML.
     #[must_use]
     pub fn to_html(&self, program: &Program<'_>) -> String {
@@ -17,47 +17,56 @@ impl Attack {
             "Scenario <code>{}</code>, paid by <code>{}</code>. {} candidates were compared on \
              {training} selection seeds; the best of each strategy was then measured on {} fresh \
              seeds, from {} on.",
-            escape(&scenario.name),
+            escape_html(&scenario.name),
             scenario.mechanism.name(),
-            self.tried.len(),
+            self.candidates.len(),
             seeds.count,
             seeds.first
         );
-        let mut html = page::open(&scenario.question, &lead);
-        if let (Some(epsilon), Some(best)) = (self.epsilon(), self.found.get(self.best)) {
+        let mut html = page::page_start(&scenario.question, &lead);
+        if let (Some(epsilon), Some(best)) = (self.epsilon(), self.strategies.get(self.best)) {
             let _ = write!(
                 html,
                 "<div class=\"cards\"><div class=\"card\"><b>{}</b><span>florins: epsilon of the \
                  best deviation found, {} [{}]</span></div></div>",
-                figure(epsilon.mean),
-                escape(&best.name),
-                ends(&epsilon)
+                format_number(epsilon.mean),
+                escape_html(&best.name),
+                format_bounds(&epsilon)
             );
         }
         self.plots(&mut html);
         self.table(&mut html);
         let again = "The same scenario gives the same bytes: <code>florin sim attack \
                      scenario.toml</code>, with the scenario file beside this page.";
-        html + &page::close(Some(&scenario.to_toml()), program, again)
+        html + &page::page_end(Some(&scenario.to_toml()), program, again)
     }
 
     /// The gain of each strategy, one below the other.
     fn gains(&self) -> String {
-        let row = |(series, found): (usize, &Found)| Whisker::of(&found.name, series, &found.gain);
-        whiskers("Gain by strategy", &self.found.iter().enumerate().map(row).collect::<Vec<_>>())
+        let row = |(series, found): (usize, &StrategyResult)| {
+            ErrorBar::from_interval(&found.name, series, &found.gain)
+        };
+        error_bars(
+            "Gain by strategy",
+            &self.strategies.iter().enumerate().map(row).collect::<Vec<_>>(),
+        )
     }
 
     /// The same plot as a standalone SVG file.
     pub(super) fn gain_svg(&self) -> String {
-        page::picture(&self.gains())
+        page::standalone_svg(&self.gains())
     }
 
     fn plots(&self, html: &mut String) {
-        let dots = self.tried.iter().zip(1..);
-        let dots: Vec<Dot> = dots
-            .map(|(one, at)| Dot { x: f64::from(at), y: one.gain, series: one.family })
+        let dots = self.candidates.iter().zip(1..);
+        let dots: Vec<ScatterPoint> = dots
+            .map(|(one, at)| ScatterPoint {
+                x: f64::from(at),
+                y: one.gain,
+                series: one.strategy_index,
+            })
             .collect();
-        let names: Vec<&str> = self.found.iter().map(|found| found.name.as_str()).collect();
+        let names: Vec<&str> = self.strategies.iter().map(|found| found.name.as_str()).collect();
         let _ = write!(
             html,
             "<section><h2>Gain of each deviation</h2><div class=\"plots\">\
@@ -66,7 +75,7 @@ impl Attack {
              <figure>{}<figcaption>Gain of every candidate on the selection seeds, in the order of \
              the search.</figcaption></figure></div></section>",
             self.gains(),
-            scatter("Candidates", &dots, &names)
+            scatter_plot("Candidates", &dots, &names)
         );
     }
 
@@ -76,20 +85,20 @@ impl Attack {
              <th>parameters</th><th>candidates</th><th>gain</th><th>95 %</th><th>profit</th><th>95 \
              %</th><th>rejected</th><th>accuracy</th></tr></thead><tbody>",
         );
-        for found in &self.found {
+        for found in &self.strategies {
             let _ = write!(
                 html,
                 "<tr><td>{}</td><td><code>{}</code></td><td class=\"n\">{}</td><td \
                  class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
                  class=\"n\">{}</td><td class=\"n\">{:.0} %</td><td class=\"n\">{:.1} %</td></tr>",
-                escape(&found.name),
-                escape(&found.in_short()),
-                found.tries,
-                figure(found.gain.mean),
-                ends(&found.gain),
-                figure(found.profit.mean),
-                ends(&found.profit),
-                found.refused.mean * 100.0,
+                escape_html(&found.name),
+                escape_html(&found.display_text()),
+                found.candidate_count,
+                format_number(found.gain.mean),
+                format_bounds(&found.gain),
+                format_number(found.profit.mean),
+                format_bounds(&found.profit),
+                found.rejected.mean * 100.0,
                 found.accuracy.mean * 100.0
             );
         }

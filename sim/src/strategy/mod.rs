@@ -1,15 +1,18 @@
 //! Strategies of members: honest work and the deviations from it.
 
-mod act;
+mod updates;
 
 use serde::{Deserialize, Serialize};
 
-pub use act::{ActError, Job, Knowledge, Learned, Sent, TRIGGER_FEATURES, act, triggered};
+pub use updates::{
+    Knowledge, MemberTraining, MemberTrainingError, SentUpdate, TRIGGER_FEATURES, TrainingResult,
+    triggered_rows, updates_to_send,
+};
 
 /// Maximum number of identities per member.
 pub const IDENTITIES_MAX: u32 = 8;
 /// Maximum factor by which a member may inflate its declared rows.
-pub const TIMES_MAX: f64 = 1_000.0;
+pub const INFLATION_MAX: f64 = 1_000.0;
 
 /// The strategy of a member. Norms are relative to the norm of an honest update or of the last
 /// public step.
@@ -146,7 +149,7 @@ impl Strategy {
                 vec![("noise", noise, 0.0, 100.0), ("size", f64::from(size), 0.0, 10_000.0)]
             }
             Self::Scale { by } | Self::SignFlip { by } => vec![("by", by, 0.0, 1_000.0)],
-            Self::Duplicate { by } | Self::Inflate { by } => vec![("by", by, 1.0, TIMES_MAX)],
+            Self::Duplicate { by } | Self::Inflate { by } => vec![("by", by, 1.0, INFLATION_MAX)],
             Self::Alie { z } => vec![("z", z, -100.0, 100.0)],
             Self::Backdoor { share, boost } => {
                 vec![("share", share, 0.0, 1.0), ("boost", boost, 0.0, 1_000.0)]
@@ -168,7 +171,7 @@ impl Strategy {
 
     /// Number of copies of each row that the member's bond covers.
     #[must_use]
-    pub fn copies(&self) -> f64 {
+    pub fn row_copies(&self) -> f64 {
         match self {
             Self::Duplicate { by } => *by,
             _ => 1.0,
@@ -177,7 +180,7 @@ impl Strategy {
 
     /// Number of colluders in a group; 0 for the whole group.
     #[must_use]
-    pub fn clique(&self) -> usize {
+    pub fn colluder_count(&self) -> usize {
         match self {
             Self::Collude { size, .. } | Self::Ring { size, .. } => *size as usize,
             _ => 0,
@@ -193,7 +196,7 @@ impl Strategy {
     /// The number of rows that identity `at` of a member with `rows` rows declares, and the number
     /// that its bond covers.
     #[must_use]
-    pub fn rows(&self, rows: u64, at: u32) -> (u64, u64) {
+    pub fn declared_and_bonded_rows(&self, rows: u64, at: u32) -> (u64, u64) {
         match self {
             Self::Sybil { ids, .. } => {
                 let (ids, at) = (u64::from(*ids), u64::from(at));

@@ -2,7 +2,7 @@
 //! fitted to small real simulations.
 //!
 //! First the same scenario is really simulated with a few dozen members and a few seeds. From these
-//! simulations come a learning [`Curve`], and for each group a [`GroupFit`] of the scores of its
+//! simulations come a learning [`LearningCurve`], and for each group a [`ScoreModel`] of the scores of its
 //! updates. Simulations of held-out seeds, with more updates per round than any fitted one,
 //! validate the curves: the same small simulations are sampled from the curves, and [`Fit::errors`]
 //! is the difference.
@@ -13,13 +13,13 @@
 //! settlements with their Merkle trees are not run: payouts are summed per account. Adaptive
 //! members and members with several identities are not supported.
 
-mod curve;
-mod group;
-mod people;
-mod play;
-mod small;
-mod spread;
-mod squares;
+mod learning_curve;
+mod least_squares;
+mod members;
+mod score_model;
+mod simulation;
+mod small_simulations;
+mod variance;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,27 +29,27 @@ use florin_contribution::NanoError;
 use florin_protocol::{AmountError, PayError};
 use serde::Serialize;
 
-use crate::games::Watch;
-use crate::measure::figures;
-use crate::parallel::each;
-use crate::play::{Played, SimError};
-use crate::results::{Results, honest_instead};
+use crate::batch::ProgressFn;
+use crate::measure::measure_seed;
+use crate::parallel::parallel_map;
+use crate::results::{Results, honest_counterfactuals};
 use crate::scenario::{Group, Scenario};
+use crate::simulation::{SimError, SimulationOutcome};
 
-pub use curve::{Curve, Knot};
-pub use group::GroupFit;
-use play::Surrogate;
-use small::{Seen, earned, games};
-pub use spread::Spreads;
+pub use learning_curve::{Knot, LearningCurve};
+pub use score_model::ScoreModel;
+use simulation::SurrogateSimulation;
+use small_simulations::{SimulationObservations, mean_earnings, run_all};
+pub use variance::VarianceComponents;
 
 /// Fractions of the members in a cohort of the fitted simulations.
-const PARTS: [f64; 2] = [0.25, 0.5];
+const COHORT_FRACTIONS: [f64; 2] = [0.25, 0.5];
 
 /// Number of samples of each held-out simulation. The mean of all samples is compared with the real
 /// simulation, so that the sampling error does not count as an error of the fit.
-const DRAWS: u32 = 16;
+const SAMPLES_PER_SIMULATION: u32 = 16;
 /// Distance between the seeds of these samples: more than the number of seeds of a scenario.
-const DRAWS_APART: u64 = 1 << 40;
+const SAMPLE_SEED_STRIDE: u64 = 1 << 40;
 
 /// The first seed of the small real simulations: the curves do not depend on the scenario's seeds.
 const FIRST: u64 = 1;
@@ -71,7 +71,7 @@ pub enum SurrogateError {
 /// The fit of one market of an experiment: the scenario itself, or the counterfactual in which a
 /// group is honest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Fitted {
+pub struct MarketFit {
     /// The group that was made honest; `None` for the scenario itself.
     pub made_honest: Option<String>,
     /// The curves, validated on real simulations of the same market.
@@ -81,12 +81,12 @@ pub struct Fitted {
     pub lowest_loss: f64,
 }
 
-impl Fitted {
+impl MarketFit {
     /// Whether simulations reached losses below those of all fitted ones. There the value of a
     /// round and the accuracy are extrapolated and not validated.
     #[must_use]
-    pub fn is_drawn_on(&self) -> bool {
-        self.lowest_loss < self.fit.curve.lowest()
+    pub fn extrapolates(&self) -> bool {
+        self.lowest_loss < self.fit.curve.lowest_loss()
     }
 }
 
@@ -94,9 +94,9 @@ impl Fitted {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fit {
     /// The learning curve.
-    pub curve: Curve,
+    pub curve: LearningCurve,
     /// The score model of each group, in the order of the groups' names.
-    pub groups: Vec<GroupFit>,
+    pub groups: Vec<ScoreModel>,
     /// The loss before the first round, in nats.
     pub loss_before: f64,
     /// The training seeds, to which the curves were fitted.
@@ -108,14 +108,14 @@ pub struct Fit {
     /// Number of rounds of the small simulations: later rounds are extrapolated and not validated.
     pub rounds: u32,
     /// Errors of the sampled simulations against the real ones of the held-out seeds.
-    pub errors: Errors,
+    pub errors: FitErrors,
     /// The largest permitted error.
     pub error_max: f64,
 }
 
 /// Errors of sampled simulations against real ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Errors {
+pub struct FitErrors {
     /// Root mean square error of the losses, relative to the total decrease of the loss.
     pub loss: f64,
     /// Root mean square error of the accuracy.
@@ -127,7 +127,7 @@ pub struct Errors {
     pub spent: f64,
 }
 
-impl Errors {
+impl FitErrors {
     /// The largest absolute error; infinity if one is NaN.
     #[must_use]
     pub fn largest(&self) -> f64 {
@@ -153,12 +153,12 @@ impl Fit {
     /// Whether the errors are within the permitted limit.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.is_of_something() && self.errors.largest() <= self.error_max
+        self.has_data() && self.errors.largest() <= self.error_max
     }
 
     /// Whether the small simulations had any update to fit.
     #[must_use]
-    pub fn is_of_something(&self) -> bool {
+    pub fn has_data(&self) -> bool {
         self.groups.iter().any(|group| group.updates > 0)
     }
 
@@ -167,41 +167,44 @@ impl Fit {
     /// # Errors
     /// [`SimError`].
     pub fn new(scenario: &Scenario, threads: usize) -> Result<Self, SimError> {
-        let (fitted, held) = plan(scenario);
+        let (fitted, held) = simulation_plan(scenario);
         let all: Vec<(Scenario, u64)> = fitted.iter().chain(&held).cloned().collect();
-        let mut played = games(&all, threads)?;
+        let mut played = run_all(&all, threads)?;
         let real = played.split_off(fitted.len());
-        let seen: Vec<Seen> = played.into_iter().map(|(seen, _)| seen).collect();
-        let curve = Curve::fit(&seen);
+        let seen: Vec<SimulationObservations> = played.into_iter().map(|(seen, _)| seen).collect();
+        let curve = LearningCurve::fit(&seen);
         let first = seen.iter().filter_map(|seen| seen.losses.first());
         let mut fit = Self {
             curve,
-            groups: alike(scenario).iter().map(|of| GroupFit::of(of, &curve, &seen)).collect(),
+            groups: equivalent_groups(scenario)
+                .iter()
+                .map(|of| ScoreModel::fit(of, &curve, &seen))
+                .collect(),
             loss_before: first.sum::<f64>() / seen.len().max(1) as f64,
             seeds: seeds_of(&fitted),
             held_out: seeds_of(&held),
             members: held.first().map_or(0, |(small, _)| members(small)),
             rounds: held.first().map_or(0, |(small, _)| small.rounds),
-            errors: Errors::default(),
+            errors: FitErrors::default(),
             error_max: scenario.surrogate.error_max,
         };
-        fit.errors = fit.held_against(&held, &real, threads)?;
+        fit.errors = fit.validate(&held, &real, threads)?;
         Ok(fit)
     }
 
     /// Errors of sampled simulations against these real ones.
-    fn held_against(
+    fn validate(
         &self,
         held: &[(Scenario, u64)],
-        real: &[(Seen, Played)],
+        real: &[(SimulationObservations, SimulationOutcome)],
         threads: usize,
-    ) -> Result<Errors, SimError> {
+    ) -> Result<FitErrors, SimError> {
         let (mut loss, mut accuracy, mut points, mut fall) = (0.0, 0.0, 0.0, 0.0);
         let mut drawn = Vec::new();
         for ((small, seed), (seen, _)) in held.iter().zip(real) {
-            for draw in 0..u64::from(DRAWS) {
-                let seed = seed.wrapping_add(draw.wrapping_mul(DRAWS_APART));
-                let (game, losses) = Surrogate::begin(small, self, seed, threads).play()?;
+            for draw in 0..u64::from(SAMPLES_PER_SIMULATION) {
+                let seed = seed.wrapping_add(draw.wrapping_mul(SAMPLE_SEED_STRIDE));
+                let (game, losses) = SurrogateSimulation::new(small, self, seed, threads).run()?;
                 for ((own, real), right) in losses.iter().zip(&seen.losses).zip(&seen.accuracies) {
                     loss += (own - real).powi(2);
                     accuracy += (self.curve.accuracy(*own) - right).powi(2);
@@ -212,38 +215,38 @@ impl Fit {
             let ends = seen.losses.first().zip(seen.losses.last());
             fall += ends.map_or(0.0, |(first, last)| first - last) / held.len() as f64;
         }
-        let real: Vec<Played> = real.iter().map(|(_, played)| played.clone()).collect();
-        let (mine, theirs) = (earned(&drawn), earned(&real));
+        let real: Vec<SimulationOutcome> = real.iter().map(|(_, played)| played.clone()).collect();
+        let (mine, theirs) = (mean_earnings(&drawn), mean_earnings(&real));
         let most = theirs.values().fold(f64::MIN_POSITIVE, |most, own| most.max(own.abs()));
         let of = |(name, real): (&String, &f64)| {
             (name.clone(), (mine.get(name).copied().unwrap_or_default() - real) / most)
         };
-        let spent = |all: &[Played]| -> f64 {
+        let spent = |all: &[SimulationOutcome]| -> f64 {
             all.iter().flat_map(|game| &game.rounds).map(|round| round.spent).sum()
         };
-        Ok(Errors {
+        Ok(FitErrors {
             loss: (loss / points).sqrt() / fall.abs().max(f64::MIN_POSITIVE),
             accuracy: (accuracy / points).sqrt(),
             earned: theirs.iter().map(of).collect(),
-            spent: relative(spent(&drawn) / f64::from(DRAWS), spent(&real)),
+            spent: relative(spent(&drawn) / f64::from(SAMPLES_PER_SIMULATION), spent(&real)),
         })
     }
 
     /// The same fit with another curve, validated on the same simulations: shows that validation
     /// detects a wrong curve.
     #[cfg(test)]
-    fn with_curve(&self, curve: Curve, scenario: &Scenario) -> Result<Self, SimError> {
-        let (_, held) = plan(scenario);
-        let real = games(&held, 1)?;
+    fn with_curve(&self, curve: LearningCurve, scenario: &Scenario) -> Result<Self, SimError> {
+        let (_, held) = simulation_plan(scenario);
+        let real = run_all(&held, 1)?;
         let mut other = Self { curve, ..self.clone() };
-        other.errors = other.held_against(&held, &real, 1)?;
+        other.errors = other.validate(&held, &real, 1)?;
         Ok(other)
     }
 }
 
 /// For each group the groups with the same strategy and the same kind of rows: their updates follow
 /// one distribution, and more updates give a better estimate.
-fn alike(scenario: &Scenario) -> Vec<Vec<usize>> {
+fn equivalent_groups(scenario: &Scenario) -> Vec<Vec<usize>> {
     let groups: Vec<&Group> = scenario.population.values().collect();
     let like = |one: &Group, other: &Group| {
         one.strategy == other.strategy
@@ -259,11 +262,11 @@ fn alike(scenario: &Scenario) -> Vec<Vec<usize>> {
 
 /// The small simulations for fitting, and those for validation.
 #[expect(clippy::type_complexity, reason = "two lists of one kind")]
-fn plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario, u64)>) {
+fn simulation_plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario, u64)>) {
     let surrogate = &scenario.surrogate;
     let seed = |at: u32| FIRST.saturating_add(u64::from(at));
     let fitted = (0..surrogate.seeds)
-        .flat_map(|at| PARTS.map(|part| (small(scenario, part), seed(at))))
+        .flat_map(|at| COHORT_FRACTIONS.map(|part| (small(scenario, part), seed(at))))
         .collect();
     let held = (0..surrogate.held_out)
         .map(|at| (small(scenario, 1.0), seed(surrogate.seeds.saturating_add(at))))
@@ -274,7 +277,7 @@ fn plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario, u64)>) {
 /// The scenario at the size of a small real simulation with this fraction of the members in a
 /// cohort.
 pub(crate) fn small(scenario: &Scenario, part: f64) -> Scenario {
-    small::small(scenario, part)
+    small_simulations::scale_down(scenario, part)
 }
 
 fn seeds_of(games: &[(Scenario, u64)]) -> Vec<u64> {
@@ -291,9 +294,9 @@ fn members(scenario: &Scenario) -> u32 {
 ///
 /// # Errors
 /// [`SimError`].
-pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<Played, SimError> {
+pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<SimulationOutcome, SimError> {
     let fit = Fit::new(scenario, threads)?;
-    Ok(Surrogate::begin(scenario, &fit, seed, threads).play()?.0)
+    Ok(SurrogateSimulation::new(scenario, &fit, seed, threads).run()?.0)
 }
 
 /// Fits the curves and simulates all seeds of a scenario; `watch` receives the number of finished
@@ -301,9 +304,15 @@ pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<Played, Si
 ///
 /// # Errors
 /// [`SimError`].
-pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Results, SimError> {
+pub fn run(
+    scenario: &Scenario,
+    threads: usize,
+    watch: ProgressFn<'_>,
+) -> Result<Results, SimError> {
     let mut markets = vec![(None, Arc::new(scenario.clone()))];
-    markets.extend(honest_instead(scenario).into_iter().map(|(at, changed)| (Some(at), changed)));
+    markets.extend(
+        honest_counterfactuals(scenario).into_iter().map(|(at, changed)| (Some(at), changed)),
+    );
     let all = markets.len() * scenario.seeds.count as usize;
     watch(0, all);
     let fits = markets.iter().map(|(_, market)| Fit::new(market, threads));
@@ -316,11 +325,11 @@ pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Resu
     let inner = (threads / all).max(1);
     let done = AtomicUsize::new(0);
     let play = |(): &mut (), (seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {
-        let played = Surrogate::begin(market, fit, seed, inner).play();
+        let played = SurrogateSimulation::new(market, fit, seed, inner).run();
         watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
         played
     };
-    let outcomes = each(threads, games.collect(), || (), play);
+    let outcomes = parallel_map(threads, games.collect(), || (), play);
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
     let lowest: Vec<f64> = (0..markets.len())
         .map(|market| {
@@ -332,17 +341,17 @@ pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Resu
     let (mut played, mut all) = (Vec::new(), Vec::new());
     while let Some(game) = outcomes.next() {
         let groups = markets.iter().filter_map(|(made_honest, _)| *made_honest);
-        let honest: BTreeMap<usize, Played> = groups.zip(outcomes.by_ref()).collect();
-        all.push(figures(&game, &honest));
+        let honest: BTreeMap<usize, SimulationOutcome> = groups.zip(outcomes.by_ref()).collect();
+        all.push(measure_seed(&game, &honest));
         played.push(game);
     }
     let fitted =
         markets.iter().zip(fits).zip(lowest).map(|(((made_honest, _), fit), lowest_loss)| {
             let made_honest =
                 made_honest.and_then(|at| scenario.population.keys().nth(at).cloned());
-            Fitted { made_honest, fit, lowest_loss }
+            MarketFit { made_honest, fit, lowest_loss }
         });
-    Ok(Results::of(scenario, played, all, fitted.collect()))
+    Ok(Results::from_outcomes(scenario, played, all, fitted.collect()))
 }
 
 #[cfg(test)]

@@ -27,10 +27,10 @@ fn a_surrogate_is_deterministic_on_any_number_of_threads_and_conserves_money() {
     let one = played(&scenario, 1);
     let four = played(&scenario, 4);
     // Compared as text: measures without a value are NaN, which equals nothing.
-    assert_eq!(format!("{:?}", one.played), format!("{:?}", four.played));
+    assert_eq!(format!("{:?}", one.outcomes), format!("{:?}", four.outcomes));
     let program = Program { version: "0", commit: "unknown" };
     assert_eq!(one.to_json(&program), four.to_json(&program));
-    let game = one.played.first().unwrap();
+    let game = one.outcomes.first().unwrap();
     assert!(game.balanced);
     let paid: f64 = game.rounds.iter().map(|round| round.spent).sum();
     assert!(paid > 0.0 && paid <= 300.0 + 1e-6, "{paid}");
@@ -38,7 +38,7 @@ fn a_surrogate_is_deterministic_on_any_number_of_threads_and_conserves_money() {
     let earned: f64 = game.members.iter().map(|member| member.earned).sum();
     assert!(earned > 0.0 && earned <= paid + 1e-6, "{earned} of {paid}");
     scenario.seeds.first = 2;
-    assert_ne!(played(&scenario, 2).played.first().unwrap().members, game.members);
+    assert_ne!(played(&scenario, 2).outcomes.first().unwrap().members, game.members);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn honest_work_earns_more_than_wrong_labels_as_in_real_simulations() {
     assert!(profit("flipper") < 0.5 * profit("honest"), "{fit:#?}");
     assert!(fit.errors.loss < 0.25, "{:#?}", fit.errors);
     assert!(fit.holds(), "{:#?}", fit.errors);
-    assert!(results.hold());
+    assert!(results.all_hold());
     // The honest counterfactual, from which gains are measured, has its own fit, which is validated
     // too.
     let honest = results.fits.get(1).unwrap();
@@ -58,7 +58,10 @@ fn honest_work_earns_more_than_wrong_labels_as_in_real_simulations() {
     assert_ne!(honest.fit.errors, fit.errors);
     let mut missed = results.clone();
     missed.fits[1].fit.errors.earned.insert("flipper".to_owned(), -0.4);
-    assert!(missed.fits[0].fit.holds() && !missed.hold(), "an excessive error of either fit fails");
+    assert!(
+        missed.fits[0].fit.holds() && !missed.all_hold(),
+        "an excessive error of either fit fails"
+    );
     assert!(missed.to_html(&Program { version: "0", commit: "unknown" }).contains("TOO MUCH"));
     let accuracy = results.measure("accuracy", None).unwrap().interval.mean;
     assert!((0.4..1.0).contains(&accuracy), "{accuracy}");
@@ -72,7 +75,7 @@ fn validation_detects_a_wrong_curve() {
     assert_eq!(again.errors, fit.errors);
     for by in [3.0, 0.25] {
         let knots = fit.curve.knots.map(|knot| Knot { gain: knot.gain * by, ..knot });
-        let curve = Curve { knots, ..fit.curve };
+        let curve = LearningCurve { knots, ..fit.curve };
         let wrong = fit.with_curve(curve, &scenario).unwrap();
         assert!(wrong.errors.loss > fit.errors.loss + 0.1, "{:#?}", wrong.errors);
         assert!(!wrong.holds(), "{:#?}", wrong.errors);
@@ -82,17 +85,17 @@ fn validation_detects_a_wrong_curve() {
 #[test]
 fn groups_with_the_same_behaviour_share_a_fit() {
     let scenario = market();
-    assert_eq!(alike(&scenario), [vec![0], vec![1]]);
-    let (_, honest) = honest_instead(&scenario).pop().unwrap();
-    assert_eq!(alike(&honest), [vec![0, 1], vec![0, 1]]);
+    assert_eq!(equivalent_groups(&scenario), [vec![0], vec![1]]);
+    let (_, honest) = honest_counterfactuals(&scenario).pop().unwrap();
+    assert_eq!(equivalent_groups(&honest), [vec![0, 1], vec![0, 1]]);
     let mut noisy = (*honest).clone();
     noisy.population.get_mut("flipper").unwrap().label_noise = 0.2;
-    assert_eq!(alike(&noisy), [vec![0], vec![1]]);
+    assert_eq!(equivalent_groups(&noisy), [vec![0], vec![1]]);
 }
 
 #[test]
 fn unsupported_scenarios_are_refused_for_a_surrogate() {
-    use crate::scenario::Change;
+    use crate::scenario::SettingOverride;
     let text = market().to_toml();
     for (key, value) in [
         ("mechanism.rule", "equal"),
@@ -104,7 +107,7 @@ fn unsupported_scenarios_are_refused_for_a_surrogate() {
         // Two markets of 1,800 members each, ten thousand times: more than fits into memory.
         ("seeds.count", "9999"),
     ] {
-        let change: Change = format!("{key}={value}").parse().unwrap();
+        let change: SettingOverride = format!("{key}={value}").parse().unwrap();
         let refused = Scenario::read(&text, &[change]).unwrap_err().to_string();
         assert!(refused.contains("[SCENARIO_VALUE]"), "{key}={value}: {refused}");
     }

@@ -6,7 +6,7 @@ use florin_learning::{AggregationRule, MeanAccumulator, aggregate_on};
 use florin_protocol::blob_digest;
 
 use super::peers::{self, Peer};
-use super::{Row, fastest};
+use super::{Measurement, fastest};
 
 /// Updates per round.
 const UPDATES: usize = 100;
@@ -22,10 +22,11 @@ const SECONDS_MAX: f64 = 0.25;
 /// Maximum memory of an accumulator per float, in bytes, independent of the number of updates.
 const BYTES_PER_FLOAT_MAX: f64 = 16.0;
 
-pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
-    let kept: Vec<Vec<f32>> = (0..DISTINCT).map(random).collect();
-    let updates: Vec<(u64, &[f32])> =
-        (0..UPDATES).map(|at| (1 + at as u64 * 7 % 997, kept[at % DISTINCT].as_slice())).collect();
+pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Measurement>> {
+    let updates_in_memory: Vec<Vec<f32>> = (0..DISTINCT).map(random).collect();
+    let updates: Vec<(u64, &[f32])> = (0..UPDATES)
+        .map(|at| (1 + at as u64 * 7 % 997, updates_in_memory[at % DISTINCT].as_slice()))
+        .collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let whole = fastest(REPEATS, || {
         aggregate_on(AggregationRule::Mean, &updates, threads).map(drop).map_err(Into::into)
@@ -41,12 +42,12 @@ pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
         sum.finish().map(drop).map_err(Into::into)
     })?;
     let mut rows = vec![
-        Row::at_most(format!("Florin, mean on {threads} threads"), whole, "s", SECONDS_MAX),
-        Row::plain("Florin, mean of a stream, one thread", streamed, "s"),
+        Measurement::at_most(format!("Florin, mean on {threads} threads"), whole, "s", SECONDS_MAX),
+        Measurement::plain("Florin, mean of a stream, one thread", streamed, "s"),
     ];
     if memory > 0.0 {
         let name = "Florin, memory of a stream per float";
-        rows.push(Row::at_most(name, memory, "bytes", BYTES_PER_FLOAT_MAX));
+        rows.push(Measurement::at_most(name, memory, "bytes", BYTES_PER_FLOAT_MAX));
     }
     let script = include_str!("../../../xtask/peers/aggregate.py");
     let arguments = [("--updates", UPDATES), ("--floats", FLOATS), ("--distinct", DISTINCT)];

@@ -5,12 +5,12 @@ use std::time::Instant;
 use anyhow::Context;
 use florin_ledger::bench::{self, transfers};
 
-use super::Row;
+use super::Measurement;
 
 /// Transfers per run.
 const TRANSFERS: u64 = 300_000;
 
-pub(super) fn run() -> anyhow::Result<Vec<Row>> {
+pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
     // Use the working folder: a temporary folder may be in memory, where nothing is durable.
     let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir_in(".").context(
         "the working folder must be writable, because the ledger is measured on its disk",
@@ -21,9 +21,9 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates, for output")]
-fn row(row: bench::LedgerMeasurement) -> Row {
+fn row(row: bench::LedgerMeasurement) -> Measurement {
     match row.bar {
-        Some(bar) => Row::at_least(row.name, row.value as f64, row.unit, bar as f64),
-        None => Row::plain(row.name, row.value as f64, row.unit),
+        Some(bar) => Measurement::at_least(row.name, row.value as f64, row.unit, bar as f64),
+        None => Measurement::plain(row.name, row.value as f64, row.unit),
     }
 }

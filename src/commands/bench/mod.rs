@@ -4,8 +4,8 @@
 mod aggregate;
 mod attacks;
 mod contribution;
-mod door;
 mod ledger;
+mod listener;
 mod peers;
 mod recovery;
 mod round;
@@ -19,18 +19,18 @@ mod wire;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::cli::{Bench, BenchName, PeerArg};
+use crate::cli::{BenchArgs, BenchName, PeerArg};
 use crate::failure::Exit;
 use peers::Peer;
 
-use crate::show::{self, BAD, Cell, GOOD, Table};
+use crate::show::{self, BAD, Cell, GOOD, TextTable};
 
 /// Rounds of a Flower deployment; the median interval between rounds counts.
 const FLOWER_ROUNDS: u32 = 5;
 
 /// One measurement, with its target.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Row {
+pub(super) struct Measurement {
     /// Name of the measurement.
     name: String,
     /// The value.
@@ -43,7 +43,7 @@ pub(super) struct Row {
     holds: Option<bool>,
 }
 
-impl Row {
+impl Measurement {
     /// A measurement without a target.
     fn plain(name: impl Into<String>, value: f64, unit: &str) -> Self {
         Self { name: name.into(), value, unit: unit.to_owned(), bar: String::new(), holds: None }
@@ -51,36 +51,36 @@ impl Row {
 
     /// A measurement that must not exceed `bar`.
     fn at_most(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
-        let text = format!("≤ {} {unit}", figure(bar)).trim_end().to_owned();
+        let text = format!("≤ {} {unit}", format_value(bar)).trim_end().to_owned();
         Self { bar: text, holds: Some(value <= bar), ..Self::plain(name, value, unit) }
     }
 
     /// A measurement that must be less than `bar`.
     fn below(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
-        let text = format!("< {} {unit}", figure(bar));
+        let text = format!("< {} {unit}", format_value(bar));
         Self { bar: text, holds: Some(value < bar), ..Self::plain(name, value, unit) }
     }
 
     /// A measurement that fails its target.
-    fn missed(name: impl Into<String>, value: f64, unit: &str) -> Self {
+    fn failed(name: impl Into<String>, value: f64, unit: &str) -> Self {
         Self { holds: Some(false), ..Self::plain(name, value, unit) }
     }
 
     /// Adds an aspirational value beyond the target.
     fn aiming_at(mut self, aim: f64) -> Self {
-        self.bar = format!("{}, aim {}", self.bar, figure(aim));
+        self.bar = format!("{}, aim {}", self.bar, format_value(aim));
         self
     }
 
     /// A measurement that must not be less than `bar`.
     fn at_least(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
-        let text = format!("≥ {} {unit}", figure(bar));
+        let text = format!("≥ {} {unit}", format_value(bar));
         Self { bar: text, holds: Some(value >= bar), ..Self::plain(name, value, unit) }
     }
 }
 
 /// Formats a number with about four significant digits.
-fn figure(value: f64) -> String {
+fn format_value(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 1_000.0 => 0,
         v if v >= 100.0 => 1,
@@ -93,7 +93,7 @@ fn figure(value: f64) -> String {
     if part.is_empty() { whole } else { format!("{whole}.{part}") }
 }
 
-pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
+pub(super) fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
     if cfg!(debug_assertions) {
         anstream::eprintln!(
             "{}this is a development build: `cargo xtask bench` measures an optimised build{:#}",
@@ -102,7 +102,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         );
     }
     let python = arguments.python.as_deref();
-    let of_rows = |rows: Vec<Row>| anyhow::Ok((serde_json::to_value(&rows)?, rows));
+    let of_rows = |rows: Vec<Measurement>| anyhow::Ok((serde_json::to_value(&rows)?, rows));
     let (numbers, rows) = match arguments.name {
         BenchName::Sim => of_rows(sim::run(python, &arguments.peer)?)?,
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
@@ -110,7 +110,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Ledger => of_rows(ledger::run()?)?,
         BenchName::Round => of_rows(with_peer(round::run()?, arguments)?)?,
         BenchName::Server => of_rows(with_peer(server::run()?, arguments)?)?,
-        BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
+        BenchName::Door => of_rows(listener::run(arguments.listener.connections)?)?,
         BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
         BenchName::Soak => of_rows(soak::run(&arguments.soak)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,
@@ -120,7 +120,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         }
         BenchName::Contribution => contribution::run(arguments)?,
     };
-    let mut table = Table::new(&["measurement", ">value", "unit", "target", ""]);
+    let mut table = TextTable::new(&["measurement", ">value", "unit", "target", ""]);
     for row in &rows {
         let (mark, style) = match row.holds {
             Some(true) => ("met", GOOD),
@@ -129,7 +129,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         };
         table.row([
             row.name.as_str().into(),
-            figure(row.value).into(),
+            format_value(row.value).into(),
             row.unit.as_str().into(),
             row.bar.as_str().into(),
             Cell::styled(mark, style),
@@ -144,11 +144,14 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
     }
     let missed = rows.iter().any(|row| row.holds == Some(false));
-    Ok(if missed { Exit::No } else { Exit::Done })
+    Ok(if missed { Exit::Negative } else { Exit::Done })
 }
 
 /// Adds the rows of the peer, if one is requested.
-fn with_peer(mut rows: Vec<Row>, arguments: &Bench) -> anyhow::Result<Vec<Row>> {
+fn with_peer(
+    mut rows: Vec<Measurement>,
+    arguments: &BenchArgs,
+) -> anyhow::Result<Vec<Measurement>> {
     if arguments.peer.contains(&PeerArg::Flower) {
         let script = include_str!("../../../xtask/peers/flower.py");
         let rounds = vec![FLOWER_ROUNDS.to_string()];
@@ -159,7 +162,7 @@ fn with_peer(mut rows: Vec<Row>, arguments: &Bench) -> anyhow::Result<Vec<Row>> 
 }
 
 /// Mean and standard deviation of a sample.
-fn mean_and_spread(values: &[f64]) -> (f64, f64) {
+fn mean_and_std(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -183,10 +186,10 @@ mod tests {
 
     #[test]
     fn a_target_is_met_or_missed() {
-        assert_eq!(Row::at_most("a", 0.2, "s", 0.25).holds, Some(true));
-        assert_eq!(Row::at_most("a", 0.3, "s", 0.25).holds, Some(false));
-        let row = Row::at_least("a", 160_000.0, "1/s", 150_000.0);
+        assert_eq!(Measurement::at_most("a", 0.2, "s", 0.25).holds, Some(true));
+        assert_eq!(Measurement::at_most("a", 0.3, "s", 0.25).holds, Some(false));
+        let row = Measurement::at_least("a", 160_000.0, "1/s", 150_000.0);
         assert_eq!((row.holds, row.bar.as_str()), (Some(true), "≥ 150,000 1/s"));
-        assert_eq!(figure(0.1234), "0.1234");
+        assert_eq!(format_value(0.1234), "0.1234");
     }
 }

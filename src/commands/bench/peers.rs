@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::Row;
+use super::Measurement;
 use crate::show;
 
 /// A peer's script.
@@ -20,7 +20,7 @@ pub(super) struct Peer {
 }
 
 #[derive(Deserialize)]
-struct Measured {
+struct PeerRow {
     name: String,
     value: f64,
     unit: String,
@@ -28,7 +28,7 @@ struct Measured {
 
 /// Runs a peer with the Python packages of a folder. Without a folder, prints a note and returns no
 /// rows.
-pub(super) fn run(peer: &Peer, packages: Option<&Path>) -> anyhow::Result<Vec<Row>> {
+pub(super) fn run(peer: &Peer, packages: Option<&Path>) -> anyhow::Result<Vec<Measurement>> {
     let Some(packages) = packages else {
         anstream::eprintln!(
             "{}{} is skipped: set a folder of Python packages with --python{:#}",
@@ -55,9 +55,9 @@ pub(super) fn run(peer: &Peer, packages: Option<&Path>) -> anyhow::Result<Vec<Ro
     String::from_utf8(output.stdout)?
         .lines()
         .map(|line| {
-            let row: Measured =
+            let row: PeerRow =
                 serde_json::from_str(line).with_context(|| format!("{}: {line:?}", peer.name))?;
-            Ok(Row::plain(row.name, row.value, &row.unit))
+            Ok(Measurement::plain(row.name, row.value, &row.unit))
         })
         .collect()
 }

@@ -19,7 +19,7 @@ use florin_protocol::{
 };
 use florin_store::{Journal, JournalEntry, LocalVolume, Snapshot, Volume, recovery, snapshot};
 
-use super::Row;
+use super::Measurement;
 
 /// Events in the journal.
 const EVENTS: u64 = 1_000_000;
@@ -40,13 +40,13 @@ const MARKET: MarketId = MarketId { chain: ChainId(1), genesis: Digest([1; 32]) 
 const COORDINATOR: Address = Address([2; 20]);
 const OWNER: Digest = Digest([5; 32]);
 
-pub(super) fn run() -> anyhow::Result<Vec<Row>> {
+pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
     // Use the working folder: a temporary folder may be in memory.
     let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir_in(".").context(
         "the working folder must be writable, because the journal is measured on its disk",
     )?;
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume(folder.path().to_owned()));
-    let live = Story::begin(&volume)?.told()?;
+    let live = SyntheticMarket::new(&volume)?.run_to_end()?;
     let (with, read) = timed(&volume, &live)?;
     ensure!(read.events < EVENTS, "the snapshot was not used");
     let snapshot = folder.path().join(snapshot::name(newest(folder.path())?));
@@ -55,12 +55,17 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     let (without, read) = timed(&volume, &live)?;
     ensure!(read.events == EVENTS, "{} events were read, not {EVENTS}", read.events);
     Ok(vec![
-        Row::plain("events in the journal", wide(EVENTS), ""),
-        Row::plain("  its size", wide(read.bytes) / 1e6, "MB"),
-        Row::plain("  its newest snapshot", wide(bytes) / 1e6, "MB"),
-        Row::plain("  events after it", wide(TAIL), ""),
-        Row::below("recovery from the snapshot and the events after it", with, "s", SECONDS_MAX),
-        Row::plain("recovery from the first event", without, "s"),
+        Measurement::plain("events in the journal", wide(EVENTS), ""),
+        Measurement::plain("  its size", wide(read.bytes) / 1e6, "MB"),
+        Measurement::plain("  its newest snapshot", wide(bytes) / 1e6, "MB"),
+        Measurement::plain("  events after it", wide(TAIL), ""),
+        Measurement::below(
+            "recovery from the snapshot and the events after it",
+            with,
+            "s",
+            SECONDS_MAX,
+        ),
+        Measurement::plain("recovery from the first event", without, "s"),
     ])
 }
 
@@ -86,7 +91,7 @@ fn newest(folder: &Path) -> anyhow::Result<u64> {
 }
 
 /// A synthetic market: engine and journal only, without training and with fake signatures.
-struct Story {
+struct SyntheticMarket {
     volume: Arc<dyn Volume>,
     engine: Engine,
     journal: Journal,
@@ -95,11 +100,11 @@ struct Story {
     tasks: Vec<TaskId>,
     now: Timestamp,
     events: u64,
-    keeps: Vec<Event>,
+    archive_events: Vec<Event>,
 }
 
-impl Story {
-    fn begin(volume: &Arc<dyn Volume>) -> anyhow::Result<Self> {
+impl SyntheticMarket {
+    fn new(volume: &Arc<dyn Volume>) -> anyhow::Result<Self> {
         let (engine, journal) = opened(volume)?;
         let mut story = Self {
             volume: Arc::clone(volume),
@@ -110,7 +115,7 @@ impl Story {
             tasks: Vec::new(),
             now: Timestamp(1_000),
             events: 0,
-            keeps: Vec::new(),
+            archive_events: Vec::new(),
         };
         for number in 0..PEOPLE {
             let wallet = TestSigner::new(number)?;
@@ -120,7 +125,7 @@ impl Story {
             let registration = Registration::sign(MARKET, &wallet, &node, role, expires)
                 .map_err(|error| anyhow!("{error}"))?;
             story.people.push(registration.wallet);
-            story.tell(Event::Registered(registration))?;
+            story.apply(Event::Registered(registration))?;
         }
         story.people.sort_unstable();
         for number in 0..TASKS {
@@ -131,24 +136,24 @@ impl Story {
 
     fn publish(&mut self, spec: &TaskSpec) -> anyhow::Result<()> {
         let task = spec.id();
-        self.tell(Event::TaskPublished {
+        self.apply(Event::TaskPublished {
             spec: spec.clone().into(),
             model_bytes: 40_000,
             update_bytes: 40_000,
         })?;
-        self.tell(Event::BlobArrived { task, digest: spec.base_model })?;
-        self.tell(Event::HoldoutArrived { task, digest: Digest([8; 32]) })?;
+        self.apply(Event::BlobArrived { task, digest: spec.base_model })?;
+        self.apply(Event::HoldoutArrived { task, digest: Digest([8; 32]) })?;
         for sender in self.people.clone() {
             let enrol =
                 EnrolRequest { market: MARKET, task, sender, expires: Timestamp(1_000_000_000) };
-            self.tell(Event::Enrolled { enrol: signed(enrol), bond: fln(5) })?;
+            self.apply(Event::Enrolled { enrol: signed(enrol), bond: fln(5) })?;
         }
         self.tasks.push(task);
         Ok(())
     }
 
     /// Runs rounds until the journal has [`EVENTS`] events.
-    fn told(mut self) -> anyhow::Result<Engine> {
+    fn run_to_end(mut self) -> anyhow::Result<Engine> {
         while self.events < EVENTS {
             for task in self.tasks.clone() {
                 self.round(task)?;
@@ -165,22 +170,22 @@ impl Story {
             let header = header(&offer, sender);
             let (scope, commitment) = (header.scope, header.commitment());
             let commit = Commit { scope, sender, offer: header.offer, commitment };
-            self.tell(Event::Committed { commit: signed(commit), bond: fln(5) })?;
+            self.apply(Event::Committed { commit: signed(commit), bond: fln(5) })?;
         }
         for sender in self.people.clone() {
-            self.tell(Event::Revealed(signed(header(&offer, sender))))?;
+            self.apply(Event::Revealed(signed(header(&offer, sender))))?;
         }
-        self.tell(Event::RowsDisclosed { task, round, rows: Digest([9; 32]) })?;
+        self.apply(Event::RowsDisclosed { task, round, rows: Digest([9; 32]) })?;
         let result = Box::new(self.result());
-        self.tell(Event::RoundValued {
+        self.apply(Event::RoundValued {
             task,
             round,
             result,
             paid: None,
             wrong_records: Vec::new(),
         })?;
-        self.tell(Event::SettlementPosted { task, round })?;
-        self.tell(Event::SettlementFinal { task, round })?;
+        self.apply(Event::SettlementPosted { task, round })?;
+        self.apply(Event::SettlementFinal { task, round })?;
         let state = self.engine.state().tasks.get(&task).context("the task exists")?;
         ensure!(
             self.events >= EVENTS || matches!(state.stage, TaskStage::Committing(_)),
@@ -211,15 +216,15 @@ impl Story {
     }
 
     /// Applies an event and the resulting archive events, unless the journal is long enough.
-    fn tell(&mut self, event: Event) -> anyhow::Result<()> {
-        self.tell_one(event)?;
-        while let Some(kept) = self.keeps.pop() {
-            self.tell_one(kept)?;
+    fn apply(&mut self, event: Event) -> anyhow::Result<()> {
+        self.apply_one(event)?;
+        while let Some(archived) = self.archive_events.pop() {
+            self.apply_one(archived)?;
         }
         Ok(())
     }
 
-    fn tell_one(&mut self, event: Event) -> anyhow::Result<()> {
+    fn apply_one(&mut self, event: Event) -> anyhow::Result<()> {
         if self.events >= EVENTS {
             return Ok(());
         }
@@ -233,7 +238,7 @@ impl Story {
             }
             _ => None,
         });
-        self.keeps.extend(keeps);
+        self.archive_events.extend(keeps);
         self.batch.push(JournalEntry { now: self.now, event });
         self.events += 1;
         let cut = self.events == EVENTS - TAIL;

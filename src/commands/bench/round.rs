@@ -6,8 +6,8 @@ use anyhow::bail;
 use florin_participant::{Client, ClientConfig};
 use florin_protocol::{RoundNumber, RoundOutcome, TaskId, TaskPhase};
 
-use super::Row;
-use super::server::market::Market;
+use super::Measurement;
+use super::server::market::BenchMarket;
 
 /// Number of measured rounds, each from one offer to the next.
 const ROUNDS: u32 = 20;
@@ -20,14 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Maximum duration of a round in milliseconds, including training and valuation.
 const BAR: f64 = 100.0;
 
-pub(super) fn run() -> anyhow::Result<Vec<Row>> {
-    let mut market = Market::open_with(0, &PARTICIPANTS, "")?;
+pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
+    let mut market = BenchMarket::open_with(0, &PARTICIPANTS, "")?;
     let task = market.publish_task(include_str!("round.toml"))?;
     market.start_provider()?;
     for (at, name) in PARTICIPANTS.into_iter().enumerate() {
         market.start_participant(name, task, at * ROWS..(at + 1) * ROWS)?;
     }
-    let client = Client::connect(&ClientConfig::at(&market.url))?;
+    let client = Client::connect(&ClientConfig::new(&market.url))?;
     until_done(&client, task)?;
     check_settled(&client, task)?;
     let opened = (1..=ROUNDS.saturating_add(1))
@@ -44,9 +44,9 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     let ms = |length: u64| length as f64;
     let name = "round of 4 participants, a 40 KB model, offer to next offer, median";
     Ok(vec![
-        Row::at_most(name, ms(at(50)), "ms", BAR),
-        Row::plain("  shortest", ms(at(0)), "ms"),
-        Row::plain("  longest", ms(lengths.last().copied().unwrap_or_default()), "ms"),
+        Measurement::at_most(name, ms(at(50)), "ms", BAR),
+        Measurement::plain("  shortest", ms(at(0)), "ms"),
+        Measurement::plain("  longest", ms(lengths.last().copied().unwrap_or_default()), "ms"),
     ])
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 use florin_sim::workload::{Clients, Workload};
 
-use super::Row;
+use super::Measurement;
 use super::peers::{self, Peer};
 use crate::cli::PeerArg;
 
@@ -25,7 +25,7 @@ const SEEDS: u64 = 5;
 /// Rounds of the large workload.
 const MANY_ROUNDS: u32 = 20;
 /// Holdout rows per round of the market.
-const JUDGED: [u32; 2] = [16, 64];
+const ROUND_ROWS: [u32; 2] = [16, 64];
 /// Maximum duration of our round, as a fraction of a peer's round: pfl-research, Flower.
 const OF_PFL: f64 = 0.1;
 const OF_FLOWER: f64 = 0.01;
@@ -36,55 +36,59 @@ const CLIENTS_PER_SECOND: f64 = 25_000.0;
 /// Maximum memory of the run, in megabytes.
 const MEMORY_MB: f64 = 250.0;
 
-pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<Vec<Row>> {
+pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<Vec<Measurement>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let folder = tempfile::tempdir()?;
     let mut accuracies = Vec::new();
     let mut rounds = Vec::new();
     for seed in 1..=SEEDS {
-        let workload = Workload::draw(Clients::Uneven(CLIENTS), seed)?;
+        let workload = Workload::draw(Clients::Dirichlet(CLIENTS), seed)?;
         let file = folder.path().join(format!("w-{seed}.json"));
         std::fs::write(file, workload.to_json().to_string())?;
-        let mut game = workload.averaging();
+        let mut game = workload.fedavg();
         rounds.extend(times(ROUNDS, || Ok(game.round(COHORT, threads)?))?);
         accuracies.push(game.accuracy()?);
     }
     let plain = median(rounds);
-    let many = Workload::draw(Clients::Many(MANY), 1)?;
+    let many = Workload::draw(Clients::WithReplacement(MANY), 1)?;
     std::fs::write(folder.path().join("s.json"), many.to_json().to_string())?;
-    let mut game = many.averaging();
+    let mut game = many.fedavg();
     let of_many = median(times(MANY_ROUNDS, || Ok(game.round(MANY_AT_ONCE, threads)?))?);
     let mut markets = Vec::new();
-    for judged in JUDGED {
+    for judged in ROUND_ROWS {
         markets.push((judged, market(judged, threads)?));
     }
     // Measured before the peers run: the memory of this program.
     let memory = most_memory_mb()?;
     let mut theirs = Vec::new();
     for peer in wanted {
-        theirs.push((*peer, neighbour(*peer, folder.path(), python)?));
+        theirs.push((*peer, run_peer(*peer, folder.path(), python)?));
     }
     let ms = 1e3;
     let mut rows =
-        vec![Row::plain(format!("Florin: a round of {COHORT} clients"), plain * ms, "ms")];
-    rows.push(Row::at_least(
+        vec![Measurement::plain(format!("Florin: a round of {COHORT} clients"), plain * ms, "ms")];
+    rows.push(Measurement::at_least(
         format!("Florin: clients, {MANY_AT_ONCE} a round"),
         MANY_AT_ONCE as f64 / of_many,
         "1/s",
         CLIENTS_PER_SECOND,
     ));
-    rows.push(Row::at_most("Florin: peak memory", memory, "MB", MEMORY_MB));
-    let (mean, spread) = super::mean_and_spread(&accuracies);
-    rows.push(Row::plain(format!("Florin: accuracy after {ROUNDS} rounds, mean"), mean, ""));
-    rows.push(Row::plain(
+    rows.push(Measurement::at_most("Florin: peak memory", memory, "MB", MEMORY_MB));
+    let (mean, spread) = super::mean_and_std(&accuracies);
+    rows.push(Measurement::plain(
+        format!("Florin: accuracy after {ROUNDS} rounds, mean"),
+        mean,
+        "",
+    ));
+    rows.push(Measurement::plain(
         format!("Florin: accuracy after {ROUNDS} rounds, standard deviation"),
         spread,
         "",
     ));
     for (judged, seconds) in &markets {
         let name = format!("Florin: a round with valuation on {judged} rows, payment and ledger");
-        rows.push(Row::plain(name.clone(), seconds * ms, "ms"));
-        rows.push(Row::at_most(
+        rows.push(Measurement::plain(name.clone(), seconds * ms, "ms"));
+        rows.push(Measurement::at_most(
             format!("{name}, relative to a plain round"),
             seconds / plain,
             "",
@@ -92,14 +96,19 @@ pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<V
         ));
     }
     for (peer, own) in theirs {
-        rows.extend(beside(plain, &markets, peer, own));
+        rows.extend(relative_rows(plain, &markets, peer, own));
     }
     Ok(rows)
 }
 
 /// A peer's rows, and the duration of our round relative to the peer's: of a plain round, and of a
 /// round with the market, for which twice the fraction is allowed.
-fn beside(plain: f64, markets: &[(u32, f64)], peer: PeerArg, theirs: Vec<Row>) -> Vec<Row> {
+fn relative_rows(
+    plain: f64,
+    markets: &[(u32, f64)],
+    peer: PeerArg,
+    theirs: Vec<Measurement>,
+) -> Vec<Measurement> {
     let (name, bar) = match peer {
         PeerArg::Pfl => ("pfl-research", OF_PFL),
         PeerArg::Flower => ("Flower", OF_FLOWER),
@@ -109,7 +118,7 @@ fn beside(plain: f64, markets: &[(u32, f64)], peer: PeerArg, theirs: Vec<Row>) -
     let mut rows = theirs;
     if fastest.is_finite() {
         let part = |seconds: f64| seconds * 1e3 / fastest;
-        rows.push(Row::at_most(
+        rows.push(Measurement::at_most(
             format!("Florin's round relative to {name}'s"),
             part(plain),
             "",
@@ -119,7 +128,7 @@ fn beside(plain: f64, markets: &[(u32, f64)], peer: PeerArg, theirs: Vec<Row>) -
             let what = format!(
                 "the same with valuation on {judged} rows, payment and ledger, relative to {name}'s"
             );
-            rows.push(Row::at_most(what, part(*seconds), "", MARKET_MAX * bar));
+            rows.push(Measurement::at_most(what, part(*seconds), "", MARKET_MAX * bar));
         }
     }
     rows
@@ -127,23 +136,27 @@ fn beside(plain: f64, markets: &[(u32, f64)], peer: PeerArg, theirs: Vec<Row>) -
 
 /// The median duration of a round with the complete market, in seconds.
 fn market(judged: u32, threads: usize) -> anyhow::Result<f64> {
-    let workload = Workload::draw(Clients::Uneven(CLIENTS), 1)?;
+    let workload = Workload::draw(Clients::Dirichlet(CLIENTS), 1)?;
     let scenario = workload.scenario(u32::try_from(COHORT)?, ROUNDS, judged)?;
-    let mut game = workload.market(&scenario)?;
+    let mut game = workload.simulation(&scenario)?;
     let mut seconds = Vec::new();
-    while game.opens()? {
+    while game.wait_for_round()? {
         let begun = Instant::now();
-        game.round(threads)?;
+        game.run_round(threads)?;
         seconds.push(begun.elapsed().as_secs_f64());
     }
-    let played = game.close()?;
+    let played = game.finish()?;
     anyhow::ensure!(played.balanced, "the market's balances do not add up");
     let short = played.rounds.iter().any(|round| round.updates < COHORT);
     anyhow::ensure!(!short, "a round of the market had fewer than {COHORT} updates");
     Ok(median(seconds))
 }
 
-fn neighbour(peer: PeerArg, folder: &Path, python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
+fn run_peer(
+    peer: PeerArg,
+    folder: &Path,
+    python: Option<&Path>,
+) -> anyhow::Result<Vec<Measurement>> {
     let (name, script) = match peer {
         PeerArg::Pfl => ("pfl-research", include_str!("../../../xtask/peers/pfl_sim.py")),
         PeerArg::Flower => ("Flower", include_str!("../../../xtask/peers/flower_sim.py")),
@@ -184,11 +197,13 @@ mod tests {
 
     #[test]
     fn our_round_is_compared_with_the_peers_fastest() {
-        let theirs = || vec![Row::plain("slow", 20.0, "ms"), Row::plain("fast", 8.0, "ms")];
-        let rows = |plain, market| beside(plain, &[(16, market)], PeerArg::Pfl, theirs());
-        let holds = |rows: Vec<Row>| rows.iter().rev().take(2).map(|row| row.holds).collect();
+        let theirs =
+            || vec![Measurement::plain("slow", 20.0, "ms"), Measurement::plain("fast", 8.0, "ms")];
+        let rows = |plain, market| relative_rows(plain, &[(16, market)], PeerArg::Pfl, theirs());
+        let holds =
+            |rows: Vec<Measurement>| rows.iter().rev().take(2).map(|row| row.holds).collect();
         let seen: [Vec<_>; 2] = [holds(rows(0.000_8, 0.001_61)), holds(rows(0.000_81, 0.001_6))];
         assert_eq!(seen, [[Some(false), Some(true)], [Some(true), Some(false)]]);
-        assert!(beside(0.001, &[], PeerArg::Flower, Vec::new()).is_empty());
+        assert!(relative_rows(0.001, &[], PeerArg::Flower, Vec::new()).is_empty());
     }
 }

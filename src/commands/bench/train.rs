@@ -8,7 +8,7 @@ use florin_learning::data::load;
 use florin_learning::{DataSource, EngineKind, ModelSpec, Training};
 
 use super::peers::{self, Peer};
-use super::{Row, fastest};
+use super::{Measurement, fastest};
 
 /// Epochs over the digits per run.
 const EPOCHS: u32 = 40;
@@ -19,7 +19,7 @@ const HIDDEN: usize = 128;
 /// Number of runs; the fastest one counts.
 const REPEATS: usize = 5;
 
-pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
+pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Measurement>> {
     let data = load(&DataSource::Digits)?;
     let model = ModelSpec::Mlp { inputs: 64, hidden: vec![HIDDEN], classes: 10 };
     let how = Training {
@@ -53,8 +53,8 @@ pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
         let value = steps as f64 / seconds;
         let name = format!("Florin, {}", engine.name());
         rows.push(match bar {
-            Some(bar) => Row::at_least(name, value, "steps/s", bar),
-            None => Row::plain(name, value, "steps/s"),
+            Some(bar) => Measurement::at_least(name, value, "steps/s", bar),
+            None => Measurement::plain(name, value, "steps/s"),
         });
     }
     rows.extend(peer);

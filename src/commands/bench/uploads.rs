@@ -16,9 +16,9 @@ use florin_protocol::{
 };
 use florin_store::MappedBytes;
 
-use super::Row;
+use super::Measurement;
 use super::server::load;
-use super::server::market::{Actor, Market};
+use super::server::market::{BenchMarket, BenchParticipant};
 use crate::cli::BenchUploads;
 use crate::show;
 
@@ -37,29 +37,29 @@ const CHUNK_BYTES: usize = 1 << 20;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// An update: its header, and the file with its bytes.
-struct Ready {
+struct PreparedUpload {
     header: Signed<UpdateHeader>,
     path: PathBuf,
 }
 
-pub(super) fn run(arguments: &BenchUploads) -> anyhow::Result<Vec<Row>> {
+pub(super) fn run(arguments: &BenchUploads) -> anyhow::Result<Vec<Measurement>> {
     // Two equally wide layers have nearly all parameters.
     let bytes = u64::from(arguments.megabytes) * 1_000_000;
     let width = u32::try_from((bytes / 4).isqrt())?.saturating_sub(37).max(16);
-    let count = fitting(u64::from(arguments.uploads), bytes)?;
+    let count = uploads_that_fit(u64::from(arguments.uploads), bytes)?;
     // One more participant commits but does not upload, so that the round waits and no valuation
     // runs meanwhile.
-    let market = Market::open_with(count + 1, &[], SETTINGS)?;
+    let market = BenchMarket::open_with(count + 1, &[], SETTINGS)?;
     let task = market.publish_model(0, &[width, width])?;
     load::join(&market, &[task], 4)?;
-    load::until(&market, task, TaskPhase::Committing)?;
+    load::wait_for_phase(&market, task, TaskPhase::Committing)?;
     let client = load::connect(&market)?;
     let view = client.task(task)?;
     let offer = view.offer.context("a task that waits for commits has an offer")?.body;
     let ready = prepare(&market, &view.spec, &offer, &client)?;
-    load::until(&market, task, TaskPhase::Revealing)?;
+    load::wait_for_phase(&market, task, TaskPhase::Revealing)?;
     let uploads = ready.get(1..).context("there is one more update than uploads")?;
-    let peak_is_ours = market.forget_peak();
+    let peak_is_ours = market.reset_peak();
     let before = market.usage()?;
     let (took, own) = upload(&market, uploads)?;
     let after = market.usage()?;
@@ -75,20 +75,20 @@ pub(super) fn run(arguments: &BenchUploads) -> anyhow::Result<Vec<Row>> {
         "server's peak memory, including the start"
     };
     Ok(vec![
-        Row::plain(of, took.as_secs_f64(), "s"),
-        Row::plain("  received, checked, durable", rate(took), "MB/s"),
-        Row::plain("cp and fsync of the same, sequentially", rate(copied), "MB/s"),
-        Row::plain("  and blake3 of the copies", rate(copied + hashed), "MB/s"),
-        Row::at_least("  fraction of that", rate(took) / rate(copied + hashed), "", 0.5),
-        Row::below(peak, after.peak_mib, "MiB", MEMORY_MIB + DECLARED_MIB),
-        Row::below("  of it anonymous memory, maximum", own, "MiB", MEMORY_MIB),
-        Row::plain("server's processor time", (after.cpu - before.cpu).as_secs_f64(), "s"),
+        Measurement::plain(of, took.as_secs_f64(), "s"),
+        Measurement::plain("  received, checked, durable", rate(took), "MB/s"),
+        Measurement::plain("cp and fsync of the same, sequentially", rate(copied), "MB/s"),
+        Measurement::plain("  and blake3 of the copies", rate(copied + hashed), "MB/s"),
+        Measurement::at_least("  fraction of that", rate(took) / rate(copied + hashed), "", 0.5),
+        Measurement::below(peak, after.peak_mib, "MiB", MEMORY_MIB + DECLARED_MIB),
+        Measurement::below("  of it anonymous memory, maximum", own, "MiB", MEMORY_MIB),
+        Measurement::plain("server's processor time", (after.cpu - before.cpu).as_secs_f64(), "s"),
     ])
 }
 
 /// The number of uploads of this size that fit on the disk: each needs space as a source, as a blob
 /// and as a copy; one more is only a source, and the initial model needs space as well.
-fn fitting(count: u64, bytes: u64) -> anyhow::Result<u64> {
+fn uploads_that_fit(count: u64, bytes: u64) -> anyhow::Result<u64> {
     let disk = rustix::fs::statvfs(".").context("cannot read the free disk space")?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(SPARE);
     let fits = (free / bytes.max(1)).saturating_sub(2) / 3;
@@ -108,11 +108,11 @@ fn fitting(count: u64, bytes: u64) -> anyhow::Result<u64> {
 
 /// Writes all participants' updates into files, and commits to them.
 fn prepare(
-    market: &Market,
+    market: &BenchMarket,
     spec: &TaskSpec,
     offer: &Offer,
     client: &Client,
-) -> anyhow::Result<Vec<Ready>> {
+) -> anyhow::Result<Vec<PreparedUpload>> {
     let parameters = florin_work::model_spec(&spec.model).parameters();
     // Within the task's maximum norm for every size.
     let number = 1.0 / (parameters as f32).sqrt();
@@ -135,13 +135,13 @@ fn prepare(
         };
         let path = market.path(&format!("update-{at}"));
         std::fs::write(&path, &bytes)?;
-        client.commit(&promise(actor, &header))?;
-        all.push(Ready { header: actor.node.sign(header), path });
+        client.commit(&commit_to(actor, &header))?;
+        all.push(PreparedUpload { header: actor.node.sign(header), path });
     }
     Ok(all)
 }
 
-fn promise(actor: &Actor, header: &UpdateHeader) -> Signed<Commit> {
+fn commit_to(actor: &BenchParticipant, header: &UpdateHeader) -> Signed<Commit> {
     actor.node.sign(Commit {
         scope: header.scope,
         sender: header.sender,
@@ -152,7 +152,7 @@ fn promise(actor: &Actor, header: &UpdateHeader) -> Signed<Commit> {
 
 /// Uploads all updates concurrently; returns the duration, and the maximum anonymous memory of the
 /// coordinator.
-fn upload(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, f64)> {
+fn upload(market: &BenchMarket, uploads: &[PreparedUpload]) -> anyhow::Result<(Duration, f64)> {
     let over = AtomicBool::new(false);
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn upload(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, f64)>
             }
             most
         });
-        let send = |ready: &Ready| -> anyhow::Result<()> {
+        let send = |ready: &PreparedUpload| -> anyhow::Result<()> {
             let bytes = MappedBytes::file(&File::open(&ready.path)?)?;
             load::connect(market)?.upload(&ready.header, &bytes)?;
             Ok(())
@@ -184,7 +184,10 @@ fn upload(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, f64)>
 
 /// The time to copy the same bytes durably, and to hash the copies. All copies remain on disk, as
 /// blobs do, because cached pages of a deleted file would speed up the next copy.
-fn copy_and_hash(market: &Market, uploads: &[Ready]) -> anyhow::Result<(Duration, Duration)> {
+fn copy_and_hash(
+    market: &BenchMarket,
+    uploads: &[PreparedUpload],
+) -> anyhow::Result<(Duration, Duration)> {
     let (mut copied, mut hashed) = (Duration::ZERO, Duration::ZERO);
     for (at, ready) in uploads.iter().enumerate() {
         let path = market.path(&format!("copy-{at}"));

@@ -24,9 +24,9 @@ use florin_work::{
 };
 
 use super::contribution::refresh_page;
-use super::{Row, mean_and_spread};
-use crate::demo::{plan, stage};
-use crate::show::{self, Table};
+use super::{Measurement, mean_and_std};
+use crate::demo::{plan, setup};
+use crate::show::{self, TextTable};
 use crate::task_file::{self, Parties};
 
 /// The page with the table.
@@ -34,22 +34,22 @@ const PAGE: &str = "operations.md";
 
 /// A format and its options.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct Encoding {
     name: &'static str,
     format: UpdateFormat,
     /// Whether participants add the residual of an update to their next one (error feedback).
-    carries: bool,
+    residual: bool,
 }
 
-const fn top_k(name: &'static str, permille: u16, carries: bool) -> Way {
-    Way { name, format: UpdateFormat::TopK { permille }, carries }
+const fn top_k(name: &'static str, permille: u16, carries: bool) -> Encoding {
+    Encoding { name, format: UpdateFormat::TopK { permille }, residual: carries }
 }
 
 /// The first encoding is the baseline.
-const WAYS: [Way; 8] = [
-    Way { name: "f32", format: UpdateFormat::F32, carries: false },
-    Way { name: "bf16", format: UpdateFormat::Bf16, carries: false },
-    Way { name: "int8", format: UpdateFormat::Int8, carries: false },
+const ENCODINGS: [Encoding; 8] = [
+    Encoding { name: "f32", format: UpdateFormat::F32, residual: false },
+    Encoding { name: "bf16", format: UpdateFormat::Bf16, residual: false },
+    Encoding { name: "int8", format: UpdateFormat::Int8, residual: false },
     top_k("top_k 200", 200, true),
     top_k("top_k 50", 50, true),
     top_k("top_k 50, no residual", 50, false),
@@ -58,26 +58,28 @@ const WAYS: [Way; 8] = [
 ];
 
 /// The results of an encoding.
-struct Measured {
-    way: Way,
+struct FormatResult {
+    way: Encoding,
     bytes: u64,
     /// Test accuracy of the final model, for each seed.
     accuracy: Vec<f64>,
 }
 
-pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Row>> {
-    let mut all: Vec<Measured> =
-        WAYS.iter().map(|way| Measured { way: *way, bytes: 0, accuracy: Vec::new() }).collect();
+pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Measurement>> {
+    let mut all: Vec<FormatResult> = ENCODINGS
+        .iter()
+        .map(|way| FormatResult { way: *way, bytes: 0, accuracy: Vec::new() })
+        .collect();
     for seed in 1..=seeds {
-        let town = Town::of(seed)?;
+        let town = WireFixture::new(seed)?;
         for measured in &mut all {
             let spec = town.spec_in(measured.way.format);
             measured.bytes = update_bytes(&spec);
-            measured.accuracy.push(town.play(&spec, measured.way.carries)?);
+            measured.accuracy.push(town.play(&spec, measured.way.residual)?);
         }
     }
     let lines = lines(&all);
-    let mut table = Table::new(&HEADS);
+    let mut table = TextTable::new(&HEADS);
     for line in &lines {
         table.row(line.each_ref().map(|cell| cell.as_str().into()));
     }
@@ -87,11 +89,11 @@ pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Row>> {
     }
     let rows = all.iter().flat_map(|measured| {
         let name = measured.way.name;
-        let (mean, spread) = mean_and_spread(&measured.accuracy);
+        let (mean, spread) = mean_and_std(&measured.accuracy);
         [
-            Row::plain(format!("{name}: update size"), measured.bytes as f64, "bytes"),
-            Row::plain(format!("{name}: accuracy"), mean, ""),
-            Row::plain(format!("{name}: its standard deviation"), spread, ""),
+            Measurement::plain(format!("{name}: update size"), measured.bytes as f64, "bytes"),
+            Measurement::plain(format!("{name}: accuracy"), mean, ""),
+            Measurement::plain(format!("{name}: its standard deviation"), spread, ""),
         ]
     });
     Ok(rows.collect())
@@ -101,9 +103,9 @@ const HEADS: [&str; 5] =
     ["format", ">bytes", ">of f32", ">accuracy, %", ">difference to f32, points"];
 
 /// The rows of the table as text.
-fn lines(all: &[Measured]) -> Vec<[String; 5]> {
+fn lines(all: &[FormatResult]) -> Vec<[String; 5]> {
     let Some(plain) = all.first() else { return Vec::new() };
-    let line = |measured: &Measured| {
+    let line = |measured: &FormatResult| {
         let percent = |(mean, spread): (f64, f64)| {
             (format!("{:.1} ± {:.1}", 100.0 * mean, 100.0 * spread), mean)
         };
@@ -113,8 +115,8 @@ fn lines(all: &[Measured]) -> Vec<[String; 5]> {
             measured.way.name.to_owned(),
             show::thousands(&measured.bytes.to_string()),
             format!("{:.3}", measured.bytes as f64 / plain.bytes as f64),
-            percent(mean_and_spread(&measured.accuracy)).0,
-            percent(mean_and_spread(&differences)).0,
+            percent(mean_and_std(&measured.accuracy)).0,
+            percent(mean_and_std(&differences)).0,
         ]
     };
     all.iter().map(line).collect()
@@ -131,7 +133,7 @@ fn markdown(lines: &[[String; 5]]) -> String {
 }
 
 /// The demonstration's task and participants, in memory.
-struct Town {
+struct WireFixture {
     seed: u64,
     spec: TaskSpec,
     base: Vec<u8>,
@@ -141,11 +143,11 @@ struct Town {
 }
 
 /// The residual of each participant's last update.
-type Kept = Vec<Option<Vec<f32>>>;
+type CarriedResiduals = Vec<Option<Vec<f32>>>;
 
-impl Town {
-    fn of(seed: u64) -> anyhow::Result<Self> {
-        let stage::Dealt { holdout, test, shards } = stage::deal(seed)?;
+impl WireFixture {
+    fn new(seed: u64) -> anyhow::Result<Self> {
+        let setup::SplitData { holdout, test, shards } = setup::split_digits(seed)?;
         let folder = tempfile::tempdir()?;
         florin_learning::data::save(&holdout, &folder.path().join("holdout.florin"))?;
         let parties = Parties {
@@ -189,11 +191,11 @@ impl Town {
         let (mut base, mut previous) = (self.base.clone(), Vec::<Vec<u8>>::new());
         let mut exposed = Vec::new();
         let mut last: (Vec<(Address, Digest)>, Vec<Vec<u8>>) = Default::default();
-        let mut kept: Kept = vec![None; self.people.len()];
+        let mut residuals: CarriedResiduals = vec![None; self.people.len()];
         for round in 1..=spec.rounds.count {
-            let (entries, updates) = self.updates(spec, round, &base, &mut kept)?;
+            let (entries, updates) = self.updates(spec, round, &base, &mut residuals)?;
             if !carries {
-                kept.fill(None);
+                residuals.fill(None);
             }
             let scope =
                 RoundScope { market: spec.market, task: spec.id(), round: RoundNumber(round) };
@@ -215,7 +217,7 @@ impl Town {
             if model == base {
                 // A round without effect drops the residual, as in a participant, because the next
                 // training covers it again.
-                kept.fill(None);
+                residuals.fill(None);
             }
             last = (entries.iter().map(|entry| (entry.sender, entry.update)).collect(), updates);
             previous.insert(0, std::mem::replace(&mut base, model));
@@ -233,13 +235,13 @@ impl Town {
         spec: &TaskSpec,
         round: u32,
         base: &[u8],
-        kept: &mut Kept,
+        residuals: &mut CarriedResiduals,
     ) -> anyhow::Result<(Vec<UpdateEntry>, Vec<Vec<u8>>)> {
         let model = florin_work::model_spec(&spec.model);
         let how = florin_work::training(&spec.training);
         let base = decode_model(spec, base)?;
         let mut made = (Vec::new(), Vec::new());
-        for ((member, (kind, own)), kept) in (1_u8..).zip(&self.people).zip(kept) {
+        for ((member, (kind, own)), residual) in (1_u8..).zip(&self.people).zip(residuals) {
             let seed = self.seed << 32 | u64::from(round) << 8 | u64::from(member);
             let mut behaviour = kind.behaviour();
             let data = behaviour.data(own)?;
@@ -249,8 +251,8 @@ impl Town {
                 Ok(trained.params.iter().zip(&base).map(|(own, base)| own - base).collect())
             };
             let delta = behaviour.delta(base.len(), seed, &mut train)?;
-            let written = encode_update(spec, delta, kept.as_deref(), seed)?;
-            *kept = written.residual;
+            let written = encode_update(spec, delta, residual.as_deref(), seed)?;
+            *residual = written.residual;
             let (rows, update) = (own.rows() as u64, blob_digest(&written.bytes));
             made.0.push(UpdateEntry {
                 sender: Address([member; 20]),
@@ -274,8 +276,8 @@ mod tests {
 
     #[test]
     fn a_table_row_has_size_ratio_accuracy_and_the_paired_difference() {
-        let measured = |at: usize, bytes, accuracy: [f64; 2]| Measured {
-            way: WAYS[at],
+        let measured = |at: usize, bytes, accuracy: [f64; 2]| FormatResult {
+            way: ENCODINGS[at],
             bytes,
             accuracy: accuracy.to_vec(),
         };

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::cli::JsonArg;
 use crate::compose;
 use crate::failure::Exit;
-use crate::show::{self, BAD, Cell, GOOD, NOTE, Table};
+use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};
 
 /// Checks a data folder that must belong to this account.
 pub(super) fn run(
@@ -22,26 +22,26 @@ pub(super) fn run(
     bucket: Option<&Bucket>,
     json: JsonArg,
 ) -> anyhow::Result<Exit> {
-    let Everything { mut findings, identity, .. } = everything(data, bucket)?;
+    let FolderCheck { mut findings, identity, .. } = check_folder(data, bucket)?;
     if identity.coordinator != account {
         let what =
             format!("the folder belongs to {}, but the wallet is {account}", identity.coordinator);
         findings.parts.push(Finding::damaged("folder", "WALLET_FOREIGN", what));
     }
     show_findings(data, &findings, json)?;
-    Ok(if findings.is_intact() { Exit::Done } else { Exit::No })
+    Ok(if findings.is_intact() { Exit::Done } else { Exit::Negative })
 }
 
 /// Opens the bucket that the settings name, for reading.
 ///
 /// # Errors
 /// `BUCKET_FORBIDDEN`, `BUCKET_UNREACHABLE` and the like.
-pub(in crate::commands) fn bucket_of(config: &Config) -> anyhow::Result<Option<Bucket>> {
+pub(in crate::commands) fn open_bucket(config: &Config) -> anyhow::Result<Option<Bucket>> {
     Ok(Bucket::open_read_only(&config.blobs, |name| std::env::var(name).ok())?)
 }
 
 /// The result of checking a data folder.
-pub(in crate::commands) struct Everything {
+pub(in crate::commands) struct FolderCheck {
     pub(in crate::commands) findings: Findings,
     /// The owner of the folder.
     pub(in crate::commands) identity: Identity,
@@ -50,10 +50,10 @@ pub(in crate::commands) struct Everything {
 }
 
 /// Checks the folder, and the embedded ledger if there is one. Blobs may be in the bucket only.
-pub(in crate::commands) fn everything(
+pub(in crate::commands) fn check_folder(
     data: &Path,
     bucket: Option<&Bucket>,
-) -> anyhow::Result<Everything> {
+) -> anyhow::Result<FolderCheck> {
     // Lock first, so that a running coordinator is reported as such.
     drop(lock_if_exists(data)?);
     let file = compose::chain_file(data);
@@ -78,7 +78,7 @@ pub(in crate::commands) fn everything(
             None
         }
     };
-    Ok(Everything { findings, identity, chain })
+    Ok(FolderCheck { findings, identity, chain })
 }
 
 const fn owner_of(chain: &Verification) -> Identity {
@@ -121,7 +121,7 @@ pub(in crate::commands) fn show_findings(
             "parts": findings.parts,
         }));
     }
-    let mut table = Table::new(&["part", ">count", ">bytes", "", "result"]);
+    let mut table = TextTable::new(&["part", ">count", ">bytes", "", "result"]);
     for part in &findings.parts {
         let (mark, style) = match part.severity {
             Severity::Intact => ("ok", GOOD),

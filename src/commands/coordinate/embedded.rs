@@ -14,7 +14,7 @@ use crate::cli::Coordinate;
 use crate::commands::now;
 use crate::compose;
 use crate::failure::Failure;
-use crate::genesis_file::{self, Beginning};
+use crate::genesis_file::{self, GenesisSpec};
 
 /// Opens the coordinator's embedded ledger; the first start creates it.
 pub(super) fn open(
@@ -29,10 +29,10 @@ pub(super) fn open(
             --ledger ethereum: the embedded ledger has no node";
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
-    make_chain_once(arguments, data, wallet)?;
+    create_ledger_once(arguments, data, wallet)?;
     let clock = Arc::clone(clock);
     let now = Arc::new(move || clock.now());
-    let chain = Arc::new(compose::local_chain(data, wallet.node_signer(), now)?);
+    let chain = Arc::new(compose::embedded_ledger(data, wallet.node_signer(), now)?);
     let door = host::ledger_rpc_handler(Arc::clone(&chain));
     let copied = Arc::clone(&chain);
     let copier: LedgerCopier = Arc::new(move || copied.begin_snapshot());
@@ -40,13 +40,13 @@ pub(super) fn open(
 }
 
 /// Creates the ledger on the first start. Later starts never change the genesis or create tokens.
-fn make_chain_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyhow::Result<()> {
+fn create_ledger_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyhow::Result<()> {
     let file = compose::chain_file(data);
     let beginning = match &arguments.genesis {
         Some(genesis) => Some(genesis_file::read(genesis)?),
         None if arguments.allocate.is_empty() => None,
-        None => Some(Beginning {
-            chain: genesis_file::CHAIN,
+        None => Some(GenesisSpec {
+            chain: genesis_file::DEFAULT_CHAIN_ID,
             created: None,
             allocations: arguments.allocate.clone(),
         }),
@@ -57,7 +57,7 @@ fn make_chain_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyh
         }
         return Ok(());
     }
-    let Some(Beginning { chain, created, allocations }) = beginning else {
+    let Some(GenesisSpec { chain, created, allocations }) = beginning else {
         let message = format!(
             "there is no ledger in {} yet: set the initial balances with --allocate ADDRESS=AMOUNT \
              or --genesis FILE",

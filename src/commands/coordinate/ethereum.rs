@@ -16,7 +16,7 @@ use crate::cli::Coordinate;
 use crate::failure::Failure;
 
 /// A market's contracts, opened for its coordinator.
-pub(super) struct Opened {
+pub(super) struct CoordinatorContracts {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) place: LedgerEndpoint,
     /// Locked for as long as the coordinator runs.
@@ -29,7 +29,7 @@ pub(super) fn open(
     arguments: &Coordinate,
     settings: Settings,
     wallet: &Wallet,
-) -> anyhow::Result<Opened> {
+) -> anyhow::Result<CoordinatorContracts> {
     if arguments.genesis.is_some() || !arguments.allocate.is_empty() {
         let message = "--genesis and --allocate are for the embedded ledger: on Ethereum the token \
             exists already, so remove them";
@@ -48,21 +48,25 @@ pub(super) fn open(
     let endpoint = chain::endpoint(rpc)?;
     let outbox = chain::outbox(&arguments.wallet.wallet);
     let node: Arc<dyn Endpoint> = endpoint.clone();
-    wait_for(&|| chain_id(&node))?;
+    retry_until_reachable(&|| chain_id(&node))?;
     chain::check_history(&endpoint, &deployment)?;
-    let lock = only_one(&outbox, deployment.market())?;
-    let ledger = wait_for(&|| {
+    let lock = lock_market(&outbox, deployment.market())?;
+    let ledger = retry_until_reachable(&|| {
         let ledger = EthereumLedger::open(endpoint.clone(), deployment, settings, &outbox)?;
         ledger.resume(wallet)?;
         Ok(ledger)
     })?;
-    let info = chain::info_of(&deployment, suggested(rpc, arguments.public_rpc.as_ref()));
-    Ok(Opened { ledger: Arc::new(ledger), place: LedgerEndpoint::Ethereum(info), lock })
+    let info = chain::public_info(&deployment, suggested(rpc, arguments.public_rpc.as_ref()));
+    Ok(CoordinatorContracts {
+        ledger: Arc::new(ledger),
+        place: LedgerEndpoint::Ethereum(info),
+        lock,
+    })
 }
 
 /// Refuses a second coordinator with the same wallet and market, because two data folders would
 /// then serve the same tasks. The embedded ledger has a file lock; contracts have none.
-fn only_one(outbox: &Path, market: MarketId) -> anyhow::Result<File> {
+fn lock_market(outbox: &Path, market: MarketId) -> anyhow::Result<File> {
     let path = outbox.join(format!("coordinator-{}.lock", market.genesis.short()));
     let shown = path.display();
     std::fs::create_dir_all(outbox).with_context(|| shown.to_string())?;
@@ -81,9 +85,11 @@ fn only_one(outbox: &Path, market: MarketId) -> anyhow::Result<File> {
     }
 }
 
-fn wait_for<T>(attempt: &dyn Fn() -> Result<T, LedgerError>) -> Result<T, LedgerError> {
-    let told = |error: &LedgerError| tracing::warn!(%error, "waiting for the node");
-    retry_with_backoff(Backoff::default(), &Shutdown::new(), told, attempt)
+fn retry_until_reachable<T>(
+    attempt: &dyn Fn() -> Result<T, LedgerError>,
+) -> Result<T, LedgerError> {
+    let on_retry = |error: &LedgerError| tracing::warn!(%error, "waiting for the node");
+    retry_with_backoff(Backoff::default(), &Shutdown::new(), on_retry, attempt)
 }
 
 /// The node that the coordinator suggests to clients: never a URL that may contain a secret, except
@@ -114,12 +120,12 @@ mod tests {
             chain: florin_protocol::ChainId(1),
             genesis: florin_protocol::Digest([n; 32]),
         };
-        let running = only_one(&outbox, market(1)).unwrap();
-        let error = only_one(&outbox, market(1)).unwrap_err();
-        assert_eq!(crate::failure::verdict(&error).0, "COORDINATOR_RUNS");
-        only_one(&outbox, market(2)).unwrap();
+        let running = lock_market(&outbox, market(1)).unwrap();
+        let error = lock_market(&outbox, market(1)).unwrap_err();
+        assert_eq!(crate::failure::classify(&error).0, "COORDINATOR_RUNS");
+        lock_market(&outbox, market(2)).unwrap();
         drop(running);
-        only_one(&outbox, market(1)).unwrap();
+        lock_market(&outbox, market(1)).unwrap();
     }
 
     #[test]

@@ -25,36 +25,36 @@ use crate::cli::{Coordinate, JsonArg, LedgerKind};
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
-use crate::files;
-use crate::log::{self, Manner};
-use crate::otlp::Export;
+use crate::log::{self, LogOptions};
+use crate::open_files;
+use crate::otlp::OtlpExport;
 use crate::show;
 use systemd::Systemd;
 
 /// How long the shutdown finally waits for a blocked disk or file operation.
 const LAST_WAITS: Duration = Duration::from_secs(5);
 
-pub(super) fn run(arguments: &Coordinate, log: Manner) -> anyhow::Result<Exit> {
+pub(super) fn run(arguments: &Coordinate, log: LogOptions) -> anyhow::Result<Exit> {
     if arguments.check {
         log::start(log, None);
-        let account = wallet::address_of(&arguments.wallet.wallet)?;
+        let account = wallet::keystore_address(&arguments.wallet.wallet)?;
         let config = settings(arguments)?;
-        let bucket = check::bucket_of(&config)?;
+        let bucket = check::open_bucket(&config)?;
         let json = JsonArg { json: arguments.json };
         return check::run(&config.data, account, bucket.as_ref(), json);
     }
     let config = settings(arguments)?;
-    let export = config.otlp.url.as_deref().map(Export::to).transpose()?;
-    log::start(log, export.as_ref().map(Export::part));
+    let export = config.otlp.url.as_deref().map(OtlpExport::new).transpose()?;
+    log::start(log, export.as_ref().map(OtlpExport::layer));
     let done = coordinate(arguments, &config);
     if let Some(export) = export {
-        export.end();
+        export.shutdown();
     }
     done
 }
 
 fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
-    files::allow(config.connections_max)?;
+    open_files::raise_limit(config.connections_max)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(florin_coordinator::BLOCKING_THREADS_MAX)
@@ -68,13 +68,13 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         let (parts, _only_one) = parts(arguments, config, &wallet)?;
         let (address, place) = (listener.local_addr()?, parts.ledger_endpoint.info());
         let id = parts.ledger.market();
-        let stop = asked_to_stop()?;
-        outlive_full_files()?;
+        let stop = stop_signal()?;
+        ignore_sigxfsz()?;
         let market = florin_coordinator::open(config, listener, parts).await?;
         // The market is announced only now, because opening it can fail on a damaged journal or
         // certificate. From here on requests are answered.
         announce(arguments, &config.data, &wallet, (id, &place), address, market.tls())?;
-        let (systemd, host) = (Systemd::of_environment(), market.host().clone());
+        let (systemd, host) = (Systemd::from_env(), market.host().clone());
         systemd.ready(address);
         let stop = async {
             stop.await;
@@ -82,7 +82,7 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         };
         tokio::select! {
             ended = market.serve(stop) => ended?,
-            () = systemd.alive(&host) => {}
+            () = systemd.run_watchdog(&host) => {}
         }
         anstream::println!("Stopped. A restart resumes where it stopped.");
         Ok(Exit::Done)
@@ -108,7 +108,7 @@ fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
         "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => self_signed.clone(),
         _ => None,
     })?;
-    config.ethereum = arguments.node.spending.over(config.ethereum);
+    config.ethereum = arguments.node.spending.apply_to(config.ethereum);
     Ok(config)
 }
 
@@ -230,7 +230,7 @@ fn ledger_in_words(place: &LedgerInfo) -> String {
 
 /// Makes writes beyond the file size limit fail like writes to a full disk; by default SIGXFSZ ends
 /// the process.
-fn outlive_full_files() -> anyhow::Result<()> {
+fn ignore_sigxfsz() -> anyhow::Result<()> {
     #[cfg(unix)]
     {
         use rustix::process::Signal;
@@ -243,44 +243,44 @@ fn outlive_full_files() -> anyhow::Result<()> {
 }
 
 /// Exit code after a second stop signal, which skips the graceful shutdown.
-const AT_ONCE: i32 = 130;
+const FORCED_EXIT_CODE: i32 = 130;
 
 /// Resolves on Ctrl-C or SIGTERM. A second signal ends the process at once; everything acknowledged
 /// is on disk.
-fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut asked = Asked::listen()?;
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut asked = StopSignals::listen()?;
     Ok(async move {
-        asked.again().await;
+        asked.recv().await;
         tokio::spawn(async move {
-            asked.again().await;
+            asked.recv().await;
             anstream::eprintln!("Stopped at once. A restart resumes where it stopped.");
             #[expect(
                 clippy::disallowed_methods,
                 reason = "ends like SIGKILL, without destructors"
             )]
-            std::process::exit(AT_ONCE);
+            std::process::exit(FORCED_EXIT_CODE);
         });
     })
 }
 
 /// Receives Ctrl-C and SIGTERM.
-struct Asked {
+struct StopSignals {
     #[cfg(unix)]
-    polite: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
 }
 
-impl Asked {
+impl StopSignals {
     fn listen() -> anyhow::Result<Self> {
         #[cfg(unix)]
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self {
             #[cfg(unix)]
-            polite: signal(SignalKind::terminate()).context("cannot listen for signals")?,
+            terminate: signal(SignalKind::terminate()).context("cannot listen for signals")?,
         })
     }
 
     /// Resolves on the next signal.
-    async fn again(&mut self) {
+    async fn recv(&mut self) {
         let interrupt = async {
             if tokio::signal::ctrl_c().await.is_err() {
                 std::future::pending::<()>().await; // unsupported here: SIGTERM remains
@@ -289,7 +289,7 @@ impl Asked {
         #[cfg(unix)]
         tokio::select! {
             () = interrupt => {}
-            _ = self.polite.recv() => {}
+            _ = self.terminate.recv() => {}
         }
         #[cfg(not(unix))]
         interrupt.await;

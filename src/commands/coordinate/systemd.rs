@@ -12,13 +12,13 @@ use florin_coordinator::Host;
 pub(super) struct Systemd {
     #[cfg(unix)]
     socket: Option<(std::os::unix::net::UnixDatagram, std::os::unix::net::SocketAddr)>,
-    alive_every: Option<Duration>,
+    watchdog_interval: Option<Duration>,
 }
 
 impl Systemd {
     /// Reads the environment. A socket that cannot be used causes only a warning: the market is
     /// more important.
-    pub(super) fn of_environment() -> Self {
+    pub(super) fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         let Some(address) = variable("NOTIFY_SOCKET") else {
             return Self::default();
@@ -37,7 +37,7 @@ impl Systemd {
             Ok((socket, to))
         });
         match bound {
-            Ok(socket) => Self { socket: Some(socket), alive_every },
+            Ok(socket) => Self { socket: Some(socket), watchdog_interval: alive_every },
             Err(error) => {
                 tracing::warn!(address, %error, "NOTIFY_SOCKET cannot be used: systemd receives no \
                     notifications");
@@ -53,30 +53,30 @@ impl Systemd {
 
     /// Sends that the coordinator answers requests.
     pub(super) fn ready(&self, at: std::net::SocketAddr) {
-        self.tell(&format!("READY=1\nSTATUS=listening on {at}"));
+        self.notify(&format!("READY=1\nSTATUS=listening on {at}"));
     }
 
     /// Sends that the coordinator is shutting down.
     pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=completing in-flight requests");
+        self.notify("STOPPING=1\nSTATUS=completing in-flight requests");
     }
 
     /// Sends a watchdog notification at every interval, as long as the engine answers. Never
     /// returns.
-    pub(super) async fn alive(&self, host: &Host) {
-        let Some(every) = self.alive_every else {
+    pub(super) async fn run_watchdog(&self, host: &Host) {
+        let Some(every) = self.watchdog_interval else {
             return std::future::pending().await;
         };
         loop {
             if let Ok(Ok(())) = tokio::time::timeout(every, host.read(|_, _| ())).await {
-                self.tell("WATCHDOG=1");
+                self.notify("WATCHDOG=1");
             }
             tokio::time::sleep(every).await;
         }
     }
 
     #[cfg(unix)]
-    fn tell(&self, lines: &str) {
+    fn notify(&self, lines: &str) {
         if let Some((socket, to)) = &self.socket
             && let Err(error) = socket.send_to_addr(lines.as_bytes(), to)
         {
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    fn heard(socket: &UnixDatagram) -> String {
+    fn receive(socket: &UnixDatagram) -> String {
         let mut bytes = [0; 256];
         let n = socket.recv(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes[..n]).into_owned()
@@ -129,9 +129,9 @@ mod tests {
         let socket = UnixDatagram::bind(&path).unwrap();
         let systemd = Systemd::at(path.to_str().unwrap(), None);
         systemd.ready("127.0.0.1:7700".parse().unwrap());
-        assert_eq!(heard(&socket), "READY=1\nSTATUS=listening on 127.0.0.1:7700");
+        assert_eq!(receive(&socket), "READY=1\nSTATUS=listening on 127.0.0.1:7700");
         systemd.stopping();
-        assert!(heard(&socket).starts_with("STOPPING=1\n"));
+        assert!(receive(&socket).starts_with("STOPPING=1\n"));
     }
 
     #[cfg(target_os = "linux")]
@@ -143,7 +143,7 @@ mod tests {
         let socket =
             UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         Systemd::at(&format!("@{name}"), None).stopping();
-        assert!(heard(&socket).starts_with("STOPPING=1\n"));
+        assert!(receive(&socket).starts_with("STOPPING=1\n"));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 
 mod mutate;
 mod pool;
+mod run;
 mod targets;
-mod trial;
 
 use std::io::Read;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn one(name: &str, arguments: &Fuzz) -> anyhow::Result<Exit> {
     let target =
         target.with_context(|| format!("unknown target {name:?}; the targets are {names}"))?;
     let pool = Pool::open(&arguments.corpus, target.name)?;
-    trial::run(target, pool, arguments)
+    run::run(target, pool, arguments)
 }
 
 /// Runs every target in its own process, in parallel.
@@ -56,30 +56,30 @@ fn all(arguments: &Fuzz) -> anyhow::Result<Exit> {
     let running = TARGETS.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
     let mut broken = 0;
     for (target, input, mut child) in running {
-        let mut said = String::new();
+        let mut output = String::new();
         if let Some(out) = &mut child.stdout {
-            out.read_to_string(&mut said)?;
+            out.read_to_string(&mut output)?;
         }
         let status = child.wait()?;
-        anstream::print!("{said}");
+        anstream::print!("{output}");
         if status.success() {
             continue;
         }
         broken += 1;
-        if status.code() != Some(Exit::No as i32) {
+        if status.code() != Some(Exit::Negative as i32) {
             // The process could not report a failing input: it is the last one it wrote.
-            let kept = keep_last(&arguments.corpus, target, &input);
-            let what = kept.unwrap_or_else(|error| format!("(its input is unknown: {error})"));
+            let saved = save_last_input(&arguments.corpus, target, &input);
+            let what = saved.unwrap_or_else(|error| format!("(its input is unknown: {error})"));
             anstream::println!("{}: ended with {status} on {what}", target.name);
         }
     }
     let seconds = begun.elapsed().as_secs();
     anstream::println!("fuzz: {} targets, {broken} failed, {seconds} s", TARGETS.len());
-    Ok(if broken == 0 { Exit::Done } else { Exit::No })
+    Ok(if broken == 0 { Exit::Done } else { Exit::Negative })
 }
 
-fn keep_last(corpus: &Path, target: &Target, input: &Path) -> anyhow::Result<String> {
-    let bytes = trial::last_input(input)?;
+fn save_last_input(corpus: &Path, target: &Target, input: &Path) -> anyhow::Result<String> {
+    let bytes = run::last_input(input)?;
     ensure!(!bytes.is_empty(), "the process ended before its first input");
-    Ok(pool::keep(corpus, target.name, "crash", &bytes)?.display().to_string())
+    Ok(pool::save(corpus, target.name, "crash", &bytes)?.display().to_string())
 }

@@ -11,7 +11,7 @@ use super::pool::INPUT_BYTES_MAX;
 /// Maximum number of mutations per input.
 const CHANGES_MAX: u32 = 6;
 /// Boundary values.
-const FIGURES: [u64; 16] = [
+const BOUNDARY_VALUES: [u64; 16] = [
     0,
     1,
     2,
@@ -30,7 +30,7 @@ const FIGURES: [u64; 16] = [
     u64::MAX,
 ];
 /// Boundary values and other critical tokens as text.
-const TEXTS: [&str; 19] = [
+const BOUNDARY_TEXTS: [&str; 19] = [
     "0",
     "-1",
     "65536",
@@ -71,7 +71,7 @@ fn change(bytes: &mut Vec<u8>, inputs: &[Vec<u8>], rng: &mut StdRng) {
     match rng.random_range(0..11) {
         0 => bytes[at] ^= 1 << rng.random_range(0..8),
         1 => bytes[at] = rng.random(),
-        2 => figure(bytes, at, rng),
+        2 => write_boundary_value(bytes, at, rng),
         3 => {
             bytes.drain(piece(bytes.len(), rng));
         }
@@ -85,7 +85,9 @@ fn change(bytes: &mut Vec<u8>, inputs: &[Vec<u8>], rng: &mut StdRng) {
             insert(bytes, at, &stolen);
         }
         6 => bytes.truncate(at),
-        7 => insert(bytes, at, TEXTS[rng.random_range(0..TEXTS.len())].as_bytes()),
+        7 => {
+            insert(bytes, at, BOUNDARY_TEXTS[rng.random_range(0..BOUNDARY_TEXTS.len())].as_bytes())
+        }
         8 => replace_word(bytes, at, rng),
         9 => swap_words(bytes, at, rng),
         _ => {
@@ -111,8 +113,8 @@ fn insert(bytes: &mut Vec<u8>, at: usize, piece: &[u8]) {
 }
 
 /// Overwrites one, two, four or eight bytes with a boundary value, in either byte order.
-fn figure(bytes: &mut [u8], at: usize, rng: &mut StdRng) {
-    let figure = FIGURES[rng.random_range(0..FIGURES.len())];
+fn write_boundary_value(bytes: &mut [u8], at: usize, rng: &mut StdRng) {
+    let figure = BOUNDARY_VALUES[rng.random_range(0..BOUNDARY_VALUES.len())];
     let width = 1 << rng.random_range(0..4);
     let (little, big) = (figure.to_le_bytes(), figure.to_be_bytes());
     let written = if rng.random() { &little[..width] } else { &big[8 - width..] };
@@ -130,7 +132,7 @@ fn word(bytes: &[u8], at: usize) -> Range<usize> {
 }
 
 fn replace_word(bytes: &mut Vec<u8>, at: usize, rng: &mut StdRng) {
-    let text = TEXTS[rng.random_range(0..TEXTS.len())];
+    let text = BOUNDARY_TEXTS[rng.random_range(0..BOUNDARY_TEXTS.len())];
     bytes.splice(word(bytes, at), text.bytes());
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Pool {
     /// In the order of their names, then in the order of discovery.
     pub(super) inputs: Vec<Vec<u8>>,
     /// Signatures of the behaviours so far.
-    seen: BTreeSet<u64>,
+    behaviours: BTreeSet<u64>,
     next: usize,
 }
 
@@ -33,17 +33,17 @@ impl Pool {
         let mut inputs = names.iter().map(std::fs::read).collect::<Result<Vec<_>, _>>()?;
         inputs.iter_mut().for_each(|input| input.truncate(INPUT_BYTES_MAX));
         anyhow::ensure!(!inputs.is_empty(), "{} is empty", context());
-        Ok(Self { inputs, seen: BTreeSet::new(), next: 0 })
+        Ok(Self { inputs, behaviours: BTreeSet::new(), next: 0 })
     }
 
     /// Records the behaviour of the target; returns whether it is new.
     pub(super) fn is_new(&mut self, behaviour: &str) -> bool {
-        self.seen.insert(signature(behaviour))
+        self.behaviours.insert(signature(behaviour))
     }
 
     /// The number of distinct behaviours so far.
-    pub(super) fn ways(&self) -> usize {
-        self.seen.len()
+    pub(super) fn behaviours(&self) -> usize {
+        self.behaviours.len()
     }
 
     /// Adds an input to make variants from.
@@ -82,7 +82,7 @@ fn is_excerpt(line: &str) -> bool {
 }
 
 /// Writes an input into a target's corpus, under a name derived from its digest.
-pub(super) fn keep(
+pub(super) fn save(
     corpus: &Path,
     target: &str,
     kind: &str,

@@ -39,8 +39,8 @@ pub(super) const TARGETS: [Target; 8] = [
 ];
 
 /// Limits on the memory and rounds of a keystore's key derivation, so that fuzzing stays fast.
-const CHEAP_BYTES: u64 = 1 << 20;
-const CHEAP_ROUNDS: u64 = 4_096;
+const KDF_BYTES_MAX: u64 = 1 << 20;
+const KDF_ROUNDS_MAX: u64 = 4_096;
 
 fn parties() -> Parties {
     let [buyer, coordinator] = [1, 2].map(|n| Address([n; 20]));
@@ -53,7 +53,7 @@ const TASK: &str = include_str!("task.toml");
 
 /// A task whose model has six parameters.
 static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
-    let mut spec = task_file::check_text(TASK, &parties()).expect("task.toml is a valid task");
+    let mut spec = task_file::parse_spec(TASK, &parties()).expect("task.toml is a valid task");
     spec.model = ModelArchitecture::Softmax { inputs: 2, classes: 2 };
     (spec.data.width, spec.data.classes) = (2, 2);
     spec
@@ -64,13 +64,13 @@ fn safetensors(bytes: &[u8]) -> String {
     let update = florin_work::inspect_update(&SMALL, bytes);
     let mut delta = [f32::NAN; 6];
     let decoded = florin_work::decode_update_into(&SMALL, bytes, &mut delta);
-    assert_eq!(said(&update), said(&decoded), "two decoders of updates disagree");
+    assert_eq!(describe(&update), describe(&decoded), "two decoders of updates disagree");
     let model = florin_work::decode_model(&SMALL, bytes);
     let rows = from_canonical_bytes(bytes);
-    format!("{} {} {}", said(&update), said(&model), said(&rows))
+    format!("{} {} {}", describe(&update), describe(&model), describe(&rows))
 }
 
-fn said<T, E: std::fmt::Display>(result: &Result<T, E>) -> String {
+fn describe<T, E: std::fmt::Display>(result: &Result<T, E>) -> String {
     result.as_ref().map_or_else(ToString::to_string, |_| "accepted".to_owned())
 }
 
@@ -84,13 +84,13 @@ where
         Err(error) => error.to_string(),
         Ok(message) => {
             assert!(message.to_bytes() == bytes, "a message has two encodings");
-            same_in_json(&message);
+            check_json_round_trip(&message);
             format!("accepted: {}", std::any::type_name::<T>())
         }
     }
 }
 
-fn same_in_json<T>(message: &T)
+fn check_json_round_trip<T>(message: &T)
 where
     T: Serialize + DeserializeOwned + PartialEq,
 {
@@ -104,7 +104,7 @@ fn messages(bytes: &[u8]) -> String {
     let Some((kind, bytes)) = bytes.split_first() else {
         return "empty".to_owned();
     };
-    let said = match kind % 13 {
+    let result = match kind % 13 {
         0 => message::<TaskSpec>(bytes),
         1 => message::<EnrolRequest>(bytes),
         2 => message::<Offer>(bytes),
@@ -117,9 +117,9 @@ fn messages(bytes: &[u8]) -> String {
         9 => message::<BlobRequest>(bytes),
         10 => message::<WorkRequest>(bytes),
         11 => message::<Signed<UpdateHeader>>(bytes),
-        _ => said(&DisclosedRows::from_bytes(bytes)),
+        _ => describe(&DisclosedRows::from_bytes(bytes)),
     };
-    format!("{} {said}", kind % 13)
+    format!("{} {result}", kind % 13)
 }
 
 /// A JSON body: an accepted body must survive a round trip.
@@ -130,7 +130,7 @@ where
     match serde_json::from_slice::<T>(bytes) {
         Err(error) => error.to_string(),
         Ok(body) => {
-            same_in_json(&body);
+            check_json_round_trip(&body);
             format!("accepted: {}", std::any::type_name::<T>())
         }
     }
@@ -141,9 +141,9 @@ fn bodies(bytes: &[u8]) -> String {
     let Some((kind, bytes)) = bytes.split_first() else {
         return "empty".to_owned();
     };
-    let said = match kind % 10 {
+    let result = match kind % 10 {
         0 => serde_json::from_slice::<TaskSpec>(bytes)
-            .map_or_else(|error| error.to_string(), |spec| said(&spec.check())),
+            .map_or_else(|error| error.to_string(), |spec| describe(&spec.check())),
         1 => body::<Registration>(bytes),
         2 => body::<CloseRequest>(bytes),
         3 => body::<Signed<EnrolRequest>>(bytes),
@@ -154,17 +154,17 @@ fn bodies(bytes: &[u8]) -> String {
         8 => body::<rpc::LedgerRequest>(bytes),
         _ => body::<Signed<Report>>(bytes),
     };
-    format!("{} {said}", kind % 10)
+    format!("{} {result}", kind % 10)
 }
 
 fn settings(bytes: &[u8]) -> String {
-    said(&Config::read(&String::from_utf8_lossy(bytes), |_| None))
+    describe(&Config::read(&String::from_utf8_lossy(bytes), |_| None))
 }
 
 fn task(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    match task_file::check_text(&text, &parties()) {
-        Ok(spec) => said(&spec.check()),
+    match task_file::parse_spec(&text, &parties()) {
+        Ok(spec) => describe(&spec.check()),
         Err(failure) => failure.to_string(),
     }
 }
@@ -176,15 +176,15 @@ fn file(bytes: &[u8]) -> NamedTempFile {
 }
 
 /// The result of a loader, without the file names, which differ between runs.
-fn loaded(source: &DataSource, files: &[&NamedTempFile]) -> String {
-    let said = said(&load(source));
-    files.iter().fold(said, |said, file| said.replace(&*file.path().to_string_lossy(), "FILE"))
+fn load_result(source: &DataSource, files: &[&NamedTempFile]) -> String {
+    let text = describe(&load(source));
+    files.iter().fold(text, |said, file| said.replace(&*file.path().to_string_lossy(), "FILE"))
 }
 
 fn csv(bytes: &[u8]) -> String {
     let file = file(bytes);
     let source = DataSource::Csv { file: file.path().to_owned(), label: "label".to_owned() };
-    loaded(&source, &[&file])
+    load_result(&source, &[&file])
 }
 
 /// Two files: the first byte is the length of the images file, the rest is the labels file.
@@ -193,14 +193,14 @@ fn idx(bytes: &[u8]) -> String {
     let (images, labels) = rest.split_at(rest.len().min(usize::from(*first)));
     let (images, labels) = (file(images), file(labels));
     let (a, b) = (images.path().to_owned(), labels.path().to_owned());
-    loaded(&DataSource::Idx { images: a, labels: b }, &[&images, &labels])
+    load_result(&DataSource::Idx { images: a, labels: b }, &[&images, &labels])
 }
 
 /// A key file: its fields, and its key if the derivation is cheap.
 fn keystore(bytes: &[u8]) -> String {
     match check_keystore(bytes) {
         Err(why) => why,
-        Ok(cost) if cost.memory > CHEAP_BYTES || cost.rounds > CHEAP_ROUNDS => {
+        Ok(cost) if cost.memory > KDF_BYTES_MAX || cost.iterations > KDF_ROUNDS_MAX => {
             "expensive".to_owned()
         }
         Ok(_) => {

@@ -14,18 +14,19 @@ use crate::chain;
 use crate::cli::LedgerDeploy;
 use crate::commands::wallet;
 use crate::failure::Exit;
-use crate::show::{self, NOTE, Table};
+use crate::show::{self, NOTE, TextTable};
 
 /// Maximum number of blocks that are searched for the cost of the deployment.
 const BLOCKS_MAX: u64 = 200;
 
 pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
     let endpoint: Arc<dyn Endpoint> = chain::endpoint(&arguments.rpc)?;
-    let chain_id = chain_id(&endpoint).with_context(|| chain::no_node(&*endpoint))?;
+    let chain_id =
+        chain_id(&endpoint).with_context(|| chain::unreachable_node_message(&*endpoint))?;
     // Create the file first, so that a deployment that was paid for is never lost because its file
     // cannot be written.
     let file = chain::new_deployment_file(&arguments.out)?;
-    let done = put_there(arguments, &endpoint);
+    let done = deploy_contracts(arguments, &endpoint);
     let deployment = match done {
         Ok(deployment) => deployment,
         Err(error) => {
@@ -57,7 +58,10 @@ pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn put_there(arguments: &LedgerDeploy, endpoint: &Arc<dyn Endpoint>) -> anyhow::Result<Deployment> {
+fn deploy_contracts(
+    arguments: &LedgerDeploy,
+    endpoint: &Arc<dyn Endpoint>,
+) -> anyhow::Result<Deployment> {
     let wallet = wallet::open(&arguments.wallet)?;
     let token = match (arguments.token, arguments.supply) {
         (Some(token), _) => Token::Existing(token),
@@ -66,7 +70,7 @@ fn put_there(arguments: &LedgerDeploy, endpoint: &Arc<dyn Endpoint>) -> anyhow::
             holder: arguments.holder.unwrap_or(wallet.address()),
         },
     };
-    let settings = arguments.spending.over(Settings::default());
+    let settings = arguments.spending.apply_to(Settings::default());
     let outbox = chain::outbox(&arguments.wallet.wallet);
     Ok(deploy(endpoint, &wallet, token, settings, &outbox)?)
 }
@@ -94,7 +98,7 @@ const fn contracts(deployment: &Deployment) -> [(&'static str, Address); 3] {
 }
 
 fn print(deployment: &Deployment, costs: Option<&[(Address, TransactionCost)]>) {
-    let mut table = Table::new(&["contract", "address", ">gas", ">cost, ETH"]);
+    let mut table = TextTable::new(&["contract", "address", ">gas", ">cost, ETH"]);
     for (name, address) in contracts(deployment) {
         let cost = costs.and_then(|costs| costs.iter().find(|(made, _)| *made == address));
         let (gas, wei) = match cost {

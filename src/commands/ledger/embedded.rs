@@ -17,7 +17,7 @@ pub(super) fn verify(data: &Path, json: JsonArg) -> anyhow::Result<Exit> {
         ChainError::Corrupt(_) | ChainError::NotALedger => {
             let text = error.to_string();
             let what = text.trim_end_matches(" [LEDGER_CORRUPT]");
-            Failure::no("LEDGER_CORRUPT", format!("{}: {what}", file.display())).into()
+            Failure::negative("LEDGER_CORRUPT", format!("{}: {what}", file.display())).into()
         }
         other => anyhow::Error::from(other).context(file.display().to_string()),
     })?;

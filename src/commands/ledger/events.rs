@@ -8,20 +8,22 @@ use florin_ledger_ethereum::Endpoint;
 use florin_ledger_ethereum::verify::{MarketVerification, verify as verify_events};
 use serde_json::json;
 
-use super::Found;
+use super::MarketContracts;
 use crate::cli::{ChainArg, JsonArg};
 use crate::failure::{Exit, Failure};
-use crate::show::{self, BAD, NOTE, Table};
+use crate::show::{self, BAD, NOTE, TextTable};
 
 /// Maximum number of printed mismatches.
 const SHOWN_MAX: usize = 20;
 
 /// Compares everything, and prints the mismatches.
 pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
-    let Found { endpoint, deployment, settings } = Found::of(chain)?;
+    let MarketContracts { endpoint, deployment, settings } = MarketContracts::from_args(chain)?;
     let endpoint: Arc<dyn Endpoint> = endpoint;
     let found = verify_events(&endpoint, &deployment, &settings).map_err(|error| match error {
-        LedgerError::Corrupt(what) => anyhow::Error::from(Failure::no("LEDGER_CORRUPT", what)),
+        LedgerError::Corrupt(what) => {
+            anyhow::Error::from(Failure::negative("LEDGER_CORRUPT", what))
+        }
         other => other.into(),
     })?;
     let market = deployment.market();
@@ -61,7 +63,7 @@ pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
         found.compared,
         found.mismatches.first().map_or("", |first| &first.field)
     );
-    Err(Failure::no("LEDGER_DIFFERS", message).into())
+    Err(Failure::negative("LEDGER_DIFFERS", message).into())
 }
 
 fn print(found: &MarketVerification) {
@@ -76,7 +78,7 @@ fn print(found: &MarketVerification) {
             found.survey.market.tasks.len()
         );
     } else {
-        let mut table = Table::new(&["value", ">from events", ">in the contract"]);
+        let mut table = TextTable::new(&["value", ">from events", ">in the contract"]);
         for difference in found.mismatches.iter().take(SHOWN_MAX) {
             table.row([
                 difference.field.as_str().into(),

@@ -13,7 +13,7 @@ use florin_protocol::LedgerInfo;
 use crate::chain;
 use crate::cli::{ChainArg, LedgerCommand, MarketArg};
 use crate::failure::{Exit, Failure};
-use crate::market::Market;
+use crate::market::MarketConnection;
 
 pub(super) fn run(command: LedgerCommand) -> anyhow::Result<Exit> {
     match command {
@@ -27,21 +27,24 @@ pub(super) fn run(command: LedgerCommand) -> anyhow::Result<Exit> {
 }
 
 /// A market's contracts and a node of their chain.
-struct Found {
+struct MarketContracts {
     endpoint: Arc<HttpEndpoint>,
     deployment: Deployment,
     settings: Settings,
 }
 
-impl Found {
+impl MarketContracts {
     /// Takes the contracts from the deployment file, or otherwise from the coordinator.
-    fn of(arg: &ChainArg) -> anyhow::Result<Self> {
+    fn from_args(arg: &ChainArg) -> anyhow::Result<Self> {
         let node = &arg.node;
         let (deployment, suggested) = match (&arg.market, &node.deployment) {
             (Some(url), _) => {
                 let trust = arg.trust.clone();
-                let market =
-                    Market::connect(&MarketArg { market: url.clone(), trust, node: node.clone() })?;
+                let market = MarketConnection::connect(&MarketArg {
+                    market: url.clone(),
+                    trust,
+                    node: node.clone(),
+                })?;
                 let LedgerInfo::Ethereum(info) = market.client().ledger() else {
                     let message = format!(
                         "the market at {url} has an embedded ledger: run `florin ledger verify \
@@ -51,7 +54,7 @@ impl Found {
                 };
                 let id = market.coordinator().market;
                 let file = node.deployment.as_deref();
-                (chain::deployment_of(id, info, file)?, info.rpc.clone())
+                (chain::verified_deployment(id, info, file)?, info.rpc.clone())
             }
             (None, Some(file)) => (chain::read_deployment(file)?, None),
             (None, None) => {
@@ -66,6 +69,6 @@ impl Found {
         };
         let endpoint = chain::endpoint(&rpc)?;
         chain::check_history(&endpoint, &deployment)?;
-        Ok(Self { endpoint, deployment, settings: node.spending.over(Settings::default()) })
+        Ok(Self { endpoint, deployment, settings: node.spending.apply_to(Settings::default()) })
     }
 }

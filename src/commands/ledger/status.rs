@@ -7,11 +7,11 @@ use florin_ledger_ethereum::verify::{MarketSnapshot, read_market};
 use florin_protocol::Amount;
 use serde_json::json;
 
-use super::Found;
+use super::MarketContracts;
 use crate::cli::LedgerStatus;
 use crate::commands::now;
 use crate::failure::Exit;
-use crate::show::{self, Table};
+use crate::show::{self, TextTable};
 
 /// The tokens by purpose.
 struct Money {
@@ -30,7 +30,7 @@ struct Counts {
 }
 
 pub(super) fn run(arguments: &LedgerStatus) -> anyhow::Result<Exit> {
-    let found = Found::of(&arguments.chain)?;
+    let found = MarketContracts::from_args(&arguments.chain)?;
     let endpoint: Arc<dyn Endpoint> = found.endpoint.clone();
     let survey = read_market(&endpoint, &found.deployment, &found.settings)?;
     let (money, counts) = (money(&survey)?, counts(&survey));
@@ -65,7 +65,7 @@ fn counts(survey: &MarketSnapshot) -> Counts {
     }
 }
 
-fn print(found: &Found, survey: &MarketSnapshot, money: &Money, counts: &Counts) {
+fn print(found: &MarketContracts, survey: &MarketSnapshot, money: &Money, counts: &Counts) {
     let (deployment, health) = (&found.deployment, found.endpoint.health());
     let age = now().ms_since(survey.time) / 1_000;
     let node = match &health.last_failure {
@@ -75,7 +75,7 @@ fn print(found: &Found, survey: &MarketSnapshot, money: &Money, counts: &Counts)
         None => format!("answered all {} calls", health.calls),
     };
     let depth = found.settings.confirmations;
-    let mut table = Table::new(&["", ""]);
+    let mut table = TextTable::new(&["", ""]);
     let mut row = |name: &str, value: String| table.row([name.into(), value.into()]);
     row("chain", deployment.chain.to_string());
     row("block", format!("{}, mined {age} s ago ({depth} confirmations required)", survey.block));
@@ -98,7 +98,7 @@ fn print(found: &Found, survey: &MarketSnapshot, money: &Money, counts: &Counts)
 }
 
 fn as_json(
-    found: &Found,
+    found: &MarketContracts,
     survey: &MarketSnapshot,
     money: &Money,
     counts: &Counts,

@@ -1,20 +1,22 @@
 //! `florin sim attack`: finds the most profitable deviation, and measures it on fresh seeds.
 
-use florin_sim::Halted;
-use florin_sim::results::{ATTACK, counted, ends, figure};
-use florin_sim::search::{Attack, attack};
+use florin_sim::SimulationFailed;
+use florin_sim::results::{ATTACK, format_bounds, format_count, format_number};
+use florin_sim::search::{SearchResults, search_deviations};
 
-use super::{PROGRAM, halted, not_written, own_folder, read, threads, watched, with_seeds};
+use super::{
+    PROGRAM, check_results_folder, halted, not_written, read, threads, with_progress, with_seeds,
+};
 use crate::cli::SimRun;
 use crate::failure::{Exit, Failure};
-use crate::show::{self, Cell, DIM, HEAD, NOTE, Table};
+use crate::show::{self, Cell, DIM, HEAD, NOTE, TextTable};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
-    own_folder(command.out.as_deref(), &scenario, ATTACK)?;
+    check_results_folder(command.out.as_deref(), &scenario, ATTACK)?;
     let threads = threads(command.play.threads);
-    let found = watched(&scenario.name, |watch| attack(&scenario, threads, watch));
-    let found = found.map_err(|error: Halted| halted(&error))?;
+    let found = with_progress(&scenario.name, |watch| search_deviations(&scenario, threads, watch));
+    let found = found.map_err(|error: SimulationFailed| halted(&error))?;
     let found = found.ok_or_else(|| {
         let why = format!(
             "{} has no [search] section: add one, or use a scenario that has one, such as attacks",
@@ -36,17 +38,17 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn print(found: &Attack) {
+fn print(found: &SearchResults) {
     let scenario = &found.scenario;
     anstream::println!("{HEAD}{}{HEAD:#}", scenario.question);
     anstream::println!(
         "{DIM}mechanism {}, {}, {}, measured on {}{DIM:#}\n",
         scenario.mechanism.name(),
-        counted(scenario.rounds.into(), "round"),
-        counted(found.tried.len() as u64, "candidate"),
-        counted(scenario.seeds.count.into(), "fresh seed")
+        format_count(scenario.rounds.into(), "round"),
+        format_count(found.candidates.len() as u64, "candidate"),
+        format_count(scenario.seeds.count.into(), "fresh seed")
     );
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "strategy",
         "best parameters",
         ">tries",
@@ -57,9 +59,10 @@ fn print(found: &Attack) {
         ">rejected",
         ">accuracy",
     ]);
-    for one in &found.found {
-        let range = |i: &florin_sim::measure::Interval| Cell::styled(ends(i), DIM);
-        let gain = figure(one.gain.mean);
+    for one in &found.strategies {
+        let range =
+            |i: &florin_sim::measure::ConfidenceInterval| Cell::styled(format_bounds(i), DIM);
+        let gain = format_number(one.gain.mean);
         let gain = if one.gain.low().is_some_and(|low| low > 0.0) {
             Cell::styled(gain, NOTE)
         } else {
@@ -67,22 +70,22 @@ fn print(found: &Attack) {
         };
         table.row([
             one.name.as_str().into(),
-            one.in_short().into(),
-            one.tries.into(),
+            one.display_text().into(),
+            one.candidate_count.into(),
             gain,
             range(&one.gain),
-            figure(one.profit.mean).into(),
+            format_number(one.profit.mean).into(),
             range(&one.profit),
-            format!("{:.0} %", one.refused.mean * 100.0).into(),
+            format!("{:.0} %", one.rejected.mean * 100.0).into(),
             format!("{:.1} %", one.accuracy.mean * 100.0).into(),
         ]);
     }
     table.print();
-    if let (Some(epsilon), Some(best)) = (found.epsilon(), found.found.get(found.best)) {
+    if let (Some(epsilon), Some(best)) = (found.epsilon(), found.strategies.get(found.best)) {
         anstream::println!(
             "\nepsilon of the most profitable deviation: {HEAD}{}{HEAD:#} FLN [{}], {}",
-            figure(epsilon.mean),
-            ends(&epsilon),
+            format_number(epsilon.mean),
+            format_bounds(&epsilon),
             best.name
         );
     }

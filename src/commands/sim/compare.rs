@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use florin_sim::measure::Interval;
-use florin_sim::results::{Name, Side, WriteError, ends, figure, sides_page, sides_svg};
+use florin_sim::measure::ConfidenceInterval;
+use florin_sim::results::{
+    LoadedResults, MeasureName, WriteError, comparison_page, comparison_svg, format_bounds,
+    format_number,
+};
 use serde::Serialize;
 
-use super::{PROGRAM, no_run, not_written, tried};
+use super::{PROGRAM, check_writable, not_written, refuse_run_folder};
 use crate::cli::SimCompare;
 use crate::failure::{Exit, Failure};
-use crate::show::{self, Cell, DIM, NOTE, Table};
+use crate::show::{self, Cell, DIM, NOTE, TextTable};
 
 /// File name of the page.
 pub(super) const PAGE: &str = "report.html";
@@ -19,13 +22,13 @@ const PICTURE: &str = "profit.svg";
 
 /// A measure in both results.
 #[derive(Clone, Debug, Serialize)]
-struct Both {
+struct ComparedMeasure {
     group: Option<String>,
     measure: String,
-    a: Option<Interval>,
-    b: Option<Interval>,
+    a: Option<ConfidenceInterval>,
+    b: Option<ConfidenceInterval>,
     /// Whether the confidence intervals are disjoint.
-    apart: bool,
+    differ: bool,
 }
 
 pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
@@ -34,8 +37,8 @@ pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
         sides.push(side(folder)?);
     }
     if let Some(folder) = &command.out {
-        no_run(folder)?;
-        tried(Some(folder))?;
+        refuse_run_folder(folder)?;
+        check_writable(Some(folder))?;
         page("Comparison of results", &sides, folder)?;
     }
     let empty = BTreeMap::new();
@@ -45,11 +48,11 @@ pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
         show::json(&both)?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&["group", "measure", ">a", "95 %", ">b", "95 %", ""]);
+    let mut table = TextTable::new(&["group", "measure", ">a", "95 %", ">b", "95 %", ""]);
     for row in &both {
         let (group, measure) =
             (row.group.clone().unwrap_or_default(), row.measure.replace('_', " "));
-        let mark = if row.apart { Cell::styled("differ", NOTE) } else { Cell::from("") };
+        let mark = if row.differ { Cell::styled("differ", NOTE) } else { Cell::from("") };
         table.row([
             group.into(),
             measure.into(),
@@ -67,19 +70,22 @@ pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn both(a: &BTreeMap<Name, Interval>, b: &BTreeMap<Name, Interval>) -> Vec<Both> {
-    let names: BTreeSet<&Name> = a.keys().chain(b.keys()).collect();
+fn both(
+    a: &BTreeMap<MeasureName, ConfidenceInterval>,
+    b: &BTreeMap<MeasureName, ConfidenceInterval>,
+) -> Vec<ComparedMeasure> {
+    let names: BTreeSet<&MeasureName> = a.keys().chain(b.keys()).collect();
     let both = names.into_iter().map(|name| {
         let (a, b) = (a.get(name).copied(), b.get(name).copied());
-        let apart = a.zip(b).is_some_and(|(a, b)| a.is_apart_from(&b));
-        Both { group: name.0.clone(), measure: name.1.clone(), a, b, apart }
+        let apart = a.zip(b).is_some_and(|(a, b)| a.is_disjoint_from(&b));
+        ComparedMeasure { group: name.0.clone(), measure: name.1.clone(), a, b, differ: apart }
     });
     both.collect()
 }
 
 /// Writes a page that compares results, and the plot of the profits.
-pub(super) fn page(title: &str, sides: &[Side], folder: &Path) -> anyhow::Result<()> {
-    let files = [(PAGE, sides_page(title, sides, &PROGRAM)), (PICTURE, sides_svg(sides))];
+pub(super) fn page(title: &str, sides: &[LoadedResults], folder: &Path) -> anyhow::Result<()> {
+    let files = [(PAGE, comparison_page(title, sides, &PROGRAM)), (PICTURE, comparison_svg(sides))];
     for (name, text) in files {
         let path = folder.join(name);
         std::fs::write(&path, text)
@@ -88,18 +94,18 @@ pub(super) fn page(title: &str, sides: &[Side], folder: &Path) -> anyhow::Result
     Ok(())
 }
 
-fn mean(figure_of: Option<Interval>) -> Cell {
-    figure_of.map_or_else(|| "–".to_owned(), |f| figure(f.mean)).into()
+fn mean(figure_of: Option<ConfidenceInterval>) -> Cell {
+    figure_of.map_or_else(|| "–".to_owned(), |f| format_number(f.mean)).into()
 }
 
-fn range(figure_of: Option<Interval>) -> Cell {
-    Cell::styled(figure_of.map_or_else(String::new, |of| ends(&of)), DIM)
+fn range(figure_of: Option<ConfidenceInterval>) -> Cell {
+    Cell::styled(figure_of.map_or_else(String::new, |of| format_bounds(&of)), DIM)
 }
 
-fn side(folder: &Path) -> anyhow::Result<Side> {
+fn side(folder: &Path) -> anyhow::Result<LoadedResults> {
     let label = folder
         .file_name()
         .map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned());
-    let read = Side::read(folder, &label);
+    let read = LoadedResults::read(folder, &label);
     Ok(read.map_err(|error| Failure::input("RESULTS_UNREADABLE", error.to_string()))?)
 }

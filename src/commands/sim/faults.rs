@@ -3,9 +3,9 @@
 use std::io::IsTerminal;
 use std::ops::Range;
 
-use florin_faults::{CastError, Played, Rules, play, play_all};
+use florin_faults::{FaultOptions, FaultOutcome, SetupError, simulate, simulate_all};
 use florin_protocol::{Digest, blob_digest};
-use florin_sim::results::counted;
+use florin_sim::results::format_count;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::threads;
 use crate::cli::SimFaults;
 use crate::failure::{Exit, Failure};
-use crate::show::{self, BAD, DIM, GOOD, HEAD, Table};
+use crate::show::{self, BAD, DIM, GOOD, HEAD, TextTable};
 
 /// Default number of seeds, enough to test a change.
 const SEEDS: u64 = 500;
@@ -23,11 +23,11 @@ const HOUR_MS: u64 = 3_600_000;
 const SHOWN: usize = 20;
 /// Seeds per batch. Batches are summed up and dropped, so that memory does not grow with the number
 /// of seeds.
-const CHUNK: u64 = 500;
+const BATCH_SEEDS: u64 = 500;
 
 /// The totals over many seeds.
 #[derive(Debug, Serialize)]
-struct Sums {
+struct FaultTotals {
     first: u64,
     seeds: u64,
     rounds: u64,
@@ -41,13 +41,13 @@ struct Sums {
     /// Hash chain over the digests of all seeds.
     digest: Digest,
     #[serde(skip)]
-    took_ms: u64,
+    virtual_ms: u64,
     /// The first seeds with a violation.
     #[serde(skip)]
-    failed: Vec<(Played, Digest)>,
+    failed: Vec<(FaultOutcome, Digest)>,
 }
 
-impl Sums {
+impl FaultTotals {
     fn new(first: u64) -> Self {
         let digest = blob_digest(b"");
         Self {
@@ -61,21 +61,21 @@ impl Sums {
             virtual_hours: 0,
             violated: 0,
             digest,
-            took_ms: 0,
+            virtual_ms: 0,
             failed: Vec::new(),
         }
     }
 
     /// Adds a seed.
-    fn add(&mut self, played: Played, digest: Digest) {
+    fn add(&mut self, played: FaultOutcome, digest: Digest) {
         self.seeds += 1;
         self.rounds += u64::from(played.rounds);
         self.settled += u64::from(played.settled);
         self.receipts += u64::from(played.receipts);
         self.crashes += played.crashes;
         self.events += played.events;
-        self.took_ms += played.took_ms;
-        self.virtual_hours = self.took_ms / HOUR_MS;
+        self.virtual_ms += played.took_ms;
+        self.virtual_hours = self.virtual_ms / HOUR_MS;
         self.digest = blob_digest(&[self.digest.0, digest.0].concat());
         if !played.violations.is_empty() {
             self.violated += 1;
@@ -87,35 +87,35 @@ impl Sums {
 }
 
 pub(super) fn run(command: &SimFaults) -> anyhow::Result<Exit> {
-    let rules = Rules { rounds: command.rounds, bug: command.bug };
+    let rules = FaultOptions { rounds: command.rounds, bug: command.bug };
     match (command.seed, command.seeds) {
         (Some(seed), None) => one(command, seed, rules),
         (first, seeds) => many(command, first.unwrap_or(1), seeds.unwrap_or(SEEDS), rules),
     }
 }
 
-fn halted(error: &CastError) -> anyhow::Error {
+fn halted(error: &SetupError) -> anyhow::Error {
     Failure::fault("SIM_HALTED", error.to_string()).into()
 }
 
 /// Runs one seed and prints its trace.
-fn one(command: &SimFaults, seed: u64, rules: Rules) -> anyhow::Result<Exit> {
-    let played = play(seed, rules).map_err(|error| halted(&error))?;
-    let exit = if played.violations.is_empty() { Exit::Done } else { Exit::No };
+fn one(command: &SimFaults, seed: u64, rules: FaultOptions) -> anyhow::Result<Exit> {
+    let played = simulate(seed, rules).map_err(|error| halted(&error))?;
+    let exit = if played.violations.is_empty() { Exit::Done } else { Exit::Negative };
     if command.json.json {
         let trace: Vec<String> =
             played.trace.clone().into_text().lines().map(str::to_owned).collect();
         let mut found = in_json(&played, played.digest());
-        found["weather"] = json!(format!("{:?}", played.weather));
+        found["weather"] = json!(format!("{:?}", played.faults));
         found["trace"] = json!(trace);
         show::json(&found)?;
         return Ok(exit);
     }
-    anstream::println!("{DIM}{:?}{DIM:#}\n", played.weather);
+    anstream::println!("{DIM}{:?}{DIM:#}\n", played.faults);
     anstream::print!("{}", played.trace.clone().into_text());
     anstream::println!();
     let digest = played.digest();
-    let mut sums = Sums::new(seed);
+    let mut sums = FaultTotals::new(seed);
     sums.add(played.clone(), digest);
     print_violations(&sums, rules);
     let (rounds, settled) = (played.rounds, played.settled);
@@ -131,7 +131,7 @@ fn one(command: &SimFaults, seed: u64, rules: Rules) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-fn many(command: &SimFaults, first: u64, seeds: u64, rules: Rules) -> anyhow::Result<Exit> {
+fn many(command: &SimFaults, first: u64, seeds: u64, rules: FaultOptions) -> anyhow::Result<Exit> {
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new(seeds);
         let template = "{spinner} {pos}/{len} seeds {bar:24} {eta} left";
@@ -151,8 +151,8 @@ fn many(command: &SimFaults, first: u64, seeds: u64, rules: Rules) -> anyhow::Re
             bar.set_position(done);
         }
     };
-    let sums = summed(first..end, CHUNK, &watch, &|chunk, watch| {
-        play_all(chunk, rules, threads(command.threads), watch)
+    let sums = run_batches(first..end, BATCH_SEEDS, &watch, &|chunk, watch| {
+        simulate_all(chunk, rules, threads(command.threads), watch)
     });
     if let Some(bar) = bar {
         bar.finish_and_clear();
@@ -165,21 +165,21 @@ fn many(command: &SimFaults, first: u64, seeds: u64, rules: Rules) -> anyhow::Re
         print(&sums);
         print_violations(&sums, rules);
     }
-    Ok(if sums.violated == 0 { Exit::Done } else { Exit::No })
+    Ok(if sums.violated == 0 { Exit::Done } else { Exit::Negative })
 }
 
 /// Runs seeds and reports the number of completed ones.
-type Play<'a> =
-    dyn Fn(Range<u64>, &(dyn Fn(usize) + Sync)) -> Result<Vec<(Played, Digest)>, CastError> + 'a;
+type RunBatch<'a> = dyn Fn(Range<u64>, &(dyn Fn(usize) + Sync)) -> Result<Vec<(FaultOutcome, Digest)>, SetupError>
+    + 'a;
 
 /// Runs the seeds in batches of `chunk`. `watch` receives the number of completed seeds.
-fn summed(
+fn run_batches(
     seeds: Range<u64>,
     chunk: u64,
     watch: &(dyn Fn(u64) + Sync),
-    play: &Play<'_>,
-) -> Result<Sums, CastError> {
-    let mut sums = Sums::new(seeds.start);
+    play: &RunBatch<'_>,
+) -> Result<FaultTotals, SetupError> {
+    let mut sums = FaultTotals::new(seeds.start);
     let mut from = seeds.start;
     while from < seeds.end {
         let until = from.saturating_add(chunk).min(seeds.end);
@@ -191,10 +191,10 @@ fn summed(
     Ok(sums)
 }
 
-fn in_json(played: &Played, digest: Digest) -> serde_json::Value {
+fn in_json(played: &FaultOutcome, digest: Digest) -> serde_json::Value {
     let violations = played.violations.iter();
     let violations: Vec<_> =
-        violations.map(|found| json!({"rule": found.rule, "what": found.what})).collect();
+        violations.map(|found| json!({"rule": found.invariant, "what": found.detail})).collect();
     json!({
         "seed": played.seed,
         "violations": violations,
@@ -208,9 +208,9 @@ fn in_json(played: &Played, digest: Digest) -> serde_json::Value {
     })
 }
 
-fn print(sums: &Sums) {
+fn print(sums: &FaultTotals) {
     anstream::println!("{HEAD}Invariants under lost messages, crashes and failing disks{HEAD:#}\n");
-    let mut table = Table::new(&["over all seeds", ">"]);
+    let mut table = TextTable::new(&["over all seeds", ">"]);
     for (what, sum) in [
         ("seeds", sums.seeds),
         ("rounds reported", sums.rounds),
@@ -227,7 +227,7 @@ fn print(sums: &Sums) {
     anstream::println!("\n{DIM}digest{DIM:#} {}", sums.digest);
 }
 
-fn print_violations(sums: &Sums, rules: Rules) {
+fn print_violations(sums: &FaultTotals, rules: FaultOptions) {
     if sums.violated == 0 {
         anstream::println!("{GOOD}no invariant was violated{GOOD:#}");
         return;
@@ -241,7 +241,7 @@ fn print_violations(sums: &Sums, rules: Rules) {
     }
     let more = sums.violated - sums.failed.len() as u64;
     if more > 0 {
-        anstream::println!("and {} more", counted(more, "seed"));
+        anstream::println!("and {} more", format_count(more, "seed"));
     }
 }
 
@@ -251,13 +251,13 @@ mod tests {
 
     #[test]
     fn sums_do_not_depend_on_the_batch_size_and_progress_counts_all_seeds() {
-        let rules = Rules { rounds: 1, bug: None };
+        let rules = FaultOptions { rounds: 1, bug: None };
         let summed = |seeds: Range<u64>, chunk: u64| {
             let (seen, longest) = (std::sync::Mutex::new(Vec::new()), std::cell::Cell::new(0));
             let watch = |done| seen.lock().unwrap().push(done);
-            let sums = summed(seeds, chunk, &watch, &|seeds, watch| {
+            let sums = run_batches(seeds, chunk, &watch, &|seeds, watch| {
                 longest.set(longest.get().max(seeds.end - seeds.start));
-                play_all(seeds, rules, 2, watch)
+                simulate_all(seeds, rules, 2, watch)
             });
             (sums.unwrap(), seen.into_inner().unwrap(), longest.get())
         };
@@ -273,9 +273,9 @@ mod tests {
 
     #[test]
     fn only_the_first_failed_seeds_are_stored_but_all_are_counted() {
-        let rules = Rules { rounds: 1, bug: Some(florin_faults::Bug::PayoutRounding) };
-        let play = |seeds, watch: &(dyn Fn(usize) + Sync)| play_all(seeds, rules, 2, watch);
-        let sums = summed(1..61, CHUNK, &|_| {}, &play).unwrap();
+        let rules = FaultOptions { rounds: 1, bug: Some(florin_faults::Bug::PayoutRounding) };
+        let play = |seeds, watch: &(dyn Fn(usize) + Sync)| simulate_all(seeds, rules, 2, watch);
+        let sums = run_batches(1..61, BATCH_SEEDS, &|_| {}, &play).unwrap();
         assert!(sums.violated > SHOWN as u64, "{sums:?}");
         assert_eq!(sums.failed.len(), SHOWN);
         assert!(sums.failed.iter().map(|(played, _)| played.seed).is_sorted());

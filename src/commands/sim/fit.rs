@@ -1,7 +1,7 @@
 //! Prints the data that a surrogate was fitted to, and its errors.
 
-use florin_sim::results::{Results, counted};
-use florin_sim::surrogate::{Fit, Fitted, Knot};
+use florin_sim::results::{Results, format_count};
+use florin_sim::surrogate::{Fit, Knot, MarketFit};
 
 use crate::show::{BAD, DIM, GOOD, HEAD, NOTE};
 
@@ -14,10 +14,10 @@ pub(super) fn print(results: &Results) {
     anstream::println!(
         "\n{HEAD}scores are sampled from a surrogate{HEAD:#} {DIM}fitted to {} with {} and {}, \
          validated on {}{DIM:#}",
-        counted(first.seeds.len() as u64 * 2, "real game"),
-        counted(first.members.into(), "member"),
-        counted(first.rounds.into(), "round"),
-        counted(first.held_out.len() as u64, "other game")
+        format_count(first.seeds.len() as u64 * 2, "real game"),
+        format_count(first.members.into(), "member"),
+        format_count(first.rounds.into(), "round"),
+        format_count(first.held_out.len() as u64, "other game")
     );
     for fitted in &results.fits {
         match &fitted.made_honest {
@@ -27,7 +27,7 @@ pub(super) fn print(results: &Results) {
             }
         }
         one(&fitted.fit);
-        beyond(fitted, results);
+        print_extrapolation(fitted, results);
     }
     if results.scenario.rounds > first.rounds {
         anstream::println!(
@@ -38,17 +38,17 @@ pub(super) fn print(results: &Results) {
 }
 
 /// Prints where the surrogate extrapolates beyond its fitted games.
-fn beyond(fitted: &Fitted, results: &Results) {
-    let Fitted { fit, lowest_loss, .. } = fitted;
-    if fitted.is_drawn_on() {
+fn print_extrapolation(fitted: &MarketFit, results: &Results) {
+    let MarketFit { fit, lowest_loss, .. } = fitted;
+    if fitted.extrapolates() {
         anstream::println!(
             "  {NOTE}losses down to {lowest_loss:.4} were sampled, but the fitted games end at \
              {:.4}: lower losses are extrapolated{NOTE:#}",
-            fit.curve.lowest()
+            fit.curve.lowest_loss()
         );
     }
     let groups = results.scenario.population.keys().zip(&fit.groups);
-    for (name, _) in groups.filter(|(_, group)| group.spreads.told_apart == 0) {
+    for (name, _) in groups.filter(|(_, group)| group.variance.estimated_members == 0) {
         anstream::println!(
             "  {NOTE}no member of {name} submitted enough updates in the fitted games to be \
              distinguished: its members are sampled alike{NOTE:#}"
@@ -57,7 +57,7 @@ fn beyond(fitted: &Fitted, results: &Results) {
 }
 
 fn one(fit: &Fit) {
-    if !fit.is_of_something() {
+    if !fit.has_data() {
         anstream::println!(
             "  {BAD}no update of the fitted games had a positive value: the surrogate cannot be \
              fitted{BAD:#}"

@@ -1,10 +1,10 @@
 //! `florin sim`: experiments on the earnings of honest and dishonest strategies.
 
 mod attack;
+mod cache;
 mod compare;
 mod faults;
 mod fit;
-mod kept;
 mod replay;
 mod run;
 mod sweep;
@@ -12,21 +12,21 @@ mod sweep;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use florin_sim::results::{Program, Results, WriteError, try_folder};
-use florin_sim::scenario::{Change, ScenarioError, built_in, built_ins};
-use florin_sim::{Halted, Scenario, SimError, Watch};
+use florin_sim::results::{Program, Results, WriteError};
+use florin_sim::scenario::{ScenarioError, SettingOverride, built_in, built_ins};
+use florin_sim::{ProgressFn, Scenario, SimError, SimulationFailed};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::cli::{PlayArg, ScenarioArg, Sim, SimList};
+use crate::cli::{PlayArg, ScenarioArg, SimCommand, SimList};
 use crate::failure::{Exit, Failure};
-use crate::show::{self, Table};
+use crate::show::{self, TextTable};
 
-pub(super) fn run(command: Sim) -> anyhow::Result<Exit> {
+pub(super) fn run(command: SimCommand) -> anyhow::Result<Exit> {
     match command {
-        Sim::List(list) => self::list(&list),
-        Sim::Show(one) => {
-            let scenario = read(&one.what)?;
+        SimCommand::List(list) => self::list(&list),
+        SimCommand::Show(one) => {
+            let scenario = read(&one.scenario)?;
             if one.json.json {
                 show::json(&scenario)?;
             } else {
@@ -34,12 +34,12 @@ pub(super) fn run(command: Sim) -> anyhow::Result<Exit> {
             }
             Ok(Exit::Done)
         }
-        Sim::Run(run) => run::run(&run),
-        Sim::Attack(attack) => attack::run(&attack),
-        Sim::Replay(replay) => replay::run(&replay),
-        Sim::Sweep(sweep) => sweep::run(&sweep),
-        Sim::Compare(compare) => compare::run(&compare),
-        Sim::Faults(faults) => faults::run(&faults),
+        SimCommand::Run(run) => run::run(&run),
+        SimCommand::Attack(attack) => attack::run(&attack),
+        SimCommand::Replay(replay) => replay::run(&replay),
+        SimCommand::Sweep(sweep) => sweep::run(&sweep),
+        SimCommand::Compare(compare) => compare::run(&compare),
+        SimCommand::Faults(faults) => faults::run(&faults),
     }
 }
 
@@ -52,7 +52,7 @@ fn list(list: &SimList) -> anyhow::Result<Exit> {
         show::json(&all)?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&["scenario", "question"]);
+    let mut table = TextTable::new(&["scenario", "question"]);
     for scenario in &all {
         table.row([scenario.name.as_str().into(), scenario.question.as_str().into()]);
     }
@@ -62,17 +62,21 @@ fn list(list: &SimList) -> anyhow::Result<Exit> {
 
 /// Reads a built-in scenario or a file, and applies the changes.
 fn read(what: &ScenarioArg) -> anyhow::Result<Scenario> {
-    let text = text_of(&what.scenario)?;
+    let text = scenario_text(&what.scenario)?;
     read_text(what, &text, &what.changes)
 }
 
 /// As [`read`], from the scenario's text.
-fn read_text(what: &ScenarioArg, text: &str, changes: &[Change]) -> anyhow::Result<Scenario> {
+fn read_text(
+    what: &ScenarioArg,
+    text: &str,
+    changes: &[SettingOverride],
+) -> anyhow::Result<Scenario> {
     let folder = Path::new(&what.scenario).parent().unwrap_or(Path::new("."));
     Scenario::read_in(folder, text, changes).map_err(|error| refused(&error))
 }
 
-fn text_of(name: &str) -> anyhow::Result<String> {
+fn scenario_text(name: &str) -> anyhow::Result<String> {
     if Path::new(name).extension().is_some_and(|end| end == "toml") {
         return std::fs::read_to_string(name).map_err(|error| {
             let right = "give a readable file, or a scenario of `florin sim list`";
@@ -88,34 +92,39 @@ fn refused(error: &ScenarioError) -> anyhow::Error {
 }
 
 /// Checks that the results folder is writable before any game is played.
-fn tried(folder: Option<&Path>) -> anyhow::Result<()> {
-    folder.map_or(Ok(()), |folder| try_folder(folder).map_err(|error| not_written(&error).into()))
+fn check_writable(folder: Option<&Path>) -> anyhow::Result<()> {
+    folder
+        .map_or(Ok(()), |folder| florin_sim::results::check_writable(folder).map_err(|error| not_written(&error).into()))
 }
 
 /// Checks that the results folder is writable before any game is played, and refuses to overwrite
 /// other results. `file` is the last file that this command writes: a folder that has it and the
 /// same scenario belongs to this experiment.
-fn own_folder(folder: Option<&Path>, scenario: &Scenario, file: &str) -> anyhow::Result<()> {
+fn check_results_folder(
+    folder: Option<&Path>,
+    scenario: &Scenario,
+    file: &str,
+) -> anyhow::Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let is_empty = std::fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
     let has = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let is_own = || {
         has(file).is_some()
             && has("scenario.toml") == Some(scenario.to_toml())
-            && scenario.files().all(|(name, text)| has(name).as_deref() == Some(text))
+            && scenario.attached_files().all(|(name, text)| has(name).as_deref() == Some(text))
     };
     if !is_empty && !is_own() {
-        return Err(in_the_way(folder));
+        return Err(results_in_the_way(folder));
     }
-    tried(Some(folder))
+    check_writable(Some(folder))
 }
 
 /// Refuses to write a comparison page over the results of a run or a search.
-fn no_run(folder: &Path) -> anyhow::Result<()> {
-    if folder.join("scenario.toml").exists() { Err(in_the_way(folder)) } else { Ok(()) }
+fn refuse_run_folder(folder: &Path) -> anyhow::Result<()> {
+    if folder.join("scenario.toml").exists() { Err(results_in_the_way(folder)) } else { Ok(()) }
 }
 
-fn in_the_way(folder: &Path) -> anyhow::Error {
+fn results_in_the_way(folder: &Path) -> anyhow::Error {
     let why = "contains something other than the results of this experiment: give a new folder \
         with --out, or remove it";
     Failure::input("RESULTS_IN_THE_WAY", format!("{} {why}", folder.display())).into()
@@ -126,11 +135,11 @@ fn not_written(error: &WriteError) -> Failure {
 }
 
 /// The error of an aborted game; a failed training is a mistake in the scenario.
-fn halted(error: &Halted) -> anyhow::Error {
-    let said = format!("{}: {}", PROGRAM.game(error.seed), error.error);
+fn halted(error: &SimulationFailed) -> anyhow::Error {
+    let message = format!("{}: {}", PROGRAM.run_id(error.seed), error.error);
     match &error.error {
-        SimError::Act(_) => Failure::input("SIM_TRAINING", said).into(),
-        _ => Failure::fault("SIM_HALTED", said).into(),
+        SimError::Act(_) => Failure::input("SIM_TRAINING", message).into(),
+        _ => Failure::fault("SIM_HALTED", message).into(),
     }
 }
 
@@ -148,12 +157,13 @@ fn threads(asked: Option<u16>) -> usize {
 }
 
 /// Runs the games with a progress bar on the terminal.
-fn played(scenario: &Scenario, threads: usize, what: &str) -> anyhow::Result<Results> {
-    let results = watched(what, |watch| florin_sim::results::run(scenario, threads, watch));
-    results.map_err(|error: Halted| halted(&error))
+fn run_games(scenario: &Scenario, threads: usize, what: &str) -> anyhow::Result<Results> {
+    let results =
+        with_progress(what, |watch| florin_sim::results::run_experiment(scenario, threads, watch));
+    results.map_err(|error: SimulationFailed| halted(&error))
 }
 
-fn watched<T>(what: &str, play: impl FnOnce(Watch<'_>) -> T) -> T {
+fn with_progress<T>(what: &str, play: impl FnOnce(ProgressFn<'_>) -> T) -> T {
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new(0);
         let template = "{spinner} {pos}/{len} games {bar:24} {eta} left  {msg}";
@@ -169,11 +179,11 @@ fn watched<T>(what: &str, play: impl FnOnce(Watch<'_>) -> T) -> T {
             bar.set_position(done as u64);
         }
     };
-    let came = play(&watch);
+    let result = play(&watch);
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    came
+    result
 }
 
 /// The version and the commit of this program, as recorded in results.

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use florin_sim::Scenario;
-use florin_sim::results::{Game, Replayed, Results};
+use florin_sim::results::{ReplayReport, Results, RunId};
 
-use super::{PROGRAM, played, read, refused, run::print};
+use super::{PROGRAM, read, refused, run::print, run_games};
 use crate::cli::{ScenarioArg, SimReplay};
 use crate::failure::{Exit, Failure};
 use crate::show::{self, BAD, DIM, GOOD};
@@ -15,13 +15,13 @@ use crate::show::{self, BAD, DIM, GOOD};
 const SCENARIO: &str = "scenario.toml";
 
 pub(super) fn run(command: &SimReplay) -> anyhow::Result<Exit> {
-    let game: Game =
+    let game: RunId =
         command.game.parse().map_err(|why: String| Failure::input("REPLAY_NAME", why))?;
-    by_this_program(&game)?;
+    check_program(&game)?;
     let folder = Path::new(&command.what.scenario);
     let folder = folder.is_dir().then_some(folder);
     let mut scenario = match folder {
-        Some(folder) => of_folder(folder, &command.what)?,
+        Some(folder) => scenario_in_folder(folder, &command.what)?,
         None => read(&command.what)?,
     };
     scenario.seeds.first = game.seed;
@@ -29,22 +29,22 @@ pub(super) fn run(command: &SimReplay) -> anyhow::Result<Exit> {
     // The replay does not search, so its seed need not differ from the seeds of a search.
     scenario.search = None;
     scenario.check().map_err(|error| refused(&error))?;
-    let results = played(&scenario, 1, &game.to_string())?;
-    let Some(folder) = folder else { return shown(&results, command) };
-    let replayed = results.replayed(game.seed, folder, &PROGRAM);
+    let results = run_games(&scenario, 1, &game.to_string())?;
+    let Some(folder) = folder else { return print_results(&results, command) };
+    let replayed = results.compare_with(game.seed, folder, &PROGRAM);
     let replayed =
         replayed.map_err(|error| Failure::input("REPLAY_UNREADABLE", error.to_string()))?;
     if command.json.json {
         show::json(&replayed)?;
     } else {
-        compared(&replayed);
+        print_comparison(&replayed);
     }
-    Ok(if replayed.different == 0 { Exit::Done } else { Exit::No })
+    Ok(if replayed.mismatch_count == 0 { Exit::Done } else { Exit::Negative })
 }
 
 /// Refuses a game of another commit, because another program may play another game.
-fn by_this_program(game: &Game) -> anyhow::Result<()> {
-    if game.is_by(&PROGRAM) {
+fn check_program(game: &RunId) -> anyhow::Result<()> {
+    if game.was_run_by(&PROGRAM) {
         return Ok(());
     }
     let commit = game.commit.trim_end_matches("-changed");
@@ -57,7 +57,7 @@ fn by_this_program(game: &Game) -> anyhow::Result<()> {
 }
 
 /// Reads the scenario in a results folder; the files that it names are in the same folder.
-fn of_folder(folder: &Path, what: &ScenarioArg) -> anyhow::Result<Scenario> {
+fn scenario_in_folder(folder: &Path, what: &ScenarioArg) -> anyhow::Result<Scenario> {
     if !what.changes.is_empty() {
         let why = "a results folder is replayed unchanged: remove --set, or give a scenario";
         return Err(Failure::input("REPLAY_CHANGED", why).into());
@@ -70,18 +70,19 @@ fn of_folder(folder: &Path, what: &ScenarioArg) -> anyhow::Result<Scenario> {
     Scenario::read_in(folder, &text, &[]).map_err(|error| refused(&error))
 }
 
-fn shown(results: &Results, command: &SimReplay) -> anyhow::Result<Exit> {
+fn print_results(results: &Results, command: &SimReplay) -> anyhow::Result<Exit> {
     if command.json.json {
         show::json(&results.to_json(&PROGRAM))?;
     } else {
         print(results);
         super::fit::print(results);
     }
-    Ok(if results.hold() { Exit::Done } else { Exit::No })
+    Ok(if results.all_hold() { Exit::Done } else { Exit::Negative })
 }
 
-fn compared(replayed: &Replayed) {
-    let Replayed { game, rows, different, differences } = replayed;
+fn print_comparison(replayed: &ReplayReport) {
+    let ReplayReport { run: game, rows, mismatch_count: different, mismatches: differences } =
+        replayed;
     if *different == 0 {
         anstream::println!("{GOOD}identical{GOOD:#}  {game}: {rows} rows, to the last digit");
         return;
@@ -91,6 +92,6 @@ fn compared(replayed: &Replayed) {
         let line = |line: &Option<String>| line.clone().unwrap_or_else(|| "no such row".to_owned());
         anstream::println!("  {}", one.file);
         anstream::println!("    {DIM}recorded{DIM:#} {}", line(&one.recorded));
-        anstream::println!("    {DIM}played  {DIM:#} {}", line(&one.played));
+        anstream::println!("    {DIM}played  {DIM:#} {}", line(&one.repeated));
     }
 }

@@ -1,17 +1,17 @@
 //! `florin sim run`: runs a scenario and prints its results.
 
-use florin_sim::measure::{Measured, RATIOS};
-use florin_sim::results::{RESULTS, Results, counted, ends, figure};
+use florin_sim::measure::{MeasureSummary, RATIOS};
+use florin_sim::results::{RESULTS, Results, format_bounds, format_count, format_number};
 
-use super::{PROGRAM, not_written, own_folder, played, read, threads, with_seeds};
+use super::{PROGRAM, check_results_folder, not_written, read, run_games, threads, with_seeds};
 use crate::cli::SimRun;
 use crate::failure::Exit;
-use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, Table};
+use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, TextTable};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
-    own_folder(command.out.as_deref(), &scenario, RESULTS)?;
-    let results = played(&scenario, threads(command.play.threads), &scenario.name)?;
+    check_results_folder(command.out.as_deref(), &scenario, RESULTS)?;
+    let results = run_games(&scenario, threads(command.play.threads), &scenario.name)?;
     if let Some(folder) = &command.out {
         results.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
     }
@@ -24,18 +24,18 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
             anstream::println!("\n{DIM}written to{DIM:#} {}", folder.display());
         }
     }
-    Ok(if results.hold() { Exit::Done } else { Exit::No })
+    Ok(if results.all_hold() { Exit::Done } else { Exit::Negative })
 }
 
 /// Prints the groups, then the market, then the rules.
 pub(super) fn print(results: &Results) {
     let scenario = &results.scenario;
-    let rounds = counted(scenario.rounds.into(), "round");
-    let seeds = counted(scenario.seeds.count.into(), "seed");
+    let rounds = format_count(scenario.rounds.into(), "round");
+    let seeds = format_count(scenario.seeds.count.into(), "seed");
     let rule = scenario.mechanism.name();
     anstream::println!("{HEAD}{}{HEAD:#}", scenario.question);
     anstream::println!("{DIM}mechanism {rule}, {rounds}, {seeds}{DIM:#}\n");
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "group",
         ">members",
         ">profit",
@@ -60,7 +60,7 @@ pub(super) fn print(results: &Results) {
     }
     table.print();
     anstream::println!();
-    let mut table = Table::new(&["market", ">mean", "95 %"]);
+    let mut table = TextTable::new(&["market", ">mean", "95 %"]);
     for measured in results.measures.iter().filter(|measured| measured.key.group.is_none()) {
         let (name, one) = (measured.key.measure.replace('_', " "), Some(measured));
         table.row([name.into(), mean(one), range(one)]);
@@ -72,29 +72,32 @@ pub(super) fn print(results: &Results) {
         table.row([name.replace('_', " ").into(), "undefined".into(), why]);
     }
     table.print();
-    if results.rules.is_empty() {
+    if results.criteria.is_empty() {
         return;
     }
     anstream::println!();
-    let mut table = Table::new(&["rule", ">value", ""]);
-    for judged in &results.rules {
-        let worst = judged.worst.map(|seed| format!(", worst in {}", PROGRAM.game(seed)));
+    let mut table = TextTable::new(&["rule", ">value", ""]);
+    for judged in &results.criteria {
+        let worst = judged.worst_seed.map(|seed| format!(", worst in {}", PROGRAM.run_id(seed)));
         let (mark, style) = if judged.holds { ("holds", GOOD) } else { ("VIOLATED", BAD) };
         let mark = format!("{mark}{}", worst.unwrap_or_default());
-        let value = judged.value.map_or_else(|| "undefined".to_owned(), figure);
-        table.row([judged.rule.as_str().into(), value.into(), Cell::styled(mark, style)]);
+        let value = judged.value.map_or_else(|| "undefined".to_owned(), format_number);
+        table.row([judged.criterion.as_str().into(), value.into(), Cell::styled(mark, style)]);
     }
     table.print();
 }
 
-fn mean(measured: Option<&Measured>) -> Cell {
-    measured.map_or_else(String::new, |measured| figure(measured.interval.mean)).into()
+fn mean(measured: Option<&MeasureSummary>) -> Cell {
+    measured.map_or_else(String::new, |measured| format_number(measured.interval.mean)).into()
 }
 
-fn range(measured: Option<&Measured>) -> Cell {
-    Cell::styled(measured.map_or_else(String::new, |measured| ends(&measured.interval)), DIM)
+fn range(measured: Option<&MeasureSummary>) -> Cell {
+    Cell::styled(
+        measured.map_or_else(String::new, |measured| format_bounds(&measured.interval)),
+        DIM,
+    )
 }
 
-fn percent(measured: Option<&Measured>) -> Cell {
+fn percent(measured: Option<&MeasureSummary>) -> Cell {
     measured.map_or_else(String::new, |m| format!("{:.0} %", m.interval.mean * 100.0)).into()
 }

@@ -5,22 +5,22 @@ use std::path::Path;
 
 use florin_protocol::blob_digest;
 use florin_sim::Scenario;
-use florin_sim::draw::{below, stream};
-use florin_sim::measure::Interval;
-use florin_sim::results::{Side, ends, figure};
-use florin_sim::scenario::Change;
+use florin_sim::measure::ConfidenceInterval;
+use florin_sim::random::{stream, uniform_below};
+use florin_sim::results::{LoadedResults, format_bounds, format_number};
+use florin_sim::scenario::SettingOverride;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::cache::SweepCache;
 use super::compare::page;
-use super::kept::Kept;
 use super::{
-    PROGRAM, in_the_way, no_run, not_written, played, read_text, refused, text_of, threads, tried,
-    with_seeds,
+    PROGRAM, check_writable, not_written, read_text, refuse_run_folder, refused,
+    results_in_the_way, run_games, scenario_text, threads, with_seeds,
 };
 use crate::cli::SimSweep;
 use crate::failure::{Exit, Failure};
-use crate::show::{self, BAD, Cell, DIM, Table};
+use crate::show::{self, BAD, Cell, DIM, TextTable};
 
 /// Maximum number of combinations of a sweep.
 const POINTS_MAX: usize = 10_000;
@@ -33,10 +33,10 @@ const NAME: usize = 180;
 const DIGEST: usize = 8;
 
 /// A combination.
-type Point = Vec<Change>;
+type Combination = Vec<SettingOverride>;
 
 pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
-    let mut points = grid(&command.vary)?;
+    let mut points = combinations(&command.vary)?;
     let varied = |key: &str| points.iter().flatten().any(|change| change.key() == key);
     if command.play.seed.is_some() && varied("seeds.first")
         || command.play.seeds.is_some() && varied("seeds.count")
@@ -45,37 +45,38 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
         return Err(Failure::input("SWEEP_AXIS", why).into());
     }
     if let Some(draw) = command.draw {
-        points = drawn(&points, draw as usize, command.play.seed.unwrap_or(1));
+        points = sample(&points, draw as usize, command.play.seed.unwrap_or(1));
     }
-    let text = text_of(&command.what.scenario)?;
+    let text = scenario_text(&command.what.scenario)?;
     let scenarios = points.iter().map(|point| {
-        let changes: Vec<Change> = command.what.changes.iter().chain(point).cloned().collect();
+        let changes: Vec<SettingOverride> =
+            command.what.changes.iter().chain(point).cloned().collect();
         with_seeds(read_text(&command.what, &text, &changes)?, &command.play)
     });
     // All scenarios are checked before the first one runs.
     let scenarios = scenarios.collect::<anyhow::Result<Vec<Scenario>>>()?;
-    no_run(&command.out)?;
+    refuse_run_folder(&command.out)?;
     for (point, scenario) in points.iter().zip(&scenarios) {
-        same_question(&command.out.join(name_of(point)), scenario)?;
+        check_same_scenario(&command.out.join(name_of(point)), scenario)?;
     }
-    tried(Some(&command.out))?;
-    let kept = Kept::by_this_program()?;
+    check_writable(Some(&command.out))?;
+    let cache = SweepCache::for_this_program()?;
     let (mut rows, mut sides) = (Vec::new(), Vec::new());
     for (at, (point, scenario)) in points.iter().zip(&scenarios).enumerate() {
         let folder = command.out.join(name_of(point));
-        let results = match kept.read(&folder, scenario) {
+        let results = match cache.read(&folder, scenario) {
             Some(results) => results,
             None => {
                 let what = format!("{} of {}", at + 1, points.len());
-                let results = played(scenario, threads(command.play.threads), &what)?;
+                let results = run_games(scenario, threads(command.play.threads), &what)?;
                 // While the folder is rewritten, it is not marked as complete.
-                kept.forget(&folder)?;
+                cache.invalidate(&folder)?;
                 results.write(&folder, &PROGRAM).map_err(|error| not_written(&error))?;
-                kept.write(&folder, scenario)?;
+                cache.write(&folder, scenario)?;
                 results.to_json(&PROGRAM)
             }
         };
-        rows.push(json!({ "changes": words(point), "results": results }));
+        rows.push(json!({ "changes": change_list(point), "results": results }));
         sides.push(side(&folder, point)?);
     }
     let question = scenarios.first().map(|scenario| scenario.question.as_str());
@@ -86,16 +87,16 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
         print(&rows);
         anstream::println!("\n{DIM}written to{DIM:#} {}", command.out.display());
     }
-    Ok(if rows.iter().all(holds) { Exit::Done } else { Exit::No })
+    Ok(if rows.iter().all(holds) { Exit::Done } else { Exit::Negative })
 }
 
 /// A combination's folder may be rewritten if traces or the program have changed, but not with
 /// another scenario or other seeds.
-fn same_question(folder: &Path, scenario: &Scenario) -> anyhow::Result<()> {
+fn check_same_scenario(folder: &Path, scenario: &Scenario) -> anyhow::Result<()> {
     let Ok(text) = std::fs::read_to_string(folder.join("scenario.toml")) else { return Ok(()) };
     let is_same = Scenario::read_in(folder, &text, &[])
         .is_ok_and(|there| there.name == scenario.name && there.seeds == scenario.seeds);
-    if is_same { Ok(()) } else { Err(in_the_way(folder)) }
+    if is_same { Ok(()) } else { Err(results_in_the_way(folder)) }
 }
 
 /// Whether all rules of a combination hold, and the fit of a surrogate passes.
@@ -104,22 +105,22 @@ fn holds(row: &Value) -> bool {
 }
 
 /// Reads a combination's folder for the page.
-fn side(folder: &Path, point: &Point) -> anyhow::Result<Side> {
-    let short = |change: &Change| {
+fn side(folder: &Path, point: &Combination) -> anyhow::Result<LoadedResults> {
+    let short = |change: &SettingOverride| {
         let key = change.key();
         let last = key.rsplit('.').next().unwrap_or(&key).to_owned();
         format!("{last} {}", change.value().trim_matches('"'))
     };
     let label: Vec<String> = point.iter().map(short).collect();
-    let side = Side::read(folder, &label.join(", "));
+    let side = LoadedResults::read(folder, &label.join(", "));
     let mut side = side.map_err(|error| Failure::input("RESULTS_UNREADABLE", error.to_string()))?;
     side.settings = point.iter().map(|change| (change.key(), change.value())).collect();
     Ok(side)
 }
 
 /// All combinations; the last key varies fastest.
-fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
-    let mut points: Vec<Point> = vec![Vec::new()];
+fn combinations(vary: &[String]) -> anyhow::Result<Vec<Combination>> {
+    let mut points: Vec<Combination> = vec![Vec::new()];
     for axis in vary {
         let wrong = |why: &str| Failure::input("SWEEP_AXIS", format!("--vary {axis}: {why}"));
         let (key, values) = axis.split_once('=').ok_or_else(|| wrong("write KEY=V1,V2"))?;
@@ -135,7 +136,7 @@ fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
         let mut more = Vec::new();
         for point in &points {
             for value in &values {
-                let change: Change =
+                let change: SettingOverride =
                     format!("{key}={value}").parse().map_err(|error| refused(&error))?;
                 more.push(point.iter().cloned().chain([change]).collect());
             }
@@ -151,7 +152,7 @@ fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
         points = more;
     }
     let keys: std::collections::BTreeSet<String> =
-        points.first().into_iter().flatten().map(Change::key).collect();
+        points.first().into_iter().flatten().map(SettingOverride::key).collect();
     if keys.len() < vary.len() {
         let why = "two --vary name the same key: give all its values in one";
         return Err(Failure::input("SWEEP_AXIS", why).into());
@@ -182,25 +183,25 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 /// Draws some of the points, without changing their order.
-fn drawn(points: &[Point], count: usize, seed: u64) -> Vec<Point> {
+fn sample(points: &[Combination], count: usize, seed: u64) -> Vec<Combination> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     let rng = &mut stream(seed, "sweep", [0, 0]);
     for last in (1..order.len()).rev() {
-        order.swap(last, usize::try_from(below(rng, last as u64 + 1)).unwrap_or(last));
+        order.swap(last, usize::try_from(uniform_below(rng, last as u64 + 1)).unwrap_or(last));
     }
     order.truncate(count.max(1));
     order.sort_unstable();
     order.into_iter().filter_map(|at| points.get(at).cloned()).collect()
 }
 
-fn words(point: &Point) -> Vec<String> {
+fn change_list(point: &Combination) -> Vec<String> {
     point.iter().map(|change| format!("{}={}", change.key(), change.value())).collect()
 }
 
 /// The folder name of a point: readable, safe (it cannot leave the parent folder), and unique by a
 /// digest of the point.
-fn name_of(point: &Point) -> String {
-    let text = words(point).join("_");
+fn name_of(point: &Combination) -> String {
+    let text = change_list(point).join("_");
     let digest = blob_digest(text.as_bytes()).to_string();
     let digest: String = digest.chars().filter(char::is_ascii_hexdigit).take(DIGEST).collect();
     let safe = |c: char| if c.is_ascii_alphanumeric() || "=._-".contains(c) { c } else { '-' };
@@ -209,7 +210,7 @@ fn name_of(point: &Point) -> String {
 }
 
 fn print(rows: &[Value]) {
-    let mut table = Table::new(&["changes", "group", ">profit", "95 %", ">gain", ""]);
+    let mut table = TextTable::new(&["changes", "group", ">profit", "95 %", ">gain", ""]);
     for row in rows {
         let changes: Vec<&str> =
             row["changes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -221,8 +222,9 @@ fn print(rows: &[Value]) {
             measures.iter().find(|m| m["measure"] == measure && m["group"] == *group).copied()
         };
         for profit in measures.iter().filter(|m| m["measure"] == "profit") {
-            let number = |value: &Value| value.as_f64().map_or_else(String::new, figure);
-            let range = Interval::deserialize(*profit).map(|interval| ends(&interval));
+            let number = |value: &Value| value.as_f64().map_or_else(String::new, format_number);
+            let range =
+                ConfidenceInterval::deserialize(*profit).map(|interval| format_bounds(&interval));
             let gain =
                 of("gain", &profit["group"]).map_or_else(String::new, |m| number(&m["mean"]));
             table.row([
@@ -237,18 +239,22 @@ fn print(rows: &[Value]) {
     }
     table.print();
     for row in rows.iter().filter(|row| !holds(row)) {
-        anstream::println!("{BAD}VIOLATED{BAD:#}  {}: {}", told(&row["changes"]), told_rules(row));
+        anstream::println!(
+            "{BAD}VIOLATED{BAD:#}  {}: {}",
+            joined(&row["changes"]),
+            violated_rules(row)
+        );
     }
 }
 
 /// The texts of a list, joined by spaces.
-fn told(list: &Value) -> String {
+fn joined(list: &Value) -> String {
     let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
     texts.collect::<Vec<&str>>().join(" ")
 }
 
 /// The rules that do not hold; if all hold, the fit fails.
-fn told_rules(row: &Value) -> String {
+fn violated_rules(row: &Value) -> String {
     let rules = row["results"]["rules"].as_array().into_iter().flatten();
     let broken = rules.filter(|rule| rule["holds"] != true);
     let broken: Vec<&str> = broken.filter_map(|rule| rule["rule"].as_str()).collect();
@@ -261,24 +267,24 @@ mod tests {
 
     #[test]
     fn a_grid_has_every_combination_once_and_a_draw_preserves_the_order() {
-        let points = grid(&["a=1,2,3".to_owned(), "b.c=x,y".to_owned()]).unwrap();
+        let points = combinations(&["a=1,2,3".to_owned(), "b.c=x,y".to_owned()]).unwrap();
         let names: Vec<String> = points.iter().map(name_of).collect();
         assert_eq!(names.len(), 6);
         assert!(names[1].starts_with("a=1_b.c=-y-_"), "{}", names[1]);
         assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 6);
-        let some = drawn(&points, 3, 7);
+        let some = sample(&points, 3, 7);
         assert_eq!(some.len(), 3);
-        assert_eq!(some, drawn(&points, 3, 7));
+        assert_eq!(some, sample(&points, 3, 7));
         let places: Vec<_> = some.iter().map(|p| points.iter().position(|q| q == p)).collect();
         assert!(places.is_sorted());
-        let brackets = grid(&["r=[1, 2],[3, 4],{a=1, b='x,y'}".to_owned()]).unwrap();
+        let brackets = combinations(&["r=[1, 2],[3, 4],{a=1, b='x,y'}".to_owned()]).unwrap();
         assert_eq!(brackets.len(), 3, "{brackets:?}");
         let alike = [format!("a={}x", "-".repeat(300)), format!("a={}y", "-".repeat(300))];
         let alike = alike.map(|text| name_of(&vec![text.parse().unwrap()]));
         assert_ne!(alike[0], alike[1], "long names differ by their digests");
-        assert!(grid(&["a=1".to_owned(), "a=2".to_owned()]).is_err(), "the same key twice");
+        assert!(combinations(&["a=1".to_owned(), "a=2".to_owned()]).is_err(), "the same key twice");
         for wrong in ["a", "a=", "a=1,,2", "a=1,2,1"] {
-            assert!(grid(&[wrong.to_owned()]).is_err(), "{wrong}");
+            assert!(combinations(&[wrong.to_owned()]).is_err(), "{wrong}");
         }
     }
 }

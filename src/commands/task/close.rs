@@ -7,20 +7,20 @@ use florin_protocol::{CloseRequest, TaskPhase, WalletSigner};
 use crate::cli::TaskClose;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::show;
 
 /// Timeout of one long poll to the coordinator.
 const WAIT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(arguments: &TaskClose) -> anyhow::Result<Exit> {
-    let market = Market::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?;
     let id = market.find(&arguments.task)?;
     let mut view = market.task(id)?;
     let wallet = wallet::open(&arguments.wallet)?;
     if view.spec.buyer != wallet.address() {
         let message = format!("only the task's buyer, {}, may close it", view.spec.buyer);
-        return Err(Failure::no("NOT_ALLOWED", message).into());
+        return Err(Failure::negative("NOT_ALLOWED", message).into());
     }
     if view.phase != TaskPhase::Done {
         market.close(&CloseRequest::sign(market.coordinator().market, &wallet, id)?)?;

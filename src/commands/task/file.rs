@@ -11,7 +11,7 @@ use crate::commands::now;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
-use crate::task_file::{self, Parties, Ready, TEMPLATE, words};
+use crate::task_file::{self, Parties, PreparedTask, TEMPLATE, format_ms};
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let shown = arguments.file.display();
@@ -49,7 +49,7 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     describe(&ready.spec)?;
-    say_shared(&ready);
+    print_shared_hint(&ready);
     show::hint(
         "\nNothing was published. Publish with `florin task publish`; a published task cannot be \
          changed.",
@@ -89,7 +89,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
                 spec.rounds.count,
                 spec.rounds.cohort_min,
                 spec.rounds.selection_size(),
-                words(spec.rounds.train_ms)
+                format_ms(spec.rounds.train_ms)
             ),
         ),
         (
@@ -125,8 +125,8 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
 }
 
 /// Prints the default for `holdout.per_round`, if the file omits it.
-pub(super) fn say_shared(ready: &Ready) {
-    if ready.shared {
+pub(super) fn print_shared_hint(ready: &PreparedTask) {
+    if ready.is_per_round_derived {
         let each = ready.spec.holdout.per_round;
         show::hint(&format!(
             "\nThe file does not set holdout.per_round: the rounds share its rows equally, {each} \

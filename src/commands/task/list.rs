@@ -4,11 +4,11 @@ use serde_json::json;
 
 use crate::cli::TaskList;
 use crate::failure::Exit;
-use crate::market::Market;
-use crate::show::{self, Table};
+use crate::market::MarketConnection;
+use crate::show::{self, TextTable};
 
 pub(super) fn run(arguments: &TaskList) -> anyhow::Result<Exit> {
-    let tasks = Market::connect(&arguments.market)?.tasks()?;
+    let tasks = MarketConnection::connect(&arguments.market)?.tasks()?;
     if arguments.json.json {
         let rows: Vec<_> = tasks
             .iter()
@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &TaskList) -> anyhow::Result<Exit> {
         show::json(&rows)?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "task",
         "name",
         "phase",

@@ -3,23 +3,23 @@
 mod close;
 mod file;
 mod list;
-mod look;
 mod model;
 mod publish;
+mod show;
 
-pub(crate) use model::measure;
+pub(crate) use model::evaluate;
 
-use crate::cli::Task;
+use crate::cli::TaskCommand;
 use crate::failure::Exit;
 
-pub(super) fn run(command: Task) -> anyhow::Result<Exit> {
+pub(super) fn run(command: TaskCommand) -> anyhow::Result<Exit> {
     match command {
-        Task::New(arguments) => file::new(&arguments),
-        Task::Check(arguments) => file::check(&arguments),
-        Task::Publish(arguments) => publish::run(&arguments),
-        Task::List(arguments) => list::run(&arguments),
-        Task::Show(arguments) => look::run(&arguments),
-        Task::Model(arguments) => model::run(&arguments),
-        Task::Close(arguments) => close::run(&arguments),
+        TaskCommand::New(arguments) => file::new(&arguments),
+        TaskCommand::Check(arguments) => file::check(&arguments),
+        TaskCommand::Publish(arguments) => publish::run(&arguments),
+        TaskCommand::List(arguments) => list::run(&arguments),
+        TaskCommand::Show(arguments) => show::run(&arguments),
+        TaskCommand::Model(arguments) => model::run(&arguments),
+        TaskCommand::Close(arguments) => close::run(&arguments),
     }
 }

@@ -9,12 +9,12 @@ use serde_json::json;
 use crate::cli::TaskModel;
 use crate::compose;
 use crate::failure::{Exit, Failure};
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::{show, task_file};
 
 /// The accuracy and the loss of a model on some rows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Measured {
+pub(crate) struct ModelEvaluation {
     /// Number of rows with a correct prediction.
     pub(crate) correct: u32,
     /// Number of rows.
@@ -24,7 +24,7 @@ pub(crate) struct Measured {
 }
 
 pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
-    let market = Market::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?;
     let view = market.task(market.find(&arguments.task)?)?;
     let bytes = market.blob(view.model, florin_work::model_bytes(&view.spec))?;
     // The digest covers only the bytes: check also that they are a model of this task.
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
         None => None,
         Some(source) => {
             let mut engine = compose::engine(arguments.engine)?;
-            Some(measure(&view.spec, &bytes, &load(source)?, &mut *engine)?)
+            Some(evaluate(&view.spec, &bytes, &load(source)?, &mut *engine)?)
         }
     };
     if arguments.json.json {
@@ -72,13 +72,13 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
 }
 
 /// Evaluates a task's model on some rows.
-pub(crate) fn measure(
+pub(crate) fn evaluate(
     spec: &TaskSpec,
     bytes: &[u8],
     data: &Dataset,
     engine: &mut dyn Engine,
-) -> anyhow::Result<Measured> {
-    if let Some(misfit) = task_file::misfit(data, spec) {
+) -> anyhow::Result<ModelEvaluation> {
+    if let Some(misfit) = task_file::schema_mismatch(data, spec) {
         let message = format!("the data does not match the task: {misfit}");
         return Err(Failure::input("BAD_DATA", message).into());
     }
@@ -87,5 +87,9 @@ pub(crate) fn measure(
         florin_work::decode_model(spec, bytes)?.into_iter().map(f64::from).collect();
     let correct = engine.correct_predictions(&model, &params, data)?;
     let loss = mean(&engine.row_losses(&model, &params, data)?);
-    Ok(Measured { correct: u32::try_from(correct)?, rows: u32::try_from(data.rows())?, loss })
+    Ok(ModelEvaluation {
+        correct: u32::try_from(correct)?,
+        rows: u32::try_from(data.rows())?,
+        loss,
+    })
 }

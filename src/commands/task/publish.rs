@@ -16,12 +16,12 @@ use serde_json::json;
 use crate::cli::TaskPublish;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
-use crate::market::Market;
+use crate::market::MarketConnection;
 use crate::show::{self, NOTE};
-use crate::task_file::{self, Parties, Ready};
+use crate::task_file::{self, Parties, PreparedTask};
 
 pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
-    let market = Market::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let parties = Parties {
         market: market.coordinator().market,
@@ -30,11 +30,11 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
         now: market.now(),
     };
     let mut ready = task_file::read(&arguments.file, &parties)?;
-    continue_earlier(&arguments.file, &mut ready)?;
+    resume_publication(&arguments.file, &mut ready)?;
     let spec = &ready.spec;
-    let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
+    let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
     open_escrow(&*ledger, &wallet, spec)?;
-    let view = publish_once_seen(&market, spec)?;
+    let view = publish_with_retries(&market, spec)?;
     let id = spec.id();
     if view.missing_blobs.contains(&spec.base_model) {
         market.put_blob(&ready.base_model)?;
@@ -48,14 +48,14 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     super::file::describe(spec)?;
-    super::file::say_shared(&ready);
+    super::file::print_shared_hint(&ready);
     anstream::println!("\nPublished. Task {id}");
     show::hint(&format!("Show its state: florin task show {}", id.short()));
     Ok(Exit::Done)
 }
 
 /// Publishes a task at the coordinator, with retries until the coordinator sees the open escrow.
-fn publish_once_seen(market: &Market, spec: &TaskSpec) -> anyhow::Result<TaskView> {
+fn publish_with_retries(market: &MarketConnection, spec: &TaskSpec) -> anyhow::Result<TaskView> {
     let waiting = |why: &DepositPending| anstream::eprintln!("{NOTE}retrying: {why}{NOTE:#}");
     let attempt = || market.publish(spec).map_err(DepositPending);
     let published = retry_with_backoff(Backoff::default(), &Shutdown::new(), waiting, attempt);
@@ -83,15 +83,15 @@ fn open_escrow(
 }
 
 /// The file that stores the task of a task file as it was published.
-fn kept_beside(file: &Path) -> PathBuf {
+fn published_path(file: &Path) -> PathBuf {
     file.with_extension("published.json")
 }
 
 /// If the file was published before and is unchanged, continues with exactly that task; an expiry
 /// relative to the publication would otherwise make a different task of it. Otherwise stores the
 /// new task.
-fn continue_earlier(file: &Path, ready: &mut Ready) -> anyhow::Result<()> {
-    let path = kept_beside(file);
+fn resume_publication(file: &Path, ready: &mut PreparedTask) -> anyhow::Result<()> {
+    let path = published_path(file);
     let earlier: Option<TaskSpec> = match std::fs::read(&path) {
         Ok(bytes) => {
             Some(serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?)

@@ -17,12 +17,12 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// Maps data coordinates to SVG coordinates.
-struct Frame {
+struct ChartScale {
     x: (f64, f64),
     y: (f64, f64),
 }
 
-impl Frame {
+impl ChartScale {
     fn x(&self, value: f64) -> f64 {
         let span = (self.x.1 - self.x.0).max(f64::MIN_POSITIVE);
         MARGIN.0 + (value - self.x.0) / span * (WIDTH - MARGIN.0 - MARGIN.1)
@@ -51,7 +51,7 @@ fn step(span: f64) -> f64 {
     nice * magnitude
 }
 
-fn axes(svg: &mut String, frame: &Frame, rounds: usize, label: &dyn Fn(f64) -> String) {
+fn axes(svg: &mut String, frame: &ChartScale, rounds: usize, label: &dyn Fn(f64) -> String) {
     let step = step(frame.y.1 - frame.y.0);
     let mut tick = (frame.y.0 / step).ceil() * step;
     while tick <= frame.y.1 + step * 1e-6 {
@@ -93,7 +93,7 @@ pub(super) fn line(
     label: &dyn Fn(f64) -> String,
 ) -> String {
     let rounds = values.len().saturating_sub(1);
-    let frame = Frame { x: (0.0, rounds as f64), y: (low, high) };
+    let frame = ChartScale { x: (0.0, rounds as f64), y: (low, high) };
     let mut svg = open(title);
     axes(&mut svg, &frame, rounds, label);
     let points: Vec<(f64, f64)> = values
@@ -146,8 +146,10 @@ pub(super) fn lines(
     let all = || series.iter().flat_map(|(.., values)| values.iter().copied());
     let (low, high) = (all().fold(0.0, f64::min), all().fold(0.0, f64::max));
     let pad = (high - low).max(1e-9) * 0.06;
-    let frame =
-        Frame { x: (0.0, rounds as f64), y: (if low < 0.0 { low - pad } else { 0.0 }, high + pad) };
+    let frame = ChartScale {
+        x: (0.0, rounds as f64),
+        y: (if low < 0.0 { low - pad } else { 0.0 }, high + pad),
+    };
     let mut svg = open(title);
     axes(&mut svg, &frame, rounds, label);
     for (name, colour, values) in series {
@@ -179,7 +181,7 @@ pub(super) fn stacks(
         .iter()
         .map(|parts| parts.iter().map(|(.., value)| value.max(0.0)).sum::<f64>())
         .fold(1e-9, f64::max);
-    let frame = Frame { x: (0.5, rounds.len() as f64 + 0.5), y: (0.0, top * 1.06) };
+    let frame = ChartScale { x: (0.5, rounds.len() as f64 + 0.5), y: (0.0, top * 1.06) };
     let mut svg = open(title);
     axes(&mut svg, &frame, rounds.len(), label);
     let wide = (frame.x(1.0) - frame.x(0.0)) * 0.72;
@@ -211,7 +213,7 @@ pub(super) struct Heat {
     /// Text in the cell.
     pub(super) text: String,
     /// Tooltip.
-    pub(super) hover: String,
+    pub(super) tooltip: String,
 }
 
 /// A heat map: one row per participant, one column per round.
@@ -251,7 +253,7 @@ pub(super) fn heat(title: &str, rows: &[(String, Vec<Heat>)]) -> String {
                     escape(&heat.text)
                 );
             }
-            let _ = write!(svg, "<title>{}</title></g>", escape(&heat.hover));
+            let _ = write!(svg, "<title>{}</title></g>", escape(&heat.tooltip));
         }
     }
     for round in (0..columns).step_by(columns.div_ceil(20)) {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use florin_protocol::Amount;
 
-use super::outcome::{Earner, NANO, Outcome, nats};
+use super::outcome::{DemoOutcome, NANO, ParticipantResult, nats};
 use super::plan::Behaviour;
 use crate::show;
 use chart::{Heat, escape};
@@ -30,7 +30,7 @@ fn whole(value: f64) -> String {
 }
 
 /// Builds the page.
-pub(super) fn page(outcome: &Outcome) -> anyhow::Result<String> {
+pub(super) fn page(outcome: &DemoOutcome) -> anyhow::Result<String> {
     let mut html = String::with_capacity(64 * 1024);
     let _ = write!(
         html,
@@ -51,10 +51,10 @@ pub(super) fn page(outcome: &Outcome) -> anyhow::Result<String> {
     );
     cards(&mut html, outcome)?;
     learning(&mut html, outcome);
-    people(&mut html, outcome);
-    by_round(&mut html, outcome);
+    earnings_section(&mut html, outcome);
+    scores_section(&mut html, outcome);
     money(&mut html, outcome)?;
-    cheats(&mut html, outcome);
+    dishonest_section(&mut html, outcome);
     rounds(&mut html, outcome);
     if let Some(found) = &outcome.on_chain {
         on_chain::section(&mut html, found);
@@ -72,7 +72,7 @@ pub(super) fn page(outcome: &Outcome) -> anyhow::Result<String> {
     Ok(html)
 }
 
-fn cards(html: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
+fn cards(html: &mut String, outcome: &DemoOutcome) -> anyhow::Result<()> {
     let (before, after) = outcome.accuracy();
     let money = outcome.money()?;
     let differences = outcome.audit.1.len();
@@ -98,7 +98,7 @@ fn cards(html: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn learning(html: &mut String, outcome: &Outcome) {
+fn learning(html: &mut String, outcome: &DemoOutcome) {
     let share = |correct: u32, rows: u32| f64::from(correct) / f64::from(rows.max(1));
     let metrics: Vec<_> = outcome.reports.iter().filter_map(|report| report.metrics).collect();
     let mut accuracy: Vec<f64> =
@@ -128,7 +128,7 @@ fn learning(html: &mut String, outcome: &Outcome) {
     );
 }
 
-fn people(html: &mut String, outcome: &Outcome) {
+fn earnings_section(html: &mut String, outcome: &DemoOutcome) {
     html.push_str(
         "<section><h2>Earnings</h2><p class=\"note\">A score is the decrease of the validation \
          loss that an update caused, in nats (the unit of cross-entropy with the natural \
@@ -172,15 +172,15 @@ fn people(html: &mut String, outcome: &Outcome) {
     );
 }
 
-fn heat_of(earner: &Earner, strongest: f64) -> Vec<Heat> {
-    let cell = |(at, part): (usize, &super::outcome::Part)| {
+fn heat_of(earner: &ParticipantResult, strongest: f64) -> Vec<Heat> {
+    let cell = |(at, part): (usize, &super::outcome::ParticipantRound)| {
         let score = part.score_nano as f64 / NANO;
         let reason = part.reason.map_or("no update", show::reason);
         Heat {
             // The square root makes late rounds visible, whose scores are smaller.
             strength: (score.abs() / strongest).sqrt().copysign(score),
             text: if part.reason.is_some() { format!("{score:.3}") } else { "·".to_owned() },
-            hover: format!(
+            tooltip: format!(
                 "round {}, {}: score {score:.6} ± {:.6} nats, {reason}, {} FLN paid, {} FLN \
                  debited",
                 at + 1,
@@ -194,7 +194,7 @@ fn heat_of(earner: &Earner, strongest: f64) -> Vec<Heat> {
     earner.parts.iter().enumerate().map(cell).collect()
 }
 
-fn by_round(html: &mut String, outcome: &Outcome) {
+fn scores_section(html: &mut String, outcome: &DemoOutcome) {
     let strongest = outcome
         .earners
         .iter()
@@ -208,7 +208,7 @@ fn by_round(html: &mut String, outcome: &Outcome) {
         .collect();
     let rounds: Vec<Vec<(String, String, f64)>> = (0..outcome.reports.len())
         .map(|round| {
-            let part = |(at, earner): (usize, &Earner)| {
+            let part = |(at, earner): (usize, &ParticipantResult)| {
                 let payout = earner.parts.get(round).map_or(0.0, |part| florins(part.payout));
                 (earner.name.to_owned(), colour(at), payout)
             };
@@ -247,7 +247,7 @@ fn by_round(html: &mut String, outcome: &Outcome) {
     );
 }
 
-fn money(html: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
+fn money(html: &mut String, outcome: &DemoOutcome) -> anyhow::Result<()> {
     let money = outcome.money()?;
     let entries = [
         ("data paid", money.data_paid, "var(--c0)"),
@@ -283,8 +283,8 @@ fn money(html: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cheats(html: &mut String, outcome: &Outcome) {
-    let _ = write!(html, "<section><h2>{}</h2>", outcome.title_of_cheats());
+fn dishonest_section(html: &mut String, outcome: &DemoOutcome) {
+    let _ = write!(html, "<section><h2>{}</h2>", outcome.dishonest_title());
     for earner in outcome.earners.iter().filter(|e| e.behaviour != Behaviour::Honest) {
         let _ = write!(
             html,
@@ -292,13 +292,13 @@ fn cheats(html: &mut String, outcome: &Outcome) {
             escape(earner.name),
             earner.behaviour,
             escape(&earner.summary),
-            escape(&earner.why)
+            escape(&earner.explanation)
         );
     }
     html.push_str("</section>");
 }
 
-fn rounds(html: &mut String, outcome: &Outcome) {
+fn rounds(html: &mut String, outcome: &DemoOutcome) {
     let clean = outcome.audit.1.is_empty();
     let _ = write!(
         html,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use florin_ledger_ethereum::Deployment;
 
-use crate::demo::on_chain::{OnChain, Settled};
+use crate::demo::on_chain::{OnChain, RoundSettlement};
 use crate::show;
 
 /// Number of printed characters of a digest.
@@ -22,7 +22,7 @@ pub(super) fn section(html: &mut String, on_chain: &OnChain) {
 
 fn checked(html: &mut String, on_chain: &OnChain) {
     let tone = |clean: bool| if clean { "good" } else { "bad" };
-    let ((compared, differing), twin) = (on_chain.verified, &on_chain.twin);
+    let ((compared, differing), twin) = (on_chain.verified, &on_chain.replay);
     let _ = write!(
         html,
         "<p class=\"note\">The ledger was in contracts on Ethereum chain {}. All state was rebuilt \
@@ -57,7 +57,7 @@ fn contracts(html: &mut String, deployment: &Deployment) {
     );
 }
 
-fn settlements(html: &mut String, settled: &[Settled]) {
+fn settlements(html: &mut String, settled: &[RoundSettlement]) {
     html.push_str(
         "<div class=\"scroll\"><table><tr><th class=\"n\">round</th><th class=\"n\">posted in \
          block</th>\

@@ -11,10 +11,10 @@ use florin_protocol::{
 };
 
 use super::*;
-use crate::demo::on_chain::{Gas, OnChain, Settled};
-use crate::demo::outcome::Earner;
+use crate::demo::on_chain::{Gas, OnChain, RoundSettlement};
+use crate::demo::outcome::ParticipantResult;
 use crate::demo::plan::{PARTICIPANTS, florins};
-use crate::demo::twin::Twin;
+use crate::demo::replay::LedgerReplay;
 
 const ROUNDS: u32 = 10;
 const PROVIDER: Address = Address([99; 20]);
@@ -117,14 +117,14 @@ fn report(round: u32) -> Report {
     }
 }
 
-fn outcome() -> Outcome {
+fn outcome() -> DemoOutcome {
     let reports: Vec<Report> = (1..=ROUNDS).map(report).collect();
     let earners = PARTICIPANTS.into_iter().enumerate().map(|(at, who)| {
         let earned = Amount::total(
             reports.iter().filter_map(|report| report.line(address(at))).map(|line| line.payout),
         );
         let rows = 80 + 30 * at as u64;
-        Earner::of(who, address(at), rows, earned.unwrap(), &reports).unwrap()
+        ParticipantResult::from_reports(who, address(at), rows, earned.unwrap(), &reports).unwrap()
     });
     let terms = Terms {
         task: TaskId([7; 32]),
@@ -140,7 +140,7 @@ fn outcome() -> Outcome {
         unbond_ms: 0,
         expires: Timestamp(0),
     };
-    Outcome {
+    DemoOutcome {
         seed: 1,
         task: TaskId([7; 32]),
         rounds: ROUNDS,
@@ -186,7 +186,7 @@ fn the_page_is_self_contained() {
 }
 
 fn on_chain() -> OnChain {
-    let settled = |round: u32| Settled {
+    let settled = |round: u32| RoundSettlement {
         round: RoundNumber(round),
         payout: SettlementId([0xab; 32]),
         posted: 100 + u64::from(round),
@@ -204,14 +204,18 @@ fn on_chain() -> OnChain {
         settled: (1..=ROUNDS).map(settled).collect(),
         gas: vec![("coordinator", Gas { transactions: 9, gas: 588_609, wei: 1_000_000_000_000 })],
         verified: (57, 0),
-        twin: Twin { events: 41, compared: 46, differences: vec!["anna: 1 <> 2".to_owned()] },
+        replay: LedgerReplay {
+            events: 41,
+            compared: 46,
+            differences: vec!["anna: 1 <> 2".to_owned()],
+        },
     }
 }
 
 #[test]
 fn the_page_of_a_market_on_ethereum_has_a_section_about_the_chain() {
     assert!(!page(&outcome()).unwrap().contains("On the chain"));
-    let page = page(&Outcome { on_chain: Some(on_chain()), ..outcome() }).unwrap();
+    let page = page(&DemoOutcome { on_chain: Some(on_chain()), ..outcome() }).unwrap();
     let market = format!("<code>{}</code>", address(202));
     for part in [
         market.as_str(),

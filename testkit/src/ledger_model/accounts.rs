@@ -11,7 +11,7 @@ use florin_protocol::{
     Timestamp, WalletSigner,
 };
 
-use super::ledger_model::{
+use super::model::{
     AllTotals, BUYER, Flaw, INITIAL_BALANCE, PEOPLE, Pending, Rules, UNBOUNDED,
 };
 

@@ -7,7 +7,7 @@ use florin_ledger::{
 };
 
 use super::accounts::{TestAccounts, in_units, leaf, payout, task_id, units};
-use super::ledger_model::{Flaw, INITIAL_BALANCE, LAST_ROUND, LedgerModel, PEOPLE, TaskModel};
+use super::model::{Flaw, INITIAL_BALANCE, LAST_ROUND, LedgerModel, PEOPLE, TaskModel};
 
 /// A description of the difference between a ledger and the model.
 pub type ModelMismatch = String;

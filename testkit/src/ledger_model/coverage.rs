@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::ledger_model::ModelResult;
+use super::model::ModelResult;
 use super::operation::Operation;
 
 /// The number of occurrences of each verb with each outcome.

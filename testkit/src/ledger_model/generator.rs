@@ -1,6 +1,6 @@
 //! Random operations, weighted so that all of them, and nearly every refusal, occur often.
 
-use super::ledger_model::{
+use super::model::{
     BUYER, Flaw, LAST_ROUND, LedgerModel, PEOPLE, Pending, Rules, TaskModel, UNBOUNDED,
 };
 use super::operation::{Act, Operation};

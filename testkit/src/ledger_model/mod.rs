@@ -4,7 +4,7 @@ pub mod accounts;
 pub mod comparison;
 pub mod coverage;
 pub mod generator;
-pub mod ledger_model;
+pub mod model;
 pub mod operation;
 pub mod rng;
 
@@ -15,7 +15,7 @@ use florin_ledger::Genesis;
 use florin_protocol::{Address, ChainId, NodeSigner};
 
 use accounts::{START, TestAccounts, units};
-use ledger_model::{INITIAL_BALANCE, LedgerModel, PEOPLE};
+use model::{INITIAL_BALANCE, LedgerModel, PEOPLE};
 
 /// The model of a ledger in which every account has the same balance.
 pub fn fresh_model() -> LedgerModel {

@@ -4,7 +4,7 @@ use florin_ledger::{ClaimOutcome, Ledger, LedgerError, PostOutcome, Refusal, Sla
 use florin_protocol::Digest;
 
 use super::accounts::{TestAccounts, in_units, payout, task_id, units};
-use super::ledger_model::{AllTotals, Flaw, LedgerModel, ModelResult, Pending, Rules};
+use super::model::{AllTotals, Flaw, LedgerModel, ModelResult, Pending, Rules};
 
 /// An operation with its sender.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ impl Operation {
             Act::Transfer { to: who, .. } | Act::Claim { who, .. } | Act::Slash { who, .. } => {
                 Some(who)
             }
-            Act::Close { .. } => Some(super::ledger_model::BUYER),
+            Act::Close { .. } => Some(super::model::BUYER),
             _ => None,
         }
     }

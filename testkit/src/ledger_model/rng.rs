@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::ledger_model::{INITIAL_BALANCE, UNBOUNDED};
+use super::model::{INITIAL_BALANCE, UNBOUNDED};
 
 /// The generator.
 pub struct TestRng(u64);

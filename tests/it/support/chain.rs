@@ -13,7 +13,7 @@ use florin_ledger::Ledger;
 use florin_ledger_ethereum::{
     Deployment, Endpoint, EthereumLedger, HttpEndpoint, Settings, Token, deploy,
 };
-use florin_participant::{Secret, Strength, Wallet};
+use florin_participant::{KeystoreStrength, Secret, Wallet};
 use florin_protocol::{Address, Amount, WalletSigner};
 use serde_json::json;
 
@@ -54,8 +54,8 @@ macro_rules! on_both {
 pub(crate) use on_both;
 
 /// A running anvil. Its supervisor process exits with the test, and stops anvil.
-pub(crate) struct Anvil {
-    keeper: Child,
+pub(crate) struct AnvilProcess {
+    supervisor: Child,
     pub(crate) rpc: String,
 }
 
@@ -74,18 +74,18 @@ pub(crate) fn anvil() -> PathBuf {
     path
 }
 
-impl Anvil {
+impl AnvilProcess {
     /// Starts anvil; its URL is written to a file in this folder.
     pub(crate) fn start(folder: &Path) -> Self {
         let address = folder.join("chain-address");
         let (file, program) = (address.display().to_string(), anvil().display().to_string());
-        let keeper = command(&["anvil", "--address-file", &file, "--anvil", &program])
+        let supervisor = command(&["anvil", "--address-file", &file, "--anvil", &program])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .expect("the program must start");
         let rpc = until("anvil's start", || std::fs::read_to_string(&address).ok());
-        Self { keeper, rpc: rpc.trim().to_owned() }
+        Self { supervisor, rpc: rpc.trim().to_owned() }
     }
 
     /// The RPC endpoint of anvil.
@@ -105,34 +105,35 @@ impl Anvil {
     }
 }
 
-impl Drop for Anvil {
+impl Drop for AnvilProcess {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
+        drop(self.supervisor.stdin.take());
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE && matches!(self.keeper.try_wait(), Ok(None)) {
+        while begun.elapsed() < PATIENCE && matches!(self.supervisor.try_wait(), Ok(None)) {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
-        let _ = self.keeper.kill(); // normally it has exited already
-        let _ = self.keeper.wait();
+        let _ = self.supervisor.kill(); // normally it has exited already
+        let _ = self.supervisor.wait();
     }
 }
 
 /// A chain with the contracts of a market.
-pub(crate) struct Chain {
-    pub(crate) anvil: Anvil,
+pub(crate) struct TestChain {
+    pub(crate) anvil: AnvilProcess,
     pub(crate) deployment: Deployment,
     folder: PathBuf,
 }
 
-impl Chain {
+impl TestChain {
     /// Deploys the contracts, and funds all accounts with tokens and ether. The deployment is in
     /// `deployment.toml` of the folder.
     pub(crate) fn open(folder: &Path, purses: &[(Address, Amount)]) -> Self {
-        let anvil = Anvil::start(folder);
+        let anvil = AnvilProcess::start(folder);
         let passphrase = Secret::from_file(&folder.join("passphrase")).unwrap();
         let phrase = Secret::new(PHRASE.to_owned());
         let file = folder.join("deployer.json");
-        let deployer = Wallet::import_phrase(&file, &phrase, &passphrase, Strength::Light).unwrap();
+        let deployer =
+            Wallet::import_phrase(&file, &phrase, &passphrase, KeystoreStrength::Light).unwrap();
         let supply = Amount::total(purses.iter().map(|(_, purse)| *purse)).unwrap();
         let token = Token::New { supply, holder: deployer.address() };
         let outbox = folder.join("deployer.outbox");
@@ -189,8 +190,8 @@ impl Gate {
                 let mut all = open.lock().unwrap();
                 all.extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
                 let (back, forth) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                std::thread::spawn(move || pour(client, server));
-                std::thread::spawn(move || pour(forth, back));
+                std::thread::spawn(move || forward(client, server));
+                std::thread::spawn(move || forward(forth, back));
             }
         });
         gate
@@ -210,7 +211,7 @@ impl Gate {
     }
 }
 
-fn pour(mut from: TcpStream, mut to: TcpStream) {
+fn forward(mut from: TcpStream, mut to: TcpStream) {
     let mut bytes = [0u8; 16 * 1024];
     while let Ok(count) = from.read(&mut bytes) {
         if count == 0 || to.write_all(&bytes[..count]).is_err() {

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use florin_ledger::{Ledger, RemoteLedger, TaskState, TrustAnchors};
-use florin_participant::{Client, ClientConfig, Event, Secret, Strength, Wallet};
+use florin_participant::{
+    Client, ClientConfig, KeystoreStrength, ParticipantEvent, Secret, Wallet,
+};
 use florin_protocol::{
     Address, Amount, Report, RoundNumber, TaskId, TaskPhase, TaskView, WalletSigner, blob_digest,
 };
 use tempfile::TempDir;
 
 use super::On;
-use super::chain::{Chain, Gate};
-use super::process::{Process, Said, florin, until};
+use super::chain::{Gate, TestChain};
+use super::process::{CommandOutput, Process, florin, until};
 
 /// Initial balance of every account except the buyer, in florins.
 const PURSE: &str = "50";
@@ -23,7 +25,7 @@ const ROWS: usize = 120;
 const CERTIFICATE: &str = "coordinator/tls/certificate.pem";
 /// A timeout that no working process misses, even on a slow machine; every phase ends earlier, when
 /// it is complete.
-const UNMISSED_MS: u64 = 600_000;
+const LONG_PHASE_MS: u64 = 600_000;
 /// Amounts large enough for every bond and deduction.
 const MONEY: &str = r#"data = "100"
 infrastructure = "10"
@@ -40,7 +42,7 @@ unbond = "1 d"
 
 /// The configuration of a test market.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct TestPlan {
     /// The ledger.
     pub(crate) on: On,
     /// Seed of keys, task and training.
@@ -64,10 +66,10 @@ pub(crate) struct Plan {
     /// The update format, as in the task file.
     pub(crate) format: &'static str,
     /// Confirmations that the coordinator requires on Ethereum; all others require one.
-    pub(crate) depth: u64,
+    pub(crate) confirmations: u64,
 }
 
-impl Plan {
+impl TestPlan {
     /// Three honest participants and a provider, for `rounds` rounds.
     pub(crate) fn honest(on: On, rounds: u32) -> Self {
         Self {
@@ -77,12 +79,12 @@ impl Plan {
             participants: vec![("ann", None), ("ben", None), ("cy", None)],
             others: Vec::new(),
             provider: true,
-            reveal_ms: UNMISSED_MS,
-            train_ms: UNMISSED_MS,
+            reveal_ms: LONG_PHASE_MS,
+            train_ms: LONG_PHASE_MS,
             tls: false,
             target: 3,
             format: r#"{ kind = "f32" }"#,
-            depth: 1,
+            confirmations: 1,
         }
     }
 
@@ -95,7 +97,7 @@ impl Plan {
              [holdout]\nsource = \"digits\"\nrows = \"1497..1797\"\n\
              [training]\nepochs = 2\nbatch = 16\nlearning_rate = 0.1\n\
              [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\n\
-             enrol = \"{UNMISSED_MS} ms\"\nvalue = \"{UNMISSED_MS} ms\"\n\
+             enrol = \"{LONG_PHASE_MS} ms\"\nvalue = \"{LONG_PHASE_MS} ms\"\n\
              train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\n\
              format = {format}\ndelta_norm_max = 5\naggregation = {{ rule = \"mean\" }}\n\
              [estimator]\nkind = \"path\"\nnodes = 3\n[budget]\n{MONEY}"
@@ -105,11 +107,11 @@ impl Plan {
 
 /// A running market. All its processes are stopped on drop.
 pub(crate) struct TestMarket {
-    pub(crate) plan: Plan,
+    pub(crate) plan: TestPlan,
     pub(crate) url: String,
     pub(crate) coordinator: Process,
     /// The chain, on Ethereum.
-    pub(crate) chain: Option<Chain>,
+    pub(crate) chain: Option<TestChain>,
     /// The proxy between all processes and the chain.
     pub(crate) gate: Option<Gate>,
     /// Environment variables for the next start of the coordinator.
@@ -121,7 +123,7 @@ pub(crate) struct TestMarket {
 
 impl TestMarket {
     /// Creates the wallets and starts the market.
-    pub(crate) fn open(plan: Plan) -> Self {
+    pub(crate) fn open(plan: TestPlan) -> Self {
         eprintln!("plan: {plan:?}"); // shown with a failed test, with the seed
         let folder = TempDir::with_prefix("florin-test-").expect("a temporary folder");
         let path = folder.path();
@@ -134,7 +136,7 @@ impl TestMarket {
             .map(|name| (*name, make_wallet(path, plan.seed, name).address()))
             .collect();
         let purse = |name: &str| if name == "buyer" { "1000" } else { PURSE };
-        let settings = format!("[ethereum]\nconfirmations = {}\n", plan.depth);
+        let settings = format!("[ethereum]\nconfirmations = {}\n", plan.confirmations);
         std::fs::write(path.join("settings.toml"), settings).unwrap();
         let task = plan.task_file(accounts["coordinator"]);
         std::fs::write(path.join("task.toml"), task).unwrap();
@@ -149,7 +151,7 @@ impl TestMarket {
             }
             On::Ethereum => {
                 let purses = accounts.iter().map(|(name, a)| (*a, purse(name).parse().unwrap()));
-                let chain = Chain::open(path, &purses.collect::<Vec<_>>());
+                let chain = TestChain::open(path, &purses.collect::<Vec<_>>());
                 let gate = Gate::before(&chain.anvil.rpc);
                 (Some(chain), Some(gate))
             }
@@ -162,7 +164,7 @@ impl TestMarket {
     }
 
     /// The market's chain, on Ethereum.
-    pub(crate) fn chain(&self) -> &Chain {
+    pub(crate) fn chain(&self) -> &TestChain {
         self.chain.as_ref().expect("the market is on Ethereum")
     }
 
@@ -209,14 +211,14 @@ impl TestMarket {
     }
 
     /// Runs a command with the market's URL.
-    pub(crate) fn ask(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn run_command(&self, arguments: &[&str]) -> CommandOutput {
         let mut call: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         call.extend(self.at());
         florin(&call)
     }
 
     /// Runs a command with the market's URL and this wallet.
-    pub(crate) fn ask_as(&self, name: &str, arguments: &[&str]) -> Said {
+    pub(crate) fn run_command_as(&self, name: &str, arguments: &[&str]) -> CommandOutput {
         let mut call: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         call.extend(self.at());
         call.extend(self.signing(name));
@@ -225,8 +227,9 @@ impl TestMarket {
 
     /// Publishes the task as the buyer.
     pub(crate) fn publish(&self) -> TaskId {
-        let said = self.ask_as("buyer", &["task", "publish", "--json", &self.file("task.toml")]);
-        said.expect(0).json()["task"].as_str().unwrap().parse().unwrap()
+        let output =
+            self.run_command_as("buyer", &["task", "publish", "--json", &self.file("task.toml")]);
+        output.expect(0).json()["task"].as_str().unwrap().parse().unwrap()
     }
 
     /// Starts a participant of the plan.
@@ -263,14 +266,14 @@ impl TestMarket {
     }
 
     /// Starts all processes of the plan.
-    pub(crate) fn everybody(&self, task: TaskId) -> Vec<Process> {
+    pub(crate) fn start_all(&self, task: TaskId) -> Vec<Process> {
         let mut all = Vec::new();
         if self.plan.provider {
             let provider = self.provider(task);
             // The coordinator sends work orders only to a provider that has asked for work. A
             // pledge is not enough: until the provider's first request is answered, the coordinator
             // evaluates rounds itself without pay.
-            let ready = || provider.said().contains(Event::READY).then_some(());
+            let ready = || provider.log().contains(ParticipantEvent::READY_PREFIX).then_some(());
             until("the provider is ready", ready);
             all.push(provider);
         }
@@ -281,7 +284,7 @@ impl TestMarket {
     /// Publishes the task, runs all processes, and waits until all have succeeded.
     pub(crate) fn run(&self) -> TaskId {
         let task = self.publish();
-        let mut all = self.everybody(task);
+        let mut all = self.start_all(task);
         all.iter_mut().for_each(Process::finish);
         assert_eq!(self.view(task).phase, TaskPhase::Done);
         task
@@ -317,7 +320,7 @@ impl TestMarket {
 
     /// A client of the coordinator.
     pub(crate) fn client(&self) -> Client {
-        let config = ClientConfig { trust: self.trust(), ..ClientConfig::at(&self.url) };
+        let config = ClientConfig { trust: self.trust(), ..ClientConfig::new(&self.url) };
         Client::connect(&config).unwrap()
     }
 
@@ -376,8 +379,8 @@ impl Drop for TestMarket {
         let entries = std::fs::read_dir(self.folder()).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             if path.extension().is_some_and(|ending| ending == "log") {
-                let said = std::fs::read_to_string(&path).unwrap_or_default();
-                let lines: Vec<&str> = said.lines().collect();
+                let log = std::fs::read_to_string(&path).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
                 let last = &lines[lines.len().saturating_sub(25)..];
                 eprintln!("--- {}\n{}", path.display(), last.join("\n"));
             }
@@ -391,7 +394,7 @@ fn make_wallet(folder: &Path, seed: u64, name: &str) -> Wallet {
         Secret::new(blob_digest(format!("florin test {seed}: {name}").as_bytes()).to_string());
     let passphrase = Secret::from_file(&folder.join("passphrase")).unwrap();
     let file: PathBuf = folder.join(format!("{name}.json"));
-    Wallet::import_key(&file, &key, &passphrase, Strength::Light).unwrap()
+    Wallet::import_key(&file, &key, &passphrase, KeystoreStrength::Light).unwrap()
 }
 
 fn start_coordinator(
@@ -422,13 +425,13 @@ fn start_coordinator(
 
 fn wait_for_address(folder: &Path, coordinator: &Process) -> String {
     let file = folder.join("address");
-    let text = until(&format!("the coordinator's start: {}", coordinator.said()), || {
+    let text = until(&format!("the coordinator's start: {}", coordinator.log()), || {
         std::fs::read_to_string(&file).ok()
     });
     text.trim().to_owned()
 }
 
-fn scheme(plan: &Plan) -> &'static str {
+fn scheme(plan: &TestPlan) -> &'static str {
     if plan.tls { "https://" } else { "http://" }
 }
 

@@ -9,5 +9,5 @@ pub(crate) mod sender;
 pub(crate) mod tripwire;
 
 pub(crate) use chain::{On, on_both};
-pub(crate) use market::{Plan, TestMarket};
-pub(crate) use process::{Process, Said, florin};
+pub(crate) use market::{TestMarket, TestPlan};
+pub(crate) use process::{CommandOutput, Process, florin};

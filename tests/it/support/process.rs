@@ -12,13 +12,13 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// The result of a finished process.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// The JSON on standard output.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {self:?}"))
@@ -52,9 +52,9 @@ pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
 }
 
 /// Runs the program until it exits.
-pub(crate) fn florin<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Said {
+pub(crate) fn florin<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> CommandOutput {
     let output = command(arguments).output().expect("the program must start");
-    Said {
+    CommandOutput {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8(output.stdout).expect("UTF-8"),
         err: String::from_utf8(output.stderr).expect("UTF-8"),
@@ -103,7 +103,7 @@ impl Process {
     }
 
     /// Its output so far, across restarts.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -132,7 +132,7 @@ impl Process {
             if let Some(status) = self.child.try_wait().expect("waiting for a child") {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "{} does not exit: {}", self.name, self.said());
+            assert!(begun.elapsed() < PATIENCE, "{} does not exit: {}", self.name, self.log());
             std::thread::sleep(POLL);
         }
     }
@@ -141,7 +141,7 @@ impl Process {
     #[track_caller]
     pub(crate) fn finish(&mut self) {
         let status = self.wait();
-        assert!(status.success(), "{} exited with {status}: {}", self.name, self.said());
+        assert!(status.success(), "{} exited with {status}: {}", self.name, self.log());
     }
 }
 

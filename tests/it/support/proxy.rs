@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-type Change = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
+type EditBody = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
 /// A listening proxy. Its thread ends with the test's process.
 pub(crate) struct Proxy {
@@ -22,7 +22,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let upstream = market.strip_prefix("http://").unwrap().to_owned();
-        let change: Change = Arc::new(change);
+        let change: EditBody = Arc::new(change);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (upstream, change) = (upstream.clone(), Arc::clone(&change));
@@ -34,7 +34,7 @@ impl Proxy {
 }
 
 /// Forwards one request and its response, then closes both connections.
-fn pass(mut client: TcpStream, upstream: &str, path: &str, change: &Change) -> Option<()> {
+fn pass(mut client: TcpStream, upstream: &str, path: &str, change: &EditBody) -> Option<()> {
     let (head, body) = message(&mut client)?;
     let mut server = TcpStream::connect(upstream).ok()?;
     server.write_all(without_keep_alive(&head).as_bytes()).ok()?;
@@ -57,11 +57,11 @@ fn pass(mut client: TcpStream, upstream: &str, path: &str, change: &Change) -> O
 
 /// Adds `connection: close` to a head.
 pub(super) fn without_keep_alive(head: &str) -> String {
-    let kept: Vec<&str> = head
+    let headers: Vec<&str> = head
         .lines()
         .filter(|line| !line.is_empty() && !line.to_ascii_lowercase().starts_with("connection:"))
         .collect();
-    format!("{}\r\nconnection: close\r\n\r\n", kept.join("\r\n"))
+    format!("{}\r\nconnection: close\r\n\r\n", headers.join("\r\n"))
 }
 
 /// Reads the head and the body of an HTTP message. A response without a content length is read to

@@ -23,7 +23,7 @@ pub(crate) struct Sender {
 impl Sender {
     /// Registers, bonds and enrols like an honest participant.
     pub(crate) fn join(market: &TestMarket, task: TaskId, name: &str, bond: &str) -> Self {
-        let Self { wallet, node, market: market_id, host, .. } = Self::again(market, task, name);
+        let Self { wallet, node, market: market_id, host, .. } = Self::existing(market, task, name);
         let (client, ledger) = (market.client(), market.ledger());
         let expires = client.now().saturating_add_ms(600_000);
         let registration =
@@ -36,7 +36,7 @@ impl Sender {
     }
 
     /// An account that has joined before.
-    pub(crate) fn again(market: &TestMarket, task: TaskId, name: &str) -> Self {
+    pub(crate) fn existing(market: &TestMarket, task: TaskId, name: &str) -> Self {
         let wallet = market.wallet(name);
         let (node, market_id) = (wallet.node_signer(), market.client().coordinator().market);
         let host = market.url.strip_prefix("http://").unwrap().to_owned();

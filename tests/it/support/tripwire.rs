@@ -11,18 +11,18 @@ use super::proxy::{message, without_keep_alive};
 
 /// The moment of the kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
+pub(crate) enum KillPoint {
     /// Before the coordinator receives the request.
-    Before,
+    BeforeRequest,
     /// After the coordinator's response, before it is forwarded.
-    Answered,
+    AfterResponse,
 }
 
 /// The process to kill, and the moment.
 #[derive(Debug, Clone, Copy)]
 struct Trip {
     who: Pid,
-    when: When,
+    when: KillPoint,
     /// Number of requests to let pass first.
     after: usize,
 }
@@ -58,12 +58,12 @@ impl Tripwire {
 
     /// Kills this process at the `nth` request from now on, counted from 0. The process must not
     /// have been waited for yet.
-    pub(crate) fn set(&self, who: Pid, nth: usize, when: When) {
+    pub(crate) fn arm(&self, who: Pid, nth: usize, when: KillPoint) {
         self.wire.lock().unwrap().trip = Some(Trip { who, when, after: nth });
     }
 
     /// The request at which the process was killed, if it was.
-    pub(crate) fn sprung(&self) -> Option<String> {
+    pub(crate) fn triggered(&self) -> Option<String> {
         self.wire.lock().unwrap().sprung.clone()
     }
 
@@ -100,20 +100,20 @@ fn pass(mut client: TcpStream, upstream: &str, wire: &Mutex<Wire>) -> Option<()>
     let (head, body) = message(&mut client)?;
     let what = asked(&head);
     let trip = count(wire, what);
-    let kill_at = |now: When| {
+    let kill_at = |now: KillPoint| {
         let trip = trip.filter(|trip| trip.when == now)?;
         kill_process(trip.who, Signal::KILL).expect("the process has not been waited for");
         wire.lock().unwrap().sprung = Some(format!("{what} ({now:?})"));
         Some(())
     };
-    if kill_at(When::Before).is_some() {
+    if kill_at(KillPoint::BeforeRequest).is_some() {
         return None;
     }
     let mut server = TcpStream::connect(upstream).ok()?;
     server.write_all(without_keep_alive(&head).as_bytes()).ok()?;
     server.write_all(&body).ok()?;
     let (answer, content) = message(&mut server)?;
-    if kill_at(When::Answered).is_some() {
+    if kill_at(KillPoint::AfterResponse).is_some() {
         return None;
     }
     client.write_all(without_keep_alive(&answer).as_bytes()).ok()?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::manifest::Manifest;
-use super::source::Source;
+use super::source::RustSource;
 
 /// Folders of generated or downloaded files.
 const SKIPPED: [&str; 3] = ["target", "node_modules", "data"];
@@ -37,9 +37,9 @@ impl Repository {
             .unwrap_or_else(|| panic!("there is no {path}"))
     }
 
-    pub(crate) fn sources(&self) -> Vec<Source> {
+    pub(crate) fn sources(&self) -> Vec<RustSource> {
         let rust = self.files.iter().filter(|file| file.path.ends_with(".rs"));
-        rust.map(|file| Source::new(&file.path, &file.text)).collect()
+        rust.map(|file| RustSource::new(&file.path, &file.text)).collect()
     }
 
     /// The manifests of all our crates.

@@ -1,7 +1,7 @@
 //! Rust source, lexed to separate code from comments, strings and tests.
 
 /// A Rust file.
-pub(crate) struct Source {
+pub(crate) struct RustSource {
     pub(crate) path: String,
     pub(crate) text: String,
     /// The text with comments, strings and `#[cfg(test)]` items blanked out; line numbers are
@@ -20,7 +20,7 @@ pub(crate) struct Function {
     pub(crate) lines: usize,
 }
 
-impl Source {
+impl RustSource {
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let name = path.rsplit('/').next().unwrap_or(path);
         Self {
@@ -230,7 +230,7 @@ fn end_of_character(bytes: &[u8], start: usize) -> usize {
 }
 
 #[test]
-fn code_is_told_from_comments_strings_and_characters() {
+fn code_is_separated_from_comments_strings_and_characters() {
     let table = [
         ("a // b", "a"),
         ("a /* b /* c */ d */ e", "a e"),
@@ -244,7 +244,7 @@ fn code_is_told_from_comments_strings_and_characters() {
         ("a #[cfg(test)] use x; b", "a ; b"),
     ];
     for (text, wanted) in table {
-        let source = Source::new("a.rs", text);
+        let source = RustSource::new("a.rs", text);
         let words: Vec<&str> = source.code.split_whitespace().collect();
         assert_eq!(words.join(" "), wanted, "{text}");
     }
@@ -253,7 +253,7 @@ fn code_is_told_from_comments_strings_and_characters() {
 #[test]
 fn functions_are_found_with_their_lines() {
     let text = "trait T { fn none(&self); }\nfn one() {}\npub fn two<F: Fn(u8)>(f: F)\nwhere\n    F: Copy,\n{\n    f(1);\n}\n";
-    let functions = Source::new("a.rs", text).functions();
+    let functions = RustSource::new("a.rs", text).functions();
     let found: Vec<(&str, usize, usize)> =
         functions.iter().map(|f| (f.name.as_str(), f.line, f.lines)).collect();
     assert_eq!(found, [("one", 2, 1), ("two", 3, 6)]);

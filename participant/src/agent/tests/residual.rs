@@ -3,27 +3,27 @@
 
 use florin_protocol::{Digest, UpdateFormat};
 
-use super::super::training::round_seed;
+use super::super::training::training_seed;
 use super::*;
 
 const TOP_K: UpdateFormat = UpdateFormat::TopK { permille: 300 };
 
-fn market(format: UpdateFormat) -> Market {
-    Market::with(1, false, |spec| spec.rounds.format = format)
+fn market(format: UpdateFormat) -> TestMarket {
+    TestMarket::start_with(1, false, |spec| spec.rounds.format = format)
 }
 
 /// The signed update of a round: digests of the update and of its base model.
-fn signed(market: &Market, person: &Person, round: u32) -> Option<(Digest, Digest)> {
-    let path = Store::guard(&person.config.folder);
-    let guard = Guard::open(&path, person.wallet.node_signer()).unwrap();
-    let signed = guard.update_of(market.spec.market, market.task, RoundNumber(round))?;
+fn signed(market: &TestMarket, person: &TestParticipant, round: u32) -> Option<(Digest, Digest)> {
+    let path = TaskFolder::guard_path(&person.config.folder);
+    let guard = SigningGuard::open(&path, person.wallet.node_signer()).unwrap();
+    let signed = guard.signed_update_for(market.spec.market, market.task, RoundNumber(round))?;
     Some((signed.header.body.update, signed.header.body.base_model))
 }
 
 /// The expected update digest and residual of a round, computed from its signed base model.
 fn expected(
-    market: &Market,
-    person: &Person,
+    market: &TestMarket,
+    person: &TestParticipant,
     round: u32,
     carried: Option<&[f32]>,
 ) -> (Digest, Option<Vec<f32>>) {
@@ -31,7 +31,7 @@ fn expected(
     let spec = &market.spec;
     let bytes = market.client().blob(base, florin_work::model_bytes(spec)).unwrap();
     let base = florin_work::decode_model(spec, &bytes).unwrap();
-    let seed = round_seed(person.config.seed, market.task, RoundNumber(round));
+    let seed = training_seed(person.config.seed, market.task, RoundNumber(round));
     let trained = engine(EngineKind::Reference, 1)
         .unwrap()
         .train(
@@ -48,14 +48,14 @@ fn expected(
     (blob_digest(&written.bytes), written.residual)
 }
 
-fn sent(market: &Market, person: &Person, round: u32) -> Digest {
+fn sent(market: &TestMarket, person: &TestParticipant, round: u32) -> Digest {
     signed(market, person, round).unwrap().0
 }
 
 #[test]
 fn the_next_update_adds_the_residual() {
     let market = market(TOP_K);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let done = person.run(&market, None).unwrap();
     assert!(done.finished && done.claimed > Amount::ZERO, "{:?}", done.statements);
     let mut carried = None;
@@ -82,7 +82,7 @@ fn a_restart_after_any_event_sends_the_same_bytes() {
     for format in [UpdateFormat::Int8, TOP_K] {
         let digests = |stop: Option<usize>, lose_file: bool| {
             let market = market(format);
-            let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+            let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
             let first = person.run(&market, stop).unwrap();
             if lose_file {
                 // As if the process had been killed between the residual and the update.
@@ -95,7 +95,11 @@ fn a_restart_after_any_event_sends_the_same_bytes() {
             if !first.finished {
                 assert!(person.run(&market, None).unwrap().finished, "{format:?} {stop:?}");
             }
-            assert!(person.lost().is_empty(), "{format:?} {stop:?}: {:?}", person.lost());
+            assert!(
+                person.failed_round_codes().is_empty(),
+                "{format:?} {stop:?}: {:?}",
+                person.failed_round_codes()
+            );
             let all = (1..=3).map(|round| sent(&market, &person, round)).collect::<Vec<_>>();
             (all, person.events)
         };
@@ -103,7 +107,7 @@ fn a_restart_after_any_event_sends_the_same_bytes() {
         for stop in 1..events.len() {
             assert_eq!(digests(Some(stop), false).0, whole, "{format:?}, stopped after {stop}");
         }
-        let trained = |event: &Event| matches!(event, Event::Trained { .. });
+        let trained = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Trained { .. });
         for (at, _) in events.iter().enumerate().filter(|(_, event)| trained(event)) {
             assert_eq!(digests(Some(at + 1), true).0, whole, "{format:?}, lost after {at}");
         }
@@ -113,20 +117,20 @@ fn a_restart_after_any_event_sends_the_same_bytes() {
 #[test]
 fn a_missed_round_without_a_model_change_is_ignored() {
     let market = market(TOP_K);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let fails = Arc::clone(&person.engine.fails_next);
     let done = person.run_until(&market, |event| {
         match event {
-            Event::Reported { statement } if statement.round == RoundNumber(1) => {
+            ParticipantEvent::Reported { statement } if statement.round == RoundNumber(1) => {
                 fails.store(true, Ordering::SeqCst);
             }
-            Event::RoundLost { .. } => market.pass_commit_deadline(),
+            ParticipantEvent::RoundFailed { .. } => market.pass_commit_deadline(),
             _ => {}
         }
         false
     });
     assert!(done.unwrap().finished);
-    assert_eq!(person.lost(), ["TRAINING_FAILED"]);
+    assert_eq!(person.failed_round_codes(), ["TRAINING_FAILED"]);
     assert_eq!(signed(&market, &person, 2), None);
     let (_, left_out) = expected(&market, &person, 1, None);
     let carrying = expected(&market, &person, 3, left_out.as_deref()).0;
@@ -136,8 +140,10 @@ fn a_missed_round_without_a_model_change_is_ignored() {
 #[test]
 fn the_residual_of_an_update_without_a_receipt_is_dropped() {
     let market = market(TOP_K);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
-    let asked_twice = |event: &Event| matches!(event, Event::Asked { round: RoundNumber(2), .. });
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let asked_twice = |event: &ParticipantEvent| {
+        matches!(event, ParticipantEvent::Selected { round: RoundNumber(2), .. })
+    };
     assert!(!person.run_until(&market, asked_twice).unwrap().finished);
     // As if other participants had changed the model without this one.
     let folder = person.config.folder.join(market.task.to_string());
@@ -152,11 +158,10 @@ fn the_residual_of_an_update_without_a_receipt_is_dropped() {
 fn a_residual_is_added_again_after_an_abandoned_round() {
     for stop in [None, Some(RoundNumber(2)), Some(RoundNumber(3))] {
         let market = market(TOP_K);
-        market.lie(Lie::Abandons);
-        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        market.inject(Fault::AbandonedRound);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
         if let Some(stop) = stop {
-            let asked =
-                |event: &Event| matches!(event, Event::Asked { round, .. } if *round == stop);
+            let asked = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Selected { round, .. } if *round == stop);
             assert!(!person.run_until(&market, asked).unwrap().finished);
         }
         assert!(person.run(&market, None).unwrap().finished);
@@ -178,8 +183,8 @@ fn a_residual_is_added_again_after_an_abandoned_round() {
 #[test]
 fn no_residual_is_added_while_the_model_is_unchanged() {
     let market = market(TOP_K);
-    market.lie(Lie::LostUpdate);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    market.inject(Fault::LostUpdate);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     person.run(&market, None).unwrap();
     for round in 1..=3 {
         let (update, base) = signed(&market, &person, round).unwrap();
@@ -191,15 +196,19 @@ fn no_residual_is_added_while_the_model_is_unchanged() {
 #[test]
 fn an_unreadable_residual_is_dropped_with_an_event() {
     let market = market(TOP_K);
-    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
-    let asked_twice = |event: &Event| matches!(event, Event::Asked { round: RoundNumber(2), .. });
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let asked_twice = |event: &ParticipantEvent| {
+        matches!(event, ParticipantEvent::Selected { round: RoundNumber(2), .. })
+    };
     assert!(!person.run_until(&market, asked_twice).unwrap().finished);
     let folder = person.config.folder.join(market.task.to_string());
     // Training of the round may have finished before the stop; then it runs again.
     let _ = std::fs::remove_file(folder.join("2/update.safetensors"));
     std::fs::write(folder.join("1/residual.safetensors"), b"torn").unwrap();
     assert!(person.run(&market, None).unwrap().finished);
-    let lost = |event: &&Event| matches!(event, Event::ResidualLost { round: RoundNumber(1), .. });
+    let lost = |event: &&ParticipantEvent| {
+        matches!(event, ParticipantEvent::ResidualUnreadable { round: RoundNumber(1), .. })
+    };
     assert_eq!(person.events.iter().filter(lost).count(), 1, "{:?}", person.events);
     assert_eq!(sent(&market, &person, 2), expected(&market, &person, 2, None).0);
 }

@@ -16,119 +16,119 @@ use florin_protocol::{ErrorCode, Rejection, Report, RoundNumber, blob_digest};
 use florin_store::is_full;
 use florin_work::{CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, WorkError};
 
-use super::{Coordinator, ME, Waiting};
+use super::{BatchInput, ME, SimCoordinator};
 use crate::bugs::Bug;
-use crate::disk::Machine;
-use crate::ledger::{ANSWER_LOST, Unsigned};
-use crate::task::COORDINATOR;
-use crate::world::{What, World};
+use crate::context::{SimContext, SimEvent};
+use crate::disk::SimDisk;
+use crate::ledger::{DummySigner, RESPONSE_LOST};
+use crate::setup::COORDINATOR;
 
 /// First delay after a failure, in milliseconds; doubled with each further failure up to the
 /// maximum.
-const AGAIN_MS: u64 = 100;
-const AGAIN_MS_MAX: u64 = 30_000;
+const RETRY_MS: u64 = 100;
+const RETRY_MS_MAX: u64 = 30_000;
 /// Approximate maximum number of ledger requests of one step.
 const REQUESTS: u64 = 8;
 
 /// A job and the number of its retries.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct JobSlot {
     job: EffectJob,
-    puts_off: u32,
+    retries: u32,
 }
 
-impl Slot {
+impl JobSlot {
     pub(super) const fn new(job: EffectJob) -> Self {
-        Self { job, puts_off: 0 }
+        Self { job, retries: 0 }
     }
 }
 
 /// The result of a step of a job.
-enum Piece {
-    Told(EngineRequest),
-    Later(u64),
-    Again(String),
+enum JobStep {
+    Completed(EngineRequest),
+    WaitFor(u64),
+    Retry(String),
 }
 
-impl Coordinator {
+impl SimCoordinator {
     /// Continues a job.
-    pub(crate) fn job(&mut self, world: &mut World, life: u64, slot: u64) {
-        if life != self.life {
+    pub(crate) fn job(&mut self, world: &mut SimContext, life: u64, slot: u64) {
+        if life != self.restarts {
             return;
         }
         let Some(running) = &mut self.running else { return };
         let Some(mut at) = running.jobs.remove(&slot) else { return };
         let piece = match &mut at.job {
-            EffectJob::Disclose(job) => show(&self.machine, job),
-            EffectJob::Value(job) => value(&self.machine, job),
-            EffectJob::Archive(job) => keep(&self.machine, job, world.bug),
-            EffectJob::Ledger(job) => self.ask_ledger(world, job),
+            EffectJob::Disclose(job) => disclose(&self.disk, job),
+            EffectJob::Value(job) => value(&self.disk, job),
+            EffectJob::Archive(job) => archive_round(&self.disk, job, world.bug),
+            EffectJob::Ledger(job) => self.ledger_step(world, job),
         };
-        let died = world.bank().spare();
-        if self.machine.is_dead() || died {
+        let died = world.ledger().take_caller_crash();
+        if self.disk.is_crashed() || died {
             self.crash(world, "in the middle of a job");
             return;
         }
-        world.send_late();
+        world.schedule_late_transactions();
         let Some(running) = &mut self.running else { return };
         match piece {
-            Piece::Told(asked) => {
+            JobStep::Completed(asked) => {
                 running.jobs.insert(slot, at);
-                self.waiting.push(Waiting::Told { slot, asked });
-                self.nudge(world, 0);
+                self.waiting.push(BatchInput::JobResult { slot, asked });
+                self.schedule_batch(world, 0);
             }
-            Piece::Later(pause) => {
+            JobStep::WaitFor(pause) => {
                 running.jobs.insert(slot, at);
-                world.after(pause.max(1), What::Job { life, slot });
+                world.schedule(pause.max(1), SimEvent::Job { life, slot });
             }
-            Piece::Again(why) => {
-                world.tell(ME, format_args!("retries a job: {why}"));
-                if world.bug == Some(Bug::DoubleSettlement) && is_unknown(&why) {
-                    settle_once_more(&mut at.job);
+            JobStep::Retry(why) => {
+                world.log(ME, format_args!("retries a job: {why}"));
+                if world.bug == Some(Bug::DoubleSettlement) && fate_is_unknown(&why) {
+                    plant_double_settlement(&mut at.job);
                 }
                 running.jobs.insert(slot, at);
-                self.again(world, slot);
+                self.schedule_retry(world, slot);
             }
         }
     }
 
-    fn again(&mut self, world: &mut World, slot: u64) {
-        let life = self.life;
+    fn schedule_retry(&mut self, world: &mut SimContext, slot: u64) {
+        let life = self.restarts;
         let Some(at) = self.running.as_mut().and_then(|running| running.jobs.get_mut(&slot)) else {
             return;
         };
-        let pause = AGAIN_MS.saturating_mul(1 << at.puts_off.min(16)).min(AGAIN_MS_MAX);
-        at.puts_off += 1;
-        world.after(pause, What::Job { life, slot });
+        let pause = RETRY_MS.saturating_mul(1 << at.retries.min(16)).min(RETRY_MS_MAX);
+        at.retries += 1;
+        world.schedule(pause, SimEvent::Job { life, slot });
     }
 
-    fn ask_ledger(&self, world: &mut World, job: &mut LedgerJob) -> Piece {
-        let dies = world.weather.disk.dies;
-        if world.chance(dies) {
-            let requests = world.some(REQUESTS);
-            world.bank().kill_in(ME, requests);
+    fn ledger_step(&self, world: &mut SimContext, job: &mut LedgerJob) -> JobStep {
+        let dies = world.faults.disk.crashes;
+        if world.random_bool(dies) {
+            let requests = world.random_ms(REQUESTS);
+            world.ledger().crash_caller_after(ME, requests);
         }
-        let went = advance(job, &world.way(ME), &Unsigned(COORDINATOR));
+        let went = advance(job, &world.ledger_link(ME), &DummySigner(COORDINATOR));
         match went {
             Ok(JobProgress::Done(event)) => {
-                world.tell(ME, format_args!("{job}: done"));
-                Piece::Told(EngineRequest::Write(event))
+                world.log(ME, format_args!("{job}: done"));
+                JobStep::Completed(EngineRequest::Write(event))
             }
             Ok(JobProgress::Wait(pause)) => {
-                Piece::Later(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+                JobStep::WaitFor(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
             }
-            Err(LedgerError::Unavailable(why)) => Piece::Again(format!("{job}: {why}")),
+            Err(LedgerError::Unavailable(why)) => JobStep::Retry(format!("{job}: {why}")),
             Err(error) => {
-                world.tell(ME, format_args!("{job}: {error}"));
-                Piece::Later(u64::try_from(REFUSED_RETRY_PAUSE.as_millis()).unwrap_or(u64::MAX))
+                world.log(ME, format_args!("{job}: {error}"));
+                JobStep::WaitFor(u64::try_from(REFUSED_RETRY_PAUSE.as_millis()).unwrap_or(u64::MAX))
             }
         }
     }
 
     /// A job receives the outcome of its event: events that the journal refused are retried.
-    pub(super) fn told(
+    pub(super) fn on_job_outcome(
         &mut self,
-        world: &mut World,
+        world: &mut SimContext,
         slot: u64,
         asked: &EngineRequest,
         became: &Result<WriteAck, Rejection>,
@@ -138,15 +138,15 @@ impl Coordinator {
             Err(rejection)
                 if matches!(rejection.code, ErrorCode::StorageFull | ErrorCode::Internal) =>
             {
-                self.again(world, slot);
+                self.schedule_retry(world, slot);
             }
             Err(rejection) if rejection.code == ErrorCode::WorkResultMismatch => {
-                world.tell(ME, format_args!("abandons a round: {rejection}"));
+                world.log(ME, format_args!("abandons a round: {rejection}"));
                 if let EngineRequest::OwnResult { task, round, .. } = asked {
                     let event = Event::ValuationFailed { task: *task, round: *round };
                     let asked = EngineRequest::Write(Box::new(event));
-                    self.waiting.push(Waiting::Told { slot, asked });
-                    self.nudge(world, 0);
+                    self.waiting.push(BatchInput::JobResult { slot, asked });
+                    self.schedule_batch(world, 0);
                 }
             }
             _ => {
@@ -156,52 +156,52 @@ impl Coordinator {
     }
 }
 
-fn put_off(error: &io::Error) -> Piece {
+fn retry_later(error: &io::Error) -> JobStep {
     let why = if is_full(error) { "the disk is full".to_owned() } else { error.to_string() };
-    Piece::Again(why)
+    JobStep::Retry(why)
 }
 
-fn show(machine: &Machine, job: &DisclosureJob) -> Piece {
+fn disclose(machine: &SimDisk, job: &DisclosureJob) -> JobStep {
     let (task, round) = (job.task, job.round);
-    let shown = machine.get(job.holdout).and_then(|all| {
+    let shown = machine.get_blob(job.holdout).and_then(|all| {
         let all = CommittedHoldout::decode(&job.spec, &all).map_err(io::Error::other)?;
         let shown = all.disclose(&job.drawn_rows);
         let shown = shown.ok_or_else(|| io::Error::other("a drawn row does not exist"))?;
-        machine.put(&shown.to_bytes())
+        machine.put_blob(&shown.to_bytes())
     });
     match shown {
-        Ok(shown) => Piece::Told(EngineRequest::Write(Box::new(Event::RowsDisclosed {
+        Ok(shown) => JobStep::Completed(EngineRequest::Write(Box::new(Event::RowsDisclosed {
             task,
             round,
             rows: shown,
         }))),
-        Err(error) => put_off(&error),
+        Err(error) => retry_later(&error),
     }
 }
 
 /// A finished round must be durable as a blob before the journal records its digest. Planted bug:
 /// the blob is not written.
-fn keep(machine: &Machine, job: &ArchiveJob, bug: Option<Bug>) -> Piece {
+fn archive_round(machine: &SimDisk, job: &ArchiveJob, bug: Option<Bug>) -> JobStep {
     let (task, round) = (job.task, job.round);
     let bytes =
         archive::to_bytes(&job.reported_round).map_err(|error| io::Error::other(error.to_string()));
     let put = |bytes: Vec<u8>| match bug {
-        Some(Bug::RoundNotKept) => Ok(blob_digest(&bytes)),
-        _ => machine.put(&bytes),
+        Some(Bug::RoundNotArchived) => Ok(blob_digest(&bytes)),
+        _ => machine.put_blob(&bytes),
     };
     match bytes.and_then(put) {
-        Ok(digest) => Piece::Told(EngineRequest::Write(Box::new(Event::RoundArchived {
+        Ok(digest) => JobStep::Completed(EngineRequest::Write(Box::new(Event::RoundArchived {
             task,
             round,
             digest,
         }))),
-        Err(error) => put_off(&error),
+        Err(error) => retry_later(&error),
     }
 }
 
-fn value(machine: &Machine, job: &ValuationJob) -> Piece {
+fn value(machine: &SimDisk, job: &ValuationJob) -> JobStep {
     let (task, round, order) = (job.task, job.round, &job.order);
-    let read = |digest| machine.get(digest);
+    let read = |digest| machine.get_blob(digest);
     let blobs = || -> io::Result<_> {
         let updates = order.entries.iter().map(|entry| read(entry.update));
         let updates = updates.collect::<io::Result<Vec<Vec<u8>>>>()?;
@@ -213,7 +213,7 @@ fn value(machine: &Machine, job: &ValuationJob) -> Piece {
     };
     let (base, holdout, updates, previous, last) = match blobs() {
         Ok(blobs) => blobs,
-        Err(error) => return put_off(&error),
+        Err(error) => return retry_later(&error),
     };
     let updates: Vec<&[u8]> = updates.iter().map(Vec::as_slice).collect();
     let previous: Vec<&[u8]> = previous.iter().map(Vec::as_slice).collect();
@@ -230,29 +230,32 @@ fn value(machine: &Machine, job: &ValuationJob) -> Piece {
     };
     match florin_work::value_and_aggregate(&inputs, &mut Reference::new()) {
         // Durable before the report that references it.
-        Ok(outcome) => match machine.put(&outcome.model) {
-            Ok(_) => Piece::Told(EngineRequest::OwnResult {
+        Ok(outcome) => match machine.put_blob(&outcome.model) {
+            Ok(_) => JobStep::Completed(EngineRequest::OwnResult {
                 task,
                 round,
                 result: Box::new(outcome.result),
             }),
-            Err(error) => put_off(&error),
+            Err(error) => retry_later(&error),
         },
         Err(WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_)) => {
-            Piece::Told(EngineRequest::Write(Box::new(Event::ValuationFailed { task, round })))
+            JobStep::Completed(EngineRequest::Write(Box::new(Event::ValuationFailed {
+                task,
+                round,
+            })))
         }
-        Err(error) => Piece::Again(error.to_string()),
+        Err(error) => JobStep::Retry(error.to_string()),
     }
 }
 
 /// Whether the fate of a transaction is unknown because its response was lost. This depends on the
 /// text of the error in [`florin_ledger::submit_over`].
-fn is_unknown(why: &str) -> bool {
-    why.contains(&format!("{ANSWER_LOST}; it is unknown whether"))
+fn fate_is_unknown(why: &str) -> bool {
+    why.contains(&format!("{RESPONSE_LOST}; it is unknown whether"))
 }
 
 /// Planted bug: a settlement whose response was lost gets another round and pays again.
-fn settle_once_more(job: &mut EffectJob) {
+fn plant_double_settlement(job: &mut EffectJob) {
     let EffectJob::Ledger(job) = job else { return };
     if let LedgerJob::Post { settlement, .. } = job.as_mut() {
         settlement.round = RoundNumber(settlement.round.0 + 1);

@@ -4,7 +4,7 @@ use florin_learning::{Dataset, params};
 use florin_protocol::Address;
 
 use super::learn::Cohort;
-use super::market::{Sent, rows_of};
+use super::market::{Submission, rows_of};
 use super::noise::Noise;
 
 /// An attack on the payment rule. Unless noted otherwise, the attacker's bond does not change,
@@ -47,7 +47,7 @@ pub(super) enum Attack {
     /// Submits the best peer's update of two rounds ago.
     RepublishOlder,
     /// Submits its own update of the first round again.
-    Rest,
+    RepeatFirst,
     /// Two identities with half the bond each submit the honest update plus and minus a random
     /// direction of this relative length.
     Hedge(f64),
@@ -81,7 +81,7 @@ impl Attack {
             }
             Self::RepublishMixed => "two peers' updates of the previous round, mixed".to_owned(),
             Self::RepublishOlder => "a peer's update of two rounds ago".to_owned(),
-            Self::Rest => "its own update of the first round".to_owned(),
+            Self::RepeatFirst => "its own update of the first round".to_owned(),
             Self::Hedge(by) => format!("hedge Δ±{by}·u"),
             Self::FlipLabels => "label flip".to_owned(),
             Self::Noise => "noise".to_owned(),
@@ -100,7 +100,7 @@ impl Attack {
 }
 
 /// The information that the attacker has in a round.
-pub(super) struct Scene<'a> {
+pub(super) struct AttackContext<'a> {
     pub(super) cohort: &'a Cohort,
     pub(super) base: &'a [f32],
     /// The honest update of each member.
@@ -122,7 +122,7 @@ pub(super) fn account(member: usize, identity: usize) -> Address {
     Address(bytes)
 }
 
-impl Scene<'_> {
+impl AttackContext<'_> {
     fn own(&self) -> &[f32] {
         &self.honest[self.attacker]
     }
@@ -131,17 +131,17 @@ impl Scene<'_> {
         rows_of(&self.cohort.shards[self.attacker])
     }
 
-    fn sent(&self, identity: usize, rows: u64, bonded: u64, delta: Vec<f32>) -> Sent {
-        Sent { account: account(self.attacker, identity), rows, bonded, delta }
+    fn sent(&self, identity: usize, rows: u64, bonded: u64, delta: Vec<f32>) -> Submission {
+        Submission { account: account(self.attacker, identity), rows, bonded, delta }
     }
 
     /// One identity with the honest rows and bond.
-    fn alone(&self, delta: Vec<f32>) -> Vec<Sent> {
+    fn alone(&self, delta: Vec<f32>) -> Vec<Submission> {
         vec![self.sent(0, self.rows(), self.rows(), delta)]
     }
 
     /// Identities that share the rows and the bond.
-    fn shared(&self, deltas: Vec<Vec<f32>>) -> Vec<Sent> {
+    fn shared(&self, deltas: Vec<Vec<f32>>) -> Vec<Submission> {
         let (rows, parts) = (self.rows(), deltas.len() as u64);
         let part = |i: u64| rows * (i + 1) / parts - rows * i / parts;
         let all = deltas.into_iter().enumerate();
@@ -149,7 +149,7 @@ impl Scene<'_> {
     }
 
     /// The submissions of the attacker.
-    pub(super) fn act(&self, attack: Attack, noise: &mut Noise) -> anyhow::Result<Vec<Sent>> {
+    pub(super) fn act(&self, attack: Attack, noise: &mut Noise) -> anyhow::Result<Vec<Submission>> {
         let rows = self.rows();
         let own = self.own().to_vec();
         let copies = |k: usize| vec![own.clone(); k];
@@ -164,28 +164,30 @@ impl Scene<'_> {
         Ok(match attack {
             Attack::Honest => self.alone(own),
             Attack::SybilSame(k) => self.shared(copies(k)),
-            Attack::SybilNoisy(k) => self.shared(noise.disguised(&own, k)),
+            Attack::SybilNoisy(k) => self.shared(noise.noisy_copies(&own, k)),
             Attack::SybilDisjoint(k) => self.shared(self.disjoint(k, 1)?),
             Attack::SybilDisjointLonger(k) => self.shared(self.disjoint(k, k as u32)?),
             Attack::Replicate(k) => self.multiplied(copies(k)),
-            Attack::ReplicateNoisy(k) => self.multiplied(noise.disguised(&own, k)),
+            Attack::ReplicateNoisy(k) => self.multiplied(noise.noisy_copies(&own, k)),
             Attack::InflateUncovered => vec![self.sent(0, 3 * rows, rows, own)],
             Attack::InflateCovered => vec![self.sent(0, 3 * rows, 3 * rows, own)],
             Attack::Scale(by) => self.alone(scaled(&own, by)),
-            Attack::Replay(share) => self.alone(noise.under(&step(1), share)),
+            Attack::Replay(share) => self.alone(noise.with_noise(&step(1), share)),
             Attack::ReplayOlder => self.alone(step(2)),
-            Attack::Plagiarise(share) => self.alone(noise.under(&self.honest[self.best], share)),
+            Attack::Plagiarise(share) => {
+                self.alone(noise.with_noise(&self.honest[self.best], share))
+            }
             Attack::PlagiariseMixed => {
                 let best = &self.honest[self.best];
                 let by = 0.3 * params::norm(best) / params::norm(&step(1)).max(1e-12);
                 self.alone(sum(best, &scaled(&step(1), by)))
             }
-            Attack::Republish(share) => self.alone(noise.under(&sent(1, self.best), share)),
+            Attack::Republish(share) => self.alone(noise.with_noise(&sent(1, self.best), share)),
             Attack::RepublishMixed => {
                 self.alone(scaled(&sum(&sent(1, self.best), &sent(1, self.second)), 0.5))
             }
             Attack::RepublishOlder => self.alone(sent(2, self.best)),
-            Attack::Rest => self.alone(match self.sent.first() {
+            Attack::RepeatFirst => self.alone(match self.sent.first() {
                 Some(first) => first[self.attacker].clone(),
                 None => own,
             }),
@@ -199,7 +201,7 @@ impl Scene<'_> {
         })
     }
 
-    fn multiplied(&self, deltas: Vec<Vec<f32>>) -> Vec<Sent> {
+    fn multiplied(&self, deltas: Vec<Vec<f32>>) -> Vec<Submission> {
         let rows = self.rows();
         let all = deltas.into_iter().enumerate();
         all.map(|(i, delta)| self.sent(i, rows, rows, delta)).collect()

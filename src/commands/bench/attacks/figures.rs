@@ -13,7 +13,7 @@ const STUDENT: [f64; 15] =
 
 impl Mean {
     /// The mean of at least one value; a single value has an infinite interval.
-    pub(super) fn of(values: &[f64]) -> Self {
+    pub(super) fn from_values(values: &[f64]) -> Self {
         let n = values.len() as f64;
         let value = values.iter().sum::<f64>() / n;
         if values.len() < 2 {
@@ -32,7 +32,8 @@ mod tests {
     #[test]
     fn an_interval_has_the_width_of_the_student_table() {
         // Standard deviation 2, n = 4: 3.18 · 2 / 2.
-        let mean = Mean::of(&[8.0, 12.0, 10.0 - 6f64.sqrt() / 3f64.sqrt(), 10.0 + 2f64.sqrt()]);
+        let mean =
+            Mean::from_values(&[8.0, 12.0, 10.0 - 6f64.sqrt() / 3f64.sqrt(), 10.0 + 2f64.sqrt()]);
         assert!((mean.value - 10.0).abs() < 1e-12);
         assert!((mean.half - 3.18).abs() < 1e-9, "{mean:?}");
     }

@@ -26,7 +26,7 @@ pub(super) const ROUNDS: usize = 8;
 
 /// The submission of one identity in a round.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
+pub(super) struct Submission {
     pub(super) account: Address,
     /// Number of rows it declares.
     pub(super) rows: u64,
@@ -36,7 +36,7 @@ pub(super) struct Sent {
 }
 
 /// A task whose rounds run in memory.
-pub(super) struct Market {
+pub(super) struct InMemoryMarket {
     spec: TaskSpec,
     holdout: CommittedHoldout,
     /// Holdout rows used in earlier rounds.
@@ -46,7 +46,7 @@ pub(super) struct Market {
     previous: Vec<Vec<u8>>,
     before: Option<Report>,
     /// The updates that earlier rounds disclosed.
-    shown: EarlierUpdates,
+    disclosed: EarlierUpdates,
     /// The bytes of these updates.
     last: BTreeMap<Digest, Vec<u8>>,
     engine: Reference,
@@ -54,7 +54,7 @@ pub(super) struct Market {
 
 /// The budget rule that limits the payouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purse {
+pub(super) enum PayLimit {
     /// As in the demonstration: the price limits the first rounds, the pool the others.
     Demonstration,
     /// The price alone: payouts are proportional to scores.
@@ -69,7 +69,7 @@ fn fln(whole: u64) -> Amount {
 fn spec(
     cohort: &Cohort,
     protection: PreprocessingRules,
-    purse: Purse,
+    purse: PayLimit,
     root: Digest,
     base: &[u8],
 ) -> TaskSpec {
@@ -116,7 +116,7 @@ fn spec(
         },
         estimator: Estimator::Path { nodes: 3, cross_check_pairs: 0 },
         budget: Budget {
-            data: if purse == Purse::Priced { fln(1_000_000) } else { fln(1_000) },
+            data: if purse == PayLimit::Priced { fln(1_000_000) } else { fln(1_000) },
             infrastructure: fln(1),
             per_nat_max: fln(500),
             confidence_z: micro(3_000_000),
@@ -132,8 +132,8 @@ fn spec(
     }
 }
 
-impl Market {
-    pub(super) fn new(cohort: &Cohort, protection: PreprocessingRules, purse: Purse) -> Self {
+impl InMemoryMarket {
+    pub(super) fn new(cohort: &Cohort, protection: PreprocessingRules, purse: PayLimit) -> Self {
         let holdout = CommittedHoldout::new(cohort.holdout.clone());
         let start = cohort.start();
         let mut market = Self {
@@ -143,7 +143,7 @@ impl Market {
             base: Vec::new(),
             previous: Vec::new(),
             before: None,
-            shown: EarlierUpdates::default(),
+            disclosed: EarlierUpdates::default(),
             last: BTreeMap::new(),
             engine: Reference::new(),
         };
@@ -158,7 +158,7 @@ impl Market {
     }
 
     /// Runs a round with the submissions, in commit order. Returns the scores, sorted by account.
-    pub(super) fn play(&mut self, sent: &[Sent]) -> anyhow::Result<Vec<UpdateScore>> {
+    pub(super) fn play(&mut self, sent: &[Submission]) -> anyhow::Result<Vec<UpdateScore>> {
         let round = self.before.as_ref().map_or(1, |report| report.scope.round.0 + 1);
         let scope = RoundScope {
             market: self.spec.market,
@@ -227,13 +227,13 @@ impl Market {
             verified_work: &[],
         })?;
         self.previous.insert(0, std::mem::replace(&mut self.base, outcome.model));
-        self.keep(report, updates);
+        self.advance(report, updates);
         Ok(outcome.result.valuation.scores)
     }
 
     /// Stores the updates for the duplicate detection of the next round, and continues.
-    fn keep(&mut self, report: Report, updates: Vec<Vec<u8>>) {
-        self.shown.add_report(&report);
+    fn advance(&mut self, report: Report, updates: Vec<Vec<u8>>) {
+        self.disclosed.add_report(&report);
         if report.is_productive() {
             self.last.clear();
         }
@@ -244,7 +244,7 @@ impl Market {
     /// The updates of earlier rounds that the duplicate detection compares with.
     fn last_updates(&self) -> (Vec<(Address, Digest)>, Vec<Vec<u8>>) {
         let rules = self.spec.rounds.preprocessing;
-        let named = self.shown.reference_updates(rules, model_bytes(&self.spec));
+        let named = self.disclosed.reference_updates(rules, model_bytes(&self.spec));
         let bytes = named.iter().filter_map(|(_, update)| self.last.get(update).cloned());
         let bytes = bytes.collect();
         (named, bytes)

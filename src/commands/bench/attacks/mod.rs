@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use florin_learning::PartitionScheme;
 use florin_protocol::{DuplicatePolicy, NormScaling, PreprocessingRules};
 
-use super::Row;
-use crate::show::{Cell, Table};
+use super::Measurement;
+use crate::show::{Cell, TextTable};
 use attack::{Attack, scaled};
 use figures::Mean;
 use learn::{Setting, sgd};
-use market::Purse;
-use play::{Before, Earned, Roles, play};
+use market::PayLimit;
+use play::{Earnings, Roles, UpdateTransform, play};
 
 /// Default number of seeds per condition; the variable `FLORIN_BENCH_SEEDS` overrides it.
 const SEEDS: u64 = 8;
@@ -64,7 +64,7 @@ const ATTACKS: &[Attack] = &[
     Attack::Republish(0.2),
     Attack::RepublishMixed,
     Attack::RepublishOlder,
-    Attack::Rest,
+    Attack::RepeatFirst,
     Attack::Hedge(2.0),
     Attack::Hedge(4.0),
     Attack::FlipLabels,
@@ -103,10 +103,10 @@ impl std::fmt::Display for Condition {
 
 /// A set of protections to compare.
 #[derive(Clone, Copy)]
-struct Stack {
+struct ProtectionStack {
     name: &'static str,
     protection: PreprocessingRules,
-    before: Before,
+    transform: UpdateTransform,
 }
 
 const BARE: PreprocessingRules =
@@ -119,12 +119,12 @@ const WHOLE: PreprocessingRules =
     PreprocessingRules { norm_scaling: NormScaling::Median, duplicates: DuplicatePolicy::Reject };
 
 /// The last entry is the default of a task.
-const STACKS: &[Stack] = &[
-    Stack { name: "none", protection: BARE, before: |_, _| {} },
-    Stack { name: "clip", protection: CLIPPED, before: |_, _| {} },
-    Stack { name: "repeats", protection: UNREPEATED, before: |_, _| {} },
-    Stack { name: "always innovate", protection: CLIPPED, before: innovate },
-    Stack { name: "default", protection: WHOLE, before: |_, _| {} },
+const STACKS: &[ProtectionStack] = &[
+    ProtectionStack { name: "none", protection: BARE, transform: |_, _| {} },
+    ProtectionStack { name: "clip", protection: CLIPPED, transform: |_, _| {} },
+    ProtectionStack { name: "repeats", protection: UNREPEATED, transform: |_, _| {} },
+    ProtectionStack { name: "always innovate", protection: CLIPPED, transform: remove_last_step },
+    ProtectionStack { name: "default", protection: WHOLE, transform: |_, _| {} },
 ];
 
 /// Columns of the attacks table: one for each of [`STACKS`].
@@ -139,7 +139,7 @@ const HEADS: [&str; 6] = [
 
 /// Removes the component along the previous public step from an update, whether the update is a
 /// replay or not.
-fn innovate(delta: &mut [f32], step: Option<&Vec<f32>>) {
+fn remove_last_step(delta: &mut [f32], step: Option<&Vec<f32>>) {
     let Some(step) = step else { return };
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
     let along = dot(delta, step) / dot(step, step).max(f64::MIN_POSITIVE);
@@ -147,10 +147,10 @@ fn innovate(delta: &mut [f32], step: Option<&Vec<f32>>) {
     delta.iter_mut().zip(taken).for_each(|(value, taken)| *value -= taken);
 }
 
-pub(super) fn run() -> anyhow::Result<Vec<Row>> {
+pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
     let seeds: Vec<u64> = (1..=seeds()?).collect();
     let mut rows = separation::run(seeds.len() as u64)?;
-    for purse in [Purse::Demonstration, Purse::Priced] {
+    for purse in [PayLimit::Demonstration, PayLimit::Priced] {
         anstream::println!("\nPay: {purse:?}; {} seeds", seeds.len());
         rows.extend(ratios(&seeds, purse)?);
     }
@@ -189,25 +189,25 @@ pub(super) fn parallel<J: Sync, R: Send>(
 }
 
 /// The honest task of each stack, condition and seed.
-type Honest = Vec<Vec<Vec<Earned>>>;
+type Honest = Vec<Vec<Vec<Earnings>>>;
 
-fn ratios(seeds: &[u64], purse: Purse) -> anyhow::Result<Vec<Row>> {
+fn ratios(seeds: &[u64], purse: PayLimit) -> anyhow::Result<Vec<Measurement>> {
     let conditions = Condition::all();
-    let jobs: Vec<(&Stack, &Condition, u64)> = STACKS
+    let jobs: Vec<(&ProtectionStack, &Condition, u64)> = STACKS
         .iter()
         .flat_map(|stack| {
             conditions.iter().flat_map(move |c| seeds.iter().map(move |seed| (stack, c, *seed)))
         })
         .collect();
-    let nobody = Roles { attacker: 0, best: 0, second: 0 };
+    let no_roles = Roles { attacker: 0, best: 0, second: 0 };
     let played = parallel(&jobs, |(stack, condition, seed)| {
         let rules = (stack.protection, purse);
-        play(&condition.setting(*seed), rules, Attack::Honest, nobody, stack.before)
+        play(&condition.setting(*seed), rules, Attack::Honest, no_roles, stack.transform)
     })?;
     let per_stack = conditions.len() * seeds.len();
     let honest: Honest = played
         .chunks(per_stack)
-        .map(|stack| stack.chunks(seeds.len()).map(<[Earned]>::to_vec).collect())
+        .map(|stack| stack.chunks(seeds.len()).map(<[Earnings]>::to_vec).collect())
         .collect();
     let mut rows = losses(&conditions, &honest);
     rows.extend(attacks(seeds, purse, &conditions, &honest)?);
@@ -216,32 +216,37 @@ fn ratios(seeds: &[u64], purse: Purse) -> anyhow::Result<Vec<Row>> {
 
 /// The loss of honest members by each protection without an attack: in total, and of the member
 /// that loses most.
-fn losses(conditions: &[Condition], honest: &Honest) -> Vec<Row> {
+fn losses(conditions: &[Condition], honest: &Honest) -> Vec<Measurement> {
     let mut table =
-        Table::new(&["without attack", ">pay retained", ">least retained", ">rejected"]);
+        TextTable::new(&["without attack", ">pay retained", ">least retained", ">rejected"]);
     let mut rows = Vec::new();
     for (stack, played) in STACKS.iter().zip(honest) {
         for ((condition, played), bare) in conditions.iter().zip(played).zip(&honest[0]) {
-            let mut kept = Vec::new();
+            let mut retained = Vec::new();
             let mut least = Vec::new();
             for (with, without) in played.iter().zip(bare) {
                 let each = with.by_member.iter().zip(&without.by_member);
                 least.push(each.map(|(a, b)| a / b).fold(f64::INFINITY, f64::min));
-                let sum = |earned: &Earned| earned.by_member.iter().sum::<f64>();
-                kept.push(sum(with) / sum(without));
+                let sum = |earned: &Earnings| earned.by_member.iter().sum::<f64>();
+                retained.push(sum(with) / sum(without));
             }
-            let (kept, least) = (Mean::of(&kept), Mean::of(&least));
+            let (retained_mean, least) = (Mean::from_values(&retained), Mean::from_values(&least));
             let collisions: usize = played.iter().map(|earned| earned.collisions).sum();
             let name = format!("{}, {condition}", stack.name);
             table.row([
                 name.into(),
-                told(kept).into(),
-                told(least).into(),
+                format_mean(retained_mean).into(),
+                format_mean(least).into(),
                 collisions.to_string().into(),
             ]);
             if stack.name == "default" {
                 let name = format!("pay retained by honest members, {condition}");
-                rows.push(Row::at_least(name, kept.value, "×", 1.0 - HONEST_LOSS_MAX));
+                rows.push(Measurement::at_least(
+                    name,
+                    retained_mean.value,
+                    "×",
+                    1.0 - HONEST_LOSS_MAX,
+                ));
             }
         }
     }
@@ -251,10 +256,10 @@ fn losses(conditions: &[Condition], honest: &Honest) -> Vec<Row> {
 
 fn attacks(
     seeds: &[u64],
-    purse: Purse,
+    purse: PayLimit,
     conditions: &[Condition],
     honest: &Honest,
-) -> anyhow::Result<Vec<Row>> {
+) -> anyhow::Result<Vec<Measurement>> {
     let jobs: Vec<(Attack, usize, usize, usize)> = ATTACKS
         .iter()
         .flat_map(|attack| (0..STACKS.len()).map(move |stack| (*attack, stack)))
@@ -265,33 +270,33 @@ fn attacks(
         .collect();
     let ratios = parallel(&jobs, |&(attack, stack, condition, seed)| {
         let base = &honest[stack][condition][seed];
-        let roles = Roles::of(&honest[0][condition][seed].by_member);
+        let roles = Roles::from_earnings(&honest[0][condition][seed].by_member);
         let rules = (STACKS[stack].protection, purse);
         let setting = conditions[condition].setting(seeds[seed]);
-        let earned = play(&setting, rules, attack, roles, STACKS[stack].before)?;
+        let earned = play(&setting, rules, attack, roles, STACKS[stack].transform)?;
         let ratio = earned.by_member[roles.attacker] / base.by_member[roles.attacker];
         let cut = earned.cut_at_zero[roles.attacker] / base.cut_at_zero[roles.attacker];
         Ok((ratio / attack.stake(), cut))
     })?;
-    let mut table = Table::new(&HEADS);
+    let mut table = TextTable::new(&HEADS);
     let mut rows = Vec::new();
     let per_stack = conditions.len() * seeds.len();
     for (attack, all) in ATTACKS.iter().zip(ratios.chunks(STACKS.len() * per_stack)) {
         let worst: Vec<(Mean, usize)> =
             all.chunks(per_stack).map(|stack| worst(stack.chunks(seeds.len()))).collect();
         let mut line: Vec<Cell> = vec![attack.name().into()];
-        line.extend(worst.iter().map(|(mean, _)| Cell::from(told(*mean))));
+        line.extend(worst.iter().map(|(mean, _)| Cell::from(format_mean(*mean))));
         table.row(line);
         let (mean, condition) = worst[worst.len() - 1];
         let name = format!("{} ({})", attack.name(), conditions[condition]);
-        let row = Row::at_most(name, mean.value, "× honest pay", 1.0 + mean.half);
+        let row = Measurement::at_most(name, mean.value, "× honest pay", 1.0 + mean.half);
         rows.push(row);
         if let Attack::Hedge(_) = attack {
-            let cut = all[..per_stack]
-                .chunks(seeds.len())
-                .map(|c| Mean::of(&c.iter().map(|(_, cut)| *cut).collect::<Vec<_>>()).value);
+            let cut = all[..per_stack].chunks(seeds.len()).map(|c| {
+                Mean::from_values(&c.iter().map(|(_, cut)| *cut).collect::<Vec<_>>()).value
+            });
             let name = format!("{}, if negative scores were cut at zero", attack.name());
-            rows.push(Row::plain(name, cut.fold(f64::MIN, f64::max), "× honest pay"));
+            rows.push(Measurement::plain(name, cut.fold(f64::MIN, f64::max), "× honest pay"));
         }
     }
     table.print();
@@ -300,8 +305,8 @@ fn attacks(
 
 /// The condition under which an attack pays most.
 fn worst<'a>(conditions: impl Iterator<Item = &'a [(f64, f64)]>) -> (Mean, usize) {
-    let means =
-        conditions.map(|values| Mean::of(&values.iter().map(|(r, _)| *r).collect::<Vec<_>>()));
+    let means = conditions
+        .map(|values| Mean::from_values(&values.iter().map(|(r, _)| *r).collect::<Vec<_>>()));
     let mut best = None;
     for (at, mean) in means.enumerate() {
         if best.is_none_or(|(old, _): (Mean, usize)| mean.value - mean.half > old.value - old.half)
@@ -312,6 +317,6 @@ fn worst<'a>(conditions: impl Iterator<Item = &'a [(f64, f64)]>) -> (Mean, usize
     best.expect("there is at least one condition")
 }
 
-fn told(mean: Mean) -> String {
+fn format_mean(mean: Mean) -> String {
     format!("{:.2} ± {:.2}", mean.value, mean.half)
 }

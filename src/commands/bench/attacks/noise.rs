@@ -48,18 +48,18 @@ impl Noise {
     }
 
     /// A vector plus a random direction of `share` times its length.
-    pub(super) fn under(&mut self, delta: &[f32], share: f64) -> Vec<f32> {
+    pub(super) fn with_noise(&mut self, delta: &[f32], share: f64) -> Vec<f32> {
         let aside = self.direction(delta.len(), share * params::norm(delta));
         delta.iter().zip(aside).map(|(a, b)| a + b).collect()
     }
 
     /// Copies of an update: the first is exact, the others have 20 % noise and 0.7 to 1.3 times the
     /// length.
-    pub(super) fn disguised(&mut self, delta: &[f32], copies: usize) -> Vec<Vec<f32>> {
+    pub(super) fn noisy_copies(&mut self, delta: &[f32], copies: usize) -> Vec<Vec<f32>> {
         let mut all = vec![delta.to_vec()];
         for _ in 1..copies {
             let by = 0.7 + 0.6 * self.unit();
-            all.push(scaled(&self.under(delta, 0.2), by));
+            all.push(scaled(&self.with_noise(delta, 0.2), by));
         }
         all
     }

@@ -2,14 +2,14 @@
 
 use florin_protocol::{PreprocessingRules, UpdateScore};
 
-use super::attack::{Attack, Scene, account};
+use super::attack::{Attack, AttackContext, account};
 use super::learn::{Cohort, Setting};
-use super::market::{Market, Purse, ROUNDS, Sent, rows_of};
+use super::market::{InMemoryMarket, PayLimit, ROUNDS, Submission, rows_of};
 use super::noise::Noise;
 
 /// The earnings in one task.
 #[derive(Debug, Clone)]
-pub(super) struct Earned {
+pub(super) struct Earnings {
     /// By member, in florins; the attacker's identities are summed up.
     pub(super) by_member: Vec<f64>,
     /// By member, in round pools, if each pool were split by the positive parts of the scores,
@@ -29,7 +29,7 @@ pub(super) struct Roles {
 
 impl Roles {
     /// The attacker is the median contributor of the honest task; it copies the best contributor.
-    pub(super) fn of(earned: &[f64]) -> Self {
+    pub(super) fn from_earnings(earned: &[f64]) -> Self {
         let mut order: Vec<usize> = (0..earned.len()).collect();
         order.sort_by(|&a, &b| earned[a].total_cmp(&earned[b]).then(a.cmp(&b)));
         Self {
@@ -42,18 +42,18 @@ impl Roles {
 
 /// A transformation of updates before submission, for protections that are compared but not built
 /// in.
-pub(super) type Before = fn(&mut [f32], step: Option<&Vec<f32>>);
+pub(super) type UpdateTransform = fn(&mut [f32], step: Option<&Vec<f32>>);
 
 /// Runs all rounds of a task.
 pub(super) fn play(
     setting: &Setting,
-    (protection, purse): (PreprocessingRules, Purse),
+    (protection, purse): (PreprocessingRules, PayLimit),
     attack: Attack,
     roles: Roles,
-    before: Before,
-) -> anyhow::Result<Earned> {
+    before: UpdateTransform,
+) -> anyhow::Result<Earnings> {
     let cohort = Cohort::new(setting)?;
-    let mut market = Market::new(&cohort, protection, purse);
+    let mut market = InMemoryMarket::new(&cohort, protection, purse);
     let mut noise = Noise::new(setting.seed);
     let mut steps: Vec<Vec<f32>> = Vec::new();
     let mut earlier: Vec<Vec<Vec<f32>>> = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn play(
             .map(|member| cohort.honest(&base, member, round))
             .collect::<Result<Vec<_>, _>>()?;
         let Roles { attacker, best, second } = roles;
-        let scene = Scene {
+        let scene = AttackContext {
             cohort: &cohort,
             base: &base,
             honest: &honest,
@@ -75,12 +75,12 @@ pub(super) fn play(
             second,
             round,
         };
-        let mut sent: Vec<Sent> = (0..setting.members)
+        let mut sent: Vec<Submission> = (0..setting.members)
             .filter(|&member| member != attacker || attack == Attack::Honest)
             .map(|member| {
                 let rows = rows_of(&cohort.shards[member]);
                 let delta = honest[member].clone();
-                Sent { account: account(member, 0), rows, bonded: rows, delta }
+                Submission { account: account(member, 0), rows, bonded: rows, delta }
             })
             .collect();
         if attack != Attack::Honest {
@@ -104,7 +104,7 @@ pub(super) fn play(
     let by_member = (0..setting.members)
         .map(|member| identities(member).map(|account| market.earned(account)).sum())
         .collect();
-    Ok(Earned { by_member, cut_at_zero, collisions })
+    Ok(Earnings { by_member, cut_at_zero, collisions })
 }
 
 fn member_of(score: &UpdateScore) -> usize {

@@ -8,8 +8,8 @@ use florin_work::preprocess::{Gram, PublicVectors, find_replay, find_republished
 
 use super::learn::{Cohort, Setting, sgd};
 use super::noise::Noise;
-use super::{Row, parallel};
-use crate::show::Table;
+use super::{Measurement, parallel};
+use crate::show::TextTable;
 
 /// Cohort sizes.
 const SIZES: [usize; 7] = [2, 3, 4, 6, 8, 12, 20];
@@ -20,7 +20,7 @@ const NOISES: [f64; 5] = [0.0, 0.1, 0.2, 0.35, 0.5];
 /// More than any number of rows.
 const FULL_BATCH: u32 = 2_000;
 /// Numbers of honest members that are replaced by noise, in cohorts of six and more.
-const JUNK: [usize; 4] = [0, 1, 2, 3];
+const NOISE_MEMBERS: [usize; 4] = [0, 1, 2, 3];
 
 /// Number of comparisons, and number of detections.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,7 +30,7 @@ struct Count {
 }
 
 impl Count {
-    fn note(&mut self, found: bool) {
+    fn record(&mut self, found: bool) {
         self.of += 1;
         self.found += usize::from(found);
     }
@@ -40,14 +40,14 @@ impl Count {
         self.found += other.found;
     }
 
-    fn told(self) -> String {
+    fn rate(self) -> String {
         format!("{:.3}", self.found as f64 / self.of.max(1) as f64)
     }
 }
 
 /// The detections in cohorts of one size.
 #[derive(Debug, Clone, Copy, Default)]
-struct Found {
+struct DetectionCounts {
     pairs: Count,
     steps: Count,
     /// Honest updates compared with other members' updates of the previous round.
@@ -60,10 +60,10 @@ struct Found {
     republished: [Count; NOISES.len()],
 }
 
-pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
+pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Measurement>> {
     let jobs = settings(seeds);
-    let found = parallel(&jobs, study)?;
-    let mut table = Table::new(&[
+    let found = parallel(&jobs, evaluate_cohort)?;
+    let mut table = TextTable::new(&[
         ">n",
         ">honest pairs",
         ">false copies",
@@ -76,9 +76,9 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
         "replays detected",
         "copies of earlier detected",
     ]);
-    let mut whole = Found::default();
+    let mut whole = DetectionCounts::default();
     for size in SIZES {
-        let mut sum = Found::default();
+        let mut sum = DetectionCounts::default();
         for (_, found) in jobs.iter().zip(&found).filter(|(job, _)| job.members == size) {
             sum.pairs.add(found.pairs);
             sum.steps.add(found.steps);
@@ -90,7 +90,7 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
                 sum.republished[at].add(found.republished[at]);
             }
         }
-        let all = |counts: [Count; NOISES.len()]| counts.map(Count::told).join("  ");
+        let all = |counts: [Count; NOISES.len()]| counts.map(Count::rate).join("  ");
         table.row([
             size.to_string().into(),
             sum.pairs.of.to_string().into(),
@@ -111,16 +111,16 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
     }
     table.print();
     let name = |what: &str, count: Count| format!("{what}, of {}", count.of);
-    let Found { pairs, steps, earlier, beside_noise, .. } = whole;
+    let DetectionCounts { pairs, steps, earlier, beside_noise, .. } = whole;
     let copies = name("honest pairs detected as copies", pairs);
     let replays = name("honest updates detected as replays", steps);
     let taken = name("honest updates detected as copies of earlier ones", earlier);
     let beside = name("any of these, with noise in place of up to 3 members", beside_noise);
     Ok(vec![
-        Row::at_most(copies, pairs.found as f64, "", 0.0),
-        Row::at_most(replays, steps.found as f64, "", 0.0),
-        Row::at_most(taken, earlier.found as f64, "", 0.0),
-        Row::plain(beside, beside_noise.found as f64, ""),
+        Measurement::at_most(copies, pairs.found as f64, "", 0.0),
+        Measurement::at_most(replays, steps.found as f64, "", 0.0),
+        Measurement::at_most(taken, earlier.found as f64, "", 0.0),
+        Measurement::plain(beside, beside_noise.found as f64, ""),
     ])
 }
 
@@ -132,7 +132,7 @@ fn settings(seeds: u64) -> Vec<Setting> {
     ];
     let mut all = Vec::new();
     for partition in &partitions {
-        for (rate, batch, epochs) in ways() {
+        for (rate, batch, epochs) in training_setups() {
             for members in SIZES {
                 let training = sgd(rate, batch, epochs);
                 let one = |seed| Setting {
@@ -149,30 +149,30 @@ fn settings(seeds: u64) -> Vec<Setting> {
 }
 
 /// Combinations of learning rate, batch size and epochs.
-fn ways() -> impl Iterator<Item = (f64, u32, u32)> {
+fn training_setups() -> impl Iterator<Item = (f64, u32, u32)> {
     let rates = [0.1, 0.3].into_iter();
     let batches = |rate| [16, 64, FULL_BATCH].map(|batch| (rate, batch));
     rates.flat_map(batches).flat_map(|(rate, batch)| [1, 2, 5].map(|epochs| (rate, batch, epochs)))
 }
 
 /// Trains one cohort for some rounds and compares all pairs.
-fn study(setting: &Setting) -> anyhow::Result<Found> {
+fn evaluate_cohort(setting: &Setting) -> anyhow::Result<DetectionCounts> {
     let cohort = Cohort::new(setting)?;
     let rows: Vec<u64> = cohort.shards.iter().map(|shard| shard.rows() as u64).collect();
     let total: u64 = rows.iter().sum();
     let mut noise = Noise::new(setting.seed);
     let mut base = cohort.start();
     let mut steps: Vec<Vec<f32>> = Vec::new();
-    let mut found = Found::default();
+    let mut found = DetectionCounts::default();
     let mut last: Vec<Vec<f32>> = Vec::new();
     for round in 0..ROUNDS {
         let honest = (0..setting.members)
             .map(|member| cohort.honest(&base, member, round))
             .collect::<Result<Vec<_>, _>>()?;
-        for junk in JUNK.into_iter().filter(|junk| *junk == 0 || setting.members >= 6) {
+        for junk in NOISE_MEMBERS.into_iter().filter(|junk| *junk == 0 || setting.members >= 6) {
             compare(&honest, &rows, (&steps, &last), junk, &mut noise, &mut found);
         }
-        disguise(&honest, &rows, (&steps, &last), &mut noise, &mut found);
+        evaluate_copies(&honest, &rows, (&steps, &last), &mut noise, &mut found);
         let mean: Vec<f32> = (0..base.len())
             .map(|at| {
                 let parts = honest.iter().zip(&rows).map(|(delta, rows)| delta[at] * *rows as f32);
@@ -194,11 +194,11 @@ fn compare(
     (steps, last): (&[Vec<f32>], &[Vec<f32>]),
     junk: usize,
     noise: &mut Noise,
-    found: &mut Found,
+    found: &mut DetectionCounts,
 ) {
     let mut updates = honest.to_vec();
-    let kept = updates.len() - junk;
-    for update in &mut updates[kept..] {
+    let honest_count = updates.len() - junk;
+    for update in &mut updates[honest_count..] {
         *update = noise.direction(update.len(), florin_learning::params::norm(update));
     }
     let vectors = vectors(&updates, steps, last);
@@ -207,58 +207,58 @@ fn compare(
     let mut beyond = gram.project_out(known.clone());
     let same_sender: Vec<Option<usize>> = (0..last.len()).map(Some).collect();
     let public = public(known.clone(), &same_sender, &vectors);
-    for later in 0..kept {
-        for earlier in (0..kept).filter(|earlier| *earlier != later) {
+    for later in 0..honest_count {
+        for earlier in (0..honest_count).filter(|earlier| *earlier != later) {
             let copy = similarity(&gram, &beyond, rows, (later, earlier)).is_copy();
             let count = if junk == 0 { &mut found.pairs } else { &mut found.beside_noise };
-            count.note(copy);
+            count.record(copy);
         }
         if !steps.is_empty() {
             let replay = find_replay(&gram, &beyond, rows, known.clone(), later).is_some();
             let count = if junk == 0 { &mut found.steps } else { &mut found.beside_noise };
-            count.note(replay);
+            count.record(replay);
         }
         if !last.is_empty() {
             let taken = find_republished(&mut gram, &mut beyond, rows, &public, later).is_some();
             let count = if junk == 0 { &mut found.earlier } else { &mut found.beside_noise };
-            count.note(taken);
+            count.record(taken);
         }
     }
 }
 
 /// Replaces the last member's update by a copy of the first member's update, by a copy of that
 /// member's update of the previous round, and by a replay of the previous step.
-fn disguise(
+fn evaluate_copies(
     honest: &[Vec<f32>],
     rows: &[u64],
     (steps, earlier): (&[Vec<f32>], &[Vec<f32>]),
     noise: &mut Noise,
-    found: &mut Found,
+    found: &mut DetectionCounts,
 ) {
     let last = honest.len() - 1;
     let same_sender: Vec<Option<usize>> = (0..earlier.len()).map(Some).collect();
     let known = honest.len()..honest.len() + steps.len();
     let mut updates = honest.to_vec();
     for (at, share) in NOISES.into_iter().enumerate() {
-        updates[last] = noise.under(&honest[0], share);
+        updates[last] = noise.with_noise(&honest[0], share);
         let all = Gram::new(&vectors(&updates, steps, &[]));
         let beyond = all.project_out(known.clone());
-        found.copies[at].note(similarity(&all, &beyond, rows, (last, 0)).is_copy());
+        found.copies[at].record(similarity(&all, &beyond, rows, (last, 0)).is_copy());
         if let Some(step) = steps.first() {
-            updates[last] = noise.under(step, share);
+            updates[last] = noise.with_noise(step, share);
             let all = Gram::new(&vectors(&updates, steps, &[]));
             let beyond = all.project_out(known.clone());
             let replay = find_replay(&all, &beyond, rows, known.clone(), last);
-            found.replays[at].note(replay.is_some());
+            found.replays[at].record(replay.is_some());
         }
         if let Some(first) = earlier.first() {
-            updates[last] = noise.under(first, share);
+            updates[last] = noise.with_noise(first, share);
             let vectors = vectors(&updates, steps, earlier);
             let mut all = Gram::without_last_block(&vectors, earlier.len());
             let mut beyond = all.project_out(known.clone());
             let public = public(known.clone(), &same_sender, &vectors);
             let taken = find_republished(&mut all, &mut beyond, rows, &public, last);
-            found.republished[at].note(taken.is_some());
+            found.republished[at].record(taken.is_some());
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Trial {
 
 /// The medians over all instances at one budget.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Point {
+pub(super) struct CurvePoint {
     /// Number of distinct coalitions evaluated.
     pub(super) evaluations: f64,
     /// Relative error.
@@ -40,7 +40,7 @@ pub(super) struct Curve {
     /// Name of the game.
     pub(super) game: String,
     /// Medians, in the order of the budgets.
-    pub(super) points: Vec<Point>,
+    pub(super) points: Vec<CurvePoint>,
 }
 
 /// The point at which a curve reaches [`TARGET`].
@@ -51,7 +51,7 @@ pub(super) enum Reached {
     /// At the first budget already.
     Within(f64),
     /// Not at all; the point with the smallest error.
-    Never(Point),
+    Never(CurvePoint),
 }
 
 impl Reached {
@@ -66,7 +66,12 @@ impl Reached {
 
 impl Curve {
     /// The medians of the budgets at which all `instances` have an estimate.
-    pub(super) fn of(estimator: &str, game: &str, trials: &[Trial], instances: usize) -> Self {
+    pub(super) fn from_trials(
+        estimator: &str,
+        game: &str,
+        trials: &[Trial],
+        instances: usize,
+    ) -> Self {
         let mut budgets: Vec<u64> = trials.iter().map(|trial| trial.budget).collect();
         budgets.sort_unstable();
         budgets.dedup();
@@ -74,7 +79,7 @@ impl Curve {
             let at: Vec<&Trial> = trials.iter().filter(|trial| trial.budget == budget).collect();
             let of = |read: &dyn Fn(&Trial) -> f64| median(at.iter().map(|trial| read(trial)));
             (at.len() == instances).then(|| {
-                Some(Point {
+                Some(CurvePoint {
                     evaluations: of(&|trial| trial.evaluations as f64)?,
                     error: of(&|trial| trial.error)?,
                     seconds: of(&|trial| trial.seconds)?,
@@ -102,13 +107,13 @@ impl Curve {
     }
 
     /// The first point at or below [`TARGET`].
-    pub(super) fn first_within(&self) -> Option<Point> {
+    pub(super) fn first_below_target(&self) -> Option<CurvePoint> {
         self.points.iter().copied().find(|point| point.error <= TARGET)
     }
 }
 
 /// The point at which the line between two points crosses [`TARGET`] on logarithmic axes.
-fn between(above: Point, below: Point) -> f64 {
+fn between(above: CurvePoint, below: CurvePoint) -> f64 {
     /// Errors below this are rounding errors.
     const ERROR_MIN: f64 = 1e-12;
     let (high, low) = (above.error.ln(), below.error.max(ERROR_MIN).ln());
@@ -145,7 +150,7 @@ pub(super) fn error_ratio(ours: &Curve, theirs: &Curve) -> Option<f64> {
     const ALIKE: f64 = 0.05;
     let mut logs = Vec::new();
     for point in &ours.points {
-        let alike = |other: &&Point| {
+        let alike = |other: &&CurvePoint| {
             (other.evaluations / point.evaluations - 1.0).abs() < ALIKE && other.error > 0.0
         };
         if let Some(other) = theirs.points.iter().find(alike)
@@ -180,7 +185,7 @@ mod tests {
     fn curve(points: &[(f64, f64)]) -> Curve {
         let points = points
             .iter()
-            .map(|&(evaluations, error)| Point { evaluations, error, seconds: 0.0 })
+            .map(|&(evaluations, error)| CurvePoint { evaluations, error, seconds: 0.0 })
             .collect();
         Curve { estimator: "e".into(), game: "g".into(), points }
     }
@@ -195,7 +200,7 @@ mod tests {
         let first = curve(&[(20.0, 0.01), (40.0, 0.001)]);
         assert_eq!(first.reached(), Some(Reached::Within(20.0)));
         let never = curve(&[(20.0, 0.03), (40.0, 0.02), (80.0, 0.025)]);
-        let best = Point { evaluations: 40.0, error: 0.02, seconds: 0.0 };
+        let best = CurvePoint { evaluations: 40.0, error: 0.02, seconds: 0.0 };
         assert_eq!(never.reached(), Some(Reached::Never(best)));
         assert_eq!(curve(&[]).reached(), None);
     }
@@ -204,8 +209,8 @@ mod tests {
     fn a_curve_has_a_point_only_where_every_instance_has_an_estimate() {
         let trials =
             [trial(8, 0, 0.5), trial(8, 1, 0.1), trial(8, 2, 0.2), trial(16, 0, 0.1)].to_vec();
-        let curve = Curve::of("e", "g", &trials, 3);
-        assert_eq!(curve.points, [Point { evaluations: 8.0, error: 0.2, seconds: 0.0 }]);
+        let curve = Curve::from_trials("e", "g", &trials, 3);
+        assert_eq!(curve.points, [CurvePoint { evaluations: 8.0, error: 0.2, seconds: 0.0 }]);
     }
 
     #[test]

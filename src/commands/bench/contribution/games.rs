@@ -34,7 +34,7 @@ impl Instance {
 }
 
 /// A game with several instances.
-pub(super) struct Played {
+pub(super) struct BenchGame {
     /// Name in files and JSON.
     pub(super) name: String,
     /// Title in tables and plots.
@@ -47,7 +47,7 @@ pub(super) struct Played {
     pub(super) budgets: Vec<u64>,
 }
 
-impl Played {
+impl BenchGame {
     /// Creates a game, with budgets for its number of players.
     pub(super) fn new(
         name: impl Into<String>,
@@ -65,7 +65,7 @@ type Make = fn(usize, u64) -> SyntheticGame;
 
 /// The published synthetic games; `instances` is a list of (number of players, number of
 /// instances).
-pub(super) fn formulas(instances: [(usize, u64); 2]) -> anyhow::Result<Vec<Played>> {
+pub(super) fn formulas(instances: [(usize, u64); 2]) -> anyhow::Result<Vec<BenchGame>> {
     let kinds: [(&str, Make); 4] = [
         ("saturating", SyntheticGame::saturating),
         ("coverage", SyntheticGame::coverage),
@@ -81,7 +81,7 @@ pub(super) fn formulas(instances: [(usize, u64); 2]) -> anyhow::Result<Vec<Playe
                 })
                 .collect::<anyhow::Result<_>>()?;
             let title = format!("{kind}, n = {players}");
-            all.push(Played::new(format!("{kind}-{players}"), title, players, instances));
+            all.push(BenchGame::new(format!("{kind}-{players}"), title, players, instances));
         }
     }
     Ok(all)
@@ -104,7 +104,7 @@ struct InstanceFile<'a> {
 
 /// Writes all games into `folder`: `games.json`, and for each instance a file of 2^players
 /// little-endian doubles, indexed by the coalition's bit mask (bit 0 is player 0).
-pub(super) fn write(games: &[Played], folder: &Path) -> anyhow::Result<()> {
+pub(super) fn write(games: &[BenchGame], folder: &Path) -> anyhow::Result<()> {
     let mut index = Vec::new();
     for game in games {
         let mut instances = Vec::new();

@@ -1,15 +1,15 @@
 //! `florin bench contribution`: our estimators, shapiq and pyDVL on the same games in one run.
 
-mod bars;
 mod clock;
 mod curve;
 mod games;
-mod neighbours;
 mod ours;
+mod peers;
 mod plot;
 mod report;
 mod rounds;
 mod speed;
+mod targets;
 mod training;
 
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ use serde_json::{Value, json};
 
 pub(super) use report::{refresh_page, write_rows};
 
-use super::Row;
-use crate::cli::Bench;
+use super::Measurement;
+use crate::cli::BenchArgs;
 use crate::show;
 use curve::Curve;
-use games::{Instance, Played};
-use rounds::{Inside, Samplers, Utility};
-use training::{Round, Task, regimes};
+use games::{BenchGame, Instance};
+use rounds::{GradientResults, Samplers, Utility};
+use training::{TrainingRound, TrainingTask, regimes};
 
 /// Number of real rounds that every estimator and every peer evaluates; the other rounds are
 /// evaluated only by the estimators that a market uses.
@@ -53,7 +53,7 @@ struct Extent {
 }
 
 impl Extent {
-    fn of(arguments: &Bench) -> Self {
+    fn from_args(arguments: &BenchArgs) -> Self {
         let asked = arguments.contribution.rounds;
         if arguments.contribution.quick {
             return Self {
@@ -68,20 +68,20 @@ impl Extent {
 }
 
 /// All measurements.
-struct Measured {
-    games: Vec<Played>,
+struct ContributionResults {
+    games: Vec<BenchGame>,
     curves: Vec<Curve>,
     /// By the description of the rounds.
-    inside: Vec<(String, Vec<Inside>)>,
+    gradient_results: Vec<(String, Vec<GradientResults>)>,
     versions: BTreeMap<String, String>,
     machine: String,
     extent: String,
 }
 
 /// A progress line.
-struct Progress(Option<ProgressBar>);
+struct ProgressLine(Option<ProgressBar>);
 
-impl Progress {
+impl ProgressLine {
     fn new() -> anyhow::Result<Self> {
         /// Refresh interval of the line.
         const TURN: Duration = Duration::from_millis(120);
@@ -110,7 +110,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
@@ -119,9 +119,9 @@ impl Drop for Progress {
 }
 
 /// Returns all measurements, and the rows with targets.
-pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
-    let extent = Extent::of(arguments);
-    let progress = Progress::new()?;
+pub(super) fn run(arguments: &BenchArgs) -> anyhow::Result<(Value, Vec<Measurement>)> {
+    let extent = Extent::from_args(arguments);
+    let progress = ProgressLine::new()?;
     progress.part("exact values and path integrals beside libtorch");
     let speed = speed::rows()?;
     if arguments.contribution.speed {
@@ -133,10 +133,10 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
     }
 
     progress.part("published synthetic games");
-    let mut measured = Measured {
+    let mut measured = ContributionResults {
         games: games::formulas(extent.instances)?,
         curves: Vec::new(),
-        inside: Vec::new(),
+        gradient_results: Vec::new(),
         versions: BTreeMap::new(),
         machine: machine(),
         extent: String::new(),
@@ -145,9 +145,9 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
     compare(arguments.python.as_deref(), &extent, &mut measured, &progress)?;
     drop(progress);
 
-    rows.extend(bars::games(&measured.curves));
-    rows.extend(bars::steps(&measured.curves));
-    rows.extend(bars::overhead(&measured.curves));
+    rows.extend(targets::games(&measured.curves));
+    rows.extend(targets::steps(&measured.curves));
+    rows.extend(targets::overhead(&measured.curves));
     report::print(&measured);
     if let Some(folder) = &arguments.contribution.docs {
         report::write(folder, &rows, &measured)?;
@@ -157,7 +157,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
     let numbers = json!({
         "rows": rows,
         "curves": measured.curves,
-        "rounds": measured.inside,
+        "rounds": measured.gradient_results,
         "versions": measured.versions,
         "machine": measured.machine,
         "extent": measured.extent,
@@ -167,30 +167,30 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
 
 /// A series of rounds to value: the task, the number of participants and the number of rounds.
 struct Series {
-    task: Task,
+    task: TrainingTask,
     players: usize,
     rounds: u32,
 }
 
 fn real_rounds(
-    arguments: &Bench,
+    arguments: &BenchArgs,
     extent: &Extent,
-    measured: &mut Measured,
-    progress: &Progress,
-) -> anyhow::Result<Vec<Row>> {
+    measured: &mut ContributionResults,
+    progress: &ProgressLine,
+) -> anyhow::Result<Vec<Measurement>> {
     let mut engine = engine()?;
     let few = extent.rounds.min(CNN_ROUNDS_MAX);
     let rounds = extent.rounds;
     let mut all = vec![
-        Series { task: Task::digits_mlp()?, players: 10, rounds },
-        Series { task: Task::digits_mlp()?, players: 20, rounds },
+        Series { task: TrainingTask::digits_mlp()?, players: 10, rounds },
+        Series { task: TrainingTask::digits_mlp()?, players: 20, rounds },
     ];
     // The reference engine has no convolutions.
     if cfg!(feature = "torch") {
-        all.push(Series { task: Task::digits_cnn()?, players: 10, rounds: few });
+        all.push(Series { task: TrainingTask::digits_cnn()?, players: 10, rounds: few });
     }
     if let Some(folder) = &arguments.contribution.idx {
-        all.push(Series { task: Task::idx(folder)?, players: 10, rounds: few });
+        all.push(Series { task: TrainingTask::idx(folder)?, players: 10, rounds: few });
     }
     let mut rows = Vec::new();
     let mut valued = Vec::new();
@@ -218,14 +218,14 @@ fn one_series(
     series: &Series,
     extent: &Extent,
     engine: &mut dyn Engine,
-    measured: &mut Measured,
-    progress: &Progress,
-) -> anyhow::Result<(Vec<Row>, usize)> {
+    measured: &mut ContributionResults,
+    progress: &ProgressLine,
+) -> anyhow::Result<(Vec<Measurement>, usize)> {
     let Series { task, players, rounds } = series;
     let players = *players;
     let what = format!("{} rounds, n = {players}", task.name);
     progress.part(&format!("{what}: training"));
-    let mut trained: Vec<Round> = Vec::new();
+    let mut trained: Vec<TrainingRound> = Vec::new();
     for regime in regimes() {
         for seed in 1..=extent.seeds {
             trained.extend(task.rounds(&regime, players, *rounds, seed, engine)?);
@@ -233,15 +233,15 @@ fn one_series(
     }
     let every = trained.len().div_ceil(COMPARED_ROUNDS).max(1);
     let mut samplers = Samplers::new(players);
-    let (mut inside, mut kept, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut inside, mut compared, mut steps) = (Vec::new(), Vec::new(), Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for (at, round) in trained.iter().enumerate() {
         progress.step(&format!("{what}: {} of {}, all 2^{players}", at + 1, trained.len()));
         let instance = rounds::instance(task, round, Utility::Loss, threads)?;
         samplers.value(&instance)?;
-        inside.push(rounds::look_inside(task, round, &instance.exact, engine)?);
+        inside.push(rounds::evaluate_gradient_estimators(task, round, &instance.exact, engine)?);
         if at % every == 0 {
-            kept.push(numbered(instance, at));
+            compared.push(numbered(instance, at));
             if task.name == "mlp" {
                 let steps_of = rounds::instance(task, round, Utility::Accuracy, threads)?;
                 steps.push(numbered(steps_of, at));
@@ -249,16 +249,16 @@ fn one_series(
         }
     }
     let game = format!("{}-loss-{players}", task.name);
-    let rows = bars::rounds(task.name, players, &inside, &samplers.curves(&game));
+    let rows = targets::rounds(task.name, players, &inside, &samplers.curves(&game));
     measured.curves.extend(rounds::points(&inside, &game));
     let title = format!("{} loss, n = {players}", task.name);
-    measured.games.push(Played::new(game, title, players, kept));
+    measured.games.push(BenchGame::new(game, title, players, compared));
     if !steps.is_empty() {
         let game = format!("{}-accuracy-{players}", task.name);
         let title = format!("{} accuracy, n = {players}", task.name);
-        measured.games.push(Played::new(game, title, players, steps));
+        measured.games.push(BenchGame::new(game, title, players, steps));
     }
-    measured.inside.push((what, inside));
+    measured.gradient_results.push((what, inside));
     Ok((rows, trained.len()))
 }
 
@@ -271,11 +271,11 @@ fn numbered(instance: Instance, at: usize) -> Instance {
 fn compare(
     packages: Option<&Path>,
     extent: &Extent,
-    measured: &mut Measured,
-    progress: &Progress,
+    measured: &mut ContributionResults,
+    progress: &ProgressLine,
 ) -> anyhow::Result<()> {
     progress.part("our estimators on all games");
-    for named in ours::ladder()? {
+    for named in ours::all_estimators()? {
         for game in &measured.games {
             progress.step(&format!("{}: {}", game.title, named.name));
             measured.curves.push(ours::curve(&named, game, extent.seconds)?);
@@ -292,10 +292,9 @@ fn compare(
     progress.part("shapiq and pyDVL on all games");
     let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir()?;
     games::write(&measured.games, folder.path())?;
-    let found =
-        neighbours::run(&measured.games, folder.path(), packages, extent.seconds, |what| {
-            progress.step(what);
-        })?;
+    let found = peers::run(&measured.games, folder.path(), packages, extent.seconds, |what| {
+        progress.step(what);
+    })?;
     measured.curves.extend(found.curves);
     measured.versions = found.versions;
     Ok(())

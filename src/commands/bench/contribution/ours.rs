@@ -9,7 +9,7 @@ use florin_contribution::{
 
 use super::clock;
 use super::curve::{Curve, Trial, median, relative_error};
-use super::games::{Instance, Played};
+use super::games::{BenchGame, Instance};
 
 /// An estimator stops when its median error is below this value.
 const ENOUGH: f64 = 0.002;
@@ -25,7 +25,7 @@ pub(super) struct Named {
 }
 
 /// All estimators that need only coalition values.
-pub(super) fn ladder() -> anyhow::Result<Vec<Named>> {
+pub(super) fn all_estimators() -> anyhow::Result<Vec<Named>> {
     let all: Vec<(&str, Box<dyn Estimator<TableGame>>)> = vec![
         ("odd", Box::new(OddRegression)),
         ("LeverageSHAP", Box::new(LeverageShap)),
@@ -79,7 +79,7 @@ pub(super) fn trial(
 
 /// One estimator on all instances of a game, over increasing budgets, until it is accurate enough
 /// or its time is over.
-pub(super) fn curve(named: &Named, game: &Played, seconds_max: f64) -> anyhow::Result<Curve> {
+pub(super) fn curve(named: &Named, game: &BenchGame, seconds_max: f64) -> anyhow::Result<Curve> {
     let begun = clock::seconds();
     let mut trials = Vec::new();
     'budgets: for &budget in &game.budgets {
@@ -97,5 +97,5 @@ pub(super) fn curve(named: &Named, game: &Played, seconds_max: f64) -> anyhow::R
             break;
         }
     }
-    Ok(Curve::of(&named.name, &game.name, &trials, game.instances.len()))
+    Ok(Curve::from_trials(&named.name, &game.name, &trials, game.instances.len()))
 }

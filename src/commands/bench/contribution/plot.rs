@@ -3,13 +3,13 @@
 
 use std::fmt::Write as _;
 
-use super::curve::{Curve, Point, TARGET};
+use super::curve::{Curve, CurvePoint, TARGET};
 use super::ours::OURS;
 use super::rounds::PATH;
 
 /// The quantity on the horizontal axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Across {
+pub(super) enum HorizontalAxis {
     /// Distinct coalitions.
     Evaluations,
     /// Time of the estimator, in seconds.
@@ -37,32 +37,32 @@ const LEGEND_LINE: f64 = 19.0;
 const HEAD: f64 = 52.0;
 
 /// The line style of an estimator.
-struct Line {
+struct LineStyle {
     estimator: &'static str,
     class: &'static str,
     dash: &'static str,
 }
 
-const fn line(estimator: &'static str, class: &'static str, dash: &'static str) -> Line {
-    Line { estimator, class, dash }
+const fn line_style(estimator: &'static str, class: &'static str, dash: &'static str) -> LineStyle {
+    LineStyle { estimator, class, dash }
 }
 
 /// The estimators in the plot, from back to front.
-const LINES: [Line; 14] = [
-    line("pyDVL permutation", "pydvl", ""),
-    line("pyDVL antithetic permutation", "pydvl", "6 3"),
-    line("pyDVL truncated (TMC)", "pydvl", "1.5 3"),
-    line("shapiq PermutationSampling", "shapiq", "1.5 3"),
-    line("shapiq SVARM", "shapiq", "2 4 8 4"),
-    line("shapiq StratifiedSampling", "shapiq", "8 3 2 3"),
-    line("shapiq OwenSampling", "shapiq", "3 5"),
-    line("shapiq KernelSHAP, paired", "shapiq", "6 3"),
-    line("shapiq kADD-SHAP k=2, paired", "shapiq", "10 4"),
-    line("shapiq kADD-SHAP k=3, paired", "best", ""),
-    line("Florin antithetic permutation", "anti", ""),
-    line("Florin LeverageSHAP", "lever", ""),
-    line("Florin odd", "odd", ""),
-    line("Florin path, 3 gradients", "odd", ""),
+const LINES: [LineStyle; 14] = [
+    line_style("pyDVL permutation", "pydvl", ""),
+    line_style("pyDVL antithetic permutation", "pydvl", "6 3"),
+    line_style("pyDVL truncated (TMC)", "pydvl", "1.5 3"),
+    line_style("shapiq PermutationSampling", "shapiq", "1.5 3"),
+    line_style("shapiq SVARM", "shapiq", "2 4 8 4"),
+    line_style("shapiq StratifiedSampling", "shapiq", "8 3 2 3"),
+    line_style("shapiq OwenSampling", "shapiq", "3 5"),
+    line_style("shapiq KernelSHAP, paired", "shapiq", "6 3"),
+    line_style("shapiq kADD-SHAP k=2, paired", "shapiq", "10 4"),
+    line_style("shapiq kADD-SHAP k=3, paired", "best", ""),
+    line_style("Florin antithetic permutation", "anti", ""),
+    line_style("Florin LeverageSHAP", "lever", ""),
+    line_style("Florin odd", "odd", ""),
+    line_style("Florin path, 3 gradients", "odd", ""),
 ];
 
 const STYLE: &str = "\
@@ -105,9 +105,14 @@ impl Axis {
 }
 
 /// Renders the complete plot.
-pub(super) fn svg(title: &str, panels: &[Panel<'_>], curves: &[Curve], across: Across) -> String {
+pub(super) fn svg(
+    title: &str,
+    panels: &[Panel<'_>],
+    curves: &[Curve],
+    across: HorizontalAxis,
+) -> String {
     let rows = panels.len().div_ceil(COLUMNS);
-    let shown: Vec<&Line> =
+    let shown: Vec<&LineStyle> =
         LINES.iter().filter(|line| curves.iter().any(|c| c.estimator == line.estimator)).collect();
     let legend = shown.len().div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_LINE;
     let (width, above) = (COLUMNS as f64 * PANEL.0 + 20.0, HEAD + legend);
@@ -132,12 +137,12 @@ pub(super) fn svg(title: &str, panels: &[Panel<'_>], curves: &[Curve], across: A
     out
 }
 
-fn legend_entry(out: &mut String, line: &Line, x: f64, y: f64) {
+fn legend_entry(out: &mut String, line: &LineStyle, x: f64, y: f64) {
     if is_point(line) {
         diamond(out, x + 13.0, y - 4.0);
     } else {
         let (end, at) = (x + 26.0, y - 4.0);
-        let Line { class, dash, .. } = line;
+        let LineStyle { class, dash, .. } = line;
         let _ = write!(
             out,
             "<path class=\"l {class}\" stroke-dasharray=\"{dash}\" d=\"M{x} {at}H{end}\"/>"
@@ -146,7 +151,7 @@ fn legend_entry(out: &mut String, line: &Line, x: f64, y: f64) {
     let _ = writeln!(out, "<text x=\"{}\" y=\"{y}\">{}</text>", x + 32.0, line.estimator);
 }
 
-fn is_point(line: &Line) -> bool {
+fn is_point(line: &LineStyle) -> bool {
     line.estimator.strip_prefix(OURS).is_some_and(|rest| rest.trim() == PATH)
 }
 
@@ -162,15 +167,15 @@ fn diamond(out: &mut String, x: f64, y: f64) {
     );
 }
 
-fn read(point: &Point, across: Across) -> f64 {
+fn read(point: &CurvePoint, across: HorizontalAxis) -> f64 {
     match across {
-        Across::Evaluations => point.evaluations,
-        Across::Seconds => point.seconds,
+        HorizontalAxis::Evaluations => point.evaluations,
+        HorizontalAxis::Seconds => point.seconds,
     }
 }
 
 /// The range of the horizontal axis: all drawn points with a margin.
-fn bounds(curves: &[&Curve], across: Across) -> Option<(f64, f64)> {
+fn bounds(curves: &[&Curve], across: HorizontalAxis) -> Option<(f64, f64)> {
     let all = curves.iter().flat_map(|curve| &curve.points).map(|point| read(point, across));
     let seen: Vec<f64> = all.filter(|value| *value > 0.0).collect();
     let low = seen.iter().copied().reduce(f64::min)?;
@@ -182,11 +187,12 @@ fn draw_panel(
     out: &mut String,
     panel: &Panel<'_>,
     curves: &[Curve],
-    across: Across,
+    across: HorizontalAxis,
     (x, y): (f64, f64),
 ) {
-    let of =
-        |line: &Line| curves.iter().find(|c| c.game == panel.game && c.estimator == line.estimator);
+    let of = |line: &LineStyle| {
+        curves.iter().find(|c| c.game == panel.game && c.estimator == line.estimator)
+    };
     let drawn: Vec<&Curve> = LINES.iter().filter_map(of).collect();
     let Some((low, high)) = bounds(&drawn, across) else { return };
     let horizontal = Axis { low, high, from: x + LEFT, to: x + PANEL.0 - RIGHT };
@@ -216,13 +222,13 @@ fn draw_panel(
         for (at, (x, y)) in places.iter().enumerate() {
             let _ = write!(path, "{}{x:.1} {y:.1}", if at == 0 { 'M' } else { 'L' });
         }
-        let Line { class, dash, .. } = line;
+        let LineStyle { class, dash, .. } = line;
         let _ =
             writeln!(out, "<path class=\"l {class}\" stroke-dasharray=\"{dash}\" d=\"{path}\"/>");
     }
 }
 
-fn grid(out: &mut String, horizontal: Axis, vertical: Axis, across: Across) {
+fn grid(out: &mut String, horizontal: Axis, vertical: Axis, across: HorizontalAxis) {
     let (left, right) = (horizontal.from, horizontal.to);
     let (bottom, top) = (vertical.from, vertical.to);
     for error in vertical.decades() {
@@ -245,14 +251,14 @@ fn grid(out: &mut String, horizontal: Axis, vertical: Axis, across: Across) {
              <text class=\"d\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
             bottom + 15.0,
             match across {
-                Across::Evaluations => whole(value),
-                Across::Seconds => duration(value),
+                HorizontalAxis::Evaluations => whole(value),
+                HorizontalAxis::Seconds => duration(value),
             }
         );
     }
     let label = match across {
-        Across::Evaluations => "distinct coalitions evaluated",
-        Across::Seconds => "time of the estimator, with coalition values from a table",
+        HorizontalAxis::Evaluations => "distinct coalitions evaluated",
+        HorizontalAxis::Seconds => "time of the estimator, with coalition values from a table",
     };
     let _ = writeln!(
         out,
@@ -301,6 +307,6 @@ mod tests {
     #[test]
     fn a_panel_without_curves_draws_nothing() {
         let panels = [Panel { game: "g", title: "G" }];
-        assert!(!svg("t", &panels, &[], Across::Evaluations).contains("class=\"l"));
+        assert!(!svg("t", &panels, &[], HorizontalAxis::Evaluations).contains("class=\"l"));
     }
 }

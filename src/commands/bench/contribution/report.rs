@@ -7,14 +7,14 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::super::{Row, figure};
+use super::super::{Measurement, format_value};
 use super::curve::{Curve, Reached, TARGET};
-use super::games::Played;
+use super::games::BenchGame;
 use super::ours::OURS;
-use super::plot::{Across, Panel, svg};
-use super::rounds::Inside;
-use super::{Measured, bars};
-use crate::show::{self, Cell, Table};
+use super::plot::{HorizontalAxis, Panel, svg};
+use super::rounds::GradientResults;
+use super::{ContributionResults, targets};
+use crate::show::{self, Cell, TextTable};
 
 /// The page with the tables, in the documentation folder.
 const PAGE: &str = "contribution.md";
@@ -27,14 +27,14 @@ const PANELS: [(&str, &str); 8] = [
     ("coverage-10", "coverage game, n = 10"),
     ("coverage-20", "coverage game, n = 20"),
     ("interaction-20", "interaction game, n = 20"),
-    (bars::STEPS_GAME, "real rounds, accuracy (steps), n = 20"),
+    (targets::STEPS_GAME, "real rounds, accuracy (steps), n = 20"),
 ];
 
 /// The evaluations at which a curve reaches 1 % in a game of `players`: `109`, `≤ 20`, `all` if it
 /// needed every coalition, or `1.4 % @ 1,024` for the smallest error.
 fn cell(curve: Option<&Curve>, players: usize) -> String {
     let all = 2_f64.powi(i32::try_from(players).unwrap_or(i32::MAX));
-    if curve.and_then(Curve::first_within).is_some_and(|point| point.evaluations >= all) {
+    if curve.and_then(Curve::first_below_target).is_some_and(|point| point.evaluations >= all) {
         return "all".to_owned();
     }
     match curve.and_then(Curve::reached) {
@@ -63,7 +63,7 @@ struct Evaluations {
 }
 
 impl Evaluations {
-    fn of(curves: &[Curve], games: &[&Played]) -> Self {
+    fn new(curves: &[Curve], games: &[&BenchGame]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for curve in curves {
             if !names.contains(&curve.estimator.as_str()) {
@@ -111,17 +111,17 @@ fn emphasis(text: &str, is_bold: bool) -> String {
 }
 
 /// Prints the comparison: one table for ten players, one for twenty.
-pub(super) fn print(measured: &Measured) {
+pub(super) fn print(measured: &ContributionResults) {
     for players in [10, 20] {
-        let games = of_players(measured, players);
-        let table = Evaluations::of(&measured.curves, &games);
+        let games = games_with_players(measured, players);
+        let table = Evaluations::new(&measured.curves, &games);
         anstream::println!(
             "\n{}Evaluations to {} % relative error, n = {players}{:#}",
             show::HEAD,
             TARGET * 100.0,
             show::HEAD
         );
-        let mut shown = Table::new(&["", ">", ">", ">", ">", ">", ">", ">", ">"]);
+        let mut shown = TextTable::new(&["", ">", ">", ">", ">", ">", ">", ">", ">"]);
         let heads = table.titles.iter().map(|title| title.split(", n =").next().unwrap_or(title));
         shown.row(
             std::iter::once("estimator").chain(heads).map(|head| Cell::styled(head, show::HEAD)),
@@ -142,12 +142,12 @@ pub(super) fn print(measured: &Measured) {
     anstream::println!();
 }
 
-fn of_players(measured: &Measured, players: usize) -> Vec<&Played> {
+fn games_with_players(measured: &ContributionResults, players: usize) -> Vec<&BenchGame> {
     measured.games.iter().filter(|game| game.players == players).collect()
 }
 
 /// The measurements with targets as a Markdown table.
-fn bars_markdown(rows: &[Row]) -> String {
+fn bars_markdown(rows: &[Measurement]) -> String {
     let mut out = "| measurement | value | target | |\n|---|---:|---|---|\n".to_owned();
     for row in rows {
         let mark = match row.holds {
@@ -159,7 +159,7 @@ fn bars_markdown(rows: &[Row]) -> String {
             out,
             "| {} | {} {} | {} | {mark} |",
             row.name,
-            figure(row.value),
+            format_value(row.value),
             row.unit,
             row.bar
         );
@@ -167,15 +167,15 @@ fn bars_markdown(rows: &[Row]) -> String {
     out
 }
 
-fn regimes_markdown(inside: &[(String, Vec<Inside>)]) -> String {
+fn regimes_markdown(inside: &[(String, Vec<GradientResults>)]) -> String {
     let mut out = "| rounds | regime | number | path, 3 gradients: median error | 90 % quantile \
          | first-order: median | cosine: median |\n|---|---|---:|---:|---:|---:|---:|\n"
         .to_owned();
     for (what, rounds) in inside {
-        for (regime, count, errors) in bars::by_regime(rounds) {
+        for (regime, count, errors) in targets::by_regime(rounds) {
             let _ = write!(out, "| {what} | {regime} | {count} |");
             for error in errors {
-                let _ = write!(out, " {} % |", figure(100.0 * error));
+                let _ = write!(out, " {} % |", format_value(100.0 * error));
             }
             out.push('\n');
         }
@@ -183,7 +183,7 @@ fn regimes_markdown(inside: &[(String, Vec<Inside>)]) -> String {
     out
 }
 
-fn versions_markdown(measured: &Measured) -> String {
+fn versions_markdown(measured: &ContributionResults) -> String {
     let mut out = String::new();
     for (name, version) in &measured.versions {
         let _ = writeln!(out, "* {name} {version}");
@@ -194,7 +194,11 @@ fn versions_markdown(measured: &Measured) -> String {
 }
 
 /// Writes the plots into `folder`/contribution, and refreshes the tables of the page in `folder`.
-pub(super) fn write(folder: &Path, rows: &[Row], measured: &Measured) -> anyhow::Result<()> {
+pub(super) fn write(
+    folder: &Path,
+    rows: &[Measurement],
+    measured: &ContributionResults,
+) -> anyhow::Result<()> {
     let plots = folder.join("contribution");
     fs::create_dir_all(&plots).with_context(|| plots.display().to_string())?;
     let panels: Vec<Panel<'_>> = PANELS.iter().map(|(game, title)| Panel { game, title }).collect();
@@ -202,30 +206,38 @@ pub(super) fn write(folder: &Path, rows: &[Row], measured: &Measured) -> anyhow:
         (
             "error-against-evaluations.svg",
             "Relative error against evaluations (medians)",
-            Across::Evaluations,
+            HorizontalAxis::Evaluations,
         ),
-        ("error-against-time.svg", "Relative error against time (medians)", Across::Seconds),
+        (
+            "error-against-time.svg",
+            "Relative error against time (medians)",
+            HorizontalAxis::Seconds,
+        ),
     ] {
         let path = plots.join(file);
         let picture = svg(title, &panels, &measured.curves, across);
         fs::write(&path, picture).with_context(|| path.display().to_string())?;
     }
-    let small = of_players(measured, 10);
-    let large = of_players(measured, 20);
+    let small = games_with_players(measured, 10);
+    let large = games_with_players(measured, 20);
     refresh(
         folder,
         &[
             ("bars", bars_markdown(rows)),
-            ("evaluations-10", Evaluations::of(&measured.curves, &small).markdown()),
-            ("evaluations-20", Evaluations::of(&measured.curves, &large).markdown()),
-            ("rounds", regimes_markdown(&measured.inside)),
+            ("evaluations-10", Evaluations::new(&measured.curves, &small).markdown()),
+            ("evaluations-20", Evaluations::new(&measured.curves, &large).markdown()),
+            ("rounds", regimes_markdown(&measured.gradient_results)),
             ("versions", versions_markdown(measured)),
         ],
     )
 }
 
 /// Writes the rows of another benchmark to their marker on the page in `folder`.
-pub(in super::super) fn write_rows(folder: &Path, name: &str, rows: &[Row]) -> anyhow::Result<()> {
+pub(in super::super) fn write_rows(
+    folder: &Path,
+    name: &str,
+    rows: &[Measurement],
+) -> anyhow::Result<()> {
     refresh(folder, &[(name, bars_markdown(rows))])
 }
 
@@ -237,14 +249,14 @@ fn refresh(folder: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
 pub(in super::super) fn refresh_page(path: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
     let mut page = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     for (name, text) in texts {
-        page = refreshed(&page, name, text)
+        page = replace_between_markers(&page, name, text)
             .with_context(|| format!("{} has no marker for {name}", path.display()))?;
     }
     fs::write(path, page).with_context(|| path.display().to_string())
 }
 
 /// `page` with `text` between the markers of `name`; `None` if the page has no such markers.
-fn refreshed(page: &str, name: &str, text: &str) -> Option<String> {
+fn replace_between_markers(page: &str, name: &str, text: &str) -> Option<String> {
     let (open, close) = (format!("<!-- measured: {name} -->"), "<!-- end -->");
     let (before, rest) = page.split_once(&open)?;
     let (_, after) = rest.split_once(close)?;
@@ -253,23 +265,23 @@ fn refreshed(page: &str, name: &str, text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::curve::Point;
+    use super::super::curve::CurvePoint;
     use super::*;
 
     #[test]
     fn a_page_is_refreshed_only_between_its_markers() {
         let page = "a\n<!-- measured: x -->\nold\n<!-- end -->\nb <!-- measured: y --><!-- end -->";
-        let fresh = refreshed(page, "x", "new\n").unwrap();
+        let fresh = replace_between_markers(page, "x", "new\n").unwrap();
         assert_eq!(
             fresh,
             "a\n<!-- measured: x -->\nnew\n<!-- end -->\nb <!-- measured: y --><!-- end -->"
         );
-        assert_eq!(refreshed(page, "z", ""), None);
+        assert_eq!(replace_between_markers(page, "z", ""), None);
     }
 
     #[test]
     fn a_cell_has_the_evaluations_to_one_per_cent_or_the_smallest_error() {
-        let point = |evaluations, error| Point { evaluations, error, seconds: 0.0 };
+        let point = |evaluations, error| CurvePoint { evaluations, error, seconds: 0.0 };
         let curve = |points| Curve { estimator: "e".into(), game: "g".into(), points };
         assert_eq!(cell(Some(&curve(vec![point(20.0, 0.001)])), 10), "≤ 20");
         let near = vec![point(800.0, 0.016), point(1_000.0, 0.014)];

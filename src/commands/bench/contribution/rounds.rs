@@ -12,10 +12,10 @@ use florin_learning::{AffineLoss, CoalitionMasks, Coalitions, Engine, Updates};
 use serde::Serialize;
 
 use super::clock;
-use super::curve::{Curve, Point, Trial, budgets, median, quantile, relative_error};
+use super::curve::{Curve, CurvePoint, Trial, budgets, median, quantile, relative_error};
 use super::games::Instance;
 use super::ours::{self, OURS};
-use super::training::{Round, Task};
+use super::training::{TrainingRound, TrainingTask};
 
 /// Name of the path integral in tables and plots.
 pub(super) const PATH: &str = "path, 3 gradients";
@@ -35,7 +35,7 @@ pub(super) enum Utility {
 
 /// The results of the estimators that need the round itself instead of its table.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Inside {
+pub(super) struct GradientResults {
     /// Number of players.
     pub(super) players: usize,
     /// Regime of the round.
@@ -54,8 +54,8 @@ pub(super) struct Inside {
 
 /// All coalition values of a round with fixed weights, and its exact Shapley values.
 pub(super) fn instance(
-    task: &Task,
-    round: &Round,
+    task: &TrainingTask,
+    round: &TrainingRound,
     utility: Utility,
     threads: usize,
 ) -> anyhow::Result<Instance> {
@@ -79,18 +79,18 @@ pub(super) fn instance(
     Ok(Instance::new(round.seed, TableGame::new(deltas.len(), worths)?))
 }
 
-fn shares(round: &Round) -> Vec<f64> {
+fn shares(round: &TrainingRound) -> Vec<f64> {
     let all = round.rows.iter().sum::<u64>() as f64;
     round.rows.iter().map(|&rows| rows as f64 / all).collect()
 }
 
 /// Compares the estimators that use gradients of a round with its exact values.
-pub(super) fn look_inside(
-    task: &Task,
-    round: &Round,
+pub(super) fn evaluate_gradient_estimators(
+    task: &TrainingTask,
+    round: &TrainingRound,
     exact: &[f64],
     engine: &mut dyn Engine,
-) -> anyhow::Result<Inside> {
+) -> anyhow::Result<GradientResults> {
     let deltas: Vec<&[f32]> = round.deltas.iter().map(Vec::as_slice).collect();
     let affine = AffineLoss::new(&task.model, &round.base, &deltas, &task.holdout, engine)?;
     let affine = RefCell::new(affine);
@@ -116,7 +116,7 @@ pub(super) fn look_inside(
         alike.iter().zip(&shares).map(|(cosine, share)| cosine * share).collect();
     let scale = exact.iter().sum::<f64>() / weighed.iter().sum::<f64>();
     let scaled: Vec<f64> = weighed.iter().map(|value| value * scale).collect();
-    Ok(Inside {
+    Ok(GradientResults {
         players: deltas.len(),
         regime: round.regime,
         path: relative_error(&of(&path.scores), exact),
@@ -161,28 +161,32 @@ impl Samplers {
     /// The medians over all rounds: `odd`, then antithetic permutation.
     pub(super) fn curves(&self, game: &str) -> [Curve; 2] {
         let of = |name: &str, trials: &[Trial]| {
-            Curve::of(&format!("{OURS} {name}"), game, trials, self.rounds)
+            Curve::from_trials(&format!("{OURS} {name}"), game, trials, self.rounds)
         };
         [of("odd", &self.odd), of("antithetic permutation", &self.antithetic)]
     }
 }
 
 /// A quantile over the rounds; `None` if there are none.
-pub(super) fn spread(rounds: &[Inside], read: impl Fn(&Inside) -> f64, share: f64) -> Option<f64> {
+pub(super) fn spread(
+    rounds: &[GradientResults],
+    read: impl Fn(&GradientResults) -> f64,
+    share: f64,
+) -> Option<f64> {
     quantile(rounds.iter().map(read), share)
 }
 
 /// The gradient-based estimators as curves of one point; their cost is counted in passes.
-pub(super) fn points(rounds: &[Inside], game: &str) -> Vec<Curve> {
+pub(super) fn points(rounds: &[GradientResults], game: &str) -> Vec<Curve> {
     /// Three gradients, and the losses at both ends of the path.
     const PATH_PASSES: f64 = 5.0;
     /// One gradient, and the losses at both ends of the path.
     const FIRST_PASSES: f64 = 3.0;
-    type Read = fn(&Inside) -> f64;
-    let curve = |name: &str, evaluations: f64, error: Read, seconds: Read| {
+    type ReadResult = fn(&GradientResults) -> f64;
+    let curve = |name: &str, evaluations: f64, error: ReadResult, seconds: ReadResult| {
         let error = median(rounds.iter().map(error))?;
         let seconds = median(rounds.iter().map(seconds))?;
-        let points = vec![Point { evaluations, error, seconds }];
+        let points = vec![CurvePoint { evaluations, error, seconds }];
         Some(Curve { estimator: format!("{OURS} {name}"), game: game.to_owned(), points })
     };
     [

@@ -4,7 +4,7 @@ use florin_contribution::games::TableGame;
 use florin_learning::timing::{self, SyntheticRound};
 use florin_learning::{CoalitionMasks, Engine, EngineKind, ModelSpec};
 
-use super::super::Row;
+use super::super::Measurement;
 use super::clock;
 use super::ours::OURS;
 
@@ -38,14 +38,14 @@ fn model() -> ModelSpec {
 }
 
 /// All rows of this file.
-pub(super) fn rows() -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows() -> anyhow::Result<Vec<Measurement>> {
     let mut rows = exact()?;
     rows.extend(path()?);
     Ok(rows)
 }
 
 /// The rows of the exact computation.
-fn exact() -> anyhow::Result<Vec<Row>> {
+fn exact() -> anyhow::Result<Vec<Measurement>> {
     let problem = SyntheticRound::generate(model(), EXACT_PLAYERS, ROWS, 1)?;
     let masks = CoalitionMasks::all(EXACT_PLAYERS)?;
     let mut clock = clock::seconds;
@@ -58,7 +58,8 @@ fn exact() -> anyhow::Result<Vec<Row>> {
         fastest = fastest.min(clock() - start);
     }
     let what = format!("exact, n = {EXACT_PLAYERS}, {}, {ROWS} rows, one core", problem.model);
-    let mut rows = vec![Row::at_most(format!("{OURS} {what}"), fastest, "s", EXACT_SECONDS_MAX)];
+    let mut rows =
+        vec![Measurement::at_most(format!("{OURS} {what}"), fastest, "s", EXACT_SECONDS_MAX)];
     rows.extend(beside_libtorch(&problem, &masks, fastest, &mut clock)?);
     Ok(rows)
 }
@@ -69,7 +70,7 @@ fn beside_libtorch(
     masks: &CoalitionMasks,
     ours: f64,
     clock: &mut dyn FnMut() -> f64,
-) -> anyhow::Result<Vec<Row>> {
+) -> anyhow::Result<Vec<Measurement>> {
     use florin_learning::torch::{Torch, TorchDevice};
     let mut torch = Torch::new(TorchDevice::Cpu, 1)?;
     let mut fastest = f64::INFINITY;
@@ -77,8 +78,8 @@ fn beside_libtorch(
         fastest = fastest.min(timing::one_by_one(problem, masks, &mut torch, clock)?.seconds);
     }
     Ok(vec![
-        Row::plain("libtorch, one coalition after the other, one core", fastest, "s"),
-        Row::at_least("times as fast as that loop", fastest / ours, "×", EXACT_RATIO_MIN),
+        Measurement::plain("libtorch, one coalition after the other, one core", fastest, "s"),
+        Measurement::at_least("times as fast as that loop", fastest / ours, "×", EXACT_RATIO_MIN),
     ])
 }
 
@@ -88,12 +89,12 @@ fn beside_libtorch(
     _masks: &CoalitionMasks,
     _ours: f64,
     _clock: &mut dyn FnMut() -> f64,
-) -> anyhow::Result<Vec<Row>> {
+) -> anyhow::Result<Vec<Measurement>> {
     Ok(Vec::new())
 }
 
 /// The rows of a path integral over many updates.
-fn path() -> anyhow::Result<Vec<Row>> {
+fn path() -> anyhow::Result<Vec<Measurement>> {
     let problem = SyntheticRound::generate(model(), PATH_DISTINCT, ROWS, 2)?;
     let kind = if cfg!(feature = "torch") { EngineKind::Torch } else { EngineKind::Reference };
     let mut engine = florin_learning::engine(kind, 1)?;
@@ -106,22 +107,22 @@ fn path() -> anyhow::Result<Vec<Row>> {
     let allowed = PATH_PASSES * timed.validation + timed.reading;
     let name = format!("{OURS} path, n = {PATH_PLAYERS}, {}, {ROWS} rows, one core", problem.model);
     let mut rows = vec![
-        Row::plain(&name, timed.gradients + timed.values, "s"),
-        Row::plain(
+        Measurement::plain(&name, timed.gradients + timed.values, "s"),
+        Measurement::plain(
             "of it the gradients, and the losses at both ends of the path",
             timed.gradients,
             "s",
         ),
-        Row::plain("of it the pass over the updates", timed.values, "s"),
-        Row::plain("one validation pass: a gradient over all rows", timed.validation, "s"),
-        Row::plain("one pass over the updates: their norms", timed.reading, "s"),
-        Row::at_most(
+        Measurement::plain("of it the pass over the updates", timed.values, "s"),
+        Measurement::plain("one validation pass: a gradient over all rows", timed.validation, "s"),
+        Measurement::plain("one pass over the updates: their norms", timed.reading, "s"),
+        Measurement::at_most(
             format!("{name}: ÷ ({PATH_PASSES} validation passes + one pass over the updates)"),
             (timed.gradients + timed.values) / allowed,
             "",
             1.0,
         ),
-        Row::plain(
+        Measurement::plain(
             format!("the same with standard errors, by {PATH_GROUPS} groups of rows"),
             grouped.gradients + grouped.values,
             "s",
@@ -131,7 +132,7 @@ fn path() -> anyhow::Result<Vec<Row>> {
         let more = (PATH_PLAYERS - few) * problem.base.len() * size_of::<f32>();
         let name =
             format!("memory growth from {few} to {PATH_PLAYERS} updates, relative to their size");
-        rows.push(Row::at_most(name, grown / more as f64, "", PATH_MEMORY_SHARE_MAX));
+        rows.push(Measurement::at_most(name, grown / more as f64, "", PATH_MEMORY_SHARE_MAX));
     }
     Ok(rows)
 }

@@ -42,7 +42,7 @@ pub(super) fn regimes() -> Vec<Regime> {
 }
 
 /// A model with its training rows and its holdout.
-pub(super) struct Task {
+pub(super) struct TrainingTask {
     /// Name in file names.
     pub(super) name: &'static str,
     /// The model.
@@ -53,7 +53,7 @@ pub(super) struct Task {
 }
 
 /// A round: its base model, and each participant's update and number of rows.
-pub(super) struct Round {
+pub(super) struct TrainingRound {
     /// Name of its regime.
     pub(super) regime: &'static str,
     /// Seed of the training run.
@@ -66,8 +66,8 @@ pub(super) struct Round {
     pub(super) rows: Vec<u64>,
 }
 
-impl Task {
-    fn of(name: &'static str, model: ModelSpec, data: &Dataset) -> anyhow::Result<Self> {
+impl TrainingTask {
+    fn new(name: &'static str, model: ModelSpec, data: &Dataset) -> anyhow::Result<Self> {
         let parts = split(data.rows(), 1, &[SplitPart::Fraction(HOLDOUT), SplitPart::Rest])?;
         let [holdout, learn] = [data.subset(&parts[0])?, data.subset(&parts[1])?];
         Ok(Self { name, model, learn, holdout })
@@ -76,7 +76,7 @@ impl Task {
     /// The built-in digits with an MLP of 64-32-10.
     pub(super) fn digits_mlp() -> anyhow::Result<Self> {
         let model = ModelSpec::Mlp { inputs: 64, hidden: vec![32], classes: 10 };
-        Self::of("mlp", model, &load(&DataSource::Digits)?)
+        Self::new("mlp", model, &load(&DataSource::Digits)?)
     }
 
     /// The same digits with a small convolutional network.
@@ -89,7 +89,7 @@ impl Task {
             hidden: 32,
             classes: 10,
         };
-        Self::of("cnn", model, &load(&DataSource::Digits)?)
+        Self::new("cnn", model, &load(&DataSource::Digits)?)
     }
 
     /// Images from a folder with MNIST's training files, or similar ones.
@@ -108,7 +108,7 @@ impl Task {
         let data = data.subset(&some)?;
         let model =
             ModelSpec::Mlp { inputs: data.width(), hidden: vec![64], classes: data.classes() };
-        Self::of("idx", model, &data)
+        Self::new("idx", model, &data)
     }
 
     /// The first `rounds` rounds of `players` participants, who all submit in each round.
@@ -119,7 +119,7 @@ impl Task {
         rounds: u32,
         seed: u64,
         engine: &mut dyn Engine,
-    ) -> anyhow::Result<Vec<Round>> {
+    ) -> anyhow::Result<Vec<TrainingRound>> {
         let shards = partition(&self.learn, players, &regime.partition, ROWS_MIN, seed)?
             .iter()
             .map(|rows| self.learn.subset(rows))
@@ -153,7 +153,7 @@ impl Task {
             }
             let before = std::mem::replace(&mut base, next.iter().map(|&v| v as f32).collect());
             let rows = rows.clone();
-            done.push(Round { regime: regime.name, seed, base: before, deltas, rows });
+            done.push(TrainingRound { regime: regime.name, seed, base: before, deltas, rows });
         }
         Ok(done)
     }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_next_base_model_is_the_base_plus_the_weighted_mean_of_the_updates() {
-        let task = Task::digits_mlp().unwrap();
+        let task = TrainingTask::digits_mlp().unwrap();
         let regime = &regimes()[2];
         let rounds = task.rounds(regime, 4, 2, 7, &mut Reference::new()).unwrap();
         let [first, second] = rounds.as_slice() else { panic!("two rounds") };

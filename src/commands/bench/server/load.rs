@@ -14,7 +14,7 @@ use florin_protocol::{
     TaskId, TaskPhase, TaskSpec, Timestamp, UpdateHeader, blob_digest,
 };
 
-use super::market::{Actor, Market};
+use super::market::{BenchMarket, BenchParticipant};
 use crate::cli::NodeArg;
 use crate::compose;
 
@@ -26,7 +26,7 @@ const ROWS: u64 = 10;
 const BOND: &str = "1";
 
 /// The result of many uploads.
-pub(super) struct Taken {
+pub(super) struct UploadStats {
     pub(super) count: usize,
     pub(super) took: Duration,
     pub(super) median: Duration,
@@ -34,19 +34,19 @@ pub(super) struct Taken {
 }
 
 /// An update, ready to be sent.
-pub(super) struct Ready {
+pub(super) struct PreparedUpdate {
     header: Signed<UpdateHeader>,
     bytes: Vec<u8>,
 }
 
-pub(in crate::commands::bench) fn connect(market: &Market) -> anyhow::Result<Client> {
-    Ok(Client::connect(&ClientConfig::at(&market.url))?)
+pub(in crate::commands::bench) fn connect(market: &BenchMarket) -> anyhow::Result<Client> {
+    Ok(Client::connect(&ClientConfig::new(&market.url))?)
 }
 
 /// Runs an action for each item, over `connections` connections; returns the duration of each
 /// action.
-fn over<T: Sync>(
-    market: &Market,
+fn run_parallel<T: Sync>(
+    market: &BenchMarket,
     connections: usize,
     items: &[T],
     act: impl Fn(&Client, &T) -> anyhow::Result<()> + Sync,
@@ -76,7 +76,7 @@ fn over<T: Sync>(
 
 /// Registers, bonds and enrols all participants in all tasks.
 pub(in crate::commands::bench) fn join(
-    market: &Market,
+    market: &BenchMarket,
     tasks: &[TaskId],
     connections: usize,
 ) -> anyhow::Result<()> {
@@ -84,22 +84,27 @@ pub(in crate::commands::bench) fn join(
     let name = ledger.market();
     let later = Timestamp(ledger.now()?.0.saturating_add(3_600_000));
     let bond: Amount = BOND.parse()?;
-    over(market, connections, &market.actors, |client, Actor { wallet, node }| {
-        let role = Role::Participant;
-        client.register(&Registration::sign(name, wallet, node, role, later)?)?;
-        for task in tasks {
-            ledger.bond(wallet, *task, bond)?;
-            let sender = florin_protocol::WalletSigner::address(wallet);
-            let enrol = EnrolRequest { market: name, task: *task, sender, expires: later };
-            client.enrol(&node.sign(enrol))?;
-        }
-        Ok(())
-    })?;
+    run_parallel(
+        market,
+        connections,
+        &market.actors,
+        |client, BenchParticipant { wallet, node }| {
+            let role = Role::Participant;
+            client.register(&Registration::sign(name, wallet, node, role, later)?)?;
+            for task in tasks {
+                ledger.bond(wallet, *task, bond)?;
+                let sender = florin_protocol::WalletSigner::address(wallet);
+                let enrol = EnrolRequest { market: name, task: *task, sender, expires: later };
+                client.enrol(&node.sign(enrol))?;
+            }
+            Ok(())
+        },
+    )?;
     Ok(())
 }
 
-pub(in crate::commands::bench) fn until(
-    market: &Market,
+pub(in crate::commands::bench) fn wait_for_phase(
+    market: &BenchMarket,
     task: TaskId,
     phase: TaskPhase,
 ) -> anyhow::Result<()> {
@@ -117,12 +122,12 @@ pub(in crate::commands::bench) fn until(
 
 /// Creates all participants' updates for the first round of a task. Their content is arbitrary but
 /// distinct.
-fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
-    until(market, task, TaskPhase::Committing)?;
+fn updates(market: &BenchMarket, task: TaskId) -> anyhow::Result<Vec<PreparedUpdate>> {
+    wait_for_phase(market, task, TaskPhase::Committing)?;
     let view = connect(market)?.task(task)?;
     let offer = view.offer.context("a task that waits for commits has an offer")?.body;
     let parameters = florin_work::model_spec(&view.spec.model).parameters();
-    let make = |(number, actor): (usize, &Actor)| {
+    let make = |(number, actor): (usize, &BenchParticipant)| {
         let bytes = delta(&view.spec, parameters, task, number);
         let header = UpdateHeader {
             scope: offer.scope,
@@ -135,7 +140,7 @@ fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
             salt: Digest([7; 32]),
             expires: Timestamp(u64::MAX >> 1),
         };
-        Ready { header: actor.node.sign(header), bytes }
+        PreparedUpdate { header: actor.node.sign(header), bytes }
     };
     Ok(market.actors.iter().enumerate().map(make).collect())
 }
@@ -156,9 +161,10 @@ fn delta(spec: &TaskSpec, parameters: usize, task: TaskId, number: usize) -> Vec
     florin_work::encode_parameters(spec, &(0..parameters).map(next).collect::<Vec<f32>>())
 }
 
-fn promise(ready: &Ready, market: &Market) -> anyhow::Result<Signed<Commit>> {
+fn commit_to(ready: &PreparedUpdate, market: &BenchMarket) -> anyhow::Result<Signed<Commit>> {
     let header = &ready.header.body;
-    let is_sender = |a: &&Actor| florin_protocol::WalletSigner::address(&a.wallet) == header.sender;
+    let is_sender =
+        |a: &&BenchParticipant| florin_protocol::WalletSigner::address(&a.wallet) == header.sender;
     let actor = market.actors.iter().find(is_sender);
     let commit = Commit {
         scope: header.scope,
@@ -172,16 +178,17 @@ fn promise(ready: &Ready, market: &Market) -> anyhow::Result<Signed<Commit>> {
 /// Commits all updates in all tasks; returns the updates to upload: all but one of each task, so
 /// that no task is complete and no valuation starts during the measurement.
 pub(super) fn commit(
-    market: &Market,
+    market: &BenchMarket,
     tasks: &[TaskId],
     connections: usize,
-) -> anyhow::Result<Vec<Ready>> {
+) -> anyhow::Result<Vec<PreparedUpdate>> {
     let mut all = Vec::new();
     for task in tasks {
         all.extend(updates(market, *task)?);
     }
-    let commits = all.iter().map(|ready| promise(ready, market)).collect::<Result<Vec<_>, _>>()?;
-    over(market, connections, &commits, |client, commit| Ok(client.commit(commit)?))?;
+    let commits =
+        all.iter().map(|ready| commit_to(ready, market)).collect::<Result<Vec<_>, _>>()?;
+    run_parallel(market, connections, &commits, |client, commit| Ok(client.commit(commit)?))?;
     let digests: BTreeSet<Digest> = all.iter().map(|ready| ready.header.body.update).collect();
     ensure!(
         digests.len() == all.len(),
@@ -193,7 +200,7 @@ pub(super) fn commit(
 }
 
 /// Whether all tasks still wait for updates.
-pub(super) fn still_revealing(market: &Market, tasks: &[TaskId]) -> anyhow::Result<bool> {
+pub(super) fn still_revealing(market: &BenchMarket, tasks: &[TaskId]) -> anyhow::Result<bool> {
     let client = connect(market)?;
     let mut phases = tasks.iter().map(|task| client.task(*task).map(|view| view.phase));
     Ok(phases
@@ -202,32 +209,38 @@ pub(super) fn still_revealing(market: &Market, tasks: &[TaskId]) -> anyhow::Resu
 
 /// Uploads all updates.
 pub(super) fn upload(
-    market: &Market,
-    ready: &[Ready],
+    market: &BenchMarket,
+    ready: &[PreparedUpdate],
     connections: usize,
-) -> anyhow::Result<Taken> {
+) -> anyhow::Result<UploadStats> {
     let begun = Instant::now();
-    let mut times = over(market, connections, ready, |client, Ready { header, bytes }| {
-        client.upload(header, bytes).map(drop).map_err(Into::into)
-    })?;
+    let mut times =
+        run_parallel(market, connections, ready, |client, PreparedUpdate { header, bytes }| {
+            client.upload(header, bytes).map(drop).map_err(Into::into)
+        })?;
     let took = begun.elapsed();
     times.sort_unstable();
     let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
-    Ok(Taken { count: times.len(), took, median: at(50), p99: at(99) })
+    Ok(UploadStats { count: times.len(), took, median: at(50), p99: at(99) })
 }
 
 /// The commits and uploads of one round.
-pub(super) fn round(market: &Market, task: TaskId, connections: usize) -> anyhow::Result<Taken> {
+pub(super) fn round(
+    market: &BenchMarket,
+    task: TaskId,
+    connections: usize,
+) -> anyhow::Result<UploadStats> {
     let all = updates(market, task)?;
-    let commits = all.iter().map(|ready| promise(ready, market)).collect::<Result<Vec<_>, _>>()?;
+    let commits =
+        all.iter().map(|ready| commit_to(ready, market)).collect::<Result<Vec<_>, _>>()?;
     let begun = Instant::now();
-    over(market, connections, &commits, |client, commit| Ok(client.commit(commit)?))?;
+    run_parallel(market, connections, &commits, |client, commit| Ok(client.commit(commit)?))?;
     let taken = upload(market, &all, connections)?;
-    Ok(Taken { took: begun.elapsed(), ..taken })
+    Ok(UploadStats { took: begun.elapsed(), ..taken })
 }
 
 /// Waits for the report of the round; returns the duration.
-pub(super) fn settled(market: &Market, task: TaskId) -> anyhow::Result<Duration> {
+pub(super) fn settled(market: &BenchMarket, task: TaskId) -> anyhow::Result<Duration> {
     let client = connect(market)?;
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {

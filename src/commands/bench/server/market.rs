@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use florin_learning::data::{load, save};
 use florin_learning::{DataSource, SplitPart, split};
 use florin_ledger::conformance::TestSigner;
-use florin_participant::{Secret, Strength, Wallet};
+use florin_participant::{KeystoreStrength, Secret, Wallet};
 use florin_protocol::{Address, NodeSigner, TaskId, WalletSigner, blob_digest};
 
 /// Timeout of a start.
@@ -22,18 +22,18 @@ const HOLDOUT: f64 = 0.42;
 const PASSPHRASE: &str = "passphrase";
 
 /// A simulated participant.
-pub(in crate::commands::bench) struct Actor {
+pub(in crate::commands::bench) struct BenchParticipant {
     pub(in crate::commands::bench) wallet: TestSigner,
     pub(in crate::commands::bench) node: NodeSigner,
 }
 
 /// The market's folder and processes.
-pub(in crate::commands::bench) struct Market {
+pub(in crate::commands::bench) struct BenchMarket {
     folder: tempfile::TempDir,
     coordinator: Option<Child>,
-    others: Vec<(String, Child)>,
+    children: Vec<(String, Child)>,
     pub(in crate::commands::bench) url: String,
-    pub(in crate::commands::bench) actors: Vec<Actor>,
+    pub(in crate::commands::bench) actors: Vec<BenchParticipant>,
     arbiter: Address,
 }
 
@@ -49,14 +49,14 @@ pub(in crate::commands::bench) struct Usage {
     pub(in crate::commands::bench) resident_mib: f64,
 }
 
-impl Market {
+impl BenchMarket {
     /// Starts a coordinator with `actors` funded accounts.
     pub(super) fn open(actors: u64) -> anyhow::Result<Self> {
         let settings = "connections_max = 4096\nconnections_per_address_max = 4096\n";
         Self::open_with(actors, &[], settings)
     }
 
-    /// As [`Market::open`], with wallet files for these names and with other settings.
+    /// As [`BenchMarket::open`], with wallet files for these names and with other settings.
     pub(in crate::commands::bench) fn open_with(
         actors: u64,
         named: &[&str],
@@ -81,7 +81,7 @@ impl Market {
             let seed = *wallet.address().0.first_chunk::<8>().context("an address has 20 bytes")?;
             let node = NodeSigner::from_seed(&blob_digest(&seed).0);
             let _ = writeln!(genesis, "{} = \"1000\"", wallet.address());
-            people.push(Actor { wallet, node });
+            people.push(BenchParticipant { wallet, node });
         }
         std::fs::write(path.join("genesis.toml"), genesis)?;
         let digits = load(&DataSource::Digits)?;
@@ -91,7 +91,7 @@ impl Market {
         let mut market = Self {
             folder,
             coordinator: None,
-            others: Vec::new(),
+            children: Vec::new(),
             url: String::new(),
             actors: people,
             arbiter: coordinator?,
@@ -167,7 +167,7 @@ impl Market {
         command.args(["provide", "--exit-with-parent", "--engine", "reference"]);
         command.args(["--market", &self.url]);
         self.signing(&mut command, "provider");
-        self.others.push(("provider".to_owned(), command.spawn()?));
+        self.children.push(("provider".to_owned(), command.spawn()?));
         Ok(())
     }
 
@@ -183,37 +183,39 @@ impl Market {
         command.args(["--data", "digits", "--rows", &format!("{}..{}", rows.start, rows.end)]);
         command.args(["--task", &task.to_string(), "--market", &self.url]);
         self.signing(&mut command, name);
-        self.others.push((name.to_owned(), command.spawn()?));
+        self.children.push((name.to_owned(), command.spawn()?));
         Ok(())
     }
 
     /// Kills another process (SIGKILL); returns whether it was running.
     pub(in crate::commands::bench) fn kill(&mut self, name: &str) -> anyhow::Result<bool> {
-        let Some(at) = self.others.iter().position(|(known, _)| known == name) else {
+        let Some(at) = self.children.iter().position(|(known, _)| known == name) else {
             return Ok(false);
         };
-        let (_, mut child) = self.others.swap_remove(at);
+        let (_, mut child) = self.children.swap_remove(at);
         child.kill()?;
         child.wait()?;
         Ok(true)
     }
 
     /// Whether only the coordinator and the provider are running.
-    pub(in crate::commands::bench) fn alone(&self) -> bool {
-        self.others.iter().all(|(name, _)| name == "provider")
+    pub(in crate::commands::bench) fn is_idle(&self) -> bool {
+        self.children.iter().all(|(name, _)| name == "provider")
     }
 
     /// The processes that exited since the last call, and whether they succeeded.
-    pub(in crate::commands::bench) fn ended(&mut self) -> anyhow::Result<Vec<(String, bool)>> {
+    pub(in crate::commands::bench) fn take_exited(
+        &mut self,
+    ) -> anyhow::Result<Vec<(String, bool)>> {
         let mut ended = Vec::new();
         let mut running = Vec::new();
-        for (name, mut child) in std::mem::take(&mut self.others) {
+        for (name, mut child) in std::mem::take(&mut self.children) {
             match child.try_wait()? {
                 Some(status) => ended.push((name, status.success())),
                 None => running.push((name, child)),
             }
         }
-        self.others = running;
+        self.children = running;
         Ok(ended)
     }
 
@@ -238,7 +240,7 @@ impl Market {
         self.publish_model(salt, &[128])
     }
 
-    /// As [`Market::publish`], with these hidden layers.
+    /// As [`BenchMarket::publish`], with these hidden layers.
     pub(in crate::commands::bench) fn publish_model(
         &self,
         salt: u64,
@@ -275,7 +277,7 @@ impl Market {
     }
 
     /// Resets the peak memory of the coordinator; returns whether the system supports it.
-    pub(in crate::commands::bench) fn forget_peak(&self) -> bool {
+    pub(in crate::commands::bench) fn reset_peak(&self) -> bool {
         let id = self.coordinator.as_ref().map_or(0, Child::id);
         std::fs::write(format!("/proc/{id}/clear_refs"), "5").is_ok()
     }
@@ -287,9 +289,9 @@ impl Market {
     }
 }
 
-impl Drop for Market {
+impl Drop for BenchMarket {
     fn drop(&mut self) {
-        let others = self.others.iter_mut().map(|(_, child)| child);
+        let others = self.children.iter_mut().map(|(_, child)| child);
         for child in others.chain(&mut self.coordinator) {
             let _ = child.kill();
             let _ = child.wait();
@@ -301,7 +303,7 @@ fn wallet(folder: &Path, name: &str) -> anyhow::Result<Address> {
     let passphrase = Secret::from_file(&folder.join(PASSPHRASE))?;
     let key = Secret::new(blob_digest(format!("florin benchmark: {name}").as_bytes()).to_string());
     let file = folder.join(format!("{name}.json"));
-    Ok(Wallet::import_key(&file, &key, &passphrase, Strength::Light)?.address())
+    Ok(Wallet::import_key(&file, &key, &passphrase, KeystoreStrength::Light)?.address())
 }
 
 fn usage(process: u32) -> Option<Usage> {

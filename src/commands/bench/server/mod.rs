@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use florin_protocol::TaskPhase;
 
-use super::Row;
-use market::Market;
+use super::Measurement;
+use market::BenchMarket;
 
 /// Participants of each task.
 const PARTICIPANTS: u64 = 1_000;
@@ -19,8 +19,8 @@ const TASKS: u64 = 6;
 /// Concurrent connections.
 const CONNECTIONS: usize = 64;
 
-pub(super) fn run() -> anyhow::Result<Vec<Row>> {
-    let mut market = Market::open(PARTICIPANTS)?;
+pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
+    let mut market = BenchMarket::open(PARTICIPANTS)?;
     let mut rows = Vec::new();
     // A round of a thousand participants, from the offer to the report.
     let task = market.publish(0)?;
@@ -29,12 +29,22 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     market.start_provider()?;
     let whole = round.took + load::settled(&market, task)?;
     rows.extend([
-        Row::below("round of 1,000 participants, offer to report", seconds(whole), "s", 5.0),
-        Row::below("  of it commits and uploads", seconds(round.took), "s", 5.0),
-        Row::below("  upload, 99th percentile", seconds(round.p99) * 1_000.0, "ms", 1_000.0),
+        Measurement::below(
+            "round of 1,000 participants, offer to report",
+            seconds(whole),
+            "s",
+            5.0,
+        ),
+        Measurement::below("  of it commits and uploads", seconds(round.took), "s", 5.0),
+        Measurement::below(
+            "  upload, 99th percentile",
+            seconds(round.p99) * 1_000.0,
+            "ms",
+            1_000.0,
+        ),
     ]);
     // Several tasks at once: measures only the rate of accepted updates.
-    load::until(&market, task, TaskPhase::Done)?;
+    load::wait_for_phase(&market, task, TaskPhase::Done)?;
     market.kill("provider")?;
     let tasks: Vec<_> = (1..=TASKS).map(|salt| market.publish(salt)).collect::<Result<_, _>>()?;
     load::join(&market, &tasks, CONNECTIONS)?;
@@ -46,16 +56,16 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     let count = f64::from(u32::try_from(taken.count).unwrap_or(u32::MAX));
     let each = seconds(after.cpu.saturating_sub(before.cpu)) * 1_000.0 / count;
     rows.extend([
-        Row::at_least(
+        Measurement::at_least(
             "40 KB updates a second, 64 connections",
             count / seconds(taken.took),
             "1/s",
             4_000.0,
         ),
-        Row::at_most("server's processor time per update", each, "ms", 0.2),
-        Row::plain("  upload, median", seconds(taken.median) * 1_000.0, "ms"),
-        Row::plain("  upload, 99th percentile", seconds(taken.p99) * 1_000.0, "ms"),
-        Row::below("server's peak memory", after.peak_mib, "MiB", 512.0),
+        Measurement::at_most("server's processor time per update", each, "ms", 0.2),
+        Measurement::plain("  upload, median", seconds(taken.median) * 1_000.0, "ms"),
+        Measurement::plain("  upload, 99th percentile", seconds(taken.p99) * 1_000.0, "ms"),
+        Measurement::below("server's peak memory", after.peak_mib, "MiB", 512.0),
     ]);
     Ok(rows)
 }

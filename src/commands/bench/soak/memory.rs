@@ -7,7 +7,7 @@ const WARM: Duration = Duration::from_secs(30);
 
 /// A sample.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct MemorySample {
     /// Time since the start of the benchmark.
     pub(super) at: Duration,
     /// Number of reported rounds so far.
@@ -18,19 +18,19 @@ pub(super) struct Look {
 
 /// All samples, grouped by process.
 #[derive(Debug)]
-pub(super) struct Memory {
-    lives: Vec<Vec<Look>>,
+pub(super) struct MemoryHistory {
+    lives: Vec<Vec<MemorySample>>,
     newest: Instant,
 }
 
-impl Default for Memory {
+impl Default for MemoryHistory {
     fn default() -> Self {
         Self { lives: vec![Vec::new()], newest: Instant::now() }
     }
 }
 
-impl Memory {
-    pub(super) fn add(&mut self, look: Look) {
+impl MemoryHistory {
+    pub(super) fn add(&mut self, look: MemorySample) {
         self.newest = Instant::now();
         if let Some(life) = self.lives.last_mut() {
             life.push(look);
@@ -47,7 +47,7 @@ impl Memory {
         self.all().last().map(|look| look.at)
     }
 
-    fn all(&self) -> impl DoubleEndedIterator<Item = &Look> {
+    fn all(&self) -> impl DoubleEndedIterator<Item = &MemorySample> {
         self.lives.iter().flatten()
     }
 
@@ -96,13 +96,13 @@ impl Memory {
 mod tests {
     use super::*;
 
-    fn look(seconds: u64, rounds: u32, mib: f64) -> Look {
-        Look { at: Duration::from_secs(seconds), rounds, mib }
+    fn look(seconds: u64, rounds: u32, mib: f64) -> MemorySample {
+        MemorySample { at: Duration::from_secs(seconds), rounds, mib }
     }
 
     #[test]
     fn growth_is_measured_over_the_longest_lifetime_after_its_warm_up() {
-        let mut memory = Memory::default();
+        let mut memory = MemoryHistory::default();
         for life in 0..3u32 {
             // The warm-up is steep. After it, the second and longest lifetime grows by 2 MiB in ten
             // rounds, the others by 20.
@@ -119,6 +119,6 @@ mod tests {
         assert!((memory.highest() - 70.0).abs() < 1e-9);
         assert!((memory.at(100) - 70.0).abs() < 1e-9);
         assert!((memory.at(0) - 1.0).abs() < 1e-9);
-        assert!(Memory::default().growth_kib().abs() < 1e-9);
+        assert!(MemoryHistory::default().growth_kib().abs() < 1e-9);
     }
 }

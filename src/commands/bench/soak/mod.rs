@@ -11,11 +11,11 @@ use anyhow::{Context, ensure};
 use florin_participant::{Client, ClientConfig};
 use florin_protocol::{TaskId, TaskPhase};
 
-use super::Row;
-use super::server::market::Market;
+use super::Measurement;
+use super::server::market::BenchMarket;
 use crate::cli::BenchSoak;
 use crate::show;
-use memory::{Look, Memory};
+use memory::{MemoryHistory, MemorySample};
 
 /// Frequent snapshots, so that the benchmark covers them.
 const SETTINGS: &str = "[journal]\nsnapshot_events = 2000\n";
@@ -46,7 +46,7 @@ const TURNS: [Victim; 3] = [Victim::Participant, Victim::Provider, Victim::Coord
 
 /// A market under test.
 struct Soak {
-    market: Market,
+    market: BenchMarket,
     names: Vec<String>,
     tasks: Vec<TaskId>,
     /// Number of reported rounds of all tasks.
@@ -54,12 +54,12 @@ struct Soak {
     kills: [u32; TURNS.len()],
     turns: usize,
     /// Processes that exited with an error without being killed.
-    gave_up: Vec<String>,
-    memory: Memory,
+    failed: Vec<String>,
+    memory: MemoryHistory,
     begun: Instant,
 }
 
-pub(super) fn run(arguments: &BenchSoak) -> anyhow::Result<Vec<Row>> {
+pub(super) fn run(arguments: &BenchSoak) -> anyhow::Result<Vec<Measurement>> {
     let length = Duration::from_secs(u64::from(arguments.minutes) * 60);
     let every = Duration::from_secs(u64::from(arguments.kill_every));
     let mut soak = Soak::open(arguments.participants)?;
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &BenchSoak) -> anyhow::Result<Vec<Row>> {
     }
     soak.end()?;
     let mut rows = soak.figures(arguments.participants);
-    rows.extend(soak.verdict()?);
+    rows.extend(soak.audit()?);
     Ok(rows)
 }
 
@@ -82,7 +82,7 @@ impl Soak {
     fn open(participants: u32) -> anyhow::Result<Self> {
         let names: Vec<String> = (0..participants).map(|n| format!("participant-{n}")).collect();
         let named: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut market = Market::open_with(0, &named, SETTINGS)?;
+        let mut market = BenchMarket::open_with(0, &named, SETTINGS)?;
         market.start_provider()?;
         Ok(Self {
             market,
@@ -91,8 +91,8 @@ impl Soak {
             rounds: 0,
             kills: [0; TURNS.len()],
             turns: 0,
-            gave_up: Vec::new(),
-            memory: Memory::default(),
+            failed: Vec::new(),
+            memory: MemoryHistory::default(),
             begun: Instant::now(),
         })
     }
@@ -100,15 +100,15 @@ impl Soak {
     /// Samples memory, tasks and processes; publishes the next task when all participants have
     /// completed the last one.
     fn keep_working(&mut self) -> anyhow::Result<()> {
-        self.look(LOOK)?;
-        for (name, well) in self.market.ended()? {
+        self.sample_memory(LOOK)?;
+        for (name, well) in self.market.take_exited()? {
             if !well || name == "provider" {
-                let said = self.market.log(&name);
-                let last: Vec<&str> = said.lines().rev().take(3).collect();
-                self.gave_up.push(format!("{name}: {}", last.join(" / ")));
+                let log = self.market.log(&name);
+                let last: Vec<&str> = log.lines().rev().take(3).collect();
+                self.failed.push(format!("{name}: {}", last.join(" / ")));
             }
         }
-        if self.market.alone() {
+        if self.market.is_idle() {
             let task = self.publish()?;
             self.tasks.push(task);
             for at in 0..self.names.len() {
@@ -135,8 +135,9 @@ impl Soak {
     }
 
     /// Kills the next process in turn, and starts it again.
-    fn kill_next(&mut self, anybody: bool) -> anyhow::Result<()> {
-        if !anybody && TURNS.get(self.turns % TURNS.len()) == Some(&Victim::Coordinator) {
+    fn kill_next(&mut self, include_coordinator: bool) -> anyhow::Result<()> {
+        if !include_coordinator && TURNS.get(self.turns % TURNS.len()) == Some(&Victim::Coordinator)
+        {
             self.turns = self.turns.saturating_add(1);
         }
         let turn = self.turns;
@@ -145,7 +146,7 @@ impl Soak {
         let victim = TURNS.get(place).copied().context("every turn has a victim")?;
         let there = match victim {
             Victim::Coordinator => {
-                self.look(Duration::ZERO)?;
+                self.sample_memory(Duration::ZERO)?;
                 self.market.restart_coordinator()?;
                 self.memory.restarted();
                 true
@@ -172,12 +173,12 @@ impl Soak {
     }
 
     fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::connect(&ClientConfig::at(&self.market.url))?)
+        Ok(Client::connect(&ClientConfig::new(&self.market.url))?)
     }
 
     /// Counts the rounds and samples the coordinator's memory, if the last sample is older than
     /// `after`.
-    fn look(&mut self, after: Duration) -> anyhow::Result<()> {
+    fn sample_memory(&mut self, after: Duration) -> anyhow::Result<()> {
         if self.memory.last().is_some_and(|last| self.begun.elapsed() < last + after) {
             return Ok(());
         }
@@ -188,13 +189,13 @@ impl Soak {
         }
         self.rounds = rounds;
         let mib = self.market.usage()?.resident_mib;
-        self.memory.add(Look { at: self.begun.elapsed(), rounds, mib });
+        self.memory.add(MemorySample { at: self.begun.elapsed(), rounds, mib });
         Ok(())
     }
 
     /// Closes the last task, and waits until all participants have completed it.
     fn end(&mut self) -> anyhow::Result<()> {
-        self.look(Duration::ZERO)?;
+        self.sample_memory(Duration::ZERO)?;
         if let Some(task) = self.tasks.last() {
             let task = task.to_string();
             let arguments = ["task", "close", &task, "--market", &self.market.url];
@@ -202,15 +203,15 @@ impl Soak {
             ensure!(closed, "task {task} cannot be closed:\n{}", self.market.log("commands"));
         }
         let begun = Instant::now();
-        while begun.elapsed() < LAST && !self.market.alone() {
-            for (name, well) in self.market.ended()? {
+        while begun.elapsed() < LAST && !self.market.is_idle() {
+            for (name, well) in self.market.take_exited()? {
                 if !well {
-                    self.gave_up.push(name);
+                    self.failed.push(name);
                 }
             }
             std::thread::sleep(POLL);
         }
-        ensure!(self.market.alone(), "participants did not exit within {} s", LAST.as_secs());
+        ensure!(self.market.is_idle(), "participants did not exit within {} s", LAST.as_secs());
         let client = self.client()?;
         for task in &self.tasks {
             let phase = client.task(*task)?.phase;
@@ -222,44 +223,44 @@ impl Soak {
         Ok(())
     }
 
-    fn figures(&self, participants: u32) -> Vec<Row> {
+    fn figures(&self, participants: u32) -> Vec<Measurement> {
         let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
         let name = format!("{participants} participants, a provider, a coordinator, for");
         let mut rows = vec![
-            Row::plain(name, minutes, "min"),
-            Row::at_least("  rounds reported", f64::from(self.rounds), "", 1.0),
-            Row::plain("  tasks", count(self.tasks.len()), ""),
+            Measurement::plain(name, minutes, "min"),
+            Measurement::at_least("  rounds reported", f64::from(self.rounds), "", 1.0),
+            Measurement::plain("  tasks", count(self.tasks.len()), ""),
         ];
         for (victim, kills) in TURNS.iter().zip(self.kills) {
             let name = format!("  {victim:?} killed and restarted").to_lowercase();
-            rows.push(Row::plain(name, f64::from(kills), "times"));
+            rows.push(Measurement::plain(name, f64::from(kills), "times"));
         }
-        rows.push(Row::at_most("processes that failed", count(self.gave_up.len()), "", 0.0));
-        for who in &self.gave_up {
+        rows.push(Measurement::at_most("processes that failed", count(self.failed.len()), "", 0.0));
+        for who in &self.failed {
             anstream::eprintln!("{}failed: {who}{:#}", show::BAD, show::BAD);
         }
         for share in [10, 50, 100] {
             let name = format!("coordinator's resident memory after {share} % of the time");
-            rows.push(Row::plain(name, self.memory.at(share), "MiB"));
+            rows.push(Measurement::plain(name, self.memory.at(share), "MiB"));
         }
-        rows.push(Row::below("  maximum", self.memory.highest(), "MiB", MEMORY_MIB));
+        rows.push(Measurement::below("  maximum", self.memory.highest(), "MiB", MEMORY_MIB));
         let grows = self.memory.growth_kib();
-        rows.push(Row::at_most("  growth per round", grows, "KiB", ROUND_KIB));
+        rows.push(Measurement::at_most("  growth per round", grows, "KiB", ROUND_KIB));
         if let Some(state) = state_kib(&self.market.path("market"), &self.memory) {
-            rows.push(Row::plain("  state on disk, per round", state, "KiB"));
+            rows.push(Measurement::plain("  state on disk, per round", state, "KiB"));
         }
         rows
     }
 
     /// Reads everything back and recomputes all rounds.
-    fn verdict(&mut self) -> anyhow::Result<Vec<Row>> {
+    fn audit(&mut self) -> anyhow::Result<Vec<Measurement>> {
         let (mut recomputed, mut differences) = (0u64, 0usize);
         for task in &self.tasks {
             let task = task.to_string();
             let url = self.market.url.as_str();
             let arguments = ["audit", &task, "--market", url, "--engine", "reference", "--json"];
-            let (said, _) = self.market.call(&arguments, None)?;
-            let found: serde_json::Value = serde_json::from_str(&said)
+            let (output, _) = self.market.call(&arguments, None)?;
+            let found: serde_json::Value = serde_json::from_str(&output)
                 .with_context(|| format!("audit of {task}:\n{}", self.market.log("commands")))?;
             recomputed += found.get("rounds").and_then(serde_json::Value::as_u64).unwrap_or(0);
             let list = found.get("differences").and_then(serde_json::Value::as_array);
@@ -267,19 +268,22 @@ impl Soak {
         }
         self.market.stop_coordinator()?;
         let data = self.market.path("market").display().to_string();
-        let (said, in_order) = self.market.call(&["ledger", "verify", "--data", &data], None)?;
+        let (ledger_output, in_order) =
+            self.market.call(&["ledger", "verify", "--data", &data], None)?;
         let check = ["coordinate", "--check", "--data", &data];
         let (found, whole) = self.market.call(&check, Some("coordinator"))?;
-        for (text, _) in [(said, in_order), (found, whole)].iter().filter(|(_, good)| !good) {
+        for (text, _) in
+            [(ledger_output, in_order), (found, whole)].iter().filter(|(_, good)| !good)
+        {
             anstream::eprintln!("{text}{}", self.market.log("commands"));
         }
         let faults = |good: bool| if good { 0.0 } else { 1.0 };
         let (all, again) = (f64::from(self.rounds), u32::try_from(recomputed)?);
         Ok(vec![
-            Row::at_least("rounds recomputed by an auditor", f64::from(again), "", all),
-            Row::at_most("  mismatches found", count(differences), "", 0.0),
-            Row::at_most("faults found by `ledger verify`", faults(in_order), "", 0.0),
-            Row::at_most("faults found by `coordinate --check`", faults(whole), "", 0.0),
+            Measurement::at_least("rounds recomputed by an auditor", f64::from(again), "", all),
+            Measurement::at_most("  mismatches found", count(differences), "", 0.0),
+            Measurement::at_most("faults found by `ledger verify`", faults(in_order), "", 0.0),
+            Measurement::at_most("faults found by `coordinate --check`", faults(whole), "", 0.0),
         ])
     }
 }
@@ -289,7 +293,7 @@ fn count(things: usize) -> f64 {
 }
 
 /// The size of the newest snapshot per round, in KiB.
-fn state_kib(data: &Path, memory: &Memory) -> Option<f64> {
+fn state_kib(data: &Path, memory: &MemoryHistory) -> Option<f64> {
     let entries = std::fs::read_dir(data).ok()?.flatten();
     let snapshots = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;

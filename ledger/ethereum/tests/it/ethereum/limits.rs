@@ -6,7 +6,7 @@ use florin_protocol::{Address, Amount, TaskId, WalletSigner};
 
 use super::market::{InProcessMarket, MarketTemplate};
 use florin_testkit::ledger_model::accounts::{START, TestAccounts, units};
-use florin_testkit::ledger_model::ledger_model::{Flaw, INITIAL_BALANCE, PEOPLE, Rules};
+use florin_testkit::ledger_model::model::{Flaw, INITIAL_BALANCE, PEOPLE, Rules};
 use florin_testkit::ledger_model::{TestClock, genesis, operator};
 
 /// The account that closes tasks.

@@ -17,7 +17,7 @@ use florin_testkit::ledger_model::accounts::{START, TestAccounts, task_id, units
 use florin_testkit::ledger_model::comparison::{Comparison, ModelMismatch};
 use florin_testkit::ledger_model::coverage::Coverage;
 use florin_testkit::ledger_model::generator::OperationGenerator;
-use florin_testkit::ledger_model::ledger_model::{INITIAL_BALANCE, LedgerModel, PEOPLE};
+use florin_testkit::ledger_model::model::{INITIAL_BALANCE, LedgerModel, PEOPLE};
 use florin_testkit::ledger_model::operation::{Act, Operation, code_result, without_texts};
 use florin_testkit::ledger_model::rng::{TestRng, env_number, seed};
 use florin_testkit::ledger_model::{TestClock, fresh_model, genesis, operator};

@@ -1,0 +1,320 @@
+//! Joining a task: check that it is valid and funded and that the rows fit it; register, bond,
+//! enrol; and check the offer of each round.
+
+use florin_ledger::{Ledger, LedgerError, Terms};
+use florin_protocol::{
+    Address, Amount, Canonical, Digest, EnrolRequest, NodeKey, Offer, Registration, Report, Role,
+    SignError, Signed, TaskId, TaskSpec, TaskView, Timestamp, WalletSigner,
+};
+
+use super::state_machine::RoundStage;
+use super::{Agent, AgentError, CurrentRound, PersistedRound};
+use crate::client::{Client, ClientError};
+use crate::event::ParticipantEvent;
+use crate::guard::SigningGuard;
+use crate::retry::{DepositPending, Transient, retry_with_backoff};
+use crate::wallet::Wallet;
+
+/// Lifetime of a signed registration, enrolment or query, in milliseconds.
+pub(crate) const EXPIRY_MS: u64 = 600_000;
+
+impl Agent<'_, '_> {
+    /// Checks that must pass before anything is put at risk.
+    pub(super) fn check_task(&mut self) -> Result<(), AgentError> {
+        let task = self.config.task;
+        let bad = |why: String| AgentError::BadTask { task, why };
+        self.spec.check().map_err(|error| bad(error.to_string()))?;
+        let coordinator = self.context.client.coordinator().account;
+        if self.spec.coordinator != coordinator {
+            let named = self.spec.coordinator;
+            return Err(bad(format!(
+                "its coordinator is {named}, but this coordinator is {coordinator}"
+            )));
+        }
+        let market = self.context.ledger.market();
+        if self.spec.market != market {
+            return Err(bad("its market is not the ledger's".to_owned()));
+        }
+        self.check_data()?;
+        let arbiter = self.spec.arbiter;
+        if arbiter != coordinator && !self.config.arbiters.contains(&arbiter) {
+            self.emit(&ParticipantEvent::UnknownArbiter { arbiter });
+        }
+        Ok(())
+    }
+
+    fn check_data(&self) -> Result<(), AgentError> {
+        let data = self.context.data;
+        let unfit = |why: String| Err(AgentError::DataDoesNotFit { why });
+        let (width, classes) = (self.spec.data.width, self.spec.data.classes);
+        if data.width() as u64 != u64::from(width) {
+            return unfit(format!("its rows have {} features, not {width}", data.width()));
+        }
+        if data.classes() as u64 > u64::from(classes) {
+            return unfit(format!("it has {} classes; the task has {classes}", data.classes()));
+        }
+        if data.rows() == 0 {
+            return unfit("it has no rows; at least one is needed".to_owned());
+        }
+        let least = self.spec.budget.bond_min;
+        match self.config.bond_max {
+            Some(limit) if limit < least => Err(AgentError::BondLimit { limit, least }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Registers, bonds and enrols. Each part does only what is missing, so every start may repeat
+    /// it.
+    pub(super) fn join(&mut self, view: &TaskView) -> Result<(), AgentError> {
+        self.check_funded()?;
+        let (wallet, client) = (self.context.wallet, self.context.client);
+        let (guard, on_event) = (&self.guard, &mut self.on_event);
+        let registered = retry_with_backoff(
+            self.config.backoff,
+            self.shutdown,
+            |error: &RegisterError| on_event(&super::retrying_event(error)),
+            || register(guard, wallet, client, Role::Participant),
+        )?;
+        if registered {
+            self.emit(&ParticipantEvent::Registered { account: self.me });
+        }
+        self.bond()?;
+        self.enrol_after_bonding()?;
+        self.reported_at_enrolment = Some(view.reported);
+        self.emit(&ParticipantEvent::Enrolled { task: self.config.task });
+        Ok(())
+    }
+
+    /// Sends an enrolment.
+    fn send_enrolment(&mut self) -> Result<(), ClientError> {
+        let (client, on_event) = (self.context.client, &mut self.on_event);
+        let say = enrolment_signer(&self.guard, &self.spec, self.me);
+        retry_with_backoff(
+            self.config.backoff,
+            self.shutdown,
+            |error| on_event(&super::retrying_event(error)),
+            || client.with_expiry(EXPIRY_MS, |expires| client.enrol(&say(expires))),
+        )
+    }
+
+    /// Enrols with a bond that is on the ledger but that the coordinator may see only later.
+    fn enrol_after_bonding(&mut self) -> Result<(), ClientError> {
+        let (client, on_event) = (self.context.client, &mut self.on_event);
+        let say = enrolment_signer(&self.guard, &self.spec, self.me);
+        let enrol = |expires| client.enrol(&say(expires));
+        let enrolled = retry_with_backoff(
+            self.config.backoff,
+            self.shutdown,
+            |error: &DepositPending| on_event(&super::retrying_event(error)),
+            || client.with_expiry(EXPIRY_MS, enrol).map_err(DepositPending),
+        );
+        enrolled.map_err(|DepositPending(error)| error)
+    }
+
+    /// Enrols again: this participant is not selected, or no longer. The coordinator removes a
+    /// participant that missed a commit or a reveal, and sends no notice. For a participant that is
+    /// still enrolled this changes nothing. A rejection is emitted as an event and is not fatal:
+    /// the next report is another occasion.
+    pub(super) fn enrol_again(&mut self, view: &TaskView) -> Result<(), AgentError> {
+        match self.send_enrolment() {
+            Ok(()) => {}
+            Err(ClientError::Rejected(rejection)) => {
+                self.emit(&ParticipantEvent::NotEnrolled { task: self.config.task, rejection });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.reported_at_enrolment = Some(view.reported);
+        Ok(())
+    }
+
+    /// Checks that the ledger holds the task's escrow on the published terms, so that the pay is
+    /// known before any work.
+    fn check_funded(&mut self) -> Result<(), AgentError> {
+        let (ledger, task) = (self.context.ledger, self.config.task);
+        let unfunded = |why: &str| AgentError::NotFunded { task, why: why.to_owned() };
+        let state = self
+            .with_ledger(|| ledger.task(task))?
+            .ok_or_else(|| unfunded("it is not on the ledger"))?;
+        if state.terms != Terms::from_spec(&self.spec) {
+            return Err(unfunded("its terms on the ledger differ from its specification"));
+        }
+        if state.closed {
+            return Err(unfunded("it is closed"));
+        }
+        Ok(())
+    }
+
+    /// Bonds what all rows require, or as much as the limit allows, less the existing bond.
+    fn bond(&mut self) -> Result<(), AgentError> {
+        let (wallet, ledger, task) = (self.context.wallet, self.context.ledger, self.config.task);
+        let rows = self.context.data.rows() as u64;
+        let wanted = required_bond(&self.spec, rows, self.config.bond_max);
+        // Each attempt reads the bond again: an attempt whose response was lost may have bonded.
+        let (added, bond) = self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted))?;
+        if !added.is_zero() {
+            self.emit(&ParticipantEvent::Bonded { added, bond });
+        }
+        let covered = self.spec.rows_counted(rows, bond);
+        if added.is_zero() || covered < rows {
+            self.emit(&ParticipantEvent::BondCoverage { bond, covered, rows });
+        }
+        Ok(())
+    }
+
+    /// Enters the round that the view shows: emits its start, checks its offer, and finds the
+    /// progress made before a restart.
+    pub(super) fn enter_round(&mut self, view: &TaskView) -> Result<(), AgentError> {
+        let Some(offer) = &view.offer else {
+            return Ok(());
+        };
+        // An offer depends on all earlier reports, so those are read first.
+        if self.reports_read + 1 != view.round.0 || self.reports_read < view.reported {
+            return Ok(());
+        }
+        if self.current.round != view.round {
+            self.check_offer(&offer.body)?;
+            let scope = offer.body.scope;
+            let update = self.guard.signed_update_for(scope.market, scope.task, scope.round);
+            let limit = florin_work::update_bytes(&self.spec);
+            let found = PersistedRound {
+                receipt: self.store.receipt(view.round)?,
+                signed: update.is_some(),
+                trained: self.store.update(view.round, limit)?.is_some(),
+            };
+            self.current = CurrentRound {
+                round: view.round,
+                stage: found.stage(),
+                announced: false,
+                loss_micronats: None,
+            };
+        }
+        if !self.current.announced && self.reported_at_enrolment.is_some() {
+            self.current.announced = true;
+            let (round, cohort) = (view.round, &offer.body.cohort);
+            if cohort.contains(&self.me) {
+                let pool = offer.body.pool;
+                self.emit(&ParticipantEvent::Selected { round, pool, cohort: cohort.len() });
+                if matches!(self.current.stage, RoundStage::Trained | RoundStage::Signed) {
+                    self.emit(&ParticipantEvent::UpdateRecovered { round });
+                }
+            } else {
+                self.emit(&ParticipantEvent::NotSelected { round });
+            }
+        }
+        Ok(())
+    }
+
+    /// The client has verified signature and scope. This checks that the offer continues the
+    /// reports that this participant has read.
+    fn check_offer(&self, offer: &Offer) -> Result<(), AgentError> {
+        let round = offer.scope.round;
+        let not_trusted = |why: String| Err(AgentError::OfferNotTrusted { round, why });
+        let last = self.last_report.as_ref();
+        let previous = last.map_or(Digest(self.spec.id().0), Report::digest);
+        if offer.previous_report != previous {
+            let why = format!("its previous report is {}, not {previous}", offer.previous_report);
+            return not_trusted(why);
+        }
+        let base = last.map_or(self.spec.base_model, |report| report.model);
+        if offer.base_model != base {
+            let why = format!("its base model is {}, not {base}", offer.base_model);
+            return not_trusted(why);
+        }
+        let pool = self.spec.pool_for_round(round, last).unwrap_or_default();
+        if offer.pool != pool {
+            let why = format!("its pool is {} FLN, not {pool} FLN", offer.pool);
+            return not_trusted(why);
+        }
+        if offer.commit_by < offer.opened || offer.reveal_by < offer.commit_by {
+            return not_trusted("its deadlines are not in order".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Signs enrolments that expire at a given tick.
+fn enrolment_signer(
+    guard: &SigningGuard,
+    spec: &TaskSpec,
+    sender: Address,
+) -> impl Fn(Timestamp) -> Signed<EnrolRequest> {
+    let (market, task) = (spec.market, spec.id());
+    move |expires| guard.sign(EnrolRequest { market, task, sender, expires })
+}
+
+/// Bonds the difference to `wanted`. Returns the amount added and the resulting bond.
+///
+/// # Errors
+/// [`LedgerError`]; the same call continues where this one ended.
+pub fn top_up_bond(
+    ledger: &dyn Ledger,
+    by: &dyn WalletSigner,
+    task: TaskId,
+    wanted: Amount,
+) -> Result<(Amount, Amount), LedgerError> {
+    let there = ledger.bond_of(task, by.address())?;
+    // Any deposit, even the smallest, cancels a pending withdrawal.
+    let least = Amount::from_units(u128::from(there.release.is_some()));
+    let added = wanted.minus(there.amount).unwrap_or(Amount::ZERO).max(least);
+    if !added.is_zero() {
+        ledger.bond(by, task, added)?;
+    }
+    Ok((added, there.amount.plus(added).unwrap_or(there.amount)))
+}
+
+/// The bond that `rows` rows require, at least the task's minimum and at most `limit`.
+#[must_use]
+pub fn required_bond(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amount {
+    let most = Amount::from_units(u128::MAX);
+    let all = spec.budget.bond_per_row.mul_div_down(rows.into(), 1).unwrap_or(most);
+    all.max(spec.budget.bond_min).min(limit.unwrap_or(most))
+}
+
+/// Registers wallet and node key in a role, unless they are registered. Returns whether it
+/// registered. Idempotent. A wallet has one node key per role, permanently: two keys could sign
+/// conflicting messages.
+pub(crate) fn register(
+    guard: &SigningGuard,
+    wallet: &Wallet,
+    client: &Client,
+    role: Role,
+) -> Result<bool, RegisterError> {
+    let known = client.registration(wallet.address(), role)?;
+    if let Some(Registration { node_key: registered, .. }) = known {
+        if registered == guard.key() {
+            return Ok(false);
+        }
+        let (account, ours) = (wallet.address(), guard.key());
+        return Err(RegisterError::OtherNodeKey { account, role, registered, ours });
+    }
+    let market = client.coordinator().market;
+    // The inner error is local, the outer one the coordinator's.
+    let outcome = client.with_expiry(EXPIRY_MS, |expires| {
+        match Registration::sign(market, wallet, guard.signer(), role, expires) {
+            Ok(registration) => client.register(&registration).map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
+    })?;
+    outcome?;
+    Ok(true)
+}
+
+/// Errors of a registration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegisterError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Signing(#[from] SignError),
+    #[error("{account} is registered as {role} with another node key, {registered}")]
+    OtherNodeKey { account: Address, role: Role, registered: NodeKey, ours: NodeKey },
+}
+
+impl Transient for RegisterError {
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_transient(),
+            Self::Signing(_) | Self::OtherNodeKey { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! After a round: reads its report, checks it against the receipt and for consistency, and emits
+//! this participant's statement.
+
+use florin_protocol::{Canonical, Report, RoundNumber, Statement, UpdateEntry};
+
+use super::{Agent, AgentError};
+use crate::client::Client;
+use crate::event::ParticipantEvent;
+use crate::report_check::check_report;
+
+impl Agent<'_, '_> {
+    /// Reads the next report. The client has verified its signature and scope, now or before it was
+    /// stored.
+    pub(super) fn read_report(&mut self, round: RoundNumber) -> Result<(), AgentError> {
+        let (client, task): (&Client, _) = (self.context.client, self.config.task);
+        let report = match self.store.report(round)? {
+            Some(report) => report,
+            None => {
+                let report = self.with_client(|| client.report(task, round))?;
+                let offer = self.with_client(|| client.offer(task, round))?;
+                let last = self.last_report.as_ref();
+                let found =
+                    check_report(&self.spec, &offer.body, &report.body, last, &self.disclosed_rows);
+                if let Some(first) = found.into_iter().next() {
+                    self.emit(&ParticipantEvent::ReportInconsistent {
+                        round,
+                        first_mismatch: first,
+                    });
+                }
+                self.check_receipt(round, &report.body)?;
+                self.store.write_report(round, &report)?;
+                report
+            }
+        };
+        self.store.remove_update(round)?;
+        self.remove_spent_residuals(&report.body)?;
+        match Statement::from_report(&report.body, self.me) {
+            Some(statement) => {
+                let boxed = Box::new(statement.clone());
+                self.statements.push(statement);
+                self.emit(&ParticipantEvent::Reported { statement: boxed });
+            }
+            None => self.emit(&ParticipantEvent::ReportedWithoutUpdate { round }),
+        }
+        self.reports_read = round.0;
+        self.disclosed_rows.extend(&report.body.holdout.rows);
+        self.last_report = Some(report.body);
+        Ok(())
+    }
+
+    /// Checks the report against the stored receipt: a receipt without an entry of the same update
+    /// at the same position contradicts the report.
+    fn check_receipt(&mut self, round: RoundNumber, report: &Report) -> Result<(), AgentError> {
+        let Some(receipt) = self.store.receipt(round)? else {
+            return Ok(());
+        };
+        let (update, order) = (receipt.body.update, receipt.body.commit_position);
+        let mine = |entry: &&UpdateEntry| entry.sender == self.me;
+        let entry = report.entries.iter().find(mine);
+        let entered =
+            entry.is_some_and(|entry| entry.header == update && entry.commit_position == order);
+        if !entered {
+            self.emit(&ParticipantEvent::ReceiptNotHonoured { round, update });
+        }
+        let signed = self.guard.signed_update_for(self.spec.market, self.config.task, round);
+        if let Some(signed) = signed {
+            debug_assert_eq!(signed.header.body.digest(), update, "receipts are checked");
+        }
+        Ok(())
+    }
+}

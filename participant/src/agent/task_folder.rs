@@ -1,0 +1,172 @@
+//! The data folder of one participation: the files that a restart needs.
+//!
+//! ```text
+//! FOLDER/guard                                  signatures (see `guard`)
+//! FOLDER/TASK/ROUND/update.safetensors          the update, until its round is reported
+//! FOLDER/TASK/ROUND/residual.safetensors        the residual of the update (top_k), until the next
+//!                                               round that changes the model is reported
+//! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, never deleted
+//! FOLDER/TASK/ROUND/report.json                 the signed report: evidence, never deleted
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use florin_protocol::{Report, RoundNumber, Signed, TaskId, UpdateReceipt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::atomic_file::{self, FileError};
+use crate::client::JSON_BYTES_MAX;
+
+const UPDATE: &str = "update.safetensors";
+const RESIDUAL: &str = "residual.safetensors";
+
+/// Files of one task.
+#[derive(Debug)]
+pub(super) struct TaskFolder {
+    folder: PathBuf,
+}
+
+impl TaskFolder {
+    /// Path of the guard file in a data folder.
+    pub(super) fn guard_path(folder: &Path) -> PathBuf {
+        folder.join("guard")
+    }
+
+    pub(super) fn new(folder: &Path, task: TaskId) -> Self {
+        Self { folder: folder.join(task.to_string()) }
+    }
+
+    fn path(&self, round: RoundNumber, name: &str) -> PathBuf {
+        self.folder.join(round.to_string()).join(name)
+    }
+
+    /// The update of a round, if it is still on disk.
+    pub(super) fn update(
+        &self,
+        round: RoundNumber,
+        limit: u64,
+    ) -> Result<Option<Vec<u8>>, FileError> {
+        atomic_file::read_limited(&self.path(round, UPDATE), limit)
+    }
+
+    pub(super) fn write_update(&self, round: RoundNumber, bytes: &[u8]) -> Result<(), FileError> {
+        self.write(round, UPDATE, bytes)
+    }
+
+    /// The residual of a round's update, encoded as parameters.
+    pub(super) fn residual(
+        &self,
+        round: RoundNumber,
+        limit: u64,
+    ) -> Result<Option<Vec<u8>>, FileError> {
+        atomic_file::read_limited(&self.path(round, RESIDUAL), limit)
+    }
+
+    pub(super) fn write_residual(&self, round: RoundNumber, bytes: &[u8]) -> Result<(), FileError> {
+        self.write(round, RESIDUAL, bytes)
+    }
+
+    /// Removes a residual that no later update adds.
+    pub(super) fn remove_residual(&self, round: RoundNumber) -> Result<(), FileError> {
+        self.remove(round, RESIDUAL)
+    }
+
+    /// Removes the update of a reported round: no later step needs it.
+    pub(super) fn remove_update(&self, round: RoundNumber) -> Result<(), FileError> {
+        self.remove(round, UPDATE)
+    }
+
+    fn remove(&self, round: RoundNumber, name: &str) -> Result<(), FileError> {
+        let path = self.path(round, name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(FileError::new("remove", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn receipt(
+        &self,
+        round: RoundNumber,
+    ) -> Result<Option<Signed<UpdateReceipt>>, FileError> {
+        self.read_json(round, "receipt.json")
+    }
+
+    pub(super) fn write_receipt(
+        &self,
+        round: RoundNumber,
+        receipt: &Signed<UpdateReceipt>,
+    ) -> Result<(), FileError> {
+        self.write_json(round, "receipt.json", receipt)
+    }
+
+    pub(super) fn report(&self, round: RoundNumber) -> Result<Option<Signed<Report>>, FileError> {
+        self.read_json(round, "report.json")
+    }
+
+    pub(super) fn write_report(
+        &self,
+        round: RoundNumber,
+        report: &Signed<Report>,
+    ) -> Result<(), FileError> {
+        self.write_json(round, "report.json", report)
+    }
+
+    /// All receipts of the task on disk, ascending by round.
+    fn receipts(&self) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
+        let failed = |source| FileError::new("read", &self.folder, source);
+        let mut rounds = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            rounds.extend(name.to_str().and_then(|name| name.parse().ok()).map(RoundNumber));
+        }
+        rounds.sort_unstable();
+        let receipts = rounds.into_iter().map(|round| self.receipt(round));
+        Ok(receipts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    fn write(&self, round: RoundNumber, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let path = self.path(round, name);
+        atomic_file::create_folder(path.parent().unwrap_or(&self.folder))?;
+        atomic_file::write_atomically(&path, bytes)
+    }
+
+    fn write_json<T: Serialize>(
+        &self,
+        round: RoundNumber,
+        name: &str,
+        value: &T,
+    ) -> Result<(), FileError> {
+        let bytes = serde_json::to_vec_pretty(value)
+            .map_err(|error| FileError::new("write", &self.path(round, name), error.into()))?;
+        self.write(round, name, &bytes)
+    }
+
+    fn read_json<T: DeserializeOwned>(
+        &self,
+        round: RoundNumber,
+        name: &str,
+    ) -> Result<Option<T>, FileError> {
+        let path = self.path(round, name);
+        let Some(bytes) = atomic_file::read_limited(&path, JSON_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| FileError::new("read", &path, error.into()))
+    }
+}
+
+/// The coordinator's receipts that a participation in `task` stored in its data folder, ascending
+/// by round. [`crate::audit_task`] checks reports against them.
+///
+/// # Errors
+/// [`FileError`], also if the folder has no files of this task.
+pub fn stored_receipts(
+    folder: &Path,
+    task: TaskId,
+) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
+    TaskFolder::new(folder, task).receipts()
+}

@@ -1,0 +1,56 @@
+//! Faults that a test can inject into the fake coordinator.
+
+/// An injected fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Receipts are signed with another key.
+    ForgedReceipt,
+    /// Receipts are for another update.
+    OtherReceipt,
+    /// The report omits an update that has a receipt.
+    LostUpdate,
+    /// The report pays more than the scores imply.
+    WrongPayout,
+    /// The report states a better score, and pays for it.
+    WrongScore,
+    /// Offers have a smaller pool than the task has left for the round.
+    SmallPool,
+    /// The report declares more rows than the sender's header.
+    MoreRows,
+    /// Claim proofs belong to the report before the last one.
+    OldProof,
+    /// The second offer has another base model.
+    WrongBase,
+    /// Blobs have a flipped byte.
+    WrongBytes,
+    /// Every request is rejected with status 507 (storage full).
+    Unavailable,
+    /// Long polls for work are closed without a response.
+    CutLongPolls,
+    /// Settlements are not posted.
+    NeverPosted,
+    /// Settlements are posted with another report's digest.
+    OtherReport,
+    /// A settlement is posted for a round that does not exist.
+    NoReport,
+    /// The paid record has another result than the report.
+    OtherResult,
+    /// The work of round 1 is paid again in every round.
+    SameRecord,
+    /// A disclosed row differs from the committed one.
+    ForgedRow,
+    /// Rounds after the first use the first round's holdout rows.
+    SameRows,
+    /// The report states another seed, with the rows that it draws.
+    OtherSeed,
+    /// The rows are not disclosed.
+    HiddenRows,
+    /// The work is paid to wallet 6, which never pledged a stake.
+    UnpledgedProvider,
+    /// No misbehaviour: the second round is abandoned.
+    AbandonedRound,
+    /// No misbehaviour: the first two enrolments arrive before the coordinator's node has the bond.
+    LaggingNode,
+    /// No misbehaviour: the coordinator's clock jumps ahead by an hour.
+    ClockAhead,
+}

@@ -1,0 +1,73 @@
+//! Runs many simulations in parallel and returns their outcomes in input order; the first failure
+//! stops the rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::parallel::parallel_map;
+use crate::scenario::Scenario;
+use crate::simulation::{SimError, SimulationOutcome, simulate};
+
+/// A simulation that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("seed {seed}: {error}")]
+pub struct SimulationFailed {
+    /// The seed of the simulation.
+    pub seed: u64,
+    /// The cause.
+    #[source]
+    pub error: SimError,
+}
+
+/// One simulation to run: a seed and its scenario.
+pub(crate) type SimulationJob = (u64, Arc<Scenario>);
+
+/// Progress callback: receives the number of finished simulations and the total.
+pub type ProgressFn<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
+/// Runs all simulations on up to `threads` threads. After a failure no further simulation starts.
+pub(crate) fn run_batch(
+    games: Vec<SimulationJob>,
+    threads: usize,
+    watch: ProgressFn<'_>,
+) -> Result<Vec<SimulationOutcome>, SimulationFailed> {
+    let (all, done, halted) = (games.len(), AtomicUsize::new(0), AtomicBool::new(false));
+    // One simulation per thread is faster than several threads in one simulation.
+    let inner = (threads / all.max(1)).max(1);
+    let one = |(): &mut (), (seed, scenario): SimulationJob| {
+        if halted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let played = simulate(&scenario, seed, inner).map_err(|error| {
+            halted.store(true, Ordering::Relaxed);
+            SimulationFailed { seed, error }
+        });
+        watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
+        Some(played)
+    };
+    // A simulation that did not start comes after a failure, and `collect` stops at the failure.
+    parallel_map(threads, games, || (), one).into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failed_simulation_stops_the_rest_and_reports_its_seed() {
+        let text = "name = 'a'\nquestion = 'Does it stop?'\nrounds = 1\n\
+            [population.honest]\ncount = 2\nrows = [20, 20]";
+        let mut scenario = Scenario::read(text, &[]).unwrap();
+        // The engine refuses a task with no rounds; `play` does not check the scenario again.
+        scenario.rounds = 0;
+        let scenario = Arc::new(scenario);
+        let begun = AtomicUsize::new(0);
+        let watch = |_, _| {
+            begun.fetch_add(1, Ordering::Relaxed);
+        };
+        let games = (1..=50).map(|seed| (seed, Arc::clone(&scenario))).collect();
+        let halted = run_batch(games, 1, &watch).unwrap_err();
+        assert!(halted.to_string().starts_with("seed 1: "), "{halted}");
+        assert_eq!(begun.load(Ordering::Relaxed), 1, "no other simulation starts");
+    }
+}

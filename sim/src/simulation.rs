@@ -1,0 +1,434 @@
+//! Simulates one seed of a scenario, from the first offer to the last returned bond.
+
+mod adaptation;
+mod member_work;
+mod token_settlement;
+mod waiting;
+
+use std::collections::BTreeMap;
+
+use florin_learning::{Evaluator, ModelSpec, Reference, Training};
+use florin_participant::required_bond;
+use florin_protocol::{Address, Report, RoundOutcome, TaskSpec};
+use florin_work::{CommittedHoldout, WorkError, decode_model, initial_model, model_spec, training};
+
+use crate::market::{
+    MarketError, POOL, ParticipantAccount, RoundResult, SimulatedMarket, account,
+    amount_to_florins, florins_to_amount,
+};
+use crate::mechanism::{Mechanism, RoundScorer, TokenMechanism};
+use crate::population::{Population, PopulationError};
+use crate::scenario::{Group, Scenario};
+use crate::strategy::{MemberTrainingError, triggered_rows};
+use adaptation::Adaptation;
+use token_settlement::TokenPayments;
+
+/// Why the simulation of a seed failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The population cannot be drawn.
+    #[error(transparent)]
+    Population(#[from] PopulationError),
+    /// The market failed.
+    #[error(transparent)]
+    Market(#[from] MarketError),
+    /// The initial model cannot be made, or a model cannot be evaluated.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// A member's training failed.
+    #[error("training of a member failed: {0}; lower learning.learning_rate [SIM_TRAINING]")]
+    Act(#[from] MemberTrainingError),
+    /// A model cannot be evaluated.
+    #[error("a model cannot be evaluated: {0} [SIM_MEASURE]")]
+    Measure(#[from] florin_learning::engine::EvalError),
+    /// Scores drawn from the fitted curves cannot be paid.
+    #[error("the surrogate failed: {0} [SIM_SURROGATE]")]
+    Surrogate(#[from] crate::surrogate::SurrogateError),
+}
+
+/// The outcome of one member.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemberOutcome {
+    /// Index of its group among the group names.
+    pub group: usize,
+    /// Whether its strategy is the one that the task asks for.
+    pub honest: bool,
+    /// Number of its rows.
+    pub rows: usize,
+    /// Number of accepted updates of all its identities.
+    pub rounds: u32,
+    /// How often one of its identities was selected into a cohort.
+    pub selected: u32,
+    /// How many of its updates were excluded as harmful or rejected as near-duplicates.
+    pub rejected: u32,
+    /// How many of its updates led to a debit of its bond.
+    pub debited: u32,
+    /// Change of its balance since the start, in florins: pay minus debits.
+    pub earned: f64,
+    /// Cost of its work, in florins.
+    pub cost: f64,
+    /// Sum of its scores, in nats.
+    pub score: f64,
+    /// Sum of the standard errors of its scores, in nats.
+    pub error: f64,
+    /// Pay minus debits in each round.
+    pub by_round: Vec<f64>,
+}
+
+impl MemberOutcome {
+    /// The outcome of a member before the first round.
+    pub(crate) const fn initial(group: usize, honest: bool, rows: usize) -> Self {
+        Self {
+            group,
+            honest,
+            rows,
+            rounds: 0,
+            selected: 0,
+            rejected: 0,
+            debited: 0,
+            earned: 0.0,
+            cost: 0.0,
+            score: 0.0,
+            error: 0.0,
+            by_round: Vec::new(),
+        }
+    }
+
+    /// Earnings minus costs, in florins.
+    #[must_use]
+    pub fn profit(&self) -> f64 {
+        self.earned - self.cost
+    }
+}
+
+/// The outcome of one round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundOutcomeRow {
+    /// Round number, from 1.
+    pub round: u32,
+    /// When the round ended, in virtual milliseconds.
+    pub at_ms: u64,
+    /// Whether it ended with a settlement; false when there were too few updates.
+    pub settled: bool,
+    /// Number of members that were online at the start of the round and took part.
+    pub online: usize,
+    /// Number of accounts selected into the cohort.
+    pub selected: usize,
+    /// Number of accepted updates.
+    pub updates: usize,
+    /// How many of them were excluded from the aggregate as harmful.
+    pub excluded: usize,
+    /// How many of them were rejected as near-duplicates.
+    pub near_duplicates: usize,
+    /// Decrease of the loss on the round's holdout rows, in nats.
+    pub improvement: f64,
+    /// Paid for data, in florins.
+    pub spent: f64,
+    /// Accuracy of the new model on the test rows.
+    pub accuracy: f64,
+}
+
+/// The outcome of the simulation of one seed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimulationOutcome {
+    /// The seed.
+    pub seed: u64,
+    /// Names of the groups.
+    pub groups: Vec<String>,
+    /// The outcome of every member.
+    pub members: Vec<MemberOutcome>,
+    /// The outcome of every round.
+    pub rounds: Vec<RoundOutcomeRow>,
+    /// Accuracy on the test rows before the first round.
+    pub accuracy_before: f64,
+    /// Backdoor success rate: fraction of triggered test rows that the final model assigns to the
+    /// backdoor's target class.
+    pub backdoor: f64,
+    /// Unspent florins of the budget that the buyer received back.
+    pub returned: f64,
+    /// Whether the total of all accounts equals the supply at the end.
+    pub balanced: bool,
+}
+
+/// Simulates `scenario` with one seed at the scenario's speed, on up to `threads` threads. The
+/// number of threads does not change the outcome.
+///
+/// # Errors
+/// [`SimError`].
+pub fn simulate(
+    scenario: &Scenario,
+    seed: u64,
+    threads: usize,
+) -> Result<SimulationOutcome, SimError> {
+    if !scenario.speed.is_real() {
+        return crate::surrogate::play(scenario, seed, threads);
+    }
+    let mut game = Simulation::new(scenario, seed, Population::draw(scenario, seed)?)?;
+    while game.wait_for_round()? {
+        game.run_round(threads)?;
+        game.measure_accuracy()?;
+    }
+    game.finish()
+}
+
+/// A running simulation: a market and its members in the middle of a task.
+pub struct Simulation<'a> {
+    scenario: &'a Scenario,
+    seed: u64,
+    population: Population,
+    market: SimulatedMarket,
+    seats: Vec<ParticipantAccount>,
+    /// The groups, in the order of their names.
+    groups: Vec<&'a Group>,
+    /// The member and the identity to which an account belongs.
+    owner: BTreeMap<Address, (usize, u32)>,
+    tokens: Option<TokenMechanism>,
+    model: ModelSpec,
+    how: Training,
+    worker: Reference,
+    habits: Vec<Adaptation>,
+    members: Vec<MemberOutcome>,
+    rounds: Vec<RoundOutcomeRow>,
+    accuracy_before: f64,
+    /// The last public step: the change of the model in the last round that changed it.
+    last_step: Option<Vec<f32>>,
+    /// The last update of the honest member with the most rows.
+    copy_target: Option<Vec<f32>>,
+    /// Number of members online at the start of the open round.
+    online: usize,
+    /// How often the task waited for members.
+    waits: u64,
+    /// The report of the last round.
+    report: Option<Report>,
+}
+
+impl std::fmt::Debug for Simulation<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Game").field("market", &self.market).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Simulation<'a> {
+    /// Opens the market of `scenario` for `population`.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn new(
+        scenario: &'a Scenario,
+        seed: u64,
+        population: Population,
+    ) -> Result<Self, SimError> {
+        let spec = scenario.task_spec(seed);
+        let base = initial_model(&spec.model, seed)?;
+        let (seats, owner) = create_accounts(scenario, &spec, &population);
+        let tokens = match &scenario.mechanism {
+            Mechanism::Tokenised(rules) => {
+                let all: Vec<Address> = seats.iter().map(|seat| seat.account).collect();
+                Some(TokenMechanism::new(rules.clone(), POOL, &all))
+            }
+            _ => None,
+        };
+        let holdout = CommittedHoldout::new(population.holdout.clone());
+        let (model, how) = (model_spec(&spec.model), training(&spec.training));
+        let judge = RoundScorer {
+            mechanism: scenario.mechanism.clone(),
+            excludes_harmful: scenario.task.keep_out,
+        };
+        let start = decode_model(&spec, &base);
+        let market = SimulatedMarket::open(spec, base, holdout, judge, &seats)?;
+        let members = population.members.iter().map(|member| {
+            MemberOutcome::initial(member.group, member.strategy.is_honest(), member.rows.rows())
+        });
+        let mut game = Self {
+            scenario,
+            seed,
+            market,
+            seats,
+            groups: scenario.population.values().collect(),
+            owner,
+            tokens,
+            model,
+            how,
+            worker: Reference::new(),
+            habits: population.members.iter().map(|_| Adaptation::default()).collect(),
+            members: members.collect(),
+            population,
+            rounds: Vec::new(),
+            accuracy_before: 0.0,
+            last_step: None,
+            copy_target: None,
+            online: 0,
+            waits: 0,
+            report: None,
+        };
+        game.accuracy_before = game.accuracy(&start.unwrap_or_default())?;
+        Ok(game)
+    }
+
+    fn accuracy(&mut self, params: &[f32]) -> Result<f64, SimError> {
+        let test = &self.population.test;
+        let wide: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();
+        let right = self.worker.correct_predictions(&self.model, &wide, test)?;
+        Ok(right as f64 / test.rows() as f64)
+    }
+
+    /// Simulates the open round, from the members' training to its settlement.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn run_round(&mut self, threads: usize) -> Result<(), SimError> {
+        let base = self.market.base_model()?;
+        let arrivals = self.simulate_members(&base, threads)?;
+        let sent = if self.tokens.is_some() { arrivals.clone() } else { Vec::new() };
+        let done = self.market.run_round(arrivals, threads)?;
+        let in_tokens = self.settle_tokens(&base, &sent, &done)?;
+        self.record_round(&done, in_tokens);
+        let row = round_row(&done.report, self.online, self.market.now().0, f64::NAN);
+        self.rounds.push(row);
+        self.last_step = done.step.or_else(|| self.last_step.take());
+        self.report = Some(done.report);
+        Ok(())
+    }
+
+    /// The report of the last round.
+    pub(crate) const fn report(&self) -> Option<&Report> {
+        self.report.as_ref()
+    }
+
+    /// The member that owns an account, and its group.
+    pub(crate) fn owner_of(&self, account: Address) -> Option<(usize, usize)> {
+        let (member, _) = *self.owner.get(&account)?;
+        Some((member, self.members.get(member)?.group))
+    }
+
+    /// Loss in nats and accuracy of the newest model on the test rows, which no participant in the
+    /// market sees.
+    pub(crate) fn test_metrics(&mut self) -> Result<(f64, f64), SimError> {
+        let wide: Vec<f64> = self.market.newest_model()?.into_iter().map(f64::from).collect();
+        let test = &self.population.test;
+        let losses = self.worker.row_losses(&self.model, &wide, test)?;
+        let right = self.worker.correct_predictions(&self.model, &wide, test)?;
+        Ok((florin_learning::mean(&losses), right as f64 / test.rows() as f64))
+    }
+
+    /// Measures the test accuracy of the model after the last round. The market itself never does
+    /// this.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn measure_accuracy(&mut self) -> Result<(), SimError> {
+        let after = self.market.newest_model()?;
+        let accuracy = self.accuracy(&after)?;
+        if let Some(row) = self.rounds.last_mut() {
+            row.accuracy = accuracy;
+        }
+        Ok(())
+    }
+
+    /// Records the results of the round for each member from the round's report.
+    fn record_round(&mut self, done: &RoundResult, in_tokens: TokenPayments) {
+        let report = &done.report;
+        let TokenPayments { mut pay, scores } = in_tokens;
+        for (member, score) in self.members.iter_mut().zip(scores) {
+            member.score += score;
+        }
+        for line in &report.lines {
+            let Some((at, _)) = self.owner.get(&line.account) else { continue };
+            self.members[*at].debited += u32::from(!line.debit.is_zero());
+            pay[*at] += amount_to_florins(line.payout) - amount_to_florins(line.debit);
+            self.members[*at].rounds += 1;
+        }
+        for score in report.valuation.iter().flat_map(|valuation| &valuation.scores) {
+            let Some((at, _)) = self.owner.get(&score.account) else { continue };
+            let member = &mut self.members[*at];
+            member.score += score.score_nano as f64 / 1e9;
+            member.error += score.error_nano as f64 / 1e9;
+            let refused = score.excluded || score.preprocessing.duplicate_of.is_some();
+            member.rejected += u32::from(refused);
+        }
+        // A member that was late sits out, like a silent one, until it enrols again.
+        for (who, _) in &report.missing {
+            if let Some((at, _)) = self.owner.get(who) {
+                self.habits[*at].must_re_enrol = true;
+            }
+        }
+        for ((member, pay), habits) in self.members.iter_mut().zip(pay).zip(&mut self.habits) {
+            member.by_round.push(pay);
+            habits.record_pay(pay);
+        }
+    }
+
+    /// Ends the task: claims everything final and returns the bonds.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn finish(mut self) -> Result<SimulationOutcome, SimError> {
+        self.market.finish_task(&self.seats)?;
+        for seat in &self.seats {
+            let Some((at, _)) = self.owner.get(&seat.account) else { continue };
+            let gained = amount_to_florins(self.market.total_balance(seat.account))
+                - amount_to_florins(seat.initial_balance());
+            self.members[*at].earned += gained;
+        }
+        let marked = triggered_rows(&self.population.test).map_err(MemberTrainingError::from)?;
+        let last = self.market.newest_model()?;
+        let wide: Vec<f64> = last.iter().map(|value| f64::from(*value)).collect();
+        let hits = self.worker.correct_predictions(&self.model, &wide, &marked)?;
+        Ok(SimulationOutcome {
+            seed: self.seed,
+            groups: self.population.groups,
+            members: self.members,
+            rounds: self.rounds,
+            accuracy_before: self.accuracy_before,
+            backdoor: hits as f64 / marked.rows().max(1) as f64,
+            returned: self.market.refunded_budget(),
+            balanced: self.market.is_balanced(),
+        })
+    }
+}
+
+/// Creates one account per identity. Its bond is the amount that the participant program bonds for
+/// its rows: once, before the first round, and without a top-up after a debit.
+fn create_accounts(
+    scenario: &Scenario,
+    spec: &TaskSpec,
+    population: &Population,
+) -> (Vec<ParticipantAccount>, BTreeMap<Address, (usize, u32)>) {
+    let (mut seats, mut owner) = (Vec::new(), BTreeMap::new());
+    let extra = match &scenario.mechanism {
+        Mechanism::Tokenised(rules) => florins_to_amount(rules.endowment as f64),
+        _ => florins_to_amount(0.0),
+    };
+    for member in &population.members {
+        for identity in 0..member.strategy.identities() {
+            let account = account(member.number, identity);
+            let (_, covered) =
+                member.strategy.declared_and_bonded_rows(member.rows.rows() as u64, identity);
+            let bond = required_bond(spec, covered, None);
+            seats.push(ParticipantAccount { account, bond, extra });
+            owner.insert(account, (member.number, identity));
+        }
+    }
+    (seats, owner)
+}
+
+fn round_row(report: &Report, there: usize, at_ms: u64, accuracy: f64) -> RoundOutcomeRow {
+    let scores = || report.valuation.iter().flat_map(|valuation| &valuation.scores);
+    let improvement = report.valuation.as_ref().map_or(0, |valuation| valuation.total_nano);
+    let settled = report.outcome == RoundOutcome::Settled;
+    RoundOutcomeRow {
+        round: report.scope.round.0,
+        at_ms,
+        settled,
+        online: there,
+        selected: report.entries.len() + report.missing.len(),
+        updates: report.entries.len(),
+        excluded: scores().filter(|score| score.excluded).count(),
+        near_duplicates: scores()
+            .filter(|score| score.preprocessing.duplicate_of.is_some())
+            .count(),
+        improvement: if settled { improvement as f64 / 1e9 } else { 0.0 },
+        spent: report.lines.iter().map(|line| amount_to_florins(line.payout)).sum(),
+        accuracy,
+    }
+}

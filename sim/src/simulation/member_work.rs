@@ -1,0 +1,219 @@
+//! The members' part of one round: which members are online, their training, and when their updates
+//! arrive at the market.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use florin_learning::Reference;
+use florin_learning::engine::TrainError;
+
+use super::adaptation::EFFORTS;
+use super::{SimError, Simulation};
+use crate::market::{Arrival, account};
+use crate::parallel::parallel_map;
+use crate::population::Member;
+use crate::random::{stream, uniform};
+use crate::strategy::{
+    Knowledge, MemberTraining, MemberTrainingError, SentUpdate, Strategy, TrainingResult,
+    updates_to_send,
+};
+
+/// Bytes per megabyte.
+const MEGABYTE: f64 = 1e6;
+/// Approximate bytes of an update in addition to its parameters.
+const HEADER_BYTES: f64 = 300.0;
+/// Bytes per parameter.
+const NUMBER_BYTES: f64 = 4.0;
+
+/// A member that works in a round, its selected identities, and the index of its effort.
+struct MemberTask {
+    member: usize,
+    asked: Vec<u32>,
+    effort: usize,
+}
+
+/// A member's task and the result of its training.
+struct MemberWork {
+    task: MemberTask,
+    learned: TrainingResult,
+}
+
+impl Simulation<'_> {
+    /// Simulates the members' part of the open round and returns the updates that they send.
+    pub(super) fn simulate_members(
+        &mut self,
+        base: &[f32],
+        threads: usize,
+    ) -> Result<Vec<Arrival>, SimError> {
+        let there = self.online_cohort()?;
+        let round = self.rounds.len() as u64 + 1;
+        let tasks: Vec<MemberTask> = there
+            .into_iter()
+            .map(|(member, asked)| {
+                let rng = &mut stream(self.seed, "effort", [member as u64, round]);
+                let effort = match self.population.members[member].strategy {
+                    Strategy::Effort => self.habits[member].choose_effort(uniform(rng)),
+                    _ => EFFORTS.len() - 1,
+                };
+                MemberTask { member, asked, effort }
+            })
+            .collect();
+        let members = &self.population.members;
+        let job = |task: &MemberTask| MemberTraining {
+            member: &members[task.member],
+            how: &self.how,
+            model: &self.model,
+            base,
+            seed: self.seed,
+            round,
+            effort: EFFORTS[task.effort],
+            colluders: {
+                let clique = colluders(members, task.member);
+                (clique.start, clique.end)
+            },
+        };
+        // Only a member's own training can make the training from the initial model diverge.
+        let is_first = self.last_step.is_none();
+        let learned = parallel_map(threads, tasks, Reference::new, |engine, task| {
+            let learned = match job(&task).train_by_strategy(engine, &task.asked) {
+                Err(MemberTrainingError::Train(TrainError::Diverged { step })) if !is_first => {
+                    TrainingResult { deltas: Vec::new(), steps: step, diverged: true }
+                }
+                learned => learned?,
+            };
+            Ok::<MemberWork, MemberTrainingError>(MemberWork { task, learned })
+        });
+        let turns = learned.into_iter().collect::<Result<Vec<MemberWork>, _>>()?;
+        let idol = self.copy_target(&turns);
+        let sent: Vec<Vec<SentUpdate>> = turns
+            .iter()
+            .map(|turn| {
+                let mates = colluder_updates(&turns, members, turn.task.member);
+                let read = if self.scenario.task.commit_reveal { &self.copy_target } else { &idol };
+                let knows = Knowledge {
+                    last_step: self.last_step.as_deref(),
+                    copy_target: read.as_deref(),
+                    colluder_updates: &mates,
+                };
+                updates_to_send(&job(&turn.task), &turn.learned, &knows)
+            })
+            .collect();
+        self.copy_target = idol.or_else(|| self.copy_target.take());
+        let arrivals = turns.iter().zip(sent).flat_map(|(turn, sent)| self.arrivals(turn, sent));
+        let arrivals: Vec<Arrival> = arrivals.collect();
+        for turn in &turns {
+            let cost = self.cost(turn);
+            self.members[turn.task.member].cost += cost;
+            self.habits[turn.task.member].record_work(turn.task.effort, cost);
+        }
+        Ok(arrivals)
+    }
+
+    /// Online members that take part, with their identities that are in the cohort. Members that
+    /// were silent before enrol again.
+    fn online_cohort(&mut self) -> Result<Vec<(usize, Vec<u32>)>, SimError> {
+        let Some(offer) = self.market.offer() else { return Ok(Vec::new()) };
+        let mut asked: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for (member, identity) in offer.cohort.iter().filter_map(|who| self.owner.get(who)) {
+            asked.entry(*member).or_default().push(*identity);
+        }
+        let (moment, now) = (self.availability_index(), self.market.now().0);
+        let (mut there, mut again) = (Vec::new(), Vec::new());
+        self.online = 0;
+        for member in &self.population.members {
+            let group = self.groups[member.group];
+            let online = member.is_online(&group.online, moment, now, self.seed);
+            let habits = &mut self.habits[member.number];
+            let comes = online && habits.participates(group.elsewhere, moment);
+            self.online += usize::from(comes);
+            let identities = asked.remove(&member.number).unwrap_or_default();
+            self.members[member.number].selected += identities.len() as u32;
+            if comes && habits.must_re_enrol {
+                habits.must_re_enrol = false;
+                again.push(member.number);
+            }
+            match (identities.is_empty(), comes) {
+                (false, true) => there.push((member.number, identities)),
+                (false, false) => habits.must_re_enrol = true,
+                (true, _) => {}
+            }
+        }
+        self.re_enrol(&again)?;
+        Ok(there)
+    }
+
+    /// The update of the honest member with the most rows, if one of them is online.
+    fn copy_target(&self, turns: &[MemberWork]) -> Option<Vec<f32>> {
+        let members = &self.population.members;
+        let honest = turns.iter().filter(|turn| members[turn.task.member].strategy.is_honest());
+        let best = honest.max_by_key(|turn| {
+            let member = &members[turn.task.member];
+            (member.rows.rows(), std::cmp::Reverse(member.number))
+        });
+        best.and_then(|turn| turn.learned.first_update().cloned())
+    }
+
+    fn update_bytes(&self) -> f64 {
+        self.model.parameters() as f64 * NUMBER_BYTES + HEADER_BYTES
+    }
+
+    /// Arrival times of the updates that a member sends.
+    fn arrivals(&self, turn: &MemberWork, sent: Vec<SentUpdate>) -> Vec<Arrival> {
+        let member = &self.population.members[turn.task.member];
+        let ms = |seconds: f64| (seconds * 1e3).ceil() as u64;
+        let line = self.update_bytes() / member.bytes_per_second;
+        let work = turn.learned.steps as f64 / member.steps_per_second;
+        // A copier commits after the update that it copies was committed.
+        let copies = matches!(member.strategy, Strategy::Plagiarise { .. });
+        let waits =
+            if copies && !self.scenario.task.commit_reveal { self.commit_deadline_ms() } else { 0 };
+        let arrival = |sent: SentUpdate| Arrival {
+            account: account(member.number, sent.identity),
+            rows: sent.rows,
+            delta: sent.delta,
+            commit_ms: ms(line + work).saturating_add(1).max(waits),
+            upload_ms: ms(line).saturating_add(1),
+        };
+        // A participant program never sends an update with a value that is not finite.
+        let is_sent = |sent: &SentUpdate| {
+            turn.task.asked.contains(&sent.identity) && sent.delta.iter().all(|x| x.is_finite())
+        };
+        sent.into_iter().filter(is_sent).map(arrival).collect()
+    }
+
+    /// The latest time at which a member can commit.
+    fn commit_deadline_ms(&self) -> u64 {
+        (self.scenario.task.train_s * 1e3).floor() as u64
+    }
+
+    /// Cost of a member's work in a round, in florins.
+    fn cost(&self, turn: &MemberWork) -> f64 {
+        let member = &self.population.members[turn.task.member];
+        let group = self.groups[member.group];
+        let uploads = turn.task.asked.len() as f64;
+        let megabytes = (1.0 + uploads) * self.update_bytes() / MEGABYTE;
+        group.cost.per_step * turn.learned.steps as f64 + group.cost.per_megabyte * megabytes
+    }
+}
+
+/// The colluders of a member: all members of its group, or the pair, triple and so on to which it
+/// belongs.
+fn colluders(members: &[Member], of: usize) -> Range<usize> {
+    let group = members[of].group;
+    let first = members.partition_point(|member| member.group < group);
+    let end = members.partition_point(|member| member.group <= group);
+    match members[of].strategy.colluder_count() {
+        0 => first..end,
+        size => {
+            let from = first + (of - first) / size * size;
+            from..(from + size).min(end)
+        }
+    }
+}
+
+/// The updates of a member's colluders in this round.
+fn colluder_updates<'a>(turns: &'a [MemberWork], members: &[Member], of: usize) -> Vec<&'a [f32]> {
+    let clique = colluders(members, of);
+    let together = turns.iter().filter(|turn| clique.contains(&turn.task.member));
+    together.filter_map(|turn| turn.learned.first_update().map(Vec::as_slice)).collect()
+}

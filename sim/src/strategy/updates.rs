@@ -1,0 +1,323 @@
+//! From a member's information to its updates.
+
+use std::ops::ControlFlow;
+
+use florin_learning::data::DatasetError;
+use florin_learning::engine::TrainError;
+use florin_learning::{Dataset, ModelSpec, Reference, Trainer, Training, params};
+
+use super::{Identities, Strategy, scaled};
+use crate::population::Member;
+use crate::random::{random_direction, stream, uniform_below};
+
+/// Number of features, from the first, that the backdoor trigger covers.
+pub const TRIGGER_FEATURES: usize = 3;
+/// Value of the triggered features.
+const TRIGGER: f32 = 1.0;
+/// The backdoor's target class: the label of triggered rows.
+const TRIGGER_LABEL: u32 = 0;
+
+/// An update that one identity sends in a round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SentUpdate {
+    /// The identity of the member, from 0.
+    pub identity: u32,
+    /// Number of rows that it declares.
+    pub rows: u64,
+    /// The update.
+    pub delta: Vec<f32>,
+}
+
+/// Input of a member's training in a round.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberTraining<'a> {
+    /// The member.
+    pub member: &'a Member,
+    /// The training settings of the task.
+    pub how: &'a Training,
+    /// The model.
+    pub model: &'a ModelSpec,
+    /// The parameters of the round's base model.
+    pub base: &'a [f32],
+    /// The seed of the simulation.
+    pub seed: u64,
+    /// Round number, from 1.
+    pub round: u64,
+    /// Fraction of its rows on which a member with the effort strategy trains.
+    pub effort: f64,
+    /// Index range of the members that collude with it, if its strategy is a collusion.
+    pub colluders: (usize, usize),
+}
+
+/// A member's information about others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Knowledge<'a> {
+    /// The last public step: the change of the model in the last round.
+    pub last_step: Option<&'a [f32]>,
+    /// The update of the honest member with the most rows, as far as it is readable.
+    pub copy_target: Option<&'a [f32]>,
+    /// The updates of all colluders in this round, including its own.
+    pub colluder_updates: &'a [&'a [f32]],
+}
+
+/// Error of training.
+#[derive(Debug, thiserror::Error)]
+pub enum MemberTrainingError {
+    /// The training failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// The rows do not form a valid dataset.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+/// The result of training.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainingResult {
+    /// The updates, one for each part of the rows; empty for parts whose identity was not selected.
+    /// No entry if the member does not train.
+    pub deltas: Vec<Vec<f32>>,
+    /// Number of training steps.
+    pub steps: u64,
+    /// Whether training diverged to non-finite values, so that there is no update to send.
+    pub diverged: bool,
+}
+
+impl TrainingResult {
+    /// The first non-empty update.
+    #[must_use]
+    pub fn first_update(&self) -> Option<&Vec<f32>> {
+        self.deltas.iter().find(|delta| !delta.is_empty())
+    }
+}
+
+impl MemberTraining<'_> {
+    /// Trains as the member's strategy requires, if these of its identities were selected.
+    ///
+    /// # Errors
+    /// [`MemberTrainingError`].
+    pub fn train_by_strategy(
+        &self,
+        engine: &mut Reference,
+        asked: &[u32],
+    ) -> Result<TrainingResult, MemberTrainingError> {
+        let rows = &self.member.rows;
+        match self.member.strategy {
+            Strategy::Idle
+            | Strategy::Noise { .. }
+            | Strategy::Replay { .. }
+            | Strategy::Plagiarise { .. } => Ok(TrainingResult::default()),
+            // Another member of its ring trains for all of them.
+            Strategy::Ring { .. } if self.member.number != self.colluders.0 => {
+                Ok(TrainingResult::default())
+            }
+            Strategy::Lazy { share } => self.train_share(engine, share),
+            Strategy::Hasty { epochs } => {
+                let how = Training { epochs: epochs.min(self.how.epochs), ..self.how.clone() };
+                MemberTraining { how: &how, ..*self }.train(engine, rows, 0)
+            }
+            Strategy::Duplicate { by } => {
+                let again: Vec<usize> = (0..scaled(rows.rows() as u64, by) as usize)
+                    .map(|row| row % rows.rows())
+                    .collect();
+                self.train(engine, &rows.subset(&again)?, 0)
+            }
+            Strategy::Effort => self.train_share(engine, self.effort),
+            Strategy::FlipLabels { share } => {
+                let rng = &mut stream(self.seed, "flipped", [self.member.number as u64, 0]);
+                let last = rows.classes() as u32 - 1;
+                let flip = |label: &u32| {
+                    if crate::random::uniform(rng) < share { last - label } else { *label }
+                };
+                let labels = rows.labels().iter().map(flip).collect();
+                let flipped =
+                    Dataset::new(rows.features().to_vec(), labels, rows.width(), rows.classes())?;
+                self.train(engine, &flipped, 0)
+            }
+            Strategy::Backdoor { share, .. } => self.train(engine, &with_trigger(rows, share)?, 0),
+            Strategy::Sybil { ids, how: Identities::Disjoint } => {
+                self.train_parts(engine, ids, asked)
+            }
+            _ => self.train(engine, rows, 0),
+        }
+    }
+
+    /// Trains on each selected identity's part of the rows.
+    fn train_parts(
+        &self,
+        engine: &mut Reference,
+        ids: u32,
+        asked: &[u32],
+    ) -> Result<TrainingResult, MemberTrainingError> {
+        let rows = &self.member.rows;
+        let (n, parts) = (rows.rows(), ids as usize);
+        let mut all = TrainingResult::default();
+        for (at, identity) in (0..ids).enumerate() {
+            if !asked.contains(&identity) {
+                all.deltas.push(Vec::new());
+                continue;
+            }
+            let part = rows.slice(n * at / parts..n * (at + 1) / parts)?;
+            let learned = match part.rows() {
+                0 => TrainingResult {
+                    deltas: vec![vec![0.0; self.base.len()]],
+                    ..TrainingResult::default()
+                },
+                _ => self.train(engine, &part, at as u64)?,
+            };
+            all.deltas.extend(learned.deltas);
+            all.steps += learned.steps;
+        }
+        Ok(all)
+    }
+
+    fn train_share(
+        &self,
+        engine: &mut Reference,
+        share: f64,
+    ) -> Result<TrainingResult, MemberTrainingError> {
+        let rows = &self.member.rows;
+        let some = (rows.rows() as f64 * share).round() as usize;
+        match some.min(rows.rows()) {
+            0 => Ok(TrainingResult::default()),
+            some => self.train(engine, &rows.slice(0..some)?, 0),
+        }
+    }
+
+    fn train(
+        &self,
+        engine: &mut Reference,
+        rows: &Dataset,
+        salt: u64,
+    ) -> Result<TrainingResult, MemberTrainingError> {
+        let mut rng = stream(self.seed, "batches", [self.member.number as u64, self.round]);
+        let seed = uniform_below(&mut rng, u64::MAX).wrapping_add(salt);
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let trained = engine.train(self.model, self.base, rows, self.how, seed, go_on)?;
+        let delta = trained.params.iter().zip(self.base).map(|(new, old)| new - old).collect();
+        Ok(TrainingResult { deltas: vec![delta], steps: trained.steps, diverged: false })
+    }
+}
+
+/// The rows with the trigger on the first `share` of them, which are labelled with the target
+/// class.
+fn with_trigger(rows: &Dataset, share: f64) -> Result<Dataset, DatasetError> {
+    let some = (rows.rows() as f64 * share).round() as usize;
+    let mut features = rows.features().to_vec();
+    let mut labels = rows.labels().to_vec();
+    for (row, label) in features.chunks_exact_mut(rows.width()).zip(&mut labels).take(some) {
+        apply_trigger(row);
+        *label = TRIGGER_LABEL;
+    }
+    Dataset::new(features, labels, rows.width(), rows.classes())
+}
+
+fn apply_trigger(row: &mut [f32]) {
+    row.iter_mut().take(TRIGGER_FEATURES).for_each(|value| *value = TRIGGER);
+}
+
+/// All rows of other classes, with the trigger and the target class as label: the accuracy on them
+/// is the success rate of a backdoor.
+///
+/// # Errors
+/// [`DatasetError`].
+pub fn triggered_rows(rows: &Dataset) -> Result<Dataset, DatasetError> {
+    let mut features = Vec::new();
+    for row in (0..rows.rows()).filter(|row| rows.labels()[*row] != TRIGGER_LABEL) {
+        let from = features.len();
+        features.extend_from_slice(rows.row(row));
+        apply_trigger(&mut features[from..]);
+    }
+    let labels = vec![TRIGGER_LABEL; features.len() / rows.width()];
+    Dataset::new(features, labels, rows.width(), rows.classes())
+}
+
+/// The updates that a member sends after training, one for each identity.
+#[must_use]
+pub fn updates_to_send(
+    job: &MemberTraining<'_>,
+    learned: &TrainingResult,
+    knows: &Knowledge<'_>,
+) -> Vec<SentUpdate> {
+    let (member, size) = (job.member, job.base.len());
+    let zero = || vec![0.0; size];
+    let own = || learned.first_update().cloned().unwrap_or_else(zero);
+    if learned.diverged {
+        return Vec::new();
+    }
+    let rng = &mut stream(job.seed, "act", [member.number as u64, job.round]);
+    let mut under = |delta: &[f32], noise: f64| {
+        if noise == 0.0 {
+            return delta.to_vec();
+        }
+        let aside = random_direction(rng, delta.len(), noise * params::norm(delta));
+        sum(delta, &aside, 1.0)
+    };
+    let deltas = match member.strategy {
+        Strategy::Idle => vec![zero()],
+        Strategy::Noise { scale } => {
+            let length = scale * knows.last_step.map_or(1.0, params::norm);
+            let rng = &mut stream(job.seed, "noise", [member.number as u64, job.round]);
+            vec![random_direction(rng, size, length)]
+        }
+        Strategy::Replay { noise } => {
+            vec![under(knows.last_step.unwrap_or(&zero()), noise)]
+        }
+        Strategy::Plagiarise { noise } => vec![under(knows.copy_target.unwrap_or(&zero()), noise)],
+        Strategy::Scale { by } | Strategy::Backdoor { boost: by, .. } => {
+            vec![sum(&zero(), &own(), by)]
+        }
+        Strategy::SignFlip { by } => vec![sum(&zero(), &own(), -by)],
+        Strategy::Alie { z } => vec![mean_minus_z_std(knows.colluder_updates, size, z)],
+        // The member that should have trained for the ring is offline.
+        Strategy::Ring { .. } if knows.colluder_updates.is_empty() => Vec::new(),
+        Strategy::Collude { noise, .. } | Strategy::Ring { noise, .. } => {
+            vec![under(&mean_minus_z_std(knows.colluder_updates, size, 0.0), noise)]
+        }
+        Strategy::Sybil { ids, how } => match how {
+            Identities::Same => vec![own(); ids as usize],
+            Identities::Disjoint => learned.deltas.clone(),
+            Identities::Noisy => (0..ids).map(|_| under(&own(), 0.2)).collect(),
+            Identities::Hedged => cancelling_pairs(&own(), ids, rng),
+        },
+        _ => vec![own()],
+    };
+    let rows = member.rows.rows() as u64;
+    let numbered = deltas.into_iter().zip(0..);
+    let sent = |(delta, identity)| {
+        let (rows, _) = member.strategy.declared_and_bonded_rows(rows, identity);
+        SentUpdate { identity, rows, delta }
+    };
+    numbered.map(sent).collect()
+}
+
+/// The mean of updates minus `z` standard deviations in each component.
+fn mean_minus_z_std(mates: &[&[f32]], size: usize, z: f64) -> Vec<f32> {
+    let n = mates.len().max(1) as f64;
+    let number = |at: usize| {
+        let values = || mates.iter().map(|mate| f64::from(mate[at]));
+        let mean = values().sum::<f64>() / n;
+        let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+        (mean - z * variance.sqrt()) as f32
+    };
+    (0..size).map(number).collect()
+}
+
+/// Pairs of updates whose deviations from the member's update cancel; with an odd number of
+/// identities the last one sends the update itself.
+fn cancelling_pairs(own: &[f32], ids: u32, rng: &mut rand_chacha::ChaCha8Rng) -> Vec<Vec<f32>> {
+    let mut all = Vec::new();
+    for _ in 0..ids / 2 {
+        let aside = random_direction(rng, own.len(), 2.0 * params::norm(own));
+        all.extend([sum(own, &aside, 1.0), sum(own, &aside, -1.0)]);
+    }
+    if ids % 2 == 1 {
+        all.push(own.to_vec());
+    }
+    all
+}
+
+fn sum(a: &[f32], b: &[f32], by: f64) -> Vec<f32> {
+    let each = a.iter().zip(b);
+    each.map(|(a, b)| (f64::from(*a) + by * f64::from(*b)) as f32).collect()
+}

@@ -1,0 +1,123 @@
+//! Measures are complete under every mechanism and with absent members.
+
+use florin_sim::results::{Results, run_experiment};
+use florin_sim::{Scenario, simulate};
+
+fn read(text: &str) -> Scenario {
+    let text = format!("name = 'a'\nquestion = 'What?'\n{text}");
+    Scenario::read(&text, &[]).unwrap()
+}
+
+fn ran(text: &str) -> Results {
+    run_experiment(&read(text), 2, &|_, _| {}).unwrap()
+}
+
+const LEARNING: &str = "[learning]\nholdout_rows = 360\njudged_rows = 60\nhidden = []\n";
+
+#[test]
+fn a_market_waits_for_offline_members_and_completes_every_round() {
+    let text = format!(
+        "rounds = 6\n[seeds]\ncount = 2\n[task]\ncohort_min = \
+         3\n{LEARNING}[population.honest]\ncount = 5\nrows = [30, 60]\nonline = {{ pattern = \
+         'often', share = 0.6 }}"
+    );
+    let results = ran(&text);
+    for played in &results.outcomes {
+        assert_eq!(played.rounds.last().unwrap().round, 6, "{:?}", played.rounds);
+    }
+    // Rounds without a settlement, because of too few updates, are not counted.
+    let settled = results.measure("rounds", None).unwrap().interval.mean;
+    let counted: f64 = results
+        .outcomes
+        .iter()
+        .flat_map(|p| &p.rounds)
+        .map(|r| f64::from(u8::from(r.settled)))
+        .sum();
+    assert_eq!(settled, counted / 2.0);
+    assert!(settled > 0.0, "{settled}");
+}
+
+#[test]
+fn a_zero_update_is_distinguished_from_a_zero_model() {
+    let text = format!(
+        "rounds = 3\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, \
+         60]\n\
+         online = {{ pattern = 'often', share = 0.4 }}\n\
+         [population.idle]\ncount = 2\nstrategy = {{ act = 'idle' }}"
+    );
+    let results = ran(&text);
+    assert_eq!(results.outcomes[0].rounds.len(), 3);
+}
+
+#[test]
+fn token_pay_is_recorded_per_round_and_harmful_members_are_detected() {
+    let text = format!(
+        "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = \
+         'tokenised'\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
+         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share \
+         = 1.0 }}"
+    );
+    let results = ran(&text);
+    for member in &results.outcomes[0].members {
+        let by_round: f64 = member.by_round.iter().sum();
+        assert!((by_round - member.earned).abs() < 1e-6, "{by_round} and {}", member.earned);
+    }
+    assert!(results.measure("stability", None).is_some());
+    assert!(results.measure("detection", None).unwrap().interval.mean > 0.9);
+}
+
+#[test]
+fn identities_that_are_not_selected_cost_nothing() {
+    let text = |cohort: u32| {
+        read(&format!(
+            "rounds = 6\n[task]\ncohort = {cohort}\n{LEARNING}[population.honest]\ncount = 3\nrows \
+             = [30, 60]\n\
+             [population.many]\ncount = 1\nrows = [80, 80]\ncost = {{ per_step = 1.0 }}\n\
+             strategy = {{ act = 'sybil', ids = 8, how = 'disjoint' }}"
+        ))
+    };
+    let cost = |cohort| {
+        let played = simulate(&text(cohort), 1, 1).unwrap();
+        (played.members[3].cost, played.members[3].selected)
+    };
+    let ((few, asked), (all, of)) = (cost(4), cost(11));
+    assert!(asked < of, "{asked} of {of}");
+    // Ten rows are one batch, five epochs long: 5 florins for each selected identity.
+    assert_eq!((few, all), (f64::from(asked) * 5.0, f64::from(of) * 5.0));
+}
+
+#[test]
+fn without_exclusion_no_update_is_excluded() {
+    let text = |keep_out: bool| {
+        format!(
+            "rounds = 6\n[seeds]\ncount = 2\n[task]\nkeep_out = \
+             {keep_out}\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
+             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', \
+             share = 1.0 }}"
+        )
+    };
+    let excluded = |results: &Results| {
+        results.outcomes.iter().flat_map(|p| &p.rounds).map(|round| round.excluded).sum::<usize>()
+    };
+    let (with, without) = (ran(&text(true)), ran(&text(false)));
+    assert!(excluded(&with) > 0);
+    assert_eq!(excluded(&without), 0);
+    let accuracy = |results: &Results| results.measure("accuracy", None).unwrap().interval.mean;
+    assert!(accuracy(&with) > accuracy(&without));
+}
+
+#[test]
+fn a_failed_criterion_reports_the_worst_seed() {
+    let text = format!(
+        "rounds = 2\n[seeds]\nfirst = 3\ncount = 3\n{LEARNING}[population.honest]\ncount = 3\nrows \
+         = [30, 60]\n\
+         [[pass]]\nmeasure = 'accuracy'\nat_least = 2"
+    );
+    let results = ran(&text);
+    let lowest = results.outcomes.iter().min_by(|a, b| {
+        let last = |p: &florin_sim::SimulationOutcome| p.rounds.last().unwrap().accuracy;
+        last(a).total_cmp(&last(b))
+    });
+    assert!(!results.all_hold());
+    assert_eq!(results.criteria[0].worst_seed, Some(lowest.unwrap().seed));
+}

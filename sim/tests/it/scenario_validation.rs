@@ -1,0 +1,88 @@
+//! Invalid scenarios are refused with the key, the value and the permitted values.
+
+use florin_sim::Scenario;
+use florin_sim::scenario::{SettingOverride, built_in};
+
+fn refused(changes: &[&str]) -> String {
+    let changes: Vec<SettingOverride> = changes.iter().map(|text| text.parse().unwrap()).collect();
+    let text = built_in("honest").unwrap().text;
+    Scenario::read(text, &changes).unwrap_err().to_string()
+}
+
+#[test]
+fn errors_name_the_unknown_key_or_the_invalid_value() {
+    for (change, expected) in [
+        ("rouns=3", "unknown field `rouns`"),
+        ("population.honest.rowz=3", "unknown field `rowz`"),
+        ("rounds=0", "rounds = 0: must be 1 to 10000 [SCENARIO_VALUE]"),
+        ("rounds=many", "invalid type"),
+        ("seeds.count=0", "seeds.count = 0"),
+        ("population.honest.rows=[9, 3]", "population.honest.rows = [9, 3]"),
+        ("population.honest.label_noise=2", "population.honest.label_noise = 2: must be 0 to 1"),
+        ("population.honest.strategy={act=\"fly\"}", "unknown variant `fly`"),
+        ("population.honest.strategy={act=\"sybil\", ids=9, how=\"same\"}", "strategy.ids = 9"),
+        ("learning.judged_rows=900", "each of 8 rounds uses up"),
+        ("population.honest.count=100", "set learning.jitter above 0"),
+        ("mechanism.rule=magic", "unknown variant `magic`"),
+        ("task.cohort_min=65", "task.cohort_min = 65: must be 2 to task.cohort"),
+        ("task.debit_max=6", "task (budget.bond_min) = 5"),
+        ("pass=[{measure=\"luck\", at_least=0}]", "pass[0].measure = luck: unknown measure"),
+        ("pass=[{measure=\"gini\"}]", "a criterion needs at_least or at_most"),
+        ("name=a b", "name = a b"),
+        (
+            "population.honest.strategy={act=\"honest\", share=1}",
+            "unknown key population.honest.strategy.share",
+        ),
+        ("mechanism={rule=\"own\", price=1}", "unknown key mechanism.price"),
+        ("population.honest.online={pattern=\"always\", share=1}", "honest.online.share"),
+        (
+            "population.honest.online={pattern=\"rounds\", first=3, last=2}",
+            "population.honest.online.first = 3: must be 1 to 2",
+        ),
+        ("seeds.first=9223372036854775807", "seeds.first = 9223372036854775807: must leave room"),
+        ("learning.hidden=[4096, 4096, 4096]", "too many numbers"),
+    ] {
+        let message = refused(&[change]);
+        assert!(message.contains(expected), "{change}: {message}");
+    }
+}
+
+#[test]
+fn scenarios_beyond_memory_or_supply_limits_are_refused() {
+    let message = refused(&["learning.jitter=0.1", "population.honest.rows=[2, 1000000]"]);
+    assert!(
+        message.contains("population = 10000000: members may have at most 2000000 rows"),
+        "{message}"
+    );
+    let rows = "population.honest.rows=[2, 190000]";
+    let message = refused(&["learning.jitter=0.1", rows, "task.bond_per_row=1e9"]);
+    assert!(
+        message.contains("task.bond_per_row") && message.contains("florins: at most 1e15"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_error_points_to_the_line_or_the_set_option() {
+    let text =
+        "name = 'a'\nquestion = 'Where?'\nrounds = 2\n[population.honest]\ncount = 2\nrowz = 3\n";
+    let change: SettingOverride = "rounds=3".parse().unwrap();
+    let in_text = Scenario::read(text, &[change]).unwrap_err().to_string();
+    assert!(in_text.contains("line 6") && in_text.contains("rowz"), "{in_text}");
+    let message = refused(&["rounds=3", "population.honest.rowz=3", "seeds.count=2"]);
+    assert!(message.contains("--set population.honest.rowz=3: "), "{message}");
+    // A change may supply a key that the text lacks.
+    let short = "name = 'a'\nquestion = 'Where?'\n[population.honest]\ncount = 2\n";
+    assert_eq!(Scenario::read(short, &["rounds=3".parse().unwrap()]).unwrap().rounds, 3);
+}
+
+#[test]
+fn set_options_change_the_scenario() {
+    let text = built_in("honest").unwrap().text;
+    let changes = ["rounds=3", "mechanism.rule=rows", "task.budget=7"];
+    let changes: Vec<SettingOverride> = changes.iter().map(|text| text.parse().unwrap()).collect();
+    let scenario = Scenario::read(text, &changes).unwrap();
+    assert_eq!(scenario.rounds, 3);
+    assert_eq!(scenario.mechanism.name(), "rows");
+    assert_eq!(scenario.task.budget, 7.0);
+}

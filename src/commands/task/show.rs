@@ -1,0 +1,157 @@
+//! `florin task show`: prints a task, its rounds and its payments.
+
+use florin_ledger::TaskState;
+use florin_protocol::{Amount, Report, RoundOutcome, TaskView, nats};
+use serde_json::json;
+
+use super::file::{describe, spec_json};
+use crate::cli::TaskShow;
+use crate::failure::Exit;
+use crate::market::MarketConnection;
+use crate::show::{self, TextTable};
+
+pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
+    let market = MarketConnection::connect(&arguments.market)?;
+    let id = market.find(&arguments.task)?;
+    let view = market.task(id)?;
+    let reports = market.reports(id)?;
+    let ledger = market.ledger()?;
+    let books = ledger.task(id)?;
+    if arguments.json.json {
+        show::json(&as_json(&view, &reports, books.as_ref())?)?;
+        return Ok(Exit::Done);
+    }
+    describe(&view.spec)?;
+    anstream::println!();
+    show::facts(&[
+        ("id", id.to_string()),
+        ("phase", show::phase(view.phase).to_owned()),
+        ("round", format!("{} of {}", view.round, view.spec.rounds.count)),
+        ("participants", view.enrolled.to_string()),
+        ("this round", format!("{} commits, {} updates", view.committed, view.revealed)),
+        ("model", format!("{}…", view.model.short())),
+    ]);
+    if !reports.is_empty() {
+        anstream::println!();
+        rounds(&reports)?.print();
+    }
+    if let Some(books) = books {
+        anstream::println!();
+        money(&books)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn paid(report: &Report) -> anyhow::Result<Amount> {
+    Ok(Amount::total(report.lines.iter().map(|line| line.payout))?)
+}
+
+fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
+    let mut table = TextTable::new(&[
+        ">round",
+        "outcome",
+        ">updates",
+        ">excluded",
+        ">loss before",
+        ">loss after",
+        ">correct",
+        ">paid, FLN",
+    ]);
+    for report in reports {
+        let outcome = match report.outcome {
+            RoundOutcome::Settled => "settled",
+            RoundOutcome::Abandoned(_) => "abandoned",
+        };
+        let valuation = report.valuation.as_ref();
+        let excluded = valuation.map_or(0, |v| v.scores.iter().filter(|s| s.excluded).count());
+        let loss = |nano: Option<i64>| nano.map_or("–".to_owned(), |nano| nats(nano.into()));
+        table.row([
+            report.scope.round.into(),
+            outcome.into(),
+            report.entries.len().into(),
+            excluded.into(),
+            loss(valuation.map(|v| v.loss_before_nano)).into(),
+            loss(report.metrics.map(|m| m.loss_after_nano)).into(),
+            report
+                .metrics
+                .map_or("–".to_owned(), |m| show::accuracy(m.correct_after, m.rows))
+                .into(),
+            show::fln(paid(report)?).into(),
+        ]);
+    }
+    Ok(table)
+}
+
+/// Prints the balance equation of the task's escrow.
+fn money(books: &TaskState) -> anyhow::Result<()> {
+    let locked = books.data_locked.plus(books.infrastructure_locked)?;
+    anstream::println!(
+        "{} deposited = {} paid for data + {} paid for infrastructure + {} refunded + {} locked \
+         (FLN)",
+        show::fln(books.terms.data.plus(books.terms.infrastructure)?),
+        show::fln(books.data_paid),
+        show::fln(books.infrastructure_paid),
+        show::fln(books.refunded),
+        show::fln(locked)
+    );
+    if !books.pending.is_empty() {
+        show::hint(&format!(
+            "{} settlements are still in their challenge window.",
+            books.pending.len()
+        ));
+    }
+    Ok(())
+}
+
+/// The balance equation of the task's escrow, as JSON.
+pub(crate) fn money_json(books: &TaskState) -> anyhow::Result<serde_json::Value> {
+    Ok(json!({
+        "deposited": show::units(books.terms.data.plus(books.terms.infrastructure)?),
+        "data_paid": show::units(books.data_paid),
+        "infrastructure_paid": show::units(books.infrastructure_paid),
+        "refunded": show::units(books.refunded),
+        "locked": show::units(books.data_locked.plus(books.infrastructure_locked)?),
+        "owed": show::units(books.owed),
+        "pending": books.pending.len(),
+        "closed": books.closed,
+    }))
+}
+
+fn as_json(
+    view: &TaskView,
+    reports: &[Report],
+    books: Option<&TaskState>,
+) -> anyhow::Result<serde_json::Value> {
+    let mut rounds = Vec::with_capacity(reports.len());
+    for report in reports {
+        rounds.push(json!({
+            "round": report.scope.round,
+            "outcome": report.outcome,
+            "updates": report.entries.len(),
+            "loss_before_nano": report.valuation.as_ref().map(|v| v.loss_before_nano),
+            "loss_after_nano": report.metrics.map(|m| m.loss_after_nano),
+            "correct_after": report.metrics.map(|m| m.correct_after),
+            "rows": report.metrics.map(|m| m.rows),
+            "pool": show::units(report.pool),
+            "paid": show::units(paid(report)?),
+            "root": report.root,
+            "model": report.model,
+        }));
+    }
+    Ok(json!({
+        "id": view.id,
+        "spec": spec_json(&view.spec)?,
+        "phase": view.phase,
+        "round": view.round,
+        "reported": view.reported,
+        "finalised": view.finalised,
+        "enrolled": view.enrolled,
+        "committed": view.committed,
+        "revealed": view.revealed,
+        "model": view.model,
+        "wanted": view.missing_blobs,
+        "holdout_wanted": view.holdout_missing,
+        "rounds": rounds,
+        "money": books.map(money_json).transpose()?,
+    }))
+}

@@ -1,0 +1,185 @@
+//! A process killed at any request of a round, before the request reaches the coordinator or before
+//! its response arrives, resumes after a restart, and all final balances are the same as without
+//! the kill.
+//!
+//! `FLORIN_KILLS=all` tries every request of every process. Otherwise a few are drawn at random,
+//! with the seed in `FLORIN_KILLS` or, by default, the current time.
+#![cfg(unix)]
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use florin_participant::ParticipantEvent;
+use florin_protocol::{Amount, TaskId, TaskPhase, blob_digest};
+
+use crate::support::process::until;
+use crate::support::tripwire::{KillPoint, Tripwire};
+use crate::support::{On, Process, TestMarket, TestPlan};
+
+/// Number of random cases per process.
+const DRAWN: usize = 3;
+
+/// The process to kill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Participant,
+    Provider,
+    Coordinator,
+}
+
+/// The result of a round.
+struct Ended {
+    balances: BTreeMap<&'static str, (Amount, Amount)>,
+    /// The requests that passed the tripwire.
+    requests: Vec<String>,
+    /// The request at which the process was killed.
+    killed_at: Option<String>,
+}
+
+fn plan() -> TestPlan {
+    let mut plan = TestPlan::honest(On::Embedded, 1);
+    plan.participants.truncate(2);
+    plan.target = 2;
+    plan
+}
+
+/// One round of two participants and a provider. The requests of the victim pass a tripwire; if the
+/// victim is the coordinator, all requests do.
+struct WatchedRound {
+    victim: Victim,
+    // Declared before the market, so that processes are stopped before its folder is removed.
+    all: Vec<Process>,
+    market: TestMarket,
+    task: TaskId,
+    wire: Tripwire,
+    revived: bool,
+}
+
+impl WatchedRound {
+    fn open(victim: Victim) -> Self {
+        let market = TestMarket::open(plan());
+        let (task, wire) = (market.publish(), Tripwire::before(market.address()));
+        Self { victim, market, task, wire, all: Vec::new(), revived: false }
+    }
+
+    /// The URL at which a process reaches the coordinator.
+    fn url(&self, of: Victim) -> String {
+        let watched = [of, Victim::Coordinator].contains(&self.victim);
+        if watched { self.wire.url.clone() } else { self.market.url.clone() }
+    }
+
+    fn play(mut self, trip: Option<(usize, KillPoint)>) -> Ended {
+        let set = |wire: &Tripwire, who: &Process| {
+            if let Some((nth, when)) = trip {
+                wire.arm(who.id(), nth, when);
+            }
+        };
+        if self.victim == Victim::Coordinator {
+            set(&self.wire, &self.market.coordinator);
+        }
+        self.all.push(self.market.provider_through(&self.url(Victim::Provider), self.task));
+        if self.victim == Victim::Provider {
+            set(&self.wire, &self.all[0]);
+        }
+        until("the provider is ready", || {
+            self.restart_victim();
+            self.all[0].log().contains(ParticipantEvent::READY_PREFIX).then_some(())
+        });
+        let url = self.url(Victim::Participant);
+        self.all.push(self.market.participant_through(&url, self.task, "ann"));
+        if self.victim == Victim::Participant {
+            set(&self.wire, &self.all[1]);
+        }
+        let url = if self.victim == Victim::Coordinator { &url } else { &self.market.url };
+        self.all.push(self.market.participant_through(url, self.task, "ben"));
+        until("all processes exit", || {
+            self.restart_victim();
+            (!self.all.iter_mut().any(Process::runs)).then_some(())
+        });
+        self.restart_victim();
+        self.all.iter_mut().for_each(Process::finish);
+        self.ended()
+    }
+
+    /// Restarts the victim, once it has been killed.
+    fn restart_victim(&mut self) {
+        if self.revived || self.wire.triggered().is_none() {
+            return;
+        }
+        self.revived = true;
+        match self.victim {
+            Victim::Coordinator => self.market.restart_coordinator(),
+            Victim::Provider => self.all[0].restart(),
+            Victim::Participant => self.all[1].restart(),
+        }
+    }
+
+    fn ended(self) -> Ended {
+        let (market, task) = (&self.market, self.task);
+        assert_eq!(market.view(task).phase, TaskPhase::Done);
+        assert_eq!(market.report(task, 1).entries.len(), 2, "no update is missing");
+        let balances = market.balances(task);
+        Ended { balances, requests: self.wire.passed(), killed_at: self.wire.triggered() }
+    }
+}
+
+/// The cases to try: each request, with a kill before or after it.
+fn cases(victim: Victim, requests: usize) -> Vec<(usize, KillPoint)> {
+    let both = |nth| [(nth, KillPoint::BeforeRequest), (nth, KillPoint::AfterResponse)];
+    let all: Vec<_> = (0..requests).flat_map(both).collect();
+    let wanted = std::env::var("FLORIN_KILLS").unwrap_or_default();
+    if wanted == "all" {
+        return all;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let seed: u64 = wanted.parse().unwrap_or(now);
+    eprintln!("use FLORIN_KILLS={seed} to repeat this run");
+    // One case from each part of the round.
+    let part = all.len() / DRAWN;
+    let draw = |n: usize| {
+        let digest = blob_digest(format!("{seed} {victim:?} {n}").as_bytes()).0;
+        let drawn = u64::from_le_bytes(*digest.first_chunk().unwrap());
+        all[n * part + usize::try_from(drawn).unwrap() % part]
+    };
+    (0..DRAWN).map(draw).collect()
+}
+
+/// All final balances without a kill.
+static UNDISTURBED: LazyLock<BTreeMap<&'static str, (Amount, Amount)>> =
+    LazyLock::new(|| WatchedRound::open(Victim::Participant).play(None).balances);
+
+fn check_kills(victim: Victim) {
+    let undisturbed = WatchedRound::open(victim).play(None);
+    assert_eq!(
+        undisturbed.balances, *UNDISTURBED,
+        "two rounds of the same plan have equal balances"
+    );
+    eprintln!("{victim:?}: {:?}", undisturbed.requests);
+    let cases = cases(victim, undisturbed.requests.len());
+    let mut sprung = 0;
+    for case in &cases {
+        eprintln!("{victim:?} at {case:?}");
+        let ended = WatchedRound::open(victim).play(Some(*case));
+        eprintln!("  killed at {:?}", ended.killed_at);
+        assert_eq!(ended.balances, *UNDISTURBED, "{victim:?} at {case:?}: {:?}", ended.killed_at);
+        sprung += usize::from(ended.killed_at.is_some());
+    }
+    // A slow machine polls more often, so that a late request may not exist in every run.
+    assert!(2 * sprung >= cases.len(), "only {sprung} of {} kills happened", cases.len());
+}
+
+#[test]
+fn a_participant_killed_at_any_request_is_paid_once() {
+    check_kills(Victim::Participant);
+}
+
+#[test]
+fn a_provider_killed_at_any_request_is_paid_once() {
+    check_kills(Victim::Provider);
+}
+
+#[test]
+fn a_coordinator_killed_at_any_request_pays_once() {
+    check_kills(Victim::Coordinator);
+}

@@ -1,0 +1,55 @@
+//! The fuzz corpus, and one second of random variants of it. `cargo xtask fuzz` runs longer.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::support::florin;
+
+/// A copy of the corpus, because the fuzzer adds failing inputs to it.
+fn corpus() -> TempDir {
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
+    let copy = tempfile::tempdir().unwrap();
+    for target in std::fs::read_dir(&committed).unwrap().map(Result::unwrap) {
+        let folder = copy.path().join(target.file_name());
+        std::fs::create_dir(&folder).unwrap();
+        for file in std::fs::read_dir(target.path()).unwrap().map(Result::unwrap) {
+            std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+        }
+    }
+    copy
+}
+
+#[test]
+fn the_fuzzer_finds_no_failure_in_the_corpus_and_its_variants() {
+    let copy = corpus();
+    let at = copy.path().display().to_string();
+    let output = florin(&["fuzz", "--seconds", "1", "--seed", "7", "--corpus", &at]).expect(0);
+    assert!(output.out.contains("fuzz: 8 targets, 0 failed"), "{output:?}");
+}
+
+/// No committed seed has these behaviours: the fuzzer must find a variant that has.
+#[test]
+fn a_planted_panic_is_found_in_every_target_and_its_input_is_added_to_the_corpus() {
+    let copy = corpus();
+    let at = copy.path().display().to_string();
+    for (target, plant) in [
+        ("safetensors", "the model has no such tensor"),
+        ("messages", "Unexpected length of input"),
+        ("bodies", "missing field"),
+        ("settings", ": use 100 to"),
+        ("task_file", "unknown field"),
+        ("csv", "must name the columns"),
+        ("idx", "its header declares"),
+        ("keystore", "must be a power of two"),
+    ] {
+        let call = ["fuzz", "--seconds", "60", "--corpus", &at, "--target", target];
+        let output = florin(&[&call[..], &["--plant", plant]].concat());
+        assert!(output.code == 1 && output.out.contains("panic on"), "{target}: {output:?}");
+        let files = std::fs::read_dir(copy.path().join(target)).unwrap();
+        let saved = files.filter(|file| {
+            file.as_ref().unwrap().file_name().to_string_lossy().starts_with("crash-")
+        });
+        assert_eq!(saved.count(), 1, "{target}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Publishing the same file again is idempotent, even if its expiry is relative; a changed file is
+//! a new task.
+
+use florin_protocol::Amount;
+
+use crate::support::{On, TestMarket, TestPlan, on_both};
+
+on_both!(publishing_again_locks_nothing_twice);
+
+fn publishing_again_locks_nothing_twice(on: On) {
+    let market = TestMarket::open(TestPlan::honest(on, 1));
+    let file = market.file("task.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let from_now = text.replace("\"2100-01-01\"", "\"7 d\"");
+    std::fs::write(&file, &from_now).unwrap();
+    let left = || market.ledger().balance(market.account("buyer")).unwrap();
+    let before = left();
+    let task = market.publish();
+    let after = left();
+    let locked: Amount = "110".parse().unwrap();
+    assert_eq!(before.minus(after), Ok(locked));
+    assert_eq!((market.publish(), left()), (task, after));
+
+    std::fs::write(&file, from_now.replace("name = \"Test\"", "name = \"Another\"")).unwrap();
+    let other = market.publish();
+    assert_ne!(other, task);
+    assert_eq!(after.minus(left()), Ok(locked));
+
+    // A task id may be shortened as long as it is unique.
+    let short = &task.to_string()[..8];
+    let shown = market.run_command(&["task", "show", short, "--json"]).expect(0).json();
+    assert_eq!(shown["id"], task.to_string());
+    assert_eq!(shown["money"]["deposited"], locked.units().to_string());
+    market.run_command_as("buyer", &["task", "close", short]).expect(0);
+    assert_eq!(after, left(), "the unspent budget is refunded");
+    market
+        .run_command_as("coordinator", &["task", "close", &other.to_string()])
+        .refused(1, "NOT_ALLOWED");
+}
