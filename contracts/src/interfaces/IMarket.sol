@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IMarketEvents} from "./IMarketEvents.sol";
-import {IRefusals} from "./IRefusals.sol";
+import {IMarketErrors} from "./IMarketErrors.sol";
 import {
     AtRisk,
     Claim,
@@ -23,7 +23,7 @@ import {
 /// @dev Assumptions about the token. For *safety*: `balanceOf` is correct, and only the market's
 /// own calls of `transfer` and `transferFrom` lower its balance. For *liveness*: a transfer to an
 /// honest account does not revert. Deposits of a token that charges a fee on transfer are rejected.
-interface IMarket is IMarketEvents, IRefusals {
+interface IMarket is IMarketEvents, IMarketErrors {
     // --------------------------------------------------------------------------------------- views
 
     /// @notice The ERC-20 token of all amounts.

@@ -52,7 +52,8 @@ struct Settlement {
 /// @notice The last active settlement: the part with which a new one is compared. All zeros in a
 /// task without settlements.
 struct Standing {
-    /// Hash of the preceding history, the report and the final time: see `History.inner`.
+    /// Hash of the preceding history, the report and the final time: see
+    /// `SettlementChain.innerHash`.
     bytes32 inner;
     /// Its round.
     uint32 round;
@@ -138,7 +139,7 @@ struct TaskState {
     bytes32 head;
     /// Commits to every settlement up to the last final one.
     bytes32 base;
-    /// The value of `head` that the arbiter recorded, or `base`: see `History`.
+    /// The value of `head` that the arbiter recorded, or `base`: see `SettlementChain`.
     bytes32 mark;
 }
 

@@ -3,15 +3,15 @@ pragma solidity 0.8.37;
 
 import {IMarket} from "../interfaces/IMarket.sol";
 import {AtRisk} from "../interfaces/Types.sol";
-import {Books} from "./Books.sol";
+import {MarketStorage} from "./MarketStorage.sol";
 
 /// @title Bonds: collateral of participants in a task, and its withdrawal.
-abstract contract Bonds is Books {
+abstract contract Bonds is MarketStorage {
     /// @inheritdoc IMarket
     function bond(bytes32 id, uint128 amount) external nonReentrant {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         if (task_.progress.closed) revert TaskClosed(id);
-        _affordable(msg.sender, amount);
+        _requireBalance(msg.sender, amount);
         Bond storage bond_ = _accounts[id][msg.sender].bond;
         uint256 offered = uint256(bond_.amount) + amount;
         if (offered < task_.bondMin) revert TooSmall(offered, task_.bondMin);
@@ -19,12 +19,12 @@ abstract contract Bonds is Books {
         bond_.amount = uint128(offered);
         bond_.release = 0;
         emit Bonded(id, msg.sender, amount);
-        _receive(msg.sender, amount);
+        _pullTokens(msg.sender, amount);
     }
 
     /// @inheritdoc IMarket
     function unbond(bytes32 id) external {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         Bond storage bond_ = _accounts[id][msg.sender].bond;
         if (bond_.amount == 0) revert Missing("no bond");
         if (bond_.release != 0) return;
@@ -35,7 +35,7 @@ abstract contract Bonds is Books {
 
     /// @inheritdoc IMarket
     function withdrawBond(bytes32 id) external nonReentrant returns (uint128 amount) {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         Bond storage bond_ = _accounts[id][msg.sender].bond;
         amount = bond_.amount;
         if (amount == 0) revert Missing("no bond");

@@ -4,12 +4,12 @@ pragma solidity 0.8.37;
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
 import {Claim} from "../interfaces/Types.sol";
-import {Books} from "./Books.sol";
+import {MarketStorage} from "./MarketStorage.sol";
 import {Limits} from "./Limits.sol";
 
 /// @title Claims: pay an account and debit its bond by Merkle proof against the final root. Any
 /// account may send a claim.
-abstract contract Claims is Books {
+abstract contract Claims is MarketStorage {
     /// @inheritdoc IMarket
     /// @dev No reentrancy guard: all state is written before the transfer, which is the last
     /// action.
@@ -41,8 +41,8 @@ abstract contract Claims is Books {
         view
         returns (uint128 paid, uint128 debited)
     {
-        Taken storage taken = _accounts[id][account].taken;
-        return (taken.paid, taken.debited);
+        ClaimedTotals storage totals = _accounts[id][account].claimed;
+        return (totals.paid, totals.debited);
     }
 
     /// @dev Everything except the transfer.
@@ -57,11 +57,12 @@ abstract contract Claims is Books {
         Claimable storage claimable = task_.claimable;
         (uint96 owed, bytes20 tag) = (claimable.owed, claimable.tag);
         if (_root(account, paid, debited, proof) != tag || tag == 0) {
-            _known(id);
+            _existingTask(id);
             revert BadProof();
         }
-        Account storage books = _accounts[id][account];
-        (uint128 paidBefore, uint128 debitedBefore) = (books.taken.paid, books.taken.debited);
+        Account storage account_ = _accounts[id][account];
+        (uint128 paidBefore, uint128 debitedBefore) =
+            (account_.claimed.paid, account_.claimed.debited);
         if (paid < paidBefore) revert BadSettlement(task_.progress.round, "the pay shrinks");
         if (debited != debitedBefore) _debit(id, account, debited, debitedBefore);
         else if (paid == paidBefore) revert NothingToClaim();
@@ -73,8 +74,8 @@ abstract contract Claims is Books {
             amount = uint128(paid - paidBefore);
         }
         // No account is paid more than was owed, at most 2^96 - 1; `_debit` has checked the debits.
-        books.taken.paid = uint128(paid);
-        books.taken.debited = uint128(debited);
+        account_.claimed.paid = uint128(paid);
+        account_.claimed.debited = uint128(debited);
         if (amount == 0) return 0;
         unchecked {
             // Writes both parts of the slot, which avoids another read.

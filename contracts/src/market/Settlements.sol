@@ -3,13 +3,13 @@ pragma solidity 0.8.37;
 
 import {IMarket} from "../interfaces/IMarket.sol";
 import {Posted, PostedSettlement, Settlement, Standing} from "../interfaces/Types.sol";
-import {Books} from "./Books.sol";
-import {History} from "./History.sol";
+import {MarketStorage} from "./MarketStorage.sol";
+import {SettlementChain} from "./SettlementChain.sol";
 import {Limits} from "./Limits.sol";
 
 /// @title Settlements: the coordinator posts them, the arbiter can cancel them within their
 /// challenge window, and they are final after it.
-abstract contract Settlements is Books {
+abstract contract Settlements is MarketStorage {
     /// @inheritdoc IMarket
     function post(Settlement calldata settlement, Standing calldata last)
         external
@@ -23,7 +23,7 @@ abstract contract Settlements is Books {
             (task_.coordinator, task_.expires, task_.challengeMs);
         if (msg.sender != coordinator) revert NotAllowed(msg.sender, coordinator);
         Progress memory progress = task_.progress;
-        bytes32 standing = History.upTo(last);
+        bytes32 standing = SettlementChain.headOf(last);
         if (standing != head) {
             // A repeated call is not an error: then `last` is the settlement before it.
             if (_entry(standing, settlement, progress.lastPost + window) != head) {
@@ -62,7 +62,7 @@ abstract contract Settlements is Books {
 
     /// @inheritdoc IMarket
     function mark(bytes32 id) external {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         address arbiter = task_.arbiter;
         if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
         bytes32 head = task_.head;
@@ -73,11 +73,11 @@ abstract contract Settlements is Books {
 
     /// @inheritdoc IMarket
     function cancel(bytes32 id, bytes32 before, PostedSettlement[] calldata from) external {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         address arbiter = task_.arbiter;
         if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
         if (from.length == 0) revert Missing("name the settlement to cancel");
-        uint256 last = _leadsTo(task_, before, from);
+        uint256 last = _countUpTo(task_, before, from);
         uint64 finalAt = from[0].finalAt;
         Progress memory progress = task_.progress;
         // A list may begin before the last final settlement; the windows of final settlements are
@@ -100,21 +100,21 @@ abstract contract Settlements is Books {
         external
         returns (uint256 count)
     {
-        return _settleDue(id, _known(id), pending);
+        return _finalizeDue(id, _existingTask(id), pending);
     }
 
     /// @dev Finalises the due settlements, oldest first. `pending` leads from `base` to `head` or
     /// `mark`.
-    function _settleDue(bytes32 id, Task storage task_, PostedSettlement[] calldata pending)
+    function _finalizeDue(bytes32 id, Task storage task_, PostedSettlement[] calldata pending)
         internal
         returns (uint256 count)
     {
         bytes32 base = task_.base;
-        _leadsTo(task_, base, pending);
+        _countUpTo(task_, base, pending);
         uint64 current = clock();
         // At most PENDING_MAX: a longer list cannot lead from base to head.
         while (count < pending.length && current > pending[count].finalAt) {
-            base = History.then(base, pending[count]);
+            base = SettlementChain.extend(base, pending[count]);
             emit SettlementFinalised(id, pending[count].round);
             count += 1;
         }
@@ -141,14 +141,14 @@ abstract contract Settlements is Books {
 
     /// @dev The number of settlements up to the end of `list`, if it leads from `before` to `head`
     /// or `mark`.
-    function _leadsTo(Task storage task_, bytes32 before, PostedSettlement[] calldata list)
+    function _countUpTo(Task storage task_, bytes32 before, PostedSettlement[] calldata list)
         private
         view
         returns (uint256)
     {
         bytes32 end = before;
         for (uint256 i = 0; i < list.length; ++i) {
-            end = History.then(end, list[i]);
+            end = SettlementChain.extend(end, list[i]);
         }
         if (end == task_.head) return task_.progress.posted;
         if (end == task_.mark) return task_.progress.marked;
@@ -160,8 +160,8 @@ abstract contract Settlements is Books {
         pure
         returns (bytes32)
     {
-        return History.entry(
-            History.inner(before, settlement.report, finalAt),
+        return SettlementChain.entry(
+            SettlementChain.innerHash(before, settlement.report, finalAt),
             settlement.round,
             settlement.root,
             settlement.dataTotal,

@@ -6,7 +6,7 @@ import {SignatureChecker} from
     "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
 import {PostedSettlement, TaskState, Terms} from "../interfaces/Types.sol";
-import {History} from "./History.sol";
+import {SettlementChain} from "./SettlementChain.sol";
 import {Limits} from "./Limits.sol";
 import {Settlements} from "./Settlements.sol";
 
@@ -43,14 +43,14 @@ abstract contract Tasks is Settlements, EIP712 {
         nonReentrant
         returns (uint128 refund)
     {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         if (task_.progress.closed) revert TaskClosed(id);
         uint64 current = clock();
         uint64 expires = task_.expires;
         if (msg.sender != task_.coordinator && current <= expires) {
             revert TooEarly(_after(expires, 1), current);
         }
-        uint256 count = _settleDue(id, task_, pending);
+        uint256 count = _finalizeDue(id, task_, pending);
         uint256 waiting = task_.progress.posted - task_.progress.finalised;
         if (waiting != 0) {
             // A list that ends at the mark omits later settlements, which are not due either.
@@ -107,10 +107,10 @@ abstract contract Tasks is Settlements, EIP712 {
         if (terms.unbondMs > Limits.DELAY_MS_MAX) revert Limit("unbondMs: 30 days");
         uint256 deposit = uint256(terms.data) + terms.infrastructure;
         if (deposit > Limits.DEPOSIT_MAX) revert Limit("both pools together: 2^96 - 1");
-        _affordable(terms.buyer, deposit);
+        _requireBalance(terms.buyer, deposit);
         _store(task_, terms);
         emit TaskOpened(terms.task, terms.buyer, terms);
-        _receive(terms.buyer, deposit);
+        _pullTokens(terms.buyer, deposit);
     }
 
     function _store(Task storage task_, Terms calldata terms) private {
@@ -126,7 +126,7 @@ abstract contract Tasks is Settlements, EIP712 {
         task_.bondMin = terms.bondMin;
         task_.debitMax = terms.debitMax;
         task_.stakeMin = terms.stakeMin;
-        bytes32 start = History.start();
+        bytes32 start = SettlementChain.initialHash();
         task_.head = start;
         task_.base = start;
         task_.mark = start;

@@ -1,6 +1,6 @@
 //! The market's state, rebuilt from its events alone: a pure fold, one event after another. It is
-//! the same fold that `contracts/test/invariant/Fold.sol` compares with the contract after every
-//! history.
+//! the same fold that `contracts/test/invariant/EventFold.sol` compares with the contract after
+//! every history.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,8 @@ fn initial_hash() -> B256 {
     keccak256((B256::ZERO, 0u32, B256::ZERO, 0u128, 0u128).abi_encode())
 }
 
-/// The hash of a history after one more settlement: `contracts/src/market/History.sol`.
+/// The hash of a history after one more settlement:
+/// `contracts/src/market/SettlementChain.sol`.
 fn next_hash(before: B256, posted: &PostedSettlement) -> B256 {
     let inner = keccak256((before, posted.report, posted.finalAt).abi_encode());
     let PostedSettlement { round, root, dataTotal, infrastructureTotal, .. } = posted;

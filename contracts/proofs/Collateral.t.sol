@@ -2,16 +2,16 @@
 pragma solidity 0.8.37;
 
 import {AtRisk, Slash, TaskState} from "../src/interfaces/Types.sol";
-import {Anything} from "./Anything.sol";
+import {SymbolicMarket} from "./SymbolicMarket.sol";
 
 /// @title Bonds and stakes: deposits, withdrawals and slashing, from any prior state.
 /// @dev Slashing a stake is not proven: a used-up pledge leaves a list of arbitrary length, which
 /// the solver cannot handle. `test/Stakes.t.sol` and the invariants test it.
-contract AtRiskProofs is Anything {
+contract CollateralProofs is SymbolicMarket {
     function check_a_bond_grows_by_the_received_amount(bytes32 id, address account, uint128 amount)
         external
     {
-        vm.assume(wellMinted(address(market), account));
+        vm.assume(tokenInvariant(address(market), account));
         AtRisk memory b = market.bondOf(id, account);
         uint256 held = token.balanceOf(address(market));
         vm.prank(account);
@@ -28,7 +28,7 @@ contract AtRiskProofs is Anything {
         uint256 second
     ) external {
         at(second);
-        vm.assume(wellMinted(address(market), account));
+        vm.assume(tokenInvariant(address(market), account));
         TaskState memory t = market.task(id);
         AtRisk memory b = market.bondOf(id, account);
         uint256 wallet = token.balanceOf(account);
@@ -68,7 +68,7 @@ contract AtRiskProofs is Anything {
         external
     {
         at(second);
-        vm.assume(wellMinted(address(market), account));
+        vm.assume(tokenInvariant(address(market), account));
         AtRisk memory b = market.stakeOf(account);
         uint256 wallet = token.balanceOf(account);
         vm.prank(account);

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 /// @title Errors of the market. Each has the name of the corresponding error of the Rust trait
 /// `Ledger`.
 /// @notice A reverted call changes nothing.
-interface IRefusals {
+interface IMarketErrors {
     /// @notice The paying wallet's balance is too small.
     error Insufficient(address account, uint256 available, uint256 needed);
     /// @notice Signed by another account, for another market or chain, or not in canonical form.
