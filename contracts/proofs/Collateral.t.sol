@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {AtRisk, Slash, TaskState} from "../src/interfaces/Types.sol";
+import {Collateral, SlashOrder, TaskState} from "../src/interfaces/Types.sol";
 import {SymbolicMarket} from "./SymbolicMarket.sol";
 
 /// @title Bonds and stakes: deposits, withdrawals and slashing, from any prior state.
@@ -12,11 +12,11 @@ contract CollateralProofs is SymbolicMarket {
         external
     {
         vm.assume(tokenInvariant(address(market), account));
-        AtRisk memory b = market.bondOf(id, account);
+        Collateral memory b = market.bondOf(id, account);
         uint256 held = token.balanceOf(address(market));
         vm.prank(account);
         try market.bond(id, amount) {
-            AtRisk memory a = market.bondOf(id, account);
+            Collateral memory a = market.bondOf(id, account);
             assert(a.amount == uint256(b.amount) + amount && a.release == 0);
             assert(token.balanceOf(address(market)) == held + amount);
         } catch {}
@@ -30,7 +30,7 @@ contract CollateralProofs is SymbolicMarket {
         at(second);
         vm.assume(tokenInvariant(address(market), account));
         TaskState memory t = market.task(id);
-        AtRisk memory b = market.bondOf(id, account);
+        Collateral memory b = market.bondOf(id, account);
         uint256 wallet = token.balanceOf(account);
         vm.prank(account);
         try market.withdrawBond(id) returns (uint128 amount) {
@@ -48,7 +48,7 @@ contract CollateralProofs is SymbolicMarket {
         } catch {}
     }
 
-    function check_a_slash_takes_at_most_the_bond(Slash calldata order, address sender)
+    function check_a_slash_takes_at_most_the_bond(SlashOrder calldata order, address sender)
         external
     {
         vm.assume(!order.stake);
@@ -69,7 +69,7 @@ contract CollateralProofs is SymbolicMarket {
     {
         at(second);
         vm.assume(tokenInvariant(address(market), account));
-        AtRisk memory b = market.stakeOf(account);
+        Collateral memory b = market.stakeOf(account);
         uint256 wallet = token.balanceOf(account);
         vm.prank(account);
         try market.withdrawStake() returns (uint128 amount) {

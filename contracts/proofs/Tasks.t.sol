@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {PostedSettlement, Settlement, Standing, TaskState, Terms} from
+import {LastSettlement, PostedSettlement, Settlement, TaskState, Terms} from
     "../src/interfaces/Types.sol";
 import {SymbolicMarket} from "./SymbolicMarket.sol";
 
@@ -32,7 +32,7 @@ contract TaskProofs is SymbolicMarket {
 
     function check_a_settlement_is_posted_within_the_deposit(
         Settlement calldata s,
-        Standing calldata last,
+        LastSettlement calldata last,
         address sender,
         uint256 second
     ) external {

@@ -112,7 +112,7 @@ async function open({ provider, signers, token, market }) {
   const signature = await signers.buyer.signTypedData(domain(market), types, { ...terms, deadline: until });
   const other = { ...terms, data: terms.data - 1n };
   const stranger = market.connect(signers.stranger);
-  await expectError("terms that were not signed", "BadSignature", stranger.openTaskFor.staticCall(other, until, signature));
+  await expectError("terms that were not signed", "InvalidSignature", stranger.openTaskFor.staticCall(other, until, signature));
   await sent(stranger.openTaskFor(terms, until, signature));
   must("the buyer's wallet after opening", await token.balanceOf(buyer), 800n * FLN);
   await expectError("the same terms again", "TaskExists", stranger.openTaskFor.staticCall(terms, until, signature));
@@ -146,7 +146,7 @@ async function settle({ provider, signers, market }, round, values, last) {
   return tree;
 }
 
-// The `Standing` of the first round, from its event and by the hashes of SettlementChain.sol.
+// The `LastSettlement` of the first round, from its event and by the hashes of SettlementChain.sol.
 async function lastSettlement({ market }, values, root) {
   const hash = (types, list) => keccak256(AbiCoder.defaultAbiCoder().encode(types, list));
   const start = hash(["bytes32", "uint32", "bytes32", "uint128", "uint128"], [ZeroHash, 0, ZeroHash, 0, 0]);
@@ -167,7 +167,7 @@ async function frontRun({ signers, token, market, cast }, tree) {
   const own = market.connect(signers.ada).claim.staticCall(TASK, account, paid, debited, proof);
   await expectError("Ada's claim after it", "NothingToClaim", own);
   const more = market.claim.staticCall(TASK, account, BigInt(paid) + 1n, debited, proof);
-  await expectError("one unit more than the leaf", "BadProof", more);
+  await expectError("one unit more than the leaf", "InvalidProof", more);
 }
 
 async function claimAll({ signers, market }, tree) {

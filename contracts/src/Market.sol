@@ -4,8 +4,8 @@ pragma solidity 0.8.37;
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {Bonds} from "./market/Bonds.sol";
-import {MarketStorage} from "./market/MarketStorage.sol";
 import {Claims} from "./market/Claims.sol";
+import {MarketStorage} from "./market/MarketStorage.sol";
 import {Stakes} from "./market/Stakes.sol";
 import {Tasks} from "./market/Tasks.sol";
 

@@ -6,10 +6,10 @@ import {IMarket} from "../src/interfaces/IMarket.sol";
 import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
 import {
     Claim,
+    LastSettlement,
     PostedSettlement,
     Settlement,
-    Slash,
-    Standing,
+    SlashOrder,
     TaskState,
     Terms
 } from "../src/interfaces/Types.sol";
@@ -88,12 +88,12 @@ abstract contract Actors {
     }
 
     /// @dev The last active settlement.
-    function last(bytes32 id) internal view returns (Standing memory standing) {
+    function last(bytes32 id) internal view returns (LastSettlement memory previous) {
         uint256 count = activeSettlements[id].length;
-        if (count == 0) return standing;
+        if (count == 0) return previous;
         PostedSettlement memory s = activeSettlements[id][count - 1];
         bytes32 inner = SettlementChain.innerHash(heads[id][count - 1], s.report, s.finalAt);
-        return Standing(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
+        return LastSettlement(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
     }
 
     function settlement(uint32 round, bytes32 root, uint256 data, uint256 infrastructure)
@@ -117,10 +117,10 @@ abstract contract Actors {
     }
 
     function post(Settlement memory s) internal {
-        Standing memory standing = last(s.task);
+        LastSettlement memory previous = last(s.task);
         bytes32 before = market.task(s.task).head;
         vm.prank(coordinator);
-        market.post(s, standing);
+        market.post(s, previous);
         recordPosted(s, before);
     }
 
@@ -229,8 +229,10 @@ abstract contract Actors {
     }
 
     /// @dev Invalid settlements are distinguished by their text.
-    function expectInvalidSettlement(uint32 round, string memory what) internal {
-        vm.expectRevert(abi.encodeWithSelector(IMarketErrors.BadSettlement.selector, round, what));
+    function expectInvalidSettlement(uint32 round, string memory reason) internal {
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.InvalidSettlement.selector, round, reason)
+        );
     }
 
     function bond(address account, uint256 amount) internal {
@@ -241,9 +243,9 @@ abstract contract Actors {
     function slashOrder(address account, bool stake, uint256 amount)
         internal
         pure
-        returns (Slash memory)
+        returns (SlashOrder memory)
     {
-        return Slash(TASK, account, stake, uint128(amount), keccak256("evidence"));
+        return SlashOrder(TASK, account, stake, uint128(amount), keccak256("evidence"));
     }
 
     function advance(uint256 ms) internal {

@@ -58,15 +58,15 @@ contract BondsTest is MarketTest {
     }
 
     function test_unbonding_and_withdrawal_require_a_bond() external {
-        expectError(abi.encodeWithSelector(IMarketErrors.Missing.selector, "no bond"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no bond"));
         unbond(ada);
-        expectError(abi.encodeWithSelector(IMarketErrors.Missing.selector, "no bond"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no bond"));
         withdraw(ada);
     }
 
     function test_a_withdrawal_requires_unbonding_first() external {
         bond(ada, 10 * FLN);
-        vm.expectPartialRevert(IMarketErrors.Missing.selector);
+        vm.expectPartialRevert(IMarketErrors.NotFound.selector);
         withdraw(ada);
     }
 
@@ -84,7 +84,7 @@ contract BondsTest is MarketTest {
         advance(1_000);
         vm.assertEq(withdraw(ada), 10 * FLN, "all of it");
         vm.assertEq(token.balanceOf(ada), 10_000 * FLN, "in the wallet");
-        expectError(abi.encodeWithSelector(IMarketErrors.Missing.selector, "no bond"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no bond"));
         withdraw(ada);
     }
 

@@ -3,8 +3,8 @@ pragma solidity 0.8.37;
 
 import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
 import {Claim, PostedSettlement, Terms} from "../src/interfaces/Types.sol";
-import {Tree} from "./Tree.sol";
 import {MarketTest} from "./MarketTest.sol";
+import {Tree} from "./Tree.sol";
 
 /// @title Claims of pay and debits by Merkle proof.
 contract ClaimsTest is MarketTest {
@@ -41,7 +41,7 @@ contract ClaimsTest is MarketTest {
     function test_another_amount_account_or_proof_is_refused() external {
         settle(1, 30 * FLN, 0, 20 * FLN);
         Claim memory c = adasClaim(30 * FLN, 0, 20 * FLN);
-        bytes memory bad = abi.encodeWithSelector(IMarketErrors.BadProof.selector);
+        bytes memory bad = abi.encodeWithSelector(IMarketErrors.InvalidProof.selector);
         c.paid += 1;
         expectError(bad);
         claim(c);
@@ -71,7 +71,7 @@ contract ClaimsTest is MarketTest {
         advance(WINDOW);
         finalize();
         Claim memory c = adasClaim(30, 0, 20);
-        expectError(abi.encodeWithSelector(IMarketErrors.BadProof.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidProof.selector));
         claim(c);
         advance(1_000);
         finalize();
@@ -84,7 +84,7 @@ contract ClaimsTest is MarketTest {
         openTask(t);
         Claim memory c = adasClaim(30 * FLN, 0, 20 * FLN);
         c.task = "other";
-        expectError(abi.encodeWithSelector(IMarketErrors.BadProof.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidProof.selector));
         claim(c);
     }
 
@@ -208,7 +208,9 @@ contract ClaimsTest is MarketTest {
         expectError(abi.encodeWithSelector(IMarketErrors.NothingToClaim.selector));
         market.claimMany(both);
         both = new Claim[](257);
-        expectError(abi.encodeWithSelector(IMarketErrors.Limit.selector, "256 claims in one call"));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.LimitExceeded.selector, "256 claims in one call")
+        );
         market.claimMany(both);
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {Claim, PostedSettlement, Settlement, Standing} from "../src/interfaces/Types.sol";
-import {Tree} from "./Tree.sol";
+import {Claim, LastSettlement, PostedSettlement, Settlement} from "../src/interfaces/Types.sol";
 import {MarketTest} from "./MarketTest.sol";
+import {Tree} from "./Tree.sol";
 
 /// @title Gas costs of the hot paths, each as a separate transaction: 21,000, calldata and cold
 /// storage included.
@@ -39,9 +39,9 @@ contract GasTest is MarketTest {
         bytes32 leaf = Tree.leaf(newcomer, earned(round), 0);
         (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, depth);
         Settlement memory s = settlement(round, root, 3 * earned(round), earned(round));
-        Standing memory standing = last(TASK);
+        LastSettlement memory previous = last(TASK);
         bytes32 before = task().head;
-        gas = cost(address(market), abi.encodeCall(market.post, (s, standing)));
+        gas = cost(address(market), abi.encodeCall(market.post, (s, previous)));
         recordPosted(s, before);
         c = Claim(TASK, newcomer, earned(round), 0, proof);
     }

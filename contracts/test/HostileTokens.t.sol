@@ -24,11 +24,11 @@ contract HostileTokensTest is MarketTest {
     function test_a_fee_on_transfer_token_is_refused() external {
         deployMarket(IERC20(address(new FeeToken())));
         bytes memory expected = abi.encodeWithSelector(
-            IMarketErrors.WrongArrival.selector, 1_200 * FLN, 1_188 * FLN
+            IMarketErrors.TransferAmountMismatch.selector, 1_200 * FLN, 1_188 * FLN
         );
         expectError(expected);
         openTask();
-        expected = abi.encodeWithSelector(IMarketErrors.WrongArrival.selector, 100, 99);
+        expected = abi.encodeWithSelector(IMarketErrors.TransferAmountMismatch.selector, 100, 99);
         expectError(expected);
         stakeHere(ada, 100);
     }
@@ -105,7 +105,7 @@ contract HostileTokensTest is MarketTest {
         for (uint256 i = 0; i < inner.length; ++i) {
             hook.setHooks(address(forwarder), address(0), inner[i], true);
             expectError(
-                abi.encodeWithSelector(IMarketErrors.WrongArrival.selector, 100 * FLN, 0)
+                abi.encodeWithSelector(IMarketErrors.TransferAmountMismatch.selector, 100 * FLN, 0)
             );
             stakeHere(ben, 100 * FLN);
             hook.setHooks(address(forwarder), address(0), inner[i], false);
@@ -166,7 +166,9 @@ contract HostileTokensTest is MarketTest {
         bytes memory inner = forwarded(claimCall(adasClaim(30 * FLN, 0, 20 * FLN)));
         hook.setHooks(address(forwarder), address(0), inner, false);
         expectError(
-            abi.encodeWithSelector(IMarketErrors.WrongArrival.selector, 100 * FLN, 70 * FLN)
+            abi.encodeWithSelector(
+                IMarketErrors.TransferAmountMismatch.selector, 100 * FLN, 70 * FLN
+            )
         );
         stakeHere(ben, 100 * FLN);
         vm.assertEq(task().owed, 50 * FLN, "unchanged");

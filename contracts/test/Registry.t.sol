@@ -51,18 +51,18 @@ contract RegistryTest is MarketTest {
         vm.prank(buyer);
         registry.revoke(ROLE);
         vm.assertEq(registry.keyOf(buyer, ROLE), 0, "revoked");
-        expectError(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IRegistry.InvalidSignature.selector));
         registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
-        expectError(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IRegistry.InvalidSignature.selector));
         registry.bindFor(buyer, KEY, ROLE, deadline, next, proof);
-        vm.expectPartialRevert(IRegistry.Missing.selector);
+        vm.expectPartialRevert(IRegistry.NotFound.selector);
         vm.prank(buyer);
         registry.revoke(ROLE);
     }
 
     function test_a_signature_over_other_fields_is_refused() external {
         bytes memory signature = signed(ROLE);
-        bytes memory bad = abi.encodeWithSelector(IRegistry.BadSignature.selector);
+        bytes memory bad = abi.encodeWithSelector(IRegistry.InvalidSignature.selector);
         expectError(bad);
         registry.bindFor(ada, KEY, ROLE, deadline, signature, proof);
         expectError(bad);
@@ -84,14 +84,14 @@ contract RegistryTest is MarketTest {
         (uint8 v, bytes32 r, bytes32 s) = vm.sign(BUYER_KEY, digest);
         bytes32 high = bytes32(ORDER - uint256(s));
         bytes memory signature = abi.encodePacked(r, high, v == 27 ? uint8(28) : uint8(27));
-        expectError(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IRegistry.InvalidSignature.selector));
         registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
     }
 
     function test_a_zero_key_a_short_signature_or_a_passed_deadline_is_refused() external {
-        vm.expectPartialRevert(IRegistry.Meaningless.selector);
+        vm.expectPartialRevert(IRegistry.InvalidArgument.selector);
         registry.bind(0, ROLE, deadline, proof);
-        vm.expectPartialRevert(IRegistry.Meaningless.selector);
+        vm.expectPartialRevert(IRegistry.InvalidArgument.selector);
         registry.bind(KEY, ROLE, deadline, new bytes(63));
         vm.warp(deadline / 1_000 + 1);
         expectError(abi.encodeWithSelector(IRegistry.WindowClosed.selector, deadline));

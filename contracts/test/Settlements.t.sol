@@ -3,10 +3,10 @@ pragma solidity 0.8.37;
 
 import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
 import {
-    Posted,
+    LastSettlement,
     PostedSettlement,
+    PostOutcome,
     Settlement,
-    Standing,
     TaskState,
     Terms
 } from "../src/interfaces/Types.sol";
@@ -24,14 +24,14 @@ contract SettlementsTest is MarketTest {
         private
     {
         Settlement memory s = settlement(round, root, data, infrastructure);
-        Standing memory standing = last(TASK);
+        LastSettlement memory previous = last(TASK);
         vm.prank(coordinator);
-        market.post(s, standing);
+        market.post(s, previous);
     }
 
     function test_only_the_coordinator_posts() external {
         expectError(
-            abi.encodeWithSelector(IMarketErrors.NotAllowed.selector, arbiter, coordinator)
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, arbiter, coordinator)
         );
         vm.prank(arbiter);
         market.post(settlement(1, "a", 1, 0), last(TASK));
@@ -39,27 +39,27 @@ contract SettlementsTest is MarketTest {
 
     function test_posting_the_same_settlement_again_is_idempotent() external {
         Settlement memory s = settlement(1, "a", 10, 0);
-        Standing memory before = last(TASK);
+        LastSettlement memory before = last(TASK);
         vm.startPrank(coordinator);
-        vm.assertTrue(market.post(s, before) == Posted.New, "new");
+        vm.assertTrue(market.post(s, before) == PostOutcome.Posted, "new");
         bytes32 state = keccak256(abi.encode(task()));
         advance(5_000);
-        vm.assertTrue(market.post(s, before) == Posted.Already, "already");
+        vm.assertTrue(market.post(s, before) == PostOutcome.AlreadyPosted, "already");
         vm.assertEq(keccak256(abi.encode(task())), state, "nothing changed");
         s.report = "another";
-        expectError(abi.encodeWithSelector(IMarketErrors.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         market.post(s, before);
     }
 
     function test_posting_is_idempotent_for_a_final_settlement_of_a_closed_task() external {
         Settlement memory s = settlement(1, "a", 10, 0);
-        Standing memory before = last(TASK);
+        LastSettlement memory before = last(TASK);
         post(s);
         advance(WINDOW + 1_000);
         PostedSettlement[] memory list_ = pending();
         vm.startPrank(coordinator);
         market.close(TASK, list_);
-        vm.assertTrue(market.post(s, before) == Posted.Already, "already");
+        vm.assertTrue(market.post(s, before) == PostOutcome.AlreadyPosted, "already");
     }
 
     function test_another_settlement_of_the_same_round_is_a_conflict() external {
@@ -69,23 +69,23 @@ contract SettlementsTest is MarketTest {
     }
 
     function test_a_settlement_must_follow_the_last_active_one() external {
-        Standing memory first = last(TASK);
+        LastSettlement memory first = last(TASK);
         post(1, "a", 10, 0);
-        Standing memory standing = last(TASK);
-        bytes memory stale = abi.encodeWithSelector(IMarketErrors.Stale.selector, task().head);
+        LastSettlement memory previous = last(TASK);
+        bytes memory stale = abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head);
         Settlement memory s = settlement(2, "b", 20, 0);
         vm.startPrank(coordinator);
         expectError(stale);
         market.post(s, first);
-        standing.root = "x";
+        previous.root = "x";
         expectError(stale);
-        market.post(s, standing);
-        standing.root = "a";
-        standing.dataTotal = 0;
+        market.post(s, previous);
+        previous.root = "a";
+        previous.dataTotal = 0;
         expectError(stale);
-        market.post(s, standing);
-        standing.dataTotal = 10;
-        market.post(s, standing);
+        market.post(s, previous);
+        previous.dataTotal = 10;
+        market.post(s, previous);
     }
 
     function test_a_closed_task_accepts_no_settlement() external {
@@ -103,7 +103,7 @@ contract SettlementsTest is MarketTest {
         vm.assertEq(task().pending, 64, "pending");
         expectError(
             abi.encodeWithSelector(
-                IMarketErrors.Limit.selector, "64 settlements wait for their windows"
+                IMarketErrors.LimitExceeded.selector, "64 settlements wait for their windows"
             )
         );
         postUnrecorded(65, "a", 65, 0);
@@ -167,7 +167,7 @@ contract SettlementsTest is MarketTest {
         vm.assertEq(t.infrastructurePaid, 5, "infrastructure");
         vm.assertEq(t.dataLocked, 1_000 * FLN - 30, "locked");
         vm.assertEq(t.round, 1, "round");
-        vm.assertEq(t.base, t.head, "nothing is pending");
+        vm.assertEq(t.finalHead, t.head, "nothing is pending");
         vm.assertEq(finalize(), 0, "again");
         vm.assertEq(task().owed, 35, "owed once");
     }
@@ -190,7 +190,7 @@ contract SettlementsTest is MarketTest {
         post(1, "a", 10, 0);
         advance(WINDOW + 1_000);
         PostedSettlement[] memory list_ = pending();
-        bytes memory stale = abi.encodeWithSelector(IMarketErrors.Stale.selector, task().head);
+        bytes memory stale = abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head);
         list_[0].root = "b";
         expectError(stale);
         market.finalize(TASK, list_);
@@ -212,7 +212,7 @@ contract SettlementsTest is MarketTest {
         post(2, "b", 20, 0);
         advance(WINDOW + 1_000);
         finalize();
-        expectError(abi.encodeWithSelector(IMarketErrors.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         market.finalize(TASK, first);
         vm.assertEq(task().root, "b", "root");
     }
@@ -238,7 +238,7 @@ contract SettlementsTest is MarketTest {
         post(1, "a", 10, 0);
         PostedSettlement[] memory list_ = pending();
         expectError(
-            abi.encodeWithSelector(IMarketErrors.NotAllowed.selector, coordinator, arbiter)
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, coordinator, arbiter)
         );
         vm.prank(coordinator);
         market.cancel(TASK, heads[TASK][0], list_);
@@ -274,10 +274,10 @@ contract SettlementsTest is MarketTest {
         vm.prank(arbiter);
         market.cancel("odd", before, gone);
         s.round = 2;
-        Standing memory standing = last("odd");
+        LastSettlement memory previous = last("odd");
         expectInvalidSettlement(2, "the task has expired");
         vm.prank(coordinator);
-        market.post(s, standing);
+        market.post(s, previous);
         vm.assertEq(market.finalize("odd", gone), 1, "final in that millisecond");
     }
 
@@ -298,33 +298,33 @@ contract SettlementsTest is MarketTest {
         PostedSettlement[] memory list_ = pending();
         bytes32 before = heads[TASK][0];
         vm.startPrank(arbiter);
-        vm.expectPartialRevert(IMarketErrors.Missing.selector);
+        vm.expectPartialRevert(IMarketErrors.NotFound.selector);
         market.cancel(TASK, before, none);
-        expectError(abi.encodeWithSelector(IMarketErrors.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         market.cancel(TASK, "elsewhere", list_);
     }
 
-    function mark() private {
+    function checkpointHead() private {
         vm.prank(arbiter);
-        market.mark(TASK);
+        market.checkpointHead(TASK);
     }
 
-    function test_only_the_arbiter_marks() external {
+    function test_only_the_arbiter_checkpoints_the_head() external {
         expectError(
-            abi.encodeWithSelector(IMarketErrors.NotAllowed.selector, coordinator, arbiter)
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, coordinator, arbiter)
         );
         vm.prank(coordinator);
-        market.mark(TASK);
+        market.checkpointHead(TASK);
         expectError(abi.encodeWithSelector(IMarketErrors.UnknownTask.selector, bytes32("other")));
-        market.mark("other");
+        market.checkpointHead("other");
     }
 
-    function test_posting_after_a_mark_does_not_prevent_a_cancellation() external {
+    function test_posting_after_a_checkpoint_does_not_prevent_a_cancellation() external {
         post(1, "a", 10, 0);
         post(2, "b", 20, 0);
         PostedSettlement[] memory both = pending();
         bytes32 before = heads[TASK][0];
-        mark();
+        checkpointHead();
         for (uint32 round = 3; round < 20; ++round) {
             post(round, bytes32(uint256(round)), 20 + round, 0);
         }
@@ -333,24 +333,24 @@ contract SettlementsTest is MarketTest {
         dropPosted(TASK, 0);
         vm.assertEq(task().pending, 0, "all are cancelled");
         vm.assertEq(task().head, before, "head");
-        vm.assertEq(task().mark, before, "no mark beyond the head");
+        vm.assertEq(task().checkpoint, before, "no checkpoint beyond the head");
         post(1, "c", 5, 0);
         advance(WINDOW + 1_000);
         vm.assertEq(finalize(), 1, "and the task goes on");
     }
 
-    function test_without_a_mark_a_list_is_stale_after_another_post() external {
+    function test_without_a_checkpoint_a_list_is_stale_after_another_post() external {
         post(1, "a", 10, 0);
         PostedSettlement[] memory first = pending();
         post(2, "b", 20, 0);
-        expectError(abi.encodeWithSelector(IMarketErrors.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         vm.prank(arbiter);
         market.cancel(TASK, heads[TASK][0], first);
     }
 
-    function test_a_list_up_to_the_mark_can_be_finalised() external {
+    function test_a_list_up_to_the_checkpoint_can_be_finalised() external {
         post(1, "a", 10, 0);
-        mark();
+        checkpointHead();
         advance(WINDOW + 1_000);
         PostedSettlement[] memory first = pending();
         post(2, "b", 20, 0);
@@ -359,16 +359,17 @@ contract SettlementsTest is MarketTest {
         vm.assertEq(task().pending, 2, "two wait");
     }
 
-    /// @dev The mark is before the last final settlement: a list that ends there must not move the
-    /// head back.
-    function test_an_old_mark_cannot_cancel_a_final_settlement() external {
+    /// @dev The checkpoint is before the last final settlement: a list that ends there must not
+    /// move the head back.
+    function test_an_old_checkpoint_cannot_cancel_a_final_settlement() external {
         post(1, "a", 10, 0);
-        mark();
+        checkpointHead();
         PostedSettlement[] memory first = pending();
         bytes32 before = heads[TASK][0];
         advance(WINDOW + 1_000);
         finalize();
-        vm.assertEq(task().mark, task().base, "the mark is not before the base");
+        bytes32 finalHead = task().finalHead;
+        vm.assertEq(task().checkpoint, finalHead, "the checkpoint is not before the final head");
         // Not even with a clock that runs backwards.
         vm.warp(START);
         expectError(abi.encodeWithSelector(IMarketErrors.WindowClosed.selector, first[0].finalAt));

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
-import {PostedSettlement, Slash, Terms} from "../src/interfaces/Types.sol";
+import {PostedSettlement, SlashOrder, Terms} from "../src/interfaces/Types.sol";
 import {MarketTest} from "./MarketTest.sol";
 
 /// @title Stakes, pledges and slashing.
@@ -44,7 +44,7 @@ contract StakesTest is MarketTest {
     }
 
     function test_a_stake_must_be_positive_and_within_the_balance() external {
-        expectError(abi.encodeWithSelector(IMarketErrors.Meaningless.selector, "a stake of 0"));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidArgument.selector, "a stake of 0"));
         stake(0);
         bytes memory expected = abi.encodeWithSelector(
             IMarketErrors.Insufficient.selector, ada, 10_000 * FLN, 10_001 * FLN
@@ -95,7 +95,9 @@ contract StakesTest is MarketTest {
             if (i < 256) pledge(t.task);
         }
         expectError(
-            abi.encodeWithSelector(IMarketErrors.Limit.selector, "256 open tasks for one stake")
+            abi.encodeWithSelector(
+                IMarketErrors.LimitExceeded.selector, "256 open tasks for one stake"
+            )
         );
         pledge(t.task);
         close(bytes32(uint256(7)));
@@ -154,12 +156,12 @@ contract StakesTest is MarketTest {
     }
 
     function test_a_withdrawal_requires_a_stake_and_unstaking() external {
-        expectError(abi.encodeWithSelector(IMarketErrors.Missing.selector, "no stake"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no stake"));
         unstake();
-        expectError(abi.encodeWithSelector(IMarketErrors.Missing.selector, "no stake"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no stake"));
         withdraw();
         stake(1);
-        vm.expectPartialRevert(IMarketErrors.Missing.selector);
+        vm.expectPartialRevert(IMarketErrors.NotFound.selector);
         withdraw();
     }
 
@@ -182,11 +184,11 @@ contract StakesTest is MarketTest {
     function test_only_the_arbiter_slashes_and_only_in_an_open_task() external {
         bond(ada, 10 * FLN);
         expectError(
-            abi.encodeWithSelector(IMarketErrors.NotAllowed.selector, coordinator, arbiter)
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, coordinator, arbiter)
         );
         vm.prank(coordinator);
         market.slash(slashOrder(ada, false, 1));
-        expectError(abi.encodeWithSelector(IMarketErrors.Meaningless.selector, "a slash of 0"));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidArgument.selector, "a slash of 0"));
         slash(false, 0);
         close(TASK);
         expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
@@ -199,7 +201,7 @@ contract StakesTest is MarketTest {
         vm.assertEq(slash(false, 4 * FLN), 4 * FLN, "a part");
         vm.assertEq(slash(false, 400 * FLN), 6 * FLN, "the rest");
         expectError(
-            abi.encodeWithSelector(IMarketErrors.Missing.selector, "nothing is left to slash")
+            abi.encodeWithSelector(IMarketErrors.NotFound.selector, "nothing is left to slash")
         );
         slash(false, 1);
         vm.assertEq(market.treasury(), 10 * FLN, "treasury");
@@ -217,7 +219,7 @@ contract StakesTest is MarketTest {
     function test_a_stake_is_slashed_only_by_arbiters_of_pledged_tasks() external {
         stake(80 * FLN);
         expectError(
-            abi.encodeWithSelector(IMarketErrors.Missing.selector, "no stake pledged to this task")
+            abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no stake pledged to this task")
         );
         slash(true, 1);
         pledge(TASK);
@@ -239,10 +241,10 @@ contract StakesTest is MarketTest {
         openTask(t);
         stake(1);
         pledge("free");
-        Slash memory order = slashOrder(ada, true, 1);
+        SlashOrder memory order = slashOrder(ada, true, 1);
         order.task = "free";
         expectError(
-            abi.encodeWithSelector(IMarketErrors.Missing.selector, "nothing is left to slash")
+            abi.encodeWithSelector(IMarketErrors.NotFound.selector, "nothing is left to slash")
         );
         vm.prank(arbiter);
         market.slash(order);

@@ -14,7 +14,7 @@ contract TasksTest is MarketTest {
         0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141;
 
     function test_only_the_buyer_opens_its_task() external {
-        expectError(abi.encodeWithSelector(IMarketErrors.NotAllowed.selector, stranger, buyer));
+        expectError(abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, stranger, buyer));
         vm.prank(stranger);
         market.openTask(terms(TASK));
     }
@@ -28,7 +28,7 @@ contract TasksTest is MarketTest {
     function test_a_buyer_cannot_be_its_own_arbiter() external {
         Terms memory t = terms(TASK);
         t.arbiter = buyer;
-        vm.expectPartialRevert(IMarketErrors.Meaningless.selector);
+        vm.expectPartialRevert(IMarketErrors.InvalidArgument.selector);
         openTask(t);
     }
 
@@ -45,11 +45,15 @@ contract TasksTest is MarketTest {
         uint64 most = 30 days * 1_000;
         Terms memory t = terms(TASK);
         t.challengeMs = most + 1;
-        expectError(abi.encodeWithSelector(IMarketErrors.Limit.selector, "challengeMs: 30 days"));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.LimitExceeded.selector, "challengeMs: 30 days")
+        );
         openTask(t);
         t.challengeMs = most;
         t.unbondMs = most + 1;
-        expectError(abi.encodeWithSelector(IMarketErrors.Limit.selector, "unbondMs: 30 days"));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.LimitExceeded.selector, "unbondMs: 30 days")
+        );
         openTask(t);
         t.unbondMs = most;
         openTask(t);
@@ -61,11 +65,11 @@ contract TasksTest is MarketTest {
         Terms memory t = terms(TASK);
         t.data = type(uint128).max;
         t.infrastructure = type(uint128).max;
-        vm.expectPartialRevert(IMarketErrors.Limit.selector);
+        vm.expectPartialRevert(IMarketErrors.LimitExceeded.selector);
         openTask(t);
         t.data = type(uint96).max;
         t.infrastructure = 1;
-        vm.expectPartialRevert(IMarketErrors.Limit.selector);
+        vm.expectPartialRevert(IMarketErrors.LimitExceeded.selector);
         openTask(t);
     }
 
@@ -152,10 +156,10 @@ contract TasksTest is MarketTest {
         for (uint256 i = 0; i < 12; ++i) {
             bytes memory encoded = abi.encode(terms(TASK));
             encoded[32 * i + 31] ^= 0x01;
-            expectError(abi.encodeWithSelector(IMarketErrors.BadSignature.selector));
+            expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
             market.openTaskFor(abi.decode(encoded, (Terms)), deadline, signature);
         }
-        expectError(abi.encodeWithSelector(IMarketErrors.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
         market.openTaskFor(terms(TASK), deadline + 1, signature);
     }
 
@@ -166,7 +170,7 @@ contract TasksTest is MarketTest {
         bytes32 high = bytes32(ORDER - uint256(s));
         require(uint256(high) > HALF_ORDER, "the original signature is canonical");
         bytes memory signature = abi.encodePacked(r, high, v == 27 ? uint8(28) : uint8(27));
-        expectError(abi.encodeWithSelector(IMarketErrors.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
         market.openTaskFor(terms(TASK), deadline, signature);
     }
 
@@ -174,10 +178,10 @@ contract TasksTest is MarketTest {
         uint64 deadline = market.clock();
         bytes memory signature = signed(terms(TASK), deadline);
         IMarket other = IMarket(vm.deployCode("Market.sol:Market", abi.encode(token)));
-        expectError(abi.encodeWithSelector(IMarketErrors.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
         other.openTaskFor(terms(TASK), deadline, signature);
         vm.chainId(4_242);
-        expectError(abi.encodeWithSelector(IMarketErrors.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
         market.openTaskFor(terms(TASK), deadline, signature);
     }
 
@@ -269,15 +273,15 @@ contract TasksTest is MarketTest {
         post(2, "b", 20, 5);
         advance(WINDOW - 60_000);
         PostedSettlement[] memory both = pending();
-        expectError(abi.encodeWithSelector(IMarketErrors.Pending.selector, 2));
+        expectError(abi.encodeWithSelector(IMarketErrors.SettlementsPending.selector, 2));
         vm.prank(coordinator);
         market.close(TASK, both);
         advance(1_000);
-        expectError(abi.encodeWithSelector(IMarketErrors.Pending.selector, 1));
+        expectError(abi.encodeWithSelector(IMarketErrors.SettlementsPending.selector, 1));
         vm.prank(coordinator);
         market.close(TASK, both);
         PostedSettlement[] memory none;
-        expectError(abi.encodeWithSelector(IMarketErrors.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         vm.prank(coordinator);
         market.close(TASK, none);
         advance(60_000);

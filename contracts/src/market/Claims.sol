@@ -4,8 +4,8 @@ pragma solidity 0.8.37;
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
 import {Claim} from "../interfaces/Types.sol";
-import {MarketStorage} from "./MarketStorage.sol";
 import {Limits} from "./Limits.sol";
+import {MarketStorage} from "./MarketStorage.sol";
 
 /// @title Claims: pay an account and debit its bond by Merkle proof against the final root. Any
 /// account may send a claim.
@@ -26,7 +26,7 @@ abstract contract Claims is MarketStorage {
 
     /// @inheritdoc IMarket
     function claimMany(Claim[] calldata items) external returns (uint128[] memory amounts) {
-        if (items.length > Limits.CLAIMS_MAX) revert Limit("256 claims in one call");
+        if (items.length > Limits.CLAIMS_MAX) revert LimitExceeded("256 claims in one call");
         amounts = new uint128[](items.length);
         for (uint256 i = 0; i < items.length; ++i) {
             Claim calldata item = items[i];
@@ -58,18 +58,18 @@ abstract contract Claims is MarketStorage {
         (uint96 owed, bytes20 tag) = (claimable.owed, claimable.tag);
         if (_root(account, paid, debited, proof) != tag || tag == 0) {
             _existingTask(id);
-            revert BadProof();
+            revert InvalidProof();
         }
         Account storage account_ = _accounts[id][account];
         (uint128 paidBefore, uint128 debitedBefore) =
             (account_.claimed.paid, account_.claimed.debited);
-        if (paid < paidBefore) revert BadSettlement(task_.progress.round, "the pay shrinks");
+        if (paid < paidBefore) revert InvalidSettlement(task_.progress.round, "the pay shrinks");
         if (debited != debitedBefore) _debit(id, account, debited, debitedBefore);
         else if (paid == paidBefore) revert NothingToClaim();
         // Checked above; owed amounts fit into 96 bits.
         unchecked {
             if (paid - paidBefore > owed) {
-                revert BadSettlement(task_.progress.round, "it promises more than is owed");
+                revert InvalidSettlement(task_.progress.round, "it promises more than is owed");
             }
             amount = uint128(paid - paidBefore);
         }
@@ -88,9 +88,9 @@ abstract contract Claims is MarketStorage {
     function _debit(bytes32 id, address account, uint256 debited, uint128 before) private {
         Task storage task_ = _tasks[id];
         uint32 round = task_.progress.round;
-        if (debited < before) revert BadSettlement(round, "the debits shrink");
+        if (debited < before) revert InvalidSettlement(round, "the debits shrink");
         if (debited > uint256(task_.debitMax) * round || debited > type(uint128).max) {
-            revert BadSettlement(round, "the debits exceed debitMax for each round");
+            revert InvalidSettlement(round, "the debits exceed debitMax for each round");
         }
         Bond storage bond_ = _accounts[id][account].bond;
         uint256 more = debited - before;

@@ -24,17 +24,17 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
         Claimable claimable;
         uint128 dataPaid; uint128 infrastructurePaid;
         bytes32 head;
-        bytes32 base;
-        bytes32 mark;
+        bytes32 finalHead;
+        bytes32 checkpoint;
         bytes32 root;
     }
 
-    /// @dev `posted`, `finalised` and `marked` count the settlements up to `head`, `base` and
-    /// `mark`.
+    /// @dev `posted`, `finalised` and `checkpointed` count the settlements up to `head`,
+    /// `finalHead` and `checkpoint`.
     struct Progress {
         uint32 posted;
         uint32 finalised;
-        uint32 marked;
+        uint32 checkpointed;
         uint48 lastPost;
         uint32 round;
         bool closed;
@@ -113,7 +113,7 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
         uint256 before = token.balanceOf(address(this));
         token.safeTransferFrom(from, address(this), amount);
         uint256 arrived = token.balanceOf(address(this)) - before;
-        if (arrived != amount) revert WrongArrival(amount, arrived);
+        if (arrived != amount) revert TransferAmountMismatch(amount, arrived);
     }
 
     function _requireBalance(address account, uint256 needed) internal view {

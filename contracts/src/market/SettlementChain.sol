@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {PostedSettlement, Standing} from "../interfaces/Types.sol";
+import {LastSettlement, PostedSettlement} from "../interfaces/Types.sol";
 
 /// @title Hash chain of settlements: one hash commits to all active settlements.
 /// @notice A new storage slot for each settlement would cost 22,100 gas. Instead a task stores
-/// hashes of its list: `head` after the last settlement, `base` after the last final one. The
+/// hashes of its list: `head` after the last settlement, `finalHead` after the last final one. The
 /// settlements themselves are in the events, and a caller that finalises or cancels passes them as
 /// arguments.
 ///
 /// A prepared list becomes stale when the coordinator posts again, so a coordinator could obstruct
-/// the arbiter by posting. `mark` prevents this: the arbiter records the current `head`, and lists
-/// that end there remain valid after further posts.
+/// the arbiter by posting. `checkpoint` prevents this: the arbiter records the current `head`, and
+/// lists that end there remain valid after further posts.
 /// @dev entry(n) = keccak256(innerHash(n), round, root, dataTotal, infrastructureTotal), each in 32
 /// bytes; innerHash(n) = keccak256(entry(n-1), report, finalAt); entry(0) has only zeros. The
 /// settlement's previous root is part of entry(n-1).
@@ -42,7 +42,7 @@ library SettlementChain {
     }
 
     /// @notice The hash of a history that ends with `last`.
-    function headOf(Standing calldata last) internal pure returns (bytes32) {
+    function headOf(LastSettlement calldata last) internal pure returns (bytes32) {
         return
             entry(last.inner, last.round, last.root, last.dataTotal, last.infrastructureTotal);
     }

@@ -30,9 +30,9 @@ contract EventFold {
     function apply_(Vm.Log calldata log) external {
         bytes32 kind = log.topics[0];
         if (kind == IMarketEvents.TaskOpened.selector) _opened(log);
-        else if (kind == IMarketEvents.TaskEnded.selector) _ended(log);
+        else if (kind == IMarketEvents.TaskSettled.selector) _settled(log);
         else if (kind == IMarketEvents.SettlementPosted.selector) _posted(log);
-        else if (kind == IMarketEvents.Marked.selector) _marked(log);
+        else if (kind == IMarketEvents.HeadCheckpointed.selector) _checkpointed(log);
         else if (kind == IMarketEvents.SettlementsCancelled.selector) _cancelled(log);
         else if (kind == IMarketEvents.SettlementFinalised.selector) _finalised(log);
         else if (kind == IMarketEvents.Claimed.selector) _claimed(log);
@@ -52,10 +52,10 @@ contract EventFold {
         t.dataLocked = terms.data;
         t.infrastructureLocked = terms.infrastructure;
         bytes32 initialHash = SettlementChain.initialHash();
-        (t.head, t.base, t.mark) = (initialHash, initialHash, initialHash);
+        (t.head, t.finalHead, t.checkpoint) = (initialHash, initialHash, initialHash);
     }
 
-    function _ended(Vm.Log calldata log) private {
+    function _settled(Vm.Log calldata log) private {
         TaskState storage t = _tasks[log.topics[1]];
         t.refunded = abi.decode(log.data, (uint128));
         (t.dataLocked, t.infrastructureLocked, t.closed) = (0, 0, true);
@@ -74,8 +74,8 @@ contract EventFold {
         t.head = _next(t.head, s);
     }
 
-    function _marked(Vm.Log calldata log) private {
-        _tasks[log.topics[1]].mark = abi.decode(log.data, (bytes32));
+    function _checkpointed(Vm.Log calldata log) private {
+        _tasks[log.topics[1]].checkpoint = abi.decode(log.data, (bytes32));
     }
 
     function _next(bytes32 before, PostedSettlement memory s) private pure returns (bytes32) {
@@ -91,23 +91,23 @@ contract EventFold {
             list.pop();
             t.pending -= 1;
         }
-        t.head = t.base;
-        bool marked = t.mark == t.head;
+        t.head = t.finalHead;
+        bool valid = t.checkpoint == t.head;
         for (uint256 i = _finalCounts[id]; i < list.length; ++i) {
             t.head = _next(t.head, list[i]);
-            marked = marked || t.mark == t.head;
+            valid = valid || t.checkpoint == t.head;
         }
-        if (!marked) t.mark = t.head;
+        if (!valid) t.checkpoint = t.head;
     }
 
     function _finalised(Vm.Log calldata log) private {
         bytes32 id = log.topics[1];
         TaskState storage t = _tasks[id];
         PostedSettlement memory s = _activeSettlements[id][_finalCounts[id]];
-        bool passed = t.mark == t.base;
+        bool atFinalHead = t.checkpoint == t.finalHead;
         _finalCounts[id] += 1;
-        t.base = _next(t.base, s);
-        if (passed) t.mark = t.base;
+        t.finalHead = _next(t.finalHead, s);
+        if (atFinalHead) t.checkpoint = t.finalHead;
         t.owed += s.dataTotal - t.dataPaid + s.infrastructureTotal - t.infrastructurePaid;
         t.dataLocked -= s.dataTotal - t.dataPaid;
         t.infrastructureLocked -= s.infrastructureTotal - t.infrastructurePaid;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {AtRisk, TaskState} from "../../src/interfaces/Types.sol";
-import {Vm} from "../Vm.sol";
+import {Collateral, TaskState} from "../../src/interfaces/Types.sol";
 import {MarketTest} from "../MarketTest.sol";
+import {Vm} from "../Vm.sol";
 import {EventFold} from "./EventFold.sol";
 import {Handler} from "./Handler.sol";
 
@@ -54,7 +54,7 @@ contract EventsTest is MarketTest {
         else if (choice < 14) handler.claimFor(which, who);
         else if (choice < 16) handler.finalizeDue(which);
         else if (choice < 18) handler.postRound(which, rest);
-        else if (choice == 18) handler.markHead(which);
+        else if (choice == 18) handler.checkpointHead(which);
         else handler.wait(rest);
     }
 
@@ -62,15 +62,15 @@ contract EventsTest is MarketTest {
         TaskState memory folded = fold.task(id);
         TaskState memory stored = market.task(id);
         vm.assertEq(folded.head, stored.head, "head");
-        vm.assertEq(folded.base, stored.base, "base");
-        vm.assertEq(folded.mark, stored.mark, "mark");
+        vm.assertEq(folded.finalHead, stored.finalHead, "final head");
+        vm.assertEq(folded.checkpoint, stored.checkpoint, "checkpoint");
         vm.assertEq(abi.encode(folded), abi.encode(stored), "the whole task");
         for (uint256 i = 0; i < 2; ++i) {
             address who = handler.actor(i);
             (uint128 paid, uint128 debited) = market.claimed(id, who);
             vm.assertEq(fold.paid(id, who), paid, "paid");
             vm.assertEq(fold.debited(id, who), debited, "debited");
-            AtRisk memory held = market.bondOf(id, who);
+            Collateral memory held = market.bondOf(id, who);
             vm.assertEq(fold.bonds(id, who), held.amount, "bond");
             vm.assertEq(fold.bondReleases(id, who), held.release, "bond's release");
             vm.assertTrue(fold.pledged(id, who) == market.pledged(id, who), "pledge");
@@ -79,7 +79,7 @@ contract EventsTest is MarketTest {
     }
 
     function compareAccount(address who) private view {
-        AtRisk memory held = market.stakeOf(who);
+        Collateral memory held = market.stakeOf(who);
         vm.assertEq(fold.stakes(who), held.amount, "stake");
         vm.assertEq(fold.stakeReleases(who), held.release, "stake's release");
     }

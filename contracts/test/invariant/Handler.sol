@@ -4,11 +4,11 @@ pragma solidity 0.8.37;
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IMarket} from "../../src/interfaces/IMarket.sol";
 import {
-    AtRisk,
     Claim,
+    Collateral,
     PostedSettlement,
     Settlement,
-    Slash,
+    SlashOrder,
     TaskState,
     Terms
 } from "../../src/interfaces/Types.sol";
@@ -108,11 +108,11 @@ contract Handler is Actors {
         vm.assertEq(market.finalize(id, waiting), due, "everything that is due, and no more");
     }
 
-    function markHead(uint256 which) external checked(false) {
+    function checkpointHead(uint256 which) external checked(false) {
         bytes32 id = tasks[which % 2];
         if (market.task(id).head == 0) return;
         vm.prank(arbiter);
-        market.mark(id);
+        market.checkpointHead(id);
     }
 
     function cancelFrom(uint256 which, uint256 seed) external checked(false) {
@@ -167,7 +167,7 @@ contract Handler is Actors {
 
     function withdrawBond(uint256 which, uint256 who) external checked(false) {
         bytes32 id = tasks[which % 2];
-        AtRisk memory held = market.bondOf(id, actor(who));
+        Collateral memory held = market.bondOf(id, actor(who));
         bool closed = market.task(id).closed;
         if (held.amount == 0 || (held.release == 0 && !closed)) return;
         bool due = market.clock() >= _earliest(id, held.release, closed);
@@ -204,7 +204,7 @@ contract Handler is Actors {
     }
 
     function withdrawStake(uint256 who) external checked(false) {
-        AtRisk memory held = market.stakeOf(actor(who));
+        Collateral memory held = market.stakeOf(actor(who));
         if (held.amount == 0 || held.release == 0 || market.clock() < held.release) return;
         vm.prank(actor(who));
         vm.assertEq(market.withdrawStake(), held.amount, "all of it");
@@ -223,7 +223,7 @@ contract Handler is Actors {
         uint256 room = ofStake ? t.terms.stakeMin - market.slashedOf(id, whom) : held;
         amount = 1 + amount % (60 * FLN);
         vm.prank(arbiter);
-        uint256 taken = market.slash(Slash(id, whom, ofStake, uint128(amount), "evidence"));
+        uint256 taken = market.slash(SlashOrder(id, whom, ofStake, uint128(amount), "evidence"));
         uint256 least = amount < held ? amount : held;
         vm.assertEq(taken, least < room ? least : room, "slash <= stake, and <= stakeMin");
     }

@@ -209,7 +209,7 @@ impl EthereumLedger {
         let moved = events().find_map(|event| match event {
             MarketEvents::BondWithdrawn(e) => Some(e.amount),
             MarketEvents::StakeWithdrawn(e) => Some(e.amount),
-            MarketEvents::TaskEnded(e) => Some(e.refund),
+            MarketEvents::TaskSettled(e) => Some(e.refund),
             MarketEvents::Slashed(e) => Some(e.amount),
             _ => None,
         });

@@ -22,9 +22,9 @@ use florin_ledger::{Claim, LedgerError, PostOutcome, Refusal, Settlement, Slash,
 
 /// How often a plan is repeated because the chain changed during planning.
 const PLANS_MAX: usize = 8;
-/// Failed attempts after which an arbiter marks the end of the settlement list, because the
+/// Failed attempts after which an arbiter checkpoints the head of the settlement list, because the
 /// coordinator's posts keep invalidating its cancellation.
-const PLANS_BEFORE_MARK: usize = 2;
+const PLANS_BEFORE_CHECKPOINT: usize = 2;
 
 /// The result of a simulated call; refusals are errors.
 enum SimulatedCall {
@@ -56,7 +56,7 @@ impl Planner for EthereumLedger {
         let action = match intent {
             Intent::Act(action) => action,
             Intent::Approve(units) => return Ok(PlanStep::Send(self.approve_call(*units))),
-            Intent::Mark(task) => return Ok(PlanStep::Send(self.mark_call(*task))),
+            Intent::CheckpointHead(task) => return Ok(PlanStep::Send(self.checkpoint_call(*task))),
             Intent::Ether(to, wei) => {
                 return Ok(PlanStep::Send(Call { to: Some(*to), data: Vec::new(), wei: *wei }));
             }
@@ -149,8 +149,8 @@ impl EthereumLedger {
         Call::for_contract(self.deployment.token, &FlorinToken::approveCall { spender, value })
     }
 
-    fn mark_call(&self, task: TaskId) -> Call {
-        self.market_call(&Market::markCall { id: task.0.into() })
+    fn checkpoint_call(&self, task: TaskId) -> Call {
+        self.market_call(&Market::checkpointHeadCall { id: task.0.into() })
     }
 
     /// Simulates a call on the latest state.
@@ -344,18 +344,18 @@ impl EthereumLedger {
         if place < view.finalised {
             return Err(Refusal::WindowClosed(posted.final_at).into());
         }
-        // A list up to the mark stays valid during later posts.
-        let marked = view.marked_count();
-        let end = if marked > place { marked } else { view.settlements.len() };
+        // A list up to the checkpoint stays valid during later posts.
+        let checkpointed = view.checkpointed_count();
+        let end = if checkpointed > place { checkpointed } else { view.settlements.len() };
         let gone = view.settlements.get(place..end).unwrap_or_default();
         let list = gone.iter().map(super::history::PostedEntry::to_contract).collect();
         let call =
             Market::cancelCall { id: task.0.into(), before: posted.previous_hash, from: list };
         match self.simple_plan(from, &call)? {
-            PlanResult::Retry if turn >= PLANS_BEFORE_MARK => {
-                Ok(PlanStep::Prerequisite(Box::new((Intent::Mark(task), self.mark_call(task))))
-                    .into())
-            }
+            PlanResult::Retry if turn >= PLANS_BEFORE_CHECKPOINT => Ok(PlanStep::Prerequisite(
+                Box::new((Intent::CheckpointHead(task), self.checkpoint_call(task))),
+            )
+            .into()),
             plan => Ok(plan),
         }
     }
@@ -419,7 +419,7 @@ fn claim_call(claim: &Claim) -> Market::claimCall {
 
 fn slash_call(slash: &Slash) -> Market::slashCall {
     Market::slashCall {
-        order: Market::Slash {
+        order: Market::SlashOrder {
             task: slash.task.0.into(),
             account: slash.account.0.into(),
             stake: slash.stake,
