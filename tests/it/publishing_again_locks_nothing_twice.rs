@@ -33,5 +33,5 @@ fn publishing_again_locks_nothing_twice(on: On) {
     assert_eq!(shown["money"]["deposited"], locked.units().to_string());
     market.ask_as("buyer", &["task", "close", short]).expect(0);
     assert_eq!(after, left(), "the unspent budget is refunded");
-    market.ask_as("coordinator", &["task", "close", &other.to_string()]).refused(1, "NOT_ALLOWED");
+    market.ask_as("coordinator", &["task", "close", &other.to_string()]).refused(1, "UNAUTHORIZED");
 }

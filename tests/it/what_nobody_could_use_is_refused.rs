@@ -68,7 +68,7 @@ fn unusable_tokens_are_not_deployed() {
     let deploy = |more: &[&str]| florin(&[&["ledger", "deploy"], &signing[..], more].concat());
     let (nobody, no_token) = (Address::default().to_string(), real.market.to_string());
     let refused = |more: &[&str], word: &str| {
-        let said = deploy(more).refused(1, "MEANINGLESS");
+        let said = deploy(more).refused(1, "INVALID_ARGUMENT");
         assert!(said.err.contains(word), "no {word} in {said:?}");
         assert!(!std::path::Path::new(&out).exists(), "no file remains");
     };
@@ -90,7 +90,7 @@ fn irrecoverable_transfers_are_refused() {
     let real = market.chain().deployment;
     for to in [Address::default(), real.token, real.market, real.registry] {
         let said = market.ask_as("ann", &["transfer", &to.to_string(), "1"]);
-        let said = said.refused(1, "MEANINGLESS");
+        let said = said.refused(1, "INVALID_ARGUMENT");
         assert!(said.err.contains("lost"), "{said:?}");
     }
     let buyer = market.account("buyer").to_string();

@@ -146,7 +146,7 @@ pub fn step(
         LedgerJob::Close { task } => match ledger.close(wallet, *task) {
             Ok(refund) => Ok(done(Event::Closed { task: *task, refund })),
             Err(LedgerError::Refused(Refusal::TaskClosed(_))) => closed(*task, ledger),
-            Err(LedgerError::Refused(Refusal::Pending(_))) => {
+            Err(LedgerError::Refused(Refusal::SettlementsPending(_))) => {
                 Ok(Step::Wait(Duration::from_secs(1)))
             }
             Err(error) => Err(error),
@@ -178,8 +178,8 @@ fn post(
         Err(LedgerError::Refused(refusal)) => match refusal {
             Refusal::TaskClosed(_) => closed(task, ledger),
             // Too many settlements are in their challenge windows: one of them will become final.
-            Refusal::Limit(_) => Ok(Step::Wait(LIMIT_WAIT)),
-            Refusal::BadSettlement { .. } | Refusal::ConflictingSettlement(_) => {
+            Refusal::LimitExceeded(_) => Ok(Step::Wait(LIMIT_WAIT)),
+            Refusal::InvalidSettlement { .. } | Refusal::ConflictingSettlement(_) => {
                 // The preceding settlement may have been cancelled just now.
                 if let Some(cancelled) = cancelled(task, before, ledger)? {
                     return Ok(cancelled);

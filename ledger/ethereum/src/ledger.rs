@@ -214,7 +214,7 @@ impl EthereumLedger {
             _ => None,
         });
         match action {
-            Action::Post(_) => TransactionOutcome::Posted(PostOutcome::New),
+            Action::Post(_) => TransactionOutcome::Posted(PostOutcome::Posted),
             Action::Finalize { .. } => {
                 let is_final = |e: &MarketEvents| matches!(e, MarketEvents::SettlementFinalised(_));
                 let count = events().filter(is_final).count();

@@ -271,7 +271,7 @@ impl EthereumLedger {
 
     fn opening_plan(&self, from: Address, terms: &Terms) -> Result<PlanResult, LedgerError> {
         let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
-            Refusal::Limit("the sum of the two pools exceeds the largest amount".to_owned())
+            Refusal::LimitExceeded("the sum of the two pools exceeds the largest amount".to_owned())
         })?;
         let terms = Market::Terms {
             task: terms.task.0.into(),
@@ -296,11 +296,11 @@ impl EthereumLedger {
         let view = self.latest_view(s.task)?.ok_or(Refusal::UnknownTask(s.task))?;
         let coordinator: Address = to_address(view.state.terms.coordinator);
         if from != coordinator {
-            return Err(not_allowed(from, coordinator));
+            return Err(unauthorized(from, coordinator));
         }
         if let Some((_, posted)) = view.find(s.payout) {
             return if posted.settlement == *s {
-                Ok(PlanStep::AlreadyApplied(TransactionOutcome::Posted(PostOutcome::Already))
+                Ok(PlanStep::AlreadyApplied(TransactionOutcome::Posted(PostOutcome::AlreadyPosted))
                     .into())
             } else {
                 Err(Refusal::ConflictingSettlement(s.payout).into())
@@ -311,7 +311,7 @@ impl EthereumLedger {
         }
         if view.pending().len() >= PENDING_MAX {
             let what = format!("{PENDING_MAX} settlements of the task are pending already");
-            return Err(Refusal::Limit(what).into());
+            return Err(Refusal::LimitExceeded(what).into());
         }
         check_settlement_ids(s, &view)?;
         let settlement = Market::Settlement {
@@ -335,7 +335,7 @@ impl EthereumLedger {
         let view = self.latest_view(task)?.ok_or(Refusal::UnknownTask(task))?;
         let arbiter: Address = to_address(view.state.terms.arbiter);
         if from != arbiter {
-            return Err(not_allowed(from, arbiter));
+            return Err(unauthorized(from, arbiter));
         }
         let Some((place, posted)) = view.find(payout) else {
             let what = format!("there is no settlement with payout id {payout}");
@@ -379,14 +379,14 @@ impl EthereumLedger {
     }
 }
 
-fn not_allowed(sender: Address, allowed: Address) -> LedgerError {
-    Refusal::NotAllowed { sender, allowed: allowed.to_string() }.into()
+fn unauthorized(sender: Address, allowed: Address) -> LedgerError {
+    Refusal::Unauthorized { sender, allowed: allowed.to_string() }.into()
 }
 
 /// The checks that the contract cannot make: the payout id, and the root that the settlement
 /// continues.
 fn check_settlement_ids(s: &Settlement, view: &View) -> Result<(), Refusal> {
-    let wrong = |what: String| Err(Refusal::BadSettlement { round: s.round, what });
+    let wrong = |reason: String| Err(Refusal::InvalidSettlement { round: s.round, reason });
     if s.round < RoundNumber::FIRST {
         return wrong(format!("the first round is {}", RoundNumber::FIRST));
     }

@@ -71,11 +71,11 @@ fn from_market_error(error: Errors) -> RevertReason {
             available: saturating_amount(e.available),
             needed: saturating_amount(e.needed),
         },
-        Errors::InvalidSignature(_) => Refusal::BadSignature,
+        Errors::InvalidSignature(_) => Refusal::InvalidSignature,
         Errors::UnknownTask(e) => Refusal::UnknownTask(task(e.task)),
         Errors::TaskExists(e) => Refusal::TaskExists(task(e.task)),
         Errors::TaskClosed(e) => Refusal::TaskClosed(task(e.task)),
-        Errors::Unauthorized(e) => Refusal::NotAllowed {
+        Errors::Unauthorized(e) => Refusal::Unauthorized {
             sender: to_address(e.sender),
             allowed: to_address(e.allowed).to_string(),
         },
@@ -87,19 +87,19 @@ fn from_market_error(error: Errors) -> RevertReason {
             Refusal::TooEarly { at: Timestamp(e.moment), now: Timestamp(e.current) }
         }
         Errors::WindowClosed(e) => Refusal::WindowClosed(Timestamp(e.moment)),
-        Errors::SettlementsPending(e) => Refusal::Pending(e.count),
+        Errors::SettlementsPending(e) => Refusal::SettlementsPending(e.count),
         Errors::ConflictingSettlement(e) => Refusal::ConflictingSettlement(Report::settlement_id(
             task(e.task),
             RoundNumber(e.round),
         )),
         Errors::InvalidSettlement(e) => {
-            Refusal::BadSettlement { round: RoundNumber(e.round), what: e.reason }
+            Refusal::InvalidSettlement { round: RoundNumber(e.round), reason: e.reason }
         }
-        Errors::InvalidProof(_) => Refusal::BadProof,
+        Errors::InvalidProof(_) => Refusal::InvalidProof,
         Errors::NothingToClaim(_) => Refusal::NothingToClaim,
         Errors::NotFound(e) => Refusal::NotFound(e.reason),
         Errors::InvalidArgument(e) => Refusal::InvalidArgument(e.reason),
-        Errors::LimitExceeded(e) => Refusal::Limit(e.reason),
+        Errors::LimitExceeded(e) => Refusal::LimitExceeded(e.reason),
         Errors::TransferAmountMismatch(e) => Refusal::InvalidArgument(format!(
             "the token moved {} units instead of {}: the market supports no token with transfer \
              fees",
@@ -142,7 +142,7 @@ mod tests {
             needed: U256::from(1),
         };
         assert_eq!(code(token.abi_encode()), "allowance");
-        assert_eq!(code(Vec::new()), "MEANINGLESS");
+        assert_eq!(code(Vec::new()), "INVALID_ARGUMENT");
         let words = Revert { reason: "no".to_owned() };
         let RevertReason::TokenRevert(refusal) = decode_revert(&words.abi_encode()) else {
             panic!("its own error")

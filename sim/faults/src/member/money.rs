@@ -60,7 +60,7 @@ impl Member {
             Ok(()) => self.look_again(world, 1),
             Err(error) => {
                 world.tell(self.me(), format_args!("cannot claim: {error}"));
-                if matches!(error, ClaimError::BadProof { .. }) {
+                if matches!(error, ClaimError::InvalidProof { .. }) {
                     world
                         .auditor
                         .found("proofs verify against the ledger's root", error.to_string());
