@@ -94,7 +94,7 @@ contract ClaimsTest is MarketTest {
         advance(WINDOW + 1_000);
         finalize();
         Claim memory c = adasClaim(100, 0, 20);
-        expectInvalidSettlement(1, "it promises more than is owed");
+        expectInvalidSettlement(1, "the pay exceeds the owed amount");
         claim(c);
         vm.assertEq(claim(bensClaim(100, 0, 20)), 20, "the owed amount is paid");
     }
@@ -106,11 +106,11 @@ contract ClaimsTest is MarketTest {
         advance(WINDOW + 1_000);
         finalize();
         Claim memory c = adasClaim(huge, 0, 20);
-        expectInvalidSettlement(1, "it promises more than is owed");
+        expectInvalidSettlement(1, "the pay exceeds the owed amount");
         claim(c);
     }
 
-    function test_totals_that_shrink_are_refused() external {
+    function test_totals_that_decrease_are_refused() external {
         bond(ada, 10 * FLN);
         settle(1, 30 * FLN, 2 * FLN, 20 * FLN);
         claim(adasClaim(30 * FLN, 2 * FLN, 20 * FLN));
@@ -119,14 +119,14 @@ contract ClaimsTest is MarketTest {
         advance(WINDOW + 1_000);
         finalize();
         Claim memory c = adasClaim(29 * FLN, 2 * FLN, 30 * FLN);
-        expectInvalidSettlement(2, "the pay shrinks");
+        expectInvalidSettlement(2, "the pay decreases");
         claim(c);
         heap = tree(31 * FLN, 1 * FLN, 30 * FLN);
         post(3, heap[0], 61 * FLN, 0);
         advance(WINDOW + 1_000);
         finalize();
         c = adasClaim(31 * FLN, 1 * FLN, 30 * FLN);
-        expectInvalidSettlement(3, "the debits shrink");
+        expectInvalidSettlement(3, "the debits decrease");
         claim(c);
     }
 

@@ -103,7 +103,7 @@ contract SettlementsTest is MarketTest {
         vm.assertEq(task().pending, 64, "pending");
         expectError(
             abi.encodeWithSelector(
-                IMarketErrors.LimitExceeded.selector, "64 settlements wait for their windows"
+                IMarketErrors.LimitExceeded.selector, "64 settlements are pending"
             )
         );
         postUnrecorded(65, "a", 65, 0);
@@ -129,11 +129,11 @@ contract SettlementsTest is MarketTest {
         post(7, "b", 10, 0);
     }
 
-    function test_totals_neither_shrink_nor_exceed_the_deposit() external {
+    function test_totals_neither_decrease_nor_exceed_the_deposit() external {
         post(1, "a", 10, 5);
-        expectInvalidSettlement(2, "the data total shrinks");
+        expectInvalidSettlement(2, "the data total decreases");
         postUnrecorded(2, "b", 9, 5);
-        expectInvalidSettlement(2, "the infrastructure total shrinks");
+        expectInvalidSettlement(2, "the infrastructure total decreases");
         postUnrecorded(2, "b", 10, 4);
         expectInvalidSettlement(2, "the data total exceeds the deposit");
         postUnrecorded(2, "b", 1_000 * FLN + 1, 5);
@@ -183,7 +183,7 @@ contract SettlementsTest is MarketTest {
         vm.assertEq(task().pending, 1, "one waits");
         advance(60_000);
         vm.assertEq(finalize(), 1, "the second");
-        vm.assertEq(task().owed, 20, "owed in all");
+        vm.assertEq(task().owed, 20, "owed in total");
     }
 
     function test_a_list_that_was_never_posted_finalises_nothing() external {

@@ -225,7 +225,7 @@ contract StakesTest is MarketTest {
         pledge(TASK);
         vm.assertEq(slash(true, 20 * FLN), 20 * FLN, "a part");
         vm.assertEq(market.slashedOf(TASK, ada), 20 * FLN, "of this pledge");
-        vm.assertEq(slash(true, 80 * FLN), 30 * FLN, "no more than stakeMin in all");
+        vm.assertEq(slash(true, 80 * FLN), 30 * FLN, "no more than stakeMin in total");
         vm.assertFalse(market.pledged(TASK, ada), "the pledge is used up");
         vm.assertEq(market.stakeOf(ada).amount, 30 * FLN, "stake");
         expectError(abi.encodeWithSelector(IMarketErrors.TooSmall.selector, 30 * FLN, 50 * FLN));

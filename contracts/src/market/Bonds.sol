@@ -60,7 +60,7 @@ abstract contract Bonds is MarketStorage {
         uint64 posted = task_.progress.lastPost;
         uint64 windows = 2 * uint64(task_.challengeMs);
         if (task_.progress.closed) return posted == 0 ? 0 : posted + windows;
-        if (release == 0) revert NotFound("the bond was not asked back: unbond first");
+        if (release == 0) revert NotFound("unbonding was not requested: call unbond first");
         if (posted == 0) return release;
         uint64 proven = (posted < release ? posted : release) + windows;
         return proven > release ? proven : release;

@@ -36,7 +36,7 @@ abstract contract Settlements is MarketStorage {
         }
         if (progress.closed) revert TaskClosed(settlement.task);
         if (progress.posted - progress.finalised >= Limits.PENDING_MAX) {
-            revert LimitExceeded("64 settlements wait for their windows");
+            revert LimitExceeded("64 settlements are pending");
         }
         uint64 current = clock();
         if (current > expires) {
@@ -76,7 +76,7 @@ abstract contract Settlements is MarketStorage {
         Task storage task_ = _existingTask(id);
         address arbiter = task_.arbiter;
         if (msg.sender != arbiter) revert Unauthorized(msg.sender, arbiter);
-        if (from.length == 0) revert NotFound("name the settlement to cancel");
+        if (from.length == 0) revert NotFound("the list of settlements to cancel is empty");
         uint256 last = _countUpTo(task_, before, from);
         uint64 finalAt = from[0].finalAt;
         Progress memory progress = task_.progress;
@@ -179,13 +179,13 @@ abstract contract Settlements is MarketStorage {
         if (round <= last.round) revert InvalidSettlement(round, "rounds must ascend");
         (uint128 data, uint128 infrastructure) = (task_.data, task_.infrastructure);
         if (settlement.dataTotal < last.dataTotal) {
-            revert InvalidSettlement(round, "the data total shrinks");
+            revert InvalidSettlement(round, "the data total decreases");
         }
         if (settlement.dataTotal > data) {
             revert InvalidSettlement(round, "the data total exceeds the deposit");
         }
         if (settlement.infrastructureTotal < last.infrastructureTotal) {
-            revert InvalidSettlement(round, "the infrastructure total shrinks");
+            revert InvalidSettlement(round, "the infrastructure total decreases");
         }
         if (settlement.infrastructureTotal > infrastructure) {
             revert InvalidSettlement(round, "the infrastructure total exceeds the deposit");

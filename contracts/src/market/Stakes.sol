@@ -56,7 +56,7 @@ abstract contract Stakes is MarketStorage {
         amount = stake_.amount;
         if (amount == 0) revert NotFound("no stake");
         uint64 release = stake_.release;
-        if (release == 0) revert NotFound("the stake was not asked back: unstake first");
+        if (release == 0) revert NotFound("unstaking was not requested: call unstake first");
         uint64 current = clock();
         if (current < release) revert TooEarly(release, current);
         stake_.amount = 0;

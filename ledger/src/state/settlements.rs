@@ -280,8 +280,7 @@ fn claim_increase(
         return Err(wrong(format!("{what}; the limit after {round} rounds is {most} FLN")));
     }
     if paid > draft.account_balance(Account::Owed(*task)) {
-        let what = format!("its root promises {account} more than the task still owes in total");
-        return Err(wrong(what));
+        return Err(wrong(format!("under its root the pay of {account} exceeds the owed amount")));
     }
     Ok(ClaimTotals { paid, debited })
 }
