@@ -315,13 +315,13 @@ def check_registration(v):
     key.verify(bytes.fromhex(v["node_signature"]), bytes.fromhex(v["hash"]))
 
 
-def check_close(v):
+def check_close_request(v):
     typed(
         v, "CloseTask", [{"name": "task", "type": "bytes32"}], {"task": bytes.fromhex(v["task"])}
     )
 
 
-def check_payout(v):
+def check_apportionment(v):
     """The largest remainder method, with exact fractions."""
     from fractions import Fraction
 
@@ -402,8 +402,9 @@ def check_holdout(v):
 
 
 CHECKS = {
-    "messages": check_message, "registrations": check_registration, "closes": check_close,
-    "payouts": check_payout, "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
+    "messages": check_message, "registrations": check_registration,
+    "close_requests": check_close_request, "apportionments": check_apportionment,
+    "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
 }
 
 

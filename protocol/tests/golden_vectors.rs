@@ -349,7 +349,7 @@ fn registrations() -> Value {
     json!([one(Role::Participant, 1), one(Role::Provider, u64::MAX), one(Role::Coordinator, 0)])
 }
 
-fn closes() -> Value {
+fn close_requests() -> Value {
     let task = TaskId([0x66; 32]);
     let request = CloseRequest::sign(market(), &wallet(1), task).unwrap();
     json!([{
@@ -362,7 +362,7 @@ fn closes() -> Value {
     }])
 }
 
-fn payouts() -> Value {
+fn apportionments() -> Value {
     let one = |name: &str, pool: u128, weights: &[u128]| {
         let parts = split_by_weight(Amount::from_units(pool), weights).unwrap();
         json!({
@@ -463,8 +463,8 @@ fn vectors() -> BTreeMap<&'static str, Value> {
     BTreeMap::from([
         ("messages", messages()),
         ("registrations", registrations()),
-        ("closes", closes()),
-        ("payouts", payouts()),
+        ("close_requests", close_requests()),
+        ("apportionments", apportionments()),
         ("trees", trees()),
         ("draws", draws()),
         ("holdouts", holdouts()),
