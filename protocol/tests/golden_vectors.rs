@@ -60,7 +60,7 @@ fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
         data: DataSchema { width: model.inputs().unwrap(), classes: model.classes() },
         model,
         base_model: Digest([0x11; 32]),
-        holdout: Holdout { root: Digest([0x22; 32]), rows: 360, per_round: 36 },
+        holdout: Holdout { root: Digest([0x22; 32]), rows: 360, rows_per_round: 36 },
         training: Training {
             epochs: 3,
             batch: 16,
@@ -410,8 +410,8 @@ fn trees() -> Value {
 /// Consecutive rounds of one small holdout, each drawn by its seed from the rows that earlier
 /// rounds left.
 fn draws() -> Value {
-    let one = |name: &str, rows: u32, per_round: u32, rounds: u32| {
-        let holdout = Holdout { root: Digest([1; 32]), rows, per_round };
+    let one = |name: &str, rows: u32, rows_per_round: u32, rounds: u32| {
+        let holdout = Holdout { root: Digest([1; 32]), rows, rows_per_round };
         let mut exposed = Vec::new();
         let rounds: Vec<Value> = (0..rounds)
             .map(|round| {
@@ -421,7 +421,7 @@ fn draws() -> Value {
                 json!({ "seed": seed, "drawn": drawn })
             })
             .collect();
-        json!({ "name": name, "rows": rows, "per_round": per_round, "rounds": rounds })
+        json!({ "name": name, "rows": rows, "rows_per_round": rows_per_round, "rounds": rounds })
     };
     json!([
         one("two of two", 2, 2, 1),

@@ -189,12 +189,12 @@ fn value_updates(
     let ValuationInputs { spec, entries, .. } = *inputs;
     let (held, slices) = (&opened.updates, opened.slices());
     let mut source = opened.source(&slices, engine);
-    let Estimator::Path { nodes, cross_check_pairs: check_pairs } = spec.estimator;
+    let Estimator::Path { nodes, cross_check_pairs } = spec.estimator;
     let rules = RoundRules { z_micro: spec.budget.confidence_z.0, nodes: nodes.into() };
     let valued = value_round(&mut source, &held.rows, rules)?;
     let members: Vec<usize> = valued.remaining().collect();
     let seed = cross_check_seed(inputs);
-    let check = cross_check(&mut source, &held.rows, &members, seed, check_pairs)?;
+    let check = cross_check(&mut source, &held.rows, &members, seed, cross_check_pairs)?;
     let scores = valued
         .rows
         .iter()
@@ -230,7 +230,7 @@ fn global_deltas(
     room: &ScratchSpace,
 ) -> Result<RowMatrix, WorkError> {
     let ValuationInputs { spec, previous_models: previous, .. } = *inputs;
-    let asked = spec.rounds.preprocessing.duplicates == DuplicatePolicy::Reject;
+    let asked = spec.rounds.preprocessing.near_duplicates == DuplicatePolicy::Reject;
     let mut steps = RowMatrix::zeros(if asked { previous.len() } else { 0 }, base.len(), room)?;
     let mut after = base.to_vec();
     for at in 0..steps.len() {

@@ -258,8 +258,7 @@ impl<'a> SpotChecker<'a> {
     /// The choice of coalitions does not depend on their values, so any game yields the same ones.
     /// This game has interactions of every order and needs no evaluations.
     fn required_cross_check(&self) -> Result<Option<(CrossCheck, u64)>, WorkError> {
-        let Estimator::Path { cross_check_pairs: check_pairs, .. } =
-            self.inputs.round.spec.estimator;
+        let Estimator::Path { cross_check_pairs, .. } = self.inputs.round.spec.estimator;
         let rows = &self.opened.updates.rows;
         let losses = |coefficients: &[f64]| {
             let parts = coefficients.iter().zip(1_u32..);
@@ -269,7 +268,7 @@ impl<'a> SpotChecker<'a> {
         let slopes = |_: &[f64]| Ok::<Vec<Vec<f64>>, GameError>(Vec::new());
         let mut source = ClosureSource::new(rows.len(), losses, slopes);
         let seed = cross_check_seed(&self.inputs.round);
-        Ok(cross_check(&mut source, rows, &self.remaining, seed, check_pairs)?)
+        Ok(cross_check(&mut source, rows, &self.remaining, seed, cross_check_pairs)?)
     }
 
     /// Checks that the stated cross-check uses the required coalitions, and that its scores follow

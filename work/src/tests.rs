@@ -44,7 +44,7 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
         model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
         base_model: blob_digest(base),
         data: DataSchema { width: 64, classes: 10 },
-        holdout: Holdout { root, rows: 500, per_round: 200 },
+        holdout: Holdout { root, rows: 500, rows_per_round: 200 },
         training: Training {
             epochs: 2,
             batch: 16,
@@ -578,7 +578,7 @@ fn rows_that_do_not_fit_the_model_are_refused() {
     let TestRound { mut spec, .. } = world();
     let narrow = Dataset::new(vec![0.5; 4], vec![0, 1], 2, 10).unwrap();
     let committed = CommittedHoldout::new(narrow);
-    spec.holdout = Holdout { root: committed.root(), rows: 2, per_round: 2 };
+    spec.holdout = Holdout { root: committed.root(), rows: 2, rows_per_round: 2 };
     let bytes = committed.disclose(&[0, 1]).unwrap().to_bytes();
     let error = verify_disclosed_rows(&spec, &[0, 1], &bytes).unwrap_err();
     assert!(

@@ -317,8 +317,8 @@ async fn a_rounds_holdout_rows_are_public_once_drawn_and_not_before() {
     let (status, first) = shop.send("GET", &path(1), Body::empty()).await;
     assert_eq!(status, StatusCode::OK);
     let first = DisclosedRows::from_bytes(&first).unwrap().rows;
-    let Holdout { root, rows, per_round } = shop.spec.holdout;
-    assert_eq!(first.len(), per_round as usize);
+    let Holdout { root, rows, rows_per_round } = shop.spec.holdout;
+    assert_eq!(first.len(), rows_per_round as usize);
     assert!(first.iter().all(|row| row.verify(root, rows)));
     assert_eq!(shop.rejection_code("GET", &path(2), Body::empty()).await, ErrorCode::NotYetPublic);
     assert_eq!(shop.rejection_code("GET", &whole, Body::empty()).await, ErrorCode::NotFound);
