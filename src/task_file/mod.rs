@@ -65,7 +65,7 @@ pub(crate) struct PreparedTask {
 /// Reads a task file and the data it refers to.
 ///
 /// # Errors
-/// [`Failure`] with code `BAD_TASK`: the first mistake, with its line, key, value and the expected
+/// [`Failure`] with code `INVALID_TASK`: the first mistake, with its line, key, value and the expected
 /// value.
 pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTask> {
     let shown = path.display();
@@ -74,7 +74,7 @@ pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTas
         let message = format!(
             "{shown} has {length} bytes, but a task file may have at most {FILE_BYTES_MAX}"
         );
-        return Err(Failure::input("BAD_TASK", message).into());
+        return Err(Failure::input("INVALID_TASK", message).into());
     }
     let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -111,7 +111,7 @@ impl TaskFileError {
                 format!("{file}{place}: {key} = {value}: {right}")
             }
         };
-        Failure::input("BAD_TASK", message)
+        Failure::input("INVALID_TASK", message)
     }
 }
 
