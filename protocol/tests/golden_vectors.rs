@@ -434,24 +434,24 @@ fn draws() -> Value {
 /// Rows of one feature and a label, disclosed with their proofs.
 fn holdouts() -> Value {
     let one = |rows: u32| {
-        let whole = Digest([0x99; 32]);
+        let dataset_digest = Digest([0x99; 32]);
         let row = |i: u32| [(i as f32 / 3.0).to_le_bytes(), (i % 10).to_le_bytes()].concat();
-        let leaf = |i| holdout::leaf(i, holdout::blinding_factor(whole, i), &row(i));
+        let leaf = |i| holdout::leaf(i, holdout::blinding_factor(dataset_digest, i), &row(i));
         let tree = HoldoutTree::new((0..rows).map(leaf).collect());
-        let shown = |index| DisclosedRow {
+        let disclose = |index| DisclosedRow {
             index,
-            blinding_factor: holdout::blinding_factor(whole, index),
+            blinding_factor: holdout::blinding_factor(dataset_digest, index),
             row: row(index),
             proof: tree.proof(index).unwrap(),
         };
-        let shown = DisclosedRows { rows: (0..rows).step_by(3).map(shown).collect() };
-        let bytes = shown.to_bytes();
+        let disclosed = DisclosedRows { rows: (0..rows).step_by(3).map(disclose).collect() };
+        let bytes = disclosed.to_bytes();
         json!({
             "name": format!("{rows} rows"),
-            "whole": whole,
+            "dataset_digest": dataset_digest,
             "rows": (0..rows).map(|i| hex(&row(i))).collect::<Vec<_>>(),
             "root": tree.root(),
-            "shown": (0..rows).step_by(3).collect::<Vec<_>>(),
+            "disclosed": (0..rows).step_by(3).collect::<Vec<_>>(),
             "bytes": hex(&bytes),
             "digest": blob_digest(&bytes),
         })
