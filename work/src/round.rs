@@ -379,11 +379,11 @@ pub fn compare_results(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Res
         }
         let (a, b) = (ours.preprocessing, theirs.preprocessing);
         if a.norm_factor != b.norm_factor {
-            return differ(&line("treatment.clip"), &a.norm_factor, &b.norm_factor);
+            return differ(&line("preprocessing.norm_factor"), &a.norm_factor, &b.norm_factor);
         }
         if a.duplicate_of != b.duplicate_of {
             return differ(
-                &line("treatment.repeats"),
+                &line("preprocessing.duplicate_of"),
                 &describe_match(a.duplicate_of),
                 &describe_match(b.duplicate_of),
             );
@@ -421,7 +421,7 @@ fn compare_derivatives(ours: &Valuation, theirs: &Valuation) -> Result<(), Resul
     let (a, b) = (&ours.evidence.derivatives_nano, &theirs.evidence.derivatives_nano);
     let differ = |line: &str, ours: String, theirs: String| {
         Err(ResultMismatch {
-            line: format!("valuation.evidence.slopes_nano{line}"),
+            line: format!("valuation.evidence.derivatives_nano{line}"),
             recomputed: ours,
             stated: theirs,
         })

@@ -220,7 +220,7 @@ impl<'a> SpotChecker<'a> {
         for (i, score) in self.stated.scores.iter().enumerate() {
             let ours = self.opened.updates.preprocessing(i);
             if score.preprocessing != ours {
-                let line = format!("valuation.scores[{i}].treatment");
+                let line = format!("valuation.scores[{i}].preprocessing");
                 spotted.push_mismatch(
                     &line,
                     &format!("{:?}", score.preprocessing),
@@ -358,7 +358,7 @@ impl<'a> SpotChecker<'a> {
         if ours.derivatives_nano.len() != slopes.len()
             || ours.derivatives_nano.iter().zip(slopes).any(far)
         {
-            let line = format!("valuation.evidence.slopes_nano[{player}]");
+            let line = format!("valuation.evidence.derivatives_nano[{player}]");
             spotted.push_mismatch(
                 &line,
                 &format!("{slopes:?}"),
@@ -401,7 +401,7 @@ impl<'a> SpotChecker<'a> {
             }
             let ours = to_nano(game.value(&coalition).map_err(RoundError::from)?)?;
             if ours.abs_diff(worth.value_nano) > TOLERANCE_NANO {
-                let line = format!("valuation.evidence.check.table[{at}].worth_nano");
+                let line = format!("valuation.evidence.cross_check.table[{at}].value_nano");
                 spotted.push_mismatch(&line, &worth.value_nano, &ours);
             }
         }
