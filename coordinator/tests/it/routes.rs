@@ -379,10 +379,16 @@ async fn messages_without_a_valid_signature_have_no_effect() {
     };
     let body = |signed: &Signed<Commit>| serde_json::to_vec(signed).unwrap();
     let forged = node(2).sign(commit.clone());
-    assert_eq!(shop.rejection_code("POST", &path, body(&forged)).await, ErrorCode::InvalidSignature);
+    assert_eq!(
+        shop.rejection_code("POST", &path, body(&forged)).await,
+        ErrorCode::InvalidSignature
+    );
     let mut changed = node(1).sign(commit.clone());
     changed.body.commitment = Digest([4; 32]);
-    assert_eq!(shop.rejection_code("POST", &path, body(&changed)).await, ErrorCode::InvalidSignature);
+    assert_eq!(
+        shop.rejection_code("POST", &path, body(&changed)).await,
+        ErrorCode::InvalidSignature
+    );
     let mut elsewhere = commit.clone();
     elsewhere.scope.market.chain = ChainId(1);
     assert_eq!(
