@@ -75,7 +75,7 @@ fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
         return Some((rejection.code.to_string(), Exit::Negative));
     }
     if link.downcast_ref::<SpecError>().is_some() {
-        return Some(("BAD_TASK".to_owned(), Exit::Input));
+        return Some(("INVALID_TASK".to_owned(), Exit::Input));
     }
     if let Some(error) = link.downcast_ref::<LedgerError>() {
         return Some(classify_ledger(error));

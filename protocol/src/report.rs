@@ -140,7 +140,7 @@ pub struct ValuationEvidence {
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CrossCheck {
-    /// Version of the `odd` estimator (paired regression) that produced it.
+    /// Version of the estimator `OddRegression` (paired regression) that produced it.
     pub version: u32,
     /// Seed of the sampled coalitions.
     pub seed: u64,

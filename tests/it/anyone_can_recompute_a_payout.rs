@@ -135,5 +135,5 @@ fn a_report_without_the_coordinators_signature_is_refused(on: On) {
         serde_json::to_vec(&report).unwrap()
     });
     let call = ["audit", &task, "--engine", "reference", "--market", &liar.url];
-    florin(&call).refused(3, "BAD_SIGNATURE");
+    florin(&call).refused(3, "INVALID_SIGNATURE");
 }

@@ -103,7 +103,7 @@ fn invalid_task_files_are_refused_with_line_key_and_value() {
         let output = florin(&["task", "check", &bad]);
         assert_contains(&output, &parts);
         assert_contains(&output, &["line "]);
-        output.refused(2, "BAD_TASK");
+        output.refused(2, "INVALID_TASK");
     }
 }
 

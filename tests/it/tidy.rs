@@ -333,7 +333,7 @@ fn protocol_and_ledger_have_no_floats_no_clock_and_no_random_order() {
 fn a_float_a_clock_or_a_hash_map_would_be_seen() {
     let plant = |path: &str, text: &str| broken_promises(&[RustSource::new(path, text)]);
     let refused = [
-        ("protocol/src/money.rs", "fn half(a: f64) {}"),
+        ("protocol/src/amount.rs", "fn half(a: f64) {}"),
         ("ledger/src/local/chain.rs", "let now = std::time::Instant::now();"),
         ("ledger/src/entry.rs", "use std::collections::HashMap;"),
         ("protocol/src/task.rs", "std::fs::read(path)"),
@@ -345,8 +345,8 @@ fn a_float_a_clock_or_a_hash_map_would_be_seen() {
         assert!(found[0].starts_with(&format!("{path}:1: ")), "{found:?}");
     }
     let fine = [
-        ("protocol/src/money.rs", "// no f64 here\n/* HashMap */ let f64s = \"f32 HashMap\";"),
-        ("protocol/src/money.rs", "#[cfg(test)]\nmod tests { fn t(x: f64) { let y = '{'; } }"),
+        ("protocol/src/amount.rs", "// no f64 here\n/* HashMap */ let f64s = \"f32 HashMap\";"),
+        ("protocol/src/amount.rs", "#[cfg(test)]\nmod tests { fn t(x: f64) { let y = '{'; } }"),
         ("protocol/src/pay_tests.rs", "fn t(x: f64) {}"),
         ("coordinator/src/server/mod.rs", "let t = Instant::now();"),
         ("learning/src/model.rs", "fn f(x: f64) {}"),

@@ -81,7 +81,7 @@ pub(crate) fn spec() -> TaskSpec {
         model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
         base_model: Digest([1; 32]),
         data: DataSchema { width: 64, classes: 10 },
-        holdout: Holdout { root: all_rows().1, rows: 100, per_round: 10 },
+        holdout: Holdout { root: all_rows().1, rows: 100, rows_per_round: 10 },
         training: Training {
             epochs: 1,
             batch: 16,

@@ -273,7 +273,7 @@ impl Agent<'_, '_> {
             ClaimError::Client(error) => error.into(),
             ClaimError::Ledger(error) => AgentError::from(error),
             error @ (ClaimError::InvalidProof { .. } | ClaimError::NotCurrent { .. }) => {
-                AgentError::BadTask { task, why: error.to_string() }
+                AgentError::InvalidTask { task, why: error.to_string() }
             }
         })?;
         if !drawn.totals.paid.is_zero() {

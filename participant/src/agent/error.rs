@@ -16,7 +16,7 @@ use crate::guard::GuardError;
 pub enum AgentError {
     /// The task is not valid.
     #[error("task {task}: {why}")]
-    BadTask {
+    InvalidTask {
         /// The task.
         task: TaskId,
         /// The reason.
@@ -122,7 +122,7 @@ impl AgentError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::BadTask { .. } => "BAD_TASK",
+            Self::InvalidTask { .. } => "INVALID_TASK",
             Self::NotFunded { .. } => "NOT_FUNDED",
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_DOES_NOT_FIT",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",

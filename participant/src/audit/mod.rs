@@ -230,7 +230,7 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
         outcome: report.outcome,
         recomputed: false,
         spot_check: None,
-        mismatches: vec![mismatch("previous", &report.previous_report, &before)],
+        mismatches: vec![mismatch("previous_report", &report.previous_report, &before)],
     }
 }
 

@@ -131,7 +131,7 @@ impl ClientError {
             Self::TlsNotTrusted { .. } => "TLS_NOT_TRUSTED",
             Self::Rejected(rejection) => rejection.code.as_str(),
             Self::InvalidResponse { .. } => "ANSWER_NOT_UNDERSTOOD",
-            Self::NotSigned { .. } => "BAD_SIGNATURE",
+            Self::NotSigned { .. } => "INVALID_SIGNATURE",
             Self::UnexpectedContent { .. } => "WRONG_CONTENT",
             Self::WrongDigest { .. } => "WRONG_DIGEST",
             Self::CoordinatorChanged { .. } => "COORDINATOR_CHANGED",
