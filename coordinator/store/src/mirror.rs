@@ -162,7 +162,7 @@ impl BlobStore {
         };
         let found = writer.digest();
         if found != digest {
-            bucket.metrics().count_wrong_digest();
+            bucket.metrics().count_digest_mismatch();
             tracing::error!(
                 bucket = bucket.name(), wanted = %digest, %found,
                 "the bytes in the bucket do not match the blob's digest [BUCKET_WRONG_BYTES]"
