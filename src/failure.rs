@@ -84,7 +84,7 @@ fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
         return Some(found);
     }
     if link.downcast_ref::<florin_learning::data::LoadError>().is_some() {
-        return Some(("BAD_DATA".to_owned(), Exit::Input));
+        return Some(("INVALID_DATA".to_owned(), Exit::Input));
     }
     link.downcast_ref::<io::Error>().map(|error| match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -112,12 +112,12 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
 const INPUT_CODES: [&str; 44] = [
-    "BAD_SETTINGS",
+    "INVALID_SETTINGS",
     "DATA_FOLDER_MISSING",
-    "BUCKET_SETTINGS",
+    "INVALID_BUCKET_SETTINGS",
     "BUCKET_MISSING",
     "BUCKET_FORBIDDEN",
-    "TLS_SETTINGS",
+    "INVALID_TLS_SETTINGS",
     "TLS_NOT_TRUSTED",
     "TLS_KEY_UNREADABLE",
     "TLS_KEY_MISSING",
@@ -135,14 +135,14 @@ const INPUT_CODES: [&str; 44] = [
     "KEYSTORE_CORRUPT",
     "WRONG_PASSPHRASE",
     "EMPTY_PASSPHRASE",
-    "BAD_PHRASE",
-    "BAD_KEY",
+    "INVALID_PHRASE",
+    "INVALID_KEY",
     "SECRET_UNREADABLE",
     "SECRET_TOO_LONG",
     "SECRET_NOT_SET",
-    "BAD_URL",
-    "BAD_DATA",
-    "BAD_GENESIS",
+    "INVALID_URL",
+    "INVALID_DATA",
+    "INVALID_GENESIS",
     "NO_ENGINE",
     "COORDINATOR_CHANGED",
     "PERMISSION_DENIED",

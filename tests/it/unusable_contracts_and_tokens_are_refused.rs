@@ -39,10 +39,10 @@ fn contracts_that_are_no_market_are_refused_by_every_command() {
     refused(&other(&market, |d| d.token = unused_address), wrong, "uses token");
     refused(&other(&market, |d| d.market = real.token), wrong, "is not a market");
     let late = other(&market, |d| d.block = real.block + 1);
-    refused(&late, "BAD_DEPLOYMENT", "existed before block");
+    refused(&late, "INVALID_DEPLOYMENT", "existed before block");
     std::fs::write(market.file("bytes.toml"), [0xff, 0xfe, 0]).unwrap();
-    refused(&market.file("bytes.toml"), "BAD_DEPLOYMENT", "it is not a text file");
-    refused(&market.folder().display().to_string(), "BAD_DEPLOYMENT", "it is a folder");
+    refused(&market.file("bytes.toml"), "INVALID_DEPLOYMENT", "it is not a text file");
+    refused(&market.folder().display().to_string(), "INVALID_DEPLOYMENT", "it is a folder");
 }
 
 #[test]

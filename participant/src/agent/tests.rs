@@ -346,7 +346,7 @@ fn an_offer_with_a_wrong_base_model_gets_no_commit() {
     market.inject(Fault::WrongBase);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let error = person.run(&market, None).unwrap_err();
-    assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
+    assert_eq!(error.code(), "INVALID_OFFER", "{error}");
     assert_eq!(person.engine.trained, 1, "the agent trained only in round 1");
     assert_eq!(market.request_count("POST", "/commits"), 1);
 }
@@ -357,7 +357,7 @@ fn an_offer_with_too_small_a_pool_gets_no_commit() {
     market.inject(Fault::SmallPool);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let error = person.run(&market, None).unwrap_err();
-    assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
+    assert_eq!(error.code(), "INVALID_OFFER", "{error}");
     assert_eq!((person.engine.trained, market.request_count("POST", "/commits")), (0, 0));
 }
 

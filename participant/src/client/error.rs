@@ -125,7 +125,7 @@ impl ClientError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::BadUrl { .. } => "BAD_URL",
+            Self::BadUrl { .. } => "INVALID_URL",
             Self::Unavailable { .. } => "COORDINATOR_UNAVAILABLE",
             Self::RateLimited { .. } => "RATE_LIMITED",
             Self::TlsNotTrusted { .. } => "TLS_NOT_TRUSTED",

@@ -34,7 +34,7 @@ fn connect(url: &str) -> Result<Client, ClientError> {
 fn a_wrong_url_and_an_unavailable_coordinator_have_different_codes() {
     for url in ["", "localhost:80", "ftp://x", "http://", "http://x/?y", "http://a b"] {
         let error = connect(url).unwrap_err();
-        assert_eq!(error.code(), "BAD_URL", "{url:?}: {error}");
+        assert_eq!(error.code(), "INVALID_URL", "{url:?}: {error}");
     }
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let table = [

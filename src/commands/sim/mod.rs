@@ -138,7 +138,7 @@ fn not_written(error: &WriteError) -> Failure {
 fn halted(error: &SimulationFailed) -> anyhow::Error {
     let message = format!("{}: {}", PROGRAM.run_id(error.seed), error.error);
     match &error.error {
-        SimError::Act(_) => Failure::input("SIM_TRAINING", message).into(),
+        SimError::Act(_) => Failure::input("SIM_INVALID_TRAINING", message).into(),
         _ => Failure::fault("SIM_HALTED", message).into(),
     }
 }

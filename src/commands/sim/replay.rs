@@ -16,7 +16,7 @@ const SCENARIO: &str = "scenario.toml";
 
 pub(super) fn run(command: &SimReplay) -> anyhow::Result<Exit> {
     let game: RunId =
-        command.game.parse().map_err(|why: String| Failure::input("REPLAY_NAME", why))?;
+        command.game.parse().map_err(|why: String| Failure::input("INVALID_RUN_ID", why))?;
     check_program(&game)?;
     let folder = Path::new(&command.what.scenario);
     let folder = folder.is_dir().then_some(folder);

@@ -42,7 +42,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
         || command.play.seeds.is_some() && varied("seeds.count")
     {
         let why = "--vary and --seed or --seeds both set the seeds: remove one of them";
-        return Err(Failure::input("SWEEP_AXIS", why).into());
+        return Err(Failure::input("INVALID_SWEEP", why).into());
     }
     if let Some(draw) = command.draw {
         points = sample(&points, draw as usize, command.play.seed.unwrap_or(1));
@@ -122,7 +122,7 @@ fn side(folder: &Path, point: &Combination) -> anyhow::Result<LoadedResults> {
 fn combinations(vary: &[String]) -> anyhow::Result<Vec<Combination>> {
     let mut points: Vec<Combination> = vec![Vec::new()];
     for axis in vary {
-        let wrong = |why: &str| Failure::input("SWEEP_AXIS", format!("--vary {axis}: {why}"));
+        let wrong = |why: &str| Failure::input("INVALID_SWEEP", format!("--vary {axis}: {why}"));
         let (key, values) = axis.split_once('=').ok_or_else(|| wrong("write KEY=V1,V2"))?;
         let values = split(values);
         if values.len() > VALUES_MAX || values.iter().any(|value| value.is_empty()) {
@@ -155,7 +155,7 @@ fn combinations(vary: &[String]) -> anyhow::Result<Vec<Combination>> {
         points.first().into_iter().flatten().map(SettingOverride::key).collect();
     if keys.len() < vary.len() {
         let why = "two --vary name the same key: give all its values in one";
-        return Err(Failure::input("SWEEP_AXIS", why).into());
+        return Err(Failure::input("INVALID_SWEEP", why).into());
     }
     Ok(points)
 }
