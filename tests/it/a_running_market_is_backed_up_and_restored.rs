@@ -46,7 +46,7 @@ fn a_backup_of_a_running_market_is_restored_with_everything_acknowledged() {
     let other = market.file("buyer.json");
     let theirs = ["coordinate", "--check", "--data", &data, "--wallet", &other, "--json"];
     let found = florin(&theirs).expect(1).json();
-    assert!(found["parts"].to_string().contains("WALLET_FOREIGN"), "{found}");
+    assert!(found["parts"].to_string().contains("WALLET_OWNER_MISMATCH"), "{found}");
 
     // A flipped byte in a blob changes its digest: the check reports it and fails.
     let pack = Path::new(&data).join("blobs/packs/0000000000.pack");

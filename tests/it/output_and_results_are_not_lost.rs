@@ -79,7 +79,7 @@ fn the_settings_can_set_the_listen_address_and_the_data_folder() {
     };
     let output = start(&format!("listen = '{address}'\ndata = '{}'\n", file("data")));
     assert!(output.refused(2, "PORT_IN_USE").err.contains(&address.to_string()));
-    start(&format!("listen = '{address}'\n")).refused(2, "DATA_FOLDER_MISSING");
+    start(&format!("listen = '{address}'\n")).refused(2, "DATA_FOLDER_NOT_SET");
     let output = start(&format!("listen = '127.0.0.1:0'\ndata = '{}'\n", file("data")));
     assert!(output.refused(2, "NO_GENESIS").err.contains(&file("data")));
 }

@@ -188,7 +188,7 @@ pub enum ConfigError {
     /// The data folder is not set.
     #[error(
         "no data folder is set: use --data DIR, FLORIN_COORDINATOR_DATA, or data in the settings \
-         [DATA_FOLDER_MISSING]"
+         [DATA_FOLDER_NOT_SET]"
     )]
     NoData,
     /// A value is out of bounds.
