@@ -64,7 +64,7 @@ pub(crate) fn classify(error: &anyhow::Error) -> (String, Exit) {
         .chain()
         .find_map(classify_by_type)
         .or_else(|| error.chain().find_map(classify_by_message))
-        .unwrap_or_else(|| ("FAULT".to_owned(), Exit::Fault))
+        .unwrap_or_else(|| ("INTERNAL".to_owned(), Exit::Fault))
 }
 
 fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
@@ -111,7 +111,7 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 44] = [
+const INPUT_CODES: [&str; 46] = [
     "INVALID_SETTINGS",
     "DATA_FOLDER_NOT_SET",
     "INVALID_BUCKET_SETTINGS",
@@ -156,6 +156,8 @@ const INPUT_CODES: [&str; 44] = [
     "WRONG_OPERATOR",
     "JOURNAL_OWNER_MISMATCH",
     "GAS_NOT_PAID",
+    "DATA_MISMATCH",
+    "ROUNDS_OUT_OF_RANGE",
 ];
 
 fn classify_code(code: &str) -> (String, Exit) {
@@ -256,7 +258,7 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = Err::<(), _>(full).context("journal").unwrap_err();
         assert_eq!(classify(&error), ("STORAGE_FULL".to_owned(), Exit::Fault));
-        assert_eq!(classify(&anyhow::anyhow!("odd")), ("FAULT".to_owned(), Exit::Fault));
+        assert_eq!(classify(&anyhow::anyhow!("odd")), ("INTERNAL".to_owned(), Exit::Fault));
         let error = anyhow::anyhow!("w.json: the passphrase is wrong [WRONG_PASSPHRASE]");
         assert_eq!(classify(&error), ("WRONG_PASSPHRASE".to_owned(), Exit::Input));
     }

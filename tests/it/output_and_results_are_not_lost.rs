@@ -23,22 +23,22 @@ fn results_are_overwritten_only_by_the_same_experiment() {
     run("rounds=2", &out).expect(0);
     let results = fs::read(out.join("results.json")).unwrap();
     run("rounds=2", &out).expect(0);
-    let output = run("rounds=3", &out).refused(2, "RESULTS_IN_THE_WAY");
+    let output = run("rounds=3", &out).refused(2, "RESULTS_FOLDER_IN_USE");
     assert!(output.err.contains("--out") && output.out.is_empty(), "{output:?}");
     assert_eq!(fs::read(out.join("results.json")).unwrap(), results);
     // A comparison page or a sweep does not overwrite them either.
     let (of, scenario) = (out.display().to_string(), scenario.display().to_string());
-    florin(&["sim", "compare", &of, &of, "--out", &of]).refused(2, "RESULTS_IN_THE_WAY");
+    florin(&["sim", "compare", &of, &of, "--out", &of]).refused(2, "RESULTS_FOLDER_IN_USE");
     let sweep = |what: &str, seeds: &str, out: &str| {
         florin(&["sim", "sweep", what, "--seeds", seeds, "--vary", "rounds=2", "--out", out])
     };
-    sweep(&scenario, "1", &of).refused(2, "RESULTS_IN_THE_WAY");
+    sweep(&scenario, "1", &of).refused(2, "RESULTS_FOLDER_IN_USE");
     let swept = folder.path().join("swept").display().to_string();
     sweep(&scenario, "1", &swept).expect(0);
-    sweep(&scenario, "2", &swept).refused(2, "RESULTS_IN_THE_WAY");
-    sweep("noise", "1", &swept).refused(2, "RESULTS_IN_THE_WAY");
+    sweep(&scenario, "2", &swept).refused(2, "RESULTS_FOLDER_IN_USE");
+    sweep("noise", "1", &swept).refused(2, "RESULTS_FOLDER_IN_USE");
     // A folder with other files is refused as well.
-    run("rounds=2", folder.path()).refused(2, "RESULTS_IN_THE_WAY");
+    run("rounds=2", folder.path()).refused(2, "RESULTS_FOLDER_IN_USE");
 }
 
 #[cfg(target_os = "linux")]

@@ -55,7 +55,7 @@ fn a_second_coordinator_of_the_same_market_is_refused() {
     let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--data", &data];
     let run = ["coordinate", "--listen", "127.0.0.1:0", "--ledger", "ethereum", "--rpc", &rpc];
     let output = florin(&[&run[..], &signing, &["--deployment", &known]].concat());
-    output.refused(2, "COORDINATOR_RUNS");
+    output.refused(2, "COORDINATOR_ALREADY_RUNNING");
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl AgentError {
         match self {
             Self::BadTask { .. } => "BAD_TASK",
             Self::NotFunded { .. } => "NOT_FUNDED",
-            Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_DOES_NOT_FIT",
+            Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
             Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),
             Self::OfferNotTrusted { .. } => "INVALID_OFFER",

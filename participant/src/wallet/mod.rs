@@ -109,7 +109,7 @@ impl WalletError {
             Self::EmptyPassphrase => "EMPTY_PASSPHRASE",
             Self::BadPhrase(_) => "INVALID_PHRASE",
             Self::BadKey => "INVALID_KEY",
-            Self::NoRandomness(_) => "NO_RANDOMNESS",
+            Self::NoRandomness(_) => "RANDOMNESS_UNAVAILABLE",
             Self::File(error) => error.code(),
         }
     }

@@ -190,7 +190,7 @@ fn invalid_keystores_are_rejected_without_a_panic() {
     let (_folder, path) = wallet_path();
     assert_eq!(Wallet::open(&path, &secret("p")).unwrap_err().code(), "NO_KEYSTORE");
     std::fs::write(&path, vec![b' '; 100_000]).unwrap();
-    assert_eq!(Wallet::open(&path, &secret("p")).unwrap_err().code(), "FILE_FAILED");
+    assert_eq!(Wallet::open(&path, &secret("p")).unwrap_err().code(), "FILE_ERROR");
 }
 
 #[test]

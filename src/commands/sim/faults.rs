@@ -95,7 +95,7 @@ pub(super) fn run(command: &SimFaults) -> anyhow::Result<Exit> {
 }
 
 fn halted(error: &SetupError) -> anyhow::Error {
-    Failure::fault("SIM_HALTED", error.to_string()).into()
+    Failure::fault("SIM_ABORTED", error.to_string()).into()
 }
 
 /// Runs one seed and prints its trace.

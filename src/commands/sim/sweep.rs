@@ -16,7 +16,7 @@ use super::cache::SweepCache;
 use super::compare::page;
 use super::{
     PROGRAM, check_writable, not_written, read_text, refuse_run_folder, refused,
-    results_in_the_way, run_games, scenario_text, threads, with_seeds,
+    results_folder_in_use, run_games, scenario_text, threads, with_seeds,
 };
 use crate::cli::SimSweep;
 use crate::failure::{Exit, Failure};
@@ -96,7 +96,7 @@ fn check_same_scenario(folder: &Path, scenario: &Scenario) -> anyhow::Result<()>
     let Ok(text) = std::fs::read_to_string(folder.join("scenario.toml")) else { return Ok(()) };
     let is_same = Scenario::read_in(folder, &text, &[])
         .is_ok_and(|there| there.name == scenario.name && there.seeds == scenario.seeds);
-    if is_same { Ok(()) } else { Err(results_in_the_way(folder)) }
+    if is_same { Ok(()) } else { Err(results_folder_in_use(folder)) }
 }
 
 /// Whether all rules of a combination hold, and the fit of a surrogate passes.
