@@ -111,7 +111,7 @@ fn split_command(arguments: &DataSplit) -> anyhow::Result<Exit> {
         &SplitPlan {
             fractions: (arguments.holdout, arguments.test),
             shards: &names,
-            partition: &arguments.how,
+            partition: &arguments.partition,
             rows_min: arguments.rows_min,
             seed: arguments.seed,
         },

@@ -1,4 +1,4 @@
-//! `florin bench door`: latency of honest requests beside thousands of slow connections, and the
+//! `florin bench listener`: latency of honest requests beside thousands of slow connections, and the
 //! lifetime of those connections.
 
 use std::net::SocketAddr;
