@@ -222,11 +222,8 @@ fn split_code(text: &str) -> (&str, Option<&str>) {
     split().map_or((text, None), |(message, code)| (message, Some(code)))
 }
 
-/// Prints an error: the code, the message, and each cause that an earlier message does not contain.
-pub(crate) fn print_error(error: &anyhow::Error) {
-    use anstyle::{AnsiColor, Style};
-    let (code, _) = classify(error);
-    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+/// The messages of an error: its own, and each cause that an earlier message does not contain.
+fn messages(error: &anyhow::Error) -> Vec<String> {
     let mut messages: Vec<String> = Vec::new();
     for link in error.chain() {
         let text = link.to_string();
@@ -235,12 +232,33 @@ pub(crate) fn print_error(error: &anyhow::Error) {
             messages.push(message.to_owned());
         }
     }
+    messages
+}
+
+/// Prints an error: the code, the message and the causes.
+pub(crate) fn print_error(error: &anyhow::Error) {
+    use anstyle::{AnsiColor, Style};
+    let (code, _) = classify(error);
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    let messages = messages(error);
     let mut lines = messages.iter();
     let first = lines.next().map_or("", String::as_str);
     anstream::eprintln!("{red}error[{code}]{red:#}: {first}");
     for cause in lines {
         anstream::eprintln!("  because: {cause}");
     }
+}
+
+/// Prints an error as one line of JSON, for commands whose result is JSON.
+pub(crate) fn print_json_error(error: &anyhow::Error) {
+    anstream::eprintln!("{}", as_json(error));
+}
+
+fn as_json(error: &anyhow::Error) -> serde_json::Value {
+    let (code, _) = classify(error);
+    let messages = messages(error);
+    let (message, causes) = messages.split_first().map_or(("", &[][..]), |(m, c)| (m.as_str(), c));
+    serde_json::json!({ "error": { "code": code, "message": message, "causes": causes } })
 }
 
 #[cfg(test)]
@@ -279,6 +297,17 @@ mod tests {
         assert_eq!(agent(away().into()), ("LEDGER_UNAVAILABLE".to_owned(), Exit::Fault));
         let gas = LedgerError::Gas("none".to_owned());
         assert_eq!(provider(gas.into()), ("GAS_NOT_PAID".to_owned(), Exit::Input));
+    }
+
+    #[test]
+    fn an_error_in_json_has_code_message_and_causes() {
+        let error = anyhow::anyhow!("the passphrase is wrong [WRONG_PASSPHRASE]").context("w.json");
+        let found = serde_json::json!({ "error": {
+            "code": "WRONG_PASSPHRASE",
+            "message": "w.json",
+            "causes": ["the passphrase is wrong"],
+        } });
+        assert_eq!(as_json(&error), found);
     }
 
     #[test]

@@ -46,6 +46,10 @@ fn invalid_data_is_refused_with_file_and_position() {
         let output = florin(&["data", "show", source]);
         assert_contains(&output, &[part]);
         output.refused(2, "INVALID_DATA");
+        let output = florin(&["data", "show", source, "--json"]);
+        let error = output.json_error().expect("a failure in JSON");
+        assert!(error.to_string().contains(part), "{error}");
+        output.refused(2, "INVALID_DATA");
     }
     assert_eq!(florin(&["data", "show", &format!("idx:{good_images},{good_labels}")]).code, 0);
     florin(&["data", "show", "sprouts"]).expect(2);
