@@ -271,9 +271,9 @@ impl DemoContext {
         call.extend(self.engine());
         let answer = run_json(&mut self.children, "auditor", &call)?;
         let rounds = answer["rounds"].as_u64().context("`audit` returned no number of rounds")?;
-        let differences =
-            answer["differences"].as_array().context("`audit` returned no list of mismatches")?;
-        let lines = differences.iter().map(|line| {
+        let mismatches =
+            answer["mismatches"].as_array().context("`audit` returned no list of mismatches")?;
+        let lines = mismatches.iter().map(|line| {
             format!(
                 "round {}: {}: reported {}, recomputed {}",
                 line["round"],

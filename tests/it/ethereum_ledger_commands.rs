@@ -44,7 +44,7 @@ fn a_market_is_deployed_shown_and_verified() {
         "{status_text}"
     );
     let found = look("verify", &known);
-    assert_eq!((&found["tasks"], &found["differing"]), (&1.into(), &0.into()), "{found:#}");
+    assert_eq!((&found["tasks"], &found["mismatching"]), (&1.into(), &0.into()), "{found:#}");
 
     // A node that changes a single number.
     let held = market.ledger().balance(market.chain().deployment.market).unwrap().units();

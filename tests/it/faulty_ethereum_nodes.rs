@@ -41,7 +41,7 @@ fn a_node_outage_changes_no_balance() {
         let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
         assert_eq!(ledger.balance(account).unwrap(), held, "{name} is paid exactly once");
     }
-    assert_eq!(verified(&market).expect(0).json()["differing"], 0);
+    assert_eq!(verified(&market).expect(0).json()["mismatching"], 0);
 }
 
 #[test]

@@ -98,5 +98,5 @@ fn irrecoverable_transfers_are_refused() {
         market.run_command_as("ann", &["transfer", "--json", &buyer, "1"]).expect(0).json();
     let hash = transfer["transaction"].as_str().unwrap();
     assert!(hash.starts_with("0x") && hash.len() == 66, "a hash as in block explorers: {hash}");
-    assert_eq!(transfer["left"], "49000000000000000000");
+    assert_eq!(transfer["balance"], "49000000000000000000");
 }

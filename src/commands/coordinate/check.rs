@@ -115,7 +115,7 @@ pub(in crate::commands) fn show_findings(
     if json.json {
         return show::json(&json!({
             "data": data,
-            "good": findings.is_intact(),
+            "intact": findings.is_intact(),
             "records": findings.records,
             "chain": findings.chain,
             "parts": findings.parts,
