@@ -28,8 +28,8 @@ pub(crate) struct DataShow {
 /// `florin data split`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  florin data split digits --shards 8 --partition dirichlet:0.5 --holdout \
-        0.2 --test 0.2 --seed 1 --out shards/"
+    after_help = "Example:\n  florin data split digits --shards 8 --partition dirichlet:0.5 \
+        --holdout 0.2 --test 0.2 --seed 1 --out shards/"
 )]
 pub(crate) struct DataSplit {
     /// Data source: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE

@@ -197,8 +197,8 @@ pub(crate) fn is_json(matches: &ArgMatches) -> bool {
 /// Machine-readable output.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct JsonArg {
-    /// Print JSON, with amounts as integer strings of base units (10^-18 FLN); a failure is one line
-    /// of JSON on standard error
+    /// Print JSON, with amounts as integer strings of base units (10^-18 FLN); a failure is one
+    /// line of JSON on standard error
     #[arg(long)]
     pub(crate) json: bool,
 }

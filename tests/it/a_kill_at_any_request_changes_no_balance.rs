@@ -2,8 +2,8 @@
 //! its response arrives, resumes after a restart, and all final balances are the same as without
 //! the kill.
 //!
-//! `FLORIN_TEST_KILLS=all` tries every request of every process. Otherwise a few are drawn at random,
-//! with the seed in `FLORIN_TEST_KILLS` or, by default, the current time.
+//! `FLORIN_TEST_KILLS=all` tries every request of every process. Otherwise a few are drawn at
+//! random, with the seed in `FLORIN_TEST_KILLS` or, by default, the current time.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
