@@ -106,7 +106,7 @@ impl MarketConnection {
     /// Finds a task by its whole or shortened id.
     ///
     /// # Errors
-    /// `BAD_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`.
+    /// `INVALID_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`.
     pub(crate) fn find(&self, text: &str) -> anyhow::Result<TaskId> {
         if let Ok(id) = text.parse::<TaskId>() {
             return Ok(id);
@@ -118,7 +118,7 @@ impl MarketConnection {
                 "{text:?} is not a task id: write its 64 hexadecimal digits, or at least the first \
                  {ID_DIGITS_MIN}"
             );
-            return Err(Failure::input("BAD_ID", message).into());
+            return Err(Failure::input("INVALID_ID", message).into());
         }
         unique_match(self.tasks()?.iter().map(|task| task.id), &digits)
     }

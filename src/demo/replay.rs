@@ -44,7 +44,7 @@ pub(super) fn compare(
     reports: &[Report],
 ) -> anyhow::Result<LedgerReplay> {
     let begun = happened.first().context("the chain has no events")?.made;
-    let outbox = chain::outbox(Path::new(&stage.path("nobody.json")));
+    let outbox = chain::outbox(Path::new(&stage.path("observer.json")));
     let ethereum_ledger = EthereumLedger::open(
         chain::endpoint(&chain.rpc)?,
         chain.deployment,
@@ -86,7 +86,7 @@ impl<'a> Replayer<'a> {
             allocations: stage.balances.iter().filter(|(_, p)| !p.is_zero()).copied().collect(),
             created: begun,
         };
-        let path = stage.path("twin.redb");
+        let path = stage.path("replay.redb");
         EmbeddedChain::create(Path::new(&path), &genesis)?;
         let clock = Arc::new(AtomicU64::new(begun.0));
         let now: LedgerClock = {

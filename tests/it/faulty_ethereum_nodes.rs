@@ -41,7 +41,7 @@ fn a_node_outage_changes_no_balance() {
         let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
         assert_eq!(ledger.balance(account).unwrap(), held, "{name} is paid exactly once");
     }
-    assert_eq!(verified(&market).expect(0).json()["differing"], 0);
+    assert_eq!(verified(&market).expect(0).json()["mismatching"], 0);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_node_of_another_chain_is_refused() {
     let file = market.file("deployment.toml");
     let call = ["ledger", "verify", "--deployment", &file, "--rpc", &other.url];
     florin(&call).refused(2, "WRONG_CHAIN");
-    market.run_command(&["balance", &buyer, "--rpc", "127.0.0.1:8545"]).refused(2, "BAD_URL");
+    market.run_command(&["balance", &buyer, "--rpc", "127.0.0.1:8545"]).refused(2, "INVALID_URL");
 }
 
 #[test]

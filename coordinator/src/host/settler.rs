@@ -95,7 +95,7 @@ pub(super) fn run(
             Ok(JobProgress::Wait(wait)) => jobs.requeue_after(job, wait),
             Ok(JobProgress::Done(event)) => send_result(mailbox, &mut jobs, job, *event),
             Err(LedgerError::Unavailable(why)) => {
-                tracing::warn!(job = %job.job, why, "the ledger does not respond: will retry");
+                tracing::warn!(job = %job.job, reason = why, "the ledger does not respond: will retry");
                 jobs.retry(job, &RetryReason::Transient(why));
                 resume(ledger.as_ref(), wallet.as_ref());
             }

@@ -50,7 +50,7 @@ pub struct ConnectionMetrics {
     pub(super) refused: Family<CloseReason, Counter>,
 }
 
-/// The metric label for why a connection was refused or evicted.
+/// The metric label for the reason why a connection was refused or evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CloseReason {
     reason: &'static str,
@@ -66,8 +66,8 @@ impl ConnectionMetrics {
         self.open.dec();
     }
 
-    pub(super) fn refused(&self, why: &'static str) {
-        self.refused.get_or_create(&CloseReason { reason: why }).inc();
+    pub(super) fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&CloseReason { reason }).inc();
     }
 }
 
@@ -196,7 +196,7 @@ impl ListenerContext {
                 self.serve_http2(*stream, from, pulse, closed).await;
             }
             Err(error) => {
-                self.seen.refused("tls");
+                self.seen.refused("tls_handshake");
                 tracing::debug!(%from, %error, "the TLS handshake failed");
             }
         }

@@ -98,7 +98,7 @@ mod tests {
         config.tls.names = vec!["other.example".to_owned()];
         let error = open(&config).err().unwrap().to_string();
         assert!(
-            error.contains("other.example") && error.ends_with("[CERTIFICATE_NAMES]"),
+            error.contains("other.example") && error.ends_with("[CERTIFICATE_NAME_MISMATCH]"),
             "{error}"
         );
         // After a crash before the last file is written, all files are made again.
@@ -112,9 +112,9 @@ mod tests {
         }
         config.data = dir.path().join("tls/key.pem");
         let error = open(&config).err().unwrap().to_string();
-        assert!(error.ends_with("[CERTIFICATE_NOT_MADE]"), "{error}");
+        assert!(error.ends_with("[CERTIFICATE_NOT_CREATED]"), "{error}");
         config.data = dir.path().join("names");
         config.tls.names = vec!["no\u{fc}ascii".to_owned()];
-        assert!(open(&config).err().unwrap().to_string().ends_with("[CERTIFICATE_NOT_MADE]"));
+        assert!(open(&config).err().unwrap().to_string().ends_with("[CERTIFICATE_NOT_CREATED]"));
     }
 }

@@ -74,17 +74,20 @@ pub enum TlsError {
     /// The key belongs to another certificate.
     #[error(
         "tls.key = {file} is not the key of the certificate in {other}: name the pair that belongs \
-         together [TLS_KEY_WRONG]",
+         together [TLS_KEY_MISMATCH]",
         file = .0.display(), other = .1.display()
     )]
-    KeyWrong(PathBuf, PathBuf),
+    KeyMismatch(PathBuf, PathBuf),
     /// The self-signed certificate cannot be made or stored.
-    #[error("self-signed certificate in {file}: {1} [CERTIFICATE_NOT_MADE]", file = .0.display())]
+    #[error(
+        "self-signed certificate in {file}: {1} [CERTIFICATE_NOT_CREATED]",
+        file = .0.display()
+    )]
     NotCreated(PathBuf, String),
     /// The existing self-signed certificate is for other names.
     #[error(
         "the self-signed certificate in {file} is for {1}, not for {2}: delete the folder to make \
-         a new one, and give it to every participant [CERTIFICATE_NAMES]",
+         a new one, and give it to every participant [CERTIFICATE_NAME_MISMATCH]",
         file = .0.display()
     )]
     NameMismatch(PathBuf, String, String),
@@ -267,7 +270,7 @@ async fn reject_plain_http(mut stream: TcpStream) -> io::Result<TlsConnection> {
 fn config_error(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
-            TlsError::KeyWrong(key.to_owned(), certificate.to_owned())
+            TlsError::KeyMismatch(key.to_owned(), certificate.to_owned())
         }
         rustls::Error::InvalidCertificate(error) => {
             TlsError::CertificateMalformed(certificate.to_owned(), format!("{error:?}"))
@@ -374,7 +377,7 @@ mod tests {
             (c, c, "TLS_KEY_MISSING"),
             (c, Some(sealed), "TLS_KEY_MISSING"),
             (c, Some(odd_key.as_str()), "TLS_KEY_UNSUPPORTED"),
-            (c, Some(other.as_str()), "TLS_KEY_WRONG"),
+            (c, Some(other.as_str()), "TLS_KEY_MISMATCH"),
             (c, k, ""),
         ];
         for (number, (certificate, key, code)) in table.into_iter().enumerate() {

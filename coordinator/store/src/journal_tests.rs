@@ -101,7 +101,7 @@ fn a_flipped_bit_anywhere_is_detected_and_nothing_is_changed() {
                     assert!((1..=3).contains(&record) && offset >= 128, "{position}");
                     assert!(error.to_string().contains("[JOURNAL_CORRUPT]"));
                 }
-                OpenError::Foreign { .. } => assert!(position < 128, "{position}"),
+                OpenError::OwnerMismatch { .. } => assert!(position < 128, "{position}"),
                 error => panic!("{position}: {error}"),
             }
             assert_eq!(fs::read(&path).unwrap(), flipped);
@@ -142,13 +142,13 @@ fn a_file_that_is_not_this_journal_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     fs::write(&path, b"my diary").unwrap();
-    assert!(matches!(open(&path), Err(OpenError::Foreign { .. })));
+    assert!(matches!(open(&path), Err(OpenError::OwnerMismatch { .. })));
     assert_eq!(fs::read(&path).unwrap(), b"my diary");
     fs::remove_file(&path).unwrap();
     three(&path);
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
     let other = open_volume(&volume, Digest([6; 32]));
-    assert!(matches!(other, Err(OpenError::Foreign { .. })));
+    assert!(matches!(other, Err(OpenError::OwnerMismatch { .. })));
 }
 
 #[test]

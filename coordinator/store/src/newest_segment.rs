@@ -34,7 +34,7 @@ pub fn read(volume: &dyn Volume, owner: Digest) -> Result<Option<u64>, OpenError
     };
     let mut found = Vec::new();
     file.take(HEADER_BYTES + 1).read_to_end(&mut found).map_err(failed)?;
-    let at = decode_header(owner, &found).ok_or_else(|| OpenError::Foreign {
+    let at = decode_header(owner, &found).ok_or_else(|| OpenError::OwnerMismatch {
         path: volume.path_of(FILE),
         what: "its 128 bytes are damaged, or belong to another market or coordinator".to_owned(),
     })?;

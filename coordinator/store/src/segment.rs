@@ -166,8 +166,10 @@ impl<'a> Reader<'a> {
         size: Option<u64>,
     ) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Unusable { path: volume.path_of(name), source };
-        let foreign =
-            |what: &str| OpenError::Foreign { path: volume.path_of(name), what: what.to_owned() };
+        let foreign = |what: &str| OpenError::OwnerMismatch {
+            path: volume.path_of(name),
+            what: what.to_owned(),
+        };
         let (source, length) = volume.open(name).map_err(unusable)?;
         let mut file = BufReader::new(source);
         let mut found = Vec::new();

@@ -144,7 +144,7 @@ impl AuditError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NoSuchRounds { .. } => "NO_SUCH_ROUNDS",
+            Self::NoSuchRounds { .. } => "ROUNDS_OUT_OF_RANGE",
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
             Self::Work { .. } => "AUDIT_FAILED",
