@@ -44,7 +44,7 @@ pub(super) fn compare(
     reports: &[Report],
 ) -> anyhow::Result<LedgerReplay> {
     let begun = happened.first().context("the chain has no events")?.made;
-    let outbox = chain::outbox(Path::new(&stage.path("nobody.json")));
+    let outbox = chain::outbox(Path::new(&stage.path("unused.json")));
     let ethereum_ledger = EthereumLedger::open(
         chain::endpoint(&chain.rpc)?,
         chain.deployment,

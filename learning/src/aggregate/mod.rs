@@ -154,8 +154,8 @@ pub fn aggregate_on(
         AggregationRule::Krum { hostile, keep } => {
             let selected =
                 krum::select(&deltas(&counted), hostile as usize, keep as usize, threads)?;
-            let kept: Vec<(u64, &[f32])> = selected.into_iter().map(|at| counted[at]).collect();
-            aggregate_on(AggregationRule::Mean, &kept, threads)
+            let chosen: Vec<(u64, &[f32])> = selected.into_iter().map(|at| counted[at]).collect();
+            aggregate_on(AggregationRule::Mean, &chosen, threads)
         }
         AggregationRule::NormClippedMean => {
             mean::mean(&clipped(&counted, threads), total_weight(&counted), threads)
