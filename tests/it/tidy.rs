@@ -4,6 +4,7 @@
 //! violation.
 
 mod manifest;
+mod phrases;
 mod repository;
 mod source;
 

@@ -47,6 +47,16 @@ impl RustSource {
         lines.map(|(line, _)| format!("{}:{}: {what}", self.path, line + 1)).collect()
     }
 
+    /// The text with its code blanked out: comments, strings and characters.
+    pub(crate) fn prose(&self) -> String {
+        let code = code_only(&self.text);
+        let mut bytes = self.text.as_bytes().to_vec();
+        for (byte, _) in bytes.iter_mut().zip(code.bytes()).filter(|(_, code)| *code > b' ') {
+            *byte = b' ';
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// Every function with a body, tests included.
     pub(crate) fn functions(&self) -> Vec<Function> {
         let code = code_only(&self.text);
@@ -248,6 +258,13 @@ fn code_is_separated_from_comments_strings_and_characters() {
         let words: Vec<&str> = source.code.split_whitespace().collect();
         assert_eq!(words.join(" "), wanted, "{text}");
     }
+}
+
+#[test]
+fn prose_is_separated_from_code() {
+    let text = "let text = \"a\"; // b\nlet x = 'c';\n/* d\n */ e";
+    let source = RustSource::new("a.rs", text);
+    assert_eq!(source.prose(), "           \"a\"  // b\n        'c' \n/* d\n */  ");
 }
 
 #[test]
