@@ -7,6 +7,7 @@ mod manifest;
 mod phrases;
 mod repository;
 mod source;
+mod type_names;
 
 use manifest::Manifest;
 use repository::{Repository, TextFile};
