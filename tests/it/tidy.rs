@@ -3,6 +3,7 @@
 //! Every rule is a function from files to violations, so that each is also tested on a planted
 //! violation.
 
+mod drawing;
 mod manifest;
 mod phrases;
 mod repository;
