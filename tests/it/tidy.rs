@@ -4,6 +4,7 @@
 //! violation.
 
 mod drawing;
+mod links;
 mod manifest;
 mod phrases;
 mod repository;

@@ -162,7 +162,7 @@ fn blank(bytes: &mut [u8]) {
 }
 
 /// Blanks out comments, strings and characters, so that braces and words in them do not count.
-fn code_only(text: &str) -> String {
+pub(crate) fn code_only(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let mut place = 0;
     while place < bytes.len() {
