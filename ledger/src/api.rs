@@ -490,7 +490,7 @@ pub trait Ledger: Send + Sync {
 
     /// Locks a task's budget in escrow; `by` must be the buyer.
     /// Refused: `TaskExists`, `Insufficient`, `Unauthorized`, `InvalidArgument` (the buyer is the
-    /// arbiter), `TooSmall` (a data pool below [`florin_protocol::DUST_PER_ROUND`]),
+    /// arbiter), `TooSmall` (a data pool below [`florin_protocol::DATA_PER_ROUND_MIN`]),
     /// `LimitExceeded` (a window or a delay above 30 days).
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError>;
 

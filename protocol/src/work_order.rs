@@ -32,8 +32,8 @@ pub struct WorkOrder {
     pub previous_models: Vec<Digest>,
     /// The published updates of earlier rounds that the round's updates are compared with: senders
     /// and digests, in the order of
-    /// [`EarlierUpdates::reference_updates`](crate::EarlierUpdates::reference_updates). Only its original
-    /// sender is paid for an update.
+    /// [`EarlierUpdates::reference_updates`](crate::EarlierUpdates::reference_updates). Only its
+    /// original sender is paid for an update.
     pub earlier_updates: Vec<(Address, Digest)>,
 }
 

@@ -83,7 +83,7 @@ fn a_manifest_that_differs_is_refused(backup: &str, to: &str) {
 /// A damaged blob that the market does not need causes a note, not a failure.
 fn restore_with_an_unneeded_damaged_blob(backup: &str, data: &str) {
     let pack = Path::new(backup).join("blobs/packs/0000000900.pack");
-    let blob = b"a blob that nobody needs, and another one behind it";
+    let blob = b"a blob that no round needs, and another one behind it";
     let frame = |digest: [u8; 32]| {
         let length = (blob.len() as u32).to_le_bytes();
         [length.as_slice(), &digest, blob].concat()

@@ -119,7 +119,7 @@ fn a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret
     assert!(view.reported < 29, "the task is almost over: {view:?}");
     let early = market.client().disclosed_rows(task, RoundNumber(30), 1_000_000).unwrap_err();
     assert_eq!(early.code(), "NOT_YET_PUBLIC");
-    // Disclosed rows that do not match the commitment are reported, whoever changed them.
+    // Disclosed rows that do not match the commitment are reported, even if a proxy changed them.
     let bent = Proxy::before(&market.url, "/rounds/1/holdout", |body| {
         let mut shown = DisclosedRows::from_bytes(body).unwrap();
         shown.rows[1].row[0] ^= 1;

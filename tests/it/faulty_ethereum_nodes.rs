@@ -55,9 +55,9 @@ fn an_account_without_ether_gets_an_error_with_the_required_amount() {
     market.chain().anvil.set_ether(ann, "0x1");
     let mut poor = market.participant(task, "ann");
     assert_eq!(poor.wait().code(), Some(2));
-    let said = poor.log();
+    let log = poor.log();
     for part in ["error[GAS_NOT_PAID]", &ann.to_string(), "0.000001 ETH", "are needed"] {
-        assert!(said.contains(part), "no {part} in {said}");
+        assert!(log.contains(part), "no {part} in {log}");
     }
     let buyer = market.account("buyer").to_string();
     market.run_command_as("ann", &["transfer", &buyer, "1"]).refused(2, "GAS_NOT_PAID");

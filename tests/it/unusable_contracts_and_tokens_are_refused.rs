@@ -27,8 +27,8 @@ fn contracts_that_are_no_market_are_refused_by_every_command() {
         let look = |what| florin(&["ledger", what, "--rpc", &rpc, "--deployment", file]);
         let coordinate = florin(&[&run[..], &signing, &["--deployment", file]].concat());
         for output in [look("status"), look("verify"), coordinate] {
-            let said = output.refused(2, code);
-            assert!(said.err.contains(word), "no {word} in {said:?}");
+            let finished = output.refused(2, code);
+            assert!(finished.err.contains(word), "no {word} in {finished:?}");
         }
         assert!(!std::path::Path::new(&data).exists(), "no data folder was created for {file}");
     };

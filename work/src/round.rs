@@ -34,14 +34,14 @@ pub struct ValuationInputs<'a> {
     pub base: &'a [u8],
     /// Indices of the holdout rows drawn for the round.
     pub row_indices: &'a [u32],
-    /// Bytes of the disclosed rows: [`florin_protocol::ShownRows`].
+    /// Bytes of the disclosed rows: [`florin_protocol::DisclosedRows`].
     pub disclosed_rows: &'a [u8],
     /// The accepted updates, ascending by sender.
     pub entries: &'a [UpdateEntry],
     /// Bytes of the updates, in the order of the entries.
     pub updates: &'a dyn BlobSource,
     /// Base models of the preceding rounds, the latest first, at most
-    /// [`PUBLIC_STEPS_MAX`](florin_protocol::limits::PUBLIC_STEPS_MAX).
+    /// [`GLOBAL_DELTAS_MAX`](florin_protocol::limits::GLOBAL_DELTAS_MAX).
     pub previous_models: &'a dyn BlobSource,
     /// Published updates of earlier rounds: [`florin_protocol::EarlierUpdates`].
     pub earlier_updates: EarlierUpdateBlobs<'a>,

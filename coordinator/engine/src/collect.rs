@@ -140,7 +140,8 @@ impl Engine {
     }
 
     /// The receipt of an accepted update: always the same for the same update. `None` if the round
-    /// is not in memory: [`Past::receipt`](super::state::Past::receipt) of the archived round has
+    /// is not in memory: then
+    /// [`ReportedRound::receipt`](super::state::ReportedRound::receipt) of the archived round has
     /// it.
     #[must_use]
     pub fn receipt(

@@ -2,9 +2,9 @@
 //!
 //! The engine decides how a round of a federated-learning task proceeds: enrolment, cohort
 //! selection, commit and reveal, disclosure of holdout rows, valuation, report, settlement and the
-//! end of the task. Its input is a sequence of [`Event`]s, each with a timestamp; its [`EngineState`] is
-//! the fold of that sequence. A journal of events therefore holds everything that a coordinator has
-//! to persist, and replaying the journal restores the state (event sourcing).
+//! end of the task. Its input is a sequence of [`Event`]s, each with a timestamp; its
+//! [`EngineState`] is the fold of that sequence. A journal of events therefore holds everything that
+//! a coordinator has to persist, and replaying the journal restores the state (event sourcing).
 //!
 //! The engine does no I/O. It uses no sockets, files, threads, clocks, random numbers or
 //! floating-point numbers. It requests expensive work and external calls as [`Effect`]s; the host
@@ -19,8 +19,8 @@
 //! * `offer`: waits for enough participants, selects the cohort and issues the round's offer.
 //! * `collect`: commits, then reveals; each phase ends early or at its deadline.
 //! * `disclose`: draws the holdout rows that the round is evaluated on, and discloses them.
-//! * `value`: the work order, the providers and their work records.
-//! * `aggregate`: builds the round's report from the valuation result; a round without a result is
+//! * `work_orders`: the work order, the providers and their work records.
+//! * `report`: builds the round's report from the valuation result; a round without a result is
 //!   abandoned.
 //! * `settle`: follows settlements until they are final, and ends the task.
 //!
@@ -186,7 +186,7 @@ impl Engine {
         self.pending_effects_of(&all).into_iter().collect()
     }
 
-    /// The next time at which [`Event::Timestamp`] changes the state.
+    /// The next time at which [`Event::Tick`] changes the state.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.state.tasks.values().filter_map(TaskState::deadline).min()

@@ -154,8 +154,8 @@ pub fn aggregate_on(
         AggregationRule::Krum { byzantine, selected } => {
             let indices =
                 krum::select(&deltas(&counted), byzantine as usize, selected as usize, threads)?;
-            let kept: Vec<(u64, &[f32])> = indices.into_iter().map(|at| counted[at]).collect();
-            aggregate_on(AggregationRule::Mean, &kept, threads)
+            let chosen: Vec<(u64, &[f32])> = indices.into_iter().map(|at| counted[at]).collect();
+            aggregate_on(AggregationRule::Mean, &chosen, threads)
         }
         AggregationRule::NormClippedMean => {
             mean::mean(&clipped(&counted, threads), total_weight(&counted), threads)

@@ -2,9 +2,9 @@
 //! conservation of money after every step.
 //!
 //! ```no_run
-//! # use florin_ledger::conformance::{Fixture, World, run};
+//! # use florin_ledger::conformance::{Fixture, TestLedger, run};
 //! # struct Mine;
-//! # impl Fixture for Mine { fn new_world(&self) -> World { loop {} } }
+//! # impl Fixture for Mine { fn new_ledger(&self) -> TestLedger { loop {} } }
 //! run(&Mine).unwrap();
 //! ```
 

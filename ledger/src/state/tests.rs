@@ -391,8 +391,8 @@ fn closing_a_task_returns_every_movement_with_its_cause() {
     let claim =
         Transaction { market, from: address(BOB), nonce: state.nonce(address(BOB)), action: claim };
     let (movements, _) = apply(&mut state, &claim, Timestamp(102)).unwrap();
-    let told: Vec<_> = movements.iter().map(|m| (m.cause, in_units(m.amount))).collect();
-    assert_eq!(told, [(Cause::Claimed, 30), (Cause::Debited, 5)]);
+    let actual: Vec<_> = movements.iter().map(|m| (m.cause, in_units(m.amount))).collect();
+    assert_eq!(actual, [(Cause::Claimed, 30), (Cause::Debited, 5)]);
 }
 
 #[test]

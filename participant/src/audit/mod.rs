@@ -47,7 +47,7 @@ use crate::report_check::{check_report, mismatch};
 pub struct AuditOptions<'a> {
     /// Only these rounds; by default all reported rounds.
     pub rounds: Option<RangeInclusive<u32>>,
-    /// The caller's own receipts, as [`crate::kept_receipts`] reads them: each must have its update
+    /// The caller's own receipts, as [`crate::stored_receipts`] reads them: each must have its update
     /// in its round's report.
     pub receipts: &'a [Signed<UpdateReceipt>],
     /// Spot check: recompute only a sample of the scores and coalitions of each round; by default

@@ -275,7 +275,7 @@ impl Client {
     }
 
     /// The disclosed holdout rows of a round, at most `limit` bytes. The caller must verify them
-    /// against the committed root: [`florin_work::check_shown`].
+    /// against the committed root: [`florin_work::verify_disclosed_rows`].
     ///
     /// # Errors
     /// A rejection (`NOT_YET_PUBLIC` before they are drawn), or those of any request.

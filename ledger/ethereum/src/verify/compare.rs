@@ -168,9 +168,9 @@ fn compare_providers(
         let folded: Vec<B256> = ours.pledges.keys().map(|task| b256(*task)).collect();
         scale.compare_field(|| line("pledges"), &folded, &pledges);
         for (task, slashed) in &ours.pledges {
-            let said =
+            let on_chain =
                 node.call_getter(market, &slashedOfCall { id: b256(*task), provider }, at)?;
-            scale.compare_field(|| line("slashed of a pledge"), slashed, &said);
+            scale.compare_field(|| line("slashed of a pledge"), slashed, &on_chain);
         }
     }
     Ok(())

@@ -32,8 +32,8 @@ struct RecordedCall {
 impl Endpoint for Recording {
     fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
         let recorded =
-            self.calls.iter().find(|said| said.method == method && said.params == params);
-        recorded.map(|said| said.result.clone()).ok_or_else(|| EndpointError::ErrorResponse {
+            self.calls.iter().find(|call| call.method == method && call.params == params);
+        recorded.map(|call| call.result.clone()).ok_or_else(|| EndpointError::ErrorResponse {
             code: -1,
             message: format!("{method} {params} is not in the recording"),
             data: None,
@@ -313,7 +313,7 @@ fn inconsistent_events_are_rejected_with_a_reason() {
         ),
     ];
     for (event, why) in table {
-        let said = market_with_open_task().apply(&event).unwrap_err();
-        assert!(said.contains(why), "{said}");
+        let error = market_with_open_task().apply(&event).unwrap_err();
+        assert!(error.contains(why), "{error}");
     }
 }
