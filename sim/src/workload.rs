@@ -193,7 +193,7 @@ impl Workload {
             "name = \"workload\"\nquestion = \"How long does a round take?\"\nrounds = {rounds}\n\
              [learning]\nhidden = [{HIDDEN}]\nepochs = 1\nbatch = {BATCH}\nlearning_rate = \
              {LEARNING_RATE}\n\
-             judged_rows = {judged}\nholdout_rows = {}\njitter = 1\n\
+             holdout_rows_per_round = {judged}\nholdout_rows = {}\nfeature_noise = 1\n\
              [task]\ncohort = {cohort}\nbond_min = {BOND_MIN}\ndebit_max = {DEBIT_MAX}\n\
              [population.client]\ncount = {}\n",
             u64::from(judged) * u64::from(rounds),

@@ -115,7 +115,7 @@ pub(crate) struct SimSweep {
     pub(crate) what: ScenarioArg,
     #[command(flatten)]
     pub(crate) play: PlayArg,
-    /// A key and its values, such as task.withheld=0,1,2,3; may be repeated
+    /// A key and its values, such as task.confidence_z=0,1,2,3; may be repeated
     #[arg(long, value_name = "KEY=V1,V2,…", required = true)]
     pub(crate) vary: Vec<String>,
     /// Run only N combinations, drawn at random

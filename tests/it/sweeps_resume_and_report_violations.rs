@@ -8,10 +8,10 @@ use crate::support::{CommandOutput, florin};
 
 const SCENARIO: &str = "name = 'tiny'\nquestion = 'Does the rule hold?'\nrounds = \
     2\n[seeds]\ncount = 2\n\
-    [learning]\nhidden = []\nholdout_rows = 60\njudged_rows = 30\n\
+    [learning]\nhidden = []\nholdout_rows = 60\nholdout_rows_per_round = 30\n\
     [population.honest]\ncount = 3\nrows = [20, 30]\nonline = { pattern = 'trace', file = 't.csv' \
     }\n\
-    [[pass]]\nmeasure = 'spent'\nat_most = 300\n";
+    [[criteria]]\nmeasure = 'spent'\nat_most = 300\n";
 
 fn sweep(folder: &Path, budgets: &str) -> CommandOutput {
     let (scenario, out) = (folder.join("tiny.toml"), folder.join("out"));

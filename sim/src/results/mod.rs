@@ -71,7 +71,7 @@ pub fn run_experiment(
     threads: usize,
     watch: ProgressFn<'_>,
 ) -> Result<Results, SimulationFailed> {
-    if !scenario.speed.is_real() {
+    if !scenario.mode.is_real() {
         let halted = |error| SimulationFailed { seed: scenario.seeds.first, error };
         return crate::surrogate::run(scenario, threads, watch).map_err(halted);
     }
@@ -122,7 +122,7 @@ impl Results {
         let mut results =
             Self { scenario, outcomes: played, values: figures, measures, criteria: rules, fits };
         results.criteria =
-            results.scenario.pass.iter().map(|rule| results.evaluate(rule)).collect();
+            results.scenario.criteria.iter().map(|rule| results.evaluate(rule)).collect();
         results
     }
 
@@ -147,7 +147,7 @@ impl Results {
 
     fn evaluate(&self, rule: &PassCriterion) -> CriterionResult {
         let found = self.measure(&rule.measure, rule.group.as_deref());
-        let value = found.and_then(|measured| match rule.of {
+        let value = found.and_then(|measured| match rule.statistic {
             Statistic::Mean => Some(measured.interval.mean),
             Statistic::Lower => measured.interval.low(),
             Statistic::Upper => measured.interval.high(),
@@ -180,7 +180,7 @@ fn violation(rule: &PassCriterion, value: f64) -> f64 {
 
 /// The criterion as text.
 fn describe(rule: &PassCriterion) -> String {
-    let of = match rule.of {
+    let of = match rule.statistic {
         Statistic::Mean => "",
         Statistic::Lower => "lower bound of ",
         Statistic::Upper => "upper bound of ",

@@ -40,7 +40,7 @@ impl Results {
     pub fn to_html(&self, program: &Program<'_>) -> String {
         let scenario = &self.scenario;
         let paid = match &scenario.mechanism {
-            Mechanism::Own => {
+            Mechanism::Florin => {
                 "Every update was trained, valued, paid and settled by the production code"
             }
             Mechanism::Tokenised(_) => {

@@ -13,7 +13,7 @@ use crate::results::{
 use crate::scenario::StrategyFamily;
 
 impl StrategyResult {
-    /// The strategy with its parameters in scenario syntax: `act = "noise", scale = 0.5`.
+    /// The strategy with its parameters in scenario syntax: `kind = "noise", scale = 0.5`.
     #[must_use]
     pub fn to_toml(&self) -> String {
         to_toml(&self.strategy, toml::Value::to_string)
@@ -35,10 +35,10 @@ fn to_toml(
     format_value: impl Fn(&toml::Value) -> String,
 ) -> String {
     let table = toml::Table::try_from(strategy).unwrap_or_default();
-    // The action comes first, then its parameters.
-    let (act, rest): (Vec<_>, Vec<_>) = table.iter().partition(|(key, _)| *key == "act");
+    // The kind comes first, then its parameters.
+    let (kind, rest): (Vec<_>, Vec<_>) = table.iter().partition(|(key, _)| *key == "kind");
     let pairs =
-        act.into_iter().chain(rest).map(|(key, value)| format!("{key} = {}", format_value(value)));
+        kind.into_iter().chain(rest).map(|(key, value)| format!("{key} = {}", format_value(value)));
     pairs.collect::<Vec<String>>().join(", ")
 }
 

@@ -146,7 +146,7 @@ impl<'a> CandidateEvaluator<'a> {
         threads: usize,
         watch: ProgressFn<'a>,
     ) -> Self {
-        let group = scenario.population.keys().position(|name| *name == search.population);
+        let group = scenario.population.keys().position(|name| *name == search.group);
         let mut stage = Self {
             scenario,
             search,
@@ -171,7 +171,7 @@ impl<'a> CandidateEvaluator<'a> {
     }
 
     fn count(&self, family: &StrategyFamily) -> u32 {
-        let group = self.scenario.population.get(&self.search.population);
+        let group = self.scenario.population.get(&self.search.group);
         family.count.unwrap_or_else(|| group.map_or(0, |group| group.count))
     }
 

@@ -265,11 +265,11 @@ fn equivalent_groups(scenario: &Scenario) -> Vec<Vec<usize>> {
 fn simulation_plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario, u64)>) {
     let surrogate = &scenario.surrogate;
     let seed = |at: u32| FIRST.saturating_add(u64::from(at));
-    let fitted = (0..surrogate.seeds)
+    let fitted = (0..surrogate.training_seeds)
         .flat_map(|at| COHORT_FRACTIONS.map(|part| (small(scenario, part), seed(at))))
         .collect();
     let held = (0..surrogate.held_out)
-        .map(|at| (small(scenario, 1.0), seed(surrogate.seeds.saturating_add(at))))
+        .map(|at| (small(scenario, 1.0), seed(surrogate.training_seeds.saturating_add(at))))
         .collect();
     (fitted, held)
 }

@@ -67,8 +67,8 @@ impl SimulationObservations {
 /// cohort.
 pub(super) fn scale_down(scenario: &Scenario, part: f64) -> Scenario {
     let mut small = scenario.clone();
-    small.speed = SimulationMode::Real;
-    small.pass.clear();
+    small.mode = SimulationMode::Real;
+    small.criteria.clear();
     let all: u64 = scenario.population.values().map(|group| u64::from(group.count)).sum();
     let wanted = f64::from(scenario.surrogate.members);
     let mut members = 0;
@@ -84,7 +84,8 @@ pub(super) fn scale_down(scenario: &Scenario, part: f64) -> Scenario {
     let least = (f64::from(scenario.task.cohort_min) * part) as u32;
     small.task.cohort_min = small.task.cohort_min.min(least.max(COHORT_MIN));
     small.rounds = small.rounds.min(scenario.surrogate.rounds);
-    small.learning.holdout_rows = small.learning.judged_rows.saturating_mul(small.rounds);
+    small.learning.holdout_rows =
+        small.learning.holdout_rows_per_round.saturating_mul(small.rounds);
     small
 }
 
@@ -141,7 +142,7 @@ fn updates(game: &Simulation<'_>, report: &Report) -> Vec<ObservedUpdate> {
     let update =
         |(score, entry): &(&florin_protocol::UpdateScore, &florin_protocol::UpdateEntry)| {
             let (member, group) = game.owner_of(entry.sender)?;
-            let set_aside = score.preprocessing.duplicate_of.is_some();
+            let is_near_duplicate = score.preprocessing.duplicate_of.is_some();
             let rows = entry.rows_counted as f64;
             Some(ObservedUpdate {
                 member,
@@ -150,7 +151,7 @@ fn updates(game: &Simulation<'_>, report: &Report) -> Vec<ObservedUpdate> {
                 share: rows / if score.excluded { all } else { rest },
                 score: score.score_nano as f64 / 1e9,
                 error: score.error_nano as f64 / 1e9,
-                is_near_duplicate: set_aside,
+                is_near_duplicate,
             })
         };
     scores.iter().filter_map(update).collect()

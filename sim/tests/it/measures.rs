@@ -12,7 +12,7 @@ fn ran(text: &str) -> Results {
     run_experiment(&read(text), 2, &|_, _| {}).unwrap()
 }
 
-const LEARNING: &str = "[learning]\nholdout_rows = 360\njudged_rows = 60\nhidden = []\n";
+const LEARNING: &str = "[learning]\nholdout_rows = 360\nholdout_rows_per_round = 60\nhidden = []\n";
 
 #[test]
 fn a_market_waits_for_offline_members_and_completes_every_round() {
@@ -42,8 +42,8 @@ fn a_zero_update_is_distinguished_from_a_zero_model() {
     let text = format!(
         "rounds = 3\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, \
          60]\n\
-         online = {{ pattern = 'often', share = 0.4 }}\n\
-         [population.idle]\ncount = 2\nstrategy = {{ act = 'idle' }}"
+         online = {{ pattern = 'random', probability = 0.4 }}\n\
+         [population.idle]\ncount = 2\nstrategy = {{ kind = 'zero_update' }}"
     );
     let results = ran(&text);
     assert_eq!(results.outcomes[0].rounds.len(), 3);
@@ -54,7 +54,7 @@ fn token_pay_is_recorded_per_round_and_harmful_members_are_detected() {
     let text = format!(
         "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = \
          'tokenised'\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
-         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share \
+         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ kind = 'flip_labels', fraction \
          = 1.0 }}"
     );
     let results = ran(&text);
@@ -73,7 +73,7 @@ fn identities_that_are_not_selected_cost_nothing() {
             "rounds = 6\n[task]\ncohort = {cohort}\n{LEARNING}[population.honest]\ncount = 3\nrows \
              = [30, 60]\n\
              [population.many]\ncount = 1\nrows = [80, 80]\ncost = {{ per_step = 1.0 }}\n\
-             strategy = {{ act = 'sybil', ids = 8, how = 'disjoint' }}"
+             strategy = {{ kind = 'sybil', identities = 8, updates = 'disjoint' }}"
         ))
     };
     let cost = |cohort| {
@@ -88,12 +88,12 @@ fn identities_that_are_not_selected_cost_nothing() {
 
 #[test]
 fn without_exclusion_no_update_is_excluded() {
-    let text = |keep_out: bool| {
+    let text = |exclude_harmful: bool| {
         format!(
-            "rounds = 6\n[seeds]\ncount = 2\n[task]\nkeep_out = \
-             {keep_out}\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
-             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', \
-             share = 1.0 }}"
+            "rounds = 6\n[seeds]\ncount = 2\n[task]\nexclude_harmful = \
+             {exclude_harmful}\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
+             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ kind = 'flip_labels', \
+             fraction = 1.0 }}"
         )
     };
     let excluded = |results: &Results| {
@@ -111,7 +111,7 @@ fn a_failed_criterion_reports_the_worst_seed() {
     let text = format!(
         "rounds = 2\n[seeds]\nfirst = 3\ncount = 3\n{LEARNING}[population.honest]\ncount = 3\nrows \
          = [30, 60]\n\
-         [[pass]]\nmeasure = 'accuracy'\nat_least = 2"
+         [[criteria]]\nmeasure = 'accuracy'\nat_least = 2"
     );
     let results = ran(&text);
     let lowest = results.outcomes.iter().min_by(|a, b| {
