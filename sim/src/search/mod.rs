@@ -109,8 +109,11 @@ pub fn search_deviations(
     }
     let (tried, chosen) = plan.into_results();
     let mut found = Vec::new();
-    for (family, (best, tries)) in search.strategies.iter().zip(chosen) {
-        found.push(stage.measure(family, &best, tries)?);
+    for (best, tries) in chosen {
+        // A strategy without a candidate has no result, so the lists are not parallel.
+        if let Some(family) = search.strategies.get(best.strategy_index) {
+            found.push(stage.measure(family, &best, tries)?);
+        }
     }
     let best = (0..found.len()).max_by(|a, b| {
         let training =
