@@ -1,5 +1,6 @@
 //! Validates scenarios.
 
+use super::built_in::{names, suggestion};
 use super::{Availability, Group, Scenario, TraceError};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
@@ -58,8 +59,10 @@ pub enum ScenarioError {
     Trace(#[from] TraceError),
     /// There is no built-in scenario with this name.
     #[error(
-        "there is no scenario {name}: `florin sim list` lists the built-in ones; the path of a \
-         scenario file ends in .toml [SCENARIO_UNKNOWN]"
+        "there is no scenario {name}{}: the built-in ones are {} (`florin sim list`); the path of \
+         a scenario file ends in .toml [SCENARIO_UNKNOWN]",
+        suggestion(name),
+        names()
     )]
     Unknown {
         /// The requested name.
