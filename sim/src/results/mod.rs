@@ -72,8 +72,7 @@ pub fn run_experiment(
     watch: ProgressFn<'_>,
 ) -> Result<Results, SimulationFailed> {
     if !scenario.mode.is_real() {
-        let halted = |error| SimulationFailed { seed: scenario.seeds.first, error };
-        return crate::surrogate::run(scenario, threads, watch).map_err(halted);
+        return crate::surrogate::run(scenario, threads, watch);
     }
     let seeds = scenario.seeds;
     // Honest counterfactual: each dishonest group is also simulated as honest, with the same seeds.

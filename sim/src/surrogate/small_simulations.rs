@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use florin_protocol::Report;
 
+use crate::batch::SimulationFailed;
 use crate::parallel::parallel_map;
 use crate::population::Population;
 use crate::scenario::{Scenario, SimulationMode};
@@ -89,15 +90,17 @@ pub(super) fn scale_down(scenario: &Scenario, part: f64) -> Scenario {
     small
 }
 
-/// Runs real simulations, each a scenario with a seed, on up to `threads` threads.
+/// Runs real simulations, each a scenario with a seed, on up to `threads` threads. An error names
+/// the seed of the simulation that failed.
 pub(super) fn run_all(
     all: &[(Scenario, u64)],
     threads: usize,
-) -> Result<Vec<(SimulationObservations, SimulationOutcome)>, SimError> {
+) -> Result<Vec<(SimulationObservations, SimulationOutcome)>, SimulationFailed> {
     let tasks: Vec<&(Scenario, u64)> = all.iter().collect();
-    let played =
-        parallel_map(threads, tasks, || (), |(), (scenario, seed)| run_one(scenario, *seed));
-    played.into_iter().collect()
+    let run = |(): &mut (), (scenario, seed): &(Scenario, u64)| {
+        run_one(scenario, *seed).map_err(|error| SimulationFailed { seed: *seed, error })
+    };
+    parallel_map(threads, tasks, || (), run).into_iter().collect()
 }
 
 fn run_one(
