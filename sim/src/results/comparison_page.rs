@@ -12,7 +12,8 @@ const LINES_MAX: usize = 6;
 /// Maximum number of rows in one plot of error bars.
 const ROWS_MAX: usize = 40;
 /// Measures of the whole market that are plotted.
-const MARKET: &[&str] = &["accuracy", "spent", "spent_per_point", "detection", "false_refusals"];
+const MARKET: &[&str] =
+    &["accuracy", "spent", "spent_per_accuracy_point", "detection", "false_rejections"];
 /// Measures of groups that are plotted.
 const GROUPS: &[&str] = &["profit", "gain"];
 

@@ -176,7 +176,8 @@ impl Scenario {
             Check::require(fine, format!("surrogate.{key}"), &value, &right)?;
         }
         Check::require_range("surrogate.error_max", small.error_max, 0.0, 10.0)?;
-        let right = "mode = surrogate supports only mechanism.rule = florin: use mode = real for the others";
+        let right = "mode = surrogate supports only mechanism.rule = florin: use mode = real for \
+                     the others";
         let is_florin = matches!(self.mechanism, Mechanism::Florin);
         Check::require(is_florin, "mechanism.rule", &self.mechanism.name(), right)?;
         for (name, group) in &self.population {
@@ -232,8 +233,8 @@ impl Scenario {
         )?;
         let needed = u64::from(l.holdout_rows_per_round) * u64::from(self.rounds);
         let right = format!(
-            "each of {} rounds uses up learning.holdout_rows_per_round = {}: set at least {needed}, or lower \
-             one of them",
+            "each of {} rounds uses up learning.holdout_rows_per_round = {}: set at least \
+             {needed}, or lower one of them",
             self.rounds, l.holdout_rows_per_round
         );
         Check::require(
@@ -317,8 +318,8 @@ impl Scenario {
         let (digits, all) = (u64::from(DIGITS), reserved + held);
         let right = format!(
             "members have up to {held} rows, test and holdout {reserved}, and there are {digits} \
-             digits: lower them, or set learning.feature_noise above 0 to draw rows with replacement, \
-             each time with noise"
+             digits: lower them, or set learning.feature_noise above 0 to draw rows with \
+             replacement, each time with noise"
         );
         Check::require(
             l.feature_noise > 0.0 || all <= digits,
@@ -326,8 +327,8 @@ impl Scenario {
             &l.feature_noise,
             &right,
         )?;
-        let right = "test and holdout rows leave no digits for members: with feature noise, half of the \
-                     digits are for evaluation";
+        let right = "test and holdout rows leave no digits for members: with feature noise, half \
+                     of the digits are for evaluation";
         Check::require(l.test_rows < DIGITS / 2, "learning.test_rows", &l.test_rows, right)
     }
 }

@@ -7,8 +7,8 @@ use florin_sim::search::{SearchResults, search_deviations};
 fn searched(rule: &str, cost: f64, threads: usize) -> SearchResults {
     let text = format!(
         "name = 'search'\nquestion = 'What pays?'\nrounds = 4\n[seeds]\nfirst = 1\ncount = 4\n\
-         [learning]\nhidden = []\nholdout_rows = 240\nholdout_rows_per_round = 60\n[mechanism]\nrule = \
-         '{rule}'\n\
+         [learning]\nhidden = []\nholdout_rows = 240\nholdout_rows_per_round = \
+         60\n[mechanism]\nrule = '{rule}'\n\
          [population.honest]\ncount = 4\nrows = [40, 60]\n\
          [population.other]\ncount = 1\nrows = [50, 50]\ncost = {{ per_step = {cost:?} }}\n\
          [search]\ngroup = 'other'\ncandidates = 5\nseeds = {{ first = 100, count = 2 }}\n\
@@ -16,7 +16,8 @@ fn searched(rule: &str, cost: f64, threads: usize) -> SearchResults {
          parameters = {{ 'strategy.fraction' = [0.0, 1.0] }}\n\
          [[search.strategies]]\nname = 'pair'\ncount = 2\nstrategy = {{ kind = 'collude', noise = \
          1.0, size = 2 }}\n\
-         [[search.strategies]]\nname = 'wrong'\nstrategy = {{ kind = 'flip_labels', fraction = 1.0 }}"
+         [[search.strategies]]\nname = 'wrong'\nstrategy = {{ kind = 'flip_labels', fraction = \
+         1.0 }}"
     );
     let scenario = Scenario::read(&text, &[]).unwrap();
     search_deviations(&scenario, threads, &|_, _| {}).unwrap().unwrap()

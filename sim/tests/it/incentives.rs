@@ -7,8 +7,8 @@ use florin_sim::results::{Results, run_experiment};
 fn beside(strategy: &str, more: &str) -> Results {
     let text = format!(
         "name = 'beside'\nquestion = 'What does it earn?'\nrounds = 6\n\
-         [seeds]\nfirst = 1\ncount = 3\n[learning]\nholdout_rows = 480\nholdout_rows_per_round = 80\nhidden = \
-         [16]\n{more}\n\
+         [seeds]\nfirst = 1\ncount = 3\n[learning]\nholdout_rows = 480\nholdout_rows_per_round = \
+         80\nhidden = [16]\n{more}\n\
          [population.honest]\ncount = 6\nrows = [40, 80]\n\
          [population.other]\ncount = 1\nrows = [60, 60]\nstrategy = {strategy}"
     );

@@ -1,6 +1,6 @@
 //! Measures are complete under every mechanism and with absent members.
 
-use florin_sim::results::{Results, run_experiment};
+use florin_sim::results::{Program, Results, Verdict, run_experiment};
 use florin_sim::{Scenario, simulate};
 
 fn read(text: &str) -> Scenario {
@@ -19,7 +19,7 @@ fn a_market_waits_for_offline_members_and_completes_every_round() {
     let text = format!(
         "rounds = 6\n[seeds]\ncount = 2\n[task]\ncohort_min = \
          3\n{LEARNING}[population.honest]\ncount = 5\nrows = [30, 60]\nonline = {{ pattern = \
-         'often', share = 0.6 }}"
+         'random', probability = 0.6 }}"
     );
     let results = ran(&text);
     for played in &results.outcomes {
@@ -54,15 +54,15 @@ fn token_pay_is_recorded_per_round_and_harmful_members_are_detected() {
     let text = format!(
         "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = \
          'tokenised'\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
-         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ kind = 'flip_labels', fraction \
-         = 1.0 }}"
+         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ kind = 'flip_labels', \
+         fraction = 1.0 }}"
     );
     let results = ran(&text);
     for member in &results.outcomes[0].members {
         let by_round: f64 = member.by_round.iter().sum();
         assert!((by_round - member.earned).abs() < 1e-6, "{by_round} and {}", member.earned);
     }
-    assert!(results.measure("stability", None).is_some());
+    assert!(results.measure("pay_rank_correlation", None).is_some());
     assert!(results.measure("detection", None).unwrap().interval.mean > 0.9);
 }
 
@@ -118,6 +118,28 @@ fn a_failed_criterion_reports_the_worst_seed() {
         let last = |p: &florin_sim::SimulationOutcome| p.rounds.last().unwrap().accuracy;
         last(a).total_cmp(&last(b))
     });
-    assert!(!results.all_hold());
+    assert_eq!(results.verdict(), Verdict::Failed);
     assert_eq!(results.criteria[0].worst_seed, Some(lowest.unwrap().seed));
+}
+
+#[test]
+fn a_criterion_on_an_interval_is_undecided_with_one_seed() {
+    let text = |least: f64| {
+        format!(
+            "rounds = 2\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = \
+             [30, 60]\n\
+             [[criteria]]\nmeasure = 'accuracy'\nstatistic = 'lower'\nat_least = 0\n\
+             [[criteria]]\nmeasure = 'balanced'\nat_least = {least}"
+        )
+    };
+    let verdicts =
+        |results: &Results| results.criteria.iter().map(|c| c.verdict).collect::<Vec<_>>();
+    let one = ran(&text(1.0));
+    assert_eq!(verdicts(&one), [Verdict::Undecided, Verdict::Passed]);
+    assert_eq!((one.criteria[0].value, one.criteria[0].worst_seed), (None, None));
+    assert_eq!(one.verdict(), Verdict::Undecided);
+    let json = one.to_json(&Program { version: "1", commit: "abc" });
+    assert!(json["passed"].is_null() && json["criteria"][0]["passed"].is_null(), "{json}");
+    // A failed criterion decides the whole.
+    assert_eq!(ran(&text(2.0)).verdict(), Verdict::Failed);
 }

@@ -39,8 +39,11 @@ fn errors_name_the_unknown_key_or_the_invalid_value() {
             "population.honest.strategy={kind=\"honest\", fraction=1}",
             "unknown key population.honest.strategy.fraction",
         ),
-        ("mechanism={rule=\"own\", price=1}", "unknown key mechanism.price"),
-        ("population.honest.online={pattern=\"always\", share=1}", "honest.online.share"),
+        ("mechanism={rule=\"florin\", price=1}", "unknown key mechanism.price"),
+        (
+            "population.honest.online={pattern=\"always\", probability=1}",
+            "honest.online.probability",
+        ),
         (
             "population.honest.online={pattern=\"rounds\", first=3, last=2}",
             "population.honest.online.first = 3: must be 1 to 2",
