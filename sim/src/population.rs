@@ -99,7 +99,7 @@ struct RowSampler<'a> {
     order: Vec<usize>,
     /// Number of rows drawn so far.
     drawn: usize,
-    jitter: f64,
+    feature_noise: f64,
     /// First index of the members' half when rows are drawn with replacement.
     members_from: usize,
     noise: ChaCha8Rng,
@@ -114,12 +114,19 @@ impl<'a> RowSampler<'a> {
         }
         let members_from = digits.rows() / 2;
         let noise = stream(seed, "jitter", [0, 0]);
-        Self { digits, order, drawn: 0, jitter: scenario.learning.jitter, members_from, noise }
+        Self {
+            digits,
+            order,
+            drawn: 0,
+            feature_noise: scenario.learning.feature_noise,
+            members_from,
+            noise,
+        }
     }
 
     /// The index of the next row for this use.
     fn next_index(&mut self, side: RowUse) -> usize {
-        let at = if self.jitter > 0.0 {
+        let at = if self.feature_noise > 0.0 {
             let (from, to) = match side {
                 RowUse::Evaluation => (0, self.members_from),
                 RowUse::Training => (self.members_from, self.order.len()),
@@ -133,12 +140,12 @@ impl<'a> RowSampler<'a> {
     }
 
     fn row(&mut self, row: usize, features: &mut Vec<f32>) {
-        if self.jitter == 0.0 {
+        if self.feature_noise == 0.0 {
             features.extend_from_slice(self.digits.row(row));
             return;
         }
         for value in self.digits.row(row) {
-            let noise = self.jitter * normal(&mut self.noise);
+            let noise = self.feature_noise * normal(&mut self.noise);
             features.push((f64::from(*value) + noise) as f32);
         }
     }
@@ -176,7 +183,7 @@ impl<'a> RowSampler<'a> {
     /// order.
     fn find(&mut self, wanted: u32) -> usize {
         let label = |row: usize| self.digits.labels()[row];
-        if self.jitter > 0.0 {
+        if self.feature_noise > 0.0 {
             let mut row = self.next_index(RowUse::Training);
             for _ in 0..TRIES_MAX {
                 if self.digits.labels()[row] == wanted {
@@ -213,9 +220,9 @@ impl<'a> RowSampler<'a> {
         let steps_per_second = around(machine.steps_per_second);
         let bytes_per_second = around(machine.megabits_per_second) * 125_000.0;
         let shift = match group.online {
-            Availability::Daily { shift, .. } => shift * (uniform(rng) - 0.5),
+            Availability::Daily { shift_hours, .. } => shift_hours * (uniform(rng) - 0.5),
             Availability::Always
-            | Availability::Often { .. }
+            | Availability::Random { .. }
             | Availability::Rounds { .. }
             | Availability::Trace { .. } => 0.0,
         };
@@ -260,10 +267,10 @@ impl Member {
     /// Whether the member is online when a round opens at this moment of virtual time.
     #[must_use]
     pub fn is_online(&self, online: &Availability, round: u64, at_ms: u64, seed: u64) -> bool {
-        let share = match online {
+        let probability = match online {
             Availability::Always => return true,
             Availability::Rounds { first, last } => return (*first..=*last).contains(&round),
-            Availability::Often { share } => *share,
+            Availability::Random { probability } => *probability,
             Availability::Trace { trace, .. } => {
                 let seconds = at_ms as f64 / 1e3;
                 return trace
@@ -276,6 +283,6 @@ impl Member {
                 low + (high - low) * (1.0 + swing) / 2.0
             }
         };
-        uniform(&mut stream(seed, "online", [self.number as u64, round])) < share
+        uniform(&mut stream(seed, "online", [self.number as u64, round])) < probability
     }
 }

@@ -152,7 +152,7 @@ pub struct SimulationOutcome {
     pub balanced: bool,
 }
 
-/// Simulates `scenario` with one seed at the scenario's speed, on up to `threads` threads. The
+/// Simulates `scenario` with one seed in the scenario's mode, on up to `threads` threads. The
 /// number of threads does not change the outcome.
 ///
 /// # Errors
@@ -162,7 +162,7 @@ pub fn simulate(
     seed: u64,
     threads: usize,
 ) -> Result<SimulationOutcome, SimError> {
-    if !scenario.speed.is_real() {
+    if !scenario.mode.is_real() {
         return crate::surrogate::play(scenario, seed, threads);
     }
     let mut game = Simulation::new(scenario, seed, Population::draw(scenario, seed)?)?;
@@ -234,7 +234,7 @@ impl<'a> Simulation<'a> {
         let (model, how) = (model_spec(&spec.model), training(&spec.training));
         let judge = RoundScorer {
             mechanism: scenario.mechanism.clone(),
-            excludes_harmful: scenario.task.keep_out,
+            excludes_harmful: scenario.task.exclude_harmful,
         };
         let start = decode_model(&spec, &base);
         let market = SimulatedMarket::open(spec, base, holdout, judge, &seats)?;

@@ -95,7 +95,7 @@ pub struct Workload {
     test: Dataset,
     model: ModelSpec,
     how: Training,
-    start: Vec<f32>,
+    initial_params: Vec<f32>,
     seed: u64,
 }
 
@@ -135,7 +135,7 @@ impl Workload {
             clip_gradient: None,
             fedprox: None,
         };
-        let start = model.init(seed).into_vec();
+        let initial_params = model.init(seed).into_vec();
         Ok(Self {
             digits,
             client_rows: owned,
@@ -144,7 +144,7 @@ impl Workload {
             test,
             model,
             how,
-            start,
+            initial_params,
             seed,
         })
     }
@@ -165,8 +165,8 @@ impl Workload {
             "rows": rows,
             "labels": self.digits.labels(),
             "clients": self.client_rows,
-            "judged": self.test_rows,
-            "start": self.start,
+            "test_rows": self.test_rows,
+            "initial_params": self.initial_params,
             "batch": self.how.batch,
             "learning_rate": self.how.learning_rate,
         })
@@ -175,7 +175,7 @@ impl Workload {
     /// Federated averaging, starting from the initial model.
     #[must_use]
     pub fn fedavg(&self) -> FedAvg<'_> {
-        FedAvg { workload: self, params: self.start.clone(), round: 0 }
+        FedAvg { workload: self, params: self.initial_params.clone(), round: 0 }
     }
 
     /// The same clients in a market: every round is valued on `judged` holdout rows, paid and
@@ -193,7 +193,7 @@ impl Workload {
             "name = \"workload\"\nquestion = \"How long does a round take?\"\nrounds = {rounds}\n\
              [learning]\nhidden = [{HIDDEN}]\nepochs = 1\nbatch = {BATCH}\nlearning_rate = \
              {LEARNING_RATE}\n\
-             judged_rows = {judged}\nholdout_rows = {}\njitter = 1\n\
+             holdout_rows_per_round = {judged}\nholdout_rows = {}\nfeature_noise = 1\n\
              [task]\ncohort = {cohort}\nbond_min = {BOND_MIN}\ndebit_max = {DEBIT_MAX}\n\
              [population.client]\ncount = {}\n",
             u64::from(judged) * u64::from(rounds),

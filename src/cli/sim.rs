@@ -25,7 +25,7 @@ pub(crate) enum SimCommand {
     #[command(after_help = "Examples:\n  florin sim attack attacks --out attacks/\n  \
         florin sim attack attacks --set task.bond_per_row=0.5 --seeds 5")]
     Attack(SimRun),
-    /// Replay one game, named SEED@COMMIT, and compare it with a results folder
+    /// Repeat one simulation, named SEED@COMMIT, and compare it with a results folder
     Replay(SimReplay),
     /// Run a scenario for every combination of given values; an interrupted sweep resumes
     Sweep(SimSweep),
@@ -72,7 +72,7 @@ pub(crate) struct PlayArg {
     /// Number of seeds [default: the scenario's]
     #[arg(long, value_name = "N")]
     pub(crate) seeds: Option<u32>,
-    /// Games run in parallel [default: all cores]; does not change the results
+    /// Simulations run in parallel [default: all cores]; does not change the results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub(crate) threads: Option<u16>,
 }
@@ -96,9 +96,9 @@ pub(crate) struct SimRun {
 #[command(after_help = "Examples:\n  florin sim replay 7@0123456789ab results/\n  \
     florin sim replay 7@0123456789ab copying --set task.commit_reveal=false")]
 pub(crate) struct SimReplay {
-    /// The game, as in the column `game` of a results folder
+    /// The simulation, as in the column `run` of a results folder
     #[arg(value_name = "SEED@COMMIT")]
-    pub(crate) game: String,
+    pub(crate) run: String,
     // For replay, the scenario may also be a folder that `florin sim run --out` wrote.
     #[command(flatten)]
     pub(crate) what: ScenarioArg,
@@ -115,7 +115,7 @@ pub(crate) struct SimSweep {
     pub(crate) what: ScenarioArg,
     #[command(flatten)]
     pub(crate) play: PlayArg,
-    /// A key and its values, such as task.withheld=0,1,2,3; may be repeated
+    /// A key and its values, such as task.confidence_z=0,1,2,3; may be repeated
     #[arg(long, value_name = "KEY=V1,V2,…", required = true)]
     pub(crate) vary: Vec<String>,
     /// Run only N combinations, drawn at random

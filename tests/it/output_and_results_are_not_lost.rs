@@ -8,8 +8,8 @@ use crate::support::florin;
 use crate::support::process::command;
 
 const SCENARIO: &str = "name = 'tiny'\nquestion = 'Is it stored?'\nrounds = 2\n[seeds]\ncount = 1\n\
-    [learning]\nhidden = []\nholdout_rows = 60\njudged_rows = 20\n[population.honest]\ncount = \
-    3\nrows = [20, 30]\n";
+    [learning]\nhidden = []\nholdout_rows = 60\nholdout_rows_per_round = \
+    20\n[population.honest]\ncount = 3\nrows = [20, 30]\n";
 
 #[test]
 fn results_are_overwritten_only_by_the_same_experiment() {

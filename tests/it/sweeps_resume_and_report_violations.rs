@@ -8,10 +8,10 @@ use crate::support::{CommandOutput, florin};
 
 const SCENARIO: &str = "name = 'tiny'\nquestion = 'Does the rule hold?'\nrounds = \
     2\n[seeds]\ncount = 2\n\
-    [learning]\nhidden = []\nholdout_rows = 60\njudged_rows = 30\n\
+    [learning]\nhidden = []\nholdout_rows = 60\nholdout_rows_per_round = 30\n\
     [population.honest]\ncount = 3\nrows = [20, 30]\nonline = { pattern = 'trace', file = 't.csv' \
     }\n\
-    [[pass]]\nmeasure = 'spent'\nat_most = 300\n";
+    [[criteria]]\nmeasure = 'spent'\nat_most = 300\n";
 
 fn sweep(folder: &Path, budgets: &str) -> CommandOutput {
     let (scenario, out) = (folder.join("tiny.toml"), folder.join("out"));
@@ -48,9 +48,9 @@ fn a_sweep_exits_with_one_if_a_rule_is_violated_and_runs_only_new_combinations()
     // again.
     let broken = sweep(folder, "100,200,600").expect(1);
     let rows = broken.json();
-    let holds: Vec<bool> =
-        (0..3).map(|at| rows[at]["results"]["holds"].as_bool().unwrap()).collect();
-    assert_eq!(holds, [true, true, false], "{broken:?}");
+    let passed: Vec<bool> =
+        (0..3).map(|at| rows[at]["results"]["passed"].as_bool().unwrap()).collect();
+    assert_eq!(passed, [true, true, false], "{broken:?}");
     assert_eq!(written(folder)[..2], before[..], "existing results are reused");
     // Reused results give the same output as new ones.
     let (again, before) = (sweep(folder, "100,200,600"), written(folder));

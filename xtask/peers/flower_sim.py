@@ -34,7 +34,7 @@ clients, batch, rate = work["clients"], work["batch"], np.float32(work["learning
 
 
 def start():
-    numbers, parts, at = np.array(work["start"], dtype=np.float32), [], 0
+    numbers, parts, at = np.array(work["initial_params"], dtype=np.float32), [], 0
     for shape in [(128, 64), (128,), (10, 128), (10,)]:
         size = int(np.prod(shape))
         parts.append(numbers[at : at + size].reshape(shape).copy())
@@ -107,9 +107,9 @@ run_simulation(
 )
 times.append(time.perf_counter())
 a, b, c, d = parameters_to_ndarrays(last[0])
-judged = work["judged"]
-logits = np.maximum(rows[judged] @ a.T + b, 0) @ c.T + d
-right = float((logits.argmax(axis=1) == labels[judged]).mean())
+test_rows = work["test_rows"]
+logits = np.maximum(rows[test_rows] @ a.T + b, 0) @ c.T + d
+right = float((logits.argmax(axis=1) == labels[test_rows]).mean())
 between = [n - p for p, n in zip(times, times[1:])]
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 print("RESULT " + json.dumps({"times": between[:-1], "accuracy": right, "peak": peak}), flush=True)

@@ -46,7 +46,7 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.one, self.two = torch.nn.Linear(64, 128), torch.nn.Linear(128, 10)
-        start = torch.tensor(work["start"], dtype=torch.float32)
+        start = torch.tensor(work["initial_params"], dtype=torch.float32)
         at = 0
         for own in (self.one.weight, self.one.bias, self.two.weight, self.two.bias):
             own.data = start[at : at + own.numel()].reshape(own.shape).clone()
@@ -106,9 +106,9 @@ FederatedAveraging().run(
     callbacks=[clock],
 )
 if pytorch_ops.distributed.global_rank == 0:
-    judged = work["judged"]
+    test_rows = work["test_rows"]
     with torch.no_grad():
-        right = (net(rows[judged]).argmax(dim=1) == labels[judged]).float().mean().item()
+        right = (net(rows[test_rows]).argmax(dim=1) == labels[test_rows]).float().mean().item()
     times = [b - a for a, b in zip(clock.at, clock.at[1:])]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print("RESULT " + json.dumps({"times": times, "accuracy": right, "peak": peak}), flush=True)

@@ -50,10 +50,10 @@ impl Bug {
             Self::UnsyncedReceipt => "unsynced_receipt",
             Self::PayoutRounding => "payout_rounding",
             Self::LateUpdateAccepted => "late_update_accepted",
-            Self::EnrolmentNotJournaled => "enrolment_forgotten",
+            Self::EnrolmentNotJournaled => "enrolment_not_journaled",
             Self::ReceiptWithoutRecord => "receipt_without_record",
-            Self::LedgerLosesTransactions => "ledger_forgets",
-            Self::TaskNeverClosed => "never_closes",
+            Self::LedgerLosesTransactions => "ledger_loses_transactions",
+            Self::TaskNeverClosed => "task_never_closed",
             Self::RoundNotArchived => "round_not_archived",
         }
     }

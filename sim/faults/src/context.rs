@@ -118,12 +118,7 @@ pub(super) struct SimContext {
 impl SimContext {
     /// The state before the first event.
     #[must_use]
-    pub(super) fn new(
-        seed: u64,
-        cast: MarketSetup,
-        weather: FaultConfig,
-        bug: Option<Bug>,
-    ) -> Self {
+    pub(super) fn new(seed: u64, cast: MarketSetup, faults: FaultConfig, bug: Option<Bug>) -> Self {
         let cast = Arc::new(cast);
         let money = cast.money();
         let bank = SimLedger::new(
@@ -134,7 +129,7 @@ impl SimContext {
         let mut clocks = BTreeMap::new();
         let rng = &mut stream(seed, "clocks", [0, 0]);
         let mut off = || {
-            let skew = weather.skew;
+            let skew = faults.skew;
             i64::try_from(uniform_below(rng, 2 * skew + 1)).unwrap_or(0)
                 - i64::try_from(skew).unwrap_or(0)
         };
@@ -150,7 +145,7 @@ impl SimContext {
             now: 0,
             auditor: Auditor::new(Arc::clone(&cast), &money),
             setup: cast,
-            faults: weather,
+            faults,
             bug,
             network: Network::default(),
             process_rng: stream(seed, "fate", [0, 0]),
@@ -230,12 +225,12 @@ impl SimContext {
 
     /// Applies the current faults to the connections to the ledger.
     pub(super) fn apply_ledger_faults(&mut self) {
-        let weather = &self.faults;
+        let faults = &self.faults;
         let faults = LinkFaults {
-            request_loss: weather.ledger_request_loss,
-            response_loss: weather.ledger_response_loss,
-            late: weather.ledger_late,
-            duplicates: weather.duplicates / 4,
+            request_loss: faults.ledger_request_loss,
+            response_loss: faults.ledger_response_loss,
+            late: faults.ledger_late,
+            duplicates: faults.duplicates / 4,
         };
         let apart = self.network.partition().clone();
         let mut bank = self.ledger();

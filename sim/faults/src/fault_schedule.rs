@@ -19,23 +19,23 @@ const FORGETS_MS: u64 = 800;
 
 /// The fault parameters of a seed, plus the minimum that a planted bug needs to show.
 pub(super) fn fault_config(seed: u64, bug: Option<Bug>) -> FaultConfig {
-    let mut weather = FaultConfig::draw(seed);
+    let mut faults = FaultConfig::draw(seed);
     match bug {
-        Some(Bug::LedgerLosesTransactions) => weather.ledger_outages = 3,
-        Some(Bug::ReceiptWithoutRecord) => weather.disk_full_periods = 3,
+        Some(Bug::LedgerLosesTransactions) => faults.ledger_outages = 3,
+        Some(Bug::ReceiptWithoutRecord) => faults.disk_full_periods = 3,
         _ => {}
     }
-    weather
+    faults
 }
 
 /// Schedules all faults.
 pub(super) fn schedule_faults(world: &mut SimContext, members: usize) {
-    let weather = world.faults.clone();
+    let faults = world.faults.clone();
     let rng = &mut stream(world.setup.spec.salt, "storm", [0, 0]);
-    let until = weather.heals_at;
+    let until = faults.heals_at;
     let mut all: Vec<ProcessId> = (0..members).map(ProcessId::Member).collect();
     all.extend([ProcessId::Coordinator, ProcessId::Buyer, ProcessId::Provider]);
-    for _ in 0..weather.partitions {
+    for _ in 0..faults.partitions {
         let apart = random_subset(rng, &all);
         schedule_period(
             world,
@@ -45,10 +45,10 @@ pub(super) fn schedule_faults(world: &mut SimContext, members: usize) {
             FaultChange::EndPartition,
         );
     }
-    for _ in 0..weather.stalls {
+    for _ in 0..faults.stalls {
         schedule_swizzle(world, rng, until, &all);
     }
-    for _ in 0..weather.disk_full_periods {
+    for _ in 0..faults.disk_full_periods {
         schedule_period(
             world,
             rng,
@@ -57,7 +57,7 @@ pub(super) fn schedule_faults(world: &mut SimContext, members: usize) {
             FaultChange::DiskFull(false),
         );
     }
-    for _ in 0..weather.ledger_outages {
+    for _ in 0..faults.ledger_outages {
         let at = uniform_below(rng, until);
         let before = at.saturating_sub(uniform_below(rng, FORGETS_MS));
         if world.bug == Some(Bug::LedgerLosesTransactions) {
@@ -69,9 +69,9 @@ pub(super) fn schedule_faults(world: &mut SimContext, members: usize) {
             SimEvent::Fault(FaultChange::LedgerOutage(false)),
         );
     }
-    for _ in 0..weather.clock_jumps {
-        let by = i64::try_from(uniform_below(rng, 2 * weather.skew.max(500))).unwrap_or(0);
-        let by = by - i64::try_from(weather.skew.max(500)).unwrap_or(0);
+    for _ in 0..faults.clock_jumps {
+        let by = i64::try_from(uniform_below(rng, 2 * faults.skew.max(500))).unwrap_or(0);
+        let by = by - i64::try_from(faults.skew.max(500)).unwrap_or(0);
         world.schedule(uniform_below(rng, until), SimEvent::Fault(FaultChange::ClockJump(by)));
     }
     world.schedule(until, SimEvent::Fault(FaultChange::Heal));
@@ -105,7 +105,7 @@ fn random_subset(rng: &mut ChaCha8Rng, all: &[ProcessId]) -> Vec<ProcessId> {
 
 /// Applies a scheduled change.
 pub(super) fn apply_change(world: &mut SimContext, machine: &SimDisk, change: FaultChange) {
-    world.trace.log(world.now, "weather", format_args!("{change:?}"));
+    world.trace.log(world.now, "faults", format_args!("{change:?}"));
     match change {
         FaultChange::StartPartition(nodes) => {
             world.network.set_partition(nodes.into_iter().collect())

@@ -49,7 +49,7 @@ impl CoordinatorRequest {
     #[must_use]
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::View => "look",
+            Self::View => "view",
             Self::Publish => "publish",
             Self::Model => "model",
             Self::Holdout => "holdout",
@@ -60,7 +60,7 @@ impl CoordinatorRequest {
             Self::Report(_) => "report",
             Self::Proof(_) => "proof",
             Self::Blob(_) => "blob",
-            Self::OpenOrder => "work",
+            Self::OpenOrder => "open_order",
             Self::Record(_) => "record",
         }
     }

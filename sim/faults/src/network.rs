@@ -72,20 +72,20 @@ impl Network {
         &self,
         now: u64,
         (from, to): (ProcessId, ProcessId),
-        weather: &FaultConfig,
+        faults: &FaultConfig,
         rng: &mut ChaCha8Rng,
     ) -> ArrivalTimes {
         if self.partition.contains(&from) != self.partition.contains(&to) {
             return ArrivalTimes::new();
         }
-        let copies = 1 + u64::from(uniform_below(rng, 1_000) < weather.duplicates);
+        let copies = 1 + u64::from(uniform_below(rng, 1_000) < faults.duplicates);
         let mut arrivals = ArrivalTimes::new();
         for _ in 0..copies {
-            if uniform_below(rng, 1_000) < weather.loss {
+            if uniform_below(rng, 1_000) < faults.loss {
                 continue;
             }
-            let mut delay = 1 + uniform_below(rng, weather.delay.max(1));
-            if uniform_below(rng, 1_000) < weather.slow {
+            let mut delay = 1 + uniform_below(rng, faults.delay.max(1));
+            if uniform_below(rng, 1_000) < faults.slow {
                 delay = delay.saturating_mul(1 + uniform_below(rng, 20));
             }
             let held = [from, to].into_iter().filter_map(|node| self.stalled_until.get(&node));

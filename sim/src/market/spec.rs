@@ -79,7 +79,11 @@ impl Scenario {
             model,
             base_model: UNNAMED,
             data: DataSchema { width: 64, classes: 10 },
-            holdout: Holdout { root: UNNAMED, rows: l.holdout_rows, rows_per_round: l.judged_rows },
+            holdout: Holdout {
+                root: UNNAMED,
+                rows: l.holdout_rows,
+                rows_per_round: l.holdout_rows_per_round,
+            },
             training: Training {
                 epochs: l.epochs,
                 batch: l.batch,
@@ -118,7 +122,7 @@ impl Scenario {
             aggregation,
             preprocessing: PreprocessingRules {
                 norm_scaling: if t.clip { NormScaling::Median } else { NormScaling::None },
-                near_duplicates: if t.set_aside {
+                near_duplicates: if t.reject_near_duplicates {
                     DuplicatePolicy::Reject
                 } else {
                     DuplicatePolicy::Accept
@@ -133,7 +137,7 @@ impl Scenario {
             data: florins_to_amount(t.budget),
             infrastructure: florins_to_amount(1.0),
             per_nat_max: florins_to_amount(t.per_nat_max),
-            confidence_z: micro(t.withheld),
+            confidence_z: micro(t.confidence_z),
             bond_min: florins_to_amount(t.bond_min),
             bond_per_row: florins_to_amount(t.bond_per_row),
             debit_max: florins_to_amount(t.debit_max),

@@ -33,22 +33,28 @@ pub const MEASURES: &[(&str, &str)] = &[
     ("gain", "profit minus the honest counterfactual: the same member, honest, in the same market"),
     ("rational", "fraction of the members with a non-negative profit"),
     ("participation", "accepted updates per selection into a cohort"),
-    ("refused", "fraction of a member's updates that were excluded or rejected as near-duplicates"),
+    (
+        "rejected",
+        "fraction of a member's updates that were excluded or rejected as near-duplicates",
+    ),
     ("rounds", "rounds of the task that ended with a settlement"),
-    ("points", "increase of accuracy from the initial to the final model, in percentage points"),
-    ("returned", "unspent budget that the buyer received back, in florins"),
+    (
+        "accuracy_gain",
+        "increase of accuracy from the initial to the final model, in percentage points",
+    ),
+    ("unspent", "unspent budget that the buyer received back, in florins"),
     ("accuracy", "accuracy of the final model on test rows that no participant sees"),
     ("improvement", "decrease of the loss over all rounds, in nats"),
     ("spent", "paid for data, in florins"),
     ("spent_per_nat", "florins per nat of improvement, a ratio of means over all seeds"),
     (
-        "spent_per_point",
+        "spent_per_accuracy_point",
         "florins per percentage point of accuracy, a ratio of means over all seeds",
     ),
     ("wasted", "fraction of the pay that went to dishonest members"),
     ("gini", "Gini coefficient of the pay: 0 for equal pay, near 1 if one member earns everything"),
     (
-        "stability",
+        "pay_rank_correlation",
         "rank correlation of members' pay in the first and in the second half of the rounds",
     ),
     (
@@ -56,11 +62,11 @@ pub const MEASURES: &[(&str, &str)] = &[
         "probability that a dishonest member scores below an honest one (area under the ROC curve)",
     ),
     (
-        "error",
+        "relative_standard_error",
         "sum of standard errors divided by sum of scores, over all updates of honest members",
     ),
     (
-        "false_refusals",
+        "false_rejections",
         "fraction of honest members' updates that were excluded or rejected as near-duplicates",
     ),
     ("false_debits", "fraction of honest members' updates that led to a debit"),
@@ -74,8 +80,10 @@ pub const MEASURES: &[(&str, &str)] = &[
 /// Measures that are ratios of two measures. The ratio of the means over all seeds is taken, not
 /// the mean of the ratios, because a seed with almost no improvement would dominate a mean of
 /// ratios.
-pub const RATIOS: &[(&str, &str, &str)] =
-    &[("spent_per_nat", "spent", "improvement"), ("spent_per_point", "spent", "points")];
+pub const RATIOS: &[(&str, &str, &str)] = &[
+    ("spent_per_nat", "spent", "improvement"),
+    ("spent_per_accuracy_point", "spent", "accuracy_gain"),
+];
 
 /// The measures of one seed. `honest` maps a group to the counterfactual outcome of the same market
 /// with that group made honest.
@@ -112,15 +120,15 @@ fn group_measures(members: &[&MemberOutcome]) -> Vec<(&'static str, f64)> {
     let of = |figure: fn(&MemberOutcome) -> f64| mean(members.iter().map(|member| figure(member)));
     let share = |part: f64, all: f64| if all > 0.0 { part / all } else { 0.0 };
     let taken: f64 = members.iter().map(|member| f64::from(member.rounds)).sum();
-    let asked: f64 = members.iter().map(|member| f64::from(member.selected)).sum();
-    let refused: f64 = members.iter().map(|member| f64::from(member.rejected)).sum();
+    let selected: f64 = members.iter().map(|member| f64::from(member.selected)).sum();
+    let rejected: f64 = members.iter().map(|member| f64::from(member.rejected)).sum();
     vec![
         ("profit", of(MemberOutcome::profit)),
         ("earned", of(|member| member.earned)),
         ("cost", of(|member| member.cost)),
         ("rational", of(|member| f64::from(u8::from(member.profit() >= 0.0)))),
-        ("participation", share(taken, asked)),
-        ("refused", share(refused, taken)),
+        ("participation", share(taken, selected)),
+        ("rejected", share(rejected, taken)),
     ]
 }
 
@@ -128,7 +136,7 @@ fn market_measures(played: &SimulationOutcome) -> Vec<(&'static str, f64)> {
     let accuracy = played.rounds.last().map_or(played.accuracy_before, |round| round.accuracy);
     let improvement: f64 = played.rounds.iter().map(|round| round.improvement).sum();
     let spent: f64 = played.rounds.iter().map(|round| round.spent).sum();
-    let points = (accuracy - played.accuracy_before) * 100.0;
+    let accuracy_gain = (accuracy - played.accuracy_before) * 100.0;
     let earned = |member: &MemberOutcome| member.earned.max(0.0);
     let (honest, others): (Vec<&MemberOutcome>, Vec<_>) =
         played.members.iter().partition(|member| member.honest);
@@ -136,20 +144,23 @@ fn market_measures(played: &SimulationOutcome) -> Vec<(&'static str, f64)> {
     let (to_honest, to_others) = (sum(&honest), sum(&others));
     let total = |of: fn(&MemberOutcome) -> f64| honest.iter().map(|member| of(member)).sum::<f64>();
     let updates = total(|member| f64::from(member.rounds));
-    let refused = total(|member| f64::from(member.rejected));
+    let rejected = total(|member| f64::from(member.rejected));
     let debited = total(|member| f64::from(member.debited));
     let score = |members: &[&MemberOutcome]| members.iter().map(|m| m.score).collect::<Vec<_>>();
     let mut all = vec![
         ("accuracy", accuracy),
         ("improvement", improvement),
         ("spent", spent),
-        ("points", points),
+        ("accuracy_gain", accuracy_gain),
         ("rounds", played.rounds.iter().filter(|round| round.settled).count() as f64),
-        ("returned", played.returned),
+        ("unspent", played.returned),
         ("gini", gini(&played.members.iter().map(earned).collect::<Vec<_>>())),
-        ("stability", pay_stability(&played.members)),
-        ("error", total(|member| member.error) / total(|member| member.score).max(0.0)),
-        ("false_refusals", refused / updates),
+        ("pay_rank_correlation", pay_rank_correlation(&played.members)),
+        (
+            "relative_standard_error",
+            total(|member| member.error) / total(|member| member.score).max(0.0),
+        ),
+        ("false_rejections", rejected / updates),
         ("false_debits", debited / updates),
         ("backdoor", played.backdoor),
         ("balanced", f64::from(u8::from(played.balanced))),
@@ -164,7 +175,7 @@ fn market_measures(played: &SimulationOutcome) -> Vec<(&'static str, f64)> {
 }
 
 /// Rank correlation of the members' pay between the first and the second half of the rounds.
-fn pay_stability(members: &[MemberOutcome]) -> f64 {
+fn pay_rank_correlation(members: &[MemberOutcome]) -> f64 {
     let half = |second: bool| -> Vec<f64> {
         let part = |member: &MemberOutcome| {
             let (first, last) = member.by_round.split_at(member.by_round.len() / 2);

@@ -131,7 +131,7 @@ fn improvement_shares(
     let raw = match rule {
         // Florin's own mechanism does not divide the improvement this way; the tokenised mechanism
         // pays outside the task's budget.
-        Mechanism::Own | Mechanism::Tokenised(_) => nothing.clone(),
+        Mechanism::Florin | Mechanism::Tokenised(_) => nothing.clone(),
         Mechanism::Equal => vec![1.0; n],
         Mechanism::Rows => round.rows.iter().map(|rows| *rows as f64).collect(),
         Mechanism::LeaveOneOut => estimate(&LeaveOneOut, round, seed)?,

@@ -21,7 +21,7 @@ pub enum Mechanism {
     /// Florin's own: scores each update by its share of the change of the loss (the path value). An
     /// update whose harm exceeds its error is excluded and debited.
     #[default]
-    Own,
+    Florin,
     /// Equal shares.
     Equal,
     /// In proportion to the bonded rows.
@@ -45,7 +45,7 @@ impl Mechanism {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Own => "own",
+            Self::Florin => "florin",
             Self::Equal => "equal",
             Self::Rows => "rows",
             Self::LeaveOneOut => "leave_one_out",
@@ -78,8 +78,8 @@ impl RoundScorer {
         seed: u64,
     ) -> Result<ValuationOutput, WorkError> {
         match &self.mechanism {
-            Mechanism::Own if self.excludes_harmful => value_and_aggregate(inputs, engine),
-            Mechanism::Own => {
+            Mechanism::Florin if self.excludes_harmful => value_and_aggregate(inputs, engine),
+            Mechanism::Florin => {
                 // With the maximum threshold no score is significantly negative.
                 let mut lax = inputs.spec.clone();
                 lax.budget.confidence_z = Micro(u64::MAX);

@@ -46,16 +46,16 @@ impl Default for Tokenised {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Defects {
-    /// One participant pays the price for all of them.
-    pub one_pays_for_all: bool,
+    /// The last participant pays the price for all of them.
+    pub last_pays_for_all: bool,
     /// When accuracy does not rise, the best so far is reset, so that the next rise counts again.
-    pub best_is_forgotten: bool,
+    pub best_resets: bool,
     /// Pay depends on the rank alone, not on the contribution: two equal contributions get
     /// different ranks.
-    pub places_ignore_size: bool,
+    pub rank_only: bool,
     /// Attendance also pays accounts that never took part, and pays them first while the model
     /// stalls.
-    pub idlers_attend: bool,
+    pub absent_are_paid: bool,
     /// Contributions are measured at the new model with equal weights, so that they sum to zero.
     pub zero_sum_scores: bool,
     /// Payments are rounded down to whole tokens, and the remainder stays in the pool.
@@ -138,7 +138,7 @@ impl TokenMechanism {
         moves: &mut TokenTransfers,
     ) -> Vec<Address> {
         let there: Vec<Address> = seen.scores.iter().map(|(who, _)| *who).collect();
-        if self.rules.defects.one_pays_for_all {
+        if self.rules.defects.last_pays_for_all {
             let all = price.saturating_mul(there.len() as u128);
             let Some(last) = there.last() else { return there };
             let paid = all.min(balance(*last).units());
@@ -169,7 +169,7 @@ impl TokenMechanism {
         self.rising = improvement > 0.0;
         self.best = match self.rising {
             true => accuracy,
-            false if self.rules.defects.best_is_forgotten => 0.0,
+            false if self.rules.defects.best_resets => 0.0,
             false => self.best,
         };
         improvement
@@ -191,7 +191,7 @@ impl TokenMechanism {
     ) -> Vec<(Address, u128)> {
         let mut ranked: Vec<(Address, f64)> =
             seen.scores.iter().filter(|(who, _)| payers.contains(who)).copied().collect();
-        if !self.rules.defects.places_ignore_size {
+        if !self.rules.defects.rank_only {
             let size = |score: f64| (score.max(0.0) * 1e12) as u128;
             return ranked.into_iter().map(|(who, score)| (who, size(score))).collect();
         }
@@ -204,7 +204,7 @@ impl TokenMechanism {
     fn attendance_weights(&self, payers: &[Address]) -> Vec<(Address, u128)> {
         let mut ranked: Vec<(Address, u64)> =
             self.attendance.iter().map(|(w, n)| (*w, *n)).collect();
-        if !self.rules.defects.idlers_attend {
+        if !self.rules.defects.absent_are_paid {
             ranked.retain(|(who, _)| payers.contains(who));
             return ranked.into_iter().map(|(who, times)| (who, u128::from(times))).collect();
         }
@@ -294,11 +294,11 @@ mod tests {
 
     #[test]
     fn each_defect_changes_the_payments() {
-        let one = play(Defects { one_pays_for_all: true, ..Defects::default() }, RISING);
+        let one = play(Defects { last_pays_for_all: true, ..Defects::default() }, RISING);
         assert!(one[4] < 90.0, "the last participant pays for all: {one:?}");
-        let idle = play(Defects { idlers_attend: true, ..Defects::default() }, RISING);
+        let idle = play(Defects { absent_are_paid: true, ..Defects::default() }, RISING);
         assert!(idle[5] > 100.0, "an idle account is paid: {idle:?}");
-        let size = Defects { places_ignore_size: true, ..Defects::default() };
+        let size = Defects { rank_only: true, ..Defects::default() };
         let equal: &[(f64, &[f64])] = &[(0.2, &[1.0; 5]), (0.4, &[1.0; 5]), (0.8, &[1.0; 5])];
         assert_eq!(play(Defects::default(), equal)[0], play(Defects::default(), equal)[4]);
         let places = play(size, equal);
@@ -310,7 +310,7 @@ mod tests {
         // an improvement.
         let scores: &[f64] = &[4.0, 3.0, 2.0, 1.0, 0.0];
         let falling: &[(f64, &[f64])] = &[(0.5, scores), (0.1, scores), (0.3, scores)];
-        let forgotten = Defects { best_is_forgotten: true, ..Defects::default() };
+        let forgotten = Defects { best_resets: true, ..Defects::default() };
         assert_ne!(play(Defects::default(), falling), play(forgotten, falling));
     }
 }

@@ -12,7 +12,8 @@ const LINES_MAX: usize = 6;
 /// Maximum number of rows in one plot of error bars.
 const ROWS_MAX: usize = 40;
 /// Measures of the whole market that are plotted.
-const MARKET: &[&str] = &["accuracy", "spent", "spent_per_point", "detection", "false_refusals"];
+const MARKET: &[&str] =
+    &["accuracy", "spent", "spent_per_accuracy_point", "detection", "false_rejections"];
 /// Measures of groups that are plotted.
 const GROUPS: &[&str] = &["profit", "gain"];
 
@@ -192,14 +193,14 @@ mod tests {
     fn two_varied_keys_give_a_heat_map_and_one_gives_rows() {
         let program = Program { version: "1", commit: "abc" };
         let grid = [
-            side("own", &[("a.b", "1"), ("c", "x")], 0.2),
-            side("own", &[("a.b", "1"), ("c", "y")], 0.4),
-            side("own", &[("a.b", "2"), ("c", "x")], 0.6),
+            side("florin", &[("a.b", "1"), ("c", "x")], 0.2),
+            side("florin", &[("a.b", "1"), ("c", "y")], 0.4),
+            side("florin", &[("a.b", "2"), ("c", "x")], 0.6),
         ];
         let html = comparison_page("t", &grid, &program);
         assert_eq!(html.matches("<rect").count(), 4, "a cell for the missing combination too");
         assert!(html.contains(">0.250<") && html.contains(">–<"), "{html}");
-        let one = [side("own", &[("c", "x")], 0.2), side("equal", &[("c", "y")], 0.4)];
+        let one = [side("florin", &[("c", "x")], 0.2), side("equal", &[("c", "y")], 0.4)];
         let html = comparison_page("t", &one, &program);
         assert_eq!(html.matches("<rect").count(), 0);
         assert!(html.contains("by mechanism") && html.contains("c=x"), "{html}");

@@ -14,7 +14,7 @@ use crate::simulation::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 /// The file that an experiment writes last.
 pub const RESULTS: &str = "results.json";
 /// The file that a search writes last.
-pub const ATTACK: &str = "attack.json";
+pub const SEARCH: &str = "search.json";
 /// Temporary file that tests whether the folder is writable.
 const TRIAL: &str = ".florin-trial";
 
@@ -92,28 +92,29 @@ impl Results {
     /// The results as one JSON document, without members and rounds.
     #[must_use]
     pub fn to_json(&self, program: &Program<'_>) -> serde_json::Value {
+        let runs = self.outcomes.iter().map(|played| program.run_id(played.seed));
         json!({
             "version": program.version,
             "commit": program.commit,
-            "games": self.outcomes.iter().map(|played| program.run_id(played.seed)).collect::<Vec<_>>(),
+            "runs": runs.collect::<Vec<_>>(),
             "scenario": self.scenario,
             "measures": self.measures,
-            "rules": self.criteria_json(program),
-            "holds": self.all_hold(),
+            "criteria": self.criteria_json(program),
+            "passed": self.verdict().passed(),
             "fits": self.fits,
         })
     }
 
     fn criteria_json(&self, program: &Program<'_>) -> Vec<serde_json::Value> {
-        let rule = |judged: &super::CriterionResult| {
+        let result = |judged: &super::CriterionResult| {
             json!({
-                "rule": judged.criterion,
+                "criterion": judged.criterion,
                 "value": judged.value,
-                "holds": judged.holds,
-                "worst": judged.worst_seed.map(|seed| program.run_id(seed)),
+                "passed": judged.verdict.passed(),
+                "worst_run": judged.worst_seed.map(|seed| program.run_id(seed)),
             })
         };
-        self.criteria.iter().map(rule).collect()
+        self.criteria.iter().map(result).collect()
     }
 
     fn measures_table(&self) -> ResultTable<&MeasureSummary> {
@@ -133,7 +134,7 @@ impl Results {
         let seeds = self.outcomes.iter().zip(&self.values);
         let rows = seeds.flat_map(|(played, all)| all.iter().map(move |(k, v)| (played, k, *v)));
         ResultTable::new(rows.collect())
-            .text("game", |(played, ..): &(&SimulationOutcome, &MeasureKey, f64)| {
+            .text("run", |(played, ..): &(&SimulationOutcome, &MeasureKey, f64)| {
                 program.run_id(played.seed)
             })
             .integer("seed", |(played, ..)| played.seed)
@@ -153,7 +154,7 @@ impl Results {
             played.groups.get(m.group).cloned().unwrap_or_default()
         };
         ResultTable::new(rows.collect())
-            .text("game", |(played, ..): &(&SimulationOutcome, usize, &MemberOutcome)| {
+            .text("run", |(played, ..): &(&SimulationOutcome, usize, &MemberOutcome)| {
                 program.run_id(played.seed)
             })
             .integer("seed", |(played, ..)| played.seed)
@@ -161,15 +162,15 @@ impl Results {
             .text("group", group)
             .boolean("honest", |(.., m)| m.honest)
             .integer("rows", |(.., m)| m.rows as u64)
-            .integer("asked", |(.., m)| m.selected.into())
+            .integer("selected", |(.., m)| m.selected.into())
             .integer("rounds", |(.., m)| m.rounds.into())
-            .integer("refused", |(.., m)| m.rejected.into())
+            .integer("rejected", |(.., m)| m.rejected.into())
             .integer("debited", |(.., m)| m.debited.into())
             .float("earned", |(.., m)| m.earned)
             .float("cost", |(.., m)| m.cost)
             .float("profit", |(.., m)| m.profit())
             .float("score", |(.., m)| m.score)
-            .float("error", |(.., m)| m.error)
+            .float("standard_error", |(.., m)| m.error)
     }
 
     pub(super) fn rounds_table(
@@ -181,18 +182,18 @@ impl Results {
             rounds.map(move |round| (played, round))
         });
         ResultTable::new(rows.collect())
-            .text("game", |(played, _): &(&SimulationOutcome, &RoundOutcomeRow)| {
+            .text("run", |(played, _): &(&SimulationOutcome, &RoundOutcomeRow)| {
                 program.run_id(played.seed)
             })
             .integer("seed", |(played, _)| played.seed)
             .integer("round", |(_, r)| r.round.into())
             .integer("at_ms", |(_, r)| r.at_ms)
             .boolean("settled", |(_, r)| r.settled)
-            .integer("there", |(_, r)| r.online as u64)
-            .integer("asked", |(_, r)| r.selected as u64)
+            .integer("online", |(_, r)| r.online as u64)
+            .integer("selected", |(_, r)| r.selected as u64)
             .integer("updates", |(_, r)| r.updates as u64)
             .integer("excluded", |(_, r)| r.excluded as u64)
-            .integer("set_aside", |(_, r)| r.near_duplicates as u64)
+            .integer("near_duplicates", |(_, r)| r.near_duplicates as u64)
             .float("improvement", |(_, r)| r.improvement)
             .float("spent", |(_, r)| r.spent)
             .float("accuracy", |(_, r)| r.accuracy)

@@ -65,7 +65,10 @@ impl LoadedResults {
         });
         Ok(Self {
             label: label.to_owned(),
-            mechanism: value["scenario"]["mechanism"]["rule"].as_str().unwrap_or("own").to_owned(),
+            mechanism: value["scenario"]["mechanism"]["rule"]
+                .as_str()
+                .unwrap_or("florin")
+                .to_owned(),
             settings: Vec::new(),
             measures: measures.collect(),
             accuracy: read_accuracy(&folder.join("rounds.csv"))?,

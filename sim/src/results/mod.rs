@@ -20,7 +20,7 @@ use crate::strategy::Strategy;
 use crate::surrogate::MarketFit;
 
 pub use comparison_page::{comparison_page, comparison_svg};
-pub use files::{ATTACK, RESULTS, WriteError, check_writable};
+pub use files::{RESULTS, SEARCH, WriteError, check_writable};
 pub(crate) use files::{write_file, write_table};
 pub use loaded::{LoadedResults, MeasureName, ReadError};
 pub use number_format::{format_bounds, format_count, format_number};
@@ -54,11 +54,34 @@ pub struct CriterionResult {
     /// The measured value; `None` if the experiment lacks the measure, or if the criterion needs a
     /// confidence bound and there is only one seed.
     pub value: Option<f64>,
-    /// Whether the criterion holds.
-    pub holds: bool,
+    /// Whether the value satisfies the criterion.
+    pub verdict: Verdict,
     /// If it fails: the seed whose own value violates the criterion most; `None` if no seed has a
     /// value.
     pub worst_seed: Option<u64>,
+}
+
+/// Whether a pass criterion is satisfied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Passed,
+    /// It is not, or the experiment lacks its measure.
+    Failed,
+    /// It bounds a confidence interval, but its measure has too few seeds for an interval.
+    Undecided,
+}
+
+impl Verdict {
+    /// The JSON form: null if undecided.
+    #[must_use]
+    pub const fn passed(self) -> Option<bool> {
+        match self {
+            Self::Passed => Some(true),
+            Self::Failed => Some(false),
+            Self::Undecided => None,
+        }
+    }
 }
 
 /// Simulates all seeds of a scenario on up to `threads` threads. `watch` receives the number of
@@ -71,9 +94,8 @@ pub fn run_experiment(
     threads: usize,
     watch: ProgressFn<'_>,
 ) -> Result<Results, SimulationFailed> {
-    if !scenario.speed.is_real() {
-        let halted = |error| SimulationFailed { seed: scenario.seeds.first, error };
-        return crate::surrogate::run(scenario, threads, watch).map_err(halted);
+    if !scenario.mode.is_real() {
+        return crate::surrogate::run(scenario, threads, watch);
     }
     let seeds = scenario.seeds;
     // Honest counterfactual: each dishonest group is also simulated as honest, with the same seeds.
@@ -122,14 +144,22 @@ impl Results {
         let mut results =
             Self { scenario, outcomes: played, values: figures, measures, criteria: rules, fits };
         results.criteria =
-            results.scenario.pass.iter().map(|rule| results.evaluate(rule)).collect();
+            results.scenario.criteria.iter().map(|rule| results.evaluate(rule)).collect();
         results
     }
 
-    /// Whether every pass criterion holds and, for a surrogate, every fit too.
+    /// Failed if a pass criterion or, for a surrogate, a fit fails; undecided if nothing fails but
+    /// a criterion is undecided.
     #[must_use]
-    pub fn all_hold(&self) -> bool {
-        self.criteria.iter().all(|judged| judged.holds) && self.fits_hold()
+    pub fn verdict(&self) -> Verdict {
+        let any = |verdict| self.criteria.iter().any(|judged| judged.verdict == verdict);
+        if any(Verdict::Failed) || !self.fits_hold() {
+            Verdict::Failed
+        } else if any(Verdict::Undecided) {
+            Verdict::Undecided
+        } else {
+            Verdict::Passed
+        }
     }
 
     /// Whether every fit is within the permitted error, including those of the honest
@@ -147,14 +177,19 @@ impl Results {
 
     fn evaluate(&self, rule: &PassCriterion) -> CriterionResult {
         let found = self.measure(&rule.measure, rule.group.as_deref());
-        let value = found.and_then(|measured| match rule.of {
+        let value = found.and_then(|measured| match rule.statistic {
             Statistic::Mean => Some(measured.interval.mean),
             Statistic::Lower => measured.interval.low(),
             Statistic::Upper => measured.interval.high(),
         });
-        let holds = value.is_some_and(|value| violation(rule, value) <= 0.0);
-        let worst = if holds { None } else { self.worst_seed(rule) };
-        CriterionResult { criterion: describe(rule), value, holds, worst_seed: worst }
+        let verdict = match value {
+            Some(value) if violation(rule, value) <= 0.0 => Verdict::Passed,
+            None if found.is_some() => Verdict::Undecided,
+            _ => Verdict::Failed,
+        };
+        let failed = verdict == Verdict::Failed;
+        let worst_seed = if failed { self.worst_seed(rule) } else { None };
+        CriterionResult { criterion: describe(rule), value, verdict, worst_seed }
     }
 
     /// The seed whose own value violates the criterion most, if a seed has a value.
@@ -180,7 +215,7 @@ fn violation(rule: &PassCriterion, value: f64) -> f64 {
 
 /// The criterion as text.
 fn describe(rule: &PassCriterion) -> String {
-    let of = match rule.of {
+    let of = match rule.statistic {
         Statistic::Mean => "",
         Statistic::Lower => "lower bound of ",
         Statistic::Upper => "upper bound of ",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Program, Results, format_bounds, format_count, format_number};
+use super::{Program, Results, Verdict, format_bounds, format_count, format_number};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
 use crate::page::{self, ErrorBar, ScatterPoint, error_bars, escape_html, line_plot, scatter_plot};
@@ -40,7 +40,7 @@ impl Results {
     pub fn to_html(&self, program: &Program<'_>) -> String {
         let scenario = &self.scenario;
         let paid = match &scenario.mechanism {
-            Mechanism::Own => {
+            Mechanism::Florin => {
                 "Every update was trained, valued, paid and settled by the production code"
             }
             Mechanism::Tokenised(_) => {
@@ -92,7 +92,11 @@ impl Results {
         }
         html.push_str("<div class=\"cards\">");
         for judged in &self.criteria {
-            let (tone, word) = if judged.holds { ("good", "holds") } else { ("bad", "fails") };
+            let (tone, word) = match judged.verdict {
+                Verdict::Passed => ("good", "passed"),
+                Verdict::Failed => ("bad", "failed"),
+                Verdict::Undecided => ("undecided", "not decided, too few seeds"),
+            };
             let value = judged.value.map_or_else(|| "none".to_owned(), format_number);
             let rule = escape_html(&judged.criterion);
             let worst = judged

@@ -69,7 +69,7 @@ impl FromStr for RunId {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no simulation identifier: write SEED@COMMIT, as in the column `game` \
+                "{text:?} is no simulation identifier: write SEED@COMMIT, as in the column `run` \
                  of a results folder"
             )
         };

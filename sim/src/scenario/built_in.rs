@@ -43,10 +43,31 @@ pub fn built_in(name: &str) -> Option<&'static BuiltInScenario> {
     BUILT_INS.iter().find(|scenario| scenario.name == name)
 }
 
+/// The built-in scenario whose name is most like this one: at most a third of the letters differ.
+fn nearest(name: &str) -> Option<&'static str> {
+    let of = |scenario: &BuiltInScenario| {
+        let letters = scenario.name.chars().count().max(name.chars().count());
+        let edits = strsim::osa_distance(scenario.name, name);
+        (edits * 3 <= letters).then_some((edits, scenario.name))
+    };
+    BUILT_INS.iter().filter_map(of).min_by_key(|(edits, _)| *edits).map(|(_, name)| name)
+}
+
+/// A question that suggests the nearest built-in name; empty if none is near.
+pub(super) fn suggestion(name: &str) -> String {
+    nearest(name).map_or_else(String::new, |near| format!(", did you mean {near}?"))
+}
+
+/// The names of all built-in scenarios.
+pub(super) fn names() -> String {
+    BUILT_INS.iter().map(|scenario| scenario.name).collect::<Vec<&str>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Scenario;
+    use crate::scenario::ScenarioError;
 
     #[test]
     fn every_built_in_scenario_round_trips_and_has_a_question() {
@@ -56,6 +77,26 @@ mod tests {
             assert_eq!(scenario.name, built_in.name);
             assert!(scenario.question.ends_with('?'), "{}", built_in.name);
             assert_eq!(Scenario::read(&scenario.to_toml(), &[]).unwrap(), scenario);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_suggests_the_nearest_and_lists_all() {
+        for (name, near) in [
+            ("attaks", Some("attacks")),
+            ("sybill", Some("sybil")),
+            ("freeriders", Some("free-riders")),
+            ("hoenst", Some("honest")),
+            ("x", None),
+            ("a-market-of-my-own", None),
+        ] {
+            assert_eq!(nearest(name), near, "{name}");
+            let message = ScenarioError::Unknown { name: name.to_owned() }.to_string();
+            assert_eq!(message.contains("did you mean"), near.is_some(), "{message}");
+            assert!(
+                built_ins().iter().all(|scenario| message.contains(scenario.name)),
+                "{message}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Validates scenarios.
 
+use super::built_in::{names, suggestion};
 use super::{Availability, Group, Scenario, TraceError};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
@@ -58,8 +59,10 @@ pub enum ScenarioError {
     Trace(#[from] TraceError),
     /// There is no built-in scenario with this name.
     #[error(
-        "there is no scenario {name}: `florin sim list` lists the built-in ones; the path of a \
-         scenario file ends in .toml [SCENARIO_UNKNOWN]"
+        "there is no scenario {name}{}: the built-in ones are {} (`florin sim list`); the path of \
+         a scenario file ends in .toml [SCENARIO_UNKNOWN]",
+        suggestion(name),
+        names()
     )]
     Unknown {
         /// The requested name.
@@ -139,7 +142,7 @@ impl Scenario {
         let right = format!("must have 2 to {most} members in all");
         let many = (2..=u64::from(most)).contains(&members);
         Check::require(many, "population", &members, &right)?;
-        if !self.speed.is_real() {
+        if !self.mode.is_real() {
             return self.check_surrogate();
         }
         self.check_rows()?;
@@ -154,9 +157,9 @@ impl Scenario {
         })
     }
 
-    /// Maximum number of members at the scenario's speed.
+    /// Maximum number of members in the scenario's mode.
     const fn members_max(&self) -> u32 {
-        if self.speed.is_real() { MEMBERS_MAX } else { SURROGATES_MAX }
+        if self.mode.is_real() { MEMBERS_MAX } else { SURROGATES_MAX }
     }
 
     /// Rejects what only a real simulation supports, and checks the small real simulations.
@@ -165,7 +168,7 @@ impl Scenario {
         for (key, value, low) in [
             ("members", small.members, 8),
             ("rounds", small.rounds, 2),
-            ("seeds", small.seeds, 1),
+            ("training_seeds", small.training_seeds, 1),
             ("held_out", small.held_out, 1),
         ] {
             let right = format!("must be {low} to {SMALL_MAX}");
@@ -173,18 +176,18 @@ impl Scenario {
             Check::require(fine, format!("surrogate.{key}"), &value, &right)?;
         }
         Check::require_range("surrogate.error_max", small.error_max, 0.0, 10.0)?;
-        let right =
-            "speed = surrogate supports only mechanism.rule = own: use speed = real for the others";
-        let own = matches!(self.mechanism, Mechanism::Own);
-        Check::require(own, "mechanism.rule", &self.mechanism.name(), right)?;
+        let right = "mode = surrogate supports only mechanism.rule = florin: use mode = real for \
+                     the others";
+        let is_florin = matches!(self.mechanism, Mechanism::Florin);
+        Check::require(is_florin, "mechanism.rule", &self.mechanism.name(), right)?;
         for (name, group) in &self.population {
-            let adapts = matches!(group.strategy, Strategy::Effort) || group.elsewhere.is_some();
-            let right = "speed = surrogate supports no adaptive members and no members with \
-                         several identities: use speed = real";
+            let adapts = matches!(group.strategy, Strategy::AdaptiveEffort)
+                || group.outside_option.is_some();
+            let right = "mode = surrogate supports no adaptive members and no members with \
+                         several identities: use mode = real";
             let one = group.strategy.identities() == 1 && !adapts;
             Check::require(one, format!("population.{name}.strategy"), &name, right)?;
-            let right =
-                "speed = surrogate supports no traces: use another pattern, or speed = real";
+            let right = "mode = surrogate supports no traces: use another pattern, or mode = real";
             let drawn = !matches!(group.online, Availability::Trace { .. });
             Check::require(drawn, format!("population.{name}.online.pattern"), &"trace", right)?;
         }
@@ -197,7 +200,7 @@ impl Scenario {
         );
         let fine = all <= SURROGATE_GAMES_MAX;
         Check::require(fine, "seeds.count", &self.seeds.count, &right)?;
-        let right = "a search needs speed = real: remove [search]";
+        let right = "a search needs mode = real: remove [search]";
         Check::require(self.search.is_none(), "search", &"[search]", right)?;
         self.check_criteria()?;
         crate::surrogate::small(self, 1.0).check()
@@ -213,12 +216,12 @@ impl Scenario {
         let right = "must be 1 to 4096";
         Check::require((1..=4_096).contains(&l.batch), "learning.batch", &l.batch, right)?;
         Check::require_range("learning.learning_rate", l.learning_rate, 1e-6, 100.0)?;
-        Check::require_range("learning.jitter", l.jitter, 0.0, 10.0)?;
+        Check::require_range("learning.feature_noise", l.feature_noise, 0.0, 10.0)?;
         let right = "must be 2 to 1000";
         Check::require(
-            (2..=1_000).contains(&l.judged_rows),
-            "learning.judged_rows",
-            &l.judged_rows,
+            (2..=1_000).contains(&l.holdout_rows_per_round),
+            "learning.holdout_rows_per_round",
+            &l.holdout_rows_per_round,
             right,
         )?;
         let right = "must be 10 to 1000";
@@ -228,11 +231,11 @@ impl Scenario {
             &l.test_rows,
             right,
         )?;
-        let needed = u64::from(l.judged_rows) * u64::from(self.rounds);
+        let needed = u64::from(l.holdout_rows_per_round) * u64::from(self.rounds);
         let right = format!(
-            "each of {} rounds uses up learning.judged_rows = {}: set at least {needed}, or lower \
-             one of them",
-            self.rounds, l.judged_rows
+            "each of {} rounds uses up learning.holdout_rows_per_round = {}: set at least \
+             {needed}, or lower one of them",
+            self.rounds, l.holdout_rows_per_round
         );
         Check::require(
             u64::from(l.holdout_rows) >= needed,
@@ -255,10 +258,10 @@ impl Scenario {
         ] {
             Check::require_range(key, value, 0.001, 1e9)?;
         }
-        Check::require_range("task.withheld", t.withheld, 0.0, 100.0)?;
+        Check::require_range("task.confidence_z", t.confidence_z, 0.0, 100.0)?;
         Check::require_range("task.train_s", t.train_s, 0.001, 2_000_000.0)?;
         Check::require_range("task.reveal_s", t.reveal_s, 0.001, 2_000_000.0)?;
-        let most = if self.speed.is_real() { COHORT_MAX } else { SURROGATES_MAX };
+        let most = if self.mode.is_real() { COHORT_MAX } else { SURROGATES_MAX };
         let right = format!("must be 2 to {most}");
         Check::require((2..=most).contains(&t.cohort), "task.cohort", &t.cohort, &right)?;
         let right = "must be 2 to task.cohort";
@@ -272,8 +275,8 @@ impl Scenario {
 
     /// Criteria that cannot fail or cannot hold are mistakes.
     fn check_criteria(&self) -> Result<(), ScenarioError> {
-        for (at, rule) in self.pass.iter().enumerate() {
-            let key = |what: &str| format!("pass[{at}].{what}");
+        for (at, rule) in self.criteria.iter().enumerate() {
+            let key = |what: &str| format!("criteria[{at}].{what}");
             let known = MEASURES.iter().any(|(name, _)| *name == rule.measure);
             Check::require(known, key("measure"), &rule.measure, "unknown measure")?;
             let group = rule.group.as_ref();
@@ -306,7 +309,7 @@ impl Scenario {
         Check::require(all <= u64::from(most), "population", &all, &right)
     }
 
-    /// Without jitter every row has at most one owner.
+    /// Without feature noise every row has at most one owner.
     fn check_rows(&self) -> Result<(), ScenarioError> {
         let l = &self.learning;
         let reserved = u64::from(l.test_rows) + u64::from(l.holdout_rows);
@@ -315,12 +318,17 @@ impl Scenario {
         let (digits, all) = (u64::from(DIGITS), reserved + held);
         let right = format!(
             "members have up to {held} rows, test and holdout {reserved}, and there are {digits} \
-             digits: lower them, or set learning.jitter above 0 to draw rows with replacement, \
-             each time with noise"
+             digits: lower them, or set learning.feature_noise above 0 to draw rows with \
+             replacement, each time with noise"
         );
-        Check::require(l.jitter > 0.0 || all <= digits, "learning.jitter", &l.jitter, &right)?;
-        let right = "test and holdout rows leave no digits for members: with jitter, half of the \
-                     digits are for evaluation";
+        Check::require(
+            l.feature_noise > 0.0 || all <= digits,
+            "learning.feature_noise",
+            &l.feature_noise,
+            &right,
+        )?;
+        let right = "test and holdout rows leave no digits for members: with feature noise, half \
+                     of the digits are for evaluation";
         Check::require(l.test_rows < DIGITS / 2, "learning.test_rows", &l.test_rows, right)
     }
 }
@@ -393,22 +401,22 @@ fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError
     match group.online {
         // A trace is validated when it is read.
         Availability::Always | Availability::Trace { .. } => {}
-        Availability::Often { share } => {
-            Check::require_range(key("online.share"), share, 0.0, 1.0)?
+        Availability::Random { probability } => {
+            Check::require_range(key("online.probability"), probability, 0.0, 1.0)?
         }
         Availability::Rounds { first, last } => {
             Check::require_range(key("online.first"), first as f64, 1.0, last as f64)?;
             Check::require_range(key("online.last"), last as f64, first as f64, ROUNDS_MAX.into())?;
         }
-        Availability::Daily { low, high, peak, shift } => {
+        Availability::Daily { low, high, peak, shift_hours } => {
             Check::require_range(key("online.low"), low, 0.0, 1.0)?;
             Check::require_range(key("online.high"), high, low, 1.0)?;
             Check::require_range(key("online.peak"), peak, 0.0, 24.0)?;
-            Check::require_range(key("online.shift"), shift, 0.0, 24.0)?;
+            Check::require_range(key("online.shift_hours"), shift_hours, 0.0, 24.0)?;
         }
     }
-    if let Some(elsewhere) = group.elsewhere {
-        Check::require_range(key("elsewhere"), elsewhere, -1e9, 1e9)?;
+    if let Some(outside_option) = group.outside_option {
+        Check::require_range(key("outside_option"), outside_option, -1e9, 1e9)?;
     }
     Check::require_range(key("cost.per_step"), group.cost.per_step, 0.0, 1e9)?;
     Check::require_range(key("cost.per_megabyte"), group.cost.per_megabyte, 0.0, 1e9)?;

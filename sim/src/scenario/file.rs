@@ -35,10 +35,10 @@ impl Scenario {
         let mut scenario = read?;
         scenario.read_traces(folder)?;
         if let Some(change) = changes.iter().find(|change| change.is_under("surrogate"))
-            && scenario.speed.is_real()
+            && scenario.mode.is_real()
         {
-            let why = "sets how a surrogate is fitted, but this scenario has speed = real: leave \
-                       it out, or add --set speed=surrogate";
+            let why = "sets how a surrogate is fitted, but this scenario has mode = real: leave \
+                       it out, or add --set mode=surrogate";
             return Err(ScenarioError::Change(format!("--set {} {why}", change.to_argument())));
         }
         scenario.check()?;

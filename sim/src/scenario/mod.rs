@@ -37,7 +37,7 @@ pub struct Scenario {
     pub rounds: u32,
     /// Real or surrogate simulation.
     #[serde(default)]
-    pub speed: SimulationMode,
+    pub mode: SimulationMode,
     /// How a surrogate is fitted and validated.
     #[serde(default)]
     pub surrogate: SurrogateSettings,
@@ -58,7 +58,7 @@ pub struct Scenario {
     /// Criteria that the results must satisfy; otherwise the command reports failure with exit code
     /// 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pass: Vec<PassCriterion>,
+    pub criteria: Vec<PassCriterion>,
     /// Search for the best deviation from the mechanism.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
@@ -103,12 +103,12 @@ pub struct Learning {
     /// Number of the buyer's holdout rows for all rounds together.
     pub holdout_rows: u32,
     /// Number of holdout rows that value one round; each is used once.
-    pub judged_rows: u32,
+    pub holdout_rows_per_round: u32,
     /// Number of test rows, which no participant sees: accuracy is measured on them.
     pub test_rows: u32,
     /// Standard deviation of the noise on each feature of a drawn row. With noise, rows are drawn
     /// with replacement, so that the members can have more rows together than there are digits.
-    pub jitter: f64,
+    pub feature_noise: f64,
 }
 
 impl Default for Learning {
@@ -119,9 +119,9 @@ impl Default for Learning {
             batch: 16,
             learning_rate: 0.1,
             holdout_rows: 512,
-            judged_rows: 64,
+            holdout_rows_per_round: 64,
             test_rows: 300,
-            jitter: 0.0,
+            feature_noise: 0.0,
         }
     }
 }
@@ -134,9 +134,9 @@ pub struct BuyerTerms {
     pub budget: f64,
     /// Maximum price of one nat of improvement.
     pub per_nat_max: f64,
-    /// Number of standard errors that are subtracted from a score before it is paid (`confidence
-    /// z`); later rounds pay the rest when it becomes certain.
-    pub withheld: f64,
+    /// Number of standard errors that are subtracted from a score before it is paid; later rounds
+    /// pay the rest when it becomes certain.
+    pub confidence_z: f64,
     /// Minimum bond.
     pub bond_min: f64,
     /// Bond per counted row.
@@ -152,9 +152,9 @@ pub struct BuyerTerms {
     /// Whether updates are scaled to the median norm of the cohort.
     pub clip: bool,
     /// Whether near-duplicate updates are rejected.
-    pub set_aside: bool,
+    pub reject_near_duplicates: bool,
     /// Whether updates whose harm exceeds their error are excluded from the aggregate and debited.
-    pub keep_out: bool,
+    pub exclude_harmful: bool,
     /// Whether participants commit to their updates before any update is readable. Without it a
     /// copier can read the update that it copies.
     pub commit_reveal: bool,
@@ -169,7 +169,7 @@ impl Default for BuyerTerms {
         Self {
             budget: 1_000.0,
             per_nat_max: 500.0,
-            withheld: 2.0,
+            confidence_z: 2.0,
             bond_min: 5.0,
             bond_per_row: 0.1,
             debit_max: 5.0,
@@ -177,8 +177,8 @@ impl Default for BuyerTerms {
             cohort_min: 2,
             aggregation: Aggregation::Mean,
             clip: true,
-            set_aside: true,
-            keep_out: true,
+            reject_near_duplicates: true,
+            exclude_harmful: true,
             commit_reveal: true,
             train_s: 600.0,
             reveal_s: 120.0,
@@ -231,7 +231,7 @@ pub struct Group {
     /// profit over five rounds is lower stays away for five rounds. `None` for members that always
     /// take part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elsewhere: Option<f64>,
+    pub outside_option: Option<f64>,
 }
 
 const fn default_rows() -> [u32; 2] {
@@ -264,13 +264,13 @@ pub enum Availability {
     #[default]
     Always,
     /// In each round with this probability.
-    Often {
+    Random {
         /// The probability.
-        share: f64,
+        probability: f64,
     },
     /// By the hour of a virtual day: the probability follows a cosine between `low` and `high` with
-    /// its maximum at the hour `peak`. The days of the members are shifted by up to `shift` hours
-    /// in total.
+    /// its maximum at the hour `peak`. The days of the members are shifted by up to
+    /// `shift_hours` in total.
     Daily {
         /// Minimum probability.
         low: f64,
@@ -278,8 +278,8 @@ pub enum Availability {
         high: f64,
         /// Hour of the maximum.
         peak: f64,
-        /// Width of the interval of the members' shifts, in hours.
-        shift: f64,
+        /// Width of the interval of the members' shifts.
+        shift_hours: f64,
     },
     /// In every round from `first` to `last`. A wait of the market for members counts as a round
     /// here.
@@ -320,7 +320,7 @@ pub struct PassCriterion {
     pub group: Option<String>,
     /// The statistic that is compared with the bounds.
     #[serde(default)]
-    pub of: Statistic,
+    pub statistic: Statistic,
     /// Minimum of the statistic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,

@@ -10,7 +10,7 @@ use super::{Scenario, ScenarioError, SeedRange};
 use crate::strategy::Strategy;
 
 /// Maximum number of candidates of one strategy.
-const TRIES_MAX: u32 = 10_000;
+const CANDIDATES_MAX: u32 = 10_000;
 /// Maximum number of strategies of one search.
 const FAMILIES_MAX: usize = 64;
 /// Prefix of every parameter's key: a search varies only the strategy of a group, not its members.
@@ -24,10 +24,10 @@ const NOT_A_PARAMETER: &str = "must name a parameter of the strategy, such as st
 pub struct Search {
     /// The deviating group. The gain of its members is their profit minus the honest
     /// counterfactual.
-    pub population: String,
+    pub group: String,
     /// Number of candidates of each strategy that has parameters.
-    #[serde(default = "default_tries")]
-    pub tries: u32,
+    #[serde(default = "default_candidates")]
+    pub candidates: u32,
     /// How candidates are chosen.
     #[serde(default)]
     pub method: SearchMethod,
@@ -40,7 +40,7 @@ pub struct Search {
     pub strategies: Vec<StrategyFamily>,
 }
 
-const fn default_tries() -> u32 {
+const fn default_candidates() -> u32 {
     16
 }
 
@@ -182,7 +182,7 @@ impl StrategyFamily {
 
     /// The name of a parameter in the strategy's table.
     fn parameter_name<'a>(&self, table: &Table, key: &'a str) -> Result<&'a str, ScenarioError> {
-        let name = key.strip_prefix(STRATEGY).filter(|name| *name != "act");
+        let name = key.strip_prefix(STRATEGY).filter(|name| *name != "kind");
         let name = name.filter(|name| table.contains_key(*name));
         name.ok_or_else(|| self.parameter_error(key, NOT_A_PARAMETER))
     }
@@ -201,7 +201,7 @@ impl Scenario {
     pub(crate) fn with_deviation(&self, family: &StrategyFamily, strategy: Strategy) -> Self {
         let mut changed = self.clone();
         if let Some(group) =
-            self.search.as_ref().and_then(|search| changed.population.get_mut(&search.population))
+            self.search.as_ref().and_then(|search| changed.population.get_mut(&search.group))
         {
             group.strategy = strategy;
             group.count = family.count.unwrap_or(group.count);
@@ -212,13 +212,13 @@ impl Scenario {
 
     pub(super) fn check_search(&self) -> Result<(), ScenarioError> {
         let Some(search) = &self.search else { return Ok(()) };
-        let there = self.population.contains_key(&search.population);
-        Check::require(there, "search.population", &search.population, "unknown group")?;
+        let there = self.population.contains_key(&search.group);
+        Check::require(there, "search.group", &search.group, "unknown group")?;
         let right = "must be 1 to 10000";
         Check::require(
-            (1..=TRIES_MAX).contains(&search.tries),
-            "search.tries",
-            &search.tries,
+            (1..=CANDIDATES_MAX).contains(&search.candidates),
+            "search.candidates",
+            &search.candidates,
             right,
         )?;
         let seeds = search.seeds;
@@ -268,13 +268,13 @@ mod tests {
 
     #[test]
     fn relative_positions_map_to_parameter_values() {
-        let text = "name = 'a'\nstrategy = { act = 'backdoor', share = 0.5, boost = 1.0 }\n\
-            parameters = { 'strategy.boost' = [1.0, 3.0], 'strategy.share' = [0.0, 1.0] }";
+        let text = "name = 'a'\nstrategy = { kind = 'backdoor', fraction = 0.5, boost = 1.0 }\n\
+            parameters = { 'strategy.boost' = [1.0, 3.0], 'strategy.fraction' = [0.0, 1.0] }";
         let family: StrategyFamily = toml::from_str(text).unwrap();
         let strategy = family.at(&[0.5, 0.25]).unwrap();
-        assert_eq!(strategy, Strategy::Backdoor { share: 0.25, boost: 2.0 });
-        let ids = ParameterRange::Whole([2, 4]);
-        let at = [0.0, 0.34, 0.99, 1.0].map(|place| ids.at(place).as_integer().unwrap());
+        assert_eq!(strategy, Strategy::Backdoor { fraction: 0.25, boost: 2.0 });
+        let identities = ParameterRange::Whole([2, 4]);
+        let at = [0.0, 0.34, 0.99, 1.0].map(|place| identities.at(place).as_integer().unwrap());
         assert_eq!(at, [2, 3, 4, 4]);
         let (whole, real) = (ParameterRange::Whole([2, 4]), ParameterRange::Real([-1.0, 3.0]));
         for number in 2..=4 {

@@ -1,4 +1,4 @@
-//! Simulation speed: real training, or a surrogate fitted to it.
+//! Simulation mode: real training, or a surrogate fitted to it.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct SurrogateSettings {
     pub rounds: u32,
     /// Number of training seeds, to which the curves are fitted: each is simulated with a quarter
     /// and with half of the members in a cohort.
-    pub seeds: u32,
+    pub training_seeds: u32,
     /// Number of held-out seeds, with all members in a cohort, on which the curves are validated.
     pub held_out: u32,
     /// Largest permitted error on the held-out seeds: of the loss relative to its total decrease,
@@ -42,6 +42,6 @@ pub struct SurrogateSettings {
 
 impl Default for SurrogateSettings {
     fn default() -> Self {
-        Self { members: 48, rounds: 100, seeds: 3, held_out: 16, error_max: 0.15 }
+        Self { members: 48, rounds: 100, training_seeds: 3, held_out: 16, error_max: 0.15 }
     }
 }

@@ -1,5 +1,5 @@
 //! Finds unknown keys. Serde rejects most of them itself, but beside a unit variant, such as
-//! `act = "honest"`, it silently drops any key.
+//! `kind = "honest"`, it silently drops any key.
 
 use toml::{Table, Value};
 

@@ -32,7 +32,7 @@ pub struct Candidate {
 
 /// Number of candidates of a strategy.
 pub(super) fn candidate_count(search: &Search, family: &StrategyFamily) -> usize {
-    if family.parameters.is_empty() { 1 } else { search.tries as usize }
+    if family.parameters.is_empty() { 1 } else { search.candidates as usize }
 }
 
 /// The evaluated candidates and the state of the search.
@@ -124,10 +124,10 @@ mod tests {
     /// The distance between the best candidate and the maximum, at 0.3 and 0.8, of a test function.
     fn found(method: &str, tries: u32, seed: u64) -> f64 {
         let text = format!(
-            "population = 'a'\ntries = {tries}\nmethod = '{method}'\n[[strategies]]\nname = \
+            "group = 'a'\ncandidates = {tries}\nmethod = '{method}'\n[[strategies]]\nname = \
              'hill'\n\
-             strategy = {{ act = 'backdoor', share = 0.0, boost = 0.0 }}\n\
-             parameters = {{ 'strategy.boost' = [0.0, 1.0], 'strategy.share' = [0.0, 1.0] }}"
+             strategy = {{ kind = 'backdoor', fraction = 0.0, boost = 0.0 }}\n\
+             parameters = {{ 'strategy.boost' = [0.0, 1.0], 'strategy.fraction' = [0.0, 1.0] }}"
         );
         let search: Search = toml::from_str(&text).unwrap();
         let mut plan = CandidatePlan::new(&search, seed);
@@ -137,8 +137,8 @@ mod tests {
                 break;
             }
             let height = |one: &Candidate| match one.strategy {
-                Strategy::Backdoor { share, boost } => {
-                    -((share - 0.3).powi(2) + (boost - 0.8).powi(2))
+                Strategy::Backdoor { fraction, boost } => {
+                    -((fraction - 0.3).powi(2) + (boost - 0.8).powi(2))
                 }
                 _ => f64::NAN,
             };
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn local_candidates_stay_near_the_best() {
-        let text = "population = 'a'\ntries = 8\n[[strategies]]\nname = 'hill'\n\
-                    strategy = { act = 'noise', scale = 8.0 }\nparameters = { 'strategy.scale' = \
+        let text = "group = 'a'\ncandidates = 8\n[[strategies]]\nname = 'hill'\n\
+                    strategy = { kind = 'noise', scale = 8.0 }\nparameters = { 'strategy.scale' = \
                     [2.0, 12.0] }";
         let search: Search = toml::from_str(text).unwrap();
         let mut plan = CandidatePlan::new(&search, 3);

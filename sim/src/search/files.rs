@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::{Candidate, SearchResults, SeedEvaluation, StrategyResult};
 use crate::results::{
-    ATTACK, Program, ResultTable, WriteError, check_writable, format_number, write_file,
+    Program, ResultTable, SEARCH, WriteError, check_writable, format_number, write_file,
     write_table,
 };
 use crate::scenario::StrategyFamily;
 
 impl StrategyResult {
-    /// The strategy with its parameters in scenario syntax: `act = "noise", scale = 0.5`.
+    /// The strategy with its parameters in scenario syntax: `kind = "noise", scale = 0.5`.
     #[must_use]
     pub fn to_toml(&self) -> String {
         to_toml(&self.strategy, toml::Value::to_string)
@@ -35,16 +35,16 @@ fn to_toml(
     format_value: impl Fn(&toml::Value) -> String,
 ) -> String {
     let table = toml::Table::try_from(strategy).unwrap_or_default();
-    // The action comes first, then its parameters.
-    let (act, rest): (Vec<_>, Vec<_>) = table.iter().partition(|(key, _)| *key == "act");
+    // The kind comes first, then its parameters.
+    let (kind, rest): (Vec<_>, Vec<_>) = table.iter().partition(|(key, _)| *key == "kind");
     let pairs =
-        act.into_iter().chain(rest).map(|(key, value)| format!("{key} = {}", format_value(value)));
+        kind.into_iter().chain(rest).map(|(key, value)| format!("{key} = {}", format_value(value)));
     pairs.collect::<Vec<String>>().join(", ")
 }
 
 impl SearchResults {
-    /// Writes `scenario.toml`, the tables `candidates`, `found` and `seeds`, `report.html`,
-    /// `gain.svg` and `attack.json` into a folder.
+    /// Writes `scenario.toml`, the tables `candidates`, `strategies` and `seeds`, `report.html`,
+    /// `gain.svg` and `search.json` into a folder.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -55,28 +55,29 @@ impl SearchResults {
             write_file(folder, name, text.as_bytes())?;
         }
         write_table(folder, "candidates", &self.candidates_table(program))?;
-        write_table(folder, "found", &self.found_table(program))?;
+        write_table(folder, "strategies", &self.strategies_table(program))?;
         write_table(folder, "seeds", &self.seeds_table(program))?;
         write_file(folder, "report.html", self.to_html(program).as_bytes())?;
         write_file(folder, "gain.svg", self.gain_svg().as_bytes())?;
-        write_file(folder, ATTACK, format!("{:#}\n", self.to_json(program)).as_bytes())
+        write_file(folder, SEARCH, format!("{:#}\n", self.to_json(program)).as_bytes())
     }
 
     /// The results of the search as one JSON document.
     #[must_use]
     pub fn to_json(&self, program: &Program<'_>) -> serde_json::Value {
-        let found = |found: &StrategyResult| {
+        let strategy = |found: &StrategyResult| {
+            let runs = found.evaluations.iter().map(|seed| program.run_id(seed.seed));
             json!({
                 "name": found.name,
                 "count": found.count,
                 "strategy": found.strategy,
-                "tries": found.candidate_count,
-                "training": found.selection_gain,
+                "candidates": found.candidate_count,
+                "selection_gain": found.selection_gain,
                 "gain": found.gain,
                 "profit": found.profit,
                 "accuracy": found.accuracy,
-                "refused": found.rejected,
-                "games": found.evaluations.iter().map(|seed| program.run_id(seed.seed)).collect::<Vec<_>>(),
+                "rejected": found.rejected,
+                "runs": runs.collect::<Vec<_>>(),
             })
         };
         json!({
@@ -85,7 +86,7 @@ impl SearchResults {
             "scenario": self.scenario,
             "epsilon": self.epsilon(),
             "best": self.strategies.get(self.best).map(|best| &best.name),
-            "found": self.strategies.iter().map(found).collect::<Vec<_>>(),
+            "strategies": self.strategies.iter().map(strategy).collect::<Vec<_>>(),
         })
     }
 
@@ -101,17 +102,17 @@ impl SearchResults {
             .text("commit", |_: &&Candidate| program.commit.to_owned())
             .text("name", |one| self.strategy_name(one.strategy_index))
             .text("strategy", |one| to_toml(&one.strategy, toml::Value::to_string))
-            .float("training_gain", |one| one.gain)
+            .float("selection_gain", |one| one.gain)
     }
 
-    fn found_table(&self, program: &Program<'_>) -> ResultTable<&StrategyResult> {
+    fn strategies_table(&self, program: &Program<'_>) -> ResultTable<&StrategyResult> {
         ResultTable::new(self.strategies.iter().collect())
             .text("commit", |_: &&StrategyResult| program.commit.to_owned())
             .text("name", |found| found.name.clone())
             .integer("count", |found| found.count.into())
             .text("strategy", |found| found.to_toml())
-            .integer("tries", |found| found.candidate_count as u64)
-            .float("training_gain", |found| found.selection_gain)
+            .integer("candidates", |found| found.candidate_count as u64)
+            .float("selection_gain", |found| found.selection_gain)
             .float("gain", |found| found.gain.mean)
             .optional_float("gain_low", |found| found.gain.low())
             .optional_float("gain_high", |found| found.gain.high())
@@ -119,7 +120,7 @@ impl SearchResults {
             .optional_float("profit_low", |found| found.profit.low())
             .optional_float("profit_high", |found| found.profit.high())
             .float("accuracy", |found| found.accuracy.mean)
-            .float("refused", |found| found.rejected.mean)
+            .float("rejected", |found| found.rejected.mean)
             .integer("seeds", |found| found.gain.count as u64)
     }
 
@@ -132,7 +133,7 @@ impl SearchResults {
             .iter()
             .flat_map(|found| found.evaluations.iter().map(move |f| (found, f)));
         ResultTable::new(rows.collect())
-            .text("game", |(_, fresh): &(&StrategyResult, &SeedEvaluation)| {
+            .text("run", |(_, fresh): &(&StrategyResult, &SeedEvaluation)| {
                 program.run_id(fresh.seed)
             })
             .integer("seed", |(_, fresh)| fresh.seed)
@@ -141,6 +142,6 @@ impl SearchResults {
             .float("honest", |(_, fresh)| fresh.honest)
             .float("gain", |(_, fresh)| fresh.profit - fresh.honest)
             .float("accuracy", |(_, fresh)| fresh.accuracy)
-            .float("refused", |(_, fresh)| fresh.rejected)
+            .float("rejected", |(_, fresh)| fresh.rejected)
     }
 }

@@ -109,8 +109,11 @@ pub fn search_deviations(
     }
     let (tried, chosen) = plan.into_results();
     let mut found = Vec::new();
-    for (family, (best, tries)) in search.strategies.iter().zip(chosen) {
-        found.push(stage.measure(family, &best, tries)?);
+    for (best, tries) in chosen {
+        // A strategy without a candidate has no result, so the lists are not parallel.
+        if let Some(family) = search.strategies.get(best.strategy_index) {
+            found.push(stage.measure(family, &best, tries)?);
+        }
     }
     let best = (0..found.len()).max_by(|a, b| {
         let training =
@@ -146,7 +149,7 @@ impl<'a> CandidateEvaluator<'a> {
         threads: usize,
         watch: ProgressFn<'a>,
     ) -> Self {
-        let group = scenario.population.keys().position(|name| *name == search.population);
+        let group = scenario.population.keys().position(|name| *name == search.group);
         let mut stage = Self {
             scenario,
             search,
@@ -171,7 +174,7 @@ impl<'a> CandidateEvaluator<'a> {
     }
 
     fn count(&self, family: &StrategyFamily) -> u32 {
-        let group = self.scenario.population.get(&self.search.population);
+        let group = self.scenario.population.get(&self.search.group);
         family.count.unwrap_or_else(|| group.map_or(0, |group| group.count))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Fractions of its rows among which a member with the effort strategy chooses.
+/// Fractions of its rows among which a member with adaptive effort chooses.
 pub(super) const EFFORTS: [f64; 4] = [0.0, 0.25, 0.5, 1.0];
 /// It explores in one round out of this many (epsilon-greedy).
 const EXPLORE_ONE_IN: f64 = 10.0;
@@ -61,24 +61,24 @@ impl Adaptation {
         }
     }
 
-    /// Whether the member takes part at this moment, when it can earn `elsewhere` per round in
-    /// another market. A second call for the same moment returns the same answer.
-    pub(super) fn participates(&mut self, elsewhere: Option<f64>, moment: u64) -> bool {
+    /// Whether the member takes part at this moment, when it can earn `outside_option` per
+    /// round in another market. A second call for the same moment returns the same answer.
+    pub(super) fn participates(&mut self, outside_option: Option<f64>, moment: u64) -> bool {
         if let Some((_, comes)) = self.last_decision.filter(|(at, _)| *at == moment) {
             return comes;
         }
-        let comes = elsewhere.is_none_or(|elsewhere| self.decide(elsewhere));
+        let comes = outside_option.is_none_or(|outside_option| self.decide(outside_option));
         self.last_decision = Some((moment, comes));
         comes
     }
 
-    fn decide(&mut self, elsewhere: f64) -> bool {
+    fn decide(&mut self, outside_option: f64) -> bool {
         if self.pause_left > 0 {
             self.pause_left -= 1;
             return false;
         }
         let mean = self.last.iter().sum::<f64>() / self.last.len().max(1) as f64;
-        if self.last.len() == ROUNDS && mean < elsewhere {
+        if self.last.len() == ROUNDS && mean < outside_option {
             // The current round is the first of them.
             self.pause_left = ROUNDS - 1;
             self.last.clear();

@@ -52,7 +52,7 @@ impl Simulation<'_> {
             .map(|(member, asked)| {
                 let rng = &mut stream(self.seed, "effort", [member as u64, round]);
                 let effort = match self.population.members[member].strategy {
-                    Strategy::Effort => self.habits[member].choose_effort(uniform(rng)),
+                    Strategy::AdaptiveEffort => self.habits[member].choose_effort(uniform(rng)),
                     _ => EFFORTS.len() - 1,
                 };
                 MemberTask { member, asked, effort }
@@ -124,7 +124,7 @@ impl Simulation<'_> {
             let group = self.groups[member.group];
             let online = member.is_online(&group.online, moment, now, self.seed);
             let habits = &mut self.habits[member.number];
-            let comes = online && habits.participates(group.elsewhere, moment);
+            let comes = online && habits.participates(group.outside_option, moment);
             self.online += usize::from(comes);
             let identities = asked.remove(&member.number).unwrap_or_default();
             self.members[member.number].selected += identities.len() as u32;
@@ -164,7 +164,7 @@ impl Simulation<'_> {
         let line = self.update_bytes() / member.bytes_per_second;
         let work = turn.learned.steps as f64 / member.steps_per_second;
         // A copier commits after the update that it copies was committed.
-        let copies = matches!(member.strategy, Strategy::Plagiarise { .. });
+        let copies = matches!(member.strategy, Strategy::Copy { .. });
         let waits =
             if copies && !self.scenario.task.commit_reveal { self.commit_deadline_ms() } else { 0 };
         let arrival = |sent: SentUpdate| Arrival {

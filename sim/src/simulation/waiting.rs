@@ -42,7 +42,10 @@ impl Simulation<'_> {
             for member in members {
                 let habits = &mut self.habits[member.number];
                 let online = member.is_online(&terms.online, moment, now, self.seed);
-                if habits.must_re_enrol && online && habits.participates(terms.elsewhere, moment) {
+                if habits.must_re_enrol
+                    && online
+                    && habits.participates(terms.outside_option, moment)
+                {
                     habits.must_re_enrol = false;
                     back.push(member.number);
                 }

@@ -17,7 +17,7 @@ pub const INFLATION_MAX: f64 = 1_000.0;
 /// The strategy of a member. Norms are relative to the norm of an honest update or of the last
 /// public step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "act", deny_unknown_fields)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum Strategy {
     /// Trains as the task specifies.
     #[default]
@@ -25,18 +25,18 @@ pub enum Strategy {
     /// Trains on a fraction of its rows, but declares all of them.
     Lazy {
         /// The fraction.
-        share: f64,
+        fraction: f64,
     },
     /// Trains on all of its rows, but for fewer epochs than the task specifies.
-    Hasty {
+    FewerEpochs {
         /// Number of epochs.
         epochs: u32,
     },
     /// Chooses in each round the fraction of rows to train on: the fraction with the highest mean
     /// profit so far or, in one of ten rounds, a random one.
-    Effort,
+    AdaptiveEffort,
     /// Sends a zero update.
-    Idle,
+    ZeroUpdate,
     /// Sends noise with `scale` times the norm of the last public step.
     Noise {
         /// The factor.
@@ -50,17 +50,17 @@ pub enum Strategy {
     /// Trains with flipped labels on a fraction of its rows.
     FlipLabels {
         /// The fraction.
-        share: f64,
+        fraction: f64,
     },
     /// Trains, and multiplies the update by a factor.
     Scale {
         /// The factor.
-        by: f64,
+        factor: f64,
     },
     /// Trains, and multiplies the update by a negative factor.
     SignFlip {
         /// The absolute value of the factor.
-        by: f64,
+        factor: f64,
     },
     /// With all others of its group: sends the mean of their updates minus `z` standard deviations
     /// in every component (G. Baruch, M. Baruch and Y. Goldberg, *A Little Is Enough*, 2019).
@@ -72,23 +72,23 @@ pub enum Strategy {
     /// multiplies the update by a factor.
     Backdoor {
         /// The fraction of marked rows.
-        share: f64,
+        fraction: f64,
         /// The factor.
         boost: f64,
     },
     /// Copies the update of the honest member with the most rows, with added noise: the update of
     /// the same round if updates are readable before the commit, otherwise the one of the previous
     /// round.
-    Plagiarise {
+    Copy {
         /// Norm of the noise, relative to the update.
         noise: f64,
     },
-    /// Sybil attack: takes part with several identities, which share its rows and bond.
+    /// Sybil attack: takes part with several identities, which fraction its rows and bond.
     Sybil {
         /// Number of identities.
-        ids: u32,
+        identities: u32,
         /// The relation of their updates.
-        how: Identities,
+        updates: SybilUpdates,
     },
     /// Colludes with others of its group: each sends the mean of their updates, with added noise.
     Collude {
@@ -100,7 +100,7 @@ pub enum Strategy {
     },
     /// Colludes with others of its group: one of them trains, and each sends that update with added
     /// noise.
-    Ring {
+    SharedTraining {
         /// Norm of the noise, relative to the update.
         noise: f64,
         /// Number of colluders, as for `collude`.
@@ -108,21 +108,21 @@ pub enum Strategy {
         size: u32,
     },
     /// Duplicates each of its rows, trains on all copies, declares them and bonds for them.
-    Duplicate {
+    DuplicateRows {
         /// Number of copies of each row.
-        by: f64,
+        factor: f64,
     },
     /// Declares a multiple of its rows, but bonds only for its own.
-    Inflate {
+    InflateRows {
         /// The factor.
-        by: f64,
+        factor: f64,
     },
 }
 
-/// The updates of the identities of one member.
+/// The relation between the updates of the identities of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Identities {
+pub enum SybilUpdates {
     /// All send the same update.
     Same,
     /// Each sends the update from training on its own part of the rows.
@@ -138,24 +138,30 @@ impl Strategy {
     #[must_use]
     pub fn bounds(&self) -> Vec<(&'static str, f64, f64, f64)> {
         match *self {
-            Self::Honest | Self::Effort | Self::Idle => Vec::new(),
-            Self::Lazy { share } | Self::FlipLabels { share } => vec![("share", share, 0.0, 1.0)],
+            Self::Honest | Self::AdaptiveEffort | Self::ZeroUpdate => Vec::new(),
+            Self::Lazy { fraction } | Self::FlipLabels { fraction } => {
+                vec![("fraction", fraction, 0.0, 1.0)]
+            }
             Self::Noise { scale } => vec![("scale", scale, 0.0, 1_000.0)],
-            Self::Hasty { epochs } => vec![("epochs", f64::from(epochs), 1.0, 1_000.0)],
-            Self::Replay { noise } | Self::Plagiarise { noise } => {
+            Self::FewerEpochs { epochs } => vec![("epochs", f64::from(epochs), 1.0, 1_000.0)],
+            Self::Replay { noise } | Self::Copy { noise } => {
                 vec![("noise", noise, 0.0, 100.0)]
             }
-            Self::Collude { noise, size } | Self::Ring { noise, size } => {
+            Self::Collude { noise, size } | Self::SharedTraining { noise, size } => {
                 vec![("noise", noise, 0.0, 100.0), ("size", f64::from(size), 0.0, 10_000.0)]
             }
-            Self::Scale { by } | Self::SignFlip { by } => vec![("by", by, 0.0, 1_000.0)],
-            Self::Duplicate { by } | Self::Inflate { by } => vec![("by", by, 1.0, INFLATION_MAX)],
-            Self::Alie { z } => vec![("z", z, -100.0, 100.0)],
-            Self::Backdoor { share, boost } => {
-                vec![("share", share, 0.0, 1.0), ("boost", boost, 0.0, 1_000.0)]
+            Self::Scale { factor } | Self::SignFlip { factor } => {
+                vec![("factor", factor, 0.0, 1_000.0)]
             }
-            Self::Sybil { ids, .. } => {
-                vec![("ids", f64::from(ids), 1.0, f64::from(IDENTITIES_MAX))]
+            Self::DuplicateRows { factor } | Self::InflateRows { factor } => {
+                vec![("factor", factor, 1.0, INFLATION_MAX)]
+            }
+            Self::Alie { z } => vec![("z", z, -100.0, 100.0)],
+            Self::Backdoor { fraction, boost } => {
+                vec![("fraction", fraction, 0.0, 1.0), ("boost", boost, 0.0, 1_000.0)]
+            }
+            Self::Sybil { identities, .. } => {
+                vec![("identities", f64::from(identities), 1.0, f64::from(IDENTITIES_MAX))]
             }
         }
     }
@@ -164,7 +170,7 @@ impl Strategy {
     #[must_use]
     pub fn identities(&self) -> u32 {
         match self {
-            Self::Sybil { ids, .. } => *ids,
+            Self::Sybil { identities, .. } => *identities,
             _ => 1,
         }
     }
@@ -173,7 +179,7 @@ impl Strategy {
     #[must_use]
     pub fn row_copies(&self) -> f64 {
         match self {
-            Self::Duplicate { by } => *by,
+            Self::DuplicateRows { factor } => *factor,
             _ => 1.0,
         }
     }
@@ -182,7 +188,7 @@ impl Strategy {
     #[must_use]
     pub fn colluder_count(&self) -> usize {
         match self {
-            Self::Collude { size, .. } | Self::Ring { size, .. } => *size as usize,
+            Self::Collude { size, .. } | Self::SharedTraining { size, .. } => *size as usize,
             _ => 0,
         }
     }
@@ -198,19 +204,19 @@ impl Strategy {
     #[must_use]
     pub fn declared_and_bonded_rows(&self, rows: u64, at: u32) -> (u64, u64) {
         match self {
-            Self::Sybil { ids, .. } => {
-                let (ids, at) = (u64::from(*ids), u64::from(at));
-                let part = (rows * (at + 1) / ids - rows * at / ids).max(1);
+            Self::Sybil { identities, .. } => {
+                let (identities, at) = (u64::from(*identities), u64::from(at));
+                let part = (rows * (at + 1) / identities - rows * at / identities).max(1);
                 (part, part)
             }
-            Self::Duplicate { by } => (scaled(rows, *by), scaled(rows, *by)),
-            Self::Inflate { by } => (scaled(rows, *by), rows),
+            Self::DuplicateRows { factor } => (scaled(rows, *factor), scaled(rows, *factor)),
+            Self::InflateRows { factor } => (scaled(rows, *factor), rows),
             _ => (rows, rows),
         }
     }
 }
 
-/// `rows` times `by`, rounded, and at least one.
-fn scaled(rows: u64, by: f64) -> u64 {
-    ((rows as f64 * by).round() as u64).max(1)
+/// `rows` times `factor`, rounded, and at least one.
+fn scaled(rows: u64, factor: f64) -> u64 {
+    ((rows as f64 * factor).round() as u64).max(1)
 }

@@ -6,7 +6,7 @@ use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_learning::{Dataset, ModelSpec, Reference, Trainer, Training, params};
 
-use super::{Identities, Strategy, scaled};
+use super::{Strategy, SybilUpdates, scaled};
 use crate::population::Member;
 use crate::random::{random_direction, stream, uniform_below};
 
@@ -43,7 +43,7 @@ pub struct MemberTraining<'a> {
     pub seed: u64,
     /// Round number, from 1.
     pub round: u64,
-    /// Fraction of its rows on which a member with the effort strategy trains.
+    /// Fraction of its rows on which a member with adaptive effort trains.
     pub effort: f64,
     /// Index range of the members that collude with it, if its strategy is a collusion.
     pub colluders: (usize, usize),
@@ -103,40 +103,42 @@ impl MemberTraining<'_> {
     ) -> Result<TrainingResult, MemberTrainingError> {
         let rows = &self.member.rows;
         match self.member.strategy {
-            Strategy::Idle
+            Strategy::ZeroUpdate
             | Strategy::Noise { .. }
             | Strategy::Replay { .. }
-            | Strategy::Plagiarise { .. } => Ok(TrainingResult::default()),
-            // Another member of its ring trains for all of them.
-            Strategy::Ring { .. } if self.member.number != self.colluders.0 => {
+            | Strategy::Copy { .. } => Ok(TrainingResult::default()),
+            // Another colluder trains for all of them.
+            Strategy::SharedTraining { .. } if self.member.number != self.colluders.0 => {
                 Ok(TrainingResult::default())
             }
-            Strategy::Lazy { share } => self.train_share(engine, share),
-            Strategy::Hasty { epochs } => {
+            Strategy::Lazy { fraction } => self.train_fraction(engine, fraction),
+            Strategy::FewerEpochs { epochs } => {
                 let how = Training { epochs: epochs.min(self.how.epochs), ..self.how.clone() };
                 MemberTraining { how: &how, ..*self }.train(engine, rows, 0)
             }
-            Strategy::Duplicate { by } => {
-                let again: Vec<usize> = (0..scaled(rows.rows() as u64, by) as usize)
+            Strategy::DuplicateRows { factor } => {
+                let again: Vec<usize> = (0..scaled(rows.rows() as u64, factor) as usize)
                     .map(|row| row % rows.rows())
                     .collect();
                 self.train(engine, &rows.subset(&again)?, 0)
             }
-            Strategy::Effort => self.train_share(engine, self.effort),
-            Strategy::FlipLabels { share } => {
+            Strategy::AdaptiveEffort => self.train_fraction(engine, self.effort),
+            Strategy::FlipLabels { fraction } => {
                 let rng = &mut stream(self.seed, "flipped", [self.member.number as u64, 0]);
                 let last = rows.classes() as u32 - 1;
                 let flip = |label: &u32| {
-                    if crate::random::uniform(rng) < share { last - label } else { *label }
+                    if crate::random::uniform(rng) < fraction { last - label } else { *label }
                 };
                 let labels = rows.labels().iter().map(flip).collect();
                 let flipped =
                     Dataset::new(rows.features().to_vec(), labels, rows.width(), rows.classes())?;
                 self.train(engine, &flipped, 0)
             }
-            Strategy::Backdoor { share, .. } => self.train(engine, &with_trigger(rows, share)?, 0),
-            Strategy::Sybil { ids, how: Identities::Disjoint } => {
-                self.train_parts(engine, ids, asked)
+            Strategy::Backdoor { fraction, .. } => {
+                self.train(engine, &with_trigger(rows, fraction)?, 0)
+            }
+            Strategy::Sybil { identities, updates: SybilUpdates::Disjoint } => {
+                self.train_parts(engine, identities, asked)
             }
             _ => self.train(engine, rows, 0),
         }
@@ -146,13 +148,13 @@ impl MemberTraining<'_> {
     fn train_parts(
         &self,
         engine: &mut Reference,
-        ids: u32,
+        identities: u32,
         asked: &[u32],
     ) -> Result<TrainingResult, MemberTrainingError> {
         let rows = &self.member.rows;
-        let (n, parts) = (rows.rows(), ids as usize);
+        let (n, parts) = (rows.rows(), identities as usize);
         let mut all = TrainingResult::default();
-        for (at, identity) in (0..ids).enumerate() {
+        for (at, identity) in (0..identities).enumerate() {
             if !asked.contains(&identity) {
                 all.deltas.push(Vec::new());
                 continue;
@@ -171,13 +173,13 @@ impl MemberTraining<'_> {
         Ok(all)
     }
 
-    fn train_share(
+    fn train_fraction(
         &self,
         engine: &mut Reference,
-        share: f64,
+        fraction: f64,
     ) -> Result<TrainingResult, MemberTrainingError> {
         let rows = &self.member.rows;
-        let some = (rows.rows() as f64 * share).round() as usize;
+        let some = (rows.rows() as f64 * fraction).round() as usize;
         match some.min(rows.rows()) {
             0 => Ok(TrainingResult::default()),
             some => self.train(engine, &rows.slice(0..some)?, 0),
@@ -199,10 +201,10 @@ impl MemberTraining<'_> {
     }
 }
 
-/// The rows with the trigger on the first `share` of them, which are labelled with the target
+/// The rows with the trigger on the first `fraction` of them, which are labelled with the target
 /// class.
-fn with_trigger(rows: &Dataset, share: f64) -> Result<Dataset, DatasetError> {
-    let some = (rows.rows() as f64 * share).round() as usize;
+fn with_trigger(rows: &Dataset, fraction: f64) -> Result<Dataset, DatasetError> {
+    let some = (rows.rows() as f64 * fraction).round() as usize;
     let mut features = rows.features().to_vec();
     let mut labels = rows.labels().to_vec();
     for (row, label) in features.chunks_exact_mut(rows.width()).zip(&mut labels).take(some) {
@@ -254,7 +256,7 @@ pub fn updates_to_send(
         sum(delta, &aside, 1.0)
     };
     let deltas = match member.strategy {
-        Strategy::Idle => vec![zero()],
+        Strategy::ZeroUpdate => vec![zero()],
         Strategy::Noise { scale } => {
             let length = scale * knows.last_step.map_or(1.0, params::norm);
             let rng = &mut stream(job.seed, "noise", [member.number as u64, job.round]);
@@ -263,22 +265,22 @@ pub fn updates_to_send(
         Strategy::Replay { noise } => {
             vec![under(knows.last_step.unwrap_or(&zero()), noise)]
         }
-        Strategy::Plagiarise { noise } => vec![under(knows.copy_target.unwrap_or(&zero()), noise)],
-        Strategy::Scale { by } | Strategy::Backdoor { boost: by, .. } => {
-            vec![sum(&zero(), &own(), by)]
+        Strategy::Copy { noise } => vec![under(knows.copy_target.unwrap_or(&zero()), noise)],
+        Strategy::Scale { factor } | Strategy::Backdoor { boost: factor, .. } => {
+            vec![sum(&zero(), &own(), factor)]
         }
-        Strategy::SignFlip { by } => vec![sum(&zero(), &own(), -by)],
+        Strategy::SignFlip { factor } => vec![sum(&zero(), &own(), -factor)],
         Strategy::Alie { z } => vec![mean_minus_z_std(knows.colluder_updates, size, z)],
-        // The member that should have trained for the ring is offline.
-        Strategy::Ring { .. } if knows.colluder_updates.is_empty() => Vec::new(),
-        Strategy::Collude { noise, .. } | Strategy::Ring { noise, .. } => {
+        // The colluder that should have trained is offline.
+        Strategy::SharedTraining { .. } if knows.colluder_updates.is_empty() => Vec::new(),
+        Strategy::Collude { noise, .. } | Strategy::SharedTraining { noise, .. } => {
             vec![under(&mean_minus_z_std(knows.colluder_updates, size, 0.0), noise)]
         }
-        Strategy::Sybil { ids, how } => match how {
-            Identities::Same => vec![own(); ids as usize],
-            Identities::Disjoint => learned.deltas.clone(),
-            Identities::Noisy => (0..ids).map(|_| under(&own(), 0.2)).collect(),
-            Identities::Hedged => cancelling_pairs(&own(), ids, rng),
+        Strategy::Sybil { identities, updates } => match updates {
+            SybilUpdates::Same => vec![own(); identities as usize],
+            SybilUpdates::Disjoint => learned.deltas.clone(),
+            SybilUpdates::Noisy => (0..identities).map(|_| under(&own(), 0.2)).collect(),
+            SybilUpdates::Hedged => cancelling_pairs(&own(), identities, rng),
         },
         _ => vec![own()],
     };
@@ -305,19 +307,23 @@ fn mean_minus_z_std(mates: &[&[f32]], size: usize, z: f64) -> Vec<f32> {
 
 /// Pairs of updates whose deviations from the member's update cancel; with an odd number of
 /// identities the last one sends the update itself.
-fn cancelling_pairs(own: &[f32], ids: u32, rng: &mut rand_chacha::ChaCha8Rng) -> Vec<Vec<f32>> {
+fn cancelling_pairs(
+    own: &[f32],
+    identities: u32,
+    rng: &mut rand_chacha::ChaCha8Rng,
+) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
-    for _ in 0..ids / 2 {
+    for _ in 0..identities / 2 {
         let aside = random_direction(rng, own.len(), 2.0 * params::norm(own));
         all.extend([sum(own, &aside, 1.0), sum(own, &aside, -1.0)]);
     }
-    if ids % 2 == 1 {
+    if identities % 2 == 1 {
         all.push(own.to_vec());
     }
     all
 }
 
-fn sum(a: &[f32], b: &[f32], by: f64) -> Vec<f32> {
+fn sum(a: &[f32], b: &[f32], factor: f64) -> Vec<f32> {
     let each = a.iter().zip(b);
-    each.map(|(a, b)| (f64::from(*a) + by * f64::from(*b)) as f32).collect()
+    each.map(|(a, b)| (f64::from(*a) + factor * f64::from(*b)) as f32).collect()
 }

@@ -46,7 +46,7 @@ impl SurrogateMember {
         match online {
             // Validation rejects traces for a surrogate.
             Availability::Always | Availability::Trace { .. } => 1.0,
-            Availability::Often { share } => *share,
+            Availability::Random { probability } => *probability,
             Availability::Rounds { first, last } => f64::from((*first..=*last).contains(&round)),
             Availability::Daily { low, high, peak, .. } => {
                 let hour = at_ms as f64 / DAY.1 + f64::from(self.shift) - peak;
@@ -98,16 +98,16 @@ fn draw_member(
     let (steps_per_second, line) =
         (around(machine.steps_per_second), around(machine.megabits_per_second) * MEGABIT);
     let shift = match group.online {
-        Availability::Daily { shift, .. } => shift * (uniform(rng) - 0.5),
+        Availability::Daily { shift_hours, .. } => shift_hours * (uniform(rng) - 0.5),
         Availability::Always
-        | Availability::Often { .. }
+        | Availability::Random { .. }
         | Availability::Rounds { .. }
         | Availability::Trace { .. } => 0.0,
     };
     let (learning, terms) = (&scenario.learning, &scenario.task);
     let trained = rows_trained(group.strategy, rows);
     let epochs = match group.strategy {
-        Strategy::Hasty { epochs } => epochs.min(learning.epochs),
+        Strategy::FewerEpochs { epochs } => epochs.min(learning.epochs),
         _ => learning.epochs,
     };
     let steps = (u64::from(epochs) * trained.div_ceil(u64::from(learning.batch))) as f64;
@@ -129,12 +129,12 @@ fn draw_member(
 /// Number of rows on which a strategy trains.
 fn rows_trained(strategy: Strategy, rows: u64) -> u64 {
     match strategy {
-        Strategy::Idle
+        Strategy::ZeroUpdate
         | Strategy::Noise { .. }
         | Strategy::Replay { .. }
-        | Strategy::Plagiarise { .. } => 0,
-        Strategy::Lazy { share } => (rows as f64 * share).round() as u64,
-        Strategy::Duplicate { by } => (rows as f64 * by).round() as u64,
+        | Strategy::Copy { .. } => 0,
+        Strategy::Lazy { fraction } => (rows as f64 * fraction).round() as u64,
+        Strategy::DuplicateRows { factor } => (rows as f64 * factor).round() as u64,
         _ => rows,
     }
 }

@@ -29,7 +29,7 @@ use florin_contribution::NanoError;
 use florin_protocol::{AmountError, PayError};
 use serde::Serialize;
 
-use crate::batch::ProgressFn;
+use crate::batch::{ProgressFn, SimulationFailed};
 use crate::measure::measure_seed;
 use crate::parallel::parallel_map;
 use crate::results::{Results, honest_counterfactuals};
@@ -165,8 +165,8 @@ impl Fit {
     /// Fits curves to small real simulations, and validates them on held-out ones.
     ///
     /// # Errors
-    /// [`SimError`].
-    pub fn new(scenario: &Scenario, threads: usize) -> Result<Self, SimError> {
+    /// The first simulation that failed.
+    pub fn new(scenario: &Scenario, threads: usize) -> Result<Self, SimulationFailed> {
         let (fitted, held) = simulation_plan(scenario);
         let all: Vec<(Scenario, u64)> = fitted.iter().chain(&held).cloned().collect();
         let mut played = run_all(&all, threads)?;
@@ -198,13 +198,15 @@ impl Fit {
         held: &[(Scenario, u64)],
         real: &[(SimulationObservations, SimulationOutcome)],
         threads: usize,
-    ) -> Result<FitErrors, SimError> {
+    ) -> Result<FitErrors, SimulationFailed> {
         let (mut loss, mut accuracy, mut points, mut fall) = (0.0, 0.0, 0.0, 0.0);
         let mut drawn = Vec::new();
         for ((small, seed), (seen, _)) in held.iter().zip(real) {
             for draw in 0..u64::from(SAMPLES_PER_SIMULATION) {
                 let seed = seed.wrapping_add(draw.wrapping_mul(SAMPLE_SEED_STRIDE));
-                let (game, losses) = SurrogateSimulation::new(small, self, seed, threads).run()?;
+                let game = SurrogateSimulation::new(small, self, seed, threads).run();
+                let (game, losses) =
+                    game.map_err(|error| SimulationFailed { seed, error: error.into() })?;
                 for ((own, real), right) in losses.iter().zip(&seen.losses).zip(&seen.accuracies) {
                     loss += (own - real).powi(2);
                     accuracy += (self.curve.accuracy(*own) - right).powi(2);
@@ -235,7 +237,11 @@ impl Fit {
     /// The same fit with another curve, validated on the same simulations: shows that validation
     /// detects a wrong curve.
     #[cfg(test)]
-    fn with_curve(&self, curve: LearningCurve, scenario: &Scenario) -> Result<Self, SimError> {
+    fn with_curve(
+        &self,
+        curve: LearningCurve,
+        scenario: &Scenario,
+    ) -> Result<Self, SimulationFailed> {
         let (_, held) = simulation_plan(scenario);
         let real = run_all(&held, 1)?;
         let mut other = Self { curve, ..self.clone() };
@@ -265,11 +271,11 @@ fn equivalent_groups(scenario: &Scenario) -> Vec<Vec<usize>> {
 fn simulation_plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario, u64)>) {
     let surrogate = &scenario.surrogate;
     let seed = |at: u32| FIRST.saturating_add(u64::from(at));
-    let fitted = (0..surrogate.seeds)
+    let fitted = (0..surrogate.training_seeds)
         .flat_map(|at| COHORT_FRACTIONS.map(|part| (small(scenario, part), seed(at))))
         .collect();
     let held = (0..surrogate.held_out)
-        .map(|at| (small(scenario, 1.0), seed(surrogate.seeds.saturating_add(at))))
+        .map(|at| (small(scenario, 1.0), seed(surrogate.training_seeds.saturating_add(at))))
         .collect();
     (fitted, held)
 }
@@ -295,7 +301,7 @@ fn members(scenario: &Scenario) -> u32 {
 /// # Errors
 /// [`SimError`].
 pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<SimulationOutcome, SimError> {
-    let fit = Fit::new(scenario, threads)?;
+    let fit = Fit::new(scenario, threads).map_err(|failed| failed.error)?;
     Ok(SurrogateSimulation::new(scenario, &fit, seed, threads).run()?.0)
 }
 
@@ -303,12 +309,12 @@ pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<Simulation
 /// simulations and the total.
 ///
 /// # Errors
-/// [`SimError`].
+/// The first simulation that failed: of the scenario, or one to which its curves are fitted.
 pub fn run(
     scenario: &Scenario,
     threads: usize,
     watch: ProgressFn<'_>,
-) -> Result<Results, SimError> {
+) -> Result<Results, SimulationFailed> {
     let mut markets = vec![(None, Arc::new(scenario.clone()))];
     markets.extend(
         honest_counterfactuals(scenario).into_iter().map(|(at, changed)| (Some(at), changed)),
@@ -316,7 +322,7 @@ pub fn run(
     let all = markets.len() * scenario.seeds.count as usize;
     watch(0, all);
     let fits = markets.iter().map(|(_, market)| Fit::new(market, threads));
-    let fits = fits.collect::<Result<Vec<Fit>, SimError>>()?;
+    let fits = fits.collect::<Result<Vec<Fit>, SimulationFailed>>()?;
     // Seed by seed; for each seed the markets in their order.
     let games = scenario.seeds.all().flat_map(|seed| {
         markets.iter().zip(&fits).map(move |((_, market), fit)| (seed, market, fit))
@@ -327,7 +333,7 @@ pub fn run(
     let play = |(): &mut (), (seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {
         let played = SurrogateSimulation::new(market, fit, seed, inner).run();
         watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
-        played
+        played.map_err(|error| SimulationFailed { seed, error: error.into() })
     };
     let outcomes = parallel_map(threads, games.collect(), || (), play);
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -55,7 +55,7 @@ struct PendingUpdate {
 #[derive(Default)]
 struct CohortUpdates {
     sent: Vec<PendingUpdate>,
-    set_aside: Vec<usize>,
+    near_duplicates: Vec<usize>,
 }
 
 impl<'a> SurrogateSimulation<'a> {
@@ -105,9 +105,9 @@ impl<'a> SurrogateSimulation<'a> {
             settled: false,
             online: there,
             selected: cohort.len(),
-            updates: came.iter().map(|chunk| chunk.sent.len() + chunk.set_aside.len()).sum(),
+            updates: came.iter().map(|chunk| chunk.sent.len() + chunk.near_duplicates.len()).sum(),
             excluded: 0,
-            near_duplicates: came.iter().map(|chunk| chunk.set_aside.len()).sum(),
+            near_duplicates: came.iter().map(|chunk| chunk.near_duplicates.len()).sum(),
             improvement: 0.0,
             spent: 0.0,
             accuracy: self.fit.curve.accuracy(self.loss),
@@ -120,7 +120,7 @@ impl<'a> SurrogateSimulation<'a> {
             let member = &mut self.members[*member];
             (member.selected, member.cost) = (member.selected + 1, member.cost + cost);
         }
-        for member in came.iter().flat_map(|chunk| &chunk.set_aside) {
+        for member in came.iter().flat_map(|chunk| &chunk.near_duplicates) {
             let member = &mut self.members[*member];
             (member.rounds, member.rejected) = (member.rounds + 1, member.rejected + 1);
         }
@@ -209,12 +209,12 @@ impl<'a> SurrogateSimulation<'a> {
     /// The scores of a round: updates with a significantly negative score are excluded, and the
     /// rest is valued again without them.
     fn score_round(&self, sent: &[PendingUpdate]) -> Result<Vec<UpdateScore>, SurrogateError> {
-        let withheld = self.spec.budget.confidence_z.0;
+        let confidence_z = self.spec.budget.confidence_z.0;
         let mut excluded = vec![false; sent.len()];
         let mut scores = self.value_updates(sent, &excluded)?;
         for (out, score) in excluded.iter_mut().zip(&scores) {
-            *out = self.scenario.task.keep_out
-                && is_negative_beyond_error(score.score_nano, score.error_nano, withheld);
+            *out = self.scenario.task.exclude_harmful
+                && is_negative_beyond_error(score.score_nano, score.error_nano, confidence_z);
         }
         if excluded.contains(&true) {
             let again = self.value_updates(sent, &excluded)?;
@@ -309,7 +309,7 @@ impl<'a> SurrogateSimulation<'a> {
                         continue;
                     }
                     if aside {
-                        came.set_aside.push(*member);
+                        came.near_duplicates.push(*member);
                         continue;
                     }
                     let rows = self.spec.rows_counted(person.declared, self.bonds[*member]);

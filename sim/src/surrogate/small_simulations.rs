@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use florin_protocol::Report;
 
+use crate::batch::SimulationFailed;
 use crate::parallel::parallel_map;
 use crate::population::Population;
 use crate::scenario::{Scenario, SimulationMode};
@@ -67,8 +68,8 @@ impl SimulationObservations {
 /// cohort.
 pub(super) fn scale_down(scenario: &Scenario, part: f64) -> Scenario {
     let mut small = scenario.clone();
-    small.speed = SimulationMode::Real;
-    small.pass.clear();
+    small.mode = SimulationMode::Real;
+    small.criteria.clear();
     let all: u64 = scenario.population.values().map(|group| u64::from(group.count)).sum();
     let wanted = f64::from(scenario.surrogate.members);
     let mut members = 0;
@@ -84,19 +85,22 @@ pub(super) fn scale_down(scenario: &Scenario, part: f64) -> Scenario {
     let least = (f64::from(scenario.task.cohort_min) * part) as u32;
     small.task.cohort_min = small.task.cohort_min.min(least.max(COHORT_MIN));
     small.rounds = small.rounds.min(scenario.surrogate.rounds);
-    small.learning.holdout_rows = small.learning.judged_rows.saturating_mul(small.rounds);
+    small.learning.holdout_rows =
+        small.learning.holdout_rows_per_round.saturating_mul(small.rounds);
     small
 }
 
-/// Runs real simulations, each a scenario with a seed, on up to `threads` threads.
+/// Runs real simulations, each a scenario with a seed, on up to `threads` threads. An error names
+/// the seed of the simulation that failed.
 pub(super) fn run_all(
     all: &[(Scenario, u64)],
     threads: usize,
-) -> Result<Vec<(SimulationObservations, SimulationOutcome)>, SimError> {
+) -> Result<Vec<(SimulationObservations, SimulationOutcome)>, SimulationFailed> {
     let tasks: Vec<&(Scenario, u64)> = all.iter().collect();
-    let played =
-        parallel_map(threads, tasks, || (), |(), (scenario, seed)| run_one(scenario, *seed));
-    played.into_iter().collect()
+    let run = |(): &mut (), (scenario, seed): &(Scenario, u64)| {
+        run_one(scenario, *seed).map_err(|error| SimulationFailed { seed: *seed, error })
+    };
+    parallel_map(threads, tasks, || (), run).into_iter().collect()
 }
 
 fn run_one(
@@ -141,7 +145,7 @@ fn updates(game: &Simulation<'_>, report: &Report) -> Vec<ObservedUpdate> {
     let update =
         |(score, entry): &(&florin_protocol::UpdateScore, &florin_protocol::UpdateEntry)| {
             let (member, group) = game.owner_of(entry.sender)?;
-            let set_aside = score.preprocessing.duplicate_of.is_some();
+            let is_near_duplicate = score.preprocessing.duplicate_of.is_some();
             let rows = entry.rows_counted as f64;
             Some(ObservedUpdate {
                 member,
@@ -150,7 +154,7 @@ fn updates(game: &Simulation<'_>, report: &Report) -> Vec<ObservedUpdate> {
                 share: rows / if score.excluded { all } else { rest },
                 score: score.score_nano as f64 / 1e9,
                 error: score.error_nano as f64 / 1e9,
-                is_near_duplicate: set_aside,
+                is_near_duplicate,
             })
         };
     scores.iter().filter_map(update).collect()

@@ -7,16 +7,17 @@ use florin_sim::search::{SearchResults, search_deviations};
 fn searched(rule: &str, cost: f64, threads: usize) -> SearchResults {
     let text = format!(
         "name = 'search'\nquestion = 'What pays?'\nrounds = 4\n[seeds]\nfirst = 1\ncount = 4\n\
-         [learning]\nhidden = []\nholdout_rows = 240\njudged_rows = 60\n[mechanism]\nrule = \
-         '{rule}'\n\
+         [learning]\nhidden = []\nholdout_rows = 240\nholdout_rows_per_round = \
+         60\n[mechanism]\nrule = '{rule}'\n\
          [population.honest]\ncount = 4\nrows = [40, 60]\n\
          [population.other]\ncount = 1\nrows = [50, 50]\ncost = {{ per_step = {cost:?} }}\n\
-         [search]\npopulation = 'other'\ntries = 5\nseeds = {{ first = 100, count = 2 }}\n\
-         [[search.strategies]]\nname = 'lazy'\nstrategy = {{ act = 'lazy', share = 1.0 }}\n\
-         parameters = {{ 'strategy.share' = [0.0, 1.0] }}\n\
-         [[search.strategies]]\nname = 'pair'\ncount = 2\nstrategy = {{ act = 'collude', noise = \
+         [search]\ngroup = 'other'\ncandidates = 5\nseeds = {{ first = 100, count = 2 }}\n\
+         [[search.strategies]]\nname = 'lazy'\nstrategy = {{ kind = 'lazy', fraction = 1.0 }}\n\
+         parameters = {{ 'strategy.fraction' = [0.0, 1.0] }}\n\
+         [[search.strategies]]\nname = 'pair'\ncount = 2\nstrategy = {{ kind = 'collude', noise = \
          1.0, size = 2 }}\n\
-         [[search.strategies]]\nname = 'wrong'\nstrategy = {{ act = 'flip_labels', share = 1.0 }}"
+         [[search.strategies]]\nname = 'wrong'\nstrategy = {{ kind = 'flip_labels', fraction = \
+         1.0 }}"
     );
     let scenario = Scenario::read(&text, &[]).unwrap();
     search_deviations(&scenario, threads, &|_, _| {}).unwrap().unwrap()
@@ -39,8 +40,8 @@ fn under_equal_pay_the_search_finds_the_lazy_deviation_and_measures_it_on_fresh_
 }
 
 #[test]
-fn own_mechanism_leaves_no_gain_to_wrong_labels_and_the_search_is_reproducible() {
-    let (one, two) = (searched("own", 0.0, 1), searched("own", 0.0, 3));
+fn florins_mechanism_leaves_no_gain_to_wrong_labels_and_the_search_is_reproducible() {
+    let (one, two) = (searched("florin", 0.0, 1), searched("florin", 0.0, 3));
     let wrong = one.strategies.iter().find(|found| found.name == "wrong").unwrap();
     assert!(wrong.gain.mean < 0.0, "{:?}", wrong.gain);
     assert_eq!(one.candidates.len(), two.candidates.len());
@@ -60,9 +61,10 @@ fn every_candidate_stays_within_its_parameter_range() {
         assert!((0.0..=1.0).contains(&one.positions[0]), "{one:?}");
     }
     let text = florin_sim::scenario::built_in("attacks").unwrap().text;
-    for (start, inside) in
-        [("scale = 1.0 }", "scale = 3.5 }"), ("ids = 4, how = \"same\"", "ids = 1, how = \"same\"")]
-    {
+    for (start, inside) in [
+        ("scale = 1.0 }", "scale = 3.5 }"),
+        ("identities = 4, updates = \"same\"", "identities = 1, updates = \"same\""),
+    ] {
         assert!(text.contains(start));
         let message = Scenario::read(&text.replace(start, inside), &[]).unwrap_err().to_string();
         assert!(

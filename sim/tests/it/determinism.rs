@@ -5,13 +5,16 @@ use florin_sim::{Scenario, simulate};
 
 fn small() -> Scenario {
     let text = "name = 'small'\nquestion = 'Does it repeat?'\nrounds = 3\n\
-        [seeds]\ncount = 2\n[learning]\nholdout_rows = 90\njudged_rows = 30\nhidden = [8]\n\
+        [seeds]\ncount = 2\n[learning]\nholdout_rows = 90\nholdout_rows_per_round = 30\nhidden = \
+        [8]\n\
         [population.honest]\ncount = 5\nrows = [20, 40]\nlabel_skew = 0.5\n\
-        online = { pattern = 'often', share = 0.9 }\n\
+        online = { pattern = 'random', probability = 0.9 }\n\
         machine = { spread = 0.5 }\ncost = { per_step = 0.01, per_megabyte = 0.1 }\n\
-        [population.copier]\ncount = 1\nstrategy = { act = 'plagiarise', noise = 0.1 }\n\
-        [population.twins]\ncount = 1\nstrategy = { act = 'sybil', ids = 3, how = 'hedged' }\n\
-        [population.lazy]\ncount = 1\nstrategy = { act = 'effort' }\nelsewhere = 0.5";
+        [population.copier]\ncount = 1\nstrategy = { kind = 'copy', noise = 0.1 }\n\
+        [population.twins]\ncount = 1\nstrategy = { kind = 'sybil', identities = 3, updates = \
+        'hedged' }\n\
+        [population.lazy]\ncount = 1\nstrategy = { kind = 'adaptive_effort' }\noutside_option = \
+        0.5";
     Scenario::read(text, &[]).unwrap()
 }
 

@@ -7,8 +7,8 @@ use florin_sim::results::{Results, run_experiment};
 fn beside(strategy: &str, more: &str) -> Results {
     let text = format!(
         "name = 'beside'\nquestion = 'What does it earn?'\nrounds = 6\n\
-         [seeds]\nfirst = 1\ncount = 3\n[learning]\nholdout_rows = 480\njudged_rows = 80\nhidden = \
-         [16]\n{more}\n\
+         [seeds]\nfirst = 1\ncount = 3\n[learning]\nholdout_rows = 480\nholdout_rows_per_round = \
+         80\nhidden = [16]\n{more}\n\
          [population.honest]\ncount = 6\nrows = [40, 80]\n\
          [population.other]\ncount = 1\nrows = [60, 60]\nstrategy = {strategy}"
     );
@@ -27,7 +27,7 @@ fn profit(results: &Results, group: &str) -> f64 {
 
 #[test]
 fn honest_members_earn_and_idle_members_do_not() {
-    let results = beside("{ act = 'idle' }", "");
+    let results = beside("{ kind = 'zero_update' }", "");
     assert!(profit(&results, "honest") > 0.0);
     assert_eq!(profit(&results, "other"), 0.0);
     assert!(results.measure("accuracy", None).unwrap().interval.mean > 0.6);
@@ -36,7 +36,9 @@ fn honest_members_earn_and_idle_members_do_not() {
 
 #[test]
 fn harmful_updates_are_excluded_and_debited() {
-    for strategy in ["{ act = 'flip_labels', share = 1.0 }", "{ act = 'sign_flip', by = 1.0 }"] {
+    for strategy in
+        ["{ kind = 'flip_labels', fraction = 1.0 }", "{ kind = 'sign_flip', factor = 1.0 }"]
+    {
         let results = beside(strategy, "");
         assert!(profit(&results, "other") < 0.0, "{strategy}");
         assert!(profit(&results, "honest") > 0.0, "{strategy}");
@@ -47,34 +49,34 @@ fn harmful_updates_are_excluded_and_debited() {
 
 #[test]
 fn equal_pay_rewards_idle_members_and_pay_by_rows_rewards_row_inflation() {
-    let equal = beside("{ act = 'idle' }", "[mechanism]\nrule = 'equal'");
+    let equal = beside("{ kind = 'zero_update' }", "[mechanism]\nrule = 'equal'");
     assert!(profit(&equal, "other") > 0.0);
-    let by_rows = beside("{ act = 'inflate', by = 3.0 }", "[mechanism]\nrule = 'rows'");
+    let by_rows = beside("{ kind = 'inflate_rows', factor = 3.0 }", "[mechanism]\nrule = 'rows'");
     assert!(profit(&by_rows, "other") > 0.0);
 }
 
 #[test]
 fn every_mechanism_and_every_strategy_completes_all_rounds() {
-    for rule in ["own", "equal", "rows", "leave_one_out", "gtg", "cosine", "rank", "tokenised"] {
-        let results = beside("{ act = 'honest' }", &format!("[mechanism]\nrule = '{rule}'"));
+    for rule in ["florin", "equal", "rows", "leave_one_out", "gtg", "cosine", "rank", "tokenised"] {
+        let results = beside("{ kind = 'honest' }", &format!("[mechanism]\nrule = '{rule}'"));
         assert_eq!(results.outcomes[0].rounds.len(), 6, "{rule}");
     }
     for strategy in [
-        "{ act = 'lazy', share = 0.3 }",
-        "{ act = 'effort' }",
-        "{ act = 'noise', scale = 1.0 }",
-        "{ act = 'replay', noise = 0.1 }",
-        "{ act = 'scale', by = 3.0 }",
-        "{ act = 'alie', z = 1.0 }",
-        "{ act = 'backdoor', share = 0.5, boost = 2.0 }",
-        "{ act = 'plagiarise', noise = 0.0 }",
-        "{ act = 'sybil', ids = 3, how = 'same' }",
-        "{ act = 'sybil', ids = 3, how = 'noisy' }",
-        "{ act = 'collude', noise = 0.1 }",
-        "{ act = 'collude', noise = 0.1, size = 2 }",
-        "{ act = 'ring', noise = 0.1, size = 3 }",
-        "{ act = 'hasty', epochs = 1 }",
-        "{ act = 'duplicate', by = 3.0 }",
+        "{ kind = 'lazy', fraction = 0.3 }",
+        "{ kind = 'adaptive_effort' }",
+        "{ kind = 'noise', scale = 1.0 }",
+        "{ kind = 'replay', noise = 0.1 }",
+        "{ kind = 'scale', factor = 3.0 }",
+        "{ kind = 'alie', z = 1.0 }",
+        "{ kind = 'backdoor', fraction = 0.5, boost = 2.0 }",
+        "{ kind = 'copy', noise = 0.0 }",
+        "{ kind = 'sybil', identities = 3, updates = 'same' }",
+        "{ kind = 'sybil', identities = 3, updates = 'noisy' }",
+        "{ kind = 'collude', noise = 0.1 }",
+        "{ kind = 'collude', noise = 0.1, size = 2 }",
+        "{ kind = 'shared_training', noise = 0.1, size = 3 }",
+        "{ kind = 'fewer_epochs', epochs = 1 }",
+        "{ kind = 'duplicate_rows', factor = 3.0 }",
     ] {
         let results = beside(strategy, "");
         assert_eq!(results.outcomes[0].rounds.len(), 6, "{strategy}");
@@ -83,7 +85,7 @@ fn every_mechanism_and_every_strategy_completes_all_rounds() {
 
 #[test]
 fn a_slow_machine_does_not_delay_the_other_members() {
-    let slow = "{ act = 'honest' }\nmachine = { steps_per_second = 0.001 }";
+    let slow = "{ kind = 'honest' }\nmachine = { steps_per_second = 0.001 }";
     let results = beside(slow, "");
     for played in &results.outcomes {
         assert_eq!(played.rounds.len(), 6);

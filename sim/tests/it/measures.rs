@@ -1,6 +1,6 @@
 //! Measures are complete under every mechanism and with absent members.
 
-use florin_sim::results::{Results, run_experiment};
+use florin_sim::results::{Program, Results, Verdict, run_experiment};
 use florin_sim::{Scenario, simulate};
 
 fn read(text: &str) -> Scenario {
@@ -12,14 +12,14 @@ fn ran(text: &str) -> Results {
     run_experiment(&read(text), 2, &|_, _| {}).unwrap()
 }
 
-const LEARNING: &str = "[learning]\nholdout_rows = 360\njudged_rows = 60\nhidden = []\n";
+const LEARNING: &str = "[learning]\nholdout_rows = 360\nholdout_rows_per_round = 60\nhidden = []\n";
 
 #[test]
 fn a_market_waits_for_offline_members_and_completes_every_round() {
     let text = format!(
         "rounds = 6\n[seeds]\ncount = 2\n[task]\ncohort_min = \
          3\n{LEARNING}[population.honest]\ncount = 5\nrows = [30, 60]\nonline = {{ pattern = \
-         'often', share = 0.6 }}"
+         'random', probability = 0.6 }}"
     );
     let results = ran(&text);
     for played in &results.outcomes {
@@ -42,8 +42,8 @@ fn a_zero_update_is_distinguished_from_a_zero_model() {
     let text = format!(
         "rounds = 3\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, \
          60]\n\
-         online = {{ pattern = 'often', share = 0.4 }}\n\
-         [population.idle]\ncount = 2\nstrategy = {{ act = 'idle' }}"
+         online = {{ pattern = 'random', probability = 0.4 }}\n\
+         [population.idle]\ncount = 2\nstrategy = {{ kind = 'zero_update' }}"
     );
     let results = ran(&text);
     assert_eq!(results.outcomes[0].rounds.len(), 3);
@@ -54,15 +54,15 @@ fn token_pay_is_recorded_per_round_and_harmful_members_are_detected() {
     let text = format!(
         "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = \
          'tokenised'\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
-         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share \
-         = 1.0 }}"
+         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ kind = 'flip_labels', \
+         fraction = 1.0 }}"
     );
     let results = ran(&text);
     for member in &results.outcomes[0].members {
         let by_round: f64 = member.by_round.iter().sum();
         assert!((by_round - member.earned).abs() < 1e-6, "{by_round} and {}", member.earned);
     }
-    assert!(results.measure("stability", None).is_some());
+    assert!(results.measure("pay_rank_correlation", None).is_some());
     assert!(results.measure("detection", None).unwrap().interval.mean > 0.9);
 }
 
@@ -73,7 +73,7 @@ fn identities_that_are_not_selected_cost_nothing() {
             "rounds = 6\n[task]\ncohort = {cohort}\n{LEARNING}[population.honest]\ncount = 3\nrows \
              = [30, 60]\n\
              [population.many]\ncount = 1\nrows = [80, 80]\ncost = {{ per_step = 1.0 }}\n\
-             strategy = {{ act = 'sybil', ids = 8, how = 'disjoint' }}"
+             strategy = {{ kind = 'sybil', identities = 8, updates = 'disjoint' }}"
         ))
     };
     let cost = |cohort| {
@@ -88,12 +88,12 @@ fn identities_that_are_not_selected_cost_nothing() {
 
 #[test]
 fn without_exclusion_no_update_is_excluded() {
-    let text = |keep_out: bool| {
+    let text = |exclude_harmful: bool| {
         format!(
-            "rounds = 6\n[seeds]\ncount = 2\n[task]\nkeep_out = \
-             {keep_out}\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
-             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', \
-             share = 1.0 }}"
+            "rounds = 6\n[seeds]\ncount = 2\n[task]\nexclude_harmful = \
+             {exclude_harmful}\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
+             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ kind = 'flip_labels', \
+             fraction = 1.0 }}"
         )
     };
     let excluded = |results: &Results| {
@@ -111,13 +111,35 @@ fn a_failed_criterion_reports_the_worst_seed() {
     let text = format!(
         "rounds = 2\n[seeds]\nfirst = 3\ncount = 3\n{LEARNING}[population.honest]\ncount = 3\nrows \
          = [30, 60]\n\
-         [[pass]]\nmeasure = 'accuracy'\nat_least = 2"
+         [[criteria]]\nmeasure = 'accuracy'\nat_least = 2"
     );
     let results = ran(&text);
     let lowest = results.outcomes.iter().min_by(|a, b| {
         let last = |p: &florin_sim::SimulationOutcome| p.rounds.last().unwrap().accuracy;
         last(a).total_cmp(&last(b))
     });
-    assert!(!results.all_hold());
+    assert_eq!(results.verdict(), Verdict::Failed);
     assert_eq!(results.criteria[0].worst_seed, Some(lowest.unwrap().seed));
+}
+
+#[test]
+fn a_criterion_on_an_interval_is_undecided_with_one_seed() {
+    let text = |least: f64| {
+        format!(
+            "rounds = 2\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = \
+             [30, 60]\n\
+             [[criteria]]\nmeasure = 'accuracy'\nstatistic = 'lower'\nat_least = 0\n\
+             [[criteria]]\nmeasure = 'balanced'\nat_least = {least}"
+        )
+    };
+    let verdicts =
+        |results: &Results| results.criteria.iter().map(|c| c.verdict).collect::<Vec<_>>();
+    let one = ran(&text(1.0));
+    assert_eq!(verdicts(&one), [Verdict::Undecided, Verdict::Passed]);
+    assert_eq!((one.criteria[0].value, one.criteria[0].worst_seed), (None, None));
+    assert_eq!(one.verdict(), Verdict::Undecided);
+    let json = one.to_json(&Program { version: "1", commit: "abc" });
+    assert!(json["passed"].is_null() && json["criteria"][0]["passed"].is_null(), "{json}");
+    // A failed criterion decides the whole.
+    assert_eq!(ran(&text(2.0)).verdict(), Verdict::Failed);
 }

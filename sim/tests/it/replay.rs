@@ -16,10 +16,10 @@ fn a_replay_matches_its_recorded_rows_and_detects_a_forged_row() {
     fs::write(days.join("a.csv"), "member,from_s,until_s\n0,0,900\n1,0,100000\n0,1500,9000\n")
         .unwrap();
     let text = "name = 'a'\nquestion = 'Again?'\nrounds = 3\n[seeds]\nfirst = 4\ncount = 2\n\
-        [learning]\nholdout_rows = 90\njudged_rows = 30\nhidden = []\n\
+        [learning]\nholdout_rows = 90\nholdout_rows_per_round = 30\nhidden = []\n\
         [population.honest]\ncount = 4\nrows = [20, 40]\n\
         online = { pattern = 'trace', file = 'days/a.csv' }\n\
-        [population.copier]\ncount = 1\nstrategy = { act = 'plagiarise', noise = 0.1 }";
+        [population.copier]\ncount = 1\nstrategy = { kind = 'copy', noise = 0.1 }";
     let scenario = Scenario::read_in(folder.path(), text, &[]).unwrap();
     let results = run_experiment(&scenario, 2, &|_, _| {}).unwrap();
     let out = folder.path().join("out");
@@ -54,7 +54,7 @@ fn members_are_online_in_the_intervals_of_their_trace() {
     let lines = "member,from_s,until_s\n0,0,100\n1,0,1000000\n2,0,1000000\n";
     fs::write(folder.path().join("t.csv"), lines).unwrap();
     let text = "name = 'a'\nquestion = 'Who?'\nrounds = 4\n[seeds]\ncount = 1\n\
-        [learning]\nholdout_rows = 120\njudged_rows = 30\nhidden = []\n\
+        [learning]\nholdout_rows = 120\nholdout_rows_per_round = 30\nhidden = []\n\
         [population.honest]\ncount = 3\nrows = [20, 40]\nmachine = { steps_per_second = 0.1 }\n\
         online = { pattern = 'trace', file = 't.csv' }";
     let scenario = Scenario::read_in(folder.path(), text, &[]).unwrap();
@@ -71,18 +71,18 @@ fn members_are_online_in_the_intervals_of_their_trace() {
 #[test]
 fn members_that_leave_do_not_cost_the_others_a_round() {
     let text = "name = 'a'\nquestion = 'Who?'\nrounds = 4\n[seeds]\ncount = 1\n\
-        [learning]\nholdout_rows = 120\njudged_rows = 30\nhidden = []\n\
+        [learning]\nholdout_rows = 120\nholdout_rows_per_round = 30\nhidden = []\n\
         [population.leaves]\ncount = 2\nrows = [20, 40]\n\
         online = { pattern = 'rounds', first = 1, last = 2 }\n\
         [population.stays]\ncount = 2\nrows = [20, 40]";
-    for speed in ["real", "surrogate"] {
-        let change = format!("speed={speed}").parse().unwrap();
+    for mode in ["real", "surrogate"] {
+        let change = format!("mode={mode}").parse().unwrap();
         let fitted = "surrogate.held_out=1".parse().unwrap();
-        let changes = if speed == "real" { vec![change] } else { vec![change, fitted] };
+        let changes = if mode == "real" { vec![change] } else { vec![change, fitted] };
         let scenario = Scenario::read(text, &changes).unwrap();
         let played = &run_experiment(&scenario, 1, &|_, _| {}).unwrap().outcomes[0];
         let sent = played.members.iter().map(|m| m.rounds).collect::<Vec<_>>();
-        assert_eq!(sent, [2, 2, 4, 4], "{speed}");
-        assert!(played.rounds.iter().all(|round| round.settled), "{speed}");
+        assert_eq!(sent, [2, 2, 4, 4], "{mode}");
+        assert!(played.rounds.iter().all(|round| round.settled), "{mode}");
     }
 }

@@ -19,22 +19,31 @@ fn errors_name_the_unknown_key_or_the_invalid_value() {
         ("seeds.count=0", "seeds.count = 0"),
         ("population.honest.rows=[9, 3]", "population.honest.rows = [9, 3]"),
         ("population.honest.label_noise=2", "population.honest.label_noise = 2: must be 0 to 1"),
-        ("population.honest.strategy={act=\"fly\"}", "unknown variant `fly`"),
-        ("population.honest.strategy={act=\"sybil\", ids=9, how=\"same\"}", "strategy.ids = 9"),
-        ("learning.judged_rows=900", "each of 8 rounds uses up"),
-        ("population.honest.count=100", "set learning.jitter above 0"),
+        ("population.honest.strategy={kind=\"fly\"}", "unknown variant `fly`"),
+        (
+            "population.honest.strategy={kind=\"sybil\", identities=9, updates=\"same\"}",
+            "strategy.identities = 9",
+        ),
+        ("learning.holdout_rows_per_round=900", "each of 8 rounds uses up"),
+        ("population.honest.count=100", "set learning.feature_noise above 0"),
         ("mechanism.rule=magic", "unknown variant `magic`"),
         ("task.cohort_min=65", "task.cohort_min = 65: must be 2 to task.cohort"),
         ("task.debit_max=6", "task (budget.bond_min) = 5"),
-        ("pass=[{measure=\"luck\", at_least=0}]", "pass[0].measure = luck: unknown measure"),
-        ("pass=[{measure=\"gini\"}]", "a criterion needs at_least or at_most"),
+        (
+            "criteria=[{measure=\"luck\", at_least=0}]",
+            "criteria[0].measure = luck: unknown measure",
+        ),
+        ("criteria=[{measure=\"gini\"}]", "a criterion needs at_least or at_most"),
         ("name=a b", "name = a b"),
         (
-            "population.honest.strategy={act=\"honest\", share=1}",
-            "unknown key population.honest.strategy.share",
+            "population.honest.strategy={kind=\"honest\", fraction=1}",
+            "unknown key population.honest.strategy.fraction",
         ),
-        ("mechanism={rule=\"own\", price=1}", "unknown key mechanism.price"),
-        ("population.honest.online={pattern=\"always\", share=1}", "honest.online.share"),
+        ("mechanism={rule=\"florin\", price=1}", "unknown key mechanism.price"),
+        (
+            "population.honest.online={pattern=\"always\", probability=1}",
+            "honest.online.probability",
+        ),
         (
             "population.honest.online={pattern=\"rounds\", first=3, last=2}",
             "population.honest.online.first = 3: must be 1 to 2",
@@ -49,13 +58,13 @@ fn errors_name_the_unknown_key_or_the_invalid_value() {
 
 #[test]
 fn scenarios_beyond_memory_or_supply_limits_are_refused() {
-    let message = refused(&["learning.jitter=0.1", "population.honest.rows=[2, 1000000]"]);
+    let message = refused(&["learning.feature_noise=0.1", "population.honest.rows=[2, 1000000]"]);
     assert!(
         message.contains("population = 10000000: members may have at most 2000000 rows"),
         "{message}"
     );
     let rows = "population.honest.rows=[2, 190000]";
-    let message = refused(&["learning.jitter=0.1", rows, "task.bond_per_row=1e9"]);
+    let message = refused(&["learning.feature_noise=0.1", rows, "task.bond_per_row=1e9"]);
     assert!(
         message.contains("task.bond_per_row") && message.contains("florins: at most 1e15"),
         "{message}"

@@ -30,11 +30,15 @@ fn the_exported_workload_has_every_row_once_and_the_initial_model() {
     };
     let mut rows: Vec<u64> =
         exported["clients"].as_array().unwrap().iter().flat_map(numbers).collect();
-    rows.extend(numbers(&exported["judged"]));
+    rows.extend(numbers(&exported["test_rows"]));
     rows.sort_unstable();
     assert_eq!(rows, (0..1_797).collect::<Vec<_>>());
-    let start: Vec<f32> =
-        exported["start"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap() as f32).collect();
+    let start: Vec<f32> = exported["initial_params"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|w| w.as_f64().unwrap() as f32)
+        .collect();
     assert_eq!(start, workload.fedavg().params());
     let many = Workload::draw(Clients::WithReplacement(30), 4).unwrap().to_json();
     assert!(

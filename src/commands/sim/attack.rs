@@ -1,7 +1,7 @@
 //! `florin sim attack`: finds the most profitable deviation, and measures it on fresh seeds.
 
 use florin_sim::SimulationFailed;
-use florin_sim::results::{ATTACK, format_bounds, format_count, format_number};
+use florin_sim::results::{SEARCH, format_bounds, format_count, format_number};
 use florin_sim::search::{SearchResults, search_deviations};
 
 use super::{
@@ -13,7 +13,7 @@ use crate::show::{self, Cell, DIM, HEAD, NOTE, TextTable};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
-    check_results_folder(command.out.as_deref(), &scenario, ATTACK)?;
+    check_results_folder(command.out.as_deref(), &scenario, SEARCH)?;
     let threads = threads(command.play.threads);
     let found = with_progress(&scenario.name, |watch| search_deviations(&scenario, threads, watch));
     let found = found.map_err(|error: SimulationFailed| halted(&error))?;
@@ -51,7 +51,7 @@ fn print(found: &SearchResults) {
     let mut table = TextTable::new(&[
         "strategy",
         "best parameters",
-        ">tries",
+        ">candidates",
         ">gain",
         "95 %",
         ">profit",

@@ -120,7 +120,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let (clean, asked) = (of("0123456789ab", b"x"), scenario(folder, "0,0,900", 2));
-        fs::write(folder.join("results.json"), "{\"holds\": true}").unwrap();
+        fs::write(folder.join("results.json"), "{\"passed\": true}").unwrap();
         assert_eq!(clean.read(folder, &asked), None, "the results are not marked as complete");
         clean.write(folder, &asked).unwrap();
         assert!(clean.read(folder, &asked).is_some());

@@ -106,7 +106,7 @@ fn one(command: &SimFaults, seed: u64, rules: FaultOptions) -> anyhow::Result<Ex
         let trace: Vec<String> =
             played.trace.clone().into_text().lines().map(str::to_owned).collect();
         let mut found = in_json(&played, played.digest());
-        found["fault_config"] = json!(format!("{:?}", played.faults));
+        found["faults"] = json!(format!("{:?}", played.faults));
         found["trace"] = json!(trace);
         show::json(&found)?;
         return Ok(exit);

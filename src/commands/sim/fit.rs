@@ -14,10 +14,10 @@ pub(super) fn print(results: &Results) {
     anstream::println!(
         "\n{HEAD}scores are sampled from a surrogate{HEAD:#} {DIM}fitted to {} with {} and {}, \
          validated on {}{DIM:#}",
-        format_count(first.seeds.len() as u64 * 2, "real game"),
+        format_count(first.seeds.len() as u64 * 2, "real simulation"),
         format_count(first.members.into(), "member"),
         format_count(first.rounds.into(), "round"),
-        format_count(first.held_out.len() as u64, "other game")
+        format_count(first.held_out.len() as u64, "other simulation")
     );
     for fitted in &results.fits {
         match &fitted.made_honest {
@@ -37,20 +37,20 @@ pub(super) fn print(results: &Results) {
     }
 }
 
-/// Prints where the surrogate extrapolates beyond its fitted games.
+/// Prints where the surrogate extrapolates beyond its fitted simulations.
 fn print_extrapolation(fitted: &MarketFit, results: &Results) {
     let MarketFit { fit, lowest_loss, .. } = fitted;
     if fitted.extrapolates() {
         anstream::println!(
-            "  {NOTE}losses down to {lowest_loss:.4} were sampled, but the fitted games end at \
-             {:.4}: lower losses are extrapolated{NOTE:#}",
+            "  {NOTE}losses down to {lowest_loss:.4} were sampled, but the fitted simulations end \
+             at {:.4}: lower losses are extrapolated{NOTE:#}",
             fit.curve.lowest_loss()
         );
     }
     let groups = results.scenario.population.keys().zip(&fit.groups);
     for (name, _) in groups.filter(|(_, group)| group.variance.estimated_members == 0) {
         anstream::println!(
-            "  {NOTE}no member of {name} submitted enough updates in the fitted games to be \
+            "  {NOTE}no member of {name} submitted enough updates in the fitted simulations to be \
              distinguished: its members are sampled alike{NOTE:#}"
         );
     }
@@ -59,8 +59,8 @@ fn print_extrapolation(fitted: &MarketFit, results: &Results) {
 fn one(fit: &Fit) {
     if !fit.has_data() {
         anstream::println!(
-            "  {BAD}no update of the fitted games had a positive value: the surrogate cannot be \
-             fitted{BAD:#}"
+            "  {BAD}no update of the fitted simulations had a positive value: the surrogate \
+             cannot be fitted{BAD:#}"
         );
         return;
     }

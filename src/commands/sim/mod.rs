@@ -91,16 +91,16 @@ fn refused(error: &ScenarioError) -> anyhow::Error {
     Failure::input(error.code(), error.to_string()).into()
 }
 
-/// Checks that the results folder is writable before any game is played.
+/// Checks that the results folder is writable before any simulation starts.
 fn check_writable(folder: Option<&Path>) -> anyhow::Result<()> {
     folder.map_or(Ok(()), |folder| {
         florin_sim::results::check_writable(folder).map_err(|error| not_written(&error).into())
     })
 }
 
-/// Checks that the results folder is writable before any game is played, and refuses to overwrite
-/// other results. `file` is the last file that this command writes: a folder that has it and the
-/// same scenario belongs to this experiment.
+/// Checks that the results folder is writable before any simulation starts, and refuses to
+/// overwrite other results. `file` is the last file that this command writes: a folder that has it
+/// and the same scenario belongs to this experiment.
 fn check_results_folder(
     folder: Option<&Path>,
     scenario: &Scenario,
@@ -135,7 +135,7 @@ fn not_written(error: &WriteError) -> Failure {
     Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())
 }
 
-/// The error of an aborted game; a failed training is a mistake in the scenario.
+/// The error of an aborted simulation; a failed training is a mistake in the scenario.
 fn halted(error: &SimulationFailed) -> anyhow::Error {
     let message = format!("{}: {}", PROGRAM.run_id(error.seed), error.error);
     match &error.error {
@@ -157,8 +157,8 @@ fn threads(asked: Option<u16>) -> usize {
     asked.map_or_else(all, usize::from)
 }
 
-/// Runs the games with a progress bar on the terminal.
-fn run_games(scenario: &Scenario, threads: usize, what: &str) -> anyhow::Result<Results> {
+/// Runs the simulations with a progress bar on the terminal.
+fn run_simulations(scenario: &Scenario, threads: usize, what: &str) -> anyhow::Result<Results> {
     let results =
         with_progress(what, |watch| florin_sim::results::run_experiment(scenario, threads, watch));
     results.map_err(|error: SimulationFailed| halted(&error))
@@ -167,7 +167,7 @@ fn run_games(scenario: &Scenario, threads: usize, what: &str) -> anyhow::Result<
 fn with_progress<T>(what: &str, play: impl FnOnce(ProgressFn<'_>) -> T) -> T {
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new(0);
-        let template = "{spinner} {pos}/{len} games {bar:24} {eta} left  {msg}";
+        let template = "{spinner} {pos}/{len} simulations {bar:24} {eta} left  {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━━─"));
         }

@@ -1,17 +1,19 @@
 //! `florin sim run`: runs a scenario and prints its results.
 
 use florin_sim::measure::{MeasureSummary, RATIOS};
-use florin_sim::results::{RESULTS, Results, format_bounds, format_count, format_number};
+use florin_sim::results::{RESULTS, Results, Verdict, format_bounds, format_count, format_number};
 
-use super::{PROGRAM, check_results_folder, not_written, read, run_games, threads, with_seeds};
+use super::{
+    PROGRAM, check_results_folder, not_written, read, run_simulations, threads, with_seeds,
+};
 use crate::cli::SimRun;
 use crate::failure::Exit;
-use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, TextTable};
+use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, NOTE, TextTable};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
     check_results_folder(command.out.as_deref(), &scenario, RESULTS)?;
-    let results = run_games(&scenario, threads(command.play.threads), &scenario.name)?;
+    let results = run_simulations(&scenario, threads(command.play.threads), &scenario.name)?;
     if let Some(folder) = &command.out {
         results.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
     }
@@ -24,10 +26,10 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
             anstream::println!("\n{DIM}written to{DIM:#} {}", folder.display());
         }
     }
-    Ok(if results.all_hold() { Exit::Done } else { Exit::Negative })
+    Ok(if results.verdict() == Verdict::Passed { Exit::Done } else { Exit::Negative })
 }
 
-/// Prints the groups, then the market, then the rules.
+/// Prints the groups, then the market, then the pass criteria.
 pub(super) fn print(results: &Results) {
     let scenario = &results.scenario;
     let rounds = format_count(scenario.rounds.into(), "round");
@@ -54,7 +56,7 @@ pub(super) fn print(results: &Results) {
             range(of("profit")),
             mean(of("gain")),
             range(of("gain")),
-            percent(of("refused")),
+            percent(of("rejected")),
             percent(of("participation")),
         ]);
     }
@@ -76,10 +78,14 @@ pub(super) fn print(results: &Results) {
         return;
     }
     anstream::println!();
-    let mut table = TextTable::new(&["rule", ">value", ""]);
+    let mut table = TextTable::new(&["criterion", ">value", ""]);
     for judged in &results.criteria {
         let worst = judged.worst_seed.map(|seed| format!(", worst in {}", PROGRAM.run_id(seed)));
-        let (mark, style) = if judged.holds { ("holds", GOOD) } else { ("VIOLATED", BAD) };
+        let (mark, style) = match judged.verdict {
+            Verdict::Passed => ("passed", GOOD),
+            Verdict::Failed => ("FAILED", BAD),
+            Verdict::Undecided => ("not decided: it needs at least two seeds", NOTE),
+        };
         let mark = format!("{mark}{}", worst.unwrap_or_default());
         let value = judged.value.map_or_else(|| "undefined".to_owned(), format_number);
         table.row([judged.criterion.as_str().into(), value.into(), Cell::styled(mark, style)]);

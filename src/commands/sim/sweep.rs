@@ -16,7 +16,7 @@ use super::cache::SweepCache;
 use super::compare::page;
 use super::{
     PROGRAM, check_writable, not_written, read_text, refuse_run_folder, refused,
-    results_folder_in_use, run_games, scenario_text, threads, with_seeds,
+    results_folder_in_use, run_simulations, scenario_text, threads, with_seeds,
 };
 use crate::cli::SimSweep;
 use crate::failure::{Exit, Failure};
@@ -68,7 +68,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
             Some(results) => results,
             None => {
                 let what = format!("{} of {}", at + 1, points.len());
-                let results = run_games(scenario, threads(command.play.threads), &what)?;
+                let results = run_simulations(scenario, threads(command.play.threads), &what)?;
                 // While the folder is rewritten, it is not marked as complete.
                 cache.invalidate(&folder)?;
                 results.write(&folder, &PROGRAM).map_err(|error| not_written(&error))?;
@@ -87,7 +87,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
         print(&rows);
         anstream::println!("\n{DIM}written to{DIM:#} {}", command.out.display());
     }
-    Ok(if rows.iter().all(holds) { Exit::Done } else { Exit::Negative })
+    Ok(if rows.iter().all(|row| passed(row) == true) { Exit::Done } else { Exit::Negative })
 }
 
 /// A combination's folder may be rewritten if traces or the program have changed, but not with
@@ -99,9 +99,19 @@ fn check_same_scenario(folder: &Path, scenario: &Scenario) -> anyhow::Result<()>
     if is_same { Ok(()) } else { Err(results_folder_in_use(folder)) }
 }
 
-/// Whether all rules of a combination hold, and the fit of a surrogate passes.
-fn holds(row: &Value) -> bool {
-    row["results"]["holds"] == true
+/// Whether a combination satisfies all pass criteria, and the fit of a surrogate passes; null if a
+/// criterion is undecided and nothing fails.
+fn passed(row: &Value) -> &Value {
+    &row["results"]["passed"]
+}
+
+/// The mark of a combination that does not pass.
+fn mark(row: &Value) -> &'static str {
+    match passed(row) {
+        Value::Bool(true) => "",
+        Value::Null => "NOT DECIDED",
+        _ => "FAILED",
+    }
 }
 
 /// Reads a combination's folder for the page.
@@ -215,7 +225,7 @@ fn print(rows: &[Value]) {
         let changes: Vec<&str> =
             row["changes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let mut first = changes.join(" ");
-        let mut mark = if holds(row) { "" } else { "VIOLATED" };
+        let mut mark = mark(row);
         let measures: Vec<&Value> =
             row["results"]["measures"].as_array().into_iter().flatten().collect();
         let of = |measure: &str, group: &Value| {
@@ -238,11 +248,12 @@ fn print(rows: &[Value]) {
         }
     }
     table.print();
-    for row in rows.iter().filter(|row| !holds(row)) {
+    for row in rows.iter().filter(|row| passed(row) != true) {
         anstream::println!(
-            "{BAD}VIOLATED{BAD:#}  {}: {}",
+            "{BAD}{}{BAD:#}  {}: {}",
+            mark(row),
             joined(&row["changes"]),
-            violated_rules(row)
+            unmet_criteria(row)
         );
     }
 }
@@ -253,12 +264,13 @@ fn joined(list: &Value) -> String {
     texts.collect::<Vec<&str>>().join(" ")
 }
 
-/// The rules that do not hold; if all hold, the fit fails.
-fn violated_rules(row: &Value) -> String {
-    let rules = row["results"]["rules"].as_array().into_iter().flatten();
-    let broken = rules.filter(|rule| rule["holds"] != true);
-    let broken: Vec<&str> = broken.filter_map(|rule| rule["rule"].as_str()).collect();
-    if broken.is_empty() { "the fit fails".to_owned() } else { broken.join("; ") }
+/// The criteria that failed or, if none did, those that are undecided; if there are none of these
+/// either, the fit fails.
+fn unmet_criteria(row: &Value) -> String {
+    let criteria = row["results"]["criteria"].as_array().into_iter().flatten();
+    let unmet = criteria.filter(|one| one["passed"] == *passed(row));
+    let unmet: Vec<&str> = unmet.filter_map(|one| one["criterion"].as_str()).collect();
+    if unmet.is_empty() { "the fit fails".to_owned() } else { unmet.join("; ") }
 }
 
 #[cfg(test)]
