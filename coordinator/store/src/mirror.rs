@@ -10,8 +10,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use florin_protocol::Digest;
 
-use super::blobs::{BlobError, BlobStore, BlobWriter, OpenedBlob};
+use super::blobs::{BlobStore, BlobWriter, OpenedBlob};
 use super::bucket::{Bucket, BucketError, BucketMetrics};
+use super::error::BlobError;
 use super::pack::StoreCallback;
 use super::sync_folder;
 
