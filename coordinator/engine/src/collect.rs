@@ -10,10 +10,12 @@ use florin_protocol::{
     RoundScope, Signed, TaskId, Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
 };
 
-use super::enrol::expired;
 use super::event::EventStatus;
-use super::state::{AcceptedCommit, AcceptedUpdate, RunningRound, TaskStage, TaskState};
-use super::{Engine, REJECTED_UPLOADS_MAX, reject};
+use super::rejection::{expired, reject};
+use super::state::{
+    AcceptedCommit, AcceptedUpdate, RejectedUploads, RunningRound, TaskStage, TaskState,
+};
+use super::{Engine, REJECTED_UPLOADS_MAX};
 
 impl Engine {
     pub(super) fn check_committed(
@@ -135,13 +137,12 @@ impl Engine {
             && running
                 .rejected_uploads
                 .get(&sender)
-                .is_none_or(|(_, times)| *times < REJECTED_UPLOADS_MAX);
+                .is_none_or(|rejected| rejected.count < REJECTED_UPLOADS_MAX);
         Ok(if counts { EventStatus::New } else { EventStatus::Duplicate })
     }
 
     /// The receipt of an accepted update: always the same for the same update. `None` if the round
-    /// is not in memory: then
-    /// [`ReportedRound::receipt`](super::state::ReportedRound::receipt) of the archived round has
+    /// is not in memory: [`ReportedRound::receipt`](super::state::ReportedRound::receipt) of the archived round has
     /// it.
     #[must_use]
     pub fn receipt(
@@ -234,9 +235,10 @@ impl TaskState {
 
     pub(super) fn count_rejected_upload(&mut self, sender: Address, code: ErrorCode) {
         if let Some(running) = self.running_mut() {
-            let (last, times) = running.rejected_uploads.entry(sender).or_insert((code, 0));
-            *last = code;
-            *times = times.saturating_add(1);
+            let first = RejectedUploads { last: code, count: 0 };
+            let rejected = running.rejected_uploads.entry(sender).or_insert(first);
+            rejected.last = code;
+            rejected.count = rejected.count.saturating_add(1);
         }
     }
 

@@ -12,8 +12,12 @@ use florin_protocol::{
 };
 
 use super::event::EventStatus;
-use super::state::{ReportedRound, RoundSummary, RunningRound, TaskStage, TaskState};
-use super::{Engine, reject};
+use super::rejection::reject;
+use super::state::{
+    PoolAmounts, PostingStatus, ReceivedRecord, ReportedRound, RoundSummary, RunningRound,
+    TaskStage, TaskState,
+};
+use super::{Engine, Validated};
 
 impl Engine {
     pub(super) fn check_valued(
@@ -22,7 +26,7 @@ impl Engine {
         round: RoundNumber,
         result: &WorkResult,
         paid: Option<Digest>,
-    ) -> Result<EventStatus, Rejection> {
+    ) -> Result<Validated, Rejection> {
         let task = self.task(id)?;
         let Some(running) = valuing(task, round).filter(|running| running.work_order.is_some())
         else {
@@ -32,19 +36,21 @@ impl Engine {
             );
         };
         if running.own_result.is_some() {
-            return Ok(EventStatus::Duplicate);
+            return Ok(Validated { status: EventStatus::Duplicate, report: None });
         }
         let scored = result.valuation.scores.iter().map(|score| score.account);
         if !scored.eq(running.updates.keys().copied()) {
             let message = "the scores do not match the round's updates and their order";
             return reject(ErrorCode::WorkResultMismatch, message);
         }
-        if paid.is_some_and(|paid| !running.records.iter().any(|(record, _)| *record == paid)) {
+        if paid.is_some_and(|paid| !running.records.iter().any(|record| record.digest == paid)) {
             return reject(ErrorCode::WorkOrderClosed, "no such record was accepted");
         }
         let work = running.work(paid, result);
         match task.report(running, Ok(result), &work) {
-            Ok(_) => Ok(EventStatus::New),
+            Ok(report) => {
+                Ok(Validated { status: EventStatus::New, report: Some(Box::new(report)) })
+            }
             Err(error) => reject(ErrorCode::Internal, error.to_string()),
         }
     }
@@ -73,10 +79,9 @@ fn valuing(task: &TaskState, round: RoundNumber) -> Option<&RunningRound> {
 impl RunningRound {
     /// The one verified work record, if a provider submitted one.
     fn work(&self, paid: Option<Digest>, result: &WorkResult) -> Vec<VerifiedWork> {
-        let found = self.records.iter().find(|(record, _)| Some(*record) == paid);
-        let line = |(record, signed): &(Digest, florin_protocol::Signed<_>)| -> VerifiedWork {
-            let body: &florin_protocol::WorkRecord = &signed.body;
-            (body.provider, *record, result.valuation.units)
+        let found = self.records.iter().find(|record| Some(record.digest) == paid);
+        let line = |record: &ReceivedRecord| -> VerifiedWork {
+            (record.provider(), record.digest, result.valuation.units)
         };
         found.map(line).into_iter().collect()
     }
@@ -102,19 +107,24 @@ impl TaskState {
         })
     }
 
-    /// Stores the coordinator's own result. A provider that has the order and has not submitted a
-    /// record may still be paid if its record agrees.
+    /// Ends the round with its report. If a provider that has the order has not submitted a record,
+    /// its record may still agree: then the coordinator's own result is stored, and the round waits.
     pub(super) fn valued(
         &mut self,
         result: &WorkResult,
         paid: Option<Digest>,
         wrong: &[Digest],
+        report: Report,
         now: Timestamp,
     ) {
-        if let Some(running) = self.running_mut() {
-            running.wrong_records.extend(wrong);
+        let Some(running) = self.running_mut() else {
+            return;
+        };
+        running.wrong_records.extend(wrong);
+        if paid.is_none() && running.awaits_records(now) {
             running.own_result = Some(Box::new(result.clone()));
-            self.finish_or_wait(paid, now);
+        } else if let Some(running) = self.take_running() {
+            self.finish(&running, report, now);
         }
     }
 
@@ -133,7 +143,7 @@ impl TaskState {
         });
         match report {
             Some(Ok(report)) => self.finish(&running, report, now),
-            // The check built the same report without an error.
+            // The check of the result built a report without an error.
             _ => self.abandon(&running, AbandonReason::ValuationFailed, now),
         }
     }
@@ -175,11 +185,11 @@ impl TaskState {
         self.public.extend(report.entries.iter().map(|entry| entry.update));
         let settled = report.outcome == RoundOutcome::Settled;
         let round = report.scope.round;
-        self.paid = [report.data_total, report.infrastructure_total];
+        self.paid =
+            PoolAmounts { data: report.data_total, infrastructure: report.infrastructure_total };
         self.exposed.extend(&report.holdout.rows);
         self.earlier.add_report(&report);
-        self.record_providers
-            .extend(running.records.iter().map(|(_, record)| record.body.provider));
+        self.record_providers.extend(running.records.iter().map(ReceivedRecord::provider));
         let digest = report.digest();
         self.rounds.push(RoundSummary {
             report: digest,
@@ -198,7 +208,7 @@ impl TaskState {
         };
         self.rounds_in_memory.insert(round, past);
         if settled {
-            self.pending_settlements.insert(round, false);
+            self.pending_settlements.insert(round, PostingStatus::Unposted);
             self.stage = TaskStage::Settling;
         } else {
             self.next_round(now);

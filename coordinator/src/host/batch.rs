@@ -12,7 +12,7 @@ use florin_protocol::{
 
 use super::WriteAck;
 use super::snapshotter::{self, with_replay_target};
-use super::valuer::{match_records, record_agrees};
+use super::valuer::{RecordMatch, match_records, record_agrees};
 use florin_engine::{Effect, Engine, Event, EventStatus};
 use florin_store::{AppendError, Journal, JournalEntry, OpenError, Volume};
 
@@ -78,15 +78,6 @@ struct UncommittedBatch {
     effects: Vec<Effect>,
     changed_tasks: Vec<TaskId>,
     replies: Vec<Result<WriteAck, Rejection>>,
-}
-
-/// Applies one record of a journal to an engine.
-pub(super) fn replay(engine: &mut Engine, record: &JournalEntry) -> Result<(), String> {
-    match engine.apply(&record.event, record.now) {
-        Ok(applied) if applied.status == EventStatus::New => Ok(()),
-        Ok(_) => Err("it changes nothing".to_owned()),
-        Err(rejection) => Err(rejection.to_string()),
-    }
 }
 
 impl JournaledEngine {
@@ -160,8 +151,9 @@ impl JournaledEngine {
         match asked {
             EngineRequest::Write(event) => self.with_agreement(*event),
             EngineRequest::OwnResult { task, round, result } => {
-                let (paid, wrong) = match_records(&result, self.engine.open_records(task));
-                Event::RoundValued { task, round, result, paid, wrong_records: wrong }
+                let RecordMatch { paid, wrong_records } =
+                    match_records(&result, self.engine.open_records(task));
+                Event::RoundValued { task, round, result, paid, wrong_records }
             }
         }
     }

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use florin_protocol::{Address, Digest, MarketId};
 
-use super::batch::replay;
 use crate::config::JournalSettings as Settings;
-use florin_engine::{Engine, EngineState};
-use florin_store::{Fold, Journal, JournalEntry, OpenError, Snapshot, Volume, recovery};
+use florin_engine::{Engine, EngineState, EventStatus};
+use florin_store::{Fold, Journal, JournalEntry, OpenError, Snapshot, Volume, journal, recovery};
 
 /// The journal must grow by the last snapshot's size divided by this before the next snapshot, so
 /// that a large state is not written too often.
@@ -51,6 +50,15 @@ pub fn from_bytes(bytes: &[u8]) -> Result<EngineState, String> {
     borsh::from_slice(state).map_err(|error| format!("its state cannot be read: {error}"))
 }
 
+/// Applies one record of a journal to an engine.
+fn replay(engine: &mut Engine, record: &JournalEntry) -> Result<(), String> {
+    match engine.apply(&record.event, record.now) {
+        Ok(applied) if applied.status == EventStatus::New => Ok(()),
+        Ok(_) => Err("it changes nothing".to_owned()),
+        Err(rejection) => Err(rejection.to_string()),
+    }
+}
+
 /// Calls `work` with the fold that replays a history into an engine.
 pub fn with_replay_target<T>(
     market: MarketId,
@@ -74,7 +82,7 @@ pub(super) fn open(
     market: MarketId,
     coordinator: Address,
 ) -> Result<(Engine, Journal), OpenError> {
-    with_replay_target(market, coordinator, |fold| recovery::open(volume, owner, fold))
+    with_replay_target(market, coordinator, |fold| journal::open(volume, owner, fold))
 }
 
 /// Decides when a snapshot is due and sends it to the writer thread.
@@ -132,6 +140,8 @@ impl Snapshotter {
         self.last_bytes = state.len() as u64;
         self.busy.store(true, Ordering::Release);
         if self.snapshots.try_send(Snapshot { at, state }).is_err() {
+            // The writer resets the flag only for a snapshot that it has received.
+            self.busy.store(false, Ordering::Release);
             tracing::error!("no snapshot: the writer thread has ended");
         }
     }
@@ -169,5 +179,30 @@ impl SnapshotWriter {
             Err(error) => tracing::warn!(records, %error, "the snapshot cannot be written"),
         }
         self.busy.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_store::LocalVolume;
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_without_a_writer_does_not_count_as_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
+        let market = MarketId { chain: florin_protocol::ChainId(1), genesis: Digest([7; 32]) };
+        let (engine, mut journal) =
+            open(&volume, Digest([5; 32]), market, Address([2; 20])).unwrap();
+        let settings = Settings { snapshot_events: 0, ..Settings::default() };
+        let (mut snapshotter, writer) = Snapshotter::new(settings);
+        snapshotter.snapshot_if_due(&mut journal, &engine);
+        assert!(snapshotter.busy.load(Ordering::Acquire), "the snapshot is queued");
+        writer.drain(volume.as_ref(), journal.owner());
+        assert!(!snapshotter.busy.load(Ordering::Acquire), "the snapshot is written");
+        drop(writer);
+        snapshotter.take_snapshot(&mut journal, &engine);
+        assert!(!snapshotter.busy.load(Ordering::Acquire), "the writer has ended");
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::connection_activity::{ConnectionActivity, ConnectionTimeouts};
-use super::listen::ConnectionMetrics;
+use super::connection_activity::{ConnectionActivity, ConnectionTimeouts, IdleTime};
+use super::connection_metrics::ConnectionMetrics;
 use crate::config::{Config, IpNetwork, rate_limit_address};
 
 /// A connection that has waited for less than this is never evicted: a real client has sent its
@@ -109,7 +109,7 @@ impl ConnectionLimiter {
     fn evict_idle(&self) {
         let held = self.lock();
         let waiting = held.activities.values().filter_map(|pulse| {
-            let (waited, served) = pulse.idle_time()?;
+            let IdleTime { waited, has_served: served } = pulse.idle_time()?;
             (waited >= EVICTION_GRACE).then_some((served, Reverse(waited), pulse))
         });
         let mut waiting: Vec<_> = waiting.collect();

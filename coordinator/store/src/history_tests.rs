@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::AppendError;
+use crate::IDENTITY_FILE;
 use crate::LocalVolume;
 use crate::faulty_volume::{FaultyVolume, InjectedFault, VolumeOp};
-use crate::journal::AppendError;
 use crate::journal::tests::{All, OWNER, open_volume, record};
 
 fn local(path: &Path) -> Arc<dyn Volume> {
@@ -63,6 +64,9 @@ fn a_missing_newest_segment_is_detected_without_a_snapshot() {
     let mut bytes = fs::read(&marker).unwrap();
     bytes[50] ^= 1;
     fs::write(&marker, bytes).unwrap();
+    assert!(matches!(open_all(dir.path()), Err(OpenError::HeaderDamaged { .. })));
+    let foreign = encode_header(Digest([6; 32]), Position::first(Digest([6; 32])));
+    fs::write(&marker, foreign).unwrap();
     assert!(matches!(open_all(dir.path()), Err(OpenError::OwnerMismatch { .. })));
     fs::remove_file(&marker).unwrap();
     assert_eq!(open_all(dir.path()).unwrap(), all, "folders of older versions have no such file");
@@ -172,7 +176,7 @@ fn a_torn_tail_is_at_most_as_long_as_one_record() {
     let all = cut_behind(dir.path(), 2, &[]);
     let path = dir.path().join(FIRST);
     let length = fs::metadata(&path).unwrap().len();
-    let most = crate::journal::RECORD_BYTES_MAX as u64;
+    let most = crate::segment::RECORD_BYTES_MAX as u64;
     let file = fs::File::options().write(true).open(&path).unwrap();
     file.set_len(length + most + 4_096).unwrap(); // sparse
     let error = open_all(dir.path()).unwrap_err();

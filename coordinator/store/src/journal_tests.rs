@@ -37,7 +37,7 @@ pub(crate) fn open_volume(
         all.push(record.clone());
         Ok(())
     };
-    let (all, journal) = recovery::open(volume, owner, &Fold { restore: &begin, apply: &take })?;
+    let (all, journal) = super::open(volume, owner, &Fold { restore: &begin, apply: &take })?;
     Ok((journal, all))
 }
 
@@ -101,7 +101,10 @@ fn a_flipped_bit_anywhere_is_detected_and_nothing_is_changed() {
                     assert!((1..=3).contains(&record) && offset >= 128, "{position}");
                     assert!(error.to_string().contains("[JOURNAL_CORRUPT]"));
                 }
-                OpenError::OwnerMismatch { .. } => assert!(position < 128, "{position}"),
+                OpenError::HeaderDamaged { .. } => {
+                    assert!(position < 128, "{position}");
+                    assert!(error.to_string().contains("[JOURNAL_HEADER_DAMAGED]"));
+                }
                 error => panic!("{position}: {error}"),
             }
             assert_eq!(fs::read(&path).unwrap(), flipped);
@@ -138,6 +141,18 @@ fn a_last_record_with_unwritten_sectors_is_truncated() {
 }
 
 #[test]
+fn a_lost_header_sector_is_damage_and_not_a_foreign_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    three(&path);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[..128].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    assert!(matches!(open(&path), Err(OpenError::HeaderDamaged { .. })));
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
 fn a_file_that_is_not_this_journal_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
@@ -162,7 +177,7 @@ fn a_record_that_the_rules_reject_is_damage() {
         _ => Ok(()),
     };
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
-    let error = recovery::open(&volume, OWNER, &Fold { restore: &begin, apply: &take });
+    let error = super::open(&volume, OWNER, &Fold { restore: &begin, apply: &take });
     assert!(matches!(error, Err(OpenError::Corrupt { record: 2, .. })));
 }
 
@@ -318,11 +333,11 @@ fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
             }
         }
         // Without its newest segment, the journal is shorter than the newest snapshot.
-        fs::remove_file(dir.path().join(recovery::segment_name(6))).unwrap();
+        fs::remove_file(dir.path().join(segment_name(6))).unwrap();
         let error = open_volume(&volume, OWNER).unwrap_err();
         assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
         // Without a segment in the middle, it has a gap.
-        fs::remove_file(dir.path().join(recovery::segment_name(2))).unwrap();
+        fs::remove_file(dir.path().join(segment_name(2))).unwrap();
         fs::remove_file(dir.path().join(snapshot::name(6))).unwrap();
         let error = open_volume(&volume, OWNER).unwrap_err();
         assert!(matches!(error, OpenError::Missing { records: 2, .. }), "{error}");

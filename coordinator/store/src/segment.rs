@@ -16,13 +16,20 @@
 //! Version 1, "florin journal 1", has a single segment, a header with magic and owner only, and
 //! records without padding.
 
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 
-use borsh::BorshDeserialize;
-use florin_protocol::Digest;
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_engine::Event;
+use florin_protocol::{Digest, Timestamp};
 
-use super::journal::{JournalEntry, OpenError, RECORD_BYTES_MAX};
-use super::volume::{ReadSeek, Volume};
+use super::error::{OpenError, header_damaged, unusable};
+use super::volume::{AppendFile, ReadSeek, Volume};
+
+/// Largest payload of one record, in bytes.
+pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The file name of the first segment.
+pub(super) const FIRST_SEGMENT: &str = "journal";
+const PREFIX: &str = "journal-";
 
 const MAGIC_1: &[u8; 16] = b"florin journal 1";
 const MAGIC_2: &[u8; 16] = b"florin journal 2";
@@ -34,6 +41,16 @@ pub(super) const CHAIN_BYTES: usize = 32;
 pub(super) const ALIGN_BYTES: u64 = 64;
 /// Disks write a sector atomically.
 pub(super) const SECTOR_BYTES: u64 = 512;
+
+/// A journal entry: one event and its timestamp. A record of the journal contains a batch of
+/// entries.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct JournalEntry {
+    /// When the event was applied.
+    pub now: Timestamp,
+    /// The event.
+    pub event: Event,
+}
 
 /// A position between two records: the number of records before it and their chain value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +112,31 @@ impl Layout {
     }
 }
 
+/// The name of the segment that begins after this number of records.
+#[must_use]
+pub fn segment_name(records: u64) -> String {
+    if records == 0 { FIRST_SEGMENT.to_owned() } else { format!("{PREFIX}{records:020}") }
+}
+
+/// The number of records in a segment's name. `None` unless the name has exactly the form of a
+/// segment's name.
+#[must_use]
+pub fn segment_number(name: &str) -> Option<u64> {
+    if name == FIRST_SEGMENT {
+        return Some(0);
+    }
+    let records = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (name == segment_name(records)).then_some(records)
+}
+
+/// The segments of a folder, oldest first, identified by the number of records before them.
+pub(super) fn segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
+    let names = volume.names().map_err(|source| unusable(volume, "", source))?;
+    let mut found: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
 /// The header of a segment that begins at a position.
 pub(super) fn encode_header(owner: Digest, at: Position) -> Vec<u8> {
     let mut head = MAGIC_2.to_vec();
@@ -124,8 +166,22 @@ fn length_check(chain: Digest, length: u32) -> [u8; 4] {
     check
 }
 
+/// Creates the segment at a position, durably.
+pub fn begin_segment(
+    volume: &dyn Volume,
+    owner: Digest,
+    at: Position,
+) -> io::Result<Box<dyn AppendFile>> {
+    let mut disk = volume.append_to(&segment_name(at.records))?;
+    disk.truncate(0)?;
+    disk.append(&encode_header(owner, at))?;
+    disk.sync()?;
+    volume.sync()?;
+    Ok(disk)
+}
+
 /// Whether a file is too short, or too empty, to contain a complete segment header.
-pub(super) fn has_no_header(volume: &dyn Volume, name: &str) -> std::io::Result<bool> {
+pub(super) fn has_no_header(volume: &dyn Volume, name: &str) -> io::Result<bool> {
     let (file, size) = volume.open(name)?;
     let mut found = Vec::new();
     file.take(HEADER_BYTES).read_to_end(&mut found)?;
@@ -170,26 +226,25 @@ impl<'a> Reader<'a> {
             path: volume.path_of(name),
             what: what.to_owned(),
         };
+        let other_owner = || foreign("it belongs to another market or coordinator");
         let (source, length) = volume.open(name).map_err(unusable)?;
         let mut file = BufReader::new(source);
         let mut found = Vec::new();
         file.by_ref().take(HEADER_1_BYTES).read_to_end(&mut found).map_err(unusable)?;
-        let (magic, owner_bytes) = found.split_at(found.len().min(MAGIC_1.len()));
-        let layout = match magic {
-            magic if magic == MAGIC_1 => LAYOUT_1,
-            magic if magic == MAGIC_2 => LAYOUT,
-            _ => return Err(foreign("it does not begin with a journal header")),
-        };
-        if owner_bytes != owner.0 {
-            return Err(foreign("it belongs to another market or coordinator"));
-        }
-        let at = if layout == LAYOUT_1 {
-            Position::first(owner)
+        let (layout, at) = if let Some(owner_bytes) = found.strip_prefix(MAGIC_1) {
+            if owner_bytes != owner.0 {
+                return Err(other_owner());
+            }
+            (LAYOUT_1, Position::first(owner))
         } else {
             let rest = HEADER_BYTES.saturating_sub(HEADER_1_BYTES);
             file.by_ref().take(rest).read_to_end(&mut found).map_err(unusable)?;
-            decode_header(owner, &found)
-                .ok_or_else(|| foreign("its first 128 bytes are damaged: restore it from a copy"))?
+            match decode_header(&found) {
+                Some(header) if header.owner == owner => (LAYOUT, header.at),
+                Some(_) => return Err(other_owner()),
+                None if was_header(&found) => return Err(header_damaged(volume, name)),
+                None => return Err(foreign("it does not begin with a journal header")),
+            }
         };
         let (size, offset) = (size.unwrap_or(length), layout.header_bytes);
         Ok(Self { volume, name, file, size, layout, offset, at })
@@ -279,12 +334,30 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The position in a segment header, if the header is intact.
-pub(super) fn decode_header(owner: Digest, found: &[u8]) -> Option<Position> {
-    let (records, rest) = found.get(HEADER_1_BYTES as usize..)?.split_first_chunk::<8>()?;
+/// A segment header of version 2.
+pub(super) struct SegmentHeader {
+    pub(super) owner: Digest,
+    /// The position at which the segment begins.
+    pub(super) at: Position,
+}
+
+/// Decodes a segment header; `None` if its checksum does not match.
+pub(super) fn decode_header(found: &[u8]) -> Option<SegmentHeader> {
+    let (owner, rest) = found.get(MAGIC_2.len()..)?.split_first_chunk::<32>()?;
+    let (records, rest) = rest.split_first_chunk::<8>()?;
     let (chain, _) = rest.split_first_chunk::<32>()?;
+    let owner = Digest(*owner);
     let at = Position { records: u64::from_le_bytes(*records), chain: Digest(*chain) };
-    (found == encode_header(owner, at)).then_some(at)
+    (found == encode_header(owner, at)).then_some(SegmentHeader { owner, at })
+}
+
+/// Whether bytes that are not an intact header were one: the magic bytes or all others are intact,
+/// or the sector was lost and reads as zeros.
+fn was_header(found: &[u8]) -> bool {
+    let with_magic = [MAGIC_2, found.get(MAGIC_2.len()..).unwrap_or_default()].concat();
+    found.starts_with(MAGIC_2)
+        || decode_header(&with_magic).is_some()
+        || found.iter().all(|byte| *byte == 0)
 }
 
 /// Whether `bytes`, which begin at a record boundary, contain a complete record.

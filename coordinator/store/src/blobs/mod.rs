@@ -1,7 +1,9 @@
-//! The content-addressed blob store. Small blobs share [packs](super::pack). A larger one has its
+//! The content-addressed blob store. Small blobs share [packs](crate::pack). A larger one has its
 //! own file `blobs/ab/cd/abcd…`: it is hashed while it is written to a temporary file, then fsync,
 //! then rename. A file under its final name therefore has the right bytes, and every read verifies
-//! the digest again. A [bucket](super::bucket) can [mirror](super::fetch) all blobs.
+//! the digest again. A [bucket](crate::bucket) can mirror all blobs.
+
+mod mirror;
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -13,12 +15,15 @@ use std::sync::{Arc, OnceLock};
 
 use florin_protocol::Digest;
 
-use super::MappedBytes;
-use super::bucket::{Bucket, BucketError};
-use super::mirror::{FetchLimiter, Mirrored};
-use super::pack::{PACKED_BYTES_MAX, PackStore, StoreCallback};
-use super::volume::LocalVolume;
-use super::{is_full, sync_folder};
+use crate::MappedBytes;
+use crate::bucket::Bucket;
+use crate::error::BlobError;
+use crate::pack::{PACKED_BYTES_MAX, PackStore, StoreCallback};
+use crate::sync_folder;
+use crate::volume::LocalVolume;
+use mirror::{FetchLimiter, Mirrored};
+
+pub use mirror::FETCHES_MAX;
 
 /// Buffer size for reads, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -32,8 +37,8 @@ pub struct BlobStore {
     instance_id: u64,
     next: AtomicU64,
     packs: PackStore,
-    pub(super) bucket: Option<Bucket>,
-    pub(super) fetches: FetchLimiter,
+    bucket: Option<Bucket>,
+    fetches: FetchLimiter,
 }
 
 /// A verified blob, ready to be sent.
@@ -43,45 +48,6 @@ pub enum OpenedBlob {
     File(File, u64),
     /// A small blob.
     Bytes(Vec<u8>),
-}
-
-/// Why a blob cannot be read or stored.
-#[derive(Debug, thiserror::Error)]
-pub enum BlobError {
-    /// The blob is not stored.
-    #[error("blob {0} is not stored here")]
-    Missing(Digest),
-    /// The bytes do not match the digest.
-    #[error("the digest of the bytes is {found}, not {wanted}")]
-    WrongDigest {
-        /// The expected digest.
-        wanted: Digest,
-        /// The digest of the bytes.
-        found: Digest,
-    },
-    /// The disk is full.
-    #[error("the disk is full: make room, then try again")]
-    Full,
-    /// The bucket failed.
-    #[error(transparent)]
-    Bucket(#[from] BucketError),
-    /// A system call failed.
-    #[error("blob store: {0}")]
-    Failed(#[source] io::Error),
-}
-
-impl BlobError {
-    /// Whether the cause is the state of the disk or the bucket, so that a retry may succeed.
-    #[must_use]
-    pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Full | Self::Failed(_) | Self::Bucket(_))
-    }
-}
-
-impl From<io::Error> for BlobError {
-    fn from(error: io::Error) -> Self {
-        if is_full(&error) { Self::Full } else { Self::Failed(error) }
-    }
 }
 
 impl BlobStore {
