@@ -10,10 +10,10 @@ use florin_protocol::{
     RoundScope, Signed, TaskId, Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
 };
 
-use super::enrol::expired;
 use super::event::EventStatus;
+use super::rejection::{expired, reject};
 use super::state::{AcceptedCommit, AcceptedUpdate, RunningRound, TaskStage, TaskState};
-use super::{Engine, REJECTED_UPLOADS_MAX, reject};
+use super::{Engine, REJECTED_UPLOADS_MAX};
 
 impl Engine {
     pub(super) fn check_committed(
@@ -140,8 +140,7 @@ impl Engine {
     }
 
     /// The receipt of an accepted update: always the same for the same update. `None` if the round
-    /// is not in memory: [`Past::receipt`](super::state::Past::receipt) of the archived round has
-    /// it.
+    /// is not in memory: [`super::state::ReportedRound::receipt`] of the archived round has it.
     #[must_use]
     pub fn receipt(
         &self,

@@ -11,9 +11,10 @@ use florin_protocol::{
     round_seed,
 };
 
+use super::Engine;
 use super::event::EventStatus;
+use super::rejection::reject;
 use super::state::{ReportedRound, RunningRound, TaskStage, TaskState};
-use super::{Engine, reject};
 
 impl Engine {
     pub(super) fn check_disclosed(

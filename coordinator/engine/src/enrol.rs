@@ -12,8 +12,9 @@ use florin_protocol::{
 };
 
 use super::event::EventStatus;
+use super::rejection::{expired, reject};
 use super::state::{RegistrationEntry, TaskStage, TaskState};
-use super::{Engine, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, SIT_OUT_ROUNDS, TASKS_MAX, reject};
+use super::{Engine, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, SIT_OUT_ROUNDS, TASKS_MAX};
 
 impl Engine {
     /// A wallet has one node key for each role, permanently, so that its signatures can always be
@@ -293,8 +294,4 @@ impl TaskState {
 /// the minimum time for which a bond stays locked.
 pub(super) fn last_start(spec: &TaskSpec) -> Timestamp {
     Timestamp(spec.expires.0.saturating_sub(spec.unbond_ms_min()))
-}
-
-pub(super) fn expired<T>(what: &str, expires: Timestamp, now: Timestamp) -> Result<T, Rejection> {
-    reject(ErrorCode::DeadlinePassed, format!("{what} expired at {expires}, and it is {now}"))
 }

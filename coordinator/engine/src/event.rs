@@ -172,7 +172,7 @@ pub enum Event {
 }
 
 /// An action that the host must carry out. The engine returns each effect once, when it becomes
-/// pending; after a restart [`crate::engine::Engine::outstanding`] returns every effect that is
+/// pending; after a restart [`crate::Engine::pending_effects`] returns every effect that is
 /// still pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {

@@ -19,8 +19,8 @@
 //! * `offer`: waits for enough participants, selects the cohort and issues the round's offer.
 //! * `collect`: commits, then reveals; each phase ends early or at its deadline.
 //! * `disclose`: draws the holdout rows that the round is evaluated on, and discloses them.
-//! * `value`: the work order, the providers and their work records.
-//! * `aggregate`: builds the round's report from the valuation result; a round without a result is
+//! * `work_orders`: the work order, the providers and their work records.
+//! * `report`: builds the round's report from the valuation result; a round without a result is
 //!   abandoned.
 //! * `settle`: follows settlements until they are final, and ends the task.
 //!
@@ -32,7 +32,6 @@ extern crate alloc;
 
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -43,6 +42,7 @@ mod disclose;
 mod enrol;
 pub mod event;
 mod offer;
+mod rejection;
 mod report;
 mod settle;
 pub mod state;
@@ -186,7 +186,7 @@ impl Engine {
         self.pending_effects_of(&all).into_iter().collect()
     }
 
-    /// The next time at which [`Event::Timestamp`] changes the state.
+    /// The next time at which [`Event::Tick`] changes the state.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.state.tasks.values().filter_map(TaskState::deadline).min()
@@ -316,9 +316,4 @@ impl Engine {
         );
         Err(Rejection::new(ErrorCode::WrongMarket, message))
     }
-}
-
-/// Shorthand for an `Err` with a [`Rejection`].
-fn reject<T>(code: ErrorCode, message: impl Into<String>) -> Result<T, Rejection> {
-    Err(Rejection::new(code, message))
 }

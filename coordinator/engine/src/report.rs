@@ -11,9 +11,10 @@ use florin_protocol::{
     RoundNumber, RoundOutcome, TaskId, Timestamp, WorkResult, close_round,
 };
 
+use super::Engine;
 use super::event::EventStatus;
+use super::rejection::reject;
 use super::state::{ReportedRound, RoundSummary, RunningRound, TaskStage, TaskState};
-use super::{Engine, reject};
 
 impl Engine {
     pub(super) fn check_valued(

@@ -12,9 +12,10 @@ use alloc::vec::Vec;
 
 use florin_protocol::{Amount, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp};
 
+use super::Engine;
 use super::event::EventStatus;
+use super::rejection::reject;
 use super::state::{FinalTotals, ReportedRound, TaskStage, TaskState};
-use super::{Engine, reject};
 
 impl Engine {
     pub(super) fn check_posted(

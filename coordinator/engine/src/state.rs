@@ -12,8 +12,7 @@ use florin_protocol::{
 };
 
 use super::event::Effect;
-use super::reject;
-use super::work_orders::wrong_record;
+use super::rejection::{reject, wrong_record};
 
 /// The complete state of one coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

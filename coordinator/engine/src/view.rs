@@ -12,8 +12,9 @@ use florin_protocol::{
     Timestamp, WorkRecord, claim_tree, merkle,
 };
 
+use super::Engine;
+use super::rejection::reject;
 use super::state::{FinalTotals, ReportedRound, RunningRound, TaskStage, TaskState};
-use super::{Engine, reject};
 
 /// Where a reported round is stored.
 #[derive(Clone, Copy, Debug)]

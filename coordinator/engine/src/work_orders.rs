@@ -8,10 +8,10 @@ use florin_protocol::{
     TaskId, Timestamp, UpdateEntry, WorkOrder, WorkRecord, WorkResult,
 };
 
-use super::enrol::expired;
 use super::event::EventStatus;
+use super::rejection::{expired, reject, wrong_record};
 use super::state::{AcceptedCommit, RunningRound, TaskStage, TaskState};
-use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX, reject};
+use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX};
 
 impl Engine {
     /// The task and round of a work order.
@@ -123,13 +123,6 @@ impl Engine {
         let done = running.records.iter().any(|(_, record)| record.body.provider == provider);
         running.work_order.as_ref().filter(|order| !done && now <= order.due)
     }
-}
-
-pub(super) fn wrong_record() -> Result<u64, Rejection> {
-    reject(
-        ErrorCode::WorkResultMismatch,
-        "the result does not match its recomputation: it is not paid",
-    )
 }
 
 impl TaskState {
