@@ -30,12 +30,13 @@
 
 extern crate alloc;
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use florin_protocol::{Address, ErrorCode, MarketId, Rejection, TaskId, Timestamp};
+use florin_protocol::{Address, ErrorCode, MarketId, Rejection, Report, TaskId, Timestamp};
 
 mod collect;
 mod disclose;
@@ -70,6 +71,14 @@ pub const SIT_OUT_ROUNDS: u32 = 1;
 /// Most rejected uploads that are counted for one sender in one round. Later uploads are still
 /// rejected, but no longer counted.
 pub const REJECTED_UPLOADS_MAX: u32 = 8;
+
+/// A valid event.
+struct Validated {
+    status: EventStatus,
+    /// The report that an [`Event::RoundValued`] leads to. The check builds it, to know that it can
+    /// be built, and the change uses it.
+    report: Option<Box<Report>>,
+}
 
 /// The state machine of one coordinator.
 #[derive(Clone, Debug)]
@@ -116,8 +125,12 @@ impl Engine {
     /// # Errors
     /// The [`Rejection`] for the sender of the event.
     pub fn check(&self, event: &Event, now: Timestamp) -> Result<EventStatus, Rejection> {
+        self.validate(event, now).map(|validated| validated.status)
+    }
+
+    fn validate(&self, event: &Event, now: Timestamp) -> Result<Validated, Rejection> {
         let now = now.max(self.state.now);
-        match event {
+        let status = match event {
             Event::Registered(registration) => self.check_registered(registration, now),
             Event::TaskPublished { spec, model_bytes, update_bytes } => {
                 self.check_published(spec, [*model_bytes, *update_bytes], now)
@@ -137,7 +150,7 @@ impl Engine {
             Event::Tick => Ok(self.check_tick(now)),
             Event::RowsDisclosed { task, round, .. } => self.check_disclosed(*task, *round),
             Event::RoundValued { task, round, result, paid, .. } => {
-                self.check_valued(*task, *round, result, *paid)
+                return self.check_valued(*task, *round, result, *paid);
             }
             Event::ValuationFailed { task, round } => self.check_valuation_failed(*task, *round),
             Event::SettlementPosted { task, round } => self.check_posted(*task, *round),
@@ -150,7 +163,8 @@ impl Engine {
             Event::TaskClosed { task, .. } => self.check_closed(*task),
             Event::DebitsProven { task, round } => self.check_proven(*task, *round),
             Event::RoundArchived { task, round, .. } => self.check_round_archived(*task, *round),
-        }
+        };
+        status.map(|status| Validated { status, report: None })
     }
 
     /// Applies one event: validates it completely, then changes the state.
@@ -159,13 +173,14 @@ impl Engine {
     /// The [`Rejection`] for the sender of the event; the state is unchanged.
     pub fn apply(&mut self, event: &Event, now: Timestamp) -> Result<Applied, Rejection> {
         let now = now.max(self.state.now);
-        if self.check(event, now)? == EventStatus::Duplicate {
+        let Validated { status, report } = self.validate(event, now)?;
+        if status == EventStatus::Duplicate {
             return Ok(Applied::duplicate());
         }
         let touched = self.affected_tasks(event, now);
         let before = self.pending_effects_of(&touched);
         self.state.now = now;
-        self.change(event, now);
+        self.change(event, report, now);
         let after = self.pending_effects_of(&touched);
         let effects = after.difference(&before).copied().collect();
         // No view shows where a round is stored.
@@ -238,7 +253,7 @@ impl Engine {
     }
 
     /// The only function that changes the state. The event has passed [`Engine::check`].
-    fn change(&mut self, event: &Event, now: Timestamp) {
+    fn change(&mut self, event: &Event, report: Option<Box<Report>>, now: Timestamp) {
         match event {
             Event::Registered(registration) => self.register(registration, now),
             Event::TaskPublished { spec, model_bytes, update_bytes } => {
@@ -254,6 +269,11 @@ impl Engine {
                 let task = found.and_then(|(id, _)| self.state.tasks.get_mut(&id));
                 if let Some(task) = task {
                     task.add_record(record, *agrees, now);
+                }
+            }
+            Event::RoundValued { task, result, paid, wrong_records: wrong, .. } => {
+                if let (Some(task), Some(report)) = (self.state.tasks.get_mut(task), report) {
+                    task.valued(result, *paid, wrong, *report, now);
                 }
             }
             _ => self.change_task(event, now),
@@ -276,9 +296,6 @@ impl Engine {
             }
             Event::ProviderReady { provider, .. } => task.provider_ready(*provider),
             Event::RowsDisclosed { rows: shown, .. } => task.rows_disclosed(*shown, now),
-            Event::RoundValued { result, paid, wrong_records: wrong, .. } => {
-                task.valued(result, *paid, wrong, now)
-            }
             Event::ValuationFailed { .. } => task.valuation_failed(now),
             Event::SettlementPosted { round, .. } => task.posted(*round, now),
             Event::SettlementFinal { round, .. } => task.finalised(*round, now),
@@ -292,7 +309,8 @@ impl Engine {
             Event::Registered(_)
             | Event::TaskPublished { .. }
             | Event::Tick
-            | Event::WorkRecordReceived { .. } => {}
+            | Event::WorkRecordReceived { .. }
+            | Event::RoundValued { .. } => {}
         }
     }
 

@@ -11,10 +11,10 @@ use florin_protocol::{
     RoundNumber, RoundOutcome, TaskId, Timestamp, WorkResult, close_round,
 };
 
-use super::Engine;
 use super::event::EventStatus;
 use super::rejection::reject;
 use super::state::{ReportedRound, RoundSummary, RunningRound, TaskStage, TaskState};
+use super::{Engine, Validated};
 
 impl Engine {
     pub(super) fn check_valued(
@@ -23,7 +23,7 @@ impl Engine {
         round: RoundNumber,
         result: &WorkResult,
         paid: Option<Digest>,
-    ) -> Result<EventStatus, Rejection> {
+    ) -> Result<Validated, Rejection> {
         let task = self.task(id)?;
         let Some(running) = valuing(task, round).filter(|running| running.work_order.is_some())
         else {
@@ -33,7 +33,7 @@ impl Engine {
             );
         };
         if running.own_result.is_some() {
-            return Ok(EventStatus::Duplicate);
+            return Ok(Validated { status: EventStatus::Duplicate, report: None });
         }
         let scored = result.valuation.scores.iter().map(|score| score.account);
         if !scored.eq(running.updates.keys().copied()) {
@@ -45,7 +45,9 @@ impl Engine {
         }
         let work = running.work(paid, result);
         match task.report(running, Ok(result), &work) {
-            Ok(_) => Ok(EventStatus::New),
+            Ok(report) => {
+                Ok(Validated { status: EventStatus::New, report: Some(Box::new(report)) })
+            }
             Err(error) => reject(ErrorCode::Internal, error.to_string()),
         }
     }
@@ -103,19 +105,24 @@ impl TaskState {
         })
     }
 
-    /// Stores the coordinator's own result. A provider that has the order and has not submitted a
-    /// record may still be paid if its record agrees.
+    /// Ends the round with its report. While a provider that has the order can still submit a record
+    /// that agrees, stores the coordinator's own result instead, and the round waits.
     pub(super) fn valued(
         &mut self,
         result: &WorkResult,
         paid: Option<Digest>,
         wrong: &[Digest],
+        report: Report,
         now: Timestamp,
     ) {
-        if let Some(running) = self.running_mut() {
-            running.wrong_records.extend(wrong);
+        let Some(running) = self.running_mut() else {
+            return;
+        };
+        running.wrong_records.extend(wrong);
+        if paid.is_none() && running.awaits_records(now) {
             running.own_result = Some(Box::new(result.clone()));
-            self.finish_or_wait(paid, now);
+        } else if let Some(running) = self.take_running() {
+            self.finish(&running, report, now);
         }
     }
 
@@ -134,7 +141,7 @@ impl TaskState {
         });
         match report {
             Some(Ok(report)) => self.finish(&running, report, now),
-            // The check built the same report without an error.
+            // The check of the result built a report without an error.
             _ => self.abandon(&running, AbandonReason::ValuationFailed, now),
         }
     }
