@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, IdentityError};
 use florin_store::{
-    DataFolderError, blobs, is_full, lock, newest_segment, recovery, snapshot, sync_folder,
+    DataFolderError, blobs, is_full, lock, newest_segment, recovery, segment, snapshot, sync_folder,
 };
 
 /// The file that marks a folder as a complete backup. It is written last.
@@ -116,16 +116,16 @@ pub fn copy(data: &Path, dest: &Path, moment: BackupPoint) -> Result<Manifest, B
     let at = moment.at.records;
     let mut names = names(data)?;
     names.retain(|name| {
-        let segment = recovery::segment_number(name).is_some_and(|n| n < at || !moment.running);
-        let snapshot = snapshot::number(name).is_some_and(|n| n <= at);
-        segment || snapshot || name == newest_segment::FILE && !moment.running
+        let is_segment = segment::segment_number(name).is_some_and(|n| n < at || !moment.running);
+        let is_snapshot = snapshot::number(name).is_some_and(|n| n <= at);
+        is_segment || is_snapshot || name == newest_segment::FILE && !moment.running
     });
     if moment.running {
         // The segment that begins at the position is still empty: a new one replaces it.
-        names.retain(|name| recovery::segment_number(name) != Some(at));
+        names.retain(|name| segment::segment_number(name) != Some(at));
         let owner = crate::host::owner(moment.identity.market, moment.identity.coordinator);
         let volume = florin_store::LocalVolume(dest.to_owned());
-        recovery::begin_segment(&volume, owner, moment.at)
+        segment::begin_segment(&volume, owner, moment.at)
             .and_then(|_| newest_segment::write(&volume, owner, moment.at))
             .map_err(|source| failed(dest, source))?;
     }

@@ -10,7 +10,7 @@ use florin_protocol::{Address, Digest, MarketId};
 use super::batch::replay;
 use crate::config::JournalSettings as Settings;
 use florin_engine::{Engine, EngineState};
-use florin_store::{Fold, Journal, JournalEntry, OpenError, Snapshot, Volume, recovery};
+use florin_store::{Fold, Journal, JournalEntry, OpenError, Snapshot, Volume, journal, recovery};
 
 /// The journal must grow by the last snapshot's size divided by this before the next snapshot, so
 /// that a large state is not written too often.
@@ -74,7 +74,7 @@ pub(super) fn open(
     market: MarketId,
     coordinator: Address,
 ) -> Result<(Engine, Journal), OpenError> {
-    with_replay_target(market, coordinator, |fold| recovery::open(volume, owner, fold))
+    with_replay_target(market, coordinator, |fold| journal::open(volume, owner, fold))
 }
 
 /// Decides when a snapshot is due and sends it to the writer thread.

@@ -14,11 +14,12 @@ use std::sync::{Arc, OnceLock};
 use florin_protocol::Digest;
 
 use super::MappedBytes;
-use super::bucket::{Bucket, BucketError};
+use super::bucket::Bucket;
+use super::error::BlobError;
 use super::mirror::{FetchLimiter, Mirrored};
 use super::pack::{PACKED_BYTES_MAX, PackStore, StoreCallback};
+use super::sync_folder;
 use super::volume::LocalVolume;
-use super::{is_full, sync_folder};
 
 /// Buffer size for reads, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -43,45 +44,6 @@ pub enum OpenedBlob {
     File(File, u64),
     /// A small blob.
     Bytes(Vec<u8>),
-}
-
-/// Why a blob cannot be read or stored.
-#[derive(Debug, thiserror::Error)]
-pub enum BlobError {
-    /// The blob is not stored.
-    #[error("blob {0} is not stored here")]
-    Missing(Digest),
-    /// The bytes do not match the digest.
-    #[error("the digest of the bytes is {found}, not {wanted}")]
-    WrongDigest {
-        /// The expected digest.
-        wanted: Digest,
-        /// The digest of the bytes.
-        found: Digest,
-    },
-    /// The disk is full.
-    #[error("the disk is full: make room, then try again")]
-    Full,
-    /// The bucket failed.
-    #[error(transparent)]
-    Bucket(#[from] BucketError),
-    /// A system call failed.
-    #[error("blob store: {0}")]
-    Failed(#[source] io::Error),
-}
-
-impl BlobError {
-    /// Whether the cause is the state of the disk or the bucket, so that a retry may succeed.
-    #[must_use]
-    pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Full | Self::Failed(_) | Self::Bucket(_))
-    }
-}
-
-impl From<io::Error> for BlobError {
-    fn from(error: io::Error) -> Self {
-        if is_full(&error) { Self::Full } else { Self::Failed(error) }
-    }
 }
 
 impl BlobStore {

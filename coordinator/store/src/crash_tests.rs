@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex};
 
 use florin_protocol::{Digest, blob_digest};
 
-use super::blobs::BlobError;
+use super::error::{BlobError, OpenError};
 use super::journal::tests::{OWNER, record};
-use super::journal::{Journal, JournalEntry, OpenError};
+use super::journal::{self, Journal};
 use super::pack::PackStore;
-use super::recovery::{self, Fold, store_snapshot_with_policy};
+use super::recovery::{Fold, store_snapshot_with_policy};
+use super::segment::JournalEntry;
 use super::snapshot::Snapshot;
 use super::volume::{AppendFile, ReadSeek, Volume};
 
@@ -357,7 +358,7 @@ fn open(folder: &Arc<dyn Volume>) -> Result<(All, Journal), OpenError> {
         all.push(record.clone());
         Ok(())
     };
-    recovery::open(folder, OWNER, &Fold { restore: &begin, apply: &take })
+    journal::open(folder, OWNER, &Fold { restore: &begin, apply: &take })
 }
 
 /// A written history: the operations and the expected content.

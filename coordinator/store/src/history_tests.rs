@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::AppendError;
+use crate::IDENTITY_FILE;
 use crate::LocalVolume;
 use crate::faulty_volume::{FaultyVolume, InjectedFault, VolumeOp};
-use crate::journal::AppendError;
 use crate::journal::tests::{All, OWNER, open_volume, record};
+use crate::segment::{FIRST_SEGMENT, encode_header, segment_number};
 
 fn local(path: &Path) -> Arc<dyn Volume> {
     Arc::new(LocalVolume(path.to_owned()))
@@ -79,7 +81,7 @@ fn a_missing_journal_is_not_recreated() {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(name), &bytes).unwrap();
             if let Some(journal) = &journal {
-                fs::write(dir.path().join(FIRST), journal).unwrap();
+                fs::write(dir.path().join(FIRST_SEGMENT), journal).unwrap();
             }
             let before = names(dir.path());
             let error = open_all(dir.path()).unwrap_err();
@@ -102,7 +104,7 @@ fn files_with_names_similar_to_a_segment_or_snapshot_are_ignored() {
     }
     // A folder is not a segment, even with a segment's name.
     fs::create_dir(dir.path().join(segment_name(99))).unwrap();
-    let zero = format!("{PREFIX}{:020}", 0);
+    let zero = format!("journal-{:020}", 0);
     assert_eq!(segment_number(&zero), None, "the first segment has another name");
     assert_eq!(open_all(dir.path()).unwrap(), all);
 }
@@ -170,9 +172,9 @@ fn an_oversized_snapshot_is_not_read_and_a_failed_write_leaves_nothing() {
 fn a_torn_tail_is_at_most_as_long_as_one_record() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 2, &[]);
-    let path = dir.path().join(FIRST);
+    let path = dir.path().join(FIRST_SEGMENT);
     let length = fs::metadata(&path).unwrap().len();
-    let most = crate::journal::RECORD_BYTES_MAX as u64;
+    let most = crate::segment::RECORD_BYTES_MAX as u64;
     let file = fs::File::options().write(true).open(&path).unwrap();
     file.set_len(length + most + 4_096).unwrap(); // sparse
     let error = open_all(dir.path()).unwrap_err();

@@ -5,130 +5,21 @@
 //! neither read nor changed.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::{Digest, Timestamp};
+use florin_protocol::Digest;
 
-use super::recovery::{self, Fold, ReplayEnd};
-use super::segment::{LAYOUT, Layout, Position};
-use super::volume::{AppendFile, Volume};
-use super::{is_full, newest_segment};
-use florin_engine::Event;
+use super::error::{AppendError, OpenError, missing, unusable};
+use super::recovery::{self, Fold, JournalGrowth, ReplayEnd};
+use super::segment::{
+    self, FIRST_SEGMENT, JournalEntry, LAYOUT, Layout, Position, RECORD_BYTES_MAX, encode_header,
+    has_no_header, segment_name, segments,
+};
+use super::volume::{AppendFile, Volume, rewrite_range};
+use super::{IDENTITY_FILE, is_full, newest_segment, snapshot};
 
-/// Largest payload of one record, in bytes.
-pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Free space that is required before a full journal accepts records again, in bytes.
 const ROOM_BYTES: usize = 64 * 1024;
-
-/// A journal entry: one event and its timestamp. A record of the journal contains a batch of
-/// entries.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct JournalEntry {
-    /// When the event was applied.
-    pub now: Timestamp,
-    /// The event.
-    pub event: Event,
-}
-
-/// Why a journal cannot be opened. The journal is unchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// It cannot be read or created.
-    #[error("journal {path}: {source} [JOURNAL_UNUSABLE]")]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// A coordinator of another market wrote it.
-    #[error(
-        "journal {path}: {what}; use another data folder, or the market and the wallet of this one \
-         [JOURNAL_FOREIGN]"
-    )]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// The difference.
-        what: String,
-    },
-    /// A complete record has been damaged.
-    #[error(
-        "journal {path}: record {record} at byte {offset}: {what}. The journal is unchanged; \
-         restore the file from a copy [JOURNAL_CORRUPT]"
-    )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// The record's number; the first is 1.
-        record: u64,
-        /// The record's offset in the file.
-        offset: u64,
-        /// The inconsistency.
-        what: String,
-    },
-    /// Records that existed are missing.
-    #[error(
-        "journal in {path}: the records after number {records} are missing or differ: {what}. The \
-         folder is unchanged; restore the folder from a backup [JOURNAL_MISSING]"
-    )]
-    Missing {
-        /// The folder.
-        path: PathBuf,
-        /// Number of records before the missing ones.
-        records: u64,
-        /// The evidence.
-        what: String,
-    },
-    /// The first records were removed, and no snapshot is usable in their place.
-    #[error(
-        "journal in {path}: its first records were removed, and no snapshot is usable in their \
-         place: {why}. The folder is unchanged; restore the folder from a backup, or start the \
-         version that wrote it [SNAPSHOT_UNUSABLE]"
-    )]
-    NoSnapshot {
-        /// The folder.
-        path: PathBuf,
-        /// Why the snapshots are not usable.
-        why: String,
-    },
-}
-
-/// Why a batch was not appended. None of its entries is in the journal.
-#[derive(Debug, thiserror::Error)]
-pub enum AppendError {
-    /// The disk is full. The journal is unchanged.
-    #[error("the disk is full: make room, then try again")]
-    Full(#[source] io::Error),
-    /// The write failed. The journal is unchanged.
-    #[error("the journal cannot be written: {0}")]
-    Failed(#[source] io::Error),
-    /// A write could not be undone or made durable. The content of the disk is unknown until a
-    /// restart.
-    #[error("the journal failed and accepts no more records until a restart: {0}")]
-    Broken(String),
-}
-
-/// The amount of journal written, or read, since the newest snapshot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JournalGrowth {
-    /// Number of records.
-    pub records: u64,
-    /// Number of events in them.
-    pub events: u64,
-    /// Their size in bytes.
-    pub bytes: u64,
-}
-
-impl JournalGrowth {
-    pub(super) fn add(&mut self, events: usize, bytes: u64) {
-        self.records = self.records.saturating_add(1);
-        self.events = self.events.saturating_add(u64::try_from(events).unwrap_or(u64::MAX));
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-}
 
 /// The journal, open for appending.
 pub struct Journal {
@@ -149,14 +40,14 @@ pub struct Journal {
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = self.volume.path_of(&recovery::segment_name(self.segment));
+        let place = self.volume.path_of(&segment_name(self.segment));
         write!(f, "Journal({}, {} records, {:?})", place.display(), self.at.records, self.growth)
     }
 }
 
 impl Journal {
     /// A journal that was replayed to its end.
-    pub(super) fn from_replay(
+    fn from_replay(
         volume: Arc<dyn Volume>,
         owner: Digest,
         disk: Box<dyn AppendFile>,
@@ -197,7 +88,7 @@ impl Journal {
         if self.at.records == self.segment {
             return Ok(self.at);
         }
-        match recovery::begin_segment(self.volume.as_ref(), self.owner, self.at) {
+        match segment::begin_segment(self.volume.as_ref(), self.owner, self.at) {
             Ok(disk) => {
                 (self.disk, self.segment) = (disk, self.at.records);
                 (self.layout, self.length) = (LAYOUT, LAYOUT.header_bytes);
@@ -212,7 +103,7 @@ impl Journal {
             Err(error) => {
                 // Nothing may be appended to the old segment while the new one could reappear after
                 // a crash.
-                let name = recovery::segment_name(self.at.records);
+                let name = segment_name(self.at.records);
                 let gone = self.volume.remove(&name).and_then(|()| self.volume.sync());
                 gone.map_err(|error| self.mark_broken(&error))?;
                 Err(self.failed(error))
@@ -309,6 +200,80 @@ impl Journal {
         self.broken = Some(error.to_string());
         AppendError::Broken(error.to_string())
     }
+}
+
+/// Opens the journal and recovers the state. Creates the journal in a new folder, and truncates a
+/// torn last record.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open<S>(
+    volume: &Arc<dyn Volume>,
+    owner: Digest,
+    fold: &Fold<'_, S>,
+) -> Result<(S, Journal), OpenError> {
+    let volume_ref = volume.as_ref();
+    prepare_segments(volume_ref, owner)?;
+    let (state, end, from) = recovery::read(volume_ref, owner, fold, None)?;
+    for why in &from.unused {
+        tracing::error!(why, "a snapshot is unusable; recovery uses an older one and more records");
+    }
+    let name = segment_name(end.segment);
+    let failed = |source| unusable(volume_ref, &name, source);
+    let mut disk = volume.append_to(&name).map_err(failed)?;
+    if end.length < end.size {
+        tracing::warn!(
+            journal = %volume.path_of(&name).display(), record = end.at.records.saturating_add(1),
+            offset = end.length, "truncated a torn last record: {} bytes",
+            end.size.saturating_sub(end.length)
+        );
+        disk.truncate(end.length).map_err(failed)?;
+    }
+    // A killed process may have written the last record without a successful fsync. The record is
+    // part of the history from now on. If its fsync failed, the system considers its pages clean
+    // although they are not on disk, so it is rewritten.
+    rewrite_range(volume_ref, &name, end.last_record_offset, end.length).map_err(failed)?;
+    disk.sync().and_then(|()| volume.sync()).map_err(failed)?;
+    Ok((state, Journal::from_replay(Arc::clone(volume), owner, disk, &end)))
+}
+
+/// Creates the first segment, and removes files of interrupted writes.
+fn prepare_segments(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
+    let failed = |source| unusable(volume, "", source);
+    snapshot::remove_unfinished(volume).map_err(failed)?;
+    newest_segment::remove_unfinished(volume).map_err(failed)?;
+    let found = segments(volume)?;
+    let whole = recovery::complete_segments(volume)?;
+    if let Some(headless) = found.last().filter(|last| whole.last() != Some(last)) {
+        if newest_segment::read(volume, owner)?.is_some_and(|newest| newest >= *headless) {
+            let what = format!(
+                "the header of {} was complete once, and is damaged now",
+                segment_name(*headless)
+            );
+            return Err(missing(volume, *headless, &what));
+        }
+        volume.remove(&segment_name(*headless)).and_then(|()| volume.sync()).map_err(failed)?;
+    }
+    let make = match whole.as_slice() {
+        [] => snapshot::list(volume).map_err(failed)?.is_empty(),
+        [0] => has_no_header(volume, FIRST_SEGMENT).map_err(failed)?,
+        _ => false,
+    };
+    if make {
+        let names = volume.names().map_err(failed)?;
+        if let Some(used) =
+            names.iter().find(|name| [IDENTITY_FILE, newest_segment::FILE].contains(&name.as_str()))
+        {
+            let what =
+                format!("{used} exists, so the folder was used before, but its journal is missing");
+            return Err(missing(volume, 0, &what));
+        }
+        let mut disk = volume.append_to(FIRST_SEGMENT).map_err(failed)?;
+        let head = encode_header(owner, Position::first(owner));
+        let made = disk.truncate(0).and_then(|()| disk.append(&head)).and_then(|()| disk.sync());
+        made.and_then(|()| volume.sync()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use florin_protocol::{Address, ErrorCode, RoundNumber, TaskId};
+use florin_engine::Event;
+use florin_protocol::{Address, ErrorCode, RoundNumber, TaskId, Timestamp};
 
 use super::*;
 use crate::faulty_volume::{FaultyVolume, InjectedFault, VolumeOp};
@@ -37,7 +38,7 @@ pub(crate) fn open_volume(
         all.push(record.clone());
         Ok(())
     };
-    let (all, journal) = recovery::open(volume, owner, &Fold { restore: &begin, apply: &take })?;
+    let (all, journal) = super::open(volume, owner, &Fold { restore: &begin, apply: &take })?;
     Ok((journal, all))
 }
 
@@ -162,7 +163,7 @@ fn a_record_that_the_rules_reject_is_damage() {
         _ => Ok(()),
     };
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
-    let error = recovery::open(&volume, OWNER, &Fold { restore: &begin, apply: &take });
+    let error = super::open(&volume, OWNER, &Fold { restore: &begin, apply: &take });
     assert!(matches!(error, Err(OpenError::Corrupt { record: 2, .. })));
 }
 
@@ -318,11 +319,11 @@ fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
             }
         }
         // Without its newest segment, the journal is shorter than the newest snapshot.
-        fs::remove_file(dir.path().join(recovery::segment_name(6))).unwrap();
+        fs::remove_file(dir.path().join(segment_name(6))).unwrap();
         let error = open_volume(&volume, OWNER).unwrap_err();
         assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
         // Without a segment in the middle, it has a gap.
-        fs::remove_file(dir.path().join(recovery::segment_name(2))).unwrap();
+        fs::remove_file(dir.path().join(segment_name(2))).unwrap();
         fs::remove_file(dir.path().join(snapshot::name(6))).unwrap();
         let error = open_volume(&volume, OWNER).unwrap_err();
         assert!(matches!(error, OpenError::Missing { records: 2, .. }), "{error}");

@@ -11,7 +11,7 @@
 //!
 //! * `lock`: locked while a process owns the folder.
 //! * `journal`, `journal-…`: the segments of the write-ahead journal with every event, in order;
-//!   see [`journal`]; the format is in `frames`.
+//!   see [`journal`]; the format is in `segment`.
 //! * `journal.newest`: names the segment that is appended to, so that its loss is detected; see
 //!   [`newest_segment`].
 //! * `snapshot-…`: states after a prefix of the journal, so that recovery replays only the rest;
@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 pub mod blobs;
 pub mod bucket;
+mod error;
 pub mod group_commit;
 pub mod journal;
 mod mapped;
@@ -36,7 +37,7 @@ pub mod newest_segment;
 pub mod pack;
 pub mod recovery;
 mod scan;
-mod segment;
+pub mod segment;
 pub mod snapshot;
 pub mod uploads;
 pub mod volume;
@@ -45,13 +46,14 @@ pub mod volume;
 mod crash_tests;
 pub mod faulty_volume;
 
-pub use blobs::{BlobError, BlobStore, BlobWriter, OpenedBlob};
+pub use blobs::{BlobStore, BlobWriter, OpenedBlob};
 pub use bucket::{Bucket, BucketError};
-pub use journal::{AppendError, Journal, JournalEntry, JournalGrowth, OpenError};
+pub use error::{AppendError, BlobError, OpenError};
+pub use journal::Journal;
 pub use mapped::MappedBytes;
 pub use mirror::FETCHES_MAX;
-pub use recovery::{Fold, Recovered};
-pub use segment::Position;
+pub use recovery::{Fold, JournalGrowth, Recovered};
+pub use segment::{JournalEntry, Position};
 pub use snapshot::Snapshot;
 pub use uploads::ResumableUploads;
 pub use volume::{AppendFile, LocalVolume, ReadSeek, Volume};

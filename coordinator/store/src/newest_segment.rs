@@ -9,8 +9,7 @@ use std::io::{self, Read};
 
 use florin_protocol::Digest;
 
-use super::journal::OpenError;
-use super::recovery::unusable;
+use super::error::{OpenError, unusable};
 use super::segment::{HEADER_BYTES, Position, decode_header, encode_header};
 use super::volume::{Volume, write_atomically};
 

@@ -20,14 +20,13 @@ use std::thread::JoinHandle;
 
 use florin_protocol::Digest;
 
-use super::blobs::BlobError;
+use super::error::BlobError;
 use super::group_commit::GroupCommit;
 use super::is_full;
+pub use super::scan::PACKED_BYTES_MAX;
 use super::scan::{self, HEADER_BYTES, Scan};
 use super::volume::{AppendFile, Volume, rewrite_range};
 
-/// Largest blob in a pack, in bytes. A larger blob has its own file.
-pub const PACKED_BYTES_MAX: usize = 128 * 1024;
 /// Size from which on a pack is not appended to any more, in bytes.
 const PACK_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Most blobs in one batch, which shares an fsync.

@@ -5,20 +5,15 @@
 //! of a snapshot or of the newest segment, recovery fails: a shorter history would be a different
 //! history.
 
-use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use florin_protocol::Digest;
 
-use super::journal::{Journal, JournalEntry, JournalGrowth, OpenError};
-use super::segment::{Layout, Position, Reader, encode_header, has_no_header};
+use super::error::{OpenError, missing, unusable};
+use super::newest_segment;
+use super::segment::{
+    JournalEntry, Layout, Position, Reader, has_no_header, segment_name, segments,
+};
 use super::snapshot::{self, Snapshot};
-use super::volume::{AppendFile, Volume, rewrite_range};
-use super::{IDENTITY_FILE, newest_segment};
-
-const FIRST: &str = "journal";
-const PREFIX: &str = "journal-";
+use super::volume::Volume;
 
 /// Decodes a snapshot into a state; `None` returns the initial state.
 pub type RestoreState<'a, S> = dyn Fn(Option<&[u8]>) -> Result<S, String> + 'a;
@@ -33,29 +28,23 @@ pub struct Fold<'a, S> {
     pub apply: &'a ApplyEntry<'a, S>,
 }
 
-/// The name of the segment that begins after this number of records.
-#[must_use]
-pub fn segment_name(records: u64) -> String {
-    if records == 0 { FIRST.to_owned() } else { format!("{PREFIX}{records:020}") }
+/// The amount of journal written, or read, since the newest snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalGrowth {
+    /// Number of records.
+    pub records: u64,
+    /// Number of events in them.
+    pub events: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
 }
 
-/// The number of records in a segment's name. `None` unless the name has exactly the form of a
-/// segment's name.
-#[must_use]
-pub fn segment_number(name: &str) -> Option<u64> {
-    if name == FIRST {
-        return Some(0);
+impl JournalGrowth {
+    pub(super) fn add(&mut self, events: usize, bytes: u64) {
+        self.records = self.records.saturating_add(1);
+        self.events = self.events.saturating_add(u64::try_from(events).unwrap_or(u64::MAX));
+        self.bytes = self.bytes.saturating_add(bytes);
     }
-    let records = name.strip_prefix(PREFIX)?.parse().ok()?;
-    (name == segment_name(records)).then_some(records)
-}
-
-/// The segments of a folder, oldest first, identified by the number of records before them.
-pub(super) fn segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
-    let names = volume.names().map_err(|source| unusable(volume, "", source))?;
-    let mut found: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
-    found.sort_unstable();
-    Ok(found)
 }
 
 /// The end of a replay.
@@ -64,7 +53,7 @@ pub(super) struct ReplayEnd {
     pub(super) segment: u64,
     pub(super) layout: Layout,
     /// Offset of the last segment's last complete record, or the end of its header.
-    last_record_offset: u64,
+    pub(super) last_record_offset: u64,
     /// Size of the segment's complete records and header, in bytes.
     pub(super) length: u64,
     /// Size of the segment's file, in bytes.
@@ -90,41 +79,6 @@ pub struct Recovered<S> {
     pub unfinished: u64,
     /// Unusable snapshots, with the reason.
     pub unusable_snapshots: Vec<String>,
-}
-
-/// Opens the journal and recovers the state. Creates the journal in a new folder, and truncates a
-/// torn last record.
-///
-/// # Errors
-/// [`OpenError`].
-pub fn open<S>(
-    volume: &Arc<dyn Volume>,
-    owner: Digest,
-    fold: &Fold<'_, S>,
-) -> Result<(S, Journal), OpenError> {
-    let volume_ref = volume.as_ref();
-    prepare_segments(volume_ref, owner)?;
-    let (state, end, from) = read(volume_ref, owner, fold, None)?;
-    for why in &from.unused {
-        tracing::error!(why, "a snapshot is unusable; recovery uses an older one and more records");
-    }
-    let name = segment_name(end.segment);
-    let failed = |source| unusable(volume_ref, &name, source);
-    let mut disk = volume.append_to(&name).map_err(failed)?;
-    if end.length < end.size {
-        tracing::warn!(
-            journal = %volume.path_of(&name).display(), record = end.at.records.saturating_add(1),
-            offset = end.length, "truncated a torn last record: {} bytes",
-            end.size.saturating_sub(end.length)
-        );
-        disk.truncate(end.length).map_err(failed)?;
-    }
-    // A killed process may have written the last record without a successful fsync. The record is
-    // part of the history from now on. If its fsync failed, the system considers its pages clean
-    // although they are not on disk, so it is rewritten.
-    rewrite_range(volume_ref, &name, end.last_record_offset, end.length).map_err(failed)?;
-    disk.sync().and_then(|()| volume.sync()).map_err(failed)?;
-    Ok((state, Journal::from_replay(Arc::clone(volume), owner, disk, &end)))
 }
 
 /// Recovers the state without changing anything. `until` is where to stop: a segment, and a length
@@ -205,13 +159,13 @@ enum ReplayStep<'a> {
 }
 
 /// The starting point of a replay.
-struct ReplayStart {
+pub(super) struct ReplayStart {
     at: Position,
     from: Option<u64>,
-    unused: Vec<String>,
+    pub(super) unused: Vec<String>,
 }
 
-fn read<S>(
+pub(super) fn read<S>(
     volume: &dyn Volume,
     owner: Digest,
     fold: &Fold<'_, S>,
@@ -366,7 +320,7 @@ fn replay(
 }
 
 /// The segments, without a newest one that has no complete header: nothing was ever appended to it.
-fn complete_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
+pub(super) fn complete_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
     let mut found = segments(volume)?;
     if let Some(newest) = found.last().copied().filter(|_| found.len() > 1) {
         let name = segment_name(newest);
@@ -375,59 +329,6 @@ fn complete_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
         }
     }
     Ok(found)
-}
-
-/// Creates the first segment, and removes files of interrupted writes.
-fn prepare_segments(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
-    let failed = |source| unusable(volume, "", source);
-    snapshot::remove_unfinished(volume).map_err(failed)?;
-    newest_segment::remove_unfinished(volume).map_err(failed)?;
-    let found = segments(volume)?;
-    let whole = complete_segments(volume)?;
-    if let Some(headless) = found.last().filter(|last| whole.last() != Some(last)) {
-        if newest_segment::read(volume, owner)?.is_some_and(|newest| newest >= *headless) {
-            let what = format!(
-                "the header of {} was complete once, and is damaged now",
-                segment_name(*headless)
-            );
-            return Err(missing(volume, *headless, &what));
-        }
-        volume.remove(&segment_name(*headless)).and_then(|()| volume.sync()).map_err(failed)?;
-    }
-    let make = match whole.as_slice() {
-        [] => snapshot::list(volume).map_err(failed)?.is_empty(),
-        [0] => has_no_header(volume, FIRST).map_err(failed)?,
-        _ => false,
-    };
-    if make {
-        let names = volume.names().map_err(failed)?;
-        if let Some(used) =
-            names.iter().find(|name| [IDENTITY_FILE, newest_segment::FILE].contains(&name.as_str()))
-        {
-            let what =
-                format!("{used} exists, so the folder was used before, but its journal is missing");
-            return Err(missing(volume, 0, &what));
-        }
-        let mut disk = volume.append_to(FIRST).map_err(failed)?;
-        let head = encode_header(owner, Position::first(owner));
-        let made = disk.truncate(0).and_then(|()| disk.append(&head)).and_then(|()| disk.sync());
-        made.and_then(|()| volume.sync()).map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// Creates the segment at a position, durably.
-pub fn begin_segment(
-    volume: &dyn Volume,
-    owner: Digest,
-    at: Position,
-) -> io::Result<Box<dyn AppendFile>> {
-    let mut disk = volume.append_to(&segment_name(at.records))?;
-    disk.truncate(0)?;
-    disk.append(&encode_header(owner, at))?;
-    disk.sync()?;
-    volume.sync()?;
-    Ok(disk)
 }
 
 /// Writes a snapshot and removes older files: all snapshots except the previous one and, unless
@@ -470,15 +371,6 @@ fn remove_segments_before(volume: &dyn Volume, records: u64) -> Result<(), OpenE
         gone.map_err(|source| unusable(volume, &name, source))?;
     }
     Ok(())
-}
-
-pub(super) fn unusable(volume: &dyn Volume, name: &str, source: io::Error) -> OpenError {
-    OpenError::Unusable { path: volume.path_of(name), source }
-}
-
-fn missing(volume: &dyn Volume, records: u64, what: &str) -> OpenError {
-    let path: PathBuf = volume.path_of("");
-    OpenError::Missing { path, records, what: what.to_owned() }
 }
 
 #[cfg(test)]

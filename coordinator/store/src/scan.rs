@@ -8,9 +8,10 @@ use std::io;
 
 use florin_protocol::{Digest, blob_digest};
 
-use super::pack::PACKED_BYTES_MAX;
 use super::volume::{ReadSeek, Volume};
 
+/// Largest blob in a pack, in bytes. A larger blob has its own file.
+pub const PACKED_BYTES_MAX: usize = 128 * 1024;
 /// Size of a frame header: length and digest.
 pub(super) const HEADER_BYTES: usize = 36;
 /// Largest frame, in bytes.

@@ -16,13 +16,20 @@
 //! Version 1, "florin journal 1", has a single segment, a header with magic and owner only, and
 //! records without padding.
 
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 
-use borsh::BorshDeserialize;
-use florin_protocol::Digest;
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_engine::Event;
+use florin_protocol::{Digest, Timestamp};
 
-use super::journal::{JournalEntry, OpenError, RECORD_BYTES_MAX};
-use super::volume::{ReadSeek, Volume};
+use super::error::{OpenError, unusable};
+use super::volume::{AppendFile, ReadSeek, Volume};
+
+/// Largest payload of one record, in bytes.
+pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The file name of the first segment.
+pub(super) const FIRST_SEGMENT: &str = "journal";
+const PREFIX: &str = "journal-";
 
 const MAGIC_1: &[u8; 16] = b"florin journal 1";
 const MAGIC_2: &[u8; 16] = b"florin journal 2";
@@ -34,6 +41,16 @@ pub(super) const CHAIN_BYTES: usize = 32;
 pub(super) const ALIGN_BYTES: u64 = 64;
 /// Disks write a sector atomically.
 pub(super) const SECTOR_BYTES: u64 = 512;
+
+/// A journal entry: one event and its timestamp. A record of the journal contains a batch of
+/// entries.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct JournalEntry {
+    /// When the event was applied.
+    pub now: Timestamp,
+    /// The event.
+    pub event: Event,
+}
 
 /// A position between two records: the number of records before it and their chain value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +112,31 @@ impl Layout {
     }
 }
 
+/// The name of the segment that begins after this number of records.
+#[must_use]
+pub fn segment_name(records: u64) -> String {
+    if records == 0 { FIRST_SEGMENT.to_owned() } else { format!("{PREFIX}{records:020}") }
+}
+
+/// The number of records in a segment's name. `None` unless the name has exactly the form of a
+/// segment's name.
+#[must_use]
+pub fn segment_number(name: &str) -> Option<u64> {
+    if name == FIRST_SEGMENT {
+        return Some(0);
+    }
+    let records = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (name == segment_name(records)).then_some(records)
+}
+
+/// The segments of a folder, oldest first, identified by the number of records before them.
+pub(super) fn segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
+    let names = volume.names().map_err(|source| unusable(volume, "", source))?;
+    let mut found: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
 /// The header of a segment that begins at a position.
 pub(super) fn encode_header(owner: Digest, at: Position) -> Vec<u8> {
     let mut head = MAGIC_2.to_vec();
@@ -124,8 +166,22 @@ fn length_check(chain: Digest, length: u32) -> [u8; 4] {
     check
 }
 
+/// Creates the segment at a position, durably.
+pub fn begin_segment(
+    volume: &dyn Volume,
+    owner: Digest,
+    at: Position,
+) -> io::Result<Box<dyn AppendFile>> {
+    let mut disk = volume.append_to(&segment_name(at.records))?;
+    disk.truncate(0)?;
+    disk.append(&encode_header(owner, at))?;
+    disk.sync()?;
+    volume.sync()?;
+    Ok(disk)
+}
+
 /// Whether a file is too short, or too empty, to contain a complete segment header.
-pub(super) fn has_no_header(volume: &dyn Volume, name: &str) -> std::io::Result<bool> {
+pub(super) fn has_no_header(volume: &dyn Volume, name: &str) -> io::Result<bool> {
     let (file, size) = volume.open(name)?;
     let mut found = Vec::new();
     file.take(HEADER_BYTES).read_to_end(&mut found)?;

@@ -9,7 +9,7 @@ use florin_coordinator::config::JournalSettings as Settings;
 use florin_coordinator::host::snapshotter::{STATE_VERSION, to_bytes, with_replay_target};
 use florin_engine::{Engine, Event};
 use florin_protocol::*;
-use florin_store::{Journal, JournalEntry, LocalVolume, Snapshot, Volume, recovery};
+use florin_store::{Journal, JournalEntry, LocalVolume, Snapshot, Volume, journal, recovery};
 use proptest::prelude::*;
 
 use crate::crash_recovery::{new_ledger, start, start_with};
@@ -21,7 +21,7 @@ const OWNER: Digest = Digest([5; 32]);
 fn open(folder: &Path) -> (Engine, Journal) {
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume(folder.to_owned()));
     let coordinator = address(COORDINATOR);
-    with_replay_target(market(), coordinator, |fold| recovery::open(&volume, OWNER, fold)).unwrap()
+    with_replay_target(market(), coordinator, |fold| journal::open(&volume, OWNER, fold)).unwrap()
 }
 
 fn copy(from: &Path, to: &Path) {

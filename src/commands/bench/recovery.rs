@@ -17,7 +17,9 @@ use florin_protocol::{
     SPEC_VERSION, Signed, TaskId, TaskSpec, Timestamp, Training, UpdateFormat, UpdateHeader,
     UpdateScore, Valuation, ValuationEvidence, WorkResult, blob_digest,
 };
-use florin_store::{Journal, JournalEntry, LocalVolume, Snapshot, Volume, recovery, snapshot};
+use florin_store::{
+    Journal, JournalEntry, LocalVolume, Snapshot, Volume, journal, recovery, snapshot,
+};
 
 use super::Measurement;
 
@@ -81,7 +83,7 @@ fn timed(
 }
 
 fn opened(volume: &Arc<dyn Volume>) -> anyhow::Result<(Engine, Journal)> {
-    Ok(with_replay_target(MARKET, COORDINATOR, |fold| recovery::open(volume, OWNER, fold))?)
+    Ok(with_replay_target(MARKET, COORDINATOR, |fold| journal::open(volume, OWNER, fold))?)
 }
 
 fn newest(folder: &Path) -> anyhow::Result<u64> {

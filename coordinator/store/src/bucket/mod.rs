@@ -30,7 +30,6 @@ pub use error::BucketError;
 pub use metrics::BucketMetrics;
 pub use settings::{BucketSettings, BucketSettingsError};
 
-use super::BlobError;
 use settings::BucketLocation;
 
 /// Most concurrent requests; others wait.
@@ -233,13 +232,13 @@ impl Bucket {
         });
     }
 
-    /// Stores the bytes of a file.
-    pub(super) fn put_file(
+    /// Stores the bytes of a file. The file, too, can fail: `E` is the caller's error for both.
+    pub(super) fn put_file<E: From<BucketError> + From<io::Error>>(
         &self,
         digest: Digest,
         file: &File,
         bytes: u64,
-    ) -> Result<(), BlobError> {
+    ) -> Result<(), E> {
         let _turn = self.acquire_transfer()?;
         let key = self.key(digest);
         if bytes <= PART_BYTES {
@@ -252,7 +251,7 @@ impl Bucket {
         while at < bytes {
             let end = at.saturating_add(each).min(bytes);
             let sent = part(file, at, end)
-                .map_err(BlobError::from)
+                .map_err(E::from)
                 .and_then(|part| Ok(self.wait("put", upload.put_part(PutPayload::from(part)))?));
             if let Err(error) = sent {
                 // Removes the parts of the failed upload. If this fails too, a lifecycle rule of
@@ -265,13 +264,13 @@ impl Bucket {
         Ok(self.wait("put", async move { upload.complete().await.map(drop) })?)
     }
 
-    /// Fetches a blob. Calls `begin` with its length, then `take` for each part.
-    pub(super) fn get<T>(
+    /// Fetches a blob. Calls `begin` with its length, then `take` for each part; `E` is their error.
+    pub(super) fn get<T, E: From<BucketError> + From<io::Error>>(
         &self,
         digest: Digest,
-        begin: impl FnOnce(u64) -> Result<T, BlobError>,
-        mut take: impl FnMut(&mut T, &[u8]) -> Result<(), BlobError>,
-    ) -> Result<T, BlobError> {
+        begin: impl FnOnce(u64) -> Result<T, E>,
+        mut take: impl FnMut(&mut T, &[u8]) -> Result<(), E>,
+    ) -> Result<T, E> {
         let _turn = self.acquire_transfer()?;
         let key = self.key(digest);
         let (inner, whole) = (Arc::clone(&self.inner), key.clone());
@@ -284,7 +283,7 @@ impl Bucket {
         if bytes > BLOB_BYTES_MAX {
             let what =
                 format!("a blob in the bucket has {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
-            return Err(BlobError::Failed(io::Error::other(what)));
+            return Err(io::Error::other(what).into());
         }
         let mut taken = begin(bytes)?;
         if let Some(first) = first {

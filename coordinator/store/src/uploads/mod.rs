@@ -22,7 +22,8 @@ pub use key::{UploadKey, UploadOwner};
 pub use lease::UploadLease;
 pub use table::{EVICTION_GRACE, Limits, Quota, UPLOADS_MAX};
 
-use super::blobs::{BlobError, BlobStore, BlobWriter};
+use super::blobs::{BlobStore, BlobWriter};
+use super::error::BlobError;
 use super::free_bytes;
 use table::{UploadEntry, UploadTable};
 
