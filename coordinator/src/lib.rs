@@ -160,7 +160,7 @@ impl OpenedCoordinator {
         };
         let watched = operator.map(|listener| {
             let (config, router) = (config.clone(), server::operator_router(app.clone()));
-            let seen = server::listen::ConnectionMetrics::default();
+            let seen = server::connection_metrics::ConnectionMetrics::default();
             tokio::spawn(async move {
                 let never = std::future::pending();
                 server::listen::serve(listener, router, &config, None, seen, never).await;

@@ -16,9 +16,8 @@ use super::body::{IncomingBody, blocking, blocking_holding, send_file};
 use super::error::{ApiError, ApiResult};
 use super::extract::PathParams;
 use super::finished_rounds::finished_round;
-use super::resumable_upload::{
-    HeaderCheck, parse_offset, parse_token, start_or_resume, with_offset,
-};
+use super::header_check::HeaderCheck;
+use super::resumable_upload::{parse_offset, parse_token, start_or_resume, with_offset};
 use super::{App, MemoryPool};
 use florin_engine::state::ReportedRound;
 use florin_engine::{Engine, Event, Visibility};

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{ApiError, ApiResult};
-use super::resumable_upload::HeaderCheck;
+use super::header_check::HeaderCheck;
 use crate::config::Config;
 use florin_store::uploads::Upload;
 use florin_store::{BlobError, BlobStore, BlobWriter};

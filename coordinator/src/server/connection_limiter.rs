@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::connection_activity::{ConnectionActivity, ConnectionTimeouts};
-use super::listen::ConnectionMetrics;
+use super::connection_metrics::ConnectionMetrics;
 use crate::config::{Config, IpNetwork, rate_limit_address};
 
 /// A connection that has waited for less than this is never evicted: a real client has sent its

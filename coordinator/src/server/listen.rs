@@ -15,10 +15,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -27,6 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connection_activity::{ConnectionActivity, Protocol, TimeoutStream, TrackedBody};
 use super::connection_limiter::{ConnectionGuard, ConnectionLimiter};
+use super::connection_metrics::ConnectionMetrics;
 use super::tls::{Tls, TlsConnection};
 use crate::config::Config;
 
@@ -41,35 +38,6 @@ const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Pause after a failed accept, for example when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Connection metrics of a listener; cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct ConnectionMetrics {
-    pub(super) accepted: Counter,
-    pub(super) open: Gauge,
-    pub(super) refused: Family<CloseReason, Counter>,
-}
-
-/// The metric label for why a connection was refused or evicted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct CloseReason {
-    reason: &'static str,
-}
-
-impl ConnectionMetrics {
-    pub(super) fn connection_opened(&self) {
-        self.accepted.inc();
-        self.open.inc();
-    }
-
-    pub(super) fn connection_closed(&self) {
-        self.open.dec();
-    }
-
-    pub(super) fn refused(&self, why: &'static str) {
-        self.refused.get_or_create(&CloseReason { reason: why }).inc();
-    }
-}
 
 /// The remote address of a request's connection.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::listen::ConnectionMetrics;
+use super::connection_metrics::ConnectionMetrics;
 use crate::host::JournalMetrics;
 use florin_engine::{Effect, Engine};
 use florin_store::bucket;

@@ -20,10 +20,12 @@ mod blobs;
 mod body;
 mod connection_activity;
 mod connection_limiter;
+pub mod connection_metrics;
 mod counted_body;
 mod error;
 mod extract;
 mod finished_rounds;
+mod header_check;
 mod key_cache;
 pub mod listen;
 mod market;
@@ -54,6 +56,7 @@ pub(crate) use upload_cleanup::sweep;
 
 use crate::config::Config;
 use crate::host::{Host, LedgerEndpoint};
+use connection_metrics::ConnectionMetrics;
 use florin_store::FETCHES_MAX;
 
 /// Concurrent uploads of one sender.
@@ -243,7 +246,7 @@ impl App {
     }
 
     /// The connection metrics of the public listener.
-    pub(crate) fn connection_metrics(&self) -> listen::ConnectionMetrics {
+    pub(crate) fn connection_metrics(&self) -> ConnectionMetrics {
         self.inner.metrics.connections()
     }
 

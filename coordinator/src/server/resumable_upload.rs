@@ -1,12 +1,11 @@
-//! Resumable uploads: offset and token headers, take-over of an upload by a newer connection, and
-//! early validation of an update's header.
+//! Resumable uploads: offset and token headers, and take-over of an upload by a newer connection.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse, Response};
-use florin_protocol::{Digest, ErrorCode, Rejection, TaskSpec, Timestamp};
+use florin_protocol::{Digest, ErrorCode, Timestamp};
 use tokio::time::timeout;
 
 use super::App;
@@ -28,9 +27,6 @@ const ANONYMOUS_CONTEXT: &str = "florin v1 upload without a token";
 /// How long a new connection waits until the previous one releases an upload. If the update is
 /// complete, it is first validated and stored.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest safetensors header, with its length prefix, that is buffered while it arrives, in bytes.
-const SAFETENSORS_HEADER_BYTES_MAX: u64 = 8 + (1 << 20);
-
 /// The offset header of a request; 0 if absent.
 pub(super) fn parse_offset(headers: &HeaderMap) -> ApiResult<u64> {
     let Some(value) = headers.get(UPLOAD_OFFSET) else {
@@ -96,47 +92,4 @@ pub(super) async fn start_or_resume(
         let message = "another connection is sending this upload: try again in a moment";
         Err(ApiError::new(ErrorCode::LimitReached, message))
     })
-}
-
-/// Validates the safetensors header of an update while its bytes arrive.
-pub(super) struct HeaderCheck {
-    spec: Option<Box<TaskSpec>>,
-    total: u64,
-    buffered: Vec<u8>,
-}
-
-impl HeaderCheck {
-    /// For an update of `total` bytes whose header must fit this task.
-    pub(super) fn for_update(spec: &TaskSpec, total: u64) -> Self {
-        Self { spec: Some(Box::new(spec.clone())), total, buffered: Vec::new() }
-    }
-
-    /// For uploads that are validated only when complete.
-    pub(super) const fn disabled() -> Self {
-        Self { spec: None, total: 0, buffered: Vec::new() }
-    }
-
-    /// Inspects the next bytes; rejects a wrong header as soon as it is complete.
-    pub(super) fn inspect(&mut self, bytes: &[u8]) -> Result<(), Rejection> {
-        let Some(spec) = &self.spec else {
-            return Ok(());
-        };
-        self.buffered.extend_from_slice(bytes);
-        if florin_work::check_update_header(spec, &self.buffered, self.total)? {
-            (self.spec, self.buffered) = (None, Vec::new());
-        }
-        Ok(())
-    }
-
-    /// Inspects the bytes that arrived before the connection broke.
-    pub(super) fn inspect_stored(&mut self, upload: &mut Upload) -> ApiResult<()> {
-        if upload.bytes() == 0 {
-            return Ok(());
-        }
-        let first = upload.first(SAFETENSORS_HEADER_BYTES_MAX)?;
-        self.inspect(&first).map_err(|rejection| {
-            upload.discard();
-            rejection.into()
-        })
-    }
 }

@@ -9,25 +9,45 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 
-use super::tls::TlsError;
 use crate::config::Config;
+
+/// Why the self-signed certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfSignedError {
+    /// It cannot be made or stored.
+    #[error("self-signed certificate in {file}: {1} [CERTIFICATE_NOT_MADE]", file = .0.display())]
+    NotCreated(PathBuf, String),
+    /// The existing one is for other names.
+    #[error(
+        "the self-signed certificate in {file} is for {1}, not for {2}: delete the folder to make \
+         a new one, and give it to every participant [CERTIFICATE_NAMES]",
+        file = .0.display()
+    )]
+    NameMismatch(PathBuf, String, String),
+}
+
+/// The files of a certificate and its key.
+pub(super) struct CertificatePaths {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+}
 
 /// The loopback names.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// The files of the certificate and key; makes them if they do not exist.
-pub(super) fn load_or_create(config: &Config) -> Result<(PathBuf, PathBuf), TlsError> {
+pub(super) fn load_or_create(config: &Config) -> Result<CertificatePaths, SelfSignedError> {
     let folder = config.data.join("tls");
     let file = |name: &str| folder.join(name);
     let (certificate, key, names) = (file("certificate.pem"), file("key.pem"), file("names"));
-    let failed = |error: io::Error| TlsError::NotCreated(folder.clone(), error.to_string());
+    let failed = |error: io::Error| SelfSignedError::NotCreated(folder.clone(), error.to_string());
     let wanted = required_names(config);
     // The certificate is written last: if it exists, all files exist.
     if certificate.try_exists().map_err(failed)? {
         check_names(&folder, &std::fs::read_to_string(&names).map_err(failed)?, &wanted)?;
-        return Ok((certificate, key));
+        return Ok(CertificatePaths { certificate, key });
     }
-    let odd = |error: rcgen::Error| TlsError::NotCreated(folder.clone(), error.to_string());
+    let odd = |error: rcgen::Error| SelfSignedError::NotCreated(folder.clone(), error.to_string());
     let pair = KeyPair::generate().map_err(odd)?;
     let mut params =
         CertificateParams::new(wanted.iter().cloned().collect::<Vec<_>>()).map_err(odd)?;
@@ -39,7 +59,7 @@ pub(super) fn load_or_create(config: &Config) -> Result<(PathBuf, PathBuf), TlsE
     write(&key, &pair.serialize_pem()).map_err(failed)?;
     write(&names, &lines.join("\n")).map_err(failed)?;
     write(&certificate, &made.pem()).map_err(failed)?;
-    Ok((certificate, key))
+    Ok(CertificatePaths { certificate, key })
 }
 
 /// The loopback names, the listen address and the names in the settings.
@@ -53,12 +73,16 @@ fn required_names(config: &Config) -> BTreeSet<String> {
     names
 }
 
-fn check_names(folder: &Path, known: &str, wanted: &BTreeSet<String>) -> Result<(), TlsError> {
+fn check_names(
+    folder: &Path,
+    known: &str,
+    wanted: &BTreeSet<String>,
+) -> Result<(), SelfSignedError> {
     let known: BTreeSet<&str> = known.lines().collect();
     let missing = wanted.iter().find(|name| !known.contains(name.as_str()));
     missing.map_or(Ok(()), |name| {
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
-        Err(TlsError::NameMismatch(folder.to_owned(), known, name.clone()))
+        Err(SelfSignedError::NameMismatch(folder.to_owned(), known, name.clone()))
     })
 }
 

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{self, ServerConfig, crypto::ring};
 use tokio_rustls::server::TlsStream;
 
 use super::connection_activity::Protocol;
-use super::self_signed;
+use super::self_signed::{self, CertificatePaths, SelfSignedError};
 use crate::config::Config;
 
 /// Longest file with certificates or a key, in bytes.
@@ -78,16 +78,9 @@ pub enum TlsError {
         file = .0.display(), other = .1.display()
     )]
     KeyWrong(PathBuf, PathBuf),
-    /// The self-signed certificate cannot be made or stored.
-    #[error("self-signed certificate in {file}: {1} [CERTIFICATE_NOT_MADE]", file = .0.display())]
-    NotCreated(PathBuf, String),
-    /// The existing self-signed certificate is for other names.
-    #[error(
-        "the self-signed certificate in {file} is for {1}, not for {2}: delete the folder to make \
-         a new one, and give it to every participant [CERTIFICATE_NAMES]",
-        file = .0.display()
-    )]
-    NameMismatch(PathBuf, String, String),
+    /// The self-signed certificate cannot be used.
+    #[error(transparent)]
+    SelfSigned(#[from] SelfSignedError),
 }
 
 /// The TLS configuration of this coordinator; cheap to clone.
@@ -140,8 +133,11 @@ impl Tls {
     /// # Errors
     /// [`TlsError`], with the file.
     pub fn open(config: &Config) -> Result<Option<Self>, TlsError> {
-        let (certificate, key) = match (&config.tls.certificate, &config.tls.key) {
-            (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
+        let CertificatePaths { certificate, key } = match (&config.tls.certificate, &config.tls.key)
+        {
+            (Some(certificate), Some(key)) => {
+                CertificatePaths { certificate: certificate.clone(), key: key.clone() }
+            }
             _ if config.tls.self_signed => self_signed::load_or_create(config)?,
             _ => return Ok(None),
         };
