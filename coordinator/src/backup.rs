@@ -12,10 +12,12 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use florin_ledger::{ChainError, ChainSnapshot};
+use florin_ledger::ChainError;
 use florin_protocol::Digest;
 use serde::{Deserialize, Serialize};
 
+use crate::host::snapshotter::with_replay_target;
+use crate::host::{BackupPoint, CheckpointError};
 use crate::identity::{Identity, IdentityError};
 use florin_store::{
     DataFolderError, blobs, is_full, lock, newest_segment, recovery, segment, snapshot, sync_folder,
@@ -93,17 +95,15 @@ pub enum BackupError {
     },
 }
 
-/// The point in time that a backup represents.
-pub struct BackupPoint {
-    /// The owner of the data.
-    pub identity: Identity,
-    /// The journal position up to which records are copied.
-    pub at: florin_store::Position,
-    /// Whether the coordinator is running. Then segments that begin at or after the position are
-    /// left out.
-    pub running: bool,
-    /// A read transaction on the embedded ledger, if the market has one.
-    pub chain: Option<ChainSnapshot>,
+impl From<CheckpointError> for BackupError {
+    fn from(error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::Chain(error) => Self::Chain(error),
+            error @ (CheckpointError::Stopping(_) | CheckpointError::Journal(_)) => {
+                Self::Journal(error.to_string())
+            }
+        }
+    }
 }
 
 /// Copies a data folder, as of `moment`, into a new folder.
@@ -123,7 +123,7 @@ pub fn copy(data: &Path, dest: &Path, moment: BackupPoint) -> Result<Manifest, B
     if moment.running {
         // The segment that begins at the position is still empty: a new one replaces it.
         names.retain(|name| segment::segment_number(name) != Some(at));
-        let owner = crate::host::owner(moment.identity.market, moment.identity.coordinator);
+        let owner = moment.identity.owner();
         let volume = florin_store::LocalVolume(dest.to_owned());
         segment::begin_segment(&volume, owner, moment.at)
             .and_then(|_| newest_segment::write(&volume, owner, moment.at))
@@ -166,8 +166,8 @@ pub fn backup_offline(data: &Path, dest: &Path) -> Result<Manifest, BackupError>
     let identity = Identity::read(data)?;
     let volume = florin_store::LocalVolume(data.to_owned());
     let Identity { market, coordinator } = identity;
-    let owner = crate::host::owner(market, coordinator);
-    let read = crate::host::snapshotter::with_replay_target(market, coordinator, |fold| {
+    let owner = identity.owner();
+    let read = with_replay_target(market, coordinator, |fold| {
         recovery::recover(&volume, owner, fold, None)
     });
     let at = read.map_err(|error| BackupError::Journal(error.to_string()))?.at;

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use florin_protocol::Digest;
 use serde::Serialize;
 
-use crate::host::owner;
 use crate::host::snapshotter::{STATE_VERSION, to_bytes, with_replay_target};
 use crate::identity::Identity;
 use florin_engine::Engine;
@@ -148,7 +147,7 @@ pub fn check(
 fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Option<Engine> {
     let volume = LocalVolume(data.to_owned());
     let Identity { market, coordinator } = identity;
-    let owner = owner(market, coordinator);
+    let owner = identity.owner();
     let parts = &mut findings.parts;
     let mut wrong = Vec::new();
     let mut compared = (0u64, 0u64);

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -171,6 +171,3 @@ pub fn request_backup(data: &Path, dest: &Path) -> Result<Manifest, BackupReques
         Err(source) => Err(BackupRequestError::NoResponse { path: data.to_owned(), source }),
     }
 }
-
-/// Lock that keeps files in place during a copy: copying and removing both hold it.
-pub type FilesLock = Arc<std::sync::Mutex<()>>;

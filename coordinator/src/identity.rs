@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use florin_protocol::{Address, MarketId};
+use florin_protocol::{Address, Canonical, Digest, MarketId};
 use serde::{Deserialize, Serialize};
 
 use florin_store::{IDENTITY_FILE, sync_folder};
@@ -34,6 +34,18 @@ pub struct IdentityError {
 }
 
 impl Identity {
+    /// The digest of market and coordinator, which a journal records as its owner.
+    #[must_use]
+    pub fn owner(self) -> Digest {
+        /// The owner of a journal.
+        #[derive(borsh::BorshSerialize, borsh::BorshDeserialize)]
+        struct Owner(MarketId, Address);
+        impl Canonical for Owner {
+            const DOMAIN: &'static str = "florin v1 journal owner";
+        }
+        Owner(self.market, self.coordinator).digest()
+    }
+
     /// Writes the identity into a folder, unless the folder already has it.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::archive::ArchiveJob;
 use super::batch::{BatchOutcome, EngineRequest, JournaledEngine, NextStep};
+use super::checkpoint::{BackupPoint, CheckpointError};
 use super::discloser::DisclosureJob;
 use super::jobs::EffectJob;
 use super::settler::LedgerJob;
@@ -18,7 +19,6 @@ use super::work_queue::WorkSender;
 use super::{
     Clock, Command, EngineQuery, JournalMetrics, LedgerCopier, Sequences, WriteReplySender,
 };
-use crate::backup::{BackupError, BackupPoint};
 use crate::identity::Identity;
 use florin_engine::Effect;
 use florin_store::group_commit::GroupCommit;
@@ -49,7 +49,7 @@ struct CommandBatch {
     requests: Vec<EngineRequest>,
     reply_senders: Vec<WriteReplySender>,
     queries: Vec<EngineQuery>,
-    checkpoints: Vec<oneshot::Sender<Result<BackupPoint, BackupError>>>,
+    checkpoints: Vec<oneshot::Sender<Result<BackupPoint, CheckpointError>>>,
     stop: bool,
 }
 
@@ -172,10 +172,9 @@ impl Actor {
     }
 
     /// The point in time of a backup. No event, reply or effect passes while this runs.
-    fn checkpoint(&mut self) -> Result<BackupPoint, BackupError> {
+    fn checkpoint(&mut self) -> Result<BackupPoint, CheckpointError> {
         let (engine, journal) = self.core.parts();
-        let at =
-            journal.rotate_segment().map_err(|error| BackupError::Journal(error.to_string()))?;
+        let at = journal.rotate_segment()?;
         let identity = Identity { market: engine.market(), coordinator: engine.coordinator() };
         let chain = self.ledger_copier.as_ref().map(|copier| copier()).transpose()?;
         Ok(BackupPoint { identity, at, running: true, chain })

@@ -80,15 +80,6 @@ struct UncommittedBatch {
     replies: Vec<Result<WriteAck, Rejection>>,
 }
 
-/// Applies one record of a journal to an engine.
-pub(super) fn replay(engine: &mut Engine, record: &JournalEntry) -> Result<(), String> {
-    match engine.apply(&record.event, record.now) {
-        Ok(applied) if applied.status == EventStatus::New => Ok(()),
-        Ok(_) => Err("it changes nothing".to_owned()),
-        Err(rejection) => Err(rejection.to_string()),
-    }
-}
-
 impl JournaledEngine {
     /// Recovers the engine from the journal and snapshots on a volume; creates them if absent.
     ///

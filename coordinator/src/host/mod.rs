@@ -7,19 +7,20 @@
 //! which report back through the same channel.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use florin_ledger::{ChainError, ChainSnapshot, EmbeddedChain, Ledger, rpc};
 use florin_protocol::{
-    Address, Canonical, Digest, ErrorCode, EthereumInfo, LedgerInfo, MarketId, NodeSigner,
-    Rejection, RoundNumber, TaskId, Timestamp, WalletSigner, WorkResult,
+    ErrorCode, EthereumInfo, LedgerInfo, NodeSigner, Rejection, RoundNumber, TaskId, Timestamp,
+    WalletSigner, WorkResult,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
 mod actor;
 pub mod archive;
 mod batch;
+mod checkpoint;
 mod clock;
 mod deferred;
 mod discloser;
@@ -34,6 +35,7 @@ mod work_queue;
 
 pub use archive::ArchiveJob;
 pub use batch::{AppendFn, BatchOutcome, EngineRequest, JournaledEngine, NextStep};
+pub use checkpoint::{BackupPoint, CheckpointError};
 pub use clock::{Clock, ManualClock, SlewedClock, SystemClock};
 pub use deferred::{DeferredCommand, DeferredReply};
 pub use discloser::DisclosureJob;
@@ -44,9 +46,7 @@ pub use valuer::{ATTEMPTS_MAX, ValuationJob, Valuer, ValuerError, WorkValuer};
 
 pub(crate) use journal_metrics::JournalMetrics;
 
-use crate::backup::{BackupError, BackupPoint};
 use crate::config::JournalSettings;
-use crate::control::FilesLock;
 use crate::identity::Identity;
 use florin_engine::{Engine, Event, EventStatus};
 use florin_store::{BlobError, BlobStore, DataFolder, OpenError, ResumableUploads, Volume};
@@ -131,10 +131,13 @@ enum Command {
     Write(EngineRequest, WriteReplySender),
     Query(EngineQuery),
     /// Close the journal's segment and start a copy of the ledger at the same point.
-    Checkpoint(oneshot::Sender<Result<BackupPoint, BackupError>>),
+    Checkpoint(oneshot::Sender<Result<BackupPoint, CheckpointError>>),
     Wake,
     Stop,
 }
+
+/// Lock that keeps files in place during a copy: copying and removing both hold it.
+pub type FilesLock = Arc<Mutex<()>>;
 
 /// A handle to the running engine; cheap to clone.
 #[derive(Clone)]
@@ -201,9 +204,10 @@ impl Host {
         volume: Arc<dyn Volume>,
     ) -> Result<(Self, HostThreads), StartError> {
         let (market, coordinator) = (parts.ledger.market(), parts.wallet.address());
-        let owner = owner(market, coordinator);
+        let identity = Identity { market, coordinator };
+        let owner = identity.owner();
         let core = JournaledEngine::open(&volume, owner, market, coordinator)?;
-        Identity { market, coordinator }.write(folder.path())?;
+        identity.write(folder.path())?;
         folder.blobs().mirror_all(&core.engine().state().required_blobs())?;
         let (keeper, snapshots) = snapshotter::Snapshotter::new(settings.clone());
         let tasks = core.engine().state().tasks.iter();
@@ -311,9 +315,9 @@ impl Host {
     /// backup from this point contains every event acknowledged before.
     ///
     /// # Errors
-    /// [`BackupError`].
-    pub async fn checkpoint(&self) -> Result<BackupPoint, BackupError> {
-        let gone = || BackupError::Journal(stopping_rejection().message);
+    /// [`CheckpointError`].
+    pub async fn checkpoint(&self) -> Result<BackupPoint, CheckpointError> {
+        let gone = || CheckpointError::Stopping(stopping_rejection().message);
         let (answer, moment) = oneshot::channel();
         self.mailbox.commands.send(Command::Checkpoint(answer)).await.map_err(|_| gone())?;
         moment.await.map_err(|_| gone())?
@@ -386,18 +390,6 @@ impl HostThreads {
 
 fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(format!("florin-{name}")).spawn(work)
-}
-
-/// The digest of a market and its coordinator, which a journal records as its owner.
-#[must_use]
-pub fn owner(market: MarketId, coordinator: Address) -> Digest {
-    /// The owner of a journal.
-    #[derive(borsh::BorshSerialize, borsh::BorshDeserialize)]
-    struct Owner(MarketId, Address);
-    impl Canonical for Owner {
-        const DOMAIN: &'static str = "florin v1 journal owner";
-    }
-    Owner(market, coordinator).digest()
 }
 
 fn stopping_rejection() -> Rejection {

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use florin_protocol::{Address, Digest, MarketId};
 
-use super::batch::replay;
 use crate::config::JournalSettings as Settings;
-use florin_engine::{Engine, EngineState};
+use florin_engine::{Engine, EngineState, EventStatus};
 use florin_store::{Fold, Journal, JournalEntry, OpenError, Snapshot, Volume, journal, recovery};
 
 /// The journal must grow by the last snapshot's size divided by this before the next snapshot, so
@@ -49,6 +48,15 @@ pub fn from_bytes(bytes: &[u8]) -> Result<EngineState, String> {
         return Err(format!("state version {version}; this program reads {STATE_VERSION}"));
     }
     borsh::from_slice(state).map_err(|error| format!("its state cannot be read: {error}"))
+}
+
+/// Applies one record of a journal to an engine.
+fn replay(engine: &mut Engine, record: &JournalEntry) -> Result<(), String> {
+    match engine.apply(&record.event, record.now) {
+        Ok(applied) if applied.status == EventStatus::New => Ok(()),
+        Ok(_) => Err("it changes nothing".to_owned()),
+        Err(rejection) => Err(rejection.to_string()),
+    }
 }
 
 /// Calls `work` with the fold that replays a history into an engine.
