@@ -1,7 +1,9 @@
-//! The content-addressed blob store. Small blobs share [packs](super::pack). A larger one has its
+//! The content-addressed blob store. Small blobs share [packs](crate::pack). A larger one has its
 //! own file `blobs/ab/cd/abcd…`: it is hashed while it is written to a temporary file, then fsync,
 //! then rename. A file under its final name therefore has the right bytes, and every read verifies
-//! the digest again. A [bucket](super::bucket) can [mirror](super::fetch) all blobs.
+//! the digest again. A [bucket](crate::bucket) can mirror all blobs.
+
+mod mirror;
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -13,13 +15,15 @@ use std::sync::{Arc, OnceLock};
 
 use florin_protocol::Digest;
 
-use super::MappedBytes;
-use super::bucket::Bucket;
-use super::error::BlobError;
-use super::mirror::{FetchLimiter, Mirrored};
-use super::pack::{PACKED_BYTES_MAX, PackStore, StoreCallback};
-use super::sync_folder;
-use super::volume::LocalVolume;
+use crate::MappedBytes;
+use crate::bucket::Bucket;
+use crate::error::BlobError;
+use crate::pack::{PACKED_BYTES_MAX, PackStore, StoreCallback};
+use crate::sync_folder;
+use crate::volume::LocalVolume;
+use mirror::{FetchLimiter, Mirrored};
+
+pub use mirror::FETCHES_MAX;
 
 /// Buffer size for reads, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -33,8 +37,8 @@ pub struct BlobStore {
     instance_id: u64,
     next: AtomicU64,
     packs: PackStore,
-    pub(super) bucket: Option<Bucket>,
-    pub(super) fetches: FetchLimiter,
+    bucket: Option<Bucket>,
+    fetches: FetchLimiter,
 }
 
 /// A verified blob, ready to be sent.

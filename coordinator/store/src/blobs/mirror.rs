@@ -10,11 +10,11 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use florin_protocol::Digest;
 
-use super::blobs::{BlobStore, BlobWriter, OpenedBlob};
-use super::bucket::{Bucket, BucketError, BucketMetrics};
-use super::error::BlobError;
-use super::pack::StoreCallback;
-use super::sync_folder;
+use super::{BlobStore, BlobWriter, OpenedBlob};
+use crate::bucket::{Bucket, BucketError, BucketMetrics};
+use crate::error::BlobError;
+use crate::pack::StoreCallback;
+use crate::sync_folder;
 
 /// Most concurrent fetches, including those that wait for another fetch of the same blob.
 pub const FETCHES_MAX: usize = 8;
@@ -25,7 +25,7 @@ const MIRROR_MARKER: &str = "bucket";
 
 /// Proof that the bucket has a file's bytes, if there is a bucket.
 #[derive(Debug)]
-pub(super) struct Mirrored(());
+pub(crate) struct Mirrored(());
 
 /// The blobs that are being fetched, so that each is fetched once.
 #[derive(Debug, Default)]
@@ -119,7 +119,7 @@ impl BlobStore {
 
     /// Copies a complete upload to the bucket before the blob store takes over its file. If the
     /// copy fails, the upload is still there for a retry.
-    pub(super) fn mirror_upload(
+    pub(crate) fn mirror_upload(
         &self,
         digest: Digest,
         file: &File,
