@@ -31,6 +31,15 @@ pub enum OpenError {
         /// The difference.
         what: String,
     },
+    /// The header of a segment, or its copy in `journal.newest`, has been damaged.
+    #[error(
+        "journal {path}: its first 128 bytes are damaged. The journal is unchanged; restore the \
+         file from a copy [JOURNAL_HEADER_DAMAGED]"
+    )]
+    HeaderDamaged {
+        /// The file.
+        path: PathBuf,
+    },
     /// A complete record has been damaged.
     #[error(
         "journal {path}: record {record} at byte {offset}: {what}. The journal is unchanged; \
@@ -129,6 +138,10 @@ impl From<io::Error> for BlobError {
 
 pub(super) fn unusable(volume: &dyn Volume, name: &str, source: io::Error) -> OpenError {
     OpenError::Unusable { path: volume.path_of(name), source }
+}
+
+pub(super) fn header_damaged(volume: &dyn Volume, name: &str) -> OpenError {
+    OpenError::HeaderDamaged { path: volume.path_of(name) }
 }
 
 pub(super) fn missing(volume: &dyn Volume, records: u64, what: &str) -> OpenError {

@@ -65,6 +65,9 @@ fn a_missing_newest_segment_is_detected_without_a_snapshot() {
     let mut bytes = fs::read(&marker).unwrap();
     bytes[50] ^= 1;
     fs::write(&marker, bytes).unwrap();
+    assert!(matches!(open_all(dir.path()), Err(OpenError::HeaderDamaged { .. })));
+    let foreign = encode_header(Digest([6; 32]), Position::first(Digest([6; 32])));
+    fs::write(&marker, foreign).unwrap();
     assert!(matches!(open_all(dir.path()), Err(OpenError::Foreign { .. })));
     fs::remove_file(&marker).unwrap();
     assert_eq!(open_all(dir.path()).unwrap(), all, "folders of older versions have no such file");

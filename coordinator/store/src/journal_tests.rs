@@ -102,7 +102,10 @@ fn a_flipped_bit_anywhere_is_detected_and_nothing_is_changed() {
                     assert!((1..=3).contains(&record) && offset >= 128, "{position}");
                     assert!(error.to_string().contains("[JOURNAL_CORRUPT]"));
                 }
-                OpenError::Foreign { .. } => assert!(position < 128, "{position}"),
+                OpenError::HeaderDamaged { .. } => {
+                    assert!(position < 128, "{position}");
+                    assert!(error.to_string().contains("[JOURNAL_HEADER_DAMAGED]"));
+                }
                 error => panic!("{position}: {error}"),
             }
             assert_eq!(fs::read(&path).unwrap(), flipped);
@@ -136,6 +139,18 @@ fn a_last_record_with_unwritten_sectors_is_truncated() {
     bytes.resize(bytes.len() + 3_000, 0);
     fs::write(&path, &bytes).unwrap();
     assert_eq!(open(&path).unwrap().1.len(), 4);
+}
+
+#[test]
+fn a_lost_header_sector_is_damage_and_not_a_foreign_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    three(&path);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[..128].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    assert!(matches!(open(&path), Err(OpenError::HeaderDamaged { .. })));
+    assert_eq!(fs::read(&path).unwrap(), bytes);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 
 use florin_protocol::Digest;
 
-use super::error::{OpenError, unusable};
+use super::error::{OpenError, header_damaged, unusable};
 use super::segment::{HEADER_BYTES, Position, decode_header, encode_header};
 use super::volume::{Volume, write_atomically};
 
@@ -33,11 +33,14 @@ pub fn read(volume: &dyn Volume, owner: Digest) -> Result<Option<u64>, OpenError
     };
     let mut found = Vec::new();
     file.take(HEADER_BYTES + 1).read_to_end(&mut found).map_err(failed)?;
-    let at = decode_header(owner, &found).ok_or_else(|| OpenError::Foreign {
-        path: volume.path_of(FILE),
-        what: "its 128 bytes are damaged, or belong to another market or coordinator".to_owned(),
-    })?;
-    Ok(Some(at.records))
+    let header = decode_header(&found).ok_or_else(|| header_damaged(volume, FILE))?;
+    if header.owner != owner {
+        return Err(OpenError::Foreign {
+            path: volume.path_of(FILE),
+            what: "it belongs to another market or coordinator".to_owned(),
+        });
+    }
+    Ok(Some(header.at.records))
 }
 
 /// Removes the temporary file of an interrupted write.

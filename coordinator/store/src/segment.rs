@@ -22,7 +22,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use florin_engine::Event;
 use florin_protocol::{Digest, Timestamp};
 
-use super::error::{OpenError, unusable};
+use super::error::{OpenError, header_damaged, unusable};
 use super::volume::{AppendFile, ReadSeek, Volume};
 
 /// Largest payload of one record, in bytes.
@@ -224,26 +224,25 @@ impl<'a> Reader<'a> {
         let unusable = |source| OpenError::Unusable { path: volume.path_of(name), source };
         let foreign =
             |what: &str| OpenError::Foreign { path: volume.path_of(name), what: what.to_owned() };
+        let other_owner = || foreign("it belongs to another market or coordinator");
         let (source, length) = volume.open(name).map_err(unusable)?;
         let mut file = BufReader::new(source);
         let mut found = Vec::new();
         file.by_ref().take(HEADER_1_BYTES).read_to_end(&mut found).map_err(unusable)?;
-        let (magic, owner_bytes) = found.split_at(found.len().min(MAGIC_1.len()));
-        let layout = match magic {
-            magic if magic == MAGIC_1 => LAYOUT_1,
-            magic if magic == MAGIC_2 => LAYOUT,
-            _ => return Err(foreign("it does not begin with a journal header")),
-        };
-        if owner_bytes != owner.0 {
-            return Err(foreign("it belongs to another market or coordinator"));
-        }
-        let at = if layout == LAYOUT_1 {
-            Position::first(owner)
+        let (layout, at) = if let Some(owner_bytes) = found.strip_prefix(MAGIC_1) {
+            if owner_bytes != owner.0 {
+                return Err(other_owner());
+            }
+            (LAYOUT_1, Position::first(owner))
         } else {
             let rest = HEADER_BYTES.saturating_sub(HEADER_1_BYTES);
             file.by_ref().take(rest).read_to_end(&mut found).map_err(unusable)?;
-            decode_header(owner, &found)
-                .ok_or_else(|| foreign("its first 128 bytes are damaged: restore it from a copy"))?
+            match decode_header(&found) {
+                Some(header) if header.owner == owner => (LAYOUT, header.at),
+                Some(_) => return Err(other_owner()),
+                None if was_header(&found) => return Err(header_damaged(volume, name)),
+                None => return Err(foreign("it does not begin with a journal header")),
+            }
         };
         let (size, offset) = (size.unwrap_or(length), layout.header_bytes);
         Ok(Self { volume, name, file, size, layout, offset, at })
@@ -333,12 +332,30 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The position in a segment header, if the header is intact.
-pub(super) fn decode_header(owner: Digest, found: &[u8]) -> Option<Position> {
-    let (records, rest) = found.get(HEADER_1_BYTES as usize..)?.split_first_chunk::<8>()?;
+/// A segment header of version 2.
+pub(super) struct SegmentHeader {
+    pub(super) owner: Digest,
+    /// The position at which the segment begins.
+    pub(super) at: Position,
+}
+
+/// Decodes a segment header; `None` if its checksum does not match.
+pub(super) fn decode_header(found: &[u8]) -> Option<SegmentHeader> {
+    let (owner, rest) = found.get(MAGIC_2.len()..)?.split_first_chunk::<32>()?;
+    let (records, rest) = rest.split_first_chunk::<8>()?;
     let (chain, _) = rest.split_first_chunk::<32>()?;
+    let owner = Digest(*owner);
     let at = Position { records: u64::from_le_bytes(*records), chain: Digest(*chain) };
-    (found == encode_header(owner, at)).then_some(at)
+    (found == encode_header(owner, at)).then_some(SegmentHeader { owner, at })
+}
+
+/// Whether bytes that are not an intact header were one: the magic bytes or all others are intact,
+/// or the sector was lost and reads as zeros.
+fn was_header(found: &[u8]) -> bool {
+    let with_magic = [MAGIC_2, found.get(MAGIC_2.len()..).unwrap_or_default()].concat();
+    found.starts_with(MAGIC_2)
+        || decode_header(&with_magic).is_some()
+        || found.iter().all(|byte| *byte == 0)
 }
 
 /// Whether `bytes`, which begin at a record boundary, contain a complete record.

@@ -423,5 +423,15 @@ async fn a_journal_of_another_market_or_with_a_flipped_byte_is_rejected() {
     fs::write(&path, &bytes).unwrap();
     let folder = DataFolder::open(dir.path()).unwrap();
     let error = Host::start(folder, parts(&ledger, 0)).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("[JOURNAL_HEADER_DAMAGED]"), "{error}");
+    bytes[30] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let folder = DataFolder::open(dir.path()).unwrap();
+    let error = Host::start(
+        folder,
+        HostParts { wallet: Arc::new(SeededWallet::number(COORDINATOR + 1)), ..parts(&ledger, 0) },
+    )
+    .map(|_| ())
+    .unwrap_err();
     assert!(error.to_string().contains("[JOURNAL_FOREIGN]"), "{error}");
 }
