@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use florin_store::sync_folder;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 
 use crate::config::Config;
@@ -55,7 +56,7 @@ pub(super) fn load_or_create(config: &Config) -> Result<CertificatePaths, SelfSi
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let made = params.self_signed(&pair).map_err(odd)?;
     let lines: Vec<&str> = wanted.iter().map(String::as_str).collect();
-    std::fs::create_dir_all(&folder).map_err(failed)?;
+    std::fs::create_dir_all(&folder).and_then(|()| sync_folder(&config.data)).map_err(failed)?;
     write(&key, &pair.serialize_pem()).map_err(failed)?;
     write(&names, &lines.join("\n")).map_err(failed)?;
     write(&certificate, &made.pem()).map_err(failed)?;
@@ -86,7 +87,7 @@ fn check_names(
     })
 }
 
-/// Writes a file atomically, readable only by its owner.
+/// Writes a file atomically and durably, readable only by its owner.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let mut options = std::fs::OpenOptions::new();
@@ -99,7 +100,10 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = options.open(&unfinished)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    std::fs::rename(&unfinished, path)
+    std::fs::rename(&unfinished, path)?;
+    // Before the next file is written: the certificate must not survive a power failure without the
+    // files before it.
+    path.parent().map_or(Ok(()), sync_folder)
 }
 
 #[cfg(test)]
