@@ -140,6 +140,8 @@ impl Snapshotter {
         self.last_bytes = state.len() as u64;
         self.busy.store(true, Ordering::Release);
         if self.snapshots.try_send(Snapshot { at, state }).is_err() {
+            // The writer resets the flag only for a snapshot that it has received.
+            self.busy.store(false, Ordering::Release);
             tracing::error!("no snapshot: the writer thread has ended");
         }
     }
@@ -177,5 +179,30 @@ impl SnapshotWriter {
             Err(error) => tracing::warn!(records, %error, "the snapshot cannot be written"),
         }
         self.busy.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_store::LocalVolume;
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_without_a_writer_does_not_count_as_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
+        let market = MarketId { chain: florin_protocol::ChainId(1), genesis: Digest([7; 32]) };
+        let (engine, mut journal) =
+            open(&volume, Digest([5; 32]), market, Address([2; 20])).unwrap();
+        let settings = Settings { snapshot_events: 0, ..Settings::default() };
+        let (mut snapshotter, writer) = Snapshotter::new(settings);
+        snapshotter.snapshot_if_due(&mut journal, &engine);
+        assert!(snapshotter.busy.load(Ordering::Acquire), "the snapshot is queued");
+        writer.drain(volume.as_ref(), journal.owner());
+        assert!(!snapshotter.busy.load(Ordering::Acquire), "the snapshot is written");
+        drop(writer);
+        snapshotter.take_snapshot(&mut journal, &engine);
+        assert!(!snapshotter.busy.load(Ordering::Acquire), "the writer has ended");
     }
 }
