@@ -12,7 +12,9 @@ use florin_protocol::{
 
 use super::event::EventStatus;
 use super::rejection::{expired, reject};
-use super::state::{AcceptedCommit, AcceptedUpdate, RunningRound, TaskStage, TaskState};
+use super::state::{
+    AcceptedCommit, AcceptedUpdate, RejectedUploads, RunningRound, TaskStage, TaskState,
+};
 use super::{Engine, REJECTED_UPLOADS_MAX};
 
 impl Engine {
@@ -135,7 +137,7 @@ impl Engine {
             && running
                 .rejected_uploads
                 .get(&sender)
-                .is_none_or(|(_, times)| *times < REJECTED_UPLOADS_MAX);
+                .is_none_or(|rejected| rejected.count < REJECTED_UPLOADS_MAX);
         Ok(if counts { EventStatus::New } else { EventStatus::Duplicate })
     }
 
@@ -232,9 +234,10 @@ impl TaskState {
 
     pub(super) fn count_rejected_upload(&mut self, sender: Address, code: ErrorCode) {
         if let Some(running) = self.running_mut() {
-            let (last, times) = running.rejected_uploads.entry(sender).or_insert((code, 0));
-            *last = code;
-            *times = times.saturating_add(1);
+            let first = RejectedUploads { last: code, count: 0 };
+            let rejected = running.rejected_uploads.entry(sender).or_insert(first);
+            rejected.last = code;
+            rejected.count = rejected.count.saturating_add(1);
         }
     }
 

@@ -13,8 +13,15 @@ use florin_protocol::{
 
 use super::event::EventStatus;
 use super::rejection::{expired, reject};
-use super::state::{RegistrationEntry, TaskStage, TaskState};
+use super::state::{PoolAmounts, ReceivedRecord, RegistrationEntry, TaskStage, TaskState};
 use super::{Engine, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, SIT_OUT_ROUNDS, TASKS_MAX};
+
+/// Exact lengths of a task's blobs, in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct BlobLengths {
+    pub(super) model: u64,
+    pub(super) update: u64,
+}
 
 impl Engine {
     /// A wallet has one node key for each role, permanently, so that its signatures can always be
@@ -104,7 +111,7 @@ impl Engine {
     pub(super) fn check_published(
         &self,
         spec: &TaskSpec,
-        [model_bytes, update_bytes]: [u64; 2],
+        lengths: BlobLengths,
         now: Timestamp,
     ) -> Result<EventStatus, Rejection> {
         self.check_market(spec.market)?;
@@ -119,7 +126,7 @@ impl Engine {
             );
             return reject(ErrorCode::InvalidTask, message);
         }
-        for (what, bytes) in [("model parameters", model_bytes), ("update", update_bytes)] {
+        for (what, bytes) in [("model parameters", lengths.model), ("update", lengths.update)] {
             if !(1..=BLOB_BYTES_MAX).contains(&bytes) {
                 let message = format!("{what}: {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
                 return reject(ErrorCode::InvalidTask, message);
@@ -142,18 +149,13 @@ impl Engine {
         Ok(EventStatus::New)
     }
 
-    pub(super) fn publish(
-        &mut self,
-        spec: &TaskSpec,
-        [model_bytes, update_bytes]: [u64; 2],
-        now: Timestamp,
-    ) {
+    pub(super) fn publish(&mut self, spec: &TaskSpec, lengths: BlobLengths, now: Timestamp) {
         let id = spec.id();
         let task = TaskState {
             id,
             spec: spec.clone(),
-            model_bytes,
-            update_bytes,
+            model_bytes: lengths.model,
+            update_bytes: lengths.update,
             sequence: 0,
             missing_blobs: BTreeSet::from([spec.base_model]),
             holdout: None,
@@ -164,7 +166,7 @@ impl Engine {
             rounds: Vec::new(),
             rounds_in_memory: BTreeMap::new(),
             earlier: EarlierUpdates::default(),
-            paid: [Amount::ZERO; 2],
+            paid: PoolAmounts::default(),
             final_totals: None,
             exposed: BTreeSet::new(),
             record_providers: BTreeSet::new(),
@@ -230,7 +232,7 @@ impl TaskState {
     /// Every account whose signature is in the state.
     fn signatories(&self) -> impl Iterator<Item = Address> + '_ {
         let records = self.running().into_iter().flat_map(|running| &running.records);
-        let authors = records.map(|(_, record)| record.body.provider);
+        let authors = records.map(ReceivedRecord::provider);
         let known = self.enrolled.keys().chain(&self.providers).chain(&self.record_providers);
         known.copied().chain(authors)
     }

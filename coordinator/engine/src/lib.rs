@@ -50,6 +50,7 @@ pub mod state;
 mod view;
 mod work_orders;
 
+use enrol::BlobLengths;
 pub use event::{Applied, Effect, Event, EventStatus};
 pub use state::EngineState;
 use state::TaskState;
@@ -133,7 +134,8 @@ impl Engine {
         let status = match event {
             Event::Registered(registration) => self.check_registered(registration, now),
             Event::TaskPublished { spec, model_bytes, update_bytes } => {
-                self.check_published(spec, [*model_bytes, *update_bytes], now)
+                let lengths = BlobLengths { model: *model_bytes, update: *update_bytes };
+                self.check_published(spec, lengths, now)
             }
             Event::BlobArrived { task, digest } => self.check_blob(*task, *digest),
             Event::HoldoutArrived { task, .. } => self.check_holdout(*task),
@@ -257,7 +259,8 @@ impl Engine {
         match event {
             Event::Registered(registration) => self.register(registration, now),
             Event::TaskPublished { spec, model_bytes, update_bytes } => {
-                self.publish(spec, [*model_bytes, *update_bytes], now);
+                let lengths = BlobLengths { model: *model_bytes, update: *update_bytes };
+                self.publish(spec, lengths, now);
             }
             Event::Tick => {
                 for task in self.state.tasks.values_mut() {

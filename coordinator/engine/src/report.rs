@@ -13,7 +13,10 @@ use florin_protocol::{
 
 use super::event::EventStatus;
 use super::rejection::reject;
-use super::state::{ReportedRound, RoundSummary, RunningRound, TaskStage, TaskState};
+use super::state::{
+    PoolAmounts, PostingStatus, ReceivedRecord, ReportedRound, RoundSummary, RunningRound,
+    TaskStage, TaskState,
+};
 use super::{Engine, Validated};
 
 impl Engine {
@@ -40,7 +43,7 @@ impl Engine {
             let message = "the scores do not match the round's updates and their order";
             return reject(ErrorCode::WorkResultMismatch, message);
         }
-        if paid.is_some_and(|paid| !running.records.iter().any(|(record, _)| *record == paid)) {
+        if paid.is_some_and(|paid| !running.records.iter().any(|record| record.digest == paid)) {
             return reject(ErrorCode::WorkOrderClosed, "no such record was accepted");
         }
         let work = running.work(paid, result);
@@ -76,10 +79,9 @@ fn valuing(task: &TaskState, round: RoundNumber) -> Option<&RunningRound> {
 impl RunningRound {
     /// The one verified work record, if a provider submitted one.
     fn work(&self, paid: Option<Digest>, result: &WorkResult) -> Vec<VerifiedWork> {
-        let found = self.records.iter().find(|(record, _)| Some(*record) == paid);
-        let line = |(record, signed): &(Digest, florin_protocol::Signed<_>)| -> VerifiedWork {
-            let body: &florin_protocol::WorkRecord = &signed.body;
-            (body.provider, *record, result.valuation.units)
+        let found = self.records.iter().find(|record| Some(record.digest) == paid);
+        let line = |record: &ReceivedRecord| -> VerifiedWork {
+            (record.provider(), record.digest, result.valuation.units)
         };
         found.map(line).into_iter().collect()
     }
@@ -183,11 +185,11 @@ impl TaskState {
         self.public.extend(report.entries.iter().map(|entry| entry.update));
         let settled = report.outcome == RoundOutcome::Settled;
         let round = report.scope.round;
-        self.paid = [report.data_total, report.infrastructure_total];
+        self.paid =
+            PoolAmounts { data: report.data_total, infrastructure: report.infrastructure_total };
         self.exposed.extend(&report.holdout.rows);
         self.earlier.add_report(&report);
-        self.record_providers
-            .extend(running.records.iter().map(|(_, record)| record.body.provider));
+        self.record_providers.extend(running.records.iter().map(ReceivedRecord::provider));
         let digest = report.digest();
         self.rounds.push(RoundSummary {
             report: digest,
@@ -206,7 +208,7 @@ impl TaskState {
         };
         self.rounds_in_memory.insert(round, past);
         if settled {
-            self.pending_settlements.insert(round, false);
+            self.pending_settlements.insert(round, PostingStatus::Unposted);
             self.stage = TaskStage::Settling;
         } else {
             self.next_round(now);

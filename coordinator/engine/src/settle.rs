@@ -15,7 +15,7 @@ use florin_protocol::{Amount, ErrorCode, Rejection, RoundNumber, TaskId, Timesta
 use super::Engine;
 use super::event::EventStatus;
 use super::rejection::reject;
-use super::state::{FinalTotals, ReportedRound, TaskStage, TaskState};
+use super::state::{FinalTotals, PostingStatus, ReportedRound, TaskStage, TaskState};
 
 impl Engine {
     pub(super) fn check_posted(
@@ -24,7 +24,7 @@ impl Engine {
         round: RoundNumber,
     ) -> Result<EventStatus, Rejection> {
         let task = self.task_with_settlement(id, round)?;
-        let new = task.pending_settlements.get(&round) == Some(&false);
+        let new = task.pending_settlements.get(&round) == Some(&PostingStatus::Unposted);
         Ok(if new { EventStatus::New } else { EventStatus::Duplicate })
     }
 
@@ -60,8 +60,10 @@ impl Engine {
         round: RoundNumber,
     ) -> Result<EventStatus, Rejection> {
         match self.task_with_settlement(id, round)?.pending_settlements.get(&round) {
-            Some(true) => Ok(EventStatus::New),
-            Some(false) => reject(ErrorCode::TooEarly, format!("round {round} is not posted yet")),
+            Some(PostingStatus::Posted) => Ok(EventStatus::New),
+            Some(PostingStatus::Unposted) => {
+                reject(ErrorCode::TooEarly, format!("round {round} is not posted yet"))
+            }
             None => Ok(EventStatus::Duplicate),
         }
     }
@@ -118,7 +120,7 @@ impl Engine {
 
 impl TaskState {
     pub(super) fn posted(&mut self, round: RoundNumber, now: Timestamp) {
-        self.pending_settlements.insert(round, true);
+        self.pending_settlements.insert(round, PostingStatus::Posted);
         if matches!(self.stage, TaskStage::Settling) {
             self.next_round(now);
         }
@@ -142,7 +144,7 @@ impl TaskState {
         // Another account may have finalised the settlement before the host received the response
         // to its post.
         if matches!(self.stage, TaskStage::Settling)
-            && self.pending_settlements.values().all(|posted| *posted)
+            && self.pending_settlements.values().all(|state| *state == PostingStatus::Posted)
         {
             self.next_round(now);
         }
@@ -176,7 +178,7 @@ impl TaskState {
     /// each, so that proofs lead to its last final root.
     pub(super) fn closed(&mut self, refund: Amount) {
         self.begin_closing();
-        self.pending_settlements.values_mut().for_each(|asked| *asked = true);
+        self.pending_settlements.values_mut().for_each(|state| *state = PostingStatus::Posted);
         self.refund = Some(refund);
         self.stage = TaskStage::Done;
     }

@@ -79,17 +79,16 @@ pub struct TaskState {
     /// The updates of earlier reported rounds that the next round's updates are compared with, to
     /// detect duplicates.
     pub earlier: EarlierUpdates,
-    /// Total paid by all reports: for data, and for infrastructure.
-    pub paid: [Amount; 2],
+    /// Total paid by all reports.
+    pub paid: PoolAmounts,
     /// The account totals that claims are proven from, once a settlement is final.
     pub final_totals: Option<FinalTotals>,
     /// Holdout rows that were used in a reported round.
     pub exposed: BTreeSet<u32>,
     /// Providers with work records in reported rounds.
     pub record_providers: BTreeSet<Address>,
-    /// Settlements that are not final yet. True if the ledger has the settlement, or must be asked
-    /// whether it has it.
-    pub pending_settlements: BTreeMap<RoundNumber, bool>,
+    /// Settlements that are not final yet.
+    pub pending_settlements: BTreeMap<RoundNumber, PostingStatus>,
     /// Rounds whose settlement is final.
     pub final_rounds: BTreeSet<RoundNumber>,
     /// Final rounds whose debits are not proven on the ledger yet.
@@ -102,6 +101,24 @@ pub struct TaskState {
     pub ending: bool,
     /// The refund to the buyer, once the task is closed.
     pub refund: Option<Amount>,
+}
+
+/// An amount of each of a task's two pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct PoolAmounts {
+    /// For data.
+    pub data: Amount,
+    /// For infrastructure.
+    pub infrastructure: Amount,
+}
+
+/// The state of a settlement that is not final yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum PostingStatus {
+    /// It must be posted to the ledger.
+    Unposted,
+    /// The ledger has it, or must be asked whether it has it.
+    Posted,
 }
 
 /// The stage of a task. The running round moves from one stage to the next.
@@ -139,16 +156,16 @@ pub struct RunningRound {
     pub commits: BTreeMap<Address, AcceptedCommit>,
     /// Updates by sender.
     pub updates: BTreeMap<Address, AcceptedUpdate>,
-    /// For each sender, the reason of the last rejected upload and the number of rejected uploads.
-    pub rejected_uploads: BTreeMap<Address, (ErrorCode, u32)>,
+    /// Rejected uploads by sender.
+    pub rejected_uploads: BTreeMap<Address, RejectedUploads>,
     /// The holdout rows that the round is evaluated on, once reveals are closed.
     pub drawn_rows: Vec<u32>,
     /// The work order, once the rows are disclosed.
     pub work_order: Option<WorkOrder>,
     /// Providers that have received the work order.
     pub order_recipients: BTreeSet<Address>,
-    /// The providers' work records in order of arrival, by the digest of their body.
-    pub records: Vec<(Digest, Signed<WorkRecord>)>,
+    /// The providers' work records in order of arrival.
+    pub records: Vec<ReceivedRecord>,
     /// Whether the coordinator's own valuation is due.
     pub own_valuation_due: bool,
     /// The coordinator's own result, while a provider that has the work order may still agree with
@@ -156,6 +173,32 @@ pub struct RunningRound {
     pub own_result: Option<Box<WorkResult>>,
     /// Records that disagree with that result.
     pub wrong_records: BTreeSet<Digest>,
+}
+
+/// A provider's work record.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ReceivedRecord {
+    /// The digest of its body.
+    pub digest: Digest,
+    /// The signed record.
+    pub signed: Signed<WorkRecord>,
+}
+
+impl ReceivedRecord {
+    /// The provider that signed it.
+    #[must_use]
+    pub fn provider(&self) -> Address {
+        self.signed.body.provider
+    }
+}
+
+/// The rejected uploads of one sender in one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct RejectedUploads {
+    /// Why the last one was rejected.
+    pub last: ErrorCode,
+    /// Their number.
+    pub count: u32,
 }
 
 /// An accepted commit.
@@ -220,8 +263,8 @@ pub struct ReportedRound {
     pub disclosed_rows: Option<Digest>,
     /// The updates, ascending by sender.
     pub updates: Vec<AcceptedUpdate>,
-    /// The providers' work records in order of arrival, by the digest of their body.
-    pub records: Vec<(Digest, Signed<WorkRecord>)>,
+    /// The providers' work records in order of arrival.
+    pub records: Vec<ReceivedRecord>,
     /// Records that disagree with the coordinator's own result.
     pub wrong_records: BTreeSet<Digest>,
 }
@@ -339,11 +382,10 @@ impl TaskState {
                 wanted.push(Effect::ValueRound { task, round });
             }
         }
-        for (round, posted) in &self.pending_settlements {
-            wanted.push(if *posted {
-                Effect::FinalizeSettlement { task, round: *round }
-            } else {
-                Effect::PostSettlement { task, round: *round }
+        for (round, state) in &self.pending_settlements {
+            wanted.push(match state {
+                PostingStatus::Posted => Effect::FinalizeSettlement { task, round: *round },
+                PostingStatus::Unposted => Effect::PostSettlement { task, round: *round },
             });
         }
         // The last final root proves the debits of all earlier rounds.
@@ -403,7 +445,7 @@ impl ReportedRound {
     /// a record that was never accepted.
     #[must_use]
     pub fn record_outcome(&self, record: Digest) -> Option<Result<u64, Rejection>> {
-        if !self.records.iter().any(|(digest, _)| *digest == record) {
+        if !self.records.iter().any(|received| received.digest == record) {
             return None;
         }
         if let Some(line) = self.report.infrastructure.iter().find(|line| line.record == record) {
@@ -466,7 +508,7 @@ impl RunningRound {
 
     /// Whether a record of this provider was accepted.
     pub(super) fn answered(&self, provider: Address) -> bool {
-        self.records.iter().any(|(_, record)| record.body.provider == provider)
+        self.records.iter().any(|record| record.provider() == provider)
     }
 
     /// Whether a provider that has the order may still submit a record.

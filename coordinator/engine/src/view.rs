@@ -8,13 +8,15 @@ use alloc::vec::Vec;
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
     AccountTotals, Address, Amount, ClaimProof, Digest, ErrorCode, Offer, Registration, Rejection,
-    Report, Role, RoundNumber, Signed, TaskId, TaskPhase, TaskSpec, TaskSummary, TaskView,
-    Timestamp, WorkRecord, claim_tree, merkle,
+    Report, Role, RoundNumber, TaskId, TaskPhase, TaskSpec, TaskSummary, TaskView, Timestamp,
+    claim_tree, merkle,
 };
 
 use super::Engine;
 use super::rejection::reject;
-use super::state::{FinalTotals, ReportedRound, RunningRound, TaskStage, TaskState};
+use super::state::{
+    FinalTotals, ReceivedRecord, ReportedRound, RunningRound, TaskStage, TaskState,
+};
 
 /// Where a reported round is stored.
 #[derive(Clone, Copy, Debug)]
@@ -251,18 +253,18 @@ impl Engine {
         sender: Address,
     ) -> Option<ErrorCode> {
         let running = self.state.tasks.get(&id)?.running()?;
-        let (code, _) = running.rejected_uploads.get(&sender)?;
+        let code = running.rejected_uploads.get(&sender)?.last;
         let for_good = [
             ErrorCode::UpdateNotFinite,
             ErrorCode::UpdateWrongSchema,
             ErrorCode::UpdateNormTooLarge,
         ];
-        (running.offer.scope.round == round && for_good.contains(code)).then_some(*code)
+        (running.offer.scope.round == round && for_good.contains(&code)).then_some(code)
     }
 
     /// The work records of the round that is being valued, in order of arrival.
     #[must_use]
-    pub fn open_records(&self, id: TaskId) -> &[(Digest, Signed<WorkRecord>)] {
+    pub fn open_records(&self, id: TaskId) -> &[ReceivedRecord] {
         let task = self.state.tasks.get(&id);
         task.and_then(TaskState::running).map_or(&[], |running| &running.records)
     }

@@ -10,7 +10,7 @@ use florin_protocol::{
 
 use super::event::EventStatus;
 use super::rejection::{expired, reject, wrong_record};
-use super::state::{AcceptedCommit, RunningRound, TaskStage, TaskState};
+use super::state::{AcceptedCommit, ReceivedRecord, RunningRound, TaskStage, TaskState};
 use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX};
 
 impl Engine {
@@ -67,10 +67,9 @@ impl Engine {
         if running.offer.scope.round != round {
             return Err(gone());
         }
-        if let Some((_, known)) =
-            running.records.iter().find(|(_, known)| known.body.provider == record.provider)
-        {
-            if known.body == *record {
+        let known = running.records.iter().find(|known| known.provider() == record.provider);
+        if let Some(known) = known {
+            if known.signed.body == *record {
                 return Ok(EventStatus::Duplicate);
             }
             let message = "this order already has another record from you; only the first counts";
@@ -120,7 +119,7 @@ impl Engine {
         let TaskStage::Valuing(running) = &self.state.tasks.get(&id)?.stage else {
             return None;
         };
-        let done = running.records.iter().any(|(_, record)| record.body.provider == provider);
+        let done = running.records.iter().any(|record| record.provider() == provider);
         running.work_order.as_ref().filter(|order| !done && now <= order.due)
     }
 }
@@ -181,7 +180,7 @@ impl TaskState {
             return;
         };
         let digest = record.body.digest();
-        running.records.push((digest, record.clone()));
+        running.records.push(ReceivedRecord { digest, signed: record.clone() });
         running.own_valuation_due = true;
         if agrees == Some(false) {
             running.wrong_records.insert(digest);
@@ -208,7 +207,7 @@ impl RunningRound {
     pub(super) fn missing(&self) -> Vec<(Address, MissingReason)> {
         let absent = self.offer.cohort.iter().filter(|who| !self.updates.contains_key(who));
         let why = |who: &Address| match (self.rejected_uploads.get(who), self.commits.get(who)) {
-            (Some((code, _)), _) => MissingReason::Rejected(*code),
+            (Some(rejected), _) => MissingReason::Rejected(rejected.last),
             (None, Some(_)) => MissingReason::NoReveal,
             (None, None) => MissingReason::NoCommit,
         };

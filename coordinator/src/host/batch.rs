@@ -12,7 +12,7 @@ use florin_protocol::{
 
 use super::WriteAck;
 use super::snapshotter::{self, with_replay_target};
-use super::valuer::{match_records, record_agrees};
+use super::valuer::{RecordMatch, match_records, record_agrees};
 use florin_engine::{Effect, Engine, Event, EventStatus};
 use florin_store::{AppendError, Journal, JournalEntry, OpenError, Volume};
 
@@ -151,8 +151,9 @@ impl JournaledEngine {
         match asked {
             EngineRequest::Write(event) => self.with_agreement(*event),
             EngineRequest::OwnResult { task, round, result } => {
-                let (paid, wrong) = match_records(&result, self.engine.open_records(task));
-                Event::RoundValued { task, round, result, paid, wrong_records: wrong }
+                let RecordMatch { paid, wrong_records } =
+                    match_records(&result, self.engine.open_records(task));
+                Event::RoundValued { task, round, result, paid, wrong_records }
             }
         }
     }

@@ -5,15 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use florin_learning::{Engine, ScratchSpace};
-use florin_protocol::{
-    Digest, Rejection, RoundNumber, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord,
-};
+use florin_protocol::{Digest, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord};
 use florin_work::{EarlierUpdateBlobs, ValuationInputs, ValuationOutput, WorkError};
 
 use super::EngineSender;
 use super::retry_queue::{RetryQueue, RetryReason};
 use super::work_queue::WorkReceiver;
 use florin_engine::Event;
+use florin_engine::state::ReceivedRecord;
 use florin_store::{BlobError, BlobStore};
 
 /// Attempts at a computation that fails for no reason in its inputs, before the round is abandoned.
@@ -111,20 +110,29 @@ impl Valuer for WorkValuer {
     }
 }
 
-/// The first record that agrees with the coordinator's own result, and the wrong records before it.
-/// Records after the first match are not compared.
+/// The work records of a round, compared with the coordinator's own result.
+#[derive(Debug, Default)]
+pub(super) struct RecordMatch {
+    /// The first record that agrees with it.
+    pub(super) paid: Option<Digest>,
+    /// The wrong records before that one.
+    pub(super) wrong_records: Vec<Digest>,
+}
+
+/// Compares records up to the first that agrees; later ones are not compared.
 pub(super) fn match_records(
     ours: &florin_protocol::WorkResult,
-    records: &[(Digest, Signed<WorkRecord>)],
-) -> (Option<Digest>, Vec<Digest>) {
-    let mut wrong = Vec::new();
-    for (digest, record) in records {
-        if record_agrees(ours, &record.body) {
-            return (Some(*digest), wrong);
+    records: &[ReceivedRecord],
+) -> RecordMatch {
+    let mut compared = RecordMatch::default();
+    for record in records {
+        if record_agrees(ours, &record.signed.body) {
+            compared.paid = Some(record.digest);
+            break;
         }
-        wrong.push(*digest);
+        compared.wrong_records.push(record.digest);
     }
-    (None, wrong)
+    compared
 }
 
 /// Whether a record agrees with the coordinator's own result; logs the mismatch if not.

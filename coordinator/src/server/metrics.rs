@@ -20,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::connection_metrics::ConnectionMetrics;
 use crate::host::JournalMetrics;
+use florin_engine::state::PoolAmounts;
 use florin_engine::{Effect, Engine};
 use florin_store::bucket;
 
@@ -101,8 +102,9 @@ impl MarketSummary {
     pub(super) fn from_engine(engine: &Engine) -> Self {
         let tasks = || engine.state().tasks.values();
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let budget = |task: &florin_engine::state::TaskState| {
-            [task.spec.budget.data, task.spec.budget.infrastructure]
+        let budget = |task: &florin_engine::state::TaskState| PoolAmounts {
+            data: task.spec.budget.data,
+            infrastructure: task.spec.budget.infrastructure,
         };
         let abandoned = tasks().flat_map(|task| &task.rounds).filter(|ended| !ended.settled);
         Self {
@@ -122,23 +124,26 @@ impl MarketSummary {
             deposited: pools(tasks().map(budget)),
             paid: pools(tasks().map(|task| task.paid)),
             escrow: pools(tasks().filter(|task| task.phase() != TaskPhase::Done).map(|task| {
-                let [paid, services] = task.paid;
-                let [data, infrastructure] = budget(task);
+                let budget = budget(task);
                 let left = |all: Amount, paid| all.minus(paid).unwrap_or_default();
-                [left(data, paid), left(infrastructure, services)]
+                PoolAmounts {
+                    data: left(budget.data, task.paid.data),
+                    infrastructure: left(budget.infrastructure, task.paid.infrastructure),
+                }
             })),
         }
     }
 }
 
 /// Sums of data and infrastructure amounts; saturates at the largest amount.
-fn pools(amounts: impl Iterator<Item = [Amount; 2]>) -> Vec<Amount> {
+fn pools(amounts: impl Iterator<Item = PoolAmounts>) -> Vec<Amount> {
     let most = Amount::from_units(u128::MAX);
-    amounts
-        .fold([Amount::ZERO; 2], |[data, infrastructure], [d, i]| {
-            [data.plus(d).unwrap_or(most), infrastructure.plus(i).unwrap_or(most)]
-        })
-        .to_vec()
+    let add = |total: Amount, one| total.plus(one).unwrap_or(most);
+    let total = amounts.fold(PoolAmounts::default(), |total, one| PoolAmounts {
+        data: add(total.data, one.data),
+        infrastructure: add(total.infrastructure, one.infrastructure),
+    });
+    vec![total.data, total.infrastructure]
 }
 
 /// All metrics of one server.

@@ -135,9 +135,9 @@ pub(super) async fn commit(
 
 pub(super) async fn report(
     State(app): State<App>,
-    PathParams(at): PathParams<(TaskId, RoundNumber)>,
+    PathParams((id, round)): PathParams<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Signed<Report>>> {
-    let report = finished_round(&app, at, |past| past.report.clone()).await?;
+    let report = finished_round(&app, id, round, |past| past.report.clone()).await?;
     Ok(Json(app.node().sign(report)))
 }
 
@@ -149,27 +149,27 @@ pub(super) async fn offer(
         app.host().read(move |engine, _| engine.running_offer(id, round).map(Option::<&_>::cloned));
     let offer = match running.await?? {
         Some(offer) => offer,
-        None => finished_round(&app, (id, round), |past| past.offer.clone()).await?,
+        None => finished_round(&app, id, round, |past| past.offer.clone()).await?,
     };
     Ok(Json(app.node().sign(offer)))
 }
 
 pub(super) async fn headers(
     State(app): State<App>,
-    PathParams(at): PathParams<(TaskId, RoundNumber)>,
+    PathParams((id, round)): PathParams<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Vec<Signed<UpdateHeader>>>> {
     let all =
         |past: &ReportedRound| past.updates.iter().map(|update| update.header.clone()).collect();
-    finished_round(&app, at, all).await.map(Json)
+    finished_round(&app, id, round, all).await.map(Json)
 }
 
 pub(super) async fn records(
     State(app): State<App>,
-    PathParams(at): PathParams<(TaskId, RoundNumber)>,
+    PathParams((id, round)): PathParams<(TaskId, RoundNumber)>,
 ) -> ApiResult<Json<Vec<Signed<WorkRecord>>>> {
     let all =
-        |past: &ReportedRound| past.records.iter().map(|(_, record)| record.clone()).collect();
-    finished_round(&app, at, all).await.map(Json)
+        |past: &ReportedRound| past.records.iter().map(|record| record.signed.clone()).collect();
+    finished_round(&app, id, round, all).await.map(Json)
 }
 
 pub(super) async fn proof(

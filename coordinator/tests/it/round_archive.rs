@@ -83,7 +83,7 @@ async fn check_responses(shop: &TestCoordinator, past: &ReportedRound) {
     let round = past.report.scope.round;
     let signer = node(COORDINATOR);
     let headers: Vec<_> = past.updates.iter().map(|update| update.header.clone()).collect();
-    let records: Vec<_> = past.records.iter().map(|(_, record)| record.clone()).collect();
+    let records: Vec<_> = past.records.iter().map(|record| record.signed.clone()).collect();
     let rows = shop.host.blobs().read(past.disclosed_rows.unwrap()).unwrap();
     for (what, expected) in [
         ("report", json(&signer.sign(past.report.clone()))),
