@@ -86,6 +86,14 @@ fn upload_key(header: &UpdateHeader) -> UploadKey {
     UploadKey { task: header.scope.task, owner: whose, digest: header.update }
 }
 
+/// How the upload of an update ended.
+enum UploadOutcome {
+    /// This connection completed it.
+    Accepted(UpdateReceipt),
+    /// Another connection completed it.
+    CompletedElsewhere,
+}
+
 /// An upload of an update.
 struct UpdateUpload<'a> {
     app: &'a App,
@@ -121,34 +129,34 @@ impl UpdateUpload<'_> {
             && let Some(spec) = spec
         {
             match self.store(&spec, &header, event, offset).await {
-                Ok(Some(receipt)) => return sign_receipt(app, receipt),
-                Ok(None) => {}
+                Ok(UploadOutcome::Accepted(receipt)) => return Ok(app.node().sign(receipt)),
+                Ok(UploadOutcome::CompletedElsewhere) => {}
                 Err(error) => {
                     record_rejection(app, &header, &error.0).await;
                     return Err(error);
                 }
             }
         }
-        let receipt = app.host().read(receipt_query(&header)).await?;
-        sign_receipt(app, receipt)
+        let receipt = require_receipt(app.host().read(receipt_query(&header)).await?)?;
+        Ok(app.node().sign(receipt))
     }
 
-    /// Receives the bytes, validates and stores them and sends the event to the engine. Returns the
-    /// engine's receipt; the outer `None` means that another connection completed the upload.
+    /// Receives the bytes, validates and stores them and sends the event to the engine.
     async fn store(
         &mut self,
         spec: &TaskSpec,
         header: &UpdateHeader,
         event: Event,
         offset: u64,
-    ) -> ApiResult<Option<Option<UpdateReceipt>>> {
+    ) -> ApiResult<UploadOutcome> {
         let _slot = self.app.upload_slot(header.sender)?;
         if header.bytes <= PACKED_BYTES_MAX as u64 {
             if offset != 0 {
                 let message = "an update this small cannot be resumed: start at offset 0";
                 return Err(ApiError::new(ErrorCode::WrongOffset, message));
             }
-            return self.store_small(spec, header, event).await.map(Some);
+            let receipt = self.store_small(spec, header, event).await?;
+            return require_receipt(receipt).map(UploadOutcome::Accepted);
         }
         let key = upload_key(header);
         self.resumable_key = Some(key);
@@ -158,12 +166,13 @@ impl UpdateUpload<'_> {
             engine.receipt(signed.scope, signed.sender, signed.digest()).is_none()
         });
         let Some(upload) = begun.await? else {
-            return Ok(None);
+            return Ok(UploadOutcome::CompletedElsewhere);
         };
         // Hold the lease until the receipt exists: another connection with the same bytes waits for
         // it and does not send them again.
         let _turn = self.store_large(spec, header, upload).await?;
-        Ok(Some(self.app.host().write_then(event, receipt_query(header)).await?))
+        let receipt = self.app.host().write_then(event, receipt_query(header)).await?;
+        require_receipt(receipt).map(UploadOutcome::Accepted)
     }
 
     async fn store_small(
@@ -308,9 +317,8 @@ fn receipt_query(
     move |engine, _| engine.receipt(scope, sender, id)
 }
 
-fn sign_receipt(app: &App, receipt: Option<UpdateReceipt>) -> ApiResult<Signed<UpdateReceipt>> {
-    let receipt = receipt.ok_or_else(|| {
-        ApiError::internal("a receipt is missing", &"the update was just accepted")
-    })?;
-    Ok(app.node().sign(receipt))
+/// The receipt of an update that the engine has just accepted.
+fn require_receipt(receipt: Option<UpdateReceipt>) -> ApiResult<UpdateReceipt> {
+    receipt
+        .ok_or_else(|| ApiError::internal("a receipt is missing", &"the update was just accepted"))
 }
