@@ -235,23 +235,30 @@ fn check_blobs(data: &Path, parts: &mut Vec<Finding>) -> io::Result<Present> {
     parts.push(Finding::intact("blobs", count, bytes, "files match their digests"));
     for (folder, what) in [("partial", "unfinished writes"), ("uploads", "unfinished uploads")] {
         let left = leftovers(&root.join(folder))?;
-        if left.0 > 0 {
-            parts.push(Finding::info("blobs", left.0, left.1, what));
+        if left.files > 0 {
+            parts.push(Finding::info("blobs", left.files, left.bytes, what));
         }
     }
     parts.extend(damaged);
     Ok(present)
 }
 
-fn leftovers(partial: &Path) -> io::Result<(u64, u64)> {
-    let (mut count, mut bytes) = (0u64, 0u64);
+/// The files of interrupted writes.
+#[derive(Default)]
+struct Leftovers {
+    files: u64,
+    bytes: u64,
+}
+
+fn leftovers(partial: &Path) -> io::Result<Leftovers> {
+    let mut left = Leftovers::default();
     if partial.is_dir() {
         for entry in fs::read_dir(partial)? {
-            bytes = bytes.saturating_add(entry?.metadata()?.len());
-            count = count.saturating_add(1);
+            left.bytes = left.bytes.saturating_add(entry?.metadata()?.len());
+            left.files = left.files.saturating_add(1);
         }
     }
-    Ok((count, bytes))
+    Ok(left)
 }
 
 /// Compares the blobs that the state refers to with the blobs that exist.

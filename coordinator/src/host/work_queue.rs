@@ -9,15 +9,22 @@ use std::time::{Duration, Instant};
 use super::retry_queue::JobReceiver;
 
 #[derive(Debug)]
+struct QueueState<T> {
+    jobs: VecDeque<T>,
+    /// Whether the sender is gone.
+    is_closed: bool,
+}
+
+#[derive(Debug)]
 struct Queue<T> {
-    jobs: Mutex<(VecDeque<T>, bool)>,
+    state: Mutex<QueueState<T>>,
     changed: Condvar,
 }
 
 impl<T> Queue<T> {
-    fn lock(&self) -> MutexGuard<'_, (VecDeque<T>, bool)> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         // No code panics while it holds the lock.
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -32,15 +39,15 @@ pub(super) struct WorkReceiver<T>(Arc<Queue<T>>);
 impl<T> WorkSender<T> {
     /// Creates a queue for `count` workers.
     pub(super) fn channel(count: usize) -> (Self, Vec<WorkReceiver<T>>) {
-        let jobs = Mutex::new((VecDeque::new(), false));
-        let queue = Arc::new(Queue { jobs, changed: Condvar::new() });
+        let state = Mutex::new(QueueState { jobs: VecDeque::new(), is_closed: false });
+        let queue = Arc::new(Queue { state, changed: Condvar::new() });
         let lanes = (0..count).map(|_| WorkReceiver(Arc::clone(&queue))).collect();
         (Self(queue), lanes)
     }
 
     /// Queues a job; returns `false` if every worker has ended.
     pub(super) fn send(&self, job: T) -> bool {
-        self.0.lock().0.push_back(job);
+        self.0.lock().jobs.push_back(job);
         self.0.changed.notify_one();
         Arc::strong_count(&self.0) > 1
     }
@@ -48,7 +55,7 @@ impl<T> WorkSender<T> {
 
 impl<T> Drop for WorkSender<T> {
     fn drop(&mut self) {
-        self.0.lock().1 = true;
+        self.0.lock().is_closed = true;
         self.0.changed.notify_all();
     }
 }
@@ -58,10 +65,10 @@ impl<T> JobReceiver<T> for WorkReceiver<T> {
         let until = wait.and_then(|wait| Instant::now().checked_add(wait));
         let mut queue = self.0.lock();
         loop {
-            if let Some(job) = queue.0.pop_front() {
+            if let Some(job) = queue.jobs.pop_front() {
                 return Ok(job);
             }
-            if queue.1 {
+            if queue.is_closed {
                 return Err(RecvTimeoutError::Disconnected);
             }
             let Some(until) = until else {

@@ -355,7 +355,7 @@ pub(super) async fn get_disclosed_rows(
     });
     let digest = match known.await?? {
         Some(digest) => digest,
-        None => finished_round(&app, (task, round), ReportedRound::disclosed_rows).await??,
+        None => finished_round(&app, task, round, ReportedRound::disclosed_rows).await??,
     };
     send_blob(&app, digest).await
 }

@@ -70,6 +70,13 @@ struct ActivityState {
     next_answer: u64,
 }
 
+/// How long a connection without a request in flight has waited for one.
+pub(super) struct IdleTime {
+    pub(super) waited: Duration,
+    /// Whether it ever had a request.
+    pub(super) has_served: bool,
+}
+
 impl ConnectionActivity {
     pub(super) fn new(timeouts: ConnectionTimeouts) -> Self {
         let now = ActivityState {
@@ -120,11 +127,11 @@ impl ConnectionActivity {
         InFlight(Arc::clone(self))
     }
 
-    /// How long the connection has waited for a request, and whether it ever had one; `None` while
-    /// one is in flight.
-    pub(super) fn idle_time(&self) -> Option<(Duration, bool)> {
+    /// The idle time of the connection; `None` while a request is in flight.
+    pub(super) fn idle_time(&self) -> Option<IdleTime> {
         let now = self.lock();
-        (now.in_flight == 0).then(|| (now.since.elapsed(), now.served))
+        (now.in_flight == 0)
+            .then(|| IdleTime { waited: now.since.elapsed(), has_served: now.served })
     }
 
     /// Resolves when a response's next frame has been ready for the stall timeout and the client

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::connection_activity::{ConnectionActivity, ConnectionTimeouts};
+use super::connection_activity::{ConnectionActivity, ConnectionTimeouts, IdleTime};
 use super::connection_metrics::ConnectionMetrics;
 use crate::config::{Config, IpNetwork, rate_limit_address};
 
@@ -109,7 +109,7 @@ impl ConnectionLimiter {
     fn evict_idle(&self) {
         let held = self.lock();
         let waiting = held.activities.values().filter_map(|pulse| {
-            let (waited, served) = pulse.idle_time()?;
+            let IdleTime { waited, has_served: served } = pulse.idle_time()?;
             (waited >= EVICTION_GRACE).then_some((served, Reverse(waited), pulse))
         });
         let mut waiting: Vec<_> = waiting.collect();

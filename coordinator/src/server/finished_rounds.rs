@@ -16,7 +16,8 @@ type RecordOutcome = Result<u64, Rejection>;
 /// Reads a part of a round that has its report.
 pub(super) async fn finished_round<T: Send + 'static>(
     app: &App,
-    (id, round): (TaskId, RoundNumber),
+    id: TaskId,
+    round: RoundNumber,
     take: impl FnOnce(&ReportedRound) -> T + Send + 'static,
 ) -> ApiResult<T> {
     let found = app.host().read(move |engine, _| {
