@@ -133,10 +133,22 @@ fn old_segments_are_removed_oldest_first_and_durably_one_by_one() {
         }
     };
     for records in [4, 6] {
-        store_snapshot_with_policy(volume.as_ref(), OWNER, &at(records), (1, true)).unwrap();
+        store_snapshot_with_policy(
+            volume.as_ref(),
+            OWNER,
+            &at(records),
+            RetentionPolicy { snapshots: 1, segments: OldSegments::Retain },
+        )
+        .unwrap();
     }
     noted.lock().unwrap().clear();
-    store_snapshot_with_policy(volume.as_ref(), OWNER, &at(6), (1, false)).unwrap();
+    store_snapshot_with_policy(
+        volume.as_ref(),
+        OWNER,
+        &at(6),
+        RetentionPolicy { snapshots: 1, segments: OldSegments::Remove },
+    )
+    .unwrap();
     let mut expected = vec!["sync names".to_owned()];
     for gone in [0, 2, 4] {
         expected.extend([format!("remove {}", segment_name(gone)), "sync names".to_owned()]);
@@ -165,8 +177,13 @@ fn an_oversized_snapshot_is_not_read_and_a_failed_write_leaves_nothing() {
     let full = FaultyVolume::with_free_space(dir.path(), Arc::new(Mutex::new(200)));
     let at = Position { records: 2, chain: newest_chain(dir.path(), 2) };
     let before = names(dir.path());
-    let error = store_snapshot(full.as_ref(), OWNER, &Snapshot { at, state: vec![7; 1_000] }, true)
-        .unwrap_err();
+    let error = store_snapshot(
+        full.as_ref(),
+        OWNER,
+        &Snapshot { at, state: vec![7; 1_000] },
+        OldSegments::Retain,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("[JOURNAL_UNUSABLE]"), "{error}");
     assert_eq!(names(dir.path()), before);
 }
@@ -195,7 +212,7 @@ fn recovery_skips_a_damaged_oldest_snapshot() {
         let chain = newest_chain(dir.path(), records as u64);
         let state = borsh::to_vec(&all[..records].to_vec()).unwrap();
         let taken = Snapshot { at: Position { records: records as u64, chain }, state };
-        store_snapshot(&volume, OWNER, &taken, false).unwrap();
+        store_snapshot(&volume, OWNER, &taken, OldSegments::Remove).unwrap();
     }
     let path = dir.path().join(snapshot::name(4));
     let mut bytes = fs::read(&path).unwrap();
