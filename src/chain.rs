@@ -21,11 +21,11 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// The RPC endpoint of a node. No request is sent yet.
 ///
 /// # Errors
-/// `BAD_URL`.
+/// `INVALID_URL`.
 pub(crate) fn endpoint(rpc: &str) -> anyhow::Result<Arc<HttpEndpoint>> {
     let endpoint = HttpEndpoint::new(rpc).map_err(|error| match error {
-        LedgerError::Unavailable(what) => Failure::input("BAD_URL", what),
-        other => Failure::input("BAD_URL", other.to_string()),
+        LedgerError::Unavailable(what) => Failure::input("INVALID_URL", what),
+        other => Failure::input("INVALID_URL", other.to_string()),
     })?;
     Ok(Arc::new(endpoint))
 }
@@ -54,7 +54,7 @@ pub(crate) fn check(endpoint: &Arc<HttpEndpoint>, deployment: &Deployment) -> an
 /// events would be missed.
 ///
 /// # Errors
-/// Those of [`check_deployment`], `BAD_DEPLOYMENT`.
+/// Those of [`check_deployment`], `INVALID_DEPLOYMENT`.
 pub(crate) fn check_history(
     endpoint: &Arc<HttpEndpoint>,
     deployment: &Deployment,
@@ -67,7 +67,7 @@ pub(crate) fn check_history(
              block of its creation, as a block explorer shows it",
             deployment.market, deployment.block
         );
-        return Err(Failure::input("BAD_DEPLOYMENT", message).into());
+        return Err(Failure::input("INVALID_DEPLOYMENT", message).into());
     }
     Ok(())
 }
@@ -85,10 +85,10 @@ fn foreign_contracts(foreign: &DeploymentMismatch) -> Failure {
 /// Reads a deployment file.
 ///
 /// # Errors
-/// `BAD_DEPLOYMENT`, and those of any file.
+/// `INVALID_DEPLOYMENT`, and those of any file.
 pub(crate) fn read_deployment(path: &Path) -> anyhow::Result<Deployment> {
     let shown = path.display();
-    let bad = |what: String| Failure::input("BAD_DEPLOYMENT", format!("{shown}: {what}"));
+    let bad = |what: String| Failure::input("INVALID_DEPLOYMENT", format!("{shown}: {what}"));
     let there = std::fs::metadata(path).with_context(|| shown.to_string())?;
     if there.is_dir() {
         return Err(bad("it is a folder: name a file".to_owned()).into());
@@ -163,7 +163,7 @@ pub(crate) fn public_info(deployment: &Deployment, rpc: Option<String>) -> Ether
 /// file.
 ///
 /// # Errors
-/// `WRONG_MARKET`, `BAD_DEPLOYMENT`.
+/// `WRONG_MARKET`, `INVALID_DEPLOYMENT`.
 pub(crate) fn verified_deployment(
     market: MarketId,
     info: &EthereumInfo,
@@ -229,7 +229,7 @@ mod tests {
         drop(file);
         assert_eq!(code(&new_deployment_file(&path).unwrap_err()), "DEPLOYMENT_EXISTS");
         std::fs::write(&path, "chain = 1\n").unwrap();
-        assert_eq!(code(&read_deployment(&path).unwrap_err()), "BAD_DEPLOYMENT");
+        assert_eq!(code(&read_deployment(&path).unwrap_err()), "INVALID_DEPLOYMENT");
     }
 
     #[test]

@@ -92,8 +92,8 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
 /// Opens the contracts that the coordinator names, through the user's node or the suggested one.
 ///
 /// # Errors
-/// `NO_NODE`, `BAD_URL`, `WRONG_CHAIN`, `WRONG_CONTRACTS`, `WRONG_MARKET`, `BAD_DEPLOYMENT`,
-/// `LEDGER_UNAVAILABLE`.
+/// `NO_NODE`, `INVALID_URL`, `WRONG_CHAIN`, `WRONG_CONTRACTS`, `WRONG_MARKET`,
+/// `INVALID_DEPLOYMENT`, `LEDGER_UNAVAILABLE`.
 fn ethereum(
     client: &Client,
     info: &EthereumInfo,

@@ -64,7 +64,7 @@ pub(crate) fn classify(error: &anyhow::Error) -> (String, Exit) {
         .chain()
         .find_map(classify_by_type)
         .or_else(|| error.chain().find_map(classify_by_message))
-        .unwrap_or_else(|| ("FAULT".to_owned(), Exit::Fault))
+        .unwrap_or_else(|| ("INTERNAL".to_owned(), Exit::Fault))
 }
 
 fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
@@ -75,7 +75,7 @@ fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
         return Some((rejection.code.to_string(), Exit::Negative));
     }
     if link.downcast_ref::<SpecError>().is_some() {
-        return Some(("BAD_TASK".to_owned(), Exit::Input));
+        return Some(("INVALID_TASK".to_owned(), Exit::Input));
     }
     if let Some(error) = link.downcast_ref::<LedgerError>() {
         return Some(classify_ledger(error));
@@ -84,7 +84,7 @@ fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
         return Some(found);
     }
     if link.downcast_ref::<florin_learning::data::LoadError>().is_some() {
-        return Some(("BAD_DATA".to_owned(), Exit::Input));
+        return Some(("INVALID_DATA".to_owned(), Exit::Input));
     }
     link.downcast_ref::<io::Error>().map(|error| match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -111,51 +111,53 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 44] = [
-    "BAD_SETTINGS",
-    "DATA_FOLDER_MISSING",
-    "BUCKET_SETTINGS",
+const INPUT_CODES: [&str; 46] = [
+    "INVALID_SETTINGS",
+    "DATA_FOLDER_NOT_SET",
+    "INVALID_BUCKET_SETTINGS",
     "BUCKET_MISSING",
     "BUCKET_FORBIDDEN",
-    "TLS_SETTINGS",
+    "INVALID_TLS_SETTINGS",
     "TLS_NOT_TRUSTED",
     "TLS_KEY_UNREADABLE",
     "TLS_KEY_MISSING",
     "TLS_KEY_UNSUPPORTED",
-    "TLS_KEY_WRONG",
+    "TLS_KEY_MISMATCH",
     "CERTIFICATE_UNREADABLE",
     "CERTIFICATE_MISSING",
     "CERTIFICATE_MALFORMED",
-    "CERTIFICATE_NAMES",
-    "CERTIFICATE_NOT_MADE",
+    "CERTIFICATE_NAME_MISMATCH",
+    "CERTIFICATE_NOT_CREATED",
     "FILES_LIMIT",
-    "METRICS_ADDRESS",
+    "METRICS_LISTEN_FAILED",
     "NO_KEYSTORE",
     "KEYSTORE_EXISTS",
     "KEYSTORE_CORRUPT",
     "WRONG_PASSPHRASE",
     "EMPTY_PASSPHRASE",
-    "BAD_PHRASE",
-    "BAD_KEY",
+    "INVALID_PHRASE",
+    "INVALID_KEY",
     "SECRET_UNREADABLE",
     "SECRET_TOO_LONG",
     "SECRET_NOT_SET",
-    "BAD_URL",
-    "BAD_DATA",
-    "BAD_GENESIS",
+    "INVALID_URL",
+    "INVALID_DATA",
+    "INVALID_GENESIS",
     "NO_ENGINE",
     "COORDINATOR_CHANGED",
     "PERMISSION_DENIED",
     "DATA_FOLDER_IN_USE",
-    "DATA_FOLDER_UNKNOWN",
+    "DATA_FOLDER_WITHOUT_IDENTITY",
     "FOLDER_NOT_EMPTY",
-    "BACKUP_UNFINISHED",
+    "BACKUP_INCOMPLETE",
     "LEDGER_LOCKED",
     "LEDGER_MISSING",
     "LEDGER_EXISTS",
     "WRONG_OPERATOR",
-    "JOURNAL_FOREIGN",
+    "JOURNAL_OWNER_MISMATCH",
     "GAS_NOT_PAID",
+    "DATA_MISMATCH",
+    "ROUNDS_OUT_OF_RANGE",
 ];
 
 fn classify_code(code: &str) -> (String, Exit) {
@@ -220,11 +222,8 @@ fn split_code(text: &str) -> (&str, Option<&str>) {
     split().map_or((text, None), |(message, code)| (message, Some(code)))
 }
 
-/// Prints an error: the code, the message, and each cause that an earlier message does not contain.
-pub(crate) fn print_error(error: &anyhow::Error) {
-    use anstyle::{AnsiColor, Style};
-    let (code, _) = classify(error);
-    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+/// The messages of an error: its own, and each cause that an earlier message does not contain.
+fn messages(error: &anyhow::Error) -> Vec<String> {
     let mut messages: Vec<String> = Vec::new();
     for link in error.chain() {
         let text = link.to_string();
@@ -233,12 +232,33 @@ pub(crate) fn print_error(error: &anyhow::Error) {
             messages.push(message.to_owned());
         }
     }
+    messages
+}
+
+/// Prints an error: the code, the message and the causes.
+pub(crate) fn print_error(error: &anyhow::Error) {
+    use anstyle::{AnsiColor, Style};
+    let (code, _) = classify(error);
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    let messages = messages(error);
     let mut lines = messages.iter();
     let first = lines.next().map_or("", String::as_str);
     anstream::eprintln!("{red}error[{code}]{red:#}: {first}");
     for cause in lines {
         anstream::eprintln!("  because: {cause}");
     }
+}
+
+/// Prints an error as one line of JSON, for commands whose result is JSON.
+pub(crate) fn print_json_error(error: &anyhow::Error) {
+    anstream::eprintln!("{}", as_json(error));
+}
+
+fn as_json(error: &anyhow::Error) -> serde_json::Value {
+    let (code, _) = classify(error);
+    let messages = messages(error);
+    let (message, causes) = messages.split_first().map_or(("", &[][..]), |(m, c)| (m.as_str(), c));
+    serde_json::json!({ "error": { "code": code, "message": message, "causes": causes } })
 }
 
 #[cfg(test)]
@@ -256,7 +276,7 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = Err::<(), _>(full).context("journal").unwrap_err();
         assert_eq!(classify(&error), ("STORAGE_FULL".to_owned(), Exit::Fault));
-        assert_eq!(classify(&anyhow::anyhow!("odd")), ("FAULT".to_owned(), Exit::Fault));
+        assert_eq!(classify(&anyhow::anyhow!("odd")), ("INTERNAL".to_owned(), Exit::Fault));
         let error = anyhow::anyhow!("w.json: the passphrase is wrong [WRONG_PASSPHRASE]");
         assert_eq!(classify(&error), ("WRONG_PASSPHRASE".to_owned(), Exit::Input));
     }
@@ -269,14 +289,25 @@ mod tests {
         let no = |code: &str| (code.to_owned(), Exit::Negative);
         let agent = |error: AgentError| classify(&error.into());
         let provider = |error: ProviderError| classify(&error.into());
-        assert_eq!(agent(refused().into()), no("MEANINGLESS"));
+        assert_eq!(agent(refused().into()), no("INVALID_ARGUMENT"));
         assert_eq!(agent(ClientError::from(rejection()).into()), no("BOND_TOO_SMALL"));
-        assert_eq!(provider(refused().into()), no("MEANINGLESS"));
-        assert_eq!(provider(AgentError::from(refused()).into()), no("MEANINGLESS"));
+        assert_eq!(provider(refused().into()), no("INVALID_ARGUMENT"));
+        assert_eq!(provider(AgentError::from(refused()).into()), no("INVALID_ARGUMENT"));
         let away = || LedgerError::Unavailable("away".to_owned());
         assert_eq!(agent(away().into()), ("LEDGER_UNAVAILABLE".to_owned(), Exit::Fault));
         let gas = LedgerError::Gas("none".to_owned());
         assert_eq!(provider(gas.into()), ("GAS_NOT_PAID".to_owned(), Exit::Input));
+    }
+
+    #[test]
+    fn an_error_in_json_has_code_message_and_causes() {
+        let error = anyhow::anyhow!("the passphrase is wrong [WRONG_PASSPHRASE]").context("w.json");
+        let found = serde_json::json!({ "error": {
+            "code": "WRONG_PASSPHRASE",
+            "message": "w.json",
+            "causes": ["the passphrase is wrong"],
+        } });
+        assert_eq!(as_json(&error), found);
     }
 
     #[test]

@@ -38,7 +38,7 @@ struct File {
 /// Reads a genesis file.
 ///
 /// # Errors
-/// [`Failure`] with code `BAD_GENESIS`.
+/// [`Failure`] with code `INVALID_GENESIS`.
 pub(crate) fn read(path: &Path) -> anyhow::Result<GenesisSpec> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
@@ -46,11 +46,11 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<GenesisSpec> {
         let message = format!(
             "{shown} has {length} bytes, but a genesis file may have at most {FILE_BYTES_MAX}"
         );
-        return Err(Failure::input("BAD_GENESIS", message).into());
+        return Err(Failure::input("INVALID_GENESIS", message).into());
     }
     let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
     from_text(&text)
-        .map_err(|what| Failure::input("BAD_GENESIS", format!("{shown}: {what}")).into())
+        .map_err(|what| Failure::input("INVALID_GENESIS", format!("{shown}: {what}")).into())
 }
 
 fn from_text(text: &str) -> Result<GenesisSpec, String> {

@@ -23,7 +23,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use mimalloc::MiMalloc;
 
 use failure::Failure;
@@ -38,7 +38,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     silence_print_panics();
-    let cli = cli::Cli::parse();
+    let matches = cli::Cli::command().get_matches();
+    let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // `florin coordinate` starts its own log, because its settings choose where spans are sent. The
     // warnings of a simulated coordinator belong to the simulation and are not logged.
     let simulated = matches!(cli.command, cli::Command::Sim(_)) && cli.verbose == 0;
@@ -58,7 +59,10 @@ fn main() -> ExitCode {
         },
     };
     let exit = done.unwrap_or_else(|error| {
-        failure::print_error(&error);
+        match cli::is_json(&matches) {
+            true => failure::print_json_error(&error),
+            false => failure::print_error(&error),
+        }
         failure::classify(&error).1
     });
     ExitCode::from(exit as u8)

@@ -51,7 +51,7 @@ impl MarketConnection {
     }
 
     /// Connects with retries, for a long-running command: waits while the coordinator is starting
-    /// or restarting. `tell` receives an event for each retry.
+    /// or restarting. `on_event` receives an event for each retry.
     pub(crate) fn connect_with_retries(
         at: &MarketArg,
         shutdown: &Shutdown,
@@ -92,12 +92,14 @@ impl MarketConnection {
         &self,
         (wallet, arg): (&Wallet, &WalletArg),
         shutdown: &Shutdown,
-        tell: &mut dyn FnMut(&ParticipantEvent),
+        on_event: &mut dyn FnMut(&ParticipantEvent),
     ) -> anyhow::Result<Box<dyn Ledger>> {
         let opened = retry_with_backoff(
             Backoff::default(),
             shutdown,
-            |error: &OpenLedgerError| tell(&ParticipantEvent::Retrying { why: error.to_string() }),
+            |error: &OpenLedgerError| {
+                on_event(&ParticipantEvent::Retrying { why: error.to_string() })
+            },
             || self.signing_ledger(wallet, arg).map_err(OpenLedgerError),
         );
         opened.map_err(|OpenLedgerError(error)| error)
@@ -106,7 +108,7 @@ impl MarketConnection {
     /// Finds a task by its whole or shortened id.
     ///
     /// # Errors
-    /// `BAD_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`.
+    /// `INVALID_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`.
     pub(crate) fn find(&self, text: &str) -> anyhow::Result<TaskId> {
         if let Ok(id) = text.parse::<TaskId>() {
             return Ok(id);
@@ -118,7 +120,7 @@ impl MarketConnection {
                 "{text:?} is not a task id: write its 64 hexadecimal digits, or at least the first \
                  {ID_DIGITS_MIN}"
             );
-            return Err(Failure::input("BAD_ID", message).into());
+            return Err(Failure::input("INVALID_ID", message).into());
         }
         unique_match(self.tasks()?.iter().map(|task| task.id), &digits)
     }

@@ -183,9 +183,9 @@ impl AffineError {
     /// A stable code of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::WeightCountMismatch { .. } => "WEIGHTS_DO_NOT_MATCH",
+            Self::WeightCountMismatch { .. } => "WEIGHT_COUNT_MISMATCH",
             Self::WeightsSumToZero => "WEIGHTS_SUM_TO_ZERO",
-            Self::MembersNotAscending { .. } => "MEMBER_OUT_OF_PLACE",
+            Self::MembersNotAscending { .. } => "MEMBERS_NOT_ASCENDING",
         }
     }
 }

@@ -10,7 +10,7 @@ pub const CACHED_NUMBERS_MAX: usize = 1 << 24;
 
 /// The evaluated coalitions of one game, with their values.
 ///
-/// Pass it to a [`Run`](crate::Run) with [`remembering`](crate::Run::remembering). When the game
+/// Pass it to a [`RunOptions`](crate::RunOptions) with [`with_cache`](crate::RunOptions::with_cache). When the game
 /// fails, the cache contains every value evaluated so far except those of the unfinished
 /// [`batch`](crate::Game::batch); a second run with the same cache asks the game only for the rest.
 /// Both runs count used coalitions in the same way, so the result and its number of evaluations

@@ -245,7 +245,7 @@ impl ValuationError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoPlayers => "NO_PLAYERS",
-            Self::IdCountMismatch { .. } => "IDS_DO_NOT_MATCH",
+            Self::IdCountMismatch { .. } => "ID_COUNT_MISMATCH",
             Self::DuplicateId { .. } => "DUPLICATE_ID",
             Self::TooManyPlayers { .. } => "TOO_MANY_PLAYERS",
             Self::BudgetTooSmall { .. } => "BUDGET_TOO_SMALL",
@@ -254,9 +254,9 @@ impl ValuationError {
             Self::Singular { .. } => "EQUATIONS_SINGULAR",
             Self::ToleranceOutOfRange { .. } => "TOLERANCE_OUT_OF_RANGE",
             Self::ValueNotFinite { .. } => "VALUE_NOT_FINITE",
-            Self::DerivativeNotFinite { .. } => "SLOPE_NOT_FINITE",
+            Self::DerivativeNotFinite { .. } => "DERIVATIVE_NOT_FINITE",
             Self::DiagonalNotFinite { .. } => "DIAGONAL_NOT_FINITE",
-            Self::ShapeMismatch { .. } => "SHAPE_CHANGED",
+            Self::ShapeMismatch { .. } => "SHAPE_MISMATCH",
             Self::Game(_) => "GAME_FAILED",
         }
     }

@@ -18,7 +18,7 @@
 //! of the passenger who travels farthest.
 //!
 //! ```
-//! use florin_contribution::{value, Coalition, Exact, Game, GameError, Run};
+//! use florin_contribution::{value, Coalition, Exact, Game, GameError, RunOptions};
 //!
 //! struct Taxi([f64; 3]);
 //!
@@ -31,7 +31,8 @@
 //!     }
 //! }
 //!
-//! let fares = value(&Exact, &mut Taxi([6.0, 12.0, 42.0]), &["Ada", "Bo", "Cy"], Run::seeded(1))?;
+//! let mut taxi = Taxi([6.0, 12.0, 42.0]);
+//! let fares = value(&Exact, &mut taxi, &["Ada", "Bo", "Cy"], RunOptions::seeded(1))?;
 //! assert_eq!(fares.scores.iter().map(|s| s.value).collect::<Vec<_>>(), [2.0, 5.0, 35.0]);
 //! assert_eq!(fares.total, 42.0);
 //! # Ok::<(), florin_contribution::ValuationError>(())

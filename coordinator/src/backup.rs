@@ -66,7 +66,7 @@ pub enum BackupError {
     )]
     StagingNotEmpty(PathBuf),
     /// Not a backup, or an incomplete one.
-    #[error("{path} is not a complete backup ({why}): make another one [BACKUP_UNFINISHED]")]
+    #[error("{path} is not a complete backup ({why}): make another one [BACKUP_INCOMPLETE]")]
     Incomplete {
         /// The folder.
         path: PathBuf,

@@ -163,7 +163,7 @@ fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Op
             Some(Ok(_)) => {
                 let name = snapshot::name(records);
                 wrong.push((
-                    "SNAPSHOT_WRONG",
+                    "SNAPSHOT_MISMATCH",
                     format!("{name}: its state differs from the replayed records"),
                 ));
             }

@@ -135,7 +135,7 @@ pub enum BackupRequestError {
     /// No coordinator answers on the socket.
     #[error(
         "a coordinator uses {path} but does not answer on its control socket ({source}): see its \
-         log, or stop it first [COORDINATOR_SILENT]"
+         log, or stop it first [COORDINATOR_UNRESPONSIVE]"
     )]
     NoResponse {
         /// The data folder.

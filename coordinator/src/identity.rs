@@ -24,7 +24,7 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path} does not name the folder's owner ({why}): start the coordinator on the folder once \
-     [DATA_FOLDER_UNKNOWN]"
+     [DATA_FOLDER_WITHOUT_IDENTITY]"
 )]
 pub struct IdentityError {
     /// The file.

@@ -67,7 +67,7 @@ pub enum RunError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The operator's listener could not be opened.
-    #[error("cannot listen on metrics_listen = {0}: {1} [METRICS_ADDRESS]")]
+    #[error("cannot listen on metrics_listen = {0}: {1} [METRICS_LISTEN_FAILED]")]
     OperatorListener(SocketAddr, std::io::Error),
     /// The engine stopped by itself; the log has the reason.
     #[error("the engine stopped: see the log, then start again [ENGINE_STOPPED]")]

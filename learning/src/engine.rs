@@ -252,8 +252,9 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError>;
 
-    /// As [`row_directional_derivatives`](Self::row_slopes) at several models, with the same bits:
-    /// `[model][direction][row]`. An engine can share work on a direction between the models.
+    /// As [`row_directional_derivatives`](Self::row_directional_derivatives) at several models, with
+    /// the same bits: `[model][direction][row]`. An engine can share work on a direction between the
+    /// models.
     fn row_directional_derivatives_at(
         &mut self,
         model: &ModelSpec,

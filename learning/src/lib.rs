@@ -37,7 +37,7 @@
 //!     engine.train(&model, &start, &learn, &how, 7, &mut |_| ControlFlow::Continue(()))?;
 //! let params: Vec<f64> = trained.params.iter().map(|&value| value.into()).collect();
 //! let test = digits.slice(1500..1797)?;
-//! assert!(engine.correct(&model, &params, &test)? > 250);
+//! assert!(engine.correct_predictions(&model, &params, &test)? > 250);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

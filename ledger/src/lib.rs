@@ -1,4 +1,4 @@
-//! The market's ledger: the trait [`Ledger`], the [embedded chain](local), the
+//! The market's ledger: the trait [`Ledger`], the [embedded chain](embedded), the
 //! [remote](remote) client of such a chain over HTTP, the [Ethereum](ethereum) implementation, and
 //! one [conformance] suite that each of them passes.
 //!
@@ -14,8 +14,8 @@
 //! use std::sync::Arc;
 //!
 //! use florin_ledger::conformance::TestSigner;
-//! use florin_ledger::{Genesis, Ledger, LocalChain};
-//! use florin_protocol::{ChainId, NodeSigner, Signer, Tick};
+//! use florin_ledger::{EmbeddedChain, Genesis, Ledger};
+//! use florin_protocol::{ChainId, NodeSigner, Timestamp, WalletSigner};
 //!
 //! let folder = tempfile::tempdir()?;
 //! let (operator, alice, bob) =
@@ -25,15 +25,15 @@
 //!     operator: alice.address(),
 //!     operator_key: operator.key(),
 //!     allocations: vec![(alice.address(), "100".parse()?)],
-//!     created: Tick(0),
+//!     created: Timestamp(0),
 //! };
 //! let path = folder.path().join("ledger");
-//! LocalChain::create(&path, &genesis)?;
-//! let chain = LocalChain::open(&path, operator, Arc::new(|| Tick(1_000)))?;
+//! EmbeddedChain::create(&path, &genesis)?;
+//! let chain = EmbeddedChain::open(&path, operator, Arc::new(|| Timestamp(1_000)))?;
 //! chain.transfer(&alice, bob.address(), "2.5".parse()?)?;
 //! assert_eq!(chain.balance(bob.address())?.to_string(), "2.5");
 //! drop(chain);
-//! assert_eq!(LocalChain::verify(&path)?.transactions, 1);
+//! assert_eq!(EmbeddedChain::verify(&path)?.transactions, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![cfg_attr(

@@ -32,7 +32,7 @@ pub enum LedgerRequest {
     },
     /// The balance of the treasury.
     Treasury,
-    /// The state of a task. The response has at most [`crate::limits::TASK_ANSWER_BYTES_MAX`]
+    /// The state of a task. The response has at most [`crate::limits::TASK_RESPONSE_BYTES_MAX`]
     /// bytes.
     Task {
         /// The task.

@@ -22,12 +22,12 @@ impl FileError {
         Self { operation, path: path.to_owned(), source }
     }
 
-    /// The stable code: `STORAGE_FULL`, or `FILE_FAILED` for everything else.
+    /// The stable code: `STORAGE_FULL`, or `FILE_ERROR` for everything else.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self.source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "STORAGE_FULL",
-            _ => "FILE_FAILED",
+            _ => "FILE_ERROR",
         }
     }
 }

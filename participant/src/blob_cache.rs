@@ -98,24 +98,24 @@ mod tests {
 
     #[test]
     fn cached_and_repeated_blobs_are_fetched_once() {
-        let mut kept = BlobCache::for_models();
-        let (found, asked) = fetch_all(&kept, &[1, 2, 1, 9, 3]);
+        let mut cache = BlobCache::for_models();
+        let (found, asked) = fetch_all(&cache, &[1, 2, 1, 9, 3]);
         assert_eq!(asked, [0, 1, 3, 4]);
         assert_eq!(byte_slices(&found), [[1; 4], [2; 4], [1; 4], [3; 4]]);
-        kept.replace(&found[1..]);
-        let (found, asked) = fetch_all(&kept, &[4, 2, 1, 3]);
+        cache.replace(&found[1..]);
+        let (found, asked) = fetch_all(&cache, &[4, 2, 1, 3]);
         assert_eq!(asked, [0]);
         assert_eq!(byte_slices(&found), [[4; 4], [2; 4], [1; 4], [3; 4]]);
-        kept.replace(&found[..1]);
-        assert_eq!(fetch_all(&kept, &[4, 2]).1, [1]);
+        cache.replace(&found[..1]);
+        assert_eq!(fetch_all(&cache, &[4, 2]).1, [1]);
     }
 
     #[test]
     fn the_cache_is_filled_in_order_up_to_its_limit() {
-        let mut kept = BlobCache { bytes_max: 9, ..BlobCache::for_updates() };
-        let (found, _) = fetch_all(&kept, &[1, 1, 2, 3]);
-        kept.replace(&found);
+        let mut cache = BlobCache { bytes_max: 9, ..BlobCache::for_updates() };
+        let (found, _) = fetch_all(&cache, &[1, 1, 2, 3]);
+        cache.replace(&found);
         // A digest that occurs twice counts once.
-        assert_eq!(fetch_all(&kept, &[1, 2, 3]).1, [2]);
+        assert_eq!(fetch_all(&cache, &[1, 2, 3]).1, [2]);
     }
 }

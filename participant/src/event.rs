@@ -366,7 +366,7 @@ impl ParticipantEvent {
                 write!(f, "round {round}: work rejected: {rejection}")
             }
             Self::WorkFailed { round, why } => write!(f, "round {round}: work failed: {why}"),
-            Self::Retrying { why } => write!(f, "trying again: {why}"),
+            Self::Retrying { why } => write!(f, "retrying: {why}"),
             Self::Finished { task } => write!(f, "task {} is finished", task.short()),
             Self::Stopped => f.write_str("stopped; run the same command again to continue"),
             _ => Ok(()),

@@ -80,7 +80,7 @@ impl GuardError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::DoubleUpdate { .. } | Self::DoubleWork { .. } => "DOUBLE_SIGN",
-            Self::UnknownRecord(_) => "GUARD_DAMAGED",
+            Self::UnknownRecord(_) => "GUARD_CORRUPT",
             Self::File(error) => error.code(),
         }
     }

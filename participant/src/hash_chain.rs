@@ -70,8 +70,8 @@ impl HashChainError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::InUse { .. } => "DATA_FOLDER_IN_USE",
-            Self::Damaged { .. } => "GUARD_DAMAGED",
-            Self::Failed { .. } => "FILE_FAILED",
+            Self::Damaged { .. } => "GUARD_CORRUPT",
+            Self::Failed { .. } => "FILE_ERROR",
             Self::File(error) => error.code(),
         }
     }
@@ -293,7 +293,7 @@ mod tests {
             bytes[at] ^= 0x10;
             std::fs::write(&path, &bytes).unwrap();
             let error = HashChainLog::open(&path, CONTEXT).unwrap_err();
-            assert_eq!(error.code(), "GUARD_DAMAGED", "flipped at {at}: {error}");
+            assert_eq!(error.code(), "GUARD_CORRUPT", "flipped at {at}: {error}");
             assert_eq!(std::fs::read(&path).unwrap(), bytes, "a damaged file is not changed");
         }
     }
@@ -305,7 +305,7 @@ mod tests {
         let second = LINK_BYTES + HEADER_BYTES + records[0].len() + LINK_BYTES;
         let third = second + HEADER_BYTES + records[1].len() + LINK_BYTES;
         std::fs::write(&path, [&bytes[..second], &bytes[third..]].concat()).unwrap();
-        assert_eq!(HashChainLog::open(&path, CONTEXT).unwrap_err().code(), "GUARD_DAMAGED");
+        assert_eq!(HashChainLog::open(&path, CONTEXT).unwrap_err().code(), "GUARD_CORRUPT");
     }
 
     #[test]
@@ -316,6 +316,6 @@ mod tests {
         assert_eq!(error.code(), "DATA_FOLDER_IN_USE");
         drop(first);
         let error = HashChainLog::open(&path, "florin test other records").unwrap_err();
-        assert_eq!(error.code(), "GUARD_DAMAGED");
+        assert_eq!(error.code(), "GUARD_CORRUPT");
     }
 }

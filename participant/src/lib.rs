@@ -20,13 +20,13 @@
 //! [`ParticipantEvent`]s, and the caller decides where they go.
 //!
 //! ```no_run,standalone_crate
-//! use florin_participant::{Secret, Strength, Wallet};
-//! use florin_protocol::Signer;
+//! use florin_participant::{KeystoreStrength, Secret, Wallet};
+//! use florin_protocol::WalletSigner;
 //!
 //! let folder = tempfile::tempdir()?;
 //! let file = folder.path().join("wallet.json");
 //! let passphrase = Secret::new("open sesame".to_owned());
-//! let (wallet, phrase) = Wallet::create(&file, &passphrase, Strength::Light)?;
+//! let (wallet, phrase) = Wallet::create(&file, &passphrase, KeystoreStrength::Light)?;
 //! assert_eq!(phrase.reveal().split(' ').count(), 12);
 //! assert_eq!(Wallet::open(&file, &passphrase)?.address(), wallet.address());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

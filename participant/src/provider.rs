@@ -443,9 +443,10 @@ impl ProviderDaemon<'_, '_> {
     fn submit(&mut self, record: &Signed<WorkRecord>) -> Result<WorkAcceptance, ClientError> {
         let (client, shutdown) = (self.context.client, self.shutdown);
         loop {
-            let tell = &mut self.on_event;
-            let on_retry =
-                |error: &ClientError| tell(&ParticipantEvent::Retrying { why: error.to_string() });
+            let on_event = &mut self.on_event;
+            let on_retry = |error: &ClientError| {
+                on_event(&ParticipantEvent::Retrying { why: error.to_string() })
+            };
             let verdict = retry_with_backoff(self.config.backoff, shutdown, on_retry, || {
                 client.submit_work(record)
             });

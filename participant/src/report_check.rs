@@ -68,9 +68,9 @@ fn check_continuity(
     let previous = before.map_or(Digest(spec.id().0), Report::digest);
     let base = before.map_or(spec.base_model, |report| report.model);
     let table = [
-        ("offer.previous", offer.previous_report, previous),
+        ("offer.previous_report", offer.previous_report, previous),
         ("offer.base_model", offer.base_model, base),
-        ("previous", report.previous_report, previous),
+        ("previous_report", report.previous_report, previous),
         ("base_model", report.base_model, base),
         ("offer", report.offer, offer.digest()),
     ];

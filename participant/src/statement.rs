@@ -49,7 +49,7 @@ impl StatementError {
         match self {
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
-            Self::Amount(_) => "REPORT_WRONG",
+            Self::Amount(_) => "REPORT_INCONSISTENT",
         }
     }
 }

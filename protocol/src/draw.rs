@@ -40,12 +40,12 @@ pub fn round_seed(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrawError {
     /// Earlier rounds have used too many rows.
-    #[error("the holdout has {left} undisclosed rows left; a round needs {per_round}")]
+    #[error("the holdout has {left} undisclosed rows left; a round needs {rows_per_round}")]
     TooFewRows {
         /// Number of unused rows.
         left: usize,
         /// Number of rows that a round needs.
-        per_round: u32,
+        rows_per_round: u32,
     },
     /// An earlier round names a row outside the holdout.
     #[error("an earlier round disclosed row {row}, but the holdout has only {rows} rows")]
@@ -57,8 +57,8 @@ pub enum DrawError {
     },
 }
 
-/// Draws the rows of a round, ascending: `per_round` of those that are not `exposed`, with every
-/// subset equally likely. `exposed` may contain duplicates.
+/// Draws the rows of a round, ascending: `rows_per_round` of those that are not `exposed`, with
+/// every subset equally likely. `exposed` may contain duplicates.
 ///
 /// The unused rows, ascending, are shuffled from the front (Durstenfeld 1964). The random numbers
 /// are BLAKE3's extended output in key-derivation mode, context `florin v1 draw`, over the seed:
@@ -77,10 +77,10 @@ pub fn draw_rows(holdout: &Holdout, exposed: &[u32], seed: Digest) -> Result<Vec
     }
     let mut left: Vec<u32> =
         (0..holdout.rows).zip(gone).filter(|(_, gone)| !gone).map(|(row, _)| row).collect();
-    let take = usize::try_from(holdout.per_round).unwrap_or(usize::MAX);
+    let take = usize::try_from(holdout.rows_per_round).unwrap_or(usize::MAX);
     if left.len() < take {
-        let (left, per_round) = (left.len(), holdout.per_round);
-        return Err(DrawError::TooFewRows { left, per_round });
+        let (left, rows_per_round) = (left.len(), holdout.rows_per_round);
+        return Err(DrawError::TooFewRows { left, rows_per_round });
     }
     let mut stream = Blake3Rng::new(seed);
     for at in 0..take {

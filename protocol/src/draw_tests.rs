@@ -8,8 +8,8 @@ use crate::amount::Amount;
 use crate::id::{ChainId, MarketId, RoundNumber, TaskId};
 use proptest::prelude::*;
 
-fn holdout(rows: u32, per_round: u32) -> Holdout {
-    Holdout { root: Digest([1; 32]), rows, per_round }
+fn holdout(rows: u32, rows_per_round: u32) -> Holdout {
+    Holdout { root: Digest([1; 32]), rows, rows_per_round }
 }
 
 fn seed(n: u64) -> Digest {
@@ -38,23 +38,23 @@ proptest! {
     /// A failing case prints its inputs, including the seed.
     #[test]
     fn no_row_is_drawn_twice_over_all_rounds(
-        per_round in 2u32..20, rounds in 1u32..12, spare in 0u32..9, from in any::<u64>(),
+        rows_per_round in 2u32..20, rounds in 1u32..12, spare in 0u32..9, from in any::<u64>(),
     ) {
-        let holdout = holdout(per_round * rounds + spare, per_round);
+        let holdout = holdout(rows_per_round * rounds + spare, rows_per_round);
         let mut exposed = Vec::new();
         for round in 0..rounds {
             let drawn = draw_rows(&holdout, &exposed, seed(from ^ u64::from(round))).unwrap();
-            prop_assert_eq!(drawn.len(), per_round as usize);
+            prop_assert_eq!(drawn.len(), rows_per_round as usize);
             prop_assert!(drawn.is_sorted_by(|a, b| a < b));
             prop_assert!(drawn.iter().all(|row| *row < holdout.rows && !exposed.contains(row)));
             exposed.extend(drawn);
         }
         let all: BTreeSet<u32> = exposed.iter().copied().collect();
         prop_assert_eq!(all.len(), exposed.len());
-        if spare < per_round {
+        if spare < rows_per_round {
             let left = spare as usize;
             let error = draw_rows(&holdout, &exposed, seed(from)).unwrap_err();
-            prop_assert_eq!(error, DrawError::TooFewRows { left, per_round });
+            prop_assert_eq!(error, DrawError::TooFewRows { left, rows_per_round });
         }
     }
 

@@ -58,7 +58,7 @@ impl EarlierUpdates {
         rules: PreprocessingRules,
         model_bytes: u64,
     ) -> Vec<(Address, Digest)> {
-        if rules.duplicates == DuplicatePolicy::Accept {
+        if rules.near_duplicates == DuplicatePolicy::Accept {
             return Vec::new();
         }
         let mut room = EARLIER_UPDATES_BYTES_MAX;

@@ -31,7 +31,7 @@ codes! {
     /// Bytes that do not decode as the expected message.
     Malformed = "MALFORMED",
     /// A signature that does not verify.
-    BadSignature = "BAD_SIGNATURE",
+    InvalidSignature = "INVALID_SIGNATURE",
     /// A node key of small order: signatures under it can be forged.
     WeakKey = "WEAK_KEY",
     /// Signed for another market or chain.
@@ -43,7 +43,7 @@ codes! {
     /// The task is closed.
     TaskClosed = "TASK_CLOSED",
     /// An invalid task specification.
-    InvalidTask = "BAD_TASK",
+    InvalidTask = "INVALID_TASK",
     /// The task's escrow is missing or smaller than its budget.
     NotFunded = "NOT_FUNDED",
     /// Signed for a round that is not the current one.
@@ -65,7 +65,7 @@ codes! {
     /// The provider's stake is too small.
     StakeTooSmall = "STAKE_TOO_SMALL",
     /// A second, different message where only one is allowed.
-    ConflictingMessage = "CONFLICTING",
+    ConflictingMessage = "CONFLICTING_MESSAGE",
     /// The update does not match its commit.
     CommitMismatch = "COMMIT_MISMATCH",
     /// The sender has no commit for this update.
@@ -75,7 +75,7 @@ codes! {
     /// The body is shorter than announced.
     Truncated = "TRUNCATED",
     /// The declared number of rows is outside 1..=limit.
-    InvalidRowCount = "BAD_ROWS",
+    InvalidRowCount = "INVALID_ROW_COUNT",
     /// The update has a NaN or an infinity.
     UpdateNotFinite = "UPDATE_NOT_FINITE",
     /// Tensor names, shapes or types differ from the model's.
@@ -89,11 +89,11 @@ codes! {
     /// Not published yet.
     NotYetPublic = "NOT_YET_PUBLIC",
     /// Another provider did the work, or the order no longer exists.
-    WorkOrderClosed = "WORK_GONE",
+    WorkOrderClosed = "WORK_ORDER_CLOSED",
     /// The result of the work does not match its recomputation.
-    WorkResultMismatch = "WORK_WRONG",
+    WorkResultMismatch = "WORK_RESULT_MISMATCH",
     /// The ledger refused a transaction.
-    LedgerRejected = "LEDGER_REFUSED",
+    LedgerRejected = "LEDGER_REJECTED",
     /// The disk is full.
     StorageFull = "STORAGE_FULL",
     /// Internal error of the server.

@@ -32,7 +32,7 @@ pub struct Holdout {
     pub rows: u32,
     /// Number of rows that evaluate one round. They are disclosed with that round and evaluate no
     /// other.
-    pub per_round: u32,
+    pub rows_per_round: u32,
 }
 
 impl Holdout {
@@ -44,12 +44,12 @@ impl Holdout {
             "a task needs a holdout of 2 to 16777216 rows: without it no update can be valued",
         )?;
         require(
-            (2..=HOLDOUT_ROWS_PER_ROUND_MAX).contains(&self.per_round),
-            "holdout.per_round",
-            self.per_round,
+            (2..=HOLDOUT_ROWS_PER_ROUND_MAX).contains(&self.rows_per_round),
+            "holdout.rows_per_round",
+            self.rows_per_round,
             "use 2 to 65536 rows per round: one row has no standard error",
         )?;
-        let needed = u64::from(rounds).saturating_mul(self.per_round.into());
+        let needed = u64::from(rounds).saturating_mul(self.rows_per_round.into());
         if needed > u64::from(self.rows) {
             let most = self.rows.checked_div(rounds).unwrap_or_default();
             let right = format!(
@@ -57,7 +57,7 @@ impl Holdout {
                  only one round. Use at most {most} rows per round, fewer rounds, or more rows",
                 self.rows
             );
-            return Err(spec_error("holdout.per_round", self.per_round, right));
+            return Err(spec_error("holdout.rows_per_round", self.rows_per_round, right));
         }
         let bytes = self.disclosed_bytes_max(width);
         if bytes > DISCLOSED_BYTES_MAX {
@@ -65,7 +65,7 @@ impl Holdout {
                 "with their proofs they take {bytes} bytes: use fewer rows; the limit is \
                  {DISCLOSED_BYTES_MAX}"
             );
-            return Err(spec_error("holdout.per_round", self.per_round, right));
+            return Err(spec_error("holdout.rows_per_round", self.rows_per_round, right));
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ impl Holdout {
     /// proofs.
     #[must_use]
     pub fn disclosed_bytes_max(&self, width: u32) -> u64 {
-        DisclosedRows::bytes_max(self.per_round, width, self.rows)
+        DisclosedRows::bytes_max(self.rows_per_round, width, self.rows)
     }
 }
 
@@ -235,16 +235,16 @@ impl DisclosedRows {
             .map_err(|source| DecodeError::Malformed { domain: Self::KIND, source })
     }
 
-    /// The largest size in bytes of `per_round` rows of `width` features from a holdout of `rows`
-    /// rows.
+    /// The largest size in bytes of `rows_per_round` rows of `width` features from a holdout of
+    /// `rows` rows.
     #[must_use]
-    pub fn bytes_max(per_round: u32, width: u32, rows: u32) -> u64 {
+    pub fn bytes_max(rows_per_round: u32, width: u32, rows: u32) -> u64 {
         /// Index, blinding factor, and the lengths of row and proof.
         const FIXED: u64 = 4 + 32 + 4 + 4;
         let levels = u64::from(u32::BITS.saturating_sub(rows.saturating_sub(1).leading_zeros()));
         let row = u64::from(width).saturating_add(1).saturating_mul(4);
         let each = FIXED.saturating_add(row).saturating_add(levels.saturating_mul(32));
-        u64::from(per_round).saturating_mul(each).saturating_add(4)
+        u64::from(rows_per_round).saturating_mul(each).saturating_add(4)
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Pay is linear in the score. For each participant the scores and their squared standard errors
 //! are summed over the rounds. The **payable** score is `max(0, Σφ − z·√ΣSE²)`, where z is the
-//! task's `withheld` setting. A round's **weight** is the increase of the payable score since the
-//! last payment. Sampling noise averages out and never becomes payable; honest work grows faster
-//! than its standard error, so it is withheld only for a few rounds.
+//! task's `confidence_z` setting. A round's **weight** is the increase of the payable score since
+//! the last payment. Sampling noise averages out and never becomes payable; honest work grows
+//! faster than its standard error, so it is withheld only for a few rounds.
 //!
 //! A round spends `min(pool, per_nat_max × Σ weights)`, split by weight. A round that does not
 //! improve the model spends nothing, carries the weights over and rolls its pool over.
@@ -242,7 +242,7 @@ fn scaled_amount(rate: Amount, amount: u128, unit: u128) -> Amount {
 
 /// Adds a score to the account's totals and computes the participant's weight.
 fn compute_weight(
-    withheld: Micro,
+    confidence_z: Micro,
     standing: &mut AccountTotals,
     score: &UpdateScore,
     improvement_nano: i64,
@@ -268,7 +268,7 @@ fn compute_weight(
     if score.score_nano == 0 && score.error_nano == 0 {
         return Ok(line(0, PayReason::Idle));
     }
-    let payable = payable_nano(withheld, standing).ok_or_else(overflow)?;
+    let payable = payable_nano(confidence_z, standing).ok_or_else(overflow)?;
     let weight = payable.saturating_sub(standing.paid_score_nano);
     if weight == 0 {
         let reason =
@@ -285,12 +285,12 @@ fn compute_weight(
 /// The payable score of an account: `max(0, Σφ − z·√ΣSE²)` in nano-nats, with the square root and
 /// the product rounded up. `None` on overflow.
 #[must_use]
-pub fn payable_nano(withheld: Micro, standing: &AccountTotals) -> Option<u128> {
+pub fn payable_nano(confidence_z: Micro, standing: &AccountTotals) -> Option<u128> {
     let scored = u128::try_from(standing.score_sum_nano).unwrap_or(0);
     let root = standing.variance_nano2.isqrt();
     let root =
         if root.checked_mul(root)? < standing.variance_nano2 { root.checked_add(1)? } else { root };
-    let error = root.checked_mul(withheld.0.into())?.div_ceil(u128::from(Micro::ONE.0));
+    let error = root.checked_mul(confidence_z.0.into())?.div_ceil(u128::from(Micro::ONE.0));
     Some(scored.saturating_sub(error))
 }
 

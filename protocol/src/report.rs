@@ -130,8 +130,8 @@ pub struct ValuationEvidence {
     /// quadrature node, in nano-nats. The score is their sum weighted by the quadrature weights.
     pub derivatives_nano: Vec<Vec<i64>>,
     /// Cross-check of the scores by sampled coalitions. Absent if the task requests none, or if
-    /// fewer than 2 or more than [`CHECK_COHORT_MAX`](crate::limits::CHECK_COHORT_MAX) updates are
-    /// not excluded.
+    /// fewer than 2 or more than
+    /// [`CROSS_CHECK_COHORT_MAX`](crate::limits::CROSS_CHECK_COHORT_MAX) updates are not excluded.
     pub cross_check: Option<CrossCheck>,
 }
 
@@ -140,7 +140,7 @@ pub struct ValuationEvidence {
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CrossCheck {
-    /// Version of the `odd` estimator (paired regression) that produced it.
+    /// Version of the estimator `OddRegression` (paired regression) that produced it.
     pub version: u32,
     /// Seed of the sampled coalitions.
     pub seed: u64,

@@ -439,5 +439,5 @@ impl Registration {
 }
 
 #[cfg(test)]
-#[path = "sign_tests.rs"]
+#[path = "signature_tests.rs"]
 mod tests;

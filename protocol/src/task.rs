@@ -186,7 +186,7 @@ pub struct PreprocessingRules {
     /// Rescaling of the norms.
     pub norm_scaling: NormScaling,
     /// Treatment of near-duplicates.
-    pub duplicates: DuplicatePolicy,
+    pub near_duplicates: DuplicatePolicy,
 }
 
 /// Rescaling of the norms of a round's updates.
@@ -418,11 +418,11 @@ impl TaskSpec {
     }
 
     fn check_estimator(&self) -> Result<(), SpecError> {
-        let Estimator::Path { nodes, cross_check_pairs: check_pairs } = self.estimator;
+        let Estimator::Path { nodes, cross_check_pairs } = self.estimator;
         require(
-            check_pairs <= CROSS_CHECK_PAIRS_MAX,
-            "estimator.check_pairs",
-            check_pairs,
+            cross_check_pairs <= CROSS_CHECK_PAIRS_MAX,
+            "estimator.cross_check_pairs",
+            cross_check_pairs,
             "use 0 (no check) to 16 pairs of coalitions per participant; 1 is the default",
         )?;
         require(
@@ -566,7 +566,7 @@ impl Budget {
         )?;
         require(
             self.confidence_z <= Micro(10_000_000),
-            "budget.withheld",
+            "budget.confidence_z",
             self.confidence_z,
             "use at most 10 standard errors",
         )?;

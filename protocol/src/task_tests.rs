@@ -17,7 +17,7 @@ pub(crate) fn spec() -> TaskSpec {
         model: ModelArchitecture::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
         base_model: Digest([6; 32]),
         data: DataSchema { width: 64, classes: 10 },
-        holdout: Holdout { root: Digest([7; 32]), rows: 360, per_round: 36 },
+        holdout: Holdout { root: Digest([7; 32]), rows: 360, rows_per_round: 36 },
         training: Training {
             epochs: 2,
             batch: 16,
@@ -78,11 +78,11 @@ const INVALID_SETTINGS: &[InvalidSetting] = &[
     ("holdout.rows", |s| s.holdout.rows = 0),
     ("holdout.rows", |s| s.holdout.root = Digest::default()),
     ("holdout.rows", |s| s.holdout.rows = u32::MAX),
-    ("holdout.per_round", |s| s.holdout.per_round = 1),
-    ("holdout.per_round", |s| s.holdout.per_round = 37),
-    ("holdout.per_round", |s| s.holdout.rows = 359),
-    ("holdout.per_round", |s| {
-        s.holdout = Holdout { rows: 700_000, per_round: 65_536, ..s.holdout.clone() };
+    ("holdout.rows_per_round", |s| s.holdout.rows_per_round = 1),
+    ("holdout.rows_per_round", |s| s.holdout.rows_per_round = 37),
+    ("holdout.rows_per_round", |s| s.holdout.rows = 359),
+    ("holdout.rows_per_round", |s| {
+        s.holdout = Holdout { rows: 700_000, rows_per_round: 65_536, ..s.holdout.clone() };
         s.model = ModelArchitecture::Softmax { inputs: 8_192, classes: 10 };
         s.data.width = 8_192;
     }),
@@ -108,12 +108,12 @@ const INVALID_SETTINGS: &[InvalidSetting] = &[
     }),
     ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 0, cross_check_pairs: 1 }),
     ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 9, cross_check_pairs: 1 }),
-    ("estimator.check_pairs", |s| {
+    ("estimator.cross_check_pairs", |s| {
         s.estimator = Estimator::Path { nodes: 3, cross_check_pairs: 17 }
     }),
     ("budget.data", |s| s.budget.data = Amount::from_units(9_999_999_999_999_999)),
     ("budget.per_nat_max", |s| s.budget.per_nat_max = Amount::ZERO),
-    ("budget.withheld", |s| s.budget.confidence_z = Micro(10_000_001)),
+    ("budget.confidence_z", |s| s.budget.confidence_z = Micro(10_000_001)),
     ("budget.bond_min", |s| s.budget.bond_min = Amount::from_units(1)),
     ("budget.bond_per_row", |s| s.budget.bond_per_row = Amount::ZERO),
     ("budget.unbond_ms", |s| s.budget.unbond_ms = 63_499),
@@ -139,9 +139,9 @@ fn every_invalid_setting_is_refused_by_its_key() {
 #[test]
 fn a_holdout_too_small_for_all_rounds_names_valid_values() {
     let mut spec = spec();
-    spec.holdout.per_round = 40;
+    spec.holdout.rows_per_round = 40;
     let error = spec.check().unwrap_err();
-    assert_eq!((error.key, error.value.as_str()), ("holdout.per_round", "40"));
+    assert_eq!((error.key, error.value.as_str()), ("holdout.rows_per_round", "40"));
     assert!(error.expected.contains("10 rounds take 400 rows"), "{error}");
     assert!(
         error.expected.contains("the holdout has 360") && error.expected.contains("at most 36")

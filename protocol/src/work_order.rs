@@ -18,7 +18,7 @@ pub struct WorkOrder {
     pub scope: RoundScope,
     /// Digest of the model that the round starts from.
     pub base_model: Digest,
-    /// Digest of the round's disclosed holdout rows: of [`crate::ShownRows::to_bytes`].
+    /// Digest of the round's disclosed holdout rows: of [`crate::DisclosedRows::to_bytes`].
     pub disclosed_rows: Digest,
     /// Every accepted commit: sender and commitment, ascending by sender.
     pub commits: Vec<(Address, Digest)>,
@@ -27,13 +27,13 @@ pub struct WorkOrder {
     /// Deadline. After it the coordinator does the work itself.
     pub due: Timestamp,
     /// Digests of the base models of the preceding rounds, the latest first, at most
-    /// [`PUBLIC_STEPS_MAX`](crate::limits::PUBLIC_STEPS_MAX); empty in round 1. The difference of
+    /// [`GLOBAL_DELTAS_MAX`](crate::limits::GLOBAL_DELTAS_MAX); empty in round 1. The difference of
     /// two consecutive models is a global model delta; an update that repeats one earns nothing.
     pub previous_models: Vec<Digest>,
     /// The published updates of earlier rounds that the round's updates are compared with: senders
     /// and digests, in the order of
-    /// [`EarlierUpdates::held_against`](crate::EarlierUpdates::held_against). Only its original
-    /// sender is paid for an update.
+    /// [`EarlierUpdates::reference_updates`](crate::EarlierUpdates::reference_updates). Only its
+    /// original sender is paid for an update.
     pub earlier_updates: Vec<(Address, Digest)>,
 }
 

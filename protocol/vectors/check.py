@@ -125,9 +125,9 @@ model = tagged(
         ),
     ),
 )
-protection = fields(
-    ("clip", named(("none", None), ("median", None))),
-    ("repeats", named(("counted", None), ("set_aside", None))),
+preprocessing_rules = fields(
+    ("norm_scaling", named(("none", None), ("median", None))),
+    ("near_duplicates", named(("accept", None), ("reject", None))),
 )
 aggregation = tagged(
     "rule",
@@ -149,7 +149,7 @@ task = fields(
     ("arbiter", address), ("name", text), ("salt", u64), ("model", model),
     ("base_model", digest),
     ("data", fields(("width", u32), ("classes", u32))),
-    ("holdout", fields(("root", digest), ("rows", u32), ("per_round", u32))),
+    ("holdout", fields(("root", digest), ("rows", u32), ("rows_per_round", u32))),
     (
         "training",
         fields(
@@ -163,15 +163,15 @@ task = fields(
             ("count", u32), ("cohort_min", u32), ("cohort_target", u32), ("over_selection", u32),
             ("enrol_ms", u64), ("train_ms", u64), ("reveal_ms", u64), ("value_ms", u64),
             ("format", update_format), ("delta_norm_max", micro), ("aggregation", aggregation),
-            ("protection", protection),
+            ("preprocessing", preprocessing_rules),
         ),
     ),
-    ("estimator", tagged("kind", ("path", fields(("nodes", u8), ("check_pairs", u8))))),
+    ("estimator", tagged("kind", ("path", fields(("nodes", u8), ("cross_check_pairs", u8))))),
     (
         "budget",
         fields(
             ("data", amount), ("infrastructure", amount), ("per_nat_max", amount),
-            ("withheld", micro), ("bond_min", amount), ("bond_per_row", amount),
+            ("confidence_z", micro), ("bond_min", amount), ("bond_per_row", amount),
             ("debit_max", amount), ("stake_min", amount), ("per_unit", amount),
             ("challenge_ms", u64), ("unbond_ms", u64),
         ),
@@ -180,8 +180,8 @@ task = fields(
 )
 enrol = fields(("market", market), ("task", digest), ("sender", address), ("expires", u64))
 offer = fields(
-    ("scope", scope), ("base_model", digest), ("previous", digest), ("cohort", many(address)),
-    ("opened", u64), ("commit_by", u64), ("reveal_by", u64), ("pool", amount),
+    ("scope", scope), ("base_model", digest), ("previous_report", digest),
+    ("cohort", many(address)), ("opened", u64), ("commit_by", u64), ("reveal_by", u64), ("pool", amount),
 )
 commit = fields(("scope", scope), ("sender", address), ("offer", digest), ("commitment", digest))
 update = fields(
@@ -189,31 +189,34 @@ update = fields(
     ("rows", u64), ("update", digest), ("bytes", u64), ("salt", digest), ("expires", u64),
 )
 receipt = fields(
-    ("scope", scope), ("sender", address), ("update", digest), ("at", u64), ("order", u32)
+    ("scope", scope), ("sender", address), ("update", digest), ("at", u64),
+    ("commit_position", u32),
 )
 entry = fields(
     ("sender", address), ("header", digest), ("update", digest), ("salt", digest),
-    ("rows_declared", u64), ("rows_counted", u64), ("bond", amount), ("order", u32),
+    ("rows_declared", u64), ("rows_counted", u64), ("bond", amount),
+    ("commit_position", u32),
 )
-repeat = fields(
-    ("of", named(("update", address), ("public_steps", None), ("last_update", address))), ("cosine", micro)
+duplicate_source = named(
+    ("same_round", address), ("global_deltas", None), ("earlier_round", address)
 )
-treatment = fields(("clip", micro), ("repeats", option(repeat)))
-scored = fields(
+duplicate_match = fields(("source", duplicate_source), ("cosine", micro))
+preprocessing = fields(("norm_factor", micro), ("duplicate_of", option(duplicate_match)))
+score = fields(
     ("account", address), ("score_nano", i64), ("error_nano", u64), ("excluded", boolean),
-    ("treatment", treatment),
+    ("preprocessing", preprocessing),
 )
 evidence = fields(
-    ("slopes_nano", many(many(i64))),
-    ("check", option(fields(
+    ("derivatives_nano", many(many(i64))),
+    ("cross_check", option(fields(
         ("version", u32), ("seed", u64), ("passes", u64),
-        ("table", many(fields(("entries", many(u16)), ("worth_nano", i64)))),
+        ("table", many(fields(("members", many(u16)), ("value_nano", i64)))),
         ("scores_nano", many(i64)),
     ))),
 )
 valuation = fields(
     ("loss_before_nano", i64), ("loss_after_nano", i64), ("total_nano", i64), ("gap_nano", i64),
-    ("scores", many(scored)), ("units", u64), ("evidence", evidence),
+    ("scores", many(score)), ("units", u64), ("evidence", evidence),
 )
 metrics = fields(
     ("rows", u32), ("correct_before", u32), ("correct_after", u32), ("loss_after_nano", i64)
@@ -232,12 +235,12 @@ line = fields(
 infrastructure = fields(
     ("provider", address), ("record", digest), ("units", u64), ("amount", amount)
 )
-standing = fields(
-    ("scored_nano", i128), ("variance", u128), ("counted_nano", u128), ("data", amount),
-    ("infrastructure", amount), ("debited", amount),
+account_totals = fields(
+    ("score_sum_nano", i128), ("variance_nano2", u128), ("paid_score_nano", u128),
+    ("data", amount), ("infrastructure", amount), ("debited", amount),
 )
 report = fields(
-    ("version", u16), ("scope", scope), ("previous", digest), ("offer", digest),
+    ("version", u16), ("scope", scope), ("previous_report", digest), ("offer", digest),
     ("outcome", named(("settled", None), ("abandoned", abandon))),
     ("base_model", digest), ("model", digest), 
     ("holdout", fields(("seed", digest), ("rows", many(u32)))),
@@ -245,13 +248,14 @@ report = fields(
     ("missing", many(pair(address, named(("no_commit", None), ("no_reveal", None))))),
     ("valuation", option(valuation)), ("metrics", option(metrics)), ("pool", amount),
     ("lines", many(line)), ("infrastructure", many(infrastructure)),
-    ("standings", mapping(address, standing)), ("data_total", amount),
-    ("infrastructure_total", amount), ("root_before", digest), ("root", digest), ("payout", digest),
+    ("account_totals", mapping(address, account_totals)), ("data_total", amount),
+    ("infrastructure_total", amount), ("previous_root", digest), ("root", digest),
+    ("settlement_id", digest),
 )
 work_order = fields(
-    ("scope", scope), ("base_model", digest), ("holdout", digest),
+    ("scope", scope), ("base_model", digest), ("disclosed_rows", digest),
     ("commits", many(pair(address, digest))), ("entries", many(entry)), ("due", u64),
-    ("previous", many(digest)), ("last_updates", many(pair(address, digest))),
+    ("previous_models", many(digest)), ("earlier_updates", many(pair(address, digest))),
 )
 work_record = fields(
     ("market", market), ("order", digest), ("provider", address),
@@ -315,13 +319,13 @@ def check_registration(v):
     key.verify(bytes.fromhex(v["node_signature"]), bytes.fromhex(v["hash"]))
 
 
-def check_close(v):
+def check_close_request(v):
     typed(
         v, "CloseTask", [{"name": "task", "type": "bytes32"}], {"task": bytes.fromhex(v["task"])}
     )
 
 
-def check_payout(v):
+def check_apportionment(v):
     """The largest remainder method, with exact fractions."""
     from fractions import Fraction
 
@@ -364,7 +368,7 @@ def check_draw(v):
     for each in v["rounds"]:
         stream = blake3(digest(each["seed"]), derive_key_context="florin v1 draw")
         left, at = [row for row in range(v["rows"]) if row not in exposed], 0
-        for i in range(v["per_round"]):
+        for i in range(v["rows_per_round"]):
             n = len(left) - i
             while True:
                 number = int.from_bytes(stream.digest(length=8, seek=at), "little")
@@ -373,10 +377,10 @@ def check_draw(v):
                     break
             j = i + number % n
             left[i], left[j] = left[j], left[i]
-        drawn = sorted(left[: v["per_round"]])
+        drawn = sorted(left[: v["rows_per_round"]])
         assert drawn == each["drawn"], f"drawn {drawn}"
         exposed.update(drawn)
-    assert len(exposed) == v["per_round"] * len(v["rounds"])
+    assert len(exposed) == v["rows_per_round"] * len(v["rounds"])
 
 
 def check_holdout(v):
@@ -384,15 +388,15 @@ def check_holdout(v):
         return blake3(b"".join(parts), derive_key_context=f"florin v1 holdout {context}").digest()
 
     rows = [bytes.fromhex(row) for row in v["rows"]]
-    blinds = [key("blind", digest(v["whole"]), u32(i)) for i in range(len(rows))]
+    blinds = [key("blind", digest(v["dataset_digest"]), u32(i)) for i in range(len(rows))]
     levels = [[key("row", u32(i), blinds[i], row) for i, row in enumerate(rows)]]
     while len(levels[-1]) > 1:
         below = levels[-1]
         pairs = [below[i : i + 2] for i in range(0, len(below), 2)]
         levels.append([key("node", *pair) if len(pair) == 2 else pair[0] for pair in pairs])
     assert levels[-1][0].hex() == v["root"], "root differs"
-    raw = u32(len(v["shown"]))
-    for index in v["shown"]:
+    raw = u32(len(v["disclosed"]))
+    for index in v["disclosed"]:
         places = [(level, (index >> up) ^ 1) for up, level in enumerate(levels[:-1])]
         proof = [level[at] for level, at in places if at < len(level)]
         raw += u32(index) + blinds[index] + u32(len(rows[index])) + rows[index]
@@ -402,8 +406,9 @@ def check_holdout(v):
 
 
 CHECKS = {
-    "messages": check_message, "registrations": check_registration, "closes": check_close,
-    "payouts": check_payout, "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
+    "messages": check_message, "registrations": check_registration,
+    "close_requests": check_close_request, "apportionments": check_apportionment,
+    "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
 }
 
 

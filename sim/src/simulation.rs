@@ -36,7 +36,9 @@ pub enum SimError {
     #[error(transparent)]
     Work(#[from] WorkError),
     /// A member's training failed.
-    #[error("training of a member failed: {0}; lower learning.learning_rate [SIM_TRAINING]")]
+    #[error(
+        "training of a member failed: {0}; lower learning.learning_rate [SIM_INVALID_TRAINING]"
+    )]
     Act(#[from] MemberTrainingError),
     /// A model cannot be evaluated.
     #[error("a model cannot be evaluated: {0} [SIM_MEASURE]")]

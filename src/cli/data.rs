@@ -28,8 +28,8 @@ pub(crate) struct DataShow {
 /// `florin data split`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  florin data split digits --shards 8 --how dirichlet:0.5 --holdout \
-        0.2 --test 0.2 --seed 1 --out shards/"
+    after_help = "Example:\n  florin data split digits --shards 8 --partition dirichlet:0.5 \
+        --holdout 0.2 --test 0.2 --seed 1 --out shards/"
 )]
 pub(crate) struct DataSplit {
     /// Data source: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
@@ -40,7 +40,7 @@ pub(crate) struct DataSplit {
     /// Partition of the rows: iid, dirichlet:ALPHA, label:PIECES or file:PATH (one shard number per
     /// line)
     #[arg(long, default_value = "iid")]
-    pub(crate) how: PartitionScheme,
+    pub(crate) partition: PartitionScheme,
     /// Fraction of the rows for the buyer's holdout, 0 to 0.9
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub(crate) holdout: f64,

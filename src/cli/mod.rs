@@ -13,7 +13,7 @@ mod wallet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
 use florin_learning::EngineKind;
 use florin_protocol::{Address, Amount};
 
@@ -185,10 +185,20 @@ pub(crate) struct PassphraseArg {
     pub(crate) passphrase_file: Option<PathBuf>,
 }
 
+/// Whether the command prints its result, and so also its failure, as JSON: it has a flag `--json`,
+/// and the flag is set. The `--json FILE` of a few commands writes a file and does not count.
+pub(crate) fn is_json(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, command)) => is_json(command),
+        None => matches.try_get_one::<bool>("json").is_ok_and(|flag| flag == Some(&true)),
+    }
+}
+
 /// Machine-readable output.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct JsonArg {
-    /// Print JSON, with amounts as integer strings of base units (10^-18 FLN)
+    /// Print JSON, with amounts as integer strings of base units (10^-18 FLN); a failure is one
+    /// line of JSON on standard error
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -232,6 +242,19 @@ mod tests {
     #[test]
     fn the_command_tree_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn only_the_json_flag_without_a_file_selects_json() {
+        let is_json = |arguments: &[&str]| {
+            let words = ["florin"].iter().chain(arguments);
+            super::is_json(&Cli::command().try_get_matches_from(words).unwrap())
+        };
+        assert!(is_json(&["doctor", "--json"]));
+        assert!(is_json(&["data", "show", "digits", "--json"]));
+        for without in [&["doctor"][..], &["openapi"], &["demo", "--json", "result.json"]] {
+            assert!(!is_json(without), "{without:?}");
+        }
     }
 
     #[test]

@@ -99,10 +99,10 @@ pub(crate) enum PeerArg {
     Pfl,
 }
 
-/// Options of `florin bench door`.
+/// Options of `florin bench listener`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchListener {
-    /// door: number of concurrent bad connections
+    /// listener: number of concurrent bad connections
     #[arg(long, value_name = "N", default_value_t = 2_000,
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) connections: u32,
@@ -174,14 +174,14 @@ pub(crate) struct Fuzz {
     pub(crate) corpus: PathBuf,
     /// Add up to N small inputs with distinct behaviour to the corpus of each target
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) keep: u32,
+    pub(crate) add: u32,
     /// Run only this target, in this process
     #[arg(long, value_name = "NAME")]
     pub(crate) target: Option<String>,
     /// With --target: treat an outcome that contains this text as a panic, to test that the fuzzer
     /// reaches it
     #[arg(long, value_name = "TEXT", requires = "target")]
-    pub(crate) plant: Option<String>,
+    pub(crate) inject: Option<String>,
     /// With --target: write each input to this file before it is tried
     #[arg(long, value_name = "FILE", requires = "target")]
     pub(crate) input: Option<PathBuf>,
@@ -201,7 +201,7 @@ pub(crate) enum BenchName {
     /// A round of four participants, each in its own process
     Round,
     /// Honest requests beside thousands of slow, idle and dribbling connections
-    Door,
+    Listener,
     /// Concurrent large uploads, beside copying and hashing the same bytes
     Uploads,
     /// Recovery from a journal of a million events, with and without snapshots

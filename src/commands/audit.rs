@@ -85,13 +85,13 @@ fn print_summary(found: &AuditReport) {
     for line in &found.ledger {
         anstream::println!("ledger      {BAD}mismatch{BAD:#}: {}", describe(line));
     }
-    for untold in &found.unverifiable {
-        anstream::println!("{NOTE}{untold}{NOTE:#}");
+    for inconclusive in &found.unverifiable {
+        anstream::println!("{NOTE}{inconclusive}{NOTE:#}");
     }
-    let differences = found.mismatch_count();
-    let style = if differences == 0 { GOOD } else { BAD };
+    let count = found.mismatch_count();
+    let style = if count == 0 { GOOD } else { BAD };
     anstream::println!(
-        "\naudit: {} of {} rounds recomputed, {style}{differences} mismatches{style:#}",
+        "\naudit: {} of {} rounds recomputed, {style}{count} mismatches{style:#}",
         found.recomputed_count(),
         found.rounds.len()
     );
@@ -143,13 +143,13 @@ fn as_json(found: &AuditReport, spot: Option<SpotCheckOptions>) -> Value {
         round.mismatches.iter().map(move |found| line(Some(round.round.0), found))
     });
     let of_ledger = found.ledger.iter().map(|found| line(None, found));
-    let differences: Vec<Value> = of_rounds.chain(of_ledger).collect();
+    let mismatches: Vec<Value> = of_rounds.chain(of_ledger).collect();
     json!({
         "task": found.task,
         "audited": found.rounds.len(),
         "rounds": found.recomputed_count(),
-        "differences": differences,
-        "untold": found.unverifiable,
+        "mismatches": mismatches,
+        "inconclusive": found.unverifiable,
         "spot_check": spot.map(|spot| {
             let looked = |round: &RoundAudit| {
                 let looked = round.spot_check.as_ref()?;
@@ -157,7 +157,7 @@ fn as_json(found: &AuditReport, spot: Option<SpotCheckOptions>) -> Value {
                     "round": round.round,
                     "scores": looked.scores,
                     "coalitions": looked.coalition_values,
-                    "apart": looked.cross_check_distance,
+                    "difference": looked.cross_check_distance,
                 }))
             };
             let rounds: Vec<Value> = found.rounds.iter().filter_map(looked).collect();
@@ -165,7 +165,12 @@ fn as_json(found: &AuditReport, spot: Option<SpotCheckOptions>) -> Value {
                 .iter()
                 .map(|(forged, escapes)| json!({ "forged": forged, "probability": escapes }))
                 .collect();
-            json!({ "draws": spot.draws, "seed": spot.seed, "rounds": rounds, "escapes": escapes })
+            json!({
+                "draws": spot.draws,
+                "seed": spot.seed,
+                "rounds": rounds,
+                "escape_probabilities": escapes,
+            })
         }),
     })
 }

@@ -12,7 +12,7 @@ pub(super) fn run(arguments: &Backup) -> anyhow::Result<Exit> {
     let data = &arguments.data;
     if !data.is_dir() {
         let message = format!("{} is not a data folder", data.display());
-        return Err(Failure::input("DATA_FOLDER_MISSING", message).into());
+        return Err(Failure::input("DATA_FOLDER_NOT_FOUND", message).into());
     }
     let made = match backup::backup_offline(data, &arguments.dest) {
         Err(BackupError::Folder(DataFolderError::InUse(_))) => {

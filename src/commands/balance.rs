@@ -18,7 +18,7 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         let tasks: Vec<_> = owns.tasks.iter().map(as_json).collect();
         show::json(&json!({
             "account": account,
-            "wallet": show::units(owns.wallet),
+            "balance": show::units(owns.wallet),
             "stake": show::units(owns.stake.amount),
             "tasks": tasks,
         }))?;
@@ -26,11 +26,11 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
     }
     show::facts(&[
         ("account", account.to_string()),
-        ("wallet", format!("{} FLN", show::fln(owns.wallet))),
+        ("balance", format!("{} FLN", show::fln(owns.wallet))),
         ("stake", format!("{} FLN", show::fln(owns.stake.amount))),
     ]);
     let mut table =
-        TextTable::new(&["task", ">bond, FLN", ">earned, FLN", ">claimed, FLN", ">owed, FLN"]);
+        TextTable::new(&["task", ">bond, FLN", ">earned, FLN", ">claimed, FLN", ">claimable, FLN"]);
     for task in &owns.tasks {
         table.row([
             task.task.short().into(),
@@ -54,6 +54,6 @@ fn as_json(task: &TaskBalance) -> serde_json::Value {
         "pledged": task.pledged,
         "earned": show::units(task.earned),
         "claimed": show::units(task.claimed),
-        "owed": show::units(task.owed),
+        "claimable": show::units(task.owed),
     })
 }

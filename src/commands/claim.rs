@@ -23,10 +23,10 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
         show::json(&json!({
             "account": account,
             "paid": show::units(drawn.paid),
-            "taken": show::units(drawn.taken),
-            "total": show::units(drawn.totals.paid),
+            "deducted": show::units(drawn.taken),
+            "claimed": show::units(drawn.totals.paid),
             "debited": show::units(drawn.totals.debited),
-            "wallet": show::units(balance),
+            "balance": show::units(balance),
         }))?;
     } else {
         anstream::println!("{}", summary(account, drawn, balance));

@@ -74,9 +74,9 @@ fn split_rows(data: &Dataset, deal: &SplitPlan<'_>) -> anyhow::Result<Vec<DataPa
     let (holdout, test) = deal.fractions;
     if holdout + test > 0.95 {
         let message = "holdout and test together must leave at least 5 % of the rows for shards";
-        return Err(Failure::input("BAD_SPLIT", message).into());
+        return Err(Failure::input("INVALID_SPLIT", message).into());
     }
-    let bad = |error: String| Failure::input("BAD_SPLIT", error);
+    let bad = |error: String| Failure::input("INVALID_SPLIT", error);
     let parts = [SplitPart::Fraction(holdout), SplitPart::Fraction(test), SplitPart::Rest];
     let cut = split(data.rows(), deal.seed, &parts).map_err(|e| bad(e.to_string()))?;
     let train = data.subset(&cut[2])?;
@@ -111,7 +111,7 @@ fn split_command(arguments: &DataSplit) -> anyhow::Result<Exit> {
         &SplitPlan {
             fractions: (arguments.holdout, arguments.test),
             shards: &names,
-            partition: &arguments.how,
+            partition: &arguments.partition,
             rows_min: arguments.rows_min,
             seed: arguments.seed,
         },

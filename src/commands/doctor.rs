@@ -14,9 +14,9 @@ use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};
 
 /// The result of one check.
 struct CheckResult {
-    what: &'static str,
+    check: &'static str,
     state: CheckStatus,
-    found: String,
+    result: String,
     /// A remedy; empty if none is needed.
     advice: String,
 }
@@ -47,8 +47,8 @@ pub(super) fn run(arguments: &Doctor) -> anyhow::Result<Exit> {
     Ok(if bad { Exit::Negative } else { Exit::Done })
 }
 
-fn good(what: &'static str, found: impl Into<String>) -> CheckResult {
-    CheckResult { what, state: CheckStatus::Good, found: found.into(), advice: String::new() }
+fn good(check: &'static str, result: impl Into<String>) -> CheckResult {
+    CheckResult { check, state: CheckStatus::Good, result: result.into(), advice: String::new() }
 }
 
 fn version() -> CheckResult {
@@ -61,9 +61,9 @@ fn threads() -> CheckResult {
     match std::thread::available_parallelism() {
         Ok(count) => good("processor", format!("{count} threads")),
         Err(error) => CheckResult {
-            what: "processor",
+            check: "processor",
             state: CheckStatus::Note,
-            found: error.to_string(),
+            result: error.to_string(),
             advice: "set --threads".to_owned(),
         },
     }
@@ -78,9 +78,9 @@ fn libtorch() -> CheckResult {
     match florin_learning::engine(EngineKind::Torch, 1) {
         Ok(engine) => good("libtorch", engine.name()),
         Err(error) => CheckResult {
-            what: "libtorch",
+            check: "libtorch",
             state: CheckStatus::Bad,
-            found: error.to_string(),
+            result: error.to_string(),
             advice: "run `cargo xtask setup`, or use --engine reference".to_owned(),
         },
     }
@@ -93,9 +93,9 @@ fn libtorch() -> CheckResult {
         Err(error) => error.to_string(),
     };
     CheckResult {
-        what: "libtorch",
+        check: "libtorch",
         state: CheckStatus::Note,
-        found: missing,
+        result: missing,
         advice: "build with the feature `torch` for CNNs, higher speed and GPUs".to_owned(),
     }
 }
@@ -115,9 +115,9 @@ fn gpu() -> Option<CheckResult> {
         .map(|attempt| format!("{}: {}", attempt.path.display(), attempt.outcome))
         .collect();
     Some(CheckResult {
-        what: "CUDA",
+        check: "CUDA",
         state: CheckStatus::Note,
-        found: format!("no GPU ({})", tried.join("; ")),
+        result: format!("no GPU ({})", tried.join("; ")),
         advice: format!(
             "optional; to use a GPU, set FLORIN_TORCH_CUDA to the lib folder of a PyTorch {} with \
              CUDA",
@@ -134,10 +134,10 @@ fn gpu() -> Option<CheckResult> {
 /// Checks for `anvil`, which only `demo --ledger ethereum` needs.
 fn development_chain(named: &AnvilArg) -> CheckResult {
     let program = anvil::program(named);
-    let note = |found: String| CheckResult {
-        what: "anvil",
+    let note = |result: String| CheckResult {
+        check: "anvil",
         state: CheckStatus::Note,
-        found,
+        result,
         advice: format!("needed only by `florin demo --ledger ethereum`: {}", anvil::REMEDY),
     };
     match Command::new(&program).arg("--version").output() {
@@ -160,30 +160,30 @@ fn temporary_folder() -> CheckResult {
     match written {
         Ok(()) => good("temporary folder", folder.display().to_string()),
         Err(error) => CheckResult {
-            what: "temporary folder",
+            check: "temporary folder",
             state: CheckStatus::Bad,
-            found: format!("{}: {error}", folder.display()),
+            result: format!("{}: {error}", folder.display()),
             advice: "the demonstration needs it: free some space, or set TMPDIR".to_owned(),
         },
     }
 }
 
 fn data_folder(folder: &Path) -> CheckResult {
-    let found = folder.display().to_string();
+    let result = folder.display().to_string();
     if folder.is_dir() {
         let advice = if compose::chain_file(folder).exists() {
-            format!("verify its ledger with `florin ledger verify --data {found}`")
+            format!("verify its ledger with `florin ledger verify --data {result}`")
         } else {
             "it contains no ledger: verify a ledger on Ethereum with `florin ledger verify \
              --market URL`"
                 .to_owned()
         };
-        return CheckResult { what: "data folder", state: CheckStatus::Good, found, advice };
+        return CheckResult { check: "data folder", state: CheckStatus::Good, result, advice };
     }
     CheckResult {
-        what: "data folder",
+        check: "data folder",
         state: CheckStatus::Bad,
-        found: format!("{found}: does not exist"),
+        result: format!("{result}: does not exist"),
         advice: "`florin coordinate --data` creates it at the first start".to_owned(),
     }
 }
@@ -194,7 +194,12 @@ fn as_json(finding: &CheckResult) -> serde_json::Value {
         CheckStatus::Note => "note",
         CheckStatus::Bad => "bad",
     };
-    json!({ "what": finding.what, "state": state, "found": finding.found, "advice": finding.advice })
+    json!({
+        "check": finding.check,
+        "state": state,
+        "result": finding.result,
+        "advice": finding.advice,
+    })
 }
 
 fn print(findings: &[CheckResult]) {
@@ -205,7 +210,7 @@ fn print(findings: &[CheckResult]) {
             CheckStatus::Note => Cell::styled("·", NOTE),
             CheckStatus::Bad => Cell::styled("✗", BAD),
         };
-        table.row([mark, finding.what.into(), (&finding.found).into()]);
+        table.row([mark, finding.check.into(), (&finding.result).into()]);
         if !finding.advice.is_empty() {
             let advice = Cell::styled(format!("→ {}", finding.advice), show::DIM);
             table.row(["".into(), "".into(), advice]);

@@ -91,7 +91,7 @@ fn rows(arguments: &Participate) -> anyhow::Result<Dataset> {
     match &arguments.rows {
         None => Ok(data),
         Some(range) => select_rows(&data, range.clone())
-            .map_err(|right| Failure::input("BAD_DATA", format!("--rows: {right}")).into()),
+            .map_err(|right| Failure::input("INVALID_DATA", format!("--rows: {right}")).into()),
     }
 }
 

@@ -38,7 +38,7 @@ fn as_json(statement: &Statement) -> serde_json::Value {
         "payout": show::units(statement.payout),
         "infrastructure": show::units(statement.infrastructure),
         "debit": show::units(statement.debit),
-        "why": statement.explanation,
+        "explanation": statement.explanation,
     })
 }
 

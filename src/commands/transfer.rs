@@ -18,16 +18,16 @@ pub(super) fn run(arguments: &Transfer) -> anyhow::Result<Exit> {
     let transaction = format_transaction(market.client().ledger(), transaction);
     // The transfer is sent already: a failure of this query must not look like a failed transfer,
     // or the user sends it twice.
-    let left = ledger.balance(wallet.address()).ok();
+    let balance = ledger.balance(wallet.address()).ok();
     if arguments.json.json {
-        show::json(&json!({ "transaction": transaction, "left": left.map(show::units) }))?;
+        show::json(&json!({ "transaction": transaction, "balance": balance.map(show::units) }))?;
     } else {
-        let left =
-            left.map_or_else(|| "unknown".to_owned(), |left| format!("{} FLN", show::fln(left)));
+        let balance = balance
+            .map_or_else(|| "unknown".to_owned(), |balance| format!("{} FLN", show::fln(balance)));
         show::facts(&[
             ("sent", format!("{} FLN to {}", arguments.amount, arguments.to)),
             ("transaction", transaction),
-            ("balance", left),
+            ("balance", balance),
         ]);
     }
     Ok(Exit::Done)
@@ -43,7 +43,7 @@ fn refuse_contracts(place: &LedgerInfo, to: Address) -> anyhow::Result<()> {
         "{to} is one of the market's contracts, and tokens sent to it are lost: budgets, bonds and \
          stakes are deposited by `florin task publish`, `participate` and `provide`"
     );
-    Err(Failure::negative("MEANINGLESS", message).into())
+    Err(Failure::negative("INVALID_ARGUMENT", message).into())
 }
 
 /// Formats a transaction id as its ledger does: hashes on Ethereum start with 0x.

@@ -40,7 +40,7 @@ use setup::{DemoFolder, DemoSetup};
 /// Timeout of a process that should be fast.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeout between two changes of the task's state.
-const STANDSTILL: Duration = Duration::from_secs(180);
+const STALL_TIMEOUT: Duration = Duration::from_secs(180);
 /// Long-poll timeout; also the longest delay of an interrupt.
 const LOOK_MS: u64 = 250;
 
@@ -240,15 +240,15 @@ impl DemoContext {
                 changed = Instant::now();
             }
             view = next;
-            if changed.elapsed() > STANDSTILL {
+            if changed.elapsed() > STALL_TIMEOUT {
                 let message = format!(
                     "nothing has changed for {} s in round {} of {rounds}; the coordinator's log \
                      ends with:\n{}",
-                    STANDSTILL.as_secs(),
+                    STALL_TIMEOUT.as_secs(),
                     view.round,
                     self.children.log_tail("coordinator")
                 );
-                return Err(Failure::fault("STANDSTILL", message).into());
+                return Err(Failure::fault("STALLED", message).into());
             }
         }
         Ok(reports)
@@ -271,9 +271,9 @@ impl DemoContext {
         call.extend(self.engine());
         let answer = run_json(&mut self.children, "auditor", &call)?;
         let rounds = answer["rounds"].as_u64().context("`audit` returned no number of rounds")?;
-        let differences =
-            answer["differences"].as_array().context("`audit` returned no list of mismatches")?;
-        let lines = differences.iter().map(|line| {
+        let mismatches =
+            answer["mismatches"].as_array().context("`audit` returned no list of mismatches")?;
+        let lines = mismatches.iter().map(|line| {
             format!(
                 "round {}: {}: reported {}, recomputed {}",
                 line["round"],

@@ -68,7 +68,7 @@ impl OnChain {
         let json = super::run_json(children, "verification", &call)?;
         let number =
             |key: &str| json[key].as_u64().context("`ledger verify` returned no such number");
-        let verified = (number("compared")?, number("differing")?);
+        let verified = (number("compared")?, number("mismatching")?);
         let happened = history(&chain.endpoint()?, &chain.deployment, &Settings::default())?;
         let twin = replay::compare((chain, &happened), stage, task, reports)?;
         Ok(Self {

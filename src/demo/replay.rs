@@ -44,7 +44,7 @@ pub(super) fn compare(
     reports: &[Report],
 ) -> anyhow::Result<LedgerReplay> {
     let begun = happened.first().context("the chain has no events")?.made;
-    let outbox = chain::outbox(Path::new(&stage.path("nobody.json")));
+    let outbox = chain::outbox(Path::new(&stage.path("observer.json")));
     let ethereum_ledger = EthereumLedger::open(
         chain::endpoint(&chain.rpc)?,
         chain.deployment,
@@ -86,7 +86,7 @@ impl<'a> Replayer<'a> {
             allocations: stage.balances.iter().filter(|(_, p)| !p.is_zero()).copied().collect(),
             created: begun,
         };
-        let path = stage.path("twin.redb");
+        let path = stage.path("replay.redb");
         EmbeddedChain::create(Path::new(&path), &genesis)?;
         let clock = Arc::new(AtomicU64::new(begun.0));
         let now: LedgerClock = {
@@ -129,11 +129,11 @@ impl<'a> Replayer<'a> {
             }
             MarketEvents::SettlementPosted(_)
             | MarketEvents::SettlementFinalised(_)
-            | MarketEvents::TaskEnded(_) => self.settle(&one.event)?,
+            | MarketEvents::TaskSettled(_) => self.settle(&one.event)?,
             MarketEvents::Claimed(e) => self.claim(task_id(e.task), to_address(e.account))?,
             MarketEvents::Debited(e) => self.claim(task_id(e.task), to_address(e.account))?,
             // These events follow from others.
-            MarketEvents::PledgeEnded(_) | MarketEvents::Marked(_) => {}
+            MarketEvents::PledgeEnded(_) | MarketEvents::HeadCheckpointed(_) => {}
             other => bail!("unexpected event in a demonstration: {other:?}"),
         }
         Ok(())
@@ -169,7 +169,7 @@ impl<'a> Replayer<'a> {
                     self.chain.finalize(by, task)?;
                 }
             }
-            MarketEvents::TaskEnded(e) => {
+            MarketEvents::TaskSettled(e) => {
                 let task = task_id(e.task);
                 self.chain.close(self.wallet(self.books(task)?.terms.coordinator)?, task)?;
             }

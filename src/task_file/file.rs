@@ -87,7 +87,7 @@ pub(super) struct DataSection {
 pub(super) struct HoldoutSection {
     pub(super) source: String,
     pub(super) rows: Option<String>,
-    pub(super) per_round: Option<u32>,
+    pub(super) rows_per_round: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -122,9 +122,9 @@ pub(super) struct RoundsSection {
     pub(super) delta_norm_max: Decimal,
     pub(super) aggregation: AggregationSection,
     #[serde(default)]
-    pub(super) clip: NormScaling,
+    pub(super) norm_scaling: NormScaling,
     #[serde(default)]
-    pub(super) repeats: DuplicatePolicy,
+    pub(super) near_duplicates: DuplicatePolicy,
 }
 
 #[derive(Debug, Deserialize)]
@@ -170,7 +170,7 @@ pub(super) struct EstimatorSection {
     )]
     pub(super) kind: EstimatorKind,
     pub(super) nodes: u8,
-    pub(super) check_pairs: Option<u8>,
+    pub(super) cross_check_pairs: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -185,7 +185,7 @@ pub(super) struct BudgetSection {
     pub(super) data: Amount,
     pub(super) infrastructure: Amount,
     pub(super) per_nat_max: Amount,
-    pub(super) withheld: Decimal,
+    pub(super) confidence_z: Decimal,
     pub(super) bond_min: Amount,
     pub(super) bond_per_row: Amount,
     pub(super) debit_max: Amount,

@@ -30,8 +30,8 @@ use file::{
 /// The annotated template that `florin task new` writes.
 pub(crate) const TEMPLATE: &str = include_str!("template.toml");
 
-/// Default of `estimator.check_pairs`: coalition pairs per participant that check the scores.
-const CHECK_PAIRS: u8 = 1;
+/// Default of `estimator.cross_check_pairs`: coalition pairs per participant that check the scores.
+const CROSS_CHECK_PAIRS: u8 = 1;
 
 /// Maximum size of a task file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -58,14 +58,14 @@ pub(crate) struct PreparedTask {
     pub(crate) base_model: Vec<u8>,
     /// The canonical bytes of the holdout rows.
     pub(crate) holdout: Vec<u8>,
-    /// Whether the file omits `holdout.per_round`; the rounds then share all rows equally.
+    /// Whether the file omits `holdout.rows_per_round`; the rounds then share all rows equally.
     pub(crate) is_per_round_derived: bool,
 }
 
 /// Reads a task file and the data it refers to.
 ///
 /// # Errors
-/// [`Failure`] with code `BAD_TASK`: the first mistake, with its line, key, value and the expected
+/// [`Failure`] with code `INVALID_TASK`: the first mistake, with its line, key, value and the expected
 /// value.
 pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTask> {
     let shown = path.display();
@@ -74,7 +74,7 @@ pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTas
         let message = format!(
             "{shown} has {length} bytes, but a task file may have at most {FILE_BYTES_MAX}"
         );
-        return Err(Failure::input("BAD_TASK", message).into());
+        return Err(Failure::input("INVALID_TASK", message).into());
     }
     let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -111,7 +111,7 @@ impl TaskFileError {
                 format!("{file}{place}: {key} = {value}: {right}")
             }
         };
-        Failure::input("BAD_TASK", message)
+        Failure::input("INVALID_TASK", message)
     }
 }
 
@@ -153,7 +153,7 @@ fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<PreparedTas
     let mut spec = build_spec(&file, parties)?;
     let rows = read_holdout(&file, folder, &spec)?;
     let holdout = canonical_bytes(&rows);
-    spec.holdout = commit_holdout(rows, file.holdout.per_round, spec.rounds.count)?;
+    spec.holdout = commit_holdout(rows, file.holdout.rows_per_round, spec.rounds.count)?;
     // Everything but the digest of the base model is known here: check before building a model that
     // may be impossibly large.
     spec.check()?;
@@ -161,7 +161,7 @@ fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<PreparedTas
         TaskFileError::key("model.seed", file.model.seed.to_string(), error.to_string())
     })?;
     spec.base_model = blob_digest(&base_model);
-    let shared = file.holdout.per_round.is_none();
+    let shared = file.holdout.rows_per_round.is_none();
     Ok(PreparedTask { spec, base_model, holdout, is_per_round_derived: shared })
 }
 
@@ -187,7 +187,7 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         model: model(&file.model)?,
         base_model: Default::default(),
         data: DataSchema { width: file.data.width, classes: file.data.classes },
-        holdout: Holdout { root: Default::default(), rows: 0, per_round: 0 },
+        holdout: Holdout { root: Default::default(), rows: 0, rows_per_round: 0 },
         training: Training {
             epochs: training.epochs,
             batch: training.batch,
@@ -210,19 +210,19 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
             delta_norm_max: rounds.delta_norm_max.0,
             aggregation: aggregation(&rounds.aggregation)?,
             preprocessing: PreprocessingRules {
-                norm_scaling: rounds.clip,
-                duplicates: rounds.repeats,
+                norm_scaling: rounds.norm_scaling,
+                near_duplicates: rounds.near_duplicates,
             },
         },
         estimator: Estimator::Path {
             nodes: file.estimator.nodes,
-            cross_check_pairs: file.estimator.check_pairs.unwrap_or(CHECK_PAIRS),
+            cross_check_pairs: file.estimator.cross_check_pairs.unwrap_or(CROSS_CHECK_PAIRS),
         },
         budget: Budget {
             data: budget.data,
             infrastructure: budget.infrastructure,
             per_nat_max: budget.per_nat_max,
-            confidence_z: budget.withheld.0,
+            confidence_z: budget.confidence_z.0,
             bond_min: budget.bond_min,
             bond_per_row: budget.bond_per_row,
             debit_max: budget.debit_max,
@@ -344,7 +344,7 @@ fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, TaskFileError
 /// equally.
 fn commit_holdout(
     rows: Dataset,
-    per_round: Option<u32>,
+    rows_per_round: Option<u32>,
     rounds: u32,
 ) -> Result<Holdout, TaskFileError> {
     let there = rows.rows();
@@ -356,7 +356,7 @@ fn commit_holdout(
         )
     })?;
     let shared = count.checked_div(rounds).unwrap_or_default();
-    if per_round.is_none() && rounds > 0 && shared < 2 && count >= 2 {
+    if rows_per_round.is_none() && rounds > 0 && shared < 2 && count >= 2 {
         let right = format!(
             "{rounds} rounds need at least 2 rows each, and each row is used in only one round: \
              use at least {} rows, or at most {} rounds",
@@ -366,7 +366,7 @@ fn commit_holdout(
         return Err(TaskFileError::key("holdout.rows", count.to_string(), right));
     }
     let root = florin_work::CommittedHoldout::new(rows).root();
-    Ok(Holdout { root, rows: count, per_round: per_round.unwrap_or(shared) })
+    Ok(Holdout { root, rows: count, rows_per_round: rows_per_round.unwrap_or(shared) })
 }
 
 /// Reads the holdout rows, selects the range, and checks them against the task's data schema.

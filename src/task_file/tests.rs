@@ -28,8 +28,8 @@ fn refused(text: &str) -> String {
 fn the_template_is_a_valid_task() {
     let ready = from_text(&template(), Path::new(""), &parties()).unwrap();
     assert_eq!(ready.spec.check(), Ok(()));
-    let Holdout { rows, per_round, .. } = ready.spec.holdout;
-    assert_eq!((rows, per_round, ready.is_per_round_derived), (750, 75, false));
+    let Holdout { rows, rows_per_round, .. } = ready.spec.holdout;
+    assert_eq!((rows, rows_per_round, ready.is_per_round_derived), (750, 75, false));
     assert_eq!(ready.spec.arbiter, ready.spec.coordinator);
     assert_eq!(ready.spec.expires, Timestamp(1_000_000 + 7 * 86_400_000));
     assert_eq!(ready.spec.base_model, blob_digest(&ready.base_model));
@@ -37,10 +37,10 @@ fn the_template_is_a_valid_task() {
 }
 
 #[test]
-fn without_per_round_the_rounds_share_the_holdout_rows_equally() {
-    let text = template().replace("per_round = 75", "").replace("count = 10", "count = 7");
+fn without_rows_per_round_the_rounds_share_the_holdout_rows_equally() {
+    let text = template().replace("rows_per_round = 75", "").replace("count = 10", "count = 7");
     let ready = from_text(&text, Path::new(""), &parties()).unwrap();
-    assert_eq!((ready.spec.holdout.per_round, ready.is_per_round_derived), (107, true));
+    assert_eq!((ready.spec.holdout.rows_per_round, ready.is_per_round_derived), (107, true));
     let few = refused(&text.replace("1047..1797", "1784..1797"));
     for part in ["holdout.rows = 13", "at least 14 rows", "at most 6 rounds"] {
         assert!(few.contains(part), "{few}");
@@ -80,8 +80,12 @@ fn an_invalid_value_is_refused_with_line_key_value_and_expected_value() {
         ("bond_min = \"10\"", "bond_min = \"1\"", ["budget.bond_min = 1", "debit_max = 2"]),
         ("rows = \"1047..1797\"", "rows = \"9..9999\"", ["holdout.rows = \"9..9999\"", "1797"]),
         ("rows = \"1047..1797\"", "rows = \"5..6\"", ["holdout.rows = 1", "2 to 16777216 rows"]),
-        ("per_round = 75", "per_round = 76", ["holdout.per_round = 76", "at most 75 rows"]),
-        ("per_round = 75", "per_round = 1", ["holdout.per_round = 1", "2 to 65536"]),
+        (
+            "rows_per_round = 75",
+            "rows_per_round = 76",
+            ["holdout.rows_per_round = 76", "at most 75 rows"],
+        ),
+        ("rows_per_round = 75", "rows_per_round = 1", ["holdout.rows_per_round = 1", "2 to 65536"]),
         ("source = \"digits\"", "source = \"csv:gone.csv#y\"", ["holdout.source", "gone.csv"]),
         ("source = \"digits\"", "source = \"sprouts\"", ["holdout.source", "no `kind:`"]),
         ("width = 64", "width = 63", ["holdout.source", "data.width = 63"]),

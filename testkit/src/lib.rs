@@ -1,4 +1,4 @@
-//! What the tests of several crates share. Nothing that people install depends on it.
+//! Test fixtures that several crates share. No installed program depends on this crate.
 //!
 //! * [`ledger_model`] is an independent model of the ledger's rules in small integers.
 #![allow(missing_docs, reason = "only tests call it")]

@@ -137,7 +137,7 @@ fn a_hostile_update_changes_nothing(on: On) {
 fn conflicting_commit(world: &HostileRound) {
     let sender = &world.senders[7];
     let other = sender.header(&world.offer, b"something else");
-    assert_eq!(sender.send_commit(&sender.commit(&other)), "CONFLICTING");
+    assert_eq!(sender.send_commit(&sender.commit(&other)), "CONFLICTING_MESSAGE");
 }
 
 type Lie = fn(&mut UpdateHeader);
@@ -145,9 +145,9 @@ type Lie = fn(&mut UpdateHeader);
 /// Signed headers with false fields.
 fn false_headers(world: &HostileRound) {
     let table: [(&str, &str, Lie); 9] = [
-        ("10^12 rows", "BAD_ROWS", |h| h.rows = 1_000_000_000_000),
-        ("a negative number of rows", "BAD_ROWS", |h| h.rows = (-5i64).cast_unsigned()),
-        ("not a number of rows", "BAD_ROWS", |h| h.rows = f64::NAN.to_bits()),
+        ("10^12 rows", "INVALID_ROW_COUNT", |h| h.rows = 1_000_000_000_000),
+        ("a negative number of rows", "INVALID_ROW_COUNT", |h| h.rows = (-5i64).cast_unsigned()),
+        ("not a number of rows", "INVALID_ROW_COUNT", |h| h.rows = f64::NAN.to_bits()),
         ("a wrong base model", "WRONG_BASE_MODEL", |h| h.base_model = Digest([1; 32])),
         ("a wrong round", "WRONG_ROUND", |h| h.scope.round = RoundNumber(2)),
         ("another offer", "WRONG_ROUND", |h| h.offer = Digest([2; 32])),
@@ -166,7 +166,7 @@ fn false_headers(world: &HostileRound) {
     let header = sender.header(&world.offer, &world.good);
     let elsewhere = RoundScope { task: TaskId([5; 32]), ..header.scope };
     let forged = world.senders[0].node.sign(header.clone());
-    assert_eq!(sender.upload(&forged, &world.good), "BAD_SIGNATURE");
+    assert_eq!(sender.upload(&forged, &world.good), "INVALID_SIGNATURE");
     let replayed = UpdateHeader { scope: elsewhere, ..header };
     assert_eq!(sender.upload(&sender.node.sign(replayed), &world.good), "WRONG_TASK");
 }

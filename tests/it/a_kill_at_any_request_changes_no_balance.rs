@@ -2,8 +2,8 @@
 //! its response arrives, resumes after a restart, and all final balances are the same as without
 //! the kill.
 //!
-//! `FLORIN_KILLS=all` tries every request of every process. Otherwise a few are drawn at random,
-//! with the seed in `FLORIN_KILLS` or, by default, the current time.
+//! `FLORIN_TEST_KILLS=all` tries every request of every process. Otherwise a few are drawn at
+//! random, with the seed in `FLORIN_TEST_KILLS` or, by default, the current time.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
@@ -128,13 +128,13 @@ impl WatchedRound {
 fn cases(victim: Victim, requests: usize) -> Vec<(usize, KillPoint)> {
     let both = |nth| [(nth, KillPoint::BeforeRequest), (nth, KillPoint::AfterResponse)];
     let all: Vec<_> = (0..requests).flat_map(both).collect();
-    let wanted = std::env::var("FLORIN_KILLS").unwrap_or_default();
+    let wanted = std::env::var("FLORIN_TEST_KILLS").unwrap_or_default();
     if wanted == "all" {
         return all;
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let seed: u64 = wanted.parse().unwrap_or(now);
-    eprintln!("use FLORIN_KILLS={seed} to repeat this run");
+    eprintln!("use FLORIN_TEST_KILLS={seed} to repeat this run");
     // One case from each part of the round.
     let part = all.len() / DRAWN;
     let draw = |n: usize| {

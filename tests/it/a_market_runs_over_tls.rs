@@ -62,5 +62,5 @@ fn invalid_tls_files_are_refused_with_a_precise_code() {
     start(&gone).refused(2, "CERTIFICATE_UNREADABLE");
     let settings = market.file("settings.toml");
     std::fs::write(&settings, "[tls]\nkey = \"k\"\n").unwrap();
-    start(&["--settings", &settings]).refused(2, "TLS_SETTINGS");
+    start(&["--settings", &settings]).refused(2, "INVALID_TLS_SETTINGS");
 }

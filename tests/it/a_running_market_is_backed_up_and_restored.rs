@@ -30,7 +30,7 @@ fn a_backup_of_a_running_market_is_restored_with_everything_acknowledged() {
     a_manifest_that_differs_is_refused(&backup, &market.file("never"));
     restore_with_an_unneeded_damaged_blob(&backup, &data);
     let found = florin(&[check_command.as_slice(), &["--json"]].concat()).expect(0).json();
-    assert_eq!((&found["good"], &found["records"]), (&true.into(), &made["records"]));
+    assert_eq!((&found["intact"], &found["records"]), (&true.into(), &made["records"]));
     market.start_coordinator_again();
     assert_eq!(market.view(task).phase, TaskPhase::Done);
     let again = (market.view(task), market.books(task), market.balances(task));
@@ -46,7 +46,7 @@ fn a_backup_of_a_running_market_is_restored_with_everything_acknowledged() {
     let other = market.file("buyer.json");
     let theirs = ["coordinate", "--check", "--data", &data, "--wallet", &other, "--json"];
     let found = florin(&theirs).expect(1).json();
-    assert!(found["parts"].to_string().contains("WALLET_FOREIGN"), "{found}");
+    assert!(found["parts"].to_string().contains("WALLET_OWNER_MISMATCH"), "{found}");
 
     // A flipped byte in a blob changes its digest: the check reports it and fails.
     let pack = Path::new(&data).join("blobs/packs/0000000000.pack");
@@ -83,7 +83,7 @@ fn a_manifest_that_differs_is_refused(backup: &str, to: &str) {
 /// A damaged blob that the market does not need causes a note, not a failure.
 fn restore_with_an_unneeded_damaged_blob(backup: &str, data: &str) {
     let pack = Path::new(backup).join("blobs/packs/0000000900.pack");
-    let blob = b"a blob that nobody needs, and another one behind it";
+    let blob = b"a blob that no round needs, and another one behind it";
     let frame = |digest: [u8; 32]| {
         let length = (blob.len() as u32).to_le_bytes();
         [length.as_slice(), &digest, blob].concat()

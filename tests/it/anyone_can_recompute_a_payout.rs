@@ -48,7 +48,7 @@ fn anyone_can_recompute_a_payout(on: On) {
     let market = TestMarket::open(TestPlan::honest(on, 2));
     let task = market.run().to_string();
     let honest = audit(&market, &market.url, &task).expect(0).json();
-    assert_eq!((&honest["rounds"], &honest["differences"]), (&2.into(), &serde_json::json!([])));
+    assert_eq!((&honest["rounds"], &honest["mismatches"]), (&2.into(), &serde_json::json!([])));
 
     let node = market.wallet("coordinator").node_signer();
     for (line, forge) in FORGERIES {
@@ -59,7 +59,7 @@ fn anyone_can_recompute_a_payout(on: On) {
             serde_json::to_vec(&node.sign(report.body)).unwrap()
         });
         let found = audit(&market, &liar.url, &task).expect(1).json();
-        let first = &found["differences"][0];
+        let first = &found["mismatches"][0];
         assert_eq!(first["round"], 2, "{line}: {found:#}");
         let named = first["line"].as_str().unwrap();
         assert!(named.contains(line), "{line} was forged, but the audit named {named}: {found:#}");
@@ -77,12 +77,15 @@ fn a_spot_check_recomputes_a_random_part_of_a_task(on: On) {
     };
     let one = ["--spot-check", "1", "--seed", "7", "--json"];
     let honest = look(&market.url, &one).expect(0).json();
-    assert_eq!(honest["differences"], serde_json::json!([]));
+    assert_eq!(honest["mismatches"], serde_json::json!([]));
     let spot = &honest["spot_check"];
     assert_eq!((&spot["draws"], &spot["seed"]), (&1.into(), &7.into()), "{honest:#}");
     assert_eq!(spot["rounds"].as_array().unwrap().len(), 2, "{honest:#}");
     assert_eq!(spot["rounds"][0]["scores"][0], 1, "{honest:#}");
-    assert_eq!(spot["escapes"][2], serde_json::json!({ "forged": 0.5, "probability": 0.5 }));
+    assert_eq!(
+        spot["escape_probabilities"][2],
+        serde_json::json!({ "forged": 0.5, "probability": 0.5 })
+    );
     let output = look(&market.url, &["--spot-check", "1", "--seed", "7"]).expect(0);
     assert!(output.out.contains("50 % forged: 50.0 %. Seed 7."), "{output:?}");
 
@@ -95,7 +98,7 @@ fn a_spot_check_recomputes_a_random_part_of_a_task(on: On) {
         serde_json::to_vec(&node.sign(report.body)).unwrap()
     });
     let found = look(&liar.url, &one).expect(1).json();
-    let named = found["differences"][0]["line"].as_str().unwrap();
+    let named = found["mismatches"][0]["line"].as_str().unwrap();
     assert!(named.ends_with(".score_nano"), "{found:#}");
     let output = look(&market.url, &["--seed", "7"]);
     assert!(output.code == 2 && output.err.contains("--spot-check"), "{output:?}");
@@ -116,14 +119,14 @@ fn a_round_is_audited_while_the_next_one_runs_and_later_holdout_rows_stay_secret
     assert!(view.reported < 29, "the task is almost over: {view:?}");
     let early = market.client().disclosed_rows(task, RoundNumber(30), 1_000_000).unwrap_err();
     assert_eq!(early.code(), "NOT_YET_PUBLIC");
-    // Disclosed rows that do not match the commitment are reported, whoever changed them.
+    // Disclosed rows that do not match the commitment are reported, even if a proxy changed them.
     let bent = Proxy::before(&market.url, "/rounds/1/holdout", |body| {
         let mut shown = DisclosedRows::from_bytes(body).unwrap();
         shown.rows[1].row[0] ^= 1;
         shown.to_bytes()
     });
     let found = audit(&market, &bent.url, &name).expect(1).json();
-    assert_eq!(found["differences"][0]["line"], "holdout.rows[1]", "{found:#}");
+    assert_eq!(found["mismatches"][0]["line"], "holdout.rows[1]", "{found:#}");
 }
 
 fn a_report_without_the_coordinators_signature_is_refused(on: On) {
@@ -135,5 +138,5 @@ fn a_report_without_the_coordinators_signature_is_refused(on: On) {
         serde_json::to_vec(&report).unwrap()
     });
     let call = ["audit", &task, "--engine", "reference", "--market", &liar.url];
-    florin(&call).refused(3, "BAD_SIGNATURE");
+    florin(&call).refused(3, "INVALID_SIGNATURE");
 }

@@ -45,7 +45,11 @@ fn invalid_data_is_refused_with_file_and_position() {
     for (source, part) in &cases {
         let output = florin(&["data", "show", source]);
         assert_contains(&output, &[part]);
-        output.refused(2, "BAD_DATA");
+        output.refused(2, "INVALID_DATA");
+        let output = florin(&["data", "show", source, "--json"]);
+        let error = output.json_error().expect("a failure in JSON");
+        assert!(error.to_string().contains(part), "{error}");
+        output.refused(2, "INVALID_DATA");
     }
     assert_eq!(florin(&["data", "show", &format!("idx:{good_images},{good_labels}")]).code, 0);
     florin(&["data", "show", "sprouts"]).expect(2);
@@ -103,7 +107,7 @@ fn invalid_task_files_are_refused_with_line_key_and_value() {
         let output = florin(&["task", "check", &bad]);
         assert_contains(&output, &parts);
         assert_contains(&output, &["line "]);
-        output.refused(2, "BAD_TASK");
+        output.refused(2, "INVALID_TASK");
     }
 }
 
@@ -194,11 +198,11 @@ fn requests_with_bad_arguments(market: &TestMarket, task: &str) {
             .run_command(&["task", "model", task, "--out", "/dev/full"])
             .refused(3, "STORAGE_FULL");
     }
-    market.run_command(&["task", "show", "zzzzzz"]).refused(2, "BAD_ID");
+    market.run_command(&["task", "show", "zzzzzz"]).refused(2, "INVALID_ID");
     market.run_command(&["task", "show", "abcdefabcdef"]).refused(1, "UNKNOWN_TASK");
     florin(&["task", "list", "--market", "http://127.0.0.1:1"])
         .refused(3, "COORDINATOR_UNAVAILABLE");
-    florin(&["task", "list", "--market", "somewhere"]).refused(2, "BAD_URL");
+    florin(&["task", "list", "--market", "somewhere"]).refused(2, "INVALID_URL");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn a_market_is_deployed_shown_and_verified() {
         "{status_text}"
     );
     let found = look("verify", &known);
-    assert_eq!((&found["tasks"], &found["differing"]), (&1.into(), &0.into()), "{found:#}");
+    assert_eq!((&found["tasks"], &found["mismatching"]), (&1.into(), &0.into()), "{found:#}");
 
     // A node that changes a single number.
     let held = market.ledger().balance(market.chain().deployment.market).unwrap().units();
@@ -88,15 +88,15 @@ fn options_of_the_other_ledger_are_refused() {
     start(&["--ledger", "ethereum", "--rpc", &rpc]).refused(2, "NO_NODE");
     start(&["--ledger", "ethereum", "--deployment", &file]).refused(2, "NO_NODE");
     let both = ["--ledger", "ethereum", "--rpc", &rpc, "--deployment", &file, "--allocate"];
-    start(&[&both[..], &[&format!("{ann}=1")]].concat()).refused(2, "NO_GENESIS_HERE");
+    start(&[&both[..], &[&format!("{ann}=1")]].concat()).refused(2, "GENESIS_NOT_NEEDED");
     let missing = market.file("nowhere.toml");
     start(&["--ledger", "ethereum", "--rpc", &rpc, "--deployment", &missing])
         .refused(2, "FILE_NOT_FOUND");
 
     let embedded = TestMarket::open(TestPlan::honest(On::Embedded, 1));
     embedded.run_command(&["balance", &ann, "--rpc", &rpc]).refused(2, "NODE_NOT_NEEDED");
-    embedded.run_command(&["ledger", "status"]).refused(2, "NOT_ON_ETHEREUM");
-    embedded.run_command(&["ledger", "verify"]).refused(2, "NOT_ON_ETHEREUM");
+    embedded.run_command(&["ledger", "status"]).refused(2, "LEDGER_IS_EMBEDDED");
+    embedded.run_command(&["ledger", "verify"]).refused(2, "LEDGER_IS_EMBEDDED");
     florin(&["ledger", "verify"]).refused(2, "NO_MARKET");
 }
 

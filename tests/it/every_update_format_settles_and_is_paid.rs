@@ -28,7 +28,7 @@ fn run_task(format: &'static str) -> u64 {
     let audit = ["audit", &task.to_string(), "--engine", "reference", "--json"];
     let audit_json = market.run_command(&audit).expect(0).json();
     assert_eq!(
-        (&audit_json["rounds"], &audit_json["differences"]),
+        (&audit_json["rounds"], &audit_json["mismatches"]),
         (&2.into(), &serde_json::json!([]))
     );
     let entry = &market.report(task, 1).entries[0];

@@ -41,7 +41,7 @@ fn a_node_outage_changes_no_balance() {
         let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
         assert_eq!(ledger.balance(account).unwrap(), held, "{name} is paid exactly once");
     }
-    assert_eq!(verified(&market).expect(0).json()["differing"], 0);
+    assert_eq!(verified(&market).expect(0).json()["mismatching"], 0);
 }
 
 #[test]
@@ -55,9 +55,9 @@ fn an_account_without_ether_gets_an_error_with_the_required_amount() {
     market.chain().anvil.set_ether(ann, "0x1");
     let mut poor = market.participant(task, "ann");
     assert_eq!(poor.wait().code(), Some(2));
-    let said = poor.log();
+    let log = poor.log();
     for part in ["error[GAS_NOT_PAID]", &ann.to_string(), "0.000001 ETH", "are needed"] {
-        assert!(said.contains(part), "no {part} in {said}");
+        assert!(log.contains(part), "no {part} in {log}");
     }
     let buyer = market.account("buyer").to_string();
     market.run_command_as("ann", &["transfer", &buyer, "1"]).refused(2, "GAS_NOT_PAID");
@@ -83,7 +83,7 @@ fn a_node_of_another_chain_is_refused() {
     let file = market.file("deployment.toml");
     let call = ["ledger", "verify", "--deployment", &file, "--rpc", &other.url];
     florin(&call).refused(2, "WRONG_CHAIN");
-    market.run_command(&["balance", &buyer, "--rpc", "127.0.0.1:8545"]).refused(2, "BAD_URL");
+    market.run_command(&["balance", &buyer, "--rpc", "127.0.0.1:8545"]).refused(2, "INVALID_URL");
 }
 
 #[test]

@@ -30,10 +30,10 @@ fn the_fuzzer_finds_no_failure_in_the_corpus_and_its_variants() {
 
 /// No committed seed has these behaviours: the fuzzer must find a variant that has.
 #[test]
-fn a_planted_panic_is_found_in_every_target_and_its_input_is_added_to_the_corpus() {
+fn an_injected_panic_is_found_in_every_target_and_its_input_is_added_to_the_corpus() {
     let copy = corpus();
     let at = copy.path().display().to_string();
-    for (target, plant) in [
+    for (target, outcome) in [
         ("safetensors", "the model has no such tensor"),
         ("messages", "Unexpected length of input"),
         ("bodies", "missing field"),
@@ -44,7 +44,7 @@ fn a_planted_panic_is_found_in_every_target_and_its_input_is_added_to_the_corpus
         ("keystore", "must be a power of two"),
     ] {
         let call = ["fuzz", "--seconds", "60", "--corpus", &at, "--target", target];
-        let output = florin(&[&call[..], &["--plant", plant]].concat());
+        let output = florin(&[&call[..], &["--inject", outcome]].concat());
         assert!(output.code == 1 && output.out.contains("panic on"), "{target}: {output:?}");
         let files = std::fs::read_dir(copy.path().join(target)).unwrap();
         let saved = files.filter(|file| {

@@ -23,22 +23,22 @@ fn results_are_overwritten_only_by_the_same_experiment() {
     run("rounds=2", &out).expect(0);
     let results = fs::read(out.join("results.json")).unwrap();
     run("rounds=2", &out).expect(0);
-    let output = run("rounds=3", &out).refused(2, "RESULTS_IN_THE_WAY");
+    let output = run("rounds=3", &out).refused(2, "RESULTS_FOLDER_IN_USE");
     assert!(output.err.contains("--out") && output.out.is_empty(), "{output:?}");
     assert_eq!(fs::read(out.join("results.json")).unwrap(), results);
     // A comparison page or a sweep does not overwrite them either.
     let (of, scenario) = (out.display().to_string(), scenario.display().to_string());
-    florin(&["sim", "compare", &of, &of, "--out", &of]).refused(2, "RESULTS_IN_THE_WAY");
+    florin(&["sim", "compare", &of, &of, "--out", &of]).refused(2, "RESULTS_FOLDER_IN_USE");
     let sweep = |what: &str, seeds: &str, out: &str| {
         florin(&["sim", "sweep", what, "--seeds", seeds, "--vary", "rounds=2", "--out", out])
     };
-    sweep(&scenario, "1", &of).refused(2, "RESULTS_IN_THE_WAY");
+    sweep(&scenario, "1", &of).refused(2, "RESULTS_FOLDER_IN_USE");
     let swept = folder.path().join("swept").display().to_string();
     sweep(&scenario, "1", &swept).expect(0);
-    sweep(&scenario, "2", &swept).refused(2, "RESULTS_IN_THE_WAY");
-    sweep("noise", "1", &swept).refused(2, "RESULTS_IN_THE_WAY");
+    sweep(&scenario, "2", &swept).refused(2, "RESULTS_FOLDER_IN_USE");
+    sweep("noise", "1", &swept).refused(2, "RESULTS_FOLDER_IN_USE");
     // A folder with other files is refused as well.
-    run("rounds=2", folder.path()).refused(2, "RESULTS_IN_THE_WAY");
+    run("rounds=2", folder.path()).refused(2, "RESULTS_FOLDER_IN_USE");
 }
 
 #[cfg(target_os = "linux")]
@@ -79,7 +79,7 @@ fn the_settings_can_set_the_listen_address_and_the_data_folder() {
     };
     let output = start(&format!("listen = '{address}'\ndata = '{}'\n", file("data")));
     assert!(output.refused(2, "PORT_IN_USE").err.contains(&address.to_string()));
-    start(&format!("listen = '{address}'\n")).refused(2, "DATA_FOLDER_MISSING");
+    start(&format!("listen = '{address}'\n")).refused(2, "DATA_FOLDER_NOT_SET");
     let output = start(&format!("listen = '127.0.0.1:0'\ndata = '{}'\n", file("data")));
     assert!(output.refused(2, "NO_GENESIS").err.contains(&file("data")));
 }

@@ -54,6 +54,6 @@ fn the_books_balance(on: On) {
             florin(&[&["ledger", "verify", "--deployment", &file], &rpc[..]].concat())
         }
     };
-    let said = output.expect(0);
-    assert!(said.out.contains("OK."), "{said:?}");
+    let finished = output.expect(0);
+    assert!(finished.out.contains("OK."), "{finished:?}");
 }

@@ -27,8 +27,8 @@ fn contracts_that_are_no_market_are_refused_by_every_command() {
         let look = |what| florin(&["ledger", what, "--rpc", &rpc, "--deployment", file]);
         let coordinate = florin(&[&run[..], &signing, &["--deployment", file]].concat());
         for output in [look("status"), look("verify"), coordinate] {
-            let said = output.refused(2, code);
-            assert!(said.err.contains(word), "no {word} in {said:?}");
+            let finished = output.refused(2, code);
+            assert!(finished.err.contains(word), "no {word} in {finished:?}");
         }
         assert!(!std::path::Path::new(&data).exists(), "no data folder was created for {file}");
     };
@@ -39,10 +39,10 @@ fn contracts_that_are_no_market_are_refused_by_every_command() {
     refused(&other(&market, |d| d.token = unused_address), wrong, "uses token");
     refused(&other(&market, |d| d.market = real.token), wrong, "is not a market");
     let late = other(&market, |d| d.block = real.block + 1);
-    refused(&late, "BAD_DEPLOYMENT", "existed before block");
+    refused(&late, "INVALID_DEPLOYMENT", "existed before block");
     std::fs::write(market.file("bytes.toml"), [0xff, 0xfe, 0]).unwrap();
-    refused(&market.file("bytes.toml"), "BAD_DEPLOYMENT", "it is not a text file");
-    refused(&market.folder().display().to_string(), "BAD_DEPLOYMENT", "it is a folder");
+    refused(&market.file("bytes.toml"), "INVALID_DEPLOYMENT", "it is not a text file");
+    refused(&market.folder().display().to_string(), "INVALID_DEPLOYMENT", "it is a folder");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_second_coordinator_of_the_same_market_is_refused() {
     let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--data", &data];
     let run = ["coordinate", "--listen", "127.0.0.1:0", "--ledger", "ethereum", "--rpc", &rpc];
     let output = florin(&[&run[..], &signing, &["--deployment", &known]].concat());
-    output.refused(2, "COORDINATOR_RUNS");
+    output.refused(2, "COORDINATOR_ALREADY_RUNNING");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn unusable_tokens_are_not_deployed() {
     let deploy = |more: &[&str]| florin(&[&["ledger", "deploy"], &signing[..], more].concat());
     let (zero_address, no_token) = (Address::default().to_string(), real.market.to_string());
     let refused = |more: &[&str], word: &str| {
-        let output = deploy(more).refused(1, "MEANINGLESS");
+        let output = deploy(more).refused(1, "INVALID_ARGUMENT");
         assert!(output.err.contains(word), "no {word} in {output:?}");
         assert!(!std::path::Path::new(&out).exists(), "no file remains");
     };
@@ -90,7 +90,7 @@ fn irrecoverable_transfers_are_refused() {
     let real = market.chain().deployment;
     for to in [Address::default(), real.token, real.market, real.registry] {
         let output = market.run_command_as("ann", &["transfer", &to.to_string(), "1"]);
-        let output = output.refused(1, "MEANINGLESS");
+        let output = output.refused(1, "INVALID_ARGUMENT");
         assert!(output.err.contains("lost"), "{output:?}");
     }
     let buyer = market.account("buyer").to_string();
@@ -98,5 +98,5 @@ fn irrecoverable_transfers_are_refused() {
         market.run_command_as("ann", &["transfer", "--json", &buyer, "1"]).expect(0).json();
     let hash = transfer["transaction"].as_str().unwrap();
     assert!(hash.starts_with("0x") && hash.len() == 66, "a hash as in block explorers: {hash}");
-    assert_eq!(transfer["left"], "49000000000000000000");
+    assert_eq!(transfer["balance"], "49000000000000000000");
 }

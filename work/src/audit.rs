@@ -137,8 +137,8 @@ fn check_entries(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
         }
     };
     let previous = before.map_or_else(|| florin_protocol::Digest(spec.id().0), Report::digest);
-    equal("previous", &report.previous_report, &previous);
-    equal("offer.previous", &offer.previous_report, &previous);
+    equal("previous_report", &report.previous_report, &previous);
+    equal("offer.previous_report", &offer.previous_report, &previous);
     let base = before.map_or(spec.base_model, |report| report.model);
     equal("base_model", &report.base_model, &base);
     equal("offer.base_model", &offer.base_model, &base);

@@ -63,7 +63,7 @@ pub fn aggregation_rule(rule: Aggregation) -> AggregationRule {
         Aggregation::TrimmedMean { trim } => AggregationRule::TrimmedMean {
             trim_permille: u16::try_from(trim.0 / 1_000).unwrap_or(u16::MAX),
         },
-        Aggregation::Krum { byzantine } => AggregationRule::Krum { hostile: byzantine, keep: 1 },
+        Aggregation::Krum { byzantine } => AggregationRule::Krum { byzantine, selected: 1 },
         Aggregation::ClippedMean => AggregationRule::NormClippedMean,
     }
 }

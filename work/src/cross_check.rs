@@ -60,7 +60,7 @@ pub(crate) fn compare_cross_checks(
 ) -> Result<(), ResultMismatch> {
     let differ = |line: String, ours: String, theirs: String| {
         Err(ResultMismatch {
-            line: format!("valuation.evidence.check{line}"),
+            line: format!("valuation.evidence.cross_check{line}"),
             recomputed: ours,
             stated: theirs,
         })
@@ -86,11 +86,11 @@ pub(crate) fn compare_cross_checks(
     }
     for (i, (ours, theirs)) in a.table.iter().zip(&b.table).enumerate() {
         if ours.members != theirs.members {
-            let line = format!(".table[{i}].entries");
+            let line = format!(".table[{i}].members");
             return differ(line, format!("{:?}", ours.members), format!("{:?}", theirs.members));
         }
         if ours.value_nano.abs_diff(theirs.value_nano) > TOLERANCE_NANO {
-            let line = format!(".table[{i}].worth_nano");
+            let line = format!(".table[{i}].value_nano");
             return differ(line, ours.value_nano.to_string(), theirs.value_nano.to_string());
         }
     }
@@ -102,7 +102,7 @@ pub(crate) fn check_scores_follow(stated: &Valuation) -> Result<(), ResultMismat
     let Some(check) = &stated.evidence.cross_check else { return Ok(()) };
     let differ = |line: &str, ours: String, theirs: String| {
         Err(ResultMismatch {
-            line: format!("valuation.evidence.check.{line}"),
+            line: format!("valuation.evidence.cross_check.{line}"),
             recomputed: ours,
             stated: theirs,
         })

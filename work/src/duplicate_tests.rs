@@ -62,8 +62,10 @@ fn a_copy_of_an_earlier_rounds_update_is_rejected() {
     assert!(matches!(error, WorkError::Count { entries: 1, updates: 0 }), "{error}");
 }
 
-const RULES: PreprocessingRules =
-    PreprocessingRules { norm_scaling: NormScaling::Median, duplicates: DuplicatePolicy::Reject };
+const RULES: PreprocessingRules = PreprocessingRules {
+    norm_scaling: NormScaling::Median,
+    near_duplicates: DuplicatePolicy::Reject,
+};
 
 /// The senders of the earlier updates with which the next round is compared; `bytes` is the size of
 /// an update.
@@ -123,7 +125,7 @@ fn rejected_copies_are_not_compared_and_accepting_duplicates_disables_it() {
         Some(DuplicateMatch { source: DuplicateSource::GlobalDeltas, cosine: Micro::ONE });
     let report = std::slice::from_ref(&report);
     assert_eq!(senders(report, 1), [3]);
-    let counted = PreprocessingRules { duplicates: DuplicatePolicy::Accept, ..RULES };
+    let counted = PreprocessingRules { near_duplicates: DuplicatePolicy::Accept, ..RULES };
     assert_eq!(EarlierUpdates::from_reports(report).reference_updates(counted, 1), []);
 }
 

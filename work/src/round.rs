@@ -34,14 +34,14 @@ pub struct ValuationInputs<'a> {
     pub base: &'a [u8],
     /// Indices of the holdout rows drawn for the round.
     pub row_indices: &'a [u32],
-    /// Bytes of the disclosed rows: [`florin_protocol::ShownRows`].
+    /// Bytes of the disclosed rows: [`florin_protocol::DisclosedRows`].
     pub disclosed_rows: &'a [u8],
     /// The accepted updates, ascending by sender.
     pub entries: &'a [UpdateEntry],
     /// Bytes of the updates, in the order of the entries.
     pub updates: &'a dyn BlobSource,
     /// Base models of the preceding rounds, the latest first, at most
-    /// [`PUBLIC_STEPS_MAX`](florin_protocol::limits::PUBLIC_STEPS_MAX).
+    /// [`GLOBAL_DELTAS_MAX`](florin_protocol::limits::GLOBAL_DELTAS_MAX).
     pub previous_models: &'a dyn BlobSource,
     /// Published updates of earlier rounds: [`florin_protocol::EarlierUpdates`].
     pub earlier_updates: EarlierUpdateBlobs<'a>,
@@ -189,12 +189,12 @@ fn value_updates(
     let ValuationInputs { spec, entries, .. } = *inputs;
     let (held, slices) = (&opened.updates, opened.slices());
     let mut source = opened.source(&slices, engine);
-    let Estimator::Path { nodes, cross_check_pairs: check_pairs } = spec.estimator;
+    let Estimator::Path { nodes, cross_check_pairs } = spec.estimator;
     let rules = RoundRules { z_micro: spec.budget.confidence_z.0, nodes: nodes.into() };
     let valued = value_round(&mut source, &held.rows, rules)?;
     let members: Vec<usize> = valued.remaining().collect();
     let seed = cross_check_seed(inputs);
-    let check = cross_check(&mut source, &held.rows, &members, seed, check_pairs)?;
+    let check = cross_check(&mut source, &held.rows, &members, seed, cross_check_pairs)?;
     let scores = valued
         .rows
         .iter()
@@ -230,7 +230,7 @@ fn global_deltas(
     room: &ScratchSpace,
 ) -> Result<RowMatrix, WorkError> {
     let ValuationInputs { spec, previous_models: previous, .. } = *inputs;
-    let asked = spec.rounds.preprocessing.duplicates == DuplicatePolicy::Reject;
+    let asked = spec.rounds.preprocessing.near_duplicates == DuplicatePolicy::Reject;
     let mut steps = RowMatrix::zeros(if asked { previous.len() } else { 0 }, base.len(), room)?;
     let mut after = base.to_vec();
     for at in 0..steps.len() {
@@ -379,11 +379,11 @@ pub fn compare_results(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Res
         }
         let (a, b) = (ours.preprocessing, theirs.preprocessing);
         if a.norm_factor != b.norm_factor {
-            return differ(&line("treatment.clip"), &a.norm_factor, &b.norm_factor);
+            return differ(&line("preprocessing.norm_factor"), &a.norm_factor, &b.norm_factor);
         }
         if a.duplicate_of != b.duplicate_of {
             return differ(
-                &line("treatment.repeats"),
+                &line("preprocessing.duplicate_of"),
                 &describe_match(a.duplicate_of),
                 &describe_match(b.duplicate_of),
             );
@@ -421,7 +421,7 @@ fn compare_derivatives(ours: &Valuation, theirs: &Valuation) -> Result<(), Resul
     let (a, b) = (&ours.evidence.derivatives_nano, &theirs.evidence.derivatives_nano);
     let differ = |line: &str, ours: String, theirs: String| {
         Err(ResultMismatch {
-            line: format!("valuation.evidence.slopes_nano{line}"),
+            line: format!("valuation.evidence.derivatives_nano{line}"),
             recomputed: ours,
             stated: theirs,
         })

@@ -220,7 +220,7 @@ impl<'a> SpotChecker<'a> {
         for (i, score) in self.stated.scores.iter().enumerate() {
             let ours = self.opened.updates.preprocessing(i);
             if score.preprocessing != ours {
-                let line = format!("valuation.scores[{i}].treatment");
+                let line = format!("valuation.scores[{i}].preprocessing");
                 spotted.push_mismatch(
                     &line,
                     &format!("{:?}", score.preprocessing),
@@ -258,8 +258,7 @@ impl<'a> SpotChecker<'a> {
     /// The choice of coalitions does not depend on their values, so any game yields the same ones.
     /// This game has interactions of every order and needs no evaluations.
     fn required_cross_check(&self) -> Result<Option<(CrossCheck, u64)>, WorkError> {
-        let Estimator::Path { cross_check_pairs: check_pairs, .. } =
-            self.inputs.round.spec.estimator;
+        let Estimator::Path { cross_check_pairs, .. } = self.inputs.round.spec.estimator;
         let rows = &self.opened.updates.rows;
         let losses = |coefficients: &[f64]| {
             let parts = coefficients.iter().zip(1_u32..);
@@ -269,7 +268,7 @@ impl<'a> SpotChecker<'a> {
         let slopes = |_: &[f64]| Ok::<Vec<Vec<f64>>, GameError>(Vec::new());
         let mut source = ClosureSource::new(rows.len(), losses, slopes);
         let seed = cross_check_seed(&self.inputs.round);
-        Ok(cross_check(&mut source, rows, &self.remaining, seed, check_pairs)?)
+        Ok(cross_check(&mut source, rows, &self.remaining, seed, cross_check_pairs)?)
     }
 
     /// Checks that the stated cross-check uses the required coalitions, and that its scores follow
@@ -359,7 +358,7 @@ impl<'a> SpotChecker<'a> {
         if ours.derivatives_nano.len() != slopes.len()
             || ours.derivatives_nano.iter().zip(slopes).any(far)
         {
-            let line = format!("valuation.evidence.slopes_nano[{player}]");
+            let line = format!("valuation.evidence.derivatives_nano[{player}]");
             spotted.push_mismatch(
                 &line,
                 &format!("{slopes:?}"),
@@ -402,7 +401,7 @@ impl<'a> SpotChecker<'a> {
             }
             let ours = to_nano(game.value(&coalition).map_err(RoundError::from)?)?;
             if ours.abs_diff(worth.value_nano) > TOLERANCE_NANO {
-                let line = format!("valuation.evidence.check.table[{at}].worth_nano");
+                let line = format!("valuation.evidence.cross_check.table[{at}].value_nano");
                 spotted.push_mismatch(&line, &worth.value_nano, &ours);
             }
         }

@@ -62,7 +62,7 @@ fn a_forged_score_is_detected_when_it_is_sampled() {
     let named = [
         "valuation.scores[0].error_nano",
         "valuation.scores[1].score_nano",
-        "valuation.evidence.slopes_nano[3]",
+        "valuation.evidence.derivatives_nano[3]",
     ];
     assert_eq!(lines(&all), named);
     // Each seed samples one score in four: on average three of four seeds find a forgery.
@@ -79,9 +79,12 @@ fn a_forged_coalition_value_contradicts_the_scores_and_is_detected_when_sampled(
         check.table[2].value_nano += 2_000_000;
     });
     let all = spot_check(&world, &report, 1_000, 5);
-    assert!(all.mismatches[0].line.starts_with("valuation.evidence.check.scores_nano"), "{all:?}");
+    assert!(
+        all.mismatches[0].line.starts_with("valuation.evidence.cross_check.scores_nano"),
+        "{all:?}"
+    );
     let last = all.mismatches.last().unwrap();
-    assert_eq!(last.line, "valuation.evidence.check.table[2].worth_nano");
+    assert_eq!(last.line, "valuation.evidence.cross_check.table[2].value_nano");
     let nothing_drawn = spot_check(&world, &report, 0, 5);
     assert_eq!(nothing_drawn.mismatches.len(), all.mismatches.len() - 1);
 }
@@ -122,7 +125,7 @@ fn losses_metrics_and_units_are_checked_without_samples() {
         ("metrics.correct_before", |r| r.metrics.correct_before -= 1),
         ("metrics.correct_after", |r| r.metrics.correct_after += 1),
         ("metrics.loss_after_nano", |r| r.metrics.loss_after_nano -= 11),
-        ("valuation.evidence.check", |r| r.valuation.evidence.cross_check = None),
+        ("valuation.evidence.cross_check", |r| r.valuation.evidence.cross_check = None),
     ];
     for (line, forge) in forgeries {
         let report = forged(&world, forge);
@@ -141,10 +144,10 @@ fn a_wrong_cross_check_is_named_and_the_other_checks_still_run() {
         ("passes", |check| check.passes += 1),
         ("table", |check| check.table.push(check.table[1].clone())),
         ("table", |check| check.table.clear()),
-        ("table[1].entries", |check| check.table[1].members = vec![900]),
+        ("table[1].members", |check| check.table[1].members = vec![900]),
         // The third sender is excluded.
-        ("table[1].entries", |check| check.table[1].members = vec![2]),
-        ("table[1].entries", |check| check.table.swap(1, 2)),
+        ("table[1].members", |check| check.table[1].members = vec![2]),
+        ("table[1].members", |check| check.table.swap(1, 2)),
         ("scores_nano", |check| check.scores_nano.clear()),
     ];
     for (line, forge) in forgeries {
@@ -154,7 +157,7 @@ fn a_wrong_cross_check_is_named_and_the_other_checks_still_run() {
             result.valuation.gap_nano -= 1_000;
         });
         let found = spot_check(&world, &report, 1_000, 1);
-        let named = [format!("valuation.evidence.check.{line}"), score_of(0)];
+        let named = [format!("valuation.evidence.cross_check.{line}"), score_of(0)];
         assert_eq!(lines(&found), named);
     }
 }
@@ -200,7 +203,7 @@ fn a_report_that_excludes_every_update_is_named_by_its_lines() {
         for player in 0..4 {
             assert!(lines(&found).contains(&score_of(player).as_str()), "{found:?}");
         }
-        let check = lines(&found).contains(&"valuation.evidence.check");
+        let check = lines(&found).contains(&"valuation.evidence.cross_check");
         assert_eq!(check, keep_check, "{found:?}");
     }
 }

@@ -44,7 +44,7 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
         model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
         base_model: blob_digest(base),
         data: DataSchema { width: 64, classes: 10 },
-        holdout: Holdout { root, rows: 500, per_round: 200 },
+        holdout: Holdout { root, rows: 500, rows_per_round: 200 },
         training: Training {
             epochs: 2,
             batch: 16,
@@ -334,10 +334,10 @@ fn the_audit_names_the_line_of_every_forgery() {
         }),
         ("valuation.total_nano", |r| r.valuation.as_mut().unwrap().total_nano += 1_000),
         ("metrics.correct_after", |r| r.metrics.as_mut().unwrap().correct_after += 1),
-        ("valuation.scores[0].treatment.clip", |r| {
+        ("valuation.scores[0].preprocessing.norm_factor", |r| {
             r.valuation.as_mut().unwrap().scores[0].preprocessing.norm_factor = Micro(999_999);
         }),
-        ("valuation.scores[1].treatment.repeats", |r| {
+        ("valuation.scores[1].preprocessing.duplicate_of", |r| {
             let repeat =
                 DuplicateMatch { source: DuplicateSource::GlobalDeltas, cosine: Micro::ONE };
             r.valuation.as_mut().unwrap().scores[1].preprocessing.duplicate_of = Some(repeat);
@@ -350,25 +350,29 @@ fn the_audit_names_the_line_of_every_forgery() {
         }),
         ("lines[2].debit", |r| r.lines[2].debit = Amount::ZERO),
         ("lines[3].reason", |r| r.lines[3].reason = PayReason::Paid),
-        ("valuation.evidence.slopes_nano[1][2]", |r| evidence(r).derivatives_nano[1][2] += 11),
-        ("valuation.evidence.slopes_nano", |r| evidence(r).derivatives_nano.truncate(1)),
-        ("valuation.evidence.check", |r| evidence(r).cross_check = None),
-        ("valuation.evidence.check.seed", |r| check(r).seed += 1),
-        ("valuation.evidence.check.table[4].worth_nano", |r| check(r).table[4].value_nano -= 11),
-        ("valuation.evidence.check.table[1].entries", |r| check(r).table[1].members = vec![7]),
-        ("valuation.evidence.check.scores_nano[1]", |r| check(r).scores_nano[1] += 11),
+        ("valuation.evidence.derivatives_nano[1][2]", |r| evidence(r).derivatives_nano[1][2] += 11),
+        ("valuation.evidence.derivatives_nano", |r| evidence(r).derivatives_nano.truncate(1)),
+        ("valuation.evidence.cross_check", |r| evidence(r).cross_check = None),
+        ("valuation.evidence.cross_check.seed", |r| check(r).seed += 1),
+        ("valuation.evidence.cross_check.table[4].value_nano", |r| {
+            check(r).table[4].value_nano -= 11
+        }),
+        ("valuation.evidence.cross_check.table[1].members", |r| {
+            check(r).table[1].members = vec![7]
+        }),
+        ("valuation.evidence.cross_check.scores_nano[1]", |r| check(r).scores_nano[1] += 11),
         ("root", |r| r.root = Digest([1; 32])),
         // The root also commits to debits: none may be missing or doubled.
         ("root", |r| r.root = root_with_debits(r, 0)),
         ("root", |r| r.root = root_with_debits(r, 2)),
-        ("root_before", |r| r.previous_root = Digest([1; 32])),
+        ("previous_root", |r| r.previous_root = Digest([1; 32])),
         ("data_total", |r| r.data_total = Amount::ZERO),
         ("infrastructure[0].units", |r| r.infrastructure[0].units += 1),
         ("entries[0].rows_counted", |r| r.entries[0].rows_counted += 1),
         ("entries[1].rows_declared", |r| r.entries[1].rows_declared = 10),
         ("entries[1].update", |r| r.entries[1].update = Digest([1; 32])),
         ("base_model", |r| r.base_model = Digest([1; 32])),
-        ("previous", |r| r.previous_report = Digest([1; 32])),
+        ("previous_report", |r| r.previous_report = Digest([1; 32])),
         ("entries and missing are the cohort", |r| {
             r.missing.push((Address([9; 20]), MissingReason::NoCommit))
         }),
@@ -376,7 +380,7 @@ fn the_audit_names_the_line_of_every_forgery() {
         ("holdout.rows", |r| r.holdout.rows.truncate(199)),
         ("holdout.rows[3]", |r| r.holdout.rows[3] = 499),
         ("entries[0].salt", |r| r.entries[0].salt = Digest([1; 32])),
-        ("payout", |r| r.settlement_id = SettlementId([1; 32])),
+        ("settlement_id", |r| r.settlement_id = SettlementId([1; 32])),
         ("pool", |r| r.pool = Amount::ZERO),
     ];
     for (line, forge) in forgeries {
@@ -421,7 +425,7 @@ fn the_audit_detects_a_report_that_accepts_a_copy() {
     assert_eq!(world.audit(&world.report(Ok(&result))), []);
     result.valuation.scores[1].preprocessing.duplicate_of = None;
     let found = world.audit(&world.report(Ok(&result)));
-    assert_eq!(found[0].line, "valuation.scores[1].treatment.repeats", "{found:?}");
+    assert_eq!(found[0].line, "valuation.scores[1].preprocessing.duplicate_of", "{found:?}");
     assert!(found[0].recomputed.contains("cosine 1"), "{found:?}");
 }
 
@@ -578,7 +582,7 @@ fn rows_that_do_not_fit_the_model_are_refused() {
     let TestRound { mut spec, .. } = world();
     let narrow = Dataset::new(vec![0.5; 4], vec![0, 1], 2, 10).unwrap();
     let committed = CommittedHoldout::new(narrow);
-    spec.holdout = Holdout { root: committed.root(), rows: 2, per_round: 2 };
+    spec.holdout = Holdout { root: committed.root(), rows: 2, rows_per_round: 2 };
     let bytes = committed.disclose(&[0, 1]).unwrap().to_bytes();
     let error = verify_disclosed_rows(&spec, &[0, 1], &bytes).unwrap_err();
     assert!(

@@ -56,11 +56,11 @@ def main():
     if min(options.updates, options.floats, options.distinct, options.repeats) < 1:
         sys.exit("updates, floats, distinct and repeats must be at least 1")
     random = numpy.random.default_rng(options.seed)
-    kept = [
+    distinct = [
         random.standard_normal(options.floats, dtype=numpy.float32)
         for _ in range(min(options.distinct, options.updates))
     ]
-    updates = [kept[number % len(kept)] for number in range(options.updates)]
+    updates = [distinct[number % len(distinct)] for number in range(options.updates)]
     weights = random.integers(1, 1000, options.updates)
     shares = (weights / weights.sum()).astype(numpy.float32)
 

@@ -154,8 +154,8 @@ def measure(folder, rounds, processes):
             for found in re.finditer(r"ROUND (\d+) ([\d.]+) (\d+)", log.read_text()):
                 ends[int(found[1])] = (float(found[2]), int(found[3]))
     if len(ends) < rounds:
-        said = "\n".join(f"{log.name}: {log.read_text()[-600:]}" for log in folder.glob("*.log"))
-        sys.exit(f"Flower finished {len(ends)} of {rounds} rounds:\n{said}")
+        logs = "\n".join(f"{log.name}: {log.read_text()[-600:]}" for log in folder.glob("*.log"))
+        sys.exit(f"Flower finished {len(ends)} of {rounds} rounds:\n{logs}")
     used = processor_seconds(link.pid) - before
     times = [ends[number][0] for number in sorted(ends)]
     lengths = sorted(b - a for a, b in zip(times, times[1:]))

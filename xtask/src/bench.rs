@@ -26,7 +26,7 @@ const BENCHMARKS: [(&str, PeerPackages); 13] = [
     ("ledger", PeerPackages::NotNeeded),
     ("server", PeerPackages::Flower),
     ("round", PeerPackages::Flower),
-    ("door", PeerPackages::NotNeeded),
+    ("listener", PeerPackages::NotNeeded),
     ("uploads", PeerPackages::NotNeeded),
     ("recovery", PeerPackages::NotNeeded),
     ("soak", PeerPackages::NotNeeded),

@@ -146,7 +146,7 @@ fn succeed(command: &mut Command, name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(
-        "CONTRACTS",
+        "CONTRACTS_FAILED",
         format!("`{name}` failed in {FOLDER}/"),
         "read the message above; `cargo xtask contracts test -vvv` prints traces of failing tests",
     ))

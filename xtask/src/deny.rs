@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     let checks = ["check", "licenses", "bans", "sources"];
     if !process::run(process::cargo().arg("deny").args(checks))?.success() {
         return Err(Failure::new(
-            "DENIED",
+            "DEPENDENCY_DENIED",
             "a dependency breaks the rules of deny.toml",
             "cargo-deny's message above names it and its dependents",
         ));
@@ -75,7 +75,7 @@ fn advisories() -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::new(
-        "ADVISORY",
+        "DEPENDENCY_VULNERABLE",
         "a dependency has a known vulnerability, or was yanked",
         "cargo-deny's message above names it and the version that is fixed",
     ))

@@ -27,7 +27,7 @@ impl Failure {
         if cause.kind() == io::ErrorKind::StorageFull {
             return Self::new("DISK_FULL", what, DISK_REMEDY);
         }
-        Self::new("FILE", what, "check the permissions of the checkout, then run it again")
+        Self::new("FILE_ERROR", what, "check the permissions of the checkout, then run it again")
     }
 
     #[cfg(test)]
@@ -96,7 +96,7 @@ pub(crate) fn from_fetch_output(what: &str, output: &str) -> Failure {
     match found {
         Some((code, _, remedy)) => Failure::new(code, format!("{what} failed:\n{output}"), *remedy),
         None => Failure::new(
-            "FETCH",
+            "FETCH_FAILED",
             format!("{what} failed:\n{output}"),
             "read the lines above, then run it again: it fetches what is still missing",
         ),
@@ -124,7 +124,7 @@ mod tests {
             ),
             ("npm error code EAI_AGAIN", "NETWORK"),
             ("ERROR: No matching distribution found for torch==2.11.0", "PACKAGE_NOT_FOUND"),
-            ("Segmentation fault", "FETCH"),
+            ("Segmentation fault", "FETCH_FAILED"),
         ];
         for (output, code) in table {
             assert_eq!(from_fetch_output("fetching", output).code(), code, "{output}");

@@ -30,9 +30,9 @@ cargo xtask COMMAND
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, make a release build, and measure: aggregate, train, ledger,
-                           server, round, door, recovery, uploads, soak, contribution, attacks,
+                           server, round, listener, recovery, uploads, soak, contribution, attacks,
                            wire, sim
-  fuzz [--seconds N] [--seed N] [--target NAME] [--keep N]
+  fuzz [--seconds N] [--seed N] [--target NAME] [--add N]
                            fuzz every parser with malformed inputs, each target in its own process
   contracts build|test|check|prove|lint
                            compile the contracts and write their ABI; test them; compare the ABI;

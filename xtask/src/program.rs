@@ -101,7 +101,7 @@ pub(crate) fn build(arguments: &[&str]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(
-        "BUILD",
+        "BUILD_FAILED",
         format!("`cargo {}` failed", arguments.join(" ")),
         "read cargo's message above. If it is about libtorch, `cargo xtask setup` repairs it",
     ))

@@ -6,11 +6,12 @@
 //! and budget determine the result to the last bit; only a run with a time limit depends on the
 //! machine.
 //!
-//! Components: [`Ends`](ends::Ends) contains the values of the empty and the grand coalition and
-//! computes exact values after exhaustion; [`Limits`](limits::Limits) decides when to stop;
-//! [`Batch`](batch::Batch) collects coalitions within the budget; [`carry_out`](samples::carry_out)
-//! is the loop of the estimators that average independent samples; [`rounds::carry_out`] is the
-//! loop of the estimators that average by strata, with the moments in [`Strata`](strata::Strata).
+//! Components: [`EndpointValues`](endpoints::EndpointValues) contains the values of the empty and
+//! the grand coalition and computes exact values after exhaustion; [`Limits`](limits::Limits)
+//! decides when to stop; [`CoalitionBatch`](batch::CoalitionBatch) collects coalitions within the
+//! budget; [`independent_samples::run`] is the loop of the estimators that average independent
+//! samples; [`stratified_rounds::run`] is the loop of the estimators that average by strata, with
+//! the moments in [`Strata`](strata::Strata).
 
 mod antithetic;
 mod banzhaf;

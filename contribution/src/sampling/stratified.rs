@@ -82,9 +82,9 @@ impl StratifiedSampler for MarginalSampler {
         ends: &EndpointValues,
     ) -> Result<Self, ValuationError> {
         let players = ends.players;
-        let (empty, everybody) = (Coalition::empty(players), Coalition::full(players));
+        let (empty, grand) = (Coalition::empty(players), Coalition::full(players));
         let mut asked: Vec<Coalition> = (0..players).map(|player| empty.with(player)).collect();
-        asked.extend((0..players).map(|player| everybody.without(player)));
+        asked.extend((0..players).map(|player| grand.without(player)));
         let worths = meter.values(game, &asked)?;
         let mut strata = Strata::new(players);
         for player in 0..players {

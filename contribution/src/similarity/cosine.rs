@@ -89,7 +89,7 @@ impl CosineError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoPlayers => "NO_PLAYERS",
-            Self::ShareCountMismatch { .. } => "SHARES_DO_NOT_MATCH",
+            Self::ShareCountMismatch { .. } => "SHARE_COUNT_MISMATCH",
             Self::ShareOutOfRange { .. } => "SHARE_OUT_OF_RANGE",
             Self::LengthDiffers { .. } => "LENGTH_DIFFERS",
             Self::NotFinite { .. } => "DIRECTION_NOT_FINITE",

@@ -32,7 +32,7 @@ impl ReputationError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::AlphaOutOfRange { .. } => "ALPHA_OUT_OF_RANGE",
-            Self::ScoresDoNotMatch { .. } => "SCORES_DO_NOT_MATCH",
+            Self::ScoresDoNotMatch { .. } => "SCORE_COUNT_MISMATCH",
             Self::ScoreNotFinite { .. } => "SCORE_NOT_FINITE",
         }
     }

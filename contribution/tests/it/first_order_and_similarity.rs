@@ -70,7 +70,7 @@ fn the_first_order_value_of_a_linear_game_is_exact_and_nan_is_refused() {
     assert_eq!((found.scores[0].value, found.gap), (3.0, 0.0));
     let refusal = value(&FirstOrder, &mut LinearGame(f64::NAN), &["only"], RunOptions::seeded(0))
         .unwrap_err();
-    assert_eq!(refusal.code(), "SLOPE_NOT_FINITE");
+    assert_eq!(refusal.code(), "DERIVATIVE_NOT_FINITE");
     let poor = RunOptions::seeded(0).with_budget(2);
     let refusal = value(&FirstOrder, &mut LinearGame(1.0), &["only"], poor).unwrap_err();
     assert_eq!(refusal.code(), "BUDGET_TOO_SMALL");
@@ -132,7 +132,7 @@ fn invalid_directions_are_refused() {
         (refusal.code(), refusal.to_string())
     };
     assert_eq!(code(&mut vec![], &[]).0, "NO_PLAYERS");
-    assert_eq!(code(&mut vec![vec![1.0]], &[0.5, 0.5]).0, "SHARES_DO_NOT_MATCH");
+    assert_eq!(code(&mut vec![vec![1.0]], &[0.5, 0.5]).0, "SHARE_COUNT_MISMATCH");
     for share in [-0.1, f64::NAN, f64::INFINITY] {
         let (code, message) = code(&mut vec![vec![1.0], vec![1.0]], &[1.0, share]);
         assert_eq!(code, "SHARE_OUT_OF_RANGE");
@@ -157,7 +157,7 @@ fn a_reputation_is_smoothed_by_alpha() {
     reputation.update(&[1.0, 0.0]).unwrap();
     assert_eq!(reputation.values(), [0.4375, -0.1875]);
 
-    assert_eq!(reputation.update(&[1.0]).unwrap_err().code(), "SCORES_DO_NOT_MATCH");
+    assert_eq!(reputation.update(&[1.0]).unwrap_err().code(), "SCORE_COUNT_MISMATCH");
     assert_eq!(reputation.update(&[1.0, f64::NAN]).unwrap_err().code(), "SCORE_NOT_FINITE");
     assert_eq!(reputation.values(), [0.4375, -0.1875], "an error changes nothing");
     for alpha in [-0.1, 1.1, f64::NAN] {

@@ -23,7 +23,7 @@ fn each_player_needs_one_unique_id() {
     assert_eq!(code, "NO_PLAYERS");
 
     let (code, message) = refusal(value(&Exact, &mut flat(3), &["a", "b"], RunOptions::seeded(0)));
-    assert_eq!(code, "IDS_DO_NOT_MATCH");
+    assert_eq!(code, "ID_COUNT_MISMATCH");
     assert!(message.contains("2 ids for 3 players"), "{message}");
 
     let (code, message) =
@@ -91,13 +91,13 @@ fn the_path_refuses_losses_and_derivatives_that_are_not_finite_or_change_shape()
     assert!(message.contains("coalition {0, 1}") && message.contains("row 1"), "{message}");
 
     let (code, message) = by_path(fine_losses, |_| Ok(vec![vec![0.0, 0.0], vec![0.0, f64::NAN]]));
-    assert_eq!(code, "SLOPE_NOT_FINITE");
+    assert_eq!(code, "DERIVATIVE_NOT_FINITE");
     assert!(message.contains("player 1") && message.contains("row 1"), "{message}");
 
     let (code, _) = by_path(fine_losses, |_| Ok(vec![vec![0.0, 0.0], vec![0.0]]));
-    assert_eq!(code, "SHAPE_CHANGED");
+    assert_eq!(code, "SHAPE_MISMATCH");
     let (code, _) = by_path(|_| Ok(vec![]), fine_slopes);
-    assert_eq!(code, "SHAPE_CHANGED");
+    assert_eq!(code, "SHAPE_MISMATCH");
     let (code, message) = by_path(fine_losses, |_| Ok(vec![vec![0.0, 0.0]]));
     assert_eq!(code, "GAME_FAILED");
     assert!(message.contains("for 1 players, not for 2"), "{message}");
@@ -123,9 +123,9 @@ fn weights_match_the_players_and_members_ascend() {
     };
     assert_eq!(code(FixedWeights::over_all(&[])), "WEIGHTS_SUM_TO_ZERO");
     assert_eq!(code(FixedWeights::over_all(&[0, 0])), "WEIGHTS_SUM_TO_ZERO");
-    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[1, 1])), "MEMBER_OUT_OF_PLACE");
-    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[2, 0])), "MEMBER_OUT_OF_PLACE");
-    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[3])), "MEMBER_OUT_OF_PLACE");
+    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[1, 1])), "MEMBERS_NOT_ASCENDING");
+    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[2, 0])), "MEMBERS_NOT_ASCENDING");
+    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[3])), "MEMBERS_NOT_ASCENDING");
     let shares = FixedWeights::over(&[u64::MAX, 7, u64::MAX], &[0, 2]).unwrap();
     assert_eq!(shares.shares(), [0.5, 0.5]);
 
@@ -135,7 +135,7 @@ fn weights_match_the_players_and_members_ascend() {
         |_: &[f64]| -> Slopes { Ok(vec![]) },
     );
     let refused = AffineGame::new(source, FixedWeights::over_all(&[1, 2, 3]).unwrap());
-    assert_eq!(refused.err().unwrap().code(), "WEIGHTS_DO_NOT_MATCH");
+    assert_eq!(refused.err().unwrap().code(), "WEIGHT_COUNT_MISMATCH");
 }
 
 /// Games and estimators may be trait objects, so that a host can select them at run time.

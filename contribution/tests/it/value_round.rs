@@ -147,7 +147,7 @@ fn an_invalid_round_is_refused() {
         value_round(&mut source, weights, rules).expect_err("this must be refused").code()
     };
     assert_eq!(code(1, &[1, 1], RULES), "TOO_FEW_ROWS");
-    assert_eq!(code(4, &[1], RULES), "WEIGHTS_DO_NOT_MATCH");
+    assert_eq!(code(4, &[1], RULES), "WEIGHT_COUNT_MISMATCH");
     assert_eq!(code(4, &[], RULES), "WEIGHTS_SUM_TO_ZERO");
     assert_eq!(code(4, &[0, 0], RULES), "WEIGHTS_SUM_TO_ZERO");
     assert_eq!(code(4, &[1, 1], RoundRules { nodes: 0, ..RULES }), "NODES_OUT_OF_RANGE");

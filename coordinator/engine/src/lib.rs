@@ -2,9 +2,9 @@
 //!
 //! The engine decides how a round of a federated-learning task proceeds: enrolment, cohort
 //! selection, commit and reveal, disclosure of holdout rows, valuation, report, settlement and the
-//! end of the task. Its input is a sequence of [`Event`]s, each with a timestamp; its [`EngineState`] is
-//! the fold of that sequence. A journal of events therefore holds everything that a coordinator has
-//! to persist, and replaying the journal restores the state (event sourcing).
+//! end of the task. Its input is a sequence of [`Event`]s, each with a timestamp; its
+//! [`EngineState`] is the fold of that sequence. A journal of events therefore holds everything that
+//! a coordinator has to persist, and replaying the journal restores the state (event sourcing).
 //!
 //! The engine does no I/O. It uses no sockets, files, threads, clocks, random numbers or
 //! floating-point numbers. It requests expensive work and external calls as [`Effect`]s; the host

@@ -183,16 +183,16 @@ mod defaults {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Invalid TOML, an unknown key, or a value of the wrong type.
-    #[error("settings: {0} [BAD_SETTINGS]")]
+    #[error("settings: {0} [INVALID_SETTINGS]")]
     Unreadable(String),
     /// The data folder is not set.
     #[error(
         "no data folder is set: use --data DIR, FLORIN_COORDINATOR_DATA, or data in the settings \
-         [DATA_FOLDER_MISSING]"
+         [DATA_FOLDER_NOT_SET]"
     )]
     NoData,
     /// A value is out of bounds.
-    #[error("settings: {key} = {value}: use {bounds} [BAD_SETTINGS]")]
+    #[error("settings: {key} = {value}: use {bounds} [INVALID_SETTINGS]")]
     OutOfBounds {
         /// The key.
         key: &'static str,
@@ -202,13 +202,13 @@ pub enum ConfigError {
         bounds: &'static str,
     },
     /// A certificate without its key, a key without its certificate, or two certificates.
-    #[error("settings: {0} [TLS_SETTINGS]")]
+    #[error("settings: {0} [INVALID_TLS_SETTINGS]")]
     Tls(&'static str),
     /// An invalid bucket, or a setting that requires a bucket.
     #[error(transparent)]
     Bucket(#[from] BucketSettingsError),
     /// An invalid address of a collector.
-    #[error("settings: otlp.url = {0:?}: use http://HOST:PORT or https://HOST [BAD_SETTINGS]")]
+    #[error("settings: otlp.url = {0:?}: use http://HOST:PORT or https://HOST [INVALID_SETTINGS]")]
     Otlp(String),
 }
 
@@ -472,7 +472,7 @@ mod tests {
         );
         let odd = |_: &str| Some("perhaps".to_owned());
         let error = Config::read(SMALLEST, odd).unwrap_err();
-        assert!(error.to_string().contains("BAD_SETTINGS"), "{error}");
+        assert!(error.to_string().contains("INVALID_SETTINGS"), "{error}");
     }
 
     #[test]
@@ -486,7 +486,7 @@ mod tests {
             "certificate = \"c\"\nkey = \"k\"\nself_signed = true",
         ] {
             let error = Config::read(&format!("{SMALLEST}[tls]\n{wrong}\n"), none).unwrap_err();
-            assert!(error.to_string().contains("TLS_SETTINGS"), "{wrong}: {error}");
+            assert!(error.to_string().contains("INVALID_TLS_SETTINGS"), "{wrong}: {error}");
         }
         let both = format!("{SMALLEST}[tls]\ncertificate = \"c\"\nkey = \"k\"\n");
         assert!(Config::read(&both, none).unwrap().tls.is_enabled());

@@ -45,7 +45,7 @@ pub(super) fn run(jobs: Receiver<ArchiveJob>, blobs: &Arc<BlobStore>, mailbox: &
         });
         if let Err(why) = recorded {
             // The round stays in memory until a retry succeeds; no other work waits for it.
-            tracing::warn!(%task, %round, %why, "the round cannot be archived yet: will retry");
+            tracing::warn!(%task, %round, reason = %why, "the round cannot be archived yet: will retry");
             jobs.retry(job, &why);
         }
     }

@@ -36,17 +36,17 @@ pub(super) fn run(jobs: Receiver<DisclosureJob>, blobs: &Arc<BlobStore>, mailbox
         let event = match disclose(&job.job, blobs) {
             Ok(shown) => Event::RowsDisclosed { task, round, rows: shown },
             Err(RetryReason::Failed(why)) if job.failures + 1 >= ATTEMPTS_MAX => {
-                tracing::error!(%task, %round, %why, "no disclosure: abandoning the round");
+                tracing::error!(%task, %round, reason = %why, "no disclosure: abandoning the round");
                 Event::ValuationFailed { task, round }
             }
             Err(why) => {
-                tracing::error!(%task, %round, %why, "no disclosure yet: will retry");
+                tracing::error!(%task, %round, reason = %why, "no disclosure yet: will retry");
                 jobs.retry(job, &why);
                 continue;
             }
         };
         if let Err(why) = classify_reply(mailbox.write(event).map(|_| ())) {
-            tracing::error!(%task, %round, %why, "disclosure not recorded yet: will retry");
+            tracing::error!(%task, %round, reason = %why, "disclosure not recorded yet: will retry");
             jobs.retry(job, &why);
         }
     }

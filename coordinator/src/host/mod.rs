@@ -251,13 +251,13 @@ impl Host {
         for (number, (jobs, valuer)) in values.into_iter().zip(valuers).enumerate() {
             let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
             let work = move || valuer::run(jobs, valuer, &blobs, &to_engine);
-            threads.push(thread(&format!("value-{number}"), work)?);
+            threads.push(thread(&format!("valuation-{number}"), work)?);
         }
         threads.extend([
             thread("engine", move || actor.run(queue))?,
             thread("snapshots", move || snapshots.run(volume.as_ref(), owner, &held))?,
             thread("disclosure", move || discloser::run(shows, &rows, &from_rows))?,
-            thread("rounds", move || archive::run(keeps, &rounds, &from_rounds))?,
+            thread("archive", move || archive::run(keeps, &rounds, &from_rounds))?,
             thread("ledger", move || settler::run(ledger_jobs, &ledger, &wallet, &mailbox))?,
         ]);
         Ok((host, HostThreads { threads, _folder: folder }))

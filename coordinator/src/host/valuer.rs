@@ -174,7 +174,7 @@ pub(super) fn run(
             Ok(()) => {}
             Err(why) => {
                 tracing::error!(
-                    task = %what.task, round = %what.round, %why, "valuation failed: will retry"
+                    task = %what.task, round = %what.round, reason = %why, "valuation failed: will retry"
                 );
                 jobs.retry(job, &why);
             }
@@ -191,7 +191,7 @@ fn run_job(
 ) -> Result<(), RetryReason> {
     let (task, round) = (job.task, job.round);
     let give_up = |why: String| {
-        tracing::error!(%task, %round, %why, "abandoning the round");
+        tracing::error!(%task, %round, reason = %why, "abandoning the round");
         classify_reply(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
     };
     // A panic of the valuer fails this round only.

@@ -94,7 +94,7 @@ impl ConnectionLimiter {
         let mut held = self.lock();
         let count = held.count_by_address.entry(holder).or_insert(0);
         if *count >= self.per_address_max && !is_proxy {
-            self.metrics.refused("address");
+            self.metrics.refused("address_limit");
             return None;
         }
         *count = count.saturating_add(1);
@@ -120,7 +120,7 @@ impl ConnectionLimiter {
             tracing::debug!(number = waiting.len(), "connection limit reached: evicting idle ones");
         }
         for (.., pulse) in waiting {
-            self.metrics.refused("gave_way");
+            self.metrics.refused("evicted");
             pulse.evict();
         }
     }

@@ -13,7 +13,7 @@ pub struct ConnectionMetrics {
     pub(super) refused: Family<CloseReason, Counter>,
 }
 
-/// The metric label for why a connection was refused or evicted.
+/// The metric label for the reason why a connection was refused or evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CloseReason {
     reason: &'static str,
@@ -29,7 +29,7 @@ impl ConnectionMetrics {
         self.open.dec();
     }
 
-    pub(super) fn refused(&self, why: &'static str) {
-        self.refused.get_or_create(&CloseReason { reason: why }).inc();
+    pub(super) fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&CloseReason { reason }).inc();
     }
 }

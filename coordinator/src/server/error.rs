@@ -51,7 +51,7 @@ impl From<VerifyError> for ApiError {
             VerifyError::WrongMarket => ErrorCode::WrongMarket,
             VerifyError::InvalidKey
             | VerifyError::InvalidSignature
-            | VerifyError::WrongSigner { .. } => ErrorCode::BadSignature,
+            | VerifyError::WrongSigner { .. } => ErrorCode::InvalidSignature,
         };
         Self::new(code, error.to_string())
     }
@@ -137,7 +137,7 @@ pub(super) fn set_rejection_body(response: &mut Response, rejection: &Rejection,
 pub(super) const fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::Malformed | ErrorCode::Truncated => StatusCode::BAD_REQUEST,
-        ErrorCode::BadSignature | ErrorCode::WeakKey => StatusCode::UNAUTHORIZED,
+        ErrorCode::InvalidSignature | ErrorCode::WeakKey => StatusCode::UNAUTHORIZED,
         ErrorCode::NotFunded => StatusCode::PAYMENT_REQUIRED,
         ErrorCode::NotRegistered
         | ErrorCode::NotEnrolled

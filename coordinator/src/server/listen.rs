@@ -164,7 +164,7 @@ impl ListenerContext {
                 self.serve_http2(*stream, from, pulse, closed).await;
             }
             Err(error) => {
-                self.seen.refused("tls");
+                self.seen.refused("tls_handshake");
                 tracing::debug!(%from, %error, "the TLS handshake failed");
             }
         }

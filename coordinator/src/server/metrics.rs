@@ -91,7 +91,7 @@ pub(super) struct MarketSummary {
     rounds: u64,
     abandoned: u64,
     unsettled: i64,
-    outstanding: [(&'static str, u64); 4],
+    pending_effects: [(&'static str, u64); 4],
     deposited: Vec<Amount>,
     paid: Vec<Amount>,
     escrow: Vec<Amount>,
@@ -120,7 +120,7 @@ impl MarketSummary {
             unsettled: count(
                 tasks().map(|t| t.pending_settlements.len()).fold(0, usize::saturating_add),
             ),
-            outstanding: pending_effect_counts(engine),
+            pending_effects: pending_effect_counts(engine),
             deposited: pools(tasks().map(budget)),
             paid: pools(tasks().map(|task| task.paid)),
             escrow: pools(tasks().filter(|task| task.phase() != TaskPhase::Done).map(|task| {
@@ -164,7 +164,7 @@ pub(super) struct Metrics {
     rounds: Gauge,
     abandoned: Gauge,
     unsettled: Gauge,
-    outstanding: Family<KindLabel, Gauge>,
+    pending_effects: Family<KindLabel, Gauge>,
     deposited: Family<PoolLabel, Number>,
     paid: Family<PoolLabel, Number>,
     escrow: Family<PoolLabel, Number>,
@@ -202,7 +202,7 @@ impl Metrics {
             rounds: Gauge::default(),
             abandoned: Gauge::default(),
             unsettled: Gauge::default(),
-            outstanding: Family::default(),
+            pending_effects: Family::default(),
             deposited: Family::default(),
             paid: Family::default(),
             escrow: Family::default(),
@@ -222,26 +222,26 @@ impl Metrics {
     fn register_server(&self, all: &mut Registry) {
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         all.register("build", "The version of this program", version);
-        all.register("http_answers", "HTTP responses sent", self.responses.clone());
+        all.register("http_responses", "HTTP responses sent", self.responses.clone());
         let what = "Time from the request's headers to the response's headers";
         all.register_with_unit("http_duration", what, Unit::Seconds, self.duration_seconds.clone());
         let what = "Requests in flight, including long polls";
         all.register("http_in_flight", what, self.in_flight.clone());
         let what = "Bytes of request bodies";
-        all.register_with_unit("http_received", what, Unit::Bytes, self.received.clone());
+        all.register_with_unit("http_request_body", what, Unit::Bytes, self.received.clone());
         let what = "Bytes of response bodies";
-        all.register_with_unit("http_sent", what, Unit::Bytes, self.sent.clone());
+        all.register_with_unit("http_response_body", what, Unit::Bytes, self.sent.clone());
         all.register("rejections", "Rejected requests, by code", self.rejections.clone());
         let what = "Connections accepted within the limits";
         all.register("connections_accepted", what, self.connections.accepted.clone());
-        all.register("connections_held", "Open connections", self.connections.open.clone());
+        all.register("connections_open", "Open connections", self.connections.open.clone());
         let what = "Connections refused or evicted: too many from one address, failed TLS \
                     handshake, evicted for another connection";
         all.register("connections_refused", what, self.connections.refused.clone());
         all.register("uploads_in_flight", "Uploads in flight", self.uploads.clone());
         let what = "Bytes of uploads under validation";
-        all.register_with_unit("upload_room_used", what, Unit::Bytes, self.upload_memory.clone());
-        all.register("engine_queue", "Commands in the engine's queue", self.queue.clone());
+        all.register_with_unit("upload_memory_used", what, Unit::Bytes, self.upload_memory.clone());
+        all.register("engine_queue_length", "Commands in the engine's queue", self.queue.clone());
     }
 
     fn register_market(&self, all: &mut Registry) {
@@ -254,7 +254,7 @@ impl Metrics {
         let what = "Settlements that are not final yet";
         all.register("settlements_pending", what, self.unsettled.clone());
         let what = "Effects of the engine that are not done: queued or running";
-        all.register("outstanding", what, self.outstanding.clone());
+        all.register("pending_effects", what, self.pending_effects.clone());
         let what = "Florins deposited for all tasks ever published at this coordinator, rounded";
         all.register("deposited_florins", what, self.deposited.clone());
         let what = "Florins paid out by reports, rounded";
@@ -305,7 +305,7 @@ impl Metrics {
         for (family, now) in [
             (&self.uploads, load.uploads.as_slice()),
             (&self.upload_memory, load.upload_memory.as_slice()),
-            (&self.outstanding, picture.outstanding.as_slice()),
+            (&self.pending_effects, picture.pending_effects.as_slice()),
         ] {
             for (kind, count) in now {
                 family.get_or_create(&KindLabel { kind }).set(whole(*count));
@@ -342,22 +342,27 @@ fn register_journal(all: &mut Registry, vitals: &JournalMetrics) {
     all.register("journal_failures", what, vitals.failed_batches.clone());
 }
 
-/// The number of the engine's outstanding effects, by worker.
+/// The number of the engine's pending effects, by worker.
 fn pending_effect_counts(engine: &Engine) -> [(&'static str, u64); 4] {
-    let (mut rows, mut valuations, mut ledger, mut rounds) = (0u64, 0u64, 0u64, 0u64);
+    let [mut disclosures, mut valuations, mut ledger, mut archives] = [0u64; 4];
     for effect in engine.pending_effects() {
         let kind = match effect {
-            Effect::DiscloseRows { .. } => &mut rows,
+            Effect::DiscloseRows { .. } => &mut disclosures,
             Effect::ValueRound { .. } => &mut valuations,
             Effect::PostSettlement { .. }
             | Effect::FinalizeSettlement { .. }
             | Effect::CloseTask { .. }
             | Effect::ProveDebits { .. } => &mut ledger,
-            Effect::ArchiveRound { .. } => &mut rounds,
+            Effect::ArchiveRound { .. } => &mut archives,
         };
         *kind = kind.saturating_add(1);
     }
-    [("rows", rows), ("valuations", valuations), ("ledger", ledger), ("rounds", rounds)]
+    [
+        ("disclosures", disclosures),
+        ("valuations", valuations),
+        ("ledger", ledger),
+        ("archives", archives),
+    ]
 }
 
 /// An amount in florins as a float, for graphs: rounded.
@@ -377,21 +382,26 @@ mod tests {
         let vitals = JournalMetrics::default();
         vitals.records.inc();
         let bucket = bucket::BucketMetrics::default();
-        bucket.count_wrong_digest();
+        bucket.count_digest_mismatch();
         let metrics = Metrics::new(&vitals, &bucket);
         metrics.record_response("/v1/tasks/{id}", 200, Duration::from_millis(3));
         metrics.record_response("/v1/tasks/{id}", 404, Duration::from_millis(3));
         metrics.record_rejection(ErrorCode::UnknownTask);
         metrics.received().inc_by(40);
         metrics.connections().connection_opened();
-        metrics.connections().refused("address");
+        metrics.connections().refused("address_limit");
         let begun = metrics.begin_request();
         let picture = MarketSummary {
             tasks: vec![("enrolling", 2)],
             paid: vec!["1.5".parse().unwrap(), Amount::ZERO],
             deposited: vec![Amount::ZERO; 2],
             escrow: vec![Amount::ZERO; 2],
-            outstanding: [("rows", 0), ("valuations", 2), ("ledger", 1), ("rounds", 3)],
+            pending_effects: [
+                ("disclosures", 0),
+                ("valuations", 2),
+                ("ledger", 1),
+                ("archives", 3),
+            ],
             ..MarketSummary::default()
         };
         let (uploads, room) = ([("updates", 3), ("blobs", 0)], [("updates", 2_048), ("blobs", 0)]);
@@ -409,19 +419,19 @@ mod tests {
     fn every_metric_is_counted_and_encoded() {
         let text = everything();
         for line in [
-            "florin_http_answers_total{route=\"/v1/tasks/{id}\",status=\"404\"} 1",
+            "florin_http_responses_total{route=\"/v1/tasks/{id}\",status=\"404\"} 1",
             "florin_http_duration_seconds_bucket{le=\"0.005\",route=\"/v1/tasks/{id}\"} 2",
-            "florin_http_received_bytes_total 40",
+            "florin_http_request_body_bytes_total 40",
             "florin_http_in_flight 1",
-            "florin_connections_held 1",
-            "florin_connections_refused_total{why=\"address\"} 1",
+            "florin_connections_open 1",
+            "florin_connections_refused_total{reason=\"address_limit\"} 1",
             "florin_uploads_in_flight{kind=\"updates\"} 3",
-            "florin_upload_room_used_bytes{kind=\"updates\"} 2048",
+            "florin_upload_memory_used_bytes{kind=\"updates\"} 2048",
             "florin_rejections_total{code=\"UNKNOWN_TASK\"} 1",
-            "florin_engine_queue 7",
-            "florin_outstanding{kind=\"valuations\"} 2",
+            "florin_engine_queue_length 7",
+            "florin_pending_effects{kind=\"valuations\"} 2",
             "florin_journal_records_total 1",
-            "florin_bucket_requests_total{request=\"get\",outcome=\"wrong\"} 1",
+            "florin_bucket_requests_total{request=\"get\",outcome=\"digest_mismatch\"} 1",
             "florin_tasks{phase=\"enrolling\"} 2",
             "florin_paid_florins{pool=\"data\"} 1.5",
         ] {

@@ -39,7 +39,7 @@ pub(super) struct Route {
 }
 
 /// Rejection codes of every route that takes a signed message.
-const SIGNED: [ErrorCode; 5] = [BadSignature, WeakKey, WrongMarket, NotRegistered, RateLimited];
+const SIGNED: [ErrorCode; 5] = [InvalidSignature, WeakKey, WrongMarket, NotRegistered, RateLimited];
 /// Rejection codes of every route that takes a body.
 const BODY: [ErrorCode; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
 
@@ -167,7 +167,7 @@ fn market_routes() -> Vec<Route> {
         .with_body(RequestBody::json::<Registration>(SMALL_BYTES_MAX))
         .with_response(SuccessResponse::nothing("registered, now or earlier"))
         .with_rejections(&[
-            BadSignature,
+            InvalidSignature,
             WeakKey,
             WrongMarket,
             DeadlinePassed,
@@ -245,7 +245,7 @@ fn task_routes() -> Vec<Route> {
         Route::post("/v1/tasks/{id}/close", post(tasks::close), "Closes a task, for its buyer.")
             .with_body(RequestBody::json::<CloseRequest>(SMALL_BYTES_MAX))
             .with_response(SuccessResponse::nothing("the task ends after the running round"))
-            .with_rejections(&[UnknownTask, WrongTask, BadSignature, WrongMarket, StorageFull]),
+            .with_rejections(&[UnknownTask, WrongTask, InvalidSignature, WrongMarket, StorageFull]),
         Route::get(
             "/v1/tasks/{id}/proof/{address}",
             get(tasks::proof),

@@ -16,12 +16,12 @@ use crate::config::Config;
 #[derive(Debug, thiserror::Error)]
 pub enum SelfSignedError {
     /// It cannot be made or stored.
-    #[error("self-signed certificate in {file}: {1} [CERTIFICATE_NOT_MADE]", file = .0.display())]
+    #[error("self-signed certificate in {file}: {1} [CERTIFICATE_NOT_CREATED]", file = .0.display())]
     NotCreated(PathBuf, String),
     /// The existing one is for other names.
     #[error(
         "the self-signed certificate in {file} is for {1}, not for {2}: delete the folder to make \
-         a new one, and give it to every participant [CERTIFICATE_NAMES]",
+         a new one, and give it to every participant [CERTIFICATE_NAME_MISMATCH]",
         file = .0.display()
     )]
     NameMismatch(PathBuf, String, String),
@@ -126,7 +126,7 @@ mod tests {
         config.tls.names = vec!["other.example".to_owned()];
         let error = open(&config).err().unwrap().to_string();
         assert!(
-            error.contains("other.example") && error.ends_with("[CERTIFICATE_NAMES]"),
+            error.contains("other.example") && error.ends_with("[CERTIFICATE_NAME_MISMATCH]"),
             "{error}"
         );
         // After a crash before the last file is written, all files are made again.
@@ -140,9 +140,9 @@ mod tests {
         }
         config.data = dir.path().join("tls/key.pem");
         let error = open(&config).err().unwrap().to_string();
-        assert!(error.ends_with("[CERTIFICATE_NOT_MADE]"), "{error}");
+        assert!(error.ends_with("[CERTIFICATE_NOT_CREATED]"), "{error}");
         config.data = dir.path().join("names");
         config.tls.names = vec!["no\u{fc}ascii".to_owned()];
-        assert!(open(&config).err().unwrap().to_string().ends_with("[CERTIFICATE_NOT_MADE]"));
+        assert!(open(&config).err().unwrap().to_string().ends_with("[CERTIFICATE_NOT_CREATED]"));
     }
 }

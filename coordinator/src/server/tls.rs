@@ -74,10 +74,10 @@ pub enum TlsError {
     /// The key belongs to another certificate.
     #[error(
         "tls.key = {file} is not the key of the certificate in {other}: name the pair that belongs \
-         together [TLS_KEY_WRONG]",
+         together [TLS_KEY_MISMATCH]",
         file = .0.display(), other = .1.display()
     )]
-    KeyWrong(PathBuf, PathBuf),
+    KeyMismatch(PathBuf, PathBuf),
     /// The self-signed certificate cannot be used.
     #[error(transparent)]
     SelfSigned(#[from] SelfSignedError),
@@ -263,7 +263,7 @@ async fn reject_plain_http(mut stream: TcpStream) -> io::Result<TlsConnection> {
 fn config_error(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
-            TlsError::KeyWrong(key.to_owned(), certificate.to_owned())
+            TlsError::KeyMismatch(key.to_owned(), certificate.to_owned())
         }
         rustls::Error::InvalidCertificate(error) => {
             TlsError::CertificateMalformed(certificate.to_owned(), format!("{error:?}"))
@@ -370,7 +370,7 @@ mod tests {
             (c, c, "TLS_KEY_MISSING"),
             (c, Some(sealed), "TLS_KEY_MISSING"),
             (c, Some(odd_key.as_str()), "TLS_KEY_UNSUPPORTED"),
-            (c, Some(other.as_str()), "TLS_KEY_WRONG"),
+            (c, Some(other.as_str()), "TLS_KEY_MISMATCH"),
             (c, k, ""),
         ];
         for (number, (certificate, key, code)) in table.into_iter().enumerate() {

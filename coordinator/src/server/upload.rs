@@ -66,7 +66,7 @@ pub(super) async fn get_offset(
     let (verdict, refused, archive) = asked.await?;
     let bytes = header.bytes;
     let taken = match archive {
-        Some(kept) => finished_rounds::archived_receipt(&app, kept, &header).await?.is_some(),
+        Some(blob) => finished_rounds::archived_receipt(&app, blob, &header).await?.is_some(),
         None => false,
     };
     if taken || verdict? == EventStatus::Duplicate {

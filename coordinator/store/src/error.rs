@@ -23,9 +23,9 @@ pub enum OpenError {
     /// A coordinator of another market wrote it.
     #[error(
         "journal {path}: {what}; use another data folder, or the market and the wallet of this one \
-         [JOURNAL_FOREIGN]"
+         [JOURNAL_OWNER_MISMATCH]"
     )]
-    Foreign {
+    OwnerMismatch {
         /// The file.
         path: PathBuf,
         /// The difference.

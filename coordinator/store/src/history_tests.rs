@@ -68,7 +68,7 @@ fn a_missing_newest_segment_is_detected_without_a_snapshot() {
     assert!(matches!(open_all(dir.path()), Err(OpenError::HeaderDamaged { .. })));
     let foreign = encode_header(Digest([6; 32]), Position::first(Digest([6; 32])));
     fs::write(&marker, foreign).unwrap();
-    assert!(matches!(open_all(dir.path()), Err(OpenError::Foreign { .. })));
+    assert!(matches!(open_all(dir.path()), Err(OpenError::OwnerMismatch { .. })));
     fs::remove_file(&marker).unwrap();
     assert_eq!(open_all(dir.path()).unwrap(), all, "folders of older versions have no such file");
 }

@@ -159,13 +159,13 @@ fn a_file_that_is_not_this_journal_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     fs::write(&path, b"my diary").unwrap();
-    assert!(matches!(open(&path), Err(OpenError::Foreign { .. })));
+    assert!(matches!(open(&path), Err(OpenError::OwnerMismatch { .. })));
     assert_eq!(fs::read(&path).unwrap(), b"my diary");
     fs::remove_file(&path).unwrap();
     three(&path);
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
     let other = open_volume(&volume, Digest([6; 32]));
-    assert!(matches!(other, Err(OpenError::Foreign { .. })));
+    assert!(matches!(other, Err(OpenError::OwnerMismatch { .. })));
 }
 
 #[test]

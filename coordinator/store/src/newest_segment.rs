@@ -35,7 +35,7 @@ pub fn read(volume: &dyn Volume, owner: Digest) -> Result<Option<u64>, OpenError
     file.take(HEADER_BYTES + 1).read_to_end(&mut found).map_err(failed)?;
     let header = decode_header(&found).ok_or_else(|| header_damaged(volume, FILE))?;
     if header.owner != owner {
-        return Err(OpenError::Foreign {
+        return Err(OpenError::OwnerMismatch {
             path: volume.path_of(FILE),
             what: "it belongs to another market or coordinator".to_owned(),
         });

@@ -122,7 +122,7 @@ async fn a_damaged_or_incomplete_backup_is_not_restored_and_no_file_is_overwritt
     // An incomplete copy has no manifest, which is written last.
     fs::remove_file(dest.join("backup.json")).unwrap();
     let refused = backup::restore(&dest, &dir.path().join("more"), check_copy).unwrap_err();
-    assert!(refused.to_string().contains("[BACKUP_UNFINISHED]"), "{refused}");
+    assert!(refused.to_string().contains("[BACKUP_INCOMPLETE]"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

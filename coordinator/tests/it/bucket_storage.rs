@@ -233,7 +233,7 @@ async fn wrong_bytes_in_the_bucket_are_an_internal_error_and_are_never_served() 
         shop.rejection_code("GET", &format!("blobs/{model}"), Body::empty()).await,
         ErrorCode::Internal
     );
-    assert_eq!(shop.host.blobs().bucket_metrics().number("get", "wrong"), 1);
+    assert_eq!(shop.host.blobs().bucket_metrics().number("get", "digest_mismatch"), 1);
     // A new upload of the right bytes repairs the blob.
     shop.host.blobs().put(base_model()).unwrap();
     let (status, bytes) = shop.send("GET", &format!("blobs/{model}"), Body::empty()).await;

@@ -433,5 +433,5 @@ async fn a_journal_of_another_market_or_with_a_flipped_byte_is_rejected() {
     )
     .map(|_| ())
     .unwrap_err();
-    assert!(error.to_string().contains("[JOURNAL_FOREIGN]"), "{error}");
+    assert!(error.to_string().contains("[JOURNAL_OWNER_MISMATCH]"), "{error}");
 }

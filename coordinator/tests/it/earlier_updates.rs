@@ -85,7 +85,7 @@ fn a_round_is_compared_with_every_update_since_the_last_productive_round() {
 fn after_many_unproductive_rounds_the_first_and_the_latest_are_compared() {
     let most = u32::try_from(limits::EARLIER_ROUNDS_MAX).unwrap();
     let mut spec = spec();
-    (spec.rounds.count, spec.holdout.per_round) = (most + 4, 8);
+    (spec.rounds.count, spec.holdout.rows_per_round) = (most + 4, 8);
     let mut world = EngineFixture::with_published_spec(spec, 4);
     (1..=4).for_each(|i| drop(world.apply(world.enrol_event(i)).unwrap()));
     for round in 1..=most + 3 {

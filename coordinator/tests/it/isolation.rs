@@ -352,7 +352,7 @@ impl axum::body::HttpBody for StalledBody {
 async fn await_large_holdout(shop: &TestCoordinator) -> (String, u64) {
     let mut second = digits_spec();
     second.salt = 2;
-    second.holdout = Holdout { root: Digest([3; 32]), rows: 100_000, per_round: 100 };
+    second.holdout = Holdout { root: Digest([3; 32]), rows: 100_000, rows_per_round: 100 };
     shop.ledger.open(&second);
     let _: TaskView = shop.post("tasks", &second).await.unwrap();
     (format!("tasks/{}/holdout", second.id()), 32 + 100_000 * (64 + 1) * 4)

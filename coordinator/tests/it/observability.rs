@@ -83,7 +83,7 @@ async fn metrics_are_served_only_on_the_operators_listener() {
     assert!(hidden.starts_with("HTTP/1.1 404"), "{hidden}");
     let shown = ask(TcpStream::connect(free).await.unwrap(), "/metrics").await;
     for line in [
-        "florin_http_answers_total{route=\"/v1/tasks/{id}\",status=\"400\"} 1",
+        "florin_http_responses_total{route=\"/v1/tasks/{id}\",status=\"400\"} 1",
         "florin_rejections_total{code=\"MALFORMED\"} 1",
         "florin_tasks{phase=\"enrolling\"} 0",
         "# EOF",

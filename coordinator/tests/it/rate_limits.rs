@@ -103,7 +103,7 @@ async fn forged_messages_do_not_use_up_a_wallets_rate() {
     let path = format!("tasks/{task}/enrol");
     for _ in 0..50 {
         let forged = serde_json::to_vec(&node(2).sign(enrol.clone())).unwrap();
-        assert_eq!(shop.rejection_code("POST", &path, forged).await, ErrorCode::BadSignature);
+        assert_eq!(shop.rejection_code("POST", &path, forged).await, ErrorCode::InvalidSignature);
     }
     let mut taken = 0;
     for _ in 0..50 {

@@ -251,10 +251,10 @@ async fn an_upload_resumes_only_for_its_sender_and_only_at_its_offset() {
     let headers = [("upload-offset", "100000".to_owned())];
     let body = upload_body(&forged, &bytes[100_000..]);
     let answer = stand.send("POST", &stand.path(), &headers, body.into()).await;
-    assert_eq!((answer.code(), answer.offset()), (ErrorCode::BadSignature, None));
+    assert_eq!((answer.code(), answer.offset()), (ErrorCode::InvalidSignature, None));
     let path = format!("{}/offset", stand.path());
     let refused = stand.shop.post::<UploadProgress>(&path, &forged).await.unwrap_err();
-    assert_eq!(refused.code, ErrorCode::BadSignature);
+    assert_eq!(refused.code, ErrorCode::InvalidSignature);
     for wrong in [1, 99_999, 100_001, usize::MAX] {
         let answer = stand.append(1, wrong, &bytes[100_000..], BodyEnd::Well).await;
         assert_eq!((answer.code(), answer.status), (ErrorCode::WrongOffset, StatusCode::CONFLICT));

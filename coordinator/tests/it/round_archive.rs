@@ -179,7 +179,7 @@ fn a_round_stays_in_memory_for_as_long_as_the_engine_needs_it() {
     let mut world = EngineFixture::in_valuing(4);
     let task = world.id;
     let keep = |round| Effect::ArchiveRound { task, round: RoundNumber(round) };
-    let kept =
+    let archived =
         |round| Event::RoundArchived { task, round: RoundNumber(round), digest: Digest([1; 32]) };
     let mut harmed = world.valued_event();
     if let Event::RoundValued { result, .. } = &mut harmed {
@@ -188,37 +188,45 @@ fn a_round_stays_in_memory_for_as_long_as_the_engine_needs_it() {
     }
     world.apply(harmed).unwrap();
     world.apply(Event::SettlementPosted { task, round: RoundNumber(1) }).unwrap();
-    assert_eq!(world.rejection_code(kept(1)), ErrorCode::TooEarly, "the next round builds on it");
+    assert_eq!(
+        world.rejection_code(archived(1)),
+        ErrorCode::TooEarly,
+        "the next round builds on it"
+    );
     let cohort = world.offer().cohort.clone();
     let asked = || (1..=4).filter(|i| cohort.contains(&address(*i)));
     asked().for_each(|i| drop(world.apply(world.commit_event(i)).unwrap()));
     asked().for_each(|i| drop(world.apply(world.reveal_event(i)).unwrap()));
     world.disclose();
     world.apply(world.valued_event()).unwrap();
-    assert_eq!(world.rejection_code(kept(1)), ErrorCode::TooEarly, "its settlement is not final");
+    assert_eq!(
+        world.rejection_code(archived(1)),
+        ErrorCode::TooEarly,
+        "its settlement is not final"
+    );
     let applied = world.apply(Event::SettlementFinal { task, round: RoundNumber(1) }).unwrap();
     assert_eq!(applied.effects, [Effect::ProveDebits { task, round: RoundNumber(1) }]);
-    assert_eq!(world.rejection_code(kept(1)), ErrorCode::TooEarly, "its debits are not proven");
+    assert_eq!(world.rejection_code(archived(1)), ErrorCode::TooEarly, "its debits are not proven");
     let applied = world.apply(Event::DebitsProven { task, round: RoundNumber(1) }).unwrap();
     assert_eq!(applied.effects, [keep(1)]);
     let sequence = world.engine.state().tasks[&task].sequence;
-    let applied = world.apply(kept(1)).unwrap();
+    let applied = world.apply(archived(1)).unwrap();
     assert!(applied.changed_tasks.is_empty(), "archiving wakes no long poll");
     assert_eq!(world.engine.state().tasks[&task].sequence, sequence);
     assert!(matches!(
         world.engine.reported_round(task, RoundNumber(1)),
         Ok(RoundLocation::Archived(Digest([1, ..])))
     ));
-    assert_eq!(world.rejection_code(kept(2)), ErrorCode::TooEarly);
+    assert_eq!(world.rejection_code(archived(2)), ErrorCode::TooEarly);
     assert!(world.engine.report(task, RoundNumber(2)).is_ok());
     assert_eq!(world.engine.final_totals(task).unwrap().round, RoundNumber(1));
     // A cancelled settlement is not known to be final, but may become final after a reorganisation.
     world.apply(Event::SettlementPosted { task, round: RoundNumber(2) }).unwrap();
     world.apply(Event::SettlementCancelled { task, round: RoundNumber(2) }).unwrap();
-    assert_eq!(world.rejection_code(kept(2)), ErrorCode::TooEarly);
+    assert_eq!(world.rejection_code(archived(2)), ErrorCode::TooEarly);
     world.apply(Event::SettlementFinal { task, round: RoundNumber(2) }).unwrap();
     assert_eq!(world.engine.final_totals(task).unwrap().round, RoundNumber(2));
-    world.apply(kept(2)).unwrap();
+    world.apply(archived(2)).unwrap();
 }
 
 /// Bytes of the state after `rounds` rounds of four, each archived as soon as possible.

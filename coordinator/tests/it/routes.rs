@@ -178,7 +178,7 @@ async fn bad_uploads_are_rejected_with_their_codes_and_a_good_one_is_still_accep
         ("other bytes", ErrorCode::CommitMismatch, upload_body(&signed, &nan)),
         (
             "another's signature",
-            ErrorCode::BadSignature,
+            ErrorCode::InvalidSignature,
             upload_body(&node(2).sign(header.clone()), bytes),
         ),
         ("a malformed header", ErrorCode::Malformed, framed_junk()),
@@ -317,8 +317,8 @@ async fn a_rounds_holdout_rows_are_public_once_drawn_and_not_before() {
     let (status, first) = shop.send("GET", &path(1), Body::empty()).await;
     assert_eq!(status, StatusCode::OK);
     let first = DisclosedRows::from_bytes(&first).unwrap().rows;
-    let Holdout { root, rows, per_round } = shop.spec.holdout;
-    assert_eq!(first.len(), per_round as usize);
+    let Holdout { root, rows, rows_per_round } = shop.spec.holdout;
+    assert_eq!(first.len(), rows_per_round as usize);
     assert!(first.iter().all(|row| row.verify(root, rows)));
     assert_eq!(shop.rejection_code("GET", &path(2), Body::empty()).await, ErrorCode::NotYetPublic);
     assert_eq!(shop.rejection_code("GET", &whole, Body::empty()).await, ErrorCode::NotFound);
@@ -379,10 +379,16 @@ async fn messages_without_a_valid_signature_have_no_effect() {
     };
     let body = |signed: &Signed<Commit>| serde_json::to_vec(signed).unwrap();
     let forged = node(2).sign(commit.clone());
-    assert_eq!(shop.rejection_code("POST", &path, body(&forged)).await, ErrorCode::BadSignature);
+    assert_eq!(
+        shop.rejection_code("POST", &path, body(&forged)).await,
+        ErrorCode::InvalidSignature
+    );
     let mut changed = node(1).sign(commit.clone());
     changed.body.commitment = Digest([4; 32]);
-    assert_eq!(shop.rejection_code("POST", &path, body(&changed)).await, ErrorCode::BadSignature);
+    assert_eq!(
+        shop.rejection_code("POST", &path, body(&changed)).await,
+        ErrorCode::InvalidSignature
+    );
     let mut elsewhere = commit.clone();
     elsewhere.scope.market.chain = ChainId(1);
     assert_eq!(
@@ -398,7 +404,7 @@ async fn messages_without_a_valid_signature_have_no_effect() {
     weak.node_key = NodeKey([0; 32]);
     let answer =
         shop.rejection_code("POST", "registrations", serde_json::to_vec(&weak).unwrap()).await;
-    assert!(matches!(answer, ErrorCode::BadSignature | ErrorCode::WeakKey));
+    assert!(matches!(answer, ErrorCode::InvalidSignature | ErrorCode::WeakKey));
     assert_eq!(shop.view().await.committed, 0);
 }
 
@@ -498,7 +504,7 @@ async fn only_the_buyer_can_close_its_task() {
     let path = format!("tasks/{}/close", shop.id);
     let wish = |n| CloseRequest::sign(market(), &SeededWallet::number(n), shop.id).unwrap();
     let body = serde_json::to_vec(&wish(1)).unwrap();
-    assert_eq!(shop.rejection_code("POST", &path, body).await, ErrorCode::BadSignature);
+    assert_eq!(shop.rejection_code("POST", &path, body).await, ErrorCode::InvalidSignature);
     let () = shop.post(&path, &wish(BUYER)).await.unwrap();
     shop.play_round().await;
     assert_eq!(shop.wait_for_phase(TaskPhase::Done).await.reported, 1);

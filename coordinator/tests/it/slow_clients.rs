@@ -1,7 +1,7 @@
 //! Hundreds of slow or malformed connections at once: each is closed, and honest requests are
 //! served meanwhile.
 //!
-//! `FLORIN_DOOR_CONNECTIONS=2000` sets the number of connections. `cargo xtask bench door` measures
+//! `FLORIN_SLOW_CLIENTS=2000` sets the number of connections. `cargo xtask bench listener` measures
 //! times; this test only checks that every connection ends and that no honest request is refused.
 
 use std::sync::Arc;
@@ -139,7 +139,7 @@ async fn run_bad_client(bad: &BadClient, mut stream: TcpStream) -> String {
 }
 
 fn connections() -> usize {
-    std::env::var("FLORIN_DOOR_CONNECTIONS").map_or(330, |text| text.parse().unwrap())
+    std::env::var("FLORIN_SLOW_CLIENTS").map_or(330, |text| text.parse().unwrap())
 }
 
 /// Sends honest requests, each on its own connection, while bad connections are left; returns their

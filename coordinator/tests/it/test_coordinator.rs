@@ -58,7 +58,7 @@ pub(crate) fn digits_spec() -> TaskSpec {
     let mut spec = spec();
     spec.base_model = blob_digest(base_model());
     let root = CommittedHoldout::new(digits().slice(0..300).unwrap()).root();
-    spec.holdout = Holdout { root, rows: 300, per_round: 150 };
+    spec.holdout = Holdout { root, rows: 300, rows_per_round: 150 };
     spec.rounds.count = 2;
     spec
 }

@@ -7,16 +7,16 @@ use super::AggregateError;
 const BLOCK: usize = 1024;
 
 /// Indices of the selected updates, ascending. The score of an update is the sum of squared
-/// distances to its `n − hostile − 2` nearest others; the lowest scores are selected, among ties
+/// distances to its `n − byzantine − 2` nearest others; the lowest scores are selected, among ties
 /// the earlier update.
 pub(super) fn select(
     deltas: &[&[f32]],
-    hostile: usize,
-    keep: usize,
+    byzantine: usize,
+    selected: usize,
     threads: usize,
 ) -> Result<Vec<usize>, AggregateError> {
     let count = deltas.len();
-    let needed = (2 * hostile + 3).max(keep + hostile);
+    let needed = (2 * byzantine + 3).max(selected + byzantine);
     if count < needed {
         return Err(AggregateError::TooFew { needed, got: count });
     }
@@ -27,12 +27,12 @@ pub(super) fn select(
             .map(|other| distances[own.max(other)][own.min(other)])
             .collect();
         near.sort_unstable_by(f64::total_cmp);
-        near[..count - hostile - 2].iter().sum::<f64>()
+        near[..count - byzantine - 2].iter().sum::<f64>()
     };
     let scores: Vec<f64> = (0..count).map(score).collect();
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]).then(a.cmp(&b)));
-    order.truncate(keep);
+    order.truncate(selected);
     order.sort_unstable();
     Ok(order)
 }

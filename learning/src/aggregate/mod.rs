@@ -33,13 +33,13 @@ pub enum AggregationRule {
         /// Share of updates dropped at either end, in permille, rounded down; below 500.
         trim_permille: u16,
     },
-    /// The weighted mean of the `keep` updates with the smallest distances to their neighbours
-    /// (multi-Krum; `keep` = 1 is Krum as published).
+    /// The weighted mean of the `selected` updates with the smallest distances to their neighbours
+    /// (multi-Krum; `selected` = 1 is Krum as published).
     Krum {
-        /// Largest number of hostile updates. There must be at least `2·hostile + 3` updates.
-        hostile: u32,
-        /// Number of updates to select: from 1 to the number of updates minus `hostile`.
-        keep: u32,
+        /// Largest number of Byzantine updates. There must be at least `2·byzantine + 3` updates.
+        byzantine: u32,
+        /// Number of updates to select: from 1 to the number of updates minus `byzantine`.
+        selected: u32,
     },
     /// The weighted mean after clipping the norm of every update to the median norm.
     NormClippedMean,
@@ -111,7 +111,7 @@ impl AggregationRule {
             Self::TrimmedMean { trim_permille } if trim_permille >= 500 => {
                 refuse("trim_permille", trim_permille.into(), "0 to 499")
             }
-            Self::Krum { keep: 0, .. } => refuse("keep", 0, "at least 1"),
+            Self::Krum { selected: 0, .. } => refuse("selected", 0, "at least 1"),
             _ => Ok(()),
         }
     }
@@ -151,11 +151,11 @@ pub fn aggregate_on(
             let trim = counted.len() * usize::from(trim_permille) / 1000;
             Ok(robust::trimmed_mean(&deltas(&counted), trim, threads))
         }
-        AggregationRule::Krum { hostile, keep } => {
-            let selected =
-                krum::select(&deltas(&counted), hostile as usize, keep as usize, threads)?;
-            let kept: Vec<(u64, &[f32])> = selected.into_iter().map(|at| counted[at]).collect();
-            aggregate_on(AggregationRule::Mean, &kept, threads)
+        AggregationRule::Krum { byzantine, selected } => {
+            let indices =
+                krum::select(&deltas(&counted), byzantine as usize, selected as usize, threads)?;
+            let chosen: Vec<(u64, &[f32])> = indices.into_iter().map(|at| counted[at]).collect();
+            aggregate_on(AggregationRule::Mean, &chosen, threads)
         }
         AggregationRule::NormClippedMean => {
             mean::mean(&clipped(&counted, threads), total_weight(&counted), threads)

@@ -8,7 +8,7 @@ const RULES: [AggregationRule; 5] = [
     AggregationRule::Mean,
     AggregationRule::Median,
     AggregationRule::TrimmedMean { trim_permille: 200 },
-    AggregationRule::Krum { hostile: 1, keep: 2 },
+    AggregationRule::Krum { byzantine: 1, selected: 2 },
     AggregationRule::NormClippedMean,
 ];
 
@@ -25,8 +25,8 @@ fn reference_rule(rule: AggregationRule, updates: &[(u64, &[f32])]) -> Vec<f32> 
         (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
     };
     let chosen: Vec<(f64, &[f32])> = match rule {
-        AggregationRule::Krum { hostile, keep } => {
-            reference_krum(&counted, hostile as usize, keep as usize)
+        AggregationRule::Krum { byzantine, selected } => {
+            reference_krum(&counted, byzantine as usize, selected as usize)
         }
         AggregationRule::NormClippedMean => {
             let norms: Vec<f64> = counted.iter().map(|(_, delta)| norm(delta)).collect();
@@ -61,7 +61,7 @@ fn reference_rule(rule: AggregationRule, updates: &[(u64, &[f32])]) -> Vec<f32> 
 
 fn reference_krum<'a>(
     updates: &[(u64, &'a [f32])],
-    hostile: usize,
+    byzantine: usize,
     keep: usize,
 ) -> Vec<(f64, &'a [f32])> {
     let distance = |a: &[f32], b: &[f32]| {
@@ -73,7 +73,7 @@ fn reference_krum<'a>(
             let mut near: Vec<f64> =
                 others.map(|other| distance(updates[own].1, updates[other].1)).collect();
             near.sort_by(f64::total_cmp);
-            (near[..updates.len() - hostile - 2].iter().sum(), own)
+            (near[..updates.len() - byzantine - 2].iter().sum(), own)
         })
         .collect();
     scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -219,10 +219,10 @@ fn invalid_updates_are_refused() {
         }
     }
     let few = [(1, good.clone()), (1, good.clone()), (1, good.clone()), (0, good.clone())];
-    let krum = AggregationRule::Krum { hostile: 1, keep: 1 };
+    let krum = AggregationRule::Krum { byzantine: 1, selected: 1 };
     assert_eq!(aggregate(krum, &refs(&few)), Err(AggregateError::TooFew { needed: 5, got: 3 }));
     assert!(AggregationRule::TrimmedMean { trim_permille: 500 }.check().is_err());
-    assert!(AggregationRule::Krum { hostile: 0, keep: 0 }.check().is_err());
+    assert!(AggregationRule::Krum { byzantine: 0, selected: 0 }.check().is_err());
 }
 
 #[test]

@@ -165,7 +165,7 @@ impl DecodeError {
             Self::NotCanonical => "UPDATE_NOT_CANONICAL",
             Self::NotFinite { .. } => "UPDATE_NOT_FINITE",
             Self::WrongScale { .. } => "UPDATE_WRONG_SCALE",
-            Self::ScaleNotMinimal { .. } => "UPDATE_LOOSE_SCALE",
+            Self::ScaleNotMinimal { .. } => "UPDATE_SCALE_NOT_MINIMAL",
             Self::WrongCode { .. } => "UPDATE_WRONG_CODE",
             Self::WrongIndex { .. } => "UPDATE_WRONG_INDEX",
         }

@@ -15,7 +15,7 @@ pub(super) fn selected_count(numbers: usize, permille: u16) -> usize {
     (numbers * usize::from(permille)).div_ceil(1000).clamp(1, numbers)
 }
 
-/// Encodes the `kept` largest numbers with a norm of at most `norm_max`; returns the residual.
+/// Encodes the `count` largest numbers with a norm of at most `norm_max`; returns the residual.
 pub(super) fn encode(delta: &[f32], count: usize, norm_max: f64, bytes: &mut Vec<u8>) -> Vec<f32> {
     let chosen = largest(delta, count);
     let mut squares = NormAccumulator::default();
@@ -32,7 +32,7 @@ pub(super) fn encode(delta: &[f32], count: usize, norm_max: f64, bytes: &mut Vec
     residual
 }
 
-/// Indices of the `kept` largest magnitudes, ascending. Models have fewer than 2³² parameters.
+/// Indices of the `count` largest magnitudes, ascending. Models have fewer than 2³² parameters.
 fn largest(delta: &[f32], count: usize) -> Vec<u32> {
     // The magnitudes of finite numbers have the same order as their bits.
     let magnitude = |value: &f32| value.abs().to_bits();

@@ -45,7 +45,7 @@ pub enum ChainError {
         got: NodeKey,
     },
     /// An invalid genesis.
-    #[error("invalid genesis: {0} [BAD_GENESIS]")]
+    #[error("invalid genesis: {0} [INVALID_GENESIS]")]
     BadGenesis(String),
     /// The disk is full.
     #[error(

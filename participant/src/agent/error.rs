@@ -16,7 +16,7 @@ use crate::guard::GuardError;
 pub enum AgentError {
     /// The task is not valid.
     #[error("task {task}: {why}")]
-    BadTask {
+    InvalidTask {
         /// The task.
         task: TaskId,
         /// The reason.
@@ -122,13 +122,13 @@ impl AgentError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::BadTask { .. } => "BAD_TASK",
+            Self::InvalidTask { .. } => "INVALID_TASK",
             Self::NotFunded { .. } => "NOT_FUNDED",
-            Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_DOES_NOT_FIT",
+            Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
             Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),
-            Self::OfferNotTrusted { .. } => "OFFER_NOT_TRUSTED",
-            Self::BadModel { .. } => "BAD_MODEL",
+            Self::OfferNotTrusted { .. } => "INVALID_OFFER",
+            Self::BadModel { .. } => "INVALID_MODEL",
             Self::Training { .. } => "TRAINING_FAILED",
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),

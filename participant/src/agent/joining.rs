@@ -22,7 +22,7 @@ impl Agent<'_, '_> {
     /// Checks that must pass before anything is put at risk.
     pub(super) fn check_task(&mut self) -> Result<(), AgentError> {
         let task = self.config.task;
-        let bad = |why: String| AgentError::BadTask { task, why };
+        let bad = |why: String| AgentError::InvalidTask { task, why };
         self.spec.check().map_err(|error| bad(error.to_string()))?;
         let coordinator = self.context.client.coordinator().account;
         if self.spec.coordinator != coordinator {

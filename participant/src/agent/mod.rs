@@ -325,7 +325,7 @@ fn retrying_event(error: &dyn std::fmt::Display) -> ParticipantEvent {
 
 /// The offer that a step requires; [`step::next_step`] returns such steps only if there is one.
 fn required_offer(view: &TaskView) -> Result<&Offer, AgentError> {
-    view.offer.as_ref().map(|offer| &offer.body).ok_or_else(|| AgentError::BadTask {
+    view.offer.as_ref().map(|offer| &offer.body).ok_or_else(|| AgentError::InvalidTask {
         task: view.id,
         why: format!("round {} has no offer", view.round),
     })

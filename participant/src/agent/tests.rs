@@ -297,7 +297,7 @@ fn experiments_emit_an_event_and_earn_nothing() {
 #[test]
 fn a_forged_receipt_is_rejected() {
     for (lie, code) in
-        [(Fault::ForgedReceipt, "BAD_SIGNATURE"), (Fault::OtherReceipt, "WRONG_CONTENT")]
+        [(Fault::ForgedReceipt, "INVALID_SIGNATURE"), (Fault::OtherReceipt, "UNEXPECTED_CONTENT")]
     {
         let market = TestMarket::start(1, false);
         market.inject(lie);
@@ -346,7 +346,7 @@ fn an_offer_with_a_wrong_base_model_gets_no_commit() {
     market.inject(Fault::WrongBase);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let error = person.run(&market, None).unwrap_err();
-    assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
+    assert_eq!(error.code(), "INVALID_OFFER", "{error}");
     assert_eq!(person.engine.trained, 1, "the agent trained only in round 1");
     assert_eq!(market.request_count("POST", "/commits"), 1);
 }
@@ -357,7 +357,7 @@ fn an_offer_with_too_small_a_pool_gets_no_commit() {
     market.inject(Fault::SmallPool);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     let error = person.run(&market, None).unwrap_err();
-    assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
+    assert_eq!(error.code(), "INVALID_OFFER", "{error}");
     assert_eq!((person.engine.trained, market.request_count("POST", "/commits")), (0, 0));
 }
 
@@ -441,9 +441,9 @@ fn unsuitable_data_and_limits_fail_before_bonding() {
     let market = TestMarket::start(1, false);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     person.data = Dataset::new(vec![0.0; 10], vec![0, 1], 5, 3).unwrap();
-    assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_DOES_NOT_FIT");
+    assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_MISMATCH");
     person.data = Dataset::new(Vec::new(), Vec::new(), 4, 3).unwrap();
-    assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_DOES_NOT_FIT");
+    assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_MISMATCH");
     person.data = rows(10, 1);
     person.config.bond_max = Some(fln("0.5"));
     assert_eq!(person.run(&market, None).unwrap_err().code(), "BOND_LIMIT_TOO_LOW");
@@ -479,7 +479,7 @@ fn an_invalid_task_is_rejected_before_bonding() {
         let market = TestMarket::start_with(1, false, rule);
         let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
         let error = person.run(&market, None).unwrap_err();
-        assert_eq!(error.code(), "BAD_TASK", "{error}");
+        assert_eq!(error.code(), "INVALID_TASK", "{error}");
         let me = person.wallet.address();
         assert!(market.ledger.bond_of(market.task, me).unwrap().amount.is_zero());
         assert_eq!(market.request_count("POST", ""), 0, "no request was posted to the coordinator");
@@ -517,7 +517,7 @@ fn a_node_key_conflict_names_both_keys() {
     );
     market.client().register(&registration.unwrap()).unwrap();
     let error = person.run(&market, None).unwrap_err();
-    assert_eq!(error.code(), "CONFLICTING");
+    assert_eq!(error.code(), "CONFLICTING_MESSAGE");
     let (message, ours) = (error.to_string(), person.wallet.node_signer().key());
     for part in [first.key().to_string(), ours.to_string(), "another wallet".to_owned()] {
         assert!(message.contains(&part), "{part} in {message}");

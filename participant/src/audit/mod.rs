@@ -47,7 +47,7 @@ use crate::report_check::{check_report, mismatch};
 pub struct AuditOptions<'a> {
     /// Only these rounds; by default all reported rounds.
     pub rounds: Option<RangeInclusive<u32>>,
-    /// The caller's own receipts, as [`crate::kept_receipts`] reads them: each must have its update
+    /// The caller's own receipts, as [`crate::stored_receipts`] reads them: each must have its update
     /// in its round's report.
     pub receipts: &'a [Signed<UpdateReceipt>],
     /// Spot check: recompute only a sample of the scores and coalitions of each round; by default
@@ -144,7 +144,7 @@ impl AuditError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NoSuchRounds { .. } => "NO_SUCH_ROUNDS",
+            Self::NoSuchRounds { .. } => "ROUNDS_OUT_OF_RANGE",
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
             Self::Work { .. } => "AUDIT_FAILED",
@@ -230,7 +230,7 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
         outcome: report.outcome,
         recomputed: false,
         spot_check: None,
-        mismatches: vec![mismatch("previous", &report.previous_report, &before)],
+        mismatches: vec![mismatch("previous_report", &report.previous_report, &before)],
     }
 }
 

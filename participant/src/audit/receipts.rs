@@ -15,7 +15,7 @@ pub(super) fn unhonoured_receipts(
 ) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for receipt in receipts.iter().filter(|receipt| receipt.body.scope == report.scope) {
-        let UpdateReceipt { sender, update, commit_position: order, .. } = receipt.body;
+        let UpdateReceipt { sender, update, commit_position, .. } = receipt.body;
         let line = |what: &str| format!("receipts[{sender}].{what}");
         if let Err(error) = receipt.verify(coordinator) {
             // Such a receipt proves nothing; report that to its holder.
@@ -27,8 +27,8 @@ pub(super) fn unhonoured_receipts(
             let reported = entry.map_or("no entry".to_owned(), |entry| entry.header.to_string());
             found.push(mismatch(line("update"), &reported, &update));
         }
-        if let Some(entry) = entry.filter(|entry| entry.commit_position != order) {
-            found.push(mismatch(line("order"), &entry.commit_position, &order));
+        if let Some(entry) = entry.filter(|entry| entry.commit_position != commit_position) {
+            found.push(mismatch(line("commit_position"), &entry.commit_position, &commit_position));
         }
     }
     found

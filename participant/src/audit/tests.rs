@@ -110,7 +110,7 @@ fn an_honest_task_has_no_mismatches() {
         assert_eq!((looked.scores, looked.coalition_values), ((1, 1), (0, 0)), "{looked:?}");
     }
     for rounds in [0..=1, 1..=4, 4..=4] {
-        assert_eq!(audit(&market, Some(rounds)).unwrap_err().code(), "NO_SUCH_ROUNDS");
+        assert_eq!(audit(&market, Some(rounds)).unwrap_err().code(), "ROUNDS_OUT_OF_RANGE");
     }
 }
 

@@ -125,14 +125,14 @@ impl ClientError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::BadUrl { .. } => "BAD_URL",
+            Self::BadUrl { .. } => "INVALID_URL",
             Self::Unavailable { .. } => "COORDINATOR_UNAVAILABLE",
             Self::RateLimited { .. } => "RATE_LIMITED",
             Self::TlsNotTrusted { .. } => "TLS_NOT_TRUSTED",
             Self::Rejected(rejection) => rejection.code.as_str(),
-            Self::InvalidResponse { .. } => "ANSWER_NOT_UNDERSTOOD",
-            Self::NotSigned { .. } => "BAD_SIGNATURE",
-            Self::UnexpectedContent { .. } => "WRONG_CONTENT",
+            Self::InvalidResponse { .. } => "INVALID_RESPONSE",
+            Self::NotSigned { .. } => "INVALID_SIGNATURE",
+            Self::UnexpectedContent { .. } => "UNEXPECTED_CONTENT",
             Self::WrongDigest { .. } => "WRONG_DIGEST",
             Self::CoordinatorChanged { .. } => "COORDINATOR_CHANGED",
             Self::File(error) => error.code(),

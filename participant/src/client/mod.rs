@@ -275,7 +275,7 @@ impl Client {
     }
 
     /// The disclosed holdout rows of a round, at most `limit` bytes. The caller must verify them
-    /// against the committed root: [`florin_work::check_shown`].
+    /// against the committed root: [`florin_work::verify_disclosed_rows`].
     ///
     /// # Errors
     /// A rejection (`NOT_YET_PUBLIC` before they are drawn), or those of any request.
@@ -412,7 +412,7 @@ impl Client {
     /// Submits a work record. An identical record gets the same verdict.
     ///
     /// # Errors
-    /// A rejection (`WORK_GONE`, `WORK_WRONG`), or those of any request.
+    /// A rejection (`WORK_ORDER_CLOSED`, `WORK_RESULT_MISMATCH`), or those of any request.
     pub fn submit_work(&self, record: &Signed<WorkRecord>) -> Result<WorkAcceptance, ClientError> {
         self.http.post("work", record, VERDICT_MS_MAX)?.json()
     }

@@ -34,16 +34,16 @@ fn connect(url: &str) -> Result<Client, ClientError> {
 fn a_wrong_url_and_an_unavailable_coordinator_have_different_codes() {
     for url in ["", "localhost:80", "ftp://x", "http://", "http://x/?y", "http://a b"] {
         let error = connect(url).unwrap_err();
-        assert_eq!(error.code(), "BAD_URL", "{url:?}: {error}");
+        assert_eq!(error.code(), "INVALID_URL", "{url:?}: {error}");
     }
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let table = [
         ("closed", "", "COORDINATOR_UNAVAILABLE"),
         ("cut", "200 OK\r\ncontent-length: 900\r\n\r\n{\"a\":", "COORDINATOR_UNAVAILABLE"),
         ("busy", "503 X\r\ncontent-length: 0\r\n\r\n", "COORDINATOR_UNAVAILABLE"),
-        ("other", "200 OK\r\ncontent-length: 5\r\n\r\nhello", "ANSWER_NOT_UNDERSTOOD"),
-        ("moved", "301 X\r\nlocation: http://localhost:1/\r\n\r\n", "ANSWER_NOT_UNDERSTOOD"),
-        ("odd", "418 X\r\ncontent-length: 0\r\n\r\n", "ANSWER_NOT_UNDERSTOOD"),
+        ("other", "200 OK\r\ncontent-length: 5\r\n\r\nhello", "INVALID_RESPONSE"),
+        ("moved", "301 X\r\nlocation: http://localhost:1/\r\n\r\n", "INVALID_RESPONSE"),
+        ("odd", "418 X\r\ncontent-length: 0\r\n\r\n", "INVALID_RESPONSE"),
         (
             "no",
             "404 X\r\ncontent-length: 40\r\n\r\n{\"code\":\"NOT_FOUND\",\"message\":\"nothing\"}",
@@ -98,7 +98,7 @@ fn a_response_above_the_limit_is_rejected() {
     let market = TestMarket::start(1, false);
     let client = market.client();
     let error = client.blob(market.spec.base_model, 10).unwrap_err();
-    assert_eq!(error.code(), "ANSWER_NOT_UNDERSTOOD", "{error}");
+    assert_eq!(error.code(), "INVALID_RESPONSE", "{error}");
     let length = florin_work::model_bytes(&market.spec);
     assert!(client.blob(market.spec.base_model, length).is_ok());
 }
@@ -118,7 +118,7 @@ fn a_coordinator_that_differs_from_the_pinned_one_is_refused() {
     assert_eq!(error.code(), "COORDINATOR_CHANGED", "{error}");
     std::fs::write(&pin, "{").unwrap();
     let error = Client::connect(&config).unwrap_err();
-    assert_eq!(error.code(), "ANSWER_NOT_UNDERSTOOD", "{error}");
+    assert_eq!(error.code(), "INVALID_RESPONSE", "{error}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
         holdout: Holdout {
             root: CommittedHoldout::new(rows(180, 99)).root(),
             rows: 180,
-            per_round: 60,
+            rows_per_round: 60,
         },
         training: Training {
             epochs: 2,

@@ -107,9 +107,9 @@ impl WalletError {
             Self::KeystoreCorrupt { .. } => "KEYSTORE_CORRUPT",
             Self::WrongPassphrase { .. } => "WRONG_PASSPHRASE",
             Self::EmptyPassphrase => "EMPTY_PASSPHRASE",
-            Self::BadPhrase(_) => "BAD_PHRASE",
-            Self::BadKey => "BAD_KEY",
-            Self::NoRandomness(_) => "NO_RANDOMNESS",
+            Self::BadPhrase(_) => "INVALID_PHRASE",
+            Self::BadKey => "INVALID_KEY",
+            Self::NoRandomness(_) => "RANDOMNESS_UNAVAILABLE",
             Self::File(error) => error.code(),
         }
     }

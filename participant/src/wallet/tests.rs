@@ -190,7 +190,7 @@ fn invalid_keystores_are_rejected_without_a_panic() {
     let (_folder, path) = wallet_path();
     assert_eq!(Wallet::open(&path, &secret("p")).unwrap_err().code(), "NO_KEYSTORE");
     std::fs::write(&path, vec![b' '; 100_000]).unwrap();
-    assert_eq!(Wallet::open(&path, &secret("p")).unwrap_err().code(), "FILE_FAILED");
+    assert_eq!(Wallet::open(&path, &secret("p")).unwrap_err().code(), "FILE_ERROR");
 }
 
 #[test]
@@ -219,14 +219,14 @@ fn invalid_phrases_and_keys_are_rejected_and_not_echoed() {
         let error =
             Wallet::import_phrase(&path, &secret(phrase), &secret("p"), KeystoreStrength::Light)
                 .unwrap_err();
-        assert_eq!(error.code(), "BAD_PHRASE");
+        assert_eq!(error.code(), "INVALID_PHRASE");
         let output = format!("{error} {error:?}");
         assert!(!output.contains("zebrafish") && !output.contains("test test"), "{output}");
     }
     let order = "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141";
     for key in ["", "0x12", &"0".repeat(64), order, &"x".repeat(64)] {
         let error = Wallet::from_key(&secret(key)).unwrap_err();
-        assert_eq!(error.code(), "BAD_KEY");
+        assert_eq!(error.code(), "INVALID_KEY");
         assert!(key.is_empty() || !format!("{error} {error:?}").contains(key));
     }
     let (_folder, path) = wallet_path();

@@ -54,7 +54,7 @@ impl Bug {
             Self::ReceiptWithoutRecord => "receipt_without_record",
             Self::LedgerLosesTransactions => "ledger_forgets",
             Self::TaskNeverClosed => "never_closes",
-            Self::RoundNotArchived => "round_not_kept",
+            Self::RoundNotArchived => "round_not_archived",
         }
     }
 

@@ -3,8 +3,8 @@
 //! result independently.
 //!
 //! The following parts are real: the coordinator's commit batches
-//! ([`florin_coordinator::host::Core`]: engine, journal, snapshots, the order of fsync, response
-//! and effect), its ledger jobs, the ledger's rules and the client side of its protocol, a
+//! ([`florin_coordinator::host::JournaledEngine`]: engine, journal, snapshots, the order of fsync,
+//! response and effect), its ledger jobs, the ledger's rules and the client side of its protocol, a
 //! participant's decisions and its financial transactions, training, valuation and pay. The
 //! network, the disk, the clocks, and the small processes around the real parts are simulated.
 //!

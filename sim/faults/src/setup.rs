@@ -149,7 +149,7 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         aggregation: Aggregation::Mean,
         preprocessing: PreprocessingRules {
             norm_scaling: NormScaling::Median,
-            duplicates: DuplicatePolicy::Reject,
+            near_duplicates: DuplicatePolicy::Reject,
         },
     };
     let challenge_ms = 500 + uniform_below(rng, 2_000);
@@ -168,7 +168,11 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         // Set when the model and the rows are known.
         base_model: Digest([1; 32]),
         data: DataSchema { width: WIDTH as u32, classes: CLASSES as u32 },
-        holdout: Holdout { root: Digest([1; 32]), rows: PER_ROUND * rounds, per_round: PER_ROUND },
+        holdout: Holdout {
+            root: Digest([1; 32]),
+            rows: PER_ROUND * rounds,
+            rows_per_round: PER_ROUND,
+        },
         training: Training {
             epochs: 2,
             batch: 4,

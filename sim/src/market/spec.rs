@@ -79,7 +79,7 @@ impl Scenario {
             model,
             base_model: UNNAMED,
             data: DataSchema { width: 64, classes: 10 },
-            holdout: Holdout { root: UNNAMED, rows: l.holdout_rows, per_round: l.judged_rows },
+            holdout: Holdout { root: UNNAMED, rows: l.holdout_rows, rows_per_round: l.judged_rows },
             training: Training {
                 epochs: l.epochs,
                 batch: l.batch,
@@ -118,7 +118,7 @@ impl Scenario {
             aggregation,
             preprocessing: PreprocessingRules {
                 norm_scaling: if t.clip { NormScaling::Median } else { NormScaling::None },
-                duplicates: if t.set_aside {
+                near_duplicates: if t.set_aside {
                     DuplicatePolicy::Reject
                 } else {
                     DuplicatePolicy::Accept

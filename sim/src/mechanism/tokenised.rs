@@ -87,7 +87,7 @@ pub struct TokenRoundInput {
 }
 
 impl TokenMechanism {
-    /// The state before the first round. `everybody` lists the accounts that may take part.
+    /// The state before the first round. `accounts` lists those that may take part.
     #[must_use]
     pub fn new(rules: Tokenised, pool_account: Address, accounts: &[Address]) -> Self {
         let attendance = accounts.iter().map(|who| (*who, 0)).collect();

@@ -134,8 +134,8 @@ fn updates(game: &Simulation<'_>, report: &Report) -> Vec<ObservedUpdate> {
     let counted = |only_included: bool| -> f64 {
         let included =
             scores.iter().filter(|(score, _)| score.preprocessing.duplicate_of.is_none());
-        let kept = included.filter(|(score, _)| !only_included || !score.excluded);
-        kept.map(|(_, entry)| entry.rows_counted as f64).sum::<f64>().max(1.0)
+        let relevant = included.filter(|(score, _)| !only_included || !score.excluded);
+        relevant.map(|(_, entry)| entry.rows_counted as f64).sum::<f64>().max(1.0)
     };
     let (all, rest) = (counted(false), counted(true));
     let update =

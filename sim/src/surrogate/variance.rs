@@ -95,8 +95,8 @@ impl VarianceComponents {
         let mut by_chance = [0.0; 2];
         for (p, worth, _) in &left {
             let weights = lines.get(&p.member).and_then(|(own, _)| own.influence(*worth));
-            for (sum, says) in by_chance.iter_mut().zip(weights.unwrap_or_default()) {
-                *sum += says * says * spread(*worth);
+            for (sum, weight) in by_chance.iter_mut().zip(weights.unwrap_or_default()) {
+                *sum += weight * weight * spread(*worth);
             }
         }
         let n = lines.len() as f64;

@@ -1,5 +1,5 @@
-//! `florin bench door`: latency of honest requests beside thousands of slow connections, and the
-//! lifetime of those connections.
+//! `florin bench listener`: latency of honest requests beside thousands of slow connections, and
+//! the lifetime of those connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -110,7 +110,7 @@ pub(super) fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Ledger => of_rows(ledger::run()?)?,
         BenchName::Round => of_rows(with_peer(round::run()?, arguments)?)?,
         BenchName::Server => of_rows(with_peer(server::run()?, arguments)?)?,
-        BenchName::Door => of_rows(listener::run(arguments.listener.connections)?)?,
+        BenchName::Listener => of_rows(listener::run(arguments.listener.connections)?)?,
         BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
         BenchName::Soak => of_rows(soak::run(&arguments.soak)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,

@@ -26,7 +26,7 @@ pub(super) fn run(
     if identity.coordinator != account {
         let what =
             format!("the folder belongs to {}, but the wallet is {account}", identity.coordinator);
-        findings.parts.push(Finding::damaged("folder", "WALLET_FOREIGN", what));
+        findings.parts.push(Finding::damaged("folder", "WALLET_OWNER_MISMATCH", what));
     }
     show_findings(data, &findings, json)?;
     Ok(if findings.is_intact() { Exit::Done } else { Exit::Negative })
@@ -93,7 +93,7 @@ fn of_chain(file: &Path, found: &Verification, identity: Identity) -> Finding {
              coordinator {}",
             owner.market.genesis, owner.coordinator, identity.market.genesis, identity.coordinator
         );
-        return Finding::damaged("ledger", "LEDGER_FOREIGN", what);
+        return Finding::damaged("ledger", "LEDGER_OWNER_MISMATCH", what);
     }
     let bytes = std::fs::metadata(file).map_or(0, |file| file.len());
     let what = format!(
@@ -115,7 +115,7 @@ pub(in crate::commands) fn show_findings(
     if json.json {
         return show::json(&json!({
             "data": data,
-            "good": findings.is_intact(),
+            "intact": findings.is_intact(),
             "records": findings.records,
             "chain": findings.chain,
             "parts": findings.parts,

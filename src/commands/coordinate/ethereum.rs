@@ -33,7 +33,7 @@ pub(super) fn open(
     if arguments.genesis.is_some() || !arguments.allocate.is_empty() {
         let message = "--genesis and --allocate are for the embedded ledger: on Ethereum the token \
             exists already, so remove them";
-        return Err(Failure::input("NO_GENESIS_HERE", message).into());
+        return Err(Failure::input("GENESIS_NOT_NEEDED", message).into());
     }
     let missing = |flag: &str, what: &str| {
         let message = format!("--ledger ethereum needs {flag}: {what}");
@@ -79,7 +79,7 @@ fn lock_market(outbox: &Path, market: MarketId) -> anyhow::Result<File> {
                 "a coordinator of this market already runs with this wallet ({shown} is locked): \
                  stop it first; its data folder has the market's rounds"
             );
-            Err(Failure::input("COORDINATOR_RUNS", message).into())
+            Err(Failure::input("COORDINATOR_ALREADY_RUNNING", message).into())
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(|| shown.to_string()),
     }
@@ -122,7 +122,7 @@ mod tests {
         };
         let running = lock_market(&outbox, market(1)).unwrap();
         let error = lock_market(&outbox, market(1)).unwrap_err();
-        assert_eq!(crate::failure::classify(&error).0, "COORDINATOR_RUNS");
+        assert_eq!(crate::failure::classify(&error).0, "COORDINATOR_ALREADY_RUNNING");
         lock_market(&outbox, market(2)).unwrap();
         drop(running);
         lock_market(&outbox, market(1)).unwrap();

@@ -85,7 +85,7 @@ impl Systemd {
     }
 
     #[cfg(not(unix))]
-    fn tell(&self, _: &str) {}
+    fn notify(&self, _: &str) {}
 }
 
 /// Half the watchdog timeout, given in microseconds: systemd expects a notification within each

@@ -49,7 +49,7 @@ fn all(arguments: &Fuzz) -> anyhow::Result<Exit> {
         child.arg("fuzz").args(["--target", target.name]).arg("--input").arg(&input);
         child.args(["--seconds", &arguments.seconds.to_string()]);
         child.args(["--seed", &arguments.seed.to_string()]).arg("--corpus").arg(&arguments.corpus);
-        child.args(["--keep", &arguments.keep.to_string()]);
+        child.args(["--add", &arguments.add.to_string()]);
         let child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         Ok((target, input, child.with_context(|| target.name)?))
     };

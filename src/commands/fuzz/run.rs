@@ -62,10 +62,13 @@ fn run_inputs(
         if let Some(last) = &last {
             write_input(last, &input)?;
         }
-        let planted = arguments.plant.as_deref();
+        let injected = arguments.inject.as_deref();
         let behaves = || {
             let behaviour = (target.run)(&input);
-            assert!(!planted.is_some_and(|text| behaviour.contains(text)), "planted: {behaviour}");
+            assert!(
+                !injected.is_some_and(|text| behaviour.contains(text)),
+                "injected: {behaviour}"
+            );
             behaviour
         };
         let Ok(behaviour) = catch_unwind(AssertUnwindSafe(behaves)) else {
@@ -74,7 +77,7 @@ fn run_inputs(
             return Ok(Exit::Negative);
         };
         if pool.is_new(&behaviour) && !is_known {
-            if added < arguments.keep && input.len() <= CORPUS_BYTES_MAX {
+            if added < arguments.add && input.len() <= CORPUS_BYTES_MAX {
                 pool::save(&arguments.corpus, target.name, "found", &input)?;
                 added += 1;
             }
@@ -163,24 +166,24 @@ mod tests {
 
     fn settings(corpus: &Path, input: Option<&Path>) -> Fuzz {
         let (corpus, input) = (corpus.to_owned(), input.map(Path::to_owned));
-        Fuzz { seconds: 60, seed: 1, corpus, keep: 0, target: None, plant: None, input }
+        Fuzz { seconds: 60, seed: 1, corpus, add: 0, target: None, inject: None, input }
     }
 
     #[test]
     fn a_panic_two_mutations_away_is_found_and_its_input_is_added_and_tried_first() {
         let corpus = tempfile::tempdir().unwrap();
-        std::fs::create_dir(corpus.path().join("planted")).unwrap();
-        std::fs::write(corpus.path().join("planted/seed"), b"size = 12, kind = 3").unwrap();
+        std::fs::create_dir(corpus.path().join("injected")).unwrap();
+        std::fs::write(corpus.path().join("injected/seed"), b"size = 12, kind = 3").unwrap();
         let run = |bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
-            assert!(!(text.contains("size = 65536") || text.contains("kind = NaN")), "planted");
+            assert!(!(text.contains("size = 65536") || text.contains("kind = NaN")), "injected");
             format!("{} words", text.split_whitespace().count())
         };
-        let target = Target { name: "planted", run };
+        let target = Target { name: "injected", run };
         let input = corpus.path().join("input");
         let arguments = settings(corpus.path(), Some(&input));
         let number = AtomicU64::new(0);
-        let pool = || Pool::open(corpus.path(), "planted").unwrap();
+        let pool = || Pool::open(corpus.path(), "injected").unwrap();
         assert_eq!(run_inputs(&target, pool(), &arguments, &number).unwrap(), Exit::Negative);
         let found = last_input(&input).unwrap();
         assert!(catch_unwind(|| run(&found)).is_err());

@@ -178,7 +178,7 @@ fn file(bytes: &[u8]) -> NamedTempFile {
 /// The result of a loader, without the file names, which differ between runs.
 fn load_result(source: &DataSource, files: &[&NamedTempFile]) -> String {
     let text = describe(&load(source));
-    files.iter().fold(text, |said, file| said.replace(&*file.path().to_string_lossy(), "FILE"))
+    files.iter().fold(text, |text, file| text.replace(&*file.path().to_string_lossy(), "FILE"))
 }
 
 fn csv(bytes: &[u8]) -> String {

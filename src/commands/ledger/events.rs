@@ -28,7 +28,7 @@ pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
     })?;
     let market = deployment.market();
     if json.json {
-        let differences: Vec<_> = found
+        let mismatches: Vec<_> = found
             .mismatches
             .iter()
             .map(|d| json!({ "line": d.field, "events": d.events, "contract": d.contract }))
@@ -41,8 +41,8 @@ pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
             "events": found.survey.market.events,
             "tasks": found.survey.market.tasks.len(),
             "compared": found.compared,
-            "differing": found.mismatch_count,
-            "differences": differences,
+            "mismatching": found.mismatch_count,
+            "mismatches": mismatches,
             "surplus": show::units(found.surplus),
         }))?;
     } else {

@@ -107,7 +107,7 @@ fn as_json(
     show::json(&json!({
         "chain": deployment.chain,
         "block": survey.block,
-        "made": survey.time,
+        "mined_at": survey.time,
         "confirmations": found.settings.confirmations,
         "node": {
             "name": found.endpoint.name(),
@@ -120,7 +120,7 @@ fn as_json(
         "registry": deployment.registry,
         "genesis": deployment.market().genesis,
         "supply": show::units(survey.supply),
-        "held": show::units(survey.market_balance),
+        "contract_balance": show::units(survey.market_balance),
         "escrow": show::units(money.escrow),
         "owed": show::units(money.owed),
         "bonds": show::units(money.bonds),

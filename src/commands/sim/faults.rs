@@ -95,7 +95,7 @@ pub(super) fn run(command: &SimFaults) -> anyhow::Result<Exit> {
 }
 
 fn halted(error: &SetupError) -> anyhow::Error {
-    Failure::fault("SIM_HALTED", error.to_string()).into()
+    Failure::fault("SIM_ABORTED", error.to_string()).into()
 }
 
 /// Runs one seed and prints its trace.
@@ -106,7 +106,7 @@ fn one(command: &SimFaults, seed: u64, rules: FaultOptions) -> anyhow::Result<Ex
         let trace: Vec<String> =
             played.trace.clone().into_text().lines().map(str::to_owned).collect();
         let mut found = in_json(&played, played.digest());
-        found["weather"] = json!(format!("{:?}", played.faults));
+        found["fault_config"] = json!(format!("{:?}", played.faults));
         found["trace"] = json!(trace);
         show::json(&found)?;
         return Ok(exit);
@@ -160,7 +160,7 @@ fn many(command: &SimFaults, first: u64, seeds: u64, rules: FaultOptions) -> any
     let sums = sums.map_err(|error| halted(&error))?;
     if command.json.json {
         let failed: Vec<_> = sums.failed.iter().map(|(p, digest)| in_json(p, *digest)).collect();
-        show::json(&json!({"sums": sums, "failed": failed}))?;
+        show::json(&json!({"totals": sums, "failed": failed}))?;
     } else {
         print(&sums);
         print_violations(&sums, rules);
@@ -193,8 +193,9 @@ fn run_batches(
 
 fn in_json(played: &FaultOutcome, digest: Digest) -> serde_json::Value {
     let violations = played.violations.iter();
-    let violations: Vec<_> =
-        violations.map(|found| json!({"rule": found.invariant, "what": found.detail})).collect();
+    let violations: Vec<_> = violations
+        .map(|found| json!({"invariant": found.invariant, "message": found.detail}))
+        .collect();
     json!({
         "seed": played.seed,
         "violations": violations,
@@ -203,7 +204,7 @@ fn in_json(played: &FaultOutcome, digest: Digest) -> serde_json::Value {
         "receipts": played.receipts,
         "crashes": played.crashes,
         "events": played.events,
-        "took_ms": played.took_ms,
+        "virtual_ms": played.took_ms,
         "digest": digest.to_string(),
     })
 }

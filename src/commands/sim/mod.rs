@@ -93,8 +93,9 @@ fn refused(error: &ScenarioError) -> anyhow::Error {
 
 /// Checks that the results folder is writable before any game is played.
 fn check_writable(folder: Option<&Path>) -> anyhow::Result<()> {
-    folder
-        .map_or(Ok(()), |folder| florin_sim::results::check_writable(folder).map_err(|error| not_written(&error).into()))
+    folder.map_or(Ok(()), |folder| {
+        florin_sim::results::check_writable(folder).map_err(|error| not_written(&error).into())
+    })
 }
 
 /// Checks that the results folder is writable before any game is played, and refuses to overwrite
@@ -114,20 +115,20 @@ fn check_results_folder(
             && scenario.attached_files().all(|(name, text)| has(name).as_deref() == Some(text))
     };
     if !is_empty && !is_own() {
-        return Err(results_in_the_way(folder));
+        return Err(results_folder_in_use(folder));
     }
     check_writable(Some(folder))
 }
 
 /// Refuses to write a comparison page over the results of a run or a search.
 fn refuse_run_folder(folder: &Path) -> anyhow::Result<()> {
-    if folder.join("scenario.toml").exists() { Err(results_in_the_way(folder)) } else { Ok(()) }
+    if folder.join("scenario.toml").exists() { Err(results_folder_in_use(folder)) } else { Ok(()) }
 }
 
-fn results_in_the_way(folder: &Path) -> anyhow::Error {
+fn results_folder_in_use(folder: &Path) -> anyhow::Error {
     let why = "contains something other than the results of this experiment: give a new folder \
         with --out, or remove it";
-    Failure::input("RESULTS_IN_THE_WAY", format!("{} {why}", folder.display())).into()
+    Failure::input("RESULTS_FOLDER_IN_USE", format!("{} {why}", folder.display())).into()
 }
 
 fn not_written(error: &WriteError) -> Failure {
@@ -138,8 +139,8 @@ fn not_written(error: &WriteError) -> Failure {
 fn halted(error: &SimulationFailed) -> anyhow::Error {
     let message = format!("{}: {}", PROGRAM.run_id(error.seed), error.error);
     match &error.error {
-        SimError::Act(_) => Failure::input("SIM_TRAINING", message).into(),
-        _ => Failure::fault("SIM_HALTED", message).into(),
+        SimError::Act(_) => Failure::input("SIM_INVALID_TRAINING", message).into(),
+        _ => Failure::fault("SIM_ABORTED", message).into(),
     }
 }
 

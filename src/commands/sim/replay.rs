@@ -16,7 +16,7 @@ const SCENARIO: &str = "scenario.toml";
 
 pub(super) fn run(command: &SimReplay) -> anyhow::Result<Exit> {
     let game: RunId =
-        command.game.parse().map_err(|why: String| Failure::input("REPLAY_NAME", why))?;
+        command.game.parse().map_err(|why: String| Failure::input("INVALID_RUN_ID", why))?;
     check_program(&game)?;
     let folder = Path::new(&command.what.scenario);
     let folder = folder.is_dir().then_some(folder);
@@ -60,7 +60,7 @@ fn check_program(game: &RunId) -> anyhow::Result<()> {
 fn scenario_in_folder(folder: &Path, what: &ScenarioArg) -> anyhow::Result<Scenario> {
     if !what.changes.is_empty() {
         let why = "a results folder is replayed unchanged: remove --set, or give a scenario";
-        return Err(Failure::input("REPLAY_CHANGED", why).into());
+        return Err(Failure::input("REPLAY_WITH_CHANGES", why).into());
     }
     let path = folder.join(SCENARIO);
     let text = std::fs::read_to_string(&path).map_err(|error| {

@@ -16,7 +16,7 @@ use super::cache::SweepCache;
 use super::compare::page;
 use super::{
     PROGRAM, check_writable, not_written, read_text, refuse_run_folder, refused,
-    results_in_the_way, run_games, scenario_text, threads, with_seeds,
+    results_folder_in_use, run_games, scenario_text, threads, with_seeds,
 };
 use crate::cli::SimSweep;
 use crate::failure::{Exit, Failure};
@@ -42,7 +42,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
         || command.play.seeds.is_some() && varied("seeds.count")
     {
         let why = "--vary and --seed or --seeds both set the seeds: remove one of them";
-        return Err(Failure::input("SWEEP_AXIS", why).into());
+        return Err(Failure::input("INVALID_SWEEP", why).into());
     }
     if let Some(draw) = command.draw {
         points = sample(&points, draw as usize, command.play.seed.unwrap_or(1));
@@ -96,7 +96,7 @@ fn check_same_scenario(folder: &Path, scenario: &Scenario) -> anyhow::Result<()>
     let Ok(text) = std::fs::read_to_string(folder.join("scenario.toml")) else { return Ok(()) };
     let is_same = Scenario::read_in(folder, &text, &[])
         .is_ok_and(|there| there.name == scenario.name && there.seeds == scenario.seeds);
-    if is_same { Ok(()) } else { Err(results_in_the_way(folder)) }
+    if is_same { Ok(()) } else { Err(results_folder_in_use(folder)) }
 }
 
 /// Whether all rules of a combination hold, and the fit of a surrogate passes.
@@ -122,7 +122,7 @@ fn side(folder: &Path, point: &Combination) -> anyhow::Result<LoadedResults> {
 fn combinations(vary: &[String]) -> anyhow::Result<Vec<Combination>> {
     let mut points: Vec<Combination> = vec![Vec::new()];
     for axis in vary {
-        let wrong = |why: &str| Failure::input("SWEEP_AXIS", format!("--vary {axis}: {why}"));
+        let wrong = |why: &str| Failure::input("INVALID_SWEEP", format!("--vary {axis}: {why}"));
         let (key, values) = axis.split_once('=').ok_or_else(|| wrong("write KEY=V1,V2"))?;
         let values = split(values);
         if values.len() > VALUES_MAX || values.iter().any(|value| value.is_empty()) {
@@ -155,7 +155,7 @@ fn combinations(vary: &[String]) -> anyhow::Result<Vec<Combination>> {
         points.first().into_iter().flatten().map(SettingOverride::key).collect();
     if keys.len() < vary.len() {
         let why = "two --vary name the same key: give all its values in one";
-        return Err(Failure::input("SWEEP_AXIS", why).into());
+        return Err(Failure::input("INVALID_SWEEP", why).into());
     }
     Ok(points)
 }

@@ -78,7 +78,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
             format!(
                 "{} rows, {} per round, root {}…",
                 spec.holdout.rows,
-                spec.holdout.per_round,
+                spec.holdout.rows_per_round,
                 spec.holdout.root.short()
             ),
         ),
@@ -124,13 +124,13 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the default for `holdout.per_round`, if the file omits it.
+/// Prints the default for `holdout.rows_per_round`, if the file omits it.
 pub(super) fn print_shared_hint(ready: &PreparedTask) {
     if ready.is_per_round_derived {
-        let each = ready.spec.holdout.per_round;
+        let each = ready.spec.holdout.rows_per_round;
         show::hint(&format!(
-            "\nThe file does not set holdout.per_round: the rounds share its rows equally, {each} \
-             each."
+            "\nThe file does not set holdout.rows_per_round: the rounds share its rows equally, \
+             {each} each."
         ));
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn evaluate(
 ) -> anyhow::Result<ModelEvaluation> {
     if let Some(misfit) = task_file::schema_mismatch(data, spec) {
         let message = format!("the data does not match the task: {misfit}");
-        return Err(Failure::input("BAD_DATA", message).into());
+        return Err(Failure::input("INVALID_DATA", message).into());
     }
     let model = florin_work::model_spec(&spec.model);
     let params: Vec<f64> =

@@ -149,8 +149,8 @@ fn as_json(
         "committed": view.committed,
         "revealed": view.revealed,
         "model": view.model,
-        "wanted": view.missing_blobs,
-        "holdout_wanted": view.holdout_missing,
+        "missing_blobs": view.missing_blobs,
+        "holdout_missing": view.holdout_missing,
         "rounds": rounds,
         "money": books.map(money_json).transpose()?,
     }))

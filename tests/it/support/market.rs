@@ -30,7 +30,7 @@ const LONG_PHASE_MS: u64 = 600_000;
 const MONEY: &str = r#"data = "100"
 infrastructure = "10"
 per_nat_max = "500"
-withheld = 3
+confidence_z = 3
 bond_min = "2"
 bond_per_row = "0.05"
 debit_max = "0.5"

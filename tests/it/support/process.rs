@@ -31,10 +31,18 @@ impl CommandOutput {
         self
     }
 
+    /// The failure of a command with `--json`: the last line on standard error.
+    pub(crate) fn json_error(&self) -> Option<serde_json::Value> {
+        let line: serde_json::Value = serde_json::from_str(self.err.lines().last()?).ok()?;
+        line.get("error").cloned()
+    }
+
     /// Asserts the exit code and the error code.
     #[track_caller]
     pub(crate) fn refused(self, exit: i32, code: &str) -> Self {
-        assert!(self.err.contains(&format!("error[{code}]")), "no [{code}] in {self:?}");
+        let in_text = self.err.contains(&format!("error[{code}]"));
+        let in_json = || self.json_error().is_some_and(|error| error["code"] == code);
+        assert!(in_text || in_json(), "no [{code}] in {self:?}");
         self.expect(exit)
     }
 }

@@ -9,13 +9,20 @@ use super::source::RustSource;
 /// Folders of generated or downloaded files.
 const SKIPPED: [&str; 3] = ["target", "node_modules", "data"];
 
+/// The extensions of files that are written by hand.
+const KINDS: [&str; 11] =
+    ["rs", "toml", "py", "mjs", "js", "sh", "md", "sol", "yml", "css", "service"];
+
+/// The one file in a hidden folder.
+const CHECKS: &str = ".ci/run";
+
 /// A text file, with its path relative to the root, with forward slashes.
 pub(crate) struct TextFile {
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// All Rust, TOML, Python, JavaScript, shell and Markdown files.
+/// All text files of [`KINDS`], and the script of the checks.
 pub(crate) struct Repository {
     pub(crate) files: Vec<TextFile>,
 }
@@ -25,6 +32,7 @@ impl Repository {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut files = Vec::new();
         collect(root, root, &mut files);
+        files.push(read(root, &root.join(CHECKS)));
         files.sort_by(|a: &TextFile, b: &TextFile| a.path.cmp(&b.path));
         assert!(files.len() > 20, "only {} files: is {} the root?", files.len(), root.display());
         Self { files }
@@ -61,14 +69,16 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<TextFile>) {
             collect(root, &path, files);
             continue;
         }
-        let known = ["rs", "toml", "py", "mjs", "js", "sh", "md"];
-        if path.extension().is_none_or(|e| !known.iter().any(|known| e == *known)) {
-            continue;
+        if path.extension().is_some_and(|found| KINDS.iter().any(|known| found == *known)) {
+            files.push(read(root, &path));
         }
-        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let relative = path.strip_prefix(root).expect("it lies below the root");
-        files.push(TextFile { path: relative.to_string_lossy().replace('\\', "/"), text });
     }
+}
+
+fn read(root: &Path, path: &Path) -> TextFile {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let relative = path.strip_prefix(root).expect("it lies below the root");
+    TextFile { path: relative.to_string_lossy().replace('\\', "/"), text }
 }
 
 /// `learning/src/data/` is a module; `learning/data/` is data.

@@ -47,6 +47,35 @@ impl RustSource {
         lines.map(|(line, _)| format!("{}:{}: {what}", self.path, line + 1)).collect()
     }
 
+    /// The text with its code blanked out: comments, strings and characters.
+    pub(crate) fn prose(&self) -> String {
+        let code = code_only(&self.text);
+        let mut bytes = self.text.as_bytes().to_vec();
+        for (byte, _) in bytes.iter_mut().zip(code.bytes()).filter(|(_, code)| *code > b' ') {
+            *byte = b' ';
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The names of all structs, enums, traits and unions, and of the type aliases that are not
+    /// indented: an indented alias is an associated type or local. Tests are included.
+    pub(crate) fn type_names(&self) -> Vec<String> {
+        let defined = |line: &str| {
+            let item = line.trim_start();
+            let item = match item.strip_prefix("pub(") {
+                Some(rest) => rest.split_once(") ")?.1,
+                None => item.strip_prefix("pub ").unwrap_or(item),
+            };
+            let (keyword, name) = item.split_once(' ')?;
+            let is_type = ["struct", "enum", "trait", "union"].contains(&keyword)
+                || keyword == "type" && !line.starts_with(' ');
+            let name = Some(name).filter(|_| is_type)?;
+            let end = name.find(|c: char| !c.is_alphanumeric()).unwrap_or(name.len());
+            (end > 0).then(|| name[..end].to_owned())
+        };
+        code_only(&self.text).lines().filter_map(defined).collect()
+    }
+
     /// Every function with a body, tests included.
     pub(crate) fn functions(&self) -> Vec<Function> {
         let code = code_only(&self.text);
@@ -133,7 +162,7 @@ fn blank(bytes: &mut [u8]) {
 }
 
 /// Blanks out comments, strings and characters, so that braces and words in them do not count.
-fn code_only(text: &str) -> String {
+pub(crate) fn code_only(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let mut place = 0;
     while place < bytes.len() {
@@ -248,6 +277,21 @@ fn code_is_separated_from_comments_strings_and_characters() {
         let words: Vec<&str> = source.code.split_whitespace().collect();
         assert_eq!(words.join(" "), wanted, "{text}");
     }
+}
+
+#[test]
+fn prose_is_separated_from_code() {
+    let text = "let text = \"a\"; // b\nlet x = 'c';\n/* d\n */ e";
+    let source = RustSource::new("a.rs", text);
+    assert_eq!(source.prose(), "           \"a\"  // b\n        'c' \n/* d\n */  ");
+}
+
+#[test]
+fn type_names_are_found_without_associated_types() {
+    let text = "pub(crate) struct A<T>(T);\nenum B { X }\npub(in a::b) trait C {\n    type No;\n}\n\
+                pub type D = u8;\nmod m {\n    pub struct E;\n}\nimpl A {}\n// struct No\n\
+                #[cfg(test)]\nmod tests {\n    struct F;\n}\nstruct $name;\n";
+    assert_eq!(RustSource::new("a.rs", text).type_names(), ["A", "B", "C", "D", "E", "F"]);
 }
 
 #[test]

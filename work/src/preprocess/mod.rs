@@ -75,7 +75,7 @@ pub fn preprocess(
     known: &PublicHistory,
 ) -> PreprocessedUpdates {
     let mut rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
-    let repeats = match rules.duplicates {
+    let repeats = match rules.near_duplicates {
         DuplicatePolicy::Accept => vec![None; entries.len()],
         DuplicatePolicy::Reject => find_matches(entries, &rows, &deltas, known),
     };

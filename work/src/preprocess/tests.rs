@@ -6,8 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL_RULES: PreprocessingRules =
-    PreprocessingRules { norm_scaling: NormScaling::Median, duplicates: DuplicatePolicy::Reject };
+const ALL_RULES: PreprocessingRules = PreprocessingRules {
+    norm_scaling: NormScaling::Median,
+    near_duplicates: DuplicatePolicy::Reject,
+};
 
 fn entry(n: u8, rows: u64, order: u32) -> UpdateEntry {
     UpdateEntry {
@@ -105,8 +107,10 @@ fn replays_of_a_global_model_delta_are_rejected() {
 
 #[test]
 fn disabled_preprocessing_changes_nothing() {
-    let rules =
-        PreprocessingRules { norm_scaling: NormScaling::None, duplicates: DuplicatePolicy::Accept };
+    let rules = PreprocessingRules {
+        norm_scaling: NormScaling::None,
+        near_duplicates: DuplicatePolicy::Accept,
+    };
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![3.0, 4.0], vec![30.0, 40.0]];
     let held = preprocess(
@@ -315,7 +319,7 @@ fn copies_of_another_members_earlier_update_are_rejected() {
     let known = PublicHistory { senders: vec![Address([1; 20]), Address([2; 20])], ..known };
     let held = preprocess(ALL_RULES, &entries, updates.clone().into(), &known);
     assert_eq!(held.duplicates[..4], [None; 4], "seed {seed}");
-    let rules = PreprocessingRules { duplicates: DuplicatePolicy::Accept, ..ALL_RULES };
+    let rules = PreprocessingRules { near_duplicates: DuplicatePolicy::Accept, ..ALL_RULES };
     assert_eq!(preprocess(rules, &entries, updates.into(), &known).duplicates, [None; 6]);
 }
 

@@ -163,10 +163,10 @@ impl BlobStore {
         };
         let found = writer.digest();
         if found != digest {
-            bucket.metrics().count_wrong_digest();
+            bucket.metrics().count_digest_mismatch();
             tracing::error!(
                 bucket = bucket.name(), wanted = %digest, %found,
-                "the bytes in the bucket do not match the blob's digest [BUCKET_WRONG_BYTES]"
+                "the bytes in the bucket do not match the blob's digest [BUCKET_DIGEST_MISMATCH]"
             );
             return Err(BlobError::WrongDigest { wanted: digest, found });
         }

@@ -35,7 +35,7 @@ impl BucketMetrics {
                 }
             }
             other => {
-                self.count(request, if other.is_ok() { "done" } else { "absent" });
+                self.count(request, if other.is_ok() { "ok" } else { "not_found" });
                 if self.failing.swap(false, Ordering::Relaxed) {
                     tracing::info!(request, "requests to the bucket succeed again");
                 }
@@ -44,8 +44,8 @@ impl BucketMetrics {
     }
 
     /// Counts a blob whose bytes in the bucket do not match its digest.
-    pub fn count_wrong_digest(&self) {
-        self.count("get", "wrong");
+    pub fn count_digest_mismatch(&self) {
+        self.count("get", "digest_mismatch");
     }
 
     fn count(&self, request: &'static str, outcome: &'static str) {

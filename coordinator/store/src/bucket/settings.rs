@@ -29,7 +29,7 @@ impl Default for BucketSettings {
 
 /// An invalid setting of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("settings: {key} = {value:?}: use {right} [BUCKET_SETTINGS]")]
+#[error("settings: {key} = {value:?}: use {right} [INVALID_BUCKET_SETTINGS]")]
 pub struct BucketSettingsError {
     /// The key.
     pub key: &'static str,
@@ -138,7 +138,7 @@ mod tests {
         let long = format!("s3://{}", "b".repeat(NAME_BYTES_MAX + 1));
         for url in ["", "florin", "s3://", "s3:///a", "http://florin", "s3://a b", "s3://a//b"] {
             let error = at(url).check().unwrap_err().to_string();
-            assert!(error.contains("[BUCKET_SETTINGS]"), "{url}: {error}");
+            assert!(error.contains("[INVALID_BUCKET_SETTINGS]"), "{url}: {error}");
         }
         for url in ["s3://a/../b", "s3://a/b?c", "s3://key:secret@a", long.as_str()] {
             assert!(at(url).check().is_err(), "{url}");
@@ -160,7 +160,7 @@ mod tests {
         }
         let alone = BucketSettings { url: None, ..endpoint("http://127.0.0.1:9000") };
         let error = alone.check().unwrap_err().to_string();
-        assert!(error.contains("together with blobs.url [BUCKET_SETTINGS]"), "{error}");
+        assert!(error.contains("together with blobs.url [INVALID_BUCKET_SETTINGS]"), "{error}");
         let region = BucketSettings { region: Some("eu central".to_owned()), ..at("s3://a") };
         assert!(region.check().unwrap_err().to_string().contains("blobs.region"));
     }

@@ -56,11 +56,11 @@ fn stored_blobs_are_mirrored_and_restored_when_the_folder_loses_them() {
             assert!(again.contains(digest), "the folder has it from now on");
             assert_eq!(*again.map(digest).unwrap(), **bytes);
         }
-        assert_eq!(bucket.metrics().number("get", "done"), 2 + 3);
+        assert_eq!(bucket.metrics().number("get", "ok"), 2 + 3);
         let unknown = Digest([5; 32]);
         assert!(!again.has(unknown).unwrap());
         assert!(matches!(again.read(unknown), Err(BlobError::Missing(_))));
-        assert_eq!(bucket.metrics().number("get", "absent"), 1);
+        assert_eq!(bucket.metrics().number("get", "not_found"), 1);
         // Without a bucket the folder is unchanged.
         let alone = BlobStore::open(dir.path()).unwrap();
         assert_eq!(alone.read(digests[0]).unwrap(), all[0]);
@@ -86,7 +86,7 @@ fn wrong_bytes_in_the_bucket_are_never_returned_and_an_upload_repairs_them() {
         fs::remove_dir_all(dir.path()).unwrap();
         assert_eq!(blobs(dir.path(), &bucket).read(digest).unwrap(), bytes);
     }
-    assert_eq!(bucket.metrics().number("get", "wrong"), 2 * 3);
+    assert_eq!(bucket.metrics().number("get", "digest_mismatch"), 2 * 3);
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn a_damaged_blob_of_the_folder_is_fetched_again() {
     assert_eq!(blobs.read(digests[0]).unwrap(), small);
     assert_eq!(blobs.read(digests[1]).unwrap(), large);
     assert_eq!(fs::read(&file).unwrap(), large);
-    assert_eq!(bucket.metrics().number("get", "done"), 2);
+    assert_eq!(bucket.metrics().number("get", "ok"), 2);
     // Repaired in the folder: not fetched again.
     assert_eq!(blobs.read(digests[0]).unwrap(), small);
-    assert_eq!(bucket.metrics().number("get", "done"), 2);
+    assert_eq!(bucket.metrics().number("get", "ok"), 2);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn many_readers_of_a_lost_blob_fetch_it_once() {
             scope.spawn(|| assert_eq!(blobs.read(digest).unwrap(), large));
         }
     });
-    assert_eq!(bucket.metrics().number("get", "done"), 1);
+    assert_eq!(bucket.metrics().number("get", "ok"), 1);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_new_bucket_is_filled_once_with_the_blobs_of_the_state() {
     assert!(!first.has(spare).unwrap());
     // Complete: the bucket is not even listed.
     assert_eq!(behind.mirror_all(&named).unwrap(), 0);
-    assert_eq!(first.metrics().number("list", "done"), 2);
+    assert_eq!(first.metrics().number("list", "ok"), 2);
     drop(behind);
     // Blobs were stored without the bucket, so it is compared again.
     let alone = BlobStore::open(dir.path()).unwrap();

@@ -113,7 +113,12 @@ fn compare_task(
         ]
     };
     let hashes = |state: &TaskState| {
-        [("root", state.root), ("head", state.head), ("base", state.base), ("mark", state.mark)]
+        [
+            ("root", state.root),
+            ("head", state.head),
+            ("final head", state.finalHead),
+            ("checkpoint", state.checkpoint),
+        ]
     };
     let line = |name: &str| format!("task {}…: {name}", id.short());
     scale.compare_field(|| line("terms"), &events.terms, &contract.terms);
@@ -163,9 +168,9 @@ fn compare_providers(
         let folded: Vec<B256> = ours.pledges.keys().map(|task| b256(*task)).collect();
         scale.compare_field(|| line("pledges"), &folded, &pledges);
         for (task, slashed) in &ours.pledges {
-            let said =
+            let on_chain =
                 node.call_getter(market, &slashedOfCall { id: b256(*task), provider }, at)?;
-            scale.compare_field(|| line("slashed of a pledge"), slashed, &said);
+            scale.compare_field(|| line("slashed of a pledge"), slashed, &on_chain);
         }
     }
     Ok(())

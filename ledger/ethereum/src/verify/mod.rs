@@ -47,7 +47,7 @@ pub struct MarketVerification {
     pub compared: u64,
     /// Number of mismatches.
     pub mismatch_count: u64,
-    /// The first mismatches, at most [`crate::limits::DIFFERENCES_MAX`].
+    /// The first mismatches, at most [`crate::limits::MISMATCHES_MAX`].
     pub mismatches: Vec<MarketMismatch>,
     /// Tokens in the contract that belong to no account: any account can transfer tokens to the
     /// contract.

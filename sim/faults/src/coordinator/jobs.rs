@@ -249,7 +249,7 @@ fn value(machine: &SimDisk, job: &ValuationJob) -> JobStep {
 }
 
 /// Whether the fate of a transaction is unknown because its response was lost. This depends on the
-/// text of the error in [`florin_ledger::submit_over`].
+/// text of the error in [`florin_ledger::submit_remote`].
 fn fate_is_unknown(why: &str) -> bool {
     why.contains(&format!("{RESPONSE_LOST}; it is unknown whether"))
 }

@@ -89,7 +89,7 @@ fn spec(
         holdout: Holdout {
             root,
             rows: cohort.holdout.rows() as u32,
-            per_round: (cohort.holdout.rows() / ROUNDS) as u32,
+            rows_per_round: (cohort.holdout.rows() / ROUNDS) as u32,
         },
         training: Training {
             epochs: cohort.training.epochs,

@@ -109,14 +109,22 @@ struct ProtectionStack {
     transform: UpdateTransform,
 }
 
-const BARE: PreprocessingRules =
-    PreprocessingRules { norm_scaling: NormScaling::None, duplicates: DuplicatePolicy::Accept };
-const CLIPPED: PreprocessingRules =
-    PreprocessingRules { norm_scaling: NormScaling::Median, duplicates: DuplicatePolicy::Accept };
-const UNREPEATED: PreprocessingRules =
-    PreprocessingRules { norm_scaling: NormScaling::None, duplicates: DuplicatePolicy::Reject };
-const WHOLE: PreprocessingRules =
-    PreprocessingRules { norm_scaling: NormScaling::Median, duplicates: DuplicatePolicy::Reject };
+const BARE: PreprocessingRules = PreprocessingRules {
+    norm_scaling: NormScaling::None,
+    near_duplicates: DuplicatePolicy::Accept,
+};
+const CLIPPED: PreprocessingRules = PreprocessingRules {
+    norm_scaling: NormScaling::Median,
+    near_duplicates: DuplicatePolicy::Accept,
+};
+const UNREPEATED: PreprocessingRules = PreprocessingRules {
+    norm_scaling: NormScaling::None,
+    near_duplicates: DuplicatePolicy::Reject,
+};
+const WHOLE: PreprocessingRules = PreprocessingRules {
+    norm_scaling: NormScaling::Median,
+    near_duplicates: DuplicatePolicy::Reject,
+};
 
 /// The last entry is the default of a task.
 const STACKS: &[ProtectionStack] = &[

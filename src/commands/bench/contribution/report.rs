@@ -223,7 +223,7 @@ pub(super) fn write(
     refresh(
         folder,
         &[
-            ("bars", bars_markdown(rows)),
+            ("targets", bars_markdown(rows)),
             ("evaluations-10", Evaluations::new(&measured.curves, &small).markdown()),
             ("evaluations-20", Evaluations::new(&measured.curves, &large).markdown()),
             ("rounds", regimes_markdown(&measured.gradient_results)),

@@ -254,7 +254,7 @@ impl Soak {
 
     /// Reads everything back and recomputes all rounds.
     fn audit(&mut self) -> anyhow::Result<Vec<Measurement>> {
-        let (mut recomputed, mut differences) = (0u64, 0usize);
+        let (mut recomputed, mut mismatches) = (0u64, 0usize);
         for task in &self.tasks {
             let task = task.to_string();
             let url = self.market.url.as_str();
@@ -263,8 +263,8 @@ impl Soak {
             let found: serde_json::Value = serde_json::from_str(&output)
                 .with_context(|| format!("audit of {task}:\n{}", self.market.log("commands")))?;
             recomputed += found.get("rounds").and_then(serde_json::Value::as_u64).unwrap_or(0);
-            let list = found.get("differences").and_then(serde_json::Value::as_array);
-            differences += list.map_or(1, Vec::len);
+            let list = found.get("mismatches").and_then(serde_json::Value::as_array);
+            mismatches += list.map_or(1, Vec::len);
         }
         self.market.stop_coordinator()?;
         let data = self.market.path("market").display().to_string();
@@ -281,7 +281,7 @@ impl Soak {
         let (all, again) = (f64::from(self.rounds), u32::try_from(recomputed)?);
         Ok(vec![
             Measurement::at_least("rounds recomputed by an auditor", f64::from(again), "", all),
-            Measurement::at_most("  mismatches found", count(differences), "", 0.0),
+            Measurement::at_most("  mismatches found", count(mismatches), "", 0.0),
             Measurement::at_most("faults found by `ledger verify`", faults(in_order), "", 0.0),
             Measurement::at_most("faults found by `coordinate --check`", faults(whole), "", 0.0),
         ])

@@ -60,7 +60,7 @@ fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
         data: DataSchema { width: model.inputs().unwrap(), classes: model.classes() },
         model,
         base_model: Digest([0x11; 32]),
-        holdout: Holdout { root: Digest([0x22; 32]), rows: 360, per_round: 36 },
+        holdout: Holdout { root: Digest([0x22; 32]), rows: 360, rows_per_round: 36 },
         training: Training {
             epochs: 3,
             batch: 16,
@@ -349,7 +349,7 @@ fn registrations() -> Value {
     json!([one(Role::Participant, 1), one(Role::Provider, u64::MAX), one(Role::Coordinator, 0)])
 }
 
-fn closes() -> Value {
+fn close_requests() -> Value {
     let task = TaskId([0x66; 32]);
     let request = CloseRequest::sign(market(), &wallet(1), task).unwrap();
     json!([{
@@ -362,7 +362,7 @@ fn closes() -> Value {
     }])
 }
 
-fn payouts() -> Value {
+fn apportionments() -> Value {
     let one = |name: &str, pool: u128, weights: &[u128]| {
         let parts = split_by_weight(Amount::from_units(pool), weights).unwrap();
         json!({
@@ -410,8 +410,8 @@ fn trees() -> Value {
 /// Consecutive rounds of one small holdout, each drawn by its seed from the rows that earlier
 /// rounds left.
 fn draws() -> Value {
-    let one = |name: &str, rows: u32, per_round: u32, rounds: u32| {
-        let holdout = Holdout { root: Digest([1; 32]), rows, per_round };
+    let one = |name: &str, rows: u32, rows_per_round: u32, rounds: u32| {
+        let holdout = Holdout { root: Digest([1; 32]), rows, rows_per_round };
         let mut exposed = Vec::new();
         let rounds: Vec<Value> = (0..rounds)
             .map(|round| {
@@ -421,7 +421,7 @@ fn draws() -> Value {
                 json!({ "seed": seed, "drawn": drawn })
             })
             .collect();
-        json!({ "name": name, "rows": rows, "per_round": per_round, "rounds": rounds })
+        json!({ "name": name, "rows": rows, "rows_per_round": rows_per_round, "rounds": rounds })
     };
     json!([
         one("two of two", 2, 2, 1),
@@ -434,24 +434,24 @@ fn draws() -> Value {
 /// Rows of one feature and a label, disclosed with their proofs.
 fn holdouts() -> Value {
     let one = |rows: u32| {
-        let whole = Digest([0x99; 32]);
+        let dataset_digest = Digest([0x99; 32]);
         let row = |i: u32| [(i as f32 / 3.0).to_le_bytes(), (i % 10).to_le_bytes()].concat();
-        let leaf = |i| holdout::leaf(i, holdout::blinding_factor(whole, i), &row(i));
+        let leaf = |i| holdout::leaf(i, holdout::blinding_factor(dataset_digest, i), &row(i));
         let tree = HoldoutTree::new((0..rows).map(leaf).collect());
-        let shown = |index| DisclosedRow {
+        let disclose = |index| DisclosedRow {
             index,
-            blinding_factor: holdout::blinding_factor(whole, index),
+            blinding_factor: holdout::blinding_factor(dataset_digest, index),
             row: row(index),
             proof: tree.proof(index).unwrap(),
         };
-        let shown = DisclosedRows { rows: (0..rows).step_by(3).map(shown).collect() };
-        let bytes = shown.to_bytes();
+        let disclosed = DisclosedRows { rows: (0..rows).step_by(3).map(disclose).collect() };
+        let bytes = disclosed.to_bytes();
         json!({
             "name": format!("{rows} rows"),
-            "whole": whole,
+            "dataset_digest": dataset_digest,
             "rows": (0..rows).map(|i| hex(&row(i))).collect::<Vec<_>>(),
             "root": tree.root(),
-            "shown": (0..rows).step_by(3).collect::<Vec<_>>(),
+            "disclosed": (0..rows).step_by(3).collect::<Vec<_>>(),
             "bytes": hex(&bytes),
             "digest": blob_digest(&bytes),
         })
@@ -463,8 +463,8 @@ fn vectors() -> BTreeMap<&'static str, Value> {
     BTreeMap::from([
         ("messages", messages()),
         ("registrations", registrations()),
-        ("closes", closes()),
-        ("payouts", payouts()),
+        ("close_requests", close_requests()),
+        ("apportionments", apportionments()),
         ("trees", trees()),
         ("draws", draws()),
         ("holdouts", holdouts()),
