@@ -251,7 +251,12 @@ impl SyntheticMarket {
         if cut {
             let at = self.journal.rotate_segment()?;
             let state = to_bytes(self.engine.state()).context("a state can be encoded")?;
-            recovery::store_snapshot(self.volume.as_ref(), OWNER, &Snapshot { at, state }, OldSegments::Retain)?;
+            recovery::store_snapshot(
+                self.volume.as_ref(),
+                OWNER,
+                &Snapshot { at, state },
+                OldSegments::Retain,
+            )?;
         }
         Ok(())
     }
