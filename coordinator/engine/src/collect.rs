@@ -142,8 +142,7 @@ impl Engine {
     }
 
     /// The receipt of an accepted update: always the same for the same update. `None` if the round
-    /// is not in memory: [`ReportedRound::receipt`](super::state::ReportedRound::receipt) of the archived round has
-    /// it.
+    /// is not in memory: [`super::state::ReportedRound::receipt`] of the archived round has it.
     #[must_use]
     pub fn receipt(
         &self,

@@ -76,8 +76,8 @@ pub const REJECTED_UPLOADS_MAX: u32 = 8;
 /// A valid event.
 struct Validated {
     status: EventStatus,
-    /// The report that a [`Event::RoundValued`] leads to. The check builds it to know that it can be
-    /// built; the change then uses it, so that it is built once.
+    /// The report that an [`Event::RoundValued`] leads to. The check builds it, to know that it can
+    /// be built, and the change uses it.
     report: Option<Box<Report>>,
 }
 

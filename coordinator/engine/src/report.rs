@@ -107,8 +107,8 @@ impl TaskState {
         })
     }
 
-    /// Ends the round with its report. If a provider that has the order has not submitted a record,
-    /// its record may still agree: then the coordinator's own result is stored, and the round waits.
+    /// Ends the round with its report. While a provider that has the order can still submit a record
+    /// that agrees, stores the coordinator's own result instead, and the round waits.
     pub(super) fn valued(
         &mut self,
         result: &WorkResult,

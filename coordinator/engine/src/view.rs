@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
     AccountTotals, Address, Amount, ClaimProof, Digest, ErrorCode, Offer, Registration, Rejection,
-    Report, Role, RoundNumber, Signed, TaskId, TaskPhase, TaskSpec, TaskSummary, TaskView,
-    Timestamp, WorkRecord, claim_tree, merkle,
+    Report, Role, RoundNumber, TaskId, TaskPhase, TaskSpec, TaskSummary, TaskView, Timestamp,
+    claim_tree, merkle,
 };
 
 use super::Engine;

@@ -9,6 +9,7 @@ use florin_protocol::{Address, Digest, MarketId};
 
 use crate::config::JournalSettings as Settings;
 use florin_engine::{Engine, EngineState, EventStatus};
+use florin_store::recovery::OldSegments;
 use florin_store::{Fold, Journal, JournalEntry, OpenError, Snapshot, Volume, journal, recovery};
 
 /// The journal must grow by the last snapshot's size divided by this before the next snapshot, so
@@ -100,8 +101,8 @@ impl Snapshotter {
     pub fn new(settings: Settings) -> (Self, SnapshotWriter) {
         let (snapshots, queue) = sync_channel(1);
         let busy = Arc::new(AtomicBool::new(false));
-        let writing =
-            SnapshotWriter { queue, busy: Arc::clone(&busy), retain_all: settings.retain };
+        let old_segments = if settings.retain { OldSegments::Retain } else { OldSegments::Remove };
+        let writing = SnapshotWriter { queue, busy: Arc::clone(&busy), old_segments };
         (Self { settings, snapshots, busy, last_bytes: 0 }, writing)
     }
 
@@ -152,7 +153,7 @@ impl Snapshotter {
 pub struct SnapshotWriter {
     queue: Receiver<Snapshot>,
     busy: Arc<AtomicBool>,
-    retain_all: bool,
+    old_segments: OldSegments,
 }
 
 impl SnapshotWriter {
@@ -174,7 +175,7 @@ impl SnapshotWriter {
 
     fn write(&self, volume: &dyn Volume, owner: Digest, snapshot: &Snapshot) {
         let (records, bytes) = (snapshot.at.records, snapshot.state.len());
-        match recovery::store_snapshot(volume, owner, snapshot, self.retain_all) {
+        match recovery::store_snapshot(volume, owner, snapshot, self.old_segments) {
             Ok(()) => tracing::info!(records, bytes, "snapshot written"),
             Err(error) => tracing::warn!(records, %error, "the snapshot cannot be written"),
         }

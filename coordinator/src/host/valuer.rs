@@ -5,9 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use florin_learning::{Engine, ScratchSpace};
-use florin_protocol::{
-    Digest, Rejection, RoundNumber, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord,
-};
+use florin_protocol::{Digest, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord};
 use florin_work::{EarlierUpdateBlobs, ValuationInputs, ValuationOutput, WorkError};
 
 use super::EngineSender;

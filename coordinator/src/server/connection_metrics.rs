@@ -13,7 +13,7 @@ pub struct ConnectionMetrics {
     pub(super) refused: Family<CloseReason, Counter>,
 }
 
-/// The metric label for why a connection was refused or evicted.
+/// The metric label for the reason why a connection was refused or evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CloseReason {
     reason: &'static str,

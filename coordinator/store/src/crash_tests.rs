@@ -19,7 +19,7 @@ use super::error::{BlobError, OpenError};
 use super::journal::tests::{OWNER, record};
 use super::journal::{self, Journal};
 use super::pack::PackStore;
-use super::recovery::{self, Fold, store_snapshot_with_policy};
+use super::recovery::{Fold, OldSegments, RetentionPolicy, store_snapshot_with_policy};
 use super::segment::JournalEntry;
 use super::snapshot::Snapshot;
 use super::volume::{AppendFile, ReadSeek, Volume};
@@ -369,7 +369,7 @@ struct Written {
 }
 
 /// Retains one snapshot and no older segments, so that recovery depends on that snapshot.
-const HARSH: (usize, bool) = (1, false);
+const HARSH: RetentionPolicy = RetentionPolicy { snapshots: 1, segments: OldSegments::Remove };
 
 /// Writes a random history over several process lifetimes.
 fn write_history(bug: Bug, dice: &mut SplitMix64) -> Written {
@@ -400,7 +400,14 @@ fn write_history(bug: Bug, dice: &mut SplitMix64) -> Written {
                 0 => {
                     let at = journal.rotate_segment().unwrap();
                     let state = borsh::to_vec(&records).unwrap();
-                    let policy = if dice.is_on_disk() { HARSH } else { (2, dice.is_on_disk()) };
+                    let policy = if dice.is_on_disk() {
+                        HARSH
+                    } else {
+                        let retain = dice.is_on_disk();
+                        let segments =
+                            if retain { OldSegments::Retain } else { OldSegments::Remove };
+                        RetentionPolicy { snapshots: 2, segments }
+                    };
                     let taken = Snapshot { at, state };
                     store_snapshot_with_policy(folder.as_ref(), OWNER, &taken, policy).unwrap();
                 }

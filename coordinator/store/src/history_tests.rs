@@ -12,6 +12,7 @@ use crate::IDENTITY_FILE;
 use crate::LocalVolume;
 use crate::faulty_volume::{FaultyVolume, InjectedFault, VolumeOp};
 use crate::journal::tests::{All, OWNER, open_volume, record};
+use crate::segment::{FIRST_SEGMENT, encode_header, segment_number};
 
 fn local(path: &Path) -> Arc<dyn Volume> {
     Arc::new(LocalVolume(path.to_owned()))
@@ -83,7 +84,7 @@ fn a_missing_journal_is_not_recreated() {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(name), &bytes).unwrap();
             if let Some(journal) = &journal {
-                fs::write(dir.path().join(FIRST), journal).unwrap();
+                fs::write(dir.path().join(FIRST_SEGMENT), journal).unwrap();
             }
             let before = names(dir.path());
             let error = open_all(dir.path()).unwrap_err();
@@ -106,7 +107,7 @@ fn files_with_names_similar_to_a_segment_or_snapshot_are_ignored() {
     }
     // A folder is not a segment, even with a segment's name.
     fs::create_dir(dir.path().join(segment_name(99))).unwrap();
-    let zero = format!("{PREFIX}{:020}", 0);
+    let zero = format!("journal-{:020}", 0);
     assert_eq!(segment_number(&zero), None, "the first segment has another name");
     assert_eq!(open_all(dir.path()).unwrap(), all);
 }
@@ -132,10 +133,22 @@ fn old_segments_are_removed_oldest_first_and_durably_one_by_one() {
         }
     };
     for records in [4, 6] {
-        store_snapshot_with_policy(volume.as_ref(), OWNER, &at(records), (1, true)).unwrap();
+        store_snapshot_with_policy(
+            volume.as_ref(),
+            OWNER,
+            &at(records),
+            RetentionPolicy { snapshots: 1, segments: OldSegments::Retain },
+        )
+        .unwrap();
     }
     noted.lock().unwrap().clear();
-    store_snapshot_with_policy(volume.as_ref(), OWNER, &at(6), (1, false)).unwrap();
+    store_snapshot_with_policy(
+        volume.as_ref(),
+        OWNER,
+        &at(6),
+        RetentionPolicy { snapshots: 1, segments: OldSegments::Remove },
+    )
+    .unwrap();
     let mut expected = vec!["sync names".to_owned()];
     for gone in [0, 2, 4] {
         expected.extend([format!("remove {}", segment_name(gone)), "sync names".to_owned()]);
@@ -164,8 +177,13 @@ fn an_oversized_snapshot_is_not_read_and_a_failed_write_leaves_nothing() {
     let full = FaultyVolume::with_free_space(dir.path(), Arc::new(Mutex::new(200)));
     let at = Position { records: 2, chain: newest_chain(dir.path(), 2) };
     let before = names(dir.path());
-    let error = store_snapshot(full.as_ref(), OWNER, &Snapshot { at, state: vec![7; 1_000] }, true)
-        .unwrap_err();
+    let error = store_snapshot(
+        full.as_ref(),
+        OWNER,
+        &Snapshot { at, state: vec![7; 1_000] },
+        OldSegments::Retain,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("[JOURNAL_UNUSABLE]"), "{error}");
     assert_eq!(names(dir.path()), before);
 }
@@ -174,7 +192,7 @@ fn an_oversized_snapshot_is_not_read_and_a_failed_write_leaves_nothing() {
 fn a_torn_tail_is_at_most_as_long_as_one_record() {
     let dir = tempfile::tempdir().unwrap();
     let all = cut_behind(dir.path(), 2, &[]);
-    let path = dir.path().join(FIRST);
+    let path = dir.path().join(FIRST_SEGMENT);
     let length = fs::metadata(&path).unwrap().len();
     let most = crate::segment::RECORD_BYTES_MAX as u64;
     let file = fs::File::options().write(true).open(&path).unwrap();
@@ -194,7 +212,7 @@ fn recovery_skips_a_damaged_oldest_snapshot() {
         let chain = newest_chain(dir.path(), records as u64);
         let state = borsh::to_vec(&all[..records].to_vec()).unwrap();
         let taken = Snapshot { at: Position { records: records as u64, chain }, state };
-        store_snapshot(&volume, OWNER, &taken, false).unwrap();
+        store_snapshot(&volume, OWNER, &taken, OldSegments::Remove).unwrap();
     }
     let path = dir.path().join(snapshot::name(4));
     let mut bytes = fs::read(&path).unwrap();

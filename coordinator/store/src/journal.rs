@@ -10,7 +10,7 @@ use std::sync::Arc;
 use florin_protocol::Digest;
 
 use super::error::{AppendError, OpenError, missing, unusable};
-use super::recovery::{self, Fold, JournalGrowth, ReplayEnd};
+use super::recovery::{self, Fold, JournalGrowth, ReplayEnd, SegmentOffset};
 use super::segment::{
     self, FIRST_SEGMENT, JournalEntry, LAYOUT, Layout, Position, RECORD_BYTES_MAX, encode_header,
     has_no_header, segment_name, segments,
@@ -72,7 +72,7 @@ impl Journal {
     /// # Errors
     /// [`OpenError`].
     pub fn replay_durable<S>(&self, fold: &Fold<'_, S>) -> Result<S, OpenError> {
-        let until = Some((self.segment, self.length));
+        let until = Some(SegmentOffset { segment: self.segment, length: self.length });
         let read = recovery::recover(self.volume.as_ref(), self.owner, fold, until)?;
         Ok(read.state)
     }

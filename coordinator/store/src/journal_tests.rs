@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use florin_protocol::{Address, ErrorCode, RoundNumber, TaskId};
+use florin_engine::Event;
+use florin_protocol::{Address, ErrorCode, RoundNumber, TaskId, Timestamp};
 
 use super::*;
 use crate::faulty_volume::{FaultyVolume, InjectedFault, VolumeOp};
+use crate::recovery::OldSegments;
 use crate::segment::{ALIGN_BYTES, SECTOR_BYTES};
 use crate::{LocalVolume, Snapshot, snapshot};
 
@@ -290,7 +292,7 @@ fn a_version_1_journal_is_read_and_continued() {
 }
 
 /// Writes `records` records, with a snapshot after each of `cuts`. Returns all entries.
-fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], retain_all: bool) -> All {
+fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], segments: OldSegments) -> All {
     let (mut journal, mut all) = open_volume(volume, OWNER).unwrap();
     for i in 1..=records {
         journal.append(&[record(i)]).unwrap();
@@ -298,7 +300,7 @@ fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], retain_all: bool)
         if cuts.contains(&i) {
             let at = journal.rotate_segment().unwrap();
             let taken = Snapshot { at, state: borsh::to_vec(&all).unwrap() };
-            recovery::store_snapshot(volume.as_ref(), OWNER, &taken, retain_all).unwrap();
+            recovery::store_snapshot(volume.as_ref(), OWNER, &taken, segments).unwrap();
         }
     }
     all
@@ -306,10 +308,10 @@ fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], retain_all: bool)
 
 #[test]
 fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
-    for keeps in [true, false] {
+    for segments in [OldSegments::Retain, OldSegments::Remove] {
         let dir = tempfile::tempdir().unwrap();
         let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
-        let all = written(&volume, 9, &[2, 4, 6], keeps);
+        let all = written(&volume, 9, &[2, 4, 6], segments);
         let (journal, read) = open_volume(&volume, OWNER).unwrap();
         assert_eq!((read, journal.growth().records), (all.clone(), 3));
         drop(journal);
@@ -325,9 +327,10 @@ fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
         assert_eq!(open_volume(&volume, OWNER).unwrap().1, all);
         damage(4);
         match open_volume(&volume, OWNER) {
-            Ok((_, read)) => assert_eq!((read, keeps), (all, true)),
+            Ok((_, read)) => assert_eq!((read, segments), (all, OldSegments::Retain)),
             Err(error) => {
-                assert!(!keeps && matches!(error, OpenError::NoSnapshot { .. }), "{error}");
+                assert_eq!(segments, OldSegments::Remove);
+                assert!(matches!(error, OpenError::NoSnapshot { .. }), "{error}");
                 assert!(error.to_string().contains("[SNAPSHOT_UNUSABLE]"), "{error}");
                 continue;
             }
@@ -348,14 +351,14 @@ fn a_damaged_snapshot_is_skipped_and_missing_records_are_an_error() {
 fn a_snapshot_of_another_position_or_history_is_never_used() {
     let dir = tempfile::tempdir().unwrap();
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume(dir.path().to_owned()));
-    let all = written(&volume, 5, &[2, 4], true);
+    let all = written(&volume, 5, &[2, 4], OldSegments::Retain);
     let (two, four) = (dir.path().join(snapshot::name(2)), dir.path().join(snapshot::name(4)));
     fs::copy(&two, &four).unwrap();
     assert_eq!(open_volume(&volume, OWNER).unwrap().1, all);
     let elsewhere = tempfile::tempdir().unwrap();
     let other: Arc<dyn Volume> = Arc::new(LocalVolume(elsewhere.path().to_owned()));
     let wrong = Snapshot { at: Position { records: 4, chain: Digest([1; 32]) }, state: vec![0; 4] };
-    recovery::store_snapshot(other.as_ref(), OWNER, &wrong, true).unwrap();
+    recovery::store_snapshot(other.as_ref(), OWNER, &wrong, OldSegments::Retain).unwrap();
     fs::copy(elsewhere.path().join(snapshot::name(4)), &four).unwrap();
     // The snapshot is intact, but its chain value differs from the journal's.
     let error = open_volume(&volume, OWNER).unwrap_err();

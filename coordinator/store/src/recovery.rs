@@ -81,8 +81,17 @@ pub struct Recovered<S> {
     pub unusable_snapshots: Vec<String>,
 }
 
-/// Recovers the state without changing anything. `until` is where to stop: a segment, and a length
-/// of it in bytes.
+/// A position in the journal's files: a segment, identified by the number of records before it, and
+/// a length of it in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentOffset {
+    /// The segment.
+    pub segment: u64,
+    /// The length in bytes.
+    pub length: u64,
+}
+
+/// Recovers the state without changing anything. `until` is where to stop.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -90,7 +99,7 @@ pub fn recover<S>(
     volume: &dyn Volume,
     owner: Digest,
     fold: &Fold<'_, S>,
-    until: Option<(u64, u64)>,
+    until: Option<SegmentOffset>,
 ) -> Result<Recovered<S>, OpenError> {
     let (state, end, base) = read(volume, owner, fold, until)?;
     let unfinished = if until.is_none() { end.size.saturating_sub(end.length) } else { 0 };
@@ -169,7 +178,7 @@ pub(super) fn read<S>(
     volume: &dyn Volume,
     owner: Digest,
     fold: &Fold<'_, S>,
-    until: Option<(u64, u64)>,
+    until: Option<SegmentOffset>,
 ) -> Result<(S, ReplayEnd, ReplayStart), OpenError> {
     let found = complete_segments(volume)?;
     let (mut state, base) = newest_usable_snapshot(volume, owner, &found, fold)?;
@@ -279,7 +288,7 @@ fn replay(
     owner: Digest,
     segments: &[u64],
     from: Position,
-    until: Option<(u64, u64)>,
+    until: Option<SegmentOffset>,
     visit: &mut dyn FnMut(ReplayStep<'_>) -> Result<(), String>,
 ) -> Result<ReplayEnd, OpenError> {
     let behind: Vec<u64> = segments.iter().copied().filter(|s| *s >= from.records).collect();
@@ -287,7 +296,7 @@ fn replay(
     for (place, segment_number) in behind.iter().enumerate() {
         let at = end.as_ref().map_or(from, |end| end.at);
         let name = segment_name(*segment_number);
-        let limit = until.filter(|(last, _)| last == segment_number).map(|(_, length)| length);
+        let limit = until.filter(|end| end.segment == *segment_number).map(|end| end.length);
         let mut reader = Reader::new(volume, &name, owner, limit)?;
         if reader.at != at {
             let what = format!("{name} continues after record {}", reader.at.records);
@@ -331,8 +340,25 @@ pub(super) fn complete_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenErr
     Ok(found)
 }
 
-/// Writes a snapshot and removes older files: all snapshots except the previous one and, unless
-/// `keeps` is set, the segments before that one.
+/// What happens to the segments before the oldest retained snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldSegments {
+    /// They stay.
+    Retain,
+    /// They are removed.
+    Remove,
+}
+
+/// The files that stay when a snapshot is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RetentionPolicy {
+    /// The number of snapshots.
+    pub(super) snapshots: usize,
+    pub(super) segments: OldSegments,
+}
+
+/// Writes a snapshot and removes older files: all snapshots except the previous one and, if
+/// `segments` is [`OldSegments::Remove`], the segments before that one.
 ///
 /// # Errors
 /// [`OpenError::Unusable`]; the existing files are sufficient for recovery then.
@@ -340,22 +366,25 @@ pub fn store_snapshot(
     volume: &dyn Volume,
     owner: Digest,
     snapshot: &Snapshot,
-    retain_all: bool,
+    segments: OldSegments,
 ) -> Result<(), OpenError> {
-    store_snapshot_with_policy(volume, owner, snapshot, (snapshot::SNAPSHOTS_RETAINED, retain_all))
+    let policy = RetentionPolicy { snapshots: snapshot::SNAPSHOTS_RETAINED, segments };
+    store_snapshot_with_policy(volume, owner, snapshot, policy)
 }
 
 pub(super) fn store_snapshot_with_policy(
     volume: &dyn Volume,
     owner: Digest,
     snapshot: &Snapshot,
-    (retained, retain_all): (usize, bool),
+    policy: RetentionPolicy,
 ) -> Result<(), OpenError> {
     let name = snapshot::name(snapshot.at.records);
     let failed = |source| unusable(volume, &name, source);
     snapshot::write(volume, owner, snapshot).map_err(failed)?;
-    match snapshot::prune(volume, retained).map_err(failed)? {
-        Some(oldest) if !retain_all => remove_segments_before(volume, oldest),
+    match snapshot::prune(volume, policy.snapshots).map_err(failed)? {
+        Some(oldest) if policy.segments == OldSegments::Remove => {
+            remove_segments_before(volume, oldest)
+        }
         _ => Ok(()),
     }
 }

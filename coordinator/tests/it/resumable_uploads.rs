@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use florin_coordinator::Config;
 use florin_protocol::*;
-use florin_store::uploads::{UploadKey, UploadOwner};
+use florin_store::uploads::{UploadKey, UploadOwner, UploadUsage};
 use florin_work::{encode_parameters, initial_model, model_spec};
 use hyper::body::Frame;
 use tower::ServiceExt;
@@ -397,7 +397,7 @@ async fn uploads_respect_the_disk_and_task_quotas_and_release_them() {
         let bytes = delta(1);
         let first = stand.append(1, 0, &bytes[..20_000], BodyEnd::Never);
         let others = async {
-            while stand.shop.host.partials().usage().0 == 0 {
+            while stand.shop.host.partials().usage().uploads == 0 {
                 tokio::task::yield_now().await;
             }
             let answer = stand.append(2, 0, &delta(2), BodyEnd::Well).await;
@@ -415,7 +415,7 @@ async fn uploads_respect_the_disk_and_task_quotas_and_release_them() {
         stand.append(2, 0, &delta(2), BodyEnd::Well).await.receipt();
         let here = usize::try_from(stand.stored_bytes(1).await.unwrap()).unwrap();
         stand.append(1, here, &bytes[here..], BodyEnd::Well).await.receipt();
-        assert_eq!(stand.shop.host.partials().usage(), (0, 0));
+        assert_eq!(stand.shop.host.partials().usage(), UploadUsage::default());
     }
 }
 

@@ -9,6 +9,7 @@ use florin_coordinator::config::JournalSettings as Settings;
 use florin_coordinator::host::snapshotter::{STATE_VERSION, to_bytes, with_replay_target};
 use florin_engine::{Engine, Event};
 use florin_protocol::*;
+use florin_store::recovery::OldSegments;
 use florin_store::{Journal, JournalEntry, LocalVolume, Snapshot, Volume, journal, recovery};
 use proptest::prelude::*;
 
@@ -63,7 +64,9 @@ proptest! {
                 let at = journal.rotate_segment().unwrap();
                 let taken = Snapshot { at, state: to_bytes(live.state()).unwrap() };
                 let volume = LocalVolume(dir.path().to_owned());
-                recovery::store_snapshot(&volume, OWNER, &taken, retain).unwrap();
+                let old_segments =
+                    if retain { OldSegments::Retain } else { OldSegments::Remove };
+                recovery::store_snapshot(&volume, OWNER, &taken, old_segments).unwrap();
             }
             let crashed = tempfile::tempdir().unwrap();
             copy(dir.path(), crashed.path());

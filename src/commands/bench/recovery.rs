@@ -17,6 +17,7 @@ use florin_protocol::{
     SPEC_VERSION, Signed, TaskId, TaskSpec, Timestamp, Training, UpdateFormat, UpdateHeader,
     UpdateScore, Valuation, ValuationEvidence, WorkResult, blob_digest,
 };
+use florin_store::recovery::OldSegments;
 use florin_store::{
     Journal, JournalEntry, LocalVolume, Snapshot, Volume, journal, recovery, snapshot,
 };
@@ -250,7 +251,12 @@ impl SyntheticMarket {
         if cut {
             let at = self.journal.rotate_segment()?;
             let state = to_bytes(self.engine.state()).context("a state can be encoded")?;
-            recovery::store_snapshot(self.volume.as_ref(), OWNER, &Snapshot { at, state }, true)?;
+            recovery::store_snapshot(
+                self.volume.as_ref(),
+                OWNER,
+                &Snapshot { at, state },
+                OldSegments::Retain,
+            )?;
         }
         Ok(())
     }

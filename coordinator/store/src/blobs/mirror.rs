@@ -126,7 +126,7 @@ impl BlobStore {
         bytes: u64,
     ) -> Result<Mirrored, BlobError> {
         if let Some(bucket) = &self.bucket {
-            bucket.put_file(digest, file, bytes)?;
+            bucket.put_file::<BlobError>(digest, file, bytes)?;
         }
         Ok(Mirrored(()))
     }
@@ -197,7 +197,9 @@ impl BlobStore {
         let mut under_way = 0;
         for digest in needed.difference(&there) {
             match self.open_local(*digest) {
-                Ok(OpenedBlob::File(file, bytes)) => bucket.put_file(*digest, &file, bytes)?,
+                Ok(OpenedBlob::File(file, bytes)) => {
+                    bucket.put_file::<BlobError>(*digest, &file, bytes)?
+                }
                 Ok(OpenedBlob::Bytes(bytes)) => {
                     if under_way >= MIRRORED_MAX {
                         flatten_result(answers.recv())?;

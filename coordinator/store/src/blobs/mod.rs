@@ -41,6 +41,17 @@ pub struct BlobStore {
     fetches: FetchLimiter,
 }
 
+/// The file of a complete upload.
+pub(super) struct UploadedFile<'a> {
+    pub(super) path: &'a Path,
+    pub(super) file: File,
+    pub(super) mirrored: Mirrored,
+    /// The hasher of its bytes.
+    pub(super) hasher: Box<blake3::Hasher>,
+    /// Its length in bytes.
+    pub(super) bytes: u64,
+}
+
 /// A verified blob, ready to be sent.
 #[derive(Debug)]
 pub enum OpenedBlob {
@@ -136,17 +147,12 @@ impl BlobStore {
     }
 
     /// Takes over the file of a complete upload.
-    pub(super) fn adopt(
-        &self,
-        from: &Path,
-        (file, carried): (File, Mirrored),
-        hasher: Box<blake3::Hasher>,
-        bytes: u64,
-    ) -> Result<BlobWriter, BlobError> {
+    pub(super) fn adopt(&self, upload: UploadedFile<'_>) -> Result<BlobWriter, BlobError> {
+        let UploadedFile { path: from, file, mirrored, hasher, bytes } = upload;
         let path = self.new_temp_path();
         fs::rename(from, &path)?;
         let held = WriterBuffer::File(TempFile { file, path }, hasher);
-        Ok(BlobWriter { buffer: held, bytes, digest: OnceLock::new(), mirrored: Some(carried) })
+        Ok(BlobWriter { buffer: held, bytes, digest: OnceLock::new(), mirrored: Some(mirrored) })
     }
 
     /// Stores a byte string.
@@ -499,7 +505,15 @@ mod tests {
             let upload = dir.path().join("upload");
             let file = File::create_new(&upload).unwrap();
             let carried = blobs.mirror_upload(Digest([7; 32]), &file, 0).unwrap();
-            let taken = blobs.adopt(&upload, (file, carried), Box::default(), 0).unwrap();
+            let taken = blobs
+                .adopt(UploadedFile {
+                    path: &upload,
+                    file,
+                    mirrored: carried,
+                    hasher: Box::default(),
+                    bytes: 0,
+                })
+                .unwrap();
             assert!(names.insert(name(&taken)), "{names:?}");
         }
         assert_eq!(names.len(), 9);

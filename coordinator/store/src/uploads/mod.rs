@@ -22,7 +22,7 @@ pub use key::{UploadKey, UploadOwner};
 pub use lease::UploadLease;
 pub use table::{EVICTION_GRACE, Limits, Quota, UPLOADS_MAX};
 
-use super::blobs::{BlobStore, BlobWriter};
+use super::blobs::{BlobStore, BlobWriter, UploadedFile};
 use super::error::BlobError;
 use super::free_bytes;
 use table::{UploadEntry, UploadTable};
@@ -113,6 +113,15 @@ pub struct ResumableUploads {
     table: Mutex<UploadTable>,
 }
 
+/// The resources of all unfinished uploads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UploadUsage {
+    /// Their number.
+    pub uploads: usize,
+    /// The bytes that they reserve or use.
+    pub bytes: u64,
+}
+
 impl ResumableUploads {
     /// Opens or creates the folder. Files whose name is not that of an upload are removed.
     ///
@@ -157,13 +166,13 @@ impl ResumableUploads {
         }
     }
 
-    /// The number of uploads, and the bytes that they reserve or use.
+    /// The resources of all uploads.
     #[must_use]
-    pub fn usage(&self) -> (usize, u64) {
+    pub fn usage(&self) -> UploadUsage {
         let table = self.table();
         let bytes =
             table.0.values().fold(0u64, |sum, entry| sum.saturating_add(entry.used_bytes()));
-        (table.0.len(), bytes)
+        UploadUsage { uploads: table.0.len(), bytes }
     }
 
     /// Starts or resumes an upload. Hashes the stored bytes again if that has not happened since
@@ -387,7 +396,8 @@ impl Upload {
         let carried = blobs.mirror_upload(self.digest(), self.file()?, self.bytes())?;
         let ReceivedData { file, hasher, bytes } =
             self.received.take().ok_or_else(already_taken)?;
-        blobs.adopt(&self.partials.path(&self.key), (file, carried), hasher, bytes)
+        let path = self.partials.path(&self.key);
+        blobs.adopt(UploadedFile { path: &path, file, mirrored: carried, hasher, bytes })
     }
 }
 

@@ -90,7 +90,7 @@ fn an_upload_resumes_after_interruptions_and_restarts_with_the_same_digest() {
         let blob = upload.take_blob(&place.blobs).unwrap();
         assert_eq!(place.blobs.store(blob).unwrap(), blob_digest(&all));
         drop(upload);
-        assert_eq!((place.files(), place.partials.usage()), (0, (0, 0)));
+        assert_eq!((place.files(), place.partials.usage()), (0, UploadUsage::default()));
         assert_eq!(place.blobs.read(blob_digest(&all)).unwrap(), all);
     }
 }
@@ -153,7 +153,7 @@ fn discarded_unretained_and_empty_uploads_leave_nothing() {
     let fleeting = UploadRequest { resumable: false, ..wanted(key(1, 2), 0) };
     place.begin_at(&fleeting, &WIDE, now).unwrap().write(b"fleeting").unwrap();
     drop(place.begin(key(1, 3), 0).unwrap());
-    assert_eq!((place.files(), place.partials.usage()), (0, (0, 0)));
+    assert_eq!((place.files(), place.partials.usage()), (0, UploadUsage::default()));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn space_is_reserved_before_the_first_byte_and_released() {
         assert_eq!(third.is_ok(), expected != Quota::All);
         drop((first, third));
         place.begin_at(&wanted(other, 0), &limits, now).unwrap();
-        assert_eq!(place.partials.usage(), (0, 0));
+        assert_eq!(place.partials.usage(), UploadUsage::default());
     }
 }
 
@@ -187,7 +187,7 @@ fn uploads_cannot_use_the_reserved_disk_space() {
     let limits = Limits { free: u64::MAX / 2, ..WIDE };
     let error = place.begin_at(&wanted(key(1, 1), 0), &limits, now).unwrap_err();
     assert!(matches!(error, UploadError::InsufficientSpace { .. }), "{error}");
-    assert_eq!((place.files(), place.partials.usage()), (0, (0, 0)));
+    assert_eq!((place.files(), place.partials.usage()), (0, UploadUsage::default()));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_full_disk_is_a_separate_error_and_leaves_no_partial_file() {
     let mut upload = place.begin(key(1, 1), 0).unwrap();
     assert!(matches!(upload.write(b"bytes"), Err(BlobError::Full)));
     drop(upload);
-    assert_eq!((place.files(), place.partials.usage()), (0, (0, 0)));
+    assert_eq!((place.files(), place.partials.usage()), (0, UploadUsage::default()));
     place.begin(key(1, 1), 0).unwrap().write(b"bytes").unwrap();
     assert_eq!(place.files(), 1);
 }
