@@ -222,8 +222,10 @@ impl<'a> Reader<'a> {
         size: Option<u64>,
     ) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Unusable { path: volume.path_of(name), source };
-        let foreign =
-            |what: &str| OpenError::OwnerMismatch { path: volume.path_of(name), what: what.to_owned() };
+        let foreign = |what: &str| OpenError::OwnerMismatch {
+            path: volume.path_of(name),
+            what: what.to_owned(),
+        };
         let other_owner = || foreign("it belongs to another market or coordinator");
         let (source, length) = volume.open(name).map_err(unusable)?;
         let mut file = BufReader::new(source);
