@@ -39,6 +39,19 @@ impl Failure {
         Self { code, exit: Exit::Input, message: message.into() }
     }
 
+    /// A request for a part of the program that this build leaves out.
+    #[cfg_attr(
+        all(feature = "ethereum", feature = "otlp"),
+        expect(dead_code, reason = "this build leaves nothing out")
+    )]
+    pub(crate) fn not_built(feature: &str, part: &str) -> Self {
+        let message = format!(
+            "this program was built without {part}: build it with `cargo build --features \
+             {feature}`, or whole with `cargo install --path .`"
+        );
+        Self::input("FEATURE_NOT_BUILT", message)
+    }
+
     /// A failed check or a refused request.
     pub(crate) fn negative(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Negative, message: message.into() }
@@ -111,7 +124,8 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 44] = [
+const INPUT_CODES: [&str; 45] = [
+    "FEATURE_NOT_BUILT",
     "BAD_SETTINGS",
     "DATA_FOLDER_MISSING",
     "BUCKET_SETTINGS",

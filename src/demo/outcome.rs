@@ -6,7 +6,7 @@ use florin_ledger::TaskState;
 use florin_protocol::{Address, Amount, PayReason, Report, Statement, TaskId};
 use serde_json::{Value, json};
 
-use super::on_chain::OnChain;
+use crate::ethereum::demo::OnChain;
 use super::plan::Behaviour;
 use crate::show;
 

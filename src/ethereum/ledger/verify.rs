@@ -17,7 +17,7 @@ use crate::show::{self, BAD, NOTE, TextTable};
 const SHOWN_MAX: usize = 20;
 
 /// Compares everything, and prints the mismatches.
-pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
+pub(crate) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
     let MarketContracts { endpoint, deployment, settings } = MarketContracts::from_args(chain)?;
     let endpoint: Arc<dyn Endpoint> = endpoint;
     let found = verify_events(&endpoint, &deployment, &settings).map_err(|error| match error {
