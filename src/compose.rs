@@ -7,7 +7,7 @@ use florin_learning::Engine;
 use florin_learning::select::EngineError;
 use florin_ledger::{EmbeddedChain, Ledger, LedgerClock, RemoteLedger};
 use florin_participant::{Client, Wallet};
-use florin_protocol::{EthereumInfo, LedgerInfo, NodeSigner};
+use florin_protocol::{LedgerInfo, NodeSigner};
 
 use crate::cli::{EngineArg, NodeArg};
 use crate::ethereum;

@@ -3,9 +3,9 @@
 
 use std::io::IsTerminal;
 
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::filter::Targets;
 use tracing_subscriber::{Layer, Registry, fmt};
 
 use crate::cli::LogFormat;

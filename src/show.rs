@@ -51,6 +51,7 @@ pub(crate) fn units(amount: Amount) -> String {
 }
 
 /// Formats wei as ether, with six decimals, rounded up so that a cost is never understated.
+#[cfg(feature = "ethereum")]
 pub(crate) fn ether(wei: u128) -> String {
     const WEI_PER_MICRO: u128 = 1_000_000_000_000;
     let micro = wei.div_ceil(WEI_PER_MICRO);

@@ -118,6 +118,7 @@ pub(crate) mod demo {
         }
     }
 
+    #[derive(Debug)]
     pub(crate) enum OnChain {}
 
     impl OnChain {

@@ -42,7 +42,7 @@ struct ChildProcess {
 }
 
 /// All child processes of a demonstration.
-pub(super) struct Children {
+pub(crate) struct Children {
     program: PathBuf,
     logs: PathBuf,
     running: Vec<ChildProcess>,

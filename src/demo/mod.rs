@@ -351,7 +351,11 @@ impl DemoContext {
 
 /// Runs a process until it exits and parses the JSON it prints. Exit code 1 (a negative result)
 /// also has JSON.
-pub(crate) fn run_json(children: &mut Children, name: &str, call: &[String]) -> anyhow::Result<Value> {
+pub(crate) fn run_json(
+    children: &mut Children,
+    name: &str,
+    call: &[String],
+) -> anyhow::Result<Value> {
     let (status, text) = children.call(name, call, PATIENCE)?;
     match status.code() {
         Some(0 | 1) if !text.trim().is_empty() => Ok(serde_json::from_str(&text)?),

@@ -25,7 +25,11 @@ pub(super) struct DemoParticipant {
 }
 
 /// The files and accounts of a demonstration.
-pub(super) struct DemoSetup {
+#[cfg_attr(
+    not(feature = "ethereum"),
+    expect(dead_code, reason = "a demonstration on Ethereum opens the wallets")
+)]
+pub(crate) struct DemoSetup {
     folder: PathBuf,
     pub(super) participants: Vec<DemoParticipant>,
     pub(super) buyer: Address,
@@ -76,11 +80,13 @@ impl DemoSetup {
     }
 
     /// The passphrase of all wallets.
+    #[cfg(feature = "ethereum")]
     pub(super) fn passphrase(&self) -> anyhow::Result<Secret> {
         Ok(Secret::from_file(&self.folder.join(PASSPHRASE_FILE))?)
     }
 
     /// The wallets of all accounts.
+    #[cfg(feature = "ethereum")]
     pub(super) fn wallets(&self) -> anyhow::Result<BTreeMap<Address, Wallet>> {
         let passphrase = self.passphrase()?;
         let names = self.participants.iter().map(|actor| actor.name);

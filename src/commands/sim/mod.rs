@@ -93,8 +93,9 @@ fn refused(error: &ScenarioError) -> anyhow::Error {
 
 /// Checks that the results folder is writable before any game is played.
 fn check_writable(folder: Option<&Path>) -> anyhow::Result<()> {
-    folder
-        .map_or(Ok(()), |folder| florin_sim::results::check_writable(folder).map_err(|error| not_written(&error).into()))
+    folder.map_or(Ok(()), |folder| {
+        florin_sim::results::check_writable(folder).map_err(|error| not_written(&error).into())
+    })
 }
 
 /// Checks that the results folder is writable before any game is played, and refuses to overwrite

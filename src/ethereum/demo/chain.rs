@@ -10,12 +10,12 @@ use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings};
 use florin_participant::{KeystoreStrength, Secret, Wallet};
 use florin_protocol::{Address, Amount, WalletSigner};
 
+use crate::cli::AnvilArg;
+use crate::commands::anvil;
 use crate::demo::children::Children;
 use crate::demo::setup::DemoSetup;
 use crate::demo::{PATIENCE, words};
 use crate::ethereum::node;
-use crate::cli::AnvilArg;
-use crate::commands::anvil;
 
 /// The well-known recovery phrase of every anvil. It is safe only because the chain ends with this
 /// process.

@@ -11,8 +11,8 @@ use florin_protocol::{Address, Digest, Report, RoundNumber, SettlementId, TaskId
 use serde_json::{Value, json};
 
 use super::chain::DemoChain;
-use crate::demo::children::Children;
 use super::replay::{self, LedgerReplay};
+use crate::demo::children::Children;
 use crate::demo::setup::DemoSetup;
 use crate::demo::words;
 use crate::show::{self, BAD, GOOD, HEAD, TextTable};

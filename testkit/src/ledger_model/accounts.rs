@@ -11,9 +11,7 @@ use florin_protocol::{
     Timestamp, WalletSigner,
 };
 
-use super::model::{
-    AllTotals, BUYER, Flaw, INITIAL_BALANCE, PEOPLE, Pending, Rules, UNBOUNDED,
-};
+use super::model::{AllTotals, BUYER, Flaw, INITIAL_BALANCE, PEOPLE, Pending, Rules, UNBOUNDED};
 
 /// The initial time of the model, in its ticks.
 pub const START: i64 = 1_000;

@@ -1,6 +1,7 @@
 //! The bucket of a build without the feature `bucket`: none can be opened, so no method of one runs.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::fs::File;
 
 use florin_protocol::Digest;
@@ -10,7 +11,7 @@ use crate::BlobError;
 
 /// A bucket; this build can open none.
 #[derive(Clone, Debug)]
-pub enum Bucket {}
+pub struct Bucket(Infallible);
 
 impl Bucket {
     /// Refuses settings that name a bucket.
@@ -41,13 +42,13 @@ impl Bucket {
     /// The name in the settings.
     #[must_use]
     pub const fn name(&self) -> &str {
-        match *self {}
+        match self.0 {}
     }
 
     /// Metrics of the requests.
     #[must_use]
     pub const fn metrics(&self) -> &BucketMetrics {
-        match *self {}
+        match self.0 {}
     }
 
     /// The digests of all blobs.
@@ -55,7 +56,7 @@ impl Bucket {
     /// # Errors
     /// [`BucketError`].
     pub const fn list(&self) -> Result<BTreeSet<Digest>, BucketError> {
-        match *self {}
+        match self.0 {}
     }
 
     pub(crate) fn put_then(
@@ -64,7 +65,7 @@ impl Bucket {
         _bytes: Vec<u8>,
         _done: impl FnOnce(Result<(), BucketError>) + Send + 'static,
     ) {
-        match *self {}
+        match self.0 {}
     }
 
     pub(crate) const fn put_file(
@@ -73,7 +74,7 @@ impl Bucket {
         _file: &File,
         _bytes: u64,
     ) -> Result<(), BlobError> {
-        match *self {}
+        match self.0 {}
     }
 
     pub(crate) fn get<T>(
@@ -82,11 +83,11 @@ impl Bucket {
         _begin: impl FnOnce(u64) -> Result<T, BlobError>,
         _take: impl FnMut(&mut T, &[u8]) -> Result<(), BlobError>,
     ) -> Result<T, BlobError> {
-        match *self {}
+        match self.0 {}
     }
 
     pub(crate) const fn has(&self, _digest: Digest) -> Result<bool, BucketError> {
-        match *self {}
+        match self.0 {}
     }
 }
 
