@@ -283,10 +283,10 @@ mod tests {
         let no = |code: &str| (code.to_owned(), Exit::Negative);
         let agent = |error: AgentError| classify(&error.into());
         let provider = |error: ProviderError| classify(&error.into());
-        assert_eq!(agent(refused().into()), no("MEANINGLESS"));
+        assert_eq!(agent(refused().into()), no("INVALID_ARGUMENT"));
         assert_eq!(agent(ClientError::from(rejection()).into()), no("BOND_TOO_SMALL"));
-        assert_eq!(provider(refused().into()), no("MEANINGLESS"));
-        assert_eq!(provider(AgentError::from(refused()).into()), no("MEANINGLESS"));
+        assert_eq!(provider(refused().into()), no("INVALID_ARGUMENT"));
+        assert_eq!(provider(AgentError::from(refused()).into()), no("INVALID_ARGUMENT"));
         let away = || LedgerError::Unavailable("away".to_owned());
         assert_eq!(agent(away().into()), ("LEDGER_UNAVAILABLE".to_owned(), Exit::Fault));
         let gas = LedgerError::Gas("none".to_owned());

@@ -2,13 +2,13 @@
 pragma solidity 0.8.37;
 
 import {PostedSettlement, TaskState} from "../src/interfaces/Types.sol";
-import {Anything} from "./Anything.sol";
+import {SymbolicMarket} from "./SymbolicMarket.sol";
 
 /// @title Claims, from any prior state of pay, debits, owed amounts and bonds.
 /// @dev Trees have one or two leaves: the root is the leaf, or the hash of the leaf and any
 /// sibling.
-contract ClaimProofs is Anything {
-    struct Books {
+contract ClaimProofs is SymbolicMarket {
+    struct AccountState {
         uint128 paid;
         uint128 debited;
         uint128 bond;
@@ -23,7 +23,7 @@ contract ClaimProofs is Anything {
         uint256 paid,
         uint256 debited
     ) external {
-        moves(id, account, paid, debited, new bytes32[](0));
+        claimMoves(id, account, paid, debited, new bytes32[](0));
     }
 
     function check_a_claim_with_a_sibling_moves_exactly_the_increase(
@@ -35,10 +35,10 @@ contract ClaimProofs is Anything {
     ) external {
         bytes32[] memory proof = new bytes32[](1);
         proof[0] = sibling;
-        moves(id, account, paid, debited, proof);
+        claimMoves(id, account, paid, debited, proof);
     }
 
-    function moves(
+    function claimMoves(
         bytes32 id,
         address account,
         uint256 paid,
@@ -46,8 +46,8 @@ contract ClaimProofs is Anything {
         bytes32[] memory proof
     ) private {
         TaskState memory t = market.task(id);
-        Books memory b = books(id, account);
-        vm.assume(wellKept(t, b.paid) && wellMinted(address(market), account));
+        AccountState memory b = accountState(id, account);
+        vm.assume(taskInvariant(t, b.paid) && tokenInvariant(address(market), account));
         try market.claim(id, account, paid, debited, proof) returns (uint128 amount) {
             assert(paid >= b.paid && amount == paid - b.paid && amount <= t.owed);
             assert(debited >= b.debited);
@@ -55,13 +55,13 @@ contract ClaimProofs is Anything {
             if (debited != b.debited) assert(debited <= uint256(t.terms.debitMax) * t.round);
             uint256 more = debited - b.debited;
             uint256 taken = more < b.bond ? more : b.bond;
-            Books memory a = books(id, account);
+            AccountState memory a = accountState(id, account);
             assert(a.paid == paid && a.debited == debited);
             assert(a.bond == b.bond - taken && a.treasury == b.treasury + taken);
             assert(a.held == b.held - amount && a.wallet == b.wallet + amount);
             TaskState memory u = market.task(id);
             assert(uint256(a.paid) + u.owed == uint256(b.paid) + t.owed);
-            assert(wellKept(u, a.paid));
+            assert(taskInvariant(u, a.paid));
             t.owed = u.owed;
             assert(same(u, t));
         } catch {}
@@ -74,7 +74,8 @@ contract ClaimProofs is Anything {
         uint256 debited
     ) external {
         TaskState memory t = market.task(id);
-        vm.assume(wellKept(t, books(id, account).paid) && wellMinted(address(market), account));
+        vm.assume(taskInvariant(t, accountState(id, account).paid));
+        vm.assume(tokenInvariant(address(market), account));
         bytes32[] memory none = new bytes32[](0);
         try market.claim(id, account, paid, debited, none) {
             try market.claim(id, account, paid, debited, none) {
@@ -91,11 +92,11 @@ contract ClaimProofs is Anything {
         address other
     ) external {
         vm.assume(other != account && other != address(market));
-        Books memory b = books(id, other);
-        vm.assume(wellKept(market.task(id), books(id, account).paid));
-        vm.assume(wellMinted(address(market), account));
+        AccountState memory b = accountState(id, other);
+        vm.assume(taskInvariant(market.task(id), accountState(id, account).paid));
+        vm.assume(tokenInvariant(address(market), account));
         try market.claim(id, account, paid, debited, new bytes32[](0)) {
-            Books memory a = books(id, other);
+            AccountState memory a = accountState(id, other);
             assert(a.paid == b.paid && a.debited == b.debited && a.bond == b.bond);
             assert(a.wallet == b.wallet);
         } catch {}
@@ -110,10 +111,10 @@ contract ClaimProofs is Anything {
     ) external {
         vm.assume(other != id);
         TaskState memory b = market.task(other);
-        Books memory before = books(other, account);
+        AccountState memory before = accountState(other, account);
         try market.claim(id, account, paid, debited, new bytes32[](0)) {
             assert(same(market.task(other), b));
-            Books memory a = books(other, account);
+            AccountState memory a = accountState(other, account);
             assert(a.paid == before.paid && a.debited == before.debited && a.bond == before.bond);
         } catch {}
     }
@@ -135,7 +136,11 @@ contract ClaimProofs is Anything {
         } catch {}
     }
 
-    function books(bytes32 id, address account) private view returns (Books memory b) {
+    function accountState(bytes32 id, address account)
+        private
+        view
+        returns (AccountState memory b)
+    {
         (b.paid, b.debited) = market.claimed(id, account);
         b.bond = market.bondOf(id, account).amount;
         b.treasury = market.treasury();

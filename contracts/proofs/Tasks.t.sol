@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {PostedSettlement, Settlement, Standing, TaskState, Terms} from
+import {LastSettlement, PostedSettlement, Settlement, TaskState, Terms} from
     "../src/interfaces/Types.sol";
-import {Anything} from "./Anything.sol";
+import {SymbolicMarket} from "./SymbolicMarket.sol";
 
 /// @title A task's escrow from opening to refund, from any prior state.
-contract TaskProofs is Anything {
+contract TaskProofs is SymbolicMarket {
     function check_opening_locks_exactly_the_deposit(Terms calldata terms, address account)
         external
     {
-        vm.assume(wellMinted(address(market), terms.buyer));
+        vm.assume(tokenInvariant(address(market), terms.buyer));
         (uint128 claimed,) = market.claimed(terms.task, account);
         TaskState memory old = market.task(terms.task);
         // A task that was never opened has paid nothing.
@@ -26,13 +26,13 @@ contract TaskProofs is Anything {
             assert(token.balanceOf(address(market)) == held + deposit);
             assert(token.balanceOf(terms.buyer) == wallet - deposit);
             assert(keccak256(abi.encode(t.terms)) == keccak256(abi.encode(terms)));
-            assert(wellKept(t, claimed));
+            assert(taskInvariant(t, claimed));
         } catch {}
     }
 
     function check_a_settlement_is_posted_within_the_deposit(
         Settlement calldata s,
-        Standing calldata last,
+        LastSettlement calldata last,
         address sender,
         uint256 second
     ) external {
@@ -63,7 +63,7 @@ contract TaskProofs is Anything {
         at(second);
         TaskState memory t = market.task(id);
         (uint128 claimed,) = market.claimed(id, account);
-        vm.assume(wellKept(t, claimed) && wasPosted(t, s));
+        vm.assume(taskInvariant(t, claimed) && wasPosted(t, s));
         try market.finalize(id, only(s)) returns (uint256 count) {
             TaskState memory u = market.task(id);
             assert(count == (market.clock() > s.finalAt ? 1 : 0));
@@ -76,7 +76,7 @@ contract TaskProofs is Anything {
             assert(u.owed == t.owed + grown);
             assert(u.dataPaid == s.dataTotal && u.infrastructurePaid == s.infrastructureTotal);
             assert(u.root == s.root && u.round == s.round);
-            assert(wellKept(u, claimed));
+            assert(taskInvariant(u, claimed));
         } catch {}
     }
 
@@ -86,7 +86,7 @@ contract TaskProofs is Anything {
         uint256 second
     ) external {
         at(second);
-        closes(id, sender, new PostedSettlement[](0));
+        closeRefunds(id, sender, new PostedSettlement[](0));
     }
 
     function check_closing_with_a_settlement_due_refunds_exactly_the_rest(
@@ -97,7 +97,7 @@ contract TaskProofs is Anything {
     ) external {
         at(second);
         vm.assume(wasPosted(market.task(id), s));
-        closes(id, sender, only(s));
+        closeRefunds(id, sender, only(s));
     }
 
     function check_a_closed_task_refunds_nothing(bytes32 id, address sender, uint256 second)
@@ -119,9 +119,9 @@ contract TaskProofs is Anything {
             && s.infrastructureTotal <= t.terms.infrastructure;
     }
 
-    function closes(bytes32 id, address sender, PostedSettlement[] memory list) private {
+    function closeRefunds(bytes32 id, address sender, PostedSettlement[] memory list) private {
         TaskState memory t = market.task(id);
-        vm.assume(wellKept(t, 0) && wellMinted(address(market), t.terms.buyer));
+        vm.assume(taskInvariant(t, 0) && tokenInvariant(address(market), t.terms.buyer));
         uint256 held = token.balanceOf(address(market));
         uint256 wallet = token.balanceOf(t.terms.buyer);
         vm.prank(sender);
@@ -134,7 +134,7 @@ contract TaskProofs is Anything {
             assert(u.refunded == refund && u.dataLocked == 0 && u.infrastructureLocked == 0);
             assert(token.balanceOf(address(market)) == held - refund);
             assert(token.balanceOf(t.terms.buyer) == wallet + refund);
-            assert(wellKept(u, 0));
+            assert(taskInvariant(u, 0));
         } catch {}
     }
 }

@@ -49,27 +49,27 @@ function fail(cause) {
   process.exit(1);
 }
 
-async function begin(url) {
+async function deployMarket(url) {
   const provider = new JsonRpcProvider(url, undefined, { staticNetwork: true, cacheTimeout: -1 });
   provider.pollingInterval = 10;
   const names = ["deployer", "buyer", "coordinator", "arbiter", "ada", "ben", "cy", "stranger"];
-  const people = {};
-  for (const [i, name] of names.entries()) people[name] = await provider.getSigner(i);
+  const signers = {};
+  for (const [i, name] of names.entries()) signers[name] = await provider.getSigner(i);
   const deploy = async (name, ...args) => {
     const { abi, bytecode } = JSON.parse(readFileSync(join(folder, "abi", `${name}.json`), "utf8"));
-    const contract = await new ContractFactory(abi, bytecode, people.deployer).deploy(...args);
+    const contract = await new ContractFactory(abi, bytecode, signers.deployer).deploy(...args);
     return contract.waitForDeployment();
   };
-  const token = await deploy("FlorinToken", people.deployer.address, 1_000_000n * FLN);
+  const token = await deploy("FlorinToken", signers.deployer.address, 1_000_000n * FLN);
   const market = await deploy("Market", token.target);
   const cast = async (...args) => {
     const { stdout } = await promisify(execFile)(program("cast"), [...args, "--rpc-url", url]);
     return stdout.trim();
   };
   for (const name of ["buyer", "ada", "ben", "cy"]) {
-    await sent(token.transfer(people[name].address, 2_000n * FLN));
+    await sent(token.transfer(signers[name].address, 2_000n * FLN));
   }
-  return { provider, people, token, market, cast };
+  return { provider, signers, token, market, cast };
 }
 
 async function sent(transaction) {
@@ -77,7 +77,7 @@ async function sent(transaction) {
 }
 
 // Expects a custom error by its name in the ABI.
-async function refused(what, name, call) {
+async function expectError(what, name, call) {
   const error = await call.then(() => undefined, (cause) => cause);
   must(what, error?.revert?.name ?? error, name);
 }
@@ -85,19 +85,19 @@ async function refused(what, name, call) {
 // ------------------------------------------------------------------------------------------- steps
 
 // The buyer only signs; another account sends the permit and the terms.
-async function open({ provider, people, token, market }) {
+async function open({ provider, signers, token, market }) {
   const { chainId } = await provider.getNetwork();
   const domain = (contract) => ({ name: "Florin", version: "1", chainId, verifyingContract: contract.target });
   const deadline = BigInt((await provider.getBlock("latest")).timestamp + 3_600);
-  const [buyer, value] = [people.buyer.address, 1_200n * FLN];
+  const [buyer, value] = [signers.buyer.address, 1_200n * FLN];
   const field = (name, type) => ({ name, type });
   const permit = [field("owner", "address"), field("spender", "address"), field("value", "uint256"),
     field("nonce", "uint256"), field("deadline", "uint256")];
   const allowed = { owner: buyer, spender: market.target, value, nonce: 0n, deadline };
-  const { v, r, s } = Signature.from(await people.buyer.signTypedData(domain(token), { Permit: permit }, allowed));
-  await sent(token.connect(people.stranger).permit(buyer, market.target, value, deadline, v, r, s));
+  const { v, r, s } = Signature.from(await signers.buyer.signTypedData(domain(token), { Permit: permit }, allowed));
+  await sent(token.connect(signers.stranger).permit(buyer, market.target, value, deadline, v, r, s));
   const terms = {
-    task: TASK, buyer, coordinator: people.coordinator.address, arbiter: people.arbiter.address,
+    task: TASK, buyer, coordinator: signers.coordinator.address, arbiter: signers.arbiter.address,
     data: 1_000n * FLN, infrastructure: 200n * FLN, bondMin: 10n * FLN, debitMax: 5n * FLN, stakeMin: 0n,
     challengeMs: WINDOW_MS, unbondMs: WINDOW_MS, expires: deadline * 1_000n,
   };
@@ -109,45 +109,45 @@ async function open({ provider, people, token, market }) {
   });
   const types = { OpenTask: [...fields, field("deadline", "uint64")] };
   const until = deadline * 1_000n;
-  const signature = await people.buyer.signTypedData(domain(market), types, { ...terms, deadline: until });
+  const signature = await signers.buyer.signTypedData(domain(market), types, { ...terms, deadline: until });
   const other = { ...terms, data: terms.data - 1n };
-  const stranger = market.connect(people.stranger);
-  await refused("terms that were not signed", "BadSignature", stranger.openTaskFor.staticCall(other, until, signature));
+  const stranger = market.connect(signers.stranger);
+  await expectError("terms that were not signed", "InvalidSignature", stranger.openTaskFor.staticCall(other, until, signature));
   await sent(stranger.openTaskFor(terms, until, signature));
   must("the buyer's wallet after opening", await token.balanceOf(buyer), 800n * FLN);
-  await refused("the same terms again", "TaskExists", stranger.openTaskFor.staticCall(terms, until, signature));
+  await expectError("the same terms again", "TaskExists", stranger.openTaskFor.staticCall(terms, until, signature));
 }
 
 // Bonds Ada and Ben with cast.
-async function bond({ people, token, market, cast }) {
+async function bond({ signers, token, market, cast }) {
   for (const name of ["ada", "ben"]) {
-    const from = ["--unlocked", "--from", people[name].address];
+    const from = ["--unlocked", "--from", signers[name].address];
     await cast("send", ...from, token.target, "approve(address,uint256)", market.target, (20n * FLN).toString());
     await cast("send", ...from, market.target, "bond(bytes32,uint128)", TASK, (20n * FLN).toString());
   }
-  const output = await cast("call", market.target, "bondOf(bytes32,address)(uint128,uint64)", TASK, people.ben.address);
+  const output = await cast("call", market.target, "bondOf(bytes32,address)(uint128,uint64)", TASK, signers.ben.address);
   must("Ben's bond, read by cast", output.split(/\s/)[0], (20n * FLN).toString());
 }
 
 // Posts a round, waits for the end of its challenge window, and finalises it.
-async function settle({ provider, people, market }, round, values, standing) {
+async function settle({ provider, signers, market }, round, values, last) {
   const tree = StandardMerkleTree.of(values, ["address", "uint256", "uint256"]);
   const data = values.reduce((sum, [, paid]) => sum + BigInt(paid), 0n);
   const posted = { round, report: digest(`report ${round}`), root: tree.root, dataTotal: data, infrastructureTotal: 0n };
-  const coordinator = market.connect(people.coordinator);
-  await sent(coordinator.post({ task: TASK, ...posted }, standing));
+  const coordinator = market.connect(signers.coordinator);
+  await sent(coordinator.post({ task: TASK, ...posted }, last));
   const event = (await market.queryFilter(market.filters.SettlementPosted(TASK, round)))[0].args;
   must("the root in the event", event.root, tree.root);
   const pending = [{ ...posted, finalAt: event.finalAt }];
   must("finalised within the window", await market.finalize.staticCall(TASK, pending), 0n);
   await provider.send("evm_increaseTime", [WINDOW_MS / 1_000 + 1]);
   await provider.send("evm_mine", []);
-  await sent(market.connect(people.stranger).finalize(TASK, pending));
+  await sent(market.connect(signers.stranger).finalize(TASK, pending));
   return tree;
 }
 
-// The `Standing` of the first round, from its event and by the hashes of History.sol.
-async function standing({ market }, values, root) {
+// The `LastSettlement` of the first round, from its event and by the hashes of SettlementChain.sol.
+async function lastSettlement({ market }, values, root) {
   const hash = (types, list) => keccak256(AbiCoder.defaultAbiCoder().encode(types, list));
   const start = hash(["bytes32", "uint32", "bytes32", "uint128", "uint128"], [ZeroHash, 0, ZeroHash, 0, 0]);
   const { args } = (await market.queryFilter(market.filters.SettlementPosted(TASK, 1)))[0];
@@ -157,30 +157,30 @@ async function standing({ market }, values, root) {
 }
 
 // A front-runner sends Ada's claim first, with cast: Ada is paid, the front-runner is not.
-async function frontRun({ people, token, market, cast }, tree) {
+async function frontRun({ signers, token, market, cast }, tree) {
   const [account, paid, debited] = tree.at(0);
   const proof = tree.getProof(0);
-  const before = await token.balanceOf(people.stranger.address);
-  await cast("send", "--unlocked", "--from", people.stranger.address, market.target,
+  const before = await token.balanceOf(signers.stranger.address);
+  await cast("send", "--unlocked", "--from", signers.stranger.address, market.target,
     "claim(bytes32,address,uint256,uint256,bytes32[])", TASK, account, paid, debited, `[${proof.join(",")}]`);
-  must("the front-runner's wallet", await token.balanceOf(people.stranger.address), before);
-  const own = market.connect(people.ada).claim.staticCall(TASK, account, paid, debited, proof);
-  await refused("Ada's claim after it", "NothingToClaim", own);
+  must("the front-runner's wallet", await token.balanceOf(signers.stranger.address), before);
+  const own = market.connect(signers.ada).claim.staticCall(TASK, account, paid, debited, proof);
+  await expectError("Ada's claim after it", "NothingToClaim", own);
   const more = market.claim.staticCall(TASK, account, BigInt(paid) + 1n, debited, proof);
-  await refused("one unit more than the leaf", "BadProof", more);
+  await expectError("one unit more than the leaf", "InvalidProof", more);
 }
 
-async function claimAll({ people, market }, tree) {
+async function claimAll({ signers, market }, tree) {
   const claims = [...tree.entries()].map(([i, [account, paid, debited]]) => (
     { task: TASK, account, paid, debited, proof: tree.getProof(i) }));
-  await sent(market.connect(people.stranger).claimMany(claims));
+  await sent(market.connect(signers.stranger).claimMany(claims));
 }
 
-async function end({ provider, people, token, market }) {
-  await sent(market.connect(people.coordinator).close(TASK, []));
+async function end({ provider, signers, token, market }) {
+  await sent(market.connect(signers.coordinator).close(TASK, []));
   await provider.send("evm_increaseTime", [2 * WINDOW_MS / 1_000 + 1]);
   await provider.send("evm_mine", []);
-  for (const name of ["ada", "ben"]) await sent(market.connect(people[name]).withdrawBond(TASK));
+  for (const name of ["ada", "ben"]) await sent(market.connect(signers[name]).withdrawBond(TASK));
   const expected = {
     deployer: 1_000_000n * FLN - 8_000n * FLN,
     buyer: 2_000n * FLN - 300n * FLN - 3n, // 70 to Ada, 150 and 1 to Ben, 80 and 2 to Cy; the rest is refunded
@@ -193,7 +193,7 @@ async function end({ provider, people, token, market }) {
   };
   let sum = 0n;
   for (const [name, balance] of Object.entries(expected)) {
-    must(`${name} in the end`, await token.balanceOf(people[name].address), balance);
+    must(`${name} in the end`, await token.balanceOf(signers[name].address), balance);
     sum += balance;
   }
   must("the treasury", await market.treasury(), 10n * FLN + 5n);
@@ -207,23 +207,23 @@ async function end({ provider, people, token, market }) {
 // -------------------------------------------------------------------------------------------- main
 
 async function main() {
-  const world = await begin(await chain());
-  const { people, market, cast } = world;
-  await open(world);
-  await bond(world);
-  const leaf = (name, paid, debited) => [people[name].address, paid.toString(), debited.toString()];
+  const setup = await deployMarket(await chain());
+  const { signers, market, cast } = setup;
+  await open(setup);
+  await bond(setup);
+  const leaf = (name, paid, debited) => [signers[name].address, paid.toString(), debited.toString()];
   const none = { inner: ZeroHash, round: 0, root: ZeroHash, dataTotal: 0n, infrastructureTotal: 0n };
   const one = [leaf("ada", 30n * FLN, 3n * FLN), leaf("ben", 50n * FLN, 0n), leaf("cy", 1n, 0n)];
-  const first = await settle(world, 1, one, none);
-  await frontRun(world, first);
+  const first = await settle(setup, 1, one, none);
+  await frontRun(setup, first);
   const two = [leaf("ada", 70n * FLN, 3n * FLN), leaf("ben", 150n * FLN + 1n, 7n * FLN + 5n),
     leaf("cy", 80n * FLN + 2n, 0n)];
-  const second = await settle(world, 2, two, await standing(world, one, first.root));
-  await claimAll(world, second);
-  const output = await cast("call", market.target, "claimed(bytes32,address)(uint128,uint128)", TASK, people.ben.address);
+  const second = await settle(setup, 2, two, await lastSettlement(setup, one, first.root));
+  await claimAll(setup, second);
+  const output = await cast("call", market.target, "claimed(bytes32,address)(uint128,uint128)", TASK, signers.ben.address);
   const totals = output.split("\n").map((line) => line.split(" ")[0]);
   must("Ben's totals, read by cast", totals.join(), `${two[1][1]},${two[1][2]}`);
-  await end(world);
+  await end(setup);
   console.log("a task of two rounds with ethers.js, cast and merkle-tree: every balance is exact");
 }
 

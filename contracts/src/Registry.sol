@@ -36,7 +36,7 @@ contract Registry is IRegistry, EIP712, Nonces {
     ) external {
         bytes32 signed = digest(wallet, nodeKey, role, deadline);
         if (!SignatureChecker.isValidSignatureNowCalldata(wallet, signed, walletSignature)) {
-            revert BadSignature();
+            revert InvalidSignature();
         }
         _bind(wallet, nodeKey, role, deadline, nodeSignature);
     }
@@ -44,7 +44,7 @@ contract Registry is IRegistry, EIP712, Nonces {
     /// @inheritdoc IRegistry
     function revoke(bytes32 role) external {
         bytes32 nodeKey = _keys[msg.sender][role];
-        if (nodeKey == 0) revert Missing("no key is bound in this role");
+        if (nodeKey == 0) revert NotFound("no key is bound in this role");
         _useNonce(msg.sender);
         delete _keys[msg.sender][role];
         emit Revoked(msg.sender, role, nodeKey);
@@ -73,9 +73,9 @@ contract Registry is IRegistry, EIP712, Nonces {
         uint64 deadline,
         bytes calldata nodeSignature
     ) private {
-        if (nodeKey == 0) revert Meaningless("a key of zeros");
+        if (nodeKey == 0) revert InvalidArgument("a key of zeros");
         if (nodeSignature.length != NODE_SIGNATURE_LENGTH) {
-            revert Meaningless("an ed25519 signature has 64 bytes");
+            revert InvalidArgument("an ed25519 signature has 64 bytes");
         }
         if (block.timestamp * 1_000 > deadline) revert WindowClosed(deadline);
         uint256 nonce = _useNonce(wallet);

@@ -3,17 +3,17 @@ pragma solidity 0.8.37;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IMarket} from "../src/interfaces/IMarket.sol";
-import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
 import {
     Claim,
+    LastSettlement,
     PostedSettlement,
     Settlement,
-    Slash,
-    Standing,
+    SlashOrder,
     TaskState,
     Terms
 } from "../src/interfaces/Types.sol";
-import {History} from "../src/market/History.sol";
+import {SettlementChain} from "../src/market/SettlementChain.sol";
 import {Tree} from "./Tree.sol";
 import {Vm} from "./Vm.sol";
 
@@ -44,20 +44,20 @@ abstract contract Actors {
 
     /// The active settlements of each task, oldest first, including final ones; and the value of
     /// `head` before each.
-    mapping(bytes32 => PostedSettlement[]) internal stands;
+    mapping(bytes32 => PostedSettlement[]) internal activeSettlements;
     mapping(bytes32 => bytes32[]) internal heads;
 
     /// @dev Deploys a market for a token whose supply this contract holds.
-    function begin(IERC20 token_) internal {
+    function deployMarket(IERC20 token_) internal {
         token = token_;
         market = IMarket(vm.deployCode("Market.sol:Market", abi.encode(token)));
         address[6] memory actors = [buyer, coordinator, arbiter, ada, ben, stranger];
         for (uint256 i = 0; i < actors.length; ++i) {
-            give(actors[i], 10_000 * FLN);
+            fund(actors[i], 10_000 * FLN);
         }
     }
 
-    function give(address to, uint256 amount) internal {
+    function fund(address to, uint256 amount) internal {
         token.transfer(to, amount);
         vm.prank(to);
         token.approve(address(market), type(uint256).max);
@@ -78,22 +78,22 @@ abstract contract Actors {
         t.expires = START * 1_000 + 10_000_000;
     }
 
-    function open() internal {
-        open(terms(TASK));
+    function openTask() internal {
+        openTask(terms(TASK));
     }
 
-    function open(Terms memory t) internal {
+    function openTask(Terms memory t) internal {
         vm.prank(t.buyer);
         market.openTask(t);
     }
 
     /// @dev The last active settlement.
-    function last(bytes32 id) internal view returns (Standing memory standing) {
-        uint256 count = stands[id].length;
-        if (count == 0) return standing;
-        PostedSettlement memory s = stands[id][count - 1];
-        bytes32 inner = History.inner(heads[id][count - 1], s.report, s.finalAt);
-        return Standing(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
+    function last(bytes32 id) internal view returns (LastSettlement memory previous) {
+        uint256 count = activeSettlements[id].length;
+        if (count == 0) return previous;
+        PostedSettlement memory s = activeSettlements[id][count - 1];
+        bytes32 inner = SettlementChain.innerHash(heads[id][count - 1], s.report, s.finalAt);
+        return LastSettlement(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
     }
 
     function settlement(uint32 round, bytes32 root, uint256 data, uint256 infrastructure)
@@ -117,16 +117,16 @@ abstract contract Actors {
     }
 
     function post(Settlement memory s) internal {
-        Standing memory standing = last(s.task);
+        LastSettlement memory previous = last(s.task);
         bytes32 before = market.task(s.task).head;
         vm.prank(coordinator);
-        market.post(s, standing);
-        remember(s, before);
+        market.post(s, previous);
+        recordPosted(s, before);
     }
 
-    function remember(Settlement memory s, bytes32 before) internal {
+    function recordPosted(Settlement memory s, bytes32 before) internal {
         uint64 finalAt = market.clock() + market.task(s.task).terms.challengeMs;
-        stands[s.task].push(
+        activeSettlements[s.task].push(
             PostedSettlement(
                 s.round, s.report, s.root, s.dataTotal, s.infrastructureTotal, finalAt
             )
@@ -139,7 +139,8 @@ abstract contract Actors {
     }
 
     function pending(bytes32 id) internal view returns (PostedSettlement[] memory) {
-        return list(id, stands[id].length - market.task(id).pending, stands[id].length);
+        uint256 count = activeSettlements[id].length;
+        return list(id, count - market.task(id).pending, count);
     }
 
     /// @dev The active settlements at indices `from` to `to`, exclusive.
@@ -150,22 +151,22 @@ abstract contract Actors {
     {
         some = new PostedSettlement[](to - from);
         for (uint256 i = from; i < to; ++i) {
-            some[i - from] = stands[id][i];
+            some[i - from] = activeSettlements[id][i];
         }
     }
 
-    function cancel(uint256 place) internal {
-        uint256 count = stands[TASK].length;
-        PostedSettlement[] memory gone = list(TASK, place, count);
-        bytes32 before = heads[TASK][place];
+    function cancel(uint256 index) internal {
+        uint256 count = activeSettlements[TASK].length;
+        PostedSettlement[] memory gone = list(TASK, index, count);
+        bytes32 before = heads[TASK][index];
         vm.prank(arbiter);
         market.cancel(TASK, before, gone);
-        forget(TASK, place);
+        dropPosted(TASK, index);
     }
 
-    function forget(bytes32 id, uint256 place) internal {
-        while (stands[id].length > place) {
-            stands[id].pop();
+    function dropPosted(bytes32 id, uint256 index) internal {
+        while (activeSettlements[id].length > index) {
+            activeSettlements[id].pop();
             heads[id].pop();
         }
     }
@@ -178,7 +179,7 @@ abstract contract Actors {
     function settle(uint32 round, uint256 adaPaid, uint256 adaDebited, uint256 benPaid) internal {
         bytes32[] memory heap = tree(adaPaid, adaDebited, benPaid);
         post(round, heap[0], adaPaid + benPaid, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
     }
 
@@ -223,13 +224,15 @@ abstract contract Actors {
         );
     }
 
-    function refuses(bytes memory refusal) internal {
-        vm.expectRevert(refusal);
+    function expectError(bytes memory encoded) internal {
+        vm.expectRevert(encoded);
     }
 
-    /// @dev Bad settlements are distinguished by their text.
-    function refusesSettlement(uint32 round, string memory what) internal {
-        vm.expectRevert(abi.encodeWithSelector(IRefusals.BadSettlement.selector, round, what));
+    /// @dev Invalid settlements are distinguished by their text.
+    function expectInvalidSettlement(uint32 round, string memory reason) internal {
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.InvalidSettlement.selector, round, reason)
+        );
     }
 
     function bond(address account, uint256 amount) internal {
@@ -240,12 +243,12 @@ abstract contract Actors {
     function slashOrder(address account, bool stake, uint256 amount)
         internal
         pure
-        returns (Slash memory)
+        returns (SlashOrder memory)
     {
-        return Slash(TASK, account, stake, uint128(amount), keccak256("evidence"));
+        return SlashOrder(TASK, account, stake, uint128(amount), keccak256("evidence"));
     }
 
-    function pass(uint256 ms) internal {
+    function advance(uint256 ms) internal {
         vm.warp(block.timestamp + ms / 1_000);
     }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
 import {PostedSettlement, Terms} from "../src/interfaces/Types.sol";
-import {World} from "./World.sol";
+import {MarketTest} from "./MarketTest.sol";
 
 /// @title Bonds of participants: deposit, unbonding and withdrawal.
-contract BondsTest is World {
+contract BondsTest is MarketTest {
     function setUp() public override {
         super.setUp();
-        open();
+        openTask();
     }
 
     function withdraw(address account) private returns (uint128) {
@@ -28,13 +28,15 @@ contract BondsTest is World {
         market.close(TASK, all);
     }
 
-    function refusesUntil(uint64 moment) private {
+    function expectTooEarly(uint64 moment) private {
         uint64 current = market.clock();
-        refuses(abi.encodeWithSelector(IRefusals.TooEarly.selector, moment, current));
+        expectError(abi.encodeWithSelector(IMarketErrors.TooEarly.selector, moment, current));
     }
 
     function test_a_bond_below_the_minimum_is_refused() external {
-        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 10 * FLN - 1, 10 * FLN));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.TooSmall.selector, 10 * FLN - 1, 10 * FLN)
+        );
         bond(ada, 10 * FLN - 1);
         bond(ada, 10 * FLN);
         bond(ada, 1);
@@ -42,29 +44,29 @@ contract BondsTest is World {
     }
 
     function test_a_bond_above_the_balance_is_refused() external {
-        bytes memory refusal = abi.encodeWithSelector(
-            IRefusals.Insufficient.selector, ada, 10_000 * FLN, 10_000 * FLN + 1
+        bytes memory expected = abi.encodeWithSelector(
+            IMarketErrors.Insufficient.selector, ada, 10_000 * FLN, 10_000 * FLN + 1
         );
-        refuses(refusal);
+        expectError(expected);
         bond(ada, 10_000 * FLN + 1);
     }
 
     function test_a_closed_task_accepts_no_bonds() external {
         close();
-        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
         bond(ada, 10 * FLN);
     }
 
     function test_unbonding_and_withdrawal_require_a_bond() external {
-        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no bond"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no bond"));
         unbond(ada);
-        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no bond"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no bond"));
         withdraw(ada);
     }
 
     function test_a_withdrawal_requires_unbonding_first() external {
         bond(ada, 10 * FLN);
-        vm.expectPartialRevert(IRefusals.Missing.selector);
+        vm.expectPartialRevert(IMarketErrors.NotFound.selector);
         withdraw(ada);
     }
 
@@ -73,30 +75,30 @@ contract BondsTest is World {
         unbond(ada);
         uint64 release = market.clock() + DELAY;
         vm.assertEq(market.bondOf(TASK, ada).release, release, "release");
-        pass(10_000);
+        advance(10_000);
         unbond(ada);
         vm.assertEq(market.bondOf(TASK, ada).release, release, "unbonding is idempotent");
-        pass(DELAY - 11_000);
-        refusesUntil(release);
+        advance(DELAY - 11_000);
+        expectTooEarly(release);
         withdraw(ada);
-        pass(1_000);
+        advance(1_000);
         vm.assertEq(withdraw(ada), 10 * FLN, "all of it");
         vm.assertEq(token.balanceOf(ada), 10_000 * FLN, "in the wallet");
-        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no bond"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no bond"));
         withdraw(ada);
     }
 
     function test_a_bond_is_not_returned_one_millisecond_early() external {
         Terms memory t = terms("odd");
         t.unbondMs = 1_001;
-        open(t);
+        openTask(t);
         vm.startPrank(ada);
         market.bond("odd", uint128(10 * FLN));
         market.unbond("odd");
-        pass(1_000);
-        refusesUntil(market.clock() + 1);
+        advance(1_000);
+        expectTooEarly(market.clock() + 1);
         market.withdrawBond("odd");
-        pass(1_000);
+        advance(1_000);
         vm.assertEq(market.withdrawBond("odd"), 10 * FLN, "in the second after it");
         vm.stopPrank();
     }
@@ -112,17 +114,17 @@ contract BondsTest is World {
     /// holds the bond for two windows.
     function test_a_settlement_posted_before_the_release_holds_the_bond_for_two_windows() external {
         bond(ada, 10 * FLN);
-        pass(5_000);
+        advance(5_000);
         post(1, "a", 1, 0);
         uint64 posted = market.clock();
         unbond(ada);
-        pass(DELAY);
-        refusesUntil(posted + 2 * WINDOW);
+        advance(DELAY);
+        expectTooEarly(posted + 2 * WINDOW);
         withdraw(ada);
-        pass(2 * WINDOW - DELAY - 1_000);
-        refusesUntil(posted + 2 * WINDOW);
+        advance(2 * WINDOW - DELAY - 1_000);
+        expectTooEarly(posted + 2 * WINDOW);
         withdraw(ada);
-        pass(1_000);
+        advance(1_000);
         withdraw(ada);
     }
 
@@ -130,12 +132,12 @@ contract BondsTest is World {
         bond(ada, 10 * FLN);
         unbond(ada);
         uint64 release = market.clock() + DELAY;
-        pass(DELAY + 7_000);
+        advance(DELAY + 7_000);
         post(1, "a", 1, 0);
         for (uint32 round = 2; round < 20; ++round) {
-            refusesUntil(release + 2 * WINDOW);
+            expectTooEarly(release + 2 * WINDOW);
             withdraw(ada);
-            pass(10_000);
+            advance(10_000);
             post(round, "a", 1, 0);
         }
         vm.warp((release + 2 * WINDOW) / 1_000);
@@ -144,14 +146,14 @@ contract BondsTest is World {
 
     function test_an_old_settlement_does_not_hold_a_bond_longer_than_the_delay() external {
         post(1, "a", 1, 0);
-        pass(10 * WINDOW);
+        advance(10 * WINDOW);
         bond(ada, 10 * FLN);
         unbond(ada);
         uint64 release = market.clock() + DELAY;
-        pass(DELAY - 1_000);
-        refusesUntil(release);
+        advance(DELAY - 1_000);
+        expectTooEarly(release);
         withdraw(ada);
-        pass(1_000);
+        advance(1_000);
         withdraw(ada);
     }
 
@@ -159,9 +161,9 @@ contract BondsTest is World {
         bond(ada, 10 * FLN);
         post(1, "a", 1, 0);
         uint64 posted = market.clock();
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         close();
-        refusesUntil(posted + 2 * WINDOW);
+        expectTooEarly(posted + 2 * WINDOW);
         withdraw(ada);
         vm.warp((posted + 2 * WINDOW) / 1_000);
         withdraw(ada);
@@ -197,7 +199,7 @@ contract BondsTest is World {
         uint256 moment = begin + tryAt;
         if (moment < block.timestamp) moment = block.timestamp;
         vm.warp(moment);
-        if (moment < earliest) refusesUntil(uint64(earliest * 1_000));
+        if (moment < earliest) expectTooEarly(uint64(earliest * 1_000));
         withdraw(ada);
     }
 }

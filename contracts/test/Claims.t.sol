@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
 import {Claim, PostedSettlement, Terms} from "../src/interfaces/Types.sol";
+import {MarketTest} from "./MarketTest.sol";
 import {Tree} from "./Tree.sol";
-import {World} from "./World.sol";
 
 /// @title Claims of pay and debits by Merkle proof.
-contract ClaimsTest is World {
+contract ClaimsTest is MarketTest {
     function setUp() public override {
         super.setUp();
-        open();
+        openTask();
     }
 
     function test_a_claim_pays_its_leafs_address_for_any_sender() external {
@@ -29,7 +29,7 @@ contract ClaimsTest is World {
         settle(1, 30 * FLN, 0, 20 * FLN);
         claim(adasClaim(30 * FLN, 0, 20 * FLN));
         Claim memory again = adasClaim(30 * FLN, 0, 20 * FLN);
-        refuses(abi.encodeWithSelector(IRefusals.NothingToClaim.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.NothingToClaim.selector));
         claim(again);
         settle(2, 50 * FLN, 0, 25 * FLN);
         settle(3, 70 * FLN, 0, 30 * FLN);
@@ -41,39 +41,39 @@ contract ClaimsTest is World {
     function test_another_amount_account_or_proof_is_refused() external {
         settle(1, 30 * FLN, 0, 20 * FLN);
         Claim memory c = adasClaim(30 * FLN, 0, 20 * FLN);
-        bytes memory bad = abi.encodeWithSelector(IRefusals.BadProof.selector);
+        bytes memory bad = abi.encodeWithSelector(IMarketErrors.InvalidProof.selector);
         c.paid += 1;
-        refuses(bad);
+        expectError(bad);
         claim(c);
         c.paid -= 1;
         c.debited = 1;
-        refuses(bad);
+        expectError(bad);
         claim(c);
         c.debited = 0;
         c.account = stranger;
-        refuses(bad);
+        expectError(bad);
         claim(c);
         c.account = ada;
         c.proof[0] = "x";
-        refuses(bad);
+        expectError(bad);
         claim(c);
         c.proof = new bytes32[](65);
-        refuses(bad);
+        expectError(bad);
         claim(c);
         c.task = "other";
-        refuses(abi.encodeWithSelector(IRefusals.UnknownTask.selector, c.task));
+        expectError(abi.encodeWithSelector(IMarketErrors.UnknownTask.selector, c.task));
         claim(c);
     }
 
     function test_a_claim_requires_a_final_root() external {
         bytes32[] memory heap = tree(30, 0, 20);
         post(1, heap[0], 50, 0);
-        pass(WINDOW);
+        advance(WINDOW);
         finalize();
         Claim memory c = adasClaim(30, 0, 20);
-        refuses(abi.encodeWithSelector(IRefusals.BadProof.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidProof.selector));
         claim(c);
-        pass(1_000);
+        advance(1_000);
         finalize();
         vm.assertEq(claim(c), 30, "after it");
     }
@@ -81,20 +81,20 @@ contract ClaimsTest is World {
     function test_a_proof_does_not_verify_in_another_task() external {
         settle(1, 30 * FLN, 0, 20 * FLN);
         Terms memory t = terms("other");
-        open(t);
+        openTask(t);
         Claim memory c = adasClaim(30 * FLN, 0, 20 * FLN);
         c.task = "other";
-        refuses(abi.encodeWithSelector(IRefusals.BadProof.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidProof.selector));
         claim(c);
     }
 
     function test_a_root_beyond_its_totals_cannot_reach_other_funds() external {
         bytes32[] memory heap = tree(100, 0, 20);
         post(1, heap[0], 50, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
         Claim memory c = adasClaim(100, 0, 20);
-        refusesSettlement(1, "it promises more than is owed");
+        expectInvalidSettlement(1, "the pay exceeds the owed amount");
         claim(c);
         vm.assertEq(claim(bensClaim(100, 0, 20)), 20, "the owed amount is paid");
     }
@@ -103,30 +103,30 @@ contract ClaimsTest is World {
         uint256 huge = uint256(type(uint128).max) + 2;
         bytes32[] memory heap = tree(huge, 0, 20);
         post(1, heap[0], 50, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
         Claim memory c = adasClaim(huge, 0, 20);
-        refusesSettlement(1, "it promises more than is owed");
+        expectInvalidSettlement(1, "the pay exceeds the owed amount");
         claim(c);
     }
 
-    function test_totals_that_shrink_are_refused() external {
+    function test_totals_that_decrease_are_refused() external {
         bond(ada, 10 * FLN);
         settle(1, 30 * FLN, 2 * FLN, 20 * FLN);
         claim(adasClaim(30 * FLN, 2 * FLN, 20 * FLN));
         bytes32[] memory heap = tree(29 * FLN, 2 * FLN, 30 * FLN);
         post(2, heap[0], 59 * FLN, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
         Claim memory c = adasClaim(29 * FLN, 2 * FLN, 30 * FLN);
-        refusesSettlement(2, "the pay shrinks");
+        expectInvalidSettlement(2, "the pay decreases");
         claim(c);
         heap = tree(31 * FLN, 1 * FLN, 30 * FLN);
         post(3, heap[0], 61 * FLN, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
         c = adasClaim(31 * FLN, 1 * FLN, 30 * FLN);
-        refusesSettlement(3, "the debits shrink");
+        expectInvalidSettlement(3, "the debits decrease");
         claim(c);
     }
 
@@ -141,7 +141,7 @@ contract ClaimsTest is World {
         vm.assertEq(market.treasury(), 3 * FLN, "treasury");
         vm.assertEq(token.balanceOf(ada), before, "wallet");
         Claim memory again = adasClaim(0, 3 * FLN, 20 * FLN);
-        refuses(abi.encodeWithSelector(IRefusals.NothingToClaim.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.NothingToClaim.selector));
         claim(again);
     }
 
@@ -173,7 +173,7 @@ contract ClaimsTest is World {
         bond(ada, 100 * FLN);
         settle(1, 0, 5 * FLN + 1, 20 * FLN);
         Claim memory c = adasClaim(0, 5 * FLN + 1, 20 * FLN);
-        refusesSettlement(1, "the debits exceed debitMax for each round");
+        expectInvalidSettlement(1, "the debits exceed debitMax for each round");
         claim(c);
         settle(2, 0, 10 * FLN, 20 * FLN);
         claim(adasClaim(0, 10 * FLN, 20 * FLN));
@@ -205,10 +205,12 @@ contract ClaimsTest is World {
         settle(2, 31 * FLN, 0, 20 * FLN);
         both[0] = adasClaim(31 * FLN, 0, 20 * FLN);
         both[1] = both[0];
-        refuses(abi.encodeWithSelector(IRefusals.NothingToClaim.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.NothingToClaim.selector));
         market.claimMany(both);
         both = new Claim[](257);
-        refuses(abi.encodeWithSelector(IRefusals.Limit.selector, "256 claims in one call"));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.LimitExceeded.selector, "256 claims in one call")
+        );
         market.claimMany(both);
     }
 
@@ -226,13 +228,15 @@ contract ClaimsTest is World {
         }
         bytes32[] memory heap = Tree.nodes(leaves);
         post(1, heap[0], total, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
         for (uint256 k = 0; k < 8; ++k) {
             uint256 i = (k + order % 8) % 8;
             address account = address(uint160(0x1000 + i));
             bytes32[] memory proof = Tree.proof(heap, Tree.leaf(account, pay[i], 0));
-            if (pay[i] == 0) refuses(abi.encodeWithSelector(IRefusals.NothingToClaim.selector));
+            if (pay[i] == 0) {
+                expectError(abi.encodeWithSelector(IMarketErrors.NothingToClaim.selector));
+            }
             claim(Claim(TASK, account, pay[i], 0, proof));
             vm.assertEq(token.balanceOf(account), pay[i], "exactly its own");
         }

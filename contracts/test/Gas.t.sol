@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {Claim, PostedSettlement, Settlement, Standing} from "../src/interfaces/Types.sol";
+import {Claim, LastSettlement, PostedSettlement, Settlement} from "../src/interfaces/Types.sol";
+import {MarketTest} from "./MarketTest.sol";
 import {Tree} from "./Tree.sol";
-import {World} from "./World.sol";
 
 /// @title Gas costs of the hot paths, each as a separate transaction: 21,000, calldata and cold
 /// storage included.
 /// @dev `cargo xtask contracts test --mc GasTest -vv` prints the table of README.md.
-contract GasTest is World {
+contract GasTest is MarketTest {
     uint256 private constant POST_MAX = 50_000;
     uint256 private constant FIRST_CLAIM_MAX = 92_500;
     uint256 private constant LATER_CLAIM_MAX = 58_300;
@@ -39,10 +39,10 @@ contract GasTest is World {
         bytes32 leaf = Tree.leaf(newcomer, earned(round), 0);
         (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, depth);
         Settlement memory s = settlement(round, root, 3 * earned(round), earned(round));
-        Standing memory standing = last(TASK);
+        LastSettlement memory previous = last(TASK);
         bytes32 before = task().head;
-        gas = cost(address(market), abi.encodeCall(market.post, (s, standing)));
-        remember(s, before);
+        gas = cost(address(market), abi.encodeCall(market.post, (s, previous)));
+        recordPosted(s, before);
         c = Claim(TASK, newcomer, earned(round), 0, proof);
     }
 
@@ -51,7 +51,7 @@ contract GasTest is World {
     }
 
     function finalizeCost(uint256 count) private returns (uint256) {
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         PostedSettlement[] memory waiting = pending();
         require(waiting.length == count, "unexpected number of pending settlements");
         return cost(address(market), abi.encodeCall(market.finalize, (TASK, waiting)));
@@ -59,13 +59,15 @@ contract GasTest is World {
 
     /// forge-config: default.isolate = true
     function test_posting_cost_does_not_depend_on_the_number_of_participants() external {
-        open();
+        openTask();
         row("post, the first of a task", postGas(1, 4));
         uint256 ten = postGas(2, 4);
         uint256 many = postGas(3, 17);
         row("post, 10 participants", ten);
         row("post, 100,000 participants", many);
-        vm.assertLe(ten > many ? ten - many : many - ten, 100, "equal except for zero bytes in hashes");
+        vm.assertLe(
+            ten > many ? ten - many : many - ten, 100, "equal except for zero bytes in hashes"
+        );
         row("finalize, 3 settlements, the first of a task", finalizeCost(3));
         for (uint32 round = 4; round < 12; ++round) {
             uint256 gas = postGas(round, 17);
@@ -95,7 +97,7 @@ contract GasTest is World {
 
     function claimCosts(uint256 depth) private returns (uint256[4] memory gas) {
         uint256 snapshot = vm.snapshotState();
-        open();
+        openTask();
         for (uint32 round = 1; round <= 7; ++round) {
             (, Claim memory c) = postCost(round, depth);
             finalizeCost(1);
@@ -104,13 +106,13 @@ contract GasTest is World {
             if (round == 7) gas[2] = cost(address(market), claimCall(c));
         }
         gas[3] = debitCost(depth);
-        delete stands[TASK];
+        delete activeSettlements[TASK];
         delete heads[TASK];
         vm.revertToState(snapshot);
     }
 
     function debitCost(uint256 depth) private returns (uint256) {
-        give(newcomer, 100 * FLN);
+        fund(newcomer, 100 * FLN);
         bond(newcomer, 20 * FLN);
         bytes32 leaf = Tree.leaf(newcomer, earned(8), FLN);
         (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, depth);
@@ -129,7 +131,7 @@ contract GasTest is World {
     }
 
     function bare() private {
-        payer = vm.deployCode("Payers.sol:BareRunningTotals", abi.encode(token));
+        payer = vm.deployCode("PayoutAlternatives.sol:BareRunningTotals", abi.encode(token));
         token.transfer(payer, 1_000 * FLN);
         for (uint256 round = 1; round <= 2; ++round) {
             bytes32 leaf = keccak256(
@@ -155,7 +157,7 @@ contract GasTest is World {
                 bytes.concat(keccak256(abi.encode(uint256(7), whom, earned(1))))
             );
             (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, 10);
-            payer = vm.deployCode("Payers.sol:OneShot", abi.encode(token, root));
+            payer = vm.deployCode("PayoutAlternatives.sol:OneShot", abi.encode(token, root));
             token.transfer(payer, 1_000 * FLN);
             bytes memory data = abi.encodeWithSignature(
                 "claim(uint256,address,uint256,bytes32[])", 7, whom, earned(1), proof
@@ -166,7 +168,7 @@ contract GasTest is World {
     }
 
     function loop(bool existing) private {
-        payer = vm.deployCode("Payers.sol:Loop", abi.encode(token));
+        payer = vm.deployCode("PayoutAlternatives.sol:Loop", abi.encode(token));
         token.transfer(payer, 1_000 * FLN);
         address[] memory accounts = new address[](100);
         uint256[] memory amounts = new uint256[](100);

@@ -2,10 +2,10 @@
 pragma solidity 0.8.37;
 
 import {IRegistry} from "../src/interfaces/IRegistry.sol";
-import {World} from "./World.sol";
+import {MarketTest} from "./MarketTest.sol";
 
 /// @title Binding node keys to wallets.
-contract RegistryTest is World {
+contract RegistryTest is MarketTest {
     uint256 private constant ORDER =
         0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141;
     bytes32 private constant KEY = keccak256("an ed25519 key");
@@ -51,31 +51,31 @@ contract RegistryTest is World {
         vm.prank(buyer);
         registry.revoke(ROLE);
         vm.assertEq(registry.keyOf(buyer, ROLE), 0, "revoked");
-        refuses(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IRegistry.InvalidSignature.selector));
         registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
-        refuses(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IRegistry.InvalidSignature.selector));
         registry.bindFor(buyer, KEY, ROLE, deadline, next, proof);
-        vm.expectPartialRevert(IRegistry.Missing.selector);
+        vm.expectPartialRevert(IRegistry.NotFound.selector);
         vm.prank(buyer);
         registry.revoke(ROLE);
     }
 
     function test_a_signature_over_other_fields_is_refused() external {
         bytes memory signature = signed(ROLE);
-        bytes memory bad = abi.encodeWithSelector(IRegistry.BadSignature.selector);
-        refuses(bad);
+        bytes memory bad = abi.encodeWithSelector(IRegistry.InvalidSignature.selector);
+        expectError(bad);
         registry.bindFor(ada, KEY, ROLE, deadline, signature, proof);
-        refuses(bad);
+        expectError(bad);
         registry.bindFor(buyer, "other", ROLE, deadline, signature, proof);
-        refuses(bad);
+        expectError(bad);
         registry.bindFor(buyer, KEY, "provider", deadline, signature, proof);
-        refuses(bad);
+        expectError(bad);
         registry.bindFor(buyer, KEY, ROLE, deadline + 1, signature, proof);
         IRegistry other = IRegistry(vm.deployCode("Registry.sol:Registry"));
-        refuses(bad);
+        expectError(bad);
         other.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
         vm.chainId(4_242);
-        refuses(bad);
+        expectError(bad);
         registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
     }
 
@@ -84,17 +84,17 @@ contract RegistryTest is World {
         (uint8 v, bytes32 r, bytes32 s) = vm.sign(BUYER_KEY, digest);
         bytes32 high = bytes32(ORDER - uint256(s));
         bytes memory signature = abi.encodePacked(r, high, v == 27 ? uint8(28) : uint8(27));
-        refuses(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IRegistry.InvalidSignature.selector));
         registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
     }
 
     function test_a_zero_key_a_short_signature_or_a_passed_deadline_is_refused() external {
-        vm.expectPartialRevert(IRegistry.Meaningless.selector);
+        vm.expectPartialRevert(IRegistry.InvalidArgument.selector);
         registry.bind(0, ROLE, deadline, proof);
-        vm.expectPartialRevert(IRegistry.Meaningless.selector);
+        vm.expectPartialRevert(IRegistry.InvalidArgument.selector);
         registry.bind(KEY, ROLE, deadline, new bytes(63));
         vm.warp(deadline / 1_000 + 1);
-        refuses(abi.encodeWithSelector(IRegistry.WindowClosed.selector, deadline));
+        expectError(abi.encodeWithSelector(IRegistry.WindowClosed.selector, deadline));
         registry.bind(KEY, ROLE, deadline, proof);
     }
 }

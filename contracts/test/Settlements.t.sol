@@ -1,94 +1,99 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
 import {
-    Posted,
+    LastSettlement,
     PostedSettlement,
+    PostOutcome,
     Settlement,
-    Standing,
     TaskState,
     Terms
 } from "../src/interfaces/Types.sol";
-import {World} from "./World.sol";
+import {MarketTest} from "./MarketTest.sol";
 
 /// @title Posting, cancelling and finalising settlements.
-contract SettlementsTest is World {
+contract SettlementsTest is MarketTest {
     function setUp() public override {
         super.setUp();
-        open();
+        openTask();
     }
 
-    function refusePost(uint32 round, bytes32 root, uint256 data, uint256 infrastructure) private {
+    /// @dev A post that must revert: the test base does not record it.
+    function postUnrecorded(uint32 round, bytes32 root, uint256 data, uint256 infrastructure)
+        private
+    {
         Settlement memory s = settlement(round, root, data, infrastructure);
-        Standing memory standing = last(TASK);
+        LastSettlement memory previous = last(TASK);
         vm.prank(coordinator);
-        market.post(s, standing);
+        market.post(s, previous);
     }
 
     function test_only_the_coordinator_posts() external {
-        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, arbiter, coordinator));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, arbiter, coordinator)
+        );
         vm.prank(arbiter);
         market.post(settlement(1, "a", 1, 0), last(TASK));
     }
 
     function test_posting_the_same_settlement_again_is_idempotent() external {
         Settlement memory s = settlement(1, "a", 10, 0);
-        Standing memory before = last(TASK);
+        LastSettlement memory before = last(TASK);
         vm.startPrank(coordinator);
-        vm.assertTrue(market.post(s, before) == Posted.New, "new");
+        vm.assertTrue(market.post(s, before) == PostOutcome.Posted, "new");
         bytes32 state = keccak256(abi.encode(task()));
-        pass(5_000);
-        vm.assertTrue(market.post(s, before) == Posted.Already, "already");
+        advance(5_000);
+        vm.assertTrue(market.post(s, before) == PostOutcome.AlreadyPosted, "already");
         vm.assertEq(keccak256(abi.encode(task())), state, "nothing changed");
         s.report = "another";
-        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         market.post(s, before);
     }
 
     function test_posting_is_idempotent_for_a_final_settlement_of_a_closed_task() external {
         Settlement memory s = settlement(1, "a", 10, 0);
-        Standing memory before = last(TASK);
+        LastSettlement memory before = last(TASK);
         post(s);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         PostedSettlement[] memory list_ = pending();
         vm.startPrank(coordinator);
         market.close(TASK, list_);
-        vm.assertTrue(market.post(s, before) == Posted.Already, "already");
+        vm.assertTrue(market.post(s, before) == PostOutcome.AlreadyPosted, "already");
     }
 
     function test_another_settlement_of_the_same_round_is_a_conflict() external {
         post(1, "a", 10, 0);
-        refuses(abi.encodeWithSelector(IRefusals.ConflictingSettlement.selector, TASK, 1));
-        refusePost(1, "b", 10, 0);
+        expectError(abi.encodeWithSelector(IMarketErrors.ConflictingSettlement.selector, TASK, 1));
+        postUnrecorded(1, "b", 10, 0);
     }
 
     function test_a_settlement_must_follow_the_last_active_one() external {
-        Standing memory first = last(TASK);
+        LastSettlement memory first = last(TASK);
         post(1, "a", 10, 0);
-        Standing memory standing = last(TASK);
-        bytes memory stale = abi.encodeWithSelector(IRefusals.Stale.selector, task().head);
+        LastSettlement memory previous = last(TASK);
+        bytes memory stale = abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head);
         Settlement memory s = settlement(2, "b", 20, 0);
         vm.startPrank(coordinator);
-        refuses(stale);
+        expectError(stale);
         market.post(s, first);
-        standing.root = "x";
-        refuses(stale);
-        market.post(s, standing);
-        standing.root = "a";
-        standing.dataTotal = 0;
-        refuses(stale);
-        market.post(s, standing);
-        standing.dataTotal = 10;
-        market.post(s, standing);
+        previous.root = "x";
+        expectError(stale);
+        market.post(s, previous);
+        previous.root = "a";
+        previous.dataTotal = 0;
+        expectError(stale);
+        market.post(s, previous);
+        previous.dataTotal = 10;
+        market.post(s, previous);
     }
 
     function test_a_closed_task_accepts_no_settlement() external {
         PostedSettlement[] memory none;
         vm.prank(coordinator);
         market.close(TASK, none);
-        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
-        refusePost(1, "a", 10, 0);
+        expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
+        postUnrecorded(1, "a", 10, 0);
     }
 
     function test_at_most_64_settlements_may_be_pending() external {
@@ -96,52 +101,52 @@ contract SettlementsTest is World {
             post(round, bytes32(uint256(round)), round, 0);
         }
         vm.assertEq(task().pending, 64, "pending");
-        refuses(
+        expectError(
             abi.encodeWithSelector(
-                IRefusals.Limit.selector, "64 settlements wait for their windows"
+                IMarketErrors.LimitExceeded.selector, "64 settlements are pending"
             )
         );
-        refusePost(65, "a", 65, 0);
-        pass(WINDOW + 1_000);
+        postUnrecorded(65, "a", 65, 0);
+        advance(WINDOW + 1_000);
         vm.assertEq(finalize(), 64, "all of them in one call");
         post(65, "a", 65, 0);
     }
 
     function test_an_expired_task_accepts_no_settlement() external {
         vm.warp(terms(TASK).expires / 1_000 + 1);
-        refusesSettlement(1, "the task has expired");
-        refusePost(1, "a", 10, 0);
+        expectInvalidSettlement(1, "the task has expired");
+        postUnrecorded(1, "a", 10, 0);
         vm.warp(terms(TASK).expires / 1_000);
         post(1, "a", 10, 0);
     }
 
     function test_rounds_begin_with_1_and_ascend() external {
-        refusesSettlement(0, "rounds begin with 1");
-        refusePost(0, "a", 10, 0);
+        expectInvalidSettlement(0, "rounds begin with 1");
+        postUnrecorded(0, "a", 10, 0);
         post(4, "a", 10, 0);
-        refusesSettlement(3, "rounds must ascend");
-        refusePost(3, "b", 10, 0);
+        expectInvalidSettlement(3, "rounds must ascend");
+        postUnrecorded(3, "b", 10, 0);
         post(7, "b", 10, 0);
     }
 
-    function test_totals_neither_shrink_nor_exceed_the_deposit() external {
+    function test_totals_neither_decrease_nor_exceed_the_deposit() external {
         post(1, "a", 10, 5);
-        refusesSettlement(2, "the data total shrinks");
-        refusePost(2, "b", 9, 5);
-        refusesSettlement(2, "the infrastructure total shrinks");
-        refusePost(2, "b", 10, 4);
-        refusesSettlement(2, "the data total exceeds the deposit");
-        refusePost(2, "b", 1_000 * FLN + 1, 5);
-        refusesSettlement(2, "the infrastructure total exceeds the deposit");
-        refusePost(2, "b", 10, 200 * FLN + 1);
+        expectInvalidSettlement(2, "the data total decreases");
+        postUnrecorded(2, "b", 9, 5);
+        expectInvalidSettlement(2, "the infrastructure total decreases");
+        postUnrecorded(2, "b", 10, 4);
+        expectInvalidSettlement(2, "the data total exceeds the deposit");
+        postUnrecorded(2, "b", 1_000 * FLN + 1, 5);
+        expectInvalidSettlement(2, "the infrastructure total exceeds the deposit");
+        postUnrecorded(2, "b", 10, 200 * FLN + 1);
         post(2, "b", 1_000 * FLN, 200 * FLN);
     }
 
     function test_a_zero_root_requires_zero_totals() external {
-        refusesSettlement(1, "totals above zero under an empty root");
-        refusePost(1, 0, 1, 0);
-        refusesSettlement(1, "totals above zero under an empty root");
-        refusePost(1, 0, 0, 1);
+        expectInvalidSettlement(1, "totals above zero under an empty root");
+        postUnrecorded(1, 0, 1, 0);
+        expectInvalidSettlement(1, "totals above zero under an empty root");
+        postUnrecorded(1, 0, 0, 1);
         post(1, 0, 0, 0);
     }
 
@@ -149,11 +154,11 @@ contract SettlementsTest is World {
 
     function test_a_settlement_is_final_after_its_window_and_not_before() external {
         post(1, "a", 30, 5);
-        pass(WINDOW);
+        advance(WINDOW);
         vm.assertEq(finalize(), 0, "the last moment of the window");
         vm.assertEq(task().root, 0, "no root yet");
         vm.assertEq(task().owed, 0, "nothing is owed yet");
-        pass(1_000);
+        advance(1_000);
         vm.assertEq(finalize(), 1, "after it");
         TaskState memory t = task();
         vm.assertEq(t.root, "a", "root");
@@ -162,52 +167,52 @@ contract SettlementsTest is World {
         vm.assertEq(t.infrastructurePaid, 5, "infrastructure");
         vm.assertEq(t.dataLocked, 1_000 * FLN - 30, "locked");
         vm.assertEq(t.round, 1, "round");
-        vm.assertEq(t.base, t.head, "nothing is pending");
+        vm.assertEq(t.finalHead, t.head, "nothing is pending");
         vm.assertEq(finalize(), 0, "again");
         vm.assertEq(task().owed, 35, "owed once");
     }
 
     function test_only_what_is_due_becomes_final() external {
         post(1, "a", 10, 0);
-        pass(60_000);
+        advance(60_000);
         post(2, "b", 20, 0);
-        pass(WINDOW - 59_000);
+        advance(WINDOW - 59_000);
         vm.prank(stranger);
         vm.assertEq(finalize(), 1, "the first");
         vm.assertEq(task().root, "a", "root");
         vm.assertEq(task().pending, 1, "one waits");
-        pass(60_000);
+        advance(60_000);
         vm.assertEq(finalize(), 1, "the second");
-        vm.assertEq(task().owed, 20, "owed in all");
+        vm.assertEq(task().owed, 20, "owed in total");
     }
 
     function test_a_list_that_was_never_posted_finalises_nothing() external {
         post(1, "a", 10, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         PostedSettlement[] memory list_ = pending();
-        bytes memory stale = abi.encodeWithSelector(IRefusals.Stale.selector, task().head);
+        bytes memory stale = abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head);
         list_[0].root = "b";
-        refuses(stale);
+        expectError(stale);
         market.finalize(TASK, list_);
         list_[0].root = "a";
         list_[0].dataTotal = 1_000;
-        refuses(stale);
+        expectError(stale);
         market.finalize(TASK, list_);
         list_[0].dataTotal = 10;
         list_[0].finalAt = 0;
-        refuses(stale);
+        expectError(stale);
         market.finalize(TASK, list_);
     }
 
     function test_a_final_root_is_not_replaced_by_an_older_list() external {
         post(1, "a", 10, 0);
         PostedSettlement[] memory first = pending();
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
         post(2, "b", 20, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
-        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         market.finalize(TASK, first);
         vm.assertEq(task().root, "b", "root");
     }
@@ -223,7 +228,7 @@ contract SettlementsTest is World {
         vm.assertEq(task().pending, 1, "one is left");
         vm.assertEq(task().head, first, "head");
         post(2, "d", 15, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         vm.assertEq(finalize(), 2, "final");
         vm.assertEq(task().root, "d", "root");
         vm.assertEq(task().owed, 15, "owed");
@@ -232,7 +237,9 @@ contract SettlementsTest is World {
     function test_only_the_arbiter_cancels() external {
         post(1, "a", 10, 0);
         PostedSettlement[] memory list_ = pending();
-        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, coordinator, arbiter)
+        );
         vm.prank(coordinator);
         market.cancel(TASK, heads[TASK][0], list_);
     }
@@ -241,11 +248,11 @@ contract SettlementsTest is World {
         post(1, "a", 10, 0);
         PostedSettlement[] memory list_ = pending();
         bytes32 before = heads[TASK][0];
-        pass(WINDOW + 1_000);
-        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, list_[0].finalAt));
+        advance(WINDOW + 1_000);
+        expectError(abi.encodeWithSelector(IMarketErrors.WindowClosed.selector, list_[0].finalAt));
         vm.prank(arbiter);
         market.cancel(TASK, before, list_);
-        pass(0);
+        advance(0);
         vm.warp(block.timestamp - 1);
         vm.prank(arbiter);
         market.cancel(TASK, before, list_);
@@ -256,21 +263,21 @@ contract SettlementsTest is World {
         Terms memory t = terms("odd");
         t.challengeMs = 999;
         t.expires = market.clock() + 999;
-        open(t);
+        openTask(t);
         Settlement memory s = settlement(1, "root", 10, 0);
         s.task = "odd";
         post(s);
-        pass(1_000);
+        advance(1_000);
         PostedSettlement[] memory gone = list("odd", 0, 1);
         bytes32 before = heads["odd"][0];
-        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, gone[0].finalAt));
+        expectError(abi.encodeWithSelector(IMarketErrors.WindowClosed.selector, gone[0].finalAt));
         vm.prank(arbiter);
         market.cancel("odd", before, gone);
         s.round = 2;
-        Standing memory standing = last("odd");
-        refusesSettlement(2, "the task has expired");
+        LastSettlement memory previous = last("odd");
+        expectInvalidSettlement(2, "the task has expired");
         vm.prank(coordinator);
-        market.post(s, standing);
+        market.post(s, previous);
         vm.assertEq(market.finalize("odd", gone), 1, "final in that millisecond");
     }
 
@@ -278,9 +285,9 @@ contract SettlementsTest is World {
         post(1, "a", 10, 0);
         PostedSettlement[] memory list_ = pending();
         bytes32 before = heads[TASK][0];
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
-        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, list_[0].finalAt));
+        expectError(abi.encodeWithSelector(IMarketErrors.WindowClosed.selector, list_[0].finalAt));
         vm.prank(arbiter);
         market.cancel(TASK, before, list_);
     }
@@ -291,58 +298,60 @@ contract SettlementsTest is World {
         PostedSettlement[] memory list_ = pending();
         bytes32 before = heads[TASK][0];
         vm.startPrank(arbiter);
-        vm.expectPartialRevert(IRefusals.Missing.selector);
+        vm.expectPartialRevert(IMarketErrors.NotFound.selector);
         market.cancel(TASK, before, none);
-        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         market.cancel(TASK, "elsewhere", list_);
     }
 
-    function mark() private {
+    function checkpointHead() private {
         vm.prank(arbiter);
-        market.mark(TASK);
+        market.checkpointHead(TASK);
     }
 
-    function test_only_the_arbiter_marks() external {
-        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
+    function test_only_the_arbiter_checkpoints_the_head() external {
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, coordinator, arbiter)
+        );
         vm.prank(coordinator);
-        market.mark(TASK);
-        refuses(abi.encodeWithSelector(IRefusals.UnknownTask.selector, bytes32("other")));
-        market.mark("other");
+        market.checkpointHead(TASK);
+        expectError(abi.encodeWithSelector(IMarketErrors.UnknownTask.selector, bytes32("other")));
+        market.checkpointHead("other");
     }
 
-    function test_posting_after_a_mark_does_not_prevent_a_cancellation() external {
+    function test_posting_after_a_checkpoint_does_not_prevent_a_cancellation() external {
         post(1, "a", 10, 0);
         post(2, "b", 20, 0);
         PostedSettlement[] memory both = pending();
         bytes32 before = heads[TASK][0];
-        mark();
+        checkpointHead();
         for (uint32 round = 3; round < 20; ++round) {
             post(round, bytes32(uint256(round)), 20 + round, 0);
         }
         vm.prank(arbiter);
         market.cancel(TASK, before, both);
-        forget(TASK, 0);
+        dropPosted(TASK, 0);
         vm.assertEq(task().pending, 0, "all are cancelled");
         vm.assertEq(task().head, before, "head");
-        vm.assertEq(task().mark, before, "no mark beyond the head");
+        vm.assertEq(task().checkpoint, before, "no checkpoint beyond the head");
         post(1, "c", 5, 0);
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         vm.assertEq(finalize(), 1, "and the task goes on");
     }
 
-    function test_without_a_mark_a_list_is_stale_after_another_post() external {
+    function test_without_a_checkpoint_a_list_is_stale_after_another_post() external {
         post(1, "a", 10, 0);
         PostedSettlement[] memory first = pending();
         post(2, "b", 20, 0);
-        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         vm.prank(arbiter);
         market.cancel(TASK, heads[TASK][0], first);
     }
 
-    function test_a_list_up_to_the_mark_can_be_finalised() external {
+    function test_a_list_up_to_the_checkpoint_can_be_finalised() external {
         post(1, "a", 10, 0);
-        mark();
-        pass(WINDOW + 1_000);
+        checkpointHead();
+        advance(WINDOW + 1_000);
         PostedSettlement[] memory first = pending();
         post(2, "b", 20, 0);
         post(3, "c", 30, 0);
@@ -350,19 +359,20 @@ contract SettlementsTest is World {
         vm.assertEq(task().pending, 2, "two wait");
     }
 
-    /// @dev The mark is before the last final settlement: a list that ends there must not move the
-    /// head back.
-    function test_an_old_mark_cannot_cancel_a_final_settlement() external {
+    /// @dev The checkpoint is before the last final settlement: a list that ends there must not
+    /// move the head back.
+    function test_an_old_checkpoint_cannot_cancel_a_final_settlement() external {
         post(1, "a", 10, 0);
-        mark();
+        checkpointHead();
         PostedSettlement[] memory first = pending();
         bytes32 before = heads[TASK][0];
-        pass(WINDOW + 1_000);
+        advance(WINDOW + 1_000);
         finalize();
-        vm.assertEq(task().mark, task().base, "the mark is not before the base");
+        bytes32 finalHead = task().finalHead;
+        vm.assertEq(task().checkpoint, finalHead, "the checkpoint is not before the final head");
         // Not even with a clock that runs backwards.
         vm.warp(START);
-        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, first[0].finalAt));
+        expectError(abi.encodeWithSelector(IMarketErrors.WindowClosed.selector, first[0].finalAt));
         vm.prank(arbiter);
         market.cancel(TASK, before, first);
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {IRefusals} from "../src/interfaces/IRefusals.sol";
-import {PostedSettlement, Slash, Terms} from "../src/interfaces/Types.sol";
-import {World} from "./World.sol";
+import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
+import {PostedSettlement, SlashOrder, Terms} from "../src/interfaces/Types.sol";
+import {MarketTest} from "./MarketTest.sol";
 
 /// @title Stakes, pledges and slashing.
-contract StakesTest is World {
+contract StakesTest is MarketTest {
     function setUp() public override {
         super.setUp();
-        open();
+        openTask();
     }
 
     function stake(uint256 amount) private {
@@ -44,12 +44,12 @@ contract StakesTest is World {
     }
 
     function test_a_stake_must_be_positive_and_within_the_balance() external {
-        refuses(abi.encodeWithSelector(IRefusals.Meaningless.selector, "a stake of 0"));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidArgument.selector, "a stake of 0"));
         stake(0);
-        bytes memory refusal = abi.encodeWithSelector(
-            IRefusals.Insufficient.selector, ada, 10_000 * FLN, 10_001 * FLN
+        bytes memory expected = abi.encodeWithSelector(
+            IMarketErrors.Insufficient.selector, ada, 10_000 * FLN, 10_001 * FLN
         );
-        refuses(refusal);
+        expectError(expected);
         stake(10_001 * FLN);
         stake(40 * FLN);
         stake(10 * FLN);
@@ -58,7 +58,9 @@ contract StakesTest is World {
 
     function test_a_pledge_requires_a_sufficient_stake() external {
         stake(50 * FLN - 1);
-        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 50 * FLN - 1, 50 * FLN));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.TooSmall.selector, 50 * FLN - 1, 50 * FLN)
+        );
         pledge(TASK);
         stake(1);
         pledge(TASK);
@@ -70,15 +72,15 @@ contract StakesTest is World {
     function test_a_pledge_requires_a_stake_even_if_stake_min_is_zero() external {
         Terms memory t = terms("free");
         t.stakeMin = 0;
-        open(t);
-        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 0, 1));
+        openTask(t);
+        expectError(abi.encodeWithSelector(IMarketErrors.TooSmall.selector, 0, 1));
         pledge("free");
     }
 
     function test_a_closed_task_accepts_no_pledge() external {
         stake(50 * FLN);
         close(TASK);
-        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
         pledge(TASK);
     }
 
@@ -89,10 +91,14 @@ contract StakesTest is World {
         t.infrastructure = 0;
         for (uint256 i = 0; i < 257; ++i) {
             t.task = bytes32(i + 1);
-            open(t);
+            openTask(t);
             if (i < 256) pledge(t.task);
         }
-        refuses(abi.encodeWithSelector(IRefusals.Limit.selector, "256 open tasks for one stake"));
+        expectError(
+            abi.encodeWithSelector(
+                IMarketErrors.LimitExceeded.selector, "256 open tasks for one stake"
+            )
+        );
         pledge(t.task);
         close(bytes32(uint256(7)));
         vm.assertTrue(market.pledged(bytes32(uint256(7)), ada), "until the next pledge");
@@ -107,10 +113,10 @@ contract StakesTest is World {
         stake(50 * FLN);
         Terms memory t = terms("slow");
         t.unbondMs = 3 * DELAY;
-        open(t);
+        openTask(t);
         t.task = "slower";
         t.unbondMs = 9 * DELAY;
-        open(t);
+        openTask(t);
         pledge(TASK);
         pledge("slow");
         pledge("slower");
@@ -118,12 +124,12 @@ contract StakesTest is World {
         unstake();
         uint64 release = market.clock() + 3 * DELAY;
         vm.assertEq(market.stakeOf(ada).release, release, "the longest that is open");
-        pass(1_000);
+        advance(1_000);
         unstake();
         vm.assertEq(market.stakeOf(ada).release, release, "unstaking is idempotent");
         vm.warp(release / 1_000 - 1);
-        refuses(
-            abi.encodeWithSelector(IRefusals.TooEarly.selector, release, release - 1_000)
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.TooEarly.selector, release, release - 1_000)
         );
         withdraw();
         vm.warp(release / 1_000);
@@ -138,24 +144,24 @@ contract StakesTest is World {
         stake(50 * FLN);
         Terms memory t = terms("odd");
         t.unbondMs = 1_001;
-        open(t);
+        openTask(t);
         pledge("odd");
         unstake();
-        pass(1_000);
+        advance(1_000);
         uint64 current = market.clock();
-        refuses(abi.encodeWithSelector(IRefusals.TooEarly.selector, current + 1, current));
+        expectError(abi.encodeWithSelector(IMarketErrors.TooEarly.selector, current + 1, current));
         withdraw();
-        pass(1_000);
+        advance(1_000);
         vm.assertEq(withdraw(), 50 * FLN, "in the second after it");
     }
 
     function test_a_withdrawal_requires_a_stake_and_unstaking() external {
-        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no stake"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no stake"));
         unstake();
-        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no stake"));
+        expectError(abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no stake"));
         withdraw();
         stake(1);
-        vm.expectPartialRevert(IRefusals.Missing.selector);
+        vm.expectPartialRevert(IMarketErrors.NotFound.selector);
         withdraw();
     }
 
@@ -177,13 +183,15 @@ contract StakesTest is World {
 
     function test_only_the_arbiter_slashes_and_only_in_an_open_task() external {
         bond(ada, 10 * FLN);
-        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, coordinator, arbiter)
+        );
         vm.prank(coordinator);
         market.slash(slashOrder(ada, false, 1));
-        refuses(abi.encodeWithSelector(IRefusals.Meaningless.selector, "a slash of 0"));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidArgument.selector, "a slash of 0"));
         slash(false, 0);
         close(TASK);
-        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
         slash(false, 1);
     }
 
@@ -192,7 +200,9 @@ contract StakesTest is World {
         uint256 before = token.balanceOf(arbiter) + token.balanceOf(buyer);
         vm.assertEq(slash(false, 4 * FLN), 4 * FLN, "a part");
         vm.assertEq(slash(false, 400 * FLN), 6 * FLN, "the rest");
-        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "nothing is left to slash"));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.NotFound.selector, "nothing is left to slash")
+        );
         slash(false, 1);
         vm.assertEq(market.treasury(), 10 * FLN, "treasury");
         vm.assertEq(token.balanceOf(arbiter) + token.balanceOf(buyer), before, "no wallet gains");
@@ -208,17 +218,17 @@ contract StakesTest is World {
 
     function test_a_stake_is_slashed_only_by_arbiters_of_pledged_tasks() external {
         stake(80 * FLN);
-        refuses(
-            abi.encodeWithSelector(IRefusals.Missing.selector, "no stake pledged to this task")
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no stake pledged to this task")
         );
         slash(true, 1);
         pledge(TASK);
         vm.assertEq(slash(true, 20 * FLN), 20 * FLN, "a part");
         vm.assertEq(market.slashedOf(TASK, ada), 20 * FLN, "of this pledge");
-        vm.assertEq(slash(true, 80 * FLN), 30 * FLN, "no more than stakeMin in all");
+        vm.assertEq(slash(true, 80 * FLN), 30 * FLN, "no more than stakeMin in total");
         vm.assertFalse(market.pledged(TASK, ada), "the pledge is used up");
         vm.assertEq(market.stakeOf(ada).amount, 30 * FLN, "stake");
-        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 30 * FLN, 50 * FLN));
+        expectError(abi.encodeWithSelector(IMarketErrors.TooSmall.selector, 30 * FLN, 50 * FLN));
         pledge(TASK);
         stake(20 * FLN);
         pledge(TASK);
@@ -228,14 +238,16 @@ contract StakesTest is World {
     function test_a_pledge_with_zero_stake_min_cannot_be_slashed() external {
         Terms memory t = terms("free");
         t.stakeMin = 0;
-        open(t);
+        openTask(t);
         stake(1);
         pledge("free");
-        Slash memory order = slashOrder(ada, true, 1);
+        SlashOrder memory order = slashOrder(ada, true, 1);
         order.task = "free";
-        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "nothing is left to slash"));
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.NotFound.selector, "nothing is left to slash")
+        );
         vm.prank(arbiter);
         market.slash(order);
-        vm.assertTrue(market.pledged("free", ada), "a refusal changes nothing");
+        vm.assertTrue(market.pledged("free", ada), "a expected changes nothing");
     }
 }

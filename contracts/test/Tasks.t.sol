@@ -2,57 +2,61 @@
 pragma solidity 0.8.37;
 
 import {IMarket} from "../src/interfaces/IMarket.sol";
-import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
 import {PostedSettlement, TaskState, Terms} from "../src/interfaces/Types.sol";
-import {World} from "./World.sol";
+import {MarketTest} from "./MarketTest.sol";
 
 /// @title Opening and closing tasks.
-contract TasksTest is World {
+contract TasksTest is MarketTest {
     uint256 private constant HALF_ORDER =
         0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0;
     uint256 private constant ORDER =
         0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141;
 
     function test_only_the_buyer_opens_its_task() external {
-        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, stranger, buyer));
+        expectError(abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, stranger, buyer));
         vm.prank(stranger);
         market.openTask(terms(TASK));
     }
 
     function test_a_task_id_can_be_used_only_once() external {
-        open();
-        refuses(abi.encodeWithSelector(IRefusals.TaskExists.selector, TASK));
-        open();
+        openTask();
+        expectError(abi.encodeWithSelector(IMarketErrors.TaskExists.selector, TASK));
+        openTask();
     }
 
     function test_a_buyer_cannot_be_its_own_arbiter() external {
         Terms memory t = terms(TASK);
         t.arbiter = buyer;
-        vm.expectPartialRevert(IRefusals.Meaningless.selector);
-        open(t);
+        vm.expectPartialRevert(IMarketErrors.InvalidArgument.selector);
+        openTask(t);
     }
 
     function test_a_data_pool_below_the_minimum_is_refused() external {
         Terms memory t = terms(TASK);
         t.data = 1e15 - 1;
-        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 1e15 - 1, 1e15));
-        open(t);
+        expectError(abi.encodeWithSelector(IMarketErrors.TooSmall.selector, 1e15 - 1, 1e15));
+        openTask(t);
         t.data = 1e15;
-        open(t);
+        openTask(t);
     }
 
     function test_delays_last_30_days_at_most() external {
         uint64 most = 30 days * 1_000;
         Terms memory t = terms(TASK);
         t.challengeMs = most + 1;
-        refuses(abi.encodeWithSelector(IRefusals.Limit.selector, "challengeMs: 30 days"));
-        open(t);
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.LimitExceeded.selector, "challengeMs: 30 days")
+        );
+        openTask(t);
         t.challengeMs = most;
         t.unbondMs = most + 1;
-        refuses(abi.encodeWithSelector(IRefusals.Limit.selector, "unbondMs: 30 days"));
-        open(t);
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.LimitExceeded.selector, "unbondMs: 30 days")
+        );
+        openTask(t);
         t.unbondMs = most;
-        open(t);
+        openTask(t);
         vm.assertEq(task().terms.challengeMs, most, "challengeMs is stored in full");
         vm.assertEq(task().terms.unbondMs, most, "unbondMs is stored in full");
     }
@@ -61,27 +65,27 @@ contract TasksTest is World {
         Terms memory t = terms(TASK);
         t.data = type(uint128).max;
         t.infrastructure = type(uint128).max;
-        vm.expectPartialRevert(IRefusals.Limit.selector);
-        open(t);
+        vm.expectPartialRevert(IMarketErrors.LimitExceeded.selector);
+        openTask(t);
         t.data = type(uint96).max;
         t.infrastructure = 1;
-        vm.expectPartialRevert(IRefusals.Limit.selector);
-        open(t);
+        vm.expectPartialRevert(IMarketErrors.LimitExceeded.selector);
+        openTask(t);
     }
 
     function test_a_deposit_above_the_balance_is_refused() external {
         Terms memory t = terms(TASK);
         t.data = uint128(10_000 * FLN);
         uint256 needed = 10_200 * FLN;
-        refuses(
-            abi.encodeWithSelector(IRefusals.Insufficient.selector, buyer, 10_000 * FLN, needed)
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.Insufficient.selector, buyer, 10_000 * FLN, needed)
         );
-        open(t);
+        openTask(t);
     }
 
     function test_opening_locks_both_pools() external {
         uint256 before = token.balanceOf(buyer);
-        open();
+        openTask();
         TaskState memory t = task();
         vm.assertEq(t.dataLocked, 1_000 * FLN, "data");
         vm.assertEq(t.infrastructureLocked, 200 * FLN, "infrastructure");
@@ -97,26 +101,26 @@ contract TasksTest is World {
             keccak256(abi.encode(market.task(TASK))), keccak256(abi.encode(zero)), "zeros"
         );
         PostedSettlement[] memory none;
-        bytes memory unknown = abi.encodeWithSelector(IRefusals.UnknownTask.selector, TASK);
-        refuses(unknown);
+        bytes memory unknown = abi.encodeWithSelector(IMarketErrors.UnknownTask.selector, TASK);
+        expectError(unknown);
         market.close(TASK, none);
-        refuses(unknown);
+        expectError(unknown);
         market.finalize(TASK, none);
-        refuses(unknown);
+        expectError(unknown);
         market.cancel(TASK, 0, none);
-        refuses(unknown);
+        expectError(unknown);
         market.bond(TASK, 1);
-        refuses(unknown);
+        expectError(unknown);
         market.unbond(TASK);
-        refuses(unknown);
+        expectError(unknown);
         market.withdrawBond(TASK);
-        refuses(unknown);
+        expectError(unknown);
         market.pledge(TASK);
-        refuses(unknown);
+        expectError(unknown);
         market.slash(slashOrder(ada, false, 1));
-        refuses(unknown);
+        expectError(unknown);
         market.post(settlement(1, 0, 0, 0), last(TASK));
-        refuses(unknown);
+        expectError(unknown);
         claim(adasClaim(1, 0, 1));
     }
 
@@ -135,14 +139,14 @@ contract TasksTest is World {
         market.openTaskFor(terms(TASK), deadline, signature);
         vm.assertEq(task().terms.buyer, buyer, "buyer");
         vm.assertEq(token.balanceOf(buyer), 8_800 * FLN, "the buyer pays");
-        refuses(abi.encodeWithSelector(IRefusals.TaskExists.selector, TASK));
+        expectError(abi.encodeWithSelector(IMarketErrors.TaskExists.selector, TASK));
         market.openTaskFor(terms(TASK), deadline, signature);
     }
 
     function test_a_signature_has_a_deadline() external {
         uint64 deadline = market.clock() - 1;
         bytes memory signature = signed(terms(TASK), deadline);
-        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, deadline));
+        expectError(abi.encodeWithSelector(IMarketErrors.WindowClosed.selector, deadline));
         market.openTaskFor(terms(TASK), deadline, signature);
     }
 
@@ -152,10 +156,10 @@ contract TasksTest is World {
         for (uint256 i = 0; i < 12; ++i) {
             bytes memory encoded = abi.encode(terms(TASK));
             encoded[32 * i + 31] ^= 0x01;
-            refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+            expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
             market.openTaskFor(abi.decode(encoded, (Terms)), deadline, signature);
         }
-        refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
         market.openTaskFor(terms(TASK), deadline + 1, signature);
     }
 
@@ -166,7 +170,7 @@ contract TasksTest is World {
         bytes32 high = bytes32(ORDER - uint256(s));
         require(uint256(high) > HALF_ORDER, "the original signature is canonical");
         bytes memory signature = abi.encodePacked(r, high, v == 27 ? uint8(28) : uint8(27));
-        refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
         market.openTaskFor(terms(TASK), deadline, signature);
     }
 
@@ -174,10 +178,10 @@ contract TasksTest is World {
         uint64 deadline = market.clock();
         bytes memory signature = signed(terms(TASK), deadline);
         IMarket other = IMarket(vm.deployCode("Market.sol:Market", abi.encode(token)));
-        refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
         other.openTaskFor(terms(TASK), deadline, signature);
         vm.chainId(4_242);
-        refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
         market.openTaskFor(terms(TASK), deadline, signature);
     }
 
@@ -213,7 +217,7 @@ contract TasksTest is World {
     // ------------------------------------------------------------------------------------- closing
 
     function test_the_coordinator_closes_at_any_time_and_the_rest_is_refunded() external {
-        open();
+        openTask();
         settle(1, 30 * FLN, 0, 20 * FLN);
         uint256 before = token.balanceOf(buyer);
         PostedSettlement[] memory none = pending();
@@ -226,22 +230,22 @@ contract TasksTest is World {
         vm.assertEq(t.dataLocked + t.infrastructureLocked, 0, "nothing is locked");
         vm.assertEq(t.refunded, 1_150 * FLN, "refunded");
         vm.assertEq(t.owed, 50 * FLN, "owed stays");
-        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
         market.close(TASK, none);
         vm.assertEq(claim(adasClaim(30 * FLN, 0, 20 * FLN)), 30 * FLN, "claims go on");
     }
 
     function test_other_accounts_close_only_an_expired_task() external {
-        open();
+        openTask();
         uint64 expires = terms(TASK).expires;
         PostedSettlement[] memory none;
         vm.warp(expires / 1_000);
         bytes memory early =
-            abi.encodeWithSelector(IRefusals.TooEarly.selector, expires + 1, expires);
-        refuses(early);
+            abi.encodeWithSelector(IMarketErrors.TooEarly.selector, expires + 1, expires);
+        expectError(early);
         vm.prank(stranger);
         market.close(TASK, none);
-        refuses(early);
+        expectError(early);
         vm.prank(buyer);
         market.close(TASK, none);
         vm.warp(expires / 1_000 + 1);
@@ -252,35 +256,35 @@ contract TasksTest is World {
     function test_only_the_coordinator_closes_a_task_without_expiry() external {
         Terms memory t = terms(TASK);
         t.expires = type(uint64).max;
-        open(t);
+        openTask(t);
         PostedSettlement[] memory none;
-        refuses(
+        expectError(
             abi.encodeWithSelector(
-                IRefusals.TooEarly.selector, type(uint64).max, market.clock()
+                IMarketErrors.TooEarly.selector, type(uint64).max, market.clock()
             )
         );
         market.close(TASK, none);
     }
 
     function test_closing_waits_for_every_window_and_finalises_what_is_due() external {
-        open();
+        openTask();
         post(1, "a", 10, 0);
-        pass(60_000);
+        advance(60_000);
         post(2, "b", 20, 5);
-        pass(WINDOW - 60_000);
+        advance(WINDOW - 60_000);
         PostedSettlement[] memory both = pending();
-        refuses(abi.encodeWithSelector(IRefusals.Pending.selector, 2));
+        expectError(abi.encodeWithSelector(IMarketErrors.SettlementsPending.selector, 2));
         vm.prank(coordinator);
         market.close(TASK, both);
-        pass(1_000);
-        refuses(abi.encodeWithSelector(IRefusals.Pending.selector, 1));
+        advance(1_000);
+        expectError(abi.encodeWithSelector(IMarketErrors.SettlementsPending.selector, 1));
         vm.prank(coordinator);
         market.close(TASK, both);
         PostedSettlement[] memory none;
-        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        expectError(abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head));
         vm.prank(coordinator);
         market.close(TASK, none);
-        pass(60_000);
+        advance(60_000);
         vm.prank(coordinator);
         vm.assertEq(market.close(TASK, both), 1_200 * FLN - 25, "refund");
         vm.assertEq(task().root, "b", "root");

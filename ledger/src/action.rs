@@ -104,11 +104,13 @@ impl Action {
                 terms.infrastructure
             ),
             Self::Bond { task, amount } => format!("bond {amount} FLN in {}", of(task)),
-            Self::Unbond { task } => format!("ask for the bond in {} back", of(task)),
+            Self::Unbond { task } => {
+                format!("request the return of the bond in {}", of(task))
+            }
             Self::WithdrawBond { task } => format!("withdraw the bond from {}", of(task)),
             Self::Stake { amount } => format!("stake {amount} FLN"),
             Self::Pledge { task } => format!("pledge the stake to {}", of(task)),
-            Self::Unstake => "ask for the stake back".to_owned(),
+            Self::Unstake => "request the return of the stake".to_owned(),
             Self::WithdrawStake => "withdraw the stake".to_owned(),
             Self::Post(s) => format!(
                 "post the settlement of round {} of {}: {} FLN for data and {} FLN for \
@@ -140,13 +142,52 @@ fn claim_summary(claim: &Claim) -> String {
     let Claim { task, account, totals: ClaimTotals { paid, debited }, .. } = claim;
     let task = task.short();
     match (paid.is_zero(), debited.is_zero()) {
-        (_, true) => format!("claim {paid} FLN in all for {account} from task {task}…"),
+        (_, true) => format!("claim {paid} FLN in total for {account} from task {task}…"),
         (true, false) => {
-            format!("take {debited} FLN in all from the bond of {account} in task {task}…")
+            format!("debit {debited} FLN in total from the bond of {account} in task {task}…")
         }
         (false, false) => format!(
-            "claim {paid} FLN in all for {account} from task {task}…, and take {debited} FLN in all \
-             from its bond"
+            "claim {paid} FLN in total for {account} from task {task}…, and debit {debited} FLN in \
+             total from its bond"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_of_returns_and_claims_state_what_they_move() {
+        let task = TaskId([0xab; 32]);
+        let account = Address([0x11; 20]);
+        let claim = |paid: u128, debited: u128| {
+            let (paid, debited) = (Amount::from_units(paid), Amount::from_units(debited));
+            let totals = ClaimTotals { paid, debited };
+            Action::Claim(Claim { task, account, totals, proof: Vec::new() })
+        };
+        let fln = 10u128.pow(18);
+        let table = [
+            (
+                Action::Unbond { task },
+                "request the return of the bond in task abababab…".to_owned(),
+            ),
+            (Action::Unstake, "request the return of the stake".to_owned()),
+            (claim(7 * fln, 0), format!("claim 7 FLN in total for {account} from task abababab…")),
+            (
+                claim(0, 2 * fln),
+                format!("debit 2 FLN in total from the bond of {account} in task abababab…"),
+            ),
+            (
+                claim(7 * fln, 2 * fln),
+                format!(
+                    "claim 7 FLN in total for {account} from task abababab…, and debit 2 FLN in \
+                     total from its bond"
+                ),
+            ),
+        ];
+        for (action, summary) in table {
+            assert_eq!(action.summary(), summary);
+        }
     }
 }

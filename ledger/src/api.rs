@@ -262,9 +262,9 @@ pub struct StakeState {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum PostOutcome {
     /// The settlement was recorded.
-    New,
+    Posted,
     /// The identical settlement was recorded before: nothing changed.
-    Already,
+    AlreadyPosted,
 }
 
 /// The reason for a refusal: a property of the ledger's state, so that an identical retry is
@@ -302,7 +302,7 @@ pub enum Refusal {
     },
     /// Signed by another account, or not at all.
     #[error("the signature is not by the sender of the transaction")]
-    BadSignature,
+    InvalidSignature,
     /// Signed for another chain or market.
     #[error("the transaction was signed for another chain or market")]
     WrongMarket,
@@ -317,7 +317,7 @@ pub enum Refusal {
     TaskClosed(TaskId),
     /// The sender lacks the permission.
     #[error("only {allowed} may do this, not {sender}")]
-    NotAllowed {
+    Unauthorized {
         /// The sender.
         sender: Address,
         /// The account or role that is allowed.
@@ -344,21 +344,21 @@ pub enum Refusal {
     WindowClosed(Timestamp),
     /// Settlements are within their challenge window.
     #[error("{0} settlements are not final yet")]
-    Pending(u64),
+    SettlementsPending(u64),
     /// Another settlement was posted under this payout id.
     #[error("another settlement was posted under payout id {0}")]
     ConflictingSettlement(SettlementId),
     /// Running totals that decrease or exceed the deposit, or debits above their limit.
-    #[error("settlement of round {round}: {what}")]
-    BadSettlement {
+    #[error("settlement of round {round}: {reason}")]
+    InvalidSettlement {
         /// The round.
         round: RoundNumber,
         /// The violated rule.
-        what: String,
+        reason: String,
     },
     /// The proof does not verify against the final root.
     #[error("the proof does not match the task's final root: fetch a current proof")]
-    BadProof,
+    InvalidProof,
     /// Everything was paid and debited before.
     #[error("nothing to claim: every payout was paid and every debit was taken before")]
     NothingToClaim,
@@ -369,8 +369,8 @@ pub enum Refusal {
     #[error("{0}")]
     InvalidArgument(String),
     /// A limit of [`crate::limits`].
-    #[error("limit reached: {0}")]
-    Limit(String),
+    #[error("limit exceeded: {0}")]
+    LimitExceeded(String),
 }
 
 impl Refusal {
@@ -380,23 +380,23 @@ impl Refusal {
         match self {
             Self::Insufficient { .. } => "INSUFFICIENT_FUNDS",
             Self::WrongNonce { .. } => "WRONG_NONCE",
-            Self::BadSignature => "BAD_SIGNATURE",
+            Self::InvalidSignature => "INVALID_SIGNATURE",
             Self::WrongMarket => "WRONG_MARKET",
             Self::UnknownTask(_) => "UNKNOWN_TASK",
             Self::TaskExists(_) => "TASK_EXISTS",
             Self::TaskClosed(_) => "TASK_CLOSED",
-            Self::NotAllowed { .. } => "NOT_ALLOWED",
+            Self::Unauthorized { .. } => "UNAUTHORIZED",
             Self::TooSmall { .. } => "TOO_SMALL",
             Self::TooEarly { .. } => "TOO_EARLY",
             Self::WindowClosed(_) => "WINDOW_CLOSED",
-            Self::Pending(_) => "SETTLEMENT_PENDING",
+            Self::SettlementsPending(_) => "SETTLEMENT_PENDING",
             Self::ConflictingSettlement(_) => "CONFLICTING_SETTLEMENT",
-            Self::BadSettlement { .. } => "BAD_SETTLEMENT",
-            Self::BadProof => "BAD_PROOF",
+            Self::InvalidSettlement { .. } => "INVALID_SETTLEMENT",
+            Self::InvalidProof => "INVALID_PROOF",
             Self::NothingToClaim => "NOTHING_TO_CLAIM",
             Self::NotFound(_) => "NOT_FOUND",
-            Self::InvalidArgument(_) => "MEANINGLESS",
-            Self::Limit(_) => "LIMIT_REACHED",
+            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
+            Self::LimitExceeded(_) => "LIMIT_EXCEEDED",
         }
     }
 }
@@ -479,7 +479,8 @@ pub trait Ledger: Send + Sync {
     ) -> Result<SettlementStatus, LedgerError>;
 
     /// Moves tokens between wallets.
-    /// Refused: `Insufficient`, `InvalidArgument` (zero, to the sender itself, or to the zero address).
+    /// Refused: `Insufficient`, `InvalidArgument` (zero, to the sender itself, or to the zero
+    /// address).
     fn transfer(
         &self,
         by: &dyn WalletSigner,
@@ -488,9 +489,9 @@ pub trait Ledger: Send + Sync {
     ) -> Result<TxId, LedgerError>;
 
     /// Locks a task's budget in escrow; `by` must be the buyer.
-    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `InvalidArgument` (the buyer is the
-    /// arbiter), `TooSmall` (a data pool below [`florin_protocol::DUST_PER_ROUND`]), `Limit` (a
-    /// window or a delay above 30 days).
+    /// Refused: `TaskExists`, `Insufficient`, `Unauthorized`, `InvalidArgument` (the buyer is the
+    /// arbiter), `TooSmall` (a data pool below [`florin_protocol::DUST_PER_ROUND`]),
+    /// `LimitExceeded` (a window or a delay above 30 days).
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError>;
 
     /// Adds to the sender's bond in a task; cancels a pending unbonding.
@@ -529,7 +530,7 @@ pub trait Ledger: Send + Sync {
     /// pledge from which `stake_min` was slashed is used up, and a pledge ends when the stake is
     /// withdrawn.
     /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (a stake below `stake_min`, or none at
-    /// all), `Limit`.
+    /// all), `LimitExceeded`.
     fn pledge(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError>;
 
     /// Requests the return of the stake; it stays at risk for the longest `unbond_ms` of the open
@@ -542,12 +543,13 @@ pub trait Ledger: Send + Sync {
     fn withdraw_stake(&self, by: &dyn WalletSigner) -> Result<Amount, LedgerError>;
 
     /// Posts a round's settlement; `by` must be the task's coordinator. It becomes final after the
-    /// challenge window. Posting the identical settlement again returns [`PostOutcome::Already`].
-    /// Refused: `UnknownTask`, `TaskClosed`, `NotAllowed`, `ConflictingSettlement`, `BadSettlement`
-    /// (totals that decrease or exceed the deposit, a round that is not later than the previous
-    /// one, a `previous_root` that is not the root of the latest settlement, a payout id that is
-    /// not the round's, an expired task: a coordinator that continues to post could keep the
-    /// buyer's money locked), `Limit`.
+    /// challenge window. Posting the identical settlement again returns
+    /// [`PostOutcome::AlreadyPosted`].
+    /// Refused: `UnknownTask`, `TaskClosed`, `Unauthorized`, `ConflictingSettlement`,
+    /// `InvalidSettlement` (totals that decrease or exceed the deposit, a round that is not later
+    /// than the previous one, a `previous_root` that is not the root of the latest settlement, a
+    /// payout id that is not the round's, an expired task: a coordinator that continues to post
+    /// could keep the buyer's money locked), `LimitExceeded`.
     fn post(
         &self,
         by: &dyn WalletSigner,
@@ -556,7 +558,7 @@ pub trait Ledger: Send + Sync {
 
     /// Cancels a settlement, and every later one of the task, within its window; `by` must be the
     /// task's arbiter.
-    /// Refused: `UnknownTask`, `NotAllowed`, `NotFound`, `WindowClosed`.
+    /// Refused: `UnknownTask`, `Unauthorized`, `NotFound`, `WindowClosed`.
     fn cancel(
         &self,
         by: &dyn WalletSigner,
@@ -574,20 +576,20 @@ pub trait Ledger: Send + Sync {
     /// difference between `totals.paid` and the amount paid before, and takes the difference
     /// between `totals.debited` and the amount proven before from its bond, to the treasury. A
     /// debit that exceeds the bond is not owed later.
-    /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim` (neither total has increased),
-    /// `BadSettlement` (a root that promises more than its own totals; running totals that
+    /// Refused: `UnknownTask`, `InvalidProof`, `NothingToClaim` (neither total has increased),
+    /// `InvalidSettlement` (a root that promises more than its own totals; running totals that
     /// decreased; more debited than `debit_max` for each round up to the last final one).
     fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<ClaimOutcome, LedgerError>;
 
     /// Closes a task and refunds the amount still in escrow. The coordinator may close at any time,
     /// any account after `expires`. Settlements whose window is over are finalised first. Returns
     /// the refund.
-    /// Refused: `UnknownTask`, `TaskClosed`, `Pending`, `TooEarly`.
+    /// Refused: `UnknownTask`, `TaskClosed`, `SettlementsPending`, `TooEarly`.
     fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError>;
 
     /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter.
     /// Returns the amount taken.
-    /// Refused: `UnknownTask`, `NotAllowed`, `TaskClosed`, `InvalidArgument` (zero), `NotFound` (no
-    /// bond, no pledge, or nothing left of it).
+    /// Refused: `UnknownTask`, `Unauthorized`, `TaskClosed`, `InvalidArgument` (zero), `NotFound`
+    /// (no bond, no pledge, or nothing left of it).
     fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError>;
 }

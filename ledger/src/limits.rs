@@ -1,5 +1,5 @@
 //! Every limit of the ledger, by name. A request beyond a limit is refused with
-//! [`crate::Refusal::Limit`].
+//! [`crate::Refusal::LimitExceeded`].
 
 /// Transactions in one block.
 pub const BLOCK_TRANSACTIONS_MAX: usize = 1_000;

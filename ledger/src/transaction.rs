@@ -87,7 +87,7 @@ impl SignedTransaction {
     /// Verifies everything that does not depend on the ledger's state: market, size and signature.
     ///
     /// # Errors
-    /// [`Refusal::WrongMarket`], [`Refusal::Limit`] or [`Refusal::BadSignature`].
+    /// [`Refusal::WrongMarket`], [`Refusal::LimitExceeded`] or [`Refusal::InvalidSignature`].
     pub fn verify(self, market: MarketId) -> Result<VerifiedTransaction, Refusal> {
         if self.transaction.market != market {
             return Err(Refusal::WrongMarket);
@@ -96,11 +96,11 @@ impl SignedTransaction {
         if bytes > TRANSACTION_BYTES_MAX {
             let limit =
                 format!("a transaction of {bytes} bytes; the maximum is {TRANSACTION_BYTES_MAX}");
-            return Err(Refusal::Limit(limit));
+            return Err(Refusal::LimitExceeded(limit));
         }
         match recover_wallet(self.transaction.signing_hash(), &self.signature) {
             Ok(signed_by) if signed_by == self.transaction.from => {}
-            _ => return Err(Refusal::BadSignature),
+            _ => return Err(Refusal::InvalidSignature),
         }
         Ok(VerifiedTransaction::new_unchecked(self, bytes))
     }
@@ -177,7 +177,7 @@ pub(crate) fn verify_on_threads(
         for (length, other) in others {
             // If a verifying thread panicked, its transactions count as unverified.
             let verdicts = other.join().unwrap_or_else(|_| {
-                std::iter::repeat_with(|| Err(Refusal::BadSignature)).take(length).collect()
+                std::iter::repeat_with(|| Err(Refusal::InvalidSignature)).take(length).collect()
             });
             answers.extend(verdicts);
         }
@@ -268,7 +268,7 @@ mod tests {
             let mut moved = signed.clone();
             change(&mut moved.transaction);
             let market = moved.transaction.market;
-            assert_eq!(moved.verify(market).unwrap_err(), Refusal::BadSignature);
+            assert_eq!(moved.verify(market).unwrap_err(), Refusal::InvalidSignature);
         }
     }
 }

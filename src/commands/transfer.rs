@@ -43,7 +43,7 @@ fn refuse_contracts(place: &LedgerInfo, to: Address) -> anyhow::Result<()> {
         "{to} is one of the market's contracts, and tokens sent to it are lost: budgets, bonds and \
          stakes are deposited by `florin task publish`, `participate` and `provide`"
     );
-    Err(Failure::negative("MEANINGLESS", message).into())
+    Err(Failure::negative("INVALID_ARGUMENT", message).into())
 }
 
 /// Formats a transaction id as its ledger does: hashes on Ethereum start with 0x.

@@ -35,5 +35,5 @@ fn publishing_again_locks_nothing_twice(on: On) {
     assert_eq!(after, left(), "the unspent budget is refunded");
     market
         .run_command_as("coordinator", &["task", "close", &other.to_string()])
-        .refused(1, "NOT_ALLOWED");
+        .refused(1, "UNAUTHORIZED");
 }

@@ -68,7 +68,7 @@ fn unusable_tokens_are_not_deployed() {
     let deploy = |more: &[&str]| florin(&[&["ledger", "deploy"], &signing[..], more].concat());
     let (zero_address, no_token) = (Address::default().to_string(), real.market.to_string());
     let refused = |more: &[&str], word: &str| {
-        let output = deploy(more).refused(1, "MEANINGLESS");
+        let output = deploy(more).refused(1, "INVALID_ARGUMENT");
         assert!(output.err.contains(word), "no {word} in {output:?}");
         assert!(!std::path::Path::new(&out).exists(), "no file remains");
     };
@@ -90,7 +90,7 @@ fn irrecoverable_transfers_are_refused() {
     let real = market.chain().deployment;
     for to in [Address::default(), real.token, real.market, real.registry] {
         let output = market.run_command_as("ann", &["transfer", &to.to_string(), "1"]);
-        let output = output.refused(1, "MEANINGLESS");
+        let output = output.refused(1, "INVALID_ARGUMENT");
         assert!(output.err.contains("lost"), "{output:?}");
     }
     let buyer = market.account("buyer").to_string();

@@ -2,16 +2,16 @@
 pragma solidity 0.8.37;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {IMarketErrors} from "./IMarketErrors.sol";
 import {IMarketEvents} from "./IMarketEvents.sol";
-import {IRefusals} from "./IRefusals.sol";
 import {
-    AtRisk,
     Claim,
-    Posted,
+    Collateral,
+    LastSettlement,
     PostedSettlement,
+    PostOutcome,
     Settlement,
-    Slash,
-    Standing,
+    SlashOrder,
     TaskState,
     Terms
 } from "./Types.sol";
@@ -23,7 +23,7 @@ import {
 /// @dev Assumptions about the token. For *safety*: `balanceOf` is correct, and only the market's
 /// own calls of `transfer` and `transferFrom` lower its balance. For *liveness*: a transfer to an
 /// honest account does not revert. Deposits of a token that charges a fee on transfer are rejected.
-interface IMarket is IMarketEvents, IRefusals {
+interface IMarket is IMarketEvents, IMarketErrors {
     // --------------------------------------------------------------------------------------- views
 
     /// @notice The ERC-20 token of all amounts.
@@ -39,10 +39,10 @@ interface IMarket is IMarketEvents, IRefusals {
     function task(bytes32 id) external view returns (TaskState memory);
 
     /// @notice A bond; zero if there is none.
-    function bondOf(bytes32 id, address account) external view returns (AtRisk memory);
+    function bondOf(bytes32 id, address account) external view returns (Collateral memory);
 
     /// @notice A stake; zero if there is none.
-    function stakeOf(address provider) external view returns (AtRisk memory);
+    function stakeOf(address provider) external view returns (Collateral memory);
 
     /// @notice Whether a provider's stake is pledged to a task.
     function pledged(bytes32 id, address provider) external view returns (bool);
@@ -67,10 +67,11 @@ interface IMarket is IMarketEvents, IRefusals {
 
     /// @notice Opens a task and locks its budget in escrow.
     /// @dev Effects: moves `data + infrastructure` from the buyer; emits `TaskOpened`.
-    /// Requirements: the sender is the buyer (`NotAllowed`); the id is unused (`TaskExists`); buyer
-    /// and arbiter differ (`Meaningless`); `data` is at least the minimum (`TooSmall`); both delays
-    /// are at most 30 days and the sum of the pools at most 2^96 - 1 (`Limit`); the buyer has the
-    /// balance (`Insufficient`) and has approved it; the full amount arrives (`WrongArrival`).
+    /// Requirements: the sender is the buyer (`Unauthorized`); the id is unused (`TaskExists`);
+    /// buyer and arbiter differ (`InvalidArgument`); `data` is at least the minimum (`TooSmall`);
+    /// both delays are at most 30 days and the sum of the pools at most 2^96 - 1 (`LimitExceeded`);
+    /// the buyer has the balance (`Insufficient`) and has approved it; the full amount arrives
+    /// (`TransferAmountMismatch`).
     function openTask(Terms calldata terms) external;
 
     /// @notice Opens a task for a buyer that has signed its terms (EIP-712; a contract buyer by
@@ -78,16 +79,16 @@ interface IMarket is IMarketEvents, IRefusals {
     /// @dev Effects: as `openTask`. Any account may send it. A signature opens a task only once,
     /// because a task id can be used only once.
     /// Requirements: as `openTask`, but instead of the sender the signature is the buyer's
-    /// (`BadSignature`) and `deadline` has not passed (`WindowClosed`).
+    /// (`InvalidSignature`) and `deadline` has not passed (`WindowClosed`).
     function openTaskFor(Terms calldata terms, uint64 deadline, bytes calldata signature) external;
 
     /// @notice Closes a task and refunds the rest of its escrow.
     /// @dev Effects: finalises the due settlements, pays the rest of both pools to the buyer,
     /// closes the task permanently; emits `SettlementFinalised` for each settlement and
-    /// `TaskEnded`.
+    /// `TaskSettled`.
     /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); the sender is the
     /// coordinator, or the task has expired (`TooEarly`); `pending` is the list of all settlements
-    /// that are not final (`Stale`), and their windows are over (`Pending`).
+    /// that are not final (`StaleHead`), and their windows are over (`SettlementsPending`).
     /// @return refund the amount refunded to the buyer.
     function close(bytes32 id, PostedSettlement[] calldata pending)
         external
@@ -97,38 +98,39 @@ interface IMarket is IMarketEvents, IRefusals {
 
     /// @notice Posts a round's settlement. It becomes final after the challenge window.
     /// @dev Effects: moves `head`; emits `SettlementPosted`. Repeating exactly the last active
-    /// settlement returns `Already` and has no effect. Repeating an earlier one reverts with
-    /// `BadSettlement`: its events show whether it is the same.
-    /// Requirements: the task exists (`UnknownTask`); the sender is the coordinator (`NotAllowed`);
-    /// `last` is the last active settlement (`Stale`), and not a different one of the same round
-    /// (`ConflictingSettlement`); the task is open (`TaskClosed`); fewer than 64 settlements are
-    /// pending (`Limit`); the task has not expired, rounds start with 1 and ascend, totals neither
-    /// decrease nor exceed the deposit, and are zero if the root is zero (`BadSettlement`).
-    function post(Settlement calldata settlement, Standing calldata last)
+    /// settlement returns `AlreadyPosted` and has no effect. Repeating an earlier one reverts with
+    /// `InvalidSettlement`: its events show whether it is the same.
+    /// Requirements: the task exists (`UnknownTask`); the sender is the coordinator
+    /// (`Unauthorized`); `last` is the last active settlement (`StaleHead`), and not a different
+    /// one of the same round (`ConflictingSettlement`); the task is open (`TaskClosed`); fewer than
+    /// 64 settlements are pending (`LimitExceeded`); the task has not expired, rounds start with 1
+    /// and ascend, totals neither decrease nor exceed the deposit, and are zero if the root is zero
+    /// (`InvalidSettlement`).
+    function post(Settlement calldata settlement, LastSettlement calldata last)
         external
-        returns (Posted);
+        returns (PostOutcome);
 
     /// @notice Records the current `head`, so that a list up to it remains valid for `cancel` and
-    /// `finalize`. An arbiter whose cancellation the coordinator obstructs by posting calls `mark`
-    /// first and `cancel` next.
-    /// @dev Effects: moves `mark` to `head`; emits `Marked`.
-    /// Requirements: the task exists (`UnknownTask`); the sender is the arbiter (`NotAllowed`).
-    function mark(bytes32 id) external;
+    /// `finalize`. An arbiter whose cancellation the coordinator obstructs by posting calls
+    /// `checkpointHead` first and `cancel` next.
+    /// @dev Effects: moves `checkpoint` to `head`; emits `HeadCheckpointed`.
+    /// Requirements: the task exists (`UnknownTask`); the sender is the arbiter (`Unauthorized`).
+    function checkpointHead(bytes32 id) external;
 
     /// @notice Cancels a settlement and all later ones of the task, within its challenge window.
     /// @dev Effects: moves `head` back to `before`; emits `SettlementsCancelled`.
-    /// Requirements: the task exists (`UnknownTask`); the sender is the arbiter (`NotAllowed`);
-    /// `from` is not empty (`Missing`) and leads from `before` to `head` or `mark` (`Stale`); the
-    /// first of `from` is not final and its window is open (`WindowClosed`).
+    /// Requirements: the task exists (`UnknownTask`); the sender is the arbiter (`Unauthorized`);
+    /// `from` is not empty (`NotFound`) and leads from `before` to `head` or `checkpoint`
+    /// (`StaleHead`); the first of `from` is not final and its window is open (`WindowClosed`).
     /// @param before the value of `head` before the first cancelled settlement was posted.
     /// @param from the settlements to cancel, the oldest first.
     function cancel(bytes32 id, bytes32 before, PostedSettlement[] calldata from) external;
 
     /// @notice Finalises every settlement whose challenge window is over. Any account may call it.
-    /// @dev Effects: moves the increase of the totals from escrow to owed, moves `base` and the
-    /// root; emits `SettlementFinalised` for each.
-    /// Requirements: the task exists (`UnknownTask`); `pending` leads from `base` to `head` or
-    /// `mark` (`Stale`).
+    /// @dev Effects: moves the increase of the totals from escrow to owed, moves `finalHead` and
+    /// the root; emits `SettlementFinalised` for each.
+    /// Requirements: the task exists (`UnknownTask`); `pending` leads from `finalHead` to `head` or
+    /// `checkpoint` (`StaleHead`).
     /// @return count the number of finalised settlements; 0 is not an error.
     function finalize(bytes32 id, PostedSettlement[] calldata pending)
         external
@@ -143,8 +145,8 @@ interface IMarket is IMarketEvents, IRefusals {
     /// its bond to the treasury; stores both totals, even if the bond was smaller; emits `Claimed`
     /// if the pay grew and `Debited` if the debits grew.
     /// Requirements: the task exists (`UnknownTask`); the proof leads from the leaf to the final
-    /// root (`BadProof`); neither total decreases, debits are at most `debitMax` per round, and the
-    /// pay is at most what is owed (`BadSettlement`); there is something to claim
+    /// root (`InvalidProof`); neither total decreases, debits are at most `debitMax` per round, and
+    /// the pay is at most what is owed (`InvalidSettlement`); there is something to claim
     /// (`NothingToClaim`).
     /// @param paid the running total of pay in the leaf.
     /// @param debited the running total of debits in the leaf.
@@ -158,7 +160,7 @@ interface IMarket is IMarketEvents, IRefusals {
     ) external returns (uint128 amount);
 
     /// @notice Several claims, each equivalent to `claim`; if one reverts, all do.
-    /// @dev Requirements: at most 256 (`Limit`).
+    /// @dev Requirements: at most 256 (`LimitExceeded`).
     /// @return amounts the amounts paid by this call, in the order of the claims.
     function claimMany(Claim[] calldata items) external returns (uint128[] memory amounts);
 
@@ -168,18 +170,18 @@ interface IMarket is IMarketEvents, IRefusals {
     /// @dev Effects: moves `amount` from the sender; emits `Bonded`.
     /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); the sender has the
     /// balance (`Insufficient`) and has approved it; the resulting bond is at least `bondMin`
-    /// (`TooSmall`); the full amount arrives (`WrongArrival`).
+    /// (`TooSmall`); the full amount arrives (`TransferAmountMismatch`).
     function bond(bytes32 id, uint128 amount) external;
 
     /// @notice Requests the sender's bond back: it stays at risk for `unbondMs`. Idempotent.
     /// @dev Effects: sets the release; emits `Unbonding`.
-    /// Requirements: the task exists (`UnknownTask`); there is a bond (`Missing`).
+    /// Requirements: the task exists (`UnknownTask`); there is a bond (`NotFound`).
     function unbond(bytes32 id) external;
 
     /// @notice Returns the sender's bond.
     /// @dev Effects: moves the bond to the sender; emits `BondWithdrawn`.
     /// Requirements: the task exists (`UnknownTask`); there is a bond, and unbonding was requested
-    /// unless the task is closed (`Missing`); the earliest time has come (`TooEarly`): in an open
+    /// unless the task is closed (`NotFound`); the earliest time has come (`TooEarly`): in an open
     /// task `max(release, min(lastPost, release) + 2 * challengeMs)`, or `release` if nothing was
     /// posted; in a closed task `lastPost + 2 * challengeMs`. Only settlements posted before the
     /// release can debit the bond; they are final one window later, and the second window is the
@@ -191,8 +193,8 @@ interface IMarket is IMarketEvents, IRefusals {
 
     /// @notice Adds to the sender's stake; cancels a running unstaking.
     /// @dev Effects: moves `amount` from the sender; emits `Staked`.
-    /// Requirements: the amount is not zero (`Meaningless`); the sender has the balance
-    /// (`Insufficient`) and has approved it; the full amount arrives (`WrongArrival`).
+    /// Requirements: the amount is not zero (`InvalidArgument`); the sender has the balance
+    /// (`Insufficient`) and has approved it; the full amount arrives (`TransferAmountMismatch`).
     function stake(uint128 amount) external;
 
     /// @notice Pledges the sender's stake to a task: the task's arbiter may slash up to `stakeMin`
@@ -200,18 +202,18 @@ interface IMarket is IMarketEvents, IRefusals {
     /// @dev Effects: ends pledges to closed tasks; emits `PledgeEnded` for those and `Pledged`.
     /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); the stake is at
     /// least `stakeMin` and at least 1 (`TooSmall`); the stake is pledged to fewer than 256 open
-    /// tasks (`Limit`).
+    /// tasks (`LimitExceeded`).
     function pledge(bytes32 id) external;
 
     /// @notice Requests the sender's stake back; it stays at risk for the longest `unbondMs` of the
     /// open tasks to which it is pledged. Idempotent.
     /// @dev Effects: sets the release; emits `Unstaking`. Requirements: there is a stake
-    /// (`Missing`).
+    /// (`NotFound`).
     function unstake() external;
 
     /// @notice Returns the sender's stake; all its pledges end.
     /// @dev Effects: moves the stake to the sender; emits `StakeWithdrawn`.
-    /// Requirements: there is a stake, and unstaking was requested (`Missing`); the delay is over
+    /// Requirements: there is a stake, and unstaking was requested (`NotFound`); the delay is over
     /// (`TooEarly`).
     /// @return amount the amount returned.
     function withdrawStake() external returns (uint128 amount);
@@ -220,9 +222,9 @@ interface IMarket is IMarketEvents, IRefusals {
     /// @dev Effects: takes at most the available amount, and at most `stakeMin` in total from one
     /// pledge, which is then used up; emits `Slashed`, and `PledgeEnded` for a pledge that is used
     /// up.
-    /// Requirements: the task exists (`UnknownTask`); the sender is the arbiter (`NotAllowed`); the
-    /// task is open (`TaskClosed`); the amount is not zero (`Meaningless`); there is a bond or a
-    /// pledge with an amount left (`Missing`).
+    /// Requirements: the task exists (`UnknownTask`); the sender is the arbiter (`Unauthorized`);
+    /// the task is open (`TaskClosed`); the amount is not zero (`InvalidArgument`); there is a bond
+    /// or a pledge with an amount left (`NotFound`).
     /// @return taken the amount slashed.
-    function slash(Slash calldata order) external returns (uint128 taken);
+    function slash(SlashOrder calldata order) external returns (uint128 taken);
 }

@@ -8,7 +8,7 @@ interface IMarketEvents {
     /// @notice A task was opened and its budget locked.
     event TaskOpened(bytes32 indexed task, address indexed buyer, Terms terms);
     /// @notice A task was closed and `refund` given back to its buyer.
-    event TaskEnded(bytes32 indexed task, uint128 refund);
+    event TaskSettled(bytes32 indexed task, uint128 refund);
 
     /// @notice A settlement was posted, `challengeMs` before `finalAt`.
     event SettlementPosted(
@@ -21,7 +21,7 @@ interface IMarketEvents {
         uint64 finalAt
     );
     /// @notice The arbiter recorded the current `head`.
-    event Marked(bytes32 indexed task, bytes32 head);
+    event HeadCheckpointed(bytes32 indexed task, bytes32 head);
     /// @notice The settlement of `fromRound` and all later ones of the task were cancelled.
     event SettlementsCancelled(bytes32 indexed task, uint32 indexed fromRound);
     /// @notice A settlement is final: the increase of its totals is owed.

@@ -22,13 +22,13 @@ interface IRegistry {
 
     /// @notice Signed by another account, for another registry or chain, already used, or not in
     /// canonical form.
-    error BadSignature();
+    error InvalidSignature();
     /// @notice The deadline of the signature has passed.
     error WindowClosed(uint64 moment);
     /// @notice No key is bound.
-    error Missing(string what);
+    error NotFound(string reason);
     /// @notice The key is zero, or the node signature is not 64 bytes long.
-    error Meaningless(string what);
+    error InvalidArgument(string reason);
 
     /// @notice The key bound to a wallet in a role; zero if there is none.
     function keyOf(address wallet, bytes32 role) external view returns (bytes32);
@@ -43,13 +43,13 @@ interface IRegistry {
 
     /// @notice Binds a key to the sender.
     /// @dev Effects: replaces the role's key; increments the wallet's nonce; emits `Bound`.
-    /// Requirements: the key is not zero and the signature has 64 bytes (`Meaningless`); `deadline`
-    /// has not passed (`WindowClosed`).
+    /// Requirements: the key is not zero and the signature has 64 bytes (`InvalidArgument`);
+    /// `deadline` has not passed (`WindowClosed`).
     function bind(bytes32 nodeKey, bytes32 role, uint64 deadline, bytes calldata nodeSignature)
         external;
 
     /// @notice Binds a key to a wallet that has signed it (a contract wallet by ERC-1271).
-    /// @dev As `bind`, with the wallet's signature instead of its transaction (`BadSignature`).
+    /// @dev As `bind`, with the wallet's signature instead of its transaction (`InvalidSignature`).
     function bindFor(
         address wallet,
         bytes32 nodeKey,
@@ -61,6 +61,6 @@ interface IRegistry {
 
     /// @notice Revokes the sender's binding and invalidates its outstanding signatures.
     /// @dev Effects: clears the role's key; increments the wallet's nonce; emits `Revoked`.
-    /// Requirements: a key is bound (`Missing`).
+    /// Requirements: a key is bound (`NotFound`).
     function revoke(bytes32 role) external;
 }

@@ -33,7 +33,7 @@ struct Terms {
 }
 
 /// @notice One round's settlement as the coordinator posts it. Totals are running totals of the
-/// task. A `Standing` names the settlement that it follows.
+/// task. A `LastSettlement` names the settlement that it follows.
 struct Settlement {
     /// The task.
     bytes32 task;
@@ -51,8 +51,9 @@ struct Settlement {
 
 /// @notice The last active settlement: the part with which a new one is compared. All zeros in a
 /// task without settlements.
-struct Standing {
-    /// Hash of the preceding history, the report and the final time: see `History.inner`.
+struct LastSettlement {
+    /// Hash of the preceding history, the report and the final time: see
+    /// `SettlementChain.innerHash`.
     bytes32 inner;
     /// Its round.
     uint32 round;
@@ -95,7 +96,7 @@ struct Claim {
 }
 
 /// @notice An arbiter's order to slash a bond or a pledged stake.
-struct Slash {
+struct SlashOrder {
     /// The task under whose rules it is slashed.
     bytes32 task;
     /// The owner of the bond or stake.
@@ -137,13 +138,13 @@ struct TaskState {
     /// Commits to every active settlement.
     bytes32 head;
     /// Commits to every settlement up to the last final one.
-    bytes32 base;
-    /// The value of `head` that the arbiter recorded, or `base`: see `History`.
-    bytes32 mark;
+    bytes32 finalHead;
+    /// The value of `head` that the arbiter recorded, or `finalHead`: see `SettlementChain`.
+    bytes32 checkpoint;
 }
 
 /// @notice Collateral: a bond or a stake.
-struct AtRisk {
+struct Collateral {
     /// The amount at risk.
     uint128 amount;
     /// The earliest time of withdrawal, if its owner has requested it back; otherwise 0.
@@ -151,9 +152,9 @@ struct AtRisk {
 }
 
 /// @notice Result of posting a settlement.
-enum Posted {
+enum PostOutcome {
     /// It was posted.
-    New,
+    Posted,
     /// It equals the last active settlement: no effect.
-    Already
+    AlreadyPosted
 }

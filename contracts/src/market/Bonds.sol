@@ -2,31 +2,31 @@
 pragma solidity 0.8.37;
 
 import {IMarket} from "../interfaces/IMarket.sol";
-import {AtRisk} from "../interfaces/Types.sol";
-import {Books} from "./Books.sol";
+import {Collateral} from "../interfaces/Types.sol";
+import {MarketStorage} from "./MarketStorage.sol";
 
 /// @title Bonds: collateral of participants in a task, and its withdrawal.
-abstract contract Bonds is Books {
+abstract contract Bonds is MarketStorage {
     /// @inheritdoc IMarket
     function bond(bytes32 id, uint128 amount) external nonReentrant {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         if (task_.progress.closed) revert TaskClosed(id);
-        _affordable(msg.sender, amount);
+        _requireBalance(msg.sender, amount);
         Bond storage bond_ = _accounts[id][msg.sender].bond;
         uint256 offered = uint256(bond_.amount) + amount;
         if (offered < task_.bondMin) revert TooSmall(offered, task_.bondMin);
-        if (offered > type(uint128).max) revert Limit("a bond: 2^128 - 1");
+        if (offered > type(uint128).max) revert LimitExceeded("a bond: 2^128 - 1");
         bond_.amount = uint128(offered);
         bond_.release = 0;
         emit Bonded(id, msg.sender, amount);
-        _receive(msg.sender, amount);
+        _pullTokens(msg.sender, amount);
     }
 
     /// @inheritdoc IMarket
     function unbond(bytes32 id) external {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         Bond storage bond_ = _accounts[id][msg.sender].bond;
-        if (bond_.amount == 0) revert Missing("no bond");
+        if (bond_.amount == 0) revert NotFound("no bond");
         if (bond_.release != 0) return;
         uint64 release = clock() + task_.unbondMs;
         bond_.release = release;
@@ -35,10 +35,10 @@ abstract contract Bonds is Books {
 
     /// @inheritdoc IMarket
     function withdrawBond(bytes32 id) external nonReentrant returns (uint128 amount) {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         Bond storage bond_ = _accounts[id][msg.sender].bond;
         amount = bond_.amount;
-        if (amount == 0) revert Missing("no bond");
+        if (amount == 0) revert NotFound("no bond");
         uint64 moment = _withdrawable(task_, bond_.release);
         uint64 current = clock();
         if (current < moment) revert TooEarly(moment, current);
@@ -48,9 +48,9 @@ abstract contract Bonds is Books {
     }
 
     /// @inheritdoc IMarket
-    function bondOf(bytes32 id, address account) external view returns (AtRisk memory) {
+    function bondOf(bytes32 id, address account) external view returns (Collateral memory) {
         Bond storage bond_ = _accounts[id][account].bond;
-        return AtRisk(bond_.amount, bond_.release);
+        return Collateral(bond_.amount, bond_.release);
     }
 
     /// @dev Only settlements posted before the release can debit a bond. They are final one window
@@ -60,7 +60,7 @@ abstract contract Bonds is Books {
         uint64 posted = task_.progress.lastPost;
         uint64 windows = 2 * uint64(task_.challengeMs);
         if (task_.progress.closed) return posted == 0 ? 0 : posted + windows;
-        if (release == 0) revert Missing("the bond was not asked back: unbond first");
+        if (release == 0) revert NotFound("unbonding was not requested: call unbond first");
         if (posted == 0) return release;
         uint64 proven = (posted < release ? posted : release) + windows;
         return proven > release ? proven : release;

@@ -4,12 +4,12 @@ pragma solidity 0.8.37;
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
 import {Claim} from "../interfaces/Types.sol";
-import {Books} from "./Books.sol";
 import {Limits} from "./Limits.sol";
+import {MarketStorage} from "./MarketStorage.sol";
 
 /// @title Claims: pay an account and debit its bond by Merkle proof against the final root. Any
 /// account may send a claim.
-abstract contract Claims is Books {
+abstract contract Claims is MarketStorage {
     /// @inheritdoc IMarket
     /// @dev No reentrancy guard: all state is written before the transfer, which is the last
     /// action.
@@ -26,7 +26,7 @@ abstract contract Claims is Books {
 
     /// @inheritdoc IMarket
     function claimMany(Claim[] calldata items) external returns (uint128[] memory amounts) {
-        if (items.length > Limits.CLAIMS_MAX) revert Limit("256 claims in one call");
+        if (items.length > Limits.CLAIMS_MAX) revert LimitExceeded("256 claims in one call");
         amounts = new uint128[](items.length);
         for (uint256 i = 0; i < items.length; ++i) {
             Claim calldata item = items[i];
@@ -41,8 +41,8 @@ abstract contract Claims is Books {
         view
         returns (uint128 paid, uint128 debited)
     {
-        Taken storage taken = _accounts[id][account].taken;
-        return (taken.paid, taken.debited);
+        ClaimedTotals storage totals = _accounts[id][account].claimed;
+        return (totals.paid, totals.debited);
     }
 
     /// @dev Everything except the transfer.
@@ -57,24 +57,25 @@ abstract contract Claims is Books {
         Claimable storage claimable = task_.claimable;
         (uint96 owed, bytes20 tag) = (claimable.owed, claimable.tag);
         if (_root(account, paid, debited, proof) != tag || tag == 0) {
-            _known(id);
-            revert BadProof();
+            _existingTask(id);
+            revert InvalidProof();
         }
-        Account storage books = _accounts[id][account];
-        (uint128 paidBefore, uint128 debitedBefore) = (books.taken.paid, books.taken.debited);
-        if (paid < paidBefore) revert BadSettlement(task_.progress.round, "the pay shrinks");
+        Account storage account_ = _accounts[id][account];
+        (uint128 paidBefore, uint128 debitedBefore) =
+            (account_.claimed.paid, account_.claimed.debited);
+        if (paid < paidBefore) revert InvalidSettlement(task_.progress.round, "the pay decreases");
         if (debited != debitedBefore) _debit(id, account, debited, debitedBefore);
         else if (paid == paidBefore) revert NothingToClaim();
         // Checked above; owed amounts fit into 96 bits.
         unchecked {
             if (paid - paidBefore > owed) {
-                revert BadSettlement(task_.progress.round, "it promises more than is owed");
+                revert InvalidSettlement(task_.progress.round, "the pay exceeds the owed amount");
             }
             amount = uint128(paid - paidBefore);
         }
         // No account is paid more than was owed, at most 2^96 - 1; `_debit` has checked the debits.
-        books.taken.paid = uint128(paid);
-        books.taken.debited = uint128(debited);
+        account_.claimed.paid = uint128(paid);
+        account_.claimed.debited = uint128(debited);
         if (amount == 0) return 0;
         unchecked {
             // Writes both parts of the slot, which avoids another read.
@@ -87,9 +88,9 @@ abstract contract Claims is Books {
     function _debit(bytes32 id, address account, uint256 debited, uint128 before) private {
         Task storage task_ = _tasks[id];
         uint32 round = task_.progress.round;
-        if (debited < before) revert BadSettlement(round, "the debits shrink");
+        if (debited < before) revert InvalidSettlement(round, "the debits decrease");
         if (debited > uint256(task_.debitMax) * round || debited > type(uint128).max) {
-            revert BadSettlement(round, "the debits exceed debitMax for each round");
+            revert InvalidSettlement(round, "the debits exceed debitMax for each round");
         }
         Bond storage bond_ = _accounts[id][account].bond;
         uint256 more = debited - before;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-/// @title Limits of the market. Exceeding one reverts with `Limit`.
+/// @title Limits of the market. Exceeding one reverts with `LimitExceeded`.
 /// @dev The values are those of the embedded chain, unless a comment states a difference.
 library Limits {
     /// @notice Longest challenge window and longest unbonding delay, in milliseconds: 30 days.

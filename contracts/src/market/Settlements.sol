@@ -2,18 +2,18 @@
 pragma solidity 0.8.37;
 
 import {IMarket} from "../interfaces/IMarket.sol";
-import {Posted, PostedSettlement, Settlement, Standing} from "../interfaces/Types.sol";
-import {Books} from "./Books.sol";
-import {History} from "./History.sol";
+import {LastSettlement, PostedSettlement, PostOutcome, Settlement} from "../interfaces/Types.sol";
 import {Limits} from "./Limits.sol";
+import {MarketStorage} from "./MarketStorage.sol";
+import {SettlementChain} from "./SettlementChain.sol";
 
 /// @title Settlements: the coordinator posts them, the arbiter can cancel them within their
 /// challenge window, and they are final after it.
-abstract contract Settlements is Books {
+abstract contract Settlements is MarketStorage {
     /// @inheritdoc IMarket
-    function post(Settlement calldata settlement, Standing calldata last)
+    function post(Settlement calldata settlement, LastSettlement calldata last)
         external
-        returns (Posted)
+        returns (PostOutcome)
     {
         Task storage task_ = _tasks[settlement.task];
         // Reads each slot only once; another read costs 100 gas.
@@ -21,26 +21,26 @@ abstract contract Settlements is Books {
         if (head == 0) revert UnknownTask(settlement.task);
         (address coordinator, uint64 expires, uint64 window) =
             (task_.coordinator, task_.expires, task_.challengeMs);
-        if (msg.sender != coordinator) revert NotAllowed(msg.sender, coordinator);
+        if (msg.sender != coordinator) revert Unauthorized(msg.sender, coordinator);
         Progress memory progress = task_.progress;
-        bytes32 standing = History.upTo(last);
-        if (standing != head) {
+        bytes32 lastHead = SettlementChain.headOf(last);
+        if (lastHead != head) {
             // A repeated call is not an error: then `last` is the settlement before it.
-            if (_entry(standing, settlement, progress.lastPost + window) != head) {
-                revert Stale(head);
+            if (_entry(lastHead, settlement, progress.lastPost + window) != head) {
+                revert StaleHead(head);
             }
-            return Posted.Already;
+            return PostOutcome.AlreadyPosted;
         }
         if (settlement.round == last.round && last.round != 0) {
             revert ConflictingSettlement(settlement.task, settlement.round);
         }
         if (progress.closed) revert TaskClosed(settlement.task);
         if (progress.posted - progress.finalised >= Limits.PENDING_MAX) {
-            revert Limit("64 settlements wait for their windows");
+            revert LimitExceeded("64 settlements are pending");
         }
         uint64 current = clock();
         if (current > expires) {
-            revert BadSettlement(settlement.round, "the task has expired");
+            revert InvalidSettlement(settlement.round, "the task has expired");
         }
         _check(task_, settlement, last);
         uint64 finalAt = current + window;
@@ -57,27 +57,27 @@ abstract contract Settlements is Books {
             settlement.infrastructureTotal,
             finalAt
         );
-        return Posted.New;
+        return PostOutcome.Posted;
     }
 
     /// @inheritdoc IMarket
-    function mark(bytes32 id) external {
-        Task storage task_ = _known(id);
+    function checkpointHead(bytes32 id) external {
+        Task storage task_ = _existingTask(id);
         address arbiter = task_.arbiter;
-        if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
+        if (msg.sender != arbiter) revert Unauthorized(msg.sender, arbiter);
         bytes32 head = task_.head;
-        task_.mark = head;
-        task_.progress.marked = task_.progress.posted;
-        emit Marked(id, head);
+        task_.checkpoint = head;
+        task_.progress.checkpointed = task_.progress.posted;
+        emit HeadCheckpointed(id, head);
     }
 
     /// @inheritdoc IMarket
     function cancel(bytes32 id, bytes32 before, PostedSettlement[] calldata from) external {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         address arbiter = task_.arbiter;
-        if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
-        if (from.length == 0) revert Missing("name the settlement to cancel");
-        uint256 last = _leadsTo(task_, before, from);
+        if (msg.sender != arbiter) revert Unauthorized(msg.sender, arbiter);
+        if (from.length == 0) revert NotFound("the list of settlements to cancel is empty");
+        uint256 last = _countUpTo(task_, before, from);
         uint64 finalAt = from[0].finalAt;
         Progress memory progress = task_.progress;
         // A list may begin before the last final settlement; the windows of final settlements are
@@ -86,9 +86,9 @@ abstract contract Settlements is Books {
             revert WindowClosed(finalAt);
         }
         progress.posted = uint32(last - from.length);
-        if (progress.marked > progress.posted) {
-            progress.marked = progress.posted;
-            task_.mark = before;
+        if (progress.checkpointed > progress.posted) {
+            progress.checkpointed = progress.posted;
+            task_.checkpoint = before;
         }
         task_.progress = progress;
         task_.head = before;
@@ -100,21 +100,21 @@ abstract contract Settlements is Books {
         external
         returns (uint256 count)
     {
-        return _settleDue(id, _known(id), pending);
+        return _finalizeDue(id, _existingTask(id), pending);
     }
 
-    /// @dev Finalises the due settlements, oldest first. `pending` leads from `base` to `head` or
-    /// `mark`.
-    function _settleDue(bytes32 id, Task storage task_, PostedSettlement[] calldata pending)
+    /// @dev Finalises the due settlements, oldest first. `pending` leads from `finalHead` to `head`
+    /// or `checkpoint`.
+    function _finalizeDue(bytes32 id, Task storage task_, PostedSettlement[] calldata pending)
         internal
         returns (uint256 count)
     {
-        bytes32 base = task_.base;
-        _leadsTo(task_, base, pending);
+        bytes32 finalHead = task_.finalHead;
+        _countUpTo(task_, finalHead, pending);
         uint64 current = clock();
-        // At most PENDING_MAX: a longer list cannot lead from base to head.
+        // At most PENDING_MAX: a longer list cannot lead from finalHead to head.
         while (count < pending.length && current > pending[count].finalAt) {
-            base = History.then(base, pending[count]);
+            finalHead = SettlementChain.extend(finalHead, pending[count]);
             emit SettlementFinalised(id, pending[count].round);
             count += 1;
         }
@@ -123,12 +123,12 @@ abstract contract Settlements is Books {
         Progress memory progress = task_.progress;
         progress.finalised += uint32(count);
         progress.round = last.round;
-        if (progress.marked < progress.finalised) {
-            progress.marked = progress.finalised;
-            task_.mark = base;
+        if (progress.checkpointed < progress.finalised) {
+            progress.checkpointed = progress.finalised;
+            task_.checkpoint = finalHead;
         }
         task_.progress = progress;
-        task_.base = base;
+        task_.finalHead = finalHead;
         task_.root = last.root;
         uint256 before = uint256(task_.dataPaid) + task_.infrastructurePaid;
         uint256 total = uint256(last.dataTotal) + last.infrastructureTotal;
@@ -140,19 +140,19 @@ abstract contract Settlements is Books {
     }
 
     /// @dev The number of settlements up to the end of `list`, if it leads from `before` to `head`
-    /// or `mark`.
-    function _leadsTo(Task storage task_, bytes32 before, PostedSettlement[] calldata list)
+    /// or `checkpoint`.
+    function _countUpTo(Task storage task_, bytes32 before, PostedSettlement[] calldata list)
         private
         view
         returns (uint256)
     {
         bytes32 end = before;
         for (uint256 i = 0; i < list.length; ++i) {
-            end = History.then(end, list[i]);
+            end = SettlementChain.extend(end, list[i]);
         }
         if (end == task_.head) return task_.progress.posted;
-        if (end == task_.mark) return task_.progress.marked;
-        revert Stale(task_.head);
+        if (end == task_.checkpoint) return task_.progress.checkpointed;
+        revert StaleHead(task_.head);
     }
 
     function _entry(bytes32 before, Settlement calldata settlement, uint64 finalAt)
@@ -160,8 +160,8 @@ abstract contract Settlements is Books {
         pure
         returns (bytes32)
     {
-        return History.entry(
-            History.inner(before, settlement.report, finalAt),
+        return SettlementChain.entry(
+            SettlementChain.innerHash(before, settlement.report, finalAt),
             settlement.round,
             settlement.root,
             settlement.dataTotal,
@@ -169,29 +169,30 @@ abstract contract Settlements is Books {
         );
     }
 
-    function _check(Task storage task_, Settlement calldata settlement, Standing calldata last)
-        private
-        view
-    {
+    function _check(
+        Task storage task_,
+        Settlement calldata settlement,
+        LastSettlement calldata last
+    ) private view {
         uint32 round = settlement.round;
-        if (round == 0) revert BadSettlement(round, "rounds begin with 1");
-        if (round <= last.round) revert BadSettlement(round, "rounds must ascend");
+        if (round == 0) revert InvalidSettlement(round, "rounds begin with 1");
+        if (round <= last.round) revert InvalidSettlement(round, "rounds must ascend");
         (uint128 data, uint128 infrastructure) = (task_.data, task_.infrastructure);
         if (settlement.dataTotal < last.dataTotal) {
-            revert BadSettlement(round, "the data total shrinks");
+            revert InvalidSettlement(round, "the data total decreases");
         }
         if (settlement.dataTotal > data) {
-            revert BadSettlement(round, "the data total exceeds the deposit");
+            revert InvalidSettlement(round, "the data total exceeds the deposit");
         }
         if (settlement.infrastructureTotal < last.infrastructureTotal) {
-            revert BadSettlement(round, "the infrastructure total shrinks");
+            revert InvalidSettlement(round, "the infrastructure total decreases");
         }
         if (settlement.infrastructureTotal > infrastructure) {
-            revert BadSettlement(round, "the infrastructure total exceeds the deposit");
+            revert InvalidSettlement(round, "the infrastructure total exceeds the deposit");
         }
         bool empty = settlement.dataTotal == 0 && settlement.infrastructureTotal == 0;
         if (settlement.root == 0 && !empty) {
-            revert BadSettlement(round, "totals above zero under an empty root");
+            revert InvalidSettlement(round, "totals above zero under an empty root");
         }
     }
 }

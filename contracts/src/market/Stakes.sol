@@ -2,37 +2,37 @@
 pragma solidity 0.8.37;
 
 import {IMarket} from "../interfaces/IMarket.sol";
-import {AtRisk, Slash} from "../interfaces/Types.sol";
-import {Books} from "./Books.sol";
+import {Collateral, SlashOrder} from "../interfaces/Types.sol";
 import {Limits} from "./Limits.sol";
+import {MarketStorage} from "./MarketStorage.sol";
 
 /// @title Stakes: collateral of providers, its pledges to tasks, and slashing by an arbiter.
-abstract contract Stakes is Books {
+abstract contract Stakes is MarketStorage {
     /// @inheritdoc IMarket
     function stake(uint128 amount) external nonReentrant {
-        if (amount == 0) revert Meaningless("a stake of 0");
-        _affordable(msg.sender, amount);
+        if (amount == 0) revert InvalidArgument("a stake of 0");
+        _requireBalance(msg.sender, amount);
         Stake storage stake_ = _stakes[msg.sender];
         stake_.amount += amount;
         stake_.release = 0;
         emit Staked(msg.sender, amount);
-        _receive(msg.sender, amount);
+        _pullTokens(msg.sender, amount);
     }
 
     /// @inheritdoc IMarket
     function pledge(bytes32 id) external {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         if (task_.progress.closed) revert TaskClosed(id);
         Stake storage stake_ = _stakes[msg.sender];
         uint32 generation = stake_.generation;
-        if (_pledges[msg.sender][generation][id].place != 0) return;
+        if (_pledges[msg.sender][generation][id].indexPlusOne != 0) return;
         // At least 1, even if the task requires no stake: pledges of an empty stake would be free
         // entries.
         uint128 smallest = task_.stakeMin == 0 ? 1 : task_.stakeMin;
         if (stake_.amount < smallest) revert TooSmall(stake_.amount, smallest);
-        _dropClosed(msg.sender, generation);
+        _endClosedPledges(msg.sender, generation);
         bytes32[] storage list = _pledged[msg.sender][generation];
-        if (list.length >= Limits.PLEDGES_MAX) revert Limit("256 open tasks for one stake");
+        if (list.length >= Limits.PLEDGES_MAX) revert LimitExceeded("256 open tasks for one stake");
         list.push(id);
         _pledges[msg.sender][generation][id] = Pledge(0, uint32(list.length));
         // A pledge cancels a running unstaking, so that the new task's arbiter finds the stake.
@@ -43,7 +43,7 @@ abstract contract Stakes is Books {
     /// @inheritdoc IMarket
     function unstake() external {
         Stake storage stake_ = _stakes[msg.sender];
-        if (stake_.amount == 0) revert Missing("no stake");
+        if (stake_.amount == 0) revert NotFound("no stake");
         if (stake_.release != 0) return;
         uint64 release = clock() + _longestDelay(_pledged[msg.sender][stake_.generation]);
         stake_.release = release;
@@ -54,9 +54,9 @@ abstract contract Stakes is Books {
     function withdrawStake() external nonReentrant returns (uint128 amount) {
         Stake storage stake_ = _stakes[msg.sender];
         amount = stake_.amount;
-        if (amount == 0) revert Missing("no stake");
+        if (amount == 0) revert NotFound("no stake");
         uint64 release = stake_.release;
-        if (release == 0) revert Missing("the stake was not asked back: unstake first");
+        if (release == 0) revert NotFound("unstaking was not requested: call unstake first");
         uint64 current = clock();
         if (current < release) revert TooEarly(release, current);
         stake_.amount = 0;
@@ -68,29 +68,29 @@ abstract contract Stakes is Books {
     }
 
     /// @inheritdoc IMarket
-    function slash(Slash calldata order) external returns (uint128 taken) {
-        Task storage task_ = _known(order.task);
+    function slash(SlashOrder calldata order) external returns (uint128 taken) {
+        Task storage task_ = _existingTask(order.task);
         address arbiter = task_.arbiter;
-        if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
+        if (msg.sender != arbiter) revert Unauthorized(msg.sender, arbiter);
         if (task_.progress.closed) revert TaskClosed(order.task);
-        if (order.amount == 0) revert Meaningless("a slash of 0");
+        if (order.amount == 0) revert InvalidArgument("a slash of 0");
         taken = order.stake
             ? _slashStake(order, task_.stakeMin)
             : _slashBond(order);
-        if (taken == 0) revert Missing("nothing is left to slash");
+        if (taken == 0) revert NotFound("nothing is left to slash");
         _toTreasury(taken);
         emit Slashed(order.task, order.account, order.stake, taken, order.evidence);
     }
 
     /// @inheritdoc IMarket
-    function stakeOf(address provider) external view returns (AtRisk memory) {
+    function stakeOf(address provider) external view returns (Collateral memory) {
         Stake storage stake_ = _stakes[provider];
-        return AtRisk(stake_.amount, stake_.release);
+        return Collateral(stake_.amount, stake_.release);
     }
 
     /// @inheritdoc IMarket
     function pledged(bytes32 id, address provider) external view returns (bool) {
-        return _pledges[provider][_stakes[provider].generation][id].place != 0;
+        return _pledges[provider][_stakes[provider].generation][id].indexPlusOne != 0;
     }
 
     /// @inheritdoc IMarket
@@ -103,42 +103,45 @@ abstract contract Stakes is Books {
         return _pledges[provider][_stakes[provider].generation][id].slashed;
     }
 
-    function _slashBond(Slash calldata order) private returns (uint128 taken) {
+    function _slashBond(SlashOrder calldata order) private returns (uint128 taken) {
         Bond storage bond_ = _accounts[order.task][order.account].bond;
-        taken = _least(order.amount, bond_.amount);
+        taken = _min(order.amount, bond_.amount);
         bond_.amount -= taken;
     }
 
-    function _slashStake(Slash calldata order, uint128 stakeMin) private returns (uint128 taken) {
+    function _slashStake(SlashOrder calldata order, uint128 stakeMin)
+        private
+        returns (uint128 taken)
+    {
         Stake storage stake_ = _stakes[order.account];
         uint32 generation = stake_.generation;
         Pledge storage pledge_ = _pledges[order.account][generation][order.task];
-        if (pledge_.place == 0) revert Missing("no stake pledged to this task");
-        taken = _least(_least(order.amount, stake_.amount), stakeMin - pledge_.slashed);
+        if (pledge_.indexPlusOne == 0) revert NotFound("no stake pledged to this task");
+        taken = _min(_min(order.amount, stake_.amount), stakeMin - pledge_.slashed);
         stake_.amount -= taken;
         pledge_.slashed += taken;
         // A used-up pledge ends: to continue, the provider must pledge again with sufficient stake.
-        if (pledge_.slashed == stakeMin) _end(order.account, generation, order.task);
+        if (pledge_.slashed == stakeMin) _endPledge(order.account, generation, order.task);
     }
 
     /// @dev Removes pledges to closed tasks, which no longer put the stake at risk. At most
     /// PLEDGES_MAX iterations.
-    function _dropClosed(address provider, uint32 generation) private {
+    function _endClosedPledges(address provider, uint32 generation) private {
         bytes32[] storage list = _pledged[provider][generation];
         for (uint256 i = list.length; i > 0; --i) {
             bytes32 id = list[i - 1];
-            if (_tasks[id].progress.closed) _end(provider, generation, id);
+            if (_tasks[id].progress.closed) _endPledge(provider, generation, id);
         }
     }
 
     /// @dev The last pledge of the list moves to the free index.
-    function _end(address provider, uint32 generation, bytes32 id) private {
+    function _endPledge(address provider, uint32 generation, bytes32 id) private {
         bytes32[] storage list = _pledged[provider][generation];
         mapping(bytes32 => Pledge) storage pledges = _pledges[provider][generation];
-        uint32 place = pledges[id].place;
+        uint32 indexPlusOne = pledges[id].indexPlusOne;
         bytes32 last = list[list.length - 1];
-        list[place - 1] = last;
-        pledges[last].place = place;
+        list[indexPlusOne - 1] = last;
+        pledges[last].indexPlusOne = indexPlusOne;
         list.pop();
         delete pledges[id];
         emit PledgeEnded(id, provider);
@@ -153,7 +156,7 @@ abstract contract Stakes is Books {
         }
     }
 
-    function _least(uint128 a, uint128 b) private pure returns (uint128) {
+    function _min(uint128 a, uint128 b) private pure returns (uint128) {
         return a < b ? a : b;
     }
 }

@@ -6,8 +6,8 @@ import {SignatureChecker} from
     "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
 import {PostedSettlement, TaskState, Terms} from "../interfaces/Types.sol";
-import {History} from "./History.sol";
 import {Limits} from "./Limits.sol";
+import {SettlementChain} from "./SettlementChain.sol";
 import {Settlements} from "./Settlements.sol";
 
 /// @title Tasks: opening locks the budget in escrow; closing refunds the rest.
@@ -20,7 +20,7 @@ abstract contract Tasks is Settlements, EIP712 {
 
     /// @inheritdoc IMarket
     function openTask(Terms calldata terms) external nonReentrant {
-        if (msg.sender != terms.buyer) revert NotAllowed(msg.sender, terms.buyer);
+        if (msg.sender != terms.buyer) revert Unauthorized(msg.sender, terms.buyer);
         _open(terms);
     }
 
@@ -32,7 +32,7 @@ abstract contract Tasks is Settlements, EIP712 {
         if (clock() > deadline) revert WindowClosed(deadline);
         bytes32 digest = openTaskDigest(terms, deadline);
         if (!SignatureChecker.isValidSignatureNowCalldata(terms.buyer, digest, signature)) {
-            revert BadSignature();
+            revert InvalidSignature();
         }
         _open(terms);
     }
@@ -43,24 +43,24 @@ abstract contract Tasks is Settlements, EIP712 {
         nonReentrant
         returns (uint128 refund)
     {
-        Task storage task_ = _known(id);
+        Task storage task_ = _existingTask(id);
         if (task_.progress.closed) revert TaskClosed(id);
         uint64 current = clock();
         uint64 expires = task_.expires;
         if (msg.sender != task_.coordinator && current <= expires) {
             revert TooEarly(_after(expires, 1), current);
         }
-        uint256 count = _settleDue(id, task_, pending);
+        uint256 count = _finalizeDue(id, task_, pending);
         uint256 waiting = task_.progress.posted - task_.progress.finalised;
         if (waiting != 0) {
-            // A list that ends at the mark omits later settlements, which are not due either.
-            if (pending.length != count + waiting) revert Stale(task_.head);
-            revert Pending(uint64(waiting));
+            // A list that ends at the checkpoint omits later settlements, which are not due either.
+            if (pending.length != count + waiting) revert StaleHead(task_.head);
+            revert SettlementsPending(uint64(waiting));
         }
         refund = task_.data - task_.dataPaid + task_.infrastructure - task_.infrastructurePaid;
         task_.progress.closed = true;
         task_.refunded = refund;
-        emit TaskEnded(id, refund);
+        emit TaskSettled(id, refund);
         _send(task_.buyer, refund);
     }
 
@@ -82,8 +82,8 @@ abstract contract Tasks is Settlements, EIP712 {
         state.lastPost = task_.progress.lastPost;
         state.closed = closed;
         state.head = task_.head;
-        state.base = task_.base;
-        state.mark = task_.mark;
+        state.finalHead = task_.finalHead;
+        state.checkpoint = task_.checkpoint;
     }
 
     /// @inheritdoc IMarket
@@ -100,17 +100,17 @@ abstract contract Tasks is Settlements, EIP712 {
         Task storage task_ = _tasks[terms.task];
         if (task_.head != 0) revert TaskExists(terms.task);
         if (terms.arbiter == terms.buyer) {
-            revert Meaningless("a buyer as arbiter could cancel every settlement");
+            revert InvalidArgument("a buyer as arbiter could cancel every settlement");
         }
         if (terms.data < Limits.DATA_MIN) revert TooSmall(terms.data, Limits.DATA_MIN);
-        if (terms.challengeMs > Limits.DELAY_MS_MAX) revert Limit("challengeMs: 30 days");
-        if (terms.unbondMs > Limits.DELAY_MS_MAX) revert Limit("unbondMs: 30 days");
+        if (terms.challengeMs > Limits.DELAY_MS_MAX) revert LimitExceeded("challengeMs: 30 days");
+        if (terms.unbondMs > Limits.DELAY_MS_MAX) revert LimitExceeded("unbondMs: 30 days");
         uint256 deposit = uint256(terms.data) + terms.infrastructure;
-        if (deposit > Limits.DEPOSIT_MAX) revert Limit("both pools together: 2^96 - 1");
-        _affordable(terms.buyer, deposit);
+        if (deposit > Limits.DEPOSIT_MAX) revert LimitExceeded("both pools together: 2^96 - 1");
+        _requireBalance(terms.buyer, deposit);
         _store(task_, terms);
         emit TaskOpened(terms.task, terms.buyer, terms);
-        _receive(terms.buyer, deposit);
+        _pullTokens(terms.buyer, deposit);
     }
 
     function _store(Task storage task_, Terms calldata terms) private {
@@ -126,10 +126,10 @@ abstract contract Tasks is Settlements, EIP712 {
         task_.bondMin = terms.bondMin;
         task_.debitMax = terms.debitMax;
         task_.stakeMin = terms.stakeMin;
-        bytes32 start = History.start();
+        bytes32 start = SettlementChain.initialHash();
         task_.head = start;
-        task_.base = start;
-        task_.mark = start;
+        task_.finalHead = start;
+        task_.checkpoint = start;
     }
 
     function _terms(bytes32 id, Task storage task_) private view returns (Terms memory terms) {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {AtRisk, TaskState} from "../../src/interfaces/Types.sol";
+import {Collateral, TaskState} from "../../src/interfaces/Types.sol";
+import {MarketTest} from "../MarketTest.sol";
 import {Vm} from "../Vm.sol";
-import {World} from "../World.sol";
-import {Fold} from "./Fold.sol";
+import {EventFold} from "./EventFold.sol";
 import {Handler} from "./Handler.sol";
 
 /// @title A fold over the events yields the contract's state.
-contract EventsTest is World {
+contract EventsTest is MarketTest {
     uint256 private constant STEPS = 150;
     Handler private handler;
-    Fold private fold;
+    EventFold private fold;
 
     function setUp() public override {
         super.setUp();
         handler = new Handler(market, token);
-        fold = new Fold();
+        fold = new EventFold();
     }
 
     /// forge-config: default.fuzz.runs = 48
@@ -34,7 +34,7 @@ contract EventsTest is World {
         }
         for (uint256 i = 0; i < 2; ++i) {
             compareTask(handler.tasks(i));
-            comparePerson(handler.people(i));
+            compareAccount(handler.actor(i));
         }
         vm.assertEq(fold.treasury(), market.treasury(), "treasury");
     }
@@ -47,14 +47,14 @@ contract EventsTest is World {
         else if (choice == 3) handler.withdrawBond(which, who);
         else if (choice == 4) handler.unstakeAll(who);
         else if (choice == 5) handler.withdrawStake(who);
-        else if (choice == 6) handler.slashSome(which, who, rest % 2 == 0, rest);
+        else if (choice == 6) handler.slashPart(which, who, rest % 2 == 0, rest);
         else if (choice == 7) handler.pledgeTo(which, who);
-        else if (choice < 10) handler.stakeMore(who, rest);
-        else if (choice < 12) handler.bondMore(which, who, rest);
+        else if (choice < 10) handler.addStake(who, rest);
+        else if (choice < 12) handler.addBond(which, who, rest);
         else if (choice < 14) handler.claimFor(which, who);
         else if (choice < 16) handler.finalizeDue(which);
         else if (choice < 18) handler.postRound(which, rest);
-        else if (choice == 18) handler.markHead(which);
+        else if (choice == 18) handler.checkpointHead(which);
         else handler.wait(rest);
     }
 
@@ -62,15 +62,15 @@ contract EventsTest is World {
         TaskState memory folded = fold.task(id);
         TaskState memory stored = market.task(id);
         vm.assertEq(folded.head, stored.head, "head");
-        vm.assertEq(folded.base, stored.base, "base");
-        vm.assertEq(folded.mark, stored.mark, "mark");
+        vm.assertEq(folded.finalHead, stored.finalHead, "final head");
+        vm.assertEq(folded.checkpoint, stored.checkpoint, "checkpoint");
         vm.assertEq(abi.encode(folded), abi.encode(stored), "the whole task");
         for (uint256 i = 0; i < 2; ++i) {
-            address who = handler.people(i);
+            address who = handler.actor(i);
             (uint128 paid, uint128 debited) = market.claimed(id, who);
             vm.assertEq(fold.paid(id, who), paid, "paid");
             vm.assertEq(fold.debited(id, who), debited, "debited");
-            AtRisk memory held = market.bondOf(id, who);
+            Collateral memory held = market.bondOf(id, who);
             vm.assertEq(fold.bonds(id, who), held.amount, "bond");
             vm.assertEq(fold.bondReleases(id, who), held.release, "bond's release");
             vm.assertTrue(fold.pledged(id, who) == market.pledged(id, who), "pledge");
@@ -78,8 +78,8 @@ contract EventsTest is World {
         }
     }
 
-    function comparePerson(address who) private view {
-        AtRisk memory held = market.stakeOf(who);
+    function compareAccount(address who) private view {
+        Collateral memory held = market.stakeOf(who);
         vm.assertEq(fold.stakes(who), held.amount, "stake");
         vm.assertEq(fold.stakeReleases(who), held.release, "stake's release");
     }

@@ -4,11 +4,11 @@ pragma solidity 0.8.37;
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IMarket} from "../../src/interfaces/IMarket.sol";
 import {
-    AtRisk,
     Claim,
+    Collateral,
     PostedSettlement,
     Settlement,
-    Slash,
+    SlashOrder,
     TaskState,
     Terms
 } from "../../src/interfaces/Types.sol";
@@ -28,7 +28,7 @@ contract Handler is Actors {
         uint256[2] debited;
     }
 
-    mapping(bytes32 => mapping(uint256 place => Totals)) private _totals;
+    mapping(bytes32 => mapping(uint256 index => Totals)) private _totals;
     mapping(bytes32 => uint256) public claimedSum;
     mapping(bytes32 => uint256) private _lastPost;
     uint256 public calls;
@@ -40,21 +40,23 @@ contract Handler is Actors {
 
     /// @dev No call may change a bystander's balance; only finalising calls may change a final
     /// root.
-    modifier watched(bool finalising) {
-        bytes32 before = _seen(finalising);
+    modifier checked(bool finalising) {
+        bytes32 before = _observedState(finalising);
         calls += 1;
         _;
-        vm.assertEq(_seen(finalising), before, "bystander's balance and final roots are unchanged");
+        vm.assertEq(
+            _observedState(finalising), before, "bystander's balance and final roots are unchanged"
+        );
     }
 
-    function _seen(bool finalising) private view returns (bytes32) {
+    function _observedState(bool finalising) private view returns (bytes32) {
         uint256 aside = token.balanceOf(stranger);
         if (finalising) return bytes32(aside);
         bytes32 quick = market.task(tasks[0]).root;
         return keccak256(abi.encode(aside, quick, market.task(tasks[1]).root));
     }
 
-    function people(uint256 who) public view returns (address) {
+    function actor(uint256 who) public view returns (address) {
         return who % 2 == 0 ? ada : ben;
     }
 
@@ -68,35 +70,36 @@ contract Handler is Actors {
 
     // ------------------------------------------------------------------------------------- actions
 
-    function wait(uint256 seconds_) external watched(false) {
+    function wait(uint256 seconds_) external checked(false) {
         vm.warp(block.timestamp + 1 + seconds_ % 90);
     }
 
-    function openTask(uint256 which) external watched(false) {
+    function openTask(uint256 which) external checked(false) {
         bytes32 id = tasks[which % 2];
         if (market.task(id).head != 0) return;
-        open(termsOf(id));
+        openTask(termsOf(id));
     }
 
-    function postRound(uint256 which, uint256 seed) external watched(false) {
+    function postRound(uint256 which, uint256 seed) external checked(false) {
         bytes32 id = tasks[which % 2];
         TaskState memory t = market.task(id);
         if (t.head == 0 || t.closed || t.pending >= 64) return;
         if (market.clock() > t.terms.expires) return;
-        uint256 place = stands[id].length;
+        uint256 index = activeSettlements[id].length;
         Totals memory totals;
-        if (place > 0) totals = _totals[id][place - 1];
+        if (index > 0) totals = _totals[id][index - 1];
         uint256 left = t.terms.data - totals.paid[0] - totals.paid[1];
         totals.paid[0] += seed % (left / 20 + 1);
         totals.paid[1] += (seed >> 64) % (left / 20 + 1);
         totals.debited[(seed >> 128) % 2] += (seed >> 130) % t.terms.debitMax;
-        uint32 round = place == 0 ? 1 : stands[id][place - 1].round + 1 + uint32(seed % 2);
+        uint32 round =
+            index == 0 ? 1 : activeSettlements[id][index - 1].round + 1 + uint32(seed % 2);
         _post(id, round, totals, uint128(seed % (t.terms.infrastructure / 50)));
-        _totals[id][place] = totals;
+        _totals[id][index] = totals;
         _lastPost[id] = market.clock();
     }
 
-    function finalizeDue(uint256 which) external watched(true) {
+    function finalizeDue(uint256 which) external checked(true) {
         bytes32 id = tasks[which % 2];
         if (market.task(id).head == 0) return;
         PostedSettlement[] memory waiting = pending(id);
@@ -105,39 +108,39 @@ contract Handler is Actors {
         vm.assertEq(market.finalize(id, waiting), due, "everything that is due, and no more");
     }
 
-    function markHead(uint256 which) external watched(false) {
+    function checkpointHead(uint256 which) external checked(false) {
         bytes32 id = tasks[which % 2];
         if (market.task(id).head == 0) return;
         vm.prank(arbiter);
-        market.mark(id);
+        market.checkpointHead(id);
     }
 
-    function cancelFrom(uint256 which, uint256 seed) external watched(false) {
+    function cancelFrom(uint256 which, uint256 seed) external checked(false) {
         bytes32 id = tasks[which % 2];
         uint256 waiting = market.task(id).pending;
         if (waiting == 0) return;
-        uint256 count = stands[id].length;
-        uint256 place = count - 1 - seed % waiting;
-        if (market.clock() > stands[id][place].finalAt) return;
-        PostedSettlement[] memory gone = list(id, place, count);
+        uint256 count = activeSettlements[id].length;
+        uint256 index = count - 1 - seed % waiting;
+        if (market.clock() > activeSettlements[id][index].finalAt) return;
+        PostedSettlement[] memory gone = list(id, index, count);
         vm.prank(arbiter);
-        market.cancel(id, heads[id][place], gone);
-        forget(id, place);
+        market.cancel(id, heads[id][index], gone);
+        dropPosted(id, index);
     }
 
-    function claimFor(uint256 which, uint256 who) external watched(false) {
+    function claimFor(uint256 which, uint256 who) external checked(false) {
         bytes32 id = tasks[which % 2];
-        uint256 final_ = _finals(id);
-        if (final_ == 0) return;
-        Totals memory totals = _totals[id][final_ - 1];
+        uint256 finalCount = _finalCount(id);
+        if (finalCount == 0) return;
+        Totals memory totals = _totals[id][finalCount - 1];
         Claim memory c = _claimOf(id, totals, who % 2);
         (uint128 paid, uint128 debited) = market.claimed(id, c.account);
         if (c.paid == paid && c.debited == debited) return;
         claimedSum[id] += c.paid - paid;
-        _claimWatched(c, c.paid - paid, people(who % 2 + 1));
+        _claimChecked(c, c.paid - paid, actor(who % 2 + 1));
     }
 
-    function _claimWatched(Claim memory c, uint256 due, address bystander) private {
+    function _claimChecked(Claim memory c, uint256 due, address bystander) private {
         uint256 own = token.balanceOf(c.account);
         uint256 other = token.balanceOf(bystander);
         claim(c);
@@ -145,87 +148,87 @@ contract Handler is Actors {
         vm.assertEq(token.balanceOf(bystander), other, "and no other account");
     }
 
-    function bondMore(uint256 which, uint256 who, uint256 amount) external watched(false) {
+    function addBond(uint256 which, uint256 who, uint256 amount) external checked(false) {
         bytes32 id = tasks[which % 2];
         TaskState memory t = market.task(id);
         if (t.head == 0 || t.closed) return;
         amount = t.terms.bondMin + amount % (5 * FLN);
-        if (token.balanceOf(people(who)) < amount) return;
-        vm.prank(people(who));
+        if (token.balanceOf(actor(who)) < amount) return;
+        vm.prank(actor(who));
         market.bond(id, uint128(amount));
     }
 
-    function unbondAll(uint256 which, uint256 who) external watched(false) {
+    function unbondAll(uint256 which, uint256 who) external checked(false) {
         bytes32 id = tasks[which % 2];
-        if (market.bondOf(id, people(who)).amount == 0) return;
-        vm.prank(people(who));
+        if (market.bondOf(id, actor(who)).amount == 0) return;
+        vm.prank(actor(who));
         market.unbond(id);
     }
 
-    function withdrawBond(uint256 which, uint256 who) external watched(false) {
+    function withdrawBond(uint256 which, uint256 who) external checked(false) {
         bytes32 id = tasks[which % 2];
-        AtRisk memory held = market.bondOf(id, people(who));
+        Collateral memory held = market.bondOf(id, actor(who));
         bool closed = market.task(id).closed;
         if (held.amount == 0 || (held.release == 0 && !closed)) return;
         bool due = market.clock() >= _earliest(id, held.release, closed);
-        uint256 before = token.balanceOf(people(who));
-        vm.prank(people(who));
+        uint256 before = token.balanceOf(actor(who));
+        vm.prank(actor(who));
         try market.withdrawBond(id) returns (uint128 amount) {
             vm.assertTrue(due, "unbonding never early");
-            vm.assertEq(token.balanceOf(people(who)) - before, amount, "to its owner");
+            vm.assertEq(token.balanceOf(actor(who)) - before, amount, "to its owner");
         } catch {
             vm.assertFalse(due, "and never late");
         }
     }
 
-    function stakeMore(uint256 who, uint256 amount) external watched(false) {
+    function addStake(uint256 who, uint256 amount) external checked(false) {
         amount = 1 + amount % (30 * FLN);
-        if (token.balanceOf(people(who)) < amount) return;
-        vm.prank(people(who));
+        if (token.balanceOf(actor(who)) < amount) return;
+        vm.prank(actor(who));
         market.stake(uint128(amount));
     }
 
-    function pledgeTo(uint256 which, uint256 who) external watched(false) {
+    function pledgeTo(uint256 which, uint256 who) external checked(false) {
         bytes32 id = tasks[which % 2];
         TaskState memory t = market.task(id);
         if (t.head == 0 || t.closed) return;
-        if (market.stakeOf(people(who)).amount < t.terms.stakeMin) return;
-        vm.prank(people(who));
+        if (market.stakeOf(actor(who)).amount < t.terms.stakeMin) return;
+        vm.prank(actor(who));
         market.pledge(id);
     }
 
-    function unstakeAll(uint256 who) external watched(false) {
-        if (market.stakeOf(people(who)).amount == 0) return;
-        vm.prank(people(who));
+    function unstakeAll(uint256 who) external checked(false) {
+        if (market.stakeOf(actor(who)).amount == 0) return;
+        vm.prank(actor(who));
         market.unstake();
     }
 
-    function withdrawStake(uint256 who) external watched(false) {
-        AtRisk memory held = market.stakeOf(people(who));
+    function withdrawStake(uint256 who) external checked(false) {
+        Collateral memory held = market.stakeOf(actor(who));
         if (held.amount == 0 || held.release == 0 || market.clock() < held.release) return;
-        vm.prank(people(who));
+        vm.prank(actor(who));
         vm.assertEq(market.withdrawStake(), held.amount, "all of it");
     }
 
-    function slashSome(uint256 which, uint256 who, bool ofStake, uint256 amount)
+    function slashPart(uint256 which, uint256 who, bool ofStake, uint256 amount)
         external
-        watched(false)
+        checked(false)
     {
         bytes32 id = tasks[which % 2];
         TaskState memory t = market.task(id);
         if (t.head == 0 || t.closed) return;
-        address whom = people(who);
+        address whom = actor(who);
         uint256 held = ofStake ? market.stakeOf(whom).amount : market.bondOf(id, whom).amount;
         if (held == 0 || (ofStake && !market.pledged(id, whom))) return;
         uint256 room = ofStake ? t.terms.stakeMin - market.slashedOf(id, whom) : held;
         amount = 1 + amount % (60 * FLN);
         vm.prank(arbiter);
-        uint256 taken = market.slash(Slash(id, whom, ofStake, uint128(amount), "evidence"));
+        uint256 taken = market.slash(SlashOrder(id, whom, ofStake, uint128(amount), "evidence"));
         uint256 least = amount < held ? amount : held;
         vm.assertEq(taken, least < room ? least : room, "slash <= stake, and <= stakeMin");
     }
 
-    function closeTask(uint256 which, uint256 dice) external watched(true) {
+    function closeTask(uint256 which, uint256 dice) external checked(true) {
         bytes32 id = tasks[which % 2];
         TaskState memory t = market.task(id);
         // Rarely, because otherwise most histories would be short.
@@ -240,8 +243,8 @@ contract Handler is Actors {
 
     // -------------------------------------------------------------------------------------- inside
 
-    function _finals(bytes32 id) private view returns (uint256) {
-        return stands[id].length - market.task(id).pending;
+    function _finalCount(bytes32 id) private view returns (uint256) {
+        return activeSettlements[id].length - market.task(id).pending;
     }
 
     function _earliest(bytes32 id, uint256 release, bool closed) private view returns (uint256) {
@@ -254,8 +257,8 @@ contract Handler is Actors {
     }
 
     function _post(bytes32 id, uint32 round, Totals memory totals, uint128 more) private {
-        uint256 place = stands[id].length;
-        uint128 before = place == 0 ? 0 : stands[id][place - 1].infrastructureTotal;
+        uint256 index = activeSettlements[id].length;
+        uint128 before = index == 0 ? 0 : activeSettlements[id][index - 1].infrastructureTotal;
         uint128 deposit = termsOf(id).infrastructure;
         Settlement memory s;
         s.task = id;
@@ -282,7 +285,7 @@ contract Handler is Actors {
         bytes32[] memory heap = _heap(totals);
         uint256 paid = totals.paid[who];
         uint256 debited = totals.debited[who];
-        bytes32[] memory proof = Tree.proof(heap, Tree.leaf(people(who), paid, debited));
-        return Claim(id, people(who), paid, debited, proof);
+        bytes32[] memory proof = Tree.proof(heap, Tree.leaf(actor(who), paid, debited));
+        return Claim(id, actor(who), paid, debited, proof);
     }
 }

@@ -2,12 +2,12 @@
 pragma solidity 0.8.37;
 
 import {TaskState} from "../../src/interfaces/Types.sol";
-import {World} from "../World.sol";
+import {MarketTest} from "../MarketTest.sol";
 import {Handler} from "./Handler.sol";
 
 /// @title Invariants after every call of any history.
 /// @dev FOUNDRY_PROFILE=long runs 10,000 histories of 256 calls.
-contract Invariants is World {
+contract Invariants is MarketTest {
     Handler private handler;
 
     function setUp() public override {
@@ -35,11 +35,11 @@ contract Invariants is World {
             vm.assertEq(t.owed, posted - handler.claimedSum(id), "owed adds up");
             held += locked + t.owed;
             for (uint256 who = 0; who < 2; ++who) {
-                held += market.bondOf(id, handler.people(who)).amount;
+                held += market.bondOf(id, handler.actor(who)).amount;
             }
         }
         for (uint256 who = 0; who < 2; ++who) {
-            held += market.stakeOf(handler.people(who)).amount;
+            held += market.stakeOf(handler.actor(who)).amount;
         }
         vm.assertEq(token.balanceOf(address(market)), held, "every unit has one owner");
         vm.assertEq(token.totalSupply(), SUPPLY, "supply constant");

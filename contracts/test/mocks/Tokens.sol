@@ -4,14 +4,14 @@ pragma solidity 0.8.37;
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 
 /// @title Nonstandard tokens.
-abstract contract Strange is ERC20 {
-    constructor() ERC20("Strange", "???") {
+abstract contract TestToken is ERC20 {
+    constructor() ERC20("Test token", "TEST") {
         _mint(msg.sender, 1_000_000e18);
     }
 }
 
 /// @notice Charges one per cent of every transfer as a fee.
-contract FeeToken is Strange {
+contract FeeToken is TestToken {
     function _update(address from, address to, uint256 value) internal override {
         if (from == address(0)) return super._update(from, to, value);
         super._update(from, address(0xFEE), value / 100);
@@ -20,24 +20,24 @@ contract FeeToken is Strange {
 }
 
 /// @notice Fails by returning false, without moving funds.
-contract FalseToken is Strange {
-    bool public honest = true;
+contract FalseToken is TestToken {
+    bool public failing;
 
-    function lie() external {
-        honest = false;
+    function startFailing() external {
+        failing = true;
     }
 
     function transfer(address to, uint256 value) public override returns (bool) {
-        return honest && super.transfer(to, value);
+        return !failing && super.transfer(to, value);
     }
 
     function transferFrom(address from, address to, uint256 value) public override returns (bool) {
-        return honest && super.transferFrom(from, to, value);
+        return !failing && super.transferFrom(from, to, value);
     }
 }
 
 /// @notice Returns no value, as some old tokens do.
-contract SilentToken {
+contract NoReturnToken {
     mapping(address => uint256) public balanceOf;
     mapping(address => mapping(address => uint256)) public allowance;
 
@@ -63,7 +63,7 @@ contract SilentToken {
 
 /// @notice Calls a contract before and after it moves funds, like ERC-777; if `skip` is set, the
 /// first transfer moves nothing.
-contract HookToken is Strange {
+contract HookToken is TestToken {
     address public before;
     address public afterwards;
     bytes public call;
@@ -72,7 +72,7 @@ contract HookToken is Strange {
     bytes public answer;
     bool private _inside;
 
-    function plant(address before_, address afterwards_, bytes calldata call_, bool skip_)
+    function setHooks(address before_, address afterwards_, bytes calldata call_, bool skip_)
         external
     {
         (before, afterwards, call, skip) = (before_, afterwards_, call_, skip_);
@@ -90,11 +90,11 @@ contract HookToken is Strange {
 }
 
 /// @notice An account that executes arbitrary calls, so that a hook can act in its name.
-contract Puppet {
-    function act(address target, bytes calldata data) external {
-        (bool done, bytes memory why) = target.call(data);
-        if (!done) revert Refused(why);
-    }
+contract CallForwarder {
+    error CallFailed(bytes reason);
 
-    error Refused(bytes why);
+    function forward(address target, bytes calldata data) external {
+        (bool done, bytes memory reason) = target.call(data);
+        if (!done) revert CallFailed(reason);
+    }
 }

@@ -110,7 +110,7 @@ impl UnprovenDebits {
             // Another account has claimed first.
             Err(LedgerError::Refused(Refusal::NothingToClaim)) => Ok(true),
             Err(LedgerError::Refused(
-                refusal @ (Refusal::BadProof | Refusal::BadSettlement { .. }),
+                refusal @ (Refusal::InvalidProof | Refusal::InvalidSettlement { .. }),
             )) => {
                 let root = ledger.task(task)?.map(|state| state.root);
                 if root != Some(self.final_totals.root) {

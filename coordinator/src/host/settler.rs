@@ -153,7 +153,7 @@ pub fn advance(
         LedgerJob::Close { task } => match ledger.close(wallet, *task) {
             Ok(refund) => Ok(done(Event::TaskClosed { task: *task, refund })),
             Err(LedgerError::Refused(Refusal::TaskClosed(_))) => task_closed(*task, ledger),
-            Err(LedgerError::Refused(Refusal::Pending(_))) => {
+            Err(LedgerError::Refused(Refusal::SettlementsPending(_))) => {
                 Ok(JobProgress::Wait(Duration::from_secs(1)))
             }
             Err(error) => Err(error),
@@ -187,8 +187,8 @@ fn post(
         Err(LedgerError::Refused(refusal)) => match refusal {
             Refusal::TaskClosed(_) => task_closed(task, ledger),
             // Too many settlements are in their challenge windows: one of them will become final.
-            Refusal::Limit(_) => Ok(JobProgress::Wait(LIMIT_RETRY_PAUSE)),
-            Refusal::BadSettlement { .. } | Refusal::ConflictingSettlement(_) => {
+            Refusal::LimitExceeded(_) => Ok(JobProgress::Wait(LIMIT_RETRY_PAUSE)),
+            Refusal::InvalidSettlement { .. } | Refusal::ConflictingSettlement(_) => {
                 // The preceding settlement may have been cancelled just now.
                 if let Some(cancelled) = check_cancelled(task, before, ledger)? {
                     return Ok(cancelled);

@@ -464,7 +464,7 @@ impl Ledger for FakeLedger {
         let pending = task.pending.iter().map(|pending| pending.settlement);
         let known = known.or_else(|| pending.into_iter().find(|p| p.payout == settlement.payout));
         match known {
-            Some(known) if known == *settlement => return Ok(PostOutcome::Already),
+            Some(known) if known == *settlement => return Ok(PostOutcome::AlreadyPosted),
             Some(_) => return Err(Refusal::ConflictingSettlement(settlement.payout).into()),
             None if task.closed => return Err(Refusal::TaskClosed(settlement.task).into()),
             None => {}
@@ -472,12 +472,12 @@ impl Ledger for FakeLedger {
         let last = task.pending.last().map(|pending| pending.settlement.root);
         let standing = last.or_else(|| finals.last().map(|last| last.root)).unwrap_or_default();
         if settlement.previous_root != standing || now > task.terms.expires {
-            let what = "the previous root is wrong, or the task has expired".to_owned();
-            return Err(Refusal::BadSettlement { round: settlement.round, what }.into());
+            let reason = "the previous root is wrong, or the task has expired".to_owned();
+            return Err(Refusal::InvalidSettlement { round: settlement.round, reason }.into());
         }
         let final_at = now.saturating_add_ms(task.terms.challenge_ms);
         task.pending.push(PendingSettlement { settlement: *settlement, final_at });
-        Ok(PostOutcome::New)
+        Ok(PostOutcome::Posted)
     }
     fn cancel(
         &self,
@@ -504,7 +504,7 @@ impl Ledger for FakeLedger {
         assert_eq!(by.address(), address(COORDINATOR));
         let root = books.final_settlements.last().map(|last| last.root).unwrap_or_default();
         if !merkle::verify(root, claim.account, claim.totals, &claim.proof) {
-            return Err(Refusal::BadProof.into());
+            return Err(Refusal::InvalidProof.into());
         }
         if before == claim.totals {
             return Err(Refusal::NothingToClaim.into());

@@ -9,7 +9,7 @@ use alloy_sol_types::{SolEvent, SolEventInterface, SolValue};
 use florin_protocol::{Amount, Digest, Report, RoundNumber, SettlementId, TaskId, Timestamp};
 
 use super::contracts::Market;
-use super::contracts::Market::{MarketEvents, PostedSettlement, Standing};
+use super::contracts::Market::{LastSettlement, MarketEvents, PostedSettlement};
 use super::deployment::Deployment;
 use super::node::{BlockTag, Filter, NodeClient};
 use crate::contracts::to_address;
@@ -75,9 +75,9 @@ impl PostedEntry {
         keccak256((self.previous_hash, report, self.final_at.0).abi_encode())
     }
 
-    fn to_standing(&self) -> Standing {
+    fn to_last_settlement(&self) -> LastSettlement {
         let s = &self.settlement;
-        Standing {
+        LastSettlement {
             inner: self.inner(),
             round: s.round.0,
             root: s.root.0.into(),
@@ -88,17 +88,17 @@ impl PostedEntry {
 
     /// The contract's hash including this settlement.
     fn chain_hash(&self) -> B256 {
-        chain_hash(&self.to_standing())
+        chain_hash(&self.to_last_settlement())
     }
 }
 
-fn chain_hash(last: &Standing) -> B256 {
-    let Standing { inner, round, root, dataTotal: data, infrastructureTotal: infrastructure } =
+fn chain_hash(last: &LastSettlement) -> B256 {
+    let LastSettlement { inner, round, root, dataTotal: data, infrastructureTotal: infrastructure } =
         *last;
     keccak256((inner, round, root, data, infrastructure).abi_encode())
 }
 
-const EMPTY_HISTORY: Standing = Standing {
+const EMPTY_HISTORY: LastSettlement = LastSettlement {
     inner: B256::ZERO,
     round: 0,
     root: B256::ZERO,
@@ -113,8 +113,8 @@ fn initial_hash() -> B256 {
 
 impl View {
     /// The latest settlement, which a new one continues.
-    pub(super) fn last(&self) -> Standing {
-        self.settlements.last().map_or(EMPTY_HISTORY, PostedEntry::to_standing)
+    pub(super) fn last(&self) -> LastSettlement {
+        self.settlements.last().map_or(EMPTY_HISTORY, PostedEntry::to_last_settlement)
     }
 
     pub(super) fn pending(&self) -> &[PostedEntry] {
@@ -139,9 +139,10 @@ impl View {
         }
     }
 
-    /// The number of settlements that the contract's `mark` covers, if it is part of this history.
-    pub(super) fn marked_count(&self) -> usize {
-        let covers = |posted: &PostedEntry| posted.chain_hash() == self.state.mark;
+    /// The number of settlements that the contract's `checkpoint` covers, if it is part of this
+    /// history.
+    pub(super) fn checkpointed_count(&self) -> usize {
+        let covers = |posted: &PostedEntry| posted.chain_hash() == self.state.checkpoint;
         self.settlements.iter().rposition(covers).map_or(0, |place| place.saturating_add(1))
     }
 
@@ -151,7 +152,8 @@ impl View {
             let last = count.checked_sub(1).and_then(|place| self.settlements.get(place));
             last.map_or_else(initial_hash, PostedEntry::chain_hash)
         };
-        up_to(self.settlements.len()) == self.state.head && up_to(self.finalised) == self.state.base
+        up_to(self.settlements.len()) == self.state.head
+            && up_to(self.finalised) == self.state.finalHead
     }
 
     /// The state in the trait's types.

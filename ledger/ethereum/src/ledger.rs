@@ -209,12 +209,12 @@ impl EthereumLedger {
         let moved = events().find_map(|event| match event {
             MarketEvents::BondWithdrawn(e) => Some(e.amount),
             MarketEvents::StakeWithdrawn(e) => Some(e.amount),
-            MarketEvents::TaskEnded(e) => Some(e.refund),
+            MarketEvents::TaskSettled(e) => Some(e.refund),
             MarketEvents::Slashed(e) => Some(e.amount),
             _ => None,
         });
         match action {
-            Action::Post(_) => TransactionOutcome::Posted(PostOutcome::New),
+            Action::Post(_) => TransactionOutcome::Posted(PostOutcome::Posted),
             Action::Finalize { .. } => {
                 let is_final = |e: &MarketEvents| matches!(e, MarketEvents::SettlementFinalised(_));
                 let count = events().filter(is_final).count();

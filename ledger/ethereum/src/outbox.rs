@@ -31,8 +31,9 @@ pub(super) enum Intent {
     Act(Action),
     /// Sets the market's allowance for the sender's wallet.
     Approve(u128),
-    /// An arbiter marks the end of a task's settlement list, in order to cancel some of them.
-    Mark(TaskId),
+    /// An arbiter checkpoints the head of a task's settlement list, in order to cancel some of
+    /// them.
+    CheckpointHead(TaskId),
     /// Sends wei to another account, for its gas.
     Ether(Address, u128),
     /// Deploys a contract: its name, and the hash of its creation code.
@@ -48,7 +49,9 @@ impl Intent {
                 let amount = florin_protocol::Amount::from_units(*units);
                 format!("approve {amount} FLN for the market")
             }
-            Self::Mark(task) => format!("mark the settlements of task {}…", task.short()),
+            Self::CheckpointHead(task) => {
+                format!("checkpoint the settlements of task {}…", task.short())
+            }
             Self::Ether(to, wei) => format!("send {wei} wei to {to}"),
             Self::Deploy(name, _) => format!("deploy {name}"),
         }
@@ -65,7 +68,7 @@ impl Intent {
                     | Action::Stake { .. }
                     | Action::Slash(_)
             ),
-            Self::Approve(_) | Self::Mark(_) => true,
+            Self::Approve(_) | Self::CheckpointHead(_) => true,
             Self::Ether(..) | Self::Deploy(..) => false,
         }
     }
@@ -76,7 +79,7 @@ impl Intent {
         match self {
             Self::Act(action) => matches!(action, Action::Transfer { .. } | Action::Slash(_)),
             Self::Ether(..) | Self::Deploy(..) => true,
-            Self::Approve(_) | Self::Mark(_) => false,
+            Self::Approve(_) | Self::CheckpointHead(_) => false,
         }
     }
 }

@@ -22,9 +22,9 @@ use florin_ledger::{Claim, LedgerError, PostOutcome, Refusal, Settlement, Slash,
 
 /// How often a plan is repeated because the chain changed during planning.
 const PLANS_MAX: usize = 8;
-/// Failed attempts after which an arbiter marks the end of the settlement list, because the
+/// Failed attempts after which an arbiter checkpoints the head of the settlement list, because the
 /// coordinator's posts keep invalidating its cancellation.
-const PLANS_BEFORE_MARK: usize = 2;
+const PLANS_BEFORE_CHECKPOINT: usize = 2;
 
 /// The result of a simulated call; refusals are errors.
 enum SimulatedCall {
@@ -56,7 +56,7 @@ impl Planner for EthereumLedger {
         let action = match intent {
             Intent::Act(action) => action,
             Intent::Approve(units) => return Ok(PlanStep::Send(self.approve_call(*units))),
-            Intent::Mark(task) => return Ok(PlanStep::Send(self.mark_call(*task))),
+            Intent::CheckpointHead(task) => return Ok(PlanStep::Send(self.checkpoint_call(*task))),
             Intent::Ether(to, wei) => {
                 return Ok(PlanStep::Send(Call { to: Some(*to), data: Vec::new(), wei: *wei }));
             }
@@ -149,8 +149,8 @@ impl EthereumLedger {
         Call::for_contract(self.deployment.token, &FlorinToken::approveCall { spender, value })
     }
 
-    fn mark_call(&self, task: TaskId) -> Call {
-        self.market_call(&Market::markCall { id: task.0.into() })
+    fn checkpoint_call(&self, task: TaskId) -> Call {
+        self.market_call(&Market::checkpointHeadCall { id: task.0.into() })
     }
 
     /// Simulates a call on the latest state.
@@ -271,7 +271,7 @@ impl EthereumLedger {
 
     fn opening_plan(&self, from: Address, terms: &Terms) -> Result<PlanResult, LedgerError> {
         let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
-            Refusal::Limit("the sum of the two pools exceeds the largest amount".to_owned())
+            Refusal::LimitExceeded("the sum of the two pools exceeds the largest amount".to_owned())
         })?;
         let terms = Market::Terms {
             task: terms.task.0.into(),
@@ -296,11 +296,11 @@ impl EthereumLedger {
         let view = self.latest_view(s.task)?.ok_or(Refusal::UnknownTask(s.task))?;
         let coordinator: Address = to_address(view.state.terms.coordinator);
         if from != coordinator {
-            return Err(not_allowed(from, coordinator));
+            return Err(unauthorized(from, coordinator));
         }
         if let Some((_, posted)) = view.find(s.payout) {
             return if posted.settlement == *s {
-                Ok(PlanStep::AlreadyApplied(TransactionOutcome::Posted(PostOutcome::Already))
+                Ok(PlanStep::AlreadyApplied(TransactionOutcome::Posted(PostOutcome::AlreadyPosted))
                     .into())
             } else {
                 Err(Refusal::ConflictingSettlement(s.payout).into())
@@ -311,7 +311,7 @@ impl EthereumLedger {
         }
         if view.pending().len() >= PENDING_MAX {
             let what = format!("{PENDING_MAX} settlements of the task are pending already");
-            return Err(Refusal::Limit(what).into());
+            return Err(Refusal::LimitExceeded(what).into());
         }
         check_settlement_ids(s, &view)?;
         let settlement = Market::Settlement {
@@ -335,7 +335,7 @@ impl EthereumLedger {
         let view = self.latest_view(task)?.ok_or(Refusal::UnknownTask(task))?;
         let arbiter: Address = to_address(view.state.terms.arbiter);
         if from != arbiter {
-            return Err(not_allowed(from, arbiter));
+            return Err(unauthorized(from, arbiter));
         }
         let Some((place, posted)) = view.find(payout) else {
             let what = format!("there is no settlement with payout id {payout}");
@@ -344,18 +344,18 @@ impl EthereumLedger {
         if place < view.finalised {
             return Err(Refusal::WindowClosed(posted.final_at).into());
         }
-        // A list up to the mark stays valid during later posts.
-        let marked = view.marked_count();
-        let end = if marked > place { marked } else { view.settlements.len() };
+        // A list up to the checkpoint stays valid during later posts.
+        let checkpointed = view.checkpointed_count();
+        let end = if checkpointed > place { checkpointed } else { view.settlements.len() };
         let gone = view.settlements.get(place..end).unwrap_or_default();
         let list = gone.iter().map(super::history::PostedEntry::to_contract).collect();
         let call =
             Market::cancelCall { id: task.0.into(), before: posted.previous_hash, from: list };
         match self.simple_plan(from, &call)? {
-            PlanResult::Retry if turn >= PLANS_BEFORE_MARK => {
-                Ok(PlanStep::Prerequisite(Box::new((Intent::Mark(task), self.mark_call(task))))
-                    .into())
-            }
+            PlanResult::Retry if turn >= PLANS_BEFORE_CHECKPOINT => Ok(PlanStep::Prerequisite(
+                Box::new((Intent::CheckpointHead(task), self.checkpoint_call(task))),
+            )
+            .into()),
             plan => Ok(plan),
         }
     }
@@ -379,14 +379,14 @@ impl EthereumLedger {
     }
 }
 
-fn not_allowed(sender: Address, allowed: Address) -> LedgerError {
-    Refusal::NotAllowed { sender, allowed: allowed.to_string() }.into()
+fn unauthorized(sender: Address, allowed: Address) -> LedgerError {
+    Refusal::Unauthorized { sender, allowed: allowed.to_string() }.into()
 }
 
 /// The checks that the contract cannot make: the payout id, and the root that the settlement
 /// continues.
 fn check_settlement_ids(s: &Settlement, view: &View) -> Result<(), Refusal> {
-    let wrong = |what: String| Err(Refusal::BadSettlement { round: s.round, what });
+    let wrong = |reason: String| Err(Refusal::InvalidSettlement { round: s.round, reason });
     if s.round < RoundNumber::FIRST {
         return wrong(format!("the first round is {}", RoundNumber::FIRST));
     }
@@ -419,7 +419,7 @@ fn claim_call(claim: &Claim) -> Market::claimCall {
 
 fn slash_call(slash: &Slash) -> Market::slashCall {
     Market::slashCall {
-        order: Market::Slash {
+        order: Market::SlashOrder {
             task: slash.task.0.into(),
             account: slash.account.0.into(),
             stake: slash.stake,

@@ -65,17 +65,17 @@ fn task(id: alloy_primitives::B256) -> TaskId {
 
 fn from_market_error(error: Errors) -> RevertReason {
     RevertReason::Refused(match error {
-        Errors::Stale(_) => return RevertReason::Stale,
+        Errors::StaleHead(_) => return RevertReason::Stale,
         Errors::Insufficient(e) => Refusal::Insufficient {
             account: to_address(e.account),
             available: saturating_amount(e.available),
             needed: saturating_amount(e.needed),
         },
-        Errors::BadSignature(_) => Refusal::BadSignature,
+        Errors::InvalidSignature(_) => Refusal::InvalidSignature,
         Errors::UnknownTask(e) => Refusal::UnknownTask(task(e.task)),
         Errors::TaskExists(e) => Refusal::TaskExists(task(e.task)),
         Errors::TaskClosed(e) => Refusal::TaskClosed(task(e.task)),
-        Errors::NotAllowed(e) => Refusal::NotAllowed {
+        Errors::Unauthorized(e) => Refusal::Unauthorized {
             sender: to_address(e.sender),
             allowed: to_address(e.allowed).to_string(),
         },
@@ -87,20 +87,20 @@ fn from_market_error(error: Errors) -> RevertReason {
             Refusal::TooEarly { at: Timestamp(e.moment), now: Timestamp(e.current) }
         }
         Errors::WindowClosed(e) => Refusal::WindowClosed(Timestamp(e.moment)),
-        Errors::Pending(e) => Refusal::Pending(e.count),
+        Errors::SettlementsPending(e) => Refusal::SettlementsPending(e.count),
         Errors::ConflictingSettlement(e) => Refusal::ConflictingSettlement(Report::settlement_id(
             task(e.task),
             RoundNumber(e.round),
         )),
-        Errors::BadSettlement(e) => {
-            Refusal::BadSettlement { round: RoundNumber(e.round), what: e.what }
+        Errors::InvalidSettlement(e) => {
+            Refusal::InvalidSettlement { round: RoundNumber(e.round), reason: e.reason }
         }
-        Errors::BadProof(_) => Refusal::BadProof,
+        Errors::InvalidProof(_) => Refusal::InvalidProof,
         Errors::NothingToClaim(_) => Refusal::NothingToClaim,
-        Errors::Missing(e) => Refusal::NotFound(e.what),
-        Errors::Meaningless(e) => Refusal::InvalidArgument(e.what),
-        Errors::Limit(e) => Refusal::Limit(e.what),
-        Errors::WrongArrival(e) => Refusal::InvalidArgument(format!(
+        Errors::NotFound(e) => Refusal::NotFound(e.reason),
+        Errors::InvalidArgument(e) => Refusal::InvalidArgument(e.reason),
+        Errors::LimitExceeded(e) => Refusal::LimitExceeded(e.reason),
+        Errors::TransferAmountMismatch(e) => Refusal::InvalidArgument(format!(
             "the token moved {} units instead of {}: the market supports no token with transfer \
              fees",
             e.arrived, e.expected
@@ -134,7 +134,7 @@ mod tests {
         let id = alloy_primitives::B256::repeat_byte(1);
         let who = alloy_primitives::Address::repeat_byte(2);
         assert_eq!(code(Market::UnknownTask { task: id }.abi_encode()), "UNKNOWN_TASK");
-        assert_eq!(code(Market::Stale { head: id }.abi_encode()), "stale");
+        assert_eq!(code(Market::StaleHead { head: id }.abi_encode()), "stale");
         assert_eq!(code(Market::TooEarly { moment: 2, current: 1 }.abi_encode()), "TOO_EARLY");
         let token = FlorinToken::ERC20InsufficientAllowance {
             spender: who,
@@ -142,7 +142,7 @@ mod tests {
             needed: U256::from(1),
         };
         assert_eq!(code(token.abi_encode()), "allowance");
-        assert_eq!(code(Vec::new()), "MEANINGLESS");
+        assert_eq!(code(Vec::new()), "INVALID_ARGUMENT");
         let words = Revert { reason: "no".to_owned() };
         let RevertReason::TokenRevert(refusal) = decode_revert(&words.abi_encode()) else {
             panic!("its own error")

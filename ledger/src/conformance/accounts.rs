@@ -37,10 +37,10 @@ pub(super) fn transfers(stage: &Scenario) -> Result<(), String> {
     stage.expect_refused("INSUFFICIENT_FUNDS", ledger.transfer(alice, bob, too_much))?;
     let most = Amount::from_units(u128::MAX);
     stage.expect_refused("INSUFFICIENT_FUNDS", ledger.transfer(alice, bob, most))?;
-    stage.expect_refused("MEANINGLESS", ledger.transfer(alice, bob, Amount::ZERO))?;
-    stage.expect_refused("MEANINGLESS", ledger.transfer(alice, alice.address(), fln(1)))?;
+    stage.expect_refused("INVALID_ARGUMENT", ledger.transfer(alice, bob, Amount::ZERO))?;
+    stage.expect_refused("INVALID_ARGUMENT", ledger.transfer(alice, alice.address(), fln(1)))?;
     let zero_address = Address([0; 20]);
-    stage.expect_refused("MEANINGLESS", ledger.transfer(alice, zero_address, fln(1)))?;
+    stage.expect_refused("INVALID_ARGUMENT", ledger.transfer(alice, zero_address, fln(1)))?;
     let first = stage.ok(ledger.transfer(alice, bob, fln(100)))?;
     stage.expect_lost(alice.address(), fln(100))?;
     stage.expect_gained(bob, fln(100))?;

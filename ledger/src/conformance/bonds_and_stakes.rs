@@ -67,7 +67,7 @@ pub(super) fn bonds_of_a_closed_task(stage: &Scenario) -> Result<(), String> {
 pub(super) fn staking(stage: &Scenario) -> Result<(), String> {
     let (ledger, provider) = (stage.ledger(), stage.provider()?);
     let owner = provider.address();
-    stage.expect_refused("MEANINGLESS", ledger.stake(provider, Amount::ZERO))?;
+    stage.expect_refused("INVALID_ARGUMENT", ledger.stake(provider, Amount::ZERO))?;
     let more = total([INITIAL_BALANCE, Amount::from_units(1)])?;
     stage.expect_refused("INSUFFICIENT_FUNDS", ledger.stake(provider, more))?;
     stage.expect_refused("NOT_FOUND", ledger.unstake(provider))?;
@@ -119,9 +119,9 @@ pub(super) fn slashing_a_bond(stage: &Scenario) -> Result<(), String> {
     stage.open_task()?;
     stage.expect_refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
     stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
-    stage.expect_refused("NOT_ALLOWED", ledger.slash(stage.coordinator()?, &part))?;
+    stage.expect_refused("UNAUTHORIZED", ledger.slash(stage.coordinator()?, &part))?;
     let nothing = slash(alice.address(), false, Amount::ZERO);
-    stage.expect_refused("MEANINGLESS", ledger.slash(arbiter, &nothing))?;
+    stage.expect_refused("INVALID_ARGUMENT", ledger.slash(arbiter, &nothing))?;
     // An unbonding bond is still at risk.
     stage.ok(ledger.unbond(alice, TASK))?;
     expect_equal("taken", stage.ok(ledger.slash(arbiter, &part))?, fln(6))?;
@@ -145,7 +145,7 @@ pub(super) fn slashing_a_stake(stage: &Scenario) -> Result<(), String> {
     // A stake can only be slashed by tasks to which it is pledged.
     stage.expect_refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
     stage.ok(ledger.pledge(provider, TASK))?;
-    stage.expect_refused("NOT_ALLOWED", ledger.slash(provider, &part))?;
+    stage.expect_refused("UNAUTHORIZED", ledger.slash(provider, &part))?;
     expect_equal("taken", stage.ok(ledger.slash(arbiter, &part))?, fln(30))?;
     expect_equal("still pledged", stage.expect_read(ledger.is_pledged(TASK, owner))?, true)?;
     expect_equal("up to the minimum", stage.ok(ledger.slash(arbiter, &part))?, fln(20))?;

@@ -58,7 +58,7 @@ pub(super) fn debit_is_taken_by_proof(stage: &Scenario) -> Result<(), String> {
         ledger.post(stage.coordinator()?, &stage.settlement_with_totals(1, first.0, first.1)?)
     )?;
     // A posted settlement is not final, and a final debit is not taken until it is proven.
-    expect_claim_refused(stage, "BAD_PROOF", alice, first)?;
+    expect_claim_refused(stage, "INVALID_PROOF", alice, first)?;
     stage.advance_past(CHALLENGE_MS);
     expect_equal("due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 1)?;
     expect_equal(
@@ -74,7 +74,7 @@ pub(super) fn debit_is_taken_by_proof(stage: &Scenario) -> Result<(), String> {
     // never taken.
     let second = (debited(16), debited(5));
     stage.settle(2, second.0, second.1)?;
-    expect_claim_refused(stage, "BAD_PROOF", bob, first)?;
+    expect_claim_refused(stage, "INVALID_PROOF", bob, first)?;
     expect_equal("Alice's", send_claim(stage, alice, second.0, second.1)?, claim_outcome(0, 10))?;
     expect_equal("used up", stage.bond_amount(TASK, alice.address())?, Amount::ZERO)?;
     expect_equal(
@@ -100,7 +100,7 @@ pub(super) fn paying_and_taking(stage: &Scenario) -> Result<(), String> {
     let swapped = TotalsInFlorins { paid: 4, debited: 30 };
     let honest = stage.claim_with_totals(alice.address(), first.0, first.1)?;
     let swapped = Claim { totals: swapped.totals(), ..honest };
-    stage.expect_refused("BAD_PROOF", ledger.claim(alice, &swapped))?;
+    stage.expect_refused("INVALID_PROOF", ledger.claim(alice, &swapped))?;
     expect_equal("both", send_claim(stage, alice, first.0, first.1)?, claim_outcome(30, 4))?;
     expect_equal("bond", stage.bond_amount(TASK, alice.address())?, fln(6))?;
     // 30 paid, bond of 10.
@@ -125,7 +125,7 @@ pub(super) fn invalid_totals_are_refused(stage: &Scenario) -> Result<(), String>
     let twice = DEBIT_MAX.saturating_mul(2);
     let greedy = (TotalsInFlorins { paid: 1, debited: twice.saturating_add(1) }, debited(twice));
     stage.settle(2, greedy.0, greedy.1)?;
-    expect_claim_refused(stage, "BAD_SETTLEMENT", alice, greedy)?;
+    expect_claim_refused(stage, "INVALID_SETTLEMENT", alice, greedy)?;
     expect_equal(
         "the limit itself",
         send_claim(stage, bob, greedy.0, greedy.1)?,
@@ -140,8 +140,8 @@ pub(super) fn invalid_totals_are_refused(stage: &Scenario) -> Result<(), String>
     let less =
         (TotalsInFlorins { paid: 2, debited: twice }, TotalsInFlorins { paid: 19, debited: 24 });
     stage.settle(4, less.0, less.1)?;
-    expect_claim_refused(stage, "BAD_SETTLEMENT", alice, less)?;
-    expect_claim_refused(stage, "BAD_SETTLEMENT", bob, less)?;
+    expect_claim_refused(stage, "INVALID_SETTLEMENT", alice, less)?;
+    expect_claim_refused(stage, "INVALID_SETTLEMENT", bob, less)?;
     expect_equal("treasury", stage.expect_read(ledger.treasury())?, fln(20))
 }
 

@@ -72,7 +72,7 @@ const CASES: &[ConformanceCase] = &[
     ("a transfer moves an available balance, once", accounts::transfers),
     ("a task's budget is locked in two pools", tasks::opening),
     ("a settlement is posted once and becomes final after its window", tasks::settling),
-    ("invalid totals and rounds are refused", tasks::bad_settlements),
+    ("invalid totals and rounds are refused", tasks::invalid_settlements),
     ("cancelling a settlement removes it and every later one", tasks::cancelling),
     ("a claim pays the account in the leaf, for any sender, once", tasks::claiming),
     ("a claim pays the increase of the running totals", tasks::claiming_again),

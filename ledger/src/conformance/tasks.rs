@@ -14,7 +14,7 @@ use crate::conformance::scenario::{
 pub(super) fn opening(stage: &Scenario) -> Result<(), String> {
     let (ledger, buyer) = (stage.ledger(), stage.buyer()?);
     let terms = stage.terms(TASK)?;
-    stage.expect_refused("NOT_ALLOWED", ledger.open_task(stage.stranger()?, &terms))?;
+    stage.expect_refused("UNAUTHORIZED", ledger.open_task(stage.stranger()?, &terms))?;
     let unit = Amount::from_units(1);
     let dust = DATA_PER_ROUND_MIN.minus(unit).map_err(|error| error.to_string())?;
     for data in [Amount::ZERO, unit, dust] {
@@ -23,7 +23,7 @@ pub(super) fn opening(stage: &Scenario) -> Result<(), String> {
     }
     // The buyer pays, so it must not be able to cancel settlements.
     let own = Terms { arbiter: buyer.address(), ..terms };
-    stage.expect_refused("MEANINGLESS", ledger.open_task(buyer, &own))?;
+    stage.expect_refused("INVALID_ARGUMENT", ledger.open_task(buyer, &own))?;
     // Each pool alone is affordable.
     let dear = Terms { data: INITIAL_BALANCE, infrastructure: fln(1), ..terms };
     stage.expect_refused("INSUFFICIENT_FUNDS", ledger.open_task(buyer, &dear))?;
@@ -56,19 +56,23 @@ pub(super) fn settling(stage: &Scenario) -> Result<(), String> {
     stage.expect_refused("UNKNOWN_TASK", ledger.post(coordinator, &first))?;
     stage.expect_refused("UNKNOWN_TASK", ledger.finalize(stage.stranger()?, TASK))?;
     stage.open_task()?;
-    stage.expect_refused("NOT_ALLOWED", ledger.post(stage.stranger()?, &first))?;
-    expect_equal("posted", stage.ok(ledger.post(coordinator, &first))?, PostOutcome::New)?;
+    stage.expect_refused("UNAUTHORIZED", ledger.post(stage.stranger()?, &first))?;
+    expect_equal("posted", stage.ok(ledger.post(coordinator, &first))?, PostOutcome::Posted)?;
     expect_equal(
         "posted again",
         stage.ok(ledger.post(coordinator, &first))?,
-        PostOutcome::Already,
+        PostOutcome::AlreadyPosted,
     )?;
     let other = Settlement { report: Digest([9; 32]), ..first };
     stage.expect_refused("CONFLICTING_SETTLEMENT", ledger.post(coordinator, &other))?;
     status(stage, first.payout, SettlementStatus::Pending)?;
     // Rounds may be shorter than challenge windows.
     let second = Settlement { infrastructure_total: fln(7), ..stage.settlement(3, 60, 20)? };
-    expect_equal("the next one", stage.ok(ledger.post(coordinator, &second))?, PostOutcome::New)?;
+    expect_equal(
+        "the next one",
+        stage.ok(ledger.post(coordinator, &second))?,
+        PostOutcome::Posted,
+    )?;
     expect_equal("pending", stage.task(TASK)?.pending.len(), 2)?;
     expect_equal("too early", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 0)?;
     status(stage, first.payout, SettlementStatus::Pending)?;
@@ -85,16 +89,16 @@ pub(super) fn settling(stage: &Scenario) -> Result<(), String> {
     expect_equal(
         "posted after it is final",
         stage.ok(ledger.post(coordinator, &first))?,
-        PostOutcome::Already,
+        PostOutcome::AlreadyPosted,
     )?;
     stage.expect_refused("CONFLICTING_SETTLEMENT", ledger.post(coordinator, &other))
 }
 
-pub(super) fn bad_settlements(stage: &Scenario) -> Result<(), String> {
+pub(super) fn invalid_settlements(stage: &Scenario) -> Result<(), String> {
     let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
     stage.open_task()?;
     let zeroth = stage.settlement(0, 30, 10)?;
-    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &zeroth))?;
+    stage.expect_refused("INVALID_SETTLEMENT", ledger.post(coordinator, &zeroth))?;
     let first = stage.settlement(2, 30, 10)?;
     stage.ok(ledger.post(coordinator, &first))?;
     let next = stage.settlement(3, 40, 10)?;
@@ -125,22 +129,22 @@ pub(super) fn bad_settlements(stage: &Scenario) -> Result<(), String> {
     ];
     for (what, settlement) in cases {
         stage
-            .expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &settlement))
+            .expect_refused("INVALID_SETTLEMENT", ledger.post(coordinator, &settlement))
             .map_err(|error| format!("{what}: {error}"))?;
     }
     // Totals must not decrease below the final ones either.
     stage.advance_past(CHALLENGE_MS);
     stage.ok(ledger.finalize(coordinator, TASK))?;
     let shrunk = stage.settlement(3, 30, 9)?;
-    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &shrunk))?;
+    stage.expect_refused("INVALID_SETTLEMENT", ledger.post(coordinator, &shrunk))?;
     // The previous root must be the final one as well.
     let astray = Settlement { previous_root: Digest::default(), ..stage.settlement(3, 40, 10)? };
-    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &astray))?;
+    stage.expect_refused("INVALID_SETTLEMENT", ledger.post(coordinator, &astray))?;
     // A round without payouts is a valid settlement.
     expect_equal(
         "a round without payouts",
         stage.ok(ledger.post(coordinator, &stage.settlement(3, 30, 10)?))?,
-        PostOutcome::New,
+        PostOutcome::Posted,
     )
 }
 
@@ -156,18 +160,22 @@ pub(super) fn cancelling(stage: &Scenario) -> Result<(), String> {
     for settlement in [&first, &second, &third] {
         stage.ok(ledger.post(coordinator, settlement))?;
     }
-    stage.expect_refused("NOT_ALLOWED", ledger.cancel(coordinator, TASK, second.payout))?;
+    stage.expect_refused("UNAUTHORIZED", ledger.cancel(coordinator, TASK, second.payout))?;
     stage.ok(ledger.cancel(arbiter, TASK, second.payout))?;
     status(stage, first.payout, SettlementStatus::Pending)?;
     status(stage, second.payout, SettlementStatus::Unknown)?;
     status(stage, third.payout, SettlementStatus::Unknown)?;
     stage.expect_refused("NOT_FOUND", ledger.cancel(arbiter, TASK, second.payout))?;
     // The later settlement continued the cancelled one, so it cannot be posted again.
-    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
+    stage.expect_refused("INVALID_SETTLEMENT", ledger.post(coordinator, &third))?;
     // The payout id of a cancelled settlement can be used again.
     let better = stage.settlement(2, 15, 0)?;
-    expect_equal("a better one", stage.ok(ledger.post(coordinator, &better))?, PostOutcome::New)?;
-    stage.expect_refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
+    expect_equal(
+        "a better one",
+        stage.ok(ledger.post(coordinator, &better))?,
+        PostOutcome::Posted,
+    )?;
+    stage.expect_refused("INVALID_SETTLEMENT", ledger.post(coordinator, &third))?;
     stage.advance_past(CHALLENGE_MS);
     stage.expect_refused("WINDOW_CLOSED", ledger.cancel(arbiter, TASK, better.payout))?;
     expect_equal("due", stage.ok(ledger.finalize(arbiter, TASK))?, 2)?;
@@ -181,10 +189,10 @@ pub(super) fn claiming(stage: &Scenario) -> Result<(), String> {
     let claim = stage.claim(alice, 30, 10)?;
     stage.expect_refused("UNKNOWN_TASK", ledger.claim(stranger, &claim))?;
     stage.open_task()?;
-    stage.expect_refused("BAD_PROOF", ledger.claim(stranger, &claim))?;
+    stage.expect_refused("INVALID_PROOF", ledger.claim(stranger, &claim))?;
     stage.ok(ledger.post(stage.coordinator()?, &stage.settlement(1, 30, 10)?))?;
     // A posted settlement is not final.
-    stage.expect_refused("BAD_PROOF", ledger.claim(stranger, &claim))?;
+    stage.expect_refused("INVALID_PROOF", ledger.claim(stranger, &claim))?;
     stage.advance_past(CHALLENGE_MS);
     stage.ok(ledger.finalize(stranger, TASK))?;
     let wrong: Vec<(&str, Claim)> = vec![
@@ -200,7 +208,7 @@ pub(super) fn claiming(stage: &Scenario) -> Result<(), String> {
         ("another task", Claim { task: NO_TASK, ..claim.clone() }),
     ];
     for (what, claim) in &wrong {
-        let code = if claim.task == NO_TASK { "UNKNOWN_TASK" } else { "BAD_PROOF" };
+        let code = if claim.task == NO_TASK { "UNKNOWN_TASK" } else { "INVALID_PROOF" };
         stage
             .expect_refused(code, ledger.claim(stranger, claim))
             .map_err(|error| format!("{what}: {error}"))?;
@@ -234,7 +242,7 @@ pub(super) fn claiming_again(stage: &Scenario) -> Result<(), String> {
     expect_equal("first", stage.ok(ledger.claim(alice, &first))?, paid_outcome(30))?;
     settle(stage, 2, 35, 12)?;
     // An old proof does not match the new root, even though its totals were valid before.
-    stage.expect_refused("BAD_PROOF", ledger.claim(alice, &first))?;
+    stage.expect_refused("INVALID_PROOF", ledger.claim(alice, &first))?;
     let second = stage.claim(alice.address(), 35, 12)?;
     expect_equal("the difference", stage.ok(ledger.claim(alice, &second))?, paid_outcome(5))?;
     let both = stage.claim(bob.address(), 35, 12)?;
@@ -278,7 +286,7 @@ pub(super) fn expiring(stage: &Scenario) -> Result<(), String> {
     stage.expect_refused("TOO_EARLY", ledger.close(stranger, TASK))?;
     stage.advance_past(LIFE_MS);
     // A coordinator that continues to post could keep the buyer's money locked.
-    stage.expect_refused("BAD_SETTLEMENT", ledger.post(stage.coordinator()?, &settlement))?;
+    stage.expect_refused("INVALID_SETTLEMENT", ledger.post(stage.coordinator()?, &settlement))?;
     let all = fln(DATA.saturating_add(INFRASTRUCTURE));
     expect_equal("refund", stage.ok(ledger.close(stranger, TASK))?, all)?;
     stage.expect_gained(stage.buyer()?.address(), Amount::ZERO)

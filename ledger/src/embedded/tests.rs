@@ -121,10 +121,10 @@ fn a_transfer_needs_the_accounts_signature_market_and_nonce() {
     elsewhere.transaction.market.chain = ChainId(1);
     let zeros = SignedTransaction { signature: WalletSignature([0; 65]), ..good.clone() };
     let cases = [
-        (stolen, Refusal::BadSignature),
-        (raised, Refusal::BadSignature),
-        (high, Refusal::BadSignature),
-        (zeros, Refusal::BadSignature),
+        (stolen, Refusal::InvalidSignature),
+        (raised, Refusal::InvalidSignature),
+        (high, Refusal::InvalidSignature),
+        (zeros, Refusal::InvalidSignature),
         (elsewhere, Refusal::WrongMarket),
         (transfer(market, 0, 1, 1), Refusal::WrongNonce { got: 1, expected: 0 }),
     ];
@@ -166,7 +166,7 @@ fn a_batch_becomes_one_block_without_the_refused_transactions() {
     batch.insert(10, forged);
     let answers = chain.submit_many(batch).unwrap();
     assert_eq!(answers.len(), 52);
-    assert_eq!(answers[10], Err(Refusal::BadSignature));
+    assert_eq!(answers[10], Err(Refusal::InvalidSignature));
     assert_eq!(answers[51], Err(Refusal::WrongNonce { got: 90, expected: 50 }));
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 50);
     assert_eq!(chain.head().number, 1);

@@ -148,7 +148,7 @@ pub(super) fn pledge(
     pledges.slashed.retain(|task, _| draft.task(*task).is_ok_and(|record| !record.closed));
     if pledges.slashed.len() >= PLEDGES_MAX {
         let what = format!("a stake can be pledged to at most {PLEDGES_MAX} open tasks at a time");
-        return Err(Refusal::Limit(what).into());
+        return Err(Refusal::LimitExceeded(what).into());
     }
     pledges.slashed.insert(task, Amount::ZERO);
     // The new task's arbiter must be able to slash the stake: a pending unstaking is cancelled.

@@ -122,7 +122,7 @@ impl<'a> Draft<'a> {
             return Err(Refusal::WrongNonce { got: transaction.nonce, expected }.into());
         }
         let next = expected.checked_add(1).ok_or_else(|| {
-            Refusal::Limit(format!("the account {from} has used all of its nonces"))
+            Refusal::LimitExceeded(format!("the account {from} has used all of its nonces"))
         })?;
         let effects = rules::decide(self, from, &transaction.action, now)?;
         let changed = !(effects.movements.is_empty() && effects.writes.is_empty());

@@ -86,7 +86,7 @@ pub(super) fn require_balance(
 /// Refuses every sender but one.
 pub(super) fn require_sender(sender: Address, allowed: Address, role: &str) -> Result<(), Refusal> {
     if sender != allowed {
-        return Err(Refusal::NotAllowed { sender, allowed: format!("the {role} {allowed}") });
+        return Err(Refusal::Unauthorized { sender, allowed: format!("the {role} {allowed}") });
     }
     Ok(())
 }

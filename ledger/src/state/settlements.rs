@@ -34,7 +34,9 @@ pub(super) fn post(
     };
     match same {
         Some(true) => {
-            return Ok(Effects::from_outcome(TransactionOutcome::Posted(PostOutcome::Already)));
+            return Ok(Effects::from_outcome(TransactionOutcome::Posted(
+                PostOutcome::AlreadyPosted,
+            )));
         }
         Some(false) => return Err(Refusal::ConflictingSettlement(payout).into()),
         None => {}
@@ -44,7 +46,7 @@ pub(super) fn post(
     }
     if record.pending.len() >= PENDING_MAX {
         let what = format!("{PENDING_MAX} settlements of the task are pending already");
-        return Err(Refusal::Limit(what).into());
+        return Err(Refusal::LimitExceeded(what).into());
     }
     check_settlement(draft, record, settlement, now)?;
     let mut record = record.clone();
@@ -58,7 +60,7 @@ pub(super) fn post(
             RowChange::Task(task, record),
         ],
         task: Some(task),
-        ..Effects::from_outcome(TransactionOutcome::Posted(PostOutcome::New))
+        ..Effects::from_outcome(TransactionOutcome::Posted(PostOutcome::Posted))
     })
 }
 
@@ -86,7 +88,7 @@ fn check_settlement(
 ) -> Result<(), Refusal> {
     let Settlement { round, root, data_total, infrastructure_total, .. } = settlement;
     let terms = &record.terms;
-    let wrong = |what: String| Err(Refusal::BadSettlement { round: *round, what });
+    let wrong = |reason: String| Err(Refusal::InvalidSettlement { round: *round, reason });
     if now > terms.expires {
         return wrong(format!("the task expired at {}; the ledger's time is {now}", terms.expires));
     }
@@ -224,7 +226,7 @@ pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyEr
     let Claim { task, account, totals, proof } = claim;
     let record = draft.task(*task)?;
     if !merkle::verify(record.root, *account, *totals, proof) {
-        return Err(Refusal::BadProof.into());
+        return Err(Refusal::InvalidProof.into());
     }
     let due = claim_increase(draft, record, claim)?;
     if due.is_zero() {
@@ -261,7 +263,7 @@ fn claim_increase(
 ) -> Result<ClaimTotals, Refusal> {
     let Claim { task, account, totals, .. } = claim;
     let round = record.round.unwrap_or(RoundNumber(0));
-    let wrong = |what: String| Refusal::BadSettlement { round, what };
+    let wrong = |reason: String| Refusal::InvalidSettlement { round, reason };
     let before = draft.claimed(*task, *account);
     let more = |name: &str, total: Amount, before: Amount| {
         total.minus(before).map_err(|_| {
@@ -278,8 +280,7 @@ fn claim_increase(
         return Err(wrong(format!("{what}; the limit after {round} rounds is {most} FLN")));
     }
     if paid > draft.account_balance(Account::Owed(*task)) {
-        let what = format!("its root promises {account} more than the task still owes in total");
-        return Err(wrong(what));
+        return Err(wrong(format!("under its root the pay of {account} exceeds the owed amount")));
     }
     Ok(ClaimTotals { paid, debited })
 }

@@ -30,11 +30,11 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
     for (name, ms) in [("challenge_ms", terms.challenge_ms), ("unbond_ms", terms.unbond_ms)] {
         if ms > PHASE_MS_MAX {
             let what = format!("{name} = {ms}: the maximum is {PHASE_MS_MAX} ms (30 days)");
-            return Err(Refusal::Limit(what).into());
+            return Err(Refusal::LimitExceeded(what).into());
         }
     }
     let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
-        Refusal::Limit("the sum of the two pools exceeds the largest amount".to_owned())
+        Refusal::LimitExceeded("the sum of the two pools exceeds the largest amount".to_owned())
     })?;
     require_balance(draft, from, deposit)?;
     let pools = [(Pool::Data, terms.data), (Pool::Infrastructure, terms.infrastructure)];
@@ -84,7 +84,7 @@ pub(super) fn close(
     });
     let waiting = waiting.count();
     if waiting > 0 {
-        return Err(Refusal::Pending(u64::try_from(waiting).unwrap_or(u64::MAX)).into());
+        return Err(Refusal::SettlementsPending(u64::try_from(waiting).unwrap_or(u64::MAX)).into());
     }
     let mut record = record.clone();
     let (mut effects, _) = finalize_due(draft, task, &mut record, now)?;

@@ -166,7 +166,7 @@ fn windows_and_delays_end_at_the_exact_moment() {
                 10,
                 COORDINATOR,
                 Action::Post(first()),
-                Ok(TransactionOutcome::Posted(PostOutcome::New)),
+                Ok(TransactionOutcome::Posted(PostOutcome::Posted)),
             ),
             // Posted at 10, window 100: the last moment to cancel is 110, the first to finalise is
             // 111.
@@ -177,7 +177,7 @@ fn windows_and_delays_end_at_the_exact_moment() {
                 110,
                 COORDINATOR,
                 Action::Post(first()),
-                Ok(TransactionOutcome::Posted(PostOutcome::New)),
+                Ok(TransactionOutcome::Posted(PostOutcome::Posted)),
             ),
             (211, ARBITER, Action::Cancel { task, payout }, Err("WINDOW_CLOSED")),
             (211, ALICE, Action::Finalize { task }, Ok(TransactionOutcome::Finalised(1))),
@@ -195,13 +195,13 @@ fn windows_and_delays_end_at_the_exact_moment() {
                 5_000,
                 COORDINATOR,
                 Action::Post(continuing(30, settlement(2, 40))),
-                Ok(TransactionOutcome::Posted(PostOutcome::New)),
+                Ok(TransactionOutcome::Posted(PostOutcome::Posted)),
             ),
             (
                 5_001,
                 COORDINATOR,
                 Action::Post(continuing(40, settlement(3, 40))),
-                Err("BAD_SETTLEMENT"),
+                Err("INVALID_SETTLEMENT"),
             ),
             (5_001, BOB, Action::Close { task }, Err("SETTLEMENT_PENDING")),
             (5_101, BOB, Action::Close { task }, Ok(TransactionOutcome::Moved(units(360)))),
@@ -238,7 +238,7 @@ fn a_bond_is_free_once_settlements_posted_before_its_release_can_be_proven() {
             let posted = execute(&mut state, *at, COORDINATOR, Action::Post(new));
             assert_eq!(
                 posted,
-                Ok(TransactionOutcome::Posted(PostOutcome::New)),
+                Ok(TransactionOutcome::Posted(PostOutcome::Posted)),
                 "{posts:?} at {at}"
             );
         }
@@ -290,7 +290,7 @@ fn a_debit_can_be_proven_until_the_last_moment_before_the_bond_is_free() {
                 300,
                 COORDINATOR,
                 Action::Post(settlement_with_totals(1, PaidAndDebited(0, 5))),
-                Ok(TransactionOutcome::Posted(PostOutcome::New)),
+                Ok(TransactionOutcome::Posted(PostOutcome::Posted)),
             ),
             (400, BOB, Action::Finalize { task }, Ok(TransactionOutcome::Finalised(0))),
             (401, BOB, Action::Finalize { task }, Ok(TransactionOutcome::Finalised(1))),
@@ -305,7 +305,7 @@ fn a_debit_can_be_proven_until_the_last_moment_before_the_bond_is_free() {
 #[test]
 fn debits_take_at_most_the_bond_and_at_most_the_limit_of_the_rounds() {
     let task = TASK;
-    let posted = Ok(TransactionOutcome::Posted(PostOutcome::New));
+    let posted = Ok(TransactionOutcome::Posted(PostOutcome::Posted));
     let post = |round, before, debited| {
         Action::Post(continuing_totals(
             PaidAndDebited(0, before),
@@ -325,11 +325,11 @@ fn debits_take_at_most_the_bond_and_at_most_the_limit_of_the_rounds() {
             (101, BOB, take(15), Err("NOTHING_TO_CLAIM")),
             (102, BOB, Action::Finalize { task }, Ok(TransactionOutcome::Finalised(1))),
             // The proof under round 1's root is outdated; 31 exceeds the debit limit of 2 rounds.
-            (102, BOB, take(15), Err("BAD_PROOF")),
-            (102, BOB, take(31), Err("BAD_SETTLEMENT")),
+            (102, BOB, take(15), Err("INVALID_PROOF")),
+            (102, BOB, take(31), Err("INVALID_SETTLEMENT")),
             (102, COORDINATOR, post(3, 31, 14), posted),
             (203, BOB, Action::Finalize { task }, Ok(TransactionOutcome::Finalised(1))),
-            (203, BOB, take(14), Err("BAD_SETTLEMENT")),
+            (203, BOB, take(14), Err("INVALID_SETTLEMENT")),
             (203, COORDINATOR, post(4, 14, 60), posted),
             (304, BOB, Action::Finalize { task }, Ok(TransactionOutcome::Finalised(1))),
             (304, BOB, take(60), claimed(0, 5)),
@@ -357,7 +357,7 @@ fn a_debit_limit_that_overflows_is_no_limit() {
                 0,
                 COORDINATOR,
                 Action::Post(settlement_with_totals(2, sums)),
-                Ok(TransactionOutcome::Posted(PostOutcome::New)),
+                Ok(TransactionOutcome::Posted(PostOutcome::Posted)),
             ),
             (101, BOB, Action::Finalize { task: TASK }, Ok(TransactionOutcome::Finalised(1))),
             (101, BOB, Action::Claim(claim(sums)), claimed(0, 0)),
@@ -397,8 +397,8 @@ fn closing_a_task_returns_every_movement_with_its_cause() {
 
 #[test]
 fn a_settlement_must_continue_the_root_of_the_latest_settlement() {
-    let (task, posted) = (TASK, Ok(TransactionOutcome::Posted(PostOutcome::New)));
-    let wrong = || Err("BAD_SETTLEMENT");
+    let (task, posted) = (TASK, Ok(TransactionOutcome::Posted(PostOutcome::Posted)));
+    let wrong = || Err("INVALID_SETTLEMENT");
     let post = |before, round, total| Action::Post(continuing(before, settlement(round, total)));
     let payout = |round| settlement(round, 0).payout;
     let named = |task, round| Settlement {
@@ -431,7 +431,7 @@ fn a_settlement_must_continue_the_root_of_the_latest_settlement() {
                 200,
                 COORDINATOR,
                 post(10, 2, 15),
-                Ok(TransactionOutcome::Posted(PostOutcome::Already)),
+                Ok(TransactionOutcome::Posted(PostOutcome::AlreadyPosted)),
             ),
             (200, COORDINATOR, post(15, 3, 30), posted),
             (200, COORDINATOR, post(10, 3, 30), Err("CONFLICTING_SETTLEMENT")),
@@ -446,7 +446,7 @@ fn an_action_that_changes_nothing_leaves_the_state_unchanged() {
     let mut state = state_with_open_task();
     let free = Terms { stake_min: Amount::ZERO, bond_min: Amount::ZERO, ..terms(other) };
     let first = || Action::Post(settlement(1, 10));
-    let posted = Ok(TransactionOutcome::Posted(PostOutcome::New));
+    let posted = Ok(TransactionOutcome::Posted(PostOutcome::Posted));
     let done = Ok(TransactionOutcome::Done);
     run_script(
         &mut state,
@@ -469,7 +469,7 @@ fn an_action_that_changes_nothing_leaves_the_state_unchanged() {
             (1, STRANGER, Action::Unstake, Err("NOT_FOUND")),
             (1, ALICE, Action::Unbond { task }, done),
             (1, ALICE, Action::Pledge { task }, done),
-            (1, COORDINATOR, first(), Ok(TransactionOutcome::Posted(PostOutcome::Already))),
+            (1, COORDINATOR, first(), Ok(TransactionOutcome::Posted(PostOutcome::AlreadyPosted))),
         ],
     );
     assert_eq!(state, before);
@@ -504,9 +504,14 @@ fn a_root_that_promises_more_than_its_totals_is_not_paid() {
     run_script(
         &mut state,
         vec![
-            (0, COORDINATOR, Action::Post(lie), Ok(TransactionOutcome::Posted(PostOutcome::New))),
+            (
+                0,
+                COORDINATOR,
+                Action::Post(lie),
+                Ok(TransactionOutcome::Posted(PostOutcome::Posted)),
+            ),
             (101, BOB, Action::Finalize { task: TASK }, Ok(TransactionOutcome::Finalised(1))),
-            (101, ALICE, Action::Claim(claim(PaidAndDebited(250, 0))), Err("BAD_SETTLEMENT")),
+            (101, ALICE, Action::Claim(claim(PaidAndDebited(250, 0))), Err("INVALID_SETTLEMENT")),
         ],
     );
 }
@@ -522,9 +527,9 @@ fn requests_beyond_a_limit_are_refused() {
     run_script(
         &mut state,
         vec![
-            (0, BUYER, Action::OpenTask(endless), Err("LIMIT_REACHED")),
-            (0, BUYER, Action::OpenTask(boundless), Err("LIMIT_REACHED")),
-            (0, BUYER, Action::OpenTask(own), Err("MEANINGLESS")),
+            (0, BUYER, Action::OpenTask(endless), Err("LIMIT_EXCEEDED")),
+            (0, BUYER, Action::OpenTask(boundless), Err("LIMIT_EXCEEDED")),
+            (0, BUYER, Action::OpenTask(own), Err("INVALID_ARGUMENT")),
             (0, BUYER, Action::OpenTask(dust), Err("TOO_SMALL")),
         ],
     );
@@ -533,7 +538,7 @@ fn requests_beyond_a_limit_are_refused() {
         execute(&mut state, 0, COORDINATOR, Action::Post(settlement)).unwrap();
     }
     let more = settlement(5_000, 0);
-    assert_eq!(execute(&mut state, 0, COORDINATOR, Action::Post(more)), Err("LIMIT_REACHED"));
+    assert_eq!(execute(&mut state, 0, COORDINATOR, Action::Post(more)), Err("LIMIT_EXCEEDED"));
     let all = Ok(TransactionOutcome::Finalised(PENDING_MAX as u64));
     assert_eq!(execute(&mut state, 101, BOB, Action::Finalize { task: TASK }), all);
     execute(&mut state, 101, ALICE, Action::Stake { amount: units(60) }).unwrap();
@@ -544,6 +549,9 @@ fn requests_beyond_a_limit_are_refused() {
         execute(&mut state, 101, BUYER, Action::OpenTask(small)).unwrap();
         let pledged = execute(&mut state, 101, ALICE, Action::Pledge { task: TaskId(id) });
         let full = n == PLEDGES_MAX as u64;
-        assert_eq!(pledged, if full { Err("LIMIT_REACHED") } else { Ok(TransactionOutcome::Done) });
+        assert_eq!(
+            pledged,
+            if full { Err("LIMIT_EXCEEDED") } else { Ok(TransactionOutcome::Done) }
+        );
     }
 }

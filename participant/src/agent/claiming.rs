@@ -33,7 +33,7 @@ pub enum ClaimError {
         totals.paid,
         totals.debited
     )]
-    BadProof {
+    InvalidProof {
         /// The task.
         task: TaskId,
         /// The cumulative totals that the proof claims.
@@ -66,7 +66,7 @@ impl ClaimError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::BadProof { .. } => "BAD_PROOF",
+            Self::InvalidProof { .. } => "INVALID_PROOF",
             Self::NotCurrent { .. } => "PROOF_NOT_CURRENT",
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
@@ -77,7 +77,7 @@ impl ClaimError {
 impl crate::retry::Transient for ClaimError {
     fn is_transient(&self) -> bool {
         match self {
-            Self::BadProof { .. } => false,
+            Self::InvalidProof { .. } => false,
             Self::NotCurrent { .. } => true,
             Self::Client(error) => error.is_transient(),
             Self::Ledger(error) => error.is_transient(),
@@ -169,7 +169,7 @@ fn submit_claim(
         return Err(ClaimError::NotCurrent { task, proof_root: proof.root, ledger_root: root });
     }
     if !merkle::verify(root, account, totals, &proof.proof) {
-        return Err(ClaimError::BadProof { task, totals });
+        return Err(ClaimError::InvalidProof { task, totals });
     }
     let claim = Claim { task, account, totals, proof: proof.proof };
     match ledger.claim(by, &claim) {
@@ -177,10 +177,10 @@ fn submit_claim(
         // Another account sent the claim, or an earlier attempt was included after all.
         Err(LedgerError::Refused(Refusal::NothingToClaim)) => Ok(nothing),
         // Another settlement became final after the root was read.
-        Err(LedgerError::Refused(Refusal::BadProof)) => {
+        Err(LedgerError::Refused(Refusal::InvalidProof)) => {
             let held = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
             match held == root {
-                true => Err(ClaimError::BadProof { task, totals }),
+                true => Err(ClaimError::InvalidProof { task, totals }),
                 false => Err(ClaimError::NotCurrent { task, proof_root: root, ledger_root: held }),
             }
         }
@@ -272,7 +272,7 @@ impl Agent<'_, '_> {
         let drawn = drawn.map_err(|error| match error {
             ClaimError::Client(error) => error.into(),
             ClaimError::Ledger(error) => AgentError::from(error),
-            error @ (ClaimError::BadProof { .. } | ClaimError::NotCurrent { .. }) => {
+            error @ (ClaimError::InvalidProof { .. } | ClaimError::NotCurrent { .. }) => {
                 AgentError::BadTask { task, why: error.to_string() }
             }
         })?;

@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &TaskClose) -> anyhow::Result<Exit> {
     let wallet = wallet::open(&arguments.wallet)?;
     if view.spec.buyer != wallet.address() {
         let message = format!("only the task's buyer, {}, may close it", view.spec.buyer);
-        return Err(Failure::negative("NOT_ALLOWED", message).into());
+        return Err(Failure::negative("UNAUTHORIZED", message).into());
     }
     if view.phase != TaskPhase::Done {
         market.close(&CloseRequest::sign(market.coordinator().market, &wallet, id)?)?;

@@ -129,11 +129,11 @@ impl<'a> Replayer<'a> {
             }
             MarketEvents::SettlementPosted(_)
             | MarketEvents::SettlementFinalised(_)
-            | MarketEvents::TaskEnded(_) => self.settle(&one.event)?,
+            | MarketEvents::TaskSettled(_) => self.settle(&one.event)?,
             MarketEvents::Claimed(e) => self.claim(task_id(e.task), to_address(e.account))?,
             MarketEvents::Debited(e) => self.claim(task_id(e.task), to_address(e.account))?,
             // These events follow from others.
-            MarketEvents::PledgeEnded(_) | MarketEvents::Marked(_) => {}
+            MarketEvents::PledgeEnded(_) | MarketEvents::HeadCheckpointed(_) => {}
             other => bail!("unexpected event in a demonstration: {other:?}"),
         }
         Ok(())
@@ -169,7 +169,7 @@ impl<'a> Replayer<'a> {
                     self.chain.finalize(by, task)?;
                 }
             }
-            MarketEvents::TaskEnded(e) => {
+            MarketEvents::TaskSettled(e) => {
                 let task = task_id(e.task);
                 self.chain.close(self.wallet(self.books(task)?.terms.coordinator)?, task)?;
             }

@@ -27,12 +27,12 @@ const WEIGHTS: [(Kind, u64); 15] = [
 
 /// Outcomes that occur often without weighting.
 const FREQUENT_OUTCOMES: [&str; 8] = [
-    "BAD_PROOF",
     "INSUFFICIENT_FUNDS",
-    "NOT_ALLOWED",
+    "INVALID_PROOF",
     "NOT_FOUND",
     "TASK_CLOSED",
     "TOO_SMALL",
+    "UNAUTHORIZED",
     "UNKNOWN_TASK",
     "nothing due",
 ];

@@ -130,7 +130,7 @@ impl LedgerModel {
 
     pub fn transfer(&mut self, from: usize, to: usize, amount: i64) -> ModelResult {
         if from == to || amount == 0 {
-            return Err("MEANINGLESS");
+            return Err("INVALID_ARGUMENT");
         }
         self.pay(from, amount)?;
         self.wallets[to] += amount;
@@ -139,16 +139,16 @@ impl LedgerModel {
 
     pub fn open_task(&mut self, from: usize, t: usize, rules: Rules, flaw: Flaw) -> ModelResult {
         if from != BUYER {
-            return Err("NOT_ALLOWED");
+            return Err("UNAUTHORIZED");
         }
         if self.tasks[t].open {
             return Err("TASK_EXISTS");
         }
         match flaw {
             Flaw::Nothing => {}
-            Flaw::BuyerIsArbiter => return Err("MEANINGLESS"),
+            Flaw::BuyerIsArbiter => return Err("INVALID_ARGUMENT"),
             Flaw::TooSmall => return Err("TOO_SMALL"),
-            Flaw::LongWindow | Flaw::LongDelay => return Err("LIMIT_REACHED"),
+            Flaw::LongWindow | Flaw::LongDelay => return Err("LIMIT_EXCEEDED"),
             Flaw::TooExpensive => return Err("INSUFFICIENT_FUNDS"),
         }
         let locked = [rules.data, rules.infrastructure];
@@ -202,7 +202,7 @@ impl LedgerModel {
 
     pub fn stake(&mut self, from: usize, amount: i64) -> ModelResult {
         if amount == 0 {
-            return Err("MEANINGLESS");
+            return Err("INVALID_ARGUMENT");
         }
         self.pay(from, amount)?;
         self.stakes[from] += amount;
@@ -260,7 +260,7 @@ impl LedgerModel {
     pub fn post(&mut self, from: usize, t: usize, new: &Pending) -> ModelResult {
         self.open(t)?;
         if from != self.tasks[t].rules.coordinator {
-            return Err("NOT_ALLOWED");
+            return Err("UNAUTHORIZED");
         }
         let now = self.now;
         let task = &mut self.tasks[t];
@@ -274,7 +274,7 @@ impl LedgerModel {
             return Err("TASK_CLOSED");
         }
         if task.pending.len() == PENDING_MAX {
-            return Err("LIMIT_REACHED");
+            return Err("LIMIT_EXCEEDED");
         }
         let (round, standing, [data, infrastructure]) = task.latest_settlement();
         let no_root = new.totals.iter().all(|totals| *totals == (0, 0));
@@ -289,7 +289,7 @@ impl LedgerModel {
             || new.infrastructure > rules.infrastructure
             || (no_root && (new.data, new.infrastructure) != (0, 0));
         if wrong {
-            return Err("BAD_SETTLEMENT");
+            return Err("INVALID_SETTLEMENT");
         }
         task.pending.push(Pending { window: now + rules.window, ..new.clone() });
         task.last_post = Some(now);
@@ -299,7 +299,7 @@ impl LedgerModel {
     pub fn cancel(&mut self, from: usize, t: usize, round: i64) -> ModelResult {
         self.open(t)?;
         if from != self.tasks[t].rules.arbiter {
-            return Err("NOT_ALLOWED");
+            return Err("UNAUTHORIZED");
         }
         let task = &mut self.tasks[t];
         if task.finals.contains_key(&round) {
@@ -346,7 +346,7 @@ impl LedgerModel {
         self.open(t)?;
         let task = &mut self.tasks[t];
         if totals == (0, 0) || tree[who] != totals || task.totals != *tree {
-            return Err("BAD_PROOF");
+            return Err("INVALID_PROOF");
         }
         let before = task.claimed[who];
         let (paid, debited) = (totals.0 - before.0, totals.1 - before.1);
@@ -355,7 +355,7 @@ impl LedgerModel {
             || totals.1 > task.rules.debit_max.saturating_mul(task.round)
             || paid > task.owed
         {
-            return Err("BAD_SETTLEMENT");
+            return Err("INVALID_SETTLEMENT");
         }
         if (paid, debited) == (0, 0) {
             return Err("NOTHING_TO_CLAIM");
@@ -400,14 +400,14 @@ impl LedgerModel {
     ) -> ModelResult {
         self.open(t)?;
         if from != self.tasks[t].rules.arbiter {
-            return Err("NOT_ALLOWED");
+            return Err("UNAUTHORIZED");
         }
         let task = &mut self.tasks[t];
         if task.closed {
             return Err("TASK_CLOSED");
         }
         if amount == 0 {
-            return Err("MEANINGLESS");
+            return Err("INVALID_ARGUMENT");
         }
         let taken = if stake {
             let Some(before) = task.pledges[who] else { return Err("NOT_FOUND") };

@@ -44,15 +44,15 @@ pub fn code_result(answer: &LedgerResult) -> ModelResult {
 /// A result without its texts: ledgers must agree on the amounts, times and names in it.
 pub fn without_texts(answer: &LedgerResult) -> LedgerResult {
     answer.clone().map_err(|refusal| match refusal {
-        Refusal::NotAllowed { sender, .. } => {
-            Refusal::NotAllowed { sender, allowed: String::new() }
+        Refusal::Unauthorized { sender, .. } => {
+            Refusal::Unauthorized { sender, allowed: String::new() }
         }
-        Refusal::BadSettlement { round, .. } => {
-            Refusal::BadSettlement { round, what: String::new() }
+        Refusal::InvalidSettlement { round, .. } => {
+            Refusal::InvalidSettlement { round, reason: String::new() }
         }
         Refusal::NotFound(_) => Refusal::NotFound(String::new()),
         Refusal::InvalidArgument(_) => Refusal::InvalidArgument(String::new()),
-        Refusal::Limit(_) => Refusal::Limit(String::new()),
+        Refusal::LimitExceeded(_) => Refusal::LimitExceeded(String::new()),
         other => other,
     })
 }
@@ -172,7 +172,7 @@ impl Operation {
             Act::WithdrawStake => to_result(ledger.withdraw_stake(by), in_units),
             Act::Post { t, new } => {
                 let posted = ledger.post(by, &cast.settlement(*t, new));
-                to_result(posted, |posted| i64::from(posted == PostOutcome::Already))
+                to_result(posted, |posted| i64::from(posted == PostOutcome::AlreadyPosted))
             }
             Act::Cancel { t, round } => {
                 to_result(ledger.cancel(by, task_id(*t), payout(*t, *round)), done)

@@ -113,7 +113,12 @@ fn compare_task(
         ]
     };
     let hashes = |state: &TaskState| {
-        [("root", state.root), ("head", state.head), ("base", state.base), ("mark", state.mark)]
+        [
+            ("root", state.root),
+            ("head", state.head),
+            ("final head", state.finalHead),
+            ("checkpoint", state.checkpoint),
+        ]
     };
     let line = |name: &str| format!("task {}…: {name}", id.short());
     scale.compare_field(|| line("terms"), &events.terms, &contract.terms);

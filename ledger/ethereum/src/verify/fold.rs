@@ -1,6 +1,6 @@
 //! The market's state, rebuilt from its events alone: a pure fold, one event after another. It is
-//! the same fold that `contracts/test/invariant/Fold.sol` compares with the contract after every
-//! history.
+//! the same fold that `contracts/test/invariant/EventFold.sol` compares with the contract after
+//! every history.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use alloy_primitives::{B256, U256, keccak256};
 use alloy_sol_types::SolValue;
 use florin_protocol::{Address, TaskId};
 
-use super::super::contracts::Market::{AtRisk, MarketEvents, PostedSettlement, TaskState};
+use super::super::contracts::Market::{Collateral, MarketEvents, PostedSettlement, TaskState};
 use crate::contracts::to_address;
 
 /// The state that results from a market's events.
@@ -39,7 +39,7 @@ pub struct FoldedTask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoldedAccount {
     /// Its bond.
-    pub bond: AtRisk,
+    pub bond: Collateral,
     /// Total paid to it.
     pub paid: u128,
     /// Total debited, including the part that its bond did not cover.
@@ -50,12 +50,12 @@ pub struct FoldedAccount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoldedProvider {
     /// Its stake.
-    pub stake: AtRisk,
+    pub stake: Collateral,
     /// The tasks to which it is pledged, and the amount that each has slashed.
     pub pledges: BTreeMap<TaskId, u128>,
 }
 
-const NOTHING: AtRisk = AtRisk { amount: 0, release: 0 };
+const NOTHING: Collateral = Collateral { amount: 0, release: 0 };
 
 impl Default for FoldedAccount {
     fn default() -> Self {
@@ -108,7 +108,8 @@ fn initial_hash() -> B256 {
     keccak256((B256::ZERO, 0u32, B256::ZERO, 0u128, 0u128).abi_encode())
 }
 
-/// The hash of a history after one more settlement: `contracts/src/market/History.sol`.
+/// The hash of a history after one more settlement:
+/// `contracts/src/market/SettlementChain.sol`.
 fn next_hash(before: B256, posted: &PostedSettlement) -> B256 {
     let inner = keccak256((before, posted.report, posted.finalAt).abi_encode());
     let PostedSettlement { round, root, dataTotal, infrastructureTotal, .. } = posted;
@@ -124,9 +125,9 @@ impl FoldedMarket {
         self.events = self.events.saturating_add(1);
         match event {
             MarketEvents::TaskOpened(_)
-            | MarketEvents::TaskEnded(_)
+            | MarketEvents::TaskSettled(_)
             | MarketEvents::SettlementPosted(_)
-            | MarketEvents::Marked(_)
+            | MarketEvents::HeadCheckpointed(_)
             | MarketEvents::SettlementsCancelled(_)
             | MarketEvents::SettlementFinalised(_) => self.apply_task_event(event),
             MarketEvents::Claimed(_) | MarketEvents::Debited(_) => self.apply_claim_event(event),
@@ -166,14 +167,14 @@ impl FoldedMarket {
                     Some(_) => Err(format!("task {} was opened twice", task_id(opened.task))),
                 }
             }
-            MarketEvents::TaskEnded(ended) => {
-                let state = &mut self.task(ended.task)?.state;
-                state.refunded = ended.refund;
+            MarketEvents::TaskSettled(settled) => {
+                let state = &mut self.task(settled.task)?.state;
+                state.refunded = settled.refund;
                 let locked = state.dataLocked.checked_add(state.infrastructureLocked);
-                if locked != Some(ended.refund) {
+                if locked != Some(settled.refund) {
                     return Err(format!(
                         "the refund is {}, but {locked:?} are locked",
-                        ended.refund
+                        settled.refund
                     ));
                 }
                 (state.dataLocked, state.infrastructureLocked) = (0, 0);
@@ -190,8 +191,8 @@ impl FoldedMarket {
                     finalAt: posted.finalAt,
                 })
             }
-            MarketEvents::Marked(marked) => {
-                self.task(marked.task)?.state.mark = marked.head;
+            MarketEvents::HeadCheckpointed(recorded) => {
+                self.task(recorded.task)?.state.checkpoint = recorded.head;
                 Ok(())
             }
             MarketEvents::SettlementsCancelled(gone) => {
@@ -322,8 +323,8 @@ impl FoldedTask {
             lastPost: 0,
             closed: false,
             head: start,
-            base: start,
-            mark: start,
+            finalHead: start,
+            checkpoint: start,
         };
         Self { state, pending: Vec::new() }
     }
@@ -348,14 +349,14 @@ impl FoldedTask {
         self.pending.retain(|posted| posted.round < from);
         self.update_pending_count();
         let state = &mut self.state;
-        state.head = state.base;
-        let mut marked = state.mark == state.head;
+        state.head = state.finalHead;
+        let mut is_valid = state.checkpoint == state.head;
         for posted in &self.pending {
             state.head = next_hash(state.head, posted);
-            marked = marked || state.mark == state.head;
+            is_valid = is_valid || state.checkpoint == state.head;
         }
-        if !marked {
-            state.mark = state.head;
+        if !is_valid {
+            state.checkpoint = state.head;
         }
     }
 
@@ -366,10 +367,10 @@ impl FoldedTask {
         let posted = self.pending.remove(0);
         self.update_pending_count();
         let state = &mut self.state;
-        let passed = state.mark == state.base;
-        state.base = next_hash(state.base, &posted);
-        if passed {
-            state.mark = state.base;
+        let at_final_head = state.checkpoint == state.finalHead;
+        state.finalHead = next_hash(state.finalHead, &posted);
+        if at_final_head {
+            state.checkpoint = state.finalHead;
         }
         let data = increase(posted.dataTotal, state.dataPaid, "the data total")?;
         let paid = state.infrastructurePaid;

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::contracts::Market::{
-    Bonded, Claimed, Debited, Marked, SettlementFinalised, SettlementPosted, SettlementsCancelled,
-    Slashed, StakeWithdrawn, Staked, TaskOpened, Terms,
+    Bonded, Claimed, Debited, HeadCheckpointed, SettlementFinalised, SettlementPosted,
+    SettlementsCancelled, Slashed, StakeWithdrawn, Staked, TaskOpened, Terms,
 };
 use super::super::contracts::Market::{PledgeEnded, Pledged};
 use super::super::endpoint::EndpointError;
@@ -223,29 +223,39 @@ fn task(books: &FoldedMarket) -> &FoldedTask {
 }
 
 #[test]
-fn cancelling_removes_later_settlements_and_the_mark_stays_on_a_valid_one() {
+fn cancelling_removes_later_settlements_and_the_checkpoint_stays_on_a_valid_one() {
     let mut books = market_with_open_task();
     for event in [posted(1, 100), posted(2, 250)] {
         books.apply(&event).unwrap();
     }
     let two = task(&books).state.head;
-    books.apply(&MarketEvents::Marked(Marked { task: TASK, head: two })).unwrap();
+    books
+        .apply(&MarketEvents::HeadCheckpointed(HeadCheckpointed { task: TASK, head: two }))
+        .unwrap();
     books.apply(&posted(3, 300)).unwrap();
     let cancel = |from| {
         MarketEvents::SettlementsCancelled(SettlementsCancelled { task: TASK, fromRound: from })
     };
     books.apply(&cancel(3)).unwrap();
     let state = &task(&books).state;
-    assert_eq!((state.head, state.mark, state.pending), (two, two, 2), "the mark is still valid");
+    assert_eq!(
+        (state.head, state.checkpoint, state.pending),
+        (two, two, 2),
+        "the checkpoint is still valid"
+    );
     books.apply(&cancel(2)).unwrap();
     let state = &task(&books).state;
     assert_ne!(state.head, two);
-    assert_eq!((state.mark, state.pending, state.lastPost), (state.head, 1, 3_000));
+    assert_eq!((state.checkpoint, state.pending, state.lastPost), (state.head, 1, 3_000));
     let last = |round| MarketEvents::SettlementFinalised(SettlementFinalised { task: TASK, round });
     assert!(books.clone().apply(&last(2)).is_err(), "round 2 was cancelled");
     books.apply(&last(1)).unwrap();
     let state = &task(&books).state;
-    assert_eq!((state.base, state.mark), (state.head, state.head), "the mark follows the base");
+    assert_eq!(
+        (state.finalHead, state.checkpoint),
+        (state.head, state.head),
+        "the checkpoint follows"
+    );
     assert_eq!((state.dataPaid, state.owed, state.dataLocked), (100, 110, 900));
 }
 

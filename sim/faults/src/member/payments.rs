@@ -64,7 +64,7 @@ impl Member {
             Ok(()) => self.check_again(world, 1),
             Err(error) => {
                 world.log(self.process(), format_args!("cannot claim: {error}"));
-                if matches!(error, ClaimError::BadProof { .. }) {
+                if matches!(error, ClaimError::InvalidProof { .. }) {
                     world.auditor.report_violation(
                         "proofs verify against the ledger's root",
                         error.to_string(),

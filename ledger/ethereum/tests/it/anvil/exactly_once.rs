@@ -169,7 +169,7 @@ fn combination(
     let (what, by) = (&case.what, &case.coordinator);
     eprintln!("{what}");
     if leg == InterruptedWrite::Claim {
-        assert_eq!(steady.post(by, &case.settlement).unwrap(), PostOutcome::New);
+        assert_eq!(steady.post(by, &case.settlement).unwrap(), PostOutcome::Posted);
         case.finalize(scene, &steady);
     }
     drop(steady);

@@ -57,7 +57,7 @@ fn pledges(ledger: &dyn Ledger, cast: &TestAccounts) {
     for terms in allowed {
         ledger.pledge(provider, terms.task).unwrap();
     }
-    assert_eq!(code(ledger.pledge(provider, one_more.task)), "LIMIT_REACHED");
+    assert_eq!(code(ledger.pledge(provider, one_more.task)), "LIMIT_EXCEEDED");
     ledger.unstake(provider).unwrap();
     // A closed task no longer counts towards the limit.
     ledger.close(&cast.people[COORDINATOR], allowed[7].task).unwrap();
@@ -81,7 +81,7 @@ fn a_transfer_to_the_zero_address_is_refused_by_both() {
     let zero_address = Address([0; 20]);
     for ledger in [&chain as &dyn Ledger, &market.ledger] {
         let give = |amount| code(ledger.transfer(&cast.people[0], zero_address, amount));
-        assert_eq!(give(units(1)), "MEANINGLESS");
+        assert_eq!(give(units(1)), "INVALID_ARGUMENT");
         assert_eq!(give(units(INITIAL_BALANCE + 1)), "INSUFFICIENT_FUNDS");
         assert_eq!(ledger.balance(zero_address).unwrap(), Amount::ZERO);
     }
@@ -96,7 +96,7 @@ fn pools_beyond_96_bits_are_refused_by_both() {
     let terms = Terms { data: Amount::from_units(1 << 96), ..terms(&cast, 0) };
     let buyer = &cast.people[0];
     assert_eq!(code(chain.open_task(buyer, &terms)), "INSUFFICIENT_FUNDS");
-    assert_eq!(code(market.ledger.open_task(buyer, &terms)), "LIMIT_REACHED");
+    assert_eq!(code(market.ledger.open_task(buyer, &terms)), "LIMIT_EXCEEDED");
     let terms = Terms { data: Amount::from_units((1 << 96) - 1), ..terms };
     assert_eq!(code(market.ledger.open_task(buyer, &terms)), "INSUFFICIENT_FUNDS");
 }

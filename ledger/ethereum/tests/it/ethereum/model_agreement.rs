@@ -39,26 +39,32 @@ const INITIAL_OPERATIONS: usize = 3;
 /// operation.
 const FULL_COMPARISON: usize = 25;
 
-/// The outcomes of a run of the default length, each at least [`REQUIRED_COUNT`] times: every outcome that
-/// the trait names, except a pledge beyond its limit, which takes 256 tasks.
+/// The outcomes of a run of the default length, each at least [`REQUIRED_COUNT`] times: every
+/// outcome that the trait names, except a pledge beyond its limit, which takes 256 tasks.
 const REQUIRED_OUTCOMES: [(&str, &[&str]); 21] = [
     ("bond", &["INSUFFICIENT_FUNDS", "TASK_CLOSED", "TOO_SMALL", "UNKNOWN_TASK", "done"]),
-    ("cancel", &["NOT_ALLOWED", "NOT_FOUND", "UNKNOWN_TASK", "WINDOW_CLOSED", "done"]),
-    ("claim", &["BAD_PROOF", "BAD_SETTLEMENT", "NOTHING_TO_CLAIM", "UNKNOWN_TASK"]),
+    ("cancel", &["NOT_FOUND", "UNAUTHORIZED", "UNKNOWN_TASK", "WINDOW_CLOSED", "done"]),
+    ("claim", &["INVALID_PROOF", "INVALID_SETTLEMENT", "NOTHING_TO_CLAIM", "UNKNOWN_TASK"]),
     ("claim", &["done", "debited", "debited too late", "paid and debited"]),
     ("close", &["SETTLEMENT_PENDING", "TASK_CLOSED", "TOO_EARLY", "UNKNOWN_TASK", "done"]),
     ("finalize", &["UNKNOWN_TASK", "done", "nothing due"]),
-    ("open", &["INSUFFICIENT_FUNDS", "LIMIT_REACHED", "MEANINGLESS", "NOT_ALLOWED"]),
+    ("open", &["INSUFFICIENT_FUNDS", "INVALID_ARGUMENT", "LIMIT_EXCEEDED", "UNAUTHORIZED"]),
     ("open", &["TASK_EXISTS", "TOO_SMALL", "done"]),
     ("pledge", &["TASK_CLOSED", "TOO_SMALL", "UNKNOWN_TASK", "done"]),
-    ("post", &["BAD_SETTLEMENT", "CONFLICTING_SETTLEMENT", "LIMIT_REACHED", "NOT_ALLOWED"]),
+    ("post", &["CONFLICTING_SETTLEMENT", "INVALID_SETTLEMENT", "LIMIT_EXCEEDED", "UNAUTHORIZED"]),
     ("post", &["TASK_CLOSED", "UNKNOWN_TASK", "already", "done"]),
-    ("slash bond", &["MEANINGLESS", "NOT_ALLOWED", "NOT_FOUND", "TASK_CLOSED", "UNKNOWN_TASK"]),
+    (
+        "slash bond",
+        &["INVALID_ARGUMENT", "NOT_FOUND", "TASK_CLOSED", "UNAUTHORIZED", "UNKNOWN_TASK"],
+    ),
     ("slash bond", &["done"]),
-    ("slash stake", &["MEANINGLESS", "NOT_ALLOWED", "NOT_FOUND", "TASK_CLOSED", "UNKNOWN_TASK"]),
+    (
+        "slash stake",
+        &["INVALID_ARGUMENT", "NOT_FOUND", "TASK_CLOSED", "UNAUTHORIZED", "UNKNOWN_TASK"],
+    ),
     ("slash stake", &["done"]),
-    ("stake", &["INSUFFICIENT_FUNDS", "MEANINGLESS", "done"]),
-    ("transfer", &["INSUFFICIENT_FUNDS", "MEANINGLESS", "done"]),
+    ("stake", &["INSUFFICIENT_FUNDS", "INVALID_ARGUMENT", "done"]),
+    ("transfer", &["INSUFFICIENT_FUNDS", "INVALID_ARGUMENT", "done"]),
     ("unbond", &["NOT_FOUND", "UNKNOWN_TASK", "done"]),
     ("unstake", &["NOT_FOUND", "done"]),
     ("withdraw bond", &["NOT_FOUND", "TOO_EARLY", "UNKNOWN_TASK", "done"]),

@@ -8,7 +8,7 @@ import {IMarket} from "../src/interfaces/IMarket.sol";
 import {PostedSettlement, TaskState} from "../src/interfaces/Types.sol";
 
 /// @title The cheat codes that halmos supports.
-interface Cheats {
+interface HalmosCheats {
     function assume(bool condition) external pure;
     function prank(address sender) external;
     function warp(uint256 timestamp) external;
@@ -18,10 +18,11 @@ interface Cheats {
 /// @title Base of the proofs: the market and its token as deployed, with symbolic storage.
 /// @dev halmos runs each `check_` function with symbolic arguments, symbolic storage of both
 /// contracts and a symbolic clock, and searches for values that violate an `assert`. A proof holds
-/// under its assumptions: `wellKept` and `wellMinted`, which the proofs and the token preserve, and
-/// a clock below the year 36,812.
-abstract contract Anything {
-    Cheats internal constant vm = Cheats(address(uint160(uint256(keccak256("hevm cheat code")))));
+/// under its assumptions: `taskInvariant` and `tokenInvariant`, which the proofs and the token
+/// preserve, and a clock below the year 36,812.
+abstract contract SymbolicMarket {
+    HalmosCheats internal constant vm =
+        HalmosCheats(address(uint160(uint256(keccak256("hevm cheat code")))));
 
     uint256 internal constant SUPPLY = 1e27;
     uint256 internal constant SECONDS_MAX = 2 ** 40;
@@ -44,7 +45,7 @@ abstract contract Anything {
     /// @dev Invariant of an opened task's state and of one account in it: each proof of a function
     /// that writes them shows that the function preserves it. `claimed` is the account's total pay
     /// so far.
-    function wellKept(TaskState memory t, uint128 claimed) internal pure returns (bool) {
+    function taskInvariant(TaskState memory t, uint128 claimed) internal pure returns (bool) {
         uint256 deposit = uint256(t.terms.data) + t.terms.infrastructure;
         uint256 posted = uint256(t.dataPaid) + t.infrastructurePaid;
         return t.head != 0 && deposit <= type(uint96).max && t.dataPaid <= t.terms.data
@@ -53,7 +54,7 @@ abstract contract Anything {
     }
 
     /// @dev Invariant of FlorinToken: the balances of two holders do not exceed the supply.
-    function wellMinted(address one, address other) internal view returns (bool) {
+    function tokenInvariant(address one, address other) internal view returns (bool) {
         (uint256 a, uint256 b) = (token.balanceOf(one), token.balanceOf(other));
         return one != other && a <= SUPPLY && b <= SUPPLY && a + b <= SUPPLY;
     }

@@ -3,15 +3,15 @@ pragma solidity 0.8.37;
 
 import {IMarketEvents} from "../../src/interfaces/IMarketEvents.sol";
 import {PostedSettlement, TaskState, Terms} from "../../src/interfaces/Types.sol";
-import {History} from "../../src/market/History.sol";
+import {SettlementChain} from "../../src/market/SettlementChain.sol";
 import {Vm} from "../Vm.sol";
 
 /// @title The market's state, rebuilt from its events only.
 /// @dev The off-chain implementation of a client. It reads only logs.
-contract Fold {
+contract EventFold {
     mapping(bytes32 => TaskState) private _tasks;
-    mapping(bytes32 => PostedSettlement[]) private _stands;
-    mapping(bytes32 => uint256) private _finals;
+    mapping(bytes32 => PostedSettlement[]) private _activeSettlements;
+    mapping(bytes32 => uint256) private _finalCounts;
     mapping(bytes32 => mapping(address => uint128)) public paid;
     mapping(bytes32 => mapping(address => uint128)) public debited;
     mapping(bytes32 => mapping(address => uint128)) public bonds;
@@ -30,9 +30,9 @@ contract Fold {
     function apply_(Vm.Log calldata log) external {
         bytes32 kind = log.topics[0];
         if (kind == IMarketEvents.TaskOpened.selector) _opened(log);
-        else if (kind == IMarketEvents.TaskEnded.selector) _ended(log);
+        else if (kind == IMarketEvents.TaskSettled.selector) _settled(log);
         else if (kind == IMarketEvents.SettlementPosted.selector) _posted(log);
-        else if (kind == IMarketEvents.Marked.selector) _marked(log);
+        else if (kind == IMarketEvents.HeadCheckpointed.selector) _checkpointed(log);
         else if (kind == IMarketEvents.SettlementsCancelled.selector) _cancelled(log);
         else if (kind == IMarketEvents.SettlementFinalised.selector) _finalised(log);
         else if (kind == IMarketEvents.Claimed.selector) _claimed(log);
@@ -51,10 +51,11 @@ contract Fold {
         t.terms = terms;
         t.dataLocked = terms.data;
         t.infrastructureLocked = terms.infrastructure;
-        (t.head, t.base, t.mark) = (History.start(), History.start(), History.start());
+        bytes32 initialHash = SettlementChain.initialHash();
+        (t.head, t.finalHead, t.checkpoint) = (initialHash, initialHash, initialHash);
     }
 
-    function _ended(Vm.Log calldata log) private {
+    function _settled(Vm.Log calldata log) private {
         TaskState storage t = _tasks[log.topics[1]];
         t.refunded = abi.decode(log.data, (uint128));
         (t.dataLocked, t.infrastructureLocked, t.closed) = (0, 0, true);
@@ -69,44 +70,44 @@ contract Fold {
             abi.decode(log.data, (bytes32, bytes32, uint128, uint128, uint64));
         t.lastPost = s.finalAt - t.terms.challengeMs;
         t.pending += 1;
-        _stands[id].push(s);
+        _activeSettlements[id].push(s);
         t.head = _next(t.head, s);
     }
 
-    function _marked(Vm.Log calldata log) private {
-        _tasks[log.topics[1]].mark = abi.decode(log.data, (bytes32));
+    function _checkpointed(Vm.Log calldata log) private {
+        _tasks[log.topics[1]].checkpoint = abi.decode(log.data, (bytes32));
     }
 
     function _next(bytes32 before, PostedSettlement memory s) private pure returns (bytes32) {
-        bytes32 inner = History.inner(before, s.report, s.finalAt);
-        return History.entry(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
+        bytes32 inner = SettlementChain.innerHash(before, s.report, s.finalAt);
+        return SettlementChain.entry(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
     }
 
     function _cancelled(Vm.Log calldata log) private {
         bytes32 id = log.topics[1];
         TaskState storage t = _tasks[id];
-        PostedSettlement[] storage stands = _stands[id];
-        while (stands.length > 0 && stands[stands.length - 1].round >= uint256(log.topics[2])) {
-            stands.pop();
+        PostedSettlement[] storage list = _activeSettlements[id];
+        while (list.length > 0 && list[list.length - 1].round >= uint256(log.topics[2])) {
+            list.pop();
             t.pending -= 1;
         }
-        t.head = t.base;
-        bool marked = t.mark == t.head;
-        for (uint256 i = _finals[id]; i < stands.length; ++i) {
-            t.head = _next(t.head, stands[i]);
-            marked = marked || t.mark == t.head;
+        t.head = t.finalHead;
+        bool valid = t.checkpoint == t.head;
+        for (uint256 i = _finalCounts[id]; i < list.length; ++i) {
+            t.head = _next(t.head, list[i]);
+            valid = valid || t.checkpoint == t.head;
         }
-        if (!marked) t.mark = t.head;
+        if (!valid) t.checkpoint = t.head;
     }
 
     function _finalised(Vm.Log calldata log) private {
         bytes32 id = log.topics[1];
         TaskState storage t = _tasks[id];
-        PostedSettlement memory s = _stands[id][_finals[id]];
-        bool passed = t.mark == t.base;
-        _finals[id] += 1;
-        t.base = _next(t.base, s);
-        if (passed) t.mark = t.base;
+        PostedSettlement memory s = _activeSettlements[id][_finalCounts[id]];
+        bool atFinalHead = t.checkpoint == t.finalHead;
+        _finalCounts[id] += 1;
+        t.finalHead = _next(t.finalHead, s);
+        if (atFinalHead) t.checkpoint = t.finalHead;
         t.owed += s.dataTotal - t.dataPaid + s.infrastructureTotal - t.infrastructurePaid;
         t.dataLocked -= s.dataTotal - t.dataPaid;
         t.infrastructureLocked -= s.infrastructureTotal - t.infrastructurePaid;

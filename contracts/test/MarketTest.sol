@@ -5,10 +5,10 @@ import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {Actors} from "./Actors.sol";
 
 /// @title Base of most tests: the token, a market for it, and actors with 10,000 FLN each.
-abstract contract World is Actors {
+abstract contract MarketTest is Actors {
     function setUp() public virtual {
         vm.warp(START);
         bytes memory arguments = abi.encode(address(this), SUPPLY);
-        begin(IERC20(vm.deployCode("FlorinToken.sol:FlorinToken", arguments)));
+        deployMarket(IERC20(vm.deployCode("FlorinToken.sol:FlorinToken", arguments)));
     }
 }

@@ -8,7 +8,7 @@ import {ReentrancyGuardTransient} from
 import {IMarket} from "../interfaces/IMarket.sol";
 
 /// @title Storage of the market, its clock, and the two functions that move tokens.
-abstract contract Books is IMarket, ReentrancyGuardTransient {
+abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
 
     /// @dev One line per storage slot. A round accesses coordinator, deposits, progress and head; a
@@ -24,17 +24,17 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         Claimable claimable;
         uint128 dataPaid; uint128 infrastructurePaid;
         bytes32 head;
-        bytes32 base;
-        bytes32 mark;
+        bytes32 finalHead;
+        bytes32 checkpoint;
         bytes32 root;
     }
 
-    /// @dev `posted`, `finalised` and `marked` count the settlements up to `head`, `base` and
-    /// `mark`.
+    /// @dev `posted`, `finalised` and `checkpointed` count the settlements up to `head`,
+    /// `finalHead` and `checkpoint`.
     struct Progress {
         uint32 posted;
         uint32 finalised;
-        uint32 marked;
+        uint32 checkpointed;
         uint48 lastPost;
         uint32 round;
         bool closed;
@@ -48,7 +48,7 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         bytes20 tag;
     }
 
-    struct Taken {
+    struct ClaimedTotals {
         uint128 paid;
         uint128 debited;
     }
@@ -59,7 +59,7 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
     }
 
     struct Account {
-        Taken taken;
+        ClaimedTotals claimed;
         Bond bond;
     }
 
@@ -71,10 +71,10 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         uint32 generation;
     }
 
-    /// @dev `place` is the index of the pledge in its list, plus one; 0 for no pledge.
+    /// @dev `indexPlusOne` is the index of the pledge in its list, plus one; 0 for no pledge.
     struct Pledge {
         uint128 slashed;
-        uint32 place;
+        uint32 indexPlusOne;
     }
 
     /// @inheritdoc IMarket
@@ -100,7 +100,7 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         return uint64(block.timestamp * 1_000);
     }
 
-    function _known(bytes32 id) internal view returns (Task storage task_) {
+    function _existingTask(bytes32 id) internal view returns (Task storage task_) {
         task_ = _tasks[id];
         // The head of an opened task is never zero: its history starts with a hash.
         if (task_.head == 0) revert UnknownTask(id);
@@ -108,15 +108,15 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
 
     /// @dev Transfers `amount` from `from` and checks the received amount: a token that charges a
     /// fee on transfer is rejected.
-    function _receive(address from, uint256 amount) internal {
+    function _pullTokens(address from, uint256 amount) internal {
         if (amount == 0) return;
         uint256 before = token.balanceOf(address(this));
         token.safeTransferFrom(from, address(this), amount);
         uint256 arrived = token.balanceOf(address(this)) - before;
-        if (arrived != amount) revert WrongArrival(amount, arrived);
+        if (arrived != amount) revert TransferAmountMismatch(amount, arrived);
     }
 
-    function _affordable(address account, uint256 needed) internal view {
+    function _requireBalance(address account, uint256 needed) internal view {
         uint256 available = token.balanceOf(account);
         if (available < needed) revert Insufficient(account, available, needed);
     }

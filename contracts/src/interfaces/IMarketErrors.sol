@@ -4,11 +4,11 @@ pragma solidity 0.8.37;
 /// @title Errors of the market. Each has the name of the corresponding error of the Rust trait
 /// `Ledger`.
 /// @notice A reverted call changes nothing.
-interface IRefusals {
+interface IMarketErrors {
     /// @notice The paying wallet's balance is too small.
     error Insufficient(address account, uint256 available, uint256 needed);
     /// @notice Signed by another account, for another market or chain, or not in canonical form.
-    error BadSignature();
+    error InvalidSignature();
     /// @notice The task does not exist.
     error UnknownTask(bytes32 task);
     /// @notice The task id is already used.
@@ -16,7 +16,7 @@ interface IRefusals {
     /// @notice The task is closed.
     error TaskClosed(bytes32 task);
     /// @notice The sender is not authorised.
-    error NotAllowed(address sender, address allowed);
+    error Unauthorized(address sender, address allowed);
     /// @notice A bond, a stake or a data pool is below its minimum.
     error TooSmall(uint256 offered, uint256 smallest);
     /// @notice The action is not allowed before `moment`.
@@ -24,24 +24,24 @@ interface IRefusals {
     /// @notice The challenge window, or the deadline of a signature, has passed.
     error WindowClosed(uint64 moment);
     /// @notice Settlements are still within their challenge windows.
-    error Pending(uint64 count);
+    error SettlementsPending(uint64 count);
     /// @notice A different settlement is active for this task and round.
     error ConflictingSettlement(bytes32 task, uint32 round);
     /// @notice Running totals decrease or exceed the deposit, or a debit exceeds its limit.
-    error BadSettlement(uint32 round, string what);
+    error InvalidSettlement(uint32 round, string reason);
     /// @notice The proof does not lead to the final root.
-    error BadProof();
+    error InvalidProof();
     /// @notice Everything is already claimed.
     error NothingToClaim();
     /// @notice The bond, stake or settlement does not exist.
-    error Missing(string what);
+    error NotFound(string reason);
     /// @notice An amount of zero, or another invalid argument.
-    error Meaningless(string what);
+    error InvalidArgument(string reason);
     /// @notice A limit is exceeded.
-    error Limit(string what);
+    error LimitExceeded(string reason);
     /// @notice The arguments do not match the current `head`: another transaction was included
     /// first. Read the events again.
-    error Stale(bytes32 head);
+    error StaleHead(bytes32 head);
     /// @notice The token transferred less, or more, than requested.
-    error WrongArrival(uint256 expected, uint256 arrived);
+    error TransferAmountMismatch(uint256 expected, uint256 arrived);
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {AtRisk, Slash, TaskState} from "../src/interfaces/Types.sol";
-import {Anything} from "./Anything.sol";
+import {Collateral, SlashOrder, TaskState} from "../src/interfaces/Types.sol";
+import {SymbolicMarket} from "./SymbolicMarket.sol";
 
 /// @title Bonds and stakes: deposits, withdrawals and slashing, from any prior state.
 /// @dev Slashing a stake is not proven: a used-up pledge leaves a list of arbitrary length, which
 /// the solver cannot handle. `test/Stakes.t.sol` and the invariants test it.
-contract AtRiskProofs is Anything {
+contract CollateralProofs is SymbolicMarket {
     function check_a_bond_grows_by_the_received_amount(bytes32 id, address account, uint128 amount)
         external
     {
-        vm.assume(wellMinted(address(market), account));
-        AtRisk memory b = market.bondOf(id, account);
+        vm.assume(tokenInvariant(address(market), account));
+        Collateral memory b = market.bondOf(id, account);
         uint256 held = token.balanceOf(address(market));
         vm.prank(account);
         try market.bond(id, amount) {
-            AtRisk memory a = market.bondOf(id, account);
+            Collateral memory a = market.bondOf(id, account);
             assert(a.amount == uint256(b.amount) + amount && a.release == 0);
             assert(token.balanceOf(address(market)) == held + amount);
         } catch {}
@@ -28,9 +28,9 @@ contract AtRiskProofs is Anything {
         uint256 second
     ) external {
         at(second);
-        vm.assume(wellMinted(address(market), account));
+        vm.assume(tokenInvariant(address(market), account));
         TaskState memory t = market.task(id);
-        AtRisk memory b = market.bondOf(id, account);
+        Collateral memory b = market.bondOf(id, account);
         uint256 wallet = token.balanceOf(account);
         vm.prank(account);
         try market.withdrawBond(id) returns (uint128 amount) {
@@ -48,7 +48,7 @@ contract AtRiskProofs is Anything {
         } catch {}
     }
 
-    function check_a_slash_takes_at_most_the_bond(Slash calldata order, address sender)
+    function check_a_slash_takes_at_most_the_bond(SlashOrder calldata order, address sender)
         external
     {
         vm.assume(!order.stake);
@@ -68,8 +68,8 @@ contract AtRiskProofs is Anything {
         external
     {
         at(second);
-        vm.assume(wellMinted(address(market), account));
-        AtRisk memory b = market.stakeOf(account);
+        vm.assume(tokenInvariant(address(market), account));
+        Collateral memory b = market.stakeOf(account);
         uint256 wallet = token.balanceOf(account);
         vm.prank(account);
         try market.withdrawStake() returns (uint128 amount) {
