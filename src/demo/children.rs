@@ -68,7 +68,7 @@ impl Children {
     }
 
     /// Starts a process in the background.
-    pub(super) fn start(&mut self, name: &str, arguments: &[String]) -> anyhow::Result<()> {
+    pub(crate) fn start(&mut self, name: &str, arguments: &[String]) -> anyhow::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         let out = open_log(&log)?;
         let err = out.try_clone().with_context(|| log.display().to_string())?;
@@ -147,7 +147,7 @@ impl Children {
     }
 
     /// Waits until `file` has been written by the child `name`.
-    pub(super) fn wait_for_file(
+    pub(crate) fn wait_for_file(
         &mut self,
         name: &str,
         file: &Path,

@@ -9,7 +9,8 @@ use florin_protocol::Amount;
 use super::outcome::{DemoOutcome, NANO, ParticipantResult, nats};
 use super::plan::Behaviour;
 use crate::show;
-use chart::{Heat, escape};
+use chart::Heat;
+pub(crate) use chart::escape;
 
 const STYLE: &str = include_str!("style.css");
 
