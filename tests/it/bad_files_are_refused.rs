@@ -52,6 +52,39 @@ fn invalid_data_is_refused_with_file_and_position() {
 }
 
 #[test]
+fn data_is_not_split_twice_into_the_same_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("shards");
+    let (shards, test) = (["--shards", "2"], ["--test", "0.2"]);
+    let split = |shards: [&str; 2], more: &[&str]| {
+        let at = ["data", "split", "digits", "--out", out.to_str().unwrap()];
+        florin(&[&at[..], &shards, more].concat())
+    };
+    let files = || {
+        let entries = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+        files.sort();
+        files
+    };
+    split(shards, &test).expect(0);
+    let before = files();
+    assert_eq!(before.len(), 3);
+    let output = split(["--shards", "1"], &["--seed", "2"]);
+    assert_contains(&output, &["shard-0.florin", "--out", "nothing is overwritten"]);
+    output.refused(2, "FILE_EXISTS");
+    assert_eq!(files(), before, "nothing was written");
+    // A test set that is left over overlaps with the new shards as well.
+    for (path, _) in before.iter().filter(|(path, _)| !path.ends_with("test.florin")) {
+        std::fs::remove_file(path).unwrap();
+    }
+    split(shards, &[]).refused(2, "FILE_EXISTS");
+    std::fs::remove_file(out.join("test.florin")).unwrap();
+    std::fs::write(out.join("shard-notes.florin"), "another file").unwrap();
+    split(shards, &[]).expect(0);
+}
+
+#[test]
 fn invalid_wallets_are_refused_and_wallets_are_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
