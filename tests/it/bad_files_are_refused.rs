@@ -153,10 +153,15 @@ fn market_with_a_completed_task() -> (TestMarket, TaskId) {
 
 /// Tries to start a coordinator with the market's wallet.
 fn coordinate(market: &TestMarket, data: &str, listen: &str) -> CommandOutput {
+    coordinate_with(market, data, listen, &[])
+}
+
+/// As [`coordinate`], with further arguments.
+fn coordinate_with(market: &TestMarket, data: &str, listen: &str, more: &[&str]) -> CommandOutput {
     let (wallet, passphrase) = (market.file("coordinator.json"), market.file("passphrase"));
     let at = ["coordinate", "--engine", "reference", "--data", data, "--listen", listen];
     let signing = ["--wallet", &wallet, "--passphrase-file", &passphrase];
-    florin(&[&at[..], &signing[..]].concat())
+    florin(&[&at[..], &signing[..], more].concat())
 }
 
 #[test]
@@ -171,6 +176,19 @@ fn a_second_coordinator_does_not_start() {
     coordinate(&market, &elsewhere, "127.0.0.1:0").refused(2, "NO_GENESIS");
     assert_eq!(market.view(task).phase, TaskPhase::Done);
     requests_with_bad_arguments(&market, &task.to_string());
+}
+
+#[test]
+fn allocations_for_an_existing_market_are_refused() {
+    let (mut market, task) = market_with_a_completed_task();
+    let (balances, data) = (market.balances(task), market.file("coordinator"));
+    market.coordinator.kill();
+    let allocation = format!("{}=5000", market.account("ann"));
+    let output = coordinate_with(&market, &data, "127.0.0.1:0", &["--allocate", &allocation]);
+    assert_contains(&output, &[&data, "florin transfer", "without --allocate"]);
+    output.refused(2, "LEDGER_EXISTS");
+    market.start_coordinator_again(); // with --genesis, as before
+    assert_eq!(market.balances(task), balances);
 }
 
 #[test]
