@@ -33,7 +33,8 @@ pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
 pub(crate) use tools::{
-    BenchArgs, BenchName, BenchSoak, BenchUploads, Demo, Doctor, Fuzz, PeerArg,
+    BenchArgs, BenchName, BenchSoak, BenchUploads, Completions, Demo, Doctor, Fuzz, ManualPages,
+    PeerArg,
 };
 pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, WalletShow};
 
@@ -133,6 +134,10 @@ pub(crate) enum Command {
     Openapi,
     /// Check what this machine provides and how to install what is missing
     Doctor(Doctor),
+    /// Print the script that completes this program's commands and options in a shell
+    Completions(Completions),
+    /// Write a manual page for each command
+    Man(ManualPages),
     /// Measure this program against its limits and against peers
     #[command(hide = true)]
     Bench(BenchArgs),

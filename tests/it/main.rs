@@ -12,6 +12,7 @@ mod a_running_market_is_backed_up_and_restored;
 mod an_upload_survives_disconnects_and_kills;
 mod anyone_can_recompute_a_payout;
 mod bad_files_are_refused;
+mod completions_and_manual_pages;
 mod demonstration;
 mod disk_full_and_fsync_failures;
 mod ethereum_ledger_commands;
