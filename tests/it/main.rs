@@ -27,6 +27,7 @@ mod request_ids;
 mod schemathesis;
 mod support;
 mod sweeps_resume_and_report_violations;
+mod tables_fit_the_terminal;
 mod the_balance_equation_holds;
 mod tidy;
 mod two_runs_with_one_seed_agree;
