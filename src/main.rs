@@ -24,6 +24,7 @@ mod otlp;
 #[cfg(not(feature = "otlp"))]
 #[path = "without_otlp.rs"]
 mod otlp;
+mod progress;
 mod show;
 mod task_file;
 

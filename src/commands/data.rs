@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::cli::{DataCommand, DataShow, DataSplit};
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::show::{self, TextTable};
 
 /// File name of a split's holdout.
@@ -27,8 +28,12 @@ pub(super) fn run(command: DataCommand) -> anyhow::Result<Exit> {
     }
 }
 
+fn read(source: &DataSource) -> anyhow::Result<Dataset> {
+    Ok(Progress::during(format!("reading {source}"), || load(source))?)
+}
+
 fn show(arguments: &DataShow) -> anyhow::Result<Exit> {
-    let data = load(&arguments.source)?;
+    let data = read(&arguments.source)?;
     let counts = data.class_counts();
     if arguments.json.json {
         show::json(&json!({
@@ -144,7 +149,7 @@ fn write(pieces: &[DataPart], folder: &Path) -> anyhow::Result<()> {
 
 fn split_command(arguments: &DataSplit) -> anyhow::Result<Exit> {
     refuse_earlier_split(&arguments.out)?;
-    let data = load(&arguments.source)?;
+    let data = read(&arguments.source)?;
     let names: Vec<String> =
         (0..arguments.shards).map(|at| format!("{SHARD_PREFIX}{at}")).collect();
     let pieces = split_rows(
@@ -157,7 +162,8 @@ fn split_command(arguments: &DataSplit) -> anyhow::Result<Exit> {
             seed: arguments.seed,
         },
     )?;
-    write(&pieces, &arguments.out)?;
+    let shown = arguments.out.display();
+    Progress::during(format!("writing {shown}"), || write(&pieces, &arguments.out))?;
     let source = |piece: &DataPart| DataSource::Florin { file: arguments.out.join(&piece.file) };
     if arguments.json.json {
         let files: Vec<_> = pieces
