@@ -159,17 +159,17 @@ impl Children {
         })
     }
 
-    /// Waits until the log of the child `name` has a line that starts with `begins`.
+    /// Waits until the log of the child `name` has a line with `part`.
     pub(super) fn wait_for_line(
         &mut self,
         name: &str,
-        begins: &str,
+        part: &str,
         patience: Duration,
     ) -> anyhow::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         self.wait_until(name, patience, || {
             let log_text = std::fs::read_to_string(&log).ok()?;
-            log_text.lines().any(|line| line.starts_with(begins)).then_some(())
+            log_text.lines().any(|line| line.contains(part)).then_some(())
         })
     }
 
