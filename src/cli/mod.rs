@@ -22,7 +22,8 @@ use crate::log::LogOptions;
 pub(crate) use account::{Audit, Balance, Claim, Statement, Transfer};
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use buyer::{
-    TaskCheck, TaskClose, TaskCommand, TaskList, TaskModel, TaskNew, TaskPublish, TaskShow,
+    TaskCheck, TaskClose, TaskCommand, TaskFollow, TaskList, TaskModel, TaskNew, TaskPublish,
+    TaskShow,
 };
 pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,

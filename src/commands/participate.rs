@@ -31,6 +31,11 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let wallet = wallet::open(&arguments.wallet)?;
     let by = (&wallet, &arguments.wallet);
     let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print)?;
+    let url = &arguments.market.market;
+    show::hint(&format!(
+        "Follow the task live: florin task follow {} --market {url}",
+        task.short()
+    ));
     let mut engine = compose::engine(arguments.engine)?;
     let mut behaviour = kind(arguments.experiment).behaviour();
     let config = ParticipantConfig {

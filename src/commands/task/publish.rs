@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     super::file::describe(spec)?;
     super::file::print_shared_hint(&ready);
     anstream::println!("\nPublished. Task {id}");
-    show::hint(&format!("Show its state: florin task show {}", id.short()));
+    show::hint(&format!("Follow it live: florin task follow {}", id.short()));
     Ok(Exit::Done)
 }
 
