@@ -1,4 +1,5 @@
-//! `florin task follow` prints each change of a task and ends with it.
+//! `florin task follow` prints each change of a task and ends with it. A participant that comes
+//! too late gets an error.
 
 use florin_protocol::{Amount, TaskId, TaskPhase};
 use serde_json::Value;
@@ -50,6 +51,7 @@ fn each_change_is_one_line_until_the_task_is_done() {
     assert_eq!(last["phase"], serde_json::to_value(TaskPhase::Done).unwrap());
 
     every_line_of_a_participant_has_its_name(&market);
+    a_participant_that_comes_too_late_gets_an_error(&market, task);
 }
 
 fn every_line_of_a_participant_has_its_name(market: &TestMarket) {
@@ -58,4 +60,15 @@ fn every_line_of_a_participant_has_its_name(market: &TestMarket) {
     let names: Vec<bool> = events.map(|line| line.starts_with("ann: ")).collect();
     assert!(names.len() > 2 && names.iter().all(|named| *named), "{log}");
     assert!(log.contains("florin task follow"), "{log}");
+}
+
+fn a_participant_that_comes_too_late_gets_an_error(market: &TestMarket, task: TaskId) {
+    let id = task.to_string();
+    let call = ["participate", "--task", &id, "--data", "digits", "--engine", "reference"];
+    let output = market.run_command_as("buyer", &call);
+    assert!(!output.out.contains("round 1"), "no report is read: {output:?}");
+    output.refused(1, "TASK_CLOSED");
+    // Its own participants may run the command again.
+    let mut again = market.participant(task, "ann");
+    again.finish();
 }
