@@ -124,7 +124,10 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 45] = [
+const INPUT_CODES: [&str; 48] = [
+    "DATA_DOES_NOT_FIT",
+    "BOND_LIMIT_TOO_LOW",
+    "NO_SUCH_ROUNDS",
     "FEATURE_NOT_BUILT",
     "BAD_SETTINGS",
     "DATA_FOLDER_MISSING",

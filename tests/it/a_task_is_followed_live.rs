@@ -71,4 +71,10 @@ fn a_participant_that_comes_too_late_gets_an_error(market: &TestMarket, task: Ta
     // Its own participants may run the command again.
     let mut again = market.participant(task, "ann");
     again.finish();
+    let misfit = market.file("misfit.csv");
+    std::fs::write(&misfit, "a,b,label\n1,2,0\n3,4,1\n").unwrap();
+    let data = format!("csv:{misfit}#label");
+    let call = ["participate", "--task", &id, "--data", &data, "--engine", "reference"];
+    market.run_command_as("buyer", &call).refused(2, "DATA_DOES_NOT_FIT");
+    market.run_command(&["audit", &id, "--round", "9"]).refused(2, "NO_SUCH_ROUNDS");
 }
