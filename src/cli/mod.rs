@@ -132,7 +132,7 @@ pub(crate) enum Command {
     Sim(SimCommand),
     /// Print the OpenAPI description of the coordinator's HTTP interface (also served at
     /// /openapi.json)
-    Openapi,
+    Openapi(JsonArg),
     /// Check what this machine provides and how to install what is missing
     Doctor(Doctor),
     /// Print the script that completes this program's commands and options in a shell
@@ -238,6 +238,11 @@ mod tests {
     #[test]
     fn the_command_tree_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn openapi_accepts_json_like_every_command() {
+        assert!(Cli::try_parse_from(["florin", "openapi", "--json"]).is_ok());
     }
 
     #[test]

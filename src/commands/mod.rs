@@ -50,7 +50,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Fuzz(command) => fuzz::run(&command),
         Command::Ledger(command) => ledger::run(command),
         Command::Man(command) => man::run(&command),
-        Command::Openapi => openapi::run(),
+        Command::Openapi(json) => openapi::run(json),
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),
         Command::Restore(command) => restore::run(&command),
