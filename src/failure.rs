@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use florin_ledger::LedgerError;
+use florin_ledger::{LedgerError, Refusal};
 use florin_participant::{
     AgentError, AuditError, ClaimError, ClientError, GuardError, HashChainError, ProviderError,
     SecretError, StatementError, WalletError,
@@ -259,6 +259,43 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     for cause in lines {
         anstream::eprintln!("  because: {cause}");
     }
+    if let Some(remedy) = remedy(error) {
+        anstream::eprintln!("  remedy: {remedy}");
+    }
+}
+
+/// The command that mends an error, if there is one.
+fn remedy(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(refusal).and_then(|refusal| match refusal {
+        Refusal::Insufficient { account, available, needed } => {
+            let missing = needed.minus(*available).ok()?;
+            Some(format!(
+                "fund the account from another wallet: florin transfer {account} {missing} \
+                 --wallet FILE"
+            ))
+        }
+        _ => None,
+    })
+}
+
+/// The ledger's refusal inside a link of an error chain.
+fn refusal<'a>(link: &'a (dyn Error + 'static)) -> Option<&'a Refusal> {
+    let of_agent = |error: &'a AgentError| match error {
+        AgentError::Ledger(error) => Some(error),
+        _ => None,
+    };
+    let ledger = link
+        .downcast_ref::<LedgerError>()
+        .or_else(|| link.downcast_ref::<AgentError>().and_then(of_agent))
+        .or_else(|| inner_agent_error(link).and_then(of_agent))
+        .or_else(|| match link.downcast_ref::<ProviderError>() {
+            Some(ProviderError::Ledger(error)) => Some(error),
+            _ => None,
+        });
+    match ledger {
+        Some(LedgerError::Refused(refusal)) => Some(refusal),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -283,7 +320,6 @@ mod tests {
 
     #[test]
     fn an_error_inside_an_agent_error_keeps_its_code_and_exit_code() {
-        use florin_ledger::Refusal;
         let refused = || LedgerError::Refused(Refusal::InvalidArgument("nothing".to_owned()));
         let rejection = || Rejection::new(florin_protocol::ErrorCode::BondTooSmall, "more");
         let no = |code: &str| (code.to_owned(), Exit::Negative);
@@ -297,6 +333,30 @@ mod tests {
         assert_eq!(agent(away().into()), ("LEDGER_UNAVAILABLE".to_owned(), Exit::Fault));
         let gas = LedgerError::Gas("none".to_owned());
         assert_eq!(provider(gas.into()), ("GAS_NOT_PAID".to_owned(), Exit::Input));
+    }
+
+    #[test]
+    fn the_remedy_for_an_empty_account_is_a_transfer_of_the_missing_amount() {
+        let fln = |text: &str| text.parse::<florin_protocol::Amount>().unwrap();
+        let account = florin_protocol::Address([7; 20]);
+        let empty = || {
+            let (available, needed) = (fln("0.5"), fln("3"));
+            LedgerError::Refused(Refusal::Insufficient { account, available, needed })
+        };
+        let expected = format!(
+            "fund the account from another wallet: florin transfer {account} 2.5 --wallet FILE"
+        );
+        let agent = || AgentError::from(empty());
+        for error in [
+            anyhow::Error::from(empty()).context("task publish"),
+            agent().into(),
+            ProviderError::from(empty()).into(),
+            ProviderError::from(agent()).into(),
+        ] {
+            assert_eq!(remedy(&error), Some(expected.clone()), "{error:?}");
+        }
+        let other = LedgerError::Refused(Refusal::NothingToClaim);
+        assert_eq!(remedy(&other.into()), None);
     }
 
     #[test]

@@ -77,4 +77,8 @@ fn a_participant_that_comes_too_late_gets_an_error(market: &TestMarket, task: Ta
     let call = ["participate", "--task", &id, "--data", &data, "--engine", "reference"];
     market.run_command_as("buyer", &call).refused(2, "DATA_DOES_NOT_FIT");
     market.run_command(&["audit", &id, "--round", "9"]).refused(2, "NO_SUCH_ROUNDS");
+    let to = market.account("ann").to_string();
+    let output = market.run_command_as("provider", &["transfer", &to, "100000"]);
+    assert!(output.err.contains("florin transfer 0x"), "the remedy is named: {output:?}");
+    output.refused(1, "INSUFFICIENT_FUNDS");
 }

@@ -169,7 +169,9 @@ fn a_second_coordinator_does_not_start() {
     let (market, task) = market_with_a_completed_task();
     let (data, elsewhere) = (market.file("coordinator"), market.file("elsewhere"));
     let address = market.url.strip_prefix("http://").unwrap();
-    coordinate(&market, &elsewhere, address).refused(2, "PORT_IN_USE");
+    let output = coordinate(&market, &elsewhere, address);
+    assert_contains(&output, &[address, "--listen"]);
+    output.refused(2, "PORT_IN_USE");
     assert!(!Path::new(&elsewhere).exists(), "a coordinator that cannot listen writes no files");
     coordinate(&market, &data, "127.0.0.1:0").refused(2, "LEDGER_LOCKED");
     florin(&["ledger", "verify", "--data", &data]).refused(2, "LEDGER_LOCKED");
