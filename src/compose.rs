@@ -6,12 +6,11 @@ use anyhow::Context;
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
 use florin_ledger::{EmbeddedChain, Ledger, LedgerClock, RemoteLedger};
-use florin_ledger_ethereum::{EthereumLedger, Settings};
 use florin_participant::{Client, Wallet};
-use florin_protocol::{EthereumInfo, LedgerInfo, NodeSigner};
+use florin_protocol::{LedgerInfo, NodeSigner};
 
-use crate::chain;
 use crate::cli::{EngineArg, NodeArg};
+use crate::ethereum;
 use crate::failure::Failure;
 
 /// The engine that the arguments select.
@@ -30,7 +29,7 @@ fn no_engine(error: &EngineError) -> anyhow::Error {
 /// Opens the ledger of a market for reading.
 ///
 /// # Errors
-/// `LEDGER_UNAVAILABLE`; those of [`ethereum`]; `NODE_NOT_NEEDED` if a node is given for an
+/// `LEDGER_UNAVAILABLE`; those of [`ethereum::reading_ledger`]; `NODE_NOT_NEEDED` if a node is given for an
 /// embedded ledger.
 pub(crate) fn ledger(
     client: &Client,
@@ -39,10 +38,7 @@ pub(crate) fn ledger(
 ) -> anyhow::Result<Box<dyn Ledger>> {
     match client.ledger() {
         LedgerInfo::Embedded => embedded(client, url, node),
-        // A ledger without a wallet never writes, so this outbox stays empty.
-        LedgerInfo::Ethereum(info) => {
-            Ok(Box::new(ethereum(client, info, node, &std::env::temp_dir().join("florin-outbox"))?))
-        }
+        LedgerInfo::Ethereum(info) => ethereum::reading_ledger(client, info, node),
     }
 }
 
@@ -55,15 +51,11 @@ pub(crate) fn signing_ledger(
     client: &Client,
     url: &str,
     node: &NodeArg,
-    (wallet, file): (&Wallet, &Path),
+    signer: (&Wallet, &Path),
 ) -> anyhow::Result<Box<dyn Ledger>> {
     match client.ledger() {
         LedgerInfo::Embedded => embedded(client, url, node),
-        LedgerInfo::Ethereum(info) => {
-            let ledger = ethereum(client, info, node, &chain::outbox(file))?;
-            ledger.resume(wallet)?;
-            Ok(Box::new(ledger))
-        }
+        LedgerInfo::Ethereum(info) => ethereum::signing_ledger(client, info, node, signer),
     }
 }
 
@@ -87,32 +79,6 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
         return Err(Failure::negative("WRONG_MARKET", message).into());
     }
     Ok(Box::new(ledger))
-}
-
-/// Opens the contracts that the coordinator names, through the user's node or the suggested one.
-///
-/// # Errors
-/// `NO_NODE`, `INVALID_URL`, `WRONG_CHAIN`, `WRONG_CONTRACTS`, `WRONG_MARKET`,
-/// `INVALID_DEPLOYMENT`, `LEDGER_UNAVAILABLE`.
-fn ethereum(
-    client: &Client,
-    info: &EthereumInfo,
-    node: &NodeArg,
-    outbox: &Path,
-) -> anyhow::Result<EthereumLedger> {
-    let market = client.coordinator().market;
-    let deployment = chain::verified_deployment(market, info, node.deployment.as_deref())?;
-    let Some(rpc) = node.rpc.as_ref().or(info.rpc.as_ref()) else {
-        let message = format!(
-            "the market is on chain {}, and its coordinator suggests no node: set one with --rpc",
-            market.chain
-        );
-        return Err(Failure::input("NO_NODE", message).into());
-    };
-    let endpoint = chain::endpoint(rpc)?;
-    chain::check(&endpoint, &deployment)?;
-    let settings = node.spending.apply_to(Settings::default());
-    Ok(EthereumLedger::open(endpoint, deployment, settings, outbox)?)
 }
 
 /// The file of the embedded ledger in a coordinator's data folder.

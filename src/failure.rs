@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use florin_ledger::LedgerError;
+use florin_ledger::{LedgerError, Refusal};
 use florin_participant::{
     AgentError, AuditError, ClaimError, ClientError, GuardError, HashChainError, ProviderError,
     SecretError, StatementError, WalletError,
@@ -37,6 +37,19 @@ impl Failure {
     /// A failure by wrong input.
     pub(crate) fn input(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Input, message: message.into() }
+    }
+
+    /// A request for a part of the program that this build leaves out.
+    #[cfg_attr(
+        all(feature = "ethereum", feature = "otlp"),
+        expect(dead_code, reason = "this build leaves nothing out")
+    )]
+    pub(crate) fn not_built(feature: &str, part: &str) -> Self {
+        let message = format!(
+            "this program was built without {part}: build it with `cargo build --features \
+             {feature}`, or whole with `cargo install --path .`"
+        );
+        Self::input("FEATURE_NOT_BUILT", message)
     }
 
     /// A failed check or a refused request.
@@ -111,7 +124,9 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 46] = [
+const INPUT_CODES: [&str; 48] = [
+    "BOND_LIMIT_TOO_LOW",
+    "FEATURE_NOT_BUILT",
     "INVALID_SETTINGS",
     "DATA_FOLDER_NOT_SET",
     "INVALID_BUCKET_SETTINGS",
@@ -174,6 +189,9 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
     match link.downcast_ref::<AgentError>().or_else(|| inner_agent_error(link)) {
         Some(AgentError::Client(error)) => return Some(classify_client(error)),
         Some(AgentError::Ledger(error)) => return Some(classify_ledger(error)),
+        Some(error @ AgentError::TaskClosed { .. }) => {
+            return Some((error.code().to_owned(), Exit::Negative));
+        }
         _ => {}
     }
     match link.downcast_ref::<ProviderError>() {
@@ -247,6 +265,43 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     for cause in lines {
         anstream::eprintln!("  because: {cause}");
     }
+    if let Some(remedy) = remedy(error) {
+        anstream::eprintln!("  remedy: {remedy}");
+    }
+}
+
+/// The command that mends an error, if there is one.
+fn remedy(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(refusal).and_then(|refusal| match refusal {
+        Refusal::Insufficient { account, available, needed } => {
+            let missing = needed.minus(*available).ok()?;
+            Some(format!(
+                "fund the account from another wallet: florin transfer {account} {missing} \
+                 --wallet FILE"
+            ))
+        }
+        _ => None,
+    })
+}
+
+/// The ledger's refusal inside a link of an error chain.
+fn refusal<'a>(link: &'a (dyn Error + 'static)) -> Option<&'a Refusal> {
+    let of_agent = |error: &'a AgentError| match error {
+        AgentError::Ledger(error) => Some(error),
+        _ => None,
+    };
+    let ledger = link
+        .downcast_ref::<LedgerError>()
+        .or_else(|| link.downcast_ref::<AgentError>().and_then(of_agent))
+        .or_else(|| inner_agent_error(link).and_then(of_agent))
+        .or_else(|| match link.downcast_ref::<ProviderError>() {
+            Some(ProviderError::Ledger(error)) => Some(error),
+            _ => None,
+        });
+    match ledger {
+        Some(LedgerError::Refused(refusal)) => Some(refusal),
+        _ => None,
+    }
 }
 
 /// Prints an error as one line of JSON, for commands whose result is JSON.
@@ -283,7 +338,6 @@ mod tests {
 
     #[test]
     fn an_error_inside_an_agent_error_keeps_its_code_and_exit_code() {
-        use florin_ledger::Refusal;
         let refused = || LedgerError::Refused(Refusal::InvalidArgument("nothing".to_owned()));
         let rejection = || Rejection::new(florin_protocol::ErrorCode::BondTooSmall, "more");
         let no = |code: &str| (code.to_owned(), Exit::Negative);
@@ -308,6 +362,30 @@ mod tests {
             "causes": ["the passphrase is wrong"],
         } });
         assert_eq!(as_json(&error), found);
+    }
+
+    #[test]
+    fn the_remedy_for_an_empty_account_is_a_transfer_of_the_missing_amount() {
+        let fln = |text: &str| text.parse::<florin_protocol::Amount>().unwrap();
+        let account = florin_protocol::Address([7; 20]);
+        let empty = || {
+            let (available, needed) = (fln("0.5"), fln("3"));
+            LedgerError::Refused(Refusal::Insufficient { account, available, needed })
+        };
+        let expected = format!(
+            "fund the account from another wallet: florin transfer {account} 2.5 --wallet FILE"
+        );
+        let agent = || AgentError::from(empty());
+        for error in [
+            anyhow::Error::from(empty()).context("task publish"),
+            agent().into(),
+            ProviderError::from(empty()).into(),
+            ProviderError::from(agent()).into(),
+        ] {
+            assert_eq!(remedy(&error), Some(expected.clone()), "{error:?}");
+        }
+        let other = LedgerError::Refused(Refusal::NothingToClaim);
+        assert_eq!(remedy(&other.into()), None);
     }
 
     #[test]

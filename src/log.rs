@@ -3,9 +3,10 @@
 
 use std::io::IsTerminal;
 
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+use tracing_subscriber::{Layer, Registry, fmt};
 
 use crate::cli::LogFormat;
 
@@ -29,7 +30,8 @@ pub(crate) fn start(manner: LogOptions, spans: Option<LogLayer>) {
         1 => "warn,florin=info",
         _ => "info,florin=debug",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let variable = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = variable.unwrap_or_else(|| default.parse().expect("the defaults are valid"));
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let lines = fmt::layer().with_writer(std::io::stderr);
     let lines: LogLayer = match manner.format {

@@ -4,18 +4,27 @@
 //! the ledger, `show` prints, `task_file` reads task files, and `demo` runs a complete market on
 //! one machine.
 
-mod chain;
 mod cli;
 mod commands;
 mod compose;
 mod demo;
+#[cfg(feature = "ethereum")]
+mod ethereum;
+#[cfg(not(feature = "ethereum"))]
+#[path = "without_ethereum.rs"]
+mod ethereum;
 mod exit_with_parent;
 mod failure;
 mod genesis_file;
 mod log;
 mod market;
 mod open_files;
+#[cfg(feature = "otlp")]
 mod otlp;
+#[cfg(not(feature = "otlp"))]
+#[path = "without_otlp.rs"]
+mod otlp;
+mod progress;
 mod show;
 mod task_file;
 

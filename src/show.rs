@@ -21,6 +21,11 @@ pub(crate) const NOTE: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor:
 /// Decimals of a printed amount.
 const DECIMALS_SHOWN: usize = 4;
 
+/// Number of spaces between two columns.
+const GAP: usize = 2;
+/// Minimum width of a column whose text is wrapped.
+const WRAPPED_MIN: usize = 20;
+
 /// Formats an amount for people: thousands separators and four decimals, rounded down; a positive
 /// amount never prints as "0.0000".
 pub(crate) fn fln(amount: Amount) -> String {
@@ -51,6 +56,7 @@ pub(crate) fn units(amount: Amount) -> String {
 }
 
 /// Formats wei as ether, with six decimals, rounded up so that a cost is never understated.
+#[cfg(feature = "ethereum")]
 pub(crate) fn ether(wei: u128) -> String {
     const WEI_PER_MICRO: u128 = 1_000_000_000_000;
     let micro = wei.div_ceil(WEI_PER_MICRO);
@@ -180,18 +186,61 @@ impl TextTable {
         widths
     }
 
-    /// Renders the table as text, with ANSI colours.
-    pub(crate) fn render(&self) -> String {
-        let widths = self.widths();
+    /// Renders the table as text, with ANSI colours, in lines of at most `limit` characters: the
+    /// widest column of words is wrapped, and if that is not enough, each row becomes a list of
+    /// titles and values.
+    pub(crate) fn render(&self, limit: Option<usize>) -> String {
+        let mut widths = self.widths();
         let mut out = String::new();
+        if limit.is_some_and(|limit| !self.shrink(&mut widths, limit)) {
+            self.records(&mut out, limit);
+            return out;
+        }
         let titles = self.columns.iter().map(|(title, _)| (*title, HEAD));
         self.line(&mut out, &widths, titles);
         let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
         self.line(&mut out, &widths, rule.iter().map(|rule| (rule.as_str(), DIM)));
         for row in &self.rows {
-            self.line(&mut out, &widths, row.iter().map(|cell| (cell.text.as_str(), cell.style)));
+            let wrapped: Vec<Vec<&str>> =
+                row.iter().zip(&widths).map(|(cell, width)| wrap(&cell.text, *width)).collect();
+            let lines = wrapped.iter().map(Vec::len).max().unwrap_or(1);
+            for at in 0..lines {
+                let parts = wrapped.iter().map(|lines| lines.get(at).copied().unwrap_or_default());
+                let cells = parts.zip(row.iter().map(|cell| cell.style));
+                self.line(&mut out, &widths, cells);
+            }
         }
         out
+    }
+
+    /// Narrows the widest column of words until a line has at most `limit` characters. Returns
+    /// false if that column would become too narrow.
+    fn shrink(&self, widths: &mut [usize], limit: usize) -> bool {
+        let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+        let excess = total.saturating_sub(limit);
+        let columns = self.columns.iter().zip(widths);
+        let words = columns.filter(|((_, align), _)| *align == Align::Left);
+        match words.max_by_key(|(_, width)| **width) {
+            _ if excess == 0 => true,
+            Some(((title, _), width)) if *width >= excess + WRAPPED_MIN.max(title.len()) => {
+                *width -= excess;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Renders each row as a list of titles and values.
+    fn records(&self, out: &mut String, limit: Option<usize>) {
+        for (at, row) in self.rows.iter().enumerate() {
+            if at > 0 {
+                out.push('\n');
+            }
+            let pairs = self.columns.iter().zip(row);
+            let pairs: Vec<(&str, &str, Style)> =
+                pairs.map(|((title, _), cell)| (*title, cell.text.as_str(), cell.style)).collect();
+            pair_lines(out, &pairs, limit);
+        }
     }
 
     fn line<'a>(
@@ -216,17 +265,62 @@ impl TextTable {
 
     /// Prints the table.
     pub(crate) fn print(&self) {
-        anstream::print!("{}", self.render());
+        anstream::print!("{}", self.render(output_width()));
     }
 }
 
 /// Prints names and values in two columns.
 pub(crate) fn facts(facts: &[(&str, String)]) {
-    let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
-    for (name, value) in facts {
+    let pairs: Vec<(&str, &str, Style)> =
+        facts.iter().map(|(name, value)| (*name, value.as_str(), Style::new())).collect();
+    let mut out = String::new();
+    pair_lines(&mut out, &pairs, output_width());
+    anstream::print!("{out}");
+}
+
+/// Renders names and values in two columns; values are wrapped to lines of at most `limit`
+/// characters.
+fn pair_lines(out: &mut String, pairs: &[(&str, &str, Style)], limit: Option<usize>) {
+    let width = pairs.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or_default();
+    let left = limit.unwrap_or(usize::MAX).saturating_sub(width + GAP).max(WRAPPED_MIN);
+    for (name, value, style) in pairs {
         let pad = " ".repeat(width - name.chars().count());
-        anstream::println!("{DIM}{name}{DIM:#}{pad}  {value}");
+        for (at, line) in wrap(value, left).into_iter().enumerate() {
+            let _ = match at {
+                0 => writeln!(out, "{DIM}{name}{DIM:#}{pad}  {style}{line}{style:#}"),
+                _ => writeln!(out, "{:width$}  {style}{line}{style:#}", ""),
+            };
+        }
     }
+}
+
+/// Breaks a text into lines of at most `width` characters, at spaces where possible. An empty text
+/// is one empty line.
+fn wrap(text: &str, width: usize) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    loop {
+        let Some((end, _)) = rest.char_indices().nth(width) else {
+            lines.push(rest);
+            return lines;
+        };
+        // A space right behind the line is a place to break as well.
+        let behind = rest[end..].chars().next().map_or(end, |next| end + next.len_utf8());
+        let at = rest[..behind].rfind(' ').filter(|at| *at > 0).unwrap_or(end);
+        lines.push(rest[..at].trim_end());
+        rest = rest[at..].trim_start();
+    }
+}
+
+/// Number of characters in a line of the output: COLUMNS, otherwise the terminal's width, otherwise
+/// no limit, so that programs read whole lines from a pipe.
+fn output_width() -> Option<usize> {
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let terminal = || {
+        let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
+        Some(usize::from(width.0))
+    };
+    columns.or_else(terminal).filter(|width| *width >= WRAPPED_MIN)
 }
 
 /// Prints a hint for the next step.
@@ -264,8 +358,53 @@ mod tests {
         let mut table = TextTable::new(&["who", ">rows"]);
         table.row(["ann".into(), 5.into()]);
         table.row(["b".into(), 1_234.into()]);
-        let text = anstream::adapter::strip_str(&table.render()).to_string();
+        let text = anstream::adapter::strip_str(&table.render(None)).to_string();
         assert_eq!(text, "who  rows\n───  ────\nann     5\nb    1234\n");
+    }
+
+    #[test]
+    fn a_table_fits_the_width_of_the_terminal() {
+        let mut table = TextTable::new(&["name", ">rows", "remark"]);
+        let remark = "first line of a remark, and a path /some/where/deep/inside/a/folder/file";
+        table.row(["ann".into(), 1_234.into(), remark.into()]);
+        table.row(["ben".into(), 5.into(), "short".into()]);
+        let render = |limit| anstream::adapter::strip_str(&table.render(limit)).to_string();
+        assert_eq!(render(Some(100)), render(None), "a table that fits is not changed");
+        let indented = |width: usize, text: &str| format!("{:width$}{text}", "");
+        let wrapped = [
+            "name  rows  remark",
+            "────  ────  ────────────────────────────",
+            "ann   1234  first line of a remark, and",
+            &indented(12, "a path"),
+            &indented(12, "/some/where/deep/inside/a/fo"),
+            &indented(12, "lder/file"),
+            "ben      5  short",
+            "",
+        ];
+        assert_eq!(render(Some(40)), wrapped.join("\n"));
+        let records = [
+            "name    ann",
+            "rows    1234",
+            "remark  first line of a",
+            &indented(8, "remark, and a path"),
+            &indented(8, "/some/where/deep/insid"),
+            &indented(8, "e/a/folder/file"),
+            "",
+            "name    ben",
+            "rows    5",
+            "remark  short",
+            "",
+        ];
+        assert_eq!(render(Some(30)), records.join("\n"));
+    }
+
+    #[test]
+    fn text_is_wrapped_at_spaces_and_long_words_are_cut() {
+        assert_eq!(wrap("", 5), [""]);
+        assert_eq!(wrap("one two", 7), ["one two"]);
+        assert_eq!(wrap("one two", 3), ["one", "two"]);
+        assert_eq!(wrap("über öl", 4), ["über", "öl"]);
+        assert_eq!(wrap("abcdefgh i", 3), ["abc", "def", "gh", "i"]);
     }
 
     #[test]

@@ -239,7 +239,7 @@ pub enum ParticipantEvent {
 }
 
 impl ParticipantEvent {
-    /// Start of the line of [`ParticipantEvent::Ready`]; scripts wait for it in a provider's output.
+    /// Start of the text of [`ParticipantEvent::Ready`]; scripts wait for it in a provider's output.
     pub const READY_PREFIX: &str = "ready: work orders of task";
 
     /// Whether an operator should look at it: the coordinator broke the protocol.

@@ -20,6 +20,8 @@ pub(crate) enum TaskCommand {
     List(TaskList),
     /// Show the state, the rounds and the payments of a task
     Show(TaskShow),
+    /// Follow a task live, until it is done: phase, participants, scores, payouts, money left
+    Follow(TaskFollow),
     /// Fetch the newest model of a task and check its digest
     Model(TaskModel),
     /// Close a task after its current round and refund the unspent budget
@@ -73,6 +75,21 @@ pub(crate) struct TaskList {
 /// `florin task show`
 #[derive(Debug, Args)]
 pub(crate) struct TaskShow {
+    /// Task id, or its first digits (6 or more)
+    pub(crate) task: String,
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin task follow`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "On a terminal the current phase is redrawn in place; into a pipe each change is \
+        one line, and with --json one JSON object. Ends with exit code 0 when the task is done."
+)]
+pub(crate) struct TaskFollow {
     /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use florin_ledger_ethereum::Settings;
+use florin_ledger::ethereum::Settings;
 use florin_protocol::{Address, Amount};
 
 use super::{JsonArg, TrustArg, WalletArg};

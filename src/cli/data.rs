@@ -53,7 +53,7 @@ pub(crate) struct DataSplit {
     /// Seed of the split
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Output folder; created if it does not exist
+    /// Output folder; created if it does not exist, refused if it has files of an earlier split
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     #[command(flatten)]

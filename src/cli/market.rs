@@ -54,7 +54,7 @@ pub(crate) struct Coordinate {
     /// Genesis file (TOML) with `chain = N` and a table `[allocate]` of ADDRESS = "AMOUNT"
     #[arg(long, value_name = "FILE", conflicts_with = "allocate")]
     pub(crate) genesis: Option<PathBuf>,
-    /// Initial balance of an account in the genesis; may be repeated
+    /// Initial balance of an account in the genesis, at the first start only; may be repeated
     #[arg(long, value_name = "ADDRESS=AMOUNT", value_parser = allocation)]
     pub(crate) allocate: Vec<(Address, Amount)>,
     #[command(flatten)]

@@ -22,7 +22,8 @@ use crate::log::LogOptions;
 pub(crate) use account::{Audit, Balance, Claim, Statement, Transfer};
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use buyer::{
-    TaskCheck, TaskClose, TaskCommand, TaskList, TaskModel, TaskNew, TaskPublish, TaskShow,
+    TaskCheck, TaskClose, TaskCommand, TaskFollow, TaskList, TaskModel, TaskNew, TaskPublish,
+    TaskShow,
 };
 pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,
@@ -33,7 +34,8 @@ pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
 pub(crate) use tools::{
-    BenchArgs, BenchName, BenchSoak, BenchUploads, Demo, Doctor, Fuzz, PeerArg,
+    BenchArgs, BenchName, BenchSoak, BenchUploads, Completions, Demo, Doctor, Fuzz, ManualPages,
+    PeerArg,
 };
 pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, WalletShow};
 
@@ -130,9 +132,13 @@ pub(crate) enum Command {
     Sim(SimCommand),
     /// Print the OpenAPI description of the coordinator's HTTP interface (also served at
     /// /openapi.json)
-    Openapi,
+    Openapi(JsonArg),
     /// Check what this machine provides and how to install what is missing
     Doctor(Doctor),
+    /// Print the script that completes this program's commands and options in a shell
+    Completions(Completions),
+    /// Write a manual page for each command
+    Man(ManualPages),
     /// Measure this program against its limits and against peers
     #[command(hide = true)]
     Bench(BenchArgs),
@@ -255,6 +261,11 @@ mod tests {
         for without in [&["doctor"][..], &["openapi"], &["demo", "--json", "result.json"]] {
             assert!(!is_json(without), "{without:?}");
         }
+    }
+
+    #[test]
+    fn openapi_accepts_json_like_every_command() {
+        assert!(Cli::try_parse_from(["florin", "openapi", "--json"]).is_ok());
     }
 
     #[test]

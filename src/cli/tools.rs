@@ -1,8 +1,9 @@
-//! Arguments of `florin demo`, `doctor`, `bench` and `fuzz`.
+//! Arguments of `florin demo`, `doctor`, `completions`, `man`, `bench` and `fuzz`.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use clap_complete::Shell;
 use florin_protocol::UpdateFormat;
 
 use super::{AnvilArg, EngineArg, JsonArg, LedgerKind};
@@ -51,6 +52,30 @@ pub(crate) struct Doctor {
     pub(crate) anvil: AnvilArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
+}
+
+/// `florin completions`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    florin completions bash > ~/.local/share/bash-completion/completions/florin\n  \
+    florin completions zsh > ~/.zfunc/_florin\n  \
+    florin completions fish > ~/.config/fish/completions/florin.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+/// `florin man`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  florin man --out ~/.local/share/man/man1 && man florin-task-show"
+)]
+pub(crate) struct ManualPages {
+    /// Folder for the pages, one for each command; created if it does not exist. Existing pages are
+    /// replaced
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
 }
 
 /// `florin bench`

@@ -8,6 +8,7 @@ use crate::cli::Audit;
 use crate::compose;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
+use crate::progress::Progress;
 use crate::show::{self, BAD, GOOD, NOTE};
 
 /// Fractions of forged scores for which a spot check prints its escape probability.
@@ -33,12 +34,15 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
     let scratch = Some(arguments.scratch.as_path());
     let scrutiny = AuditOptions { rounds, receipts: &receipts, spot, scratch };
     let quiet = arguments.json.json;
+    let progress = Progress::start("recomputing");
     let mut on_round = |audit: &RoundAudit| {
         if !quiet {
-            print_round(audit);
+            progress.suspend(|| print_round(audit));
         }
+        progress.step(format!("recomputing; round {} is done", audit.round));
     };
     let found = audit_task(&market, &*ledger, task, &scrutiny, &mut *engine, &mut on_round)?;
+    drop(progress);
     if quiet {
         show::json(&as_json(&found, spot))?;
     } else {

@@ -6,6 +6,7 @@ use florin_store::DataFolderError;
 
 use crate::cli::{Backup, JsonArg};
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::show;
 
 pub(super) fn run(arguments: &Backup) -> anyhow::Result<Exit> {
@@ -14,6 +15,7 @@ pub(super) fn run(arguments: &Backup) -> anyhow::Result<Exit> {
         let message = format!("{} is not a data folder", data.display());
         return Err(Failure::input("DATA_FOLDER_NOT_FOUND", message).into());
     }
+    let progress = Progress::start(format!("copying {}", data.display()));
     let made = match backup::backup_offline(data, &arguments.dest) {
         Err(BackupError::Folder(DataFolderError::InUse(_))) => {
             // The coordinator has another working directory: send an absolute path.
@@ -21,6 +23,7 @@ pub(super) fn run(arguments: &Backup) -> anyhow::Result<Exit> {
         }
         other => other?,
     };
+    drop(progress);
     show_manifest(&made, arguments.json)?;
     if !arguments.json.json {
         let place = arguments.dest.display();

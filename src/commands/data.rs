@@ -1,5 +1,6 @@
 //! `florin data show|split`: inspects rows, and splits them into shards.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
@@ -10,7 +11,15 @@ use serde_json::json;
 
 use crate::cli::{DataCommand, DataShow, DataSplit};
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::show::{self, TextTable};
+
+/// File name of a split's holdout.
+const HOLDOUT_FILE: &str = "holdout.florin";
+/// File name of a split's test set.
+const TEST_FILE: &str = "test.florin";
+/// Start of the file name of a shard; its number follows.
+const SHARD_PREFIX: &str = "shard-";
 
 pub(super) fn run(command: DataCommand) -> anyhow::Result<Exit> {
     match command {
@@ -19,8 +28,12 @@ pub(super) fn run(command: DataCommand) -> anyhow::Result<Exit> {
     }
 }
 
+fn read(source: &DataSource) -> anyhow::Result<Dataset> {
+    Ok(Progress::during(format!("reading {source}"), || load(source))?)
+}
+
 fn show(arguments: &DataShow) -> anyhow::Result<Exit> {
-    let data = load(&arguments.source)?;
+    let data = read(&arguments.source)?;
     let counts = data.class_counts();
     if arguments.json.json {
         show::json(&json!({
@@ -86,12 +99,43 @@ fn split_rows(data: &Dataset, deal: &SplitPlan<'_>) -> anyhow::Result<Vec<DataPa
     for (name, rows) in deal.shards.iter().zip(&shards) {
         pieces.push(DataPart { file: format!("{name}.florin"), data: train.subset(rows)? });
     }
-    for (file, rows) in [("holdout.florin", &cut[0]), ("test.florin", &cut[1])] {
+    for (file, rows) in [(HOLDOUT_FILE, &cut[0]), (TEST_FILE, &cut[1])] {
         if !rows.is_empty() {
             pieces.push(DataPart { file: file.to_owned(), data: data.subset(rows)? });
         }
     }
     Ok(pieces)
+}
+
+/// Refuses a folder that already has files of a split. Their rows may overlap with those of the new
+/// split, and a holdout whose rows are also in a shard measures nothing.
+///
+/// # Errors
+/// `FILE_EXISTS`, with the first file by name.
+fn refuse_earlier_split(folder: &Path) -> anyhow::Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        other => other.with_context(|| folder.display().to_string())?,
+    };
+    let mut existing = Vec::new();
+    for entry in entries {
+        let name = entry.with_context(|| folder.display().to_string())?.file_name();
+        existing.extend(name.into_string().ok().filter(|name| is_part_of_split(name)));
+    }
+    let Some(first) = existing.into_iter().min() else { return Ok(()) };
+    let message = format!(
+        "{} already exists, and nothing is overwritten: the rows of two splits overlap. Choose \
+         another folder with --out, or remove the files of the earlier split",
+        folder.join(first).display()
+    );
+    Err(Failure::input("FILE_EXISTS", message).into())
+}
+
+/// Whether a split writes a file with this name: a shard, the holdout or the test set.
+fn is_part_of_split(name: &str) -> bool {
+    let number = name.strip_prefix(SHARD_PREFIX).and_then(|rest| rest.strip_suffix(".florin"));
+    let is_shard = number.is_some_and(|number| number.parse::<u32>().is_ok());
+    is_shard || name == HOLDOUT_FILE || name == TEST_FILE
 }
 
 /// Writes each part to a file in a folder.
@@ -104,8 +148,10 @@ fn write(pieces: &[DataPart], folder: &Path) -> anyhow::Result<()> {
 }
 
 fn split_command(arguments: &DataSplit) -> anyhow::Result<Exit> {
-    let data = load(&arguments.source)?;
-    let names: Vec<String> = (0..arguments.shards).map(|at| format!("shard-{at}")).collect();
+    refuse_earlier_split(&arguments.out)?;
+    let data = read(&arguments.source)?;
+    let names: Vec<String> =
+        (0..arguments.shards).map(|at| format!("{SHARD_PREFIX}{at}")).collect();
     let pieces = split_rows(
         &data,
         &SplitPlan {
@@ -116,7 +162,8 @@ fn split_command(arguments: &DataSplit) -> anyhow::Result<Exit> {
             seed: arguments.seed,
         },
     )?;
-    write(&pieces, &arguments.out)?;
+    let shown = arguments.out.display();
+    Progress::during(format!("writing {shown}"), || write(&pieces, &arguments.out))?;
     let source = |piece: &DataPart| DataSource::Florin { file: arguments.out.join(&piece.file) };
     if arguments.json.json {
         let files: Vec<_> = pieces

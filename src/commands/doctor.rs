@@ -117,7 +117,10 @@ fn gpu() -> Option<CheckResult> {
     Some(CheckResult {
         check: "CUDA",
         state: CheckStatus::Note,
-        result: format!("no GPU ({})", tried.join("; ")),
+        result: format!(
+            "no GPU; the processor trains and evaluates. Looked for the GPU part of PyTorch: {}",
+            tried.join("; ")
+        ),
         advice: format!(
             "optional; to use a GPU, set FLORIN_TORCH_CUDA to the lib folder of a PyTorch {} with \
              CUDA",

@@ -7,11 +7,13 @@ mod backup;
 mod balance;
 mod bench;
 mod claim;
+mod completions;
 mod coordinate;
 mod data;
 mod doctor;
 mod fuzz;
 mod ledger;
+mod man;
 mod openapi;
 mod participate;
 mod provide;
@@ -40,13 +42,15 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Balance(command) => balance::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Claim(command) => claim::run(&command),
+        Command::Completions(command) => completions::run(&command),
         Command::Coordinate(command) => coordinate::run(&command, log),
         Command::Data(command) => data::run(command),
         Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),
         Command::Fuzz(command) => fuzz::run(&command),
         Command::Ledger(command) => ledger::run(command),
-        Command::Openapi => openapi::run(),
+        Command::Man(command) => man::run(&command),
+        Command::Openapi(json) => openapi::run(json),
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),
         Command::Restore(command) => restore::run(&command),

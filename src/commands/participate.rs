@@ -16,7 +16,7 @@ use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
-use crate::show::{self, BAD, NOTE};
+use crate::show::{self, BAD, DIM, NOTE};
 use crate::task_file::select_rows;
 
 /// Long-poll timeout in milliseconds; also the longest delay of a shutdown.
@@ -25,12 +25,17 @@ pub(super) const POLL_MS: u64 = 2_000;
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let data = rows(arguments)?;
     let shutdown = stop_on_request()?;
-    let market =
-        MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print_event)?;
+    let mut print = event_printer(&arguments.wallet.wallet);
+    let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let task = market.find(&arguments.task)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let by = (&wallet, &arguments.wallet);
-    let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print_event)?;
+    let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print)?;
+    let url = &arguments.market.market;
+    show::hint(&format!(
+        "Follow the task live: florin task follow {} --market {url}",
+        task.short()
+    ));
     let mut engine = compose::engine(arguments.engine)?;
     let mut behaviour = kind(arguments.experiment).behaviour();
     let config = ParticipantConfig {
@@ -50,12 +55,18 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         data: &data,
         behaviour: &mut *behaviour,
     };
-    let outcome = participate(&config, parts, &shutdown, &mut print_event)?;
+    let outcome = participate(&config, parts, &shutdown, &mut print)?;
     summary(&outcome)
 }
 
-/// Prints an event.
-pub(super) fn print_event(event: &ParticipantEvent) {
+/// Prints events. Each line starts with the name of the wallet, because several participants may
+/// share a terminal.
+pub(super) fn event_printer(wallet: &Path) -> impl FnMut(&ParticipantEvent) {
+    let name = wallet.file_stem().unwrap_or(wallet.as_os_str()).to_string_lossy().into_owned();
+    move |event| print_event(&name, event)
+}
+
+fn print_event(name: &str, event: &ParticipantEvent) {
     let style = match event {
         event if event.is_alarm() => BAD,
         ParticipantEvent::Experiment { .. } | ParticipantEvent::Retrying { .. } => NOTE,
@@ -65,11 +76,11 @@ pub(super) fn print_event(event: &ParticipantEvent) {
         ParticipantEvent::BondLocked { until } => {
             let until = show::date(*until);
             anstream::println!(
-                "{style}the bond is locked until {until}, so that pending deductions can still be \
+                "{DIM}{name}:{DIM:#} {style}the bond is locked until {until}, so that pending deductions can still be \
                  applied{style:#}"
             );
         }
-        event => anstream::println!("{style}{event}{style:#}"),
+        event => anstream::println!("{DIM}{name}:{DIM:#} {style}{event}{style:#}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use florin_participant::{Backoff, ProviderConfig, ProviderContext, provide};
 
-use super::participate::{POLL_MS, print_event, state_folder, stop_on_request};
+use super::participate::{POLL_MS, event_printer, state_folder, stop_on_request};
 use crate::cli::Provide;
 use crate::commands::wallet;
 use crate::compose;
@@ -12,15 +12,15 @@ use crate::show;
 
 pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let shutdown = stop_on_request()?;
-    let market =
-        MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print_event)?;
+    let mut print = event_printer(&arguments.wallet.wallet);
+    let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let tasks = match &arguments.task {
         Some(task) => Some(vec![market.find(task)?]),
         None => None,
     };
     let wallet = wallet::open(&arguments.wallet)?;
     let by = (&wallet, &arguments.wallet);
-    let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print_event)?;
+    let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print)?;
     let mut engine = compose::engine(arguments.engine)?;
     let config = ProviderConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
         ledger: &*ledger,
         engine: &mut *engine,
     };
-    let outcome = provide(&config, parts, &shutdown, &mut print_event)?;
+    let outcome = provide(&config, parts, &shutdown, &mut print)?;
     anstream::println!();
     show::facts(&[
         ("account", outcome.account.to_string()),

@@ -13,6 +13,7 @@ use crate::commands::backup::show_manifest;
 use crate::commands::coordinate::check::{self, FolderCheck};
 use crate::commands::coordinate::read_settings;
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::show::{self, NOTE};
 
 pub(super) fn run(arguments: &Restore) -> anyhow::Result<Exit> {
@@ -22,7 +23,10 @@ pub(super) fn run(arguments: &Restore) -> anyhow::Result<Exit> {
         survived = check_copy(copy, bucket.as_ref(), manifest)?;
         Ok::<_, anyhow::Error>(())
     };
-    let made = backup::restore(&arguments.from, &arguments.data, check)?;
+    let made =
+        Progress::during(format!("copying and checking {}", arguments.from.display()), || {
+            backup::restore(&arguments.from, &arguments.data, check)
+        })?;
     for Finding { part, code, message: what, .. } in &survived {
         anstream::eprintln!(
             "{NOTE}note{NOTE:#}: {part}: {what} [{code}]. The market does not need this part."

@@ -42,7 +42,7 @@ struct ChildProcess {
 }
 
 /// All child processes of a demonstration.
-pub(super) struct Children {
+pub(crate) struct Children {
     program: PathBuf,
     logs: PathBuf,
     running: Vec<ChildProcess>,
@@ -68,7 +68,7 @@ impl Children {
     }
 
     /// Starts a process in the background.
-    pub(super) fn start(&mut self, name: &str, arguments: &[String]) -> anyhow::Result<()> {
+    pub(crate) fn start(&mut self, name: &str, arguments: &[String]) -> anyhow::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         let out = open_log(&log)?;
         let err = out.try_clone().with_context(|| log.display().to_string())?;
@@ -147,7 +147,7 @@ impl Children {
     }
 
     /// Waits until `file` has been written by the child `name`.
-    pub(super) fn wait_for_file(
+    pub(crate) fn wait_for_file(
         &mut self,
         name: &str,
         file: &Path,
@@ -159,17 +159,17 @@ impl Children {
         })
     }
 
-    /// Waits until the log of the child `name` has a line that starts with `begins`.
+    /// Waits until the log of the child `name` has a line with `part`.
     pub(super) fn wait_for_line(
         &mut self,
         name: &str,
-        begins: &str,
+        part: &str,
         patience: Duration,
     ) -> anyhow::Result<()> {
         let log = self.logs.join(format!("{name}.log"));
         self.wait_until(name, patience, || {
             let log_text = std::fs::read_to_string(&log).ok()?;
-            log_text.lines().any(|line| line.starts_with(begins)).then_some(())
+            log_text.lines().any(|line| line.contains(part)).then_some(())
         })
     }
 

@@ -2,14 +2,11 @@
 //! coordinator with its ledger, the buyer, eight participants, the provider and the auditor. They
 //! communicate only over the loopback interface.
 
-mod chain;
-mod children;
+pub(crate) mod children;
 mod html;
-mod on_chain;
 mod outcome;
 pub(crate) mod plan;
 mod progress;
-mod replay;
 pub(crate) mod setup;
 mod table;
 
@@ -27,18 +24,19 @@ use serde_json::Value;
 use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
 use crate::commands::task::evaluate;
 use crate::compose;
+use crate::ethereum::demo::{DemoChain, OnChain};
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show;
-use chain::DemoChain;
 use children::Children;
-use on_chain::OnChain;
+#[cfg(feature = "ethereum")]
+pub(crate) use html::escape;
 use outcome::{DemoOutcome, ParticipantResult};
 use progress::DemoProgress;
 use setup::{DemoFolder, DemoSetup};
 
 /// Timeout of a process that should be fast.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeout between two changes of the task's state.
 const STALL_TIMEOUT: Duration = Duration::from_secs(180);
 /// Long-poll timeout; also the longest delay of an interrupt.
@@ -156,7 +154,7 @@ impl DemoContext {
         match &self.chain {
             None => call.extend(["--genesis".to_owned(), stage.path("genesis.toml")]),
             Some(chain) => {
-                call.extend(words(&["--ledger", "ethereum", "--rpc", &chain.rpc, "--deployment"]));
+                call.extend(words(&["--ledger", "ethereum", "--rpc", chain.rpc(), "--deployment"]));
                 call.push(stage.path("deployment.toml"));
             }
         }
@@ -355,7 +353,11 @@ impl DemoContext {
 
 /// Runs a process until it exits and parses the JSON it prints. Exit code 1 (a negative result)
 /// also has JSON.
-fn run_json(children: &mut Children, name: &str, call: &[String]) -> anyhow::Result<Value> {
+pub(crate) fn run_json(
+    children: &mut Children,
+    name: &str,
+    call: &[String],
+) -> anyhow::Result<Value> {
     let (status, text) = children.call(name, call, PATIENCE)?;
     match status.code() {
         Some(0 | 1) if !text.trim().is_empty() => Ok(serde_json::from_str(&text)?),
@@ -366,6 +368,6 @@ fn run_json(children: &mut Children, name: &str, call: &[String]) -> anyhow::Res
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+pub(crate) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }

@@ -17,27 +17,31 @@ use crate::failure::Failure;
 const PASSPHRASE_FILE: &str = "passphrase";
 
 /// A participant, ready to start.
-pub(super) struct DemoParticipant {
-    pub(super) name: &'static str,
-    pub(super) behaviour: Behaviour,
-    pub(super) account: Address,
-    pub(super) rows: u64,
+pub(crate) struct DemoParticipant {
+    pub(crate) name: &'static str,
+    pub(crate) behaviour: Behaviour,
+    pub(crate) account: Address,
+    pub(crate) rows: u64,
 }
 
 /// The files and accounts of a demonstration.
-pub(super) struct DemoSetup {
+#[cfg_attr(
+    not(feature = "ethereum"),
+    expect(dead_code, reason = "a demonstration on Ethereum opens the wallets")
+)]
+pub(crate) struct DemoSetup {
     folder: PathBuf,
-    pub(super) participants: Vec<DemoParticipant>,
-    pub(super) buyer: Address,
-    pub(super) provider: Address,
-    pub(super) coordinator: Address,
+    pub(crate) participants: Vec<DemoParticipant>,
+    pub(crate) buyer: Address,
+    pub(crate) provider: Address,
+    pub(crate) coordinator: Address,
     /// The initial balance of every account.
-    pub(super) balances: Vec<(Address, Amount)>,
+    pub(crate) balances: Vec<(Address, Amount)>,
 }
 
 impl DemoSetup {
     /// Creates all files in an empty folder.
-    pub(super) fn create(
+    pub(crate) fn create(
         folder: &Path,
         seed: u64,
         rounds: u32,
@@ -76,12 +80,14 @@ impl DemoSetup {
     }
 
     /// The passphrase of all wallets.
-    pub(super) fn passphrase(&self) -> anyhow::Result<Secret> {
+    #[cfg(feature = "ethereum")]
+    pub(crate) fn passphrase(&self) -> anyhow::Result<Secret> {
         Ok(Secret::from_file(&self.folder.join(PASSPHRASE_FILE))?)
     }
 
     /// The wallets of all accounts.
-    pub(super) fn wallets(&self) -> anyhow::Result<BTreeMap<Address, Wallet>> {
+    #[cfg(feature = "ethereum")]
+    pub(crate) fn wallets(&self) -> anyhow::Result<BTreeMap<Address, Wallet>> {
         let passphrase = self.passphrase()?;
         let names = self.participants.iter().map(|actor| actor.name);
         let mut wallets = BTreeMap::new();
@@ -93,17 +99,17 @@ impl DemoSetup {
     }
 
     /// The path of a file in the folder, as an argument.
-    pub(super) fn path(&self, file: &str) -> String {
+    pub(crate) fn path(&self, file: &str) -> String {
         self.folder.join(file).display().to_string()
     }
 
     /// The folder of the logs.
-    pub(super) fn logs(&self) -> PathBuf {
+    pub(crate) fn logs(&self) -> PathBuf {
         self.folder.join("logs")
     }
 
     /// The arguments for signing with an account's wallet.
-    pub(super) fn signing(&self, name: &str) -> [String; 4] {
+    pub(crate) fn signing(&self, name: &str) -> [String; 4] {
         [
             "--wallet".to_owned(),
             self.path(&format!("{name}.json")),
@@ -180,14 +186,14 @@ fn genesis(purses: &[(Address, Amount)]) -> String {
 }
 
 /// The working folder of a demonstration: a temporary folder, or a new permanent one.
-pub(super) enum DemoFolder {
+pub(crate) enum DemoFolder {
     Temporary(tempfile::TempDir),
     Permanent(PathBuf),
 }
 
 impl DemoFolder {
     /// Creates the folder.
-    pub(super) fn create(keep: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn create(keep: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = keep else {
             let made = tempfile::Builder::new().prefix("florin-demo-").tempdir();
             return Ok(Self::Temporary(made.context("cannot create a temporary folder")?));
@@ -201,7 +207,7 @@ impl DemoFolder {
     }
 
     /// The path of the folder.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         match self {
             Self::Temporary(folder) => folder.path(),
             Self::Permanent(path) => path,

@@ -56,6 +56,39 @@ fn invalid_data_is_refused_with_file_and_position() {
 }
 
 #[test]
+fn data_is_not_split_twice_into_the_same_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("shards");
+    let (shards, test) = (["--shards", "2"], ["--test", "0.2"]);
+    let split = |shards: [&str; 2], more: &[&str]| {
+        let at = ["data", "split", "digits", "--out", out.to_str().unwrap()];
+        florin(&[&at[..], &shards, more].concat())
+    };
+    let files = || {
+        let entries = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+        files.sort();
+        files
+    };
+    split(shards, &test).expect(0);
+    let before = files();
+    assert_eq!(before.len(), 3);
+    let output = split(["--shards", "1"], &["--seed", "2"]);
+    assert_contains(&output, &["shard-0.florin", "--out", "nothing is overwritten"]);
+    output.refused(2, "FILE_EXISTS");
+    assert_eq!(files(), before, "nothing was written");
+    // A test set that is left over overlaps with the new shards as well.
+    for (path, _) in before.iter().filter(|(path, _)| !path.ends_with("test.florin")) {
+        std::fs::remove_file(path).unwrap();
+    }
+    split(shards, &[]).refused(2, "FILE_EXISTS");
+    std::fs::remove_file(out.join("test.florin")).unwrap();
+    std::fs::write(out.join("shard-notes.florin"), "another file").unwrap();
+    split(shards, &[]).expect(0);
+}
+
+#[test]
 fn invalid_wallets_are_refused_and_wallets_are_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -124,10 +157,15 @@ fn market_with_a_completed_task() -> (TestMarket, TaskId) {
 
 /// Tries to start a coordinator with the market's wallet.
 fn coordinate(market: &TestMarket, data: &str, listen: &str) -> CommandOutput {
+    coordinate_with(market, data, listen, &[])
+}
+
+/// As [`coordinate`], with further arguments.
+fn coordinate_with(market: &TestMarket, data: &str, listen: &str, more: &[&str]) -> CommandOutput {
     let (wallet, passphrase) = (market.file("coordinator.json"), market.file("passphrase"));
     let at = ["coordinate", "--engine", "reference", "--data", data, "--listen", listen];
     let signing = ["--wallet", &wallet, "--passphrase-file", &passphrase];
-    florin(&[&at[..], &signing[..]].concat())
+    florin(&[&at[..], &signing[..], more].concat())
 }
 
 #[test]
@@ -135,13 +173,28 @@ fn a_second_coordinator_does_not_start() {
     let (market, task) = market_with_a_completed_task();
     let (data, elsewhere) = (market.file("coordinator"), market.file("elsewhere"));
     let address = market.url.strip_prefix("http://").unwrap();
-    coordinate(&market, &elsewhere, address).refused(2, "PORT_IN_USE");
+    let output = coordinate(&market, &elsewhere, address);
+    assert_contains(&output, &[address, "--listen"]);
+    output.refused(2, "PORT_IN_USE");
     assert!(!Path::new(&elsewhere).exists(), "a coordinator that cannot listen writes no files");
     coordinate(&market, &data, "127.0.0.1:0").refused(2, "LEDGER_LOCKED");
     florin(&["ledger", "verify", "--data", &data]).refused(2, "LEDGER_LOCKED");
     coordinate(&market, &elsewhere, "127.0.0.1:0").refused(2, "NO_GENESIS");
     assert_eq!(market.view(task).phase, TaskPhase::Done);
     requests_with_bad_arguments(&market, &task.to_string());
+}
+
+#[test]
+fn allocations_for_an_existing_market_are_refused() {
+    let (mut market, task) = market_with_a_completed_task();
+    let (balances, data) = (market.balances(task), market.file("coordinator"));
+    market.coordinator.kill();
+    let allocation = format!("{}=5000", market.account("ann"));
+    let output = coordinate_with(&market, &data, "127.0.0.1:0", &["--allocate", &allocation]);
+    assert_contains(&output, &[&data, "florin transfer", "without --allocate"]);
+    output.refused(2, "LEDGER_EXISTS");
+    market.start_coordinator_again(); // with --genesis, as before
+    assert_eq!(market.balances(task), balances);
 }
 
 #[test]

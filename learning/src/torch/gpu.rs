@@ -3,6 +3,7 @@
 //! `libtorch_cuda.so` registers its kernels at load time, and libtorch looks for them when the
 //! first tensor is created. So the library is loaded before that, if it exists.
 
+use std::error::Error as _;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -77,7 +78,10 @@ fn load_cuda() -> (Option<PathBuf>, Vec<LibraryAttempt>) {
         let named = path.parent().is_some_and(|folder| folder != Path::new(""));
         let loaded = match named && !path.exists() {
             true => Err("not found".to_owned()),
-            false => open(&path),
+            false => open(&path).map_err(|why| match named {
+                true => format!("cannot be loaded: {why}"),
+                false => format!("not in the system's library folders ({why})"),
+            }),
         };
         match loaded {
             Ok(()) => {
@@ -127,7 +131,11 @@ fn open(path: &Path) -> Result<(), String> {
             std::mem::forget(library);
             Ok(())
         }
-        Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
+        Err(error) => {
+            // The source is the dynamic loader's own message.
+            let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            Err(why.lines().next().unwrap_or_default().to_owned())
+        }
     }
 }
 
@@ -148,7 +156,8 @@ mod tests {
     fn opening_a_file_that_is_not_a_library_returns_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"not a library").unwrap();
-        assert!(open(file.path()).is_err());
+        let why = open(file.path()).unwrap_err();
+        assert!(why.contains(file.path().to_str().unwrap()), "{why} does not name the file");
     }
 
     #[test]

@@ -30,6 +30,18 @@ pub enum AgentError {
         /// The difference on the ledger.
         why: String,
     },
+    /// The task is over, and the account has no part in it.
+    #[error(
+        "task {} is over: {account} has no bond and no earnings in it, and nothing is left to \
+         train. Choose an open task: `florin task list`",
+        task.short()
+    )]
+    TaskClosed {
+        /// The task.
+        task: TaskId,
+        /// The account of the participant.
+        account: Address,
+    },
     /// The task cannot use the participant's rows.
     #[error("the data does not fit the task: {why}")]
     DataDoesNotFit {
@@ -124,6 +136,7 @@ impl AgentError {
         match self {
             Self::InvalidTask { .. } => "INVALID_TASK",
             Self::NotFunded { .. } => "NOT_FUNDED",
+            Self::TaskClosed { .. } => ErrorCode::TaskClosed.as_str(),
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
             Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),

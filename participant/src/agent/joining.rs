@@ -4,7 +4,8 @@
 use florin_ledger::{Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Amount, Canonical, Digest, EnrolRequest, NodeKey, Offer, Registration, Report, Role,
-    SignError, Signed, TaskId, TaskSpec, TaskView, Timestamp, WalletSigner,
+    SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner,
+    merkle::ClaimTotals,
 };
 
 use super::state_machine::RoundStage;
@@ -39,6 +40,28 @@ impl Agent<'_, '_> {
         let arbiter = self.spec.arbiter;
         if arbiter != coordinator && !self.config.arbiters.contains(&arbiter) {
             self.emit(&ParticipantEvent::UnknownArbiter { arbiter });
+        }
+        Ok(())
+    }
+
+    /// Refuses a task that is over for an account without a part in it. A participant of the task
+    /// has files of it, a bond or earnings, and continues: it claims and withdraws its bond.
+    pub(super) fn check_open(&mut self, phase: TaskPhase) -> Result<(), AgentError> {
+        if !matches!(phase, TaskPhase::Closing | TaskPhase::Done) || self.store.exists() {
+            return Ok(());
+        }
+        let (ledger, task, account) = (self.context.ledger, self.config.task, self.me);
+        let bond = self.with_ledger(|| ledger.bond_of(task, account))?;
+        let claimed = self.with_ledger(|| ledger.claimed_totals(task, account))?;
+        let client = self.context.client;
+        let proven = match self.with_client(|| client.proof(task, account)) {
+            Ok(proof) => proof.totals,
+            Err(ClientError::Rejected(_)) => ClaimTotals::default(),
+            Err(error) => return Err(error.into()),
+        };
+        let none = ClaimTotals::default();
+        if bond.amount.is_zero() && claimed == none && proven == none {
+            return Err(AgentError::TaskClosed { task, account });
         }
         Ok(())
     }

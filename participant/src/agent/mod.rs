@@ -155,6 +155,7 @@ pub fn participate(
         alarms: 0,
     };
     agent.check_task()?;
+    agent.check_open(view.phase)?;
     agent.run()
 }
 

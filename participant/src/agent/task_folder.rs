@@ -37,6 +37,11 @@ impl TaskFolder {
         Self { folder: folder.join(task.to_string()) }
     }
 
+    /// Whether an earlier run stored files of the task.
+    pub(super) fn exists(&self) -> bool {
+        self.folder.exists()
+    }
+
     fn path(&self, round: RoundNumber, name: &str) -> PathBuf {
         self.folder.join(round.to_string()).join(name)
     }

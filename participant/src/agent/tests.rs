@@ -456,6 +456,21 @@ fn unsuitable_data_and_limits_fail_before_bonding() {
 }
 
 #[test]
+fn a_task_that_is_over_is_refused_to_a_stranger_and_resumed_by_its_participants() {
+    let market = TestMarket::start(1, false);
+    let mut member = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    assert!(member.run(&market, None).unwrap().finished);
+    let mut stranger = TestParticipant::new(&market, 5, BehaviourKind::Honest);
+    let error = stranger.run(&market, None).unwrap_err();
+    assert_eq!(error.code(), "TASK_CLOSED");
+    assert!(error.to_string().contains("florin task list"), "{error}");
+    assert!(stranger.events.is_empty(), "{:?}", stranger.events);
+    // A participant that lost its files has earnings on the ledger.
+    std::fs::remove_dir_all(&member.config.folder).unwrap();
+    assert!(member.run(&market, None).unwrap().finished);
+}
+
+#[test]
 fn a_bond_limit_reduces_the_counted_rows() {
     let market = TestMarket::start(1, false);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);

@@ -54,16 +54,19 @@ pub(crate) fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), 
     fs::write(&path, bytes).map_err(|error| WriteError::new(&path, &error))
 }
 
-/// Writes a table as CSV and as Parquet.
+/// Writes a table as CSV and, with the feature `parquet`, as Parquet.
 pub(crate) fn write_table<T>(
     folder: &Path,
     name: &str,
     table: &ResultTable<T>,
 ) -> Result<(), WriteError> {
-    let file = format!("{name}.parquet");
-    let bytes = table.parquet();
-    let bytes = bytes.map_err(|error| WriteError::new(&folder.join(&file), &error))?;
-    write_file(folder, &file, &bytes)?;
+    #[cfg(feature = "parquet")]
+    {
+        let file = format!("{name}.parquet");
+        let bytes = table.parquet();
+        let bytes = bytes.map_err(|error| WriteError::new(&folder.join(&file), &error))?;
+        write_file(folder, &file, &bytes)?;
+    }
     write_file(folder, &format!("{name}.csv"), table.csv().as_bytes())
 }
 

@@ -5,6 +5,7 @@ mod files;
 mod loaded;
 mod number_format;
 mod page;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod program;
 mod replay;

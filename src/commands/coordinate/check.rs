@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::cli::JsonArg;
 use crate::compose;
 use crate::failure::Exit;
+use crate::progress::Progress;
 use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};
 
 /// Checks a data folder that must belong to this account.
@@ -22,7 +23,8 @@ pub(super) fn run(
     bucket: Option<&Bucket>,
     json: JsonArg,
 ) -> anyhow::Result<Exit> {
-    let FolderCheck { mut findings, identity, .. } = check_folder(data, bucket)?;
+    let FolderCheck { mut findings, identity, .. } =
+        Progress::during(format!("checking {}", data.display()), || check_folder(data, bucket))?;
     if identity.coordinator != account {
         let what =
             format!("the folder belongs to {}, but the wallet is {account}", identity.coordinator);

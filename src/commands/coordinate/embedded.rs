@@ -42,6 +42,10 @@ pub(super) fn open(
 /// Creates the ledger on the first start. Later starts never change the genesis or create tokens.
 fn create_ledger_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyhow::Result<()> {
     let file = compose::chain_file(data);
+    if file.exists() {
+        refuse_allocations(arguments, data)?;
+        return Ok(());
+    }
     let beginning = match &arguments.genesis {
         Some(genesis) => Some(genesis_file::read(genesis)?),
         None if arguments.allocate.is_empty() => None,
@@ -51,12 +55,6 @@ fn create_ledger_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> a
             allocations: arguments.allocate.clone(),
         }),
     };
-    if file.exists() {
-        if beginning.is_some() {
-            tracing::info!("the ledger already exists; --genesis and --allocate are ignored");
-        }
-        return Ok(());
-    }
     let Some(GenesisSpec { chain, created, allocations }) = beginning else {
         let message = format!(
             "there is no ledger in {} yet: set the initial balances with --allocate ADDRESS=AMOUNT \
@@ -75,6 +73,23 @@ fn create_ledger_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> a
     };
     EmbeddedChain::create(&file, &genesis)?;
     Ok(())
+}
+
+/// Refuses initial balances for a ledger that exists. A start with the file of --genesis changes
+/// nothing, so that a service may always start with the same arguments.
+fn refuse_allocations(arguments: &Coordinate, data: &Path) -> anyhow::Result<()> {
+    if arguments.genesis.is_some() {
+        tracing::info!("the ledger already exists; --genesis is ignored");
+    }
+    if arguments.allocate.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "{} has a ledger already, and --allocate sets balances only in its genesis: start without \
+         --allocate, and fund an account with `florin transfer ADDRESS AMOUNT`",
+        data.display()
+    );
+    Err(Failure::input("LEDGER_EXISTS", message).into())
 }
 
 fn make_folder(path: &Path) -> anyhow::Result<()> {

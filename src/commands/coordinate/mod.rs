@@ -2,7 +2,6 @@
 
 pub(in crate::commands) mod check;
 mod embedded;
-mod ethereum;
 mod systemd;
 
 use std::fs::File;
@@ -24,6 +23,7 @@ use tokio::net::TcpListener;
 use crate::cli::{Coordinate, JsonArg, LedgerKind};
 use crate::commands::wallet;
 use crate::compose;
+use crate::ethereum;
 use crate::failure::{Exit, Failure};
 use crate::log::{self, LogOptions};
 use crate::open_files;
@@ -155,7 +155,7 @@ fn parts(
             (ledger, place, Some(copier), None)
         }
         LedgerKind::Ethereum => {
-            let opened = ethereum::open(arguments, config.ethereum, wallet)?;
+            let opened = ethereum::coordinate::open(arguments, config.ethereum, wallet)?;
             (opened.ledger, opened.place, None, Some(opened.lock))
         }
     };

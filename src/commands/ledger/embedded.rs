@@ -8,12 +8,14 @@ use serde_json::json;
 use crate::cli::JsonArg;
 use crate::compose;
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::show;
 
 /// Replays the chain and compares the resulting state with the stored state.
 pub(super) fn verify(data: &Path, json: JsonArg) -> anyhow::Result<Exit> {
     let file = if data.is_dir() { compose::chain_file(data) } else { data.to_owned() };
-    let found = EmbeddedChain::verify(&file).map_err(|error| match error {
+    let verified = Progress::during("replaying the ledger", || EmbeddedChain::verify(&file));
+    let found = verified.map_err(|error| match error {
         ChainError::Corrupt(_) | ChainError::NotALedger => {
             let text = error.to_string();
             let what = text.trim_end_matches(" [LEDGER_CORRUPT]");

@@ -2,6 +2,7 @@
 
 mod close;
 mod file;
+mod follow;
 mod list;
 mod model;
 mod publish;
@@ -19,6 +20,7 @@ pub(super) fn run(command: TaskCommand) -> anyhow::Result<Exit> {
         TaskCommand::Publish(arguments) => publish::run(&arguments),
         TaskCommand::List(arguments) => list::run(&arguments),
         TaskCommand::Show(arguments) => show::run(&arguments),
+        TaskCommand::Follow(arguments) => follow::run(&arguments),
         TaskCommand::Model(arguments) => model::run(&arguments),
         TaskCommand::Close(arguments) => close::run(&arguments),
     }

@@ -17,6 +17,7 @@ use crate::cli::TaskPublish;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
+use crate::progress::Progress;
 use crate::show::{self, NOTE};
 use crate::task_file::{self, Parties, PreparedTask};
 
@@ -37,10 +38,10 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     let view = publish_with_retries(&market, spec)?;
     let id = spec.id();
     if view.missing_blobs.contains(&spec.base_model) {
-        market.put_blob(&ready.base_model)?;
+        Progress::during("uploading the model", || market.put_blob(&ready.base_model))?;
     }
     if view.holdout_missing {
-        market.put_holdout(id, &ready.holdout)?;
+        Progress::during("uploading the holdout", || market.put_holdout(id, &ready.holdout))?;
     }
     if arguments.json.json {
         let locked = spec.budget.data.plus(spec.budget.infrastructure)?;
@@ -50,7 +51,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     super::file::describe(spec)?;
     super::file::print_shared_hint(&ready);
     anstream::println!("\nPublished. Task {id}");
-    show::hint(&format!("Show its state: florin task show {}", id.short()));
+    show::hint(&format!("Follow it live: florin task follow {}", id.short()));
     Ok(Exit::Done)
 }
 

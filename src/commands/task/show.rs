@@ -42,7 +42,8 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn paid(report: &Report) -> anyhow::Result<Amount> {
+/// Sum of a round's payouts for data.
+pub(super) fn paid(report: &Report) -> anyhow::Result<Amount> {
     Ok(Amount::total(report.lines.iter().map(|line| line.payout))?)
 }
 

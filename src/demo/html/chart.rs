@@ -12,7 +12,7 @@ const MARGIN: (f64, f64, f64, f64) = (52.0, 14.0, 10.0, 28.0);
 const ROW: f64 = 30.0;
 
 /// Escapes text for HTML.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -1,7 +1,6 @@
 //! The HTML report: one self-contained file.
 
 mod chart;
-mod on_chain;
 
 use std::fmt::Write as _;
 
@@ -10,7 +9,8 @@ use florin_protocol::Amount;
 use super::outcome::{DemoOutcome, NANO, ParticipantResult, nats};
 use super::plan::Behaviour;
 use crate::show;
-use chart::{Heat, escape};
+use chart::Heat;
+pub(crate) use chart::escape;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -57,7 +57,7 @@ pub(super) fn page(outcome: &DemoOutcome) -> anyhow::Result<String> {
     dishonest_section(&mut html, outcome);
     rounds(&mut html, outcome);
     if let Some(found) = &outcome.on_chain {
-        on_chain::section(&mut html, found);
+        crate::ethereum::demo::section(&mut html, found);
     }
     let _ = write!(
         html,

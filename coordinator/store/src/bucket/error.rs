@@ -1,6 +1,7 @@
 //! Errors of a bucket. No message contains a credential or the response of the service, which may
 //! repeat parts of a signed request.
 
+#[cfg(feature = "bucket")]
 use object_store::Error;
 
 /// Why a request to a bucket failed.
@@ -29,11 +30,18 @@ pub enum BucketError {
     /// Too many requests are waiting for the bucket.
     #[error("too many requests are waiting for bucket {0}: try again in a moment [BUCKET_BUSY]")]
     Busy(String),
+    /// The program has no client for buckets.
+    #[error(
+        "blobs.url = {0:?}, and this program was built without the feature `bucket`: build it with \
+         `cargo build --release`, or remove blobs.url [FEATURE_NOT_BUILT]"
+    )]
+    NotBuilt(String),
     /// No object exists under the key.
     #[error("bucket {0} has no such blob")]
     NoObject(String),
 }
 
+#[cfg(feature = "bucket")]
 impl BucketError {
     /// Converts an error of the client for the bucket called `name`.
     pub(super) fn from_client_error(name: &str, error: &Error) -> Self {
@@ -50,6 +58,7 @@ impl BucketError {
 }
 
 /// The innermost cause, without the response of the service.
+#[cfg(feature = "bucket")]
 fn innermost_cause(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -60,7 +69,7 @@ fn innermost_cause(error: &Error) -> String {
     own.chars().take(200).collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "bucket"))]
 mod tests {
     use super::*;
 

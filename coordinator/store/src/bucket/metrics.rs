@@ -1,12 +1,15 @@
 //! Metrics of the requests to a bucket.
 
+#[cfg(feature = "bucket")]
 use std::sync::Arc;
+#[cfg(feature = "bucket")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
+#[cfg(feature = "bucket")]
 use super::BucketError;
 
 /// Counters of requests to a bucket; cheap to clone.
@@ -14,6 +17,7 @@ use super::BucketError;
 pub struct BucketMetrics {
     /// Requests by kind and outcome.
     pub requests: Family<RequestLabels, Counter>,
+    #[cfg(feature = "bucket")]
     failing: Arc<AtomicBool>,
 }
 
@@ -26,6 +30,7 @@ pub struct RequestLabels {
 
 impl BucketMetrics {
     /// Counts a request. Logs the first failure, and the first success after a failure.
+    #[cfg(feature = "bucket")]
     pub(super) fn count_result<T>(&self, request: &'static str, result: &Result<T, BucketError>) {
         match result {
             Err(error) if !matches!(error, BucketError::NoObject(_)) => {

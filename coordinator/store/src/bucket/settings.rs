@@ -1,5 +1,6 @@
 //! Settings of the bucket that mirrors the blobs.
 
+#[cfg(feature = "bucket")]
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -93,6 +94,7 @@ impl BucketSettings {
     }
 
     /// Timeout of one request, retries included.
+    #[cfg(feature = "bucket")]
     pub(super) const fn request_timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
     }

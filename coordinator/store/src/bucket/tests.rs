@@ -11,9 +11,9 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
-use super::super::pack::PACKED_BYTES_MAX;
-use super::super::{BlobError, BlobStore};
 use super::*;
+use crate::BlobStore;
+use crate::pack::PACKED_BYTES_MAX;
 
 type Slow = Arc<ThrottledStore<InMemory>>;
 

@@ -10,12 +10,12 @@ use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings};
 use florin_participant::{KeystoreStrength, Secret, Wallet};
 use florin_protocol::{Address, Amount, WalletSigner};
 
-use super::children::Children;
-use super::setup::DemoSetup;
-use super::{PATIENCE, words};
-use crate::chain;
 use crate::cli::AnvilArg;
 use crate::commands::anvil;
+use crate::demo::children::Children;
+use crate::demo::setup::DemoSetup;
+use crate::demo::{PATIENCE, words};
+use crate::ethereum::node;
 
 /// The well-known recovery phrase of every anvil. It is safe only because the chain ends with this
 /// process.
@@ -23,10 +23,10 @@ const ANVILS_PHRASE: &str = "test test test test test test test test test test t
 /// Ether for gas per wallet: a thousand times what the demonstration needs.
 const WEI_EACH: u128 = 5_000_000_000_000_000_000;
 /// The account that deploys the contracts and funds the other accounts.
-pub(super) const DEPLOYER: &str = "deployer";
+pub(crate) const DEPLOYER: &str = "deployer";
 
 /// A chain with the contracts of a market.
-pub(super) struct DemoChain {
+pub(crate) struct DemoChain {
     pub(super) rpc: String,
     pub(super) deployment: Deployment,
     pub(super) deployer: Address,
@@ -34,7 +34,7 @@ pub(super) struct DemoChain {
 
 impl DemoChain {
     /// Starts anvil, deploys the contracts, and sends tokens and ether to all accounts.
-    pub(super) fn open(
+    pub(crate) fn open(
         children: &mut Children,
         stage: &DemoSetup,
         named: &AnvilArg,
@@ -60,15 +60,15 @@ impl DemoChain {
         let mut call = words(&["ledger", "deploy", "--json", "--rpc", &rpc, "--out", &file]);
         call.extend(["--supply".to_owned(), supply.to_string()]);
         call.extend(stage.signing(DEPLOYER));
-        super::run_json(children, "deployment", &call)?;
-        let deployment = chain::read_deployment(Path::new(&file))?;
+        crate::demo::run_json(children, "deployment", &call)?;
+        let deployment = node::read_deployment(Path::new(&file))?;
         let opened = Self { rpc, deployment, deployer: wallet.address() };
         opened.fund(stage, &wallet)?;
         Ok(opened)
     }
 
     fn fund(&self, stage: &DemoSetup, deployer: &Wallet) -> anyhow::Result<()> {
-        let outbox = chain::outbox(Path::new(&stage.path(&format!("{DEPLOYER}.json"))));
+        let outbox = node::outbox(Path::new(&stage.path(&format!("{DEPLOYER}.json"))));
         let ledger = self.ledger(&outbox)?;
         for (account, purse) in &stage.balances {
             ledger
@@ -84,12 +84,17 @@ impl DemoChain {
     }
 
     fn ledger(&self, outbox: &Path) -> anyhow::Result<EthereumLedger> {
-        let endpoint = chain::endpoint(&self.rpc)?;
+        let endpoint = node::endpoint(&self.rpc)?;
         Ok(EthereumLedger::open(endpoint, self.deployment, Settings::default(), outbox)?)
+    }
+
+    /// The URL of its node.
+    pub(crate) fn rpc(&self) -> &str {
+        &self.rpc
     }
 
     /// The RPC endpoint of its node.
     pub(super) fn endpoint(&self) -> anyhow::Result<Arc<dyn Endpoint>> {
-        Ok(chain::endpoint(&self.rpc)?)
+        Ok(node::endpoint(&self.rpc)?)
     }
 }

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use florin_ledger_ethereum::Deployment;
 
-use crate::demo::on_chain::{OnChain, RoundSettlement};
+use super::on_chain::{OnChain, RoundSettlement};
 use crate::show;
 
 /// Number of printed characters of a digest.
 const DIGITS: usize = 20;
 
 /// The contracts, the checks, the settlements, and the gas by role.
-pub(super) fn section(html: &mut String, on_chain: &OnChain) {
+pub(crate) fn section(html: &mut String, on_chain: &OnChain) {
     html.push_str("<section><h2>On the chain</h2>");
     checked(html, on_chain);
     contracts(html, &on_chain.deployment);
@@ -39,7 +39,7 @@ fn checked(html: &mut String, on_chain: &OnChain) {
         twin.differences.len(),
     );
     for line in &twin.differences {
-        let _ = write!(html, "<p class=\"bad\">{}</p>", super::escape(line));
+        let _ = write!(html, "<p class=\"bad\">{}</p>", crate::demo::escape(line));
     }
 }
 

@@ -11,44 +11,44 @@ use florin_protocol::{Address, Digest, Report, RoundNumber, SettlementId, TaskId
 use serde_json::{Value, json};
 
 use super::chain::DemoChain;
-use super::children::Children;
 use super::replay::{self, LedgerReplay};
-use super::setup::DemoSetup;
-use super::words;
+use crate::demo::children::Children;
+use crate::demo::setup::DemoSetup;
+use crate::demo::words;
 use crate::show::{self, BAD, GOOD, HEAD, TextTable};
 
 /// The transactions and the gas of one role.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Gas {
-    pub(super) transactions: u64,
-    pub(super) gas: u64,
-    pub(super) wei: u128,
+pub(crate) struct Gas {
+    pub(crate) transactions: u64,
+    pub(crate) gas: u64,
+    pub(crate) wei: u128,
 }
 
 /// The settlement of a round, from the market's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RoundSettlement {
-    pub(super) round: RoundNumber,
-    pub(super) payout: SettlementId,
+pub(crate) struct RoundSettlement {
+    pub(crate) round: RoundNumber,
+    pub(crate) payout: SettlementId,
     /// The block that posted it, and the block that finalised it.
-    pub(super) posted: u64,
-    pub(super) finalised: Option<u64>,
+    pub(crate) posted: u64,
+    pub(crate) finalised: Option<u64>,
     /// Merkle root of the accounts' running totals.
-    pub(super) root: Digest,
+    pub(crate) root: Digest,
 }
 
 /// All results about the chain.
 #[derive(Debug)]
-pub(super) struct OnChain {
+pub(crate) struct OnChain {
     /// The chain and its contracts.
-    pub(super) deployment: Deployment,
+    pub(crate) deployment: Deployment,
     /// The task's settlements, by round.
-    pub(super) settled: Vec<RoundSettlement>,
+    pub(crate) settled: Vec<RoundSettlement>,
     /// By role, in the order of the table.
-    pub(super) gas: Vec<(&'static str, Gas)>,
+    pub(crate) gas: Vec<(&'static str, Gas)>,
     /// The numbers of compared and of mismatching values from `florin ledger verify`.
-    pub(super) verified: (u64, u64),
-    pub(super) replay: LedgerReplay,
+    pub(crate) verified: (u64, u64),
+    pub(crate) replay: LedgerReplay,
 }
 
 const ROLES: [&str; 5] =
@@ -56,7 +56,7 @@ const ROLES: [&str; 5] =
 
 impl OnChain {
     /// Examines the chain after the last claim.
-    pub(super) fn collect(
+    pub(crate) fn collect(
         chain: &DemoChain,
         (stage, children): (&DemoSetup, &mut Children),
         task: TaskId,
@@ -65,7 +65,7 @@ impl OnChain {
         let file = stage.path("deployment.toml");
         let call =
             words(&["ledger", "verify", "--json", "--rpc", &chain.rpc, "--deployment", &file]);
-        let json = super::run_json(children, "verification", &call)?;
+        let json = crate::demo::run_json(children, "verification", &call)?;
         let number =
             |key: &str| json[key].as_u64().context("`ledger verify` returned no such number");
         let verified = (number("compared")?, number("mismatching")?);
@@ -81,12 +81,12 @@ impl OnChain {
     }
 
     /// Whether there is no mismatch.
-    pub(super) fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.verified.1 == 0 && self.replay.differences.is_empty()
     }
 
     /// Prints the results below the table of participants.
-    pub(super) fn print(&self) {
+    pub(crate) fn print(&self) {
         let (compared, differing) = self.verified;
         let style = |clean: bool| if clean { GOOD } else { BAD };
         let mark = style(differing == 0);
@@ -125,7 +125,7 @@ impl OnChain {
     }
 
     /// The results as JSON.
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let gas: serde_json::Map<String, Value> = self
             .gas
             .iter()

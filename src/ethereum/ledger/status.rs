@@ -29,7 +29,7 @@ struct Counts {
     pending: usize,
 }
 
-pub(super) fn run(arguments: &LedgerStatus) -> anyhow::Result<Exit> {
+pub(crate) fn run(arguments: &LedgerStatus) -> anyhow::Result<Exit> {
     let found = MarketContracts::from_args(&arguments.chain)?;
     let endpoint: Arc<dyn Endpoint> = found.endpoint.clone();
     let survey = read_market(&endpoint, &found.deployment, &found.settings)?;

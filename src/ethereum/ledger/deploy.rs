@@ -10,7 +10,7 @@ use florin_ledger_ethereum::{
 use florin_protocol::{Address, WalletSigner};
 use serde_json::json;
 
-use crate::chain;
+use super::contracts;
 use crate::cli::LedgerDeploy;
 use crate::commands::wallet;
 use crate::failure::Exit;
@@ -19,13 +19,13 @@ use crate::show::{self, NOTE, TextTable};
 /// Maximum number of blocks that are searched for the cost of the deployment.
 const BLOCKS_MAX: u64 = 200;
 
-pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
-    let endpoint: Arc<dyn Endpoint> = chain::endpoint(&arguments.rpc)?;
+pub(crate) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
+    let endpoint: Arc<dyn Endpoint> = contracts::endpoint(&arguments.rpc)?;
     let chain_id =
-        chain_id(&endpoint).with_context(|| chain::unreachable_node_message(&*endpoint))?;
+        chain_id(&endpoint).with_context(|| contracts::unreachable_node_message(&*endpoint))?;
     // Create the file first, so that a deployment that was paid for is never lost because its file
     // cannot be written.
-    let file = chain::new_deployment_file(&arguments.out)?;
+    let file = contracts::new_deployment_file(&arguments.out)?;
     let done = deploy_contracts(arguments, &endpoint);
     let deployment = match done {
         Ok(deployment) => deployment,
@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
             return Err(error);
         }
     };
-    chain::write_deployment(&file, &deployment)?;
+    contracts::write_deployment(&file, &deployment)?;
     let costs = costs(&endpoint, &deployment, arguments.token.is_none());
     if arguments.json.json {
         as_json(arguments, &deployment, costs.as_deref())?;
@@ -71,7 +71,7 @@ fn deploy_contracts(
         },
     };
     let settings = arguments.spending.apply_to(Settings::default());
-    let outbox = chain::outbox(&arguments.wallet.wallet);
+    let outbox = contracts::outbox(&arguments.wallet.wallet);
     Ok(deploy(endpoint, &wallet, token, settings, &outbox)?)
 }
 

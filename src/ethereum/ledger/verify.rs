@@ -11,16 +11,20 @@ use serde_json::json;
 use super::MarketContracts;
 use crate::cli::{ChainArg, JsonArg};
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::show::{self, BAD, NOTE, TextTable};
 
 /// Maximum number of printed mismatches.
 const SHOWN_MAX: usize = 20;
 
 /// Compares everything, and prints the mismatches.
-pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
+pub(crate) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
     let MarketContracts { endpoint, deployment, settings } = MarketContracts::from_args(chain)?;
     let endpoint: Arc<dyn Endpoint> = endpoint;
-    let found = verify_events(&endpoint, &deployment, &settings).map_err(|error| match error {
+    let verified = Progress::during("reading the market's events", || {
+        verify_events(&endpoint, &deployment, &settings)
+    });
+    let found = verified.map_err(|error| match error {
         LedgerError::Corrupt(what) => {
             anyhow::Error::from(Failure::negative("LEDGER_CORRUPT", what))
         }

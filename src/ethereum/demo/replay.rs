@@ -22,31 +22,31 @@ use florin_participant::Wallet;
 use florin_protocol::{Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp};
 
 use super::chain::DemoChain;
-use super::setup::DemoSetup;
-use crate::chain;
+use crate::demo::setup::DemoSetup;
+use crate::ethereum::node;
 
 /// The result of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LedgerReplay {
+pub(crate) struct LedgerReplay {
     /// Number of replayed events.
-    pub(super) events: usize,
+    pub(crate) events: usize,
     /// Number of compared values.
-    pub(super) compared: usize,
+    pub(crate) compared: usize,
     /// Descriptions of the mismatches.
-    pub(super) differences: Vec<String>,
+    pub(crate) differences: Vec<String>,
 }
 
 /// Replays all events of the chain on an embedded ledger, and compares the balances.
-pub(super) fn compare(
+pub(crate) fn compare(
     (chain, happened): (&DemoChain, &[TimedEvent]),
     stage: &DemoSetup,
     task: TaskId,
     reports: &[Report],
 ) -> anyhow::Result<LedgerReplay> {
     let begun = happened.first().context("the chain has no events")?.made;
-    let outbox = chain::outbox(Path::new(&stage.path("observer.json")));
+    let outbox = node::outbox(Path::new(&stage.path("observer.json")));
     let ethereum_ledger = EthereumLedger::open(
-        chain::endpoint(&chain.rpc)?,
+        node::endpoint(&chain.rpc)?,
         chain.deployment,
         Settings::default(),
         &outbox,

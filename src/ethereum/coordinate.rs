@@ -11,21 +11,21 @@ use florin_ledger_ethereum::{Endpoint, EthereumLedger, Settings, chain_id};
 use florin_participant::{Backoff, Shutdown, Wallet, retry_with_backoff};
 use florin_protocol::MarketId;
 
-use crate::chain;
+use super::node;
 use crate::cli::Coordinate;
 use crate::failure::Failure;
 
 /// A market's contracts, opened for its coordinator.
-pub(super) struct CoordinatorContracts {
-    pub(super) ledger: Arc<dyn Ledger>,
-    pub(super) place: LedgerEndpoint,
+pub(crate) struct CoordinatorContracts {
+    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) place: LedgerEndpoint,
     /// Locked for as long as the coordinator runs.
-    pub(super) lock: File,
+    pub(crate) lock: File,
 }
 
 /// Opens the contracts, and completes the pending transactions in the outbox. Waits for a node that
 /// does not answer, because it may start at the same time as the coordinator.
-pub(super) fn open(
+pub(crate) fn open(
     arguments: &Coordinate,
     settings: Settings,
     wallet: &Wallet,
@@ -44,19 +44,19 @@ pub(super) fn open(
         file.ok_or_else(|| missing("--deployment FILE", "`florin ledger deploy` writes it"))?;
     let rpc = arguments.node.rpc.as_ref();
     let rpc = rpc.ok_or_else(|| missing("--rpc URL", "a node of the market's chain"))?;
-    let deployment = chain::read_deployment(file)?;
-    let endpoint = chain::endpoint(rpc)?;
-    let outbox = chain::outbox(&arguments.wallet.wallet);
+    let deployment = node::read_deployment(file)?;
+    let endpoint = node::endpoint(rpc)?;
+    let outbox = node::outbox(&arguments.wallet.wallet);
     let node: Arc<dyn Endpoint> = endpoint.clone();
     retry_until_reachable(&|| chain_id(&node))?;
-    chain::check_history(&endpoint, &deployment)?;
+    node::check_history(&endpoint, &deployment)?;
     let lock = lock_market(&outbox, deployment.market())?;
     let ledger = retry_until_reachable(&|| {
         let ledger = EthereumLedger::open(endpoint.clone(), deployment, settings, &outbox)?;
         ledger.resume(wallet)?;
         Ok(ledger)
     })?;
-    let info = chain::public_info(&deployment, suggested(rpc, arguments.public_rpc.as_ref()));
+    let info = node::public_info(&deployment, suggested(rpc, arguments.public_rpc.as_ref()));
     Ok(CoordinatorContracts {
         ledger: Arc::new(ledger),
         place: LedgerEndpoint::Ethereum(info),
@@ -98,7 +98,7 @@ fn suggested(rpc: &str, public: Option<&String>) -> Option<String> {
     if let Some(public) = public {
         return Some(public.clone());
     }
-    if chain::seems_secret(rpc) {
+    if node::seems_secret(rpc) {
         tracing::warn!(
             "--rpc may contain a secret, so it is not published: set a node for clients with \
              --public-rpc"

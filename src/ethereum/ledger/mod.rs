@@ -1,0 +1,66 @@
+//! The commands on a market's contracts: deploy them, show their state, verify them.
+
+mod deploy;
+mod status;
+mod verify;
+
+use std::sync::Arc;
+
+use florin_ledger_ethereum::{Deployment, HttpEndpoint, Settings};
+use florin_protocol::LedgerInfo;
+
+use super::node as contracts;
+use crate::cli::{ChainArg, MarketArg};
+use crate::failure::Failure;
+use crate::market::MarketConnection;
+
+pub(crate) use deploy::run as deploy;
+pub(crate) use status::run as status;
+pub(crate) use verify::verify;
+
+/// A market's contracts and a node of their chain.
+struct MarketContracts {
+    endpoint: Arc<HttpEndpoint>,
+    deployment: Deployment,
+    settings: Settings,
+}
+
+impl MarketContracts {
+    /// Takes the contracts from the deployment file, or otherwise from the coordinator.
+    fn from_args(arg: &ChainArg) -> anyhow::Result<Self> {
+        let node = &arg.node;
+        let (deployment, suggested) = match (&arg.market, &node.deployment) {
+            (Some(url), _) => {
+                let trust = arg.trust.clone();
+                let market = MarketConnection::connect(&MarketArg {
+                    market: url.clone(),
+                    trust,
+                    node: node.clone(),
+                })?;
+                let LedgerInfo::Ethereum(info) = market.client().ledger() else {
+                    let message = format!(
+                        "the market at {url} has an embedded ledger: run `florin ledger verify \
+                         --data` on the machine of its coordinator"
+                    );
+                    return Err(Failure::input("NOT_ON_ETHEREUM", message).into());
+                };
+                let id = market.coordinator().market;
+                let file = node.deployment.as_deref();
+                (contracts::verified_deployment(id, info, file)?, info.rpc.clone())
+            }
+            (None, Some(file)) => (contracts::read_deployment(file)?, None),
+            (None, None) => {
+                let message = "no market: give its contracts with --deployment, or its coordinator \
+                    with --market; for an embedded ledger use `florin ledger verify --data`";
+                return Err(Failure::input("NO_MARKET", message).into());
+            }
+        };
+        let Some(rpc) = node.rpc.clone().or(suggested) else {
+            let message = format!("no node: set a node of chain {} with --rpc", deployment.chain);
+            return Err(Failure::input("NO_NODE", message).into());
+        };
+        let endpoint = contracts::endpoint(&rpc)?;
+        contracts::check_history(&endpoint, &deployment)?;
+        Ok(Self { endpoint, deployment, settings: node.spending.apply_to(Settings::default()) })
+    }
+}
