@@ -21,11 +21,8 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-pub use error::BucketError;
-pub use metrics::BucketMetrics;
-pub use settings::{BucketSettings, BucketSettingsError};
-
-use settings::BucketLocation;
+use super::settings::BucketLocation;
+use super::{BucketError, BucketMetrics, BucketSettings};
 
 /// Most concurrent requests; others wait.
 const REQUESTS_MAX: usize = 64;
