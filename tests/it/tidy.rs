@@ -12,7 +12,7 @@ use repository::{Repository, TextFile};
 use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("florin-protocol", &[]),
     ("florin-contribution", &[]),
     ("florin-learning", &[]),
@@ -34,6 +34,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         ],
     ),
     ("florin-participant", &["florin-protocol", "florin-learning", "florin-work", "florin-ledger"]),
+    ("florin-charts", &[]),
     (
         "florin-sim",
         &[
@@ -44,6 +45,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "florin-ledger",
             "florin-engine",
             "florin-participant",
+            "florin-charts",
         ],
     ),
     (
@@ -73,6 +75,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "florin-store",
             "florin-coordinator",
             "florin-participant",
+            "florin-charts",
             "florin-sim",
             "florin-faults",
         ],

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use super::Program;
 use super::loaded::LoadedResults;
 use crate::measure::MEASURES;
-use crate::page::{self, ErrorBar, HeatMap, error_bars, escape_html, heat_map, line_plot};
+use crate::page;
+use florin_charts::{
+    self as charts, ErrorBar, HeatMap, error_bars, escape_html, heat_map, line_plot,
+};
 
 /// Maximum number of lines in one plot; more would be indistinguishable.
 const LINES_MAX: usize = 6;
@@ -24,7 +27,7 @@ pub fn comparison_page(title: &str, sides: &[LoadedResults], program: &Program<'
          each.",
         sides.len()
     );
-    let mut html = page::page_start(title, &lead);
+    let mut html = charts::page_start(title, &lead);
     html.push_str(&accuracy_section(sides));
     let keys = keys(sides);
     let figures: Vec<String> = plotted_measures(sides)
@@ -43,10 +46,10 @@ pub fn comparison_page(title: &str, sides: &[LoadedResults], program: &Program<'
                 }
                 _ => error_bar_plot(&name, sides, group.as_deref(), measure),
             };
-            page::figure_html(&plot, &caption)
+            charts::figure_html(&plot, &caption)
         })
         .collect();
-    html.push_str(&page::section("Measures", &figures));
+    html.push_str(&charts::section("Measures", &figures));
     let again = "Each combination has its own folder, with every member and every round.";
     html + &page::page_end(None, program, again)
 }
@@ -62,10 +65,10 @@ pub fn comparison_svg(sides: &[LoadedResults]) -> String {
     let rows = sides.iter().flat_map(|side| {
         groups.iter().enumerate().filter_map(|(series, group)| {
             let label = format!("{}, {group}", side.label);
-            Some(ErrorBar::from_interval(&label, series, side.measure(Some(group), "profit")?))
+            Some(page::error_bar(&label, series, side.measure(Some(group), "profit")?))
         })
     });
-    page::standalone_svg(&error_bars("Profit by group", &rows.take(ROWS_MAX).collect::<Vec<_>>()))
+    charts::standalone_svg(&error_bars("Profit by group", &rows.take(ROWS_MAX).collect::<Vec<_>>()))
 }
 
 /// The keys that were varied, in the order in which they were given.
@@ -107,7 +110,7 @@ fn accuracy_section(sides: &[LoadedResults]) -> String {
     };
     let shown: Vec<(&str, Vec<f64>)> = series.into_iter().take(LINES_MAX).collect();
     let caption = format!("Accuracy after each round, by {by}, in per cent; mean of the seeds.");
-    page::section("Accuracy", &[page::figure_html(&line_plot("Accuracy", &shown), &caption)])
+    charts::section("Accuracy", &[charts::figure_html(&line_plot("Accuracy", &shown), &caption)])
 }
 
 /// Element-wise means; each element averages the series that are long enough.
@@ -130,7 +133,7 @@ fn error_bar_plot(
     measure: &str,
 ) -> String {
     let row = |(at, side): (usize, &LoadedResults)| {
-        Some(ErrorBar::from_interval(&side.label, at, side.measure(group, measure)?))
+        Some(page::error_bar(&side.label, at, side.measure(group, measure)?))
     };
     let rows: Vec<ErrorBar> = sides.iter().enumerate().filter_map(row).take(ROWS_MAX).collect();
     error_bars(title, &rows)

@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 use super::{Program, Results, format_bounds, format_count, format_number};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
-use crate::page::{self, ErrorBar, ScatterPoint, error_bars, escape_html, line_plot, scatter_plot};
+use crate::page;
 use crate::simulation::{MemberOutcome, RoundOutcomeRow};
 use crate::surrogate::MarketFit;
+use florin_charts::{
+    self as charts, ErrorBar, ScatterPoint, error_bars, escape_html, line_plot, scatter_plot,
+};
 
 /// Maximum number of members in a scatter plot; a larger sample would look the same.
 const POINTS_MAX: usize = 2_000;
@@ -71,7 +74,7 @@ impl Results {
             format_count(scenario.seeds.count.into(), "seed"),
             scenario.seeds.first
         );
-        let mut html = page::page_start(&scenario.question, &lead);
+        let mut html = charts::page_start(&scenario.question, &lead);
         self.criteria_section(&mut html, program);
         self.profit_section(&mut html);
         self.pay_section(&mut html);
@@ -113,27 +116,27 @@ impl Results {
         let groups = self.scenario.population.keys().enumerate();
         let row = |(series, group): (usize, &String)| {
             let measured = self.measure(measure, Some(group))?;
-            Some(ErrorBar::from_interval(group, series, &measured.interval))
+            Some(page::error_bar(group, series, &measured.interval))
         };
         groups.filter_map(row).collect()
     }
 
     /// Profit by group, as a standalone SVG file.
     pub(super) fn profit_svg(&self) -> String {
-        page::standalone_svg(&error_bars("Profit by group", &self.error_bars_of("profit")))
+        charts::standalone_svg(&error_bars("Profit by group", &self.error_bars_of("profit")))
     }
 
     fn profit_section(&self, html: &mut String) {
         let profit = "Increase of a member's balance over the task minus its costs, in florins.";
         let plot = error_bars("Profit by group", &self.error_bars_of("profit"));
-        let mut figures = vec![page::figure_html(&plot, profit)];
+        let mut figures = vec![charts::figure_html(&plot, profit)];
         let gain = self.error_bars_of("gain");
         if !gain.is_empty() {
             let caption = "Profit minus the honest counterfactual (the same members, honest, in \
                            the same market): a profitable attack lies right of zero.";
-            figures.push(page::figure_html(&error_bars("Gain by group", &gain), caption));
+            figures.push(charts::figure_html(&error_bars("Gain by group", &gain), caption));
         }
-        html.push_str(&page::section("Earnings", &figures));
+        html.push_str(&charts::section("Earnings", &figures));
     }
 
     /// Pay against its possible bases: a member's score and its number of rows.
@@ -149,10 +152,10 @@ impl Results {
         let rows =
             "The same florins over the member's rows: pay by declared rows or pay by contribution.";
         let figures = [
-            page::figure_html(&plot("Pay against score", |member| member.score), worth),
-            page::figure_html(&plot("Pay against rows", |member| member.rows as f64), rows),
+            charts::figure_html(&plot("Pay against score", |member| member.score), worth),
+            charts::figure_html(&plot("Pay against rows", |member| member.rows as f64), rows),
         ];
-        html.push_str(&page::section("Pay and quality", &figures));
+        html.push_str(&charts::section("Pay and quality", &figures));
     }
 
     /// A value of each round, averaged over the seeds that have the round.
@@ -183,18 +186,18 @@ impl Results {
         );
         let spent = line_plot("Spent", &[("florins paid", over(&|row| row.spent))]);
         let figures = [
-            page::figure_html(
+            charts::figure_html(
                 &accuracy,
                 "Accuracy of the model on the test rows, mean of the seeds.",
             ),
-            page::figure_html(
+            charts::figure_html(
                 &people,
                 "Members online at the start of a round, accounts selected, and the outcome of \
                  their updates.",
             ),
-            page::figure_html(&spent, "Paid for data."),
+            charts::figure_html(&spent, "Paid for data."),
         ];
-        html.push_str(&page::section("Round by round", &figures));
+        html.push_str(&charts::section("Round by round", &figures));
     }
 
     fn measures_section(&self, html: &mut String) {

@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 
 use super::{SearchResults, StrategyResult};
-use crate::page::{self, ErrorBar, ScatterPoint, error_bars, escape_html, scatter_plot};
+use crate::page;
 use crate::results::{Program, format_bounds, format_number};
+use florin_charts::{
+    self as charts, ScatterPoint, error_bars, escape_html, scatter_plot,
+};
 
 impl SearchResults {
     /// The report as HTML.
@@ -23,7 +26,7 @@ impl SearchResults {
             seeds.count,
             seeds.first
         );
-        let mut html = page::page_start(&scenario.question, &lead);
+        let mut html = charts::page_start(&scenario.question, &lead);
         if let (Some(epsilon), Some(best)) = (self.epsilon(), self.strategies.get(self.best)) {
             let _ = write!(
                 html,
@@ -44,7 +47,7 @@ impl SearchResults {
     /// The gain of each strategy, one below the other.
     fn gains(&self) -> String {
         let row = |(series, found): (usize, &StrategyResult)| {
-            ErrorBar::from_interval(&found.name, series, &found.gain)
+            page::error_bar(&found.name, series, &found.gain)
         };
         error_bars(
             "Gain by strategy",
@@ -54,7 +57,7 @@ impl SearchResults {
 
     /// The same plot as a standalone SVG file.
     pub(super) fn gain_svg(&self) -> String {
-        page::standalone_svg(&self.gains())
+        charts::standalone_svg(&self.gains())
     }
 
     fn plots(&self, html: &mut String) {

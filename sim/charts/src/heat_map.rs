@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::escape_html;
-use crate::results::format_number;
+use crate::{escape_html, format_number};
 
 const CELL: f64 = 64.0;
 const CELL_HEIGHT: f64 = 36.0;
@@ -15,18 +14,19 @@ const BOTTOM: f64 = 40.0;
 const LETTERS: usize = 10;
 
 /// The values of a measure over two settings.
-pub(crate) struct HeatMap<'a> {
+pub struct HeatMap<'a> {
     /// Name of the setting on the horizontal axis, and its values.
-    pub(crate) columns: (&'a str, &'a [String]),
+    pub columns: (&'a str, &'a [String]),
     /// Name of the setting on the vertical axis, and its values.
-    pub(crate) rows: (&'a str, &'a [String]),
+    pub rows: (&'a str, &'a [String]),
     /// The cells, row by row; `None` where there is no result.
-    pub(crate) cells: Vec<Option<f64>>,
+    pub cells: Vec<Option<f64>>,
 }
 
 /// Draws the heat map as SVG. Negative and positive cells have different colours. The opacity grows
 /// with the distance from zero, or from the smallest value if no value is negative.
-pub(crate) fn heat_map(title: &str, map: &HeatMap<'_>) -> String {
+#[must_use]
+pub fn heat_map(title: &str, map: &HeatMap<'_>) -> String {
     let known = || map.cells.iter().flatten().copied().filter(|value| value.is_finite());
     let (low, high) = known()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));

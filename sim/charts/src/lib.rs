@@ -1,19 +1,25 @@
-//! Self-contained HTML pages without external resources or scripts.
+//! Charts as SVG text, and the frame of the pages that show them: self-contained HTML without
+//! scripts or external resources.
+//!
+//! The crate knows numbers, names and units. It never reads a file, and it knows nothing of the
+//! market: the callers format what a number means.
 
 mod heat_map;
 mod marker;
+mod number_format;
 mod plot;
 
-use crate::measure::ConfidenceInterval;
-use crate::results::Program;
-
-pub(crate) use heat_map::{HeatMap, heat_map};
-pub(crate) use plot::{ErrorBar, ScatterPoint, error_bars, escape_html, line_plot, scatter_plot};
+pub use heat_map::{HeatMap, heat_map};
+pub use number_format::format_number;
+pub use plot::{
+    ErrorBar, ErrorBarBounds, ScatterPoint, error_bars, escape_html, line_plot, scatter_plot,
+};
 
 const STYLE: &str = include_str!("style.css");
 
 /// The beginning of a page. `lead` is HTML.
-pub(crate) fn page_start(title: &str, lead: &str) -> String {
+#[must_use]
+pub fn page_start(title: &str, lead: &str) -> String {
     let title = escape_html(title);
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
@@ -22,22 +28,9 @@ pub(crate) fn page_start(title: &str, lead: &str) -> String {
     )
 }
 
-/// The end of a page: the scenario and the program version. `again` is HTML: how to reproduce the
-/// results.
-pub(crate) fn page_end(scenario: Option<&str>, program: &Program<'_>, again: &str) -> String {
-    let scenario = scenario.map_or_else(String::new, |text| {
-        let text = escape_html(text);
-        format!("<details><summary>The scenario</summary><pre>{text}</pre></details>")
-    });
-    format!(
-        "{scenario}<footer>Florin {} of commit {}. {again}</footer></main></body></html>\n",
-        escape_html(program.version),
-        escape_html(program.commit)
-    )
-}
-
 /// A plot as a standalone SVG file, with the colours of the page on white.
-pub(crate) fn standalone_svg(plot: &str) -> String {
+#[must_use]
+pub fn standalone_svg(plot: &str) -> String {
     let style = format!(
         "<style>{}svg{{background:#fff;font:12px system-ui,sans-serif}}svg \
          text{{fill:#5b6675}}.grid{{stroke:#e3e7ee}}.zero{{stroke:#5b6675;stroke-dasharray:3 \
@@ -49,24 +42,19 @@ pub(crate) fn standalone_svg(plot: &str) -> String {
 }
 
 /// A plot with its caption.
-pub(crate) fn figure_html(plot: &str, caption: &str) -> String {
+#[must_use]
+pub fn figure_html(plot: &str, caption: &str) -> String {
     format!("<figure>{plot}<figcaption>{caption}</figcaption></figure>")
 }
 
 /// Plots under a heading.
-pub(crate) fn section(title: &str, figures: &[String]) -> String {
+#[must_use]
+pub fn section(title: &str, figures: &[String]) -> String {
     format!(
         "<section><h2>{}</h2><div class=\"plots\">{}</div></section>",
         escape_html(title),
         figures.concat()
     )
-}
-
-impl ErrorBar {
-    /// A row for a mean and its confidence interval.
-    pub(crate) fn from_interval(name: &str, series: usize, interval: &ConfidenceInterval) -> Self {
-        Self { name: name.to_owned(), series, mean: interval.mean, bounds: interval.bounds }
-    }
 }
 
 #[cfg(test)]

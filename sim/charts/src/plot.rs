@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::marker::SeriesMarker;
-use crate::measure::ConfidenceBounds;
+use crate::marker::SeriesMarker;
 
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 240.0;
@@ -21,25 +20,40 @@ const LETTER: f64 = 6.4;
 /// Maximum number of characters of a row name.
 const LETTERS: usize = 30;
 
+/// The ends of a confidence interval.
+#[derive(Debug, Clone, Copy)]
+pub struct ErrorBarBounds {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
 /// A mean with its confidence interval, drawn in a row of its own.
-pub(crate) struct ErrorBar {
-    pub(crate) name: String,
+pub struct ErrorBar {
+    /// Name of the row.
+    pub name: String,
     /// Index of the marker.
-    pub(crate) series: usize,
-    pub(crate) mean: f64,
+    pub series: usize,
+    /// The mean.
+    pub mean: f64,
     /// `None` for a single seed: the plot has a marker without a line.
-    pub(crate) bounds: Option<ConfidenceBounds>,
+    pub bounds: Option<ErrorBarBounds>,
 }
 
 /// A point of a series.
-pub(crate) struct ScatterPoint {
-    pub(crate) x: f64,
-    pub(crate) y: f64,
-    pub(crate) series: usize,
+pub struct ScatterPoint {
+    /// Horizontal value.
+    pub x: f64,
+    /// Vertical value.
+    pub y: f64,
+    /// Index of the marker.
+    pub series: usize,
 }
 
 /// Escapes text for HTML.
-pub(crate) fn escape_html(text: &str) -> String {
+#[must_use]
+pub fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -138,7 +152,8 @@ fn legend(names: &[&str], sample: impl Fn(SeriesMarker) -> String) -> String {
 }
 
 /// Means with error bars, one below the other, and a line at zero.
-pub(crate) fn error_bars(title: &str, rows: &[ErrorBar]) -> String {
+#[must_use]
+pub fn error_bars(title: &str, rows: &[ErrorBar]) -> String {
     let ends = |row: &ErrorBar| row.bounds.map_or([row.mean; 2], |ends| [ends.low, ends.high]);
     let across = range(rows.iter().flat_map(ends).chain([0.0]));
     let height = TOP + ROW * rows.len().max(1) as f64 + BOTTOM;
@@ -175,7 +190,7 @@ pub(crate) fn error_bars(title: &str, rows: &[ErrorBar]) -> String {
             y + 4.0,
             escape_html(&name)
         );
-        if let Some(ConfidenceBounds { low, high }) = row.bounds {
+        if let Some(ErrorBarBounds { low, high }) = row.bounds {
             let _ = write!(
                 svg,
                 "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{}\" \
@@ -191,7 +206,8 @@ pub(crate) fn error_bars(title: &str, rows: &[ErrorBar]) -> String {
 }
 
 /// A scatter plot of several series.
-pub(crate) fn scatter_plot(title: &str, dots: &[ScatterPoint], names: &[&str]) -> String {
+#[must_use]
+pub fn scatter_plot(title: &str, dots: &[ScatterPoint], names: &[&str]) -> String {
     let frame =
         PlotArea { x: range(dots.iter().map(|dot| dot.x)), y: range(dots.iter().map(|dot| dot.y)) };
     let mut svg = svg_start(title, HEIGHT);
@@ -204,7 +220,8 @@ pub(crate) fn scatter_plot(title: &str, dots: &[ScatterPoint], names: &[&str]) -
 }
 
 /// Line plot over rounds, from 1.
-pub(crate) fn line_plot(title: &str, series: &[(&str, Vec<f64>)]) -> String {
+#[must_use]
+pub fn line_plot(title: &str, series: &[(&str, Vec<f64>)]) -> String {
     let rounds = series.iter().map(|(_, values)| values.len()).max().unwrap_or(0).max(2);
     let all = series.iter().flat_map(|(_, values)| values.iter().copied());
     let frame = PlotArea { x: (1.0, rounds as f64), y: range(all) };
@@ -255,7 +272,7 @@ mod tests {
     #[test]
     fn names_are_escaped_and_ticks_are_round_numbers() {
         let row = |ends| ErrorBar { name: "<b>".to_owned(), series: 0, mean: 0.5, bounds: ends };
-        let whole = error_bars("t", &[row(Some(ConfidenceBounds { low: -1.0, high: 2.0 }))]);
+        let whole = error_bars("t", &[row(Some(ErrorBarBounds { low: -1.0, high: 2.0 }))]);
         assert!(whole.contains("&lt;b&gt;") && whole.contains("stroke-width=\"3\""), "{whole}");
         let one = error_bars("t", &[row(None)]);
         assert!(one.contains("<circle") && !one.contains("stroke-width=\"3\""), "{one}");
