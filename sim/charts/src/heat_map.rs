@@ -1,102 +1,118 @@
-//! Heat maps: the value of a measure for every pair of two settings.
+//! Heat maps: a value for every pair of a row and a column. A heat map is a table, which keeps its
+//! text legible and scrolls in its box on a narrow screen.
 
 use std::fmt::Write as _;
 
-use crate::{escape_html, format_number};
+use crate::text::{escape_html, escape_prose};
 
-const CELL: f64 = 64.0;
-const CELL_HEIGHT: f64 = 36.0;
-/// Space for the row names, above the cells, and below them.
-const LEFT: f64 = 96.0;
-const TOP: f64 = 24.0;
-const BOTTOM: f64 = 40.0;
-/// Maximum number of characters of a setting's value.
-const LETTERS: usize = 10;
+/// Maximum number of characters of a row's or a column's name.
+const LETTERS: usize = 12;
 
-/// The values of a measure over two settings.
-pub struct HeatMap<'a> {
-    /// Name of the setting on the horizontal axis, and its values.
-    pub columns: (&'a str, &'a [String]),
-    /// Name of the setting on the vertical axis, and its values.
-    pub rows: (&'a str, &'a [String]),
-    /// The cells, row by row; `None` where there is no result.
-    pub cells: Vec<Option<f64>>,
+/// How the opacity of a cell grows with its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shading {
+    /// In proportion.
+    Linear,
+    /// With the square root, so that small values are visible beside large ones.
+    SquareRoot,
 }
 
-/// Draws the heat map as SVG. Negative and positive cells have different colours. The opacity grows
-/// with the distance from zero, or from the smallest value if no value is negative.
+/// A cell of a heat map.
+#[derive(Debug, Clone)]
+pub struct HeatCell {
+    /// Its value, which sets the colour.
+    pub value: f64,
+    /// Its text.
+    pub text: String,
+    /// Its tooltip; empty for none.
+    pub tooltip: String,
+}
+
+/// The names along one side of a heat map.
+#[derive(Debug, Clone, Copy)]
+pub struct HeatSide<'a> {
+    /// The kind of thing that the names name: `round`.
+    pub title: &'a str,
+    /// The names.
+    pub names: &'a [String],
+}
+
+/// The values over two sides.
+#[derive(Debug, Clone)]
+pub struct HeatMap<'a> {
+    /// The names of the columns.
+    pub columns: HeatSide<'a>,
+    /// The names of the rows.
+    pub rows: HeatSide<'a>,
+    /// The cells, row by row; `None` where there is no result.
+    pub cells: Vec<Option<HeatCell>>,
+    /// How the opacity grows.
+    pub shading: Shading,
+}
+
+/// Draws the heat map. Negative and positive cells have different colours. The opacity grows with
+/// the distance from zero, or from the smallest value if no value is negative.
 #[must_use]
 pub fn heat_map(title: &str, map: &HeatMap<'_>) -> String {
-    let known = || map.cells.iter().flatten().copied().filter(|value| value.is_finite());
-    let (low, high) = known()
+    let values = map.cells.iter().flatten().map(|cell| cell.value);
+    let (low, high) = values
+        .filter(|value| value.is_finite())
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
-    let (columns, rows) = (map.columns.1.len(), map.rows.1.len());
-    let (width, height) =
-        (LEFT + CELL * columns as f64 + 8.0, TOP + CELL_HEIGHT * rows as f64 + BOTTOM);
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\" role=\"img\" \
-         aria-label=\"{}\">",
-        escape_html(title)
+    let mut html = format!(
+        "<div class=\"scroll\"><table class=\"heat\" aria-label=\"{}\"><tr><th class=\"axis\">{} ↓ \
+         {} →</th>",
+        escape_html(title),
+        escape_html(last_part(map.rows.title)),
+        escape_html(last_part(map.columns.title))
     );
-    for (row, name) in map.rows.1.iter().enumerate() {
-        let y = TOP + CELL_HEIGHT * (row as f64 + 0.5) + 4.0;
-        let _ = write!(
-            svg,
-            "<text x=\"{}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 8.0,
-            short(name)
-        );
+    for name in map.columns.names {
+        let _ = write!(html, "<th>{}</th>", short(name));
     }
-    for (column, name) in map.columns.1.iter().enumerate() {
-        let (x, y) = (LEFT + CELL * (column as f64 + 0.5), height - BOTTOM + 16.0);
-        let _ = write!(
-            svg,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
-            short(name)
-        );
+    html.push_str("</tr>");
+    let columns = map.columns.names.len();
+    for (row, name) in map.rows.names.iter().enumerate() {
+        let _ = write!(html, "<tr><th scope=\"row\">{}</th>", short(name));
+        for column in 0..columns {
+            let cell = map.cells.get(row * columns + column).and_then(Option::as_ref);
+            let (class, strength) = cell_style(cell, low..=high, map.shading);
+            let text = cell.map_or("–", |cell| cell.text.as_str());
+            let tooltip = cell.filter(|cell| !cell.tooltip.is_empty());
+            let tooltip = tooltip
+                .map(|cell| format!(" title=\"{}\"", escape_prose(&cell.tooltip)))
+                .unwrap_or_default();
+            let _ = write!(
+                html,
+                "<td class=\"{class}\" style=\"--strength:{strength:.0}%\"{tooltip}>{}</td>",
+                escape_html(text)
+            );
+        }
+        html.push_str("</tr>");
     }
-    for (at, value) in map.cells.iter().enumerate().take(columns * rows) {
-        let (row, column) = (at / columns, at % columns);
-        let (x, y) = (LEFT + CELL * column as f64, TOP + CELL_HEIGHT * row as f64);
-        let (class, strength) = cell_style(*value, low, high);
-        let text = value.map_or_else(|| "–".to_owned(), format_number);
-        let _ = write!(
-            svg,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"4\" \
-             class=\"{class}\" fill-opacity=\"{strength:.2}\"/><text x=\"{:.1}\" y=\"{:.1}\" \
-             text-anchor=\"middle\" class=\"value\">{text}</text>",
-            CELL - 3.0,
-            CELL_HEIGHT - 3.0,
-            x + CELL / 2.0,
-            y + CELL_HEIGHT / 2.0 + 3.0
-        );
-    }
-    let _ = write!(
-        svg,
-        "<text x=\"{}\" y=\"14\" text-anchor=\"end\" class=\"axis\">{} ↓</text><text x=\"{:.1}\" \
-         y=\"{:.1}\" text-anchor=\"middle\" class=\"axis\">{} →</text>",
-        LEFT - 8.0,
-        escape_html(last_part(map.rows.0)),
-        LEFT + CELL * columns as f64 / 2.0,
-        height - 6.0,
-        escape_html(map.columns.0)
-    );
-    svg + "</svg>"
+    html + "</table></div>"
 }
 
-/// CSS class and opacity of a cell.
-fn cell_style(value: Option<f64>, low: f64, high: f64) -> (&'static str, f64) {
-    let Some(value) = value.filter(|value| value.is_finite()) else { return ("nothing", 0.3) };
-    let share = |from: f64, to: f64| {
+/// CSS class of a cell, and its opacity in per cent.
+fn cell_style(
+    cell: Option<&HeatCell>,
+    range: std::ops::RangeInclusive<f64>,
+    shading: Shading,
+) -> (&'static str, f64) {
+    let Some(value) = cell.map(|cell| cell.value).filter(|value| value.is_finite()) else {
+        return ("none", 0.0);
+    };
+    let (low, high) = range.into_inner();
+    let opacity = |from: f64, to: f64| {
         let part = (value - from) / (to - from);
-        0.12 + 0.68 * if part.is_finite() { part.clamp(0.0, 1.0) } else { 1.0 }
+        let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 1.0 };
+        let part = if shading == Shading::SquareRoot { part.sqrt() } else { part };
+        5.0 + 60.0 * part
     };
     // With values on both sides of zero, the colour shows the sign.
     let furthest = low.abs().max(high.abs());
     match (low < 0.0, value < 0.0) {
-        (true, true) => ("cold", share(0.0, -furthest)),
-        (true, false) => ("warm", share(0.0, furthest)),
-        (false, _) => ("warm", share(low, high)),
+        (true, true) => ("down", opacity(0.0, -furthest)),
+        (true, false) => ("up", opacity(0.0, furthest)),
+        (false, _) => ("up", opacity(low, high)),
     }
 }
 
@@ -113,17 +129,43 @@ fn short(name: &str) -> String {
 mod tests {
     use super::*;
 
+    fn cell(value: f64) -> HeatCell {
+        HeatCell { value, text: format!("{value:.2}"), tooltip: "5 FLN".to_owned() }
+    }
+
     #[test]
     fn every_pair_has_a_cell_and_negative_cells_have_another_colour() {
         let (across, down) = (["1".to_owned(), "2".to_owned()], ["x<".to_owned()]);
-        let map = |cells| HeatMap { columns: ("a.b", &across), rows: ("c.d", &down), cells };
-        let svg = heat_map("t", &map(vec![Some(-1.0), Some(2.0)]));
-        assert_eq!(svg.matches("<rect").count(), 2);
-        assert!(svg.contains("cold") && svg.contains("warm") && svg.contains("x&lt;"));
-        assert!(svg.contains(">-1.00<") && svg.contains(">2.00<") && svg.contains("d ↓"));
-        let one = heat_map("t", &map(vec![Some(3.0), None]));
-        assert!(one.contains("nothing") && !one.contains("NaN"), "{one}");
-        assert_eq!(cell_style(Some(5.0), 5.0, 9.0).1, 0.12);
-        assert_eq!(cell_style(Some(9.0), 5.0, 9.0).1, 0.8);
+        let map = |cells| HeatMap {
+            columns: HeatSide { title: "a.b", names: &across },
+            rows: HeatSide { title: "c.d", names: &down },
+            cells,
+            shading: Shading::Linear,
+        };
+        let html = heat_map("t", &map(vec![Some(cell(-1.0)), Some(cell(2.0))]));
+        assert_eq!(html.matches("<td").count(), 2);
+        assert!(html.contains("\"down\"") && html.contains("\"up\"") && html.contains("x&lt;"));
+        assert!(html.contains(">-1.00<") && html.contains(">2.00<") && html.contains("d ↓"));
+        assert!(html.contains(" title=\"5\u{a0}FLN\""), "{html}");
+        let one = heat_map("t", &map(vec![Some(cell(3.0)), None]));
+        assert!(one.contains("\"none\"") && !one.contains("NaN"), "{one}");
+        let opacity = |value| cell_style(Some(&cell(value)), 5.0..=9.0, Shading::Linear).1;
+        assert_eq!((opacity(5.0), opacity(9.0)), (5.0, 65.0));
+    }
+
+    #[test]
+    fn a_square_root_makes_small_values_visible() {
+        let opacity = |shading| cell_style(Some(&cell(0.01)), -1.0..=1.0, shading).1;
+        assert!((opacity(Shading::Linear) - 5.6).abs() < 1e-9);
+        assert!((opacity(Shading::SquareRoot) - 11.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_wide_heat_map_scrolls_in_its_box() {
+        let sides = HeatSide { title: "t", names: &[] };
+        let map =
+            HeatMap { columns: sides, rows: sides, cells: Vec::new(), shading: Shading::Linear };
+        let html = heat_map("t", &map);
+        assert!(html.starts_with("<div class=\"scroll\">") && html.ends_with("</table></div>"));
     }
 }

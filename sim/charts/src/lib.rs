@@ -3,73 +3,36 @@
 //!
 //! The crate knows numbers, names and units. It never reads a file, and it knows nothing of the
 //! market: the callers format what a number means.
+//!
+//! * [`Axis`] has a quantity with its unit; every chart prints it as the title of the axis.
+//! * [`line_plot`], [`scatter_plot`], [`error_bars`], [`stacked_bars`], [`share_bar`] and
+//!   [`heat_map`] draw charts for a page; [`panels`] and [`standalone_svg`] make SVG files.
+//! * [`Colour`] names the colours. Green is not among them: on a page it means a passed check.
+//! * [`page_start`], [`section`], [`figure_html`] and [`table_html`] are the frame of a page. Its
+//!   style sheet fits a screen of 360 pixels; a wide table scrolls in its box.
 
+mod axis;
+mod bars;
+mod error_bars;
 mod heat_map;
+mod legend;
+mod line_plot;
 mod marker;
 mod number_format;
-mod plot;
+mod page;
+mod palette;
+mod panels;
+mod plot_area;
+mod text;
 
-pub use heat_map::{HeatMap, heat_map};
+pub use axis::{Axes, Axis, Quantity, Unit};
+pub use bars::{SharePart, share_bar, stacked_bars};
+pub use error_bars::{ErrorBar, ErrorBarBounds, error_bars};
+pub use heat_map::{HeatCell, HeatMap, HeatSide, Shading, heat_map};
+pub use legend::{Sample, legend};
+pub use line_plot::{Line, LineStyle, Point, ScatterPoint, line_plot, scatter_plot};
 pub use number_format::format_number;
-pub use plot::{
-    ErrorBar, ErrorBarBounds, ScatterPoint, error_bars, escape_html, line_plot, scatter_plot,
-};
-
-const STYLE: &str = include_str!("style.css");
-
-/// The beginning of a page. `lead` is HTML.
-#[must_use]
-pub fn page_start(title: &str, lead: &str) -> String {
-    let title = escape_html(title);
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
-         <style>{STYLE}</style></head><body><main><h1>{title}</h1><p class=\"lead\">{lead}</p>"
-    )
-}
-
-/// A plot as a standalone SVG file, with the colours of the page on white.
-#[must_use]
-pub fn standalone_svg(plot: &str) -> String {
-    let style = format!(
-        "<style>{}svg{{background:#fff;font:12px system-ui,sans-serif}}svg \
-         text{{fill:#5b6675}}.grid{{stroke:#e3e7ee}}.zero{{stroke:#5b6675;stroke-dasharray:3 \
-         3}}</style>",
-        STYLE.lines().next().unwrap_or_default()
-    );
-    let opened = plot.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
-    opened.replacen('>', &format!(">{style}"), 1) + "\n"
-}
-
-/// A plot with its caption.
-#[must_use]
-pub fn figure_html(plot: &str, caption: &str) -> String {
-    format!("<figure>{plot}<figcaption>{caption}</figcaption></figure>")
-}
-
-/// Plots under a heading.
-#[must_use]
-pub fn section(title: &str, figures: &[String]) -> String {
-    format!(
-        "<section><h2>{}</h2><div class=\"plots\">{}</div></section>",
-        escape_html(title),
-        figures.concat()
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_svg_file_is_self_contained() {
-        let row = ErrorBar { name: "a".to_owned(), series: 1, mean: 1.0, bounds: None };
-        let picture = standalone_svg(&error_bars("t", &[row]));
-        assert!(
-            picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="),
-            "{picture}"
-        );
-        assert!(picture.contains("--c1:#dc2626") && picture.ends_with("</svg>\n"), "{picture}");
-        assert_eq!(picture.matches("<style>").count(), 1);
-    }
-}
+pub use page::{PAGE_END, figure_html, page_start, section, standalone_svg, table_html};
+pub use palette::Colour;
+pub use panels::{Panel, panels};
+pub use text::{NO_BREAK, escape_html, escape_prose, with_unit};

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use florin_charts::{
+    self as charts, ErrorBar, HeatCell, HeatMap, HeatSide, Quantity, Shading, Unit, error_bars,
+    escape_html, format_number, heat_map,
+};
+
 use super::Program;
 use super::loaded::LoadedResults;
 use crate::measure::MEASURES;
 use crate::page;
-use florin_charts::{
-    self as charts, ErrorBar, HeatMap, error_bars, escape_html, heat_map, line_plot,
-};
 
 /// Maximum number of lines in one plot; more would be indistinguishable.
 const LINES_MAX: usize = 6;
@@ -68,7 +70,8 @@ pub fn comparison_svg(sides: &[LoadedResults]) -> String {
             Some(page::error_bar(&label, series, side.measure(Some(group), "profit")?))
         })
     });
-    charts::standalone_svg(&error_bars("Profit by group", &rows.take(ROWS_MAX).collect::<Vec<_>>()))
+    let rows: Vec<ErrorBar> = rows.take(ROWS_MAX).collect();
+    charts::standalone_svg(&error_bars("Profit by group", page::measured_quantity("profit"), &rows))
 }
 
 /// The keys that were varied, in the order in which they were given.
@@ -109,8 +112,12 @@ fn accuracy_section(sides: &[LoadedResults]) -> String {
         (sides.iter().map(|side| (side.label.as_str(), named(side))).collect(), "result")
     };
     let shown: Vec<(&str, Vec<f64>)> = series.into_iter().take(LINES_MAX).collect();
-    let caption = format!("Accuracy after each round, by {by}, in per cent; mean of the seeds.");
-    charts::section("Accuracy", &[charts::figure_html(&line_plot("Accuracy", &shown), &caption)])
+    let caption = format!("Accuracy after each round, by {by}; mean of the seeds.");
+    let accuracy = Quantity { name: "accuracy", unit: Unit::Percent };
+    charts::section(
+        "Accuracy",
+        &[charts::figure_html(&page::rounds_plot("Accuracy", accuracy, &shown), &caption)],
+    )
 }
 
 /// Element-wise means; each element averages the series that are long enough.
@@ -136,7 +143,7 @@ fn error_bar_plot(
         Some(page::error_bar(&side.label, at, side.measure(group, measure)?))
     };
     let rows: Vec<ErrorBar> = sides.iter().enumerate().filter_map(row).take(ROWS_MAX).collect();
-    error_bars(title, &rows)
+    error_bars(title, page::measured_quantity(measure), &rows)
 }
 
 /// A heat map over the two varied keys.
@@ -162,13 +169,20 @@ fn heat_map_plot(
         all
     };
     let (rows, columns) = (values(down), values(across));
-    let cell = |row: &String, column: &String| {
+    let cell = |row: &String, column: &String| -> Option<HeatCell> {
         let there = |side: &&LoadedResults| of(side, down) == *row && of(side, across) == *column;
-        sides.iter().find(there)?.measure(group, measure).map(|interval| interval.mean)
+        let value = sides.iter().find(there)?.measure(group, measure)?.mean;
+        Some(HeatCell { value, text: format_number(value), tooltip: String::new() })
     };
     let cells = rows.iter().flat_map(|row| columns.iter().map(move |column| (row, column)));
     let cells = cells.map(|(row, column)| cell(row, column)).collect();
-    heat_map(title, &HeatMap { columns: (across, &columns), rows: (down, &rows), cells })
+    let map = HeatMap {
+        columns: HeatSide { title: across, names: &columns },
+        rows: HeatSide { title: down, names: &rows },
+        cells,
+        shading: Shading::Linear,
+    };
+    heat_map(title, &map)
 }
 
 #[cfg(test)]
@@ -200,11 +214,11 @@ mod tests {
             side("own", &[("a.b", "2"), ("c", "x")], 0.6),
         ];
         let html = comparison_page("t", &grid, &program);
-        assert_eq!(html.matches("<rect").count(), 4, "a cell for the missing combination too");
+        assert_eq!(html.matches("<td").count(), 4, "a cell for the missing combination too");
         assert!(html.contains(">0.250<") && html.contains(">–<"), "{html}");
         let one = [side("own", &[("c", "x")], 0.2), side("equal", &[("c", "y")], 0.4)];
         let html = comparison_page("t", &one, &program);
-        assert_eq!(html.matches("<rect").count(), 0);
+        assert_eq!(html.matches("<td").count(), 0);
         assert!(html.contains("by mechanism") && html.contains("c=x"), "{html}");
         assert_eq!(mean_of(&[&[1.0, 2.0], &[3.0]]), [2.0, 2.0]);
     }
