@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// The sources of the program.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "src",
     "sim/src",
+    "sim/charts/src",
     "sim/faults/src",
     "work/src",
     "coordinator/src",

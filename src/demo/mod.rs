@@ -71,10 +71,18 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     finish(arguments, &outcome)
 }
 
-/// Checks at the start that a file can be written at the end.
+/// Checks at the start that a file can be written at the end. Leaves no file behind, so that a
+/// demonstration that ends early leaves no empty report.
 fn writable(file: &Path) -> anyhow::Result<()> {
-    let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
-    opened.map(drop).with_context(|| file.display().to_string())
+    let mut options = std::fs::OpenOptions::new();
+    let opened = match options.append(true).create_new(true).open(file) {
+        Ok(_) => std::fs::remove_file(file),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            options.create_new(false).open(file).map(drop)
+        }
+        Err(error) => Err(error),
+    };
+    opened.with_context(|| file.display().to_string())
 }
 
 /// Prints the result and writes the report files.
@@ -370,4 +378,22 @@ pub(crate) fn run_json(
 
 pub(crate) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::writable;
+
+    #[test]
+    fn the_check_of_an_output_file_leaves_no_file_and_keeps_an_earlier_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("report.html");
+        writable(&file).unwrap();
+        assert!(!file.exists());
+        std::fs::write(&file, "earlier").unwrap();
+        writable(&file).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "earlier");
+        assert!(writable(&folder.path().join("missing/report.html")).is_err());
+        assert!(writable(folder.path()).is_err(), "a folder is no file");
+    }
 }

@@ -101,6 +101,7 @@ fn no_process_survives_an_interrupted_or_killed_demonstration() {
         let sent = std::process::Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(sent.success());
         let status = demo.wait().unwrap();
+        assert!(!std::path::Path::new(&out).exists(), "{signal}: an empty report is left");
         assert!(!status.success(), "{signal}: an interrupted demonstration is not a success");
         until(&format!("no process runs after {signal}"), || {
             processes_in(&keep).is_empty().then_some(())

@@ -16,7 +16,7 @@ use repository::{Repository, TextFile};
 use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("florin-protocol", &[]),
     ("florin-contribution", &[]),
     ("florin-learning", &[]),
@@ -38,6 +38,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         ],
     ),
     ("florin-participant", &["florin-protocol", "florin-learning", "florin-work", "florin-ledger"]),
+    ("florin-charts", &[]),
     (
         "florin-sim",
         &[
@@ -48,6 +49,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "florin-ledger",
             "florin-engine",
             "florin-participant",
+            "florin-charts",
         ],
     ),
     (
@@ -77,6 +79,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "florin-store",
             "florin-coordinator",
             "florin-participant",
+            "florin-charts",
             "florin-sim",
             "florin-faults",
         ],

@@ -2,10 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use florin_charts::{
+    self as charts, ErrorBar, HeatCell, HeatMap, HeatSide, Quantity, Shading, Unit, error_bars,
+    escape_html, format_number, heat_map,
+};
+
 use super::Program;
 use super::loaded::LoadedResults;
 use crate::measure::MEASURES;
-use crate::page::{self, ErrorBar, HeatMap, error_bars, escape_html, heat_map, line_plot};
+use crate::page;
 
 /// Maximum number of lines in one plot; more would be indistinguishable.
 const LINES_MAX: usize = 6;
@@ -25,7 +30,7 @@ pub fn comparison_page(title: &str, sides: &[LoadedResults], program: &Program<'
          each.",
         sides.len()
     );
-    let mut html = page::page_start(title, &lead);
+    let mut html = charts::page_start(title, &lead);
     html.push_str(&accuracy_section(sides));
     let keys = keys(sides);
     let figures: Vec<String> = plotted_measures(sides)
@@ -44,10 +49,10 @@ pub fn comparison_page(title: &str, sides: &[LoadedResults], program: &Program<'
                 }
                 _ => error_bar_plot(&name, sides, group.as_deref(), measure),
             };
-            page::figure_html(&plot, &caption)
+            charts::figure_html(&plot, &caption)
         })
         .collect();
-    html.push_str(&page::section("Measures", &figures));
+    html.push_str(&charts::section("Measures", &figures));
     let again = "Each combination has its own folder, with every member and every round.";
     html + &page::page_end(None, program, again)
 }
@@ -63,10 +68,11 @@ pub fn comparison_svg(sides: &[LoadedResults]) -> String {
     let rows = sides.iter().flat_map(|side| {
         groups.iter().enumerate().filter_map(|(series, group)| {
             let label = format!("{}, {group}", side.label);
-            Some(ErrorBar::from_interval(&label, series, side.measure(Some(group), "profit")?))
+            Some(page::error_bar(&label, series, side.measure(Some(group), "profit")?))
         })
     });
-    page::standalone_svg(&error_bars("Profit by group", &rows.take(ROWS_MAX).collect::<Vec<_>>()))
+    let rows: Vec<ErrorBar> = rows.take(ROWS_MAX).collect();
+    charts::standalone_svg(&error_bars("Profit by group", page::measured_quantity("profit"), &rows))
 }
 
 /// The keys that were varied, in the order in which they were given.
@@ -107,8 +113,12 @@ fn accuracy_section(sides: &[LoadedResults]) -> String {
         (sides.iter().map(|side| (side.label.as_str(), named(side))).collect(), "result")
     };
     let shown: Vec<(&str, Vec<f64>)> = series.into_iter().take(LINES_MAX).collect();
-    let caption = format!("Accuracy after each round, by {by}, in per cent; mean of the seeds.");
-    page::section("Accuracy", &[page::figure_html(&line_plot("Accuracy", &shown), &caption)])
+    let caption = format!("Accuracy after each round, by {by}; mean of the seeds.");
+    let accuracy = Quantity { name: "accuracy", unit: Unit::Percent };
+    charts::section(
+        "Accuracy",
+        &[charts::figure_html(&page::rounds_plot("Accuracy", accuracy, &shown), &caption)],
+    )
 }
 
 /// Element-wise means; each element averages the series that are long enough.
@@ -131,10 +141,10 @@ fn error_bar_plot(
     measure: &str,
 ) -> String {
     let row = |(at, side): (usize, &LoadedResults)| {
-        Some(ErrorBar::from_interval(&side.label, at, side.measure(group, measure)?))
+        Some(page::error_bar(&side.label, at, side.measure(group, measure)?))
     };
     let rows: Vec<ErrorBar> = sides.iter().enumerate().filter_map(row).take(ROWS_MAX).collect();
-    error_bars(title, &rows)
+    error_bars(title, page::measured_quantity(measure), &rows)
 }
 
 /// A heat map over the two varied keys.
@@ -160,13 +170,20 @@ fn heat_map_plot(
         all
     };
     let (rows, columns) = (values(down), values(across));
-    let cell = |row: &String, column: &String| {
+    let cell = |row: &String, column: &String| -> Option<HeatCell> {
         let there = |side: &&LoadedResults| of(side, down) == *row && of(side, across) == *column;
-        sides.iter().find(there)?.measure(group, measure).map(|interval| interval.mean)
+        let value = sides.iter().find(there)?.measure(group, measure)?.mean;
+        Some(HeatCell { value, text: format_number(value), tooltip: String::new() })
     };
     let cells = rows.iter().flat_map(|row| columns.iter().map(move |column| (row, column)));
     let cells = cells.map(|(row, column)| cell(row, column)).collect();
-    heat_map(title, &HeatMap { columns: (across, &columns), rows: (down, &rows), cells })
+    let map = HeatMap {
+        columns: HeatSide { title: across, names: &columns },
+        rows: HeatSide { title: down, names: &rows },
+        cells,
+        shading: Shading::Linear,
+    };
+    heat_map(title, &map)
 }
 
 #[cfg(test)]
@@ -198,11 +215,11 @@ mod tests {
             side("florin", &[("a.b", "2"), ("c", "x")], 0.6),
         ];
         let html = comparison_page("t", &grid, &program);
-        assert_eq!(html.matches("<rect").count(), 4, "a cell for the missing combination too");
+        assert_eq!(html.matches("<td").count(), 4, "a cell for the missing combination too");
         assert!(html.contains(">0.250<") && html.contains(">–<"), "{html}");
         let one = [side("florin", &[("c", "x")], 0.2), side("equal", &[("c", "y")], 0.4)];
         let html = comparison_page("t", &one, &program);
-        assert_eq!(html.matches("<rect").count(), 0);
+        assert_eq!(html.matches("<td").count(), 0);
         assert!(html.contains("by mechanism") && html.contains("c=x"), "{html}");
         assert_eq!(mean_of(&[&[1.0, 2.0], &[3.0]]), [2.0, 2.0]);
     }

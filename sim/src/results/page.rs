@@ -2,10 +2,15 @@
 
 use std::fmt::Write as _;
 
+use florin_charts::{
+    self as charts, Axes, Axis, ErrorBar, Point, Quantity, ScatterPoint, Unit, error_bars,
+    escape_html, scatter_plot, table_html,
+};
+
 use super::{Program, Results, Verdict, format_bounds, format_count, format_number};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
-use crate::page::{self, ErrorBar, ScatterPoint, error_bars, escape_html, line_plot, scatter_plot};
+use crate::page;
 use crate::simulation::{MemberOutcome, RoundOutcomeRow};
 use crate::surrogate::MarketFit;
 
@@ -71,7 +76,7 @@ impl Results {
             format_count(scenario.seeds.count.into(), "seed"),
             scenario.seeds.first
         );
-        let mut html = page::page_start(&scenario.question, &lead);
+        let mut html = charts::page_start(&scenario.question, &lead);
         self.criteria_section(&mut html, program);
         self.profit_section(&mut html);
         self.pay_section(&mut html);
@@ -117,46 +122,64 @@ impl Results {
         let groups = self.scenario.population.keys().enumerate();
         let row = |(series, group): (usize, &String)| {
             let measured = self.measure(measure, Some(group))?;
-            Some(ErrorBar::from_interval(group, series, &measured.interval))
+            Some(page::error_bar(group, series, &measured.interval))
         };
         groups.filter_map(row).collect()
     }
 
+    fn error_bar_plot(&self, title: &str, measure: &str) -> String {
+        error_bars(title, page::measured_quantity(measure), &self.error_bars_of(measure))
+    }
+
     /// Profit by group, as a standalone SVG file.
     pub(super) fn profit_svg(&self) -> String {
-        page::standalone_svg(&error_bars("Profit by group", &self.error_bars_of("profit")))
+        charts::standalone_svg(&self.error_bar_plot("Profit by group", "profit"))
     }
 
     fn profit_section(&self, html: &mut String) {
         let profit = "Increase of a member's balance over the task minus its costs, in florins.";
-        let plot = error_bars("Profit by group", &self.error_bars_of("profit"));
-        let mut figures = vec![page::figure_html(&plot, profit)];
-        let gain = self.error_bars_of("gain");
-        if !gain.is_empty() {
+        let plot = self.error_bar_plot("Profit by group", "profit");
+        let mut figures = vec![charts::figure_html(&plot, profit)];
+        if !self.error_bars_of("gain").is_empty() {
             let caption = "Profit minus the honest counterfactual (the same members, honest, in \
                            the same market): a profitable attack lies right of zero.";
-            figures.push(page::figure_html(&error_bars("Gain by group", &gain), caption));
+            let plot = self.error_bar_plot("Gain by group", "gain");
+            figures.push(charts::figure_html(&plot, caption));
         }
-        html.push_str(&page::section("Earnings", &figures));
+        html.push_str(&charts::section("Earnings", &figures));
     }
 
     /// Pay against its possible bases: a member's score and its number of rows.
     fn pay_section(&self, html: &mut String) {
         let groups: Vec<&str> = self.scenario.population.keys().map(String::as_str).collect();
-        let plot = |title: &str, of: fn(&MemberOutcome) -> f64| {
+        let earned = Quantity { name: "earned", unit: Unit::Florins };
+        let plot = |title: &str, across: Quantity<'_>, of: fn(&MemberOutcome) -> f64| {
             let members = self.outcomes.iter().flat_map(|played| &played.members).take(POINTS_MAX);
-            let dot = |m: &MemberOutcome| ScatterPoint { x: of(m), y: m.earned, series: m.group };
-            scatter_plot(title, &members.map(dot).collect::<Vec<ScatterPoint>>(), &groups)
+            let dot = |m: &MemberOutcome| ScatterPoint {
+                at: Point { x: of(m), y: m.earned },
+                series: m.group,
+            };
+            let dots: Vec<ScatterPoint> = members.map(dot).collect();
+            let axes = Axes {
+                x: Axis::covering(across, dots.iter().map(|dot| dot.at.x)),
+                y: Axis::covering(earned, dots.iter().map(|dot| dot.at.y)),
+            };
+            scatter_plot(title, &axes, &dots, &groups)
         };
+        let score = Quantity { name: "sum of scores", unit: Unit::Nats };
+        let count = Quantity { name: "rows", unit: Unit::Number };
         let worth = "Each point is a member in one seed: florins earned over the sum of its scores \
                      in nats.";
         let rows =
             "The same florins over the member's rows: pay by declared rows or pay by contribution.";
         let figures = [
-            page::figure_html(&plot("Pay against score", |member| member.score), worth),
-            page::figure_html(&plot("Pay against rows", |member| member.rows as f64), rows),
+            charts::figure_html(&plot("Pay against score", score, |member| member.score), worth),
+            charts::figure_html(
+                &plot("Pay against rows", count, |member| member.rows as f64),
+                rows,
+            ),
         ];
-        html.push_str(&page::section("Pay and quality", &figures));
+        html.push_str(&charts::section("Pay and quality", &figures));
     }
 
     /// A value of each round, averaged over the seeds that have the round.
@@ -172,9 +195,15 @@ impl Results {
 
     fn rounds_section(&self, html: &mut String) {
         let over = |of: &dyn Fn(&RoundOutcomeRow) -> f64| self.mean_per_round(of);
-        let accuracy = line_plot("Accuracy", &[("accuracy, %", over(&|row| row.accuracy * 100.0))]);
-        let people = line_plot(
+        let accuracy = page::rounds_plot(
+            "Accuracy",
+            Quantity { name: "accuracy", unit: Unit::Percent },
+            &[("accuracy", over(&|row| row.accuracy * 100.0))],
+        );
+        let members = Quantity { name: "members or updates", unit: Unit::Number };
+        let people = page::rounds_plot(
             "Participation",
+            members,
             &[
                 ("members online", over(&|row| row.online as f64)),
                 ("accounts selected", over(&|row| row.selected as f64)),
@@ -185,35 +214,37 @@ impl Results {
                 ),
             ],
         );
-        let spent = line_plot("Spent", &[("florins paid", over(&|row| row.spent))]);
+        let spent = page::rounds_plot(
+            "Spent",
+            page::measured_quantity("spent"),
+            &[("spent", over(&|row| row.spent))],
+        );
         let figures = [
-            page::figure_html(
+            charts::figure_html(
                 &accuracy,
                 "Accuracy of the model on the test rows, mean of the seeds.",
             ),
-            page::figure_html(
+            charts::figure_html(
                 &people,
                 "Members online at the start of a round, accounts selected, and the outcome of \
                  their updates.",
             ),
-            page::figure_html(&spent, "Paid for data."),
+            charts::figure_html(&spent, "Paid for data."),
         ];
-        html.push_str(&page::section("Round by round", &figures));
+        html.push_str(&charts::section("Round by round", &figures));
     }
 
     fn measures_section(&self, html: &mut String) {
-        html.push_str(
-            "<section><h2>All measures</h2><table><thead><tr><th>group</th>\
-                       <th>measure</th><th>mean</th><th>95 %</th><th>description</th></tr></thead>\
-                       <tbody>",
-        );
+        let mut rows = "<tr><th>group</th><th>measure</th><th class=\"n\">mean</th>\
+                        <th class=\"n\">95 %</th><th>description</th></tr>"
+            .to_owned();
         for measured in &self.measures {
             let meaning = MEASURES.iter().find(|(name, _)| *name == measured.key.measure);
             let i = &measured.interval;
             let _ = write!(
-                html,
+                rows,
                 "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-                 <td>{}</td></tr>",
+                 <td class=\"text\">{}</td></tr>",
                 escape_html(measured.key.group.as_deref().unwrap_or("–")),
                 measured.key.measure.replace('_', " "),
                 format_number(i.mean),
@@ -221,6 +252,6 @@ impl Results {
                 meaning.map_or("", |(_, text)| text)
             );
         }
-        html.push_str("</tbody></table></section>");
+        let _ = write!(html, "<section><h2>All measures</h2>{}</section>", table_html(&rows));
     }
 }

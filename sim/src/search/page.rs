@@ -2,9 +2,18 @@
 
 use std::fmt::Write as _;
 
+use florin_charts::{
+    self as charts, Axes, Axis, Point, Quantity, ScatterPoint, Unit, error_bars, escape_html,
+    scatter_plot, table_html, with_unit,
+};
+
 use super::{SearchResults, StrategyResult};
-use crate::page::{self, ErrorBar, ScatterPoint, error_bars, escape_html, scatter_plot};
+use crate::page;
 use crate::results::{Program, format_bounds, format_number};
+
+/// The columns of numbers in the table of the best candidates.
+const BEST_COLUMNS: [&str; 7] =
+    ["candidates", "gain, FLN", "95 %", "profit, FLN", "95 %", "rejected", "accuracy"];
 
 impl SearchResults {
     /// The report as HTML.
@@ -23,13 +32,13 @@ impl SearchResults {
             seeds.count,
             seeds.first
         );
-        let mut html = page::page_start(&scenario.question, &lead);
+        let mut html = charts::page_start(&scenario.question, &lead);
         if let (Some(epsilon), Some(best)) = (self.epsilon(), self.strategies.get(self.best)) {
             let _ = write!(
                 html,
-                "<div class=\"cards\"><div class=\"card\"><b>{}</b><span>florins: epsilon of the \
+                "<div class=\"cards\"><div class=\"card\"><b>{}</b><span>epsilon of the \
                  best deviation found, {} [{}]</span></div></div>",
-                format_number(epsilon.mean),
+                with_unit(&format_number(epsilon.mean), Unit::Florins),
                 escape_html(&best.name),
                 format_bounds(&epsilon)
             );
@@ -44,28 +53,34 @@ impl SearchResults {
     /// The gain of each strategy, one below the other.
     fn gains(&self) -> String {
         let row = |(series, found): (usize, &StrategyResult)| {
-            ErrorBar::from_interval(&found.name, series, &found.gain)
+            page::error_bar(&found.name, series, &found.gain)
         };
         error_bars(
             "Gain by strategy",
+            page::measured_quantity("gain"),
             &self.strategies.iter().enumerate().map(row).collect::<Vec<_>>(),
         )
     }
 
     /// The same plot as a standalone SVG file.
     pub(super) fn gain_svg(&self) -> String {
-        page::standalone_svg(&self.gains())
+        charts::standalone_svg(&self.gains())
     }
 
     fn plots(&self, html: &mut String) {
         let dots = self.candidates.iter().zip(1..);
         let dots: Vec<ScatterPoint> = dots
             .map(|(one, at)| ScatterPoint {
-                x: f64::from(at),
-                y: one.gain,
+                at: Point { x: f64::from(at), y: one.gain },
                 series: one.strategy_index,
             })
             .collect();
+        let candidate = Quantity { name: "candidate", unit: Unit::Number };
+        let gain = page::measured_quantity("gain");
+        let axes = Axes {
+            x: Axis::counting(candidate, 1.0..=dots.len().max(2) as f64),
+            y: Axis::covering(gain, dots.iter().map(|dot| dot.at.y)),
+        };
         let names: Vec<&str> = self.strategies.iter().map(|found| found.name.as_str()).collect();
         let _ = write!(
             html,
@@ -75,19 +90,19 @@ impl SearchResults {
              <figure>{}<figcaption>Gain of every candidate on the selection seeds, in the order of \
              the search.</figcaption></figure></div></section>",
             self.gains(),
-            scatter_plot("Candidates", &dots, &names)
+            scatter_plot("Candidates", &axes, &dots, &names)
         );
     }
 
     fn table(&self, html: &mut String) {
-        html.push_str(
-            "<section><h2>Best candidate of each strategy</h2><table><thead><tr><th>strategy</th>\
-             <th>parameters</th><th>candidates</th><th>gain</th><th>95 %</th><th>profit</th><th>95 \
-             %</th><th>rejected</th><th>accuracy</th></tr></thead><tbody>",
-        );
+        let mut rows = String::from("<tr><th>strategy</th><th>parameters</th>");
+        for name in BEST_COLUMNS {
+            let _ = write!(rows, "<th class=\"n\">{name}</th>");
+        }
+        rows.push_str("</tr>");
         for found in &self.strategies {
             let _ = write!(
-                html,
+                rows,
                 "<tr><td>{}</td><td><code>{}</code></td><td class=\"n\">{}</td><td \
                  class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
                  class=\"n\">{}</td><td class=\"n\">{:.0} %</td><td class=\"n\">{:.1} %</td></tr>",
@@ -102,6 +117,10 @@ impl SearchResults {
                 found.accuracy.mean * 100.0
             );
         }
-        html.push_str("</tbody></table></section>");
+        let _ = write!(
+            html,
+            "<section><h2>Best candidate of each strategy</h2>{}</section>",
+            table_html(&rows)
+        );
     }
 }

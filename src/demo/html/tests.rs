@@ -184,6 +184,51 @@ fn the_page_is_self_contained() {
     }
 }
 
+/// The part of a page between two marks.
+fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
+    let start = page.find(from).unwrap() + from.len();
+    &page[start..start + page[start..].find(to).unwrap()]
+}
+
+#[test]
+fn every_chart_has_axis_titles_with_units() {
+    let page = page(&outcome()).unwrap();
+    for title in ["accuracy, %", "mean cross-entropy, nats", "paid, FLN", "earned, FLN"] {
+        assert!(page.contains(&format!(">{title}</text>")), "no axis title {title:?}");
+    }
+    assert_eq!(page.matches("<svg class=\"plot\"").count(), 4);
+    assert_eq!(page.matches(">round</text>").count(), 4);
+    assert!(page.contains("participant ↓ round →</th>"));
+}
+
+#[test]
+fn figures_do_not_break_before_their_unit() {
+    let page = page(&outcome()).unwrap();
+    let visible = &page[page.find("<main>").unwrap()..];
+    for pair in visible.as_bytes().windows(5) {
+        let unit = &pair[1..];
+        let breaks = pair[0].is_ascii_digit() && (unit == b" FLN" || unit.starts_with(b" %"));
+        assert!(!breaks, "a figure can break: {:?}", String::from_utf8_lossy(pair));
+    }
+    assert!(between(&page, "class=\"cards\"", "paid for data").contains("&nbsp;FLN</b>"));
+}
+
+#[test]
+fn the_page_fits_a_narrow_screen() {
+    let page = page(&outcome()).unwrap();
+    assert!(page.contains("name=\"viewport\" content=\"width=device-width, initial-scale=1\""));
+    let tables = page.matches("<table").count();
+    assert_eq!(tables, page.matches("<div class=\"scroll\"><table").count(), "no box for a table");
+}
+
+#[test]
+fn green_means_only_that_a_check_passed() {
+    let page = page(&outcome()).unwrap();
+    let body = &page[page.find("</style>").unwrap()..];
+    assert_eq!(body.matches("\"good\"").count(), 2, "the mismatches, on top and in the audit");
+    assert!(!body.contains("var(--good)"));
+}
+
 fn on_chain() -> OnChain {
     let settled = |round: u32| RoundSettlement {
         round: RoundNumber(round),

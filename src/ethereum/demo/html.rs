@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use florin_charts::escape_html;
 use florin_ledger_ethereum::Deployment;
 
 use super::on_chain::{OnChain, RoundSettlement};
@@ -39,7 +40,7 @@ fn checked(html: &mut String, on_chain: &OnChain) {
         twin.differences.len(),
     );
     for line in &twin.differences {
-        let _ = write!(html, "<p class=\"bad\">{}</p>", crate::demo::escape(line));
+        let _ = write!(html, "<p class=\"bad\">{}</p>", escape_html(line));
     }
 }
 
