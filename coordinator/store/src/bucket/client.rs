@@ -225,7 +225,7 @@ impl Bucket {
     }
 
     /// Stores the bytes of a file. The file, too, can fail: `E` is the caller's error for both.
-    pub(super) fn put_file<E: From<BucketError> + From<io::Error>>(
+    pub(crate) fn put_file<E: From<BucketError> + From<io::Error>>(
         &self,
         digest: Digest,
         file: &File,
@@ -257,7 +257,7 @@ impl Bucket {
     }
 
     /// Fetches a blob. Calls `begin` with its length, then `take` for each part; `E` is their error.
-    pub(super) fn get<T, E: From<BucketError> + From<io::Error>>(
+    pub(crate) fn get<T, E: From<BucketError> + From<io::Error>>(
         &self,
         digest: Digest,
         begin: impl FnOnce(u64) -> Result<T, E>,
