@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use florin_learning::parallel_map;
 use florin_protocol::Report;
 
-use crate::parallel::parallel_map;
 use crate::population::Population;
 use crate::scenario::{Scenario, SimulationMode};
 use crate::simulation::{SimError, Simulation, SimulationOutcome};
@@ -94,8 +94,7 @@ pub(super) fn run_all(
     threads: usize,
 ) -> Result<Vec<(SimulationObservations, SimulationOutcome)>, SimError> {
     let tasks: Vec<&(Scenario, u64)> = all.iter().collect();
-    let played =
-        parallel_map(threads, tasks, || (), |(), (scenario, seed)| run_one(scenario, *seed));
+    let played = parallel_map(threads, tasks, |(scenario, seed)| run_one(scenario, *seed));
     played.into_iter().collect()
 }
 
