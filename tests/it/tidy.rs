@@ -12,10 +12,11 @@ use repository::{Repository, TextFile};
 use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("florin-protocol", &[]),
-    ("florin-contribution", &[]),
-    ("florin-learning", &[]),
+    ("florin-random", &[]),
+    ("florin-contribution", &["florin-random"]),
+    ("florin-learning", &["florin-random"]),
     ("florin-work", &["florin-protocol", "florin-contribution", "florin-learning"]),
     ("florin-ledger", &["florin-protocol"]),
     ("florin-ledger-ethereum", &["florin-protocol", "florin-ledger"]),
@@ -38,6 +39,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         "florin-sim",
         &[
             "florin-protocol",
+            "florin-random",
             "florin-contribution",
             "florin-learning",
             "florin-work",
