@@ -124,6 +124,7 @@ impl PairSampler {
 
     /// Draws a pair with a smaller side of `size`, for estimators with another distribution of
     /// sizes; `None` if all pairs of the size are drawn. Call it only after the initial pairs.
+    #[cfg(feature = "comparison")]
     pub(crate) fn next_of_size(&mut self, size: usize) -> Option<Coalition> {
         let stratum = &self.strata[size];
         if stratum.drawn >= stratum.pairs {

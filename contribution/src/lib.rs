@@ -70,9 +70,12 @@
 //! [`BetweenRoundTruncation`] wraps any of them with a published threshold: a round whose total
 //! gain is below the threshold is not valued. [`Reputation`] smooths scores over rounds. For
 //! payments, use `path` if the game has gradients, `odd` if it has none and as the cross-check of
-//! `path`, and `exact` if `n` is small. The other estimators are there for comparison.
+//! `path`, and `exact` if `n` is small. The other estimators are there for comparison; those that the
+//! laboratory does not need either are behind the feature `comparison`: all but `exact`, `path`,
+//! `odd`, the two `gtg`, `leave-one-out` and [`cosine`].
 
 mod affine;
+#[cfg(feature = "comparison")]
 mod between_round_truncation;
 mod cache;
 mod coalition;
@@ -80,6 +83,7 @@ mod complementary_pairs;
 mod cross_check;
 mod estimator;
 mod exact;
+#[cfg(feature = "comparison")]
 mod first_order;
 mod game;
 pub mod games;
@@ -99,6 +103,7 @@ mod similarity;
 mod statistics;
 
 pub use affine::{AffineError, AffineGame, AffineSource, ClosureSource, FixedWeights};
+#[cfg(feature = "comparison")]
 pub use between_round_truncation::{BetweenRoundTruncation, exceeds_threshold};
 pub use cache::{CACHED_NUMBERS_MAX, ValueCache};
 pub use coalition::Coalition;
@@ -109,6 +114,7 @@ pub use estimator::{
     Estimate, Estimator, NodeDerivatives, Score, Valuation, ValuationError, value,
 };
 pub use exact::Exact;
+#[cfg(feature = "comparison")]
 pub use first_order::FirstOrder;
 pub use game::{Game, GameError, PathIntegral, SmoothGame};
 pub use leave_one_out::LeaveOneOut;
@@ -117,6 +123,7 @@ pub use nano::{NANO_PER_NAT, NanoError, to_nano};
 pub use odd_regression::OddRegression;
 pub use path::Path;
 pub use quadrature::MAX_NODES;
+#[cfg(feature = "comparison")]
 pub use regression::{KAdd, KernelShap, LeverageShap};
 pub use rng::SeededRng;
 pub use round::{
@@ -124,8 +131,12 @@ pub use round::{
     value_members, value_round,
 };
 pub use run::{RunOptions, ValuationProgress};
+pub use sampling::Gtg;
+#[cfg(feature = "comparison")]
 pub use sampling::{
-    AntitheticPermutation, Banzhaf, BetaShapley, ComplementaryContributions, Gtg, Owen,
-    Permutation, Stratified, TruncatedMonteCarlo,
+    AntitheticPermutation, Banzhaf, BetaShapley, ComplementaryContributions, Owen, Permutation,
+    Stratified, TruncatedMonteCarlo,
 };
-pub use similarity::{CosineError, Directions, Reputation, ReputationError, cosine};
+pub use similarity::{CosineError, Directions, cosine};
+#[cfg(feature = "comparison")]
+pub use similarity::{Reputation, ReputationError};

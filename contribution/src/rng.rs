@@ -1,21 +1,14 @@
-//! A reproducible random generator: one seed gives many independent streams, identical on every
-//! machine.
+//! The random generator of the estimators.
 
 use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// The random generator of one valuation.
-///
-/// Ranges and shuffles are implemented here rather than taken from a library whose algorithms may
-/// change between releases, because an auditor must reproduce them.
 pub struct SeededRng(ChaCha20Rng);
 
 impl SeededRng {
     /// The generator of `seed` for purpose `stream`; two streams of one seed are independent.
     pub fn new(seed: u64, stream: u64) -> Self {
-        let mut rng = ChaCha20Rng::seed_from_u64(seed);
-        rng.set_stream(stream);
-        Self(rng)
+        Self(florin_random::chacha20(seed, stream))
     }
 
     /// A uniform integer below `bound`.
@@ -23,14 +16,7 @@ impl SeededRng {
     /// # Panics
     /// If `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "there is no number below 0");
-        let reject_above = u64::MAX - (u64::MAX % bound + 1) % bound;
-        loop {
-            let drawn = self.0.next_u64();
-            if drawn <= reject_above {
-                return drawn % bound;
-            }
-        }
+        florin_random::below(&mut self.0, bound)
     }
 
     /// A uniform index below `bound`.
@@ -43,15 +29,12 @@ impl SeededRng {
 
     /// A uniform number in `0..1`, with 53 random bits.
     pub fn uniform(&mut self) -> f64 {
-        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+        florin_random::uniform(&mut self.0)
     }
 
     /// Shuffles `items` uniformly (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            let other = self.index(last + 1);
-            items.swap(last, other);
-        }
+        florin_random::shuffle(&mut self.0, items);
     }
 
     /// A uniform random permutation of `0..n`.

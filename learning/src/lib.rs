@@ -75,7 +75,7 @@ pub use engine::{
 pub use gram::gram_matrix;
 pub use mapped::{RowMatrix, ScratchSpace};
 pub use model::{ModelSpec, TensorSpec};
-pub use parallel::cores;
+pub use parallel::{cores, parallel_map};
 pub use params::Params;
 pub use partition::{PartitionScheme, SplitPart, partition, split};
 pub use path::{PathGradient, PathValue};

@@ -1,4 +1,8 @@
 //! A parallel map over independent tasks, with results in order.
+//!
+//! The threads belong to one call, and tasks start in their order. With a shared pool, as in rayon,
+//! concurrent calls would compete for one number of threads, and a pool per call costs twice the
+//! processor time of these scoped threads.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -11,7 +15,7 @@ pub fn cores() -> usize {
 
 /// Runs `work` on every task, on up to `threads` threads, and returns the results in the order of
 /// the tasks. Tasks must be independent; then the result does not depend on the number of threads.
-pub(crate) fn parallel_map<T: Send, R: Send>(
+pub fn parallel_map<T: Send, R: Send>(
     threads: usize,
     tasks: Vec<T>,
     work: impl Fn(T) -> R + Sync,

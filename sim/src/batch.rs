@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::parallel::parallel_map;
+use florin_learning::parallel_map;
+
 use crate::scenario::Scenario;
 use crate::simulation::{SimError, SimulationOutcome, simulate};
 
@@ -34,7 +35,7 @@ pub(crate) fn run_batch(
     let (all, done, halted) = (games.len(), AtomicUsize::new(0), AtomicBool::new(false));
     // One simulation per thread is faster than several threads in one simulation.
     let inner = (threads / all.max(1)).max(1);
-    let one = |(): &mut (), (seed, scenario): SimulationJob| {
+    let one = |(seed, scenario): SimulationJob| {
         if halted.load(Ordering::Relaxed) {
             return None;
         }
@@ -46,7 +47,7 @@ pub(crate) fn run_batch(
         Some(played)
     };
     // A simulation that did not start comes after a failure, and `collect` stops at the failure.
-    parallel_map(threads, games, || (), one).into_iter().flatten().collect()
+    parallel_map(threads, games, one).into_iter().flatten().collect()
 }
 
 #[cfg(test)]

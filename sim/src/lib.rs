@@ -27,7 +27,6 @@ pub mod market;
 pub mod measure;
 pub mod mechanism;
 mod page;
-pub mod parallel;
 pub mod population;
 pub mod random;
 pub mod results;

@@ -1,6 +1,7 @@
 //! Reproducible random streams: every purpose has its own stream, so that extra draws for one
 //! purpose do not shift another.
 
+pub use florin_random::uniform;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -20,11 +21,6 @@ fn stream_preimage(purpose: &str) -> Vec<u8> {
     bytes.extend_from_slice(purpose.as_bytes());
     bytes.push(0);
     bytes
-}
-
-/// A uniform number in [0, 1) with 53 random bits.
-pub fn uniform(rng: &mut impl Rng) -> f64 {
-    (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// A uniform integer below `bound`, which must not be zero. The bias is at most 2⁻⁶⁴.

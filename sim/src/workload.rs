@@ -9,11 +9,10 @@ use std::ops::ControlFlow;
 use florin_learning::data::{DatasetError, LoadError, load};
 use florin_learning::{
     AggregateError, AggregationRule, DataSource, Dataset, Evaluator, ModelSpec, PartitionScheme,
-    Reference, SplitPart, Trainer, Training, aggregate_on, partition, split,
+    Reference, SplitPart, Trainer, Training, aggregate_on, parallel_map, partition, split,
 };
 use serde_json::json;
 
-use crate::parallel::parallel_map;
 use crate::population::{Member, Population};
 use crate::random::{stream, uniform_below};
 use crate::scenario::Scenario;
@@ -250,12 +249,12 @@ impl FedAvg<'_> {
         self.round += 1;
         let asked = sample_clients(clients.len(), cohort, *seed, self.round);
         let (round, base) = (self.round, &self.params);
-        let learned = parallel_map(threads, asked, Reference::new, |engine, client| {
+        let learned = parallel_map(threads, asked, |client| {
             let rows = &clients[client];
             let mut rng = stream(*seed, "batches", [client as u64, round]);
             let salt = uniform_below(&mut rng, u64::MAX);
             let go_on = &mut |_| ControlFlow::Continue(());
-            let mut delta = engine.train(model, base, rows, how, salt, go_on)?.params;
+            let mut delta = Reference::new().train(model, base, rows, how, salt, go_on)?.params;
             delta.iter_mut().zip(base).for_each(|(new, old)| *new -= old);
             Ok::<_, WorkloadError>((rows.rows() as u64, delta))
         });

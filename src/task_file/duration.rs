@@ -1,10 +1,12 @@
 //! Durations and dates in text form: `90 s`, `1 h 30 min`, `7 d`, or a date.
 
+use std::time::Duration;
+
 use florin_protocol::Timestamp;
 
 const MS_PER_DAY: u64 = 86_400_000;
 
-/// Parses a duration such as `90 s` or `1 h 30 min` into milliseconds.
+/// Parses a duration of whole milliseconds such as `90 s` or `1 h 30 min`.
 ///
 /// # Errors
 /// A sentence with the expected form.
@@ -15,34 +17,9 @@ pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
              \"90 s\""
         )
     };
-    let mut total = 0u64;
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return Err(wrong());
-    }
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, after) = rest.split_at(digits);
-        let after = after.trim_start();
-        let letters = after.bytes().take_while(u8::is_ascii_alphabetic).count();
-        let (unit, after) = after.split_at(letters);
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        let ms = unit_ms(unit).ok_or_else(wrong)?;
-        total = number.checked_mul(ms).and_then(|ms| total.checked_add(ms)).ok_or_else(wrong)?;
-        rest = after.trim_start();
-    }
-    Ok(total)
-}
-
-fn unit_ms(unit: &str) -> Option<u64> {
-    Some(match unit {
-        "ms" => 1,
-        "s" | "sec" | "second" | "seconds" => 1_000,
-        "m" | "min" | "minute" | "minutes" => 60_000,
-        "h" | "hour" | "hours" => 3_600_000,
-        "d" | "day" | "days" => MS_PER_DAY,
-        _ => return None,
-    })
+    let duration = humantime::parse_duration(text).map_err(|_| wrong())?;
+    let ms = u64::try_from(duration.as_millis()).map_err(|_| wrong())?;
+    if Duration::from_millis(ms) == duration { Ok(ms) } else { Err(wrong()) }
 }
 
 /// Formats milliseconds as an exact duration in the largest units; [`parse_ms`] reads it back.
@@ -137,12 +114,17 @@ mod tests {
             ("2 h", 7_200_000),
             ("7 d", 604_800_000),
             ("0 s", 0),
+            ("1.5 h", 5_400_000),
+            ("1 hour 2 minutes 3 seconds", 3_723_000),
+            ("1 day", 86_400_000),
         ] {
             assert_eq!(parse_ms(text), Ok(ms), "{text}");
             assert_eq!(parse_ms(&format_ms(ms)), Ok(ms), "{text}");
         }
         assert_eq!(format_ms(90_000), "1 min 30 s");
-        for text in ["", "90", "s", "-1 s", "1.5 h", "1 fortnight", "99999999999999999999 s"] {
+        for text in
+            ["", "90", "s", "-1 s", "1 fortnight", "99999999999999999999 s", "1 us", "0.5 ms"]
+        {
             assert!(parse_ms(text).is_err(), "{text:?}");
         }
     }

@@ -13,10 +13,14 @@
 //! samples; [`stratified_rounds::run`] is the loop of the estimators that average by strata, with
 //! the moments in [`Strata`](strata::Strata).
 
+#[cfg(feature = "comparison")]
 mod antithetic;
+#[cfg(feature = "comparison")]
 mod banzhaf;
 mod batch;
+#[cfg(feature = "comparison")]
 mod beta;
+#[cfg(feature = "comparison")]
 mod complementary;
 mod endpoints;
 mod gtg;
@@ -24,22 +28,36 @@ mod gtg_published;
 mod independent_samples;
 mod limits;
 mod moments;
+#[cfg(feature = "comparison")]
 mod owen;
+#[cfg(feature = "comparison")]
 mod permutation;
 mod permutation_walk;
+#[cfg(feature = "comparison")]
 mod strata;
+#[cfg(feature = "comparison")]
 mod stratified;
+#[cfg(feature = "comparison")]
 mod stratified_rounds;
+#[cfg(feature = "comparison")]
 mod truncated;
 
+#[cfg(feature = "comparison")]
 pub use antithetic::AntitheticPermutation;
+#[cfg(feature = "comparison")]
 pub use banzhaf::Banzhaf;
+#[cfg(feature = "comparison")]
 pub use beta::BetaShapley;
+#[cfg(feature = "comparison")]
 pub use complementary::ComplementaryContributions;
 pub use gtg::Gtg;
+#[cfg(feature = "comparison")]
 pub use owen::Owen;
+#[cfg(feature = "comparison")]
 pub use permutation::Permutation;
+#[cfg(feature = "comparison")]
 pub use stratified::Stratified;
+#[cfg(feature = "comparison")]
 pub use truncated::TruncatedMonteCarlo;
 
 /// Smallest number of coalitions per request, if the algorithm allows it.

@@ -46,6 +46,7 @@ impl VectorMoments {
         self.0.first().map_or(0, |moments| moments.count)
     }
 
+    #[cfg(feature = "comparison")]
     pub(super) fn moments(&self) -> &[Moments] {
         &self.0
     }

@@ -16,6 +16,7 @@ pub(super) fn prefixes(order: &[usize]) -> Vec<Coalition> {
 }
 
 /// The marginal contributions, by position, from the values of the prefixes.
+#[cfg(feature = "comparison")]
 pub(super) fn marginals(worths: &[f64], ends: &EndpointValues) -> Vec<f64> {
     let before = std::iter::once(&ends.empty_value).chain(worths);
     let after = worths.iter().chain(std::iter::once(&ends.grand_value));
@@ -23,6 +24,7 @@ pub(super) fn marginals(worths: &[f64], ends: &EndpointValues) -> Vec<f64> {
 }
 
 /// Maps marginal contributions from positions to the players of `order`.
+#[cfg(feature = "comparison")]
 pub(super) fn by_player(order: &[usize], marginals: &[f64]) -> Vec<f64> {
     let mut values = vec![0.0; order.len()];
     order.iter().zip(marginals).for_each(|(&player, marginal)| values[player] = *marginal);

@@ -1,17 +1,15 @@
 //! IP networks in the settings: an address, or an address and a prefix length (CIDR notation).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::{IpNet, Ipv6Net};
 use serde::Deserialize;
 
 /// An IP network such as `10.0.0.0/8`; without a prefix length, a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct IpNetwork {
-    address: IpAddr,
-    bits: u32,
-}
+pub struct IpNetwork(IpNet);
 
 /// A text that is not an IP network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,20 +23,8 @@ impl IpNetwork {
     /// address.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        address.is_ipv4() == self.address.is_ipv4()
-            && first_bits(address, self.bits) == first_bits(self.address, self.bits)
+        self.0.contains(&address.to_canonical())
     }
-}
-
-/// The first `bits` bits of an address, as a number.
-fn first_bits(address: IpAddr, bits: u32) -> u128 {
-    let (number, width) = match address {
-        IpAddr::V4(address) => (u128::from(address.to_bits()), 32u32),
-        IpAddr::V6(address) => (address.to_bits(), 128),
-    };
-    let cleared = width.saturating_sub(bits);
-    number.checked_shr(cleared).unwrap_or(0)
 }
 
 /// The unit of rate limits and connection limits for an address: the address itself for IPv4, its
@@ -46,7 +32,7 @@ fn first_bits(address: IpAddr, bits: u32) -> u128 {
 pub(crate) fn rate_limit_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Net::new_assert(address, 64).network()),
     }
 }
 
@@ -56,14 +42,13 @@ impl FromStr for IpNetwork {
     fn from_str(text: &str) -> Result<Self, ParseIpNetworkError> {
         let bad = || ParseIpNetworkError(text.chars().take(80).collect());
         let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
+            Some((address, bits)) => (address, Some(bits.parse().map_err(|_| bad())?)),
             None => (text, None),
         };
         let address = address.parse::<IpAddr>().map_err(|_| bad())?.to_canonical();
-        let width = if address.is_ipv4() { 32 } else { 128 };
-        match bits.unwrap_or(width) {
-            bits if bits <= width => Ok(Self { address, bits }),
-            _ => Err(bad()),
+        match bits {
+            Some(bits) => IpNet::new(address, bits).map(Self).map_err(|_| bad()),
+            None => Ok(Self(address.into())),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The actor thread that owns the engine and its journal.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Sender;
 use florin_protocol::{TaskId, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -15,7 +15,6 @@ use super::jobs::EffectJob;
 use super::settler::LedgerJob;
 use super::snapshotter::Snapshotter;
 use super::valuer::ValuationJob;
-use super::work_queue::WorkSender;
 use super::{
     Clock, Command, EngineQuery, JournalMetrics, LedgerCopier, Sequences, WriteReplySender,
 };
@@ -36,7 +35,7 @@ pub(super) struct Actor {
     pub(super) ledger_copier: Option<LedgerCopier>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) changes: watch::Sender<Sequences>,
-    pub(super) valuation_jobs: WorkSender<ValuationJob>,
+    pub(super) valuation_jobs: Sender<ValuationJob>,
     pub(super) disclosure_jobs: Sender<DisclosureJob>,
     pub(super) archive_jobs: Sender<ArchiveJob>,
     pub(super) ledger: Sender<LedgerJob>,
@@ -195,7 +194,7 @@ impl Actor {
             let Some(job) = EffectJob::from_effect(self.core.engine(), *effect) else { continue };
             let is_there = match job {
                 EffectJob::Disclose(job) => self.disclosure_jobs.send(*job).is_ok(),
-                EffectJob::Value(job) => self.valuation_jobs.send(*job),
+                EffectJob::Value(job) => self.valuation_jobs.send(*job).is_ok(),
                 EffectJob::Archive(job) => self.archive_jobs.send(*job).is_ok(),
                 EffectJob::Ledger(job) => self.ledger.send(*job).is_ok(),
             };

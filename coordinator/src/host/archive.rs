@@ -6,8 +6,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
+use crossbeam_channel::Receiver;
 use florin_protocol::{Digest, RoundNumber, TaskId};
 
 use super::EngineSender;

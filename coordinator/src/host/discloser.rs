@@ -2,8 +2,8 @@
 //! task's committed holdout.
 
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
+use crossbeam_channel::Receiver;
 use florin_protocol::{Digest, RoundNumber, TaskId, TaskSpec};
 use florin_work::CommittedHoldout;
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use crossbeam_channel::unbounded;
 use florin_ledger::{ChainError, ChainSnapshot, EmbeddedChain, Ledger, rpc};
 use florin_protocol::{
     Address, Digest, ErrorCode, EthereumInfo, LedgerInfo, MarketId, NodeSigner, Rejection,
@@ -31,7 +32,6 @@ mod retry_queue;
 mod settler;
 pub mod snapshotter;
 mod valuer;
-mod work_queue;
 
 pub use archive::ArchiveJob;
 pub use batch::{AppendFn, BatchOutcome, EngineRequest, JournaledEngine, NextStep};
@@ -214,10 +214,12 @@ impl Host {
         let known = tasks.map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
-        let (send_values, values) = work_queue::WorkSender::channel(parts.valuers.len());
-        let (send_shows, shows) = std::sync::mpsc::channel();
-        let (send_keeps, keeps) = std::sync::mpsc::channel();
-        let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
+        let (send_values, values) = unbounded();
+        // An idle valuer takes the next job.
+        let values = vec![values; parts.valuers.len()];
+        let (send_shows, shows) = unbounded();
+        let (send_keeps, keeps) = unbounded();
+        let (send_ledger, ledger_jobs) = unbounded();
         let mailbox = EngineSender { commands };
         let vitals = JournalMetrics::default();
         let seen = vitals.clone();

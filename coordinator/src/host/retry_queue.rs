@@ -1,9 +1,9 @@
 //! A worker's retry queue: it returns new jobs at once and failed jobs again after an exponential
 //! back-off.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use florin_store::BlobError;
 
 /// First back-off after a failure; doubled after each further failure.
@@ -51,32 +51,14 @@ impl<T> RetryJob<T> {
     }
 }
 
-/// The receiving end of a channel of jobs.
-pub(super) trait JobReceiver<T> {
-    /// Receives the next job; blocks until one arrives, or at most for `wait`.
-    ///
-    /// # Errors
-    /// The time is up, or every sender is dropped.
-    fn recv_within(&self, wait: Option<Duration>) -> Result<T, RecvTimeoutError>;
-}
-
-impl<T> JobReceiver<T> for Receiver<T> {
-    fn recv_within(&self, wait: Option<Duration>) -> Result<T, RecvTimeoutError> {
-        match wait {
-            None => self.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(wait) => self.recv_timeout(wait),
-        }
-    }
-}
-
 #[derive(Debug)]
-pub(super) struct RetryQueue<T, I = Receiver<T>> {
-    new_jobs: I,
+pub(super) struct RetryQueue<T> {
+    new_jobs: Receiver<T>,
     delayed: Vec<(Instant, RetryJob<T>)>,
 }
 
-impl<T, I: JobReceiver<T>> RetryQueue<T, I> {
-    pub(super) const fn new(new_jobs: I) -> Self {
+impl<T> RetryQueue<T> {
+    pub(super) const fn new(new_jobs: Receiver<T>) -> Self {
         Self { new_jobs, delayed: Vec::new() }
     }
 
@@ -84,10 +66,10 @@ impl<T, I: JobReceiver<T>> RetryQueue<T, I> {
     pub(super) fn next(&mut self) -> Option<RetryJob<T>> {
         let first = (0..self.delayed.len()).min_by_key(|i| self.delayed[*i].0);
         let Some(first) = first else {
-            return self.new_jobs.recv_within(None).ok().map(RetryJob::new);
+            return self.new_jobs.recv().ok().map(RetryJob::new);
         };
         let wait = self.delayed[first].0.saturating_duration_since(Instant::now());
-        match self.new_jobs.recv_within(Some(wait)) {
+        match self.new_jobs.recv_timeout(wait) {
             Ok(what) => Some(RetryJob::new(what)),
             Err(RecvTimeoutError::Timeout) => Some(self.delayed.swap_remove(first).1),
             Err(RecvTimeoutError::Disconnected) => None,
@@ -121,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_failed_job_backs_off_without_blocking_other_jobs() {
-        let (send, receive) = std::sync::mpsc::channel();
+        let (send, receive) = crossbeam_channel::unbounded();
         let mut jobs = RetryQueue::new(receive);
         send.send("fails").unwrap();
         let failed = jobs.next().unwrap();
@@ -140,6 +122,34 @@ mod tests {
         assert_eq!((waited.job, waited.failures, waited.transient_failures), ("fails", 1, 1));
         drop(send);
         assert!(jobs.next().is_none());
+    }
+
+    #[test]
+    fn an_idle_worker_takes_the_next_job_while_others_are_busy() {
+        let (send, receive) = crossbeam_channel::unbounded();
+        let (mut first, mut second) = (RetryQueue::new(receive.clone()), RetryQueue::new(receive));
+        for job in ["long", "short", "third", "fourth"] {
+            send.send(job).unwrap();
+        }
+        assert_eq!(first.next().unwrap().job, "long");
+        let mut retried = None;
+        for job in ["short", "third", "fourth"] {
+            let next = second.next().unwrap();
+            assert_eq!(next.job, job, "while the long job runs");
+            retried = Some(next);
+        }
+        second.requeue_after(retried.unwrap(), Duration::from_millis(1));
+        assert_eq!(second.next().unwrap().job, "fourth", "after its pause, as no new job is there");
+        drop(second);
+        send.send("last").expect("one worker is left");
+        let waiting = std::thread::spawn(move || {
+            [first.next(), first.next()].map(|job| job.map(|job| job.job))
+        });
+        drop(send);
+        assert_eq!(waiting.join().unwrap(), [Some("last"), None]);
+        let (send, receive) = crossbeam_channel::unbounded();
+        drop(RetryQueue::new(receive));
+        assert!(send.send("no worker is left").is_err());
     }
 
     #[test]

@@ -4,9 +4,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use crossbeam_channel::Receiver;
 use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus};
 use florin_protocol::{ErrorCode, RoundNumber, SettlementId, TaskId, WalletSigner};
 

@@ -4,13 +4,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crossbeam_channel::Receiver;
 use florin_learning::{Engine, ScratchSpace};
 use florin_protocol::{Digest, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord};
 use florin_work::{EarlierUpdateBlobs, ValuationInputs, ValuationOutput, WorkError};
 
 use super::EngineSender;
 use super::retry_queue::{RetryQueue, RetryReason};
-use super::work_queue::WorkReceiver;
 use florin_engine::Event;
 use florin_engine::state::ReceivedRecord;
 use florin_store::{BlobError, BlobStore};
@@ -162,7 +162,7 @@ pub struct ValuationJob {
 
 /// A valuation thread.
 pub(super) fn run(
-    jobs: WorkReceiver<ValuationJob>,
+    jobs: Receiver<ValuationJob>,
     mut valuer: Box<dyn Valuer>,
     blobs: &Arc<BlobStore>,
     mailbox: &EngineSender,

@@ -31,6 +31,7 @@ mod trace;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use florin_learning::parallel_map;
 use florin_protocol::{Digest, blob_digest};
 
 pub use auditor::Violation;
@@ -128,7 +129,7 @@ pub fn simulate_all(
     watch: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<(FaultOutcome, Digest)>, SetupError> {
     let done = AtomicUsize::new(0);
-    let one = |(): &mut (), seed: u64| {
+    let one = |seed: u64| {
         let played = simulate(seed, rules).map(|mut played| {
             let digest = played.digest();
             if played.violations.is_empty() {
@@ -139,7 +140,7 @@ pub fn simulate_all(
         watch(done.fetch_add(1, Ordering::Relaxed) + 1);
         played
     };
-    florin_sim::parallel::parallel_map(threads, seeds.collect(), || (), one).into_iter().collect()
+    parallel_map(threads, seeds.collect(), one).into_iter().collect()
 }
 
 /// All processes of a simulation.

@@ -7,7 +7,7 @@ mod spec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use florin_engine::{Engine, Event};
-use florin_learning::Reference;
+use florin_learning::{Reference, parallel_map};
 use florin_ledger::state::{ApplyError, LedgerState as Books, apply};
 use florin_ledger::{Action, Terms, Transaction, TransactionOutcome};
 use florin_protocol::limits::GLOBAL_DELTAS_MAX;
@@ -19,7 +19,6 @@ use florin_protocol::{
 use florin_work::{CommittedHoldout, WorkError, decode_model, encode_update};
 
 use crate::mechanism::RoundScorer;
-use crate::parallel::parallel_map;
 
 pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, amount_to_florins, florins_to_amount};
 
@@ -325,16 +324,11 @@ impl SimulatedMarket {
         // The round does not wait for a commit after the deadline.
         arrivals
             .retain(|arrival| offer.opened.saturating_add_ms(arrival.commit_ms) <= offer.commit_by);
-        let written = parallel_map(
-            threads,
-            arrivals,
-            || (),
-            |(), arrival| {
-                let (commit_ms, upload_ms) = (arrival.commit_ms, arrival.upload_ms);
-                let (header, bytes) = self.encode_arrival(&offer, digest, arrival)?;
-                Ok::<_, MarketError>((commit_ms, header, bytes, upload_ms))
-            },
-        );
+        let written = parallel_map(threads, arrivals, |arrival| {
+            let (commit_ms, upload_ms) = (arrival.commit_ms, arrival.upload_ms);
+            let (header, bytes) = self.encode_arrival(&offer, digest, arrival)?;
+            Ok::<_, MarketError>((commit_ms, header, bytes, upload_ms))
+        });
         let mut promised = Vec::new();
         for written in written {
             let (commit_ms, header, bytes, upload_ms) = written?;

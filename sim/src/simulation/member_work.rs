@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use florin_learning::Reference;
 use florin_learning::engine::TrainError;
+use florin_learning::{Reference, parallel_map};
 
 use super::adaptation::EFFORTS;
 use super::{SimError, Simulation};
 use crate::market::{Arrival, account};
-use crate::parallel::parallel_map;
 use crate::population::Member;
 use crate::random::{stream, uniform};
 use crate::strategy::{
@@ -74,8 +73,8 @@ impl Simulation<'_> {
         };
         // Only a member's own training can make the training from the initial model diverge.
         let is_first = self.last_step.is_none();
-        let learned = parallel_map(threads, tasks, Reference::new, |engine, task| {
-            let learned = match job(&task).train_by_strategy(engine, &task.asked) {
+        let learned = parallel_map(threads, tasks, |task| {
+            let learned = match job(&task).train_by_strategy(&mut Reference::new(), &task.asked) {
                 Err(MemberTrainingError::Train(TrainError::Diverged { step })) if !is_first => {
                     TrainingResult { deltas: Vec::new(), steps: step, diverged: true }
                 }

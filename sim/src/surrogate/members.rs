@@ -1,10 +1,10 @@
 //! The members of a surrogate, a few dozen bytes each: rows, bond, machine and bandwidth, drawn
 //! from the same distributions as real members.
 
+use florin_learning::parallel_map;
 use florin_participant::required_bond;
 use florin_protocol::{Amount, TaskSpec};
 
-use crate::parallel::parallel_map;
 use crate::random::{normal, stream, uniform, uniform_below};
 use crate::scenario::{Availability, Group, Scenario};
 use crate::strategy::Strategy;
@@ -72,15 +72,10 @@ pub(super) fn draw_members(scenario: &Scenario, seed: u64, threads: usize) -> Ve
     }
     let spec = scenario.task_spec(seed);
     let bytes = florin_work::model_spec(&spec.model).parameters() as f64 * 4.0 + HEADER_BYTES;
-    let drawn = parallel_map(
-        threads,
-        tasks,
-        || (),
-        |(), (at, group, range)| {
-            let rng = &mut stream(seed, "surrogate people", [u64::from(at), range.start as u64]);
-            range.map(|_| draw_member((scenario, &spec), at, group, bytes, rng)).collect::<Vec<_>>()
-        },
-    );
+    let drawn = parallel_map(threads, tasks, |(at, group, range)| {
+        let rng = &mut stream(seed, "surrogate people", [u64::from(at), range.start as u64]);
+        range.map(|_| draw_member((scenario, &spec), at, group, bytes, rng)).collect::<Vec<_>>()
+    });
     drawn.concat()
 }
 

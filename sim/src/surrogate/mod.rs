@@ -26,12 +26,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use florin_contribution::NanoError;
+use florin_learning::parallel_map;
 use florin_protocol::{AmountError, PayError};
 use serde::Serialize;
 
 use crate::batch::{ProgressFn, SimulationFailed};
 use crate::measure::measure_seed;
-use crate::parallel::parallel_map;
 use crate::results::{Results, honest_counterfactuals};
 use crate::scenario::{Group, Scenario};
 use crate::simulation::{SimError, SimulationOutcome};
@@ -330,12 +330,12 @@ pub fn run(
     // One simulation per thread is faster than several threads in one simulation.
     let inner = (threads / all).max(1);
     let done = AtomicUsize::new(0);
-    let play = |(): &mut (), (seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {
+    let play = |(seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {
         let played = SurrogateSimulation::new(market, fit, seed, inner).run();
         watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
         played.map_err(|error| SimulationFailed { seed, error: error.into() })
     };
-    let outcomes = parallel_map(threads, games.collect(), || (), play);
+    let outcomes = parallel_map(threads, games.collect(), play);
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
     let lowest: Vec<f64> = (0..markets.len())
         .map(|market| {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use florin_contribution::{is_negative_beyond_error, to_nano};
+use florin_learning::parallel_map;
 use florin_protocol::{
     AccountTotals, Amount, Micro, PayError, PayLine, Preprocessing, RoundBudget, TaskSpec,
     UpdateScore, pay_round,
@@ -14,7 +15,6 @@ use super::members::{SurrogateMember, draw_members};
 use super::score_model::{RoundConditions, SampledUpdate, UpdateNoise};
 use super::{Fit, SurrogateError};
 use crate::market::{account, amount_to_florins};
-use crate::parallel::parallel_map;
 use crate::random::{normal, stream, uniform, uniform_below};
 use crate::scenario::{Group, Scenario};
 use crate::simulation::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
@@ -250,24 +250,19 @@ impl<'a> SurrogateSimulation<'a> {
     fn cohort(&self, round: u32) -> (usize, Vec<usize>) {
         let (round_seed, at_ms) = (u64::from(round), self.at_ms(round));
         let starts: Vec<usize> = (0..self.population.len()).step_by(CHUNK).collect();
-        let there = parallel_map(
-            self.threads,
-            starts,
-            || (),
-            |(), start| {
-                let rng = &mut stream(self.seed, "surrogate online", [start as u64, round_seed]);
-                let chunk = start..self.population.len().min(start + CHUNK);
-                let comes = |member: &usize| {
-                    let person = &self.population[*member];
-                    let share = self.groups.get(person.group as usize).map_or(0.0, |group| {
-                        person.online_probability(&group.online, round_seed, at_ms)
-                    });
-                    let chance = if share >= 1.0 { 0.0 } else { uniform(rng) };
-                    chance < share && self.bonds[*member] >= self.spec.budget.bond_min
-                };
-                chunk.filter(comes).collect::<Vec<usize>>()
-            },
-        );
+        let there = parallel_map(self.threads, starts, |start| {
+            let rng = &mut stream(self.seed, "surrogate online", [start as u64, round_seed]);
+            let chunk = start..self.population.len().min(start + CHUNK);
+            let comes = |member: &usize| {
+                let person = &self.population[*member];
+                let share = self.groups.get(person.group as usize).map_or(0.0, |group| {
+                    person.online_probability(&group.online, round_seed, at_ms)
+                });
+                let chance = if share >= 1.0 { 0.0 } else { uniform(rng) };
+                chance < share && self.bonds[*member] >= self.spec.budget.bond_min
+            };
+            chunk.filter(comes).collect::<Vec<usize>>()
+        });
         let mut there: Vec<usize> = there.concat();
         let all = there.len();
         let wanted = (self.scenario.task.cohort as usize).min(there.len());
@@ -288,45 +283,34 @@ impl<'a> SurrogateSimulation<'a> {
         let stage =
             RoundConditions { gain, sampling_noise: luck, mean_offset: self.mean_offset(cohort) };
         let chunks: Vec<(usize, &[usize])> = cohort.chunks(CHUNK).enumerate().collect();
-        parallel_map(
-            self.threads,
-            chunks,
-            || (),
-            |(), (chunk, members)| {
-                let at = [chunk as u64, u64::from(round)];
-                let rng = &mut stream(self.seed, "surrogate scores", at);
-                let mut came = CohortUpdates::default();
-                for member in members {
-                    let person = &self.population[*member];
-                    let Some(group) = self.fit.groups.get(person.group as usize) else { continue };
-                    let (aside, idle) = (
-                        uniform(rng) < group.near_duplicate_share,
-                        uniform(rng) < group.idle_share,
-                    );
-                    let z =
-                        UpdateNoise { work: normal(rng), rows: uniform(rng), error: normal(rng) };
-                    if !person.is_in_time {
-                        continue;
-                    }
-                    if aside {
-                        came.near_duplicates.push(*member);
-                        continue;
-                    }
-                    let rows = self.spec.rows_counted(person.declared, self.bonds[*member]);
-                    let drawn = match idle {
-                        true => SampledUpdate::default(),
-                        false => group.sample(
-                            rows as f64,
-                            person.random_effects.map(f64::from),
-                            stage,
-                            z,
-                        ),
-                    };
-                    came.sent.push(PendingUpdate { member: *member, rows, drawn });
+        parallel_map(self.threads, chunks, |(chunk, members)| {
+            let at = [chunk as u64, u64::from(round)];
+            let rng = &mut stream(self.seed, "surrogate scores", at);
+            let mut came = CohortUpdates::default();
+            for member in members {
+                let person = &self.population[*member];
+                let Some(group) = self.fit.groups.get(person.group as usize) else { continue };
+                let (aside, idle) =
+                    (uniform(rng) < group.near_duplicate_share, uniform(rng) < group.idle_share);
+                let z = UpdateNoise { work: normal(rng), rows: uniform(rng), error: normal(rng) };
+                if !person.is_in_time {
+                    continue;
                 }
-                came
-            },
-        )
+                if aside {
+                    came.near_duplicates.push(*member);
+                    continue;
+                }
+                let rows = self.spec.rows_counted(person.declared, self.bonds[*member]);
+                let drawn = match idle {
+                    true => SampledUpdate::default(),
+                    false => {
+                        group.sample(rows as f64, person.random_effects.map(f64::from), stage, z)
+                    }
+                };
+                came.sent.push(PendingUpdate { member: *member, rows, drawn });
+            }
+            came
+        })
     }
 
     /// Expected number of updates in the aggregate: those that arrive in time, minus the expected

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use florin_learning::parallel_map;
 use florin_protocol::Report;
 
 use crate::batch::SimulationFailed;
-use crate::parallel::parallel_map;
 use crate::population::Population;
 use crate::scenario::{Scenario, SimulationMode};
 use crate::simulation::{SimError, Simulation, SimulationOutcome};
@@ -97,10 +97,10 @@ pub(super) fn run_all(
     threads: usize,
 ) -> Result<Vec<(SimulationObservations, SimulationOutcome)>, SimulationFailed> {
     let tasks: Vec<&(Scenario, u64)> = all.iter().collect();
-    let run = |(): &mut (), (scenario, seed): &(Scenario, u64)| {
+    let run = |(scenario, seed): &(Scenario, u64)| {
         run_one(scenario, *seed).map_err(|error| SimulationFailed { seed: *seed, error })
     };
-    parallel_map(threads, tasks, || (), run).into_iter().collect()
+    parallel_map(threads, tasks, run).into_iter().collect()
 }
 
 fn run_one(

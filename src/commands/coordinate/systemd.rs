@@ -1,7 +1,9 @@
 //! Notifications to systemd for a service of `Type=notify`: ready, watchdog, stopping. Without
 //! systemd nothing is sent.
 //!
-//! The protocol is one datagram of lines to the socket that `NOTIFY_SOCKET` names.
+//! The protocol is one datagram of lines to the socket that `NOTIFY_SOCKET` names. The crate
+//! sd-notify (0.5) would block on a full socket, and it does not support names in the abstract
+//! namespace.
 
 use std::time::Duration;
 

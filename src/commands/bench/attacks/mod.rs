@@ -12,9 +12,7 @@ mod noise;
 mod play;
 mod separation;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use florin_learning::PartitionScheme;
+use florin_learning::{PartitionScheme, parallel_map};
 use florin_protocol::{DuplicatePolicy, NormScaling, PreprocessingRules};
 
 use super::Measurement;
@@ -177,23 +175,7 @@ pub(super) fn parallel<J: Sync, R: Send>(
     jobs: &[J],
     run: impl Fn(&J) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
-    let worker = || {
-        let mut done = Vec::new();
-        while let Some((at, job)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            jobs.get(at).map(|job| (at, job))
-        } {
-            done.push((at, run(job)));
-        }
-        done
-    };
-    let mut all: Vec<(usize, anyhow::Result<R>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(worker)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("no job panics")).collect()
-    });
-    all.sort_by_key(|(at, _)| *at);
-    all.into_iter().map(|(_, result)| result).collect()
+    parallel_map(THREADS, jobs.iter().collect(), run).into_iter().collect()
 }
 
 /// The honest task of each stack, condition and seed.
