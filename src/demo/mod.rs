@@ -29,8 +29,6 @@ use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show;
 use children::Children;
-#[cfg(feature = "ethereum")]
-pub(crate) use html::escape;
 use outcome::{DemoOutcome, ParticipantResult};
 use progress::DemoProgress;
 use setup::{DemoFolder, DemoSetup};

@@ -16,7 +16,7 @@ use repository::{Repository, TextFile};
 use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("florin-protocol", &[]),
     ("florin-random", &[]),
     ("florin-contribution", &["florin-random"]),

@@ -59,7 +59,7 @@ fn stored_blobs_are_mirrored_and_restored_when_the_folder_loses_them() {
         assert_eq!(bucket.metrics().number("get", "ok"), 2 + 3);
         let unknown = Digest([5; 32]);
         assert!(!again.has(unknown).unwrap());
-        assert!(matches!(again.read(unknown), Err(BlobError::Missing(_))));
+        assert!(matches!(again.read(unknown), Err(crate::BlobError::Missing(_))));
         assert_eq!(bucket.metrics().number("get", "not_found"), 1);
         // Without a bucket the folder is unchanged.
         let alone = BlobStore::open(dir.path()).unwrap();
@@ -79,8 +79,8 @@ fn wrong_bytes_in_the_bucket_are_never_returned_and_an_upload_repairs_them() {
         bucket.put(bucket.key(digest), wrong).unwrap();
         fs::remove_dir_all(dir.path()).unwrap();
         let again = blobs(dir.path(), &bucket);
-        assert!(matches!(again.read(digest), Err(BlobError::WrongDigest { .. })));
-        assert!(matches!(again.map(digest), Err(BlobError::WrongDigest { .. })));
+        assert!(matches!(again.read(digest), Err(crate::BlobError::WrongDigest { .. })));
+        assert!(matches!(again.map(digest), Err(crate::BlobError::WrongDigest { .. })));
         assert!(!again.contains(digest), "nothing of it is stored");
         assert_eq!(again.put(&bytes).unwrap(), digest);
         fs::remove_dir_all(dir.path()).unwrap();
