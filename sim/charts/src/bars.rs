@@ -7,7 +7,7 @@ use crate::legend::{Sample, legend};
 use crate::number_format::format_number;
 use crate::palette::Colour;
 use crate::plot_area::{AreaRectangle, HEIGHT, PlotArea, svg_start};
-use crate::text::{escape_html, with_unit};
+use crate::text::{escape_html, escape_prose, with_unit};
 
 /// Share of a bar's space that the bar takes.
 const BAR_SHARE: f64 = 0.72;
@@ -70,7 +70,7 @@ pub fn share_bar(title: &str, parts: &[SharePart]) -> String {
             "<rect x=\"{left:.3}\" width=\"{width:.3}\" height=\"10\" fill=\"{}\"><title>{}: \
              {width:.1}\u{a0}%</title></rect>",
             Colour::Series(at).css(),
-            escape_html(&part.name)
+            escape_prose(&part.name)
         );
         left += width;
     }

@@ -60,7 +60,7 @@ pub fn heat_map(title: &str, map: &HeatMap<'_>) -> String {
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     let mut html = format!(
         "<div class=\"scroll\"><table class=\"heat\" aria-label=\"{}\"><tr><th class=\"axis\">{} ↓ \
-         {} →</th>",
+         {}&nbsp;→</th>",
         escape_html(title),
         escape_html(last_part(map.rows.title)),
         escape_html(last_part(map.columns.title))
