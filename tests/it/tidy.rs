@@ -4,6 +4,7 @@
 //! violation.
 
 mod drawing;
+mod feature_sets;
 mod links;
 mod manifest;
 mod phrases;
@@ -16,7 +17,7 @@ use repository::{Repository, TextFile};
 use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("florin-protocol", &[]),
     ("florin-random", &[]),
     ("florin-contribution", &["florin-random"]),
@@ -68,6 +69,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "florin-sim",
         ],
     ),
+    ("florin-workspace-hack", &[]),
     (
         "florin",
         &[
@@ -84,6 +86,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "florin-charts",
             "florin-sim",
             "florin-faults",
+            "florin-workspace-hack",
         ],
     ),
     ("xtask", &[]),

@@ -8,6 +8,20 @@ use crate::failure::Failure;
 use crate::tally::Tally;
 use crate::{contracts, process, setup, tools, torch};
 
+/// The build without the optional parts, which most commands do not need. The package
+/// `florin-workspace-hack` gives its dependencies the features that they have in the tests, so that
+/// none is compiled twice.
+const SMALLEST: [&str; 8] = [
+    "build",
+    "--package",
+    "florin",
+    "--bin",
+    "florin",
+    "--no-default-features",
+    "--features",
+    "torch",
+];
+
 /// Sets up, builds, and executes `florin demo` with the user's arguments.
 pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::fetch_build_tools()?;
@@ -15,8 +29,10 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
         setup::fetch_chain_tools()?;
     }
     eprintln!("demo: building (a few minutes the first time)");
-    // The whole workspace is selected, as in the tests: identical features avoid a second build.
-    build(&["build", "--workspace", "--bin", "florin"])?;
+    match uses_ethereum(arguments) {
+        true => build(&["build", "--package", "florin", "--bin", "florin"])?,
+        false => build(&SMALLEST)?,
+    }
     let mut florin = Command::new(process::root().join("target/debug/florin"));
     florin.arg("demo").args(arguments);
     set_anvil_env(&mut florin);
@@ -27,7 +43,7 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
 /// Sets up, builds, and executes `florin fuzz` with the checkout's corpus.
 pub(crate) fn fuzz(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::fetch_build_tools()?;
-    build(&["build", "--workspace", "--bin", "florin"])?;
+    build(&SMALLEST)?;
     let mut florin = Command::new(process::root().join("target/debug/florin"));
     florin.current_dir(process::root()).arg("fuzz").args(arguments);
     torch::set_libtorch_env(&mut florin);

@@ -1,0 +1,1 @@
+//! No code: this crate selects features of dependencies; see its `Cargo.toml`.
