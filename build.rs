@@ -1,10 +1,11 @@
-//! Records the commit that the program is built from, so that results can be reproduced.
+//! Records the commit that the program is built from, so that results can be reproduced, and links
+//! the program so that it finds libtorch from any folder.
 
 use std::path::Path;
 use std::process::Command;
 
 /// The sources of the program.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "src",
     "sim/src",
     "sim/charts/src",
@@ -16,6 +17,7 @@ const SOURCES: [&str; 15] = [
     "ledger/src",
     "ledger/ethereum/src",
     "protocol/src",
+    "random/src",
     "contribution/src",
     "learning/src",
     "participant/src",
@@ -25,6 +27,7 @@ const SOURCES: [&str; 15] = [
 const LETTERS: &str = "--short=12";
 
 fn main() {
+    link_libtorch();
     println!("cargo:rerun-if-env-changed=FLORIN_COMMIT");
     for source in SOURCES {
         println!("cargo:rerun-if-changed={source}");
@@ -38,6 +41,18 @@ fn main() {
     }
     let commit = std::env::var("FLORIN_COMMIT").ok().or_else(commit);
     println!("cargo:rustc-env=FLORIN_COMMIT={}", commit.unwrap_or_else(|| "unknown".to_owned()));
+}
+
+/// Adds the folder of libtorch to the library path of the program, so that `cargo install --path .`
+/// installs a program that runs from anywhere while the folder exists.
+fn link_libtorch() {
+    println!("cargo:rerun-if-env-changed=LIBTORCH");
+    let unix = std::env::var_os("CARGO_CFG_UNIX").is_some();
+    if let (true, Some(_), Ok(folder)) =
+        (unix, std::env::var_os("CARGO_FEATURE_TORCH"), std::env::var("LIBTORCH"))
+    {
+        println!("cargo:rustc-link-arg-bins=-Wl,-rpath,{folder}/lib");
+    }
 }
 
 /// The commit, with a suffix if files differ from it; `None` outside git.

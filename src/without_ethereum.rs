@@ -1,5 +1,5 @@
-//! Stands in for `ethereum` in a build without that feature: whatever needs a chain is refused by
-//! name.
+//! Stands in for `ethereum` in a build without that feature: every command that needs a chain fails
+//! with `FEATURE_NOT_BUILT`.
 
 use std::path::Path;
 

@@ -119,7 +119,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn messages() -> Value {
+/// Tasks of all models, with different aggregation rules and update formats.
+fn specs() -> [TaskSpec; 3] {
     let mlp = spec(
         ModelArchitecture::Mlp { inputs: 64, hidden: vec![64, 32], classes: 10 },
         Aggregation::Mean,
@@ -141,6 +142,11 @@ fn messages() -> Value {
         Aggregation::Krum { byzantine: 1 },
     );
     softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
+    [mlp, cnn, softmax]
+}
+
+fn messages() -> Value {
+    let [mlp, cnn, softmax] = specs();
     let scope = RoundScope { market: market(), task: mlp.id(), round: RoundNumber(1) };
     let senders = [wallet(5).address(), wallet(6).address(), wallet(7).address()];
     let mut cohort = senders;

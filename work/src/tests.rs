@@ -317,73 +317,71 @@ fn root_with_debits(report: &Report, times: u128) -> Digest {
 /// The rule that a forged commit position breaks.
 const POSITIONS: &str = "entries' commit positions distinct, from 1 to the number of commits";
 
+type ReportForgery = (&'static str, fn(&mut Report));
+
+/// Forged reports, and the line that the audit names.
+const FORGERIES: &[ReportForgery] = &[ReportForgery] = &[
+    ("valuation.scores[1].score_nano", |r| {
+        r.valuation.as_mut().unwrap().scores[1].score_nano += 11;
+    }),
+    ("valuation.scores[0].error_nano", |r| {
+        r.valuation.as_mut().unwrap().scores[0].error_nano -= 11;
+    }),
+    ("valuation.scores[2].excluded", |r| {
+        r.valuation.as_mut().unwrap().scores[2].excluded = false;
+    }),
+    ("valuation.total_nano", |r| r.valuation.as_mut().unwrap().total_nano += 1_000),
+    ("metrics.correct_after", |r| r.metrics.as_mut().unwrap().correct_after += 1),
+    ("valuation.scores[0].preprocessing.norm_factor", |r| {
+        r.valuation.as_mut().unwrap().scores[0].preprocessing.norm_factor = Micro(999_999);
+    }),
+    ("valuation.scores[1].preprocessing.duplicate_of", |r| {
+        let repeat = DuplicateMatch { source: DuplicateSource::GlobalDeltas, cosine: Micro::ONE };
+        r.valuation.as_mut().unwrap().scores[1].preprocessing.duplicate_of = Some(repeat);
+    }),
+    (POSITIONS, |r| r.entries[1].commit_position = 1),
+    (POSITIONS, |r| r.entries[3].commit_position = 5),
+    ("model", |r| r.model = Digest([1; 32])),
+    ("lines[0].payout", |r| {
+        r.lines[0].payout = r.lines[0].payout.plus(Amount::from_units(1)).unwrap();
+    }),
+    ("lines[2].debit", |r| r.lines[2].debit = Amount::ZERO),
+    ("lines[3].reason", |r| r.lines[3].reason = PayReason::Paid),
+    ("valuation.evidence.derivatives_nano[1][2]", |r| evidence(r).derivatives_nano[1][2] += 11),
+    ("valuation.evidence.derivatives_nano", |r| evidence(r).derivatives_nano.truncate(1)),
+    ("valuation.evidence.cross_check", |r| evidence(r).cross_check = None),
+    ("valuation.evidence.cross_check.seed", |r| check(r).seed += 1),
+    ("valuation.evidence.cross_check.table[4].value_nano", |r| check(r).table[4].value_nano -= 11),
+    ("valuation.evidence.cross_check.table[1].members", |r| check(r).table[1].members = vec![7]),
+    ("valuation.evidence.cross_check.scores_nano[1]", |r| check(r).scores_nano[1] += 11),
+    ("root", |r| r.root = Digest([1; 32])),
+    // The root also commits to debits: none may be missing or doubled.
+    ("root", |r| r.root = root_with_debits(r, 0)),
+    ("root", |r| r.root = root_with_debits(r, 2)),
+    ("previous_root", |r| r.previous_root = Digest([1; 32])),
+    ("data_total", |r| r.data_total = Amount::ZERO),
+    ("infrastructure[0].units", |r| r.infrastructure[0].units += 1),
+    ("entries[0].rows_counted", |r| r.entries[0].rows_counted += 1),
+    ("entries[1].rows_declared", |r| r.entries[1].rows_declared = 10),
+    ("entries[1].update", |r| r.entries[1].update = Digest([1; 32])),
+    ("base_model", |r| r.base_model = Digest([1; 32])),
+    ("previous_report", |r| r.previous_report = Digest([1; 32])),
+    ("entries and missing are the cohort", |r| {
+        r.missing.push((Address([9; 20]), MissingReason::NoCommit))
+    }),
+    ("holdout.seed", |r| r.holdout.seed = Digest([1; 32])),
+    ("holdout.rows", |r| r.holdout.rows.truncate(199)),
+    ("holdout.rows[3]", |r| r.holdout.rows[3] = 499),
+    ("entries[0].salt", |r| r.entries[0].salt = Digest([1; 32])),
+    ("settlement_id", |r| r.settlement_id = SettlementId([1; 32])),
+    ("pool", |r| r.pool = Amount::ZERO),
+];
+
 #[test]
 fn the_audit_names_the_line_of_every_forgery() {
     let world = world();
     let honest = world.report(Ok(&world.outcome().result));
-    type ReportForgery = (&'static str, fn(&mut Report));
-    let forgeries: &[ReportForgery] = &[
-        ("valuation.scores[1].score_nano", |r| {
-            r.valuation.as_mut().unwrap().scores[1].score_nano += 11;
-        }),
-        ("valuation.scores[0].error_nano", |r| {
-            r.valuation.as_mut().unwrap().scores[0].error_nano -= 11;
-        }),
-        ("valuation.scores[2].excluded", |r| {
-            r.valuation.as_mut().unwrap().scores[2].excluded = false;
-        }),
-        ("valuation.total_nano", |r| r.valuation.as_mut().unwrap().total_nano += 1_000),
-        ("metrics.correct_after", |r| r.metrics.as_mut().unwrap().correct_after += 1),
-        ("valuation.scores[0].preprocessing.norm_factor", |r| {
-            r.valuation.as_mut().unwrap().scores[0].preprocessing.norm_factor = Micro(999_999);
-        }),
-        ("valuation.scores[1].preprocessing.duplicate_of", |r| {
-            let repeat =
-                DuplicateMatch { source: DuplicateSource::GlobalDeltas, cosine: Micro::ONE };
-            r.valuation.as_mut().unwrap().scores[1].preprocessing.duplicate_of = Some(repeat);
-        }),
-        (POSITIONS, |r| r.entries[1].commit_position = 1),
-        (POSITIONS, |r| r.entries[3].commit_position = 5),
-        ("model", |r| r.model = Digest([1; 32])),
-        ("lines[0].payout", |r| {
-            r.lines[0].payout = r.lines[0].payout.plus(Amount::from_units(1)).unwrap();
-        }),
-        ("lines[2].debit", |r| r.lines[2].debit = Amount::ZERO),
-        ("lines[3].reason", |r| r.lines[3].reason = PayReason::Paid),
-        ("valuation.evidence.derivatives_nano[1][2]", |r| evidence(r).derivatives_nano[1][2] += 11),
-        ("valuation.evidence.derivatives_nano", |r| evidence(r).derivatives_nano.truncate(1)),
-        ("valuation.evidence.cross_check", |r| evidence(r).cross_check = None),
-        ("valuation.evidence.cross_check.seed", |r| check(r).seed += 1),
-        ("valuation.evidence.cross_check.table[4].value_nano", |r| {
-            check(r).table[4].value_nano -= 11
-        }),
-        ("valuation.evidence.cross_check.table[1].members", |r| {
-            check(r).table[1].members = vec![7]
-        }),
-        ("valuation.evidence.cross_check.scores_nano[1]", |r| check(r).scores_nano[1] += 11),
-        ("root", |r| r.root = Digest([1; 32])),
-        // The root also commits to debits: none may be missing or doubled.
-        ("root", |r| r.root = root_with_debits(r, 0)),
-        ("root", |r| r.root = root_with_debits(r, 2)),
-        ("previous_root", |r| r.previous_root = Digest([1; 32])),
-        ("data_total", |r| r.data_total = Amount::ZERO),
-        ("infrastructure[0].units", |r| r.infrastructure[0].units += 1),
-        ("entries[0].rows_counted", |r| r.entries[0].rows_counted += 1),
-        ("entries[1].rows_declared", |r| r.entries[1].rows_declared = 10),
-        ("entries[1].update", |r| r.entries[1].update = Digest([1; 32])),
-        ("base_model", |r| r.base_model = Digest([1; 32])),
-        ("previous_report", |r| r.previous_report = Digest([1; 32])),
-        ("entries and missing are the cohort", |r| {
-            r.missing.push((Address([9; 20]), MissingReason::NoCommit))
-        }),
-        ("holdout.seed", |r| r.holdout.seed = Digest([1; 32])),
-        ("holdout.rows", |r| r.holdout.rows.truncate(199)),
-        ("holdout.rows[3]", |r| r.holdout.rows[3] = 499),
-        ("entries[0].salt", |r| r.entries[0].salt = Digest([1; 32])),
-        ("settlement_id", |r| r.settlement_id = SettlementId([1; 32])),
-        ("pool", |r| r.pool = Amount::ZERO),
-    ];
-    for (line, forge) in forgeries {
+    for (line, forge) in FORGERIES {
         let mut report = honest.clone();
         forge(&mut report);
         let found = world.audit(&report);

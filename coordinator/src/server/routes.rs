@@ -40,6 +40,24 @@ pub(super) struct Route {
 
 /// Rejection codes of every route that takes a signed message.
 const SIGNED: [ErrorCode; 5] = [InvalidSignature, WeakKey, WrongMarket, NotRegistered, RateLimited];
+/// Rejection codes of every route that stores what it receives.
+const STORED: [ErrorCode; 5] =
+    [UnknownTask, UpdateWrongSchema, UpdateNotFinite, LimitReached, StorageFull];
+/// Rejection codes of an update, by its round and by its sender.
+const UPDATE: [ErrorCode; 12] = [
+    WrongTask,
+    WrongRound,
+    WrongBaseModel,
+    TaskClosed,
+    DeadlinePassed,
+    TooEarly,
+    NotEnrolled,
+    NotSelected,
+    NotCommitted,
+    CommitMismatch,
+    ConflictingMessage,
+    InvalidRowCount,
+];
 /// Rejection codes of every route that takes a body.
 const BODY: [ErrorCode; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
 
@@ -113,7 +131,8 @@ pub(super) fn all() -> Vec<Route> {
         market_routes(),
         task_routes(),
         round_routes(),
-        upload_and_blob_routes(),
+        upload_routes(),
+        blob_routes(),
         work_routes(),
     ]
     .into_iter()
@@ -294,12 +313,14 @@ fn round_routes() -> Vec<Route> {
     ]
 }
 
-fn upload_and_blob_routes() -> Vec<Route> {
-    let fits = [UnknownTask, UpdateWrongSchema, UpdateNotFinite, LimitReached, StorageFull];
-    let resumed =
-        |route: Route| route.with_rejections(&[WrongOffset, QuotaExceeded, StorageUnavailable]);
+/// Adds the rejection codes of a body that can be sent in parts.
+fn resumable(route: Route) -> Route {
+    route.with_rejections(&[WrongOffset, QuotaExceeded, StorageUnavailable])
+}
+
+fn upload_routes() -> Vec<Route> {
     vec![
-        resumed(Route::post(
+        resumable(Route::post(
             "/v1/tasks/{id}/updates",
             post(upload::post_update),
             "Uploads an update: u32 length (little-endian), signed header (borsh), safetensors of \
@@ -309,23 +330,8 @@ fn upload_and_blob_routes() -> Vec<Route> {
         .with_body(RequestBody::bytes("exactly 4 + header + the header's `bytes`"))
         .with_response(SuccessResponse::signed::<UpdateReceipt>())
         .with_rejections(&SIGNED)
-        .with_rejections(&fits)
-        .with_rejections(&[
-            WrongTask,
-            WrongRound,
-            WrongBaseModel,
-            TaskClosed,
-            DeadlinePassed,
-            TooEarly,
-        ])
-        .with_rejections(&[
-            NotEnrolled,
-            NotSelected,
-            NotCommitted,
-            CommitMismatch,
-            ConflictingMessage,
-            InvalidRowCount,
-        ])
+        .with_rejections(&STORED)
+        .with_rejections(&UPDATE)
         .with_rejections(&[UpdateNormTooLarge]),
         Route::post(
             "/v1/tasks/{id}/updates/offset",
@@ -334,25 +340,15 @@ fn upload_and_blob_routes() -> Vec<Route> {
         )
         .with_body(RequestBody::signed::<UpdateHeader>(SMALL_BYTES_MAX))
         .with_response(SuccessResponse::json::<UploadProgress>())
-        .with_rejections(&fits)
-        .with_rejections(&[
-            WrongTask,
-            WrongRound,
-            WrongBaseModel,
-            TaskClosed,
-            DeadlinePassed,
-            TooEarly,
-        ])
-        .with_rejections(&[
-            NotEnrolled,
-            NotSelected,
-            NotCommitted,
-            CommitMismatch,
-            ConflictingMessage,
-            InvalidRowCount,
-        ])
+        .with_rejections(&STORED)
+        .with_rejections(&UPDATE)
         .with_rejections(&[UpdateNormTooLarge, StorageUnavailable]),
-        resumed(Route::put(
+    ]
+}
+
+fn blob_routes() -> Vec<Route> {
+    vec![
+        resumable(Route::put(
             "/v1/tasks/{id}/holdout",
             put(blobs::put_holdout),
             "Uploads all rows of a task's holdout in canonical form, which must match its root.",
@@ -362,7 +358,7 @@ fn upload_and_blob_routes() -> Vec<Route> {
             "32 + rows x 4 x (width + 1) bytes, with the task's rows and width",
         ))
         .with_response(SuccessResponse::nothing("stored, now or earlier"))
-        .with_rejections(&fits)
+        .with_rejections(&STORED)
         .with_rejections(&[InvalidTask, NotFound]),
         Route::get("/v1/blobs/{digest}", get(blobs::get_blob), "A public blob.")
             .with_response(SuccessResponse::bytes("bytes with this digest"))
@@ -383,7 +379,7 @@ fn upload_and_blob_routes() -> Vec<Route> {
         .with_parameters(&[Parameter::TOKEN])
         .with_response(SuccessResponse::nothing("the header `upload-offset` has the offset"))
         .with_rejections(&[NotFound]),
-        resumed(Route::put(
+        resumable(Route::put(
             "/v1/blobs/{digest}",
             put(blobs::put_model),
             "Uploads a model that a task waits for.",
@@ -391,7 +387,7 @@ fn upload_and_blob_routes() -> Vec<Route> {
         .with_parameters(&[Parameter::OFFSET, Parameter::TOKEN])
         .with_body(RequestBody::bytes("safetensors, exactly as long as the task's model"))
         .with_response(SuccessResponse::nothing("stored, now or earlier"))
-        .with_rejections(&fits)
+        .with_rejections(&STORED)
         .with_rejections(&[NotFound]),
     ]
 }

@@ -340,7 +340,7 @@ pub(super) fn complete_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenErr
     Ok(found)
 }
 
-/// What happens to the segments before the oldest retained snapshot.
+/// The treatment of the segments before the oldest retained snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldSegments {
     /// They stay.

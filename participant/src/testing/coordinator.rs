@@ -575,8 +575,7 @@ impl FakeCoordinator {
         }
     }
 
-    /// Without a challenge window every settlement is final when it is posted; with one, none
-    /// becomes final during a test.
+    /// Whether a settlement is final when it is posted; otherwise none becomes final during a test.
     fn settles_immediately(&self) -> bool {
         self.spec.budget.challenge_ms == 0
     }

@@ -1,7 +1,7 @@
 //! The colours of all charts and pages, in light and in dark mode.
 //!
 //! Series have the colours of Okabe and Ito ("Color Universal Design", 2008) except their green and
-//! their yellow: green is kept for passed checks, and yellow is too pale on white. Violet and brown
+//! their yellow: green is reserved for passed checks, and yellow is too pale on white. Violet and brown
 //! take their places.
 
 use std::fmt::Write as _;

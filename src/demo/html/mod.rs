@@ -136,7 +136,7 @@ fn earnings_section(html: &mut String, outcome: &DemoOutcome) {
             earner.rows,
             earner.rounds,
             nats(earner.score_nano),
-            show::share(earner.earned, paid),
+            escape_prose(&show::share(earner.earned, paid)),
             show::fln(earner.earned),
             show::fln(earner.bond),
         );

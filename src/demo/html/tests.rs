@@ -198,7 +198,7 @@ fn every_chart_has_axis_titles_with_units() {
     }
     assert_eq!(page.matches("<svg class=\"plot\"").count(), 4);
     assert_eq!(page.matches(">round</text>").count(), 4);
-    assert!(page.contains("participant ↓ round →</th>"));
+    assert!(page.contains("participant ↓ round&nbsp;→</th>"));
 }
 
 #[test]

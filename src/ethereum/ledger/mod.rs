@@ -42,7 +42,7 @@ impl MarketContracts {
                         "the market at {url} has an embedded ledger: run `florin ledger verify \
                          --data` on the machine of its coordinator"
                     );
-                    return Err(Failure::input("NOT_ON_ETHEREUM", message).into());
+                    return Err(Failure::input("LEDGER_IS_EMBEDDED", message).into());
                 };
                 let id = market.coordinator().market;
                 let file = node.deployment.as_deref();

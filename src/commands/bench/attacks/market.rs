@@ -165,25 +165,7 @@ impl InMemoryMarket {
             task: self.spec.id(),
             round: RoundNumber(round),
         };
-        let mut by_sender: BTreeMap<Address, (UpdateEntry, Vec<u8>)> = BTreeMap::new();
-        for (sent, order) in sent.iter().zip(1..) {
-            let mut delta = sent.delta.clone();
-            clip_update(&self.spec, &mut delta);
-            let bytes = encode_parameters(&self.spec, &delta);
-            let bond = fln(sent.bonded);
-            let entry = UpdateEntry {
-                sender: sent.account,
-                header: Digest([9; 32]),
-                update: blob_digest(&bytes),
-                salt: blob_digest(&bytes),
-                rows_declared: sent.rows,
-                rows_counted: self.spec.rows_counted(sent.rows, bond),
-                bond,
-                commit_position: order,
-            };
-            by_sender.insert(sent.account, (entry, bytes));
-        }
-        let (entries, updates): (Vec<UpdateEntry>, Vec<Vec<u8>>) = by_sender.into_values().unzip();
+        let (entries, updates) = self.received(sent);
         let offer = Offer {
             scope,
             base_model: blob_digest(&self.base),
@@ -229,6 +211,29 @@ impl InMemoryMarket {
         self.previous.insert(0, std::mem::replace(&mut self.base, outcome.model));
         self.advance(report, updates);
         Ok(outcome.result.valuation.scores)
+    }
+
+    /// The entries and the bytes of submissions in commit order, sorted by account.
+    fn received(&self, sent: &[Submission]) -> (Vec<UpdateEntry>, Vec<Vec<u8>>) {
+        let mut by_sender: BTreeMap<Address, (UpdateEntry, Vec<u8>)> = BTreeMap::new();
+        for (sent, order) in sent.iter().zip(1..) {
+            let mut delta = sent.delta.clone();
+            clip_update(&self.spec, &mut delta);
+            let bytes = encode_parameters(&self.spec, &delta);
+            let bond = fln(sent.bonded);
+            let entry = UpdateEntry {
+                sender: sent.account,
+                header: Digest([9; 32]),
+                update: blob_digest(&bytes),
+                salt: blob_digest(&bytes),
+                rows_declared: sent.rows,
+                rows_counted: self.spec.rows_counted(sent.rows, bond),
+                bond,
+                commit_position: order,
+            };
+            by_sender.insert(sent.account, (entry, bytes));
+        }
+        by_sender.into_values().unzip()
     }
 
     /// Stores the updates for the duplicate detection of the next round, and continues.
