@@ -320,7 +320,7 @@ const POSITIONS: &str = "entries' commit positions distinct, from 1 to the numbe
 type ReportForgery = (&'static str, fn(&mut Report));
 
 /// Forged reports, and the line that the audit names.
-const FORGERIES: &[ReportForgery] = &[ReportForgery] = &[
+const FORGERIES: &[ReportForgery] = &[
     ("valuation.scores[1].score_nano", |r| {
         r.valuation.as_mut().unwrap().scores[1].score_nano += 11;
     }),
