@@ -13,7 +13,7 @@ mod wallet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, Parser, Subcommand};
 use florin_learning::EngineKind;
 use florin_protocol::{Address, Amount};
 
@@ -55,38 +55,12 @@ pub(crate) struct Cli {
     /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// More log output: -v for events, -vv for details.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-    /// Format of the log on standard error: text or json
-    #[arg(
-        long,
-        global = true,
-        value_name = "FORMAT",
-        default_value = "text",
-        env = "FLORIN_LOG_FORMAT"
-    )]
-    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
     /// Exit as soon as standard input closes, so that this process does not outlive the program
     /// that started it.
     #[arg(long, global = true, hide = true)]
     pub(crate) exit_with_parent: bool,
-}
-
-impl Cli {
-    /// The verbosity and the format of the log.
-    pub(crate) const fn log(&self) -> LogOptions {
-        LogOptions { verbose: self.verbose, format: self.log_format }
-    }
-}
-
-/// The format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Lines of text
-    Text,
-    /// One JSON object per line
-    Json,
 }
 
 /// The commands.

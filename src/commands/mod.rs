@@ -34,7 +34,7 @@ use crate::failure::Exit;
 
 /// Runs the command.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
-    let log = cli.log();
+    let log = cli.log;
     match cli.command {
         Command::Anvil(command) => anvil::run(&command),
         Command::Audit(command) => audit::run(&command),
