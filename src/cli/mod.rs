@@ -33,10 +33,7 @@ pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Prov
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
-pub(crate) use tools::{
-    BenchArgs, BenchName, BenchSoak, BenchUploads, Completions, Demo, Doctor, Fuzz, ManualPages,
-    PeerArg,
-};
+pub(crate) use tools::{Completions, Demo, Doctor, ManualPages};
 pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for federated learning: buyers lock tokens behind a learning task, participants
@@ -113,12 +110,6 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Write a manual page for each command
     Man(ManualPages),
-    /// Measure this program against its limits and against peers
-    #[command(hide = true)]
-    Bench(BenchArgs),
-    /// Fuzz this program's parsers with broken inputs
-    #[command(hide = true)]
-    Fuzz(Fuzz),
     /// Run a development chain (anvil) until standard input closes, and stop it then
     #[command(hide = true)]
     Anvil(AnvilArgs),

@@ -1,4 +1,4 @@
-//! `florin bench aggregate`: the weighted mean of 100 updates with ten million floats each.
+//! `florin-bench aggregate`: the weighted mean of 100 updates with ten million floats each.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `florin bench ledger`: durable transfers, measured by the ledger crate.
+//! `florin-bench ledger`: durable transfers, measured by the ledger crate.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! `florin bench listener`: latency of honest requests beside thousands of slow connections, and
+//! `florin-bench listener`: latency of honest requests beside thousands of slow connections, and
 //! the lifetime of those connections.
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Measurement;
 use super::server::market::BenchMarket;
-use crate::open_files;
+use florin::open_files;
 
 /// Duration of the measurement, after all bad connections are open.
 const MEASURED: Duration = Duration::from_secs(20);

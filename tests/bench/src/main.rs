@@ -1,7 +1,8 @@
-//! `florin bench NAME`: measures this program against its limits and its peers, in one run on one
+//! `florin-bench NAME`: measures this program against its limits and its peers, in one run on one
 //! machine.
 
 mod aggregate;
+mod arguments;
 mod attacks;
 mod contribution;
 mod ledger;
@@ -16,21 +17,25 @@ mod train;
 mod uploads;
 mod wire;
 
+use std::process::ExitCode;
+
 use anyhow::Context;
+use clap::Parser;
+use florin::failure::Exit;
+use florin::log;
+use florin::program::{self, FailureFormat};
+use florin::show::{self, BAD, Cell, GOOD, TextTable};
 use serde::Serialize;
 
-use crate::cli::{BenchArgs, BenchName, PeerArg};
-use crate::failure::Exit;
+use arguments::{BenchArgs, BenchName, PeerArg};
 use peers::Peer;
-
-use crate::show::{self, BAD, Cell, GOOD, TextTable};
 
 /// Rounds of a Flower deployment; the median interval between rounds counts.
 const FLOWER_ROUNDS: u32 = 5;
 
 /// One measurement, with its target.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Measurement {
+struct Measurement {
     /// Name of the measurement.
     name: String,
     /// The value.
@@ -93,7 +98,13 @@ fn format_value(value: f64) -> String {
     if part.is_empty() { whole } else { format!("{whole}.{part}") }
 }
 
-pub(super) fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
+fn main() -> ExitCode {
+    let arguments = BenchArgs::parse();
+    log::start(arguments.log, None);
+    program::run(FailureFormat::Text, || run(&arguments))
+}
+
+fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
     if cfg!(debug_assertions) {
         anstream::eprintln!(
             "{}this is a development build: `cargo xtask bench` measures an optimised build{:#}",

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use super::Measurement;
-use crate::show;
+use florin::show;
 
 /// A peer's script.
 pub(super) struct Peer {

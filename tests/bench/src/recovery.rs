@@ -1,4 +1,4 @@
-//! `florin bench recovery`: how long a coordinator takes to recover from a journal of a million
+//! `florin-bench recovery`: how long a coordinator takes to recover from a journal of a million
 //! events, with and without snapshots.
 
 use std::path::Path;

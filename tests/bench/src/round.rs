@@ -1,4 +1,4 @@
-//! `florin bench round`: the duration of a round of four participants, each in its own process.
+//! `florin-bench round`: the duration of a round of four participants, each in its own process.
 
 use std::time::{Duration, Instant};
 

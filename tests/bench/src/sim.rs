@@ -1,4 +1,4 @@
-//! `florin bench sim`: a simulated round beside other simulators on the same rows, and the overhead
+//! `florin-bench sim`: a simulated round beside other simulators on the same rows, and the overhead
 //! of the market.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use florin_sim::workload::{Clients, Workload};
 
 use super::Measurement;
 use super::peers::{self, Peer};
-use crate::cli::PeerArg;
+use crate::arguments::PeerArg;
 
 /// Clients of the workload, and clients per round.
 const CLIENTS: usize = 100;

@@ -1,4 +1,4 @@
-//! `florin bench train`: training steps per second of one participant, on as many threads as the
+//! `florin-bench train`: training steps per second of one participant, on as many threads as the
 //! peer.
 
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! `florin bench uploads`: concurrent large updates, beside copying and hashing the same bytes on
+//! `florin-bench uploads`: concurrent large updates, beside copying and hashing the same bytes on
 //! the same disk.
 
 use std::fs::File;
@@ -19,8 +19,8 @@ use florin_store::MappedBytes;
 use super::Measurement;
 use super::server::load;
 use super::server::market::{BenchMarket, BenchParticipant};
-use crate::cli::BenchUploads;
-use crate::show;
+use crate::arguments::BenchUploads;
+use florin::show;
 
 /// Free disk space to leave besides the measured files, in bytes.
 const SPARE: u64 = 2_000_000_000;

@@ -1,4 +1,4 @@
-//! `florin bench wire`: the size of each update format, and its effect on the accuracy.
+//! `florin-bench wire`: the size of each update format, and its effect on the accuracy.
 //!
 //! The demonstration's task, with its eight participants and their behaviours, runs in memory: real
 //! training, the production code for encoding, decoding, valuing and aggregating updates, and the
@@ -25,9 +25,9 @@ use florin_work::{
 
 use super::contribution::refresh_page;
 use super::{Measurement, mean_and_std};
-use crate::demo::{plan, setup};
-use crate::show::{self, TextTable};
-use crate::task_file::{self, Parties};
+use florin::demo::{plan, setup};
+use florin::show::{self, TextTable};
+use florin::task_file::{self, Parties};
 
 /// The page with the table.
 const PAGE: &str = "operations.md";

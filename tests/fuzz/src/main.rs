@@ -1,9 +1,10 @@
-//! `florin fuzz`: mutation fuzzing of every parser of untrusted or user input.
+//! `florin-fuzz`: mutation fuzzing of every parser of untrusted or user input.
 //!
 //! Each target runs in its own process, so that an abort, a hang or excessive memory use ends only
 //! that process. Every input is written to a file before the target receives it, so a failing input
 //! is never lost. It is added to the corpus, and the next run tries it first.
 
+mod arguments;
 mod mutate;
 mod pool;
 mod run;
@@ -11,25 +12,35 @@ mod targets;
 
 use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::cli::Fuzz;
-use crate::failure::Exit;
+use clap::Parser;
+use florin::failure::Exit;
+use florin::log;
+use florin::program::{self, FailureFormat};
+
+use arguments::FuzzArgs;
 use pool::Pool;
 use targets::{TARGETS, Target};
 
+fn main() -> ExitCode {
+    let arguments = FuzzArgs::parse();
+    log::start(arguments.log, None);
+    program::run(FailureFormat::Text, || run(&arguments))
+}
+
 /// Runs one target in this process, or all targets in parallel.
-pub(super) fn run(arguments: &Fuzz) -> anyhow::Result<Exit> {
+fn run(arguments: &FuzzArgs) -> anyhow::Result<Exit> {
     match &arguments.target {
         Some(name) => one(name, arguments),
         None => all(arguments),
     }
 }
 
-fn one(name: &str, arguments: &Fuzz) -> anyhow::Result<Exit> {
+fn one(name: &str, arguments: &FuzzArgs) -> anyhow::Result<Exit> {
     let names = TARGETS.map(|target| target.name).join(", ");
     let target = TARGETS.iter().find(|target| target.name == name);
     let target =
@@ -39,14 +50,14 @@ fn one(name: &str, arguments: &Fuzz) -> anyhow::Result<Exit> {
 }
 
 /// Runs every target in its own process, in parallel.
-fn all(arguments: &Fuzz) -> anyhow::Result<Exit> {
+fn all(arguments: &FuzzArgs) -> anyhow::Result<Exit> {
     let begun = Instant::now();
     let program = std::env::current_exe().context("cannot find this program's executable")?;
     let inputs = tempfile::tempdir()?;
     let start = |target: &'static Target| {
         let input = inputs.path().join(target.name);
         let mut child = Command::new(&program);
-        child.arg("fuzz").args(["--target", target.name]).arg("--input").arg(&input);
+        child.args(["--target", target.name]).arg("--input").arg(&input);
         child.args(["--seconds", &arguments.seconds.to_string()]);
         child.args(["--seed", &arguments.seed.to_string()]).arg("--corpus").arg(&arguments.corpus);
         child.args(["--add", &arguments.add.to_string()]);

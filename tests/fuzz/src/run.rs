@@ -17,8 +17,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::mutate::variant;
 use super::pool::{self, Pool};
 use super::targets::Target;
-use crate::cli::Fuzz;
-use crate::failure::Exit;
+use crate::arguments::FuzzArgs;
+use florin::failure::Exit;
 
 /// Maximum processor time of an input.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const RESIDENT_MIB_MAX: u64 = 256;
 const CORPUS_BYTES_MAX: usize = 2_048;
 
 /// Runs a target in this process.
-pub(super) fn run(target: &Target, pool: Pool, arguments: &Fuzz) -> anyhow::Result<Exit> {
+pub(super) fn run(target: &Target, pool: Pool, arguments: &FuzzArgs) -> anyhow::Result<Exit> {
     limit_memory()?;
     let number = Arc::new(AtomicU64::new(0));
     watch(Arc::clone(&number), target.name);
@@ -44,7 +44,7 @@ pub(super) fn run(target: &Target, pool: Pool, arguments: &Fuzz) -> anyhow::Resu
 fn run_inputs(
     target: &Target,
     mut pool: Pool,
-    arguments: &Fuzz,
+    arguments: &FuzzArgs,
     number: &AtomicU64,
 ) -> anyhow::Result<Exit> {
     let last = arguments.input.as_ref().map(File::create).transpose()?;
@@ -162,11 +162,14 @@ fn watch(number: Arc<AtomicU64>, name: &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use florin::log::{LogFormat, LogOptions};
+
     use super::*;
 
-    fn settings(corpus: &Path, input: Option<&Path>) -> Fuzz {
+    fn settings(corpus: &Path, input: Option<&Path>) -> FuzzArgs {
         let (corpus, input) = (corpus.to_owned(), input.map(Path::to_owned));
-        Fuzz { seconds: 60, seed: 1, corpus, add: 0, target: None, inject: None, input }
+        let log = LogOptions { verbose: 0, log_format: LogFormat::Text };
+        FuzzArgs { seconds: 60, seed: 1, corpus, add: 0, target: None, inject: None, input, log }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
 
-use crate::task_file::{self, Parties};
+use florin::task_file::{self, Parties};
 
 /// A parser under test.
 pub(super) struct Target {

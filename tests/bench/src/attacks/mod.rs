@@ -1,4 +1,4 @@
-//! `florin bench attacks`: the ratio of an attacker's pay to the same member's honest pay.
+//! `florin-bench attacks`: the ratio of an attacker's pay to the same member's honest pay.
 //!
 //! A market runs in memory, with real training on the built-in digits and the production code for
 //! valuation and payment. The attacker is the median contributor. Every attack is compared with the
@@ -16,9 +16,9 @@ use florin_learning::{PartitionScheme, parallel_map};
 use florin_protocol::{DuplicatePolicy, NormScaling, PreprocessingRules};
 
 use super::Measurement;
-use crate::show::{Cell, TextTable};
 use attack::{Attack, scaled};
 use figures::Mean;
+use florin::show::{Cell, TextTable};
 use learn::{Setting, sgd};
 use market::PayLimit;
 use play::{Earnings, Roles, UpdateTransform, play};

@@ -9,7 +9,7 @@ use florin_work::preprocess::{Gram, PublicVectors, find_replay, find_republished
 use super::learn::{Cohort, Setting, sgd};
 use super::noise::Noise;
 use super::{Measurement, parallel};
-use crate::show::TextTable;
+use florin::show::TextTable;
 
 /// Cohort sizes.
 const SIZES: [usize; 7] = [2, 3, 4, 6, 8, 12, 20];

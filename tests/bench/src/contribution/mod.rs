@@ -1,4 +1,4 @@
-//! `florin bench contribution`: our estimators, shapiq and pyDVL on the same games in one run.
+//! `florin-bench contribution`: our estimators, shapiq and pyDVL on the same games in one run.
 
 mod clock;
 mod curve;
@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 pub(super) use report::{refresh_page, write_rows};
 
 use super::Measurement;
-use crate::cli::BenchArgs;
-use crate::show;
+use crate::arguments::BenchArgs;
 use curve::Curve;
+use florin::show;
 use games::{BenchGame, Instance};
 use rounds::{GradientResults, Samplers, Utility};
 use training::{TrainingRound, TrainingTask, regimes};

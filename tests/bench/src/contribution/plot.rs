@@ -131,7 +131,7 @@ fn percent(share: f64) -> String {
 }
 
 fn whole(value: f64) -> String {
-    crate::show::thousands(&format!("{value:.0}"))
+    florin::show::thousands(&format!("{value:.0}"))
 }
 
 fn duration(seconds: f64) -> String {

@@ -14,7 +14,7 @@ use super::ours::OURS;
 use super::plot::{HorizontalAxis, Panel, svg};
 use super::rounds::GradientResults;
 use super::{ContributionResults, targets};
-use crate::show::{self, Cell, TextTable};
+use florin::show::{self, Cell, TextTable};
 
 /// The page with the tables, in the documentation folder.
 const PAGE: &str = "contribution.md";
@@ -233,11 +233,7 @@ pub(super) fn write(
 }
 
 /// Writes the rows of another benchmark to their marker on the page in `folder`.
-pub(in super::super) fn write_rows(
-    folder: &Path,
-    name: &str,
-    rows: &[Measurement],
-) -> anyhow::Result<()> {
+pub(crate) fn write_rows(folder: &Path, name: &str, rows: &[Measurement]) -> anyhow::Result<()> {
     refresh(folder, &[(name, bars_markdown(rows))])
 }
 
@@ -246,7 +242,7 @@ fn refresh(folder: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
 }
 
 /// Replaces the texts at their markers on a page.
-pub(in super::super) fn refresh_page(path: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
+pub(crate) fn refresh_page(path: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
     let mut page = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     for (name, text) in texts {
         page = replace_between_markers(&page, name, text)

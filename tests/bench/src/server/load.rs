@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use florin_ledger::{Ledger, RemoteLedger};
 use florin_participant::{Client, ClientConfig};
 use florin_protocol::{
     Amount, Canonical, Commit, Digest, EnrolRequest, Registration, Role, RoundNumber, Signed,
@@ -15,8 +16,6 @@ use florin_protocol::{
 };
 
 use super::market::{BenchMarket, BenchParticipant};
-use crate::cli::NodeArg;
-use crate::compose;
 
 /// Timeout of any wait.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -39,7 +38,7 @@ pub(super) struct PreparedUpdate {
     bytes: Vec<u8>,
 }
 
-pub(in crate::commands::bench) fn connect(market: &BenchMarket) -> anyhow::Result<Client> {
+pub(crate) fn connect(market: &BenchMarket) -> anyhow::Result<Client> {
     Ok(Client::connect(&ClientConfig::new(&market.url))?)
 }
 
@@ -75,12 +74,12 @@ fn run_parallel<T: Sync>(
 }
 
 /// Registers, bonds and enrols all participants in all tasks.
-pub(in crate::commands::bench) fn join(
+pub(crate) fn join(
     market: &BenchMarket,
     tasks: &[TaskId],
     connections: usize,
 ) -> anyhow::Result<()> {
-    let ledger = compose::ledger(&connect(market)?, &market.url, &NodeArg::default())?;
+    let ledger = RemoteLedger::connect_with_trust_anchors(&market.url, connect(market)?.trust())?;
     let name = ledger.market();
     let later = Timestamp(ledger.now()?.0.saturating_add(3_600_000));
     let bond: Amount = BOND.parse()?;
@@ -103,7 +102,7 @@ pub(in crate::commands::bench) fn join(
     Ok(())
 }
 
-pub(in crate::commands::bench) fn wait_for_phase(
+pub(crate) fn wait_for_phase(
     market: &BenchMarket,
     task: TaskId,
     phase: TaskPhase,

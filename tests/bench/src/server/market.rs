@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use florin_learning::data::{load, save};
 use florin_learning::{DataSource, SplitPart, split};
 use florin_ledger::conformance::TestSigner;
@@ -22,31 +22,31 @@ const HOLDOUT: f64 = 0.42;
 const PASSPHRASE: &str = "passphrase";
 
 /// A simulated participant.
-pub(in crate::commands::bench) struct BenchParticipant {
-    pub(in crate::commands::bench) wallet: TestSigner,
-    pub(in crate::commands::bench) node: NodeSigner,
+pub(crate) struct BenchParticipant {
+    pub(crate) wallet: TestSigner,
+    pub(crate) node: NodeSigner,
 }
 
 /// The market's folder and processes.
-pub(in crate::commands::bench) struct BenchMarket {
+pub(crate) struct BenchMarket {
     folder: tempfile::TempDir,
     coordinator: Option<Child>,
     children: Vec<(String, Child)>,
-    pub(in crate::commands::bench) url: String,
-    pub(in crate::commands::bench) actors: Vec<BenchParticipant>,
+    pub(crate) url: String,
+    pub(crate) actors: Vec<BenchParticipant>,
     arbiter: Address,
 }
 
 /// Processor time and memory of a process, as reported by the system.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::commands::bench) struct Usage {
-    pub(in crate::commands::bench) cpu: Duration,
+pub(crate) struct Usage {
+    pub(crate) cpu: Duration,
     /// Peak resident memory, in MiB.
-    pub(in crate::commands::bench) peak_mib: f64,
+    pub(crate) peak_mib: f64,
     /// Current anonymous resident memory (without mapped files), in MiB.
-    pub(in crate::commands::bench) own_mib: f64,
+    pub(crate) own_mib: f64,
     /// Current resident memory, in MiB.
-    pub(in crate::commands::bench) resident_mib: f64,
+    pub(crate) resident_mib: f64,
 }
 
 impl BenchMarket {
@@ -57,11 +57,7 @@ impl BenchMarket {
     }
 
     /// As [`BenchMarket::open`], with wallet files for these names and with other settings.
-    pub(in crate::commands::bench) fn open_with(
-        actors: u64,
-        named: &[&str],
-        settings: &str,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn open_with(actors: u64, named: &[&str], settings: &str) -> anyhow::Result<Self> {
         // Use the working folder: a temporary folder may be in memory, where nothing is durable.
         let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir_in(".").context(
             "the working folder must be writable, because the server is measured on its disk",
@@ -101,12 +97,12 @@ impl BenchMarket {
         Ok(market)
     }
 
-    pub(in crate::commands::bench) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     fn command(&self, name: &str) -> anyhow::Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(program()?);
         let log = self.path(&format!("{name}.log"));
         // Append to the log of an earlier process of the same name.
         let log = std::fs::File::options().create(true).append(true).open(log)?;
@@ -120,14 +116,14 @@ impl BenchMarket {
     }
 
     /// Kills the coordinator (SIGKILL) and starts it again on the same port.
-    pub(in crate::commands::bench) fn restart_coordinator(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn restart_coordinator(&mut self) -> anyhow::Result<()> {
         self.stop_coordinator()?;
         let listen = self.url.trim_start_matches("http://").to_owned();
         self.start_coordinator(&listen)
     }
 
     /// Kills the coordinator; its data folder is unlocked then.
-    pub(in crate::commands::bench) fn stop_coordinator(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop_coordinator(&mut self) -> anyhow::Result<()> {
         if let Some(coordinator) = &mut self.coordinator {
             coordinator.kill()?;
             coordinator.wait()?;
@@ -162,7 +158,7 @@ impl BenchMarket {
     }
 
     /// Starts a provider for every task.
-    pub(in crate::commands::bench) fn start_provider(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn start_provider(&mut self) -> anyhow::Result<()> {
         let mut command = self.command("provider")?;
         command.args(["provide", "--exit-with-parent", "--engine", "reference"]);
         command.args(["--market", &self.url]);
@@ -172,7 +168,7 @@ impl BenchMarket {
     }
 
     /// Starts a participant that trains on these rows of the digits.
-    pub(in crate::commands::bench) fn start_participant(
+    pub(crate) fn start_participant(
         &mut self,
         name: &str,
         task: TaskId,
@@ -188,7 +184,7 @@ impl BenchMarket {
     }
 
     /// Kills another process (SIGKILL); returns whether it was running.
-    pub(in crate::commands::bench) fn kill(&mut self, name: &str) -> anyhow::Result<bool> {
+    pub(crate) fn kill(&mut self, name: &str) -> anyhow::Result<bool> {
         let Some(at) = self.children.iter().position(|(known, _)| known == name) else {
             return Ok(false);
         };
@@ -199,14 +195,12 @@ impl BenchMarket {
     }
 
     /// Whether only the coordinator and the provider are running.
-    pub(in crate::commands::bench) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.children.iter().all(|(name, _)| name == "provider")
     }
 
     /// The processes that exited since the last call, and whether they succeeded.
-    pub(in crate::commands::bench) fn take_exited(
-        &mut self,
-    ) -> anyhow::Result<Vec<(String, bool)>> {
+    pub(crate) fn take_exited(&mut self) -> anyhow::Result<Vec<(String, bool)>> {
         let mut ended = Vec::new();
         let mut running = Vec::new();
         for (name, mut child) in std::mem::take(&mut self.children) {
@@ -221,7 +215,7 @@ impl BenchMarket {
 
     /// Runs a command until it exits, with a wallet if one is named; returns its output and whether
     /// it succeeded.
-    pub(in crate::commands::bench) fn call(
+    pub(crate) fn call(
         &self,
         arguments: &[&str],
         signer: Option<&str>,
@@ -241,11 +235,7 @@ impl BenchMarket {
     }
 
     /// As [`BenchMarket::publish`], with these hidden layers.
-    pub(in crate::commands::bench) fn publish_model(
-        &self,
-        salt: u64,
-        hidden: &[u32],
-    ) -> anyhow::Result<TaskId> {
+    pub(crate) fn publish_model(&self, salt: u64, hidden: &[u32]) -> anyhow::Result<TaskId> {
         let text = include_str!("task.toml")
             .replace("@SALT@", &salt.to_string())
             .replace("@HIDDEN@", &format!("{hidden:?}"))
@@ -254,7 +244,7 @@ impl BenchMarket {
     }
 
     /// Publishes a task from the text of its file.
-    pub(in crate::commands::bench) fn publish_task(&self, text: &str) -> anyhow::Result<TaskId> {
+    pub(crate) fn publish_task(&self, text: &str) -> anyhow::Result<TaskId> {
         let text = text.replace("@ARBITER@", &self.arbiter.to_string());
         let file = self.path("task.toml");
         std::fs::write(&file, text)?;
@@ -271,19 +261,19 @@ impl BenchMarket {
     }
 
     /// The log of a process.
-    pub(in crate::commands::bench) fn log(&self, name: &str) -> String {
+    pub(crate) fn log(&self, name: &str) -> String {
         let log = self.path(&format!("{name}.log"));
         std::fs::read_to_string(log).unwrap_or_else(|error| error.to_string())
     }
 
     /// Resets the peak memory of the coordinator; returns whether the system supports it.
-    pub(in crate::commands::bench) fn reset_peak(&self) -> bool {
+    pub(crate) fn reset_peak(&self) -> bool {
         let id = self.coordinator.as_ref().map_or(0, Child::id);
         std::fs::write(format!("/proc/{id}/clear_refs"), "5").is_ok()
     }
 
     /// The usage of the coordinator so far.
-    pub(in crate::commands::bench) fn usage(&self) -> anyhow::Result<Usage> {
+    pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
         let id = self.coordinator.as_ref().context("the coordinator runs")?.id();
         usage(id).context("processor time of another process needs /proc")
     }
@@ -297,6 +287,18 @@ impl Drop for BenchMarket {
             let _ = child.wait();
         }
     }
+}
+
+/// The program `florin` beside this one.
+fn program() -> anyhow::Result<PathBuf> {
+    let name = format!("florin{}", std::env::consts::EXE_SUFFIX);
+    let program = std::env::current_exe()?.with_file_name(name);
+    ensure!(
+        program.exists(),
+        "there is no program {}: `cargo xtask bench` builds it beside this one",
+        program.display()
+    );
+    Ok(program)
 }
 
 fn wallet(folder: &Path, name: &str) -> anyhow::Result<Address> {

@@ -1,4 +1,4 @@
-//! `florin bench server`: the rate of updates that a coordinator accepts, and the processor time of
+//! `florin-bench server`: the rate of updates that a coordinator accepts, and the processor time of
 //! each.
 
 pub(super) mod load;

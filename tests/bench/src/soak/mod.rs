@@ -1,4 +1,4 @@
-//! `florin bench soak`: a market in which a process is killed every minute. Every role has its own
+//! `florin-bench soak`: a market in which a process is killed every minute. Every role has its own
 //! process. At the end the benchmark checks that memory grew only by the stored data, that the
 //! balances are consistent, and that an auditor can recompute the rounds.
 
@@ -13,8 +13,8 @@ use florin_protocol::{TaskId, TaskPhase};
 
 use super::Measurement;
 use super::server::market::BenchMarket;
-use crate::cli::BenchSoak;
-use crate::show;
+use crate::arguments::BenchSoak;
+use florin::show;
 use memory::{MemoryHistory, MemorySample};
 
 /// Frequent snapshots, so that the benchmark covers them.
