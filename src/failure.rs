@@ -13,7 +13,7 @@ use florin_protocol::{Rejection, SpecError};
 
 /// The exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// Success.
     Done = 0,
     /// The command ran, and the result is negative: a check failed, or the market or its ledger
@@ -27,7 +27,7 @@ pub(crate) enum Exit {
 
 /// A failure of the program, with its stable code. Causes are attached with `anyhow`'s context.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     code: &'static str,
     exit: Exit,
     message: String,
@@ -35,7 +35,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// A failure by wrong input.
-    pub(crate) fn input(code: &'static str, message: impl Into<String>) -> Self {
+    pub fn input(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Input, message: message.into() }
     }
 
@@ -53,12 +53,12 @@ impl Failure {
     }
 
     /// A failed check or a refused request.
-    pub(crate) fn negative(code: &'static str, message: impl Into<String>) -> Self {
+    pub fn negative(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Negative, message: message.into() }
     }
 
     /// An internal or system error.
-    pub(crate) fn fault(code: &'static str, message: impl Into<String>) -> Self {
+    pub fn fault(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Fault, message: message.into() }
     }
 }
@@ -72,7 +72,7 @@ impl fmt::Display for Failure {
 impl Error for Failure {}
 
 /// The code and the exit code of an error: those of the first link of its chain that has any.
-pub(crate) fn classify(error: &anyhow::Error) -> (String, Exit) {
+pub fn classify(error: &anyhow::Error) -> (String, Exit) {
     error
         .chain()
         .find_map(classify_by_type)
@@ -254,7 +254,7 @@ fn messages(error: &anyhow::Error) -> Vec<String> {
 }
 
 /// Prints an error: the code, the message and the causes.
-pub(crate) fn print_error(error: &anyhow::Error) {
+pub fn print_error(error: &anyhow::Error) {
     use anstyle::{AnsiColor, Style};
     let (code, _) = classify(error);
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
@@ -305,7 +305,7 @@ fn refusal<'a>(link: &'a (dyn Error + 'static)) -> Option<&'a Refusal> {
 }
 
 /// Prints an error as one line of JSON, for commands whose result is JSON.
-pub(crate) fn print_json_error(error: &anyhow::Error) {
+pub fn print_json_error(error: &anyhow::Error) {
     anstream::eprintln!("{}", as_json(error));
 }
 

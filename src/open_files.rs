@@ -10,7 +10,7 @@ const OTHER_FILES: u64 = 512;
 /// # Errors
 /// `FILES_LIMIT`: the limit and the required number.
 #[cfg(unix)]
-pub(crate) fn raise_limit(connections_max: usize) -> anyhow::Result<()> {
+pub fn raise_limit(connections_max: usize) -> anyhow::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = u64::try_from(connections_max).unwrap_or(u64::MAX).saturating_add(OTHER_FILES);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -32,7 +32,7 @@ pub(crate) fn raise_limit(connections_max: usize) -> anyhow::Result<()> {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn allow(_: usize) -> anyhow::Result<()> {
+pub fn raise_limit(_: usize) -> anyhow::Result<()> {
     Ok(())
 }
 

@@ -8,15 +8,15 @@ use florin_protocol::{Amount, PayReason, TaskPhase, Timestamp};
 use serde::Serialize;
 
 /// Table headers.
-pub(crate) const HEAD: Style = Style::new().bold();
+pub const HEAD: Style = Style::new().bold();
 /// Less important text.
-pub(crate) const DIM: Style = Style::new().dimmed();
+pub const DIM: Style = Style::new().dimmed();
 /// Success.
-pub(crate) const GOOD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Green)));
+pub const GOOD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Green)));
 /// Failure.
-pub(crate) const BAD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Red)));
+pub const BAD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Red)));
 /// Attention.
-pub(crate) const NOTE: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Yellow)));
+pub const NOTE: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Yellow)));
 
 /// Decimals of a printed amount.
 const DECIMALS_SHOWN: usize = 4;
@@ -39,7 +39,7 @@ pub(crate) fn fln(amount: Amount) -> String {
 }
 
 /// Inserts thousands separators.
-pub(crate) fn thousands(digits: &str) -> String {
+pub fn thousands(digits: &str) -> String {
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -128,14 +128,14 @@ pub(crate) enum Align {
 
 /// A cell and its style.
 #[derive(Debug, Clone)]
-pub(crate) struct Cell {
+pub struct Cell {
     text: String,
     style: Style,
 }
 
 impl Cell {
     /// Creates a cell with a style.
-    pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
+    pub fn styled(text: impl Into<String>, style: Style) -> Self {
         Self { text: text.into(), style }
     }
 }
@@ -148,14 +148,14 @@ impl<T: ToString> From<T> for Cell {
 
 /// A table with aligned columns. Colours are removed if the output is not a terminal.
 #[derive(Debug)]
-pub(crate) struct TextTable {
+pub struct TextTable {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl TextTable {
     /// Creates an empty table. A title that starts with `>` is a right-aligned column.
-    pub(crate) fn new(titles: &[&'static str]) -> Self {
+    pub fn new(titles: &[&'static str]) -> Self {
         let columns = titles
             .iter()
             .map(|title| match title.strip_prefix('>') {
@@ -167,7 +167,7 @@ impl TextTable {
     }
 
     /// Adds a row; missing cells are empty.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
@@ -264,7 +264,7 @@ impl TextTable {
     }
 
     /// Prints the table.
-    pub(crate) fn print(&self) {
+    pub fn print(&self) {
         anstream::print!("{}", self.render(output_width()));
     }
 }

@@ -1,5 +1,5 @@
 //! Benchmarks of the embedded chain: durable transfers, signature verification, and the database
-//! alone for comparison. `florin bench ledger` calls them and provides the stopwatch.
+//! alone for comparison. `florin-bench ledger` calls them and provides the stopwatch.
 
 use std::num::NonZeroUsize;
 use std::path::Path;

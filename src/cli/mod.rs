@@ -13,7 +13,7 @@ mod wallet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, Parser, Subcommand};
 use florin_learning::EngineKind;
 use florin_protocol::{Address, Amount};
 
@@ -33,10 +33,7 @@ pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Prov
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
-pub(crate) use tools::{
-    BenchArgs, BenchName, BenchSoak, BenchUploads, Completions, Demo, Doctor, Fuzz, ManualPages,
-    PeerArg,
-};
+pub(crate) use tools::{Completions, Demo, Doctor, ManualPages};
 pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for federated learning: buyers lock tokens behind a learning task, participants
@@ -55,38 +52,12 @@ pub(crate) struct Cli {
     /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// More log output: -v for events, -vv for details.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-    /// Format of the log on standard error: text or json
-    #[arg(
-        long,
-        global = true,
-        value_name = "FORMAT",
-        default_value = "text",
-        env = "FLORIN_LOG_FORMAT"
-    )]
-    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
     /// Exit as soon as standard input closes, so that this process does not outlive the program
     /// that started it.
     #[arg(long, global = true, hide = true)]
     pub(crate) exit_with_parent: bool,
-}
-
-impl Cli {
-    /// The verbosity and the format of the log.
-    pub(crate) const fn log(&self) -> LogOptions {
-        LogOptions { verbose: self.verbose, format: self.log_format }
-    }
-}
-
-/// The format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Lines of text
-    Text,
-    /// One JSON object per line
-    Json,
 }
 
 /// The commands.
@@ -139,12 +110,6 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Write a manual page for each command
     Man(ManualPages),
-    /// Measure this program against its limits and against peers
-    #[command(hide = true)]
-    Bench(BenchArgs),
-    /// Fuzz this program's parsers with broken inputs
-    #[command(hide = true)]
-    Fuzz(Fuzz),
     /// Run a development chain (anvil) until standard input closes, and stop it then
     #[command(hide = true)]
     Anvil(AnvilArgs),

@@ -5,13 +5,11 @@ pub(crate) mod anvil;
 mod audit;
 mod backup;
 mod balance;
-mod bench;
 mod claim;
 mod completions;
 mod coordinate;
 mod data;
 mod doctor;
-mod fuzz;
 mod ledger;
 mod man;
 mod openapi;
@@ -34,20 +32,18 @@ use crate::failure::Exit;
 
 /// Runs the command.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
-    let log = cli.log();
+    let log = cli.log;
     match cli.command {
         Command::Anvil(command) => anvil::run(&command),
         Command::Audit(command) => audit::run(&command),
         Command::Backup(command) => backup::run(&command),
         Command::Balance(command) => balance::run(&command),
-        Command::Bench(command) => bench::run(&command),
         Command::Claim(command) => claim::run(&command),
         Command::Completions(command) => completions::run(&command),
         Command::Coordinate(command) => coordinate::run(&command, log),
         Command::Data(command) => data::run(command),
         Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),
-        Command::Fuzz(command) => fuzz::run(&command),
         Command::Ledger(command) => ledger::run(command),
         Command::Man(command) => man::run(&command),
         Command::Openapi(json) => openapi::run(json),

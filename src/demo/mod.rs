@@ -5,9 +5,9 @@
 pub(crate) mod children;
 mod html;
 mod outcome;
-pub(crate) mod plan;
+pub mod plan;
 mod progress;
-pub(crate) mod setup;
+pub mod setup;
 mod table;
 
 use std::path::Path;

@@ -8,7 +8,7 @@ use florin_protocol::{Address, Amount, TOP_K_PERMILLE_MAX, UpdateFormat};
 /// Default seed.
 pub(crate) const SEED: u64 = 1;
 /// Default number of rounds.
-pub(crate) const ROUNDS: u32 = 10;
+pub const ROUNDS: u32 = 10;
 
 /// Fraction of the rows for the buyer's holdout: 755 rows, of which each of ten rounds uses 75.
 pub(super) const HOLDOUT: f64 = 0.42;
@@ -25,7 +25,7 @@ pub(super) const ROWS_MIN: usize = 60;
 
 /// The behaviour of a participant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Behaviour {
+pub enum Behaviour {
     /// Trains on its own rows.
     Honest,
     /// Submits random numbers.
@@ -60,7 +60,7 @@ impl fmt::Display for Behaviour {
 }
 
 /// The participants, in the order of the shards.
-pub(crate) const PARTICIPANTS: [(&str, Behaviour); 8] = [
+pub const PARTICIPANTS: [(&str, Behaviour); 8] = [
     ("anna", Behaviour::Honest),
     ("boris", Behaviour::Honest),
     ("chen", Behaviour::Honest),
@@ -86,7 +86,7 @@ pub(super) fn florins(whole: u64) -> Amount {
 
 /// The task file of the demonstration: `task.toml` next to this file, with its placeholders filled
 /// in.
-pub(crate) fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: Address) -> String {
+pub fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: Address) -> String {
     let salt = seed & (u64::MAX >> 1); // TOML integers have 63 bits
     include_str!("task.toml")
         .replace("@SALT@", &salt.to_string())

@@ -120,18 +120,18 @@ impl DemoSetup {
 }
 
 /// The rows of the digits data set, by owner.
-pub(crate) struct SplitData {
+pub struct SplitData {
     /// The buyer's holdout.
-    pub(crate) holdout: Dataset,
+    pub holdout: Dataset,
     /// The test set; no party of the market has it.
-    pub(crate) test: Dataset,
+    pub test: Dataset,
     /// The shards of the participants, in the order of [`plan::PARTICIPANTS`].
-    pub(crate) shards: Vec<Dataset>,
+    pub shards: Vec<Dataset>,
 }
 
 /// Splits the digits data set. Honest and dishonest participants get separate parts, so that no
 /// digit is held only by participants that do not train on it.
-pub(crate) fn split_digits(seed: u64) -> anyhow::Result<SplitData> {
+pub fn split_digits(seed: u64) -> anyhow::Result<SplitData> {
     let digits = load(&DataSource::Digits)?;
     let aside = [plan::HOLDOUT, plan::TEST, plan::NOT_HONEST].map(SplitPart::Fraction);
     let parts: Vec<SplitPart> = aside.into_iter().chain([SplitPart::Rest]).collect();

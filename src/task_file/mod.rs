@@ -38,28 +38,28 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The market and the accounts of a task, which its file does not contain.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Parties {
+pub struct Parties {
     /// The market in which the task is published.
-    pub(crate) market: MarketId,
+    pub market: MarketId,
     /// The account that pays.
-    pub(crate) buyer: Address,
+    pub buyer: Address,
     /// The account that runs the rounds.
-    pub(crate) coordinator: Address,
+    pub coordinator: Address,
     /// The time of publication.
-    pub(crate) now: Timestamp,
+    pub now: Timestamp,
 }
 
 /// A valid task file, with the blobs that it refers to.
 #[derive(Debug)]
-pub(crate) struct PreparedTask {
+pub struct PreparedTask {
     /// The task specification.
-    pub(crate) spec: TaskSpec,
+    pub spec: TaskSpec,
     /// The initial parameters, as safetensors.
-    pub(crate) base_model: Vec<u8>,
+    pub base_model: Vec<u8>,
     /// The canonical bytes of the holdout rows.
-    pub(crate) holdout: Vec<u8>,
+    pub holdout: Vec<u8>,
     /// Whether the file omits `holdout.rows_per_round`; the rounds then share all rows equally.
-    pub(crate) is_per_round_derived: bool,
+    pub is_per_round_derived: bool,
 }
 
 /// Reads a task file and the data it refers to.
@@ -67,7 +67,7 @@ pub(crate) struct PreparedTask {
 /// # Errors
 /// [`Failure`] with code `INVALID_TASK`: the first mistake, with its line, key, value and the expected
 /// value.
-pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTask> {
+pub fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTask> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
     if length > FILE_BYTES_MAX {
@@ -141,7 +141,7 @@ impl From<SpecError> for TaskFileError {
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn parse_spec(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
+pub fn parse_spec(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
     let spec = toml::from_str(text)
         .map_err(TaskFileError::from)
         .and_then(|file| build_spec(&file, parties));

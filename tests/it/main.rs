@@ -19,7 +19,6 @@ mod disk_full_and_fsync_failures;
 mod ethereum_ledger_commands;
 mod every_update_format_settles_and_is_paid;
 mod faulty_ethereum_nodes;
-mod fuzz_corpus;
 mod graceful_shutdown;
 mod honest_work_is_paid;
 mod output_and_results_are_not_lost;

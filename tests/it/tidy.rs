@@ -17,7 +17,7 @@ use repository::{Repository, TextFile};
 use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("florin-protocol", &[]),
     ("florin-random", &[]),
     ("florin-contribution", &["florin-random"]),
@@ -74,7 +74,6 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "florin",
         &[
             "florin-protocol",
-            "florin-contribution",
             "florin-learning",
             "florin-work",
             "florin-ledger",
@@ -87,6 +86,35 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "florin-sim",
             "florin-faults",
             "florin-workspace-hack",
+        ],
+    ),
+    (
+        "florin-bench",
+        &[
+            "florin",
+            "florin-protocol",
+            "florin-contribution",
+            "florin-learning",
+            "florin-work",
+            "florin-ledger",
+            "florin-engine",
+            "florin-store",
+            "florin-coordinator",
+            "florin-participant",
+            "florin-charts",
+            "florin-sim",
+        ],
+    ),
+    (
+        "florin-fuzz",
+        &[
+            "florin",
+            "florin-protocol",
+            "florin-learning",
+            "florin-work",
+            "florin-ledger",
+            "florin-coordinator",
+            "florin-participant",
         ],
     ),
     ("xtask", &[]),

@@ -1,6 +1,6 @@
 """The weighted mean of many large updates, in NumPy.
 
-`florin bench aggregate` compares its own implementation with this one: 100 updates of 10 million floats,
+`florin-bench aggregate` compares its own implementation with this one: 100 updates of 10 million floats,
 as a NumPy user would write it, and as a federated-learning server does it, adding one update after
 another to an accumulator in place. Prints one JSON line per row.
 

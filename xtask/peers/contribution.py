@@ -1,4 +1,4 @@
-"""Third-party Shapley estimators on the games that `florin bench contribution` writes.
+"""Third-party Shapley estimators on the games that `florin-bench contribution` writes.
 
 Reads FOLDER/games.json, a list of {"name", "budgets", "exact", "instances": [{"file", "seed", "players"}]},
 where each file is a complete game: 2^players doubles, little endian; bit 0 of the index is player 0.

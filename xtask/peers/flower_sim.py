@@ -1,7 +1,7 @@
-"""Flower's simulation of the workload of `florin bench sim`, with a NumPy client, the fastest for so small a model.
+"""Flower's simulation of the workload of `florin-bench sim`, with a NumPy client, the fastest for so small a model.
 
 Prints one JSON object per line: name, value, unit. Usage: flower_sim.py FOLDER ROUNDS, with flwr, ray and NumPy on
-PYTHONPATH; FOLDER contains the workloads that `florin bench sim` wrote: w-1.json, … and s.json.
+PYTHONPATH; FOLDER contains the workloads that `florin-bench sim` wrote: w-1.json, … and s.json.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""pfl-research's simulation of the workload of `florin bench sim`, in one process and in two.
+"""pfl-research's simulation of the workload of `florin-bench sim`, in one process and in two.
 
 Prints one JSON object per line: name, value, unit. Usage: pfl_sim.py FOLDER ROUNDS, with pfl, torch and NumPy on
-PYTHONPATH; FOLDER contains the workloads that `florin bench sim` wrote: w-1.json, … and s.json.
+PYTHONPATH; FOLDER contains the workloads that `florin-bench sim` wrote: w-1.json, … and s.json.
 """
 
 import json

@@ -1,6 +1,6 @@
 """One participant's training loop, in the style of PyTorch's documentation.
 
-`florin bench train` compares its own loop with this one on the same number of threads: a 64-128-10 MLP,
+`florin-bench train` compares its own loop with this one on the same number of threads: a 64-128-10 MLP,
 batches of 16, plain SGD with learning rate 0.1, cross-entropy. Prints one JSON line per row.
 
 usage: PYTHONPATH=PACKAGES python3 train.py [--steps N] [--threads N] [--repeats N] [--seed N]

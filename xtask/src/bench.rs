@@ -1,5 +1,5 @@
 //! `cargo xtask bench NAME`: makes a release build, fetches the peer implementations, and executes
-//! `florin bench`.
+//! `florin-bench`.
 
 use std::process::{Command, ExitCode};
 
@@ -36,6 +36,9 @@ const BENCHMARKS: [(&str, PeerPackages); 13] = [
     ("sim", PeerPackages::Simulators),
 ];
 
+/// The build of the benchmarks, and of the program whose processes some of them measure.
+const BUILD: [&str; 6] = ["build", "--release", "--package", "florin", "--package", "florin-bench"];
+
 /// Runs one benchmark. `arguments` are its name, `--json FILE` and its own flags, which are passed
 /// on unchanged.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
@@ -50,9 +53,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     };
     setup::fetch_build_tools()?;
     eprintln!("bench: making a release build (a few minutes the first time)");
-    program::build(&["build", "--release", "--package", "florin", "--bin", "florin"])?;
-    let mut florin = Command::new(process::root().join("target/release/florin"));
-    florin.arg("bench").args(arguments);
+    program::build(&BUILD)?;
+    let mut bench = Command::new(process::root().join("target/release/florin-bench"));
+    bench.args(arguments);
     let asked_for = arguments.iter().any(|word| word.starts_with("--peer"));
     let packages = match neighbours {
         PeerPackages::NotNeeded => None,
@@ -64,8 +67,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         PeerPackages::Contribution => Some(tools::contribution_bench_if_missing()?),
     };
     if let Some(packages) = packages {
-        florin.arg("--python").arg(packages);
+        bench.arg("--python").arg(packages);
     }
-    torch::set_libtorch_env(&mut florin);
-    Err(process::exec(&mut florin))
+    torch::set_libtorch_env(&mut bench);
+    Err(process::exec(&mut bench))
 }

@@ -40,14 +40,19 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     Err(process::exec(&mut florin))
 }
 
-/// Sets up, builds, and executes `florin fuzz` with the checkout's corpus.
+/// The build of the fuzzer, with the same features, so that it shares every crate with the
+/// demonstration.
+const FUZZER: [&str; 6] =
+    ["build", "--package", "florin-fuzz", "--no-default-features", "--features", "torch"];
+
+/// Sets up, builds, and executes `florin-fuzz` with the checkout's corpus.
 pub(crate) fn fuzz(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::fetch_build_tools()?;
-    build(&SMALLEST)?;
-    let mut florin = Command::new(process::root().join("target/debug/florin"));
-    florin.current_dir(process::root()).arg("fuzz").args(arguments);
-    torch::set_libtorch_env(&mut florin);
-    Err(process::exec(&mut florin))
+    build(&FUZZER)?;
+    let mut fuzzer = Command::new(process::root().join("target/debug/florin-fuzz"));
+    fuzzer.current_dir(process::root()).args(arguments);
+    torch::set_libtorch_env(&mut fuzzer);
+    Err(process::exec(&mut fuzzer))
 }
 
 /// Minimum number of test threads: tests that run complete markets mostly wait for clocks and

@@ -1,5 +1,5 @@
-//! Cargo compiles no dependency twice for the demonstration and for the tests: each dependency of the
-//! program's smallest build has the same features in the build of the tests.
+//! Cargo compiles no dependency twice for the demonstration, the fuzzer and the tests: each dependency
+//! of the smallest builds has the same features in the build of the tests.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -22,29 +22,32 @@ fn feature_sets(selection: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_demonstration_and_the_tests_share_every_dependency() {
-    let all = ["--workspace", "--edges", "normal,build,dev", "--no-dedupe"];
+fn the_demonstration_the_fuzzer_and_the_tests_share_every_dependency() {
+    let all = ["--workspace", "--edges", "normal,build,dev"];
+    let tests = feature_sets(&all);
+    for package in ["florin", "florin-fuzz"] {
+        refuse("dependencies that the tests compile again", &differences(package, &tests));
+    }
+}
+
+/// The dependencies of a package's smallest build that have other features in the tests.
+fn differences(package: &str, tests: &BTreeSet<String>) -> Vec<String> {
     let smallest = [
         "--package",
-        "florin",
+        package,
         "--no-default-features",
         "--features",
         "torch",
         "--edges",
         "normal,build",
-        "--no-dedupe",
     ];
-    let tests = feature_sets(&all);
-    let demonstration = feature_sets(&smallest);
-    assert!(demonstration.len() > 200, "{}", demonstration.len());
-    let other: Vec<String> = demonstration
-        .difference(&tests)
-        .map(|found| {
-            let (package, _) = found.split_once('|').unwrap_or((found, ""));
-            let wanted: Vec<&String> =
-                tests.iter().filter(|line| line.starts_with(&format!("{package}|"))).collect();
-            format!("{found}: add the features of {wanted:?} to xtask/workspace-hack/Cargo.toml")
-        })
-        .collect();
-    refuse("dependencies that the tests compile again", &other);
+    let small = feature_sets(&smallest);
+    assert!(small.len() > 200, "{}", small.len());
+    let other = small.difference(tests).map(|found| {
+        let (package, _) = found.split_once('|').unwrap_or((found, ""));
+        let wanted: Vec<&String> =
+            tests.iter().filter(|line| line.starts_with(&format!("{package}|"))).collect();
+        format!("{found}: add the features of {wanted:?} to xtask/workspace-hack/Cargo.toml")
+    });
+    other.collect()
 }

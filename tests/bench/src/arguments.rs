@@ -1,0 +1,148 @@
+//! The arguments of `florin-bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, ValueEnum};
+use florin::log::LogOptions;
+
+/// Measures Florin against its limits and against peers.
+#[derive(Debug, Parser)]
+#[command(name = "florin-bench", version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct BenchArgs {
+    /// The benchmark
+    #[arg(value_enum)]
+    pub(crate) name: BenchName,
+    /// Write the rows as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Folder of Python packages for the peers' rows (torch, numpy; for contribution shapiq, pyDVL)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) python: Option<PathBuf>,
+    /// server, round, sim: a peer to measure in the same run, as fetched by `cargo xtask bench`;
+    /// sim accepts several
+    #[arg(long, value_enum)]
+    pub(crate) peer: Vec<PeerArg>,
+    #[command(flatten)]
+    pub(crate) contribution: BenchContribution,
+    #[command(flatten)]
+    pub(crate) listener: BenchListener,
+    #[command(flatten)]
+    pub(crate) uploads: BenchUploads,
+    #[command(flatten)]
+    pub(crate) soak: BenchSoak,
+    #[command(flatten)]
+    pub(crate) wire: BenchWire,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+}
+
+/// Options of `florin-bench wire`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchWire {
+    /// wire: number of tasks trained in each format, with seeds 1 to N
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u64).range(2..=100))]
+    pub(crate) seeds: u64,
+}
+
+/// Peers that are measured only on request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PeerArg {
+    /// Flower: a SuperLink and four SuperNodes; for sim its simulator
+    Flower,
+    /// sim: Apple's pfl-research
+    Pfl,
+}
+
+/// Options of `florin-bench listener`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchListener {
+    /// listener: number of concurrent bad connections
+    #[arg(long, value_name = "N", default_value_t = 2_000,
+          value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) connections: u32,
+}
+
+/// Options of `florin-bench uploads`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchUploads {
+    /// uploads: number of concurrent large updates; fewer if the disk lacks space
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) uploads: u32,
+    /// uploads: size of each update, in MB
+    #[arg(long, value_name = "MB", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    pub(crate) megabytes: u32,
+}
+
+/// Options of `florin-bench soak`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSoak {
+    /// soak: duration in minutes
+    #[arg(long, value_name = "N", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=10_080))]
+    pub(crate) minutes: u32,
+    /// soak: number of participants, each in its own process
+    #[arg(long, value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u32).range(2..=500))]
+    pub(crate) participants: u32,
+    /// soak: seconds between kills; participant, provider and coordinator take turns
+    #[arg(long, value_name = "S", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) kill_every: u32,
+}
+
+/// Options of `florin-bench contribution`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchContribution {
+    /// contribution: fewer games and rounds; a few minutes instead of an hour
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// contribution: measure only the time of exact values and path integrals beside libtorch; a
+    /// minute, without peers
+    #[arg(long, conflicts_with_all = ["quick", "rounds", "idx"])]
+    pub(crate) speed: bool,
+    /// contribution: training rounds for each kind, seed and number of players
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub(crate) rounds: Option<u32>,
+    /// contribution: also use the MNIST-like IDX files of this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) idx: Option<PathBuf>,
+    /// contribution, attacks: write plots into this folder and refresh the tables of its
+    /// contribution.md; wire: the table of its operations.md
+    #[arg(long, value_name = "DIR")]
+    pub(crate) docs: Option<PathBuf>,
+}
+
+/// The benchmarks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchName {
+    /// Aggregation of updates with millions of floats
+    Aggregate,
+    /// Training steps of one participant
+    Train,
+    /// Durable transfers
+    Ledger,
+    /// Updates that a coordinator accepts per second, and the cost of each
+    Server,
+    /// A round of four participants, each in its own process
+    Round,
+    /// Honest requests beside thousands of slow, idle and dribbling connections
+    Listener,
+    /// Concurrent large uploads, beside copying and hashing the same bytes
+    Uploads,
+    /// Recovery from a journal of a million events, with and without snapshots
+    Recovery,
+    /// A market in which a process is killed every minute
+    Soak,
+    /// Earnings of attackers in the demonstration's market, beside their honest earnings
+    Attacks,
+    /// Shapley values of updates, beside shapiq and pyDVL
+    Contribution,
+    /// A simulated round beside other simulators, and the overhead of the market
+    Sim,
+    /// The update formats: their size, and their effect on the accuracy of the demonstration's
+    /// model
+    Wire,
+}

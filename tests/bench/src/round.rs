@@ -1,0 +1,80 @@
+//! `florin-bench round`: the duration of a round of four participants, each in its own process.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use florin_participant::{Client, ClientConfig};
+use florin_protocol::{RoundNumber, RoundOutcome, TaskId, TaskPhase};
+
+use super::Measurement;
+use super::server::market::BenchMarket;
+
+/// Number of measured rounds, each from one offer to the next.
+const ROUNDS: u32 = 20;
+/// The participants.
+const PARTICIPANTS: [&str; 4] = ["ann", "ben", "cy", "dot"];
+/// Rows of each participant.
+const ROWS: usize = 120;
+/// Timeout of the task.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Maximum duration of a round in milliseconds, including training and valuation.
+const BAR: f64 = 100.0;
+
+pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
+    let mut market = BenchMarket::open_with(0, &PARTICIPANTS, "")?;
+    let task = market.publish_task(include_str!("round.toml"))?;
+    market.start_provider()?;
+    for (at, name) in PARTICIPANTS.into_iter().enumerate() {
+        market.start_participant(name, task, at * ROWS..(at + 1) * ROWS)?;
+    }
+    let client = Client::connect(&ClientConfig::new(&market.url))?;
+    until_done(&client, task)?;
+    check_settled(&client, task)?;
+    let opened = (1..=ROUNDS.saturating_add(1))
+        .map(|round| anyhow::Ok(client.offer(task, RoundNumber(round))?.body.opened.0))
+        .collect::<anyhow::Result<Vec<u64>>>()?;
+    let between = |pair: &[u64]| match *pair {
+        [this, next] => next.saturating_sub(this),
+        _ => 0,
+    };
+    let mut lengths: Vec<u64> = opened.windows(2).map(between).collect();
+    lengths.sort_unstable();
+    let at = |share: usize| lengths.get(lengths.len() * share / 100).copied().unwrap_or_default();
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a few minutes")]
+    let ms = |length: u64| length as f64;
+    let name = "round of 4 participants, a 40 KB model, offer to next offer, median";
+    Ok(vec![
+        Measurement::at_most(name, ms(at(50)), "ms", BAR),
+        Measurement::plain("  shortest", ms(at(0)), "ms"),
+        Measurement::plain("  longest", ms(lengths.last().copied().unwrap_or_default()), "ms"),
+    ])
+}
+
+/// Abandoned rounds would distort the measurement.
+fn check_settled(client: &Client, task: TaskId) -> anyhow::Result<()> {
+    for round in (1..=ROUNDS.saturating_add(1)).map(RoundNumber) {
+        let report = client.report(task, round)?.body;
+        let entries = report.entries.len();
+        if report.outcome != RoundOutcome::Settled || entries != PARTICIPANTS.len() {
+            let all = PARTICIPANTS.len();
+            bail!(
+                "round {round} has {entries} of {all} updates and is {:?}, so the measurement is \
+                 void",
+                report.outcome
+            );
+        }
+    }
+    Ok(())
+}
+
+fn until_done(client: &Client, task: TaskId) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let view = client.task(task)?;
+        if view.phase == TaskPhase::Done {
+            return Ok(());
+        }
+        client.task_after(task, view.sequence, 1_000)?;
+    }
+    bail!("task {task} did not end within {} s", PATIENCE.as_secs())
+}
