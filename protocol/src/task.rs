@@ -9,7 +9,7 @@ use crate::amount::Amount;
 use crate::bytes::Canonical;
 use crate::format::UpdateFormat;
 use crate::holdout::Holdout;
-use crate::id::{Address, Digest, MarketId, TaskId};
+use crate::id::{Address, ChainId, Digest, MarketId, TaskId};
 use crate::limits::{
     COHORT_MAX, CROSS_CHECK_PAIRS_MAX, NAME_BYTES_MAX, NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX,
 };
@@ -165,6 +165,85 @@ pub struct Budget {
     pub challenge_ms: u64,
     /// Unbonding delay: how long a bond stays at risk after its owner requests it back.
     pub unbond_ms: u64,
+}
+
+impl TaskSpec {
+    /// A small valid task, for tests, benchmarks and simulations: they change the settings that
+    /// matter to them. Optional settings have no effect here: a new one gets the value with which
+    /// tasks behave as before.
+    #[must_use]
+    pub fn example() -> Self {
+        Self {
+            version: SPEC_VERSION,
+            market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
+            buyer: Address([1; 20]),
+            coordinator: Address([2; 20]),
+            arbiter: Address([3; 20]),
+            name: "example".to_owned(),
+            salt: 0,
+            model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
+            base_model: Digest([1; 32]),
+            data: DataSchema { width: 64, classes: 10 },
+            holdout: Holdout { root: Digest([1; 32]), rows: 360, rows_per_round: 36 },
+            training: Training::example(),
+            rounds: RoundRules::example(),
+            estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
+            budget: Budget::example(),
+            expires: Timestamp::MAX,
+        }
+    }
+}
+
+impl Training {
+    const fn example() -> Self {
+        Self {
+            epochs: 2,
+            batch: 16,
+            learning_rate: Micro(100_000),
+            momentum: Micro::ZERO,
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        }
+    }
+}
+
+impl RoundRules {
+    fn example() -> Self {
+        Self {
+            count: 10,
+            cohort_min: 2,
+            cohort_target: 4,
+            over_selection: 0,
+            enrol_ms: 1_000,
+            train_ms: 1_000,
+            reveal_ms: 1_000,
+            value_ms: 1_000,
+            format: UpdateFormat::F32,
+            delta_norm_max: Micro(10_000_000),
+            aggregation: Aggregation::Mean,
+            preprocessing: PreprocessingRules::default(),
+        }
+    }
+}
+
+impl Budget {
+    const fn example() -> Self {
+        const CENT: u128 = 10_000_000_000_000_000;
+        Self {
+            data: Amount::from_units(10_000 * CENT),
+            infrastructure: Amount::from_units(1_000 * CENT),
+            per_nat_max: Amount::from_units(10_000 * CENT),
+            confidence_z: Micro(2_000_000),
+            bond_min: Amount::from_units(500 * CENT),
+            bond_per_row: Amount::from_units(5 * CENT),
+            debit_max: Amount::from_units(200 * CENT),
+            stake_min: Amount::from_units(100 * CENT),
+            per_unit: Amount::from_units(10 * CENT),
+            challenge_ms: 0,
+            unbond_ms: 63_000,
+        }
+    }
 }
 
 impl Canonical for TaskSpec {
