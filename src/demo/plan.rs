@@ -136,7 +136,8 @@ mod tests {
         for text in ["f32", "bf16", "int8", "top_k:50"] {
             let file = task_file(1, 10, format(text).unwrap(), Address([2; 20]));
             let kind = text.split(':').next().unwrap();
-            assert!(file.contains(&format!("format = {{ kind = \"{kind}\"")), "{file}");
+            let file: toml::Table = toml::from_str(&file).unwrap();
+            assert_eq!(file["rounds"]["format"]["kind"].as_str(), Some(kind));
         }
         for text in ["", "f16", "top_k", "top_k:0", "top_k:501", "top_k:x", "int8:1"] {
             assert!(format(text).is_err(), "{text}");
