@@ -7,8 +7,8 @@ use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::id::{Address, Digest};
 use crate::limits::{EARLIER_ROUNDS_MAX, EARLIER_UPDATES_BYTES_MAX};
+use crate::preprocessing::{DuplicatePolicy, PreprocessingRules};
 use crate::report::Report;
-use crate::task::{DuplicatePolicy, PreprocessingRules};
 
 /// The updates published since the last productive round (v(N) > 0), carried from report to report.
 /// Both the updates of that round and those of the unproductive rounds since then would still

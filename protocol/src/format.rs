@@ -4,7 +4,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
-use crate::task::{SpecError, require};
+use crate::spec_error::{SpecError, require};
 
 /// Largest share of a model's parameters, in permille, for [`UpdateFormat::TopK`]. Above it a dense
 /// update is shorter.

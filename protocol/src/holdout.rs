@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::DecodeError;
 use crate::id::Digest;
 use crate::limits::{DISCLOSED_BYTES_MAX, HOLDOUT_ROWS_MAX, HOLDOUT_ROWS_PER_ROUND_MAX};
-use crate::task::{SpecError, require, spec_error};
+use crate::spec_error::{SpecError, require, spec_error};
 
 /// Commitment to the validation rows. Each round is evaluated on some of them, drawn after its
 /// reveal phase has ended, so that no participant can have seen them before.

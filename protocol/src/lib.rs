@@ -53,6 +53,7 @@
 )]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod aggregation;
 mod amount;
 mod api;
 pub mod apportionment;
@@ -71,15 +72,18 @@ mod message;
 mod micro;
 mod model;
 pub mod pay;
+mod preprocessing;
 mod report;
 #[cfg(feature = "schema")]
 mod schema;
 mod signature;
+mod spec_error;
 mod statement;
 mod task;
 mod time;
 mod work_order;
 
+pub use aggregation::Aggregation;
 pub use amount::{Amount, AmountError};
 pub use api::{
     BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, TaskPhase, TaskSummary,
@@ -102,10 +106,12 @@ pub use message::{
     UpdateHeader, UpdateId, UpdateReceipt,
 };
 pub use micro::{Micro, ParseMicroError};
+pub use model::{DataSchema, ModelArchitecture};
 pub use pay::{
     Account, AccountTotals, PayError, PayLine, PayReason, RoundBudget, RoundPay, claim_tree,
     pay_round,
 };
+pub use preprocessing::{DuplicatePolicy, NormScaling, PreprocessingRules};
 pub use report::{
     CoalitionValue, CrossCheck, DuplicateMatch, DuplicateSource, HoldoutSample,
     InfrastructurePayment, ModelMetrics, Preprocessing, Report, UpdateEntry, UpdateScore,
@@ -116,11 +122,11 @@ pub use signature::{
     Signed, VerifyError, WalletSignature, WalletSigner, address_of_key, recover_wallet, sign_hash,
     verify_node, verify_wallet,
 };
+pub use spec_error::SpecError;
 pub use statement::{Statement, nats};
 pub use task::{
-    Aggregation, Budget, DATA_PER_ROUND_MIN, DataSchema, DuplicatePolicy, Estimator,
-    ModelArchitecture, NormScaling, PreprocessingRules, RoundRules, SETTLEMENT_MARGIN_MS,
-    SPEC_VERSION, SpecError, TaskSpec, Training,
+    Budget, DATA_PER_ROUND_MIN, Estimator, RoundRules, SETTLEMENT_MARGIN_MS, SPEC_VERSION,
+    TaskSpec, Training,
 };
 pub use time::Timestamp;
 pub use work_order::{WorkOrder, WorkRecord, WorkResult};

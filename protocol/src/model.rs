@@ -1,7 +1,60 @@
-//! Properties of a declared model: input width, number of classes, number of parameters, validity.
+//! A declared model: its architecture, input width, number of classes, number of parameters, and
+//! validity; and the schema of its rows.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Serialize};
 
 use crate::limits::{HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, PARAMETERS_MAX};
-use crate::task::{ModelArchitecture, SpecError, spec_error};
+use crate::spec_error::{SpecError, spec_error};
+
+/// A model architecture that both engines implement.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum ModelArchitecture {
+    /// Multinomial logistic regression.
+    Softmax {
+        /// Features of a row.
+        inputs: u32,
+        /// Number of classes.
+        classes: u32,
+    },
+    /// Fully connected layers with ReLU between them.
+    Mlp {
+        /// Features of a row.
+        inputs: u32,
+        /// Units of each hidden layer.
+        hidden: Vec<u32>,
+        /// Number of classes.
+        classes: u32,
+    },
+    /// Two 3×3 convolutions with ReLU and 2×2 pooling, then one hidden layer.
+    Cnn {
+        /// Channels of an image.
+        channels: u32,
+        /// Rows of pixels.
+        height: u32,
+        /// Columns of pixels.
+        width: u32,
+        /// Filters of the two convolutions.
+        filters: [u32; 2],
+        /// Units of the hidden layer.
+        hidden: u32,
+        /// Number of classes.
+        classes: u32,
+    },
+}
+
+/// Schema of the rows: the buyer's specification for participants.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DataSchema {
+    /// Features of a row.
+    pub width: u32,
+    /// Number of classes; labels are `0..classes`.
+    pub classes: u32,
+}
 
 impl ModelArchitecture {
     /// Features of a row; `None` on overflow.

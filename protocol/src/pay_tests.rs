@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::micro::Micro;
+use crate::task::TaskSpec;
 
 fn fln(text: &str) -> Amount {
     text.parse().unwrap()
@@ -16,17 +16,11 @@ fn account(n: u8) -> Account {
 /// κ_max = 100 FLN per nat, z = 2, debit at most 5 FLN.
 fn budget() -> Budget {
     Budget {
-        data: fln("100"),
-        infrastructure: fln("10"),
-        per_nat_max: fln("100"),
-        confidence_z: Micro(2_000_000),
-        bond_min: fln("5"),
         bond_per_row: fln("0.1"),
         debit_max: fln("5"),
-        stake_min: fln("1"),
         per_unit: fln("0.5"),
-        challenge_ms: 0,
         unbond_ms: 0,
+        ..TaskSpec::example().budget
     }
 }
 

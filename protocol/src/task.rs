@@ -4,15 +4,19 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::aggregation::Aggregation;
 use crate::amount::Amount;
 use crate::bytes::Canonical;
 use crate::format::UpdateFormat;
 use crate::holdout::Holdout;
-use crate::id::{Address, Digest, MarketId, TaskId};
+use crate::id::{Address, ChainId, Digest, MarketId, TaskId};
 use crate::limits::{
     COHORT_MAX, CROSS_CHECK_PAIRS_MAX, NAME_BYTES_MAX, NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX,
 };
 use crate::micro::Micro;
+use crate::model::{DataSchema, ModelArchitecture};
+use crate::preprocessing::PreprocessingRules;
+use crate::spec_error::{SpecError, require, spec_error};
 use crate::time::Timestamp;
 
 /// The layout version that this crate writes and reads.
@@ -62,55 +66,6 @@ pub struct TaskSpec {
     pub budget: Budget,
     /// After this time any account may close the task and trigger the refund.
     pub expires: Timestamp,
-}
-
-/// A model architecture that both engines implement.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum ModelArchitecture {
-    /// Multinomial logistic regression.
-    Softmax {
-        /// Features of a row.
-        inputs: u32,
-        /// Number of classes.
-        classes: u32,
-    },
-    /// Fully connected layers with ReLU between them.
-    Mlp {
-        /// Features of a row.
-        inputs: u32,
-        /// Units of each hidden layer.
-        hidden: Vec<u32>,
-        /// Number of classes.
-        classes: u32,
-    },
-    /// Two 3×3 convolutions with ReLU and 2×2 pooling, then one hidden layer.
-    Cnn {
-        /// Channels of an image.
-        channels: u32,
-        /// Rows of pixels.
-        height: u32,
-        /// Columns of pixels.
-        width: u32,
-        /// Filters of the two convolutions.
-        filters: [u32; 2],
-        /// Units of the hidden layer.
-        hidden: u32,
-        /// Number of classes.
-        classes: u32,
-    },
-}
-
-/// Schema of the rows: the buyer's specification for participants.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct DataSchema {
-    /// Features of a row.
-    pub width: u32,
-    /// Number of classes; labels are `0..classes`.
-    pub classes: u32,
 }
 
 /// Settings of local training by SGD.
@@ -166,102 +121,6 @@ pub struct RoundRules {
     pub preprocessing: PreprocessingRules,
 }
 
-/// Preprocessing of updates before their valuation, so that neither the norm nor a copy of an
-/// update earns extra.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    BorshSerialize,
-    BorshDeserialize,
-    Serialize,
-    Deserialize,
-)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct PreprocessingRules {
-    /// Rescaling of the norms.
-    pub norm_scaling: NormScaling,
-    /// Treatment of near-duplicates.
-    pub near_duplicates: DuplicatePolicy,
-}
-
-/// Rescaling of the norms of a round's updates.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    BorshSerialize,
-    BorshDeserialize,
-    Serialize,
-    Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum NormScaling {
-    /// No rescaling; only `delta_norm_max` applies.
-    None,
-    /// Rescale to the median norm of the round's updates, weighted by their counted rows: larger
-    /// updates are scaled down, smaller ones up, at most by a factor of two.
-    #[default]
-    Median,
-}
-
-/// Treatment of an update that is a near-duplicate of an earlier commit, of an earlier round's
-/// update or of the global model deltas of earlier rounds.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    BorshSerialize,
-    BorshDeserialize,
-    Serialize,
-    Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum DuplicatePolicy {
-    /// Accepted like any other update.
-    Accept,
-    /// Rejected: its value is zero and its rows do not count. Only the earliest commit is paid.
-    #[default]
-    Reject,
-}
-
-/// Aggregation of the updates into the next model.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case", tag = "rule", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Aggregation {
-    /// Mean weighted by counted rows. The valuation is exact for this rule.
-    Mean,
-    /// Coordinate-wise median.
-    Median,
-    /// Coordinate-wise mean without the largest and smallest values.
-    TrimmedMean {
-        /// Share trimmed at each end, below one half.
-        trim: Micro,
-    },
-    /// The update nearest to its neighbours (Blanchard et al. 2017).
-    Krum {
-        /// Number of Byzantine updates to tolerate.
-        byzantine: u32,
-    },
-    /// Mean weighted by rows, with each update clipped to the cohort's median norm.
-    ClippedMean,
-}
-
 /// Estimator of the scores.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
@@ -308,37 +167,87 @@ pub struct Budget {
     pub unbond_ms: u64,
 }
 
+impl TaskSpec {
+    /// A small valid task, for tests, benchmarks and simulations: they change the settings that
+    /// matter to them. Optional settings have no effect here: a new one gets the value with which
+    /// tasks behave as before.
+    #[must_use]
+    pub fn example() -> Self {
+        Self {
+            version: SPEC_VERSION,
+            market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
+            buyer: Address([1; 20]),
+            coordinator: Address([2; 20]),
+            arbiter: Address([3; 20]),
+            name: "example".to_owned(),
+            salt: 0,
+            model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
+            base_model: Digest([1; 32]),
+            data: DataSchema { width: 64, classes: 10 },
+            holdout: Holdout { root: Digest([1; 32]), rows: 360, rows_per_round: 36 },
+            training: Training::example(),
+            rounds: RoundRules::example(),
+            estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
+            budget: Budget::example(),
+            expires: Timestamp::MAX,
+        }
+    }
+}
+
+impl Training {
+    const fn example() -> Self {
+        Self {
+            epochs: 2,
+            batch: 16,
+            learning_rate: Micro(100_000),
+            momentum: Micro::ZERO,
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        }
+    }
+}
+
+impl RoundRules {
+    fn example() -> Self {
+        Self {
+            count: 10,
+            cohort_min: 2,
+            cohort_target: 4,
+            over_selection: 0,
+            enrol_ms: 1_000,
+            train_ms: 1_000,
+            reveal_ms: 1_000,
+            value_ms: 1_000,
+            format: UpdateFormat::F32,
+            delta_norm_max: Micro(10_000_000),
+            aggregation: Aggregation::Mean,
+            preprocessing: PreprocessingRules::default(),
+        }
+    }
+}
+
+impl Budget {
+    const fn example() -> Self {
+        const CENT: u128 = 10_000_000_000_000_000;
+        Self {
+            data: Amount::from_units(10_000 * CENT),
+            infrastructure: Amount::from_units(1_000 * CENT),
+            per_nat_max: Amount::from_units(10_000 * CENT),
+            confidence_z: Micro(2_000_000),
+            bond_min: Amount::from_units(500 * CENT),
+            bond_per_row: Amount::from_units(5 * CENT),
+            debit_max: Amount::from_units(200 * CENT),
+            stake_min: Amount::from_units(100 * CENT),
+            per_unit: Amount::from_units(10 * CENT),
+            challenge_ms: 0,
+            unbond_ms: 63_000,
+        }
+    }
+}
+
 impl Canonical for TaskSpec {
     const DOMAIN: &'static str = "florin v1 task";
-}
-
-/// An invalid setting: its key, its value, and what is valid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} = {value}: {expected}")]
-pub struct SpecError {
-    /// The key as written in the task file.
-    pub key: &'static str,
-    /// Its value.
-    pub value: String,
-    /// The valid values.
-    pub expected: String,
-}
-
-pub(crate) fn spec_error(
-    key: &'static str,
-    value: impl std::fmt::Display,
-    right: impl Into<String>,
-) -> SpecError {
-    SpecError { key, value: value.to_string(), expected: right.into() }
-}
-
-pub(crate) fn require(
-    holds: bool,
-    key: &'static str,
-    value: impl std::fmt::Display,
-    right: &str,
-) -> Result<(), SpecError> {
-    if holds { Ok(()) } else { Err(spec_error(key, value, right)) }
 }
 
 impl TaskSpec {

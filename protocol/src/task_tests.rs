@@ -6,8 +6,8 @@ use crate::id::ChainId;
 pub(crate) fn spec() -> TaskSpec {
     let amount = |text: &str| text.parse::<Amount>().unwrap();
     let micro = |text: &str| text.parse::<Micro>().unwrap();
+    let example = TaskSpec::example();
     TaskSpec {
-        version: SPEC_VERSION,
         market: MarketId { chain: ChainId(7_700), genesis: Digest([1; 32]) },
         buyer: Address([2; 20]),
         coordinator: Address([3; 20]),
@@ -16,37 +16,18 @@ pub(crate) fn spec() -> TaskSpec {
         salt: 5,
         model: ModelArchitecture::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
         base_model: Digest([6; 32]),
-        data: DataSchema { width: 64, classes: 10 },
         holdout: Holdout { root: Digest([7; 32]), rows: 360, rows_per_round: 36 },
-        training: Training {
-            epochs: 2,
-            batch: 16,
-            learning_rate: micro("0.1"),
-            momentum: micro("0.9"),
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
-        },
+        training: Training { momentum: micro("0.9"), ..example.training },
         rounds: RoundRules {
-            count: 10,
             cohort_min: 3,
             cohort_target: 8,
-            over_selection: 0,
-            enrol_ms: 1_000,
-            train_ms: 1_000,
-            reveal_ms: 1_000,
-            value_ms: 1_000,
-            format: UpdateFormat::F32,
             delta_norm_max: micro("5"),
-            aggregation: Aggregation::Mean,
-            preprocessing: PreprocessingRules::default(),
+            ..example.rounds
         },
-        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: amount("1000"),
             infrastructure: amount("100"),
             per_nat_max: amount("500"),
-            confidence_z: micro("2"),
             bond_min: amount("20"),
             bond_per_row: amount("0.1"),
             debit_max: amount("10"),
@@ -54,8 +35,10 @@ pub(crate) fn spec() -> TaskSpec {
             per_unit: amount("1"),
             challenge_ms: 500,
             unbond_ms: 63_500,
+            ..example.budget
         },
         expires: Timestamp(1_000_000),
+        ..example
     }
 }
 

@@ -1,6 +1,7 @@
 //! Golden vectors: this crate's bytes equal the committed ones, and independent programs in other
-//! languages compute the same. `FLORIN_BLESS=1` rewrites them after a deliberate change of a
-//! layout.
+//! languages compute the same. After a deliberate change of a layout,
+//! `FLORIN_BLESS=1 cargo test -p florin-protocol --test golden_vectors` rewrites them, and the
+//! fuzzer's seeds that have the same layouts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,8 +50,8 @@ fn micro(text: &str) -> Micro {
 }
 
 fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
+    let example = TaskSpec::example();
     TaskSpec {
-        version: SPEC_VERSION,
         market: market(),
         buyer: wallet(1).address(),
         coordinator: wallet(2).address(),
@@ -68,7 +69,7 @@ fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
             momentum: micro("0.9"),
             weight_decay: micro("0.0001"),
             clip_gradient: micro("5"),
-            fedprox: Micro::ZERO,
+            ..example.training
         },
         rounds: RoundRules {
             count: 10,
@@ -79,17 +80,16 @@ fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
             train_ms: 600_000,
             reveal_ms: 60_000,
             value_ms: 30_000,
-            format: UpdateFormat::F32,
             delta_norm_max: micro("12.5"),
             aggregation,
             preprocessing: PreprocessingRules::default(),
+            ..example.rounds
         },
         estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: fln("1000"),
             infrastructure: fln("100"),
             per_nat_max: fln("500"),
-            confidence_z: micro("2"),
             bond_min: fln("20"),
             bond_per_row: fln("0.1"),
             debit_max: fln("10"),
@@ -97,8 +97,10 @@ fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
             per_unit: fln("0.25"),
             challenge_ms: 3_600_000,
             unbond_ms: 7_200_000,
+            ..example.budget
         },
         expires: Timestamp(1_800_000_000_000),
+        ..example
     }
 }
 
@@ -482,12 +484,36 @@ fn canonical_bytes_match_the_committed_vectors() {
     for (name, value) in vectors() {
         let path = folder().join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
-        if std::env::var_os("FLORIN_BLESS").is_some() {
-            std::fs::write(&path, &text).unwrap();
-        }
-        let committed = std::fs::read_to_string(&path).unwrap();
-        assert!(committed == text, "{name}.json differs: was a layout changed on purpose?");
+        assert_committed(&path, text.as_bytes());
     }
+}
+
+/// Asserts that a generated file is as committed; `FLORIN_BLESS` writes it first.
+fn assert_committed(path: &Path, bytes: &[u8]) {
+    if std::env::var_os("FLORIN_BLESS").is_some() {
+        std::fs::write(path, bytes).unwrap();
+    }
+    let same = std::fs::read(path).unwrap() == bytes;
+    assert!(same, "{} differs: was a layout changed on purpose?", path.display());
+}
+
+/// The inputs from which the fuzzer of the program starts: the tasks' canonical bytes and JSON
+/// bodies, each after the number of its kind, and the template of task files.
+#[test]
+fn fuzz_seeds_of_tasks_match_the_vectors() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let corpus = root.join("tests/fuzz");
+    for vector in messages().as_array().unwrap().iter().filter(|vector| vector["kind"] == "task") {
+        let file = format!("seed-{}", vector["name"].as_str().unwrap().replace(' ', "-"));
+        let spec: TaskSpec = serde_json::from_value(vector["value"].clone()).unwrap();
+        let bytes = [vec![0], spec.to_bytes()].concat();
+        assert_committed(&corpus.join("messages").join(&file), &bytes);
+        let body = [vec![0], vector["value"].to_string().into_bytes()].concat();
+        assert_committed(&corpus.join("bodies").join(&file), &body);
+    }
+    let template = std::fs::read_to_string(root.join("src/task_file/template.toml")).unwrap();
+    let filled = template.replace("@SALT@", "42");
+    assert_committed(&corpus.join("task_file/seed-template"), filled.as_bytes());
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::fmt;
 
 use florin_protocol::{Address, Amount, TOP_K_PERMILLE_MAX, UpdateFormat};
 
+use crate::task_file;
+
 /// Default seed.
 pub(crate) const SEED: u64 = 1;
 /// Default number of rounds.
@@ -84,16 +86,18 @@ pub(super) fn florins(whole: u64) -> Amount {
     Amount::from_units(u128::from(whole) * UNITS_PER_FLORIN)
 }
 
-/// The task file of the demonstration: `task.toml` next to this file, with its placeholders filled
-/// in.
+/// The task file of the demonstration: the template with the settings of `task.toml` next to this
+/// file, whose placeholders are filled in.
 pub fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: Address) -> String {
     let salt = seed & (u64::MAX >> 1); // TOML integers have 63 bits
-    include_str!("task.toml")
+    let settings = include_str!("task.toml")
         .replace("@SALT@", &salt.to_string())
         .replace("@ROUNDS@", &rounds.to_string())
         .replace("@FORMAT@", &format_toml(format))
         .replace("@COHORT@", &PARTICIPANTS.len().to_string())
-        .replace("@ARBITER@", &arbiter.to_string())
+        .replace("@ARBITER@", &arbiter.to_string());
+    let settings = task_file::overlay(&settings).expect("task.toml is valid TOML");
+    format!("# The demonstration's task, written by `florin demo`.\n{settings}")
 }
 
 /// Formats an update format as in a task file.
@@ -132,7 +136,8 @@ mod tests {
         for text in ["f32", "bf16", "int8", "top_k:50"] {
             let file = task_file(1, 10, format(text).unwrap(), Address([2; 20]));
             let kind = text.split(':').next().unwrap();
-            assert!(file.contains(&format!("format = {{ kind = \"{kind}\"")), "{file}");
+            let file: toml::Table = toml::from_str(&file).unwrap();
+            assert_eq!(file["rounds"]["format"]["kind"].as_str(), Some(kind));
         }
         for text in ["", "f16", "top_k", "top_k:0", "top_k:501", "top_k:x", "int8:1"] {
             assert!(format(text).is_err(), "{text}");

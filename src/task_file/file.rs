@@ -1,10 +1,18 @@
-//! The sections and keys of a task file, as serde types.
+//! The sections and keys of a task file, as serde types, and the settings that they stand for.
 
 use std::fmt;
 
-use florin_protocol::{Address, Amount, DuplicatePolicy, Micro, NormScaling};
+use florin_protocol::{
+    Address, Aggregation, Amount, Budget, DuplicatePolicy, Estimator, Micro, NormScaling,
+    PreprocessingRules, RoundRules, Training, UpdateFormat,
+};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
+
+use super::TaskFileError;
+
+/// Default of `estimator.cross_check_pairs`: coalition pairs per participant that check the scores.
+const CROSS_CHECK_PAIRS: u8 = 1;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -93,50 +101,86 @@ pub(super) struct HoldoutSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TrainingSection {
-    pub(super) epochs: u32,
-    pub(super) batch: u32,
-    pub(super) learning_rate: Decimal,
+    epochs: u32,
+    batch: u32,
+    learning_rate: Decimal,
     #[serde(default)]
-    pub(super) momentum: Decimal,
+    momentum: Decimal,
     #[serde(default)]
-    pub(super) weight_decay: Decimal,
+    weight_decay: Decimal,
     #[serde(default)]
-    pub(super) clip_gradient: Decimal,
+    clip_gradient: Decimal,
     #[serde(default)]
-    pub(super) fedprox: Decimal,
+    fedprox: Decimal,
+}
+
+impl TrainingSection {
+    pub(super) const fn settings(&self) -> Training {
+        Training {
+            epochs: self.epochs,
+            batch: self.batch,
+            learning_rate: self.learning_rate.0,
+            momentum: self.momentum.0,
+            weight_decay: self.weight_decay.0,
+            clip_gradient: self.clip_gradient.0,
+            fedprox: self.fedprox.0,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RoundsSection {
-    pub(super) count: u32,
-    pub(super) cohort_min: u32,
-    pub(super) cohort_target: u32,
+    count: u32,
+    cohort_min: u32,
+    cohort_target: u32,
     #[serde(default)]
-    pub(super) over_selection: u32,
-    pub(super) enrol: Duration,
-    pub(super) train: Duration,
-    pub(super) reveal: Duration,
-    pub(super) value: Duration,
-    pub(super) format: Option<FormatSection>,
-    pub(super) delta_norm_max: Decimal,
-    pub(super) aggregation: AggregationSection,
+    over_selection: u32,
+    enrol: Duration,
+    train: Duration,
+    reveal: Duration,
+    value: Duration,
+    format: Option<FormatSection>,
+    delta_norm_max: Decimal,
+    aggregation: AggregationSection,
     #[serde(default)]
-    pub(super) norm_scaling: NormScaling,
+    norm_scaling: NormScaling,
     #[serde(default)]
-    pub(super) near_duplicates: DuplicatePolicy,
+    near_duplicates: DuplicatePolicy,
+}
+
+impl RoundsSection {
+    pub(super) fn rules(&self) -> Result<RoundRules, TaskFileError> {
+        Ok(RoundRules {
+            count: self.count,
+            cohort_min: self.cohort_min,
+            cohort_target: self.cohort_target,
+            over_selection: self.over_selection,
+            enrol_ms: self.enrol.0,
+            train_ms: self.train.0,
+            reveal_ms: self.reveal.0,
+            value_ms: self.value.0,
+            format: format(self.format.as_ref())?,
+            delta_norm_max: self.delta_norm_max.0,
+            aggregation: aggregation(&self.aggregation)?,
+            preprocessing: PreprocessingRules {
+                norm_scaling: self.norm_scaling,
+                near_duplicates: self.near_duplicates,
+            },
+        })
+    }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FormatSection {
-    pub(super) kind: FormatKind,
-    pub(super) permille: Option<u16>,
+struct FormatSection {
+    kind: FormatKind,
+    permille: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum FormatKind {
+enum FormatKind {
     F32,
     Bf16,
     Int8,
@@ -145,15 +189,15 @@ pub(super) enum FormatKind {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AggregationSection {
-    pub(super) rule: AggregationKind,
-    pub(super) trim: Option<Decimal>,
-    pub(super) byzantine: Option<u32>,
+struct AggregationSection {
+    rule: AggregationKind,
+    trim: Option<Decimal>,
+    byzantine: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum AggregationKind {
+enum AggregationKind {
     Mean,
     Median,
     TrimmedMean,
@@ -168,31 +212,58 @@ pub(super) struct EstimatorSection {
         dead_code,
         reason = "there is only one kind so far; the key makes the choice explicit in the file"
     )]
-    pub(super) kind: EstimatorKind,
-    pub(super) nodes: u8,
-    pub(super) cross_check_pairs: Option<u8>,
+    kind: EstimatorKind,
+    nodes: u8,
+    cross_check_pairs: Option<u8>,
+}
+
+impl EstimatorSection {
+    pub(super) fn estimator(&self) -> Estimator {
+        Estimator::Path {
+            nodes: self.nodes,
+            cross_check_pairs: self.cross_check_pairs.unwrap_or(CROSS_CHECK_PAIRS),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum EstimatorKind {
+enum EstimatorKind {
     Path,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BudgetSection {
-    pub(super) data: Amount,
-    pub(super) infrastructure: Amount,
-    pub(super) per_nat_max: Amount,
-    pub(super) confidence_z: Decimal,
-    pub(super) bond_min: Amount,
-    pub(super) bond_per_row: Amount,
-    pub(super) debit_max: Amount,
-    pub(super) stake_min: Amount,
-    pub(super) per_unit: Amount,
-    pub(super) challenge: Duration,
-    pub(super) unbond: Duration,
+    data: Amount,
+    infrastructure: Amount,
+    per_nat_max: Amount,
+    confidence_z: Decimal,
+    bond_min: Amount,
+    bond_per_row: Amount,
+    debit_max: Amount,
+    stake_min: Amount,
+    per_unit: Amount,
+    challenge: Duration,
+    unbond: Duration,
+}
+
+impl BudgetSection {
+    pub(super) const fn budget(&self) -> Budget {
+        Budget {
+            data: self.data,
+            infrastructure: self.infrastructure,
+            per_nat_max: self.per_nat_max,
+            confidence_z: self.confidence_z.0,
+            bond_min: self.bond_min,
+            bond_per_row: self.bond_per_row,
+            debit_max: self.debit_max,
+            stake_min: self.stake_min,
+            per_unit: self.per_unit,
+            challenge_ms: self.challenge.0,
+            unbond_ms: self.unbond.0,
+        }
+    }
 }
 
 /// A decimal number, written as a TOML number or as text; exact to six decimals.
@@ -233,5 +304,58 @@ impl<'de> Deserialize<'de> for Duration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <String as Deserialize>::deserialize(deserializer)?;
         super::duration::parse_ms(&text).map(Self).map_err(de::Error::custom)
+    }
+}
+
+fn aggregation(section: &AggregationSection) -> Result<Aggregation, TaskFileError> {
+    let needs = |key: &str, rule: &str| {
+        TaskFileError::key(key, "nothing", format!("the rule {rule:?} requires this key"))
+    };
+    let rule = section.rule;
+    if section.trim.is_some() && rule != AggregationKind::TrimmedMean {
+        let right = "only the rule \"trimmed_mean\" has this key: remove it";
+        return Err(TaskFileError::key("rounds.aggregation.trim", "…", right));
+    }
+    if section.byzantine.is_some() && rule != AggregationKind::Krum {
+        let right = "only the rule \"krum\" has this key: remove it";
+        return Err(TaskFileError::key("rounds.aggregation.byzantine", "…", right));
+    }
+    Ok(match rule {
+        AggregationKind::Mean => Aggregation::Mean,
+        AggregationKind::Median => Aggregation::Median,
+        AggregationKind::ClippedMean => Aggregation::ClippedMean,
+        AggregationKind::TrimmedMean => {
+            let trim =
+                section.trim.ok_or_else(|| needs("rounds.aggregation.trim", "trimmed_mean"))?;
+            Aggregation::TrimmedMean { trim: trim.0 }
+        }
+        AggregationKind::Krum => {
+            let byzantine =
+                section.byzantine.ok_or_else(|| needs("rounds.aggregation.byzantine", "krum"))?;
+            Aggregation::Krum { byzantine }
+        }
+    })
+}
+
+/// The update format; the default format (f32) if the section is missing.
+fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, TaskFileError> {
+    const KEY: &str = "rounds.format.permille";
+    let Some(FormatSection { kind, permille }) = section else {
+        return Ok(UpdateFormat::default());
+    };
+    match (kind, permille) {
+        (FormatKind::TopK, Some(permille)) => Ok(UpdateFormat::TopK { permille: *permille }),
+        (FormatKind::TopK, None) => {
+            let right = "the kind \"top_k\" requires this key: write 1 to 500 thousandths of the \
+                parameters";
+            Err(TaskFileError::key(KEY, "nothing", right))
+        }
+        (_, Some(permille)) => {
+            let right = "only the kind \"top_k\" has this key: remove it";
+            Err(TaskFileError::key(KEY, permille.to_string(), right))
+        }
+        (FormatKind::F32, None) => Ok(UpdateFormat::F32),
+        (FormatKind::Bf16, None) => Ok(UpdateFormat::Bf16),
+        (FormatKind::Int8, None) => Ok(UpdateFormat::Int8),
     }
 }

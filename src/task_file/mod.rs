@@ -6,6 +6,7 @@
 mod duration;
 mod file;
 mod locate;
+mod overlay;
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,24 +15,15 @@ use anyhow::Context;
 use florin_learning::data::{SourceError, canonical_bytes, load};
 use florin_learning::{DataSource, Dataset};
 use florin_protocol::{
-    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, MarketId, ModelArchitecture,
-    PreprocessingRules, RoundRules, SPEC_VERSION, SpecError, TaskSpec, Timestamp, Training,
-    UpdateFormat, blob_digest,
+    Address, DataSchema, Holdout, MarketId, ModelArchitecture, SPEC_VERSION, SpecError, TaskSpec,
+    Timestamp, blob_digest,
 };
 
 pub(crate) use duration::{civil, format_ms, parse_date};
+pub(crate) use overlay::{SALT, TEMPLATE, overlay};
 
 use crate::failure::Failure;
-use file::{
-    AggregationKind, AggregationSection, Arbiter, FormatKind, FormatSection, HiddenUnits,
-    ModelKind, ModelSection, TaskFile,
-};
-
-/// The annotated template that `florin task new` writes.
-pub(crate) const TEMPLATE: &str = include_str!("template.toml");
-
-/// Default of `estimator.cross_check_pairs`: coalition pairs per participant that check the scores.
-const CROSS_CHECK_PAIRS: u8 = 1;
+use file::{Arbiter, HiddenUnits, ModelKind, ModelSection, TaskFile};
 
 /// Maximum size of a task file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -172,7 +164,6 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         let right = "must be in the future";
         return Err(TaskFileError::key("expires", format!("{:?}", file.expires), right));
     }
-    let (training, rounds, budget) = (&file.training, &file.rounds, &file.budget);
     Ok(TaskSpec {
         version: SPEC_VERSION,
         market: parties.market,
@@ -188,49 +179,10 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         base_model: Default::default(),
         data: DataSchema { width: file.data.width, classes: file.data.classes },
         holdout: Holdout { root: Default::default(), rows: 0, rows_per_round: 0 },
-        training: Training {
-            epochs: training.epochs,
-            batch: training.batch,
-            learning_rate: training.learning_rate.0,
-            momentum: training.momentum.0,
-            weight_decay: training.weight_decay.0,
-            clip_gradient: training.clip_gradient.0,
-            fedprox: training.fedprox.0,
-        },
-        rounds: RoundRules {
-            count: rounds.count,
-            cohort_min: rounds.cohort_min,
-            cohort_target: rounds.cohort_target,
-            over_selection: rounds.over_selection,
-            enrol_ms: rounds.enrol.0,
-            train_ms: rounds.train.0,
-            reveal_ms: rounds.reveal.0,
-            value_ms: rounds.value.0,
-            format: format(rounds.format.as_ref())?,
-            delta_norm_max: rounds.delta_norm_max.0,
-            aggregation: aggregation(&rounds.aggregation)?,
-            preprocessing: PreprocessingRules {
-                norm_scaling: rounds.norm_scaling,
-                near_duplicates: rounds.near_duplicates,
-            },
-        },
-        estimator: Estimator::Path {
-            nodes: file.estimator.nodes,
-            cross_check_pairs: file.estimator.cross_check_pairs.unwrap_or(CROSS_CHECK_PAIRS),
-        },
-        budget: Budget {
-            data: budget.data,
-            infrastructure: budget.infrastructure,
-            per_nat_max: budget.per_nat_max,
-            confidence_z: budget.confidence_z.0,
-            bond_min: budget.bond_min,
-            bond_per_row: budget.bond_per_row,
-            debit_max: budget.debit_max,
-            stake_min: budget.stake_min,
-            per_unit: budget.per_unit,
-            challenge_ms: budget.challenge.0,
-            unbond_ms: budget.unbond.0,
-        },
+        training: file.training.settings(),
+        rounds: file.rounds.rules()?,
+        estimator: file.estimator.estimator(),
+        budget: file.budget.budget(),
         expires,
     })
 }
@@ -284,59 +236,6 @@ fn model(section: &ModelSection) -> Result<ModelArchitecture, TaskFileError> {
             let right = format!("a model of kind {name:?} has one hidden layer: write one number");
             Err(TaskFileError::key("model.hidden", format!("{other:?}"), right))
         }
-    }
-}
-
-fn aggregation(section: &AggregationSection) -> Result<Aggregation, TaskFileError> {
-    let needs = |key: &str, rule: &str| {
-        TaskFileError::key(key, "nothing", format!("the rule {rule:?} requires this key"))
-    };
-    let rule = section.rule;
-    if section.trim.is_some() && rule != AggregationKind::TrimmedMean {
-        let right = "only the rule \"trimmed_mean\" has this key: remove it";
-        return Err(TaskFileError::key("rounds.aggregation.trim", "…", right));
-    }
-    if section.byzantine.is_some() && rule != AggregationKind::Krum {
-        let right = "only the rule \"krum\" has this key: remove it";
-        return Err(TaskFileError::key("rounds.aggregation.byzantine", "…", right));
-    }
-    Ok(match rule {
-        AggregationKind::Mean => Aggregation::Mean,
-        AggregationKind::Median => Aggregation::Median,
-        AggregationKind::ClippedMean => Aggregation::ClippedMean,
-        AggregationKind::TrimmedMean => {
-            let trim =
-                section.trim.ok_or_else(|| needs("rounds.aggregation.trim", "trimmed_mean"))?;
-            Aggregation::TrimmedMean { trim: trim.0 }
-        }
-        AggregationKind::Krum => {
-            let byzantine =
-                section.byzantine.ok_or_else(|| needs("rounds.aggregation.byzantine", "krum"))?;
-            Aggregation::Krum { byzantine }
-        }
-    })
-}
-
-/// The update format; the default format (f32) if the section is missing.
-fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, TaskFileError> {
-    const KEY: &str = "rounds.format.permille";
-    let Some(FormatSection { kind, permille }) = section else {
-        return Ok(UpdateFormat::default());
-    };
-    match (kind, permille) {
-        (FormatKind::TopK, Some(permille)) => Ok(UpdateFormat::TopK { permille: *permille }),
-        (FormatKind::TopK, None) => {
-            let right = "the kind \"top_k\" requires this key: write 1 to 500 thousandths of the \
-                parameters";
-            Err(TaskFileError::key(KEY, "nothing", right))
-        }
-        (_, Some(permille)) => {
-            let right = "only the kind \"top_k\" has this key: remove it";
-            Err(TaskFileError::key(KEY, permille.to_string(), right))
-        }
-        (FormatKind::F32, None) => Ok(UpdateFormat::F32),
-        (FormatKind::Bf16, None) => Ok(UpdateFormat::Bf16),
-        (FormatKind::Int8, None) => Ok(UpdateFormat::Int8),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use florin_protocol::{Digest, MarketId, Timestamp};
+use florin_protocol::{Digest, MarketId, Timestamp, UpdateFormat};
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn parties() -> Parties {
 }
 
 fn template() -> String {
-    TEMPLATE.replace("@SALT@", "42")
+    TEMPLATE.replace(SALT, "42")
 }
 
 fn refused(text: &str) -> String {

@@ -32,57 +32,14 @@ fn fln(text: &str) -> Amount {
 }
 
 fn spec(base: &[u8], root: Digest) -> TaskSpec {
-    let micro = |text: &str| text.parse().unwrap();
+    let example = TaskSpec::example();
     TaskSpec {
-        version: SPEC_VERSION,
-        market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
-        buyer: Address([1; 20]),
-        coordinator: Address([2; 20]),
-        arbiter: Address([3; 20]),
         name: "digits".to_owned(),
-        salt: 0,
-        model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
         base_model: blob_digest(base),
-        data: DataSchema { width: 64, classes: 10 },
         holdout: Holdout { root, rows: 500, rows_per_round: 200 },
-        training: Training {
-            epochs: 2,
-            batch: 16,
-            learning_rate: micro("0.1"),
-            momentum: Micro::ZERO,
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
-        },
-        rounds: RoundRules {
-            count: 2,
-            cohort_min: 2,
-            cohort_target: 4,
-            over_selection: 0,
-            enrol_ms: 0,
-            train_ms: 1_000,
-            reveal_ms: 1_000,
-            value_ms: 1_000,
-            format: UpdateFormat::F32,
-            delta_norm_max: micro("10"),
-            aggregation: Aggregation::Mean,
-            preprocessing: PreprocessingRules::default(),
-        },
-        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
-        budget: Budget {
-            data: fln("100"),
-            infrastructure: fln("10"),
-            per_nat_max: fln("100"),
-            confidence_z: micro("2"),
-            bond_min: fln("5"),
-            bond_per_row: fln("0.05"),
-            debit_max: fln("5"),
-            stake_min: fln("1"),
-            per_unit: fln("0.1"),
-            challenge_ms: 0,
-            unbond_ms: 0,
-        },
-        expires: Timestamp::MAX,
+        rounds: RoundRules { count: 2, enrol_ms: 0, ..example.rounds },
+        budget: Budget { debit_max: fln("5"), unbond_ms: 0, ..example.budget },
+        ..example
     }
 }
 

@@ -69,57 +69,32 @@ pub(crate) fn registration(n: u8, role: Role) -> Registration {
 /// A task of three rounds with four participants, at least two; ten seconds to train, five to
 /// upload, seven to value.
 pub(crate) fn spec() -> TaskSpec {
-    let micro = |text: &str| text.parse().unwrap();
+    let example = TaskSpec::example();
     TaskSpec {
-        version: SPEC_VERSION,
         market: market(),
         buyer: address(BUYER),
         coordinator: address(COORDINATOR),
         arbiter: address(203),
         name: "digits".to_owned(),
-        salt: 0,
-        model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
-        base_model: Digest([1; 32]),
-        data: DataSchema { width: 64, classes: 10 },
         holdout: Holdout { root: all_rows().1, rows: 100, rows_per_round: 10 },
-        training: Training {
-            epochs: 1,
-            batch: 16,
-            learning_rate: micro("0.1"),
-            momentum: Micro::ZERO,
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
-        },
+        training: Training { epochs: 1, ..example.training },
         rounds: RoundRules {
             count: 3,
-            cohort_min: 2,
-            cohort_target: 4,
-            over_selection: 0,
             enrol_ms: 3_000,
             train_ms: 10_000,
             reveal_ms: 5_000,
             value_ms: 7_000,
-            format: florin_protocol::UpdateFormat::F32,
-            delta_norm_max: micro("10"),
-            aggregation: Aggregation::Mean,
-            preprocessing: PreprocessingRules::default(),
+            ..example.rounds
         },
-        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: fln("90"),
-            infrastructure: fln("10"),
-            per_nat_max: fln("100"),
-            confidence_z: micro("2"),
-            bond_min: fln("5"),
             bond_per_row: fln("0.01"),
-            debit_max: fln("2"),
             stake_min: fln("20"),
-            per_unit: fln("0.1"),
-            challenge_ms: 0,
             unbond_ms: 82_000,
+            ..example.budget
         },
         expires: Timestamp(900_000),
+        ..example
     }
 }
 

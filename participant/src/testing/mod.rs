@@ -14,9 +14,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use florin_learning::Dataset;
 use florin_ledger::{EmbeddedChain, Genesis, Ledger, Terms};
 use florin_protocol::{
-    Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout, MarketId, Micro,
-    ModelArchitecture, NodeSigner, PreprocessingRules, RoundRules, TaskId, TaskSpec, Timestamp,
-    Training, UpdateFormat, WalletSigner, blob_digest,
+    Amount, Budget, ChainId, DataSchema, Digest, Holdout, MarketId, Micro, ModelArchitecture,
+    NodeSigner, RoundRules, TaskId, TaskSpec, Timestamp, Training, WalletSigner, blob_digest,
 };
 use florin_work::{CommittedHoldout, initial_model};
 
@@ -60,14 +59,13 @@ pub(crate) fn spec() -> TaskSpec {
 
 fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
     let model = ModelArchitecture::Softmax { inputs: 4, classes: 3 };
+    let example = TaskSpec::example();
     TaskSpec {
-        version: 1,
         market,
         buyer: wallet(1).address(),
         coordinator: wallet(2).address(),
         arbiter: wallet(3).address(),
         name: "clusters".to_owned(),
-        salt: 0,
         base_model: blob_digest(&initial_model(&model, 1).unwrap()),
         model,
         data: DataSchema { width: 4, classes: 3 },
@@ -76,44 +74,30 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             rows: 180,
             rows_per_round: 60,
         },
-        training: Training {
-            epochs: 2,
-            batch: 8,
-            learning_rate: Micro(100_000),
-            momentum: Micro::ZERO,
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
-        },
+        training: Training { batch: 8, ..example.training },
         rounds: RoundRules {
             count: 3,
             cohort_min: 1,
             cohort_target: cohort,
-            over_selection: 0,
             enrol_ms: 60_000,
             train_ms: 60_000,
             reveal_ms: 60_000,
             value_ms: 60_000,
-            format: UpdateFormat::F32,
             delta_norm_max: Micro(5_000_000),
-            aggregation: Aggregation::Mean,
-            preprocessing: PreprocessingRules::default(),
+            ..example.rounds
         },
-        estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
         budget: Budget {
             data: fln("30"),
             infrastructure: fln("6"),
             per_nat_max: fln("20"),
             confidence_z: Micro(500_000),
             bond_min: fln("1"),
-            bond_per_row: fln("0.05"),
             debit_max: fln("1"),
             stake_min: fln("5"),
-            per_unit: fln("0.1"),
-            challenge_ms: 0,
             unbond_ms: 240_000,
+            ..example.budget
         },
-        expires: Timestamp::MAX,
+        ..example
     }
 }
 

@@ -5,7 +5,7 @@ use florin_learning::data::{DatasetError, canonical_bytes};
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, DuplicatePolicy, Estimator,
     Holdout, MarketId, Micro, ModelArchitecture, NormScaling, PreprocessingRules, RoundRules,
-    SETTLEMENT_MARGIN_MS, SPEC_VERSION, TaskSpec, Timestamp, Training, UpdateFormat, blob_digest,
+    SETTLEMENT_MARGIN_MS, TaskSpec, Timestamp, Training, blob_digest,
 };
 use florin_work::CommittedHoldout;
 use rand_chacha::ChaCha8Rng;
@@ -144,20 +144,20 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         train_ms: 2_500 + uniform_below(rng, 2_000),
         reveal_ms: 2_000 + uniform_below(rng, 1_500),
         value_ms: 1_000 + uniform_below(rng, 1_500),
-        format: UpdateFormat::F32,
         delta_norm_max: Micro(20_000_000),
         aggregation: Aggregation::Mean,
         preprocessing: PreprocessingRules {
             norm_scaling: NormScaling::Median,
             near_duplicates: DuplicatePolicy::Reject,
         },
+        ..TaskSpec::example().rounds
     };
     let challenge_ms = 500 + uniform_below(rng, 2_000);
     let unbond_ms = rules.round_ms() + challenge_ms + SETTLEMENT_MARGIN_MS;
     let tight = uniform_below(rng, 5) == 0;
     let lasts = if tight { unbond_ms + uniform_below(rng, TIGHT_MS) } else { LONG_MS };
+    let example = TaskSpec::example();
     TaskSpec {
-        version: SPEC_VERSION,
         market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
         buyer: BUYER,
         coordinator: COORDINATOR,
@@ -177,10 +177,7 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
             epochs: 2,
             batch: 4,
             learning_rate: Micro(100_000),
-            momentum: Micro::ZERO,
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
+            ..example.training
         },
         rounds: rules,
         estimator: Estimator::Path { nodes: 3, cross_check_pairs: 0 },
@@ -189,14 +186,15 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
             infrastructure: whole_florins(30),
             per_nat_max: Amount::from_units(777_777_777_777_777_777_777),
             confidence_z: Micro(uniform_below(rng, 3) * 300_000),
-            bond_min: whole_florins(5),
             bond_per_row: whole_florins(1),
             debit_max: whole_florins(4),
             stake_min: whole_florins(10),
             per_unit: Amount::from_units(333_333_333_333_333_333),
             challenge_ms,
             unbond_ms,
+            ..example.budget
         },
         expires: Timestamp(OPENED + lasts),
+        ..example
     }
 }

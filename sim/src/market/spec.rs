@@ -3,7 +3,7 @@
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, DuplicatePolicy, Estimator,
     Holdout, MarketId, Micro, ModelArchitecture, NormScaling, PreprocessingRules, RoundRules,
-    SPEC_VERSION, TaskSpec, Timestamp, Training, UpdateFormat,
+    TaskSpec, Timestamp, Training,
 };
 
 use crate::scenario::{self, Scenario};
@@ -68,8 +68,8 @@ impl Scenario {
             true => ModelArchitecture::Softmax { inputs: 64, classes: 10 },
             false => ModelArchitecture::Mlp { inputs: 64, hidden: l.hidden.clone(), classes: 10 },
         };
+        let example = TaskSpec::example();
         TaskSpec {
-            version: SPEC_VERSION,
             market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
             buyer: BUYER,
             coordinator: COORDINATOR,
@@ -88,15 +88,13 @@ impl Scenario {
                 epochs: l.epochs,
                 batch: l.batch,
                 learning_rate: micro(l.learning_rate),
-                momentum: Micro::ZERO,
-                weight_decay: Micro::ZERO,
-                clip_gradient: Micro::ZERO,
-                fedprox: Micro::ZERO,
+                ..example.training
             },
             rounds: self.round_rules(),
             estimator: Estimator::Path { nodes: NODES, cross_check_pairs: 0 },
             budget: self.budget(),
             expires: Timestamp(u64::MAX >> 2),
+            ..example
         }
     }
 
@@ -112,12 +110,10 @@ impl Scenario {
             count: self.rounds,
             cohort_min: t.cohort_min,
             cohort_target: t.cohort,
-            over_selection: 0,
             enrol_ms: ENROL_MS,
             train_ms: ms(t.train_s),
             reveal_ms: ms(t.reveal_s),
             value_ms: 60_000,
-            format: UpdateFormat::F32,
             delta_norm_max: micro(NORM_MAX),
             aggregation,
             preprocessing: PreprocessingRules {
@@ -128,6 +124,7 @@ impl Scenario {
                     DuplicatePolicy::Accept
                 },
             },
+            ..TaskSpec::example().rounds
         }
     }
 
@@ -141,10 +138,10 @@ impl Scenario {
             bond_min: florins_to_amount(t.bond_min),
             bond_per_row: florins_to_amount(t.bond_per_row),
             debit_max: florins_to_amount(t.debit_max),
-            stake_min: florins_to_amount(1.0),
             per_unit: Amount::ZERO,
             challenge_ms: CHALLENGE_MS,
             unbond_ms: UNBOND_MS,
+            ..TaskSpec::example().budget
         }
     }
 }

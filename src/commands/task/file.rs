@@ -11,11 +11,11 @@ use crate::commands::now;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
-use crate::task_file::{self, Parties, PreparedTask, TEMPLATE, format_ms};
+use crate::task_file::{self, Parties, PreparedTask, SALT, TEMPLATE, format_ms};
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let shown = arguments.file.display();
-    let text = TEMPLATE.replace("@SALT@", &compose::random_number()?.to_string());
+    let text = TEMPLATE.replace(SALT, &compose::random_number()?.to_string());
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&arguments.file);
     let mut file = match file {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {

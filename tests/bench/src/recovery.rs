@@ -13,9 +13,9 @@ use florin_ledger::conformance::TestSigner;
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, ChainId, Commit, DataSchema, Digest, EnrolRequest,
     Estimator, Holdout, MarketId, Micro, ModelArchitecture, ModelMetrics, NodeSignature,
-    NodeSigner, Offer, Preprocessing, PreprocessingRules, Registration, Role, RoundRules,
-    SPEC_VERSION, Signed, TaskId, TaskSpec, Timestamp, Training, UpdateFormat, UpdateHeader,
-    UpdateScore, Valuation, ValuationEvidence, WorkResult, blob_digest,
+    NodeSigner, Offer, Preprocessing, PreprocessingRules, Registration, Role, RoundRules, Signed,
+    TaskId, TaskSpec, Timestamp, Training, UpdateHeader, UpdateScore, Valuation, ValuationEvidence,
+    WorkResult, blob_digest,
 };
 use florin_store::recovery::OldSegments;
 use florin_store::{
@@ -290,8 +290,8 @@ fn header(offer: &Offer, sender: Address) -> UpdateHeader {
 
 fn spec(salt: u64) -> TaskSpec {
     let people = u32::try_from(PEOPLE).unwrap_or(u32::MAX);
+    let example = TaskSpec::example();
     TaskSpec {
-        version: SPEC_VERSION,
         market: MARKET,
         buyer: Address([1; 20]),
         coordinator: COORDINATOR,
@@ -306,24 +306,20 @@ fn spec(salt: u64) -> TaskSpec {
             epochs: 1,
             batch: 16,
             learning_rate: Micro(100_000),
-            momentum: Micro::ZERO,
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
+            ..example.training
         },
         rounds: RoundRules {
             count: ROUNDS,
             cohort_min: 2,
             cohort_target: people,
-            over_selection: 0,
             enrol_ms: 600_000,
             train_ms: 600_000,
             reveal_ms: 600_000,
             value_ms: 600_000,
-            format: UpdateFormat::F32,
             delta_norm_max: Micro(20_000_000),
             aggregation: Aggregation::Mean,
             preprocessing: PreprocessingRules::default(),
+            ..example.rounds
         },
         estimator: Estimator::Path { nodes: 3, cross_check_pairs: 0 },
         budget: Budget {
@@ -334,12 +330,13 @@ fn spec(salt: u64) -> TaskSpec {
             bond_min: fln(1),
             bond_per_row: Amount::from_units(1),
             debit_max: fln(1),
-            stake_min: fln(1),
             per_unit: Amount::ZERO,
             challenge_ms: 0,
             unbond_ms: 100_000_000,
+            ..example.budget
         },
         expires: Timestamp::MAX,
+        ..example
     }
 }
 

@@ -48,12 +48,13 @@ fn parties() -> Parties {
     Parties { market, buyer, coordinator, now: Timestamp(1_000) }
 }
 
-/// A valid task file.
+/// The settings of a valid task.
 const TASK: &str = include_str!("task.toml");
 
 /// A task whose model has six parameters.
 static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
-    let mut spec = task_file::parse_spec(TASK, &parties()).expect("task.toml is a valid task");
+    let text = task_file::overlay(TASK).expect("task.toml is valid TOML");
+    let mut spec = task_file::parse_spec(&text, &parties()).expect("task.toml is a valid task");
     spec.model = ModelArchitecture::Softmax { inputs: 2, classes: 2 };
     (spec.data.width, spec.data.classes) = (2, 2);
     spec

@@ -1,6 +1,9 @@
 //! A market with a few participants on a few digits. Keys, chain and task are derived from the
 //! plan, so that two markets with the same plan give equal results.
 
+#[path = "../../../src/task_file/overlay.rs"]
+mod overlay;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -90,18 +93,17 @@ impl TestPlan {
 
     fn task_file(&self, arbiter: Address) -> String {
         let Self { seed, rounds, reveal_ms, train_ms, target, format, .. } = self;
-        format!(
+        let settings = format!(
             "name = \"Test\"\nsalt = {seed}\nexpires = \"2100-01-01\"\narbiter = \"{arbiter}\"\n\
              [model]\nkind = \"softmax\"\ninputs = 64\nclasses = 10\nseed = {seed}\n\
-             [data]\nwidth = 64\nclasses = 10\n\
              [holdout]\nsource = \"digits\"\nrows = \"1497..1797\"\n\
              [training]\nepochs = 2\nbatch = 16\nlearning_rate = 0.1\n\
              [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\n\
              enrol = \"{LONG_PHASE_MS} ms\"\nvalue = \"{LONG_PHASE_MS} ms\"\n\
              train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\n\
-             format = {format}\ndelta_norm_max = 5\naggregation = {{ rule = \"mean\" }}\n\
-             [estimator]\nkind = \"path\"\nnodes = 3\n[budget]\n{MONEY}"
-        )
+             format = {format}\ndelta_norm_max = 5\n[budget]\n{MONEY}"
+        );
+        overlay::overlay(&settings).unwrap()
     }
 }
 

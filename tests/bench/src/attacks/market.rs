@@ -10,9 +10,8 @@ use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
     AccountTotals, Address, Aggregation, Amount, Budget, Canonical, ChainId, DataSchema, Digest,
     EarlierUpdates, Estimator, Holdout, MarketId as Name, Micro, ModelArchitecture, Offer,
-    PreprocessingRules, Report, ReportInputs, RoundNumber, RoundRules, RoundScope, SPEC_VERSION,
-    TaskSpec, Timestamp, Training, UpdateEntry, UpdateFormat, UpdateScore, blob_digest,
-    close_round, draw_rows, round_seed,
+    PreprocessingRules, Report, ReportInputs, RoundNumber, RoundRules, RoundScope, TaskSpec,
+    Timestamp, Training, UpdateEntry, UpdateScore, blob_digest, close_round, draw_rows, round_seed,
 };
 use florin_work::{
     CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, clip_update, decode_model,
@@ -75,8 +74,8 @@ fn spec(
 ) -> TaskSpec {
     let micro = Micro;
     let hidden = vec![32];
+    let example = TaskSpec::example();
     TaskSpec {
-        version: SPEC_VERSION,
         market: Name { chain: ChainId(1), genesis: Digest([1; 32]) },
         buyer: Address([1; 20]),
         coordinator: Address([2; 20]),
@@ -95,24 +94,20 @@ fn spec(
             epochs: cohort.training.epochs,
             batch: cohort.training.batch,
             learning_rate: micro(100_000),
-            momentum: Micro::ZERO,
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
+            ..example.training
         },
         rounds: RoundRules {
             count: ROUNDS as u32,
             cohort_min: 2,
             cohort_target: 64,
-            over_selection: 0,
             enrol_ms: 0,
             train_ms: 1_000,
             reveal_ms: 1_000,
             value_ms: 1_000,
-            format: UpdateFormat::F32,
             delta_norm_max: micro(20_000_000),
             aggregation: Aggregation::Mean,
             preprocessing: protection,
+            ..example.rounds
         },
         estimator: Estimator::Path { nodes: 3, cross_check_pairs: 0 },
         budget: Budget {
@@ -123,12 +118,13 @@ fn spec(
             bond_min: fln(1),
             bond_per_row: fln(1),
             debit_max: fln(1_000_000),
-            stake_min: fln(1),
             per_unit: Amount::ZERO,
             challenge_ms: 0,
             unbond_ms: 0,
+            ..example.budget
         },
         expires: Timestamp::MAX,
+        ..example
     }
 }
 

@@ -14,6 +14,8 @@ use florin_ledger::conformance::TestSigner;
 use florin_participant::{KeystoreStrength, Secret, Wallet};
 use florin_protocol::{Address, NodeSigner, TaskId, WalletSigner, blob_digest};
 
+use crate::task_file;
+
 /// Timeout of a start.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Fraction of the rows for the holdout.
@@ -243,9 +245,10 @@ impl BenchMarket {
         self.publish_task(&text)
     }
 
-    /// Publishes a task from the text of its file.
-    pub(crate) fn publish_task(&self, text: &str) -> anyhow::Result<TaskId> {
-        let text = text.replace("@ARBITER@", &self.arbiter.to_string());
+    /// Publishes a task that differs from the template in these settings.
+    pub(crate) fn publish_task(&self, settings: &str) -> anyhow::Result<TaskId> {
+        let settings = settings.replace("@ARBITER@", &self.arbiter.to_string());
+        let text = task_file::overlay(&settings)?;
         let file = self.path("task.toml");
         std::fs::write(&file, text)?;
         let mut command = self.command("buyer")?;

@@ -1,0 +1,75 @@
+//! Rules for the preprocessing of updates: norms and near-duplicates.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Serialize};
+
+/// Preprocessing of updates before their valuation, so that neither the norm nor a copy of an
+/// update earns extra.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PreprocessingRules {
+    /// Rescaling of the norms.
+    pub norm_scaling: NormScaling,
+    /// Treatment of near-duplicates.
+    pub near_duplicates: DuplicatePolicy,
+}
+
+/// Rescaling of the norms of a round's updates.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum NormScaling {
+    /// No rescaling; only `delta_norm_max` applies.
+    None,
+    /// Rescale to the median norm of the round's updates, weighted by their counted rows: larger
+    /// updates are scaled down, smaller ones up, at most by a factor of two.
+    #[default]
+    Median,
+}
+
+/// Treatment of an update that is a near-duplicate of an earlier commit, of an earlier round's
+/// update or of the global model deltas of earlier rounds.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum DuplicatePolicy {
+    /// Accepted like any other update.
+    Accept,
+    /// Rejected: its value is zero and its rows do not count. Only the earliest commit is paid.
+    #[default]
+    Reject,
+}

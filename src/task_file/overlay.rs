@@ -1,0 +1,35 @@
+//! Task files that differ from the template in some settings: those of the demonstration, the
+//! benchmarks and the tests. A new setting with a value in the template changes none of them.
+
+use toml::{Table, Value};
+
+/// The annotated template that `florin task new` writes.
+pub(crate) const TEMPLATE: &str = include_str!("template.toml");
+
+/// The template's placeholder for a random number.
+pub(crate) const SALT: &str = "@SALT@";
+
+/// Sections that an overlay replaces as a whole: which keys they have depends on the kind of model
+/// and on the source of the rows.
+const WHOLE_SECTIONS: [&str; 2] = ["model", "holdout"];
+
+/// The template with an overlay's settings in place of its own, as the text of a task file. The
+/// salt is 0 unless the overlay sets it.
+///
+/// # Errors
+/// If the overlay is not valid TOML. A key that no task file has is left to the parser of task
+/// files.
+pub(crate) fn overlay(settings: &str) -> Result<String, toml::de::Error> {
+    let mut file: Table = toml::from_str(&TEMPLATE.replace(SALT, "0"))?;
+    for (name, value) in toml::from_str::<Table>(settings)? {
+        match (file.get_mut(&name), value) {
+            (Some(Value::Table(section)), Value::Table(new))
+                if !WHOLE_SECTIONS.contains(&name.as_str()) =>
+            {
+                section.extend(new);
+            }
+            (_, value) => drop(file.insert(name, value)),
+        }
+    }
+    Ok(file.to_string())
+}
