@@ -20,7 +20,8 @@ use florin_protocol::{
 };
 
 pub(crate) use duration::{civil, format_ms, parse_date};
-pub(crate) use overlay::{SALT, TEMPLATE, overlay};
+pub use overlay::overlay;
+pub(crate) use overlay::{SALT, TEMPLATE};
 
 use crate::failure::Failure;
 use file::{Arbiter, HiddenUnits, ModelKind, ModelSection, TaskFile};

@@ -19,7 +19,7 @@ const WHOLE_SECTIONS: [&str; 2] = ["model", "holdout"];
 /// # Errors
 /// If the overlay is not valid TOML. A key that no task file has is left to the parser of task
 /// files.
-pub(crate) fn overlay(settings: &str) -> Result<String, toml::de::Error> {
+pub fn overlay(settings: &str) -> Result<String, toml::de::Error> {
     let mut file: Table = toml::from_str(&TEMPLATE.replace(SALT, "0"))?;
     for (name, value) in toml::from_str::<Table>(settings)? {
         match (file.get_mut(&name), value) {

@@ -1,12 +1,10 @@
 //! A market with a few participants on a few digits. Keys, chain and task are derived from the
 //! plan, so that two markets with the same plan give equal results.
 
-#[path = "../../../src/task_file/overlay.rs"]
-mod overlay;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use florin::task_file::overlay;
 use florin_ledger::{Ledger, RemoteLedger, TaskState, TrustAnchors};
 use florin_participant::{
     Client, ClientConfig, KeystoreStrength, ParticipantEvent, Secret, Wallet,
@@ -103,7 +101,7 @@ impl TestPlan {
              train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\n\
              format = {format}\ndelta_norm_max = 5\n[budget]\n{MONEY}"
         );
-        overlay::overlay(&settings).unwrap()
+        overlay(&settings).unwrap()
     }
 }
 

@@ -14,7 +14,7 @@ use florin_ledger::conformance::TestSigner;
 use florin_participant::{KeystoreStrength, Secret, Wallet};
 use florin_protocol::{Address, NodeSigner, TaskId, WalletSigner, blob_digest};
 
-use crate::task_file;
+use florin::task_file;
 
 /// Timeout of a start.
 const PATIENCE: Duration = Duration::from_secs(120);
