@@ -502,7 +502,7 @@ fn assert_committed(path: &Path, bytes: &[u8]) {
 #[test]
 fn fuzz_seeds_of_tasks_match_the_vectors() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let corpus = root.join("tests/fuzz");
+    let corpus = root.join("tests/fuzz/corpus");
     for vector in messages().as_array().unwrap().iter().filter(|vector| vector["kind"] == "task") {
         let file = format!("seed-{}", vector["name"].as_str().unwrap().replace(' ', "-"));
         let spec: TaskSpec = serde_json::from_value(vector["value"].clone()).unwrap();
